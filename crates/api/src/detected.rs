@@ -31,9 +31,9 @@ pub fn digest(value: &[u8]) -> String {
 
 /// The record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Found(BTreeMap<String, String>);
+pub struct Detected(BTreeMap<String, String>);
 
-impl Found {
+impl Detected {
     /// The record in an object's annotation. If it cannot be read it counts as empty, so that every value is the
     /// administrator's.
     pub fn of(metadata: &ObjectMeta) -> Self {
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn a_record_is_read_as_it_was_written_and_a_broken_one_claims_nothing() {
-        let mut found = Found::default();
+        let mut found = Detected::default();
         assert_eq!(found.text(), None);
         found.set(CLUSTER_DNS_IP, "10.96.0.10");
         found.set(REPLICAS, "2");
@@ -82,10 +82,10 @@ mod tests {
             annotations: Some([(FOUND_OUT.to_owned(), text)].into()),
             ..ObjectMeta::default()
         };
-        assert_eq!(Found::of(&metadata(found.text().unwrap())), found);
+        assert_eq!(Detected::of(&metadata(found.text().unwrap())), found);
         assert!(found.is_ours(CLUSTER_DNS_IP, "10.96.0.10") && !found.is_ours(CLUSTER_DNS_IP, "10.43.0.10"));
         for broken in ["", "{", "[]", "{\"replicas\": 2}"] {
-            assert_eq!(Found::of(&metadata(broken.to_owned())), Found::default(), "{broken}");
+            assert_eq!(Detected::of(&metadata(broken.to_owned())), Detected::default(), "{broken}");
         }
     }
 }

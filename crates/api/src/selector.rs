@@ -27,7 +27,7 @@ pub enum SelectorError {
     },
 }
 
-/// True when nothing is asked for at all.
+/// Whether the selector asks for nothing.
 pub fn is_empty(selector: &LabelSelector) -> bool {
     selector.match_labels.as_ref().is_none_or(BTreeMap::is_empty)
         && selector.match_expressions.as_ref().is_none_or(Vec::is_empty)
@@ -44,7 +44,7 @@ pub fn matches(
     matches_by(selector, &|key| labels.and_then(|l| l.get(key)).map(String::as_str))
 }
 
-/// The same for labels that are kept in another form: `get` answers with the value of a label.
+/// The same for labels that are stored in another form: `get` returns the value of a label.
 ///
 /// # Errors
 /// A selector that the API server would refuse, with its JSON path.
@@ -63,8 +63,8 @@ pub fn matches_by<'a>(
     Ok(all)
 }
 
-/// Could a selector that [`matches`] refuses be meant for an object with these labels? All of it that can be read must
-/// hold. Where nothing can be read, the object must have one of the labels that it speaks of.
+/// Whether a selector that [`matches`] refuses could be meant for an object with these labels. All readable parts must
+/// match. If no part is readable, the object must have one of the labels that the selector names.
 pub fn may_match<'a>(selector: &LabelSelector, get: &dyn Fn(&str) -> Option<&'a str>) -> bool {
     let (mut read, mut named) = (0, false);
     for (key, value) in selector.match_labels.iter().flatten() {

@@ -10,12 +10,12 @@ use serde::de::{
 use serde_json::{Map, Value, map};
 use std::fmt;
 
-/// A value that does not have the shape of its type: where, and what is expected there.
+/// A value that does not fit its type: the path, and what is expected there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShapeError {
     /// A path such as `spec.kernelArguments`; empty: the value as a whole.
     pub path: String,
-    /// What is wrong: of the value only what kind it is.
+    /// What is wrong. Of the value only its kind is named.
     pub what: String,
 }
 
@@ -49,7 +49,7 @@ pub fn read<T: DeserializeOwned>(value: &Value) -> Result<T, ShapeError> {
 pub fn read_bytes<T: DeserializeOwned>(text: &[u8]) -> Result<T, ShapeError> {
     let place =
         |e: serde_json::Error| ShapeError::new(format!("not JSON, line {}, column {}", e.line(), e.column()));
-    // What can be read is read without the detour.
+    // If it can be read, it is read without the detour.
     serde_json::from_slice(text).or_else(|_| read(&serde_json::from_slice(text).map_err(place)?))
 }
 
@@ -80,7 +80,7 @@ fn kind(found: Unexpected<'_>) -> &'static str {
 }
 
 impl de::Error for ShapeError {
-    /// The message may quote the value: it is left out.
+    /// The message may quote the value, so it is dropped.
     fn custom<T: fmt::Display>(_: T) -> Self {
         Self::new("has the wrong type for this field".to_owned())
     }
@@ -106,7 +106,7 @@ impl de::Error for ShapeError {
     }
 }
 
-/// A value that is read with our errors.
+/// A value that is read with our own errors.
 struct Reader<'a>(&'a Value);
 
 impl<'de> de::Deserializer<'de> for Reader<'de> {

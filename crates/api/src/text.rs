@@ -12,8 +12,8 @@ use std::error::Error;
 pub const MAX_REASON_CHARS: usize = 2000;
 /// Characters of one node's reason in a pool's condition, which names up to ten nodes.
 pub const MAX_NODE_WORDS: usize = 1000;
-/// Characters of an API server's answer in a condition: its own messages are a few hundred long, but some repeat the
-/// object that they refuse.
+/// Characters of an API server's answer in a condition. The server's own messages are a few hundred long, but some
+/// repeat the object that they refuse.
 pub const MAX_ANSWER_CHARS: usize = 2000;
 
 /// The text, of at most `most` characters. Of a longer one the beginning stays, with a note of how long it was. Cutting

@@ -8,7 +8,7 @@ use crate::v1::{ControllerConfigSpec, MachineConfigPool};
 use serde_json::Value;
 use std::net::IpAddr;
 
-/// The port that machines fetch their config from.
+/// The port at which machines fetch their config.
 pub const PORT: u16 = 22623;
 /// Where machine providers look for user data.
 pub const NAMESPACE: &str = "openshift-machine-api";
@@ -19,7 +19,7 @@ pub const USER_DATA: &str = "userData";
 /// Platforms whose machines reach the API by a virtual address, without DNS, and the name of their status there.
 const BY_ADDRESS: [(&str, &str); 4] =
     [("BareMetal", "baremetal"), ("OpenStack", "openstack"), ("Ovirt", "ovirt"), ("VSphere", "vsphere")];
-/// All platforms with virtual addresses: the server's certificate is for these addresses too.
+/// All platforms with virtual addresses: the server's certificate must cover these addresses too.
 const WITH_ADDRESSES: [(&str, &str); 5] = [
     ("BareMetal", "baremetal"),
     ("OpenStack", "openstack"),
@@ -49,7 +49,7 @@ pub fn url_host(url: &str) -> Option<String> {
     url.host_str().filter(|h| !h.is_empty()).map(str::to_owned)
 }
 
-/// Whether a host, as it stands in a URL, is whichever machine asks: a machine that boots would ask itself.
+/// Whether a host in a URL means the requesting machine itself. A machine that boots would then ask itself.
 pub fn is_loopback(host: &str) -> bool {
     let host = host.trim_matches(['[', ']']).trim_end_matches('.').to_ascii_lowercase();
     match host.parse::<IpAddr>() {
@@ -61,7 +61,7 @@ pub fn is_loopback(host: &str) -> bool {
     }
 }
 
-/// The host that machines of this cluster reach the server by, as it stands in a URL.
+/// The host at which machines of this cluster reach the server, as written in a URL.
 pub fn host(facts: &ControllerConfigSpec) -> Option<String> {
     match addresses(facts, &BY_ADDRESS).first() {
         Some(address) if address.contains(':') && !address.starts_with('[') => Some(format!("[{address}]")),
@@ -70,7 +70,7 @@ pub fn host(facts: &ControllerConfigSpec) -> Option<String> {
     }
 }
 
-/// The names and addresses that the server's certificate must be for; addresses without brackets.
+/// The names and addresses that the server's certificate must cover; addresses without brackets.
 pub fn host_names(facts: &ControllerConfigSpec) -> Vec<String> {
     let plain = |h: &str| h.trim_matches(['[', ']']).to_owned();
     let mut all: Vec<String> = api_int(facts).iter().map(|h| plain(h)).collect();

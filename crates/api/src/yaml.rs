@@ -4,8 +4,8 @@
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-/// YAML that cannot be read or written; the text tells line and column and holds nothing of what stands there: that may be
-/// a secret.
+/// YAML that cannot be read or written. The message gives line and column and quotes nothing, because the text may be
+/// secret.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct YamlError(String);
@@ -14,7 +14,7 @@ impl YamlError {
     fn of(error: &serde_saphyr::Error) -> Self {
         use serde_saphyr::Error;
         let what = match error.without_snippet() {
-            // The parser's own words. All other messages may quote.
+            // The parser's own words. All other messages may quote the text.
             Error::ExternalMessage { msg, .. } => msg.as_str(),
             Error::Eof { .. } => "the text ends too early",
             Error::DuplicateMappingKey { .. } => "a key occurs twice in the same object",
@@ -37,8 +37,8 @@ fn options() -> serde_saphyr::Options {
     serde_saphyr::options! { legacy_octal_numbers: true }
 }
 
-/// For a stream of this many bytes: as much as can stand in so many is read. The limits on aliases, which make much out of
-/// little, stay as they are.
+/// The limits for a stream of this many bytes: everything that fits into so many bytes can be read. The limits on
+/// aliases, which expand small texts into large values, stay as they are.
 fn options_for(bytes: usize) -> serde_saphyr::Options {
     let mut options = options();
     if let Some(budget) = &mut options.budget {
@@ -71,7 +71,8 @@ pub fn documents(text: &str) -> Result<Vec<Value>, YamlError> {
     Ok(all.into_iter().filter(|v| !v.is_null()).collect())
 }
 
-/// Where a text is not YAML, as `line 3, column 5`: without any of the text, for what may hold secrets. `None`: it is YAML.
+/// The position of a mistake in YAML text, as `line 3, column 5`, without quoting the text, which may be secret; `None`
+/// if there is none.
 pub fn mistake(text: &str) -> Option<String> {
     let read: Result<Vec<Value>, _> = serde_saphyr::from_multiple_with_options(text, options_for(text.len()));
     read.err().map(|error| place(&error))
@@ -85,7 +86,7 @@ pub fn to_string<T: Serialize>(value: &T) -> Result<String, YamlError> {
     serde_saphyr::to_string(value).map_err(|e| YamlError(e.to_string()))
 }
 
-/// The objects of a document: those of a List, as `kubectl get -o yaml` writes several, or the document itself.
+/// The objects of a document: the items of a List, as `kubectl get -o yaml` writes it, or the document itself.
 pub fn objects(mut document: Value) -> Vec<Value> {
     let is_list = document.get("kind").and_then(Value::as_str).is_some_and(|k| k.ends_with("List"));
     match document.get_mut("items") {

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 /// Formats that the API server knows; it warns of others.
 const FORMATS: [&str; 8] = ["date-time", "date", "byte", "int32", "int64", "uuid", "ipv4", "ipv6"];
-/// What may not stand within anyOf, oneOf and allOf.
+/// Keywords that are not allowed inside anyOf, oneOf and allOf.
 const OUTSIDE_ONLY: [&str; 6] =
     ["type", "description", "default", "additionalProperties", "nullable", "x-kubernetes-int-or-string"];
 const NEVER: [&str; 6] = ["$ref", "definitions", "$defs", "uniqueItems", "dependencies", "patternProperties"];
@@ -32,7 +32,7 @@ fn schema(at: &str, s: &Value, strict: bool, bad: &mut Vec<String>) {
     }
     for key in ["anyOf", "oneOf", "allOf"] {
         for part in s[key].as_array().into_iter().flatten() {
-            // The one form that is let pass: the two types of an int-or-string.
+            // The only accepted form: the two types of an int-or-string.
             let types_only = part.as_object().unwrap().keys().all(|k| k == "type");
             let found = OUTSIDE_ONLY.iter().filter(|k| part.get(**k).is_some());
             found.filter(|_| !(either && types_only)).for_each(|inner| say(format!("{key} holds {inner}")));
@@ -86,7 +86,7 @@ fn schema(at: &str, s: &Value, strict: bool, bad: &mut Vec<String>) {
         limits(s, &mut say);
     }
     for (key, inner) in s["properties"].as_object().into_iter().flatten() {
-        // The API server sees to these two itself.
+        // The API server checks these two itself.
         let strict = strict && !(key == "kind" || key == "apiVersion");
         schema(&format!("{at}.{key}"), inner, strict, bad);
     }
@@ -97,7 +97,7 @@ fn schema(at: &str, s: &Value, strict: bool, bad: &mut Vec<String>) {
     }
 }
 
-/// What we ask of our own kinds beyond that: limits everywhere, known formats, defaults that fit.
+/// Further requirements for our own kinds: limits everywhere, known formats, defaults that fit.
 fn limits(s: &Value, say: &mut impl FnMut(String)) {
     let has = |key: &str| s.get(key).is_some();
     let bounded = match s["type"].as_str() {
@@ -132,7 +132,7 @@ fn leads_somewhere(path: &str, root: &Value) -> bool {
     let mut rest = path;
     while let Some(step) = rest.strip_prefix('.') {
         let end = step.find(['.', '[']).unwrap_or(step.len());
-        // What the schema leaves open may have any field: an object's metadata.
+        // A part that the schema leaves open, such as an object's metadata, may have any field.
         let open = at["type"] == "object" && at.get("properties").is_none()
             || at["x-kubernetes-preserve-unknown-fields"] == true;
         if open {
@@ -236,7 +236,7 @@ fn a_definition_that_breaks_a_rule_is_found() {
     }
 }
 
-/// Fields without a description that ends as a sentence does: `kubectl explain` and the reference pages show them.
+/// Fields without a description that ends as a sentence. `kubectl explain` and the reference pages show descriptions.
 fn undescribed(at: &str, s: &Value, out: &mut Vec<String>) {
     for (key, inner) in s["properties"].as_object().into_iter().flatten() {
         let (at, text) = (format!("{at}.{key}"), inner["description"].as_str().unwrap_or_default());

@@ -8,7 +8,7 @@ use crate::cache::settings::Kind;
 use crate::cache::store::Change;
 use crate::cache::stores::{Config, Stores};
 use crate::flight::echo::Named;
-use crate::gates::templates::Standing;
+use crate::gates::templates::TemplateGate;
 use crate::passes::queue::Pass;
 use api::v1::{ControllerConfig, MachineConfigNode, MachineConfigPool};
 use rollout::view::NodeView;
@@ -45,14 +45,14 @@ pub(crate) enum Changed<'a> {
 pub(crate) struct Known<'a> {
     pub(crate) stores: &'a Stores,
     pub(crate) named: &'a Named,
-    pub(crate) templates: &'a Standing,
+    pub(crate) templates: &'a TemplateGate,
 }
 
 /// The keys that need a pass, for each pass.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Marks(BTreeMap<Pass, BTreeSet<String>>);
+pub(crate) struct DirtyKeys(BTreeMap<Pass, BTreeSet<String>>);
 
-impl Marks {
+impl DirtyKeys {
     /// Marks one key.
     pub(crate) fn mark(&mut self, pass: Pass, key: &str) {
         self.mark_all(pass, [key.to_owned()]);
@@ -72,7 +72,7 @@ impl Marks {
     }
 }
 
-impl IntoIterator for Marks {
+impl IntoIterator for DirtyKeys {
     type Item = (Pass, BTreeSet<String>);
     type IntoIter = std::collections::btree_map::IntoIter<Pass, BTreeSet<String>>;
 
@@ -82,11 +82,11 @@ impl IntoIterator for Marks {
 }
 
 /// Adds the keys that one pass marks for a change.
-pub(crate) type Marker = fn(&Changed<'_>, Known<'_>, &mut Marks);
+pub(crate) type Marker = fn(&Changed<'_>, Known<'_>, &mut DirtyKeys);
 
 /// The keys that a change makes dirty.
-pub(crate) fn dirty(markers: &[Marker], changed: &Changed<'_>, known: Known<'_>) -> Marks {
-    let mut marks = Marks::default();
+pub(crate) fn dirty(markers: &[Marker], changed: &Changed<'_>, known: Known<'_>) -> DirtyKeys {
+    let mut marks = DirtyKeys::default();
     if !says_nothing(changed) {
         markers.iter().for_each(|mark| mark(changed, known, &mut marks));
     }

@@ -72,7 +72,7 @@ fn change<T>(name: &str, old: Option<Arc<T>>, new: Option<Arc<T>>) -> Change<T> 
 }
 
 /// The marks as `PASS: key key; PASS: key`, in the order of the passes.
-fn words(marks: Marks) -> String {
+fn words(marks: DirtyKeys) -> String {
     let one = |(pass, keys): (Pass, BTreeSet<String>)| {
         format!("{pass:?}: {}", keys.into_iter().collect::<Vec<_>>().join(" "))
     };
@@ -166,7 +166,7 @@ fn a_change_makes_dirty_what_looks_at_it_and_nothing_else() {
             "Node: cluster; Render: infra worker",
         ),
     ];
-    let (stores, named, templates) = (stores(), Named::default(), Standing::default());
+    let (stores, named, templates) = (stores(), Named::default(), TemplateGate::default());
     named.expect("worker", api::v1::PoolConfiguration { name: "ours".to_owned(), ..Default::default() });
     let known = Known { stores: &stores, named: &named, templates: &templates };
     let wrong = std::cell::RefCell::new(vec![]);

@@ -132,7 +132,7 @@ pub async fn run_with(
     let leadership: Box<dyn Leadership> = if options.leader_elect {
         Box::new(ByLease::new(client, shared.terms.clone()))
     } else {
-        Box::new(Alone)
+        Box::new(AlwaysLeader)
     };
     let leading = tokio::sync::watch::Sender::new(Role::Standby);
     let mut lead = leading.subscribe();

@@ -3,22 +3,22 @@
 //!
 //! What it is not: a decision, or what a change makes dirty (see `dirty`).
 
-use crate::cache::watched_kind::Followed;
 use crate::cache::settings::Settings;
 use crate::cache::store::{Change, Item, Store};
 use crate::cache::stores::{Config, Place, Stores, place, whole};
 use crate::cache::trimmed::TrimmedMachineConfigNode;
 use crate::cache::watch::version_of;
+use crate::cache::watched_kind::WatchedKind;
 use crate::dirty::{Changed, Known, Marker, dirty};
 use crate::flight::echo::Named;
 use crate::flight::own_config::Kept;
 use crate::flight::permits::{Places, Whose};
-use crate::flight::refusals::{Remarks, Topic, Troubles};
+use crate::flight::refusals::{SideProblems, Topic, Troubles};
 use crate::gates::Gates;
 use crate::io::events::Recorder;
 use crate::io::metrics::Metrics;
 use crate::passes::queue::{Pass, Queues};
-use crate::term::leader::Terms;
+use crate::term::leader::TermSignals;
 use api::k8s::{Node, ResourceExt};
 use api::names::CONTROLLER_CONFIG;
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
@@ -50,7 +50,7 @@ pub(crate) struct Shared {
     /// Cancelled when no further Node patch may be sent, because this controller shuts down.
     closing: CancellationToken,
     /// What the passes and the task that holds the lease tell each other.
-    pub(crate) terms: Arc<Terms>,
+    pub(crate) terms: Arc<TermSignals>,
     /// The one node whose pass checks whether MachineConfigNodes have been installed, as long as they are not. With
     /// thousands of nodes, one check from time to time is enough.
     pub(crate) progress_absent: Mutex<Option<String>>,
@@ -66,7 +66,7 @@ pub(crate) struct Shared {
     pub(crate) node_troubles: Troubles,
     pub(crate) pool_troubles: Troubles,
     /// Problems that delay nothing.
-    pub(crate) remarks: Remarks,
+    pub(crate) side_problems: SideProblems,
     /// Whether the template folder is watched. Otherwise it is read from time to time.
     pub(crate) templates_watched: AtomicBool,
     /// Where the pull secret is that templates are rendered with.
@@ -76,7 +76,7 @@ pub(crate) struct Shared {
     /// Our own MachineConfigs that are stored as they should be.
     pub(crate) kept: Kept,
     /// Every kind that is watched (see [`crate::term::catch_up`]).
-    followed: Mutex<Vec<Arc<Followed>>>,
+    followed: Mutex<Vec<Arc<WatchedKind>>>,
     /// The config that rendering last wrote into each pool.
     pub(crate) named: Named,
 }
@@ -107,7 +107,7 @@ impl Shared {
             troubles: Troubles::default(),
             node_troubles: Troubles::default(),
             pool_troubles: Troubles::default(),
-            remarks: Remarks::default(),
+            side_problems: SideProblems::default(),
             templates_watched: AtomicBool::new(false),
             pull_secret: tokio::sync::watch::Sender::new(None),
             settings: Settings::default(),
@@ -176,7 +176,7 @@ impl Shared {
                 self.troubles.forget();
                 self.node_troubles.forget();
                 self.pool_troubles.forget();
-                self.remarks.forget();
+                self.side_problems.forget();
                 self.named.clear();
             }
             _ => {}
@@ -189,12 +189,12 @@ impl Shared {
     }
 
     /// Records a kind that is watched from now on.
-    pub(crate) fn follows(&self, kind: Followed) {
+    pub(crate) fn follows(&self, kind: WatchedKind) {
         self.followed.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::new(kind));
     }
 
     /// Every kind that is watched.
-    pub(crate) fn followed(&self) -> Vec<Arc<Followed>> {
+    pub(crate) fn followed(&self) -> Vec<Arc<WatchedKind>> {
         self.followed.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -204,8 +204,8 @@ impl Shared {
     }
 
     /// Has pools report a problem that delays nothing, or stop reporting it.
-    pub(crate) fn remark(&self, topic: Topic, of: TroubleOf, text: Option<String>) {
-        if self.remarks.set(topic, of, text) {
+    pub(crate) fn report_problem(&self, topic: Topic, of: TroubleOf, text: Option<String>) {
+        if self.side_problems.set(topic, of, text) {
             self.mark_cluster();
         }
     }

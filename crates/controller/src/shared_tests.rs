@@ -78,5 +78,5 @@ async fn nothing_of_an_earlier_term_is_left_when_another_begins() {
     shared.changed(&Changed::TermBegins);
     assert!(shared.named.is_empty(), "another leader may have named it something else");
     assert!(!shared.troubles.knows("node n"), "it has not failed for the time between");
-    assert!(matches!(shared.gates.settings.may("worker"), crate::gates::May::Wait(_)));
+    assert!(matches!(shared.gates.settings.check("worker"), crate::gates::RenderGate::Wait(_)));
 }

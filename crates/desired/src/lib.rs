@@ -22,7 +22,7 @@ mod wanted;
 pub use content::{Content, sha256};
 pub use finding::{Irreconcilable, Scope};
 pub use irreconcilable::irreconcilable;
-pub use login::{lets_core_in, shuts_core_out};
+pub use login::{has_core_login, removes_last_login};
 pub use os::{DEFAULT_KERNEL, KERNEL_TYPES, OsWanted, arguments, kernel_type};
 pub use paths::has_contents;
 pub use rules::{CORE, Overrides};

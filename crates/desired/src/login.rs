@@ -9,7 +9,7 @@ use ignition::Config;
 /// (it begins with `!` or `*`, see shadow(5)) lets nobody in. Neither does a line of keys that is a comment (see
 /// sshd(8)).
 #[must_use]
-pub fn lets_core_in(config: &Config) -> bool {
+pub fn has_core_login(config: &Config) -> bool {
     let is_key = |line: &str| !line.trim().is_empty() && !line.trim_start().starts_with('#');
     let is_open = |hash: &str| !hash.is_empty() && !hash.starts_with(['!', '*']);
     let mut core = config.passwd.users.iter().filter(|u| u.name == CORE);
@@ -20,8 +20,8 @@ pub fn lets_core_in(config: &Config) -> bool {
 
 /// Whether a change removes the last key and password of core.
 #[must_use]
-pub fn shuts_core_out(old: &Config, new: &Config) -> bool {
-    lets_core_in(old) && !lets_core_in(new)
+pub fn removes_last_login(old: &Config, new: &Config) -> bool {
+    has_core_login(old) && !has_core_login(new)
 }
 
 #[cfg(test)]
@@ -53,7 +53,7 @@ mod tests {
             (&none, &none, false),
             (&none, &key, false),
         ] {
-            assert_eq!(shuts_core_out(&read(old.clone()), &read(new.clone())), shut, "{old} -> {new}");
+            assert_eq!(removes_last_login(&read(old.clone()), &read(new.clone())), shut, "{old} -> {new}");
         }
     }
 }

@@ -74,7 +74,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let names = Names { current: "old".to_owned(), desired: "new".to_owned() };
         let refused = |bad| format!("refused: {bad:?}");
         let change = Change::parse(&at, &to, names).map_err(refused)?;
-        let facts = host.look(&change)?;
+        let facts = host.inspect(&change)?;
         let plan = change.plan(&DisruptionPolicy::default(), &facts).map_err(refused)?;
         let planned = start.elapsed();
         let back = what.ends_with("back");

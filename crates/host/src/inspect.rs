@@ -51,7 +51,7 @@ impl Host {
     ///
     /// # Errors
     /// Something cannot be read.
-    pub fn look(&mut self, change: &Change) -> Result<Facts, Error> {
+    pub fn inspect(&mut self, change: &Change) -> Result<Facts, Error> {
         if !change.old.refused.is_empty() {
             let findings = change.old.refused.len();
             tracing::warn!(findings, "the current config has entries that would be refused today");
@@ -169,9 +169,10 @@ impl Host {
                     Obstacle::NoAnswer { folder: paths::CORE_HOME.to_owned(), seconds: HOME_LIMIT.as_secs() };
                 facts.paths.insert(paths::CORE_HOME.to_owned(), PathFacts::of(Found::Absent, Some(obstacle)));
                 let parent = paths::CORE_HOME.to_owned();
-                facts
-                    .paths
-                    .insert(paths::CORE_OWN_KEYS.to_owned(), PathFacts::of(Found::Blocked { parent }, None));
+                facts.paths.insert(
+                    paths::CORE_OWN_KEYS.to_owned(),
+                    PathFacts::of(Found::NoParentFolder { parent }, None),
+                );
             }
         }
         facts.sshd_answers = self.ask_sshd(old, new, facts);
@@ -350,7 +351,7 @@ fn managed_paths(root: &Root, configs: &[&Wanted], facts: &mut Facts) -> Result<
 
 /// What exists at a path, and any obstacle to changing it. Each folder is inspected only once.
 fn look_at(root: &Root, path: &str, folders: &mut BTreeMap<String, InFolder>) -> Result<PathFacts, FsError> {
-    let (found, is_mount_point) = root.look(path)?;
+    let (found, is_mount_point) = root.inspect(path)?;
     let own_obstacle = match &found {
         Found::Dir { .. } => root.own_obstacle(path)?,
         _ => None,
@@ -370,7 +371,7 @@ fn tolerant(root: &Root, path: &str) -> PathFacts {
     look_at(root, path, &mut BTreeMap::new()).unwrap_or_else(|e| {
         tracing::warn!(error = %e, "cannot read it, so it is left as it is");
         let parent = split(path).map(|(dir, _)| dir).unwrap_or_default().to_owned();
-        PathFacts::of(Found::Blocked { parent }, None)
+        PathFacts::of(Found::NoParentFolder { parent }, None)
     })
 }
 

@@ -78,7 +78,7 @@ pub struct Boot {
 impl Boot {
     /// Whether `now` is the same boot.
     #[must_use]
-    pub fn lasts(&self, now: &Self) -> bool {
+    pub fn is_same_boot(&self, now: &Self) -> bool {
         self.boot_id == now.boot_id && (self.token.is_empty() || self.token == now.token)
     }
 }
@@ -129,7 +129,7 @@ mod tests {
             (boot("a", ""), boot("a", "1"), true),
             (boot("a", ""), boot("b", "1"), false),
         ] {
-            assert_eq!(then.lasts(&now), lasts, "{then:?} {now:?}");
+            assert_eq!(then.is_same_boot(&now), lasts, "{then:?} {now:?}");
         }
         let old = r#"{"config": "c", "bootId": "a", "because": ["/etc/x"]}"#;
         let old: PendingReboot = serde_json::from_str(old).unwrap();

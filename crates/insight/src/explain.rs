@@ -78,7 +78,7 @@ async fn gather(client: &Client, pool_name: &str) -> Result<Explanation, Explain
     };
     let (provenance, source) = match stored(&rendered) {
         Ok(provenance) => (provenance, Source::Stored),
-        Err(why) => (worked_out(&configs, &pool).await?, Source::WorkedOut(why)),
+        Err(why) => (computed(&configs, &pool).await?, Source::Computed(why)),
     };
     Ok(Explanation::new(pool_name, config, provenance, &source))
 }
@@ -104,7 +104,7 @@ fn stored(rendered: &MachineConfig) -> Result<Provenance, String> {
 }
 
 /// From the MachineConfigs that the pool names, as they are now.
-async fn worked_out(
+async fn computed(
     configs: &Api<MachineConfig>,
     pool: &MachineConfigPool,
 ) -> Result<Provenance, ExplainError> {

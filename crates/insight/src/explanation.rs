@@ -14,13 +14,13 @@ pub enum Source {
     /// It was stored when the config was rendered.
     Stored,
     /// Worked out from the MachineConfigs as they are now, and why.
-    WorkedOut(String),
+    Computed(String),
 }
 
 /// Nothing in the config has the name that was asked for; the text names what there is.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("no MachineConfig of pool {pool} sets {what:?} in {config}; {hint}")]
-pub struct NoSuchThing {
+pub struct NotInConfig {
     /// The pool.
     pub pool: String,
     /// Its rendered config.
@@ -51,7 +51,7 @@ impl Explanation {
     pub fn new(pool: &str, config: &str, origins: Provenance, source: &Source) -> Self {
         let worked_out_because = match source {
             Source::Stored => None,
-            Source::WorkedOut(why) => Some(why.clone()),
+            Source::Computed(why) => Some(why.clone()),
         };
         Self { pool: pool.to_owned(), config: config.to_owned(), worked_out_because, origins }
     }
@@ -61,7 +61,7 @@ impl Explanation {
     ///
     /// # Errors
     /// Nothing has that name; the text names what there is.
-    pub fn only(mut self, what: Option<&str>, contested: bool) -> Result<Self, NoSuchThing> {
+    pub fn only(mut self, what: Option<&str>, contested: bool) -> Result<Self, NotInConfig> {
         if contested {
             self.origins.0.retain(|o| !o.lost.is_empty());
         }
@@ -80,7 +80,7 @@ impl Explanation {
                 }
             };
             let Self { pool, config, .. } = self;
-            return Err(NoSuchThing { pool, config, what: what.to_owned(), hint });
+            return Err(NotInConfig { pool, config, what: what.to_owned(), hint });
         }
         self.origins = Provenance(found);
         Ok(self)

@@ -71,7 +71,7 @@ impl<T> Kind<T> {
 
 /// An event of one of the watches.
 #[allow(clippy::large_enum_variant, reason = "it lives for a moment, and one at a time")]
-enum Seen {
+enum WatchEvent {
     Pool(Event<MachineConfigPool>),
     Node(Event<Node>),
     Config(Event<PartialObjectMeta<MachineConfig>>),
@@ -111,12 +111,12 @@ pub enum FollowError {
 /// # Errors
 /// An API server that does not answer, or refuses.
 pub async fn snapshot(client: &Client, only: &[String]) -> Result<Snapshot, FollowError> {
-    Ok(Followed::start(client).await?.snapshot(only))
+    Ok(ClusterWatch::start(client).await?.snapshot(only))
 }
 
 /// The cluster, followed.
-pub struct Followed {
-    seen: Pin<Box<dyn Stream<Item = Result<Seen, watcher::Error>> + Send>>,
+pub struct ClusterWatch {
+    seen: Pin<Box<dyn Stream<Item = Result<WatchEvent, watcher::Error>> + Send>>,
     pools: Kind<MachineConfigPool>,
     nodes: Kind<KnownNode>,
     configs: Kind<ConfigView>,
@@ -131,13 +131,13 @@ pub struct Followed {
     prune_at: usize,
 }
 
-impl std::fmt::Debug for Followed {
+impl std::fmt::Debug for ClusterWatch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Followed").field("nodes", &self.nodes.known.len()).finish_non_exhaustive()
+        f.debug_struct("ClusterWatch").field("nodes", &self.nodes.known.len()).finish_non_exhaustive()
     }
 }
 
-impl Followed {
+impl ClusterWatch {
     /// Starts the watches; returns when every kind was listed once.
     ///
     /// # Errors
@@ -204,23 +204,23 @@ impl Followed {
         }
     }
 
-    fn take(&mut self, seen: Seen) {
+    fn take(&mut self, seen: WatchEvent) {
         match seen {
-            Seen::Pool(event) => self.pools.take(event, Clone::clone),
-            Seen::Node(event) => self.nodes.take(event, |n| KnownNode {
+            WatchEvent::Pool(event) => self.pools.take(event, Clone::clone),
+            WatchEvent::Node(event) => self.nodes.take(event, |n| KnownNode {
                 view: NodeView::interned(n, &mut self.names),
                 readiness: readiness(n),
             }),
-            Seen::Config(event) => self.configs.take(event, |c| config_view(&c.metadata)),
-            Seen::Settings(event) => self.settings.take(event, Clone::clone),
-            Seen::Progress(event) => self.progress.take(event, Progress::of),
-            Seen::OsConfig(event) => self.os_configs.take(event, |o| OsConfig::new(&json!(o))),
-            Seen::OsBuild(event) => self.os_builds.take(event, |o| OsBuild::new(&json!(o))),
-            Seen::Scheduler(event) => {
+            WatchEvent::Config(event) => self.configs.take(event, |c| config_view(&c.metadata)),
+            WatchEvent::Settings(event) => self.settings.take(event, Clone::clone),
+            WatchEvent::Progress(event) => self.progress.take(event, Progress::of),
+            WatchEvent::OsConfig(event) => self.os_configs.take(event, |o| OsConfig::new(&json!(o))),
+            WatchEvent::OsBuild(event) => self.os_builds.take(event, |o| OsBuild::new(&json!(o))),
+            WatchEvent::Scheduler(event) => {
                 self.schedulable
                     .take(event, |o| o.data.pointer("/spec/mastersSchedulable") == Some(&json!(true)));
             }
-            Seen::Operator(event) => self.operators.take(event, |p| {
+            WatchEvent::Operator(event) => self.operators.take(event, |p| {
                 let here = p.metadata.deletion_timestamp.is_none();
                 let node = p.spec.as_ref().and_then(|s| s.node_name.as_deref());
                 node.filter(|n| here && !n.is_empty()).map(Arc::from)
@@ -300,7 +300,7 @@ fn config_view(metadata: &ObjectMeta) -> ConfigView {
     ConfigView { pool: pool.map(|o| o.name.as_str().into()), ..ConfigView::default() }
 }
 
-type Watches = Pin<Box<dyn Stream<Item = Result<Seen, watcher::Error>> + Send>>;
+type Watches = Pin<Box<dyn Stream<Item = Result<WatchEvent, watcher::Error>> + Send>>;
 
 /// Which of the optional kinds are installed.
 struct Served {
@@ -320,11 +320,11 @@ async fn streams(client: &Client) -> Result<(Watches, Served), FollowError> {
     let operators = watcher(operators, how().labels("k8s-app=machine-config-operator")).default_backoff();
     let settings = watcher(Api::<ControllerConfig>::all(client.clone()), how()).default_backoff();
     let mut all = vec![
-        settings.map(|e| e.map(Seen::Settings)).boxed(),
-        pools.map(|e| e.map(Seen::Pool)).boxed(),
-        nodes.map(|e| e.map(Seen::Node)).boxed(),
-        configs.map(|e| e.map(Seen::Config)).boxed(),
-        operators.map(|e| e.map(Seen::Operator)).boxed(),
+        settings.map(|e| e.map(WatchEvent::Settings)).boxed(),
+        pools.map(|e| e.map(WatchEvent::Pool)).boxed(),
+        nodes.map(|e| e.map(WatchEvent::Node)).boxed(),
+        configs.map(|e| e.map(WatchEvent::Config)).boxed(),
+        operators.map(|e| e.map(WatchEvent::Operator)).boxed(),
     ];
     let dynamic = |group: &str, kind: &str| -> Api<DynamicObject> {
         Api::all_with(client.clone(), &ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", kind)))
@@ -341,12 +341,12 @@ async fn streams(client: &Client) -> Result<(Watches, Served), FollowError> {
     )?;
     let served = Served { progress: there.0, os_configs: there.1, os_builds: there.2, scheduler: there.3 };
     if served.progress {
-        all.push(watcher(progress, how()).default_backoff().map(|e| e.map(Seen::Progress)).boxed());
+        all.push(watcher(progress, how()).default_backoff().map(|e| e.map(WatchEvent::Progress)).boxed());
     }
     for (there, api, seen) in [
-        (served.os_configs, os_configs, Seen::OsConfig as fn(Event<DynamicObject>) -> Seen),
-        (served.os_builds, os_builds, Seen::OsBuild),
-        (served.scheduler, scheduler, Seen::Scheduler),
+        (served.os_configs, os_configs, WatchEvent::OsConfig as fn(Event<DynamicObject>) -> WatchEvent),
+        (served.os_builds, os_builds, WatchEvent::OsBuild),
+        (served.scheduler, scheduler, WatchEvent::Scheduler),
     ] {
         if there {
             all.push(watcher(api, how()).default_backoff().map(move |e| e.map(seen)).boxed());

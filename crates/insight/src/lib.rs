@@ -34,9 +34,9 @@ pub use change::{
     ChangeError, ChangePlan, ChangeView, Cost, Manifests, Outcome, PoolChange, disruption_policy,
 };
 pub use explain::{ExplainError, explain};
-pub use explanation::{Explanation, NoSuchThing, Source, kind_of};
+pub use explanation::{Explanation, NotInConfig, Source, kind_of};
 pub use findings::{Finding, Problem};
-pub use follow::{FollowError, Followed, snapshot};
+pub use follow::{ClusterWatch, FollowError, snapshot};
 pub use history::{HistoryError, PastConfig, PoolHistory, history, rendered_of};
 pub use lists::{ListError, Listed, for_planning, for_rendering};
 pub use objects::{Objects, UnreadableConfig, configs, laid_over, object, pool_of, situation};
@@ -46,4 +46,4 @@ pub use rows::{NodeRow, Phase, PoolRow};
 pub use settings::{needs_templates, rendered_now};
 pub use since::Progress;
 pub use snapshot::{Filter, KnownNode, Snapshot, View};
-pub use undo::{NoWayBack, UndoPlan, way_back};
+pub use undo::{RollbackError, UndoPlan, rollback_target};

@@ -11,7 +11,7 @@ use api::names::pool_condition::{RENDER_DEGRADED, UPDATED, UPDATING};
 use api::v1::MachineConfigPool;
 use jiff::Timestamp;
 use rollout::view::NodeView;
-use rollout::{Estimate, Finished, Hold, NodeStep, Pace, RolloutPlan, Step, Wait, estimate};
+use rollout::{Estimate, Finished, Hold, NodeStep, RolloutPlan, RolloutProgress, Step, Wait, estimate};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -107,7 +107,7 @@ fn of_view(view: View<'_>, only: &[String], now: Timestamp) -> Snapshot {
             done.done.map(Finished)
         });
         let updated = count(|s| matches!(s, Step::Done));
-        let pace = Pace {
+        let pace = RolloutProgress {
             began: updating
                 .filter(|c| c.status == "True")
                 .and_then(|c| c.last_transition_time.as_ref().map(|t| t.0)),

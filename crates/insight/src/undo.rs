@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 /// Why there is no config to go back to.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NoWayBack {
+pub enum RollbackError {
     /// The pool is pinned, and nobody said to what else.
     #[error(
         "pool {pool} is pinned to {config} already; release it with --release, or name another config with --to"
@@ -97,25 +97,25 @@ impl UndoPlan {
 ///
 /// # Errors
 /// There is none.
-pub fn way_back<'a>(
+pub fn rollback_target<'a>(
     pool: &MachineConfigPool,
     rendered: &[&'a MachineConfig],
     to: Option<&str>,
-) -> Result<&'a MachineConfig, NoWayBack> {
+) -> Result<&'a MachineConfig, RollbackError> {
     let (name, current) = (pool.name_any(), &pool.spec.configuration.name);
     if to.is_none()
         && let Some(pinned) = rollout::pinned(pool)
     {
-        return Err(NoWayBack::Pinned { pool: name, config: pinned.to_owned() });
+        return Err(RollbackError::Pinned { pool: name, config: pinned.to_owned() });
     }
     let by_name: BTreeMap<&str, &'a MachineConfig> =
         rendered.iter().filter_map(|c| Some((c.metadata.name.as_deref()?, *c))).collect();
     let existing: Vec<&str> = rendered.iter().filter_map(|c| c.metadata.name.as_deref()).collect();
     let Some(wanted) = to.or_else(|| rollout::before(pool, &existing)) else {
-        return Err(NoWayBack::OnlyOne { pool: name, current: current.clone() });
+        return Err(RollbackError::OnlyOne { pool: name, current: current.clone() });
     };
     let found = by_name.get(wanted).copied();
-    found.ok_or_else(|| NoWayBack::NotOfPool { pool: name, config: wanted.to_owned() })
+    found.ok_or_else(|| RollbackError::NotOfPool { pool: name, config: wanted.to_owned() })
 }
 
 #[cfg(test)]
@@ -138,15 +138,15 @@ mod tests {
         let config = |name: &str| MachineConfig::new(name, Default::default());
         let (one, two) = (config("rendered-w-1"), config("rendered-w-2"));
         let both = [&one, &two];
-        let name = |found: Result<&MachineConfig, NoWayBack>| found.map(ResourceExt::name_any);
+        let name = |found: Result<&MachineConfig, RollbackError>| found.map(ResourceExt::name_any);
         let named = |what: &str| Ok(what.to_owned());
-        assert_eq!(name(way_back(&pool(None), &both, None)), named("rendered-w-1"));
-        assert_eq!(name(way_back(&pool(None), &both, Some("rendered-w-2"))), named("rendered-w-2"));
+        assert_eq!(name(rollback_target(&pool(None), &both, None)), named("rendered-w-1"));
+        assert_eq!(name(rollback_target(&pool(None), &both, Some("rendered-w-2"))), named("rendered-w-2"));
         let pinned = pool(Some("rendered-w-1"));
-        assert_eq!(name(way_back(&pinned, &both, Some("rendered-w-2"))), named("rendered-w-2"));
-        let text = |found: Result<&MachineConfig, NoWayBack>| found.unwrap_err().to_string();
-        assert!(text(way_back(&pinned, &both, None)).contains("pinned to rendered-w-1 already"));
-        assert!(text(way_back(&pool(None), &[&two], None)).contains("nothing to go back to"));
-        assert!(text(way_back(&pool(None), &both, Some("x"))).contains("`mco history w`"));
+        assert_eq!(name(rollback_target(&pinned, &both, Some("rendered-w-2"))), named("rendered-w-2"));
+        let text = |found: Result<&MachineConfig, RollbackError>| found.unwrap_err().to_string();
+        assert!(text(rollback_target(&pinned, &both, None)).contains("pinned to rendered-w-1 already"));
+        assert!(text(rollback_target(&pool(None), &[&two], None)).contains("nothing to go back to"));
+        assert!(text(rollback_target(&pool(None), &both, Some("x"))).contains("`mco history w`"));
     }
 }

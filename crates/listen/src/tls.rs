@@ -52,7 +52,7 @@ const TLS12_NAMES: [(&str, &str); 6] = [
 
 /// A profile in rustls' terms.
 #[derive(Debug)]
-struct Terms {
+struct TlsSettings {
     versions: Vec<&'static SupportedProtocolVersion>,
     suites: Vec<SupportedCipherSuite>,
     /// The parts of the profile that cannot be used.
@@ -61,7 +61,7 @@ struct Terms {
 
 /// TLS 1.3 suites cannot be chosen, as in Go: all of them are offered. If a list names no known suite, all safe ones are
 /// offered, as by the reference.
-fn terms(profile: &TlsProfile, all: &[SupportedCipherSuite]) -> Terms {
+fn tls_settings(profile: &TlsProfile, all: &[SupportedCipherSuite]) -> TlsSettings {
     let mut notes = Vec::new();
     let versions = match profile.min_version.as_str() {
         "VersionTLS13" => vec![&rustls::version::TLS13],
@@ -87,7 +87,7 @@ fn terms(profile: &TlsProfile, all: &[SupportedCipherSuite]) -> Terms {
     let keep =
         |s: &&SupportedCipherSuite| s.tls13().is_some() || profile.cipher_suites.iter().any(|w| same(s, w));
     let suites = if known { all.iter().filter(keep).copied().collect() } else { all.to_vec() };
-    Terms { versions, suites, notes }
+    TlsSettings { versions, suites, notes }
 }
 
 /// Told what becomes of the certificate: a part's metrics.
@@ -298,7 +298,7 @@ fn server_config(
     certificate: Arc<Certificate>,
 ) -> Result<Arc<ServerConfig>, ListenError> {
     let base = aws_lc_rs::default_provider();
-    let Terms { versions, suites, notes } = terms(profile, &base.cipher_suites);
+    let TlsSettings { versions, suites, notes } = tls_settings(profile, &base.cipher_suites);
     for note in notes {
         tracing::warn!("TLS profile: {note}");
     }
@@ -322,7 +322,7 @@ mod tests {
 
     fn names(profile: &TlsProfile) -> Vec<String> {
         let all = aws_lc_rs::default_provider().cipher_suites;
-        let t = terms(profile, &all);
+        let t = tls_settings(profile, &all);
         t.suites.iter().filter(|s| s.tls13().is_none()).map(|s| format!("{:?}", s.suite())).collect()
     }
 
@@ -357,7 +357,10 @@ mod tests {
             ("", 2, 0),
             ("bogus", 2, 1),
         ] {
-            let t = terms(&TlsProfile { min_version: version.to_owned(), cipher_suites: Vec::new() }, &all);
+            let t = tls_settings(
+                &TlsProfile { min_version: version.to_owned(), cipher_suites: Vec::new() },
+                &all,
+            );
             assert_eq!((t.versions.len(), t.notes.len()), (count, notes), "{version}");
         }
     }

@@ -33,7 +33,7 @@ enum Move {
     /// It is copied already: only mark it.
     Mark,
     /// Record its use on the copy.
-    Tell,
+    RecordUse,
     /// Delete it.
     Remove,
     /// Nothing.
@@ -48,7 +48,7 @@ fn decide(old: &Secret, new: Option<&Secret>, now: Timestamp) -> Move {
     match (marked, new) {
         (None, None) => Move::Copy,
         (Some(_), None) => Move::Remove,
-        (_, Some(new)) if used(old) && !used(new) => Move::Tell,
+        (_, Some(new)) if used(old) && !used(new) => Move::RecordUse,
         // The copy was used. The original does not know this use, and would allow a second one.
         (_, Some(new)) if used(new) && !used(old) => Move::Remove,
         (None, Some(_)) => Move::Mark,
@@ -67,7 +67,7 @@ fn copy(old: &Secret) -> Secret {
 }
 
 /// The patch that records the original's use on the copy.
-fn tell(old: &Secret) -> Option<Value> {
+fn record_use(old: &Secret) -> Option<Value> {
     let used = Record::from_secret(old).ok()?.used?;
     let fields = used.fields().into_iter().map(|(key, value)| (key.to_owned(), json!(value)));
     Some(json!({"stringData": serde_json::Map::from_iter(fields)}))
@@ -169,7 +169,7 @@ fn gone(deleted: Result<(), CallError>) -> Result<(), CallError> {
 
 /// The result of a move of tokens.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Brought {
+pub struct MovedTokens {
     /// The Secrets that were copied in this pass.
     pub copied: Vec<String>,
     /// Whether the old namespace has no more tokens.
@@ -180,7 +180,7 @@ pub struct Brought {
 ///
 /// # Errors
 /// The API server's error. Tokens that were copied stay, and the next pass continues.
-pub async fn bring_over(client: &Client) -> Result<Brought, ReconcileError> {
+pub async fn move_tokens(client: &Client) -> Result<MovedTokens, ReconcileError> {
     let (from, to): (Api<Secret>, Api<Secret>) =
         (Api::namespaced(client.clone(), OLD_NAMESPACE), Api::namespaced(client.clone(), NAMESPACE));
     let old = old_tokens(client, &from).await?;
@@ -197,9 +197,9 @@ pub async fn bring_over(client: &Client) -> Result<Brought, ReconcileError> {
                 gone(call(what, from.delete(&name, &DeleteParams::default())).await.map(drop))?;
                 left -= 1;
             }
-            Move::Tell => {
+            Move::RecordUse => {
                 let params = PatchParams::default();
-                if let Some(patch) = tell(&old).map(Patch::Merge) {
+                if let Some(patch) = record_use(&old).map(Patch::Merge) {
                     let told = to.patch(&name, &params, &patch);
                     call(format!("patch Secret {NAMESPACE}/{name}"), told).await?;
                 }
@@ -217,7 +217,7 @@ pub async fn bring_over(client: &Client) -> Result<Brought, ReconcileError> {
             }
         }
     }
-    Ok(Brought { copied, finished: left == 0 })
+    Ok(MovedTokens { copied, finished: left == 0 })
 }
 
 #[cfg(test)]
@@ -249,8 +249,8 @@ mod tests {
             // It was copied, and the copy was revoked.
             (secret(false, recent), None, Move::Remove),
             // A server of the previous version recorded a use.
-            (secret(true, recent), Some(&fresh), Move::Tell),
-            (secret(true, long), Some(&fresh), Move::Tell),
+            (secret(true, recent), Some(&fresh), Move::RecordUse),
+            (secret(true, long), Some(&fresh), Move::RecordUse),
             (secret(true, recent), Some(&spent), Move::Leave),
             // The copy exists, but the original is not marked.
             (secret(false, None), Some(&fresh), Move::Mark),
@@ -272,8 +272,8 @@ mod tests {
         let new = copy(&old);
         assert_eq!(Record::from_secret(&new), Record::from_secret(&old));
         assert_eq!((new.namespace().as_deref(), new.annotations().len()), (Some(NAMESPACE), 0));
-        let patch = tell(&old).unwrap();
+        let patch = record_use(&old).unwrap();
         assert_eq!(patch["stringData"]["used-by"], "10.0.0.1");
-        assert_eq!(tell(&secret(false, None)), None);
+        assert_eq!(record_use(&secret(false, None)), None);
     }
 }

@@ -8,10 +8,10 @@
 //! What it is not: the manifests of the parts, and the ClusterOperator's status.
 
 use crate::boot_tokens;
-use crate::certificates::{self, CertificateError, Have};
+use crate::certificates::{self, CertificateError, StoredObjects};
 use crate::manifests::pods;
 use crate::manifests::rights::CONTROLLER;
-use crate::user_data::{self, Facts, Left, Write};
+use crate::user_data::{self, Facts, NotUpdated, Write};
 use api::boot_token::{self, ENTROPY, Record};
 use api::events::OperatorEvent;
 use api::names::{CONTROLLER_CONFIG, NAMESPACE};
@@ -135,7 +135,7 @@ pub async fn pass(client: &Client, options: Options) -> Result<Vec<String>, Reco
         if boot_tokens::keep_namespace(client).await? {
             done.push(format!("Namespace {}", boot_token::NAMESPACE));
         }
-        let brought = boot_tokens::bring_over(client).await?;
+        let brought = boot_tokens::move_tokens(client).await?;
         let told = |name| format!("Secret {}/{name}: moved here", boot_token::NAMESPACE);
         done.extend(brought.copied.iter().map(told));
         finished = brought.finished;
@@ -203,8 +203,8 @@ pub async fn pass(client: &Client, options: Options) -> Result<Vec<String>, Reco
 }
 
 /// The report on a Secret that the API server refuses to change, with its message. `None`: another try may succeed.
-fn refused(secret: &Secret, error: &CallError) -> Option<Left> {
-    matches!(error.code(), Some(400 | 403 | 422)).then(|| Left {
+fn refused(secret: &Secret, error: &CallError) -> Option<NotUpdated> {
+    matches!(error.code(), Some(400 | 403 | 422)).then(|| NotUpdated {
         kind: "Secret",
         name: secret.name_any(),
         uid: secret.metadata.uid.clone(),
@@ -214,7 +214,7 @@ fn refused(secret: &Secret, error: &CallError) -> Option<Left> {
 }
 
 /// Creates an event about an object that we cannot change, where people look. A failure does not fail the pass.
-async fn tell(client: &Client, left: &Left, now: Timestamp) {
+async fn tell(client: &Client, left: &NotUpdated, now: Timestamp) {
     let events: Api<Event> = Api::namespaced(client.clone(), api::user_data::NAMESPACE);
     let event = left.event(now);
     match call(format!("create an event about {}", left.name), events.create(&PostParams::default(), &event))
@@ -240,7 +240,7 @@ async fn keep_certificates(
     let (ca, serving) = (get(server_tls::CA).await?, get(server_tls::SERVING).await?);
     let name = server_tls::CA;
     let bundle = call(format!("get ConfigMap {NAMESPACE}/{name}"), maps.get_opt(name)).await?;
-    let have = Have { ca: ca.as_ref(), bundle: bundle.as_ref(), serving: serving.as_ref(), hosts };
+    let have = StoredObjects { ca: ca.as_ref(), bundle: bundle.as_ref(), serving: serving.as_ref(), hosts };
     let decision = certificates::decide(&have, now);
     for foreign in &decision.foreign {
         tracing::debug!("{foreign} was not created by this operator: it is used, but never renewed");

@@ -53,12 +53,12 @@ pub struct Plan {
     /// Secrets to write.
     pub writes: Vec<Write>,
     /// Objects that need a change that we cannot make.
-    pub left: Vec<Left>,
+    pub left: Vec<NotUpdated>,
 }
 
 /// An object that needs a change that we cannot make.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Left {
+pub struct NotUpdated {
     /// Its kind.
     pub kind: &'static str,
     /// Its name.
@@ -71,13 +71,13 @@ pub struct Left {
     pub why: String,
 }
 
-impl std::fmt::Display for Left {
+impl std::fmt::Display for NotUpdated {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} {}: {}", self.kind, self.name, self.why)
     }
 }
 
-impl Left {
+impl NotUpdated {
     fn secret(secret: &Secret, reason: OperatorEvent, why: impl Into<String>) -> Self {
         let (name, uid) = (secret.metadata.name.clone().unwrap_or_default(), secret.metadata.uid.clone());
         Self { kind: "Secret", name, uid, reason, why: why.into() }
@@ -129,7 +129,7 @@ pub fn plan(facts: &Facts<'_>, mut entropy: impl FnMut() -> [u8; ENTROPY]) -> Pl
             Ok(config) => config,
             Err(error) => {
                 let why = format!("pool {name} has no pointer config: {error}");
-                plan.left.push(Left {
+                plan.left.push(NotUpdated {
                     kind: "Secret",
                     name: secret_name,
                     uid: None,
@@ -198,7 +198,7 @@ fn token(
 struct Foreign {
     /// The Secret with our CA and the pool's token, and why. `None`: it has them, or is not about us.
     changed: Option<(Secret, &'static str)>,
-    left: Vec<Left>,
+    left: Vec<NotUpdated>,
 }
 
 /// `tokens`: those of all pools.
@@ -209,7 +209,7 @@ fn foreign(secret: &Secret, facts: &Facts<'_>, tokens: &BTreeMap<&str, String>) 
     match pointer::set_ca(&mut config, facts.ca) {
         Ok(true) => why = Some("the CA changed"),
         Ok(false) => {}
-        Err(error) => found.left.push(Left::secret(secret, OperatorEvent::UserDataWithoutCA, error)),
+        Err(error) => found.left.push(NotUpdated::secret(secret, OperatorEvent::UserDataWithoutCA, error)),
     }
     if facts.tokens.is_some() {
         match set_token(&mut config, facts, tokens) {
@@ -219,7 +219,7 @@ fn foreign(secret: &Secret, facts: &Facts<'_>, tokens: &BTreeMap<&str, String>) 
                 let why = format!(
                     "machines created with it send no boot token and are refused by the config server: {error}"
                 );
-                found.left.push(Left::secret(secret, OperatorEvent::UserDataWithoutToken, why));
+                found.left.push(NotUpdated::secret(secret, OperatorEvent::UserDataWithoutToken, why));
             }
         }
     }
@@ -462,7 +462,7 @@ mod tests {
     #[test]
     fn the_same_is_told_once_and_another_cause_again() {
         let left =
-            |why: &str| Left::secret(&mk_foreign(&json!({})), OperatorEvent::UserDataWithoutToken, why);
+            |why: &str| NotUpdated::secret(&mk_foreign(&json!({})), OperatorEvent::UserDataWithoutToken, why);
         let now = Timestamp::UNIX_EPOCH;
         let name = |why| left(why).event(now).metadata.name.unwrap();
         assert_eq!(name("a"), name("a"));

@@ -37,21 +37,21 @@ pub(crate) fn topology(node: &NodeView, facts: &Facts) -> Change<Arc<str>> {
 /// goes. A pool's limit covers only its own nodes, but etcd's members may be in several pools: if they also have a
 /// worker's label, or if there is no pool `master`.
 #[derive(Debug, Default)]
-pub(crate) struct Turn {
+pub(crate) struct ControlPlaneTurn {
     out: Vec<Arc<str>>,
     /// Nodes that count as out but are still in service (see [`Flags::broken`]). The other nodes wait for these; these
     /// wait only for nodes that are really out.
     broken: Vec<Arc<str>>,
 }
 
-impl Turn {
+impl ControlPlaneTurn {
     /// Whether the node is bound by this. Nodes that run etcd alone are too: it is their quorum that is protected.
     fn binds(node: &NodeView) -> bool {
         is_control_plane(&node.labels) || is_etcd(&node.labels)
     }
 
     /// Records a node of a pool, before anything is chosen.
-    pub(crate) fn see(&mut self, node: &NodeView, flags: Flags) {
+    pub(crate) fn record(&mut self, node: &NodeView, flags: Flags) {
         let out = flags.unavailable || flags.failing && !flags.candidate || flags.maybe_sent;
         if out && Self::binds(node) {
             let list = if flags.broken { &mut self.broken } else { &mut self.out };
@@ -60,7 +60,7 @@ impl Turn {
     }
 
     /// Records a node that no pool owns.
-    pub(crate) fn see_unmanaged(&mut self, node: &NodeView) {
+    pub(crate) fn record_unmanaged(&mut self, node: &NodeView) {
         if !node.ready() && Self::binds(node) {
             self.out.push(node.name.clone());
         }

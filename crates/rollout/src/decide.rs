@@ -6,16 +6,16 @@
 //! What it is not: I/O or a clock. The executor decides nothing again.
 
 use crate::capacity::{max_unavailable, measure, order};
-use crate::control_plane::{self, Turn};
-use crate::first_boot::{self, Booted, LabelSet};
+use crate::control_plane::{self, ControlPlaneTurn};
+use crate::first_boot::{self, FirstBootPool, LabelSet};
 use crate::membership::{self, BrokenSelector, Membership};
 use crate::node::{Desired, Flags, Goal, flags, why_unavailable};
 use crate::patch::{Change, NodePatch};
 use crate::plan::{
-    About, Capacity, EventPlan, Facts, Hold, Inputs, NoPool, NodeStep, PoolInput, PoolPlan, RolloutPlan,
-    Step, Target, TroubleOf, Wait,
+    Capacity, EventObject, EventPlan, Facts, Hold, Inputs, NoPool, NodeStep, PoolInput, PoolPlan,
+    RolloutPlan, Step, Target, TroubleOf, Wait,
 };
-use crate::policy::{self, Leave};
+use crate::policy::{self, Allowance};
 use crate::status;
 use crate::view::NodeView;
 use api::events::ControllerEvent;
@@ -111,9 +111,9 @@ pub fn plan(inputs: &Inputs<'_>) -> RolloutPlan {
     let by_name: HashMap<&str, &MachineConfigPool> =
         inputs.pools.iter().map(|p| (p.name(), p.pool)).collect();
     let labelled = inputs.nodes.iter().filter(|n| n.custom_pool_labels_applied).map(|n| &*n.name).collect();
-    let mut turn = Turn::default();
-    evals.iter().flat_map(|e| &e.nodes).for_each(|(node, flags)| turn.see(node, *flags));
-    unowned.iter().for_each(|node| turn.see_unmanaged(node));
+    let mut turn = ControlPlaneTurn::default();
+    evals.iter().flat_map(|e| &e.nodes).for_each(|(node, flags)| turn.record(node, *flags));
+    unowned.iter().for_each(|node| turn.record_unmanaged(node));
     let pools: Vec<PoolPlan> = evals
         .iter()
         .map(|eval| {
@@ -134,7 +134,7 @@ struct Eval<'a> {
     tends: bool,
     capacity: Capacity,
     /// What the pool's policy allows.
-    leave: Leave,
+    leave: Allowance,
 }
 
 impl<'a> Eval<'a> {
@@ -173,8 +173,8 @@ impl<'a> Eval<'a> {
             input.refused.map(|why| Hold::Refused(why.to_owned()))
         };
         let leave = match (&hold, input.policy) {
-            (None, Some(policed)) => policy::leave(policed, goal.config, &nodes, inputs.now.0),
-            _ => Leave::default(),
+            (None, Some(policed)) => policy::allowance(policed, goal.config, &nodes, inputs.now.0),
+            _ => Allowance::default(),
         };
         let mut max = max.unwrap_or(0);
         if let Some(own) = &leave.max_unavailable {
@@ -201,7 +201,7 @@ impl<'a> Eval<'a> {
         pools: &HashMap<&str, &MachineConfigPool>,
         conflicts: &[String],
         labelled: &HashSet<&str>,
-        turn: &mut Turn,
+        turn: &mut ControlPlaneTurn,
     ) -> PoolPlan {
         let goal = goal(self.input);
         let target = Target::of(goal.config.into(), &self.input.layering);
@@ -309,7 +309,7 @@ impl<'a> Eval<'a> {
             at.is_ok() || labelled.contains(name)
         };
         plan.first_boot_nodes = first_boot::without_served(self.input.pool, served);
-        plan.unvouched = choice.unvouched;
+        plan.unexpected = choice.unexpected;
         let (status, events) = status::of(&facts, &inputs.now);
         plan.status = status;
         plan.events.extend(events);
@@ -318,20 +318,25 @@ impl<'a> Eval<'a> {
     }
 
     /// Chooses the nodes that go. Labels are set regardless of capacity, because they disrupt nothing.
-    fn choose(&self, facts: &Facts, pools: &HashMap<&str, &MachineConfigPool>, turn: &mut Turn) -> Choice {
+    fn choose(
+        &self,
+        facts: &Facts,
+        pools: &HashMap<&str, &MachineConfigPool>,
+        turn: &mut ControlPlaneTurn,
+    ) -> Choice {
         let mut choice = Choice::default();
         let mut candidates = vec![];
         for (node, flags) in self.nodes.iter().copied().filter(|(_, f)| !f.unanswered) {
             match first_boot::booted_into(node, facts, pools, self.input.name()) {
-                Booted::Elsewhere { pool, labels } => {
+                FirstBootPool::Elsewhere { pool, labels } => {
                     choice.labels.insert(node.name.clone(), (pool, labels));
                     continue;
                 }
-                Booted::Unvouched { pool } => choice.unvouched.push((node.name.clone(), pool)),
-                Booted::Here => {
+                FirstBootPool::Unexpected { pool } => choice.unexpected.push((node.name.clone(), pool)),
+                FirstBootPool::Here => {
                     choice.booted_here.insert(node.name.clone());
                 }
-                Booted::Ordinary => {}
+                FirstBootPool::Ordinary => {}
             }
             // A node that was sent before is sent on to the pool's present target.
             let allowed = self.leave.allows(&node.name) || flags.stranded || flags.waiting;
@@ -391,7 +396,7 @@ impl<'a> Eval<'a> {
 
     fn choice_events(&self, choice: &Choice, target: &Target, events: &mut Vec<EventPlan>) {
         let mut say = |reason, message| {
-            events.push(EventPlan::new(reason, About::Pool(self.input.name().into()), message));
+            events.push(EventPlan::new(reason, EventObject::Pool(self.input.name().into()), message));
         };
         if choice.picks.is_empty() {
             return;
@@ -456,7 +461,7 @@ struct Choice {
     /// Labels of the custom pool that a node booted into, with that pool.
     labels: BTreeMap<Arc<str>, (Arc<str>, LabelSet)>,
     /// Nodes that claim to have booted into a pool that does not expect them, with that pool.
-    unvouched: Vec<(Arc<str>, Arc<str>)>,
+    unexpected: Vec<(Arc<str>, Arc<str>)>,
     /// Control-plane nodes that have a slot but wait for other control-plane nodes, with the nodes that they wait for.
     turned: BTreeMap<Arc<str>, Arc<[Arc<str>]>>,
     /// Nodes that booted into the pool that they are in now.

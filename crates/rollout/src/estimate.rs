@@ -17,7 +17,7 @@ pub struct Finished(pub Timestamp);
 
 /// The progress of a pool's rollout.
 #[derive(Clone, Debug, Default)]
-pub struct Pace {
+pub struct RolloutProgress {
     /// When the rollout began: the pool's `Updating` became `True`.
     pub began: Option<Timestamp>,
     /// When nodes finished, in any order; may include times before the rollout began.
@@ -43,7 +43,7 @@ pub enum Estimate {
     },
     /// If the pace stays the same.
     #[serde(rename_all = "camelCase")]
-    About {
+    EventObject {
         /// Seconds from now.
         seconds: i64,
         /// How many finished nodes the estimate is based on.
@@ -52,7 +52,7 @@ pub enum Estimate {
 }
 
 /// Estimates at the pace of the nodes that finished in this rollout.
-pub fn estimate(pace: &Pace, now: Timestamp) -> Estimate {
+pub fn estimate(pace: &RolloutProgress, now: Timestamp) -> Estimate {
     let unknown = |because: &str| Estimate::Unknown { because: because.to_owned() };
     if pace.left == 0 {
         return Estimate::Done;
@@ -81,7 +81,7 @@ pub fn estimate(pace: &Pace, now: Timestamp) -> Estimate {
     let spent = last.duration_since(began).as_secs().max(1);
     // The time since the last node finished already counts for the nodes under way.
     let seconds = spent.saturating_mul(left) / nodes - pause.as_secs();
-    Estimate::About { seconds: seconds.max(1), from_nodes: done.len() }
+    Estimate::EventObject { seconds: seconds.max(1), from_nodes: done.len() }
 }
 
 impl fmt::Display for Estimate {
@@ -89,7 +89,7 @@ impl fmt::Display for Estimate {
         match self {
             Self::Done => f.write_str("done"),
             Self::Unknown { because } => write!(f, "unknown: {because}"),
-            Self::About { seconds, from_nodes } => {
+            Self::EventObject { seconds, from_nodes } => {
                 let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
                 f.write_str("about ")?;
                 match (hours, minutes) {
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn the_pace_of_this_rollout_counts_and_where_it_says_nothing_nothing_is_said() {
-        let pace = |finished: &[i64], left, stuck, held| Pace {
+        let pace = |finished: &[i64], left, stuck, held| RolloutProgress {
             began: Some(at(1_000)),
             finished: finished.iter().map(|s| Finished(at(*s))).collect(),
             left,
@@ -137,7 +137,11 @@ mod tests {
             ),
             (pace(&[1_100], 4, 1, true), 1_150, "unknown: the pool is held"),
             (pace(&[1_100], 4, 1, false), 1_600, "unknown: no node was done for 500 s, longer than before"),
-            (Pace { left: 1, ..Pace::default() }, 1_600, "unknown: the rollout has not begun"),
+            (
+                RolloutProgress { left: 1, ..RolloutProgress::default() },
+                1_600,
+                "unknown: the rollout has not begun",
+            ),
         ];
         for (pace, now, want) in rows {
             assert_eq!(estimate(&pace, at(now)).to_string(), want, "{pace:?}");

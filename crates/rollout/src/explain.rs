@@ -3,7 +3,7 @@
 //! What it is not: a format to parse; the values themselves are serialisable for that.
 
 use crate::plan::{
-    About, Capacity, EventPlan, Hold, NoPool, NodeStep, PoolPlan, Reason, RolloutPlan, Step, Target,
+    Capacity, EventObject, EventPlan, Hold, NoPool, NodeStep, PoolPlan, Reason, RolloutPlan, Step, Target,
     Unmanaged, Wait,
 };
 use crate::policy::GateState;
@@ -212,8 +212,8 @@ impl Display for Capacity {
 impl Display for EventPlan {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let (kind, name) = match &self.about {
-            About::Pool(name) => ("MachineConfigPool", name),
-            About::Node(name) => ("Node", name),
+            EventObject::Pool(name) => ("MachineConfigPool", name),
+            EventObject::Node(name) => ("Node", name),
         };
         write!(f, "{} {} {kind}/{name}: {}", self.kind.text(), self.reason, self.message)
     }

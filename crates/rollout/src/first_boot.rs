@@ -22,11 +22,11 @@ use std::sync::Arc;
 pub(crate) type LabelSet = BTreeMap<Arc<str>, Arc<str>>;
 
 /// Which pool's config a machine first booted into, if that matters.
-pub(crate) enum Booted {
+pub(crate) enum FirstBootPool {
     /// A custom pool's that it is not in, and that expects it: it gets these labels before any other config.
     Elsewhere { pool: Arc<str>, labels: LabelSet },
     /// A custom pool's, according to its own Node, but the pool does not expect it.
-    Unvouched { pool: Arc<str> },
+    Unexpected { pool: Arc<str> },
     /// That of the custom pool that it is in. This is recorded, so that a label that is removed later stays removed.
     Here,
     /// None of these.
@@ -38,24 +38,24 @@ pub(crate) fn booted_into(
     facts: &Facts,
     pools: &HashMap<&str, &MachineConfigPool>,
     here: &str,
-) -> Booted {
+) -> FirstBootPool {
     let owner = node.first_pivot_config.as_ref().and_then(|c| facts.first_pivot_pools.get(c));
     let Some(owner) = owner.filter(|o| !is_built_in(o) && !node.custom_pool_labels_applied) else {
-        return Booted::Ordinary;
+        return FirstBootPool::Ordinary;
     };
     if &**owner == here {
-        return Booted::Here;
+        return FirstBootPool::Here;
     }
-    let Some(pool) = pools.get(&**owner) else { return Booted::Ordinary };
+    let Some(pool) = pools.get(&**owner) else { return FirstBootPool::Ordinary };
     let labels = selector_labels(pool.spec.node_selector.as_ref());
     if labels.is_empty() {
         // No label could bring it into that pool. It stays in this one and is updated, rather than left alone for ever.
-        return Booted::Ordinary;
+        return FirstBootPool::Ordinary;
     }
     if !expected(pool).any(|name| *name == *node.name) {
-        return Booted::Unvouched { pool: owner.clone() };
+        return FirstBootPool::Unexpected { pool: owner.clone() };
     }
-    Booted::Elsewhere { pool: owner.clone(), labels }
+    FirstBootPool::Elsewhere { pool: owner.clone(), labels }
 }
 
 /// The nodes that the pool expects to boot into it.

@@ -38,14 +38,14 @@ pub use api::names::pool_condition::{CONFIG_PINNED, MEMBERSHIP_CONFLICT};
 pub use assembly::{ConfigView, Configs, Sources, Streams};
 pub use capacity::max_unavailable;
 pub use decide::plan;
-pub use estimate::{Estimate, Finished, Pace, estimate};
+pub use estimate::{Estimate, Finished, RolloutProgress, estimate};
 pub use forecast::{DrainForecast, Forecast, NodeAfter, NodeForecast, PoolForecast, Queued};
 pub use layered::{BuildState, ImageWait, Layering, OsBuildView, OsConfigView};
 pub use membership::{BrokenSelector, Index, Owners};
 pub use patch::{Change, NodePatch};
 pub use pin::{InForce, before, past, pinned, with_next};
 pub use plan::{
-    About, Capacity, EventPlan, Facts, Hold, Inputs, NoPool, NodeStep, PoolInput, PoolPlan, Reason,
+    Capacity, EventObject, EventPlan, Facts, Hold, Inputs, NoPool, NodeStep, PoolInput, PoolPlan, Reason,
     RolloutPlan, Step, Target, Trouble, TroubleOf, Unanswered, Unmanaged, Wait,
 };
 pub use roles::{Cluster, is_control_plane};

@@ -5,7 +5,7 @@
 
 use crate::layered::Layering;
 use crate::patch::{Change, NodePatch};
-use crate::policy::{GateState, Policed};
+use crate::policy::{GateState, PolicyInput};
 use crate::roles::Cluster;
 use crate::topology::{self, Topology};
 use crate::view::{DaemonState, NodeView};
@@ -45,7 +45,7 @@ pub struct PoolInput<'a> {
     /// status says so.
     pub refused: Option<&'a str>,
     /// The policy of the rollout and its facts; `None` means as `spec.maxUnavailable` says, at any time.
-    pub policy: Option<Policed<'a>>,
+    pub policy: Option<PolicyInput<'a>>,
 }
 
 impl<'a> PoolInput<'a> {
@@ -180,7 +180,7 @@ pub struct PoolPlan {
     pub first_boot_nodes: Change<Arc<str>>,
     /// Nodes of this pool that claim to have first booted into another pool, with that pool, which does not expect
     /// them. They get no labels.
-    pub unvouched: Vec<(Arc<str>, Arc<str>)>,
+    pub unexpected: Vec<(Arc<str>, Arc<str>)>,
     /// Every node of the pool, by name.
     pub nodes: Vec<NodeStep>,
     /// As [`RolloutPlan::look_again`], for this pool.
@@ -396,7 +396,7 @@ pub enum Wait {
 /// The object that an event is about. Both kinds are cluster-scoped: the event stands in our own namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
-pub enum About {
+pub enum EventObject {
     /// A MachineConfigPool.
     Pool(Arc<str>),
     /// A Node.
@@ -412,13 +412,13 @@ pub struct EventPlan {
     /// Which event.
     pub reason: ControllerEvent,
     /// The object.
-    pub about: About,
+    pub about: EventObject,
     /// A sentence.
     pub message: String,
 }
 
 impl EventPlan {
-    pub(crate) fn new(reason: ControllerEvent, about: About, message: String) -> Self {
+    pub(crate) fn new(reason: ControllerEvent, about: EventObject, message: String) -> Self {
         Self { kind: reason.severity(), reason, about, message }
     }
 }

@@ -6,7 +6,7 @@
 use crate::layered::BuildState;
 use crate::node::Flags;
 use crate::pin::pinned;
-use crate::plan::{About, EventPlan, Hold, PoolInput, Target};
+use crate::plan::{EventObject, EventPlan, Hold, PoolInput, Target};
 use crate::view::{NodeView, own};
 use api::conditions::{self, Condition};
 use api::events::ControllerEvent;
@@ -320,7 +320,7 @@ fn build_cleared(input: &PoolInput<'_>, was: bool) -> Option<(&'static str, &'st
 }
 
 fn event(pool: &str, reason: ControllerEvent, message: String) -> EventPlan {
-    EventPlan::new(reason, About::Pool(pool.into()), message)
+    EventPlan::new(reason, EventObject::Pool(pool.into()), message)
 }
 
 /// The events for what changed between two statuses.

@@ -12,7 +12,7 @@
 
 use crate::roles::{Cluster, is_control_plane, is_etcd};
 use crate::view::NodeView;
-use api::detected::{CONTROL_PLANE_TOPOLOGY, Found, INFRASTRUCTURE_TOPOLOGY};
+use api::detected::{CONTROL_PLANE_TOPOLOGY, Detected, INFRASTRUCTURE_TOPOLOGY};
 use api::names::annotation::FOUND_OUT;
 use api::names::topology::{HIGHLY_AVAILABLE, SINGLE_REPLICA};
 use api::v1::ControllerConfig;
@@ -53,7 +53,7 @@ impl Topology {
 
 /// Whether nobody chose the value in the ControllerConfig: it is what was detected before, or the default of the kind
 /// when nothing is given.
-fn is_ours(record: &Found, field: &str, value: &str) -> bool {
+fn is_ours(record: &Detected, field: &str, value: &str) -> bool {
     match record.get(field) {
         Some(recorded) => recorded == value,
         None => matches!(value, "" | HIGHLY_AVAILABLE),
@@ -62,7 +62,7 @@ fn is_ours(record: &Found, field: &str, value: &str) -> bool {
 
 /// The values of a plain cluster that must be updated, out of those that are ours.
 fn stale(config: &ControllerConfig, found: Topology) -> impl Iterator<Item = (&'static str, &'static str)> {
-    let record = Found::of(&config.metadata);
+    let record = Detected::of(&config.metadata);
     let plain = Cluster::of(Some(&config.spec)) == Cluster::Plain;
     found.fields().into_iter().filter_map(move |(field, found)| {
         let value = config.spec.infra_status(&[field]).unwrap_or_default();
@@ -84,7 +84,7 @@ pub fn control_plane(config: Option<&ControllerConfig>, found: Topology) -> &str
 /// The merge patch that updates the ControllerConfig to what the nodes say; `None` if it is up to date, or if somebody
 /// chose another value. The patch is bound to the version that it was decided on.
 pub fn patch(config: &ControllerConfig, found: Topology) -> Option<Value> {
-    let mut record = Found::of(&config.metadata);
+    let mut record = Detected::of(&config.metadata);
     let mut status = Map::new();
     for (field, value) in stale(config, found) {
         record.set(field, value);

@@ -200,7 +200,7 @@ mod tests {
         };
         let stored = Explanation::new("worker", "rendered-worker-1", all(), &Source::Stored);
         insta::assert_snapshot!(explanation(&stored));
-        let why = Source::WorkedOut("no provenance is stored on it".to_owned());
+        let why = Source::Computed("no provenance is stored on it".to_owned());
         let worked_out = Explanation::new("worker", "rendered-worker-1", all(), &why);
         insta::assert_snapshot!(explanation(&worked_out.only(Some("nosmt"), false).unwrap()));
     }

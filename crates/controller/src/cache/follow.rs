@@ -4,12 +4,12 @@
 //! What it is not: how one kind is watched (see `watch`), or what a change makes dirty (see `dirty`).
 
 use crate::cache::follow_settings;
-use crate::cache::watched_kind::{Followed, Need};
 use crate::cache::store::{Cache, Change, Store};
 use crate::cache::stores::{Config, operator_node};
 use crate::cache::template_inputs;
 use crate::cache::trimmed::{TrimmedMachineConfigNode, TrimmedNode};
 use crate::cache::watch::{OnChange, Presence, follow, follow_ours};
+use crate::cache::watched_kind::{Need, WatchedKind};
 use crate::dirty::Changed;
 use crate::shared::Shared;
 use api::k8s::{Node, Pod};
@@ -31,7 +31,13 @@ impl Shared {
     {
         let resource = ApiResource::erase::<K>(&());
         let api = Api::all_with(self.client.clone(), &resource);
-        self.follows(Followed { kind: resource.kind, need, api, which: watcher::Config::default(), cache });
+        self.follows(WatchedKind {
+            kind: resource.kind,
+            need,
+            api,
+            which: watcher::Config::default(),
+            cache,
+        });
     }
 
     /// Starts the watches. They run until `stop`, whichever controller leads.
@@ -116,7 +122,7 @@ impl Shared {
         let (ours, config) = (api::names::GROUP, "config.openshift.io");
         let note = |group: &str, kind: &str, need, which, cache: Arc<dyn Cache>| {
             let api = all(group, kind);
-            self.follows(Followed { kind: kind.to_owned(), need, api: api.clone(), which, cache });
+            self.follows(WatchedKind { kind: kind.to_owned(), need, api: api.clone(), which, cache });
             api
         };
         let os_config = |o: DynamicObject| Ok(OsConfig::new(&serde_json::json!(o)));
@@ -145,7 +151,7 @@ impl Shared {
         let namespace = api::names::NAMESPACE;
         let pods = Api::<Pod>::namespaced(self.client.clone(), namespace);
         let only = watcher::Config::default().labels("k8s-app=machine-config-operator");
-        self.follows(Followed {
+        self.follows(WatchedKind {
             kind: "Pod".to_owned(),
             need: Need::Aside,
             api: Api::namespaced_with(self.client.clone(), namespace, &ApiResource::erase::<Pod>(&())),

@@ -3,10 +3,10 @@
 //!
 //! What it is not: the caches that these watches fill (see `settings`).
 
-use crate::cache::watched_kind::{Followed, Need};
 use crate::cache::settings::{KINDS, Kind, input};
 use crate::cache::store::Change;
 use crate::cache::watch::{Presence, follow};
+use crate::cache::watched_kind::{Need, WatchedKind};
 use crate::dirty::Changed;
 use crate::shared::Shared;
 use client::call;
@@ -28,7 +28,7 @@ pub(crate) fn watch(shared: &Arc<Shared>, tasks: &TaskTracker, stop: &Cancellati
         // Also for a kind that is not served yet: it may be by the time somebody asks.
         if let Some(cache) = shared.settings.store(kind).cloned() {
             let (name, api) = (kind.name.to_owned(), kind.api(&shared.client));
-            shared.follows(Followed { kind: name, need: Need::Setting, api, which: kind.which(), cache });
+            shared.follows(WatchedKind { kind: name, need: Need::Setting, api, which: kind.which(), cache });
         }
         groups.entry(format!("{}/{}", kind.group, kind.version)).or_default().push(kind);
     }

@@ -2,10 +2,10 @@
 
 pub(crate) mod follow;
 pub(crate) mod follow_settings;
-pub(crate) mod watched_kind;
 pub(crate) mod settings;
 pub(crate) mod store;
 pub(crate) mod stores;
 pub(crate) mod template_inputs;
 pub(crate) mod trimmed;
 pub(crate) mod watch;
+pub(crate) mod watched_kind;

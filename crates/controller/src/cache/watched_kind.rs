@@ -21,7 +21,7 @@ pub(crate) enum Need {
 }
 
 /// A kind that is watched for as long as this process lives.
-pub(crate) struct Followed {
+pub(crate) struct WatchedKind {
     pub(crate) kind: String,
     pub(crate) need: Need,
     pub(crate) api: Api<DynamicObject>,

@@ -41,12 +41,12 @@ impl Kept {
     }
 
     /// Whether exactly this was stored before.
-    pub(crate) fn stood(&self, name: &str, digest: u64) -> bool {
+    pub(crate) fn was_stored(&self, name: &str, digest: u64) -> bool {
         let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         seen.get(name).is_some_and(|s| s.digest == digest)
     }
 
-    pub(crate) fn stands(&self, name: &str, digest: u64) {
+    pub(crate) fn record_stored(&self, name: &str, digest: u64) {
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let told = seen.get(name).and_then(|s| s.told);
         seen.insert(name.to_owned(), Seen { digest, told });
@@ -194,11 +194,11 @@ mod tests {
     #[test]
     fn only_what_stood_is_told_of_and_not_all_the_time() {
         let kept = Kept::default();
-        assert!(!kept.stood("a", 1) && !kept.may_tell("a"));
-        kept.stands("a", 1);
-        assert!(kept.stood("a", 1) && !kept.stood("a", 2));
+        assert!(!kept.was_stored("a", 1) && !kept.may_tell("a"));
+        kept.record_stored("a", 1);
+        assert!(kept.was_stored("a", 1) && !kept.was_stored("a", 2));
         assert!(kept.may_tell("a") && !kept.may_tell("a"));
-        kept.stands("a", 1);
+        kept.record_stored("a", 1);
         assert!(!kept.may_tell("a"), "told a moment ago");
     }
 }

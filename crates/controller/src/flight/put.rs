@@ -46,7 +46,7 @@ pub(crate) async fn put(shared: &Shared, wanted: &MachineConfig) -> Result<(), W
     let what = || format!("machineconfig {name}");
     let (answer, changed) = match change(there.as_deref(), wanted) {
         None => {
-            shared.kept.stands(&name, digest);
+            shared.kept.record_stored(&name, digest);
             return Ok(());
         }
         Some(Put::Create) => {
@@ -65,12 +65,12 @@ pub(crate) async fn put(shared: &Shared, wanted: &MachineConfig) -> Result<(), W
         shared.config_answer(answer);
         return Err(WriteError::Altered { name, fields });
     }
-    let not_ours = edited || shared.kept.stood(&name, digest);
-    shared.kept.stands(&name, digest);
+    let not_ours = edited || shared.kept.was_stored(&name, digest);
+    shared.kept.record_stored(&name, digest);
     if not_ours && shared.kept.may_tell(&name) {
         let (source, instead) = instead(wanted);
         let message = format!("MachineConfig {name} {changed}: {instead}");
-        shared.events.tell(source, reference(&answer), ControllerEvent::PutBack, message);
+        shared.events.publish(source, reference(&answer), ControllerEvent::PutBack, message);
     }
     shared.config_answer(answer);
     Ok(())
@@ -220,7 +220,7 @@ mod tests {
         let words = async || {
             let done = remove(&shared, "02-worker", "no template makes it").await;
             let mut writes = Writes::default();
-            let words = writes.book(&troubles, "02-worker", done);
+            let words = writes.record(&troubles, "02-worker", done);
             assert!(writes.are_over() == words.is_some(), "tried again until it is told");
             words
         };

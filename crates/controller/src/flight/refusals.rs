@@ -99,7 +99,7 @@ impl Failure for WriteError {
 
 /// Why a write was not done.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Undone {
+pub(crate) enum NotWritten {
     /// The object has changed: decide again.
     Stale,
     /// It fails, and that must be reported.
@@ -120,15 +120,15 @@ impl Troubles {
     }
 
     /// The outcome of a write. A conflict may pass by itself, until it has lasted; any other failure is reported.
-    pub(crate) fn judge(&self, what: &str, done: Result<(), CallError>) -> Result<(), Undone> {
+    pub(crate) fn judge(&self, what: &str, done: Result<(), CallError>) -> Result<(), NotWritten> {
         let Err(error) = done else {
             self.over(what);
             return Ok(());
         };
         match self.words(what, &error) {
-            Some(words) => Err(Undone::Refused(words)),
-            None if error.is_stale() => Err(Undone::Stale),
-            None => Err(Undone::Refused(cut(&error.chain(), MAX_ANSWER_CHARS).into_owned())),
+            Some(words) => Err(NotWritten::Refused(words)),
+            None if error.is_stale() => Err(NotWritten::Stale),
+            None => Err(NotWritten::Refused(cut(&error.chain(), MAX_ANSWER_CHARS).into_owned())),
         }
     }
 
@@ -155,7 +155,7 @@ impl Troubles {
 
 /// Problems outside rendering and rollout that delay neither of them. Pools report them.
 #[derive(Debug, Default)]
-pub(crate) struct Remarks(Mutex<BTreeMap<(Topic, TroubleOf), String>>);
+pub(crate) struct SideProblems(Mutex<BTreeMap<(Topic, TroubleOf), String>>);
 
 /// What a remark is about.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -168,7 +168,7 @@ pub(crate) enum Topic {
     Drain,
 }
 
-impl Remarks {
+impl SideProblems {
     /// Sets a remark, or removes it. Returns whether that changed anything.
     pub(crate) fn set(&self, topic: Topic, of: TroubleOf, text: Option<String>) -> bool {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -200,7 +200,7 @@ pub(crate) struct Writes {
 
 impl Writes {
     /// Records one write. Returns the message to report, if it failed and that is due.
-    pub(crate) fn book(
+    pub(crate) fn record(
         &mut self,
         troubles: &Troubles,
         what: &str,

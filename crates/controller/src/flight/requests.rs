@@ -7,7 +7,7 @@
 //!
 //! What it is not: retries, and when they end (see [`crate::flight::writes`]).
 
-use crate::flight::refusals::Undone;
+use crate::flight::refusals::NotWritten;
 use crate::flight::writes::{until_settled, write_first_boot_nodes, write_status};
 use crate::shared::Shared;
 use api::k8s::ResourceExt;
@@ -70,11 +70,11 @@ fn tell(
     shared: &Shared,
     state: &Mutex<State>,
     pool: &str,
-    waits: oneshot::Sender<Result<(), Undone>>,
-    outcome: Result<(), Undone>,
+    waits: oneshot::Sender<Result<(), NotWritten>>,
+    outcome: Result<(), NotWritten>,
 ) {
     let Err(late) = waits.send(outcome) else { return };
-    if let Err(Undone::Refused(words)) = late {
+    if let Err(NotWritten::Refused(words)) = late {
         lock(state).failed.insert(pool.to_owned(), words);
     }
     shared.mark_cluster();
@@ -82,7 +82,7 @@ fn tell(
 
 /// Waits a moment for an outcome. A write without one by then continues on its own, or this controller is shutting
 /// down.
-async fn patiently(outcome: oneshot::Receiver<Result<(), Undone>>) -> Result<Written, Undone> {
+async fn patiently(outcome: oneshot::Receiver<Result<(), NotWritten>>) -> Result<Written, NotWritten> {
     match tokio::time::timeout(PATIENCE, outcome).await {
         Ok(Ok(answer)) => answer.map(|()| Written::Done),
         Err(_) | Ok(Err(_)) => Ok(Written::Pending),
@@ -103,7 +103,7 @@ impl Requests {
         pool: &Arc<str>,
         place: OwnedSemaphorePermit,
         patch: NodePatch,
-    ) -> oneshot::Receiver<Result<(), Undone>> {
+    ) -> oneshot::Receiver<Result<(), NotWritten>> {
         let (waits, outcome) = oneshot::channel();
         let moves = !patch.desired_config.is_keep() || !patch.desired_image.is_keep();
         lock(&self.state).nodes.insert(patch.node.clone(), Sent { at: Instant::now(), moves });
@@ -129,7 +129,7 @@ impl Requests {
         shared: &Arc<Shared>,
         pool: &MachineConfigPool,
         status: &MachineConfigPoolStatus,
-    ) -> Result<Written, Undone> {
+    ) -> Result<Written, NotWritten> {
         let name = pool.name_any();
         if !lock(&self.state).statuses.insert(name.clone()) {
             return Ok(Written::Pending);
@@ -156,7 +156,7 @@ impl Requests {
         shared: &Arc<Shared>,
         pool: &MachineConfigPool,
         change: &Change<Arc<str>>,
-    ) -> Result<Written, Undone> {
+    ) -> Result<Written, NotWritten> {
         let name = pool.name_any();
         match lock(&self.state).first_boots.entry(name.clone()) {
             Entry::Occupied(_) => return Ok(Written::Pending),

@@ -8,13 +8,13 @@ pub(crate) mod version;
 
 /// Whether a pool may be rendered.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum May {
+pub(crate) enum RenderGate {
     /// It may.
-    Go,
+    Open,
     /// Something is still on its way; its arrival makes the pool dirty again.
     Wait(&'static str),
     /// It may not, for a reason that the pool's condition shows.
-    Not {
+    Refuse {
         /// The condition's reason.
         reason: &'static str,
         /// Its message.
@@ -28,7 +28,7 @@ pub(crate) struct Gates {
     /// Which version the ControllerConfig belongs to.
     pub(crate) version: version::Claim,
     /// What the templates produce.
-    pub(crate) templates: templates::Standing,
+    pub(crate) templates: templates::TemplateGate,
     /// Whether what is generated from settings is up to date.
     pub(crate) settings: settings::Gate,
 }

@@ -3,14 +3,14 @@
 //!
 //! What it is not: the pass that generates them (see `passes::generated`).
 
-use crate::gates::May;
+use crate::gates::RenderGate;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-const WAIT: May = May::Wait("the MachineConfigs from the cluster's settings are being written");
+const WAIT: RenderGate = RenderGate::Wait("the MachineConfigs from the cluster's settings are being written");
 
 /// How long rendering waits for settings that keep changing. After that it renders from what is stored, because
 /// somebody may be overwriting the generated MachineConfigs again and again.
@@ -75,7 +75,7 @@ impl Gate {
     }
 
     /// Whether this pool may be rendered now.
-    pub(crate) fn may(&self, pool: &str) -> May {
+    pub(crate) fn check(&self, pool: &str) -> RenderGate {
         let settled = self.settled.load(Ordering::Acquire);
         if settled != self.count() {
             let behind = *self.behind.lock().unwrap_or_else(PoisonError::into_inner);
@@ -84,7 +84,10 @@ impl Gate {
             }
         }
         let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
-        refused.get(pool).map_or(May::Go, |why| May::Not { reason: "SettingsRefused", message: why.clone() })
+        refused.get(pool).map_or(RenderGate::Open, |why| RenderGate::Refuse {
+            reason: "SettingsRefused",
+            message: why.clone(),
+        })
     }
 }
 
@@ -95,37 +98,37 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_pool_waits_while_settings_change_and_is_told_what_is_refused() {
         let gate = Gate::default();
-        let not = May::Not { reason: "SettingsRefused", message: "why".to_owned() };
-        assert_eq!(gate.may("a"), WAIT, "before the first pass");
+        let not = RenderGate::Refuse { reason: "SettingsRefused", message: "why".to_owned() };
+        assert_eq!(gate.check("a"), WAIT, "before the first pass");
         let count = gate.count();
         gate.settle(count, BTreeMap::from([("b".to_owned(), "why".to_owned())]));
-        assert_eq!((gate.may("a"), gate.may("b")), (May::Go, not.clone()));
+        assert_eq!((gate.check("a"), gate.check("b")), (RenderGate::Open, not.clone()));
         let count = gate.count();
         gate.close();
         gate.settle(count, BTreeMap::new());
-        assert_eq!(gate.may("a"), WAIT, "it changed while the pass was under way");
+        assert_eq!(gate.check("a"), WAIT, "it changed while the pass was under way");
         // Somebody keeps changing something: the wait is bounded.
         tokio::time::advance(PATIENCE).await;
         gate.close();
-        assert_eq!(gate.may("a"), May::Go);
+        assert_eq!(gate.check("a"), RenderGate::Open);
         gate.settle(gate.count(), BTreeMap::new());
         gate.close();
-        assert_eq!(gate.may("a"), WAIT, "it followed in between");
+        assert_eq!(gate.check("a"), WAIT, "it followed in between");
         // The gate of an earlier term says nothing about what another leader wrote.
         gate.settle(gate.count(), BTreeMap::from([("b".to_owned(), "why".to_owned())]));
         gate.close();
         tokio::time::advance(PATIENCE).await;
-        assert_eq!((gate.may("a"), gate.may("b")), (May::Go, not.clone()));
+        assert_eq!((gate.check("a"), gate.check("b")), (RenderGate::Open, not.clone()));
         gate.begin();
         gate.close();
-        assert_eq!((gate.may("a"), gate.may("b"), gate.age()), (WAIT, WAIT, Duration::ZERO));
+        assert_eq!((gate.check("a"), gate.check("b"), gate.age()), (WAIT, WAIT, Duration::ZERO));
         tokio::time::advance(PATIENCE).await;
-        assert_eq!(gate.may("a"), WAIT, "until the first pass of this term");
+        assert_eq!(gate.check("a"), WAIT, "until the first pass of this term");
         gate.settle(gate.count(), BTreeMap::new());
-        assert_eq!((gate.may("a"), gate.may("b")), (May::Go, May::Go));
+        assert_eq!((gate.check("a"), gate.check("b")), (RenderGate::Open, RenderGate::Open));
         let never = Gate::default();
         never.close();
         tokio::time::advance(PATIENCE).await;
-        assert_eq!(never.may("a"), WAIT, "before the first pass nobody knows what there is");
+        assert_eq!(never.check("a"), WAIT, "before the first pass nobody knows what there is");
     }
 }

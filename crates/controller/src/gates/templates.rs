@@ -2,20 +2,20 @@
 //! from a template's MachineConfig that somebody has just changed or deleted: its nodes would go to that config, and
 //! then back.
 //!
-//! Flow: the template pass reports what the templates produce ([`Standing::made`]) and which of it the API server
-//! refuses; the render pass asks for one pool ([`Standing::may`]).
+//! Flow: the template pass reports what the templates produce ([`TemplateGate::made`]) and which of it the API server
+//! refuses; the render pass asks for one pool ([`TemplateGate::may`]).
 //!
 //! What it is not: the writes (see `passes::templates`), or what is generated from settings (see `gates::settings`).
 
 use crate::flight::own_config::is_as;
-use crate::gates::May;
+use crate::gates::RenderGate;
 use api::k8s::ResourceExt;
 use api::names::{CONTROLLER_CONFIG, annotation, label};
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
-const WAIT: May = May::Wait("the MachineConfigs from templates are being written");
+const WAIT: RenderGate = RenderGate::Wait("the MachineConfigs from templates are being written");
 
 /// The result of the template pass in this term.
 #[derive(Debug, Clone, Default)]
@@ -42,13 +42,13 @@ struct Made {
 
 /// The gate; see the module's text.
 #[derive(Debug, Default)]
-pub(crate) struct Standing(Mutex<State>);
+pub(crate) struct TemplateGate(Mutex<State>);
 
 fn id(config: &ControllerConfig) -> (Option<String>, Option<i64>) {
     (config.metadata.uid.clone(), config.metadata.generation)
 }
 
-impl Standing {
+impl TemplateGate {
     fn set(&self, state: State) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = state;
     }
@@ -97,25 +97,25 @@ impl Standing {
     }
 
     /// Whether this pool may be rendered from what is stored.
-    pub(crate) fn may(
+    pub(crate) fn check(
         &self,
         config: &ControllerConfig,
         pool: &MachineConfigPool,
         standing: &[&MachineConfig],
-    ) -> May {
+    ) -> RenderGate {
         match self.get() {
             State::Unknown => WAIT,
             State::Failing(why) => {
-                May::Not { reason: "TemplatesFailing", message: format!("templates: {why}") }
+                RenderGate::Refuse { reason: "TemplatesFailing", message: format!("templates: {why}") }
             }
             State::Made(made) if made.of != id(config) => WAIT,
-            State::Made(made) => made.may(pool, standing),
+            State::Made(made) => made.check(pool, standing),
         }
     }
 }
 
 impl Made {
-    fn may(&self, pool: &MachineConfigPool, standing: &[&MachineConfig]) -> May {
+    fn check(&self, pool: &MachineConfigPool, standing: &[&MachineConfig]) -> RenderGate {
         let selector = pool.spec.machine_config_selector.as_ref();
         // A selector that cannot be evaluated is reported by the selection itself.
         let selects = |config: &MachineConfig| {
@@ -130,10 +130,10 @@ impl Made {
         let leaving = leaving(&self.wanted, standing).into_iter().filter(|have| selects(have));
         let mut names = off.chain(leaving).map(ResourceExt::name_any).peekable();
         if names.peek().is_none() {
-            return May::Go;
+            return RenderGate::Open;
         }
         let refused = names.find_map(|name| self.refused.get(&name));
-        refused.map_or(WAIT, |why| May::Not { reason: "Refused", message: why.clone() })
+        refused.map_or(WAIT, |why| RenderGate::Refuse { reason: "Refused", message: why.clone() })
     }
 }
 
@@ -245,27 +245,31 @@ mod tests {
         ];
         for (about, standing, fine) in rows {
             let standing: Vec<&MachineConfig> = standing.iter().collect();
-            let all = Standing::default();
-            assert_eq!(all.may(&config(1), &workers, &standing), WAIT, "{about}: nothing is known");
+            let all = TemplateGate::default();
+            assert_eq!(all.check(&config(1), &workers, &standing), WAIT, "{about}: nothing is known");
             assert!(all.made(&config(1), &wanted) && !all.made(&config(1), &wanted));
             for pool in [&workers, &infra] {
-                let want = if fine { May::Go } else { WAIT };
-                assert_eq!(all.may(&config(1), pool, &standing), want, "{about}");
+                let want = if fine { RenderGate::Open } else { WAIT };
+                assert_eq!(all.check(&config(1), pool, &standing), want, "{about}");
             }
-            assert_eq!(all.may(&config(1), &masters, &standing), May::Go, "{about}: another pool");
-            assert_eq!(all.may(&config(2), &masters, &standing), WAIT, "{about}: another ControllerConfig");
+            assert_eq!(all.check(&config(1), &masters, &standing), RenderGate::Open, "{about}: another pool");
+            assert_eq!(all.check(&config(2), &masters, &standing), WAIT, "{about}: another ControllerConfig");
             let names = ["00-worker", "02-worker"].map(|n| (n.to_owned(), "no".to_owned()));
             assert!(all.refused(names.clone().into()) && !all.refused(names.into()));
-            let want = if fine { May::Go } else { May::Not { reason: "Refused", message: "no".to_owned() } };
-            assert_eq!(all.may(&config(1), &workers, &standing), want, "{about}");
-            assert_eq!(all.may(&config(1), &masters, &standing), May::Go, "{about}: another pool");
+            let want = if fine {
+                RenderGate::Open
+            } else {
+                RenderGate::Refuse { reason: "Refused", message: "no".to_owned() }
+            };
+            assert_eq!(all.check(&config(1), &workers, &standing), want, "{about}");
+            assert_eq!(all.check(&config(1), &masters, &standing), RenderGate::Open, "{about}: another pool");
             assert!(all.failing("why") && !all.failing("why"));
             assert_eq!(
-                all.may(&config(1), &masters, &standing),
-                May::Not { reason: "TemplatesFailing", message: "templates: why".to_owned() }
+                all.check(&config(1), &masters, &standing),
+                RenderGate::Refuse { reason: "TemplatesFailing", message: "templates: why".to_owned() }
             );
             all.forget();
-            assert_eq!(all.may(&config(1), &masters, &standing), WAIT);
+            assert_eq!(all.check(&config(1), &masters, &standing), WAIT);
         }
     }
 

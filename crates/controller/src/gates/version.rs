@@ -3,7 +3,7 @@
 //!
 //! What it is not: the writes that take it over (see `passes::version_claim`).
 
-use crate::gates::May;
+use crate::gates::RenderGate;
 use api::k8s::ResourceExt;
 use api::names::annotation::GENERATED_BY_VERSION;
 use api::v1::ControllerConfig;
@@ -30,10 +30,10 @@ pub(crate) const SETTLED: Duration = Duration::from_mins(16);
 
 /// The history of the annotation in this term.
 #[derive(Debug, Default)]
-pub(crate) struct Claim(Mutex<Past>);
+pub(crate) struct Claim(Mutex<ClaimHistory>);
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Past {
+pub(crate) struct ClaimHistory {
     /// How often we have taken it over, and when last.
     pub(crate) taken: Option<(u32, Instant)>,
     /// Why it is not ours now, for the pools' condition.
@@ -58,7 +58,7 @@ pub(crate) fn other<'a>(config: &'a ControllerConfig, version: &str) -> Option<&
     config.annotations().get(GENERATED_BY_VERSION).map(String::as_str).filter(|found| *found != version)
 }
 
-pub(crate) fn decide(other: Option<&str>, past: &Past, now: Instant) -> Step {
+pub(crate) fn decide(other: Option<&str>, past: &ClaimHistory, now: Instant) -> Step {
     if other.is_none() {
         let left = past.taken.map(|(_, last)| PROVED.saturating_sub(now.duration_since(last)));
         return match left.filter(|left| past.why.is_some() && !left.is_zero()) {
@@ -75,25 +75,27 @@ pub(crate) fn decide(other: Option<&str>, past: &Past, now: Instant) -> Step {
 }
 
 impl Claim {
-    pub(crate) fn past(&self) -> Past {
+    pub(crate) fn past(&self) -> ClaimHistory {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(crate) fn set(&self, past: Past) {
+    pub(crate) fn set(&self, past: ClaimHistory) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = past;
     }
 
     /// Forgets the history at the start of a term: whoever wrote before may be gone.
     pub(crate) fn forget(&self) {
-        self.set(Past::default());
+        self.set(ClaimHistory::default());
     }
 
     /// Whether this version may render pools from this ControllerConfig.
-    pub(crate) fn may(&self, config: &ControllerConfig, version: &str) -> May {
+    pub(crate) fn check(&self, config: &ControllerConfig, version: &str) -> RenderGate {
         match (other(config, version), self.past().why) {
-            (None, None) => May::Go,
-            (Some(_), None) => May::Wait("the controller is writing its version to the ControllerConfig"),
-            (_, Some(message)) => May::Not { reason: SKEW, message },
+            (None, None) => RenderGate::Open,
+            (Some(_), None) => {
+                RenderGate::Wait("the controller is writing its version to the ControllerConfig")
+            }
+            (_, Some(message)) => RenderGate::Refuse { reason: SKEW, message },
         }
     }
 }
@@ -105,14 +107,14 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn another_version_is_taken_over_unless_somebody_keeps_writing_it() {
         let start = Instant::now();
-        let taken = |times| Past { taken: Some((times, start)), why: None };
-        let told = |times| Past { why: Some("why".to_owned()), ..taken(times) };
+        let taken = |times| ClaimHistory { taken: Some((times, start)), why: None };
+        let told = |times| ClaimHistory { why: Some("why".to_owned()), ..taken(times) };
         let after = |seconds| start + Duration::from_secs(seconds);
         let leave = |seconds| Step::Leave(Duration::from_secs(seconds));
         for (found, past, now, want) in [
-            (None, Past::default(), after(0), Step::Nothing),
+            (None, ClaimHistory::default(), after(0), Step::Nothing),
             (None, taken(9), after(0), Step::Nothing),
-            (Some("v0"), Past::default(), after(0), Step::Take),
+            (Some("v0"), ClaimHistory::default(), after(0), Step::Take),
             (Some("v0"), taken(1), after(0), Step::Take),
             (Some("v0"), taken(2), after(0), leave(30)),
             (Some("v0"), taken(2), after(29), leave(1)),

@@ -76,7 +76,7 @@ impl Recorder {
     }
 
     /// Records one event.
-    pub(crate) fn tell(
+    pub(crate) fn publish(
         &self,
         source: Source,
         about: ObjectReference,

@@ -96,7 +96,7 @@ impl Collector for DrainWaits {
 
 /// `subcontroller`, `state`, `object`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct Sub {
+pub(crate) struct PassLabels {
     pub(crate) subcontroller: String,
     pub(crate) state: String,
     pub(crate) object: String,
@@ -126,7 +126,7 @@ pub(crate) struct Metrics {
     pub(crate) os_image_url_override: Family<Pool, Gauge>,
     pub(crate) pool_alert: Family<Node, Gauge>,
     pub(crate) drain_err: Family<Node, Gauge>,
-    pub(crate) sub_controller_state: Family<Sub, Gauge>,
+    pub(crate) sub_controller_state: Family<PassLabels, Gauge>,
     pub(crate) passes: Family<Pass, Counter>,
     pub(crate) leader: Gauge,
 }
@@ -254,7 +254,7 @@ impl Metrics {
 
     /// A part of the controller succeeded on an object.
     pub(crate) fn success(&self, subcontroller: &str, state: &str, object: &str, now: jiff::Timestamp) {
-        let labels = Sub {
+        let labels = PassLabels {
             subcontroller: subcontroller.to_owned(),
             state: state.to_owned(),
             object: object.to_owned(),
@@ -378,7 +378,11 @@ pub fn metrics_sample() -> Result<String, std::fmt::Error> {
     for by_queue in [queue_latency, work_duration] {
         drop(by_queue.get_or_create(&QueueName { name: "" }));
     }
-    drop(sub_controller_state.get_or_create(&Sub { subcontroller: none(), state: none(), object: none() }));
+    drop(sub_controller_state.get_or_create(&PassLabels {
+        subcontroller: none(),
+        state: none(),
+        object: none(),
+    }));
     drop(passes.get_or_create(&Pass { queue: none(), outcome: none() }));
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &registry)?;

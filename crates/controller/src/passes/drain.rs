@@ -12,7 +12,7 @@
 
 use crate::cache::store::{Change, Store};
 use crate::cache::watch::{OnChange, Presence, follow};
-use crate::dirty::{Changed, Known, Marks};
+use crate::dirty::{Changed, DirtyKeys, Known};
 use crate::flight::refusals::Topic;
 use crate::flight::writes::patch_node;
 use crate::io::events::{Source, node_reference};
@@ -65,7 +65,7 @@ pub(crate) const PASS: Descriptor = Descriptor {
     },
 };
 
-fn marked_by(changed: &Changed<'_>, known: Known<'_>, marks: &mut Marks) {
+fn marked_by(changed: &Changed<'_>, known: Known<'_>, marks: &mut DirtyKeys) {
     match changed {
         Changed::Node(change) => marks.mark(Pass::Drain, &change.name),
         Changed::TermBegins => marks.mark_all(Pass::Drain, known.stores.nodes.names()),
@@ -140,7 +140,7 @@ impl Drains {
                 Err(error) => {
                     let outcome = outcome_of(&error);
                     if let Outcome::Failed(why) = &outcome {
-                        self.blind(node, session, why).await;
+                        self.report_unreadable(node, session, why).await;
                     }
                     return outcome;
                 }
@@ -157,7 +157,7 @@ impl Drains {
             let listed = async { tokio::join!(pods.store.synced(), budgets.store.synced()) };
             if tokio::time::timeout(FIRST_LIST, listed).await.is_err() {
                 if let Some(why) = pods.store.trouble().or_else(|| budgets.store.trouble()) {
-                    self.blind(node, session, &why).await;
+                    self.report_unreadable(node, session, &why).await;
                 }
                 // The first list may be empty, and an empty list marks nothing.
                 return Outcome::After(FIRST_LIST);
@@ -172,8 +172,8 @@ impl Drains {
     }
 
     /// The node's pods or budgets cannot be read: the node reports that, and no pod is evicted.
-    async fn blind(&self, node: &NodeView, session: &mut Session, why: &str) {
-        let plan = drain::blind(node, &session.state, why, now().0);
+    async fn report_unreadable(&self, node: &NodeView, session: &mut Session, why: &str) {
+        let plan = drain::plan_unreadable(node, &session.state, why, now().0);
         self.carry_out(node, session, plan).await;
     }
 
@@ -196,24 +196,24 @@ impl Drains {
             };
             if let Outcome::Failed(why) = &outcome {
                 let text = format!("Node {} cannot be updated for its drain: {why}", node.name);
-                self.remark(&node.name, Some(text));
+                self.report_problem(&node.name, Some(text));
                 if let Some(step) = plan.told_of_refusal(why) {
-                    machine_config_nodes::tell(&self.shared, node, &step).await;
+                    machine_config_nodes::report_step(&self.shared, node, &step).await;
                 }
             }
             return outcome;
         }
         self.shared.troubles.over(&tried(&node.name));
-        self.remark(&node.name, None);
+        self.report_problem(&node.name, None);
         session.state = plan.state;
         for event in &plan.events {
             let about = node_reference(&node.name);
-            self.shared.events.tell(Source::Node, about, event.reason, event.message.clone());
+            self.shared.events.publish(Source::Node, about, event.reason, event.message.clone());
         }
         self.count(node, plan.late);
         self.shared.metrics.drain_waits.set(&node.name, !plan.waiting.is_empty());
         if let Some(step) = &plan.progress {
-            machine_config_nodes::tell(&self.shared, node, step).await;
+            machine_config_nodes::report_step(&self.shared, node, step).await;
         }
         let api = self.shared.client.clone();
         let evictions = plan.evict.into_iter().map(|pod| {
@@ -246,13 +246,13 @@ impl Drains {
     }
 
     /// Sets what the node's pool reports about its drain.
-    fn remark(&self, node: &str, text: Option<String>) {
-        self.shared.remark(Topic::Drain, TroubleOf::Node(node.into()), text);
+    fn report_problem(&self, node: &str, text: Option<String>) {
+        self.shared.report_problem(Topic::Drain, TroubleOf::Node(node.into()), text);
     }
 
     fn end(&self, name: &str) -> bool {
         self.shared.troubles.over(&tried(name));
-        self.remark(name, None);
+        self.report_problem(name, None);
         let ended = self.sessions.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
         self.shared.metrics.drain_err.remove(&metrics::Node { node: name.to_owned() });
         self.shared.metrics.drain_waits.set(name, false);
@@ -388,11 +388,11 @@ mod tests {
         asks("drain-b", 1);
         let drains = Drains::new(shared.clone());
         assert_eq!(drains.pass("n".to_owned()).await, Outcome::Stale, "it may pass by itself");
-        assert_eq!(shared.remarks.all(), []);
+        assert_eq!(shared.side_problems.all(), []);
         tokio::time::advance(Duration::from_secs(6)).await;
         let outcome = drains.pass("n".to_owned()).await;
         assert!(matches!(&outcome, Outcome::Failed(why) if why.contains("no, says n")), "{outcome:?}");
-        let told = shared.remarks.all();
+        let told = shared.side_problems.all();
         assert!(told.len() == 1 && told[0].of == TroubleOf::Node("n".into()), "{told:?}");
         assert!(
             told[0].text.contains("no, says n") && !shared.queues.of(Pass::Node).take().is_empty(),
@@ -401,6 +401,6 @@ mod tests {
         // The daemon no longer asks for anything.
         asks("uncordon-a", 2);
         assert_eq!(drains.pass("n".to_owned()).await, Outcome::Done);
-        assert_eq!(shared.remarks.all(), []);
+        assert_eq!(shared.side_problems.all(), []);
     }
 }

@@ -9,7 +9,7 @@
 //! waits for it.
 
 use crate::cache::stores::Config;
-use crate::dirty::{Changed, Known, Marks};
+use crate::dirty::{Changed, DirtyKeys, Known};
 use crate::passes::descriptor::{Descriptor, Right, kind, stateless};
 use crate::passes::queue::{Outcome, Pass, Work};
 use crate::shared::Shared;
@@ -71,7 +71,7 @@ pub(crate) const PASS: Descriptor = Descriptor {
     start: |shared, _| stateless(shared, pass),
 };
 
-fn marked_by(changed: &Changed<'_>, known: Known<'_>, marks: &mut Marks) {
+fn marked_by(changed: &Changed<'_>, known: Known<'_>, marks: &mut DirtyKeys) {
     match changed {
         Changed::Pool(change) => {
             let reached = |p: &MachineConfigPool| p.status.as_ref().map(|s| s.configuration.name.clone());

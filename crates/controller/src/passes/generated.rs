@@ -9,7 +9,7 @@
 
 use crate::cache::settings::{self, KUBELET_CONFIG, Kind as Setting, RUNTIME_CONFIG};
 use crate::cache::stores::Config;
-use crate::dirty::{Changed, Known, Marks};
+use crate::dirty::{Changed, DirtyKeys, Known};
 use crate::flight::put::{put, remove};
 use crate::flight::refusals::{WriteError, Writes};
 use crate::passes::descriptor::{Descriptor, Right, kind, stateless};
@@ -38,7 +38,7 @@ const LOOK: Duration = Duration::from_secs(5);
 /// The descriptor of this pass.
 pub(crate) const PASS: Descriptor = Descriptor {
     pass: Pass::Generated,
-    work: Work { name: "generated", ..Work::OF_ALL },
+    work: Work { name: "generated", ..Work::SINGLE_KEY },
     reads: &[
         kind::CONTROLLER_CONFIGS,
         kind::POOLS,
@@ -74,7 +74,7 @@ pub(crate) const PASS: Descriptor = Descriptor {
 
 /// A change that marks this pass also closes the gate (see [`Shared::changed`]): no pool is rendered until the
 /// generated MachineConfigs are up to date.
-fn marked_by(changed: &Changed<'_>, _: Known<'_>, marks: &mut Marks) {
+fn marked_by(changed: &Changed<'_>, _: Known<'_>, marks: &mut DirtyKeys) {
     let concerns = match changed {
         // Settings select pools by their labels.
         Changed::Pool(change) => {
@@ -157,7 +157,7 @@ async fn carry_out(
     }
     let mut writes = Writes::default();
     let mut book = |what: &str, done: Result<(), WriteError>| {
-        let words = writes.book(&shared.troubles, what, done)?;
+        let words = writes.record(&shared.troubles, what, done)?;
         Some(format!("{what} failed: {words}"))
     };
     // A write that fails is reported and delays nothing else.

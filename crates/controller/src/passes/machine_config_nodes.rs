@@ -5,7 +5,7 @@
 //! out.
 
 use crate::cache::trimmed::TrimmedMachineConfigNode;
-use crate::dirty::{Changed, Known, Marks};
+use crate::dirty::{Changed, DirtyKeys, Known};
 use crate::io::merge_patch::{bound, difference};
 use crate::passes::descriptor::{Descriptor, Right, kind, stateless};
 use crate::passes::queue::{Outcome, Pass, Work};
@@ -44,7 +44,7 @@ pub(crate) const PASS: Descriptor = Descriptor {
     start: |shared, _| stateless(shared, pass),
 };
 
-fn marked_by(changed: &Changed<'_>, known: Known<'_>, marks: &mut Marks) {
+fn marked_by(changed: &Changed<'_>, known: Known<'_>, marks: &mut DirtyKeys) {
     let all = || known.stores.nodes.names();
     match changed {
         Changed::Pool(change) => {
@@ -182,13 +182,13 @@ async fn carry_out(shared: &Shared, name: &str) -> Result<(), CallError> {
 
 /// Writes a step that this process took, for a daemon that does not report it itself. If it cannot be written, that is
 /// logged and the update goes on.
-pub(crate) async fn tell(shared: &Shared, node: &NodeView, step: &Progress) {
+pub(crate) async fn report_step(shared: &Shared, node: &NodeView, step: &Progress) {
     // If the node's object is just being created, it gets the next step.
     if shared.stores.progress.get(&node.name).is_none() {
         return;
     }
     for left in (0..TRIES).rev() {
-        match try_tell(shared, node, step).await {
+        match try_report(shared, node, step).await {
             Ok(()) => return,
             // The node's daemon writes a step at the same time.
             Err(e) if e.is_conflict() && left > 0 => {}
@@ -200,7 +200,7 @@ pub(crate) async fn tell(shared: &Shared, node: &NodeView, step: &Progress) {
     }
 }
 
-async fn try_tell(shared: &Shared, node: &NodeView, step: &Progress) -> Result<(), CallError> {
+async fn try_report(shared: &Shared, node: &NodeView, step: &Progress) -> Result<(), CallError> {
     let api = shared.api::<MachineConfigNode>();
     let what = || format!("status of machineconfignode {}", node.name);
     let object = call(what, api.get(&node.name)).await?;

@@ -10,9 +10,9 @@
 
 use crate::cache::settings::{FEATURE_GATE, STREAMS};
 use crate::cache::stores::{Config, Stores};
-use crate::dirty::{Changed, Known, Marks};
+use crate::dirty::{Changed, DirtyKeys, Known};
 use crate::flight::permits::Whose;
-use crate::flight::refusals::Undone;
+use crate::flight::refusals::NotWritten;
 use crate::flight::requests::{PATIENCE, Requests, Written};
 use crate::io::events::{Source, node_reference, reference};
 use crate::io::metrics;
@@ -28,8 +28,8 @@ use futures::stream::{self, StreamExt};
 use jiff::Timestamp;
 use rollout::view::{NodeView, OsBuild, OsConfig};
 use rollout::{
-    About, ConfigView, Configs, EventPlan, Facts, Inputs, NoPool, NodePatch, PoolPlan, RolloutPlan, Sources,
-    Step, Streams, Trouble, TroubleOf, Unanswered,
+    ConfigView, Configs, EventObject, EventPlan, Facts, Inputs, NoPool, NodePatch, PoolPlan, RolloutPlan,
+    Sources, Step, Streams, Trouble, TroubleOf, Unanswered,
 };
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -73,7 +73,7 @@ pub(crate) const PASS: Descriptor = Descriptor {
 /// The only key: a plan looks at the whole cluster, because a node's pool depends on all pools.
 const ALL: &str = "cluster";
 
-fn marked_by(changed: &Changed<'_>, _: Known<'_>, marks: &mut Marks) {
+fn marked_by(changed: &Changed<'_>, _: Known<'_>, marks: &mut DirtyKeys) {
     let concerns = match changed {
         Changed::Config(change) => {
             let all = [change.old.as_deref(), change.new.as_deref()];
@@ -100,7 +100,7 @@ pub(crate) struct Nodes {
     requests: Requests,
     told: Mutex<HashMap<Arc<str>, NoPool>>,
     /// Nodes that were reported because no pool vouches for where they booted, with that pool.
-    unvouched: Mutex<BTreeSet<(Arc<str>, Arc<str>)>>,
+    unexpected: Mutex<BTreeSet<(Arc<str>, Arc<str>)>>,
     /// Nodes whose metric reports a conflict between pools.
     alerts: Mutex<BTreeSet<Arc<str>>>,
     /// What each node's metric reports: pool, state and reason.
@@ -142,11 +142,11 @@ enum Sent {
     Refused(String),
 }
 
-impl From<Undone> for Sent {
-    fn from(undone: Undone) -> Self {
-        match undone {
-            Undone::Stale => Self::Stale(vec![]),
-            Undone::Refused(why) => Self::Refused(why),
+impl From<NotWritten> for Sent {
+    fn from(not_written: NotWritten) -> Self {
+        match not_written {
+            NotWritten::Stale => Self::Stale(vec![]),
+            NotWritten::Refused(why) => Self::Refused(why),
         }
     }
 }
@@ -172,7 +172,7 @@ impl Nodes {
             fence,
             requests: Requests::default(),
             told: Mutex::default(),
-            unvouched: Mutex::default(),
+            unexpected: Mutex::default(),
             alerts: Mutex::default(),
             states: Mutex::default(),
             pruned: Mutex::new(Instant::now()),
@@ -259,8 +259,8 @@ impl Nodes {
         let tell = plan.pools.iter().zip(&snapshot.pools).filter_map(|(plan, pool)| {
             let status = plan.status.as_ref().filter(|_| concerned(&plan.pool))?;
             Some(async move {
-                if let Err(undone) = self.requests.status(&self.shared, pool, status).await {
-                    tracing::debug!(pool = %plan.pool, "the pool's status was not written: {undone:?}");
+                if let Err(not_written) = self.requests.status(&self.shared, pool, status).await {
+                    tracing::debug!(pool = %plan.pool, "the pool's status was not written: {not_written:?}");
                 }
             })
         });
@@ -308,7 +308,7 @@ impl Nodes {
         });
         snapshot.facts = Facts {
             unanswered: self.requests.unanswered(),
-            troubles: self.shared.remarks.all().into_iter().chain(late).collect(),
+            troubles: self.shared.side_problems.all().into_iter().chain(late).collect(),
             ..sources.facts()
         };
         snapshot
@@ -352,8 +352,8 @@ impl Nodes {
             match result {
                 Ok(()) if !patch.desired_config.is_keep() => sent.push(patch.node),
                 Ok(()) => {}
-                Err(Undone::Stale) => moved_on.push(patch.node),
-                Err(Undone::Refused(why)) => refused = refused.or(Some(why)),
+                Err(NotWritten::Stale) => moved_on.push(patch.node),
+                Err(NotWritten::Refused(why)) => refused = refused.or(Some(why)),
             }
         }
         let sent: Vec<&str> = sent.iter().map(|n| &**n).collect();
@@ -372,15 +372,15 @@ impl Nodes {
             match self.requests.first_boot_nodes(&self.shared, pool, &plan.first_boot_nodes).await {
                 Ok(Written::Done) => return Sent::Some,
                 Ok(Written::Pending) => {}
-                Err(undone) => return undone.into(),
+                Err(not_written) => return not_written.into(),
             }
         }
         // Written also while many patches are left: with thousands of nodes that takes minutes, and somebody is
         // watching.
         if let Some(status) = &plan.status
-            && let Err(undone) = self.requests.status(&self.shared, pool, status).await
+            && let Err(not_written) = self.requests.status(&self.shared, pool, status).await
         {
-            return undone.into();
+            return not_written.into();
         }
         for event in plan.told_of_status() {
             self.tell(event, pool);
@@ -390,14 +390,14 @@ impl Nodes {
 
     fn tell(&self, event: &EventPlan, pool: &MachineConfigPool) {
         let about = match &event.about {
-            About::Pool(name) if **name == pool.name_any() => reference(pool),
-            About::Pool(name) => match self.shared.stores.pools.get(name) {
+            EventObject::Pool(name) if **name == pool.name_any() => reference(pool),
+            EventObject::Pool(name) => match self.shared.stores.pools.get(name) {
                 Some(pool) => reference(&*pool),
                 None => return,
             },
-            About::Node(name) => node_reference(name),
+            EventObject::Node(name) => node_reference(name),
         };
-        self.shared.events.tell(Source::Node, about, event.reason, event.message.clone());
+        self.shared.events.publish(Source::Node, about, event.reason, event.message.clone());
     }
 
     /// Reports nodes that no pool can own: once, and again when the reason changes.
@@ -429,8 +429,8 @@ impl Nodes {
 
     /// Reports, once, nodes that get no labels because only their own Node says that they booted into another pool.
     fn tell_unvouched(&self, plan: &RolloutPlan) {
-        let now: BTreeSet<_> = plan.pools.iter().flat_map(|p| p.unvouched.iter().cloned()).collect();
-        let mut told = self.unvouched.lock().unwrap_or_else(PoisonError::into_inner);
+        let now: BTreeSet<_> = plan.pools.iter().flat_map(|p| p.unexpected.iter().cloned()).collect();
+        let mut told = self.unexpected.lock().unwrap_or_else(PoisonError::into_inner);
         for (node, pool) in now.difference(&told) {
             let text = format!(
                 "Node {node} says that it first booted into pool {pool}, which does not expect it, so it is not given that \
@@ -439,7 +439,7 @@ impl Nodes {
             );
             tracing::warn!(%node, "{text}");
             let about = node_reference(node);
-            self.shared.events.tell(Source::Node, about, ControllerEvent::FirstBootNotExpected, text);
+            self.shared.events.publish(Source::Node, about, ControllerEvent::FirstBootNotExpected, text);
         }
         *told = now;
     }

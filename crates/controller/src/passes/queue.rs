@@ -181,7 +181,7 @@ pub(crate) struct Work {
 
 impl Work {
     /// A queue with one key, whose pass looks at everything of its kind.
-    pub(crate) const OF_ALL: Self = Self { name: "", parallel: 1, spacing: Spacing::millis(50, 1000) };
+    pub(crate) const SINGLE_KEY: Self = Self { name: "", parallel: 1, spacing: Spacing::millis(50, 1000) };
     /// A queue for work that nobody waits for.
     pub(crate) const QUIET: Self = Self { name: "", parallel: 16, spacing: Spacing::millis(50, 5000) };
 }

@@ -8,10 +8,10 @@
 
 use crate::cache::settings::{FEATURE_GATE, STREAMS};
 use crate::cache::stores::Config;
-use crate::dirty::{Changed, Known, Marks};
+use crate::dirty::{Changed, DirtyKeys, Known};
 use crate::flight::refusals::{AGAIN, Failure as _, WriteError};
 use crate::flight::writes::set_condition;
-use crate::gates::May;
+use crate::gates::RenderGate;
 use crate::io::events::{Source, reference, release_version};
 use crate::io::merge_patch::{bound, difference};
 use crate::io::metrics;
@@ -62,7 +62,7 @@ pub(crate) const PASS: Descriptor = Descriptor {
     },
 };
 
-fn marked_by(changed: &Changed<'_>, known: Known<'_>, marks: &mut Marks) {
+fn marked_by(changed: &Changed<'_>, known: Known<'_>, marks: &mut DirtyKeys) {
     let all = || known.stores.pools.names();
     match changed {
         Changed::Pool(change) => {
@@ -254,7 +254,7 @@ impl Rendering {
                 here; write the role label there";
             if self.is_new(&name, message) {
                 let about = reference(pool);
-                self.shared.events.tell(
+                self.shared.events.publish(
                     Source::Render,
                     about,
                     ControllerEvent::SelectingAll,
@@ -272,22 +272,22 @@ impl Rendering {
         let sources: Vec<&MachineConfig> =
             configs.iter().filter_map(|c| c.source()).map(AsRef::as_ref).collect();
         let gates = &self.shared.gates;
-        let templates = || gates.templates.may(&controller_config, pool, &sources);
+        let templates = || gates.templates.check(&controller_config, pool, &sources);
         for (gate, asks) in [
-            (gates.version.may(&controller_config, &self.shared.versions.raw), None),
+            (gates.version.check(&controller_config, &self.shared.versions.raw), None),
             (templates(), Some(Pass::Templates)),
-            (gates.settings.may(&name), None),
+            (gates.settings.check(&name), None),
         ] {
             match gate {
-                May::Go => {}
-                May::Wait(what) => {
+                RenderGate::Open => {}
+                RenderGate::Wait(what) => {
                     if let Some(pass) = asks {
                         // That pass will restore them, and their change makes this pool dirty again.
                         self.shared.queues.of(pass).mark(CONTROLLER_CONFIG.to_owned());
                     }
                     return Ok(Err(Why::NotYet(what.to_owned())));
                 }
-                May::Not { reason, message } => return Ok(Err(Why::degraded(reason, message))),
+                RenderGate::Refuse { reason, message } => return Ok(Err(Why::degraded(reason, message))),
             }
         }
         let selected = match render::select(pool, sources) {
@@ -481,7 +481,7 @@ impl Rendering {
         let note = |key: &str| rendered.annotations().get(key).cloned().unwrap_or_default();
         if rendered.annotations().contains_key(annotation::OS_IMAGE_URL_OVERRIDDEN) {
             let message = format!("osImageURL is {}, set by a MachineConfig", rendered.spec.os_image_url);
-            shared.events.tell(
+            shared.events.publish(
                 Source::Render,
                 reference(&made),
                 ControllerEvent::OSImageURLOverridden,
@@ -495,7 +495,7 @@ impl Rendering {
             release.as_deref().map_or("", release_version),
         );
         let about = reference(pool);
-        shared.events.tell(Source::Render, about, ControllerEvent::RenderedConfigGenerated, message);
+        shared.events.publish(Source::Render, about, ControllerEvent::RenderedConfigGenerated, message);
         let altered = made.spec != rendered.spec;
         shared.config_answer(made);
         match altered {

@@ -10,7 +10,7 @@
 use crate::cache::settings::API_SERVER;
 use crate::cache::stores::Config;
 use crate::cache::stores::DEFAULT_NAMESPACE;
-use crate::dirty::{Changed, Known, Marks};
+use crate::dirty::{Changed, DirtyKeys, Known};
 use crate::flight::own_config::with_digest;
 use crate::flight::put::{put, remove};
 use crate::flight::refusals::{AGAIN, Writes};
@@ -53,7 +53,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(60);
 /// The descriptor of this pass.
 pub(crate) const PASS: Descriptor = Descriptor {
     pass: Pass::Templates,
-    work: Work { name: "template", ..Work::OF_ALL },
+    work: Work { name: "template", ..Work::SINGLE_KEY },
     // The pull secret is not listed here: it is read by name, and has a Role of its own.
     reads: &[kind::CONTROLLER_CONFIGS, kind::CONFIGS, kind::API_SERVERS],
     writes: &[
@@ -68,7 +68,7 @@ pub(crate) const PASS: Descriptor = Descriptor {
     start: |shared, _| stateless(shared, pass),
 };
 
-fn marked_by(changed: &Changed<'_>, known: Known<'_>, marks: &mut Marks) {
+fn marked_by(changed: &Changed<'_>, known: Known<'_>, marks: &mut DirtyKeys) {
     let concerns = match changed {
         Changed::Config(change) => {
             let all = [change.old.as_deref(), change.new.as_deref()];
@@ -103,7 +103,7 @@ pub(crate) async fn pass(shared: Arc<Shared>, name: String) -> Outcome {
 }
 
 async fn carry_out(shared: &Shared, config: &ControllerConfig) -> Result<Outcome, CallError> {
-    let again = version_claim::see_to(shared, config).await?;
+    let again = version_claim::claim_version(shared, config).await?;
     // Read again: our own write is in the cache, and what follows is bound to its version.
     let fresh = shared.stores.controller_config();
     let config = fresh.as_deref().unwrap_or(config);
@@ -237,7 +237,7 @@ async fn apply(shared: &Shared, config: &ControllerConfig) -> Result<Applied, Fa
     let (mut writes, mut refused) = (Writes::default(), BTreeMap::new());
     let mut book = |name: String, verb: &str, done| {
         let what = format!("template {name}");
-        if let Some(words) = writes.book(&shared.troubles, &what, done) {
+        if let Some(words) = writes.record(&shared.troubles, &what, done) {
             refused.insert(name.clone(), format!("MachineConfig {name} cannot be {verb}: {words}"));
         }
     };

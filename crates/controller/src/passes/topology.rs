@@ -3,7 +3,7 @@
 //!
 //! What it is not: the rule (see `rollout::topology`).
 
-use crate::dirty::{Changed, Known, Marks};
+use crate::dirty::{Changed, DirtyKeys, Known};
 use crate::flight::refusals::{AGAIN, Topic};
 use crate::passes::descriptor::{Descriptor, Right, kind, stateless};
 use crate::passes::queue::{Outcome, Pass, Work};
@@ -19,14 +19,14 @@ use std::sync::Arc;
 /// The descriptor of this pass.
 pub(crate) const PASS: Descriptor = Descriptor {
     pass: Pass::Topology,
-    work: Work { name: "topology", ..Work::OF_ALL },
+    work: Work { name: "topology", ..Work::SINGLE_KEY },
     reads: &[kind::CONTROLLER_CONFIGS, kind::NODES],
     writes: &[Right::new("patch", kind::CONTROLLER_CONFIGS)],
     marked_by,
     start: |shared, _| stateless(shared, pass),
 };
 
-fn marked_by(changed: &Changed<'_>, _: Known<'_>, marks: &mut Marks) {
+fn marked_by(changed: &Changed<'_>, _: Known<'_>, marks: &mut DirtyKeys) {
     let concerns = match changed {
         // A node was added or removed, or has another role.
         Changed::Node(change) => {
@@ -56,7 +56,7 @@ pub(crate) async fn pass(shared: Arc<Shared>, name: String) -> Outcome {
     let told = words.is_some();
     let text = words
         .map(|words| format!("the control-plane topology found from the nodes cannot be written: {words}"));
-    shared.remark(Topic::Topology, TroubleOf::Cluster, text);
+    shared.report_problem(Topic::Topology, TroubleOf::Cluster, text);
     match done {
         Ok(()) => Outcome::Done,
         Err(e) if e.is_refused() => {
@@ -119,7 +119,8 @@ mod tests {
             let node = NodeView { name: "n".into(), labels, ..NodeView::default() };
             let item = Item { version: 1, uid: "n".to_owned(), value: Arc::new(node) };
             shared.stores.nodes.apply("n".to_owned(), item);
-            let told = || shared.remarks.all().iter().map(|t| t.text.clone()).collect::<Vec<_>>().join(" ");
+            let told =
+                || shared.side_problems.all().iter().map(|t| t.text.clone()).collect::<Vec<_>>().join(" ");
             pass(shared.clone(), "c".to_owned()).await;
             assert_eq!(told().contains("says the policy"), at_once, "{with}: {}", told());
             tokio::time::advance(Duration::from_secs(8)).await;

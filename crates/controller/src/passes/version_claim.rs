@@ -6,7 +6,7 @@
 //! What it is not: leadership (see `leader`). Two controllers of one cluster settle that by the Lease.
 
 use crate::flight::refusals::AGAIN;
-use crate::gates::version::{PROVED, Past, SETTLED, Step, decide, other};
+use crate::gates::version::{ClaimHistory, PROVED, SETTLED, Step, decide, other};
 use crate::io::events::{Source, reference};
 use crate::passes::queue::Pass;
 use crate::shared::Shared;
@@ -27,7 +27,7 @@ const FIELD_MANAGER: &str = "machine-config-controller";
 ///
 /// # Errors
 /// A read or write that may work when it is tried again.
-pub(crate) async fn see_to(
+pub(crate) async fn claim_version(
     shared: &Shared,
     config: &ControllerConfig,
 ) -> Result<Option<Duration>, CallError> {
@@ -39,7 +39,7 @@ pub(crate) async fn see_to(
     if step == Step::Nothing {
         shared.troubles.over(&trouble());
         let stands = past.taken.filter(|(_, last)| last.elapsed() < SETTLED);
-        told(shared, Past { taken: stands, why: None });
+        told(shared, ClaimHistory { taken: stands, why: None });
         return Ok(None);
     }
     if let Step::Prove(left) = step {
@@ -57,7 +57,7 @@ pub(crate) async fn see_to(
                 "ControllerConfig {name}: metadata.annotations[{GENERATED_BY_VERSION}] is {found:?}, but \
                  this controller is {version:?} and cannot change it: {words}"
             );
-            told(shared, Past { why: Some(why), ..past });
+            told(shared, ClaimHistory { why: Some(why), ..past });
             Ok(Some(AGAIN))
         }
     }
@@ -66,7 +66,7 @@ pub(crate) async fn see_to(
 async fn change(
     shared: &Shared,
     config: &ControllerConfig,
-    past: &Past,
+    past: &ClaimHistory,
     step: Step,
 ) -> Result<Option<Duration>, CallError> {
     let (name, version) = (config.name_any(), shared.versions.raw.as_str());
@@ -85,7 +85,7 @@ async fn change(
              controller is {version:?}, and {by} restores it after each correction: stop that program, or \
              remove the annotation from what it applies"
         );
-        told(shared, Past { why: Some(why), ..past.clone() });
+        told(shared, ClaimHistory { why: Some(why), ..past.clone() });
         return Ok(Some(wait));
     }
     let body = Patch::Merge(json!({"metadata": {
@@ -101,23 +101,23 @@ async fn change(
     let taken = Some((times, Instant::now()));
     if retry {
         // See `AGAIN_AFTER`: the pools report it, once.
-        shared.gates.version.set(Past { taken, why: past.why.clone() });
+        shared.gates.version.set(ClaimHistory { taken, why: past.why.clone() });
         shared.controller_config_answer(answer);
         return Ok(Some(PROVED));
     }
-    told(shared, Past { taken, why: None });
+    told(shared, ClaimHistory { taken, why: None });
     let message = format!(
         "{GENERATED_BY_VERSION} was {found:?}, written by {by}; this controller, {version:?}, is the leader \
          and has changed it to its own version"
     );
     let about = reference(&answer);
-    shared.events.tell(Source::Template, about, ControllerEvent::VersionTakenOver, message);
+    shared.events.publish(Source::Template, about, ControllerEvent::VersionTakenOver, message);
     shared.controller_config_answer(answer);
     Ok(None)
 }
 
 /// Records why the pools wait, and has them report it.
-fn told(shared: &Shared, past: Past) {
+fn told(shared: &Shared, past: ClaimHistory) {
     if shared.gates.version.past() == past {
         return;
     }
@@ -143,7 +143,7 @@ fn writer(config: &ControllerConfig) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gates::May;
+    use crate::gates::RenderGate;
 
     /// Another program that writes its version back at once, for as long as it runs.
     #[tokio::test(start_paused = true)]
@@ -175,11 +175,11 @@ mod tests {
         put("v0", 1);
         let may = || {
             let config = shared.stores.controller_configs.get("c").unwrap();
-            shared.gates.version.may(&config, &ours)
+            shared.gates.version.check(&config, &ours)
         };
         let pass = async || {
             let config = shared.stores.controller_configs.get("c").unwrap();
-            let again = see_to(&shared, &config).await.unwrap();
+            let again = claim_version(&shared, &config).await.unwrap();
             if other_runs.load(Ordering::Relaxed) {
                 put("v0", writes.load(Ordering::Relaxed));
             }
@@ -188,17 +188,17 @@ mod tests {
         for _ in 0..3 {
             pass().await;
         }
-        assert!(matches!(may(), May::Not { .. }), "{:?}", may());
+        assert!(matches!(may(), RenderGate::Refuse { .. }), "{:?}", may());
         // This goes on for minutes, and the pools' message does not change in between.
         let begin = Instant::now();
         while begin.elapsed() < Duration::from_mins(20) {
             let again = pass().await.unwrap_or(Duration::from_secs(1));
-            assert!(matches!(may(), May::Not { .. }), "{:?}", may());
+            assert!(matches!(may(), RenderGate::Refuse { .. }), "{:?}", may());
             tokio::time::sleep(again.min(Duration::from_secs(1))).await;
         }
         runs.store(false, Ordering::Relaxed);
         let ended = Instant::now();
-        while may() != May::Go {
+        while may() != RenderGate::Open {
             assert!(ended.elapsed() < Duration::from_secs(45), "{:?}", ended.elapsed());
             pass().await;
             tokio::time::sleep(Duration::from_secs(1)).await;
@@ -232,7 +232,7 @@ mod tests {
         shared.stores.controller_configs.apply("c".to_owned(), item);
         let pass = async || {
             let config = shared.stores.controller_configs.get("c").unwrap();
-            see_to(&shared, &config).await.unwrap()
+            claim_version(&shared, &config).await.unwrap()
         };
         assert_eq!(pass().await, Some(AGAIN));
         let why = shared.gates.version.past().why.unwrap_or_default();
@@ -240,7 +240,7 @@ mod tests {
         denied.store(false, Ordering::Relaxed);
         assert_eq!(pass().await, None, "nobody has written it back: there is nothing to prove");
         let config = shared.stores.controller_configs.get("c").unwrap();
-        assert_eq!(shared.gates.version.may(&config, &ours), May::Go);
+        assert_eq!(shared.gates.version.check(&config, &ours), RenderGate::Open);
         assert_eq!(shared.gates.version.past().why, None);
     }
 

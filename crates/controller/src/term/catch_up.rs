@@ -12,8 +12,8 @@
 //! What it is not: a cache, or needed later in a term: from then on the answers to our own writes keep the caches up to
 //! date.
 
-use crate::cache::watched_kind::{Followed, Need};
 use crate::cache::watch::{key_of, version_of};
+use crate::cache::watched_kind::{Need, WatchedKind};
 use crate::flight::refusals::Topic;
 use crate::flight::writes::set_condition;
 use crate::io::backoff::WORK;
@@ -64,7 +64,7 @@ fn set(waits: &Waits, kind: &str, why: Option<String>) {
 pub(crate) async fn caught_up(shared: &Shared) {
     let (followed, waits) = (shared.followed(), Waits::default());
     let all = followed.iter().map(|kind| async {
-        let done = as_new(kind, &waits);
+        let done = catch_up_with(kind, &waits);
         if kind.need != Need::Aside {
             done.await;
         } else if tokio::time::timeout(MOMENT, done).await.is_err() {
@@ -118,13 +118,13 @@ pub(crate) async fn tell_unread(shared: &Shared) {
                     cut(&why, MAX_ANSWER_CHARS)
                 )
             });
-            shared.remark(Topic::Unread(kind.clone()), TroubleOf::Cluster, text);
+            shared.report_problem(Topic::Unread(kind.clone()), TroubleOf::Cluster, text);
         }
         tokio::time::sleep(LOOK_AT_WATCHES).await;
     }
 }
 
-async fn as_new(followed: &Followed, waits: &Waits) {
+async fn catch_up_with(followed: &WatchedKind, waits: &Waits) {
     let (begin, mut told) = (Instant::now(), false);
     'list: loop {
         let Some((list, at)) = read(followed, waits).await else { return };
@@ -155,7 +155,7 @@ async fn as_new(followed: &Followed, waits: &Waits) {
 }
 
 /// Names and versions, and the version of the list; `None` if there is nothing to wait for.
-async fn read(followed: &Followed, waits: &Waits) -> Option<(BTreeMap<String, u64>, u64)> {
+async fn read(followed: &WatchedKind, waits: &Waits) -> Option<(BTreeMap<String, u64>, u64)> {
     let mut attempt = 0;
     loop {
         let error = match listed(followed).await {
@@ -185,7 +185,7 @@ async fn read(followed: &Followed, waits: &Waits) -> Option<(BTreeMap<String, u6
 }
 
 /// A consistent read.
-async fn listed(followed: &Followed) -> Result<(BTreeMap<String, u64>, u64), CallError> {
+async fn listed(followed: &WatchedKind) -> Result<(BTreeMap<String, u64>, u64), CallError> {
     let mut params = ListParams::default().limit(PAGE);
     params.field_selector.clone_from(&followed.which.field_selector);
     params.label_selector.clone_from(&followed.which.label_selector);
@@ -216,10 +216,10 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU32, Ordering};
 
-    fn followed(shared: &Shared, kind: &str, need: Need, cache: &Arc<Store<u8>>) -> Followed {
+    fn followed(shared: &Shared, kind: &str, need: Need, cache: &Arc<Store<u8>>) -> WatchedKind {
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(api::names::GROUP, "v1", kind));
         let (api, which) = (Api::all_with(shared.client.clone(), &resource), watcher::Config::default());
-        Followed { kind: kind.to_owned(), need, api, which, cache: cache.clone() }
+        WatchedKind { kind: kind.to_owned(), need, api, which, cache: cache.clone() }
     }
 
     fn list(items: &serde_json::Value) -> Option<http::Response<kube::client::Body>> {
@@ -331,7 +331,7 @@ mod tests {
             async move { tell_unread(&shared).await }
         });
         tokio::time::sleep(Duration::from_secs(10)).await;
-        let told = shared.remarks.all();
+        let told = shared.side_problems.all();
         assert!(
             told.len() == 1
                 && told[0].text.contains("MachineConfigNode")
@@ -344,7 +344,7 @@ mod tests {
         );
         cache.set_trouble(None);
         tokio::time::sleep(Duration::from_secs(10)).await;
-        assert_eq!(shared.remarks.all(), []);
+        assert_eq!(shared.side_problems.all(), []);
         telling.abort();
     }
 

@@ -71,12 +71,12 @@ impl Role {
 
 /// What the leadership task and the passes tell each other, besides the role.
 #[derive(Debug, Default)]
-pub(crate) struct Terms {
+pub(crate) struct TermSignals {
     ends: Mutex<Option<Instant>>,
     unanswered: std::sync::atomic::AtomicBool,
 }
 
-impl Terms {
+impl TermSignals {
     /// Whether the lease has run out, even if nobody has noticed yet. A process that was suspended and continues sees
     /// it here.
     pub(crate) fn over(&self) -> bool {
@@ -109,9 +109,9 @@ pub(crate) trait Leadership: Send {
 
 /// Always the leader: for a controller that is known to be the only one.
 #[derive(Debug)]
-pub(crate) struct Alone;
+pub(crate) struct AlwaysLeader;
 
-impl Leadership for Alone {
+impl Leadership for AlwaysLeader {
     fn run(
         self: Box<Self>,
         leading: watch::Sender<Role>,
@@ -129,11 +129,11 @@ impl Leadership for Alone {
 pub(crate) struct ByLease {
     client: Client,
     identity: String,
-    terms: Arc<Terms>,
+    terms: Arc<TermSignals>,
 }
 
 impl ByLease {
-    pub(crate) fn new(client: Client, terms: Arc<Terms>) -> Self {
+    pub(crate) fn new(client: Client, terms: Arc<TermSignals>) -> Self {
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let (host, pid) = (host.trim(), std::process::id());
         let start = jiff::Timestamp::now().as_microsecond();
@@ -153,24 +153,24 @@ impl Leadership for ByLease {
 
 /// What a look at the lease shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Look {
+enum LeaseState {
     /// Nobody has it: take it.
     Free,
     /// Its holder is silent: take it.
-    Left,
+    Expired,
     /// We have it: renew it.
     Ours,
     /// Somebody else has it.
     Theirs,
 }
 
-fn look(spec: &LeaseSpec, identity: &str, unchanged_for: Duration) -> Look {
+fn look(spec: &LeaseSpec, identity: &str, unchanged_for: Duration) -> LeaseState {
     let lasts = spec.lease_duration_seconds.and_then(|s| u64::try_from(s).ok()).unwrap_or_default();
     match spec.holder_identity.as_deref() {
-        None | Some("") => Look::Free,
-        Some(holder) if holder == identity => Look::Ours,
-        Some(_) if unchanged_for >= Duration::from_secs(lasts) => Look::Left,
-        Some(_) => Look::Theirs,
+        None | Some("") => LeaseState::Free,
+        Some(holder) if holder == identity => LeaseState::Ours,
+        Some(_) if unchanged_for >= Duration::from_secs(lasts) => LeaseState::Expired,
+        Some(_) => LeaseState::Theirs,
     }
 }
 
@@ -280,10 +280,10 @@ async fn attempt_once(
     let mut next = lease;
     let strays = next.annotations_mut().remove(STRAYS).is_some();
     let handover = match look(&spec, identity, since.elapsed()) {
-        Look::Theirs => return Ok(Held::Theirs(spec.holder_identity.unwrap_or_default())),
-        Look::Free if !strays => Handover::Clean,
+        LeaseState::Theirs => return Ok(Held::Theirs(spec.holder_identity.unwrap_or_default())),
+        LeaseState::Free if !strays => Handover::Clean,
         // The lease is ours, but we did not lead: we had lost it for a while, and with it the answers to our requests.
-        Look::Free | Look::Left | Look::Ours => Handover::Unclean,
+        LeaseState::Free | LeaseState::Expired | LeaseState::Ours => Handover::Unclean,
     };
     next.spec = Some(taken(Some(&spec), identity));
     match call(what, api.replace(NAME, &PostParams::default(), &next)).await {
@@ -350,11 +350,11 @@ mod tests {
         };
         let secs = Duration::from_secs;
         for (spec, silent, want) in [
-            (LeaseSpec::default(), secs(0), Look::Free),
-            (held(""), secs(0), Look::Free),
-            (held("me"), secs(0), Look::Ours),
-            (held("you"), secs(14), Look::Theirs),
-            (held("you"), secs(15), Look::Left),
+            (LeaseSpec::default(), secs(0), LeaseState::Free),
+            (held(""), secs(0), LeaseState::Free),
+            (held("me"), secs(0), LeaseState::Ours),
+            (held("you"), secs(14), LeaseState::Theirs),
+            (held("you"), secs(15), LeaseState::Expired),
         ] {
             assert_eq!(look(&spec, "me", silent), want, "{spec:?} {silent:?}");
         }
@@ -382,7 +382,7 @@ mod tests {
         let leading = watch::Sender::new(Role::Standby);
         let mut led = leading.subscribe();
         let stop = CancellationToken::new();
-        let terms = Arc::new(Terms::default());
+        let terms = Arc::new(TermSignals::default());
         let me = ByLease::new(Client::new(serve, "default"), terms.clone());
         let task = tokio::spawn(Box::new(me).run(leading, stop.clone()));
         assert_eq!(*led.wait_for(Role::leads).await.unwrap(), Role::Leads(Handover::Clean));

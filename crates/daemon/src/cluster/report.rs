@@ -90,14 +90,14 @@ fn rest_after(call: Duration) -> Duration {
     call.saturating_mul(REST).min(MOST_REST)
 }
 
-struct Told {
+struct QueuedEvent {
     note: Note,
     uid: String,
     at: Timestamp,
 }
 
 enum Message {
-    Event(Told),
+    Event(QueuedEvent),
     Steps {
         said: Vec<Said>,
         node: Box<NodeView>,
@@ -147,7 +147,7 @@ impl Reporter {
     pub(crate) fn tell(&self, view: &View, note: &Note) {
         if self.reporting.events {
             let uid = view.node.uid.clone();
-            self.send(Message::Event(Told { note: note.clone(), uid, at: Timestamp::now() }));
+            self.send(Message::Event(QueuedEvent { note: note.clone(), uid, at: Timestamp::now() }));
         } else {
             tracing::info!(event = ?note.kind, "{}", note.text);
         }
@@ -177,7 +177,7 @@ struct Writer {
     /// The node at the last milestone.
     node: NodeView,
     /// Events that wait until the API server has time.
-    events: Vec<Told>,
+    events: Vec<QueuedEvent>,
     /// When the kind was found not to be installed.
     missing: Option<Instant>,
 }

@@ -114,7 +114,7 @@ pub fn complete_first_boot(host: &mut Host, file: &str) -> Result<FirstBoot, Dae
         fail(format!("this machine cannot apply config {config}: {}", why.join("; ")))
     };
     let change = Change::to_itself(&to, names).map_err(refused)?;
-    let facts = host.look(&change).map_err(|e| fail(e.to_string()))?;
+    let facts = host.inspect(&change).map_err(|e| fail(e.to_string()))?;
     let found = found_os(host, &change.new_config().os, &facts)?;
     let plan = change.from_os(found).plan(&DisruptionPolicy::default(), &facts).map_err(refused)?;
     tracing::info!(%config, disruption = %plan.disruption, steps = plan.steps.len(), "completing the first boot");

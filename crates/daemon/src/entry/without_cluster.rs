@@ -62,7 +62,7 @@ fn plan_between(
         Ok(change) => change,
         Err(why) => return Ok(Err(why)),
     };
-    let facts = host.look(&change).map_err(look_error)?;
+    let facts = host.inspect(&change).map_err(look_error)?;
     Ok(change.plan(policy, &facts))
 }
 

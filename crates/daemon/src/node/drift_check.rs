@@ -95,7 +95,7 @@ impl Machine {
         if recorded.is_none() {
             let names = Names { current: name.clone(), desired: name };
             let change = Change::to_itself(&config.spec, names).map_err(|e| refusal(&e))?;
-            let facts = host.look(&change)?;
+            let facts = host.inspect(&change)?;
             let plan = change.plan(&DisruptionPolicy::default(), &facts).map_err(|e| refusal(&e))?;
             host.apply(&plan)?;
         }

@@ -96,7 +96,7 @@ impl Work {
     /// that the host itself has at a path is saved only if the plan knows of it.
     fn planned_again(self, host: &mut Host) -> Result<HostPlan, MachineError> {
         let Self { plan, change, policy } = self;
-        let mut facts = host.look(&change)?;
+        let mut facts = host.inspect(&change)?;
         // This is called after the pods have left, or if no drain is needed.
         facts.cleared = true;
         let again = change.plan(&policy, &facts).map_err(|e| refusal(&e))?;
@@ -212,7 +212,7 @@ impl Machine {
             }
         };
         Ok(DiskFacts {
-            open: host.is_between()?,
+            open: host.has_unfinished_change()?,
             current: host.current_config()?.map(|c| c.name),
             annotations_file: !self.root.found(ANNOTATIONS_FILE)?.is_absent(),
             force: !self.root.found(host::paths::FORCE_FILE)?.is_absent(),
@@ -273,7 +273,7 @@ impl Machine {
         host.recover()?;
         let change = Change::parse(&from.spec, &to.spec, names).map_err(|e| refusal(&e))?;
         let names = change.names();
-        let facts = host.look(&change)?;
+        let facts = host.inspect(&change)?;
         let plan = change.plan(policy, &facts).map_err(|e| refusal(&e))?;
         if !facts.force && names.current != EMPTY_CONFIG {
             // Drift that the update itself overwrites is no reason to refuse it: the update is the repair.

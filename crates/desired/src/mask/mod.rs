@@ -127,7 +127,7 @@ pub fn text(bytes: &[u8]) -> Option<&str> {
 
 /// What a host has at a path, to be compared with the config.
 #[derive(Clone, Copy, Debug)]
-pub struct Held<'a> {
+pub struct OnHost<'a> {
     /// The contents; `None` if the file is too long to be read.
     pub read: Option<Side<'a>>,
     /// Length in bytes.
@@ -136,7 +136,7 @@ pub struct Held<'a> {
 
 /// Describes how the host's contents at a path differ from the wanted ones, in a form that may be shown.
 #[must_use]
-pub fn difference(path: &str, want: Side<'_>, found: Held<'_>) -> String {
+pub fn difference(path: &str, want: Side<'_>, found: OnHost<'_>) -> String {
     let (len, wanted) = (found.len, want.bytes.len());
     let why = match (is_private_path(path), found.read) {
         (true, _) => Some(Why::Path),
@@ -206,7 +206,7 @@ mod tests {
 
     fn told(want: &[u8], found: &[u8]) -> String {
         let read = Some(Side::public(found));
-        difference("/etc/app.conf", Side::public(want), Held { read, len: found.len() as u64 })
+        difference("/etc/app.conf", Side::public(want), OnHost { read, len: found.len() as u64 })
     }
 
     #[test]
@@ -229,7 +229,7 @@ mod tests {
         );
         let large = "a b\n".repeat(20_000);
         assert!(told(b"text", large.as_bytes()).starts_with("80000 bytes (sha256 "));
-        let unread = difference("/a", Side::public(b"text"), Held { read: None, len: 1 << 40 });
+        let unread = difference("/a", Side::public(b"text"), OnHost { read: None, len: 1 << 40 });
         assert_eq!(unread, "1099511627776 bytes instead of 4");
         // Not even a hash, because that would confirm a guess.
         let wide: Vec<u8> = b"pin=1234".iter().flat_map(|b| [*b, 0]).collect();
@@ -262,7 +262,7 @@ mod tests {
             ("/etc/a", other, empty, Some(Why::Emptied)),
         ];
         for (path, want, found, why) in rows {
-            let held = Held { read: Some(found), len: found.bytes.len() as u64 };
+            let held = OnHost { read: Some(found), len: found.bytes.len() as u64 };
             let text = difference(path, want, held);
             match why {
                 None => assert!(text.contains("+hunter2"), "{text}"),

@@ -3,7 +3,7 @@
 //! Flow: all new contents are written to temporary files; the disk is synced; each file is renamed into place, in
 //! order; the disk is synced again. After a power cut each path therefore has its old contents or its new ones, never
 //! a part. The journal then restores or completes the change. Files that are replaced or removed are closed in bulk,
-//! so that their space is freed together (see [`Held`]).
+//! so that their space is freed together (see [`DeletedFiles`]).
 
 use std::io::Read;
 use std::os::fd::OwnedFd;
@@ -12,18 +12,18 @@ use rustix::fs::{self, AtFlags, FileType, OFlags};
 
 use crate::disk::found::{Attributes, FsError};
 use crate::disk::root::{Root, split};
-use crate::disk::xattr::Like;
+use crate::disk::xattr::FileMetadata;
 
 /// From this many changes on, the file system is synced once for all of them. For fewer changes, a sync of the whole
 /// file system may cost more than it saves.
-pub(crate) const MANY: usize = 8;
+pub(crate) const SYNC_ONCE_FROM: usize = 8;
 
 /// The saved contents of a file, and its other metadata.
-pub(crate) trait Kept {
+pub(crate) trait SavedFile {
     /// The contents, from the start.
     fn contents(&self) -> Result<Box<dyn Read + '_>, FsError>;
     /// Times and extended attributes.
-    fn like(&self) -> &Like;
+    fn like(&self) -> &FileMetadata;
 }
 
 /// One change of a file, link or folder.
@@ -32,7 +32,7 @@ pub(crate) enum FileChange<'s> {
     /// Write a file.
     Write(&'s str, &'s [u8], Attributes),
     /// Put back a file.
-    PutBack(&'s str, &'s dyn Kept, Attributes),
+    PutBack(&'s str, &'s dyn SavedFile, Attributes),
     /// Copy a file or link.
     Copy(&'s str, &'s str),
     /// Make a symbolic link with this owner.
@@ -89,9 +89,9 @@ impl Touched {
 /// Deleted files, kept open until they are closed together. A file system that is mounted with `discard` may wait
 /// milliseconds for the disk when it frees the space of a file. Closing many at once overlaps these waits.
 #[derive(Default)]
-struct Held(Vec<OwnedFd>);
+struct DeletedFiles(Vec<OwnedFd>);
 
-impl Held {
+impl DeletedFiles {
     /// The most files that are kept open: far below the usual limit of 1,024 open files.
     const MOST: usize = 256;
     /// How many threads close files, the current one included.
@@ -100,13 +100,13 @@ impl Held {
     /// Keeps the file at `name` open, if it can be opened at all, because it is about to be replaced or removed.
     fn keep(&mut self, dir: &OwnedFd, name: &str) {
         if self.0.len() >= Self::MOST {
-            self.let_go();
+            self.close_all();
         }
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         self.0.extend(fs::openat(dir, name, flags, fs::Mode::empty()));
     }
 
-    fn let_go(&mut self) {
+    fn close_all(&mut self) {
         let each = self.0.len().div_ceil(Self::THREADS);
         std::thread::scope(|scope| {
             while self.0.len() > each {
@@ -138,14 +138,14 @@ impl Root {
         if staged.contains(&true) {
             touched.sync(self).map_err(last)?;
         }
-        let mut held = Held::default();
+        let mut held = DeletedFiles::default();
         for ((i, change), staged) in changes.iter().enumerate().zip(staged) {
             if let Ok((dir, name)) = self.parent(change.path()) {
                 held.keep(&dir, name);
             }
             lazy.publish(*change, staged).map_err(|e| (i, e))?;
         }
-        held.let_go();
+        held.close_all();
         touched.sync(self).map_err(last)
     }
 
@@ -167,7 +167,7 @@ impl Root {
     fn stage(&self, change: FileChange<'_>) -> Result<bool, FsError> {
         match change {
             FileChange::Write(path, mut contents, a) => {
-                self.stage_file(path, &mut contents, a, &Like::default()).map(|_| true)
+                self.stage_file(path, &mut contents, a, &FileMetadata::default()).map(|_| true)
             }
             FileChange::PutBack(path, kept, a) => {
                 self.stage_file(path, kept.contents()?.as_mut(), a, kept.like()).map(|_| true)
@@ -181,7 +181,7 @@ impl Root {
                 }
                 let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
                 let file = fs::openat(&dir, name, flags, fs::Mode::empty()).map_err(fail)?;
-                let like = Like::of(&file).map_err(|e| FsError::new("copy", from, e))?;
+                let like = FileMetadata::of(&file).map_err(|e| FsError::new("copy", from, e))?;
                 let a = Attributes { mode: stat.st_mode & 0o7777, uid: stat.st_uid, gid: stat.st_gid };
                 self.stage_file(to, &mut std::fs::File::from(file), a, &like).map(|_| true)
             }
@@ -213,7 +213,7 @@ impl Root {
     /// # Errors
     /// The call that failed.
     pub(crate) fn change_all(&self, changes: &[FileChange<'_>]) -> Result<(), FsError> {
-        if changes.len() < MANY {
+        if changes.len() < SYNC_ONCE_FROM {
             return changes.iter().try_for_each(|change| self.publish(*change, false));
         }
         self.change_many(changes).map_err(|(_, e)| e)

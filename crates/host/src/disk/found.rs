@@ -113,7 +113,7 @@ pub enum Found {
     /// A device, socket or pipe.
     Other,
     /// Nothing, and nothing can be made there: `parent` is not a folder.
-    Blocked {
+    NoParentFolder {
         /// The part of the path that is not a folder.
         parent: String,
     },
@@ -123,7 +123,7 @@ impl Found {
     /// Whether nothing exists there.
     #[must_use]
     pub fn is_absent(&self) -> bool {
-        matches!(self, Self::Absent | Self::Blocked { .. })
+        matches!(self, Self::Absent | Self::NoParentFolder { .. })
     }
 }
 

@@ -8,7 +8,7 @@ const MAX_LINKS: u32 = 40;
 
 /// What exists at one point of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum PathPart {
     /// A folder.
     Folder,
     /// A symbolic link, with its target.
@@ -27,7 +27,7 @@ pub(crate) struct Lookup {
 }
 
 /// Every lookup of a path, in order. Ends where something is missing. A link as the last component is not followed.
-pub(crate) fn lookups(path: &str, mut at: impl FnMut(&str) -> Way) -> Vec<Lookup> {
+pub(crate) fn lookups(path: &str, mut at: impl FnMut(&str) -> PathPart) -> Vec<Lookup> {
     let parts = |text: &str| -> Vec<String> {
         text.split('/').filter(|p| !matches!(*p, "" | ".")).rev().map(str::to_owned).collect()
     };
@@ -49,8 +49,8 @@ pub(crate) fn lookups(path: &str, mut at: impl FnMut(&str) -> Way) -> Vec<Lookup
             break;
         }
         match at(&reached) {
-            Way::Folder => folder = reached,
-            Way::Link(target) => {
+            PathPart::Folder => folder = reached,
+            PathPart::Link(target) => {
                 links += 1;
                 if links > MAX_LINKS {
                     break;
@@ -60,7 +60,7 @@ pub(crate) fn lookups(path: &str, mut at: impl FnMut(&str) -> Way) -> Vec<Lookup
                 }
                 rest.extend(parts(&target));
             }
-            Way::End => break,
+            PathPart::End => break,
         }
     }
     out
@@ -73,12 +73,12 @@ mod tests {
     #[test]
     fn each_name_on_the_way_is_looked_up_where_it_really_stands() {
         let host = |path: &str| match path {
-            "/srv/current" => Way::Link("releases/../releases/7".to_owned()),
-            "/etc/app" => Way::Link("/srv/current".to_owned()),
-            "/etc/loop" => Way::Link("loop".to_owned()),
-            "/etc/up" => Way::Link("../../srv".to_owned()),
-            "/gone" | "/etc/file" => Way::End,
-            _ => Way::Folder,
+            "/srv/current" => PathPart::Link("releases/../releases/7".to_owned()),
+            "/etc/app" => PathPart::Link("/srv/current".to_owned()),
+            "/etc/loop" => PathPart::Link("loop".to_owned()),
+            "/etc/up" => PathPart::Link("../../srv".to_owned()),
+            "/gone" | "/etc/file" => PathPart::End,
+            _ => PathPart::Folder,
         };
         for (path, want) in [
             ("/etc/a", "/ etc, /etc a!"),

@@ -16,7 +16,7 @@ use sha2::{Digest, Sha256};
 
 use crate::disk::found::{Found, FsError};
 use crate::disk::resolve::{resolve, walk};
-use crate::disk::xattr::Like;
+use crate::disk::xattr::FileMetadata;
 use crate::fault::{Faults, NoFaults, Point, as_io};
 
 /// The mode of folders that we create.
@@ -151,11 +151,11 @@ impl Root {
     /// # Errors
     /// I/O errors other than that nothing exists there.
     pub fn found(&self, path: &str) -> Result<Found, FsError> {
-        Ok(self.look(path)?.0)
+        Ok(self.inspect(path)?.0)
     }
 
     /// As [`Root::found`], and whether something is mounted there. One system call answers both.
-    pub(crate) fn look(&self, path: &str) -> Result<(Found, bool), FsError> {
+    pub(crate) fn inspect(&self, path: &str) -> Result<(Found, bool), FsError> {
         let fail = |e: io::Error| FsError::new("read", path, e);
         let (dir, name) = match self.parent(path) {
             Ok(x) => x,
@@ -214,7 +214,7 @@ impl Root {
             match self.openat(dir, OFlags::PATH | OFlags::DIRECTORY, 0) {
                 Ok(_) => {}
                 Err(e) if e.kind() == io::ErrorKind::NotADirectory => {
-                    return Ok(Found::Blocked { parent: parent() });
+                    return Ok(Found::NoParentFolder { parent: parent() });
                 }
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {
                     // A dangling link counts as well: a folder cannot be made in its place.
@@ -222,7 +222,7 @@ impl Root {
                         fs::statat(&d, n, AtFlags::SYMLINK_NOFOLLOW)
                             .is_ok_and(|s| FileType::from_raw_mode(s.st_mode) == FileType::Symlink)
                     });
-                    return Ok(if link { Found::Blocked { parent: parent() } } else { Found::Absent });
+                    return Ok(if link { Found::NoParentFolder { parent: parent() } } else { Found::Absent });
                 }
                 Err(e) => return Err(FsError::new("read", path, e)),
             }
@@ -391,8 +391,8 @@ impl Root {
     }
 
     /// The metadata of the file at `path` that a copy of it should have.
-    pub(crate) fn like(&self, path: &str) -> Result<Like, FsError> {
-        Like::of(&self.reader(path)?.into()).map_err(|e| FsError::new("read", path, e))
+    pub(crate) fn like(&self, path: &str) -> Result<FileMetadata, FsError> {
+        FileMetadata::of(&self.reader(path)?.into()).map_err(|e| FsError::new("read", path, e))
     }
 
     /// A file to read from start to end. A link as the last component is not followed.

@@ -10,7 +10,7 @@ use rustix::fs::{self, AtFlags, FileType, Gid, Mode, OFlags, Uid};
 
 use crate::disk::found::{Attributes, Found, FsError};
 use crate::disk::root::{DIR_MODE, Root, split, temp_name};
-use crate::disk::xattr::{self, Like, Xattr};
+use crate::disk::xattr::{self, FileMetadata, Xattr};
 
 impl Root {
     /// Makes the missing folders above `path`, each with [`DIR_MODE`].
@@ -85,7 +85,7 @@ impl Root {
     /// # Errors
     /// The path and the call that failed. The temporary file is removed.
     pub fn write(&self, path: &str, contents: &mut dyn Read, a: Attributes) -> Result<(), FsError> {
-        self.write_like(path, contents, a, &Like::default())
+        self.write_like(path, contents, a, &FileMetadata::default())
     }
 
     /// As [`Root::write`], from memory.
@@ -102,7 +102,7 @@ impl Root {
         path: &str,
         contents: &mut dyn Read,
         a: Attributes,
-        like: &Like,
+        like: &FileMetadata,
     ) -> Result<(), FsError> {
         let dir = self.stage_file(path, contents, a, like)?;
         self.publish_in(&dir, path)?;
@@ -115,7 +115,7 @@ impl Root {
         path: &str,
         contents: &mut dyn Read,
         a: Attributes,
-        like: &Like,
+        like: &FileMetadata,
     ) -> Result<OwnedFd, FsError> {
         self.make_parents(path)?;
         let (dir, _) = self.parent(path).map_err(|e| FsError::new("write", path, e))?;
@@ -142,7 +142,7 @@ impl Root {
         path: &str,
         contents: &mut dyn Read,
         a: Attributes,
-        like: &Like,
+        like: &FileMetadata,
     ) -> Result<(), FsError> {
         let fd = self.call("create a temporary file for", path, || {
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -271,7 +271,7 @@ impl Root {
                 let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
                 let fd = fs::openat(&dir, name, flags, Mode::empty()).map_err(|e| fail(e.into()))?;
                 let a = Attributes { mode: stat.st_mode & 0o7777, uid: stat.st_uid, gid: stat.st_gid };
-                let like = Like::of(&fd).map_err(fail)?;
+                let like = FileMetadata::of(&fd).map_err(fail)?;
                 self.write_like(to, &mut std::fs::File::from(fd), a, &like)
             }
             FileType::Symlink => {
@@ -325,7 +325,7 @@ impl Root {
     /// # Errors
     /// Something in it cannot be removed.
     pub fn remove_tree(&self, path: &str) -> Result<(), FsError> {
-        if let (Found::Dir { .. }, is_mount_point) = self.look(path)? {
+        if let (Found::Dir { .. }, is_mount_point) = self.inspect(path)? {
             // A mounted file system does not belong to this tree.
             if is_mount_point {
                 return Err(FsError::new("remove", path, io::ErrorKind::ResourceBusy));

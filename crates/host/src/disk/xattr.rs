@@ -26,7 +26,7 @@ pub(crate) struct Xattr {
 
 /// The metadata that a written file takes over from another one, besides contents, mode and owner.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Like {
+pub(crate) struct FileMetadata {
     /// The modification time: seconds and nanoseconds.
     pub(crate) modified: Option<(i64, i64)>,
     /// Its extended attributes. `None`: only the security label of the file that is replaced.
@@ -34,7 +34,7 @@ pub(crate) struct Like {
     pub(crate) xattrs: Vec<Xattr>,
 }
 
-impl Like {
+impl FileMetadata {
     pub(crate) fn of(file: &OwnedFd) -> io::Result<Self> {
         let stat = rustix::fs::fstat(file)?;
         let modified = Some((stat.st_mtime, i64::try_from(stat.st_mtime_nsec).unwrap_or(0)));

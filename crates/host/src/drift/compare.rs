@@ -114,7 +114,7 @@ fn path_drift(path: &str, want: &Want, found: &Found, facts: &Facts) -> Result<(
             }
         },
         Want::Dir { mode: want, user, group, .. } => match found {
-            Found::Absent | Found::Blocked { .. } => Err(Drift::Missing { path }),
+            Found::Absent | Found::NoParentFolder { .. } => Err(Drift::Missing { path }),
             Found::Dir { mode, .. } if want.is_some_and(|w| w != *mode) => {
                 let expected = want.unwrap_or_default();
                 Err(Drift::Mode { path, expected, received: format!("{mode:04o}") })
@@ -132,7 +132,7 @@ fn path_drift(path: &str, want: &Want, found: &Found, facts: &Facts) -> Result<(
             other => Err(Drift::Kind { path, expected: "a folder".to_owned(), received: kind(other) }),
         },
         Want::Link { target, hard: true, .. } => match found {
-            Found::Absent | Found::Blocked { .. } => Err(Drift::Missing { path }),
+            Found::Absent | Found::NoParentFolder { .. } => Err(Drift::Missing { path }),
             _ if facts.same_files.contains(&path) => Ok(()),
             Found::File { .. } => {
                 let expected = format!("another name of {target}");
@@ -144,7 +144,7 @@ fn path_drift(path: &str, want: &Want, found: &Found, facts: &Facts) -> Result<(
             }
         },
         Want::Link { target, user, group, .. } => match found {
-            Found::Absent | Found::Blocked { .. } => Err(Drift::Missing { path }),
+            Found::Absent | Found::NoParentFolder { .. } => Err(Drift::Missing { path }),
             Found::Link { target: now, uid, gid } if now == target => {
                 match (user_id(user, facts), group_id(group, facts)) {
                     (Some(u), Some(g)) if facts.owners && (u, g) != (*uid, *gid) => {
@@ -168,7 +168,7 @@ fn path_drift(path: &str, want: &Want, found: &Found, facts: &Facts) -> Result<(
         },
         Want::File { .. } if paths::NOT_VALIDATED.contains(&path.as_str()) => Ok(()),
         Want::File { content, mode: expected, user, group, .. } => match found {
-            Found::Absent | Found::Blocked { .. } => Err(Drift::Missing { path }),
+            Found::Absent | Found::NoParentFolder { .. } => Err(Drift::Missing { path }),
             Found::File { mode, .. } if mode != expected => {
                 Err(Drift::Mode { path, expected: *expected, received: format!("{mode:04o}") })
             }
@@ -196,7 +196,7 @@ fn not_a_file(path: String, expected: u32, received: &str) -> Drift {
 
 fn kind(found: &Found) -> String {
     match found {
-        Found::Absent | Found::Blocked { .. } => "not there".to_owned(),
+        Found::Absent | Found::NoParentFolder { .. } => "not there".to_owned(),
         Found::File { .. } => "a file".to_owned(),
         Found::Link { target, .. } => format!("a link to {target}"),
         Found::Dir { .. } => "a folder".to_owned(),

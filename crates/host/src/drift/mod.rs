@@ -8,7 +8,7 @@ pub(crate) mod watch;
 use std::collections::BTreeSet;
 
 use api::v1::MachineConfigSpec;
-use desired::mask::{Held, MAX_SHOWN, Side, Why, difference};
+use desired::mask::{MAX_SHOWN, OnHost, Side, Why, difference};
 use desired::{Content, FILE_MODE, Irreconcilable, Want, Wanted};
 use ignition::Owner;
 
@@ -69,7 +69,7 @@ impl Host {
             want.private = Some(Why::Folder);
         }
         let read = short.bytes.as_deref().map(|bytes| Side::with_mode(bytes, short.mode));
-        Some(difference(path, want, Held { read, len: short.len }))
+        Some(difference(path, want, OnHost { read, len: short.len }))
     }
 
     /// Plans the repair of these paths and units and nothing else. The disruption policy's actions for them are
@@ -98,7 +98,7 @@ impl Host {
         let facts = self.facts(&[&wanted])?;
         let names = Names { current: config.name.clone(), desired: config.name.clone() };
         let (mut notes, mut bad) = (Vec::new(), Vec::new());
-        let told = told(&wanted, policy, &mut notes);
+        let told = services_to_restart(&wanted, policy, &mut notes);
         let none = DisruptionPolicy::empty();
         let mut cost =
             disruption(&told, &wanted, &wanted, policy.unwrap_or(&none), &facts, &mut notes, &mut bad);
@@ -165,7 +165,11 @@ fn kept(old: &Wanted, new: &Wanted) -> Wanted {
 }
 
 /// The paths and units whose policies reload or restart services, without drains and reboots.
-fn told(wanted: &Wanted, policy: Option<&DisruptionPolicy>, notes: &mut Vec<String>) -> Changes {
+fn services_to_restart(
+    wanted: &Wanted,
+    policy: Option<&DisruptionPolicy>,
+    notes: &mut Vec<String>,
+) -> Changes {
     let Some(policy) = policy else {
         notes.push("no service is reloaded or restarted: the disruption policy could not be read".to_owned());
         return Changes::default();

@@ -22,7 +22,7 @@ use rustix::fs::{self, AtFlags, FileType, OFlags};
 use rustix::io::Errno;
 
 use crate::disk::found::FsError;
-use crate::disk::lookups::{Way, lookups};
+use crate::disk::lookups::{PathPart, lookups};
 use crate::disk::root::{Root, fingerprint, split};
 use crate::error::Error;
 use crate::paths::{self, NOT_VALIDATED, UNITS_DIR};
@@ -166,7 +166,7 @@ impl Watch {
     fn arm(&mut self) -> Result<(), FsError> {
         let mut names: BTreeMap<i32, BTreeMap<String, Named>> = BTreeMap::new();
         let mut folders = Folders::new();
-        let mut ways: BTreeMap<String, Way> = BTreeMap::new();
+        let mut ways: BTreeMap<String, PathPart> = BTreeMap::new();
         for (i, managed) in self.managed.iter().enumerate() {
             let place = u32::try_from(i).unwrap_or(u32::MAX);
             let look = |path: &str| ways.entry(path.to_owned()).or_insert_with(|| self.way(path)).clone();
@@ -190,20 +190,20 @@ impl Watch {
     }
 
     /// What exists at one point on the way to a managed path.
-    fn way(&self, path: &str) -> Way {
-        let found = || -> std::io::Result<Way> {
+    fn way(&self, path: &str) -> PathPart {
+        let found = || -> std::io::Result<PathPart> {
             let (dir, name) = self.root.parent(path)?;
             let stat = fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
             Ok(match FileType::from_raw_mode(stat.st_mode) {
-                FileType::Directory => Way::Folder,
+                FileType::Directory => PathPart::Folder,
                 FileType::Symlink => {
                     let target = fs::readlinkat(&dir, name, Vec::new())?;
-                    target.into_string().map_or(Way::End, Way::Link)
+                    target.into_string().map_or(PathPart::End, PathPart::Link)
                 }
-                _ => Way::End,
+                _ => PathPart::End,
             })
         };
-        found().unwrap_or(Way::End)
+        found().unwrap_or(PathPart::End)
     }
 
     /// Watches a folder once. `direct`: changes of files in it are reported too.

@@ -71,7 +71,7 @@ impl Steps<'_> {
             all.map(|k| format!("{k}\n")).collect()
         };
         let (had, has) = (keys(self.old), keys(self.new));
-        let shut_out = desired::shuts_core_out(&self.old.config, &self.new.config);
+        let shut_out = desired::removes_last_login(&self.old.config, &self.new.config);
         let own = self.facts.core_own_keys.as_ref().map(|k| k.0.clone());
         let theirs = own.as_deref().map(|text| with_block(text, &had, "")).unwrap_or_default();
         let other_way = self.facts.others_log_in || has_key(&theirs);
@@ -93,7 +93,7 @@ impl Steps<'_> {
             return false;
         }
         let needed = !has.is_empty() && !sshd.reads_ours(&login);
-        let blocked = matches!(self.found(DROPIN), Found::Blocked { .. });
+        let blocked = matches!(self.found(DROPIN), Found::NoParentFolder { .. });
         let dropin = if needed && !blocked { sshd.dropin(&texts, &login, said) } else { None };
         let by_dropin = dropin.is_some();
         // A file that cannot be read as a key file must not be overwritten.
@@ -156,7 +156,7 @@ impl Steps<'_> {
         for (i, dir) in folders.iter().enumerate() {
             let found = if fresh { &Found::Absent } else { self.found(dir) };
             match found.clone() {
-                Found::Blocked { parent } => {
+                Found::NoParentFolder { parent } => {
                     self.refuse(dir, format!("{parent} is not a folder"), "move that away");
                     return;
                 }

@@ -88,7 +88,7 @@ impl fmt::Display for HostPlan {
 }
 
 /// A change from one config to another. Both are parsed here, once. The result can be inspected, compared and planned
-/// as often as needed ([`crate::Host::look`], [`crate::Host::drifts_in_way`], [`Change::plan`]).
+/// as often as needed ([`crate::Host::inspect`], [`crate::Host::drifts_in_way`], [`Change::plan`]).
 #[derive(Clone)]
 pub struct Change {
     names: Names,
@@ -178,7 +178,7 @@ impl Change {
     /// let then = MachineConfigSpec { config: Some(config), ..MachineConfigSpec::default() };
     /// let names = Names { current: "rendered-worker-1".to_owned(), desired: "rendered-worker-2".to_owned() };
     ///
-    /// // Both configs are parsed once. On a real host the facts come from `Host::look`; here the host has nothing at all.
+    /// // Both configs are parsed once. On a real host the facts come from `Host::inspect`; here the host has nothing at all.
     /// let change = Change::parse(&now, &then, names).expect("both can be read");
     /// let plan = change.plan(&DisruptionPolicy::default(), &Facts::default()).expect("any host can have a file");
     ///

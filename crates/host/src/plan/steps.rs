@@ -146,7 +146,7 @@ impl Steps<'_> {
             Found::File { immutable: true, .. } => {
                 ("the file is immutable or append-only", "remove the attribute with chattr -i -a")
             }
-            Found::Blocked { parent } => {
+            Found::NoParentFolder { parent } => {
                 let why = format!("{parent} is not a folder");
                 self.refuse(path, why, "move that away, or choose another path");
                 return false;
@@ -341,7 +341,9 @@ impl Steps<'_> {
             if *want == Want::Nothing && !kept {
                 continue;
             }
-            if !matches!(self.found(path), Found::Absent | Found::Blocked { .. }) && !self.reachable(path) {
+            if !matches!(self.found(path), Found::Absent | Found::NoParentFolder { .. })
+                && !self.reachable(path)
+            {
                 continue;
             }
             if kept && !stamped {

@@ -4,7 +4,7 @@
 
 use api::text::chain;
 
-use crate::disk::batch::{FileChange, MANY, together};
+use crate::disk::batch::{FileChange, SYNC_ONCE_FROM, together};
 use crate::disk::found::FsError;
 use crate::disk::root::Root;
 use crate::error::Error;
@@ -17,7 +17,7 @@ use crate::system::os::{OsBackend, OsError};
 use crate::system::systemd::{ServiceAction, Systemd, SystemdError};
 use crate::transaction::journal::{Journal, Stage};
 use crate::transaction::lock::Lock;
-use crate::transaction::recover::{Recovery, Tell};
+use crate::transaction::recover::{Recovery, ServiceUndo};
 
 /// The result of [`Host::apply`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,7 +96,7 @@ impl Host {
             return cause;
         }
         tracing::error!(%step, error = %cause, "a step failed; undoing the change");
-        match self.undo(journal, Tell::AndWait) {
+        match self.undo(journal, ServiceUndo::InProcess) {
             Ok(()) => Error::Undone { step, source: Box::new(cause) },
             Err(e) if e.killed() => e,
             Err(e) => Error::UndoIncomplete { step, cause: chain(&cause), source: Box::new(e) },
@@ -183,7 +183,7 @@ impl Host {
         let mut rest = steps;
         while let Some(step) = rest.first() {
             let changes = together(rest.iter().map_while(file_change));
-            let many = if changes.len() < MANY { 1 } else { changes.len() };
+            let many = if changes.len() < SYNC_ONCE_FROM { 1 } else { changes.len() };
             let (now, later) = rest.split_at(many);
             for step in now {
                 tracing::info!(%step, "applying");

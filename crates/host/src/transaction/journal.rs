@@ -23,7 +23,7 @@ use sha2::{Digest, Sha256};
 
 use crate::disk::found::{Attributes, Found, FsError};
 use crate::disk::root::{Root, hex, split};
-use crate::disk::xattr::Like;
+use crate::disk::xattr::FileMetadata;
 use crate::error::Error;
 use crate::paths::{JOURNAL_DIR, STATE_DIR};
 use crate::plan::HostPlan;
@@ -59,7 +59,7 @@ const SLACK: u64 = 8 * 1024;
 /// What was at a path before the change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "was", rename_all = "camelCase")]
-enum Was {
+enum PriorState {
     /// Nothing.
     Absent,
     /// A folder. With attributes: its mode and owner are restored, and it is made again if it was removed. Its
@@ -74,7 +74,7 @@ enum Was {
     File {
         attributes: Attributes,
         #[serde(flatten)]
-        like: Like,
+        like: FileMetadata,
         offset: u64,
         len: u64,
         sha256: String,
@@ -88,7 +88,7 @@ struct Before {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     same_as: Option<String>,
     #[serde(flatten)]
-    was: Was,
+    was: PriorState,
 }
 
 /// What is needed to undo a change of the operating system.
@@ -226,7 +226,7 @@ impl Journal {
         let files: Vec<usize> = before
             .iter()
             .enumerate()
-            .filter(|(_, b)| matches!(b.was, Was::File { .. }))
+            .filter(|(_, b)| matches!(b.was, PriorState::File { .. }))
             .map(|(i, _)| i)
             .collect();
         root.make_parents(STATE_DIR)?;
@@ -237,7 +237,8 @@ impl Journal {
         root.write(DATA, &mut data, PRIVATE)?;
         let mut place = 0;
         for (i, (length, sum)) in files.into_iter().zip(data.done) {
-            if let Some(Before { was: Was::File { offset, len, sha256, .. }, .. }) = before.get_mut(i) {
+            if let Some(Before { was: PriorState::File { offset, len, sha256, .. }, .. }) = before.get_mut(i)
+            {
                 (*offset, *len, *sha256) = (place, length, sum);
                 place += length;
             }
@@ -254,7 +255,8 @@ impl Journal {
                 passwords.extend(shadow::Before::read(root, user, &hash.0)?);
             }
         }
-        let is_new = |b: &Before| b.same_as.is_some() || matches!(b.was, Was::Dir { attributes: Some(_) });
+        let is_new =
+            |b: &Before| b.same_as.is_some() || matches!(b.was, PriorState::Dir { attributes: Some(_) });
         let journal = Self {
             format: match &before_os {
                 Some(_) => FORMAT,
@@ -433,7 +435,7 @@ fn note(
         _ => None,
     };
     if !seen.insert(path.to_owned()) {
-        if let Some(Before { was: Was::Dir { attributes: known @ None }, .. }) =
+        if let Some(Before { was: PriorState::Dir { attributes: known @ None }, .. }) =
             before.iter_mut().find(|b| folder && b.path == path)
         {
             *known = attributes(&found()?);
@@ -448,16 +450,16 @@ fn note(
         note(root, dir, false, seen, before)?;
     }
     let was = match found {
-        Found::Absent | Found::Blocked { .. } => Was::Absent,
-        Found::Link { target, uid, gid } => Was::Link { target, uid, gid },
-        Found::File { mode, uid, gid, len, sha256, .. } => Was::File {
+        Found::Absent | Found::NoParentFolder { .. } => PriorState::Absent,
+        Found::Link { target, uid, gid } => PriorState::Link { target, uid, gid },
+        Found::File { mode, uid, gid, len, sha256, .. } => PriorState::File {
             attributes: Attributes { mode, uid, gid },
             like: root.like(path)?,
             offset: 0,
             len,
             sha256,
         },
-        Found::Dir { .. } | Found::Other => Was::Dir { attributes: attributes(&found) },
+        Found::Dir { .. } | Found::Other => PriorState::Dir { attributes: attributes(&found) },
     };
     before.push(Before { path: path.to_owned(), same_as: None, was });
     Ok(())

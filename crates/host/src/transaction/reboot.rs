@@ -72,7 +72,7 @@ impl Host {
         let path = paths::REBOOT_PENDING;
         let pending: PendingReboot =
             api::shape::read_bytes(&bytes).map_err(|e| Error::RebootRecord { path, why: e.to_string() })?;
-        let same = pending.boot.lasts(&self.boot()?);
+        let same = pending.boot.is_same_boot(&self.boot()?);
         Ok(if same { RebootStatus::Owed(pending) } else { RebootStatus::Rebooted(pending) })
     }
 

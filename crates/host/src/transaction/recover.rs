@@ -16,16 +16,16 @@ use crate::transaction::lock::Lock;
 
 /// How services are reloaded or restarted when a change is undone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Tell {
+pub(crate) enum ServiceUndo {
     /// The process that made the change undoes it: the services that it acted on are acted on again, and each is
     /// waited for.
-    AndWait,
+    InProcess,
     /// Another process in the same boot undoes it: the same services, but without waiting. During boot a unit may be
     /// ordered after this process, so waiting for it would be a deadlock.
-    Marked,
+    SameBoot,
     /// It is undone in a later boot: services that have not started yet will find the old state. Those that have
     /// started may have read the change, even if they were not reloaded for it.
-    Started,
+    LaterBoot,
 }
 
 /// The result of [`Host::recover`].
@@ -63,7 +63,7 @@ pub enum Recovery {
 }
 
 impl Host {
-    pub(crate) fn undo(&mut self, journal: &Journal, tell: Tell) -> Result<(), Error> {
+    pub(crate) fn undo(&mut self, journal: &Journal, services: ServiceUndo) -> Result<(), Error> {
         journal.undo(&self.root)?;
         if let Some((before, _)) = journal.os_change()
             && self.os.mark()? != *before
@@ -75,24 +75,26 @@ impl Host {
             self.tolerate("daemon-reload", "", |s| s.daemon_reload())?;
         }
         if let Some(unit) = &journal.sshd {
-            self.tolerate("reload", unit, |s| match tell {
-                Tell::AndWait => s.reload_if_running(unit),
-                Tell::Marked | Tell::Started if s.was_started(unit)? => s.queue(ServiceAction::Reload, unit),
-                Tell::Marked | Tell::Started => Ok(()),
+            self.tolerate("reload", unit, |s| match services {
+                ServiceUndo::InProcess => s.reload_if_running(unit),
+                ServiceUndo::SameBoot | ServiceUndo::LaterBoot if s.was_started(unit)? => {
+                    s.queue(ServiceAction::Reload, unit)
+                }
+                ServiceUndo::SameBoot | ServiceUndo::LaterBoot => Ok(()),
             })?;
         }
         let marked = Journal::services_marked(&self.root)?;
         for (action, unit) in &journal.services {
             let action = *action;
-            self.tolerate(action.verb(), unit, |s| match (tell, action) {
-                (Tell::AndWait | Tell::Marked, _) if !marked => Ok(()),
-                (Tell::AndWait, ServiceAction::Reload) => s.reload(unit),
-                (Tell::AndWait, ServiceAction::Restart) => s.restart(unit),
-                (Tell::AndWait, ServiceAction::Run) => s.run_once(unit),
+            self.tolerate(action.verb(), unit, |s| match (services, action) {
+                (ServiceUndo::InProcess | ServiceUndo::SameBoot, _) if !marked => Ok(()),
+                (ServiceUndo::InProcess, ServiceAction::Reload) => s.reload(unit),
+                (ServiceUndo::InProcess, ServiceAction::Restart) => s.restart(unit),
+                (ServiceUndo::InProcess, ServiceAction::Run) => s.run_once(unit),
                 // What a program wrote because of the change is on the disk: a reboot does not undo it.
-                (Tell::Started, ServiceAction::Run) => s.queue(action, unit),
-                (Tell::Started, _) if !s.was_started(unit)? => Ok(()),
-                (Tell::Marked | Tell::Started, _) => s.queue(action, unit),
+                (ServiceUndo::LaterBoot, ServiceAction::Run) => s.queue(action, unit),
+                (ServiceUndo::LaterBoot, _) if !s.was_started(unit)? => Ok(()),
+                (ServiceUndo::SameBoot | ServiceUndo::LaterBoot, _) => s.queue(action, unit),
             })?;
         }
         Journal::retract(&self.root)?;
@@ -132,7 +134,7 @@ impl Host {
     ///
     /// # Errors
     /// The journal's folder cannot be read.
-    pub fn is_between(&self) -> Result<bool, Error> {
+    pub fn has_unfinished_change(&self) -> Result<bool, Error> {
         Ok(Journal::is_open(&self.root)?)
     }
 
@@ -158,8 +160,12 @@ impl Host {
             Stage::Done(journal) => self.after_commit(&journal),
             Stage::Begun(journal) => {
                 tracing::warn!(desired = %journal.names.desired, "a change was interrupted; undoing it");
-                let tell = if journal.boot.lasts(&self.boot()?) { Tell::Marked } else { Tell::Started };
-                self.undo(&journal, tell)?;
+                let services = if journal.boot.is_same_boot(&self.boot()?) {
+                    ServiceUndo::SameBoot
+                } else {
+                    ServiceUndo::LaterBoot
+                };
+                self.undo(&journal, services)?;
                 let has_os = journal.os_change().is_some();
                 let names = journal.names;
                 let failure = self.os_failure()?.filter(|f| has_os && f.config == names.desired);
@@ -177,7 +183,7 @@ impl Host {
     fn after_commit(&mut self, journal: &Journal) -> Result<Recovery, Error> {
         let (config, desired) = (journal.names.current.clone(), journal.names.desired.clone());
         if let Some((_, change)) = journal.os_change() {
-            if journal.boot.lasts(&self.boot()?) {
+            if journal.boot.is_same_boot(&self.boot()?) {
                 return Ok(Recovery::AwaitsBoot { config: desired });
             }
             if let Err(why) = change.came_up(&self.os.status()?) {
@@ -189,7 +195,7 @@ impl Host {
                     .map_err(|e| Error::Config { name: path.to_owned(), why: e.to_string() })?;
                 self.root.write_bytes(path, &json, PRIVATE)?;
                 Journal::reopen(&self.root)?;
-                self.undo(journal, Tell::Started)?;
+                self.undo(journal, ServiceUndo::LaterBoot)?;
                 return Ok(Recovery::RolledBack { config, desired, why });
             }
             Journal::finalise(&self.root)?;
@@ -204,7 +210,7 @@ impl Host {
             tracing::warn!(desired = %journal.names.desired, "a change that waits for its boot is abandoned; \
                 undoing it");
             Journal::reopen(&self.root)?;
-            self.undo(&journal, Tell::Marked)?;
+            self.undo(&journal, ServiceUndo::SameBoot)?;
         }
         Ok(())
     }

@@ -128,7 +128,7 @@ impl BySpec for Host {
     fn probe(&mut self, old: &MachineConfigSpec, new: &MachineConfigSpec) -> Result<Facts, Error> {
         let change = Change::parse(old, new, Names::default());
         let nothing = || Change::parse(old, &MachineConfigSpec::default(), Names::default()).unwrap();
-        self.look(&change.unwrap_or_else(|_| nothing()))
+        self.inspect(&change.unwrap_or_else(|_| nothing()))
     }
 
     fn drifts(&mut self, config: &MachineConfigSpec) -> Result<Vec<Drift>, Error> {

@@ -255,13 +255,13 @@ fn a_change_begun_over_one_that_is_half_made_undoes_that_first_and_is_to_be_plan
     let before = tree(dir.path(), &["/"], &SKIP);
     interrupted(dir.path());
     let mut host = mk(dir.path());
-    assert!(host.is_between().unwrap());
+    assert!(host.has_unfinished_change().unwrap());
     // This plan was made from the state that an unfinished change left. It must not be applied after the undo.
     let new = files(&[file("/etc/later")]);
     let plan = planned(&mut host, &new, &DisruptionPolicy::default()).unwrap();
     let error = host.apply(&plan).unwrap_err();
     assert!(matches!(&error, Error::Interrupted { desired } if desired == "new"), "{error}");
-    assert!(!host.is_between().unwrap());
+    assert!(!host.has_unfinished_change().unwrap());
     assert_eq!(tree(dir.path(), &["/"], &SKIP), before);
     let plan = planned(&mut host, &new, &DisruptionPolicy::default()).unwrap();
     host.apply(&plan).unwrap();

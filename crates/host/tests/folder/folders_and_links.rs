@@ -325,7 +325,7 @@ fn fails(at: &Path, old: &Value, new: &Value, does: AtStart) {
     let plan = plan(&config(old), &config(new), &Names::default(), &policy, &facts).unwrap();
     let error = host.apply(&plan).unwrap_err();
     assert!(matches!(error, host::Error::Undone { .. }), "{error}: {:?}", std::error::Error::source(&error));
-    assert!(!host.is_between().unwrap(), "the change stays open");
+    assert!(!host.has_unfinished_change().unwrap(), "the change stays open");
 }
 
 #[test]

@@ -42,8 +42,8 @@ pub enum Verdict {
     LoseAnswer,
     /// Never answers, and does not pass it on.
     Swallow,
-    /// Never answers, and forwards it when [`ApiProxy::deliver`] is called, even if its sender is gone by then.
-    Astray,
+    /// Never answers, and forwards it when [`ApiProxy::deliver_held`] is called, even if its sender is gone by then.
+    HoldBack,
 }
 
 /// One request, as far as a fault may depend on it.
@@ -157,12 +157,12 @@ impl ApiProxy {
         self.shared.hit.swap(0, Ordering::Relaxed)
     }
 
-    /// Forwards the requests that were held as [`Verdict::Astray`], in order. Returns the codes of the API server's
+    /// Forwards the requests that were held as [`Verdict::HoldBack`], in order. Returns the codes of the API server's
     /// answers.
     ///
     /// # Errors
     /// When the API server does not answer.
-    pub async fn deliver(&self) -> Result<Vec<u16>> {
+    pub async fn deliver_held(&self) -> Result<Vec<u16>> {
         let astray = std::mem::take(&mut *lock(&self.shared.astray));
         let mut codes = vec![];
         for request in astray {
@@ -252,7 +252,7 @@ async fn answer(shared: &Shared, request: Request<Incoming>) -> std::result::Res
         Verdict::Pass | Verdict::LoseAnswer => {}
         Verdict::Late(delay) => tokio::time::sleep(delay).await,
         Verdict::Swallow => std::future::pending().await,
-        Verdict::Astray => {
+        Verdict::HoldBack => {
             let request = whole(request).await.map_err(|_| Lost)?;
             lock(&shared.astray).push(request);
             return std::future::pending().await;

@@ -1,7 +1,7 @@
 //! Leader election: two controllers started at once, a clean hand-over, a crash, a partition, a freeze, patches of a
 //! dead leader that arrive under the next one, a standby's caches, and clocks that are a minute wrong. Each time the
-//! new leader continues the rollout that it finds, and an observer checks that never more nodes are out of service
-//! than the pool allows.
+//! new leader continues the rollout that it finds, and an observer checks that never more nodes are out of service than
+//! the pool allows.
 //!
 //! This is no benchmark. The times that it prints are for people. The limits at which it fails are several times those
 //! that a lease of 15 s and a check each second allow.
@@ -15,12 +15,12 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// What a simulated reboot takes.
+/// How long a simulated reboot takes.
 const REBOOT: Duration = Duration::from_millis(700);
 const NODES: usize = 8;
-/// Far beyond any hand-over that works.
+/// Far longer than any hand-over that works.
 const FAR_TOO_LONG: Duration = Duration::from_secs(60);
-/// What a standby has read before it can take over.
+/// The kinds that a standby has read before it can take over.
 const NEEDED: [&str; 4] = ["nodes", "machineconfigpools", "machineconfigs", "controllerconfigs"];
 /// The namespace and name of the lease.
 const LEASE: (&str, &str) = ("openshift-machine-config-operator", "machine-config-controller");
@@ -33,7 +33,7 @@ async fn holder(cluster: &Cluster) -> String {
     lease.and_then(|l| l.spec?.holder_identity).unwrap_or_default()
 }
 
-/// A controller with a way to the API server of its own.
+/// A controller with its own connection to the API server.
 struct Candidate {
     name: &'static str,
     proxy: FaultProxy,
@@ -53,12 +53,12 @@ impl Candidate {
     }
 }
 
-/// Whether this process holds the lease: its identity has its process id.
+/// Whether this process holds the lease. Its identity contains its process id.
 fn leads(controller: &Controller, holder: &str) -> bool {
     holder.contains(&format!("_{}_", controller.pid()))
 }
 
-/// Waits until this one holds the lease and has sent a node on its way; prints how long each took.
+/// Waits until this controller holds the lease and has begun to update a node; prints how long each took.
 async fn takes_over(cluster: &Cluster, what: &str, new: &Controller, observer: &Observer, since: Instant) {
     cluster
         .wait(&format!("{what}: the other one holds the lease"), async || {
@@ -100,13 +100,13 @@ async fn a_rollout_goes_from_leader_to_leader() {
     let all: Vec<usize> = (0..NODES).collect();
 
     let scenario = async {
-        // A clean end.
+        // A clean exit.
         middle(&cluster, "50-clean", "worker", 1).await;
         let asked = Instant::now();
         leader.stop().await;
         eprintln!("clean: ended after {:.1} s", asked.elapsed().as_secs_f64());
         takes_over(&cluster, "clean", &standby, &observer, asked).await;
-        // A new standby, while the rollout goes on; one that finds nothing to do.
+        // A new standby, while the rollout goes on; and one that finds nothing to do.
         let newer = away.start(&cluster, &[]);
         cluster.settled("worker", NODES, &["50-clean"], &[]).await;
         assert!(leads(&standby, &holder(&cluster).await));
@@ -118,7 +118,7 @@ async fn a_rollout_goes_from_leader_to_leader() {
         takes_over(&cluster, "crash", &newer, &observer, killed).await;
         cluster.settled("worker", NODES, &["50-crash"], &[]).await;
 
-        // A partition: the leader lives and is heard no more, then comes back and finds another one leading.
+        // A partition: the leader is alive but cut off; then it comes back and finds another leader.
         let other = near.start(&cluster, &[]);
         middle(&cluster, "50-partition", "worker", 1).await;
         away.proxy.set(Fault::Blackhole);
@@ -127,7 +127,7 @@ async fn a_rollout_goes_from_leader_to_leader() {
         cluster.settled("worker", NODES, &["50-partition"], &[]).await;
         assert!(leads(&other, &holder(&cluster).await));
 
-        // The leader is frozen with patches and caches as they are, and goes on when another one leads.
+        // The leader is frozen with its patches and caches, and resumes when another one leads.
         middle(&cluster, "50-frozen", "worker", 1).await;
         other.signal("STOP").await;
         takes_over(&cluster, "frozen", &newer, &observer, Instant::now()).await;
@@ -140,16 +140,16 @@ async fn a_rollout_goes_from_leader_to_leader() {
     };
     observer.guard(scenario).await;
     all_well(&cluster, &all, &["50-clean", "50-crash", "50-partition", "50-frozen"]).await;
-    // A MachineConfig and a rendered one for each of the four changes: no leader has made one of its own.
+    // One MachineConfig and one rendered config for each of the four changes: no leader has created an additional one.
     let made = cluster.list("MachineConfig").await.len().saturating_sub(rendered);
     assert!(made <= 2 * 4, "{made} MachineConfigs for four changes");
     cluster.stop().await;
 }
 
-/// What one controller reads of a kind of object, whole: `(kind, only its metadata)`, in order.
+/// What a controller reads in full of a kind of object: `(kind, only its metadata)`, in order.
 type Lists = Arc<Mutex<Vec<(String, bool)>>>;
 
-/// Notes every list of what a rollout is decided on.
+/// Records every list of the objects that a rollout's decisions need.
 fn note_lists(call: &Call<'_>, lists: &Lists) {
     let kind = call.path.rsplit('/').next().unwrap_or_default();
     let read = call.method == "GET" && !call.is_watch();
@@ -159,9 +159,9 @@ fn note_lists(call: &Call<'_>, lists: &Lists) {
     }
 }
 
-/// The leader dies with a patch on its way that would send the second node; the pool gets another config; the next leader
-/// sends the first node again, and then that patch arrives. It must be refused. And the standby, that had its caches long
-/// before it led, reads no list again but for names and versions.
+/// The leader dies with a patch in flight that would update the second node. The pool gets another config, the next
+/// leader updates the first node again, and then that patch arrives: it must be refused. The standby, which filled its
+/// caches long before it led, lists only names and versions again.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_dead_leader_has_sent_comes_too_late() {
     let Some(builder) = lab() else { return };
@@ -188,7 +188,7 @@ async fn what_a_dead_leader_has_sent_comes_too_late() {
         .await;
     let observer = Observer::start(&cluster, "worker", 1).await;
 
-    // The first node goes; whoever would go next, its patch gets lost on the way.
+    // The first node is updated; the patch of any other node is held back.
     cluster.create(slow("50-first", "worker")).await;
     let first = cluster
         .wait("the first node to go", async || observer.starts().into_iter().next().map(|s| s.node))
@@ -196,7 +196,7 @@ async fn what_a_dead_leader_has_sent_comes_too_late() {
     let own = format!("/api/v1/nodes/{first}");
     one.set(move |call| {
         let other = call.path.starts_with("/api/v1/nodes/") && call.path != own;
-        if call.method == "PATCH" && other { Verdict::Astray } else { Verdict::Pass }
+        if call.method == "PATCH" && other { Verdict::HoldBack } else { Verdict::Pass }
     });
     let scenario = async {
         cluster.wait("a patch of another node", async || (one.hits() > 0).then_some(())).await;
@@ -216,7 +216,7 @@ async fn what_a_dead_leader_has_sent_comes_too_late() {
             .wait("the next leader to send a node", async || observer.starts().get(before).cloned())
             .await;
         assert_eq!(next.node, first, "it begins with the first again");
-        assert_eq!(one.deliver().await.unwrap(), [409], "what comes too late is refused");
+        assert_eq!(one.deliver_held().await.unwrap(), [409], "what comes too late is refused");
         cluster.settled("worker", 4, &["50-first", "51-second"], &[]).await;
     };
     observer.guard(scenario).await;
@@ -234,8 +234,8 @@ async fn what_a_dead_leader_has_sent_comes_too_late() {
     cluster.stop().await;
 }
 
-/// A standby's watch of MachineConfigs dies without a word; a config is made and rolled out, and the leader dies. The next one
-/// has never heard of that config, and must not send anybody back.
+/// A standby's watch of MachineConfigs stops silently; a config is created and rolled out, and the leader dies. The new
+/// leader has never heard of that config, and must not send any node back to an older one.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_whose_watches_were_silent_sends_nobody_back() {
     let Some(builder) = lab() else { return };
@@ -270,7 +270,7 @@ async fn a_leader_whose_watches_were_silent_sends_nobody_back() {
     cluster.settled("worker", 3, &["50-unheard"], &[]).await;
     let target = cluster.rendered("worker").await;
     let observer = Observer::start(&cluster, "worker", 1).await;
-    // The watch that is open stays as silent as it is.
+    // The open watch stays silent.
     two.heal();
     leader.kill().await;
     cluster
@@ -278,14 +278,14 @@ async fn a_leader_whose_watches_were_silent_sends_nobody_back() {
             leads(&standby, &holder(&cluster).await).then_some(())
         })
         .await;
-    // It renders what comes next with what it had not heard of.
+    // It renders the next change including what it had missed.
     cluster.create(slow("51-next", "worker")).await;
     cluster.settled("worker", 3, &["50-unheard", "51-next"], &[]).await;
     let last = cluster.rendered("worker").await;
     let sent: Vec<String> = observer.starts().into_iter().map(|s| s.config).collect();
     assert!(sent.iter().all(|config| *config == last), "sent to {sent:?}, from {target} to {last}");
     assert_eq!(sent.len(), 3, "{sent:?}");
-    // A machine so slow that the connection was given up meanwhile has nothing to catch up with.
+    // On a machine so slow that the connection was dropped in the meantime, there is nothing to catch up with.
     let caught_up = standby.log().contains("the cache is behind the API server");
     eprintln!("the watch was silent to the end: {caught_up}");
     standby.stop().await;
@@ -305,7 +305,7 @@ async fn clocks_are_a_minute_wrong() {
         [
             ("LD_PRELOAD".to_owned(), library.clone()),
             ("FAKETIME".to_owned(), offset.to_owned()),
-            // Waits are waits, whatever the clock says.
+            // Waiting times do not depend on the clock.
             ("FAKETIME_DONT_FAKE_MONOTONIC".to_owned(), "1".to_owned()),
         ]
     };
@@ -316,7 +316,7 @@ async fn clocks_are_a_minute_wrong() {
     };
     let fast = start(&one, "+60s");
     cluster.settled("worker", 6, &["00-worker"], &[]).await;
-    // The clock is wrong indeed.
+    // The clock is indeed wrong.
     let pool = cluster.get("MachineConfigPool", "worker").await;
     let said: Vec<jiff::Timestamp> = conditions(&pool).collect();
     let now = jiff::Timestamp::now();
@@ -328,7 +328,7 @@ async fn clocks_are_a_minute_wrong() {
         assert!(leads(&fast, &holder(&cluster).await), "a lease is taken away by the clock");
         let killed = Instant::now();
         fast.kill().await;
-        // Not before the dead one's lease has run out, whatever its times say.
+        // Not before the dead leader's lease has expired, whatever its timestamps say.
         takes_over(&cluster, "clocks", &behind, &observer, killed).await;
         cluster.settled("worker", 6, &["50-fast"], &[]).await;
         middle(&cluster, "50-slow", "worker", 1).await;

@@ -1,5 +1,5 @@
-//! The config server against a real API server: a config that a node has proved is served within a second, and what is
-//! broken or absent changes nothing for machines that boot.
+//! The config server against a real API server: a config that a node has proved is served within a second, and broken
+//! or missing configs change nothing for machines that boot.
 //!
 //! It needs the control plane's programs (see the `lab` crate; `MCO_LAB_BIN` names a folder that has them). The server
 //! runs in the test's own process. Its tests without a cluster are in `crates/server/tests`.
@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 const V35: (&str, &str) = ("Accept", "application/vnd.coreos.ignition+json;version=3.5.0, */*;q=0.1");
 
-/// What is changed in the cluster is served within this. A second is promised; a loaded machine may need more.
+/// A change in the cluster is served within this time. One second is promised; a loaded machine may need longer.
 const SOON: Duration = Duration::from_secs(30);
 
 fn params() -> PatchParams {
@@ -38,7 +38,7 @@ async fn put_config(client: &Client, name: &str, ignition: &str) {
     Api::<MachineConfig>::all(client.clone()).patch(name, &params(), &Patch::Apply(&config)).await.unwrap();
 }
 
-/// The controller's part: the config to move to, and how many nodes are in it.
+/// Plays the controller: the config to move to, and how many nodes are in it.
 async fn put_pool(client: &Client, name: &str, spec: &str, status: &str, updated: i32) {
     let pools: Api<MachineConfigPool> = Api::all(client.clone());
     let pool = json!({
@@ -85,7 +85,7 @@ async fn boot(server: &Running, pool: &str, path: &str) -> (u16, String) {
     (answer.status, content.unwrap_or_else(|| config.to_string()))
 }
 
-/// Waits until a machine of the pool gets this.
+/// Waits until a booting machine of the pool gets this.
 async fn serves(server: &Running, pool: &str, path: &str, want: &str) -> Duration {
     serves_within(SOON, server, pool, path, want).await
 }
@@ -102,7 +102,7 @@ async fn serves_within(limit: Duration, server: &Running, pool: &str, path: &str
     }
 }
 
-/// What is told where metrics are: machines' network is told the status alone.
+/// The detailed state on the metrics port; machines on the network get only the status.
 async fn readiness(metrics: SocketAddr) -> Value {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     let mut stream = tokio::net::TcpStream::connect(metrics).await.unwrap();
@@ -181,7 +181,7 @@ async fn machines_get_what_is_proved_through_changes_mistakes_and_outages() {
     let task = tokio::spawn(server.run(stop.clone()));
     let server = Running { dir, addr, stop, task, der };
 
-    // A cluster that is only being installed: try again, with the reason.
+    // A cluster that is still being installed: try again, with the reason.
     assert_eq!(boot(&server, "worker", "").await.0, 503);
     let public = server.ask("GET", "/readyz", &[]).await.unwrap();
     assert_eq!((public.status, public.body), (503, vec![]), "machines are told whether, and no more");
@@ -214,12 +214,12 @@ async fn machines_get_what_is_proved_through_changes_mistakes_and_outages() {
     let took = serves(&server, "worker", "/etc/which", "b").await;
     eprintln!("a proved config is served after {took:?}");
 
-    // A mistake holds the pool's last good config.
+    // A mistake keeps the pool's last good config in force.
     put_config(&client, "c", "9.9.0").await;
     put_pool(&client, "worker", "c", "a", 1).await;
     put_pool(&client, "custom", "a", "a", 0).await;
     serves(&server, "custom", "/etc/which", "a").await;
-    // Pools and configs come by two watches.
+    // Pools and configs arrive by two watches.
     let begun = Instant::now();
     loop {
         let ready = readiness(metrics).await;
@@ -233,7 +233,7 @@ async fn machines_get_what_is_proved_through_changes_mistakes_and_outages() {
     assert_eq!(boot(&server, "worker", "/etc/which").await, (200, "b".to_owned()));
     put_pool(&client, "worker", "b", "b", 3).await;
 
-    // The API server away: the same answers, and it is told.
+    // The API server is unreachable: the answers stay the same, and the state is reported.
     plane.stop_api_server().await;
     becomes(metrics, "LastGood").await;
     assert_eq!(told(&registry, "mcs_source_up"), 0.0);
@@ -251,10 +251,10 @@ async fn machines_get_what_is_proved_through_changes_mistakes_and_outages() {
     assert!(told(&registry, "mcs_source_seen_timestamp_seconds") > seen);
     put_config(&client, "d", "3.5.0").await;
     put_pool(&client, "worker", "d", "b", 2).await;
-    // An API server that has just begun answers lists before it serves watches.
+    // An API server that has just started answers lists before it serves watches.
     serves_within(PATIENCE, &server, "worker", "/etc/which", "d").await;
 
-    // A pool that is gone.
+    // A pool that is deleted.
     Api::<MachineConfigPool>::all(client.clone()).delete("custom", &DeleteParams::default()).await.unwrap();
     soon("a pool that is gone is 404", async || boot(&server, "custom", "").await.0 == 404).await;
     server.finish().await.unwrap();

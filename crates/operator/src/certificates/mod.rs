@@ -32,7 +32,7 @@ const EARLY: SignedDuration = SignedDuration::from_hours(24);
 
 /// The objects in the cluster.
 #[derive(Debug, Clone, Copy)]
-pub struct Have<'a> {
+pub struct StoredObjects<'a> {
     /// The CA and its key.
     pub ca: Option<&'a Secret>,
     /// The CAs that machines trust.
@@ -112,7 +112,7 @@ pub fn bundle(ca: &str, before: &str, now: Timestamp) -> String {
 }
 
 /// Decides what to create.
-pub fn decide(have: &Have<'_>, now: Timestamp) -> Decision {
+pub fn decide(have: &StoredObjects<'_>, now: Timestamp) -> Decision {
     let mut decision = Decision::default();
     let ca = have.ca.and_then(|s| field(s, server_tls::CERT)).and_then(read);
     decision.ca = match (have.ca, &ca) {
@@ -149,7 +149,7 @@ pub fn decide(have: &Have<'_>, now: Timestamp) -> Decision {
 }
 
 /// Whether machines trust the signer of our certificate.
-fn trusted(serving: &Secret, have: &Have<'_>) -> bool {
+fn trusted(serving: &Secret, have: &StoredObjects<'_>) -> bool {
     let signer = serving.metadata.annotations.as_ref().and_then(|a| a.get(server_tls::SIGNER));
     let trust = have.bundle.and_then(|b| b.data.as_ref()?.get(server_tls::BUNDLE)).map_or("", String::as_str);
     let ca = have.ca.and_then(|s| field(s, server_tls::CERT)).unwrap_or_default();
@@ -188,7 +188,11 @@ pub enum CertificateError {
 ///
 /// # Errors
 /// See [`CertificateError`].
-pub fn issue(decision: &Decision, have: &Have<'_>, now: Timestamp) -> Result<Issued, CertificateError> {
+pub fn issue(
+    decision: &Decision,
+    have: &StoredObjects<'_>,
+    now: Timestamp,
+) -> Result<Issued, CertificateError> {
     let mut issued = Issued::default();
     if decision.ca.is_some() {
         issued.ca = Some(make_ca(now, have.ca)?);
@@ -236,7 +240,11 @@ fn make_ca(now: Timestamp, before: Option<&Secret>) -> Result<Secret, Certificat
     Ok(secret(server_tls::CA, certificate.pem(), key.serialize_pem(), None, before))
 }
 
-fn make_serving(now: Timestamp, signer: &Secret, have: &Have<'_>) -> Result<Secret, CertificateError> {
+fn make_serving(
+    now: Timestamp,
+    signer: &Secret,
+    have: &StoredObjects<'_>,
+) -> Result<Secret, CertificateError> {
     let make =
         |e: rcgen::Error| CertificateError::Make { what: "the server's certificate", why: e.to_string() };
     let (Some(certificate), Some(key)) = (field(signer, server_tls::CERT), field(signer, server_tls::KEY))

@@ -20,8 +20,8 @@ impl Cluster {
         Self { hosts: hosts.iter().map(|h| (*h).to_owned()).collect(), ..Self::default() }
     }
 
-    fn have(&self) -> Have<'_> {
-        Have {
+    fn have(&self) -> StoredObjects<'_> {
+        StoredObjects {
             ca: self.ca.as_ref(),
             bundle: self.bundle.as_ref(),
             serving: self.serving.as_ref(),

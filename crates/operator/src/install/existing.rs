@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 /// The settings of an earlier installation that the next one keeps.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct There {
+pub struct Existing {
     /// Whether its config server asks for boot tokens. `None`: it runs no config server as pods.
     pub require_token: Option<bool>,
     /// The load balancers that its config server trusts.
@@ -33,7 +33,7 @@ pub struct There {
 ///
 /// # Errors
 /// The API server's error. A cluster without our kinds is no error.
-pub async fn there(client: &Client) -> Result<There, InstallError> {
+pub async fn find_existing(client: &Client) -> Result<Existing, InstallError> {
     async fn get<T>(
         step: &str,
         request: impl Future<Output = kube::Result<T>>,
@@ -51,7 +51,7 @@ pub async fn there(client: &Client) -> Result<There, InstallError> {
             _ => Api::all_with(client.clone(), &resource),
         })
     };
-    let mut there = There::default();
+    let mut there = Existing::default();
     if let Some(api) = api("DaemonSet", "apps/v1") {
         let set = get("get DaemonSet machine-config-server", api.get(SERVER)).await?;
         there.require_token = set.as_ref().map(|s| asks(&s.data));

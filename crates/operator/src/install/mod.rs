@@ -14,7 +14,7 @@ pub mod settings;
 pub use crate::manifests::pods::Scaled;
 pub use crate::manifests::rights::PullSecret;
 pub use apply::apply;
-pub use existing::{There, there};
+pub use existing::{Existing, find_existing};
 pub use plan::{plan, pool};
 
 use api::crds::CrdError;

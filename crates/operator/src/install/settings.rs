@@ -7,7 +7,7 @@
 //! What it is not: detecting values, and writing the object.
 
 use api::detected::{
-    API_SERVER_CA, API_SERVER_URL, CLUSTER_DNS_IP, CONTROL_PLANE_TOPOLOGY, Found, INFRASTRUCTURE_TOPOLOGY,
+    API_SERVER_CA, API_SERVER_URL, CLUSTER_DNS_IP, CONTROL_PLANE_TOPOLOGY, Detected, INFRASTRUCTURE_TOPOLOGY,
     digest,
 };
 use api::k8s::ByteString;
@@ -63,8 +63,8 @@ pub enum SettingsError {
 ///
 /// # Errors
 /// A URL that machines cannot use.
-pub(crate) fn check(said: &Settings) -> Result<(), SettingsError> {
-    let Some(url) = &said.api_server_url else { return Ok(()) };
+pub(crate) fn check(given: &Settings) -> Result<(), SettingsError> {
+    let Some(url) = &given.api_server_url else { return Ok(()) };
     match url_host(url) {
         None => Err(SettingsError::NoUrl { url: url.clone() }),
         Some(host) if is_loopback(&host) => Err(SettingsError::Loopback { url: url.clone() }),
@@ -84,38 +84,38 @@ pub(crate) fn api_server_url(spec: &ControllerConfigSpec) -> Option<&str> {
 
 /// Chooses the value of one field, and records it if it was detected. `None`: the field stays.
 fn choose(
-    record: &mut Found,
+    record: &mut Detected,
     field: &str,
     has: &str,
-    said: Option<&str>,
-    found: Option<&str>,
+    given: Option<&str>,
+    detected: Option<&str>,
 ) -> Option<String> {
-    if let Some(said) = said {
+    if let Some(given) = given {
         record.forget(field);
-        return (said != has).then(|| said.to_owned());
+        return (given != has).then(|| given.to_owned());
     }
     let ours = has.is_empty() || record.is_ours(field, has);
-    let found = found.filter(|found| ours && *found != has)?;
-    record.set(field, found);
-    Some(found.to_owned())
+    let detected = detected.filter(|detected| ours && *detected != has)?;
+    record.set(field, detected);
+    Some(detected.to_owned())
 }
 
 /// The merge patch that brings a ControllerConfig to these settings; `{}`: it has them already. `is_new`: it does not exist
 /// in a cluster yet. Once it does, the controller keeps the topology up to date.
-pub(crate) fn patch(config: &ControllerConfig, is_new: bool, said: &Settings, found: &Settings) -> Value {
-    let (spec, before) = (&config.spec, Found::of(&config.metadata));
+pub(crate) fn patch(config: &ControllerConfig, is_new: bool, given: &Settings, detected: &Settings) -> Value {
+    let (spec, before) = (&config.spec, Detected::of(&config.metadata));
     let mut record = before.clone();
     let (mut fields, mut status) = (Map::new(), Map::new());
 
-    let (dns, dns_found) = (said.cluster_dns_ip.as_deref(), found.cluster_dns_ip.as_deref());
-    if let Some(dns) = choose(&mut record, CLUSTER_DNS_IP, &spec.cluster_dns_ip, dns, dns_found) {
+    let (dns, dns_detected) = (given.cluster_dns_ip.as_deref(), detected.cluster_dns_ip.as_deref());
+    if let Some(dns) = choose(&mut record, CLUSTER_DNS_IP, &spec.cluster_dns_ip, dns, dns_detected) {
         fields.insert(CLUSTER_DNS_IP.to_owned(), json!(dns));
     }
 
     // An address that machines cannot use was not written on purpose: earlier versions took it from the kubeconfig.
     let has = api_server_url(spec).unwrap_or_default();
-    let (url, url_found) = (said.api_server_url.as_deref(), usable(found.api_server_url.as_deref()));
-    let chosen = choose(&mut record, API_SERVER_URL, has, url, url_found);
+    let (url, url_detected) = (given.api_server_url.as_deref(), usable(detected.api_server_url.as_deref()));
+    let chosen = choose(&mut record, API_SERVER_URL, has, url, url_detected);
     // Setting one sets both.
     if let Some(url) = chosen.as_deref().or(url) {
         for field in [API_SERVER_URL, PUBLIC_URL].into_iter().filter(|f| spec.infra_status(&[f]) != Some(url))
@@ -125,19 +125,19 @@ pub(crate) fn patch(config: &ControllerConfig, is_new: bool, said: &Settings, fo
     }
 
     let some = |ca: &Option<Vec<u8>>| ca.clone().filter(|ca| !ca.is_empty());
-    let (ca, ca_found) = (some(&said.api_server_ca), some(&found.api_server_ca));
+    let (ca, ca_detected) = (some(&given.api_server_ca), some(&detected.api_server_ca));
     let has = some(&Some(spec.kube_api_server_serving_ca_data.0.clone()));
     let hash = |ca: &Option<Vec<u8>>| ca.as_deref().map(digest);
-    let hashes = (hash(&has).unwrap_or_default(), hash(&ca), hash(&ca_found));
+    let hashes = (hash(&has).unwrap_or_default(), hash(&ca), hash(&ca_detected));
     if choose(&mut record, API_SERVER_CA, &hashes.0, hashes.1.as_deref(), hashes.2.as_deref()).is_some() {
-        let pem = json!(ca.or(ca_found).map(ByteString));
+        let pem = json!(ca.or(ca_detected).map(ByteString));
         fields.insert(API_SERVER_CA.to_owned(), pem.clone());
         fields.insert(ROOT_CA.to_owned(), pem);
     }
 
     for (field, value) in [
-        (CONTROL_PLANE_TOPOLOGY, found.control_plane_topology.as_deref()),
-        (INFRASTRUCTURE_TOPOLOGY, found.infrastructure_topology.as_deref()),
+        (CONTROL_PLANE_TOPOLOGY, detected.control_plane_topology.as_deref()),
+        (INFRASTRUCTURE_TOPOLOGY, detected.infrastructure_topology.as_deref()),
     ] {
         if let Some(value) = choose(&mut record, field, "", None, value.filter(|_| is_new)) {
             status.insert(field.to_owned(), json!(value));
@@ -210,9 +210,14 @@ mod tests {
     }
 
     /// As it stands after an installation.
-    fn after(there: &ControllerConfig, is_new: bool, said: &Settings, found: &Settings) -> ControllerConfig {
+    fn after(
+        there: &ControllerConfig,
+        is_new: bool,
+        given: &Settings,
+        detected: &Settings,
+    ) -> ControllerConfig {
         let mut object = serde_json::to_value(there).unwrap();
-        json_patch::merge(&mut object, &patch(there, is_new, said, found));
+        json_patch::merge(&mut object, &patch(there, is_new, given, detected));
         serde_json::from_value(object).unwrap()
     }
 
@@ -231,7 +236,7 @@ mod tests {
     #[test]
     fn what_is_said_now_wins_over_what_was_said_before_and_that_over_what_is_found() {
         let none = Settings::default();
-        // Said and found at the first installation, said and found at the second one, what stands then.
+        // Given and detected at the first installation, given and detected at the second one, and the result.
         let rows = [
             (
                 &none,
@@ -273,12 +278,16 @@ mod tests {
                 ["1", A, "ca1"],
             ),
         ];
-        for (said, found, said_then, found_then, want) in rows {
-            let first = after(&empty(), true, said, &found);
-            let second = after(&first, false, &said_then, &found_then);
-            assert_eq!(values(&second), want, "{said:?} {found:?}, then {said_then:?} {found_then:?}");
+        for (given, detected, given_then, detected_then, want) in rows {
+            let first = after(&empty(), true, given, &detected);
+            let second = after(&first, false, &given_then, &detected_then);
             assert_eq!(
-                patch(&second, false, &said_then, &found_then),
+                values(&second),
+                want,
+                "{given:?} {detected:?}, then {given_then:?} {detected_then:?}"
+            );
+            assert_eq!(
+                patch(&second, false, &given_then, &detected_then),
                 json!({}),
                 "once more, nothing changes"
             );
@@ -291,25 +300,26 @@ mod tests {
         config.spec.cluster_dns_ip = "9".to_owned();
         config.spec.kube_api_server_serving_ca_data = ByteString(b"rotated".to_vec());
         config.spec.root_ca_data = ByteString(b"rotated".to_vec());
-        let found = settings("2", B, "ca2");
-        assert_eq!(values(&after(&config, false, &Settings::default(), &found)), ["9", B, "rotated"]);
-        assert_eq!(values(&after(&config, false, &settings("3", "", "ca3"), &found)), ["3", B, "ca3"]);
+        let detected = settings("2", B, "ca2");
+        assert_eq!(values(&after(&config, false, &Settings::default(), &detected)), ["9", B, "rotated"]);
+        assert_eq!(values(&after(&config, false, &settings("3", "", "ca3"), &detected)), ["3", B, "ca3"]);
         // Of an earlier version, without a record: a URL that no machine can use is nobody's word, the rest may be.
         let mut old = empty();
         old.spec.cluster_dns_ip = "10.96.0.10".to_owned();
         old.spec.infra.as_mut().unwrap()["status"][API_SERVER_URL] = json!("https://127.0.0.1:6443");
-        let then = after(&old, false, &Settings::default(), &found);
+        let then = after(&old, false, &Settings::default(), &detected);
         assert_eq!(values(&then), ["10.96.0.10", B, "ca2"]);
         assert_eq!(then.metadata.annotations.unwrap()[GENERATED_BY_VERSION], names::VERSION_RAW);
     }
 
     #[test]
     fn the_topology_is_found_once_and_kept_by_the_controller_then() {
-        let found = |t: &str| Settings { control_plane_topology: Some(t.to_owned()), ..Settings::default() };
-        let first = after(&empty(), true, &Settings::default(), &found("SingleReplica"));
+        let detected =
+            |t: &str| Settings { control_plane_topology: Some(t.to_owned()), ..Settings::default() };
+        let first = after(&empty(), true, &Settings::default(), &detected("SingleReplica"));
         assert_eq!(first.spec.control_plane_topology(), "SingleReplica");
-        assert!(Found::of(&first.metadata).is_ours(CONTROL_PLANE_TOPOLOGY, "SingleReplica"));
-        assert_eq!(patch(&first, false, &Settings::default(), &found("HighlyAvailable")), json!({}));
+        assert!(Detected::of(&first.metadata).is_ours(CONTROL_PLANE_TOPOLOGY, "SingleReplica"));
+        assert_eq!(patch(&first, false, &Settings::default(), &detected("HighlyAvailable")), json!({}));
         let mut bare = empty();
         bare.spec.infra = None;
         let infra = patch(&bare, false, &settings("", A, ""), &Settings::default())["spec"]["infra"].clone();
@@ -320,8 +330,8 @@ mod tests {
     fn a_url_that_machines_cannot_use_is_refused() {
         for bad in ["", "api.example.com", "http://api.example.com", "https://"] {
             let url = bad.to_owned();
-            let said = Settings { api_server_url: Some(url.clone()), ..Settings::default() };
-            assert_eq!(check(&said), Err(SettingsError::NoUrl { url }));
+            let given = Settings { api_server_url: Some(url.clone()), ..Settings::default() };
+            assert_eq!(check(&given), Err(SettingsError::NoUrl { url }));
         }
         for own in ["https://127.0.0.1:6443", "https://localhost:6443", "https://[::1]:6443"] {
             let error = check(&settings("", own, "")).unwrap_err();

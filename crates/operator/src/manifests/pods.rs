@@ -4,7 +4,7 @@
 //! What it is not: their rights (see `rights`) and the agents (see `agents`).
 
 use crate::manifests::rights::{BOOTSTRAP_TOKEN, CONTROLLER, OPERATOR, SERVER};
-use api::detected::{Found, REPLICAS};
+use api::detected::{Detected, REPLICAS};
 use api::names::annotation::FOUND_OUT;
 use api::names::topology::SINGLE_REPLICA;
 use api::names::{NAMESPACE, label};
@@ -146,7 +146,7 @@ fn controller(parts: &Parts<'_>) -> Value {
         Some(scaled) => (scaled.has, scaled.recorded.clone()),
         None => (parts.controllers, parts.controllers.to_string()),
     };
-    let mut record = Found::default();
+    let mut record = Detected::default();
     record.set(REPLICAS, recorded);
     let mut metadata = metadata(CONTROLLER);
     metadata["annotations"] = json!({ FOUND_OUT: record.text() });
@@ -176,7 +176,7 @@ impl Scaled {
     pub(crate) fn of(deployment: &Deployment) -> Option<Self> {
         let has = deployment.spec.as_ref().and_then(|s| s.replicas).unwrap_or(1);
         // Deployments of earlier versions have two and no record.
-        let recorded = Found::of(&deployment.metadata).get(REPLICAS).unwrap_or("2").to_owned();
+        let recorded = Detected::of(&deployment.metadata).get(REPLICAS).unwrap_or("2").to_owned();
         (has.to_string() != recorded)
             .then_some(Self { has: u32::try_from(has).unwrap_or_default(), recorded })
     }
@@ -186,7 +186,7 @@ impl Scaled {
 /// it.
 pub(crate) fn scaled(deployment: &Deployment, wanted: u32) -> Option<Value> {
     let has = deployment.spec.as_ref().and_then(|s| s.replicas).unwrap_or(1).to_string();
-    let mut record = Found::of(&deployment.metadata);
+    let mut record = Detected::of(&deployment.metadata);
     if Scaled::of(deployment).is_some() || has == wanted.to_string() {
         return None;
     }

@@ -56,7 +56,7 @@ pub(crate) fn follow(
     let warned = at_install(new);
     let quiet = old.is_some() || inputs.mode == Mode::Bootstrap || warned.is_empty();
     let mut warnings = if quiet { Vec::new() } else { blamed(&warned) };
-    if old.is_some_and(|old| desired::shuts_core_out(old.config, new.config)) {
+    if old.is_some_and(|old| desired::removes_last_login(old.config, new.config)) {
         warnings.push(Finding::on_pool(
             Rule::LastLogin,
             &inputs.pool.name_any(),

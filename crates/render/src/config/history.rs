@@ -38,7 +38,7 @@ pub struct Change {
     /// The MachineConfig; empty where no provenance is stored.
     pub machine_config: String,
     /// Paths, units, users, fields.
-    pub things: Vec<Thing>,
+    pub things: Vec<Setting>,
     /// Who wrote it last; absent if it no longer exists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub written: Option<Written>,
@@ -52,14 +52,14 @@ pub struct Change {
 /// Something that a config sets.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Thing {
+pub struct Setting {
     /// What sort of thing.
     pub kind: Kind,
     /// Its name, as in the provenance. A kernel argument has no value here if that looks like a secret.
     pub name: String,
 }
 
-impl fmt::Display for Thing {
+impl fmt::Display for Setting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = match self.kind {
             Kind::File => "file",
@@ -151,7 +151,7 @@ pub fn step(
         Err(why) => step.unknown = Some(why),
         Ok(things) => {
             let (old, new) = (provenance(before), provenance(config));
-            let mut by: BTreeMap<String, BTreeSet<Thing>> = BTreeMap::new();
+            let mut by: BTreeMap<String, BTreeSet<Setting>> = BTreeMap::new();
             for thing in things {
                 for author in authors(&thing, old.as_ref(), new.as_ref()) {
                     by.entry(author).or_default().insert(shown(&thing));
@@ -165,10 +165,10 @@ pub fn step(
 }
 
 /// Everything that a config sets, with its value.
-fn things(config: &MachineConfig) -> Result<BTreeMap<Thing, Value>, String> {
+fn things(config: &MachineConfig) -> Result<BTreeMap<Setting, Value>, String> {
     let mut all = BTreeMap::new();
     let mut put = |kind, name: &str, value: Value| {
-        all.insert(Thing { kind, name: name.to_owned() }, value);
+        all.insert(Setting { kind, name: name.to_owned() }, value);
     };
     let spec = &config.spec;
     spec.kernel_arguments.iter().flatten().for_each(|a| put(Kind::KernelArgument, a, json!(true)));
@@ -219,23 +219,23 @@ fn things(config: &MachineConfig) -> Result<BTreeMap<Thing, Value>, String> {
 }
 
 /// What differs between two configs.
-fn differing(old: &MachineConfig, new: &MachineConfig) -> Result<BTreeSet<Thing>, String> {
+fn differing(old: &MachineConfig, new: &MachineConfig) -> Result<BTreeSet<Setting>, String> {
     let (old, new) = (things(old)?, things(new)?);
     Ok(old.keys().chain(new.keys()).filter(|thing| old.get(thing) != new.get(thing)).cloned().collect())
 }
 
 /// The form of a thing that is shown: a kernel argument may hold a password. Applied only after the comparison.
-fn shown(thing: &Thing) -> Thing {
+fn shown(thing: &Setting) -> Setting {
     let name = match thing.kind {
         Kind::KernelArgument => desired::mask::argument(&thing.name).into_owned(),
         _ => thing.name.clone(),
     };
-    Thing { kind: thing.kind, name }
+    Setting { kind: thing.kind, name }
 }
 
 fn change(
     name: String,
-    things: BTreeSet<Thing>,
+    things: BTreeSet<Setting>,
     config: &MachineConfig,
     sources: &BTreeMap<&str, &ObjectMeta>,
 ) -> Change {
@@ -258,7 +258,7 @@ fn provenance(config: &MachineConfig) -> Option<Provenance> {
 
 /// The MachineConfigs behind a difference: those that set the thing now and did not before, or the reverse; else those
 /// that set it now.
-fn authors(thing: &Thing, old: Option<&Provenance>, new: Option<&Provenance>) -> BTreeSet<String> {
+fn authors(thing: &Setting, old: Option<&Provenance>, new: Option<&Provenance>) -> BTreeSet<String> {
     let about = |o: &&Origin| {
         let key = o.kind == Kind::SshKey && thing.kind == Kind::User;
         let of_user = || o.name.strip_prefix(&thing.name).is_some_and(|rest| rest.starts_with('/'));

@@ -76,7 +76,7 @@ pub(super) fn lint_pool(
 fn nobody_logs_in(pool: &MachineConfigPool, plan: &RenderPlan, components: &[Component<'_>]) -> Option<Lint> {
     let config = ignition::parse_value(plan.rendered.spec.config.as_ref()?).ok()?.config;
     let has_core = config.passwd.users.iter().any(|u| u.name == CORE_USER);
-    if !has_core || desired::lets_core_in(&config) {
+    if !has_core || desired::has_core_login(&config) {
         return None;
     }
     let of_core = || plan.provenance.of(CORE_USER).filter(|o| o.kind == Kind::User);

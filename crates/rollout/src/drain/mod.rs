@@ -11,12 +11,12 @@
 mod pods;
 
 pub use pods::{
-    Answer, Blocker, ECHO, Evict, RETRY_ALLOWED, RETRY_MAX, RETRY_MIN, Skip, Skipped, Try, Waiting,
+    Answer, Attempt, Blocker, ECHO, Evict, RETRY_ALLOWED, RETRY_MAX, RETRY_MIN, Skip, Skipped, Waiting,
 };
 
 use crate::mcn::Progress;
 use crate::patch::{Change, NodePatch};
-use crate::plan::{About, EventPlan};
+use crate::plan::{EventObject, EventPlan};
 use crate::view::{BudgetView, CordonMark, NodeView, PodView};
 use api::events::ControllerEvent;
 use jiff::{SignedDuration, Timestamp};
@@ -96,17 +96,17 @@ pub enum Drain {
         /// When the node was cordoned for it, or first seen cordoned.
         since: Timestamp,
         /// What was reported.
-        told: Told,
+        told: DrainReport,
         /// When the report on the node was last written.
         reported: Option<Timestamp>,
         /// Evictions, by pod UID.
-        tries: BTreeMap<Box<str>, Try>,
+        tries: BTreeMap<Box<str>, Attempt>,
     },
 }
 
 /// What was reported about a drain that does not end. Each is reported once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Told {
+pub enum DrainReport {
     /// Nothing yet.
     #[default]
     Nothing,
@@ -123,7 +123,7 @@ impl Drain {
     pub fn record(&mut self, pod_uid: &str, answer: Answer, now: Timestamp) {
         let Self::Draining { tries, .. } = self else { return };
         let count = tries.get(pod_uid).map_or(0, |t| t.count).saturating_add(1);
-        tries.insert(pod_uid.into(), Try { count, at: now, answer });
+        tries.insert(pod_uid.into(), Attempt { count, at: now, answer });
     }
 }
 
@@ -218,7 +218,7 @@ pub fn plan(
 
 /// Decides for a node whose pods, or whose disruption budgets, cannot be read: nothing is evicted, and the node reports
 /// why. Once they can be read again, [`plan`] continues.
-pub fn blind(node: &NodeView, state: &Drain, why: &str, now: Timestamp) -> DrainPlan {
+pub fn plan_unreadable(node: &NodeView, state: &Drain, why: &str, now: Timestamp) -> DrainPlan {
     let mut plan = DrainPlan { node: node.name.clone(), state: state.clone(), ..DrainPlan::default() };
     let Request::Drain(request) = Request::of(node) else { return plan };
     if !matches!(state, Drain::Draining { request: same, .. } if &**same == request) {
@@ -228,7 +228,7 @@ pub fn blind(node: &NodeView, state: &Drain, why: &str, now: Timestamp) -> Drain
     let Drain::Draining { since, told, reported, .. } = &mut plan.state else { return plan };
     let text = format!("a list of its pods and of the disruption budgets: {why}");
     tell_wait(node, now.duration_since(*since), told, &text, &mut plan.events);
-    plan.late = *told == Told::Late;
+    plan.late = *told == DrainReport::Late;
     if node.drain_wait.as_deref() != Some(&text)
         && reported.is_none_or(|at| now.duration_since(at) >= REPORT_INTERVAL)
     {
@@ -244,18 +244,18 @@ pub fn blind(node: &NodeView, state: &Drain, why: &str, now: Timestamp) -> Drain
 fn tell_wait(
     node: &NodeView,
     waited: SignedDuration,
-    told: &mut Told,
+    told: &mut DrainReport,
     text: &str,
     events: &mut Vec<EventPlan>,
-) -> Told {
+) -> DrainReport {
     let due = if waited >= LATE_AFTER {
-        Told::Late
+        DrainReport::Late
     } else if waited >= SLOW_AFTER {
-        Told::Slow
+        DrainReport::Slow
     } else if waited >= REPORT_AFTER {
-        Told::Waiting
+        DrainReport::Waiting
     } else {
-        Told::Nothing
+        DrainReport::Nothing
     };
     if due > *told {
         *told = due;
@@ -274,7 +274,7 @@ fn begun(request: &str, now: Timestamp) -> Drain {
     Drain::Draining {
         request: request.into(),
         since: now,
-        told: Told::Nothing,
+        told: DrainReport::Nothing,
         reported: None,
         tries: BTreeMap::new(),
     }
@@ -319,9 +319,9 @@ fn drain(
     }
     let text = pods::in_words(&found.waiting);
     let due = tell_wait(node, waited, told, &text, &mut plan.events);
-    plan.late = *told == Told::Late;
+    plan.late = *told == DrainReport::Late;
     let mut next = found.next;
-    if due >= Told::Waiting && node.drain_wait.as_deref() != Some(&text) {
+    if due >= DrainReport::Waiting && node.drain_wait.as_deref() != Some(&text) {
         let wait = reported.map_or(SignedDuration::ZERO, |at| REPORT_INTERVAL - now.duration_since(at));
         if wait <= SignedDuration::ZERO {
             *reported = Some(now);
@@ -341,17 +341,17 @@ fn drain(
     plan.waiting = found.waiting;
 }
 
-fn say(node: &Arc<str>, told: Told, text: &str) -> EventPlan {
+fn say(node: &Arc<str>, told: DrainReport, text: &str) -> EventPlan {
     let (reason, prefix) = match told {
-        Told::Nothing | Told::Waiting => (ControllerEvent::DrainWaiting, "The drain waits for"),
-        Told::Slow => {
+        DrainReport::Nothing | DrainReport::Waiting => (ControllerEvent::DrainWaiting, "The drain waits for"),
+        DrainReport::Slow => {
             (ControllerEvent::DrainThresholdExceeded, "The drain takes more than 10 minutes; it waits for")
         }
-        Told::Late => {
+        DrainReport::Late => {
             (ControllerEvent::DrainFailed, "The drain takes more than 1 hour and goes on; it waits for")
         }
     };
-    EventPlan::new(reason, About::Node(node.clone()), format!("{prefix} {text}"))
+    EventPlan::new(reason, EventObject::Node(node.clone()), format!("{prefix} {text}"))
 }
 
 impl DrainPlan {

@@ -30,7 +30,7 @@ const NAMED_PODS: usize = 3;
 
 /// The evictions of one pod so far.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Try {
+pub struct Attempt {
     /// How many.
     pub count: u32,
     /// The last one's time.
@@ -151,7 +151,7 @@ pub(super) fn sort(
     node: &NodeView,
     pods: &[&PodView],
     budgets: &[&BudgetView],
-    tries: &BTreeMap<Box<str>, Try>,
+    tries: &BTreeMap<Box<str>, Attempt>,
     now: Timestamp,
 ) -> Found {
     let mut found = Found { evict: vec![], skipped: vec![], waiting: vec![], next: RETRY_MAX };
@@ -209,7 +209,7 @@ fn next_try(
     pod: &PodView,
     budgets: &[&BudgetView],
     left: &mut [i32],
-    last: Option<&Try>,
+    last: Option<&Attempt>,
     now: Timestamp,
 ) -> (SignedDuration, Blocker) {
     let Some(last) = last else {

@@ -14,7 +14,7 @@ mod waves;
 pub use calendar::{Freeze, Window, WindowError};
 pub use waves::{Members, Wave};
 
-pub(crate) use waves::{Leave, leave};
+pub(crate) use waves::{Allowance, allowance};
 
 use api::k8s::Time;
 use jiff::Timestamp;
@@ -71,7 +71,7 @@ pub enum GateState {
 
 /// A policy, and what is known for it.
 #[derive(Clone, Copy, Debug)]
-pub struct Policed<'a> {
+pub struct PolicyInput<'a> {
     /// The policy.
     pub policy: &'a Policy,
     /// What is known.

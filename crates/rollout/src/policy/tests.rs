@@ -109,7 +109,7 @@ fn planned(nodes: &[NodeView], policy: &Policy, facts: &PolicyFacts, now: &str) 
     let pool = pool(3);
     let cluster = Facts { cluster: Cluster::Plain, ..Facts::default() };
     let inputs = Inputs {
-        pools: vec![PoolInput { policy: Some(Policed { policy, facts }), ..PoolInput::of(&pool) }],
+        pools: vec![PoolInput { policy: Some(PolicyInput { policy, facts }), ..PoolInput::of(&pool) }],
         nodes: nodes.iter().collect(),
         facts: &cluster,
         now: Time(at(now)),

@@ -7,7 +7,7 @@ use crate::capacity::order;
 use crate::node::Flags;
 use crate::plan::Hold;
 use crate::policy::calendar::Opening;
-use crate::policy::{Policed, earlier, time};
+use crate::policy::{PolicyInput, earlier, time};
 use crate::view::NodeView;
 use api::k8s::{IntOrString, LabelSelector};
 use jiff::{SignedDuration, Timestamp};
@@ -45,7 +45,7 @@ pub enum Members {
 
 /// What a policy allows now.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Leave {
+pub(crate) struct Allowance {
     /// Nothing new begins.
     pub(crate) hold: Option<Hold>,
     /// The wave whose turn it is, and its nodes; `None`: all nodes.
@@ -56,7 +56,7 @@ pub(crate) struct Leave {
     pub(crate) look_again: Option<Timestamp>,
 }
 
-impl Leave {
+impl Allowance {
     /// Whether this node may begin.
     pub(crate) fn allows(&self, node: &str) -> bool {
         self.turn.as_ref().is_none_or(|(_, nodes)| nodes.contains(node))
@@ -67,17 +67,17 @@ impl Leave {
 const REST: &str = "rest";
 
 /// What the policy allows for a pool's nodes now.
-pub(crate) fn leave(
-    policed: Policed<'_>,
+pub(crate) fn allowance(
+    policed: PolicyInput<'_>,
     config: &str,
     nodes: &[(&NodeView, Flags)],
     now: Timestamp,
-) -> Leave {
-    let Policed { policy, facts } = policed;
+) -> Allowance {
+    let PolicyInput { policy, facts } = policed;
     if policy.is_default() || !nodes.iter().any(|(_, f)| f.candidate) {
-        return Leave::default();
+        return Allowance::default();
     }
-    let hold = |hold, look_again| Leave { hold: Some(hold), look_again, ..Leave::default() };
+    let hold = |hold, look_again| Allowance { hold: Some(hold), look_again, ..Allowance::default() };
     if let Some(freeze) = policy.freezes.iter().find(|f| f.holds(now)) {
         let until = freeze.until.map(time);
         return hold(Hold::Frozen { until, reason: freeze.reason.clone() }, freeze.until);
@@ -125,19 +125,19 @@ pub(crate) fn leave(
         let soaked = done.and_then(|done| done.checked_add(wave.soak).ok()).filter(|until| *until > now);
         if let Some(until) = soaked {
             let hold = Hold::Soak { wave: wave.name.clone(), until: time(until) };
-            return Leave {
+            return Allowance {
                 hold: Some(hold),
                 look_again: earlier(look_again, Some(until)),
-                ..Leave::default()
+                ..Allowance::default()
             };
         }
     }
     match rest {
         Some((name, Some((nodes, max_unavailable)))) => {
-            Leave { hold: None, turn: Some((name, nodes)), max_unavailable, look_again }
+            Allowance { hold: None, turn: Some((name, nodes)), max_unavailable, look_again }
         }
         // All waves have proved themselves.
-        _ => Leave { look_again, ..Leave::default() },
+        _ => Allowance { look_again, ..Allowance::default() },
     }
 }
 

@@ -268,7 +268,7 @@ fn a_drain_whose_pods_cannot_be_read_says_so_and_evicts_nothing() {
     let mut said = vec![];
     for second in [0, 5, 12, 20, 700] {
         let why = if second < 20 { "forbidden" } else { "no answer" };
-        let plan = rollout::drain::blind(&node, &state, why, at(second));
+        let plan = rollout::drain::plan_unreadable(&node, &state, why, at(second));
         assert!(plan.evict.is_empty() && plan.waiting.is_empty(), "{plan}");
         said.extend(plan.events.iter().map(|e| (second, e.reason.to_string())));
         apply(&mut node, &plan);

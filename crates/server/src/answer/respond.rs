@@ -41,21 +41,25 @@ pub(crate) struct Shared {
 
 /// What a request asks for.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Ask {
+pub(crate) enum RequestKind {
     Config { pool: String, version: Version, gzip: bool },
     Health { path: &'static str },
 }
 
 /// Reads a request's head.
-pub(crate) fn ask(method: &Method, path: &str, headers: &HeaderMap) -> Result<Ask, Refusal> {
+pub(crate) fn parse_request(
+    method: &Method,
+    path: &str,
+    headers: &HeaderMap,
+) -> Result<RequestKind, Refusal> {
     // The path first: an unknown path has no methods.
     let route = route(path);
     if method != Method::GET && method != Method::HEAD {
         return Err(Refusal::Method);
     }
     let pool = match route? {
-        Route::Healthz => return Ok(Ask::Health { path: HEALTHZ }),
-        Route::Readyz => return Ok(Ask::Health { path: READYZ }),
+        Route::Healthz => return Ok(RequestKind::Health { path: HEALTHZ }),
+        Route::Readyz => return Ok(RequestKind::Health { path: READYZ }),
         Route::Config { pool } => pool,
     };
     let has_length = headers.get(CONTENT_LENGTH).is_some_and(|l| l.as_bytes() != b"0");
@@ -63,7 +67,7 @@ pub(crate) fn ask(method: &Method, path: &str, headers: &HeaderMap) -> Result<As
         return Err(Refusal::Body);
     }
     let version = negotiate(joined(headers, &ACCEPT).as_deref())?;
-    Ok(Ask::Config { pool, version, gzip: takes_gzip(joined(headers, &ACCEPT_ENCODING).as_deref()) })
+    Ok(RequestKind::Config { pool, version, gzip: takes_gzip(joined(headers, &ACCEPT_ENCODING).as_deref()) })
 }
 
 /// All values of a header, joined to one list.
@@ -93,13 +97,13 @@ pub(crate) async fn respond<B>(
 ) -> Response<Full<Bytes>> {
     let started = Instant::now();
     let (head, _body) = request.into_parts();
-    let (pool, version, gzip) = match ask(&head.method, head.uri.path(), &head.headers) {
-        Ok(Ask::Health { path }) => {
+    let (pool, version, gzip) = match parse_request(&head.method, head.uri.path(), &head.headers) {
+        Ok(RequestKind::Health { path }) => {
             // Anybody who reaches this port may ask, so it returns the status only. The metrics' address has the details.
             return health(shared, path)
                 .map_or_else(|| empty(StatusCode::NOT_FOUND), |told| empty(told.status()));
         }
-        Ok(Ask::Config { pool, version, gzip }) => (Some(pool), Ok(version), gzip),
+        Ok(RequestKind::Config { pool, version, gzip }) => (Some(pool), Ok(version), gzip),
         Err(refusal) => (None, Err(refusal), false),
     };
     let mut asked = Asked::default();

@@ -67,7 +67,7 @@ pub struct Limits {
     /// The timeout for a request's head, and for the next request on a kept-alive connection.
     pub head: Duration,
     /// A client that accepts no byte of an answer for this long is cut off.
-    pub stall: Duration,
+    pub write_timeout: Duration,
     /// The longest life of a connection. It ends clients that accept a byte now and then.
     pub lifetime: Duration,
     /// How long running answers may take after shutdown begins.
@@ -81,7 +81,7 @@ impl Default for Limits {
             per_address: 4_096,
             handshake: Duration::from_secs(10),
             head: Duration::from_secs(10),
-            stall: Duration::from_secs(30),
+            write_timeout: Duration::from_secs(30),
             lifetime: Duration::from_secs(600),
             grace: Duration::from_secs(20),
         }
@@ -342,7 +342,7 @@ async fn connection(
     metrics.connections.inc();
     // A small answer must not wait until the previous one is acknowledged.
     let _ = stream.set_nodelay(true);
-    let stream = WriteTimeout::new(stream, context.limits.stall);
+    let stream = WriteTimeout::new(stream, context.limits.write_timeout);
     match tls {
         None => http(stream, peer, Protocol::Plain, context).await,
         Some(acceptor) => match tokio::time::timeout(context.limits.handshake, acceptor.accept(stream)).await

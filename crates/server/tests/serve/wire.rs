@@ -187,7 +187,7 @@ async fn a_client_that_takes_nothing_is_cut() {
     let metrics = Metrics::new(&mut registry);
     let server = start(6 << 20, |o| {
         o.listen.metrics = metrics;
-        o.listen.limits.stall = Duration::from_millis(400);
+        o.listen.limits.write_timeout = Duration::from_millis(400);
     })
     .await;
     let mut greedy = server.connect(|_| {}).await.unwrap();

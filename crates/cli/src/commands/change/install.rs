@@ -14,7 +14,7 @@ use kube::api::{Api, ApiResource, DynamicObject, ListParams};
 use kube::{Client, ResourceExt};
 use operator::boot_tokens;
 use operator::install::settings::{DEFAULT_DNS_IP, Settings};
-use operator::install::{Options, Step, There, apply, plan, there};
+use operator::install::{Existing, Options, Step, apply, find_existing, plan};
 use rollout::topology::{self, Topology};
 use rollout::view::NodeView;
 use serde_json::{Value, json};
@@ -49,7 +49,7 @@ pub(crate) async fn run(a: Install) -> anyhow::Result<u8> {
     };
     let client = match config {
         None => {
-            follow(&mut options, (a.open, a.require_token), a.balancers, There::default());
+            follow(&mut options, (a.open, a.require_token), a.balancers, Existing::default());
             None
         }
         Some(config) => {
@@ -58,7 +58,7 @@ pub(crate) async fn run(a: Install) -> anyhow::Result<u8> {
             options.found.api_server_ca = Some(pem(config.root_cert.as_deref().unwrap_or_default()));
             let client = connect::client(config)?;
             look(&client, &mut options).await?;
-            follow(&mut options, (a.open, a.require_token), a.balancers, there(&client).await?);
+            follow(&mut options, (a.open, a.require_token), a.balancers, find_existing(&client).await?);
             Some(client)
         }
     };
@@ -84,12 +84,12 @@ pub(crate) async fn run(a: Install) -> anyhow::Result<u8> {
     if with_tokens {
         // Before the new servers look for them there, and once more for uses that old servers wrote down meanwhile.
         boot_tokens::keep_namespace(&client).await?;
-        boot_tokens::bring_over(&client).await?;
+        boot_tokens::move_tokens(&client).await?;
     }
     // The installation goes on when nobody reads its progress any more (`mco install | head -1`).
     apply(&client, &steps, |step| drop(output::write(&format!("{step}\n")))).await?;
     if with_tokens {
-        boot_tokens::bring_over(&client).await?;
+        boot_tokens::move_tokens(&client).await?;
     }
     output::write(&format!("installed: {} objects\n", steps.len()))?;
     Ok(exit::OK)
@@ -131,7 +131,7 @@ fn follow(
     options: &mut Options,
     (open, require_token): (bool, bool),
     balancers: Vec<Balancer>,
-    found: There,
+    found: Existing,
 ) {
     options.balancers = match balancers.is_empty() {
         true => found.balancers,
@@ -209,7 +209,7 @@ mod tests {
         ];
         for (open, require, there, want) in rows {
             let mut options = Options::default();
-            let found = There { require_token: there, ..There::default() };
+            let found = Existing { require_token: there, ..Existing::default() };
             follow(&mut options, (open, require), vec![], found);
             assert_eq!(options.require_token, want, "{open} {require} {there:?}");
         }
@@ -221,7 +221,7 @@ mod tests {
         let rows = [(vec![], vec![a]), (vec![Balancer(Some(b))], vec![b]), (vec![Balancer(None)], vec![])];
         for (said, want) in rows {
             let mut options = Options::default();
-            let found = There { balancers: vec![a], ..There::default() };
+            let found = Existing { balancers: vec![a], ..Existing::default() };
             follow(&mut options, (false, false), said.clone(), found);
             assert_eq!(options.balancers, want, "{said:?}");
         }

@@ -5,7 +5,7 @@ use crate::output::Kind;
 use crate::{connect, exit, output};
 use anyhow::{Context, bail};
 use api::v1::MachineConfigPool;
-use insight::{Followed, Phase, PoolRow};
+use insight::{ClusterWatch, Phase, PoolRow};
 use kube::api::{Api, Patch, PatchParams};
 use serde::Serialize;
 use serde_json::json;
@@ -33,7 +33,7 @@ struct Done {
 
 pub(crate) async fn run(a: Pause, paused: bool) -> anyhow::Result<u8> {
     let client = connect::connect(&a.cluster).await?;
-    let mut cluster = Followed::start(&client).await?;
+    let mut cluster = ClusterWatch::start(&client).await?;
     let before = cluster.snapshot(&a.pools);
     if let Some(missing) = a.pools.iter().find(|p| !before.pools.iter().any(|row| row.name == **p)) {
         bail!("there is no pool {missing:?}; `mco status` lists the pools");

@@ -45,7 +45,7 @@ pub(crate) async fn run(a: Undo) -> anyhow::Result<u8> {
         output::warn(&warnings);
         said.context("its MachineConfigs render to nothing")?
     } else {
-        insight::way_back(&pool, &insight::rendered_of(&pool, &all), a.to.as_deref())?.clone()
+        insight::rollback_target(&pool, &insight::rendered_of(&pool, &all), a.to.as_deref())?.clone()
     };
     let now = Time(jiff::Timestamp::now());
     let policy = insight::disruption_policy(&objects)?;

@@ -19,7 +19,7 @@ pub(crate) async fn run(a: Status) -> anyhow::Result<u8> {
     let client = connect::connect(&a.cluster).await?;
     let timeout = a.timeout.and_then(|t| Duration::try_from(t).ok());
     let end = timeout.and_then(|t| Instant::now().checked_add(t));
-    let start = Followed::start(&client);
+    let start = ClusterWatch::start(&client);
     let mut cluster = match end {
         None => start.await?,
         Some(end) => match tokio::time::timeout_at(end, start).await {

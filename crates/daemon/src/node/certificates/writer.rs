@@ -54,7 +54,7 @@ pub(crate) struct Writer {
     /// Whether the kubelet must be restarted to read a CA that is already on the disk.
     restart_owed: bool,
     /// The annotations on the Node, once they were read.
-    told: Option<Told>,
+    told: Option<NodeAnnotations>,
     /// The fingerprints of the files when they were last correct.
     left: Option<Vec<u64>>,
     /// The problem that a person has to fix.
@@ -63,24 +63,24 @@ pub(crate) struct Writer {
 
 /// A task that was not completed.
 #[derive(Debug, PartialEq, Eq)]
-enum Undone {
+enum TaskError {
     /// Something on this host or in the cluster is wrong.
-    Wrong(String),
+    Failed(String),
     /// The API server did not answer properly, which passes.
-    Unheard(String),
+    NoAnswer(String),
 }
 
-impl Undone {
+impl TaskError {
     fn text(&self) -> &str {
         match self {
-            Self::Wrong(text) | Self::Unheard(text) => text,
+            Self::Failed(text) | Self::NoAnswer(text) => text,
         }
     }
 }
 
 /// The annotations that are kept up to date here.
 #[derive(Clone, Default, PartialEq, Eq)]
-struct Told {
+struct NodeAnnotations {
     version: String,
     rotation: String,
 }
@@ -214,7 +214,7 @@ impl Writer {
     }
 
     /// Writes the object's certificates to the disk, and records that on the Node.
-    async fn bring(&mut self, source: &Source) -> Result<(), Undone> {
+    async fn bring(&mut self, source: &Source) -> Result<(), TaskError> {
         for name in &source.wanted.refused {
             tracing::warn!(registry = %name, "ControllerConfig has a CA under a name that is not a \
                 registry's; it is left out");
@@ -224,7 +224,7 @@ impl Writer {
             let (changed, failed) = wanted.write(&root);
             Ok((changed, failed, wanted.fingerprints(&root)))
         };
-        let (changed, failed, left) = blocking(work).await.map_err(Undone::Wrong)?;
+        let (changed, failed, left) = blocking(work).await.map_err(TaskError::Failed)?;
         // A failure is retried anyway.
         self.left = failed.is_empty().then_some(left);
         if !changed.is_empty() {
@@ -232,16 +232,16 @@ impl Writer {
         }
         if !failed.is_empty() {
             let each: Vec<String> = failed.iter().map(|e| chain(e)).collect();
-            return Err(Undone::Wrong(each.join("; ")));
+            return Err(TaskError::Failed(each.join("; ")));
         }
         if self.told.is_none() {
-            self.told = Some(self.on_the_node().await.map_err(Undone::Unheard)?);
+            self.told = Some(self.on_the_node().await.map_err(TaskError::NoAnswer)?);
         }
         let told = self.told.clone().unwrap_or_default();
         if source.rotate == "true" && told.rotation != "true" {
             self.rotate().await?;
         }
-        let now = Told { version: source.version.clone(), rotation: source.rotate.clone() };
+        let now = NodeAnnotations { version: source.version.clone(), rotation: source.rotate.clone() };
         if changed.is_empty() && !told.version.is_empty() && told.rotation == now.rotation {
             return Ok(());
         }
@@ -250,47 +250,48 @@ impl Writer {
         if now.rotation != told.rotation {
             notes.insert(annotation::LAST_OBSERVED_SERVER_CA.to_owned(), now.rotation.clone());
         }
-        self.cluster.annotate_from_file(&notes).await.map_err(|e| Undone::Unheard(e.chain()))?;
+        self.cluster.annotate_from_file(&notes).await.map_err(|e| TaskError::NoAnswer(e.chain()))?;
         self.told = Some(now);
         Ok(())
     }
 
     /// The annotations on the Node. Read once per process.
-    async fn on_the_node(&self) -> Result<Told, String> {
+    async fn on_the_node(&self) -> Result<NodeAnnotations, String> {
         let api: Api<Node> = Api::all(self.client.clone());
         let node = timeout(api.get_metadata(&self.node)).await?;
         let note = |key: &str| {
             node.metadata.annotations.as_ref().and_then(|a| a.get(key)).cloned().unwrap_or_default()
         };
-        Ok(Told {
+        Ok(NodeAnnotations {
             version: note(annotation::LAST_SYNCED_CONTROLLER_CONFIG),
             rotation: note(annotation::LAST_OBSERVED_SERVER_CA),
         })
     }
 
     /// Writes the API server's new CA to the kubeconfigs.
-    async fn rotate(&mut self) -> Result<(), Undone> {
+    async fn rotate(&mut self) -> Result<(), TaskError> {
         let (name, key) = KUBECONFIG_DATA;
         let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), NAMESPACE);
-        let Some(map) = timeout(api.get_opt(name)).await.map_err(Undone::Unheard)? else {
-            return Err(Undone::Wrong(format!(
+        let Some(map) = timeout(api.get_opt(name)).await.map_err(TaskError::NoAnswer)? else {
+            return Err(TaskError::Failed(format!(
                 "ConfigMap {NAMESPACE}/{name} does not exist, but the API server's CA is being rotated; \
                  create it with the new CA under {key}"
             )));
         };
         let Some(bundle) = bundle(&map, key) else {
-            return Err(Undone::Wrong(format!(
+            return Err(TaskError::Failed(format!(
                 "ConfigMap {NAMESPACE}/{name} has no {key}; put the new CA there"
             )));
         };
         let root = self.root.clone();
-        let (written, at_once) = blocking(move || take_over(&root, &bundle)).await.map_err(Undone::Wrong)?;
+        let (written, at_once) =
+            blocking(move || take_over(&root, &bundle)).await.map_err(TaskError::Failed)?;
         if written.is_empty() {
             return Ok(());
         }
         tracing::info!(files = ?written, at_once, "the kubeconfig now has the API server's new CA");
         if at_once {
-            return self.restart_kubelet().await.map_err(Undone::Wrong);
+            return self.restart_kubelet().await.map_err(TaskError::Failed);
         }
         self.restart_owed = true;
         Ok(())
@@ -321,11 +322,11 @@ impl Writer {
         Ok(())
     }
 
-    async fn complain(&self, undone: &Undone, tries: u32) {
-        let why = undone.text();
+    async fn complain(&self, error: &TaskError, tries: u32) {
+        let why = error.text();
         tracing::error!(%why, tries, "not all of the cluster's certificates could be written to this host");
         let text = format!("Certificates could not be written: {why}");
-        if matches!(undone, Undone::Wrong(_)) {
+        if matches!(error, TaskError::Failed(_)) {
             self.trouble.send_if_modified(|t| t.replace(text.clone()).as_ref() != Some(&text));
         }
         // One event for each problem: repeated events of the same kind would only be counted.

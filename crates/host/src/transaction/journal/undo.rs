@@ -8,11 +8,11 @@ use std::io::{self, Read, Seek, SeekFrom};
 
 use sha2::{Digest, Sha256};
 
-use super::{BEGIN, Before, DATA, Journal, Links, Was, put_away};
-use crate::disk::batch::{FileChange, Kept};
+use super::{BEGIN, Before, DATA, Journal, Links, PriorState, put_away};
+use crate::disk::batch::{FileChange, SavedFile};
 use crate::disk::found::{Found, FsError};
 use crate::disk::root::{Root, hex, kept_name};
-use crate::disk::xattr::Like;
+use crate::disk::xattr::FileMetadata;
 use crate::error::Error;
 use crate::paths::{SHADOW, UNITS_PROBE};
 
@@ -30,7 +30,7 @@ impl Journal {
                 // Removing what was newly written frees its space first. The old contents fitted before, so they fit
                 // again.
                 let differs = self.differs(root)?;
-                let new = differs.iter().filter(|b| matches!(b.was, Was::File { .. }));
+                let new = differs.iter().filter(|b| matches!(b.was, PriorState::File { .. }));
                 root.change_all(&new.map(|b| FileChange::Remove(&b.path)).collect::<Vec<_>>())?;
                 self.restore(root)?
             }
@@ -82,18 +82,18 @@ impl Journal {
         let mut busy = None;
         let mut mounted = Vec::new();
         for b in &differs {
-            let (found, is_mount_point) = root.look(&b.path)?;
+            let (found, is_mount_point) = root.inspect(&b.path)?;
             if !is_mount_point || !matches!(found, Found::Dir { .. }) {
                 continue;
             }
             match &b.was {
-                Was::Absent => tracing::warn!(
+                PriorState::Absent => tracing::warn!(
                     path = %b.path,
                     "something was mounted on a folder of the config in the meantime: the folder stays; \
                      unmount that, then remove the folder"
                 ),
-                Was::File { .. } | Was::Link { .. } => busy = Some(b.path.clone()),
-                Was::Dir { .. } => continue,
+                PriorState::File { .. } | PriorState::Link { .. } => busy = Some(b.path.clone()),
+                PriorState::Dir { .. } => continue,
             }
             mounted.push(b.path.as_str());
         }
@@ -111,33 +111,38 @@ impl Journal {
         let mut back = Vec::new();
         for (b, part) in differs.iter().zip(&parts) {
             // A folder of the config that replaced a file.
-            if matches!(b.was, Was::File { .. } | Was::Link { .. })
+            if matches!(b.was, PriorState::File { .. } | PriorState::Link { .. })
                 && matches!(root.found(&b.path)?, Found::Dir { .. })
             {
                 gone.push(FileChange::RemoveEmptyDir(&b.path));
             }
             match &b.was {
                 // A file of the host's own that was restored in place of the folder.
-                Was::Dir { attributes: Some(_) } if !matches!(root.found(&b.path)?, Found::Dir { .. }) => {
+                PriorState::Dir { attributes: Some(_) }
+                    if !matches!(root.found(&b.path)?, Found::Dir { .. }) =>
+                {
                     gone.push(FileChange::Remove(&b.path));
                 }
-                Was::Dir { .. } => {}
-                Was::Absent if matches!(root.found(&b.path)?, Found::Dir { .. }) => {
+                PriorState::Dir { .. } => {}
+                PriorState::Absent if matches!(root.found(&b.path)?, Found::Dir { .. }) => {
                     gone.push(FileChange::RemoveEmptyDir(&b.path));
                 }
-                Was::Absent => gone.push(FileChange::Remove(&b.path)),
-                Was::Link { target, uid, gid } => back.push(FileChange::Link(&b.path, target, (*uid, *gid))),
-                Was::File { attributes, .. } => {
+                PriorState::Absent => gone.push(FileChange::Remove(&b.path)),
+                PriorState::Link { target, uid, gid } => {
+                    back.push(FileChange::Link(&b.path, target, (*uid, *gid)))
+                }
+                PriorState::File { attributes, .. } => {
                     back.extend(part.as_ref().map(|p| FileChange::PutBack(&b.path, p, *attributes)));
                 }
             }
         }
         root.change_all(&gone)?;
-        for b in differs.iter().filter(|b| matches!(b.was, Was::File { .. } | Was::Link { .. })) {
+        for b in differs.iter().filter(|b| matches!(b.was, PriorState::File { .. } | PriorState::Link { .. }))
+        {
             keep_folder(root, &b.path)?;
         }
         for b in differs.iter().rev() {
-            if let Was::Dir { attributes: Some(a) } = &b.was {
+            if let PriorState::Dir { attributes: Some(a) } = &b.was {
                 root.make_parents(&b.path)?;
                 root.make_dir(&b.path, *a)?;
             }
@@ -203,7 +208,7 @@ fn keep_folder(root: &Root, path: &str) -> Result<(), FsError> {
 /// The recorded contents of one file.
 struct Part<'r> {
     root: &'r Root,
-    like: &'r Like,
+    like: &'r FileMetadata,
     offset: u64,
     len: u64,
     sha256: &'r str,
@@ -211,7 +216,7 @@ struct Part<'r> {
 
 impl<'r> Part<'r> {
     fn of(root: &'r Root, before: &'r Before) -> Option<Self> {
-        let Was::File { like, offset, len, sha256, .. } = &before.was else { return None };
+        let PriorState::File { like, offset, len, sha256, .. } = &before.was else { return None };
         Some(Self { root, like, offset: *offset, len: *len, sha256 })
     }
 
@@ -223,14 +228,14 @@ impl<'r> Part<'r> {
     }
 }
 
-impl Kept for Part<'_> {
+impl SavedFile for Part<'_> {
     fn contents(&self) -> Result<Box<dyn Read + '_>, FsError> {
         let mut file = self.root.reader(DATA)?;
         file.seek(SeekFrom::Start(self.offset)).map_err(|e| FsError::new("read", DATA, e))?;
         Ok(Box::new(file.take(self.len)))
     }
 
-    fn like(&self) -> &Like {
+    fn like(&self) -> &FileMetadata {
         self.like
     }
 }
@@ -240,14 +245,17 @@ impl Before {
     fn holds(&self, root: &Root) -> Result<bool, FsError> {
         let found = root.found(&self.path)?;
         Ok(match (&self.was, &found) {
-            (Was::Absent, found) => found.is_absent(),
-            (Was::Dir { attributes: Some(a) }, Found::Dir { mode, uid, gid }) => {
+            (PriorState::Absent, found) => found.is_absent(),
+            (PriorState::Dir { attributes: Some(a) }, Found::Dir { mode, uid, gid }) => {
                 a.mode == *mode && (!root.options().owners || (a.uid, a.gid) == (*uid, *gid))
             }
-            (Was::Dir { attributes: Some(_) }, _) => false,
-            (Was::Dir { .. }, _) => true,
-            (Was::Link { target, .. }, Found::Link { target: now, .. }) => target == now,
-            (Was::File { attributes: a, sha256: sum, .. }, Found::File { mode, uid, gid, sha256, .. }) => {
+            (PriorState::Dir { attributes: Some(_) }, _) => false,
+            (PriorState::Dir { .. }, _) => true,
+            (PriorState::Link { target, .. }, Found::Link { target: now, .. }) => target == now,
+            (
+                PriorState::File { attributes: a, sha256: sum, .. },
+                Found::File { mode, uid, gid, sha256, .. },
+            ) => {
                 let owner = !root.options().owners || (a.uid, a.gid) == (*uid, *gid);
                 a.mode == *mode && owner && sum == sha256
             }

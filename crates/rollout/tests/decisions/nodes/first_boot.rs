@@ -70,7 +70,7 @@ fn a_nodes_own_word_gives_it_no_labels_and_a_vouched_one_gets_them_once() {
         let labels = &patch(&plan, "a")["metadata"]["labels"];
         assert_eq!(labels["node-role.kubernetes.io/infra"] == "", labelled, "{list}: {plan}");
         assert_eq!(goes(&plan).is_empty(), labelled, "{list}: it is an ordinary node of its pool");
-        let told: Vec<_> = plan.unvouched.iter().map(|(node, pool)| (&**node, &**pool)).collect();
+        let told: Vec<_> = plan.unexpected.iter().map(|(node, pool)| (&**node, &**pool)).collect();
         assert_eq!(told == [("a", "infra")], !labelled, "{list}: {told:?}");
     }
     // Also if it is in its pool's config by then.
