@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 /// Everything here takes a second or two; a loaded machine may need longer.
 const PATIENCE: Duration = Duration::from_secs(40);
 
-/// Long enough for nothing else to be held up by it.
+/// Long enough that nothing else depends on it.
 const DRIFT_PERIOD: Duration = Duration::from_millis(500);
 
 async fn cluster() -> Result<Client> {
@@ -146,12 +146,12 @@ impl Sim {
         Ok(node.metadata.annotations.and_then(|a| a.get(key).cloned()).unwrap_or_default())
     }
 
-    /// Plays the drain controller until the Node says this; returns what was asked of it.
+    /// Plays the drain controller until the Node reaches this state; returns the requests to it.
     async fn until(&self, config: &str, state: &str) -> Result<Vec<String>> {
         let mut asked = vec![];
         let end = Instant::now() + PATIENCE;
         loop {
-            // All of one moment: the agent writes them together.
+            // All changes of one moment: the agent writes them together.
             let node = Api::<Node>::all(self.client.clone()).get(&self.name).await?;
             let notes = node.metadata.annotations.unwrap_or_default();
             let note = |key: &str| notes.get(key).cloned().unwrap_or_default();
@@ -171,12 +171,12 @@ impl Sim {
         }
     }
 
-    /// The MachineConfigNode, once it says that the node is in this config: that is told after Done.
+    /// The MachineConfigNode, once it reports that the node is in this config, which happens after Done.
     async fn progress(&self, config: &str) -> Result<MachineConfigNode> {
         let api: Api<MachineConfigNode> = Api::all(self.client.clone());
         let end = Instant::now() + PATIENCE;
         loop {
-            // It is made beside the work.
+            // It is created asynchronously.
             let found = api.get_opt(&self.name).await?;
             let status = found.as_ref().and_then(|object| object.status.as_ref());
             let version = status.and_then(|s| s.config_version.as_ref());
@@ -232,7 +232,7 @@ async fn a_node_joins_at_once_where_that_costs_nothing_and_is_updated_without_a_
     assert_eq!(node.read("var/lib/kubelet/config.json").as_deref(), Some("two"));
     assert_eq!(node.boots()?, 0);
     let object = node.progress(&two).await?;
-    // The pool and the wish in it are the controller's, and there is none here.
+    // The pool and the desired config in it are written by the controller, which does not run here.
     assert_eq!(object.spec.node.name, "joins");
     let status = object.status.context("status")?;
     assert_eq!(status.config_version.context("versions")?.current, two);
@@ -252,7 +252,7 @@ async fn a_ready_node_leaves_a_costly_first_config_to_the_roll_out_and_then_drai
     assert_eq!(node.read("etc/app.conf"), None);
     node.set(a::DESIRED_CONFIG, &one).await?;
     let asked = node.until(&one, "Done").await?;
-    // It has cordoned itself, and gives itself back.
+    // It has cordoned itself, and uncordons itself.
     assert_eq!(asked, [format!("drain-{one}")]);
     assert_eq!(node.note(a::LAST_APPLIED_DRAIN).await?, format!("uncordon-{one}"));
     let object = Api::<Node>::all(client.clone()).get("costly").await?;
@@ -260,7 +260,7 @@ async fn a_ready_node_leaves_a_costly_first_config_to_the_roll_out_and_then_drai
     assert_eq!(node.read("etc/app.conf").as_deref(), Some("one"));
     assert_eq!(node.boots()?, 1);
     assert_eq!(node.note(a::POST_CONFIG_ACTION).await?, "");
-    // A restart of the agent finds all as it is.
+    // A restarted agent finds everything unchanged.
     node.restart().await?;
     tokio::time::sleep(Duration::from_secs(1)).await;
     node.until(&one, "Done").await?;
@@ -292,7 +292,7 @@ async fn a_node_that_cannot_reach_a_config_says_why_and_goes_to_another() -> Res
     node.until(&one, "Unreconcilable").await?;
     let reason = node.note(a::REASON).await?;
     assert!(reason.contains("storage.disks"), "{reason}");
-    // One that does not exist is not the end either.
+    // A config that does not exist is not fatal either.
     node.set(a::DESIRED_CONFIG, "rendered-failing-none").await?;
     node.until(&one, "Degraded").await?;
     let three = node.config("3", &costly("three")).await?;
@@ -348,7 +348,7 @@ async fn a_changed_file_degrades_the_node_until_it_is_put_back() -> Result<()> {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     let reason = node.note(a::REASON).await?;
-    // Everybody may read this file, and it is one that holds pull secrets: its contents are nobody's.
+    // Everybody may read this file, but it is one for pull secrets, so its contents are not shown.
     assert!(reason.contains("content mismatch") && reason.contains("contents are not shown"), "{reason}");
     assert!(!reason.contains("changed by hand"), "{reason}");
     std::fs::write(&path, "one")?;
@@ -382,7 +382,7 @@ async fn a_file_that_is_written_in_a_loop_is_told_of_once() -> Result<()> {
         writes += last.iter().zip(&now).filter(|(a, b)| a != b).count();
         last = now;
     }
-    // The MachineConfigNode follows the Node after a moment; then it is quiet.
+    // The MachineConfigNode follows the Node after a moment; then there are no more writes.
     assert!(writes <= 3, "{writes} writes for 60 changes of one file");
     assert_eq!(node.note(a::REASON).await?, reason);
     std::fs::write(&path, "one")?;
@@ -401,7 +401,7 @@ async fn a_machine_that_the_config_server_set_up_takes_over_what_it_left() -> Re
     std::fs::create_dir_all(dir.join("var/lib/kubelet"))?;
     std::fs::write(dir.join("var/lib/kubelet/config.json"), "one")?;
     let notes = json!({a::CURRENT_CONFIG: one, a::DESIRED_CONFIG: one, a::STATE: "Done", "other/key": "x"});
-    // The cluster has forgotten that config since.
+    // The cluster no longer has that config.
     let configs: Api<MachineConfig> = Api::all(client.clone());
     let served = serde_json::to_string(&configs.get(&one).await?)?;
     std::fs::write(dir.join("etc/mcs-machine-config-content.json"), served)?;
@@ -427,7 +427,7 @@ async fn a_node_that_is_deleted_and_registered_again_keeps_its_config() -> Resul
     let one = node.config("1", &free("one")).await?;
     node.pool(&one).await?;
     node.until(&one, "Done").await?;
-    // The pool has moved on: the node must not follow by itself.
+    // The pool has a newer config: the node must not follow by itself.
     node.pool("rendered-again-2").await?;
     let nodes: Api<Node> = Api::all(client.clone());
     nodes.delete("again", &DeleteParams::default()).await?;

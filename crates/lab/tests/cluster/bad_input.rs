@@ -1,5 +1,5 @@
 //! Bad input: each case gets a condition or an event that names the object, the field and the remedy. Other pools
-//! continue, and nothing of it reaches a node.
+//! continue, and none of it reaches a node.
 
 use crate::product::{
     Cluster, MCO, condition, is_done, machine_config, note, one_file, one_unit, pool, text, with_controller,
@@ -7,7 +7,7 @@ use crate::product::{
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// A MachineConfig that no host could apply, and the words that its pool's condition must have.
+/// A MachineConfig that no host could apply, and the words that its pool's condition must contain.
 struct Bad {
     pool: &'static str,
     config: Value,
@@ -67,7 +67,7 @@ fn bad() -> [Bad; 8] {
 async fn what_cannot_be_applied_is_told_with_its_place_and_remedy_and_holds_up_nobody_else() {
     let Some(builder) = with_controller() else { return };
     let bad = bad();
-    // One node for each bad config, one healthy one, one that two pools want.
+    // One node for each bad config, one healthy one, and one that two pools select.
     let count = bad.len() + 2;
     let builder = builder.nodes(count).simulated().reboot_time(Duration::from_millis(50));
     let cluster = Cluster::start(builder).await;
@@ -83,7 +83,7 @@ async fn what_cannot_be_applied_is_told_with_its_place_and_remedy_and_holds_up_n
     }
     cluster.settled("healthy", 1, &["00-worker"], &[]).await;
 
-    // All at once.
+    // All of them at once.
     for case in &bad {
         let name = format!("50-{}", case.pool);
         cluster.create(machine_config(&name, case.pool, case.config.clone())).await;
@@ -97,11 +97,11 @@ async fn what_cannot_be_applied_is_told_with_its_place_and_remedy_and_holds_up_n
         assert!(!message.contains("secret"), "{message}");
         cluster.complains(case.pool, "Degraded", &words[..1]).await;
     }
-    // The others go on.
+    // The other pools go on.
     cluster.create(machine_config("50-good", "healthy", one_file("/etc/good", "good"))).await;
     cluster.settled("healthy", 1, &["50-good"], &[]).await;
     assert_eq!(cluster.lab.node(bad.len()).read_file("/etc/good").await.unwrap(), "good");
-    // No node has moved, and none says that it failed.
+    // No node was updated, and none reports a failure.
     for (i, case) in bad.iter().enumerate() {
         let node = cluster.get("Node", &format!("worker-{i}")).await;
         assert!(is_done(&node), "{}: {node}", case.pool);
@@ -111,13 +111,13 @@ async fn what_cannot_be_applied_is_told_with_its_place_and_remedy_and_holds_up_n
             assert!(!cluster.lab.node(i).root().join(path).exists(), "{path}");
         }
     }
-    // Scripts see it, with the same words.
+    // Scripts get the same words.
     let said = cluster.mco(&["status", "mode", "--exit-code"]).await;
     assert_eq!(said.code, 3, "{said:?}");
     assert!(said.out.contains("spec.config.storage.files[0].mode"), "{}", said.out);
     assert_eq!(cluster.mco(&["status", "healthy", "--exit-code"]).await.code, 0);
 
-    // Taking the object away, or mending it, heals the pool.
+    // Deleting or correcting the object heals the pool.
     for case in &bad[1..] {
         cluster.delete("MachineConfig", &format!("50-{}", case.pool)).await;
     }
@@ -141,7 +141,7 @@ async fn what_cannot_be_applied_is_told_with_its_place_and_remedy_and_holds_up_n
     cluster.stop().await;
 }
 
-/// Pools whose selectors are empty, or match nothing.
+/// Pools with empty selectors, or selectors that match nothing.
 async fn selects_nothing(cluster: &Cluster) {
     let mut all = pool("selects-all");
     all["spec"]["machineConfigSelector"] = json!({});
@@ -152,10 +152,10 @@ async fn selects_nothing(cluster: &Cluster) {
     cluster.create(no_configs).await;
     cluster.create(pool("no-nodes")).await;
 
-    // Nobody to move is no fault.
+    // A pool without nodes is not an error.
     cluster.settled("no-nodes", 0, &["00-worker"], &[]).await;
     cluster.complains("no-configs", "RenderDegraded", &["no-configs", "spec.machineConfigSelector"]).await;
-    // An empty selector would pick everything, and picks nothing; somebody must be told.
+    // An empty selector would select everything, so it selects nothing; that must be reported.
     cluster
         .wait("an event about the selector of pool selects-all", async || {
             let events = cluster.events("selects-all").await;
@@ -169,7 +169,7 @@ async fn selects_nothing(cluster: &Cluster) {
     assert!(said.out.contains("nodeSelector"), "{}", said.out);
 }
 
-/// A node that two custom pools want belongs to neither.
+/// A node that two custom pools select belongs to neither.
 async fn two_pools(cluster: &Cluster, node: &str) {
     let before = note(&cluster.get("Node", node).await, "desiredConfig");
     cluster.add_pool("left", &[node]).await;
@@ -184,7 +184,7 @@ async fn two_pools(cluster: &Cluster, node: &str) {
             })
             .await;
     }
-    // Neither pool's change reaches it.
+    // Neither pool's change is applied to it.
     let held = note(&cluster.get("Node", node).await, "desiredConfig");
     assert!(held.starts_with("rendered-left-") || held == before, "{held}");
     cluster.create(machine_config("50-left", "left", one_file("/etc/left", "x"))).await;
@@ -192,7 +192,7 @@ async fn two_pools(cluster: &Cluster, node: &str) {
     assert_eq!(note(&cluster.get("Node", node).await, "desiredConfig"), held);
     let said = cluster.mco(&["status"]).await;
     assert!(said.out.contains(&format!("node {node} matches 2 custom pools")), "{}", said.out);
-    // One label less, and it moves on.
+    // With one label less, it is updated.
     let label = "node-role.kubernetes.io/right";
     cluster.patch("Node", node, json!({"metadata": {"labels": {label: null}}})).await;
     cluster.settled("left", 1, &["50-left"], &[]).await;

@@ -11,7 +11,7 @@ async fn crds_and_install_work_on_a_bare_cluster_and_once_more() {
     let Some(builder) = lab() else { return };
     let cluster = Cluster::start(builder).await;
 
-    // A dry run says everything and does nothing.
+    // A dry run prints everything and changes nothing.
     let said = cluster.mco(&["install", "--dry-run"]).await;
     assert_eq!(said.code, 0, "{said:?}");
     for line in [
@@ -28,7 +28,7 @@ async fn crds_and_install_work_on_a_bare_cluster_and_once_more() {
     assert!(objects.iter().any(|o| o["kind"] == "ControllerConfig"));
     assert_eq!(cluster.list("CustomResourceDefinition").await.len(), 0);
 
-    // Both folders with kubectl as they are, and again.
+    // Both folders with kubectl as they are, and once more.
     let files = |folder: &str| {
         let entries = std::fs::read_dir(product::repository().join(folder)).unwrap().flatten();
         entries.filter(|e| e.path().extension().is_some_and(|x| x == "yaml")).count()
@@ -48,12 +48,12 @@ async fn crds_and_install_work_on_a_bare_cluster_and_once_more() {
         cluster.kubectl(&["wait", "--for", "condition=Established", "--timeout=60s", "crd", "--all"]).await;
     assert_eq!(said.code, 0, "{said:?}");
 
-    // Over CRDs that are there already, twice.
+    // Over existing CRDs, twice.
     for _ in 0..2 {
         let said = cluster.mco(&["install", "--openshift-config-crds"]).await;
         assert_eq!(said.code, 0, "{said:?}");
     }
-    // What a user changed stays: pools and settings are only made where they are missing.
+    // What a user changed stays: pools and settings are only created if they are missing.
     cluster.patch("MachineConfigPool", "worker", json!({"spec": {"maxUnavailable": "25%"}})).await;
     assert_eq!(cluster.mco(&["install"]).await.code, 0);
     assert_eq!(cluster.get("MachineConfigPool", "worker").await["spec"]["maxUnavailable"], "25%");
@@ -69,7 +69,7 @@ fn objects(path: &std::path::Path) -> Vec<Value> {
     api::yaml::documents(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 
-/// What counts of an object in the cluster: everything but what the API server and the writers' records add.
+/// What matters of an object in the cluster: everything but what the API server and the writers' records add.
 async fn standing(cluster: &Cluster, wanted: &Value) -> Value {
     let kind = wanted["kind"].as_str().unwrap().to_lowercase();
     let name = wanted["metadata"]["name"].as_str().unwrap();
@@ -90,7 +90,7 @@ async fn standing(cluster: &Cluster, wanted: &Value) -> Value {
             metadata.remove("annotations");
         }
     }
-    // Filled in by a controller of the cluster's own.
+    // Filled in by one of the cluster's own controllers.
     if kind == "secret" {
         fields.remove("data");
     }
@@ -112,14 +112,14 @@ async fn kubectl_applies_what_install_does_and_what_is_said_now_wins() {
         assert_eq!(said.code, 0, "{said:?}");
         said.out
     };
-    // As the files are, each in one go, by the very commands that are printed.
+    // The files as they are, each in one go, by the very commands that are printed.
     let commands = dry(&[IMAGE, FIRST]).await;
     let (crds, rest) = (folder.join("00-crds.yaml"), folder.join("10-mco.yaml"));
     for command in commands.lines() {
         let arguments: Vec<&str> = command.strip_prefix("kubectl ").unwrap().split(' ').collect();
         let said = cluster.kubectl(&arguments).await;
-        // OpenShift's own schemas name formats that the API server does not check; and it thinks that nobody has the older
-        // of the two labels any more.
+        // OpenShift's own schemas name formats that the API server does not check; and it considers the older of the
+        // two labels obsolete.
         let expected =
             |l: &&str| l.contains("unrecognized format") || l.contains("node-role.kubernetes.io/master");
         let warnings: Vec<&str> = said.err.lines().filter(|l| !expected(l)).collect();
@@ -133,14 +133,14 @@ async fn kubectl_applies_what_install_does_and_what_is_said_now_wins() {
     for object in &all {
         applied.push(standing(&cluster, object).await);
     }
-    // Installing changes nothing then: the same objects, to the generation.
+    // Installing after that changes nothing: the objects are the same, including their generation.
     let said = cluster.mco(&["install", IMAGE, FIRST]).await;
     assert_eq!(said.code, 0, "{said:?}");
     assert!(!said.out.contains("MachineConfigPool") && !said.out.contains("update"), "{}", said.out);
     for (object, before) in all.iter().zip(&applied) {
         assert_eq!(standing(&cluster, object).await, *before);
     }
-    // The dry run now says just that; and one more apply of the first files changes nothing.
+    // The dry run now reports exactly that; and applying the first files once more changes nothing.
     let (first_crds, first_rest) = (folder.join("first-crds.yaml"), folder.join("first-mco.yaml"));
     std::fs::rename(&crds, &first_crds).unwrap();
     std::fs::rename(&rest, &first_rest).unwrap();
@@ -159,7 +159,7 @@ async fn kubectl_applies_what_install_does_and_what_is_said_now_wins() {
     cluster.stop().await;
 }
 
-/// A first installation guesses; the second one is told.
+/// The first installation guesses; the second one is given values.
 async fn said_wins(cluster: &Cluster) {
     const CONFIG: &str = "machine-config-controller";
     cluster.delete("ControllerConfig", CONFIG).await;
@@ -198,7 +198,7 @@ async fn said_wins(cluster: &Cluster) {
         );
     };
     check().await;
-    // What was said stays when nothing is said; a server's pods are told it, too.
+    // Given values stay when nothing is given; a server's pods get them, too.
     let said = cluster.mco(&["install", IMAGE]).await;
     assert!(said.code == 0 && !said.out.contains("update ControllerConfig"), "{said:?}");
     check().await;
@@ -216,7 +216,7 @@ async fn said_wins(cluster: &Cluster) {
     assert!(said.code != 0 && said.err.contains("machines would ask themselves"), "{said:?}");
 }
 
-/// Short names and columns are what people type and read.
+/// Short names and columns that people use.
 async fn columns(cluster: &Cluster) {
     cluster.create(machine_config("50-columns", "none", one_file("/etc/columns", "x"))).await;
     let said = cluster.kubectl(&["get", "mcp,mc"]).await;
@@ -235,7 +235,8 @@ async fn columns(cluster: &Cluster) {
     assert!(row.contains("3.4.0"), "{row}");
 }
 
-/// The API server's field validation: refused by kubectl's default, else warned of and dropped; `spec.config` is free.
+/// The API server's field validation: unknown fields are refused by kubectl's default, or dropped with a warning;
+/// `spec.config` is free-form.
 async fn unknown_fields(cluster: &Cluster) {
     let mut object = machine_config("50-unknown", "none", one_file("/etc/unknown", "x"));
     object["spec"]["kernelArgs"] = json!(["quiet"]);

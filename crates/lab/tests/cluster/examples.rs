@@ -31,7 +31,7 @@ async fn every_example_arrives_on_the_node_or_is_refused_with_a_remedy() {
         assert_eq!(file.file_stem().unwrap().to_string_lossy(), name, "a file is named after its object");
         let object = cluster.get("MachineConfig", &name).await;
         if object["spec"].get("kernelArguments").is_some() {
-            // One config for all nodes: it would hold up the examples after it.
+            // One config for all nodes: it would block the examples after it.
             cluster.delete("MachineConfig", &name).await;
             refused.push(file);
             continue;
@@ -41,7 +41,7 @@ async fn every_example_arrives_on_the_node_or_is_refused_with_a_remedy() {
     }
     assert_eq!(refused.len(), 1, "{refused:?}");
     kernel_arguments(&cluster, &refused[0].to_string_lossy()).await;
-    // Without any of them the node is as it was before them.
+    // Without any of them the node is as before.
     for file in files.iter().filter(|f| !refused.contains(f)) {
         assert_eq!(cluster.kubectl(&["delete", "-f", &file.to_string_lossy()]).await.code, 0);
     }
@@ -58,7 +58,7 @@ async fn every_example_arrives_on_the_node_or_is_refused_with_a_remedy() {
     cluster.stop().await;
 }
 
-/// A host without rpm-ostree or bootc refuses them, says where and what to do, and changes nothing.
+/// A host without rpm-ostree or bootc refuses them, reports where and what to do, and changes nothing.
 async fn kernel_arguments(cluster: &Cluster, file: &str) {
     let before = cluster.settled("worker", 1, &[], &["50-worker-kernel-arguments"]).await;
     let disk = cluster.lab.node(0).read_file("/etc/machine-config-daemon/currentconfig").await.unwrap();
@@ -82,7 +82,7 @@ async fn kernel_arguments(cluster: &Cluster, file: &str) {
     assert_eq!((&worker["degraded"], &worker["machines"]), (&1.into(), &1.into()), "{worker}");
     assert!(text(&worker["nodes"][0]["why"]).contains("kernelArguments"), "{worker}");
 
-    // Taking it away frees the node, in the config that it never left.
+    // Removing it releases the node, in the config that it never left.
     cluster.delete("MachineConfig", "50-worker-kernel-arguments").await;
     assert_eq!(cluster.settled("worker", 1, &[], &["50-worker-kernel-arguments"]).await, before);
     assert!(is_done(&cluster.get("Node", "worker-0").await));

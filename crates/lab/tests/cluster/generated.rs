@@ -1,5 +1,5 @@
 //! Settings in a cluster: KubeletConfigs, ContainerRuntimeConfigs and registries become MachineConfigs of their pools,
-//! report the result, and take everything with them when they are deleted.
+//! report the result, and are removed completely when they are deleted.
 
 use crate::product::{Cluster, MCO, condition, machine_config, one_file, text, with_controller};
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 const LAYERS: &str = "machineconfiguration.openshift.io/template-layers";
 const SUFFIX: &str = "machineconfiguration.openshift.io/mc-name-suffix";
-/// Where the kubelet's settings stand on hosts that kubeadm has set up.
+/// The path of the kubelet's settings on hosts that kubeadm has set up.
 const DROP_IN: &str = "/etc/kubernetes/kubelet.conf.d/50-mco.conf";
 
 fn setting(kind: &str, name: &str, pool: &str, mut spec: Value) -> Value {
@@ -37,7 +37,7 @@ async fn lab() -> Option<Cluster> {
     Some(cluster)
 }
 
-/// Waits until the object's last verdict has these words.
+/// Waits until the object's last condition contains these words.
 async fn verdict(cluster: &Cluster, kind: &str, name: &str, last: &str, words: &[&str]) -> Value {
     cluster
         .wait(&format!("{kind} {name}: {last} with {words:?}"), async || {
@@ -71,7 +71,7 @@ async fn gone(cluster: &Cluster, kind: &str, name: &str) {
 async fn kubelet_configs_reach_the_nodes_of_their_pools_and_go_with_all_that_they_made() {
     let Some(cluster) = lab().await else { return };
 
-    // Hosts of others are not touched, and it is said how to have it otherwise.
+    // Hosts that others manage are not touched, and the message says how to change that.
     assert!(cluster.get("MachineConfig", "98-worker-generated-kubelet").await.is_null());
     cluster.create(kubelet_config("first", "worker", 111)).await;
     verdict(
@@ -99,11 +99,11 @@ async fn kubelet_configs_reach_the_nodes_of_their_pools_and_go_with_all_that_the
     assert_eq!(made["metadata"]["labels"][format!("{MCO}role")], "worker");
     let on_host = async |node: usize| cluster.lab.node(node).read_file(DROP_IN).await.unwrap();
     assert!(on_host(0).await.contains("maxPods: 111"), "{}", on_host(0).await);
-    // The other pool has the layer, and not the setting.
+    // The other pool has the layer, but not the setting.
     cluster.settled("infra", 1, &["98-infra-generated-kubelet"], &["99-infra-generated-kubelet"]).await;
     assert!(!on_host(1).await.contains("maxPods"), "{}", on_host(1).await);
 
-    // A second one has a number of its own, and wins.
+    // A second one has a number of its own, and takes precedence.
     cluster.create(kubelet_config("second", "worker", 222)).await;
     cluster
         .settled("worker", 1, &["99-worker-generated-kubelet", "99-worker-generated-kubelet-1"], &[])
@@ -114,7 +114,7 @@ async fn kubelet_configs_reach_the_nodes_of_their_pools_and_go_with_all_that_the
 
     refused_and_put_back(&cluster).await;
 
-    // Another pool: what it made for the first one goes, and the name stays the same.
+    // For another pool: the MachineConfig of the first pool is removed, and the name stays the same.
     let other = json!({"spec": {"machineConfigPoolSelector": {"matchLabels": {"settings": "infra"}}}});
     cluster.patch("KubeletConfig", "second", other).await;
     cluster.settled("infra", 1, &["99-infra-generated-kubelet-1"], &[]).await;
@@ -122,7 +122,7 @@ async fn kubelet_configs_reach_the_nodes_of_their_pools_and_go_with_all_that_the
     gone(&cluster, "MachineConfig", "99-worker-generated-kubelet-1").await;
     assert!(on_host(0).await.contains("maxPods: 111") && on_host(1).await.contains("maxPods: 222"));
 
-    // Nothing is left of them.
+    // Nothing remains of them.
     for name in ["first", "second"] {
         cluster.delete("KubeletConfig", name).await;
     }
@@ -133,7 +133,7 @@ async fn kubelet_configs_reach_the_nodes_of_their_pools_and_go_with_all_that_the
     cluster.settled("infra", 1, &[], &["99-infra-generated-kubelet-1"]).await;
     assert!(!on_host(0).await.contains("maxPods"));
 
-    // And the layer itself: what stood there before it, nothing, stands there again.
+    // Then the layer itself: its file is removed, since nothing was at its path before.
     let layers = json!({"metadata": {"annotations": {LAYERS: null}}});
     cluster.patch("ControllerConfig", "machine-config-controller", layers).await;
     cluster
@@ -144,7 +144,7 @@ async fn kubelet_configs_reach_the_nodes_of_their_pools_and_go_with_all_that_the
     cluster.stop().await;
 }
 
-/// What is refused keeps the last good state and names the field; what somebody edits comes back.
+/// A refused setting keeps the last good state and names the field; an edit is reverted.
 async fn refused_and_put_back(cluster: &Cluster) {
     let before = cluster.get("MachineConfig", "99-worker-generated-kubelet").await;
     let node = cluster.get("Node", "worker-0").await;
@@ -205,7 +205,7 @@ async fn registries_and_runtimes_are_set_where_their_kinds_come_to_be_installed(
     let registries = "99-worker-generated-registries";
     assert!(cluster.get("MachineConfig", registries).await.is_null());
 
-    // The kinds come to a cluster that runs.
+    // The kinds are installed while the cluster runs.
     let said = cluster.kubectl(&["apply", "-f", "deploy/crds/openshift"]).await;
     assert_eq!(said.code, 0, "{said:?}");
     let said =
@@ -233,7 +233,7 @@ async fn registries_and_runtimes_are_set_where_their_kinds_come_to_be_installed(
     let made = cluster.get("MachineConfig", registries).await;
     assert_eq!(made["metadata"]["ownerReferences"][0]["kind"], "Image");
 
-    // Two objects that contradict each other: what was good stays, and the pools say which.
+    // Two objects that contradict each other: the last good state stays, and the pools name both.
     cluster.create(mirrors("ImageTagMirrorSet", "bad", "NeverContactSource")).await;
     let words = ["ImageTagMirrorSet bad", "spec.imageTagMirrors[0].mirrorSourcePolicy", "make them agree"];
     cluster.complains("worker", "RenderDegraded", &words).await;
@@ -245,7 +245,7 @@ async fn registries_and_runtimes_are_set_where_their_kinds_come_to_be_installed(
     signatures(&cluster).await;
     container_runtime(&cluster).await;
 
-    // An old word for gates of features, where no operator writes the status.
+    // A deprecated field for feature gates, for clusters where no operator writes the status.
     let layers = json!({"metadata": {"annotations": {LAYERS: "kubeadm"}}});
     cluster.patch("ControllerConfig", "machine-config-controller", layers).await;
     cluster.create(json!({
@@ -269,7 +269,7 @@ async fn registries_and_runtimes_are_set_where_their_kinds_come_to_be_installed(
     cluster.stop().await;
 }
 
-/// What must be signed, cluster-wide and in one namespace.
+/// Images that must be signed, cluster-wide and in one namespace.
 async fn signatures(cluster: &Cluster) {
     let policy = |kind: &str, name: &str, scopes: &[&str]| {
         json!({
@@ -301,7 +301,7 @@ async fn signatures(cluster: &Cluster) {
             (signed(&all, "registry.example.org/app") && signed(&own, "own.example.org")).then_some(())
         })
         .await;
-    // The signatures of mirrored images stand beside the mirror's.
+    // The signatures of mirrored images are stored beside the mirror's.
     let beside = cluster.lab.node(0).read_file("/etc/containers/registries.d/sigstore-registries.yaml").await;
     assert!(beside.unwrap().contains("mirror.example.org/app"));
     let said = cluster
@@ -333,7 +333,7 @@ async fn signatures(cluster: &Cluster) {
         .await;
 }
 
-/// A file for `kubectl`, which knows namespaces.
+/// A file for `kubectl`, which sets namespaces.
 fn folder(name: &str, object: &Value) -> String {
     let path = std::env::temp_dir().join(format!("mco-test-{}-{name}", std::process::id()));
     std::fs::write(&path, object.to_string()).unwrap();
@@ -354,7 +354,7 @@ async fn container_runtime(cluster: &Cluster) {
     verdict(cluster, "ContainerRuntimeConfig", "limits", "Failure", &words).await;
     cluster.complains("worker", "RenderDegraded", &words).await;
     assert!(cluster.lab.node(0).read_file(path).await.unwrap().contains("2048"));
-    // Nobody it is for: said, and in nobody's way.
+    // It applies to no pool: this is reported, and blocks nothing.
     let nobody = json!({"spec": {"machineConfigPoolSelector": {"matchLabels": {"settings": "nobody"}}, "containerRuntimeConfig": {"pidsLimit": 64}}});
     cluster.patch("ContainerRuntimeConfig", "limits", nobody).await;
     verdict(

@@ -1,4 +1,4 @@
-//! The agents of the lab's simulated nodes: they are started, and report for their nodes.
+//! The agents of the lab's simulated nodes: they start, and report for their nodes.
 //!
 //! Not here: what agents do (`agents.rs`).
 

@@ -4,7 +4,7 @@
 use crate::product::{Cluster, lab, repository};
 use serde_json::{Value, json};
 
-/// The example with one thing changed; null takes a field out.
+/// The example with one value changed; null removes a field.
 fn with(pointer: &str, value: Value) -> Value {
     let file = repository().join("examples/preview/rollout-policy.yaml");
     let mut policy: Value = api::yaml::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
@@ -108,7 +108,7 @@ async fn a_rollout_policy_is_stored_and_its_contradictions_are_refused() {
             Err(error) => panic!("{error}"),
         }
     }
-    // Gates that are looked at while a wave soaks only, and no wave that soaks.
+    // Gates that are only checked during a soak, and no wave with a soak.
     let mut never = with("/gates", json!([gate(json!({"when": ["Soak"], "nodeCondition": ready()}))]));
     never["spec"]["waves"] = json!([{"name": "all"}]);
     let refused = policies.create(&dry, &serde_json::from_value(never).unwrap()).await.unwrap_err();

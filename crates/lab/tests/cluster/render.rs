@@ -1,5 +1,5 @@
 //! Rendering in a cluster, as administrators see it: which input is refused and where that is reported, the cost of a
-//! burst of changes, who set a value, what a change would alter, and which old configs stay.
+//! burst of changes, who set a value, what a change would alter, and which old configs are kept.
 
 use crate::product::{
     Cluster, MCO, condition, is_done, machine_config, note, one_file, text, with_controller,
@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::time::Duration;
 
-/// A spec that no host could apply, and what its pool must say of it.
+/// A spec that no host could apply, and what its pool must report.
 struct Bad {
     pool: &'static str,
     spec: Value,
@@ -132,7 +132,7 @@ fn object(name: &str, role: &str, spec: &Value) -> Value {
     object
 }
 
-/// A MachineConfig with one file of so many bytes.
+/// A MachineConfig with one file of this many bytes.
 fn large(name: &str, role: &str, bytes: usize) -> Value {
     machine_config(name, role, one_file(&format!("/etc/{name}"), &"x".repeat(bytes)))
 }
@@ -148,7 +148,7 @@ async fn every_sort_of_bad_input_is_told_on_its_pool_and_its_last_good_config_st
     for pool in ["large", "healthy"] {
         cluster.add_pool(pool, &[]).await;
     }
-    // Two pools have a node: one whose config goes bad, and one that goes on.
+    // Two pools with a node each: one whose config becomes bad, and one that goes on.
     cluster.put_into("worker-0", "hash").await;
     cluster.put_into("worker-1", "healthy").await;
     let nodes = |pool: &str| usize::from(["hash", "healthy"].contains(&pool));
@@ -184,7 +184,7 @@ async fn every_sort_of_bad_input_is_told_on_its_pool_and_its_last_good_config_st
     assert_eq!(note(&node, "currentConfig"), before[1], "{node}");
     assert!(!cluster.lab.node(0).root().join("etc/bad").exists());
 
-    // Away with it, and the pool is as it was.
+    // It is deleted, and the pool is as before.
     for (case, before) in bad.iter().zip(&before) {
         cluster.delete("MachineConfig", &format!("50-{}", case.pool)).await;
         healthy(&cluster, case.pool).await;
@@ -203,7 +203,7 @@ async fn healthy(cluster: &Cluster, pool: &str) {
         .await;
 }
 
-/// Two that fit and together do not; and one that the API server itself does not take.
+/// Two MachineConfigs that are only too large together; and one that the API server itself refuses.
 async fn too_large(cluster: &Cluster, before: &str) {
     cluster.create(large("50-large", "large", 900_000)).await;
     let after = cluster.settled("large", 0, &["50-large"], &[]).await;
@@ -222,7 +222,7 @@ async fn too_large(cluster: &Cluster, before: &str) {
     let answer = cluster.api("MachineConfig").create(&PostParams::default(), &posted).await;
     assert!(answer.is_err(), "the store took 1.7 MB");
     assert_eq!(cluster.get("MachineConfig", "52-giant").await, Value::Null);
-    // The command says before what the API server would only refuse.
+    // The command reports in advance what the API server would only refuse.
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("giant.json");
     std::fs::write(&file, giant.to_string()).unwrap();
@@ -255,10 +255,10 @@ async fn a_hundred_changes_in_a_second_make_a_handful_of_renders_and_the_last_on
         log.lines().filter(|l| l.contains("rendered") && l.contains("config=\"rendered-worker-")).count()
             + log.lines().filter(|l| l.contains("config=rendered-worker-")).count()
     };
-    // A machine that stalls in the middle makes a burst of several: one of three must be one.
+    // A machine that stalls during a burst splits it into several: one of three attempts must be one burst.
     for burst in 1.. {
         let renders = one_burst(&cluster, burst, &lines).await;
-        // Of a machine that is so busy that the changes take longer, each further second may make one more.
+        // On a machine so busy that the changes take longer, each further second may cause one more.
         if (1..=8 + renders.1.as_secs()).contains(&renders.0) {
             break;
         }
@@ -278,7 +278,7 @@ async fn one_burst(cluster: &Cluster, burst: u32, lines: &impl Fn() -> usize) ->
             {"path": "/etc/burst", "mode": 420, "overwrite": true, "contents": {"source": content}},
         ]}}}});
         cluster.patch("MachineConfig", "50-burst", change).await;
-        // Ten milliseconds apart, whatever a request takes.
+        // Ten milliseconds apart, however long a request takes.
         let next = Duration::from_millis(10) * (i + 1);
         tokio::time::sleep(next.saturating_sub(start.elapsed())).await;
     }
@@ -290,7 +290,7 @@ async fn one_burst(cluster: &Cluster, burst: u32, lines: &impl Fn() -> usize) ->
             rendered["spec"].to_string().contains(&format!("change-{burst}-99")).then_some(())
         })
         .await;
-    // Longer than passes are ever apart: nothing more may come.
+    // Longer than passes are ever apart, so nothing more may come.
     tokio::time::sleep(Duration::from_secs(3)).await;
     let renders = lines() - before;
     println!("100 changes in {took:?}: {renders} renders");
@@ -331,14 +331,14 @@ async fn explained(cluster: &Cluster, config: &str) {
     let unit = origins("a.service").await;
     let by = |kind: &str| unit.iter().find(|o| o["kind"] == kind).map(|o| text(&o["setBy"]));
     assert_eq!((by("unit").as_deref(), by("dropin").as_deref()), (Some("40-base"), Some("50-over")));
-    // From the templates, and in words.
+    // From the templates, as text.
     let said = cluster.mco(&["explain", "worker"]).await;
     assert!(said.code == 0 && said.out.contains("00-worker") && said.out.contains(config), "{said:?}");
     let said = cluster.mco(&["explain", "worker", "/etc/mtod"]).await;
     assert!(said.code == 1 && said.err.contains("nearest: /etc/motd"), "{said:?}");
     let said = cluster.mco(&["explain", "nobody"]).await;
     assert!(said.code == 1 && said.err.contains("there is: ") && said.err.contains("worker"), "{said:?}");
-    // A kernel argument, which these hosts would refuse: of a pool without nodes.
+    // A kernel argument, which these hosts would refuse; the pool has no nodes.
     cluster.add_pool("kargs", &[]).await;
     cluster.create(object("50-karg", "kargs", &json!({"kernelArguments": ["nosmt=force", "quiet"]}))).await;
     cluster.settled("kargs", 0, &["50-karg"], &[]).await;
@@ -348,7 +348,7 @@ async fn explained(cluster: &Cluster, config: &str) {
         let origin = &found["origins"][0];
         assert_eq!((&origin["kind"], &origin["setBy"]), (&json!("kernelArgument"), &json!("50-karg")));
     }
-    // Without what was stored it is worked out, and says so.
+    // Without the stored provenance it is computed, with a note.
     let name = cluster.rendered("kargs").await;
     let without = json!({"metadata": {"annotations": {format!("{MCO}provenance"): "x"}}});
     let said = {
@@ -374,7 +374,7 @@ async fn compared(cluster: &Cluster, config: &str) {
             .mco(&["render", "-f", &file.to_string_lossy(), "--diff", "--pool", "worker", "--exit-code"])
             .await
     };
-    // What the cluster has already changes nothing.
+    // Applying what the cluster has already changes nothing.
     write(&machine_config("60-none", "nobody", one_file("/etc/x", "x")));
     let said = diff().await;
     assert_eq!((said.code, said.out.as_str()), (0, ""), "{said:?}");
@@ -385,7 +385,7 @@ async fn compared(cluster: &Cluster, config: &str) {
         assert!(said.out.contains(word), "no {word:?}: {}", said.out);
     }
     assert!(!said.out.contains("a.service"), "{}", said.out);
-    // What it foretells comes, under the foretold name.
+    // The prediction comes true, with the predicted name.
     let foretold: BTreeSet<&str> =
         said.out.split_whitespace().filter(|w| w.starts_with("rendered-worker-")).collect();
     cluster.create(machine_config("60-new", "worker", one_file("/etc/motd", "newest"))).await;
@@ -395,7 +395,7 @@ async fn compared(cluster: &Cluster, config: &str) {
     assert_eq!(cluster.settled("worker", 1, &[], &["60-new"]).await, config);
 }
 
-/// The number that the annotation says stays, and whatever a node or a pool names.
+/// As many as the annotation says are kept, and all that a node or a pool names.
 async fn old_ones(cluster: &Cluster, config: &str) {
     let rendered = async || -> BTreeSet<String> {
         let all = cluster.list("MachineConfig").await.into_iter();
@@ -421,7 +421,7 @@ async fn old_ones(cluster: &Cluster, config: &str) {
             (now.len() == 4 && now.contains(config) && now.contains(&last)).then_some(())
         })
         .await;
-    // The node moves on, and nobody names its old one any more.
+    // The node moves on, and nothing names its old config any more.
     cluster.patch("MachineConfigPool", "worker", json!({"spec": {"paused": false}})).await;
     cluster.settled("worker", 1, &["50-over"], &[]).await;
     cluster
@@ -430,7 +430,7 @@ async fn old_ones(cluster: &Cluster, config: &str) {
             (now.len() == 3 && !now.contains(config) && now.contains(&last)).then_some(())
         })
         .await;
-    // Nonsense deletes nothing.
+    // An invalid value deletes nothing.
     cluster.patch("ControllerConfig", "machine-config-controller", keep("none")).await;
     cluster
         .wait("somebody is told", async || {
@@ -477,7 +477,7 @@ async fn pools_follow_streams_of_os_images_and_say_where_one_is_not_listed() {
     streams.patch_status("cluster", &kube::api::PatchParams::default(), &patch).await.unwrap();
     has("worker", &digest("nine")).await;
     has("master", &digest("nine")).await;
-    // A custom pool follows worker.
+    // A custom pool inherits from worker.
     cluster.patch("MachineConfigPool", "worker", json!({"spec": {"osImageStream": {"name": "ten"}}})).await;
     has("worker", &digest("ten")).await;
     has("infra", &digest("ten")).await;

@@ -1,5 +1,5 @@
-//! How a rollout behaves: never more nodes at once than allowed, held while paused, edits of our objects reverted, and
-//! what a user removes is removed.
+//! How a rollout behaves: never more nodes at once than allowed, held while paused; edits of our objects are reverted,
+//! and what a user removes is removed.
 
 use crate::product;
 use crate::product::observer::Observer;
@@ -42,7 +42,7 @@ async fn rollouts_keep_to_what_the_pool_says() {
     cluster.stop().await;
 }
 
-/// Follows every change of every node through a rollout and counts those that are on their way. The change asks for a
+/// Follows every change of every node through a rollout and counts those that are being updated. The change requires a
 /// drain and a reboot.
 async fn max_unavailable(cluster: &Cluster) {
     let names: BTreeSet<String> = (0..WORKERS).map(|i| format!("worker-{i}")).collect();
@@ -112,7 +112,7 @@ async fn a_drifted_node_is_mended_by_the_next_config(cluster: &Cluster, nodes: &
     cluster.create(machine_config("50-drift", "drift", one_file("/etc/drift", "first"))).await;
     cluster.settled("drift", 2, &["50-drift"], &[]).await;
     let observer = Observer::start(cluster, "drift", 1).await;
-    // The later one: the earlier would go first otherwise.
+    // The later one: otherwise the earlier one would be first anyway.
     observer.by_hand(&nodes[1]);
     let root = cluster.lab.node(WORKERS + 3).root();
     std::fs::write(root.join("etc/drift"), "changed by hand").unwrap();
@@ -133,7 +133,7 @@ async fn a_drifted_node_is_mended_by_the_next_config(cluster: &Cluster, nodes: &
     assert_eq!(order, [nodes[1].clone(), nodes[0].clone()], "it goes in the slot that it holds");
 }
 
-/// Rendered, and nobody moves, until the pause is over.
+/// It is rendered, but no node is updated until the pool is resumed.
 async fn a_paused_pool(cluster: &Cluster) {
     let node = format!("worker-{WORKERS}");
     cluster.patch("MachineConfigPool", "paused", json!({"spec": {"paused": true}})).await;
@@ -155,7 +155,7 @@ async fn a_paused_pool(cluster: &Cluster) {
         .await;
     let said = cluster.mco(&["status", "paused"]).await;
     assert!(said.out.contains("the pool is paused"), "{}", said.out);
-    // Many a pass of the controller has gone by once a change in another pool is through.
+    // The controller has run many passes once a change in another pool is complete.
     cluster.settled("undo", 1, &["00-worker"], &[]).await;
     let held = cluster.get("Node", &node).await;
     assert!(is_done(&held), "{held}");
@@ -165,7 +165,7 @@ async fn a_paused_pool(cluster: &Cluster) {
     assert_eq!(cluster.lab.node(WORKERS).read_file("/etc/paused").await.unwrap(), "x");
 }
 
-/// The host's own file comes back, the unit and the folder of its drop-ins go.
+/// The host's own file is restored; the unit and the folder of its drop-ins are removed.
 async fn what_is_taken_away(cluster: &Cluster, index: usize) {
     use std::os::unix::fs::PermissionsExt;
     let node = cluster.lab.node(index);
@@ -218,7 +218,7 @@ async fn an_edit_of_a_template_is_put_back(cluster: &Cluster) {
     }
 }
 
-/// What scripts read.
+/// The output for scripts.
 async fn status(cluster: &Cluster) {
     let said = cluster.mco(&["status", "worker", "-o", "json", "--exit-code"]).await;
     assert_eq!(said.code, 0, "{said:?}");
@@ -240,7 +240,7 @@ async fn status(cluster: &Cluster) {
     let said = cluster.mco(&["status", "no-such-pool"]).await;
     assert_eq!(said.code, 1, "{said:?}");
     assert!(said.err.contains("no-such-pool"), "{said:?}");
-    // Ends at once where everything is updated.
+    // Exits at once if everything is updated.
     let said = cluster.mco(&["status", "--watch", "--until-updated", "worker", "paused", "undo"]).await;
     assert_eq!(said.code, 0, "{said:?}");
 }

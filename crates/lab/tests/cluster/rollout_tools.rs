@@ -17,13 +17,13 @@ const NODES: usize = 4;
 /// The name of the MachineConfig that is rolled out.
 const CHANGE: &str = "50-tools";
 
-/// A controller whose metrics are served here.
+/// A controller that serves its metrics here.
 fn controller(cluster: &Cluster, metrics: SocketAddr) -> Controller {
     let args = ["--leader-elect=false", &format!("--metrics-listen={metrics}")];
     Controller::with(cluster, "mco-controller", cluster.lab.kubeconfig(), &args, &[])
 }
 
-/// All samples that `/metrics` gives now.
+/// All samples that `/metrics` serves now.
 async fn scrape(address: SocketAddr) -> String {
     let Ok(mut connection) = tokio::net::TcpStream::connect(address).await else { return String::new() };
     let request = "GET /metrics HTTP/1.1\r\nHost: controller\r\nConnection: close\r\n\r\n";
@@ -34,7 +34,7 @@ async fn scrape(address: SocketAddr) -> String {
     said
 }
 
-/// The value of the one series that begins so.
+/// The value of the only series that begins with this.
 fn value(metrics: &str, series: &str) -> Option<f64> {
     metrics.lines().find_map(|l| l.strip_prefix(series)?.trim().parse().ok())
 }
@@ -66,7 +66,7 @@ async fn an_administrator_sees_stops_and_measures_a_rollout() {
         assert!(quiet.contains(&format!("# TYPE {name} gauge")), "{name} in\n{quiet}");
     }
 
-    // What it would cost, before it is applied; CI is told by the exit code.
+    // The cost, before it is applied; CI uses the exit code.
     let file = cluster.lab.folder().join("change.json");
     let change = machine_config(CHANGE, "worker", one_file("/etc/tools", "new"));
     std::fs::write(&file, change.to_string()).unwrap();
@@ -81,7 +81,7 @@ async fn an_administrator_sees_stops_and_measures_a_rollout() {
     let would_be = said.out.lines().next().unwrap().rsplit(' ').next().unwrap().to_owned();
     assert_eq!(cluster.rendered("worker").await, before, "a plan changes nothing");
 
-    // Paused: it is rendered, and nobody moves.
+    // While paused, it is rendered, but no node is updated.
     let said = cluster.mco(&["pause", "worker"]).await;
     assert_eq!((said.code, said.out.as_str()), (0, "pool worker is paused\n"), "{}", said.err);
     cluster.create(change).await;
@@ -114,7 +114,7 @@ async fn an_administrator_sees_stops_and_measures_a_rollout() {
         })
         .await;
 
-    // On: one node cannot be written, and the pool says which and why; the others go.
+    // Resumed: one node cannot be written, and the pool reports which one and why; the others are updated.
     deny(&cluster, "worker-3").await;
     let said = cluster.mco(&["resume", "worker"]).await;
     assert!(
@@ -169,7 +169,7 @@ async fn an_administrator_sees_stops_and_measures_a_rollout() {
     assert_eq!(value(&done, "mco_updated_machine_count{pool=\"worker\"}"), Some(4.0));
     assert!(value(&done, "mcc_passes_total{queue=\"node\",outcome=\"failed\"}").is_some(), "{done}");
     a_blocked_drain(&cluster, free).await;
-    // A pool that is gone takes its series along.
+    // A deleted pool's series are removed.
     cluster.add_pool("short", &[]).await;
     let has = async |wanted: bool| {
         let text = scrape(free).await;
@@ -200,7 +200,7 @@ async fn a_pool_goes_back_stays_there_and_follows_its_machine_configs_again() {
         serde_json::from_str(&said.out).unwrap_or_else(|e| panic!("{args:?}: {e}: {said:?}"))
     };
 
-    // What happened, and who did it.
+    // What happened, and who caused it.
     let past = json(&["history", "worker"]).await;
     let newest = &past["configs"][0];
     assert_eq!(
@@ -218,7 +218,7 @@ async fn a_pool_goes_back_stays_there_and_follows_its_machine_configs_again() {
     let said = cluster.mco(&["history", "worker"]).await;
     assert!(said.out.contains(CHANGE) && said.out.contains("file /etc/tools"), "{said:?}");
 
-    // Nobody to ask here; and to look changes nothing.
+    // Without a terminal there is nobody to ask; and a dry run changes nothing.
     assert_eq!(cluster.mco(&["undo", "worker"]).await.code, 2);
     let said = cluster.mco(&["undo", "worker", "--dry-run", "--to", &first]).await;
     for word in [&*first, "reboot (/etc/tools)", "2 nodes, at most 1 at once", "would be pinned", CHANGE] {
@@ -241,7 +241,7 @@ async fn a_pool_goes_back_stays_there_and_follows_its_machine_configs_again() {
         })
         .await;
 
-    // What changes meanwhile is rendered and goes nowhere; whoever looks is told why.
+    // Changes in the meantime are rendered but not rolled out; `mco` says why.
     cluster.create(machine_config("60-later", "worker", one_file("/etc/later", "x"))).await;
     let rendered = async || {
         let all = cluster.list("MachineConfig").await;
@@ -256,7 +256,7 @@ async fn a_pool_goes_back_stays_there_and_follows_its_machine_configs_again() {
     assert!(cluster.mco(&["plan"]).await.out.contains("pinned to"));
     let said = cluster.mco(&["undo", "worker", "--yes"]).await;
     assert!(said.code == 1 && said.err.contains("--release"), "{said:?}");
-    // A pin to what is not there holds the pool where it is.
+    // A pin to a config that does not exist keeps the pool where it is.
     let pin = |config: Value| json!({"metadata": {"annotations": {format!("{}pinned-config", product::MCO): config}}});
     cluster.patch("MachineConfigPool", "worker", pin(json!("rendered-worker-gone"))).await;
     cluster.complains("worker", "RenderDegraded", &["rendered-worker-gone", "--release"]).await;
@@ -279,7 +279,7 @@ async fn a_pool_goes_back_stays_there_and_follows_its_machine_configs_again() {
     let said = cluster.mco(&["undo", "worker", "--release"]).await;
     assert!(said.code == 0 && said.out.contains("is not pinned"), "{said:?}");
 
-    // What was applied a moment ago and is in no rendered config yet is waited for: all looks updated until then.
+    // A change that was just applied and is not rendered yet is awaited, although everything still looks updated.
     running.kill().await;
     cluster.create(machine_config("60-late", "worker", one_file("/etc/late", "x"))).await;
     let said = cluster.mco(&["status", "worker", "-w", "--until-updated", "--timeout", "2s"]).await;
@@ -289,7 +289,7 @@ async fn a_pool_goes_back_stays_there_and_follows_its_machine_configs_again() {
     assert_eq!(said.code, 0, "{said:?}");
     cluster.settled("worker", 2, &["60-late"], &[]).await;
 
-    // A pool that cannot get there is not waited for; one that takes too long is given up.
+    // A pool that cannot be updated is not waited for; one that takes too long is given up.
     cluster.mco(&["pause", "worker"]).await;
     cluster.create(machine_config("70-never", "worker", one_file("/etc/never", "x"))).await;
     cluster
@@ -316,13 +316,14 @@ async fn a_pool_goes_back_stays_there_and_follows_its_machine_configs_again() {
     cluster.stop().await;
 }
 
-/// How long a drain has been waiting grows while it waits, and is gone with it.
+/// The metric of a blocked drain grows while the drain waits, and is removed with it.
 async fn a_blocked_drain(cluster: &Cluster, metrics: SocketAddr) {
     let namespaced = |group: &str, version: &str, kind: &str| -> kube::Api<DynamicObject> {
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
         kube::Api::namespaced_with(cluster.client.clone(), "default", &resource)
     };
-    // There is no controller manager here: nobody makes the account, and nobody counts the budget, which so allows nothing.
+    // There is no controller manager here: no service account is created, and no budget is counted, so none allows a
+    // disruption.
     for (group, kind, object) in [
         ("", "ServiceAccount", json!({"metadata": {"name": "default"}})),
         (
@@ -403,7 +404,7 @@ async fn deny(cluster: &Cluster, node: &str) {
         let object: DynamicObject = serde_json::from_value(object).unwrap();
         admission(cluster, &kind).create(&PostParams::default(), &object).await.unwrap();
     }
-    // It takes the API server a moment to act on it.
+    // The API server needs a moment to apply it.
     cluster
         .wait("the policy to be in force", async || {
             let patch = json!({"metadata": {"annotations": {&key: "x"}}});

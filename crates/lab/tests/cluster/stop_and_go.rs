@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-/// What a simulated reboot takes: long enough to meet a rollout in its middle.
+/// How long a simulated reboot takes: long enough to act during a rollout.
 const REBOOT: Duration = Duration::from_millis(800);
-/// A pause holds new nodes back by then: within a second, and a second more until we see it on a loaded machine. How soon
-/// it is with a thousand nodes, `cargo xtask bench rollout --pause` measures.
+/// A pause takes effect within this time: within a second, and one second more for us to see it on a loaded machine.
+/// `cargo xtask bench rollout --pause` measures it with a thousand nodes.
 const STOPS_WITHIN: Duration = Duration::from_secs(2);
 
 /// The nodes of each scenario's pool, in this order.
@@ -52,7 +52,7 @@ async fn an_administrator_stops_and_goes_back() {
     cluster.stop().await;
 }
 
-/// No new node after a second; those on their way arrive; then the rest.
+/// No new node begins after a second; those under way finish; then the rest follows.
 async fn pause_and_resume(cluster: &Cluster) {
     let observer = Observer::start(cluster, "pause", 2).await;
     cluster.patch("MachineConfigPool", "pause", json!({"spec": {"maxUnavailable": 2}})).await;
@@ -65,7 +65,7 @@ async fn pause_and_resume(cluster: &Cluster) {
         let started = observer.starts();
         let late = started.iter().map(|s| s.at.saturating_duration_since(paused)).max().unwrap();
         eprintln!("the last node was sent {late:?} after the pause");
-        // Those on their way arrive.
+        // Those under way finish.
         cluster
             .wait("the running nodes to arrive", async || {
                 let (_, moving) = progress(cluster, "pause").await;
@@ -86,7 +86,7 @@ async fn pause_and_resume(cluster: &Cluster) {
     observer.guard(scenario).await;
 }
 
-/// A config that no node of the pool can apply: where its file is to be stands a folder that is not empty.
+/// A config that no node of the pool can apply: at its file's path there is a folder that is not empty.
 async fn break_a_node(cluster: &Cluster, name: &str, pool: &str) -> String {
     for i in nodes_of(pool) {
         let folder = cluster.lab.node(i).root().join(format!("etc/{name}/kept"));
@@ -107,11 +107,11 @@ async fn break_a_node(cluster: &Cluster, name: &str, pool: &str) -> String {
         .await
 }
 
-/// Nobody but the node that it broke was sent to it, and the pool says so.
+/// No node but the one that it broke was given the config, and the pool reports it.
 async fn no_more_than_one_is_broken(cluster: &Cluster, pool: &str, broken: &str) {
     let bad = cluster.rendered(pool).await;
     cluster.complains(pool, "NodeDegraded", &[broken]).await;
-    // Many a pass goes by.
+    // Many passes go by.
     tokio::time::sleep(STOPS_WITHIN * 2).await;
     for i in nodes_of(pool) {
         let node = cluster.get("Node", &format!("worker-{i}")).await;
@@ -120,7 +120,7 @@ async fn no_more_than_one_is_broken(cluster: &Cluster, pool: &str, broken: &str)
     }
 }
 
-/// Deleting the bad MachineConfig is all that has to be done.
+/// Deleting the bad MachineConfig is enough.
 async fn a_bad_config_is_taken_back(cluster: &Cluster) {
     let before = cluster.rendered("revert").await;
     let observer = Observer::start(cluster, "revert", 1).await;
@@ -133,7 +133,7 @@ async fn a_bad_config_is_taken_back(cluster: &Cluster) {
     };
     observer.guard(scenario).await;
     all_well(cluster, &nodes_of("revert").collect::<Vec<_>>(), &[]).await;
-    // Nobody else was touched, and the pool is healthy again.
+    // No other node was touched, and the pool is healthy again.
     assert_eq!(observer.starts().iter().map(|s| &s.node).collect::<BTreeSet<_>>().len(), 1);
     cluster
         .wait("the pool is healthy", async || {
@@ -147,7 +147,7 @@ async fn a_bad_config_is_taken_back(cluster: &Cluster) {
     }
 }
 
-/// A node that fails to apply one config accepts the next, mended one.
+/// A node that fails to apply one config accepts the next, corrected one.
 async fn a_bad_config_is_mended(cluster: &Cluster) {
     let observer = Observer::start(cluster, "mend", 1).await;
     let scenario = async {
@@ -164,7 +164,7 @@ async fn a_bad_config_is_mended(cluster: &Cluster) {
     all_well(cluster, &nodes_of("mend").collect::<Vec<_>>(), &["50-mended"]).await;
 }
 
-/// `maxUnavailable` up, and then down, in the middle of one rollout.
+/// `maxUnavailable` is raised and then lowered during one rollout.
 async fn another_bound(cluster: &Cluster) {
     let set = async |max: usize| {
         cluster.patch("MachineConfigPool", "bound", json!({"spec": {"maxUnavailable": max}})).await;
@@ -178,7 +178,7 @@ async fn another_bound(cluster: &Cluster) {
         set(3).await;
         cluster.wait("three at once", async || (observer.out().len() == 3).then_some(())).await;
         set(1).await;
-        // A plan that was made before may still be on its way.
+        // A patch of an earlier plan may still be in flight.
         seen(cluster, "bound").await;
         tokio::time::sleep(STOPS_WITHIN).await;
         observer.set_max(1);
@@ -191,14 +191,14 @@ async fn another_bound(cluster: &Cluster) {
     all_well(cluster, &nodes_of("bound").collect::<Vec<_>>(), &["50-bound"]).await;
 }
 
-/// In the middle of a rollout a node is put into the pool, one that waits is taken out, and one that is on its way.
+/// During a rollout, a node is added to the pool, a waiting one is removed, and so is one that is being updated.
 async fn nodes_come_and_go(cluster: &Cluster) {
     let label = "node-role.kubernetes.io/members";
     let out_of = async |node: &str| {
         cluster.patch("Node", node, json!({"metadata": {"labels": {label: null}}})).await;
     };
     let all: Vec<String> = nodes_of("members").map(|i| format!("worker-{i}")).collect();
-    // One is not there from the beginning.
+    // One of them is not in the pool at first.
     out_of(&all[3]).await;
     cluster.settled("members", 3, &["00-worker"], &[]).await;
     let observer = Observer::start(cluster, "members", 1).await;
@@ -214,7 +214,7 @@ async fn nodes_come_and_go(cluster: &Cluster) {
             all[3], moving[0]
         );
         cluster.settled("members", 2, &["50-members"], &[]).await;
-        // The others fall back to worker, and are in its config in the end.
+        // The others fall back to worker, and end up in its config.
         let worker = cluster.rendered("worker").await;
         for node in [waiting, &moving[0]] {
             cluster
@@ -237,7 +237,8 @@ async fn nodes_come_and_go(cluster: &Cluster) {
     observer.guard(scenario).await;
 }
 
-/// In the middle of a rollout of one pool another is made that takes nodes over, then the pool itself is deleted.
+/// During a rollout of one pool, another pool is created that takes over some of its nodes; then the first pool is
+/// deleted.
 async fn pools_come_and_go(cluster: &Cluster) {
     let all: Vec<String> = nodes_of("pools").map(|i| format!("worker-{i}")).collect();
     let observer = Observer::start(cluster, "pools", 1).await;
@@ -249,7 +250,7 @@ async fn pools_come_and_go(cluster: &Cluster) {
         cluster.add_pool("newer", &[taken]).await;
         cluster.create(slow("50-newer", "newer")).await;
         cluster.settled("newer", 1, &["50-newer"], &["50-pools"]).await;
-        // Its nodes keep their labels, and nobody selects them but worker.
+        // Its nodes keep their labels, and only worker selects them.
         let (done, _) = progress(cluster, "pools").await;
         eprintln!("pools: deleted when {done:?} were through");
         cluster.delete("MachineConfigPool", "pools").await;
@@ -269,8 +270,8 @@ async fn pools_come_and_go(cluster: &Cluster) {
     all_well(cluster, &nodes_of("pools").collect::<Vec<_>>(), &[]).await;
 }
 
-/// Waits until the pool's status is of its present spec: the controller has seen that, and has sent what it had planned
-/// before.
+/// Waits until the pool's status belongs to its present spec: the controller has seen the spec, and has sent what it
+/// had planned before.
 async fn seen(cluster: &Cluster, pool: &str) {
     cluster
         .wait("the controller has seen the pool's new spec", async || {

@@ -61,11 +61,11 @@ async fn edits_are_put_back_with_a_hint_and_sources_of_templates_are_followed() 
     let rendered = cluster.rendered("worker").await;
 
     put_back(&cluster).await;
-    // Nothing of it reached a node.
+    // None of it reached a node.
     let node = cluster.get("Node", "worker-0").await;
     assert_eq!(product::note(&node, "desiredConfig"), rendered);
 
-    // A template that comes while the controller runs, and one that is broken.
+    // A template that is added while the controller runs, and a broken one.
     let place = templates.join("common/_base/files/added.yaml");
     std::fs::write(&place, "# why\npath: /etc/added\nmode: 0644\ncontents: {inline: first}\n").unwrap();
     has(&cluster, "00-worker", "/etc/added", "first").await;
@@ -115,7 +115,7 @@ async fn put_back(cluster: &Cluster) {
         assert!(event.contains("spec.config") && event.contains("templates"), "{event}");
         assert!(!event.contains("secret-text"), "{event}");
     }
-    // Deleted, it is made again.
+    // It is deleted and created again.
     let before = cluster.get("MachineConfig", "01-master-kubelet").await;
     cluster.delete("MachineConfig", "01-master-kubelet").await;
     cluster
@@ -142,7 +142,7 @@ async fn pull_secret(cluster: &Cluster) {
     };
     let at = json!({"spec": {"pullSecret": {"namespace": "default", "name": "pull"}}});
     cluster.patch("ControllerConfig", "machine-config-controller", at).await;
-    // Named before it is there: said, and found when it comes.
+    // It is referenced before it exists: that is reported, and it is found when it is created.
     cluster.complains("worker", "RenderDegraded", &["default/pull", "does not exist"]).await;
     secrets.create(&PostParams::default(), &serde_json::from_value(secret("one")).unwrap()).await.unwrap();
     has(cluster, "00-worker", path, "one").await;
@@ -172,8 +172,8 @@ async fn layers(cluster: &Cluster) {
         .await;
 }
 
-/// No controller runs: somebody edits one of its MachineConfigs, and the settings of another one change. The edit is told
-/// of when the next controller puts it back; the settings are nobody's edit.
+/// While no controller runs, somebody edits one of its MachineConfigs, and the settings of another one change. The next
+/// controller reverts the edit and reports it; the changed settings are not reported as an edit.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_edit_that_was_made_while_no_controller_ran_is_told_too_and_a_changed_setting_is_none() {
     let Some(builder) = lab() else { return };

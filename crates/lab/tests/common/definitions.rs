@@ -1,6 +1,6 @@
 //! Installs our CRDs on a cluster, directly from the crate that defines their types.
 //!
-//! Not here: `mco install`, which the tests of the product use.
+//! Not here: `mco install`, which the product's tests use.
 
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
@@ -8,7 +8,7 @@ use kube::{Api, Client};
 use serde_json::json;
 use std::time::{Duration, Instant};
 
-/// A loaded API server takes seconds until it serves a new kind.
+/// A loaded API server needs seconds before it serves a new kind.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Objects of any kind of version `v1`.

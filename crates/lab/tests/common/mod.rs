@@ -9,7 +9,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// What is found of one lab.
+/// The remains of one lab.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Traces {
     pub mounts: BTreeSet<String>,
@@ -18,8 +18,8 @@ pub struct Traces {
     pub machines: BTreeSet<String>,
 }
 
-/// Looks now. Other tests and other labs run beside this one: only mounts that name this lab's folder count, and only
-/// interfaces, control groups and machines that `ours` knows by their name.
+/// Looks for them now. Other tests and labs run at the same time, so only mounts below this lab's folder count, and
+/// only interfaces, control groups and machines whose names `ours` knows.
 pub fn traces(folder: &Path, ours: &dyn Fn(&str) -> bool) -> Traces {
     let list = |path: &str, keep: &dyn Fn(&str) -> bool| {
         let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
@@ -36,7 +36,7 @@ pub fn traces(folder: &Path, ours: &dyn Fn(&str) -> bool) -> Traces {
     }
 }
 
-/// The processes that carry this folder on their command line.
+/// The processes that have this folder on their command line.
 pub fn users(folder: &Path) -> Vec<String> {
     let needle = format!("{}/", folder.display());
     let processes = std::fs::read_dir("/proc").unwrap().flatten();

@@ -1,5 +1,5 @@
-//! The lab itself, without machines: control planes that come up and go, a lab that outlives its command, the proxy that
-//! cuts connections.
+//! The lab itself, without machines: control planes that start and stop, a lab that outlives its command, the proxy
+//! that cuts connections.
 //!
 //! What it is not: the lab's machines (`tests/node`), or the product.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]

@@ -1,4 +1,4 @@
-//! The real control plane: started, used, stopped and restarted, taken down, with nothing left behind.
+//! The real control plane: started, used, stopped, restarted and removed, with nothing left behind.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ async fn a_control_plane_serves_survives_an_outage_and_leaves_nothing_behind() {
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "default");
     maps.create(&PostParams::default(), &config_map("kept")).await.unwrap();
 
-    // The controller manager is at work: it makes the default service account.
+    // The controller manager works: it creates the default service account.
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), "default");
     let deadline = Instant::now() + std::time::Duration::from_secs(30);
     while accounts.get_opt("default").await.unwrap().is_none() {
@@ -71,14 +71,14 @@ async fn two_control_planes_run_side_by_side_and_a_small_one_has_two_programs() 
     let there: Api<Namespace> = Api::all(two.client().await.unwrap());
     assert!(there.get_opt("only-here").await.unwrap().is_none());
 
-    // Another identity may only do what its groups may.
+    // Another identity has only the permissions of its groups.
     let nobody = one.identity("nobody", &[]).unwrap();
     let forbidden: Api<Namespace> = Api::all(lab::client(&nobody).await.unwrap());
     match forbidden.get_opt("only-here").await {
         Err(kube::Error::Api(status)) => assert_eq!(status.code, 403),
         other => panic!("{other:?}"),
     }
-    // Dropping without `stop` must do as well.
+    // Dropping it without `stop` must work as well.
     let pids = [one.pids(), two.pids()].concat();
     drop((one, two));
     for pid in pids {

@@ -7,10 +7,10 @@ use lab::{Fault, FaultProxy};
 use std::time::{Duration, Instant};
 
 const NODES: usize = 6;
-/// How long the API server is away: longer than any one request waits for an answer.
+/// How long the API server is unreachable: longer than any request waits for an answer.
 const OUTAGE: Duration = Duration::from_secs(20);
 
-/// How long nothing gets through to the controller.
+/// How long no traffic reaches the controller.
 const SILENCE: Duration = Duration::from_secs(15);
 
 #[tokio::test(flavor = "multi_thread")]
@@ -26,7 +26,7 @@ async fn a_rollout_survives_the_loss_of_the_api_server_of_the_controller_and_of_
     let start = Instant::now();
     let say = |what: &str| eprintln!("{what} after {:.1} s", start.elapsed().as_secs_f64());
 
-    // The API server goes away, for everybody at once.
+    // The API server becomes unreachable for everybody at once.
     middle(&cluster, "50-outage", "worker", 1).await;
     cluster.lab.control_plane().stop_api_server().await;
     tokio::time::sleep(OUTAGE).await;
@@ -37,17 +37,17 @@ async fn a_rollout_survives_the_loss_of_the_api_server_of_the_controller_and_of_
     say("rollout through");
     running.lives();
 
-    // The controller is killed and comes again.
+    // The controller is killed and restarted.
     middle(&cluster, "50-killed", "worker", 1).await;
     running.kill().await;
-    // The change that is made meanwhile counts too.
+    // The change that is made in the meantime counts, too.
     cluster.create(slow("50-meanwhile", "worker")).await;
     running = Controller::alone(&cluster, cluster.lab.kubeconfig());
     cluster.settled("worker", NODES, &["50-killed", "50-meanwhile"], &[]).await;
 
     say("killed controller made good for");
 
-    // A node is deleted while it is on its way: the others go on, and the pool no longer counts it.
+    // A node is deleted during its update: the others go on, and the pool no longer counts it.
     let gone = middle(&cluster, "50-vanished", "worker", 1).await.remove(0);
     cluster.delete("Node", &gone).await;
     cluster.settled("worker", NODES - 1, &["50-vanished"], &[]).await;
@@ -61,7 +61,7 @@ async fn a_rollout_survives_the_loss_of_the_api_server_of_the_controller_and_of_
 
     say("deleted node made good for");
 
-    // For each of them every node that is left has every file.
+    // Every remaining node has every file of each of them.
     let left: Vec<usize> = (0..NODES).filter(|i| format!("worker-{i}") != gone).collect();
     all_well(&cluster, &left, &["50-outage", "50-killed", "50-meanwhile", "50-vanished"]).await;
     running.kill().await;
@@ -80,10 +80,10 @@ async fn a_controller_whose_network_swallows_everything_goes_on_when_it_is_back(
     let mut running = Controller::alone(&cluster, &kubeconfig);
     cluster.settled("worker", 3, &["00-worker"], &[]).await;
 
-    // Nothing gets through, no connection ends: then all are cut, and all is well again.
+    // Traffic is dropped and no connection ends; then all connections are cut, and everything works again.
     middle(&cluster, "50-silence", "worker", 1).await;
     proxy.set(Fault::Blackhole);
-    // The nodes reach the API server: the one that was on its way asks for its next step, and nobody answers.
+    // The nodes still reach the API server: the one that is being updated asks for its next step and gets no answer.
     tokio::time::sleep(SILENCE).await;
     running.lives();
     let target = cluster.rendered("worker").await;

@@ -1,6 +1,6 @@
-//! Rollouts under faults of everything around the controller: the API server away, connections and answers that fail,
-//! clocks that are wrong, nodes and configs that vanish. Each ends in the right state, and an independent observer
-//! checks that never more nodes are out of service than the pool allows.
+//! Rollouts under faults of everything around the controller: the API server unreachable, connections and answers that
+//! fail, wrong clocks, nodes and configs that are deleted. Each rollout ends in the right state, and an independent
+//! observer checks that never more nodes are out of service than the pool allows.
 //!
 //! Not here: faults of the controller itself (`leader.rs`) or actions of an administrator
 //! (`tests/cluster/stop_and_go.rs`).
@@ -13,9 +13,9 @@ use serde_json::{Value, json};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// What a simulated reboot takes.
+/// How long a simulated reboot takes.
 const REBOOT: Duration = Duration::from_millis(300);
-/// How long the API server is away.
+/// How long the API server is unreachable.
 const OUTAGE: Duration = Duration::from_secs(120);
 
 #[tokio::test(flavor = "multi_thread")]
@@ -44,7 +44,7 @@ async fn an_api_server_that_is_away_for_two_minutes() {
     cluster.stop().await;
 }
 
-/// Every third of those that the filter names.
+/// Every third of the requests that the filter selects.
 fn every_third(
     filter: impl Fn(&Call<'_>) -> bool + Send + Sync + 'static,
     verdict: Verdict,
@@ -56,7 +56,7 @@ fn every_third(
     }
 }
 
-/// One rollout for each fault, the fault from its begin to its end, for the controller and for the daemons.
+/// One rollout for each fault. The fault lasts from beginning to end, for the controller and the daemons.
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_and_watches_fail() {
     let Some(builder) = lab() else { return };
@@ -106,7 +106,7 @@ async fn requests_and_watches_fail() {
     };
     step("50-cut", &|| (), &cut).await;
 
-    // Open watches are told 410, and so is every third that begins anew; then the lists' continuations too.
+    // Open watches are answered with 410, and so is every third new one; then the continuations of lists, too.
     all.push("50-gone");
     let gone = || {
         let again = |call: &Call<'_>| call.is_watch() || call.query.contains("continue=");
@@ -129,7 +129,7 @@ async fn requests_and_watches_fail() {
         assert!(hits.0 > 0 && hits.1 > 0, "{name} hit nothing");
     }
 
-    // Caches that are behind: every watch is cut again and again, and begins late. Writes are quick.
+    // Caches that are behind: every watch is cut again and again, and new ones start late. Writes are quick.
     all.push("50-stale");
     let late = || {
         proxy.set(
@@ -152,7 +152,8 @@ async fn requests_and_watches_fail() {
     cluster.stop().await;
 }
 
-/// One node's writes are never answered, as behind an admission webhook that hangs: its pool says so, and the others go on.
+/// Writes to one node are never answered, as behind an admission webhook that hangs. Its pool reports it, and the other
+/// nodes go on.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_whose_writes_are_never_answered_stops_no_other_pool() {
     let Some(builder) = lab() else { return };
@@ -173,7 +174,7 @@ async fn a_node_whose_writes_are_never_answered_stops_no_other_pool() {
     let scenario = async {
         cluster.create(slow("50-hung", "hung")).await;
         cluster.create(slow("50-free", "worker")).await;
-        // Pool `hung` takes what is for workers, too.
+        // Pool `hung` also uses the MachineConfigs for workers.
         cluster.complains("hung", "Updating", &["does not answer", "worker-0"]).await;
         cluster.settled("worker", 2, &["50-free"], &[]).await;
         let target = cluster.rendered("hung").await;
@@ -193,7 +194,7 @@ async fn a_node_whose_writes_are_never_answered_stops_no_other_pool() {
     cluster.stop().await;
 }
 
-/// A bound that is lower than the pool's: otherwise nobody knew whether the observers here could complain at all.
+/// A bound that is lower than the pool's. Otherwise nothing would show that the observers here can fail at all.
 async fn the_observer_sees_one_too_many(cluster: &Cluster) {
     let strict = Observer::start(cluster, "worker", 1).await;
     cluster.create(slow("50-strict", "worker")).await;
@@ -224,7 +225,7 @@ async fn nodes_and_configs_vanish_and_annotations_are_nonsense() {
     cluster.stop().await;
 }
 
-/// A Node that nobody has told anything: as a kubelet registers it.
+/// A Node without annotations, as a kubelet registers it.
 fn bare(name: &str, pool: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Node",
@@ -235,7 +236,7 @@ fn bare(name: &str, pool: &str) -> Value {
     })
 }
 
-/// Makes it, Ready.
+/// Creates it and makes it Ready.
 async fn register(cluster: &Cluster, node: Value, boot_id: &str) {
     let name = text(&node["metadata"]["name"]);
     cluster.create(node).await;
@@ -251,7 +252,7 @@ async fn register(cluster: &Cluster, node: Value, boot_id: &str) {
     cluster.api("Node").patch_status(&name, &kube::api::PatchParams::default(), &patch).await.unwrap();
 }
 
-/// A node that is on its way and one that waits are deleted and registered anew under their names.
+/// A node that is being updated and one that waits are deleted and registered again under their names.
 async fn deleted_and_made_again(cluster: &Cluster) {
     let observer = Observer::start(cluster, "again", 2).await;
     let scenario = async {
@@ -267,8 +268,8 @@ async fn deleted_and_made_again(cluster: &Cluster) {
             observer.by_hand(&name);
             let before = cluster.get("Node", &name).await;
             let boot_id = text(&before["status"]["nodeInfo"]["bootID"]);
-            // A node that is deleted has no slot. Whoever is sent in its place may arrive there when the name is taken
-            // again: until the controller knows of that, one more may be out.
+            // A deleted node has no slot. The node that is updated in its place may be done before the controller knows
+            // that the name is taken again; until then, one more node may be out of service.
             observer.set_max(3);
             cluster.delete("Node", &name).await;
             register(cluster, bare(&name, "again"), &boot_id).await;
@@ -286,7 +287,7 @@ async fn deleted_and_made_again(cluster: &Cluster) {
     }
 }
 
-/// Waits until the node's MachineConfigNode belongs to the Node that there is now.
+/// Waits until the node's MachineConfigNode belongs to the present Node.
 async fn owned(cluster: &Cluster, name: &str) {
     cluster
         .wait("its MachineConfigNode belongs to the new Node", async || {
@@ -297,8 +298,8 @@ async fn owned(cluster: &Cluster, name: &str) {
         .await;
 }
 
-/// Nodes that no agent answers for, without annotations and with nonsense in them, hold their own slot and nothing else;
-/// nonsense on a node with an agent is put right.
+/// Nodes without an agent, without annotations or with nonsense in them, hold their own slot and nothing else. Nonsense
+/// on a node with an agent is corrected.
 async fn without_and_with_bad_annotations(cluster: &Cluster) {
     cluster.patch("MachineConfigPool", "nonsense", json!({"spec": {"maxUnavailable": 4}})).await;
     let observer = Observer::start(cluster, "nonsense", 4).await;
@@ -318,7 +319,7 @@ async fn without_and_with_bad_annotations(cluster: &Cluster) {
     register(cluster, bad, "b").await;
     let scenario = async {
         middle(cluster, "50-nonsense", "nonsense", 1).await;
-        // A node with an agent that is done: somebody's script goes wrong.
+        // A node with an agent, which is done: a script of an administrator goes wrong.
         let target = cluster.rendered("nonsense").await;
         let victim = cluster
             .wait("a node that is done", async || {
@@ -333,7 +334,8 @@ async fn without_and_with_bad_annotations(cluster: &Cluster) {
             format!("{MCO}state"): "Whatever", format!("{MCO}desiredDrain"): "nonsense",
             format!("{MCO}desiredConfig"): nobodys,
         }}});
-        // Until the controller knows of it, what the script breaks is a free slot to it: one more may be out.
+        // Until the controller knows of it, the node that the script breaks counts as available, so one more may be out
+        // of service.
         observer.set_max(5);
         cluster.patch("Node", &victim, garbage).await;
         eprintln!("nonsense is written on {victim}");
@@ -355,7 +357,7 @@ async fn without_and_with_bad_annotations(cluster: &Cluster) {
                 (all.iter().filter(well).count() == nodes.len()).then_some(())
             })
             .await;
-        // The two that nobody answers for are counted, told of, and not taken for updated.
+        // The two nodes without an agent are counted and reported, and do not count as updated.
         cluster
             .wait("the pool counts them", async || {
                 let status = cluster.get("MachineConfigPool", "nonsense").await["status"].clone();
@@ -372,7 +374,7 @@ async fn without_and_with_bad_annotations(cluster: &Cluster) {
     cluster.settled("nonsense", 5, &["50-nonsense"], &[]).await;
 }
 
-/// The config that a rollout goes to is deleted in its middle, and so is the one that waiting nodes are in.
+/// The config that a rollout is heading for is deleted during the rollout, and so is the one that waiting nodes are in.
 async fn a_rendered_config_vanishes(cluster: &Cluster) {
     let before = cluster.rendered("vanish").await;
     let observer = Observer::start(cluster, "vanish", 2).await;
@@ -392,7 +394,7 @@ async fn a_rendered_config_vanishes(cluster: &Cluster) {
     all_well(cluster, &[10, 11, 12, 13], &["50-vanish"]).await;
 }
 
-/// Two machines whose agents are a minute fast and a minute slow: drained, changed, rebooted, and given back.
+/// Two machines whose agents' clocks are a minute fast and a minute slow: drained, changed, rebooted, and uncordoned.
 #[tokio::test(flavor = "multi_thread")]
 async fn clocks_of_agents_are_a_minute_wrong() {
     if !lab::require_root() {
@@ -420,7 +422,7 @@ async fn clocks_of_agents_are_a_minute_wrong() {
     let scenario = async {
         cluster.create(slow("50-clock", "worker")).await;
         cluster.settled("worker", 2, &["50-clock"], &[]).await;
-        // And back, which needs what the node remembers of the first.
+        // Then back, which needs what the node remembers of the first change.
         cluster.delete("MachineConfig", "50-clock").await;
         cluster.settled("worker", 2, &["00-worker"], &["50-clock"]).await;
     };
@@ -430,8 +432,8 @@ async fn clocks_of_agents_are_a_minute_wrong() {
     cluster.stop().await;
 }
 
-/// etcd is put back to what it held some thousand writes ago. Agents that have seen higher resource versions since do what
-/// the restored cluster says, and nobody restarts them.
+/// etcd is restored to its state of some thousand writes ago. Agents that have seen higher resource versions follow the
+/// restored cluster, and nobody restarts them.
 #[tokio::test(flavor = "multi_thread")]
 async fn etcd_is_restored_from_a_backup() {
     if !lab::require_root() {
@@ -459,7 +461,7 @@ async fn etcd_is_restored_from_a_backup() {
     let restored = version().await;
     assert!(restored + 1000 < seen, "{restored} is not far below {seen}");
     let controller = Controller::alone(&cluster, cluster.lab.kubeconfig());
-    // The Node says Done and means the config of the backup; the disk is in the one that was lost.
+    // The Node says Done with the config of the backup, but the disk is in the lost one.
     cluster
         .wait("the disk is in the config that the restored cluster knows", async || {
             let node = cluster.get("Node", "worker-0").await;
@@ -474,8 +476,7 @@ async fn etcd_is_restored_from_a_backup() {
     cluster.stop().await;
 }
 
-/// A machine's clock goes back by three hours while its agent waits for the next try of something that failed: it is tried as
-/// soon as before.
+/// A machine's clock jumps back by three hours while its agent waits to retry something: the retry is not delayed.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_clock_that_is_set_back_holds_no_try_up() {
     if !lab::require_root() {

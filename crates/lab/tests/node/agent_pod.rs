@@ -31,7 +31,7 @@ async fn an_agent_in_a_pod_changes_and_reboots_its_host() {
     assert!(matches!(machine.state(), MachineState::Running { boot: 2.., .. }), "{:?}", machine.state());
     assert_ne!(node.boot_id().await.unwrap(), boot);
 
-    // It runs from the host's own folder, with the host as its root, and holds no token.
+    // It runs from the host's own folder, with the host as its root, and has no token.
     node.wait_ready(&cluster.client, LIMIT).await.unwrap();
     let look = "for p in /proc/[0-9]*; do tr '\\0' ' ' < $p/cmdline 2>/dev/null | grep -q 'daemon start' && \
                 readlink $p/exe && ls $p/root/etc/by-a-pod && ls $p/root/var/run/secrets/kubernetes.io 2>&1; done; true";

@@ -8,16 +8,16 @@ use serde_json::{Value, json};
 const NODE: &str = "worker-0";
 const JOURNAL: &str = "/var/lib/machine-config-daemon/journal";
 
-/// Something that is wrong with the host, and a file that meets it.
+/// A fault of the host, and a file of the config that is affected by it.
 struct Bad {
     about: &'static str,
-    /// What is done to the host before, and what takes it back.
+    /// The command that causes the fault, and the one that removes it.
     harm: &'static str,
     heal: &'static str,
     file: Value,
     /// What the node must say.
     words: &'static [&'static str],
-    /// Looked at after it: has to end well.
+    /// A command that is run afterwards and has to succeed.
     unharmed: &'static str,
 }
 
@@ -178,7 +178,7 @@ async fn meets(cluster: &Cluster, node: &NodeHandle, case: &Bad) {
     sh(node, unharmed).await;
     let left = node.run(["sh", "-c", &format!("ls -A {JOURNAL} 2>/dev/null | grep -v damaged; true")]).await;
     assert_eq!(left.unwrap().trim(), "", "{about}: a change is left half-way");
-    // The config is taken back: the node was never out of its old one.
+    // The config is reverted: the node never left its old one.
     cluster.delete("MachineConfig", "50-bad").await;
     cluster
         .wait(&format!("{about}: the pool is back"), async || {
@@ -190,7 +190,8 @@ async fn meets(cluster: &Cluster, node: &NodeHandle, case: &Bad) {
     assert_eq!(node.boot_id().await.unwrap(), boot, "{about}: it was not worth a reboot");
 }
 
-/// What looks bad and is not: a link that leads out, odd neighbours, and a large file of the host's own.
+/// Inputs that look bad but are valid: a link that leads outside, unusual neighbours, and a large file of the host's
+/// own.
 async fn goes_well(cluster: &Cluster, node: &NodeHandle) {
     let folder = "/etc/nmstate/openshift";
     sh(
@@ -218,7 +219,8 @@ async fn goes_well(cluster: &Cluster, node: &NodeHandle) {
         .await;
 }
 
-/// A journal that nobody can read: kept under another name and told; the host is compared with its config, and goes on.
+/// An unreadable journal: it is kept under another name and reported; the host is compared with its config, and work
+/// continues.
 async fn damaged_journal(cluster: &Cluster, node: &NodeHandle) {
     cluster
         .create(machine_config("50-before", "worker", one_file("/etc/nmstate/openshift/before", "x")))

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use lab::{Environment, Lab, Record};
 
 const LIMIT: Duration = Duration::from_secs(60);
-/// Says to this test binary, started once more, that it is the holder.
+/// Tells this test binary, when it starts itself again, that it is the holder.
 const HOLDER: &str = "MCO_LAB_TEST_HOLDS";
 
-/// The other half of the tests below: holds a lab until something happens to it. Does nothing by itself.
+/// The other half of the tests below: holds a lab until it is interrupted. On its own it does nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn holder() {
     let Some(how) = std::env::var_os(HOLDER) else { return };
@@ -22,7 +22,8 @@ async fn holder() {
 }
 
 fn hold(how: &str, data: &Path) -> Child {
-    // A shell that runs the tests in the background has them ignore SIGINT, and what they start does so, too.
+    // A shell that runs the tests in the background makes them ignore SIGINT, and the processes that they start do so,
+    // too.
     Command::new("env")
         .arg("--default-signal=INT")
         .arg(std::env::current_exe().unwrap())
@@ -59,7 +60,7 @@ fn a_killed_lab_is_swept_without_a_trace() {
     let mut holder = hold("sleeps", &environment.data);
     let (folder, record) = wait_up(&environment);
     let bridge = record.bridge.unwrap();
-    // The node's interface, control group and machine carry the bridge's numbers.
+    // The names of the node's interface, control group and machine contain the bridge's numbers.
     let numbers = bridge.trim_start_matches("mcl").to_owned();
     let (link, mark) = (format!("mcl{numbers}"), format!("m{numbers}-"));
     let ours = |name: &str| name == link || name.contains(&mark);
@@ -102,7 +103,7 @@ fn an_interrupted_lab_ends_with_its_process() {
     let environment = Environment { data: dir.path().join("data"), ..Environment::read() };
     let mut holder = hold("sleeps", &environment.data);
     let (folder, _) = wait_up(&environment);
-    // SIGINT without a handler: no destructor runs, the kernel tells the children.
+    // SIGINT without a handler: no destructor runs, and the kernel notifies the children.
     let pid = holder.id().to_string();
     assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
     holder.wait().unwrap();

@@ -7,10 +7,10 @@ use crate::product::{Cluster, LIMIT, machine_config, note, with_controller};
 use lab::{DAEMON_UNIT, MachineState, RECOVER_UNIT};
 use serde_json::{Value, json};
 
-/// Drift is told within this. A second is promised, and what `cargo xtask bench host` measures; a loaded machine may need
-/// more, but far less than a watch that looks now and then.
+/// Drift is reported within this time. One second is promised, and `cargo xtask bench host` measures it. A loaded
+/// machine may need longer, but far less than a periodic check would.
 const SOON: Duration = Duration::from_secs(15);
-/// A kubelet that writes down whether a change was half done when it started, and how much of it was there.
+/// A kubelet that records whether a change was half done when it started, and how much of it was done.
 const KUBELET: &str = "[Unit]\nDescription=Stub of kubelet\n\n[Service]\nType=oneshot\nRemainAfterExit=yes\n\
     ExecStart=/bin/sh -c '\
     if [ -e /var/lib/machine-config-daemon/journal/begin.json ]; then echo between; else echo whole; fi >> /var/kubelet.log; \
@@ -46,14 +46,14 @@ async fn changed_by_hand(cluster: &Cluster) {
     });
     cluster.create(machine_config("50-drift", "worker", config)).await;
     let name = cluster.settled("worker", 1, &["50-drift"], &[]).await;
-    // Told once the API server has time.
+    // Reported once the API server has time.
     cluster
         .wait("the start of the watch is told", async || {
             let events = events(cluster, "worker-0", "ConfigDriftMonitorStarted").await;
             events.iter().any(|e| e.contains(&name)).then_some(())
         })
         .await;
-    // What the agent does itself is no drift.
+    // The agent's own changes are not drift.
     assert_eq!(events(cluster, "worker-0", "ConfigDriftDetected").await, Vec::<String>::new());
 
     let file = "/etc/app/one.conf";
@@ -74,11 +74,11 @@ async fn changed_by_hand(cluster: &Cluster) {
         assert_eq!(says(cluster, about, "Done").await, "", "{about}");
     }
     by_rules(cluster, file, link).await;
-    // An update that writes the file anew needs no repair before it.
+    // An update that writes the file again needs no repair first.
     node.run(["sh", "-c", "printf bad > /etc/app/one.conf"]).await.unwrap();
     says(cluster, "before an update", "Degraded").await;
     let better = json!([{"path": "/etc/app/one.conf", "contents": {"source": "data:,better"}}]);
-    // A degraded node counts as unavailable: the pool has to allow one more.
+    // A degraded node counts as unavailable, so the pool has to allow one more.
     cluster.patch("MachineConfigPool", "worker", json!({"spec": {"maxUnavailable": 2}})).await;
     let patch = json!({"spec": {"config": {"storage": {"files": better}}}});
     cluster.patch("MachineConfig", "50-drift", patch).await;
@@ -95,7 +95,7 @@ async fn changed_by_hand(cluster: &Cluster) {
         let text = node.run(["sh", "-c", &stat]).await.unwrap();
         text.split_whitespace().map(|n| n.parse::<u64>().unwrap()).sum::<u64>()
     };
-    // It may have something left to tell at first.
+    // It may have something to report at first.
     let mut least = u64::MAX;
     for _ in 0..5 {
         let before = ticks().await;
@@ -108,8 +108,8 @@ async fn changed_by_hand(cluster: &Cluster) {
     assert!(least <= 5, "it does not rest while nothing happens: {least} ticks");
 }
 
-/// The pool's rules: what is to be repaired is, and nobody notices; what is to be ignored is; who does not stop is told
-/// of.
+/// The pool's drift rules: paths to repair are repaired without anybody noticing, paths to ignore are ignored, and a
+/// program that keeps changing a path is reported.
 async fn by_rules(cluster: &Cluster, file: &str, link: &str) {
     let node = cluster.lab.node(0);
     let rules = |text: &str| {
@@ -141,7 +141,7 @@ async fn by_rules(cluster: &Cluster, file: &str, link: &str) {
     let repaired = told(cluster, "ConfigDriftRepaired").await;
     assert!(repaired.iter().any(|e| e.contains(file)), "{repaired:?}");
 
-    // Somebody who does not stop.
+    // A program that keeps changing the file.
     let war = "for i in $(seq 600); do printf bad > /etc/app/one.conf; sleep 0.1; done";
     node.run(["systemd-run", "--unit=war", "sh", "-c", war]).await.unwrap();
     let given_up =
@@ -164,7 +164,7 @@ async fn by_rules(cluster: &Cluster, file: &str, link: &str) {
     says(cluster, "all is as before", "Done").await;
 }
 
-/// Waits until the Node is as asked for; gives it.
+/// Waits until the Node satisfies the condition, and returns it.
 async fn until(cluster: &Cluster, about: &str, is: impl Fn(&Value) -> bool) -> Value {
     let start = Instant::now();
     loop {
@@ -178,7 +178,7 @@ async fn until(cluster: &Cluster, about: &str, is: impl Fn(&Value) -> bool) -> V
     }
 }
 
-/// Waits until the node says this, soon; returns the reason.
+/// Waits, but not long, until the node's reason contains this, and returns the reason.
 async fn says(cluster: &Cluster, about: &str, state: &str) -> String {
     let start = Instant::now();
     loop {
@@ -196,7 +196,7 @@ async fn says(cluster: &Cluster, about: &str, state: &str) -> String {
     }
 }
 
-/// The events with this reason, of which there will be one: they are written beside the work.
+/// The events with this reason; there will be at least one. Events are written asynchronously.
 async fn told(cluster: &Cluster, reason: &str) -> Vec<String> {
     let start = Instant::now();
     loop {
@@ -239,17 +239,17 @@ async fn power_cut(cluster: &Cluster) {
     node.wait_ready(&cluster.client, LIMIT).await.unwrap();
     let recovered = node.logs(RECOVER_UNIT).await.unwrap();
     assert!(recovered.contains("undone: "), "{recovered}");
-    // The update is made after all.
+    // The update is completed after all.
     cluster.settled("worker", 1, &["60-many"], &[]).await;
     let count = node.run(["sh", "-c", "ls -A /etc/many | wc -l"]).await.unwrap();
     assert_eq!(count.trim(), "2000");
     let log = node.read_file("/var/kubelet.log").await.unwrap();
     let new: Vec<&str> = log.lines().skip(before.lines().count()).collect();
-    // After the cut in the old state, and after the update's own reboot in the new one.
+    // After the power cut in the old state, and after the update's own reboot in the new one.
     assert_eq!(new, ["whole", "0", "whole", "2000"], "{log}");
 }
 
-/// A service that writes down whether a change was half done when it started, and takes its time while it is told to.
+/// A service that records whether a change was half done when it started, and runs as long as it is told to.
 fn slow(name: &str) -> String {
     format!(
         "[Unit]\nDescription=Stub of {name}\n\n[Service]\nType=oneshot\nRemainAfterExit=yes\n\
@@ -258,7 +258,7 @@ fn slow(name: &str) -> String {
     )
 }
 
-/// Takes the machine's network away as soon as a file is there, once.
+/// Disconnects the machine's network once, as soon as a file exists.
 const CUT_PATH: &str = "[Path]\nPathExists=/etc/cut/0\n[Install]\nWantedBy=multi-user.target\n";
 const CUT_SERVICE: &str = "[Service]\nType=oneshot\nRemainAfterExit=yes\n\
     ExecStart=/bin/sh -c 'test -e /var/cut || { touch /var/cut; ip link set host0 down; }'\n";
@@ -302,7 +302,7 @@ async fn a_change_that_cuts_its_own_node_off_is_rebooted_into_all_the_same() {
     cluster.stop().await;
 }
 
-/// The recovery at boot stands before the services that the change was telling: it must not wait for them.
+/// The recovery at boot runs before the services that the change was reloading, so it must not wait for them.
 async fn cut_while_services_restart(cluster: &Cluster) {
     let node = cluster.lab.node(0);
     let machine = cluster.lab.real_node(0).unwrap().machine();
@@ -347,17 +347,19 @@ async fn cut_while_services_restart(cluster: &Cluster) {
     let recovered = node.logs(RECOVER_UNIT).await.unwrap();
     assert!(recovered.contains("undone: "), "{recovered}");
     assert!(!["no answer", "refused"].iter().any(|bad| recovered.contains(bad)), "{recovered}");
-    // The update is made after all, in the same boot.
+    // The update is completed after all, in the same boot.
     let boot = node.boot_id().await.unwrap();
     cluster.settled("worker", 1, &["50-told"], &[]).await;
     assert_eq!(node.read_file("/etc/told.conf").await.unwrap(), "x");
     assert_eq!(node.boot_id().await.unwrap(), boot);
-    // In the change that was cut, which did not get as far as the kubelet; after the recovery; in the change that was made.
+    // During the interrupted change, which did not get as far as the kubelet; after the recovery; during the completed
+    // change.
     assert_eq!(log("containerd").await[before.0.len()..], ["between", "whole", "between"]);
     assert_eq!(log("kubelet").await[before.1.len()..], ["whole", "between"]);
 }
 
-/// What the agent waits for is away, by its own doing: after five minutes it reboots all the same. That is waited for.
+/// The API server that the agent waits for is unreachable because of the agent's own change. After five minutes it
+/// reboots anyway; this test waits for that.
 async fn cut_off_by_its_own_change(cluster: &Cluster) {
     let node = cluster.lab.node(0);
     let machine = cluster.lab.real_node(0).unwrap().machine();
@@ -381,7 +383,7 @@ async fn cut_off_by_its_own_change(cluster: &Cluster) {
         ("", &json!(true))
     );
     assert_eq!(node.boot_id().await.unwrap(), boot);
-    // Another process knows it from the disk alone.
+    // A new process knows it from the disk alone.
     node.run(["systemctl", "restart", DAEMON_UNIT]).await.unwrap();
     let start = Instant::now();
     let away = state.wait_for(|s| !matches!(s, MachineState::Running { .. }));

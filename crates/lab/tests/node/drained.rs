@@ -1,4 +1,4 @@
-//! Machines that boot: what an update leaves on them, drains that really wait, and updates that are cut off.
+//! Machines that boot: the results of an update on them, drains that really wait, and updates that are interrupted.
 
 use crate::product;
 use crate::product::{Cluster, LIMIT, machine_config, note, one_file, text, with_controller};
@@ -54,7 +54,7 @@ async fn drained_and_rebooted(cluster: &Cluster) {
 
     let said = cluster.kubectl(&["apply", "-f", "examples/50-worker-motd-and-unit.yaml"]).await;
     assert_eq!(said.code, 0, "{said:?}");
-    // One pod goes; the other is held, and the node says by what.
+    // One pod is evicted; the other is blocked, and the node reports by which budget.
     cluster
         .wait("pod free is evicted", async || pods.get_opt("free").await.ok()?.is_none().then_some(()))
         .await;
@@ -78,7 +78,7 @@ async fn drained_and_rebooted(cluster: &Cluster) {
     assert_eq!(node.boot_id().await.unwrap(), boot, "it rebooted before it was drained");
     assert!(!node.read_file("/etc/motd").await.unwrap_or_default().contains("Machine Config Operator"));
 
-    // Without the budget it goes through.
+    // Without the budget the drain completes.
     budgets.delete("keep-one", &DeleteParams::default()).await.unwrap();
     cluster.settled("worker", 1, &["50-worker-motd-and-unit"], &[]).await;
     assert!(pods.get_opt("held").await.unwrap().is_none());
@@ -86,7 +86,7 @@ async fn drained_and_rebooted(cluster: &Cluster) {
     assert_eq!(now["spec"].get("unschedulable"), None, "{now}");
     assert_eq!(note(&now, "drainWaitsFor"), "");
 
-    // The machine itself, not what anybody says about it.
+    // The machine's own state, not what any object reports.
     assert_ne!(node.boot_id().await.unwrap(), boot, "it did not reboot");
     let object = cluster.get("MachineConfig", "50-worker-motd-and-unit").await;
     let config = &object["spec"]["config"];
@@ -135,10 +135,10 @@ async fn pod(pods: &Api<Pod>, name: &str, app: &str) {
     }
 }
 
-/// So many that a cut meets the update in their middle.
+/// Enough files that a power cut interrupts the update.
 const FILES: usize = 300;
 
-/// Many files and a unit: an update that can be met in its middle.
+/// Many files and a unit: an update that takes long enough to be interrupted.
 fn many_files(name: &str) -> Value {
     let files: Vec<Value> = (0..FILES)
         .map(|i| one_file(&format!("/etc/{name}/{i}"), name)["storage"]["files"][0].clone())
@@ -150,7 +150,7 @@ fn many_files(name: &str) -> Value {
     machine_config(&format!("50-{name}"), "cuts", config)
 }
 
-/// The daemon is killed in an update; then the machine loses its power in one.
+/// The daemon is killed during one update; then the machine loses its power during another one.
 async fn cut_off(cluster: &Cluster) {
     cluster.settled("cuts", 1, &["00-worker"], &[]).await;
     let node = cluster.lab.node(1);
@@ -158,7 +158,7 @@ async fn cut_off(cluster: &Cluster) {
 
     cluster.create(many_files("killed")).await;
     applying(cluster, "killed").await;
-    // The machine may be on its way down already, where this test was held up.
+    // The machine may be shutting down already if this test was delayed.
     if let Err(error) = node.run(["systemctl", "kill", "--signal=KILL", "--kill-whom=all", DAEMON_UNIT]).await
     {
         eprintln!("too late to kill it: {error}");
@@ -170,13 +170,13 @@ async fn cut_off(cluster: &Cluster) {
     applying(cluster, "cut").await;
     machine.power_cut().await.unwrap();
     assert!(matches!(machine.state(), MachineState::Off { .. }));
-    // Each file that is there is whole. How many there are differs from run to run.
+    // Every existing file is complete. How many exist differs from run to run.
     let upper = cluster.lab.folder().join("nodes/worker-1/upper/etc/cut");
     let mut found = 0;
     for file in std::fs::read_dir(&upper).into_iter().flatten().flatten() {
         found += 1;
         let name = file.file_name().to_string_lossy().into_owned();
-        // Those that are being written have names of their own.
+        // Files that are being written have temporary names.
         if name.parse::<u32>().is_ok() {
             assert_eq!(std::fs::read_to_string(file.path()).unwrap(), "cut", "{name} is half-written");
         }
@@ -188,7 +188,7 @@ async fn cut_off(cluster: &Cluster) {
     assert_ne!(node.boot_id().await.unwrap(), boot);
 }
 
-/// Waits until the node has begun to change its disk, and looks often: it is done in a moment.
+/// Waits until the node has begun to change its disk. It polls often, because the change takes only a moment.
 async fn applying(cluster: &Cluster, name: &str) {
     let folder = cluster.lab.folder().join("nodes/worker-1/upper/etc").join(name);
     let end = Instant::now() + LIMIT;

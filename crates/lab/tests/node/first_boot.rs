@@ -11,8 +11,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 const NODE: &str = "bare-0";
-/// As in a cluster: the kubelet asks for its certificate with the token that the server handed out. It writes down
-/// whether the first boot was through when it started.
+/// As in a cluster, the kubelet requests its certificate with the token from the config server. It records whether the
+/// first boot was complete when it started.
 const KUBELET: &str = "[Unit]\nDescription=kubelet\nAfter=containerd.service lab-images.service\nStartLimitIntervalSec=0\n\n\
     [Service]\nExecStartPre=/bin/sh -c 'ls /etc/ignition-machine-config-encapsulated.json* >> /var/kubelet.log'\n\
     ExecStart=/usr/local/bin/kubelet --config=/etc/kubernetes/kubelet.conf \
@@ -30,7 +30,7 @@ async fn an_untouched_machine_becomes_a_node_in_its_pools_config_without_a_disru
     let address = cluster.lab.control_plane().server().ip();
     let token = bootstrap_token(&cluster).await;
 
-    // An argument that this kernel was booted with, as if the machine's image had it.
+    // A kernel argument that this kernel was booted with, as if the machine's image had it.
     let running = std::fs::read_to_string("/proc/cmdline").unwrap();
     let argument = running.split_whitespace().next().unwrap_or("quiet").to_owned();
     let config = json!({
@@ -71,7 +71,7 @@ async fn an_untouched_machine_becomes_a_node_in_its_pools_config_without_a_disru
             panic!("{}\n{}", lab::chain(&error), tail(&cluster.lab.folder().join("logs/server.log")))
         }
     };
-    // It was the real one, it came by TLS, and it asked for its own version.
+    // It was the real Ignition, it used TLS, and it requested its own version.
     assert!(
         said.0.contains(&format!("GET https://{address}:{port}/config/worker: attempt #1")),
         "{}",
@@ -90,7 +90,7 @@ async fn an_untouched_machine_becomes_a_node_in_its_pools_config_without_a_disru
             (!cluster.get("Node", NODE).await.is_null()).then_some(())
         })
         .await;
-    // Nobody labels it: a node without a role is a worker.
+    // It gets no label: a node without a role is a worker.
     assert_eq!(cluster.settled("worker", 1, &["50-first"], &[]).await, rendered);
     node.wait_ready(&cluster.client, LIMIT).await.unwrap();
 
@@ -99,7 +99,7 @@ async fn an_untouched_machine_becomes_a_node_in_its_pools_config_without_a_disru
     for key in ["currentConfig", "desiredConfig", "firstPivotConfig"] {
         assert_eq!(note(&object, key), rendered, "{key}");
     }
-    // No second disruption: one boot, no drain, no reboot.
+    // No second disruption: only one boot, no drain, no reboot.
     let machine = cluster.lab.real_node(0).unwrap().machine();
     assert!(matches!(machine.state(), MachineState::Running { boot: 1, .. }), "{:?}", machine.state());
     assert_eq!(object["spec"].get("unschedulable"), None);
@@ -108,7 +108,7 @@ async fn an_untouched_machine_becomes_a_node_in_its_pools_config_without_a_disru
     let bad = ["Drain:", "Reboot:", "OnDiskState", "ConfigDriftDetected"];
     assert!(!events.iter().any(|e| bad.iter().any(|b| e.starts_with(b))), "{events:?}");
 
-    // The kubelet came after it all.
+    // The kubelet started after all of it.
     let order = node.read_file("/var/kubelet.log").await.unwrap();
     assert_eq!(order, "/etc/ignition-machine-config-encapsulated.json.bak\n");
     assert_eq!(node.read_file("/etc/first/boot.conf").await.unwrap(), "from the pool");
@@ -132,7 +132,7 @@ async fn units(node: &lab::NodeHandle) -> String {
     node.exec(["sh", "-c", look]).await.map_or_else(|e| e.to_string(), |o| o.stdout + &o.stderr)
 }
 
-/// It is a node like any other: the next change of its pool reaches it.
+/// It is a node like any other: the next change of its pool is applied to it.
 async fn later(cluster: &Cluster, node: &lab::NodeHandle) {
     let keys = json!({
         "ignition": {"version": "3.4.0"},
@@ -144,7 +144,7 @@ async fn later(cluster: &Cluster, node: &lab::NodeHandle) {
     assert!(keys.contains("later@on"), "{keys}");
 }
 
-/// The service account whose token new machines get, with the rights to ask for a certificate and to be given it.
+/// The service account whose token new machines get, with the rights to request a certificate and have it approved.
 async fn bootstrap_token(cluster: &Cluster) -> String {
     let namespace = "openshift-machine-config-operator";
     let bind = |name: &str, role: &str| {

@@ -9,7 +9,7 @@ use lab::{Kubelet, Lab, MachineState, Reporter};
 
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// The pod's phase and how often its container was started again, once both are known.
+/// The pod's phase and how often its container was restarted, once both are known.
 async fn wait_running(lab: &Lab, pods: &Api<Pod>, name: &str, restarts: i32) {
     let start = Instant::now();
     loop {

@@ -1,4 +1,4 @@
-//! Nodes that really boot: up, entered, rebooted, cut off, switched on again, taken down without a trace.
+//! Nodes that really boot: started, entered, rebooted, disconnected, switched on again, and removed without a trace.
 
 use crate::common;
 use std::time::{Duration, Instant};

@@ -31,7 +31,7 @@ async fn an_agent_does_its_work_on_debian_13_as_on_debian_12() {
     cluster.stop().await;
 }
 
-/// What a config would do here, before it is applied.
+/// What a config would do here, shown before it is applied.
 async fn plans(cluster: &Cluster, node: &NodeHandle) {
     let rendered = cluster.rendered("worker").await;
     let object = cluster.get("MachineConfig", &rendered).await;
@@ -66,7 +66,7 @@ async fn certificates(cluster: &Cluster, node: &NodeHandle) {
         "internalRegistryPullSecret": encoded("{\"auths\":{}}"),
         "imageRegistryBundleUserData": [{"file": "registry.example.com..5000", "data": encoded("REGISTRY")}],
     });
-    // A pool that is paused gets them all the same.
+    // A paused pool still gets all of them.
     cluster.patch("MachineConfigPool", "worker", json!({"spec": {"paused": true}})).await;
     cluster.patch("ControllerConfig", "machine-config-controller", json!({"spec": spec})).await;
     let read = async |path: &str| node.read_file(path).await.ok();
@@ -108,7 +108,7 @@ async fn logins(cluster: &Cluster, node: &NodeHandle) {
         .await;
 }
 
-/// What this host cannot do is refused before anything changes, in words that name the host.
+/// A config that this host cannot apply is refused before anything changes, with a message that names the host.
 async fn refused(cluster: &Cluster) {
     let mut arguments = machine_config("70-arguments", "worker", json!({"ignition": {"version": "3.4.0"}}));
     arguments["spec"]["kernelArguments"] = json!(["nosmt"]);
@@ -124,7 +124,7 @@ async fn refused(cluster: &Cluster) {
     cluster.settled("worker", 1, &["00-worker"], &["70-arguments"]).await;
 }
 
-/// SIGTERM in the middle: the change is finished and on record when the agent has ended.
+/// SIGTERM in the middle of a change: the change is finished and recorded before the agent exits.
 async fn stopped(cluster: &Cluster, node: &NodeHandle) {
     let files: Vec<Value> = (0..FILES)
         .map(|i| json!({"path": format!("/etc/many/{i}"), "contents": {"source": format!("data:,{i}")}}))

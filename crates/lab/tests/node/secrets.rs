@@ -1,5 +1,5 @@
-//! Secrets of MachineConfigs on a machine that boots: whatever is wrong with the file or unit that holds one, the
-//! secret is shown to nobody.
+//! Secrets in MachineConfigs on a machine that boots: whatever is wrong with the file or unit that contains one, the
+//! secret is not disclosed.
 //!
 //! Not here: the masking of differences (`desired::mask`).
 
@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 
 const NODE: &str = "worker-0";
 
-/// In every value that is a secret here.
+/// Part of every value that is a secret here.
 const MARKER: &str = "hunter2";
 
-/// A secret in each kind of input, well-formed and not, then drift of what holds one.
+/// A secret in each kind of input, well-formed and malformed, then drift of paths that contain one.
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_but_machine_configs_and_the_hosts_files_holds_a_secret() {
     if !lab::require_root() {
@@ -55,7 +55,7 @@ async fn tell_nothing(cluster: &Cluster, node: &NodeHandle) {
             "spec": {"machineConfigPoolSelector": {"matchLabels": {pool: ""}}, "kubeletConfig": user},
         });
         let object = serde_json::from_value(object).unwrap();
-        // The API server may refuse it by its schema: then nobody here has seen it.
+        // The API server may refuse it because of its schema; then none of our programs has seen it.
         if cluster.api("KubeletConfig").create(&PostParams::default(), &object).await.is_err() {
             continue;
         }
@@ -130,7 +130,7 @@ fn marked_and_bad() -> [(&'static str, Value); 7] {
     ]
 }
 
-/// A config that is applied, with secrets in files, a unit, a password's hash and the settings of registries.
+/// A config that is applied, with secrets in files, a unit, a password hash and the settings of registries.
 fn marked() -> Value {
     let unit = "[Service]\nType=oneshot\nEnvironment=TOKEN=hunter2\nExecStart=/bin/true\n[Install]\nWantedBy=multi-user.target\n";
     with(&json!({
@@ -146,7 +146,7 @@ fn marked() -> Value {
     }))
 }
 
-/// Nothing that others can see than the readers of MachineConfigs and of the host's files holds the secret.
+/// The secret appears nowhere except for readers of MachineConfigs and of the host's files.
 async fn silent(cluster: &Cluster, node: &NodeHandle, about: &str) {
     let mut seen = vec![];
     for kind in ["Node", "MachineConfigPool", "MachineConfigNode"] {

@@ -15,7 +15,7 @@ const KUBELET_CA: &str = "/etc/kubernetes/kubelet-ca.crt";
 /// A kubelet that counts its starts.
 const KUBELET: &str = "[Unit]\nDescription=Stub of kubelet\n\n[Service]\nType=oneshot\nRemainAfterExit=yes\n\
     ExecStart=/bin/sh -c 'echo start >> /var/kubelet.log'\n[Install]\nWantedBy=multi-user.target\n";
-/// The file of the first contact of a kubelet, and the one that it then has.
+/// The kubeconfig file of the kubelet's first contact, and the one that it uses afterwards.
 const KUBECONFIGS: [&str; 2] = ["/etc/kubernetes/kubeconfig", "/var/lib/kubelet/kubeconfig"];
 
 #[tokio::test(flavor = "multi_thread")]
@@ -37,10 +37,10 @@ async fn an_agent_keeps_its_host_beside_its_config_and_leaves_others_alone() {
     certificates(&cluster, &node).await;
     rotation(&cluster, &node).await;
     authorities(&cluster, &node).await;
-    // Nothing of it was worth a drain or a reboot.
+    // None of these changes required a drain or a reboot.
     assert_eq!((node.boot_id().await.unwrap(), asked(&cluster).await), before);
     once(&cluster.lab.node(1)).await;
-    // The other node's agent has ended: it is not to be waited for.
+    // The other node's agent has stopped, so it is not waited for.
     cluster.patch("MachineConfigPool", "worker", json!({"spec": {"maxUnavailable": 2}})).await;
     logins(&cluster, &node).await;
     drift(&cluster, &node).await;
@@ -49,12 +49,12 @@ async fn an_agent_keeps_its_host_beside_its_config_and_leaves_others_alone() {
     cluster.stop().await;
 }
 
-/// What was asked of the drain controller.
+/// The requests to the drain controller.
 async fn asked(cluster: &Cluster) -> String {
     note(&cluster.get("Node", NODE).await, "desiredDrain")
 }
 
-/// With the credentials of one node, the other's objects cannot be written; its own can.
+/// One node's credentials can write that node's own objects but not the other's.
 async fn guards(cluster: &Cluster) {
     cluster
         .wait("both nodes have told their progress", async || {
@@ -92,7 +92,8 @@ async fn guards(cluster: &Cluster) {
     assert!(!forged.contains("orged"), "{forged}");
 }
 
-/// A certificate authority of a MachineConfig is in the store of a host that has no service of CoreOS for it, and goes again.
+/// A CA from a MachineConfig is added to the trust store of a host that lacks CoreOS's service for it, and is removed
+/// again.
 async fn authorities(cluster: &Cluster, node: &NodeHandle) {
     let ca = cluster.lab.control_plane().ca();
     let path = "/etc/pki/ca-trust/source/anchors/openshift-config-user-ca-bundle.crt";
@@ -117,7 +118,7 @@ async fn authorities(cluster: &Cluster, node: &NodeHandle) {
     cluster.settled("worker", 2, &["00-worker"], &["50-authority"]).await;
 }
 
-/// A new CA is on the host without a drain; one that cannot be written makes the node degraded until it can.
+/// A new CA reaches the host without a drain. A CA that cannot be written makes the node degraded until it can.
 async fn certificates(cluster: &Cluster, node: &NodeHandle) {
     let ca = async |text: &str| {
         let spec = json!({"spec": {"kubeAPIServerServingCAData": STANDARD.encode(text)}});
@@ -132,7 +133,7 @@ async fn certificates(cluster: &Cluster, node: &NodeHandle) {
     };
     ca("NEW CA").await;
     stands("NEW CA\n").await;
-    // Somebody takes it away, or puts another one there.
+    // Somebody removes it, or puts another one there.
     node.run(["rm", KUBELET_CA]).await.unwrap();
     stands("NEW CA\n").await;
     node.run(["sh", "-c", &format!("echo OTHER > {KUBELET_CA}")]).await.unwrap();
@@ -184,8 +185,8 @@ fn pem(name: &str) -> String {
     params.self_signed(&key).unwrap().pem()
 }
 
-/// The API server's new CA: in both kubeconfigs; the kubelet reads it at once, or when the agent ends where that may
-/// wait.
+/// The API server's new CA is written to both kubeconfigs. The kubelet reads it at once, or when the agent stops if
+/// that may wait.
 async fn rotation(cluster: &Cluster, node: &NodeHandle) {
     let starts = async || node.read_file("/var/kubelet.log").await.unwrap().lines().count();
     let old = pem("old-signer");
@@ -242,7 +243,7 @@ async fn rotation(cluster: &Cluster, node: &NodeHandle) {
     assert_eq!(starts().await, first + 2, "the agent has ended and left the kubelet behind");
 }
 
-/// A config from a file, on a host that is its cluster's and on one that is not any more.
+/// A config is applied once from a file: on a host that belongs to a cluster, and on one that no longer does.
 async fn once(node: &NodeHandle) {
     node.run(["systemctl", "stop", DAEMON_UNIT]).await.unwrap();
     let file = node.root_of_boot().unwrap().join("root/once.json");
@@ -255,13 +256,13 @@ async fn once(node: &NodeHandle) {
     let recorded = "/etc/machine-config-daemon/currentconfig";
     assert!(refused.stderr.contains("rendered-worker-") && refused.stderr.contains(recorded), "{refused:?}");
     assert!(node.read_file("/etc/once").await.is_err());
-    // The remedy that it names.
+    // The remedy that the message names.
     node.run(["rm", recorded]).await.unwrap();
     node.run(command).await.unwrap();
     assert_eq!(node.read_file("/etc/once").await.unwrap(), "yes");
 }
 
-/// What changes a file without touching it in its folder is seen within half a minute, and so is the way back.
+/// A change of a file that does not touch it in its folder is detected within half a minute, and so is its reversal.
 async fn drift(cluster: &Cluster, node: &NodeHandle) {
     const FILE: &str = "/var/lib/kubelet/config.json";
     let config = product::one_file(FILE, "mine");
@@ -312,8 +313,8 @@ async fn drift(cluster: &Cluster, node: &NodeHandle) {
 async fn logins(cluster: &Cluster, node: &NodeHandle) {
     let root = node.root_of_boot().unwrap();
     let debs = cluster.lab.folder().make("debs").unwrap();
-    // What is missing in the node, as its own package database says: a copy, as apt would take the way into the node for
-    // a link to this computer's root.
+    // The packages that the node lacks, according to its own package database. It is read from a copy, because apt
+    // would mistake the way into the node for a link to this computer's root.
     let installed = debs.join("status");
     std::fs::copy(root.join("var/lib/dpkg/status"), &installed).unwrap();
     let apt = tokio::process::Command::new("apt-get")
@@ -375,7 +376,7 @@ async fn logins(cluster: &Cluster, node: &NodeHandle) {
             (note(&cluster.get("Node", NODE).await, "ssh") == "accessed").then_some(())
         })
         .await;
-    // Another key in its place: the first one's door is shut. So it is when all are taken away.
+    // With another key in its place, the first key no longer gives access. The same holds when all keys are removed.
     let refused = async || {
         let said = node.exec(["sh", "-c", &format!("{ssh} true")]).await.unwrap();
         assert!(said.code != 0 && said.stderr.contains("Permission denied"), "{said:?}");
@@ -396,7 +397,7 @@ async fn logins(cluster: &Cluster, node: &NodeHandle) {
     let said = node.exec(["sh", "-c", &format!("{ssh_other} true")]).await.unwrap();
     assert!(said.code != 0 && said.stderr.contains("Permission denied"), "{said:?}");
     assert!(!dropins().await.contains("machine-config-keys"), "{}", dropins().await);
-    // A block for a group of core's that stands nowhere but in the group database: the server says that it applies.
+    // A block for a group of core's that is only in the group database: the server reports that it applies.
     let block = "usermod -aG staff core && systemctl reload ssh && \
         printf 'Match Group staff\\n    AuthorizedKeysFile /etc/nothing/%%u\\n' > /etc/ssh/sshd_config.d/50-group.conf";
     node.run(["sh", "-c", block]).await.unwrap();
@@ -406,8 +407,8 @@ async fn logins(cluster: &Cluster, node: &NodeHandle) {
     assert_eq!(node.boot_id().await.unwrap(), boot, "keys cost no reboot");
 }
 
-/// Folders and links of a config are made on a machine that runs, are there after its reboot, count as drift when they
-/// differ, and go again; what stood there comes back.
+/// Folders and links of a config are created on a running machine, survive its reboot, count as drift when they differ,
+/// and are removed again; what was there before is restored.
 async fn folders_and_links(cluster: &Cluster, node: &NodeHandle) {
     let boot = node.boot_id().await.unwrap();
     let issue = node.read_file("/etc/issue.net").await.unwrap();

@@ -18,12 +18,12 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// Starts one that takes itself to be alone.
+    /// Starts one that runs without leader election.
     pub fn alone(cluster: &Cluster, kubeconfig: &Path) -> Self {
         Self::with(cluster, "mco-controller", kubeconfig, &["--leader-elect=false"], &[])
     }
 
-    /// Starts one with more arguments and more in its environment; its log has this name.
+    /// Starts one with additional arguments and environment variables; its log has this name.
     pub fn with(
         cluster: &Cluster,
         name: &str,
@@ -58,17 +58,17 @@ impl Controller {
         i32::try_from(self.child.id().unwrap()).unwrap()
     }
 
-    /// What it has said so far.
+    /// Its output so far.
     pub fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// Fails when it has ended by itself.
+    /// Fails if it has exited by itself.
     pub fn lives(&mut self) {
         assert!(self.child.try_wait().unwrap().is_none(), "the controller has ended\n{}", tail(&self.log));
     }
 
-    /// Ends it without a word.
+    /// Kills it.
     pub async fn kill(mut self) {
         self.lives();
         self.child.start_kill().unwrap();
@@ -82,7 +82,7 @@ impl Controller {
         assert!(sent.unwrap().success());
     }
 
-    /// Ends it as `kubectl delete pod` would, and waits until it is gone.
+    /// Stops it as `kubectl delete pod` would, and waits until it has exited.
     pub async fn stop(mut self) {
         self.lives();
         self.signal("TERM").await;
@@ -102,7 +102,7 @@ pub fn slow(name: &str, pool: &str) -> Value {
     machine_config(name, pool, one_file(&format!("/etc/{name}"), name))
 }
 
-/// The pool's nodes that are done with the present config of the pool, and those on their way to it.
+/// The pool's nodes that are done with the pool's present config, and those that are being updated to it.
 pub async fn progress(cluster: &Cluster, pool: &str) -> (Vec<String>, Vec<String>) {
     let target = cluster.rendered(pool).await;
     let (mut done, mut moving) = (vec![], vec![]);
@@ -116,7 +116,7 @@ pub async fn progress(cluster: &Cluster, pool: &str) -> (Vec<String>, Vec<String
     (done, moving)
 }
 
-/// Applies a slow config to the pool and waits until `through` nodes have it and another is on its way to it.
+/// Applies a slow config to the pool and waits until `through` nodes have it and another one is being updated to it.
 pub async fn middle(cluster: &Cluster, name: &str, pool: &str, through: usize) -> Vec<String> {
     let before = cluster.rendered(pool).await;
     cluster.create(slow(name, pool)).await;
@@ -131,7 +131,8 @@ pub async fn middle(cluster: &Cluster, name: &str, pool: &str, through: usize) -
         .await
 }
 
-/// Every one of these nodes has the file of each of these slow configs, is not cordoned and has no taint of ours.
+/// Checks that each of these nodes has the file of each of these slow configs, is not cordoned, and has no taint of
+/// ours.
 pub async fn all_well(cluster: &Cluster, nodes: &[usize], names: &[&str]) {
     for i in nodes {
         for name in names {
@@ -148,7 +149,7 @@ pub async fn all_well(cluster: &Cluster, nodes: &[usize], names: &[&str]) {
     }
 }
 
-/// The library that shifts a program's clock, from Debian's package `faketime`; `None`: skipped, and said so.
+/// The library from Debian's package `faketime` that shifts a program's clock; `None`: skipped, with a message.
 pub fn faketime() -> Option<String> {
     let arch = std::env::consts::ARCH;
     let path = format!("/usr/lib/{arch}-linux-gnu/faketime/libfaketimeMT.so.1");

@@ -25,13 +25,13 @@ use lab::{Lab, LabBuilder, NodeHandle, Reporter};
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// Every wait ends here, whatever else runs on the machine.
+/// The time limit of every wait, whatever else runs on the machine.
 pub const LIMIT: Duration = Duration::from_secs(120);
-/// So many clusters are up at once in one test program, whatever number of processors and hence of tests at once there is:
-/// each takes up to 4 GiB and, while its control plane starts, a processor.
+/// How many clusters run at once in one test program, regardless of the number of processors and parallel tests: each
+/// takes up to 4 GiB and, while its control plane starts, a processor.
 const CLUSTERS: usize = 4;
 static PLACES: Semaphore = Semaphore::const_new(CLUSTERS);
-/// Between two looks.
+/// The polling interval.
 const POLL: Duration = Duration::from_millis(100);
 /// How many lines of a log a failure shows.
 const TAIL: usize = 60;
@@ -43,7 +43,7 @@ pub fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// A lab with the program, without the scheduler and the controller manager; `None`: skipped, and said so.
+/// A lab with the program, without the scheduler and the controller manager; `None`: skipped, with a message.
 pub fn lab() -> Option<LabBuilder> {
     let mco = lab::built_mco();
     if !lab::require(mco.is_none().then(|| "the mco program is not built: cargo build -p cli".to_owned())) {
@@ -58,7 +58,7 @@ pub fn with_controller() -> Option<LabBuilder> {
     Some(lab()?.templates(repository().join("templates")).controller(true))
 }
 
-/// What a program said.
+/// The output of a program.
 #[derive(Debug)]
 pub struct Said {
     pub code: i32,
@@ -70,7 +70,7 @@ pub struct Said {
 pub struct Cluster {
     pub lab: Lab,
     pub client: Client,
-    /// Given back after the lab has gone: fields are dropped in this order.
+    /// Released after the lab is gone: fields are dropped in this order.
     _place: SemaphorePermit<'static>,
 }
 
@@ -131,7 +131,7 @@ impl Cluster {
 
     // ---- programs ----
 
-    /// Waits for an event that begins with its reason and has all these words: they are written beside the work.
+    /// Waits for an event with this reason and all these words. Events are written asynchronously.
     pub async fn told(&self, about: &str, reason: &str, words: &[&str]) -> String {
         self.wait(&format!("event {reason} {words:?}"), async || {
             let fits = |e: &String| e.starts_with(reason) && words.iter().all(|w| e.contains(w));
@@ -179,13 +179,13 @@ impl Cluster {
         self.patch("Node", node, json!({"metadata": {"labels": {label: ""}}})).await;
     }
 
-    /// The name of the config that a pool is to be in.
+    /// The name of the config that a pool should be in.
     pub async fn rendered(&self, pool: &str) -> String {
         text(&self.get("MachineConfigPool", pool).await["spec"]["configuration"]["name"])
     }
 
-    /// Waits until the pool has this many nodes, is Updated with a config that is made from all of `with` and none of
-    /// `without`, and each of its nodes says Done in it. Returns the config's name.
+    /// Waits until the pool has this many nodes, is Updated with a config that is rendered from all of `with` and none
+    /// of `without`, and each of its nodes says Done in it. Returns the config's name.
     pub async fn settled(&self, pool: &str, nodes: usize, with: &[&str], without: &[&str]) -> String {
         let what = format!("pool {pool} with {nodes} nodes Updated, with {with:?}, without {without:?}");
         self.wait(&what, async || objects::settled(&self.client, pool, nodes, with, without).await).await
@@ -200,7 +200,7 @@ impl Cluster {
         .await
     }
 
-    /// Looks until there is an answer; fails with the cluster's state.
+    /// Polls until there is an answer; on a timeout it fails with the cluster's state.
     pub async fn wait<T>(&self, what: &str, look: impl AsyncFn() -> Option<T>) -> T {
         let start = Instant::now();
         loop {
@@ -221,7 +221,7 @@ impl Cluster {
         objects::state(&self.client).await + "controller:\n" + &tail(&self.lab.controller_log())
     }
 
-    /// What no test may leave unseen: a panic in the controller.
+    /// Errors that no test may miss: a panic in the controller.
     pub fn no_panic(&self) {
         self.lab.check().unwrap();
         let log = std::fs::read_to_string(self.lab.controller_log()).unwrap_or_default();
@@ -246,7 +246,7 @@ pub fn note(node: &Value, key: &str) -> String {
     text(&node["metadata"]["annotations"][format!("{MCO}{key}")])
 }
 
-/// Done, in the config that is wanted of it.
+/// Done, in its desired config.
 pub fn is_done(node: &Value) -> bool {
     note(node, "state") == "Done" && note(node, "currentConfig") == note(node, "desiredConfig")
 }
@@ -275,7 +275,7 @@ pub fn pool(name: &str) -> Value {
     })
 }
 
-/// A MachineConfig with this Ignition config, whatever it is.
+/// A MachineConfig with this Ignition config, valid or not.
 pub fn machine_config(name: &str, role: &str, config: Value) -> Value {
     json!({
         "apiVersion": "machineconfiguration.openshift.io/v1",
@@ -320,8 +320,8 @@ pub fn percent_decoded(source: &str) -> Vec<u8> {
     out
 }
 
-/// Compares what a MachineConfig asks for with what stands in a simulated node's folder: bytes and modes of files,
-/// units, drop-ins and keys. `None`: it is all there.
+/// Compares a MachineConfig with a simulated node's folder: bytes and modes of files, units, drop-ins and keys. `None`:
+/// all of it is there.
 pub fn missing_on(node: &NodeHandle, machine_config: &Value) -> Option<String> {
     use std::os::unix::fs::PermissionsExt;
     let root = node.root();

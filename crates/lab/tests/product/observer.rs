@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 
 use super::{Cluster, is_done, note, text};
 
-/// A node that was sent on its way.
+/// A node whose update began.
 #[derive(Debug, Clone)]
 pub struct Start {
     pub node: String,
@@ -27,7 +27,7 @@ pub struct Start {
 #[derive(Debug, Default)]
 struct Seen {
     max: usize,
-    /// Nodes that the test itself breaks: they count, and are not what is blamed.
+    /// Nodes that the test itself breaks: they count, but are not blamed.
     by_hand: BTreeSet<String>,
     out: BTreeMap<String, bool>,
     desired: BTreeMap<String, String>,
@@ -36,7 +36,7 @@ struct Seen {
     listed: bool,
 }
 
-/// Watches one pool's nodes. Dropping it ends it.
+/// Watches one pool's nodes until it is dropped.
 #[derive(Debug)]
 pub struct Observer {
     seen: Arc<Mutex<Seen>>,
@@ -82,7 +82,7 @@ impl Observer {
                     Ok(watcher::Event::Delete(node)) => {
                         seen.forget(&text(&json!(node)["metadata"]["name"]));
                     }
-                    // An outage; the stream goes on by itself.
+                    // An outage; the stream recovers by itself.
                     Err(_) => {
                         drop(seen);
                         tokio::time::sleep(std::time::Duration::from_millis(200)).await;
@@ -99,7 +99,7 @@ impl Observer {
         self.seen.lock().unwrap()
     }
 
-    /// Runs this while the bound holds.
+    /// Runs this while the limit is in force.
     pub async fn guard<T>(&self, what: impl Future<Output = T>) -> T {
         let mut violation = self.violation.clone();
         tokio::select! {
@@ -113,12 +113,12 @@ impl Observer {
         }
     }
 
-    /// What was one too many, if anything was.
+    /// The node that was one too many, if there was one.
     pub fn violation(&self) -> Option<String> {
         self.violation.borrow().clone()
     }
 
-    /// From now on this many may be out. Those that are out already are not blamed.
+    /// From now on this many may be out of service. Those that are out already are not blamed.
     pub fn set_max(&self, max: usize) {
         self.lock().max = max;
     }
@@ -128,7 +128,7 @@ impl Observer {
         self.lock().by_hand.insert(node.to_owned());
     }
 
-    /// Every node that was sent on its way, in order.
+    /// Every node whose update began, in order.
     pub fn starts(&self) -> Vec<Start> {
         self.lock().starts.clone()
     }
@@ -154,11 +154,11 @@ impl Seen {
         self.desired.remove(name);
     }
 
-    /// Takes one state of one node in; its name when it has just gone out of service.
+    /// Takes in one state of one node; returns its name if it has just gone out of service.
     fn look(&mut self, node: &Value, label: &str) -> Option<String> {
         let name = text(&node["metadata"]["name"]);
         let labels = node["metadata"]["labels"].as_object().cloned().unwrap_or_default();
-        // A node of a custom pool has the label of worker besides; labs give their nodes one more at most.
+        // A node of a custom pool also has the label of worker; labs give their nodes at most one more.
         let custom = labels.keys().any(|l| l.starts_with("node-role.kubernetes.io/") && l != label);
         let inside = labels.contains_key(label) && (!label.ends_with("/worker") || !custom);
         if !inside {
@@ -177,7 +177,7 @@ impl Seen {
         (out && before != Some(true)).then_some(name)
     }
 
-    /// Blames whatever has just gone out, if that was one too many.
+    /// Blames the node that has just gone out of service, if it was one too many.
     fn judge(&mut self, new: Vec<String>, violated: &watch::Sender<Option<String>>) {
         let out = self.now();
         self.peak = self.peak.max(out.len());

@@ -1,4 +1,4 @@
-//! Pods, budgets, and what a node reports about its drain.
+//! Pods, budgets, and a node's report of its drain.
 //!
 //! Not here: the scenarios.
 
@@ -10,9 +10,9 @@ use kube::api::PostParams;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
-/// An administrator is told by then.
+/// An administrator must be informed within this time.
 const TOLD_WITHIN: Duration = Duration::from_secs(60);
-/// An image that is nowhere: the kubelets' stand-ins do not look.
+/// An image that does not exist: the kubelets' stand-ins do not check.
 pub(crate) const NO_IMAGE: &str = "example.com/none";
 
 pub(crate) fn pods(cluster: &Cluster, namespace: &str) -> Api<Pod> {
@@ -41,18 +41,18 @@ pub(crate) struct Place<'a> {
     pub(crate) namespace: &'a str,
     pub(crate) node: &'a str,
     pub(crate) image: &'a str,
-    /// Seconds that it gets to end.
+    /// The pod's grace period in seconds.
     pub(crate) grace: i64,
 }
 
 impl<'a> Place<'a> {
-    /// In the namespace `default` of a simulated node.
+    /// A pod in the namespace `default` on a simulated node.
     pub(crate) fn on(node: &'a str) -> Self {
         Self { namespace: "default", node, image: NO_IMAGE, grace: 1 }
     }
 }
 
-/// A pod of this app, bound to the node, that runs.
+/// A running pod of this app, bound to the node.
 pub(crate) async fn pod(cluster: &Cluster, name: &str, app: &str, place: Place<'_>) {
     let Place { namespace, node, image, grace } = place;
     let pods = pods(cluster, namespace);
@@ -75,7 +75,7 @@ pub(crate) async fn pod(cluster: &Cluster, name: &str, app: &str, place: Place<'
         .await;
 }
 
-/// A budget, counted by the disruption controller: so many are healthy.
+/// A budget that the disruption controller has counted, with this many healthy pods.
 pub(crate) async fn budget(
     cluster: &Cluster,
     namespace: &str,
@@ -105,7 +105,7 @@ async fn step(cluster: &Cluster, node: &str, condition: &str) -> String {
     open.map(|c| text(&c["message"])).unwrap_or_default()
 }
 
-/// Waits until the node says all of this in its three places: annotation, MachineConfigNode, event.
+/// Waits until the node reports all of this in its three places: annotation, MachineConfigNode, event.
 pub(crate) async fn says(cluster: &Cluster, node: &str, words: &[&str]) {
     let start = Instant::now();
     let all = |said: &str| words.iter().all(|w| said.contains(w));

@@ -1,4 +1,5 @@
-//! The config server, the operator and boot tokens against a real control plane: who gets which config, with which rights.
+//! The config server, the operator and boot tokens against a real control plane: who gets which config, with which
+//! permissions.
 //!
 //! What it is not: a machine that boots with what it was served (`tests/node/first_boot.rs`), or the server without a
 //! cluster (`crates/server/tests`).

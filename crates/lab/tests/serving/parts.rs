@@ -27,7 +27,7 @@ const NAMESPACE: &str = "openshift-machine-config-operator";
 const PROVIDER: &str = "openshift-machine-api";
 const SERVING: &str = "machine-config-server-tls";
 const CA: &str = "machine-config-server-ca";
-/// Longer than a finalizer may be, once `99-` and `-generated-kubelet` stand around it.
+/// A name that is longer than a finalizer may be, once `99-` and `-generated-kubelet` are added.
 const LONG: &str = "a-pool-whose-name-says-at-length-what-its-machines-are-for";
 
 const POLICY: &str = "apiVersion: audit.k8s.io/v1
@@ -38,7 +38,7 @@ rules:
   userGroups: [system:serviceaccounts]
 ";
 
-/// A kubeconfig that speaks as a service account, with a token as a pod has it.
+/// A kubeconfig of a service account, with a token such as a pod gets.
 async fn speak_as(cluster: &Cluster, dir: &Path, name: &str) -> PathBuf {
     let accounts: Api<ServiceAccount> = Api::namespaced(cluster.client.clone(), NAMESPACE);
     let spec = Some(TokenRequestSpec::default());
@@ -60,7 +60,7 @@ async fn speak_as(cluster: &Cluster, dir: &Path, name: &str) -> PathBuf {
     path
 }
 
-/// A part that runs until the test ends.
+/// A component that runs until the test ends.
 struct Part {
     child: Child,
     log: PathBuf,
@@ -82,7 +82,7 @@ impl Part {
         Self { child, log }
     }
 
-    /// Ends it as a node ends a pod.
+    /// Stops it as a node stops a pod.
     async fn stop(mut self) -> String {
         let log = std::fs::read_to_string(&self.log).unwrap();
         assert!(self.child.try_wait().unwrap().is_none(), "it has ended by itself\n{}", tail(&self.log));
@@ -99,7 +99,7 @@ async fn secret(cluster: &Cluster, namespace: &str, name: &str) -> Option<Secret
     Api::<Secret>::namespaced(cluster.client.clone(), namespace).get_opt(name).await.unwrap()
 }
 
-/// One field of a Secret, waited for.
+/// Waits for one field of a Secret.
 async fn field(cluster: &Cluster, namespace: &str, name: &str, key: &str) -> Vec<u8> {
     let what = format!("Secret {namespace}/{name} has {key}");
     let read = async || secret(cluster, namespace, name).await?.data?.remove(key).map(|b| b.0);
@@ -119,7 +119,7 @@ fn trusted(user_data: &Value) -> String {
         .to_owned()
 }
 
-/// What was asked as a service account: account, verb, resource, and the answer's code.
+/// A request of a service account: account, verb, resource, and the answer's code.
 fn audited(path: &Path) -> Vec<(String, String, u64)> {
     let text = std::fs::read_to_string(path).unwrap();
     let lines = text.lines().filter_map(|l| serde_json::from_str::<Value>(l).ok());
@@ -145,7 +145,7 @@ fn text_of(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-/// Boots into a pool with what its user data says: status and config.
+/// Boots into a pool with its user data: status and config.
 async fn boot(addr: SocketAddr, ca: &[u8], user_data: &Value) -> (u16, Value) {
     use rustls::pki_types::pem::PemObject as _;
     let mut roots = rustls::RootCertStore::empty();
@@ -177,7 +177,7 @@ async fn every_part_works_with_its_own_rights_and_no_others() {
         flag("audit-policy-file", "policy.yaml"),
         flag("audit-log-path", "audit.log"),
         "--audit-log-mode=blocking".to_owned(),
-        // As OpenShift has it: who makes an object with an owner must be allowed to hold the owner.
+        // As on OpenShift: to create an object with an owner, an account must have permissions on the owner.
         "--enable-admission-plugins=OwnerReferencesPermissionEnforcement,NodeRestriction".to_owned(),
     ];
     let builder =
@@ -194,8 +194,8 @@ async fn every_part_works_with_its_own_rights_and_no_others() {
     assert_eq!(said.code, 0, "{said:?}");
     assert!(said.out.contains("apply Deployment machine-config-controller"), "{}", said.out);
 
-    // The same as kubectl takes it, which refuses a field that does not exist. (Our own kinds are too new to it here: it
-    // does not have their schemas yet.)
+    // The same must be valid for kubectl, which refuses unknown fields. (Our own kinds are too new here: kubectl does
+    // not have their schemas yet.)
     let url = "--api-server-url=https://api.lab.test:6443";
     let said = cluster.mco(&["install", "--image=x", url, "--dry-run", "-o", "json"]).await;
     assert!(said.out.contains("--require-token") && !said.out.contains("22624"), "{}", said.out);
@@ -210,7 +210,7 @@ async fn every_part_works_with_its_own_rights_and_no_others() {
     assert_eq!(said.code, 0, "{said:?}");
     assert!(said.out.contains("daemonset.apps/machine-config-server serverside-applied"), "{}", said.out);
 
-    // A boot token where the version before kept them: `mco install` brings it over and names it in the rights.
+    // A boot token where the previous version kept them: `mco install` moves it and names it in the permissions.
     let old = Token::new(&[9; ENTROPY]);
     let mut old = Record::new(&old, "worker").to_secret();
     old.metadata.namespace = Some(NAMESPACE.to_owned());
@@ -229,14 +229,14 @@ async fn every_part_works_with_its_own_rights_and_no_others() {
         assert_eq!(rules[0].resource_names, Some(vec![name.clone()]), "{part}");
     }
 
-    // The operator makes what the server's pod waits for.
+    // The operator creates what the server's pod waits for.
     let operator_account = speak_as(&cluster, dir.path(), "machine-config-operator").await;
     let operator =
         Part::start(dir.path(), "operator", &operator_account, &["operator", "start", "--require-token"]);
     let pem = field(&cluster, NAMESPACE, SERVING, "tls.crt").await;
     let token = field(&cluster, NAMESPACE, "node-bootstrapper-token", "token").await;
 
-    // The token is revoked: the operator removes the old Secret, and then has no right to any there.
+    // The token is revoked: the operator removes the old Secret, and then has no permission left there.
     tokens.delete(&name, &DeleteParams::default()).await.unwrap();
     cluster
         .wait("the old token and the rights to it are gone", async || {
@@ -248,7 +248,7 @@ async fn every_part_works_with_its_own_rights_and_no_others() {
         })
         .await;
 
-    // The controller takes the nodes through a rollout that drains a pod.
+    // The controller runs a rollout that drains a pod.
     let account = speak_as(&cluster, dir.path(), "machine-config-controller").await;
     let controller = Controller::with(&cluster, "mco-controller-as-pod", &account, &[], &[]);
     cluster.settled("worker", 2, &["00-worker"], &[]).await;
@@ -268,7 +268,7 @@ async fn every_part_works_with_its_own_rights_and_no_others() {
     cluster.settled("worker", 2, &["50-motd"], &[]).await;
     assert!(pods.get_opt("guest").await.unwrap().is_none(), "the drain evicts it");
 
-    // Settings of a pool with a long name, and their end.
+    // Settings of a pool with a long name, and their removal.
     let layers = json!({"metadata": {"annotations": {"machineconfiguration.openshift.io/template-layers": "kubeadm"}}});
     cluster.patch("ControllerConfig", "machine-config-controller", layers).await;
     cluster.add_pool(LONG, &[]).await;
@@ -300,7 +300,7 @@ async fn every_part_works_with_its_own_rights_and_no_others() {
         })
         .await;
 
-    // The server hands out what was proved, to who shows the token in the user data.
+    // The server serves the proved config to a client with the token from the user data.
     let port = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
     let folder = |name: &str| {
         let folder = dir.path().join(name);
@@ -359,11 +359,11 @@ async fn every_part_works_with_its_own_rights_and_no_others() {
     metrics_are_for_who_may_read_them(&cluster, metrics, &ca).await;
     operator_follows(&cluster).await;
 
-    // Without tokens: with fewer rights, and just as well.
+    // Without tokens everything works as well, with fewer permissions.
     let mut logs = vec![operator.stop().await, server.stop().await];
     let said = cluster.mco(&["install", "--image=x", url, "--open"]).await;
     assert_eq!(said.code, 0, "{said:?}");
-    // Once open, it stays so until somebody says otherwise.
+    // Once open, it stays open until an administrator changes it.
     let said = cluster.mco(&["install", "--image=x", url, "--dry-run", "-o", "json"]).await;
     assert!(!said.out.contains("--require-token") && said.out.contains("22624"), "{}", said.out);
     let operator = Part::start(dir.path(), "operator-2", &operator_account, &["operator", "start"]);
@@ -380,7 +380,7 @@ async fn every_part_works_with_its_own_rights_and_no_others() {
     provider.delete("worker-user-data-managed", &DeleteParams::default()).await.unwrap();
     assert!(!user_data(&cluster, "worker").await.to_string().contains("Authorization"));
 
-    // Nobody was refused anything, and nobody said so.
+    // No request was refused, and nothing reports a refusal.
     logs.extend([operator.stop().await, server.stop().await, controller.log()]);
     controller.stop().await;
     for log in logs {
@@ -458,7 +458,7 @@ async fn operator_follows(cluster: &Cluster) {
     let provider: Api<Secret> = Api::namespaced(cluster.client.clone(), PROVIDER);
     let maps: Api<ConfigMap> = Api::namespaced(cluster.client.clone(), NAMESPACE);
 
-    // A new pool has user data, and one that is gone keeps nobody waiting.
+    // A new pool gets user data, and a deleted one blocks nothing.
     user_data(cluster, LONG).await;
 
     // The serving certificate: another one, of the same CA.
@@ -469,13 +469,13 @@ async fn operator_follows(cluster: &Cluster) {
     assert!(before != after, "it is another one");
     assert_eq!(trusted(&user_data(cluster, "worker").await), trust, "the CA is the same");
 
-    // User data that somebody deletes, or writes over.
+    // User data that somebody deletes or overwrites.
     let name = "worker-user-data-managed";
     let original = user_data(cluster, "worker").await;
     provider.delete(name, &DeleteParams::default()).await.unwrap();
     assert_eq!(trusted(&user_data(cluster, "worker").await), trusted(&original));
 
-    // The CA: everything follows, the user data of machines too.
+    // The CA: everything follows it, including the machines' user data.
     let bundle = async || maps.get_opt(CA).await.unwrap().and_then(|m| m.data?.remove("ca-bundle.crt"));
     let old = bundle().await.unwrap();
     let lost = secrets.get(CA).await.unwrap().resource_version();
@@ -490,7 +490,7 @@ async fn operator_follows(cluster: &Cluster) {
     let again = field(cluster, NAMESPACE, SERVING, "tls.crt").await;
     assert!(again == after, "machines of before go on: their CA's certificate stays for a week");
 
-    // A name more by which machines reach the server: the certificate gets it.
+    // One more name by which machines reach the server: the certificate gets it.
     let uri =
         json!({"spec": {"infra": {"status": {"apiServerInternalURI": "https://api-int.example.com:6443"}}}});
     cluster.patch("ControllerConfig", "machine-config-controller", uri).await;

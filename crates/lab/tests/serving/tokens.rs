@@ -1,4 +1,4 @@
-//! Boot tokens against a real API server: the operator makes certificates and user data, the real Ignition fetches
+//! Boot tokens against a real API server: the operator creates certificates and user data, the real Ignition fetches
 //! with them, and tokens are limited, used only once across two servers, and revoked.
 //!
 //! It needs the control plane's programs, Debian's `ignition` (root) and the program `mco` (`cargo build -p cli`).
@@ -22,9 +22,9 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio_util::sync::CancellationToken;
 
-/// Where Debian's package has it.
+/// The path in Debian's package.
 const IGNITION: &str = "/usr/lib/dracut/modules.d/30ignition/ignition";
-/// What is changed in the cluster is in force within this. A second is promised; a loaded machine may need more.
+/// A change in the cluster takes effect within this time. One second is promised; a loaded machine may need longer.
 const SOON: Duration = Duration::from_secs(30);
 const HERE: Ipv4Addr = Ipv4Addr::LOCALHOST;
 /// A load balancer that speaks PROXY protocol.
@@ -63,7 +63,8 @@ async fn install(client: &Client) {
     }
     let object = |kind: &str| json!({"apiVersion": "config.openshift.io/v1", "kind": kind, "metadata": {}, "spec": {}});
     let mut infra = object("Infrastructure");
-    // The certificate is also for the name by which this computer reaches the server; no pointer may name that.
+    // The certificate is also valid for the name by which this computer reaches the server; no pointer may contain that
+    // name.
     infra["status"] = json!({
         "apiServerInternalURI": "https://api.lab.test:6443",
         "platformStatus": {"type": "Nutanix", "nutanix": {"apiServerInternalIPs": ["localhost"]}},
@@ -153,13 +154,13 @@ impl Server {
         (answer.status, body["error"]["reason"].as_str().unwrap_or_default().to_owned())
     }
 
-    /// The status and, of a refusal, its reason.
+    /// The status and, for a refusal, its reason.
     async fn told(&self, from: Ipv4Addr, pool: &str, token: Option<&str>) -> (u16, String) {
         let (status, body) = self.ask(from, "GET", pool, token).await;
         (status, body["error"]["reason"].as_str().unwrap_or_default().to_owned())
     }
 
-    /// Waits until this is told.
+    /// Waits until this is reported.
     async fn tells(&self, pool: &str, token: Option<&str>, want: (u16, &str)) {
         let begun = Instant::now();
         loop {
@@ -196,7 +197,7 @@ impl Mco {
     }
 }
 
-/// Lets the real Ignition fetch what a pointer config says: what it got, or what it said.
+/// Runs the real Ignition on a pointer config: what it fetched, or its error.
 fn ignition(dir: &Path, pointer: &str) -> Result<Value, String> {
     let own = tempfile::tempdir_in(dir).unwrap();
     std::fs::write(own.path().join("config.ign"), pointer).unwrap();
@@ -241,7 +242,7 @@ async fn machines_show_tokens_that_are_limited_used_up_and_revoked() {
     let mco = Mco { program: program.unwrap(), kubeconfig: plane.kubeconfig().to_owned() };
     install(&kube).await;
 
-    // The operator: certificates first, user data without tokens; a second look finds nothing to do.
+    // The operator: certificates first, user data without tokens; a second run finds nothing to do.
     let done = mco.says(&["operator", "start", "--once"]);
     for part in
         ["CA machine-config-server-ca", "certificate machine-config-server-tls", "worker-user-data-managed"]
@@ -254,7 +255,7 @@ async fn machines_show_tokens_that_are_limited_used_up_and_revoked() {
     assert!(done.contains("worker-user-data-managed") && done.contains("infra-user-data-managed"), "{done}");
     assert_eq!(mco.says(&["operator", "start", "--once", "--require-token"]), "");
 
-    // The server, with the certificate that the operator made.
+    // The server, with the operator's certificate.
     let dir = tempfile::tempdir().unwrap();
     let secrets: Api<Secret> = Api::namespaced(kube.clone(), NAMESPACE);
     let tls = secrets.get("machine-config-server-tls").await.unwrap().data.unwrap();
@@ -284,7 +285,7 @@ async fn machines_show_tokens_that_are_limited_used_up_and_revoked() {
     let said = ignition(dir.path(), &bare.to_string()).unwrap_err();
     assert!(said.contains("401") || said.contains("Unauthorized"), "{said}");
 
-    // A token of one use: Ignition takes it, may come back, and nobody else may.
+    // A single-use token: Ignition uses it and may come back, but nobody else can use it.
     let single = mco.token(&["--single-use", "--ttl", "1h", "--node", "worker-7"]);
     one.tells("infra", Some(&single), (403, "TokenForAnotherPool")).await;
     two.tells("infra", Some(&single), (403, "TokenForAnotherPool")).await;
@@ -313,7 +314,8 @@ async fn machines_show_tokens_that_are_limited_used_up_and_revoked() {
         assert_eq!(both, [(200, String::new()), (403, "TokenUsed".to_owned())], "round {round}");
     }
 
-    // Behind a balancer each machine is itself: the first has the token, and none of the others.
+    // Behind a load balancer each machine keeps its identity: the first one has used the token, and all others are
+    // refused.
     let behind = mco.token(&["--single-use"]);
     one.tells("infra", Some(&behind), (403, "TokenForAnotherPool")).await;
     two.tells("infra", Some(&behind), (403, "TokenForAnotherPool")).await;
@@ -322,7 +324,7 @@ async fn machines_show_tokens_that_are_limited_used_up_and_revoked() {
     assert_eq!(two.through(18, "worker", &behind).await, (403, "TokenUsed".to_owned()));
     assert!(mco.says(&["token", "list", "worker"]).contains("10.0.0.17"));
 
-    // A token of the version before, beside the CA's key: brought over with what it says, once.
+    // A token of the previous version, beside the CA's key: it is moved once, with its limits.
     let old = Token::new(&[7; ENTROPY]);
     let mut secret = Record { single_use: true, ..Record::new(&old, "worker") }.to_secret();
     secret.metadata.namespace = Some(OLD_NAMESPACE.to_owned());
@@ -339,7 +341,7 @@ async fn machines_show_tokens_that_are_limited_used_up_and_revoked() {
     assert_eq!(mco.says(&["operator", "start", "--once", "--require-token"]), "", "it does not come back");
     one.tells("worker", Some(&old), (401, "TokenUnknown")).await;
 
-    // An installer's pointer: it gets the pool's token, or an event says that it cannot.
+    // An installer's pointer: it gets the pool's token, or an event says why it cannot.
     let provider: Api<Secret> = Api::namespaced(kube.clone(), api::user_data::NAMESPACE);
     let managed = provider.get("worker-user-data-managed").await.unwrap().data.unwrap();
     let managed: Value = serde_json::from_slice(&managed["userData"].0).unwrap();
@@ -380,7 +382,7 @@ async fn machines_show_tokens_that_are_limited_used_up_and_revoked() {
     plain.read_to_end(&mut all).await.unwrap();
     assert_eq!(Answer::read(&all).unwrap().status, 403);
 
-    // Revoked: within a moment nobody gets in, and the spent ones can be swept away.
+    // Revoked: within a moment nobody gets in, and spent tokens can be removed.
     let open = mco.token(&[]);
     one.tells("worker", Some(&open), (200, "")).await;
     mco.says(&["token", "revoke", &open]);
@@ -394,8 +396,8 @@ async fn machines_show_tokens_that_are_limited_used_up_and_revoked() {
     assert!(!mco.run(&["token", "revoke", "000000000000"]).status.success());
     assert!(!mco.run(&["token", "create", "nosuch"]).status.success());
 
-    // The API server away: tokens of many uses are judged by what was last seen; one of one use cannot be used up, so
-    // its machine is told to try again.
+    // The API server is unreachable: reusable tokens are checked against the last known state; a single-use token
+    // cannot be marked as used, so its machine is told to try again.
     let (many, once) = (mco.token(&[]), mco.token(&["--single-use"]));
     for token in [&many, &once] {
         one.tells("infra", Some(token), (403, "TokenForAnotherPool")).await;
@@ -406,7 +408,7 @@ async fn machines_show_tokens_that_are_limited_used_up_and_revoked() {
     plane.start_api_server().await.unwrap();
     one.tells("worker", Some(&once), (200, "")).await;
 
-    // The CA is lost: all is made anew, and user data follows with the same token.
+    // The CA is lost: everything is created again, and user data follows with the same token.
     secrets.delete("machine-config-server-ca", &Default::default()).await.unwrap();
     let done = mco.says(&["operator", "start", "--once", "--require-token"]);
     assert!(

@@ -12,7 +12,8 @@ use kube::api::DeleteParams;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// Which pod, which budget, how many disruptions; then the node is deleted, and the pool goes on without it.
+/// The report names the pod, the budget and the allowed disruptions; then the node is deleted, and the pool goes on
+/// without it.
 pub(crate) async fn deleted_in_the_middle(cluster: &Cluster) {
     for (name, node) in [("held-0", "worker-0"), ("held-1", "worker-1")] {
         pod(cluster, name, "held", Place::on(node)).await;
@@ -32,7 +33,7 @@ pub(crate) async fn deleted_in_the_middle(cluster: &Cluster) {
         assert_eq!(observer.starts().len(), 1, "its slot is taken");
 
         cluster.delete("Node", &first).await;
-        // The other one gets the slot, and its pod, now that the first one's is no hindrance.
+        // The other node gets the slot, and its pod, now that the first one's pod no longer blocks.
         budgets(cluster, "default").delete("keep-both", &DeleteParams::default()).await.unwrap();
         cluster.settled("held", 1, &["50-held"], &[]).await;
         cluster
@@ -55,8 +56,9 @@ pub(crate) async fn deleted_in_the_middle(cluster: &Cluster) {
     observer.guard(scenario).await;
 }
 
-/// A node that a person has cordoned waits, whatever the bound, and `mco status` says so; it goes when it is given back.
-/// One that is cordoned on its way is drained all the same, and the cordon is theirs to end.
+/// A node that a person has cordoned waits, whatever the limit, and `mco status` says so; it is updated when it is
+/// uncordoned. One that is cordoned during its update is still drained, and the cordon remains for the person to
+/// remove.
 pub(crate) async fn a_persons_cordon_stays(cluster: &Cluster) {
     assert_eq!(cluster.kubectl(&["cordon", "worker-2"]).await.code, 0);
     cluster.patch("MachineConfigPool", "person", json!({"spec": {"maxUnavailable": 2}})).await;
@@ -84,7 +86,8 @@ pub(crate) async fn a_persons_cordon_stays(cluster: &Cluster) {
         })
         .await;
     pod(cluster, "person", "person", Place::on("worker-2")).await;
-    // A cordoned node is not sent by itself: somebody sends it by hand, cordoned before its daemon asks for the drain.
+    // A cordoned node is not updated automatically: the test sets its desired config, and cordons it before its daemon
+    // requests the drain.
     let key = format!("{}desiredConfig", product::MCO);
     let both = json!({"metadata": {"annotations": {key: target}}, "spec": {"unschedulable": true}});
     cluster.patch("Node", "worker-2", both).await;
@@ -95,7 +98,7 @@ pub(crate) async fn a_persons_cordon_stays(cluster: &Cluster) {
         })
         .await;
     assert!(!is_there(cluster, "default", "person").await, "the pod was not evicted");
-    // What comes after Done, if anything, comes within this.
+    // If anything follows Done, it follows within this time.
     tokio::time::sleep(Duration::from_secs(2)).await;
     let node = cluster.get("Node", "worker-2").await;
     assert_eq!(node["spec"]["unschedulable"], Value::Bool(true), "a person's cordon was ended");
@@ -106,7 +109,7 @@ pub(crate) async fn a_persons_cordon_stays(cluster: &Cluster) {
     all_well(cluster, &[2], &["50-person"]).await;
 }
 
-/// The API server refuses every eviction of a pod with two budgets: the node says so, until one is gone.
+/// The API server refuses every eviction of a pod with two budgets: the node reports it until one budget is gone.
 pub(crate) async fn two_budgets_for_one_pod(cluster: &Cluster) {
     pod(cluster, "twice", "twice", Place::on("worker-3")).await;
     budget(cluster, "default", ("twice-a", "twice"), 0, 1).await;
@@ -119,7 +122,7 @@ pub(crate) async fn two_budgets_for_one_pod(cluster: &Cluster) {
     all_well(cluster, &[3], &["50-twice"]).await;
 }
 
-/// A second pod becomes healthy elsewhere: the budget allows one disruption, and the drain goes on by itself.
+/// A second pod becomes healthy elsewhere: the budget allows one disruption, and the drain continues by itself.
 pub(crate) async fn a_budget_that_comes_to_allow_it(cluster: &Cluster) {
     pod(cluster, "frees", "frees", Place::on("worker-4")).await;
     budget(cluster, "default", ("frees", "frees"), 1, 1).await;
@@ -135,7 +138,7 @@ pub(crate) async fn a_budget_that_comes_to_allow_it(cluster: &Cluster) {
     all_well(cluster, &[4], &["50-frees"]).await;
 }
 
-/// A node is drained, and then cannot apply the config: deleting the MachineConfig gives it back to its pods.
+/// A node is drained, and then cannot apply the config: deleting the MachineConfig releases the node.
 pub(crate) async fn broken_after_its_drain(cluster: &Cluster) {
     for (name, node) in [("breaks-6", "worker-6"), ("breaks-7", "worker-7")] {
         pod(cluster, name, "breaks", Place::on(node)).await;
@@ -151,7 +154,7 @@ pub(crate) async fn broken_after_its_drain(cluster: &Cluster) {
                 (cluster.get("Node", &sent).await["spec"]["unschedulable"] == true).then_some(sent)
             })
             .await;
-        // All was well when it was planned. Now a folder comes to stand where the file is to be.
+        // Everything was in order when the update was planned. Now a folder is created at the file's path.
         let index = node.trim_start_matches("worker-").parse().unwrap();
         let folder = cluster.lab.node(index).root().join("etc/50-breaks/kept");
         std::fs::create_dir_all(&folder).unwrap();
@@ -174,8 +177,8 @@ pub(crate) async fn broken_after_its_drain(cluster: &Cluster) {
     all_well(cluster, &[6, 7], &[]).await;
 }
 
-/// Two pods of one name, in two namespaces; the budget of one of them, beside another budget of the same name. Another
-/// change meanwhile: the node goes on to its result, and never to the first one.
+/// Two pods of one name in two namespaces; one of them has a budget, and there is another budget of the same name. A
+/// further change in the meantime: the node gets the final config, and never the first one.
 pub(crate) async fn one_name_in_two_namespaces(cluster: &Cluster) {
     let namespaces: Api<Namespace> = Api::all(cluster.client.clone());
     for name in ["left", "right"] {
@@ -184,7 +187,7 @@ pub(crate) async fn one_name_in_two_namespaces(cluster: &Cluster) {
             .await;
     }
     budget(cluster, "left", ("web", "left"), 1, 1).await;
-    // Of the same name, and about other pods.
+    // Of the same name, but for other pods.
     budget(cluster, "right", ("web", "nobody"), 1, 0).await;
 
     cluster.create(machine_config("50-spaces", "spaces", one_file("/etc/spaces", "x"))).await;
@@ -211,7 +214,7 @@ pub(crate) async fn one_name_in_two_namespaces(cluster: &Cluster) {
     budgets(cluster, "left").delete("web", &DeleteParams::default()).await.unwrap();
     cluster.settled("spaces", 1, &["50-spaces", "51-spaces"], &[]).await;
     let reached = |e: &String| (e.starts_with("NodeDone") || e.starts_with("Reboot")) && e.contains(&first);
-    // Told once the API server has time, and in order.
+    // Reported once the API server has time, and in order.
     let events = cluster
         .wait("the end of the update is told", async || {
             let events = cluster.events("worker-8").await;

@@ -37,7 +37,7 @@ async fn replicas(cluster: &Cluster, want: i32) {
         .await;
 }
 
-/// Names of the controllers' pods that run.
+/// Names of the running pods of the controller.
 async fn running(cluster: &Cluster, want: usize) -> Vec<String> {
     let api: Api<Pod> = Api::namespaced(cluster.client.clone(), NAMESPACE);
     cluster
@@ -62,7 +62,7 @@ pub(crate) async fn single(cluster: &Cluster) {
         .await;
     assert_eq!(installed.code, 0, "{installed:?}");
     replicas(cluster, 1).await;
-    // Somebody wants two of them there. Their budget allows one disruption, and the second has nowhere to go.
+    // An administrator wants two of them. Their budget allows one disruption, and the second one has nowhere to go.
     let scaled = cluster.kubectl(&["-n", NAMESPACE, "scale", "deployment", CONTROLLER, "--replicas=2"]).await;
     assert_eq!(scaled.code, 0, "{scaled:?}");
     let before = running(cluster, 2).await;
@@ -76,7 +76,7 @@ pub(crate) async fn single(cluster: &Cluster) {
     assert!(!events.iter().any(|e| e.starts_with("Drain:") || e.starts_with("Cordon:")), "{events:?}");
     assert_eq!(running(cluster, 2).await, before, "nobody was evicted");
 
-    // The worker beside it is drained as ever: its pods may find room elsewhere.
+    // The worker is drained as usual: its pods may find room elsewhere.
     pod(cluster, "guest", "guest", Place::on("worker-0")).await;
     budget(cluster, "default", ("stays", "guest"), 1, 1).await;
     cluster.create(slow("50-worker", "worker")).await;
@@ -90,14 +90,15 @@ pub(crate) async fn single(cluster: &Cluster) {
     follows(cluster).await;
 }
 
-/// The topology follows the nodes, the number of controllers follows the topology, and what people decide stays.
+/// The topology follows the nodes, the number of controllers follows the topology, and what administrators decide
+/// stays.
 async fn follows(cluster: &Cluster) {
     let again = cluster
         .mco(&["install", "--image=example.com/none", "--api-server-url=https://api.example.com:6443"])
         .await;
     assert_eq!(again.code, 0, "{again:?}");
     replicas(cluster, 2).await;
-    // Two were somebody's number, which an installation keeps. Back at the number that it was given, it follows again.
+    // Two was an administrator's number, which an installation keeps. Back at the installed number, it follows again.
     let scaled = cluster.kubectl(&["-n", NAMESPACE, "scale", "deployment", CONTROLLER, "--replicas=1"]).await;
     assert_eq!(scaled.code, 0, "{scaled:?}");
     let log = std::fs::File::create(cluster.lab.folder().join("logs/operator.log")).unwrap();
@@ -118,7 +119,7 @@ async fn follows(cluster: &Cluster) {
     cluster.patch("Node", "worker-0", role(Value::Null)).await;
     topology(cluster, ["SingleReplica", "SingleReplica"]).await;
     replicas(cluster, 1).await;
-    // An administrator who wants drains there all the same has them.
+    // An administrator who wants drains there anyway gets them.
     let own = json!({"spec": {"infra": {"status": {"controlPlaneTopology": "HighlyAvailable"}}}});
     cluster.patch("ControllerConfig", CONTROLLER, own).await;
     replicas(cluster, 2).await;
