@@ -311,7 +311,7 @@ _arguments "${_arguments_options[@]}" : \
 '--metrics-secure-listen=[Where the same is served by HTTPS; \`off\` for nowhere. Who reads metrics there shows a bearer token, and needs the right to \`get\` the path /metrics]:ADDR:_default' \
 '--metrics-cert=[The certificate for that (PEM); read again when it changes \[default\: a self-signed one, made at start\]]:FILE:_files' \
 '--metrics-key=[Its key (PEM)]:FILE:_files' \
-'--leader-elect=[Work only while holding the Lease, so that several may run]::BOOL:(true false)' \
+'--leader-elect=[Act only while holding the Lease, so that several controllers can run]::BOOL:(true false)' \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
 '--no-color=[Any text but an empty one turns colours off (<https\://no-color.org>)]:ANY:_default' \
 '--log-json[One JSON object per log line]' \
@@ -364,8 +364,8 @@ _arguments "${_arguments_options[@]}" : \
 '--metrics-secure-listen=[Where the same is served by HTTPS; \`off\` for nowhere. Who reads metrics there shows a bearer token, and needs the right to \`get\` the path /metrics]:ADDR:_default' \
 '--metrics-cert=[The certificate for that (PEM); read again when it changes \[default\: a self-signed one, made at start\]]:FILE:_files' \
 '--metrics-key=[Its key (PEM)]:FILE:_files' \
-'--kubelet-healthz-enabled=[Ask the kubelet for its health]::BOOL:(true false)' \
-'--kubelet-healthz-endpoint=[Where it answers\: an http URL with an IP address]:URL:_default' \
+'--kubelet-healthz-enabled=[Check the kubelet'\''s health]::BOOL:(true false)' \
+'--kubelet-healthz-endpoint=[The kubelet'\''s health endpoint\: an http URL with an IP address]:URL:_default' \
 '--once-from=[Apply this config (a MachineConfig or an Ignition config) to the host without a cluster, and end]:FILE|URL:_default' \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
 '--no-color=[Any text but an empty one turns colours off (<https\://no-color.org>)]:ANY:_default' \
@@ -459,7 +459,7 @@ _arguments "${_arguments_options[@]}" : \
 '--metrics-secure-listen=[Where the same is served by HTTPS; \`off\` for nowhere. Who reads metrics there shows a bearer token, and needs the right to \`get\` the path /metrics]:ADDR:_default' \
 '--metrics-cert=[The certificate for that (PEM); read again when it changes \[default\: a self-signed one, made at start\]]:FILE:_files' \
 '--metrics-key=[Its key (PEM)]:FILE:_files' \
-'--apiserver-url=[The API server as machines reach it; written into the kubeconfig that they are given]:URL:_default' \
+'--apiserver-url=[The API server'\''s URL as machines reach it; written into the kubeconfig that they are given]:URL:_default' \
 '--bootstrap-token-dir=[Where the Secret with the bootstrap token is mounted]:DIR:_files' \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
 '--no-color=[Any text but an empty one turns colours off (<https\://no-color.org>)]:ANY:_default' \

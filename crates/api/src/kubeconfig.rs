@@ -143,19 +143,19 @@ mod tests {
             (user("null"), ""),
             (String::new(), ""),
             (user("{token: [hunter2]}"), "users[0].user.token: must be a string"),
-            (user("hunter2"), "users[0].user: must be there"),
+            (user("hunter2"), "users[0].user: is required"),
             (user("{client-key-data: 'hunter2?'}"), "users[0].user.client-key-data: is not base64"),
             (user("{token: 'hunter2\n"), "is not YAML, line "),
             ("hunter2".to_owned(), "is not a kubeconfig"),
             ("users: hunter2".to_owned(), "users: must be a list"),
-            ("users: [{user: {token: hunter2}}]".to_owned(), "users[0].name: must be there"),
-            ("clusters: [{name: c}]".to_owned(), "clusters[0].cluster: must be there"),
+            ("users: [{user: {token: hunter2}}]".to_owned(), "users[0].name: is required"),
+            ("clusters: [{name: c}]".to_owned(), "clusters[0].cluster: is required"),
             ("clusters: [{name: c, cluster: {}}]".to_owned(), "clusters[0].cluster.server: is missing"),
             (
                 "contexts: [{name: c, context: {user: u}}]".to_owned(),
                 "contexts[0].context.cluster: is missing",
             ),
-            ("kind: KubeletConfiguration\npassword: hunter2".to_owned(), "kind: is not Config"),
+            ("kind: KubeletConfiguration\npassword: hunter2".to_owned(), "kind: must be Config"),
             ("current-context: [hunter2]".to_owned(), "current-context: must be a string"),
         ];
         for (text, want) in rows {

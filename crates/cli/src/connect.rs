@@ -147,11 +147,12 @@ fn choose(kubeconfig: &Kubeconfig, wanted: Option<&str>, from: &str) -> anyhow::
     let current = kubeconfig.current_context.as_deref().filter(|c| !c.is_empty());
     let Some(name) = wanted.or(current) else {
         bail!(
-            "{from} has no current-context; pass --context, or run `kubectl config use-context`; there is: {there}"
+            "{from} has no current-context; pass --context, or run `kubectl config use-context`; its \
+             contexts are: {there}"
         );
     };
     let Some(context) = kubeconfig.contexts.iter().find(|c| c.name == name) else {
-        bail!("{from} has no context {name:?}; there is: {there}");
+        bail!("{from} has no context {name:?}; its contexts are: {there}");
     };
     let context = context.context.clone().unwrap_or_default();
     if !kubeconfig.clusters.iter().any(|c| c.name == context.cluster) {

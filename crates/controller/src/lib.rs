@@ -34,7 +34,7 @@ pub use passes::descriptor::Right;
 use crate::io::events::Recorder;
 use crate::io::metrics::Metrics;
 use crate::shared::Shared;
-use crate::term::leader::{Alone, ByLease, Leadership, Role};
+use crate::term::leader::{AlwaysLeader, ByLease, Leadership, Role};
 use listen::{Access, Addresses, Endpoint, Healthy, ListenError};
 use prometheus_client::registry::Registry;
 use std::path::PathBuf;

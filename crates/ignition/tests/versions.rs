@@ -388,7 +388,7 @@ fn field_names_are_read_in_any_case_with_a_warning() {
     let v = json!({"ignition": {"version": "3.2.0"}, "storage": {"files": [{"path": "/a", "Mode": 420}]}});
     let parsed = parse_value(&v).unwrap();
     assert_eq!(parsed.config.storage.files[0].mode, Some(420));
-    assert_eq!(parsed.warnings[0].to_string(), "storage.files[0].Mode: is read as mode; write it so");
+    assert_eq!(parsed.warnings[0].to_string(), "storage.files[0].Mode: is read as mode; write it that way");
 }
 
 /// The fuzz targets mutate this config: a field that is missing here is never tried.

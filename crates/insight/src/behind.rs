@@ -42,7 +42,7 @@ pub fn behind(objects: Objects, shown: &[(String, String)], with: RenderWith<'_>
         let name = rendered.get(pool)?.name_any();
         (name != *config).then(|| {
             format!(
-                "pool {pool}: its MachineConfigs give {name}, and the controller has not rendered that yet"
+                "pool {pool}: its MachineConfigs render to {name}, which the controller has not created yet"
             )
         })
     };
@@ -54,7 +54,7 @@ pub fn behind(objects: Objects, shown: &[(String, String)], with: RenderWith<'_>
     shown.into_iter().find_map(|of| match rendered(sources.clone(), with, std::slice::from_ref(&of.0)) {
         Ok((rendered, _)) => other(&rendered, of),
         Err(error) => Some(format!(
-            "pool {}: its MachineConfigs cannot be rendered, and the controller has not said so yet: {}",
+            "pool {}: its MachineConfigs cannot be rendered, and the controller has not reported it yet: {}",
             of.0,
             api::text::chain(&error)
         )),
@@ -141,7 +141,7 @@ mod tests {
         assert_eq!(asked(objects(worker), &seen(infra.name_any())), None);
         // Without the stream of worker it has another image, and another name.
         let why = asked(objects(pool("worker")), &seen(infra.name_any()));
-        assert!(why.as_ref().is_some_and(|w| w.contains("has not rendered that yet")), "{why:?}");
+        assert!(why.as_ref().is_some_and(|w| w.contains("has not created yet")), "{why:?}");
     }
 
     #[test]
@@ -181,7 +181,7 @@ mod tests {
             (one(), None),
             (changed, Some(new.as_str())),
             (added, Some("has not created yet")),
-            (deleted, Some("pool worker: its MachineConfigs give rendered-worker-")),
+            (deleted, Some("pool worker: its MachineConfigs render to rendered-worker-")),
             // Of no pool that is shown, or nothing that is rendered.
             (elsewhere, None),
             (noted, None),

@@ -7,7 +7,7 @@
 //! What it is not: the rendering (see `rendering` and `settings`), the reading of manifests, and the words for people, which
 //! are the program's.
 
-use crate::objects::{Objects, UnreadableConfig, configs, is, laid_over, pool_of, situation, without};
+use crate::objects::{Objects, UnreadableConfig, configs, is, merged_over, pool_of, situation, without};
 use crate::rendering::{RenderWith, UnrenderableError, rendered};
 use crate::settings::{regenerate, without_settings};
 use api::k8s::Time;
@@ -170,7 +170,7 @@ impl ChangePlan {
         let mut notes = before.notes.clone();
         let changed = match change.deleted {
             true => without(objects, change.given, &mut notes),
-            false => laid_over(objects.clone(), change.given.clone()),
+            false => merged_over(objects.clone(), change.given.clone()),
         };
         let policy = disruption_policy(&changed)?;
         let mut sources: Objects = changed.iter().filter(|(_, v)| pool_of(v).is_none()).cloned().collect();

@@ -150,6 +150,6 @@ mod tests {
             config
         };
         assert_eq!(stored(&config(None)).unwrap_err(), "no provenance is stored on it");
-        assert!(stored(&config(Some("?"))).unwrap_err().starts_with("what is stored "));
+        assert!(stored(&config(Some("?"))).unwrap_err().starts_with("its provenance "));
     }
 }

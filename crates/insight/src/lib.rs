@@ -6,7 +6,7 @@
 //! - what a pool was in and who changed what: [`PoolHistory`], and the way back: [`UndoPlan`];
 //! - who set what in a pool's config: [`Explanation`].
 //!
-//! Flow of a snapshot: watches → [`Followed`] → `rollout::plan`, the plan that the controller acts on → [`Snapshot::of`],
+//! Flow of a snapshot: watches → [`ClusterWatch`] → `rollout::plan`, the plan that the controller acts on → [`Snapshot::of`],
 //! which is pure. The others are filled from lists or files: [`for_planning`], [`situation`], [`history()`],
 //! [`explain()`]; what objects render to is [`rendered()`].
 //!
@@ -39,7 +39,7 @@ pub use findings::{Finding, Problem};
 pub use follow::{ClusterWatch, FollowError, snapshot};
 pub use history::{HistoryError, PastConfig, PoolHistory, history, rendered_of};
 pub use lists::{ListError, Listed, for_planning, for_rendering};
-pub use objects::{Objects, UnreadableConfig, configs, laid_over, object, pool_of, situation};
+pub use objects::{Objects, UnreadableConfig, configs, merged_over, object, pool_of, situation};
 pub use rendering::{RenderWith, Rendered, UnrenderableError, rendered};
 pub use rollout::{Estimate, Forecast};
 pub use rows::{NodeRow, Phase, PoolRow};

@@ -33,7 +33,10 @@ const OPTIONAL: [(&str, &str, &str); 6] = [
 #[derive(Debug, thiserror::Error)]
 pub enum ListError {
     /// A kind that every installation has is not served.
-    #[error("the cluster does not serve our kinds; `mco install` puts them there")]
+    #[error(
+        "the cluster has no MachineConfigPools and MachineConfigs: their CRDs are not installed; run \
+        `mco install`"
+    )]
     NotInstalled(#[source] Box<kube::Error>),
     /// A list was refused.
     #[error("cannot list {kind}s")]

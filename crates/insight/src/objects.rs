@@ -84,7 +84,7 @@ pub fn object<T: serde::Serialize>(of: &T, kind: &str) -> Value {
 }
 
 /// The objects with others over them, as `kubectl apply` puts them: those of the same kind and name take their places.
-pub fn laid_over(mut objects: Objects, given: Objects) -> Objects {
+pub fn merged_over(mut objects: Objects, given: Objects) -> Objects {
     objects.retain(|(_, v)| !given.iter().any(|(_, g)| key(g) == key(v)));
     objects.extend(given);
     objects
@@ -98,11 +98,14 @@ pub(crate) fn without(objects: &Objects, given: &Objects, notes: &mut Vec<String
         left.retain(|(_, v)| key(v) != key(value));
         let name = || format!("{} {}", key(value).0, key(value).2);
         if left.len() == count {
-            notes.push(format!("{origin}: {} is not there: deleting it changes nothing", name()));
+            notes.push(format!("{origin}: {} does not exist; deleting it changes nothing", name()));
         }
         let ours = objects.iter().find(|(_, v)| key(v) == key(value)).is_some_and(|(_, v)| is_made(v));
         if ours {
-            notes.push(format!("{}: the controller makes it, and makes it anew when it is deleted", name()));
+            notes.push(format!(
+                "{}: the controller generates it, and generates it again when it is deleted",
+                name()
+            ));
         }
     }
     left

@@ -46,7 +46,7 @@ pub enum UnrenderableError {
         source: ShapeError,
     },
     /// A pool that was asked for and is not there.
-    #[error("there is no pool {missing:?} in the manifests; there is: {there}")]
+    #[error("there is no pool {missing:?} in the manifests; their pools are: {there}")]
     NoPool {
         /// The pool.
         missing: String,
@@ -54,10 +54,10 @@ pub enum UnrenderableError {
         there: String,
     },
     /// The ControllerConfig has another name.
-    #[error("there is no ControllerConfig {CONTROLLER_CONFIG}")]
+    #[error("there is no ControllerConfig {CONTROLLER_CONFIG}; `mco install` creates it")]
     NoControllerConfig,
     /// What the settings make as they are, before the change.
-    #[error("what the cluster's settings make with these templates")]
+    #[error("cannot generate the MachineConfigs of the cluster's present settings with these templates")]
     Before(#[source] Box<Self>),
     /// A template.
     #[error(transparent)]

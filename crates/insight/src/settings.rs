@@ -102,11 +102,12 @@ pub(crate) fn regenerate(
         if !matches!((&there, old), (None, None)) && !there.as_ref().zip(old).is_some_and(|(a, b)| same(a, b))
         {
             notes.push(format!(
-                "MachineConfig {name} of the cluster is not what these templates make: are they the controller's?"
+                "MachineConfig {name} of the cluster is not what these templates generate; pass the \
+                 templates that the controller uses"
             ));
         }
         sources.retain(|(_, v)| !is_it(v));
-        sources.extend(new.map(|new| ("made of settings".to_owned(), object(new, "MachineConfig"))));
+        sources.extend(new.map(|new| ("generated from settings".to_owned(), object(new, "MachineConfig"))));
     }
     Ok(())
 }

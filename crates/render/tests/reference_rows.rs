@@ -285,5 +285,5 @@ fn a_config_of_an_os_image_stream_counts_before_the_controller_configs() {
         "the recorded cluster's gates do not know streams"
     );
     assert_eq!(image(vec![gate.clone(), streams(listed)]), "r/os@sha256:1");
-    assert_eq!(image(vec![gate, streams(json!({}))]), without, "nothing here looks into images");
+    assert_eq!(image(vec![gate, streams(json!({}))]), without, "cannot look into images");
 }

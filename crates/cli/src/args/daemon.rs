@@ -55,7 +55,7 @@ pub(crate) struct DaemonStart {
     pub(crate) metrics_url: Listen,
     #[command(flatten)]
     pub(crate) metrics: SecureMetrics,
-    /// Ask the kubelet for its health
+    /// Check the kubelet's health
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) kubelet_healthz_enabled: bool,
     /// The kubelet's health endpoint: an http URL with an IP address

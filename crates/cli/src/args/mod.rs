@@ -207,7 +207,7 @@ pub(crate) struct ControllerStart {
     pub(crate) metrics_listen: Listen,
     #[command(flatten)]
     pub(crate) metrics: SecureMetrics,
-    /// Work only while holding the Lease, so that several may run
+    /// Act only while holding the Lease, so that several controllers can run
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) leader_elect: bool,
 }

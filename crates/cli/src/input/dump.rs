@@ -285,10 +285,10 @@ mod tests {
         assert_eq!(names(&dump), want);
         let notes = dump.notes.join("\n");
         for word in [
-            "link.yaml: passed over",
-            "broken.yaml: passed over",
-            "binary.json: passed over",
-            "cut.json.gz: passed over",
+            "link.yaml: skipped",
+            "broken.yaml: skipped",
+            "binary.json: skipped",
+            "cut.json.gz: skipped",
             "insights.tar.gz",
         ] {
             assert!(notes.contains(word), "{word} in {notes}");

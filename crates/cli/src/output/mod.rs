@@ -124,8 +124,8 @@ pub fn write(text: &str) -> anyhow::Result<()> {
 pub(crate) fn not_allowed(kinds: &[String]) {
     for kind in kinds {
         eprintln!(
-            "mco: {kind}s may not be listed here, and it goes on as if there were none; if there are, what it says can be \
-             wrong: be granted \"list\" on them"
+            "mco: you may not list {kind}s, so the plan assumes that there are none, and can be wrong; ask \
+             for the right to \"list\" them"
         );
     }
 }

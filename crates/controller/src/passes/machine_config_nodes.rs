@@ -168,7 +168,10 @@ async fn carry_out(shared: &Shared, name: &str) -> Result<(), CallError> {
                 };
                 match call(what, api.delete(&name, &params)).await {
                     Ok(_) => {
-                        tracing::debug!(node = name, "deleted the MachineConfigNode of a node that is gone");
+                        tracing::debug!(
+                            node = name,
+                            "deleted the MachineConfigNode of a node that no longer exists"
+                        );
                     }
                     // The garbage collector was faster.
                     Err(e) if e.is_not_found() => {}

@@ -376,7 +376,8 @@ fn drain_request(node: &NodeFacts, config: &str) -> Option<(Changes, Vec<Note>)>
 
 fn wait_for_drain(view: &View, asked: Option<Moment>) -> Action {
     let why = format!(
-        "the node was not drained within {} minutes; its events and `mco status` name the pods that hold the drain up. The update continues when they are gone",
+        "the node was not drained within {} minutes; its events and `mco status` name the pods that block \
+         the drain. The update continues when they are gone",
         DRAIN_LIMIT.as_mins()
     );
     overdue(view, asked, DRAIN_LIMIT, Waiting::Drain, Some(EventKind::FailedToDrain), &why)

@@ -584,7 +584,7 @@ fn an_image_that_the_host_cannot_run_is_refused_before_any_config_and_the_end_of
     for (current, desired, words) in [
         ("", "img", "the image img on this node"),
         ("old", "new", "the image new"),
-        ("old", "", "leave the image old"),
+        ("old", "", "change from the image old"),
     ] {
         let mut view = mk_view("a", "a", "b", "Done");
         (view.node.current_image, view.node.desired_image) = (current.into(), desired.into());

@@ -283,9 +283,9 @@ mod tests {
             ("i1 | ro a | | usbguard", "it runs the image \"i1\" and not \"i2\""),
             ("i2 | ro token=hush | | ipsec", "its kernel is \"default\" and not \"realtime\""),
             ("i2 | ro token=hush | realtime", "the extension ipsec is missing"),
-            ("i2 | ro token=hush | realtime | ipsec usbguard", "the extension usbguard is still there"),
+            ("i2 | ro token=hush | realtime | ipsec usbguard", "the extension usbguard is still installed"),
             ("i2 | ro | realtime | ipsec", "the kernel argument "),
-            ("i2 | ro a token=hush | realtime | ipsec", "the kernel argument a is still there"),
+            ("i2 | ro a token=hush | realtime | ipsec", "the kernel argument a is still set"),
         ] {
             let status = OsStatus { booted: deployment(booted), ..OsStatus::default() };
             let said = change.came_up(&status).err().unwrap_or_default();

@@ -50,7 +50,7 @@ impl Disruption {
 /// What people should know before one config replaces another, on any host.
 #[must_use]
 pub fn warnings(old: &Wanted, new: &Wanted) -> Vec<String> {
-    if !desired::shuts_core_out(&old.config, &new.config) {
+    if !desired::removes_last_login(&old.config, &new.config) {
         return vec![];
     }
     vec![

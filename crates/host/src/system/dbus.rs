@@ -166,7 +166,7 @@ async fn proxy(
 fn text(e: &zbus::Error) -> String {
     match e {
         zbus::Error::MethodError(name, ..) if name.as_str() == "org.freedesktop.systemd1.NoSuchUnit" => {
-            "this host has no such unit; make it, or correct the node disruption policy that names it"
+            "this host has no such unit; create it, or correct the node disruption policy that names it"
                 .to_owned()
         }
         zbus::Error::MethodError(name, detail, _) => match detail {

@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 const FROM: usize = 88;
 const CHAINS: usize = 20;
 const STEPS: usize = 7;
-/// Our own records, what stands in for other processes, and what tools for users leave.
+/// Our own records, what stands in for other processes, and what user tools leave.
 const SKIP: [&str; 6] = [
     "/run",
     "/var/svc.log",
@@ -37,7 +37,7 @@ const SKIP: [&str; 6] = [
 /// Contents, mode, owner and group.
 type Wanted = (Vec<u8>, u32, u32, u32);
 
-/// What a config says of each path; `None`: nothing may stand there.
+/// What a config wants at each path; `None`: nothing may exist there.
 fn wanted(config: &Value) -> BTreeMap<String, Option<Wanted>> {
     let mut out = BTreeMap::new();
     for f in config["storage"]["files"].as_array().unwrap() {
@@ -79,7 +79,7 @@ fn wanted(config: &Value) -> BTreeMap<String, Option<Wanted>> {
     out
 }
 
-/// Sees that the host is as the config says.
+/// Checks that the host is as the config says.
 fn check(at: &Path, host: &Host, config: &Value, about: &str) {
     for (path, want) in wanted(config) {
         let here = at.join(path.trim_start_matches('/'));
@@ -142,8 +142,8 @@ fn dangling(at: &Path) -> Vec<String> {
     gone.map(|(path, target)| format!("{path} to {target}")).collect()
 }
 
-/// The tree without what may differ at the end: enablement follows presets, empty folders and the keys folder stay, and a
-/// password that was given up is locked.
+/// The tree without what may differ at the end: enablement follows presets, empty folders and the keys folder stay, and
+/// the password of a user that is no longer managed is locked.
 fn lasting(at: &Path) -> BTreeMap<String, String> {
     let mut out = tree(at, &["/"], &SKIP);
     out.retain(|path, what| {
@@ -199,7 +199,7 @@ fn random_chains_are_led_through_and_back() {
             }
             check(dir.path(), &host, to.config.as_ref().unwrap(), &about);
             assert_eq!(host.drifts(&to).unwrap(), [], "{about}");
-            // systemd leaves the links of a masked unit alone. Where the next config takes the host's own file away, they
+            // systemd leaves the links of a masked unit alone. If the next config removes the host's own file, they
             // wait for it.
             for u in to.config.as_ref().unwrap()["systemd"]["units"].as_array().unwrap() {
                 let name = u["name"].as_str().unwrap();
@@ -212,7 +212,8 @@ fn random_chains_are_led_through_and_back() {
             let facts = host.probe(&to, &to).unwrap();
             let again = plan(&to, &to, &names, &DisruptionPolicy::default(), &facts).unwrap();
             assert!(again.is_empty(), "{about}: a second plan has something to do:\n{again}");
-            // What neither config names is not touched, and what the new one gives up is as it was.
+            // Paths that neither config names are not touched, and those that the new one no longer names are as
+            // before.
             let gone: Vec<String> = wanted(at.config.as_ref().unwrap())
                 .into_keys()
                 .filter(|p| !wanted(to.config.as_ref().unwrap()).contains_key(p))
@@ -276,7 +277,7 @@ fn a_disabled_instance_stays_so_when_its_template_is_unmasked() {
     }
 }
 
-/// systemd takes an instance's mask away with its template's links, whoever made it.
+/// systemd removes an instance's mask together with its template's links, whoever created it.
 #[test]
 fn an_administrators_mask_of_an_instance_outlives_its_template_being_disabled() {
     let dir = mk_host_tree();
@@ -293,8 +294,8 @@ fn an_administrators_mask_of_an_instance_outlives_its_template_being_disabled() 
     assert_eq!(fs::read_link(&mask).unwrap(), Path::new("/dev/null"), "{plan}");
 }
 
-/// Takes a folder through a random chain and writes the result in the form of the recorded ones. `check_host.py` then
-/// takes a machine that boots, with a real systemd, through the same chain.
+/// Applies a random chain to a folder and writes the result in the form of the recorded ones. `check_host.py` then
+/// applies the same chain to a machine that boots, with a real systemd.
 #[test]
 #[ignore = "for: cargo xtask conformance host --random SEED"]
 fn a_random_chain_is_written_down() {
@@ -302,7 +303,7 @@ fn a_random_chain_is_written_down() {
     let (from, steps) = (number("MCO_CHAIN_FROM", FROM), number("MCO_CHAIN_STEPS", STEPS));
     let mut dice = Dice(from);
     let dir = mk_host_tree();
-    // As the machines are: their users, and no console.
+    // Like the machines: their users, and no console.
     if let Some(root) = told("MCO_CHAIN_ROOT") {
         for name in ["etc/passwd", "etc/group", "etc/shadow"] {
             let text = fs::read(Path::new(&root).join(name)).unwrap();
@@ -310,7 +311,7 @@ fn a_random_chain_is_written_down() {
         }
     }
     fs::remove_dir_all(dir.path().join("etc/systemd/system/getty.target.wants")).unwrap();
-    // Lets the stubs say what they are told, as those of the machines do.
+    // Makes the stubs report their calls, as those of the machines do.
     fs::write(dir.path().join("var/svc.log"), "").unwrap();
     let mut machine = crate::chain::Machine::new(
         dir.path(),

@@ -1,5 +1,4 @@
-//! Takes one machine through recorded chains and compares, as `check_host.py` does; for a folder and for a real
-//! machine.
+//! Applies recorded chains to one machine and compares, as `check_host.py` does; for a folder and for a real machine.
 #![allow(unreachable_pub, dead_code, reason = "a module of tests; each uses a part of it")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -86,7 +85,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Takes a machine as it is.
+    /// Uses a machine as it is.
     pub fn new(root: &Path, host: Host, skip: &[&'static str]) -> Self {
         let skip: Vec<_> = SKIP.iter().chain(skip).copied().collect();
         let base = tree(root, &TOPS, &skip);
@@ -154,7 +153,7 @@ impl Machine {
         out
     }
 
-    /// Takes the machine through a chain. Returns the number of steps and the differences.
+    /// Applies a chain to the machine. Returns the number of steps and the differences.
     pub fn lead(&mut self, chain: &Value, reboot: &mut dyn FnMut(&mut Host)) -> (usize, Vec<String>) {
         let mut before = Tree::new();
         let mut bad = Vec::new();

@@ -17,7 +17,7 @@ use host::{
 };
 use sha2::{Digest, Sha256};
 
-/// Tests of owners need root. Says so, and false, when we are not.
+/// Tests of owners need root. Prints a message and returns false if we are not root.
 pub fn is_root() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {

@@ -64,7 +64,7 @@ fn unit(dice: &mut Dice, name: &str) -> Value {
         if name == "new@.service" && !text.ends_with("]\n") && dice.often(80) {
             text = text.replace("[Install]\n", "[Install]\nDefaultInstance=one\n");
         }
-        // Only a service can be called like one.
+        // Only a service can have such a name.
         let alias = if name.ends_with(".service") && !name.contains('@') {
             format!("Alias=also-{name}\n")
         } else {

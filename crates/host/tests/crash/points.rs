@@ -65,7 +65,7 @@ impl Prepared {
         faults.count()
     }
 
-    /// Ends the process at a point of the change and, when told, at one of the recovery; then recovers. Gives the
+    /// Ends the process at a point of the change and, if requested, at one of the recovery; then recovers. Returns the
     /// number of points that the recovery passed.
     fn kill(&self, at: usize, during_recovery: Option<usize>) -> usize {
         let about = format!("{}: killed at {at}, then at {during_recovery:?}", self.about);
@@ -118,9 +118,9 @@ impl Prepared {
 }
 
 impl Prepared {
-    /// Ends the process at a point of the change, recovers, lets the machine boot into what is staged or fall back, and ends
-    /// the process again at a point of the recovery after the boot. Disk and operating system agree afterwards. Gives the
-    /// number of points that the recovery after the boot passed.
+    /// Ends the process at a point of the change, recovers, lets the machine boot into what is staged or fall back, and
+    /// ends the process again at a point of the recovery after the boot. Disk and operating system agree afterwards.
+    /// Returns the number of points that the recovery after the boot passed.
     fn kill_and_boot(&self, at: usize, falls_back: bool, after_boot: Option<usize>) -> usize {
         let about = format!("{}: killed at {at}, falls back {falls_back}, {after_boot:?}", self.about);
         let (dir, os) = (copy(self.base.path()), mk_os(&self.base_os));
@@ -172,7 +172,7 @@ fn disk_and_operating_system_agree_after_a_kill_at_any_point_and_a_boot_that_com
     let mut kills = 0;
     for pair in crate::pairs::os_pairs() {
         let prepared = prepare(&pair);
-        // One more than there are: the change is through then.
+        // One more than there are: then the change completes.
         for at in (0..=prepared.points()).rev().step_by(5) {
             for falls_back in [false, true] {
                 let passed = prepared.kill_and_boot(at, falls_back, None);
@@ -201,7 +201,7 @@ fn a_change_that_waits_for_its_boot_gives_way_to_another_and_a_config_that_faile
     host.fetch(&p.plan).unwrap();
     assert_eq!(os.fetches(), 1, "what is there is not fetched again");
     host.apply(&p.plan).unwrap();
-    // Another one before the boot: the first is undone, and the other planned again.
+    // Another change before the boot: the first one is undone, and the other one planned again.
     let back = |host: &mut host::Host| {
         let facts = host.probe(&pair.new, &pair.old).unwrap();
         crate::common::plan(
@@ -217,7 +217,8 @@ fn a_change_that_waits_for_its_boot_gives_way_to_another_and_a_config_that_faile
     let error = host.apply(&plan).unwrap_err();
     assert!(matches!(&error, Error::Interrupted { desired } if desired == "new"), "{error}");
     same(&state(dir.path(), &os), &p.old, "given up before its boot");
-    // The boot fails: what failed is refused with the reason until somebody removes the record, or another one is wanted.
+    // The boot fails: the failed config is refused with the reason until somebody removes the record, or another config
+    // is wanted.
     host.apply(&p.plan).unwrap();
     os.fall_back();
     crate::prepared::boot(dir.path(), &os);
@@ -265,8 +266,8 @@ fn a_kill_at_a_sample_of_all_points_leaves_the_old_state_or_the_new() {
     }
 }
 
-/// About `wanted` kills: at points that lie evenly over all pairs, the first of them told by `from`, each once in the
-/// change and once more in the recovery after it.
+/// About `wanted` kills: at points that are spread evenly over all pairs, the first of them chosen by `from`, each once
+/// in the change and once more in the recovery after it.
 fn kill_at_some(wanted: usize, from: usize) -> usize {
     let prepared: Vec<Prepared> = pairs().iter().map(prepare).collect();
     let all: Vec<(&Prepared, usize)> =

@@ -20,9 +20,9 @@ use host::fault::{Fault, Faults, NoFaults, Point};
 use host::{Error, FakeOs, FakeSystemd, Host, Options, Recovery, Root};
 
 const SECONDS_PER_DAY: u64 = 86_400;
-/// Changes for each kill that comes in time: far more than any machine needs.
+/// Changes for each kill that arrives in time: far more than any machine needs.
 const MOST_TRIES: usize = 20;
-/// Room for a host in a folder, its journal and the file system's own.
+/// Space for a host in a folder, its journal, and the file system's own data.
 const IMAGE_BYTES: u64 = 24 << 20;
 
 /// A host on a folder with syncs. Its systemd does not sync, as the real one does not.
@@ -37,7 +37,7 @@ fn told(name: &str) -> Option<usize> {
     std::env::var(name).ok().map(|text| text.parse().unwrap())
 }
 
-/// Where a sample begins: as the environment says, or at another point each time.
+/// Where a sample begins: at the point that the environment gives, or at another point each time.
 fn from() -> usize {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
     let from = told("MCO_CRASH_FROM").unwrap_or(now.subsec_micros() as usize);
@@ -45,7 +45,7 @@ fn from() -> usize {
     from
 }
 
-/// Evenly spread numbers that follow from the one before.
+/// Evenly distributed numbers, each computed from the previous one.
 fn next(seed: &mut usize) -> usize {
     *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     *seed >> 33
@@ -72,7 +72,7 @@ fn differs(now: &Tree, want: &Tree) -> Vec<String> {
     paths.map(|p| format!("{p}: want {:?}, got {:?}", want.get(p), now.get(p))).collect()
 }
 
-/// Recovers, and checks that the result is the old or the new state and that nothing more is to be done.
+/// Recovers, and checks that the result is the old or the new state and that nothing remains to be done.
 fn one_of_both(p: &Prepared, at: &Path, os: &FakeOs, about: &str) -> bool {
     let mut host = mk_synced(at, os, Arc::new(NoFaults));
     let recovery =
@@ -90,7 +90,7 @@ fn one_of_both(p: &Prepared, at: &Path, os: &FakeOs, about: &str) -> bool {
     is_new
 }
 
-/// What the killed process does; not a test of its own.
+/// The killed process's part; not a test of its own.
 #[test]
 #[ignore = "the process that the others kill"]
 fn victim() {
@@ -159,13 +159,13 @@ fn run(program: &str, args: &[&str]) -> bool {
         .is_ok_and(|s| s.success())
 }
 
-/// Kills a process that changes a host until `kills` of them died of it, and half of those that recover from it once
-/// more.
+/// Kills a process that changes a host until `kills` of them were killed in time, and half of those that recover from
+/// it once more.
 ///
-/// How long a change takes is known from earlier ones only: where one was through before it was to be killed, the next
-/// is killed earlier, so that a machine that becomes faster still has its kills.
+/// The duration of a change is only known from earlier ones. If a change finished before its kill, the next one is
+/// killed earlier, so that a machine that becomes faster still gets its kills.
 fn kill_at_random(kills: usize) {
-    // `/etc/shadow` names the day: what is prepared and what is done must be of the same.
+    // `/etc/shadow` contains the day: preparation and change must happen on the same day.
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
     let left = SECONDS_PER_DAY - now.as_secs() % SECONDS_PER_DAY;
     if left < 120 {
@@ -233,7 +233,7 @@ struct Disk {
 }
 
 impl Disk {
-    /// Makes one with a host in it. `None`, with a word: it cannot be done here.
+    /// Creates one with a host in it. `None`, with a message: it cannot be done here.
     fn new(base: &Path) -> Option<Self> {
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let disk = Self { folder };
@@ -295,7 +295,7 @@ impl Drop for Disk {
     }
 }
 
-/// The kernel may hold on to a disk for a moment; so does a program that another thread starts, until it runs.
+/// The kernel may hold on to a disk for a moment; so may a program that another thread starts, until it runs.
 fn soon(f: &dyn Fn() -> bool) -> bool {
     (0..100).any(|_| {
         let done = f();
@@ -306,15 +306,15 @@ fn soon(f: &dyn Fn() -> bool) -> bool {
     })
 }
 
-/// Says to a process that it has mounts of its own.
+/// Tells a process that it has its own mounts.
 const APART: &str = "MCO_CRASH_APART";
 
-/// Runs a test once more in a process with mounts of its own, and gives whether that was done: then there is nothing more
-/// to do here.
+/// Runs a test again in a process with its own mounts, and returns whether it did: then there is nothing left to do
+/// here.
 ///
-/// A file system that was shut down is gone when it is unmounted, and the next mount of its image is a new one; but only if
-/// it was mounted nowhere else. A machine that boots beside this test has a copy of every mount of the computer, and would
-/// keep the broken one.
+/// A file system that was shut down is gone when it is unmounted, and the next mount of its image is a fresh one, but
+/// only if it was mounted nowhere else. A machine that boots at the same time has a copy of every mount of the
+/// computer, and would keep the broken one.
 #[allow(clippy::disallowed_methods, reason = "a test has no arguments of its own")]
 fn apart(test: &str) -> bool {
     if !is_root() || std::env::var(APART).is_ok() {
@@ -339,16 +339,16 @@ fn apart(test: &str) -> bool {
     true
 }
 
-/// What becomes of a file system while a host is changed.
+/// What happens to a file system while a host is changed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Fate {
-    /// Somebody else fills it up.
+    /// Another program fills it up.
     Full,
     /// It becomes read-only.
     ReadOnly,
-    /// Every call fails with an I/O error, until it is mounted anew.
+    /// Every call fails with an I/O error, until it is mounted again.
     Broken,
-    /// The power goes: the process ends, and what was not synced is lost.
+    /// A power failure: the process ends, and what was not synced is lost.
     PowerCut,
 }
 
@@ -384,7 +384,7 @@ impl Befall {
                 }
                 true
             }
-            // Refused while a file is open for writing: then at the next point.
+            // Refused while a file is open for writing: then it happens at the next point.
             Fate::ReadOnly => run("mount", &["-o", "remount,ro", &at]),
             Fate::Broken | Fate::PowerCut => {
                 assert!(
@@ -413,7 +413,7 @@ fn causes(fate: Fate) -> &'static [&'static str] {
     match fate {
         Fate::Full => &["No space left on device", "bytes are needed and"],
         Fate::ReadOnly => &["Read-only file system"],
-        // A journal that was aborted makes the file system read-only for those who come later.
+        // A journal that was aborted makes the file system read-only for later users.
         Fate::Broken => &["Input/output error", "Read-only file system", "Structure needs cleaning"],
         Fate::PowerCut => &[""],
     }
@@ -429,7 +429,7 @@ fn chain(e: &dyn std::error::Error) -> String {
     out
 }
 
-/// One change on a disk that this befalls at a point. `None`: it cannot be done here.
+/// One change on a disk with this failure at one point. `None`: it cannot be done here.
 fn befall(p: &Prepared, fate: Fate, point: usize) -> Option<bool> {
     let about = format!("{}: {fate:?} at {point}", p.about);
     let disk = Disk::new(p.base.path())?;
@@ -450,7 +450,7 @@ fn befall(p: &Prepared, fate: Fate, point: usize) -> Option<bool> {
             assert!(causes(fate).iter().any(|c| text.contains(c)), "{about}: the cause is not told: {text}");
         }
     }
-    // A full disk needs nobody: the old state comes back by itself where the undo is not held up.
+    // A full disk needs no help: the old state is restored without anybody's action if the undo is not blocked.
     if fate == Fate::Full && matches!(&done, Err(Error::Undone { .. } | Error::NoSpace { .. })) {
         let bad = differs(&tree(&at), &p.old.0);
         assert!(bad.is_empty(), "{about}: still full: {}", bad.join("\n"));
@@ -467,7 +467,7 @@ fn befall(p: &Prepared, fate: Fate, point: usize) -> Option<bool> {
     Some(is_new)
 }
 
-/// `wanted` points of all pairs for each fate.
+/// `wanted` points of all pairs for each failure.
 fn befall_at_some(fates: &[Fate], wanted: usize) {
     if !is_root() {
         return;
@@ -534,7 +534,7 @@ fn many_points_at_which_the_disk_fails() {
     befall_at_some(fates, told("MCO_CRASH_POINTS").unwrap_or(600) / fates.len());
 }
 
-/// The program that lets a file system fail for real.
+/// The program that makes a file system really fail.
 #[allow(clippy::disallowed_methods, reason = "CI sets it")]
 fn has_xfs_io() -> bool {
     let has = run("xfs_io", &["-V"]);
@@ -545,7 +545,7 @@ fn has_xfs_io() -> bool {
     has
 }
 
-/// Ends the process before a commit, or, once files were put back, before the disk is waited for.
+/// Ends the process before a commit or, once files were restored, before the disk is waited for.
 #[derive(Debug)]
 struct EndsBefore {
     commit: bool,
@@ -567,7 +567,7 @@ impl Faults for EndsBefore {
     }
 }
 
-/// The journal stands on another file system than the files: that it knows of the undo says nothing about these.
+/// The journal is on another file system than the files: a recorded undo says nothing about what is on theirs.
 #[test]
 fn an_undo_that_was_killed_is_on_the_disk_before_the_next_one_calls_it_done() {
     if apart("an_undo_that_was_killed_is_on_the_disk_before_the_next_one_calls_it_done") || !is_root() {
@@ -582,7 +582,7 @@ fn an_undo_that_was_killed_is_on_the_disk_before_the_next_one_calls_it_done() {
     assert!(run("mount", &["-t", "tmpfs", "none", &state_at]));
     let os = mk_os(&p.base_os);
     let ends = |commit| Arc::new(EndsBefore { commit, put_back: AtomicUsize::new(0) });
-    // The token of this boot is there from the start: to write it would take all else of the file system to the disk.
+    // The token of this boot exists from the start: writing it would sync everything else of the file system, too.
     assert_eq!(mk_synced(&at, &os, Arc::new(NoFaults)).recover().unwrap(), Recovery::Nothing);
     mk_synced(&at, &os, ends(true)).apply(&p.plan).unwrap_err();
     assert!(run("sync", &["-f", &at.display().to_string()]));

@@ -370,7 +370,7 @@ fn a_change_that_does_not_fit_is_refused_before_it_begins() {
         return;
     }
     fs::create_dir(dir.path().join("etc")).unwrap();
-    // Where the lock stands, on every host.
+    // Where the lock is, on every host.
     fs::create_dir_all(dir.path().join("var/lib")).unwrap();
     let text = "x".repeat(400 * 1024);
     let new = files(&[json!({"path": "/etc/x", "contents": {"source": format!("data:,{text}")}})]);
@@ -434,7 +434,7 @@ fn a_file_of_the_hosts_own_comes_back_with_its_extended_attributes() {
     assert_eq!(read(own), None);
     mk(dir.path()).recover().unwrap();
     assert_eq!(read(own).as_deref(), Some(&b"kept"[..]));
-    // Given up by a later config.
+    // No longer wanted by a later config.
     let mut host = mk(dir.path());
     let there = planned(&mut host, &managed, &DisruptionPolicy::default()).unwrap();
     host.apply(&there).unwrap();
@@ -461,7 +461,7 @@ fn neighbours_with_odd_names_and_a_large_file_of_the_hosts_own_are_no_trouble() 
             fs::write(dir.path().join(folder).join(std::ffi::OsStr::from_bytes(name)), "theirs").unwrap();
         }
     }
-    // 100 MiB, of which most is a hole: as long for us as if it were not.
+    // 100 MiB, most of it a hole, which takes us as long as data would.
     let large = fs::File::create(dir.path().join("etc/odd/large")).unwrap();
     large.set_len(100 << 20).unwrap();
     std::os::unix::fs::FileExt::write_at(&large, b"end", (100 << 20) - 3).unwrap();
@@ -500,7 +500,7 @@ fn the_room_that_kept_originals_take_is_counted_too() {
     }
     fs::create_dir(dir.path().join("etc")).unwrap();
     fs::create_dir_all(dir.path().join("var/lib")).unwrap();
-    // Twice it would fit, for the journal; three times, with the original that is kept, it does not.
+    // It would fit twice, for the journal, but not three times, with the original that is kept.
     fs::write(dir.path().join("etc/x"), "x".repeat(800 * 1024)).unwrap();
     let before = tree(dir.path(), &["/"], &SKIP);
     let mut host = mk(dir.path());

@@ -52,7 +52,7 @@ fn a_damaged_journal_is_told_kept_and_out_of_the_way() {
     }
 }
 
-/// Lets another process look at the host in the middle of a change.
+/// Lets another process read the host in the middle of a change.
 #[derive(Debug)]
 struct Intruder {
     at: std::path::PathBuf,
@@ -191,7 +191,7 @@ fn a_journal_of_a_newer_version_is_left_for_it() {
         assert!(error.to_string().contains("start that version on this host again"), "{error}");
     }
     assert_eq!(fs::read_to_string(&begin).unwrap(), newer);
-    // One from before there was a number is of the first format.
+    // A journal from before there was a number has the first format.
     fs::write(&begin, text.replace("\"format\":2,", "")).unwrap();
     assert!(matches!(mk(dir.path()).recover().unwrap(), Recovery::Undone { .. }));
 }
@@ -268,8 +268,8 @@ fn a_change_begun_over_one_that_is_half_made_undoes_that_first_and_is_to_be_plan
     assert!(dir.path().join("etc/later").exists());
 }
 
-/// Before the fourth format a journal said of the operating system what two configs want. No host could change anything of
-/// it then; such a journal is undone as to all else.
+/// Before the fourth format, a journal recorded what two configs want of the operating system. No host could change
+/// anything of it then. Such a journal is undone except for that.
 #[test]
 fn a_journal_of_before_there_was_a_back_end_for_the_operating_system_is_undone() {
     use sha2::{Digest, Sha256};

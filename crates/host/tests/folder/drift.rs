@@ -16,7 +16,7 @@ use serde_json::json;
 
 /// "hello\n", packed with gzip.
 const PACKED: &str = "data:;base64,H4sIAAAAAAACA8tIzcnJ5wIAIDA6NgYAAAA=";
-/// Drift is found within this: a loaded machine may need longer than the milliseconds that it takes.
+/// Drift is found within this time: a loaded machine may need longer than the usual milliseconds.
 const SOON: Duration = Duration::from_secs(15);
 
 fn config() -> MachineConfigSpec {
@@ -149,7 +149,7 @@ fn folders_that_go_and_come_back_are_followed() {
     assert_eq!(next(&mut watch), ["/etc/deep/er/packed"]);
 }
 
-/// What inotify on a file's own folder alone does not tell: the first look after it has happened, and what it says.
+/// Changes that inotify on a file's own folder alone does not report: the first comparison after each, and its result.
 #[test]
 fn what_happens_on_the_way_to_a_file_is_seen_too() {
     type Change = fn(&Path);
@@ -235,7 +235,7 @@ fn before_a_change_only_what_it_does_not_touch_is_compared() {
     fs::write(dir.path().join("etc/deep/er/packed"), "by hand").unwrap();
     let drift = host.validate_before(&config(), &next).unwrap().unwrap_err();
     assert!(drift.to_string().contains("/etc/deep/er/packed"), "{drift}");
-    // A change that takes the file away brings it right too, and so does one of a unit.
+    // A change that removes the file repairs it, too, and so does a change of a unit.
     next.config.as_mut().unwrap()["storage"]["files"].as_array_mut().unwrap().pop();
     next.config.as_mut().unwrap()["systemd"]["units"][0]["enabled"] = json!(false);
     FakeSystemd::new(host.root()).disable(&["unittest.service".to_owned()]).unwrap();
@@ -335,7 +335,7 @@ fn drift_is_explained_with_the_lines_that_changed_and_without_secrets() {
     assert_eq!(told(&mut host, "text\npassword=hunter2\n"), format!("22 bytes {hidden}"));
 }
 
-/// Whatever is wrong with a file that holds a secret, no report shows any of its contents.
+/// Whatever is wrong with a file that contains a secret, no report shows any of its contents.
 #[test]
 fn no_state_of_a_file_makes_drift_tell_its_secret() {
     let file = |path: &str, text: &str| json!({"path": path, "mode": 0o644, "contents": {"source": text}});
@@ -350,7 +350,7 @@ fn no_state_of_a_file_makes_drift_tell_its_secret() {
     };
     let dir = mk_host_tree();
     let at = |path: &str| dir.path().join(path.trim_start_matches('/'));
-    // A link to a folder of a closed one: the path itself says nothing of that.
+    // A link to a folder below a closed one: the path itself does not show that.
     fs::create_dir_all(at("/srv/closed/inner")).unwrap();
     fs::set_permissions(at("/srv/closed"), fs::Permissions::from_mode(0o700)).unwrap();
     std::os::unix::fs::symlink("closed/inner", at("/srv/link")).unwrap();
@@ -365,7 +365,7 @@ fn no_state_of_a_file_makes_drift_tell_its_secret() {
         fs::set_permissions(at(path), fs::Permissions::from_mode(mode)).unwrap();
         let above = at(path).parent().unwrap().to_owned();
         fs::set_permissions(&above, fs::Permissions::from_mode(folder)).unwrap();
-        // Of a file with another mode the mode is told; its contents would be when that is put back.
+        // For a file with another mode the mode is reported; its contents would be when the mode is restored.
         let text = host
             .explain(&host::applied(&config).unwrap(), &Drift::Content { path: path.to_owned() })
             .unwrap();

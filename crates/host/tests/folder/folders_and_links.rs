@@ -341,7 +341,7 @@ fn a_folder_that_a_service_has_written_to_is_kept_beside_the_file_that_comes_bac
         "directories": [{"path": "/etc/issue.net", "overwrite": true}, {"path": "/etc/app.link", "overwrite": true}],
         "files": [{"path": "/srv/f", "contents": {"source": "data:,x"}}],
     });
-    // Twice: what the first one has kept is not written over.
+    // Twice: what the first change has kept is not overwritten.
     for times in 1..=2 {
         let (folder, link) = (at("/etc/issue.net"), at("/etc/app.link"));
         let does = move || {

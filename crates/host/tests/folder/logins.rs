@@ -277,7 +277,7 @@ fn odd_things_in_the_folder_of_the_ssh_server_hold_up_nothing() {
     }
     let none = MachineConfigSpec::default();
     let keys = core(&["ssh-ed25519 ONE x"], None);
-    // A folder by the name of a drop-in.
+    // A folder with a drop-in's name.
     let dir = mk_with_sshd("Include /etc/ssh/sshd_config.d/*.conf\n");
     let at = |path: &str| dir.path().join(path);
     fs::create_dir(at("etc/ssh/sshd_config.d/sub.conf")).unwrap();
@@ -286,7 +286,7 @@ fn odd_things_in_the_folder_of_the_ssh_server_hold_up_nothing() {
         plan.warnings.is_empty() && at("etc/ssh/sshd_config.d/00-machine-config-keys.conf").exists(),
         "{plan}"
     );
-    // A link of another user's.
+    // A link that belongs to another user.
     let dir = mk_with_sshd("Include /etc/ssh/sshd_config.d/*.conf\nAuthorizedKeysFile /keys/%u\n");
     let at = |path: &str| dir.path().join(path);
     fs::remove_dir(at("etc/ssh/sshd_config.d")).unwrap();
@@ -343,7 +343,7 @@ fn what_the_ssh_server_says_of_its_configuration_counts() {
         return;
     }
     let stock = "Include /etc/ssh/sshd_config.d/*.conf\nUsePAM yes\n";
-    // Which of its groups count for core is known to the server alone.
+    // Only the server knows which of its groups count for core.
     let by_group = format!("{stock}Match Group staff\nAuthorizedKeysFile .ssh/authorized_keys.d/ignition\n");
     let by_address = format!("{stock}Match Address 10.0.0.0/8\nAuthorizedKeysFile none\n");
     let keys = core(&["ssh-ed25519 ONE x"], None);
@@ -481,7 +481,7 @@ impl Gone {
 
 impl Drop for Gone {
     fn drop(&mut self) {
-        // With its last handle the connection ends: whoever waits gets an error.
+        // When the last handle is closed the connection ends, and whoever waits gets an error.
         let _ = self.holder.kill();
         let _ = self.holder.wait();
         let done = std::process::Command::new("umount").arg("-l").arg(&self.at).status();

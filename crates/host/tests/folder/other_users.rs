@@ -190,7 +190,7 @@ fn an_undo_is_finished_where_somebody_has_mounted_something_on_a_folder_of_the_c
         assert_eq!(other, "the host's", "{about}: all else is back");
         if !waits {
             assert!(matches!(error, Error::Undone { .. }), "{about}: {error}");
-            assert!(at.is_dir() && !host.is_between().unwrap(), "{about}");
+            assert!(at.is_dir() && !host.has_unfinished_change().unwrap(), "{about}");
             drop(_unmount);
             fs::remove_dir(&at).unwrap();
         } else {

@@ -34,7 +34,7 @@ pub(crate) fn resource(report: &mut Report, path: Arguments<'_>, r: &Resource) {
             if h.value.as_deref() == Some("") {
                 report.add(
                     format_args!("{path}.httpHeaders[{i}].value"),
-                    "must not be empty; leave it out to take away a parent's header",
+                    "must not be empty; leave it out to remove a parent's header",
                 );
             }
         }

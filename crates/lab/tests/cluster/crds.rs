@@ -207,7 +207,7 @@ async fn said_wins(cluster: &Cluster) {
     assert!(server.out.contains("--apiserver-url=https://second.example.com:6443"), "{}", server.out);
     // No machine can use this computer's own address.
     let said = cluster.mco(&["install", "--api-server-url=https://127.0.0.1:6443"]).await;
-    assert!(said.code == 1 && said.err.contains("own address"), "{said:?}");
+    assert!(said.code == 1 && said.err.contains("loopback address"), "{said:?}");
     let own = json!({"spec": {"infra": {"status": {"apiServerInternalURI": "https://localhost:6443"}}}});
     cluster.patch("ControllerConfig", CONFIG, own).await;
     let said = cluster.mco(&["pointer", "worker"]).await;
@@ -273,7 +273,7 @@ async fn refused_by_schema(cluster: &Cluster) {
     let mut bad_arguments = machine_config("50-refused", "worker", one_file("/etc/x", "x"));
     bad_arguments["spec"]["kernelArguments"] = json!("quiet");
     let cases = [
-        (policy(json!([{"type": "Reboot"}, {"type": "Drain"}])), "stand alone"),
+        (policy(json!([{"type": "Reboot"}, {"type": "Drain"}])), "cannot be combined"),
         (policy(json!([{"type": "Reload"}])), "reload.serviceName"),
         (policy(json!([{"type": "None", "restart": {"serviceName": "a.service"}}])), "restart.serviceName"),
         (

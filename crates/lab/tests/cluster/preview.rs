@@ -68,7 +68,7 @@ async fn a_rollout_policy_is_stored_and_its_contradictions_are_refused() {
     let rows = [
         ("/pools/selector", json!({"matchLabels": {"a": "b"}}), "one of the two"),
         ("/pools/names", Value::Null, "one of the two"),
-        ("/pools", json!({"selector": {}}), "picks no pool"),
+        ("/pools", json!({"selector": {}}), "selects no pool"),
         ("/waves/0/nodeSelector", json!({"matchLabels": {"a": "b"}}), "not both"),
         ("/waves/0/size", Value::Null, "only the last can be one"),
         ("/waves/0/size", json!("95%"), "more than 100%"),
@@ -83,7 +83,7 @@ async fn a_rollout_policy_is_stored_and_its_contradictions_are_refused() {
         ("/gates/0/timeout", json!("31s"), "longer than interval"),
         ("/gates/0/interval", json!("0s"), "must be longer than 0s"),
         ("/gates/4/when", json!(["Always"]), "runs once a node"),
-        ("/gates/1/workloads/selector", json!({}), "picks no workload"),
+        ("/gates/1/workloads/selector", json!({}), "selects no workload"),
         ("/gates/2/prometheus/bound/value", json!("a little"), "bound.value"),
         ("/gates/3/http/url", json!("https://me:pw@shop.example.com/"), "http.url"),
         ("/waves", one_wave(json!({"name": "all"})), ""),
@@ -112,6 +112,6 @@ async fn a_rollout_policy_is_stored_and_its_contradictions_are_refused() {
     let mut never = with("/gates", json!([gate(json!({"when": ["Soak"], "nodeCondition": ready()}))]));
     never["spec"]["waves"] = json!([{"name": "all"}]);
     let refused = policies.create(&dry, &serde_json::from_value(never).unwrap()).await.unwrap_err();
-    assert!(refused.to_string().contains("no wave soaks"), "{refused}");
+    assert!(refused.to_string().contains("no wave has a soak"), "{refused}");
     cluster.stop().await;
 }

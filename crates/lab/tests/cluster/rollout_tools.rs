@@ -300,7 +300,7 @@ async fn a_pool_goes_back_stays_there_and_follows_its_machine_configs_again() {
         .await;
     let said = cluster.mco(&["status", "worker", "-w", "--until-updated"]).await;
     assert!(
-        said.code == 3 && said.err.contains("cannot get there: pool worker: the pool is paused"),
+        said.code == 3 && said.err.contains("cannot complete: pool worker: the pool is paused"),
         "{said:?}"
     );
     running.kill().await;

@@ -398,7 +398,7 @@ async fn cut_off_by_its_own_change(cluster: &Cluster) {
         log.contains("without announcing it: no request to the API server has succeeded for 5 minutes"),
         "{log}"
     );
-    cluster.told("worker-0", "Reboot", &["had not announced"]).await;
+    cluster.told("worker-0", "Reboot", &["without announcing"]).await;
     let now = cluster.get("Node", "worker-0").await;
     assert_eq!((note(&now, "post-config-action").as_str(), now["spec"].get("unschedulable")), ("", None));
 }

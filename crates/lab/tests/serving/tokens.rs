@@ -333,7 +333,7 @@ async fn machines_show_tokens_that_are_limited_used_up_and_revoked() {
     assert_eq!(one.told(HERE, "worker", Some(&old)).await, (401, "TokenUnknown".to_owned()));
     assert!(mco.says(&["token", "list"]).contains("070707070707"), "it is seen before it is brought over");
     let done = mco.says(&["operator", "start", "--once", "--require-token"]);
-    assert!(done.contains("boot-token-070707070707") && done.contains("brought over"), "{done}");
+    assert!(done.contains("boot-token-070707070707") && done.contains("moved here"), "{done}");
     assert_eq!(mco.says(&["operator", "start", "--once", "--require-token"]), "");
     one.tells("worker", Some(&old), (200, "")).await;
     assert_eq!(mco.says(&["token", "list"]).matches("070707070707").count(), 1);

@@ -17,7 +17,7 @@ fn a_hash_that_outlives_its_contents_is_refused_in_a_cluster_and_names_both() {
         "spec.config.storage.files[0].contents",
         "/etc/x",
         "another hash",
-        "along with them",
+        "must also set compression",
     ] {
         assert!(e.contains(word), "no {word:?}: {e}");
     }
@@ -45,7 +45,7 @@ fn bad_input_is_refused_with_object_path_and_remedy() {
         ),
         (contents(json!({"source": "data:,x", "compression": "xz"})), &["contents.compression", "gzip"]),
         (contents(json!({"source": "https://example.com/x"})), &["files[0].contents", "/etc/a", "data: URL"]),
-        (contents(json!({"source": "ftp://example.com/x"})), &["contents.source", "its scheme is not known"]),
+        (contents(json!({"source": "ftp://example.com/x"})), &["contents.source", "its scheme is unknown"]),
         (
             files(json!([{"path": "/a", "contents": x}, {"path": "/a", "contents": x}])),
             &["storage.files[1].path", "storage.files[0]", "keep one"],
@@ -189,7 +189,7 @@ fn inputs_of_another_version_wait_in_a_cluster_and_pass_in_bootstrap() {
     // message.
     assert!(
         e.to_string().contains("MachineConfig a: ")
-            && e.to_string().contains("if nothing makes it any more, delete it"),
+            && e.to_string().contains("if nothing generates it any more, delete it"),
         "{e}"
     );
     old.metadata.annotations = Some([(key, String::new())].into());

@@ -309,7 +309,7 @@ impl fmt::Display for Evict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "pod {}/{}", self.namespace, self.name)?;
         if self.unmanaged {
-            write!(f, ", nothing makes it again")?;
+            write!(f, ", no controller creates it again")?;
         }
         if self.loses_data {
             write!(f, ", its emptyDir goes with it")?;

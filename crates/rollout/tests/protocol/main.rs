@@ -145,7 +145,7 @@ fn events_that_come_late_and_again_hold_the_bound() {
     }
 }
 
-/// A node that was asked for nothing goes away in the middle, and comes back.
+/// A node that nothing was asked of is lost in the middle, and comes back.
 #[test]
 fn a_node_that_is_lost_takes_a_slot() {
     for (nodes, max, outages) in [(3, 1, 2), (3, 2, 1)] {

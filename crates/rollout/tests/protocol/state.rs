@@ -98,7 +98,8 @@ impl State {
         self.logs[i][self.controllers[c].at[i] as usize]
     }
 
-    /// A node that was lost by itself, or drifted, is nobody's fault: whether plans heed it is looked at in [`Model::plan`].
+    /// Nobody is to blame for a node that was lost by itself or drifted: [`Model::plan`] checks whether plans take it
+    /// into account.
     pub(crate) fn out_of_service(&self) -> usize {
         let lost = |n: Node| matches!(n.st, St::Done | St::Drifted) && n.cur == n.des;
         self.nodes().zip(&self.freed).filter(|(n, freed)| !n.done() && !lost(*n) && !**freed).count()
@@ -122,7 +123,7 @@ impl State {
         }
     }
 
-    /// A controller has read the node as it stands there.
+    /// A controller has read the node as it is on the API server.
     pub(crate) fn read(&mut self, c: usize, i: usize) {
         let newest = self.newest(i);
         self.see(c, i, newest);

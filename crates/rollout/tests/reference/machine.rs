@@ -160,13 +160,13 @@ impl Reference {
         }
     }
 
-    /// It has to go and is in service, but reports a fault in its present config: we send it in the slot that it holds,
-    /// the reference does not.
+    /// It needs the update and is in service, but reports a fault in its present config: we update it in the slot that
+    /// it holds, the reference does not.
     pub(crate) fn drifted(&self, n: &Node) -> bool {
         self.candidate(n) && n.ready() && n.unavailable() && n.bad()
     }
 
-    /// Those of them that go: as many as there are slots left by nodes that are really out.
+    /// Those of them that are updated: as many as there are slots left by nodes that are really out of service.
     fn drifted_first(&self, max: usize) -> Vec<usize> {
         let out = |n: &&Node| n.unavailable() && !self.drifted(n) || n.failing() && !self.candidate(n);
         let mut all: Vec<usize> = (0..self.nodes.len()).filter(|i| self.drifted(&self.nodes[*i])).collect();

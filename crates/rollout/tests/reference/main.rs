@@ -1,6 +1,6 @@
 //! A second implementation of the reference's update controller, written from the description of its behaviour (which
-//! nodes it finds unavailable, which it taints and sends, what it counts and reports). It runs to rest on any pool and
-//! nodes beside the real plan; both must come to the same Nodes and the same status.
+//! nodes count as unavailable, which it taints and updates, what it counts and reports). It runs on any pool and nodes
+//! beside the real plan, until nothing changes; both must arrive at the same Nodes and the same status.
 //!
 //! What it is not: the recorded situations (`recorded.rs`), or what we do differently on purpose: values of
 //! `maxUnavailable` that cannot be read or are negative, pools of the control plane, nodes under their update's own
@@ -61,7 +61,7 @@ fn any_node(i: usize, images: bool) -> impl Strategy<Value = Node> {
             created,
             tainted,
         )| {
-            // Half of them are at rest: otherwise no slot would ever be free.
+            // Half of them have finished: otherwise no slot would ever be free.
             let (desired, desired_image) =
                 if steady { (current, current_image) } else { (desired, desired_image) };
             let notes = [
@@ -102,7 +102,7 @@ fn any_layering() -> impl Strategy<Value = Layering> {
     );
     (config, build).prop_map(|(config, build)| Layering {
         config: config.map(|image| OsConfigView { name: "mosc".into(), image: image.into() }),
-        // The build that counts is the one for the pool's config.
+        // The relevant build is the one for the pool's config.
         build: build.filter(|_| config.is_some()).map(|(state, image)| OsBuildView {
             name: "mosb".into(),
             machine_config: "new".into(),

@@ -40,10 +40,9 @@ pub(crate) async fn run(a: Undo) -> anyhow::Result<u8> {
             return Ok(exit::OK);
         }
         let said = insight::rendered_now(&objects, &a.pool, &operator::install::settings::unknown());
-        let (said, warnings) =
-            said.context("what its MachineConfigs say cannot be rendered; correct that first")?;
+        let (said, warnings) = said.context("its MachineConfigs cannot be rendered; correct them first")?;
         output::warn(&warnings);
-        said.context("its MachineConfigs render to nothing")?
+        said.context("its MachineConfigs gave no rendered config")?
     } else {
         insight::rollback_target(&pool, &insight::rendered_of(&pool, &all), a.to.as_deref())?.clone()
     };

@@ -78,8 +78,8 @@ fn templates(named: Option<&Path>, given: &Objects) -> anyhow::Result<Option<Tem
         (None, None) => return Ok(None),
         (None, Some(_)) if Path::new(DEFAULT_TEMPLATES).is_dir() => Path::new(DEFAULT_TEMPLATES),
         (None, Some((origin, value))) => bail!(
-            "{origin}: a {} becomes MachineConfigs by templates: name the folder that the controller has with --templates \
-             DIR (its image has it at {DEFAULT_TEMPLATES}, the source tree at templates/)",
+            "{origin}: a {} becomes MachineConfigs by templates: pass the controller's template folder with \
+             --templates DIR ({DEFAULT_TEMPLATES} in its image, templates/ in the source tree)",
             value["kind"].as_str().unwrap_or_default()
         ),
     };

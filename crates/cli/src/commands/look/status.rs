@@ -4,7 +4,7 @@ use crate::args::status::Status;
 use crate::output::tables;
 use crate::output::{Format, Kind};
 use crate::{connect, exit, output};
-use insight::{Filter, Followed, Phase, RenderWith, Snapshot};
+use insight::{ClusterWatch, Filter, Phase, RenderWith, Snapshot};
 use render::TemplateSet;
 use std::collections::BTreeSet;
 use std::io::{IsTerminal, Write};
@@ -72,7 +72,10 @@ pub(crate) async fn run(a: Status) -> anyhow::Result<u8> {
                     forbidden.extend(new);
                 }
                 Err(error) => {
-                    behind = Some(format!("whether all is rendered is not known: {}", client::chain(&error)));
+                    behind = Some(format!(
+                        "cannot tell whether all MachineConfigs are rendered: {}",
+                        client::chain(&error)
+                    ));
                     look_again = Some(Instant::now() + AGAIN.delay(misses));
                     misses += 1;
                 }

@@ -6,7 +6,7 @@ use crate::{connect, exit, output};
 use anyhow::bail;
 use api::names::{self, GROUP};
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
-use insight::{Objects, Rendered, laid_over, object, pool_of};
+use insight::{Objects, Rendered, merged_over, object, pool_of};
 use kube::ResourceExt;
 use kube::api::{Api, ApiResource, DynamicObject, ListParams};
 use kube::core::GroupVersionKind;
@@ -20,7 +20,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(crate) async fn run(a: Render) -> anyhow::Result<u8> {
     if a.exit_code && !a.diff && a.diff_with.is_empty() {
-        bail!("--exit-code is about a difference: add --diff or --diff-with");
+        bail!("--exit-code needs a diff: add --diff or --diff-with");
     }
     let given = manifests::read(&a.manifests.files)?;
     let templates = match &a.templates {
@@ -32,7 +32,7 @@ pub(crate) async fn run(a: Render) -> anyhow::Result<u8> {
         let live = tokio::time::timeout(REQUEST_TIMEOUT, live(&client)).await.map_err(|_| {
             anyhow::anyhow!("no answer from the API server within {} s", REQUEST_TIMEOUT.as_secs())
         })??;
-        let after = rendered(laid_over(live.objects, given), &templates, &a.pools)?;
+        let after = rendered(merged_over(live.objects, given), &templates, &a.pools)?;
         return show(&a, &live.rendered, &after);
     }
     let after = rendered(given, &templates, &a.pools)?;

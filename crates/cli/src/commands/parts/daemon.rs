@@ -68,7 +68,7 @@ pub(crate) fn recover(a: &DaemonRecover) -> anyhow::Result<u8> {
 pub(crate) async fn first_boot(a: DaemonFirstBoot) -> anyhow::Result<u8> {
     let file = a.machineconfig_file;
     let Some(done) = daemon::first_boot(&a.root_mount, &file, shell::shutdown_signal()?).await? else {
-        anyhow::bail!("told to stop before the first boot was complete; it goes on when it is started again");
+        anyhow::bail!("stopped before the first boot was complete; start it again to continue");
     };
     output::write(&match done {
         FirstBoot::Nothing => "the first boot is over\n".to_owned(),

@@ -399,7 +399,8 @@ fn is_free<T>(
         let pool = facts.get(*pool).map(|f| f.pool.name_any()).unwrap_or_default();
         let name = name(kind, &pool, object.suffix.as_deref().unwrap_or_default());
         let message = format!(
-            "MachineConfig {name} is already made from {kind} {}; remove the annotation {} from this one, and it gets a \
+            "MachineConfig {name} is already generated from {kind} {}; remove the annotation {} from this \
+             one, and it gets a \
              number of its own",
             other.name,
             annotation::MC_NAME_SUFFIX
@@ -452,16 +453,18 @@ pub(super) fn stale(inputs: &Inputs<'_>, plan: &mut Plan) {
             continue;
         }
         let why = match (parse(&name), owner(config)) {
-            (Some(("97" | "98", ..)), _) => "its pool, or the templates' kubelet config, is gone",
-            (Some((_, _, "registries")), _) => "there are no registry settings any more, or its pool is gone",
+            (Some(("97" | "98", ..)), _) => "its pool, or the templates' kubelet config, no longer exists",
+            (Some((_, _, "registries")), _) => {
+                "there are no registry settings any more, or its pool no longer exists"
+            }
             (Some(_), Some(owner)) if known.contains_key(owner.uid.as_str()) => continue,
-            (Some(_), Some(_)) => "the object that it was made from is gone",
+            (Some(_), Some(_)) => "the object that it was generated from no longer exists",
             (Some(_), None) if *version != inputs.versions.hash => {
                 "it is of another version, and nothing generates it now"
             }
             (Some(_), None) => continue,
             (None, _) if is_old_name(inputs, &name) => {
-                "it has the name of an old release; the new one stands"
+                "it has the name of an old release, and the new one exists"
             }
             (None, _) => continue,
         };

@@ -88,7 +88,7 @@ fn a_nodes_own_word_gives_it_no_labels_and_a_vouched_one_gets_them_once() {
     world.nodes = vec![says("a", "v1").view()];
     let plan = world.plan();
     assert!(plan.pools.iter().all(|p| p.patches.is_empty()), "once: {plan}");
-    // One that already has the labels, and one that was given them and is elsewhere now.
+    // One that already has the labels, and one that was given them and is in another pool now.
     for mk in
         [says("a", "v2").roles(&["worker", "infra"]), says("a", "v1").note("customPoolLabelsApplied", "")]
     {

@@ -106,7 +106,7 @@ fn a_pool_with_a_broken_selector_is_degraded_alone_and_no_node_that_may_be_its_o
             at("w", &["worker"], "worker"),
             // Labelled for it, but not moved yet.
             at("i", &["worker", "infra"], "worker"),
-            // In a config of it, so labels that cannot be read now once selected it.
+            // It is in one of its configs, so the labels that cannot be read now once selected it.
             at("j", &["worker"], "infra"),
             // Another pool whose name begins in the same way.
             at("k", &["worker"], "infra-two"),
