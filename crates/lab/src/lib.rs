@@ -7,6 +7,7 @@
 //! cluster has its control plane in its nodes instead.
 
 mod control_plane;
+mod delivery;
 mod error;
 mod kubeadm;
 mod lab;
@@ -21,6 +22,10 @@ pub use client::chain;
 pub use control_plane::certs::{Authority, Pair};
 pub use control_plane::programs::{KUBERNETES_VERSION, Program, Programs};
 pub use control_plane::{ControlPlane, ControlPlaneOptions, client};
+pub use delivery::{
+    BuiltImage, CERTIFICATES_IN_IMAGE, ImageRecipe, PRODUCT_IMAGE, PROGRAM_IN_IMAGE, TEMPLATES_IN_IMAGE,
+    architecture, product_image,
+};
 pub use error::{Error, Result};
 pub use kubeadm::{Kubeadm, KubeadmBuilder, KubeadmSpec};
 pub use lab::Lab;
@@ -29,7 +34,7 @@ pub use lab::spec::{Kubelet, LabBuilder, LabSpec, Request};
 pub use lab::supervise::{Attached, down, running, supervise, up};
 pub use machine::base_root::Distribution;
 pub use machine::first_boot::{BareMachine, IgnitionLog};
-pub use machine::image::{PAUSE_IMAGE, PRODUCT_IMAGE, product_image};
+pub use machine::image::PAUSE_IMAGE;
 pub use machine::layout::Layout;
 pub use machine::network::Bridge;
 pub use machine::node_file::NodeFile;

@@ -1,7 +1,8 @@
-//! Container images made by hand, since there is no registry: the pause program, and the product's program.
+//! The container image of the pause program, made by hand, since there is no registry.
 //!
 //! The pause program does nothing until SIGTERM and then ends at once: it is the sandbox of every pod, and the pods of
-//! tests. Not here: how an image is written (`archive`), and the images of a control plane (`kubeadm::images`).
+//! tests. Not here: how an image is written (`archive`), the images of a control plane (`kubeadm::images`),
+//! and the product's image (`delivery`).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -117,67 +118,4 @@ async fn compile(folder: &Path) -> Result<PathBuf> {
     )
     .await?;
     Ok(program)
-}
-
-/// An image of a program of this computer, with the libraries that it is linked to, as an archive in `folder`. In the
-/// image the program is at `path`; `more` are files and folders of this computer and where they are in the image.
-///
-/// # Errors
-/// The program, a library or one of the files cannot be read, or there is no `strip` and `ldd`.
-async fn program_image(
-    name: &str,
-    program: &Path,
-    path: &str,
-    more: &[(PathBuf, &str)],
-    folder: &Path,
-) -> Result<PathBuf> {
-    // What a debugger needs is most of the file.
-    let stripped = folder.join("stripped");
-    let (from, to) = (program.to_string_lossy(), stripped.to_string_lossy());
-    run("strip", ["--strip-all", "-o", &to, &from], COMPILE_LIMIT).await?;
-    let linked = run("ldd", [to.as_ref()], COMPILE_LIMIT).await?;
-    let mut entries = vec![Entry::program(path, &stripped)];
-    // `libc.so.6 => /lib/x/libc.so.6 (0x…)`, and the loader by its path alone.
-    for word in linked.split_whitespace().filter(|word| word.starts_with('/')) {
-        entries.push(Entry::program(word, Path::new(word)));
-    }
-    for (here, there) in more {
-        entries.extend(Entry::tree(there, here)?);
-    }
-    let image = Image { name: name.to_owned(), entrypoint: path.to_owned(), entries };
-    let archive = folder.join("image.tar");
-    archive::write(&image, &archive)?;
-    Ok(archive)
-}
-
-/// The product's image in the lab, as `deploy/Containerfile` makes it: the program and the templates, at these places.
-pub const PRODUCT_IMAGE: &str = "lab.invalid/mco:1";
-const PRODUCT_PROGRAM: &str = "/usr/bin/mco";
-const PRODUCT_TEMPLATES: &str = "/usr/share/mco/templates";
-
-/// The archive of [`PRODUCT_IMAGE`] in `folder`, made of the program and the folder of the templates.
-///
-/// # Errors
-/// As [`program_image`].
-pub async fn product_image(program: &Path, templates: &Path, folder: &Path) -> Result<PathBuf> {
-    let more = [(templates.to_owned(), PRODUCT_TEMPLATES)];
-    program_image(PRODUCT_IMAGE, program, PRODUCT_PROGRAM, &more, folder).await
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_products_image_has_what_is_delivered_at_its_places() {
-        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/Containerfile");
-        let text = fs::read_to_string(file).unwrap();
-        let copied: Vec<&str> = text
-            .lines()
-            .filter_map(|line| line.strip_prefix("COPY ")?.split_whitespace().last())
-            .filter(|place| place.starts_with('/'))
-            .collect();
-        assert_eq!(copied, [PRODUCT_PROGRAM, PRODUCT_TEMPLATES]);
-        assert!(text.contains(&format!("ENTRYPOINT [\"{PRODUCT_PROGRAM}\"]")), "{text}");
-    }
 }

@@ -17,9 +17,15 @@ const NEEDED: [(&str, &str); 6] = [
     ("unshare", "util-linux"),
     ("setpriv", "util-linux"),
 ];
-/// The same for tests that break disks and shift clocks.
-const FOR_TESTS: [(&str, &str); 4] =
-    [("mkfs.ext4", "e2fsprogs"), ("chattr", "e2fsprogs"), ("xfs_io", "xfsprogs"), ("faketime", "faketime")];
+/// The same for tests that break disks, shift clocks, and make images and packages.
+const FOR_TESTS: [(&str, &str); 6] = [
+    ("mkfs.ext4", "e2fsprogs"),
+    ("chattr", "e2fsprogs"),
+    ("xfs_io", "xfsprogs"),
+    ("faketime", "faketime"),
+    ("buildah", "buildah"),
+    ("rpmbuild", "rpm"),
+];
 /// apt waits for other apt runs and slow mirrors.
 const APT_LIMIT: Duration = Duration::from_secs(15 * 60);
 

@@ -1,0 +1,270 @@
+//! What is delivered, made of a built program: the container image.
+//!
+//! `cargo xtask image` and the tests of pods make it here, in the same way. Flow: [`stage`](staging::stage) lays the image's
+//! files out in a folder, with modes that do not depend on who runs it → Debian's `buildah` makes an image of it by
+//! `deploy/Containerfile` → an archive or a registry.
+//!
+//! Guarantees: the same program, templates, certificates and [`ImageRecipe`] give the same bytes: times are
+//! [`ImageRecipe::epoch`], everything belongs to root, files are in alphabetical order.
+//!
+//! What it is not: the build of the program. Images for the lab's own pods are made by hand (`machine/image.rs`).
+
+mod staging;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+use crate::system::process::{find_on_path, run};
+use staging::stage;
+pub use staging::{CERTIFICATES_IN_IMAGE, PROGRAM_IN_IMAGE, TEMPLATES_IN_IMAGE};
+
+/// A copy of some dozen megabytes on a slow disk, or one layer sent to a slow registry.
+const LIMIT: Duration = Duration::from_secs(600);
+
+/// Of what an image is made.
+#[derive(Debug, Clone)]
+pub struct ImageRecipe {
+    /// The folder with `deploy/Containerfile` and `templates`.
+    pub repository: PathBuf,
+    /// The program. If it is linked to libraries of this computer, they are put into the image too.
+    pub program: PathBuf,
+    /// The image's name, as `registry.example.com/mco:1.0`.
+    pub name: String,
+    /// The label `org.opencontainers.image.version`.
+    pub version: String,
+    /// The label `org.opencontainers.image.revision`.
+    pub revision: String,
+    /// The time of every file and of the image itself, in seconds since 1970 (`SOURCE_DATE_EPOCH`).
+    pub epoch: u64,
+    /// The image's architecture, as Go calls it: `amd64`, `arm64`.
+    pub architecture: String,
+}
+
+/// An image in buildah's store. Both are in the folder that it was built in.
+#[derive(Debug)]
+pub struct BuiltImage {
+    folder: PathBuf,
+    name: String,
+    epoch: u64,
+    /// Bytes of all files.
+    size: u64,
+    /// Bytes of the program.
+    program: u64,
+}
+
+impl ImageRecipe {
+    /// The recipe of a test: a program of this computer, and nothing that changes with a commit.
+    #[must_use]
+    pub fn for_tests(repository: &Path, program: &Path, name: &str) -> Self {
+        Self {
+            repository: repository.to_owned(),
+            program: program.to_owned(),
+            name: name.to_owned(),
+            version: "0".to_owned(),
+            revision: "test".to_owned(),
+            epoch: 0,
+            architecture: architecture(std::env::consts::ARCH).to_owned(),
+        }
+    }
+
+    /// Builds the image. `folder` gets the staged files (`root`) and buildah's store, and must be on a file system that
+    /// has room for four copies of the program.
+    ///
+    /// # Errors
+    /// buildah or the Debian package `ca-certificates` is missing, a file cannot be read, or buildah fails.
+    pub async fn build(&self, folder: &Path) -> Result<BuiltImage> {
+        if find_on_path("buildah").is_none() {
+            return Err(Error::Options(
+                "buildah is not on the PATH, and it makes the image: run `apt-get install buildah` (Debian 12 or newer, \
+                 Ubuntu 22.04 or newer)"
+                    .to_owned(),
+            ));
+        }
+        let root = folder.join("root");
+        let staged = stage(self, &root).await?;
+        let image = BuiltImage {
+            folder: folder.to_owned(),
+            name: self.name.clone(),
+            epoch: self.epoch,
+            size: staged.total,
+            program: staged.program,
+        };
+        let file = self.repository.join("deploy/Containerfile").to_string_lossy().into_owned();
+        let context = folder.to_string_lossy().into_owned();
+        let (version, revision) =
+            (format!("VERSION={}", self.version), format!("REVISION={}", self.revision));
+        let epoch = self.epoch.to_string();
+        let store = image.store();
+        let mut args: Vec<&str> = store.iter().map(String::as_str).collect();
+        // Works without user namespaces and without a kernel's overlay of overlays: in a container of CI, too.
+        args.extend([
+            "build",
+            "--isolation",
+            "chroot",
+            "--layers=false",
+            "--identity-label=false",
+            "--quiet",
+        ]);
+        args.extend(["--timestamp", &epoch, "--arch", &self.architecture, "--build-arg", "ROOT=root"]);
+        args.extend(["--build-arg", &version, "--build-arg", &revision]);
+        args.extend(["--tag", &self.name, "--file", &file, &context]);
+        run("buildah", args, LIMIT).await?;
+        Ok(image)
+    }
+}
+
+/// The product's image in the lab.
+pub const PRODUCT_IMAGE: &str = "lab.invalid/mco:1";
+
+/// The archive of [`PRODUCT_IMAGE`] in `folder`, of this program and of the repository's folder `templates`; nodes import it.
+///
+/// # Errors
+/// As [`ImageRecipe::build`], as root with buildah installed where it is missing.
+pub async fn product_image(program: &Path, templates: &Path, folder: &Path) -> Result<PathBuf> {
+    if find_on_path("buildah").is_none() {
+        crate::system::packages::ensure_test_packages(&crate::progress::Reporter::stderr()).await?;
+    }
+    let repository = templates.parent().unwrap_or(templates);
+    let image = ImageRecipe::for_tests(repository, program, PRODUCT_IMAGE).build(folder).await?;
+    let archive = folder.join("mco.docker.tar");
+    image.save_docker(&archive).await?;
+    Ok(archive)
+}
+
+/// Go's name of an architecture, which images use.
+#[must_use]
+pub fn architecture(rust: &str) -> &str {
+    match rust {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
+impl BuiltImage {
+    /// Bytes of all files in the image.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Bytes of the program in the image.
+    #[must_use]
+    pub fn program_size(&self) -> u64 {
+        self.program
+    }
+
+    /// The arguments by which buildah finds the store.
+    fn store(&self) -> [String; 6] {
+        let part = |name: &str| self.folder.join("store").join(name).to_string_lossy().into_owned();
+        ["--root", &part("graph"), "--runroot", &part("run"), "--storage-driver", "vfs"].map(str::to_owned)
+    }
+
+    /// Copies the image to where `to` says, in the form of containers-transports(5); gives the digest of its manifest
+    /// there.
+    async fn copy(&self, to: &str) -> Result<String> {
+        let digest = self.folder.join("digest");
+        let digest_text = digest.to_string_lossy().into_owned();
+        let store = self.store();
+        let mut args: Vec<&str> = store.iter().map(String::as_str).collect();
+        args.extend(["push", "--quiet", "--digestfile", &digest_text, &self.name, to]);
+        run("buildah", args, LIMIT).await?;
+        let text = fs::read_to_string(&digest).map_err(Error::io("read", &digest))?;
+        Ok(text.trim().to_owned())
+    }
+
+    /// Writes an archive in OCI's form, with a compressed layer: the same bytes as in a registry. Gives the digest of the
+    /// manifest, by which a registry knows it.
+    ///
+    /// # Errors
+    /// buildah or tar fails, or the archive cannot be written.
+    pub async fn save_oci(&self, archive: &Path) -> Result<String> {
+        let layout = self.folder.join("oci");
+        if layout.exists() {
+            fs::remove_dir_all(&layout).map_err(Error::io("remove", &layout))?;
+        }
+        let digest = self.copy(&format!("oci:{}:{}", layout.display(), self.name)).await?;
+        // Packed by tar, since buildah's own archives hold the time at which they were written.
+        let (from, to) = (layout.to_string_lossy(), archive.to_string_lossy());
+        let time = format!("--mtime=@{}", self.epoch);
+        let fixed = ["--sort=name", "--owner=0", "--group=0", "--numeric-owner", "--format=ustar"];
+        let mode = "--mode=u=rwX,go=rX";
+        let args = fixed.into_iter().chain([mode, &time, "-C", &from, "-cf", &to, "."]);
+        run("tar", args, LIMIT).await?;
+        Ok(digest)
+    }
+
+    /// Writes an archive in docker's form, which `ctr images import` and `docker load` read with the image's name.
+    ///
+    /// # Errors
+    /// buildah fails, or the archive cannot be written.
+    pub async fn save_docker(&self, archive: &Path) -> Result<()> {
+        if archive.exists() {
+            // buildah adds to archives that are there.
+            fs::remove_file(archive).map_err(Error::io("remove", archive))?;
+        }
+        self.copy(&format!("docker-archive:{}:{}", archive.display(), self.name)).await.map(drop)
+    }
+
+    /// Sends it to a registry; gives the digest of the manifest there. Credentials are those that `buildah login` or
+    /// `docker login` has stored.
+    ///
+    /// # Errors
+    /// The registry refuses, or does not answer.
+    pub async fn push(&self, reference: &str) -> Result<String> {
+        self.copy(&format!("docker://{reference}")).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_context_lets_through_is_the_staged_folder_alone() {
+        let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let read = |name: &str| fs::read_to_string(repository.join(name)).unwrap();
+        let containerfile = read("deploy/Containerfile");
+        let root = containerfile.lines().find_map(|line| line.strip_prefix("ARG ROOT=")).unwrap().to_owned();
+        let ignore = read(".dockerignore");
+        let lines: Vec<&str> = ignore.lines().filter(|line| !line.starts_with('#')).collect();
+        assert_eq!(lines, ["*", &format!("!{root}")]);
+        assert!(containerfile.contains(&format!("ENTRYPOINT [\"/{PROGRAM_IN_IMAGE}\"]")), "{containerfile}");
+    }
+
+    #[tokio::test]
+    async fn the_same_files_give_the_same_image_whenever_and_wherever_it_is_built() {
+        if !crate::testing::require_root() {
+            return;
+        }
+        crate::system::packages::ensure_test_packages(&crate::progress::Reporter::stderr()).await.unwrap();
+        let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        // A program that needs libraries.
+        let recipe = ImageRecipe::for_tests(&repository, Path::new("/bin/true"), "lab.invalid/mco:1");
+        let mut made = vec![];
+        for umask in [0o022, 0o077] {
+            let dir = tempfile::tempdir().unwrap();
+            let before = rustix::process::umask(rustix::fs::Mode::from_raw_mode(umask));
+            let image = recipe.build(dir.path()).await.unwrap();
+            let (oci, docker) = (dir.path().join("oci.tar"), dir.path().join("docker.tar"));
+            let digest = image.save_oci(&oci).await.unwrap();
+            image.save_docker(&docker).await.unwrap();
+            rustix::process::umask(before);
+            assert!(digest.starts_with("sha256:"), "{digest}");
+            // Modification times in whole seconds must differ between the two builds.
+            tokio::time::sleep(Duration::from_millis(1100)).await;
+            made.push((digest, fs::read(oci).unwrap(), fs::read(docker).unwrap(), image.size()));
+        }
+        let (one, two) = (&made[0], &made[1]);
+        assert_eq!((&one.0, one.3), (&two.0, two.3));
+        assert!(one.1 == two.1 && one.2 == two.2, "the archives differ");
+        // Another file in it is another image.
+        let other = ImageRecipe { program: PathBuf::from("/bin/false"), ..recipe };
+        let dir = tempfile::tempdir().unwrap();
+        let digest =
+            other.build(dir.path()).await.unwrap().save_oci(&dir.path().join("a.tar")).await.unwrap();
+        assert_ne!(digest, one.0);
+    }
+}

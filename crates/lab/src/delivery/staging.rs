@@ -1,0 +1,174 @@
+//! The image's files, laid out in a folder.
+//!
+//! What it is not: the image (see the module above).
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::ImageRecipe;
+use crate::error::{Error, Result};
+use crate::system::process::run;
+
+/// Where the image has the program.
+pub const PROGRAM_IN_IMAGE: &str = "usr/bin/mco";
+/// Where the image has the templates.
+pub const TEMPLATES_IN_IMAGE: &str = "usr/share/mco/templates";
+/// Where the image has certificates of public authorities. It is the path that TLS libraries try first.
+pub const CERTIFICATES_IN_IMAGE: &str = "etc/ssl/certs/ca-certificates.crt";
+/// Where Debian's package `ca-certificates` has them. The bundle of this computer is not used: it may hold certificates
+/// that an administrator has added to this computer only.
+const CERTIFICATES: &str = "/usr/share/ca-certificates/mozilla";
+/// `strip` reads a program of some hundred megabytes.
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// Sizes of what was laid out, in bytes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Staged {
+    /// All files.
+    pub(super) total: u64,
+    /// The program, without symbols.
+    pub(super) program: u64,
+}
+
+/// Lays the files out in `root`, which is made anew.
+///
+/// # Errors
+/// A file cannot be read or written, `ca-certificates` is not installed, or the program cannot be stripped.
+pub(super) async fn stage(recipe: &ImageRecipe, root: &Path) -> Result<Staged> {
+    if root.exists() {
+        fs::remove_dir_all(root).map_err(Error::io("remove", root))?;
+    }
+    folder(root)?;
+    let program = root.join(PROGRAM_IN_IMAGE);
+    parent(root, &program)?;
+    // Names of functions are for `cargo xtask order` and for profiles; they are a fifth of the file.
+    let (from, to) = (recipe.program.to_string_lossy(), program.to_string_lossy());
+    run(strip(&recipe.architecture), ["--strip-all", "-o", &to, &from], LIMIT).await?;
+    mode(&program, 0o755)?;
+    for library in libraries(&recipe.program).await? {
+        put(root, &library, &read(&library)?, 0o755)?;
+    }
+    put(root, Path::new(CERTIFICATES_IN_IMAGE), &certificates(Path::new(CERTIFICATES))?, 0o644)?;
+    let templates = recipe.repository.join("templates");
+    for file in files(&templates)? {
+        let relative = file.strip_prefix(&templates).unwrap_or(&file);
+        put(root, &Path::new(TEMPLATES_IN_IMAGE).join(relative), &read(&file)?, 0o644)?;
+    }
+    let license = read(&recipe.repository.join("LICENSE"))?;
+    put(root, Path::new("usr/share/licenses/mco/LICENSE"), &license, 0o644)?;
+    let size = |path: &Path| fs::metadata(path).map(|about| about.len()).map_err(Error::io("read", path));
+    let total = files(root)?.iter().map(|path| size(path)).sum::<Result<u64>>()?;
+    Ok(Staged { total, program: size(&program)? })
+}
+
+/// binutils for another architecture have its name before theirs.
+fn strip(architecture: &str) -> &'static str {
+    let here = super::architecture(std::env::consts::ARCH);
+    match architecture {
+        same if same == here => "strip",
+        "arm64" => "aarch64-linux-gnu-strip",
+        "amd64" => "x86_64-linux-gnu-strip",
+        _ => "strip",
+    }
+}
+
+/// The libraries that a program of this computer is linked to, with the loader; none for a static program and for one of
+/// another architecture.
+async fn libraries(program: &Path) -> Result<Vec<PathBuf>> {
+    let program = program.to_string_lossy();
+    let headers = run("readelf", ["--program-headers", "--wide", &program], LIMIT).await?;
+    if !headers.lines().any(|line| line.trim_start().starts_with("INTERP")) {
+        return Ok(vec![]);
+    }
+    let linked = run("ldd", [program.as_ref()], LIMIT).await?;
+    // `libc.so.6 => /lib/x/libc.so.6 (0x…)`, and the loader by its path alone.
+    Ok(linked.split_whitespace().filter(|word| word.starts_with('/')).map(PathBuf::from).collect())
+}
+
+/// All certificates of a folder in one text, in the order of their names.
+fn certificates(from: &Path) -> Result<Vec<u8>> {
+    let found = if from.is_dir() { files(from)? } else { vec![] };
+    if found.is_empty() {
+        return Err(Error::Options(format!(
+            "{} has no certificates, and the image needs those of public authorities: run `apt-get install \
+             ca-certificates`",
+            from.display()
+        )));
+    }
+    let mut all = vec![];
+    for file in found.iter().filter(|path| path.extension().is_some_and(|e| e == "crt")) {
+        all.extend(read(file)?);
+        if all.last() != Some(&b'\n') {
+            all.push(b'\n');
+        }
+    }
+    Ok(all)
+}
+
+fn read(path: &Path) -> Result<Vec<u8>> {
+    fs::read(path).map_err(Error::io("read", path))
+}
+
+/// Writes a file below `root`, and the folders above it.
+fn put(root: &Path, path: &Path, content: &[u8], permissions: u32) -> Result<()> {
+    let path = root.join(path.strip_prefix("/").unwrap_or(path));
+    parent(root, &path)?;
+    fs::write(&path, content).map_err(Error::io("write", &path))?;
+    mode(&path, permissions)
+}
+
+/// The folders above a path, down from `root`.
+fn parent(root: &Path, path: &Path) -> Result<()> {
+    let below = path.parent().and_then(|parent| parent.strip_prefix(root).ok()).unwrap_or(Path::new(""));
+    let mut at = root.to_owned();
+    for part in below {
+        at.push(part);
+        folder(&at)?;
+    }
+    Ok(())
+}
+
+/// A folder whose mode does not follow from the umask.
+fn folder(path: &Path) -> Result<()> {
+    if !path.is_dir() {
+        fs::create_dir_all(path).map_err(Error::io("create", path))?;
+    }
+    mode(path, 0o755)
+}
+
+fn mode(path: &Path, mode: u32) -> Result<()> {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(Error::io("set the mode of", path))
+}
+
+/// All files below a folder, in the order of their paths. Links are followed.
+fn files(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut found = vec![];
+    for entry in fs::read_dir(folder).map_err(Error::io("read", folder))? {
+        let path = entry.map_err(Error::io("read", folder))?.path();
+        if path.is_dir() {
+            found.extend(files(&path)?);
+        } else {
+            found.push(path);
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn certificates_are_in_the_order_of_their_names_and_missing_ones_are_an_error_with_its_remedy() {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, text) in [("b.crt", "second\n"), ("a.crt", "first"), ("README", "none")] {
+            fs::write(dir.path().join(name), text).unwrap();
+        }
+        assert_eq!(certificates(dir.path()).unwrap(), b"first\nsecond\n");
+        let error = certificates(&dir.path().join("none")).unwrap_err().to_string();
+        assert!(error.contains("apt-get install ca-certificates"), "{error}");
+    }
+}
