@@ -1,5 +1,5 @@
 //! `cargo xtask gen`: writes the generated files that are committed: CRDs, man pages, completions, the reference pages
-//! of the book.
+//! of the book, the Helm chart and the kustomize base.
 //!
 //! It is no build step: nothing else in the tree depends on it. `gen --check` fails if the files do not agree with the
 //! code, and names the command that updates them.
@@ -11,8 +11,15 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Folders that hold only generated files: any other file in them is removed.
-const OWNED: [&str; 5] =
-    ["deploy/crds", "deploy/preview-crds", "docs/man", "deploy/completions", crate::reference::FOLDER];
+const OWNED: [&str; 7] = [
+    "deploy/crds",
+    "deploy/preview-crds",
+    "docs/man",
+    "deploy/completions",
+    crate::reference::FOLDER,
+    crate::charts::OWNED[0],
+    crate::charts::OWNED[1],
+];
 
 /// Writes the files. With `check`: reports which of them are out of date.
 pub(crate) fn run(root: &Path, check: bool) -> anyhow::Result<()> {
@@ -22,6 +29,7 @@ pub(crate) fn run(root: &Path, check: bool) -> anyhow::Result<()> {
     }
     let mut files = files()?;
     files.extend(crate::reference::pages(root)?);
+    files.extend(crate::charts::files()?);
     let mut wrong = vec![];
     for (path, text) in &files {
         let full = root.join(path);

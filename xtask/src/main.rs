@@ -1,15 +1,19 @@
-//! What developers run: `demo`, `test`, `conformance`, `crash-test`, `bench`, `order`, `gen`, `docs`, `lab`.
+//! What developers run: `demo`, `test`, `conformance`, `crash-test`, `bench`, `order`, `image`, `package`,
+//! `gen`, `docs`, `lab`.
 //!
 //! What it is not: product. Users get `mco`; nothing of it calls anything here.
 
 mod bench;
+mod charts;
 mod conformance;
 mod crash_test;
 mod demo;
 mod docs;
 mod generate;
+mod image;
 mod lab_command;
 mod order;
+mod package;
 mod recorded_day;
 mod reference;
 mod test;
@@ -38,7 +42,7 @@ enum Command {
     Test(test::Test),
     /// Check the book (links, commands, manifests) and build it into target/book
     Docs(docs::Docs),
-    /// Make the generated files: CRDs, man pages, completions, reference pages
+    /// Make the generated files: CRDs, man pages, completions, reference pages, Helm chart, kustomize base
     Gen {
         /// Change nothing; fail when a file is not as it would be made
         #[arg(long)]
@@ -53,6 +57,10 @@ enum Command {
     Lab(lab_command::LabCommand),
     /// Find out which functions of `mco` run, for a program that needs less memory
     Order(order::Order),
+    /// Make the container image, with its bill of materials
+    Image(image::Image),
+    /// Make the packages of hosts (deb, rpm) and the kubectl plugin
+    Package(package::Package),
     /// Run a benchmark (release build): a table, and JSON under target/bench/
     Bench(bench::Bench),
 }
@@ -78,6 +86,8 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::CrashTest(a) => crash_test::run(&root, &a),
         Command::Lab(a) => lab_command::run(&root, &a),
         Command::Order(a) => order::run(&root, &a),
+        Command::Image(a) => image::run(&root, &a),
+        Command::Package(a) => package::run(&root, &a),
         Command::Bench(a) => bench::run(&root, &a),
     }
 }

@@ -9,7 +9,7 @@
 //! How: every part of `mco` runs under `callgrind` through a usual day, on a machine that boots and in a real cluster.
 
 use crate::bench::tls::Clients;
-use crate::bench::{base_manifests, bootstrap, build_in_release, many_files, server, settled_in};
+use crate::bench::{base_manifests, bootstrap, many_files, server, settled_in};
 use anyhow::{Context, bail};
 use api::k8s::Node;
 use api::names::{annotation, label, state};
@@ -65,7 +65,7 @@ pub(crate) fn run(root: &Path, a: &Order) -> anyhow::Result<()> {
     }
     let program = match &a.mco {
         Some(file) => file.clone(),
-        None => built(root)?,
+        None => crate::image::program::release(root, None)?,
     };
     let work = Work::create(root, &a.valgrind, &program)?;
     offline(root, &work)?;
@@ -88,11 +88,6 @@ pub(crate) fn run(root: &Path, a: &Order) -> anyhow::Result<()> {
     fs::write(&file, &list).with_context(|| format!("cannot write {LIST}"))?;
     println!("written: {LIST}, {} functions of {}", list.lines().count(), defined.len());
     Ok(())
-}
-
-fn built(root: &Path) -> anyhow::Result<PathBuf> {
-    build_in_release(root, &[&["-p", "cli"]])?;
-    Ok(root.join("target/release/mco"))
 }
 
 /// Folder with what runs instead of `mco`.

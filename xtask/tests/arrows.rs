@@ -39,7 +39,7 @@ const ARROWS: [(&str, &[&str]); 16] = [
         ],
     ),
     ("lab", &["api", "client", "daemon", "host"]),
-    ("xtask", &["api", "cli", "controller", "daemon", "insight", "lab", "render", "server"]),
+    ("xtask", &["api", "cli", "controller", "daemon", "insight", "lab", "operator", "render", "server"]),
 ];
 
 /// Crates that may name a Kubernetes client.

@@ -28,7 +28,8 @@ const ROLES: [(&str, &str); 4] = [
 /// Runs the program with the arguments given, argument zero included, and says how it ended. `keep_freed_memory` is called
 /// for commands that read much, make much of it, and end.
 pub fn main(arguments: impl IntoIterator<Item = OsString>, keep_freed_memory: fn()) -> ExitCode {
-    let matches = args::Mco::command().try_get_matches_from(with_role(arguments));
+    let arguments = with_role(arguments);
+    let matches = named(args::Mco::command(), &arguments).try_get_matches_from(arguments);
     let parsed = matches.and_then(|m| args::Mco::from_arg_matches(&m));
     let mco = match parsed {
         Ok(mco) => mco,
@@ -53,6 +54,12 @@ fn with_role(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
         all.insert(1, OsString::from(role));
     }
     all
+}
+
+/// kubectl starts a plugin by the name `kubectl-mco`; usage lines then say what the user has typed.
+fn named(command: clap::Command, arguments: &[OsString]) -> clap::Command {
+    let name = arguments.first().map(Path::new).and_then(Path::file_name);
+    if name.is_some_and(|name| name == "kubectl-mco") { command.bin_name("kubectl mco") } else { command }
 }
 
 #[cfg(test)]

@@ -22,6 +22,7 @@ pub use client::chain;
 pub use control_plane::certs::{Authority, Pair};
 pub use control_plane::programs::{KUBERNETES_VERSION, Program, Programs};
 pub use control_plane::{ControlPlane, ControlPlaneOptions, client};
+pub use delivery::packages::PackageRecipe;
 pub use delivery::{
     BuiltImage, CERTIFICATES_IN_IMAGE, ImageRecipe, PRODUCT_IMAGE, PROGRAM_IN_IMAGE, TEMPLATES_IN_IMAGE,
     architecture, product_image,
@@ -32,7 +33,7 @@ pub use lab::Lab;
 pub use lab::handle::NodeHandle;
 pub use lab::spec::{Kubelet, LabBuilder, LabSpec, Request};
 pub use lab::supervise::{Attached, down, running, supervise, up};
-pub use machine::base_root::Distribution;
+pub use machine::base_root::{Distribution, base_root};
 pub use machine::first_boot::{BareMachine, IgnitionLog};
 pub use machine::image::PAUSE_IMAGE;
 pub use machine::layout::Layout;
@@ -53,4 +54,4 @@ pub use system::packages::{
 };
 pub use system::paths::{Environment, go_modules};
 pub use system::process::{Output, Process, Signal};
-pub use testing::{built_mco, require, require_root, shared, unique_name};
+pub use testing::{built_mco, delivered_mco, require, require_root, shared, unique_name};

@@ -123,3 +123,11 @@ pub fn built_mco() -> Option<std::path::PathBuf> {
     let program = test.parent()?.parent()?.join("mco");
     crate::system::process::is_executable(&program).then_some(program)
 }
+
+/// The program as it is delivered, with its C library in it, of the same profile: `target/<profile>/static/mco`. `None` when
+/// it is not there (`cargo xtask test` makes it first; alone: `cargo xtask image --for-tests`).
+#[must_use]
+pub fn delivered_mco() -> Option<std::path::PathBuf> {
+    let program = built_mco()?.parent()?.join("static/mco");
+    crate::system::process::is_executable(&program).then_some(program)
+}

@@ -159,11 +159,13 @@ pub(crate) fn build_in_release(root: &Path, what: &[&[&str]]) -> anyhow::Result<
 }
 
 fn again_in_release(root: &Path, a: &Bench) -> anyhow::Result<()> {
-    let mut what: Vec<&[&str]> = vec![&["-p", "cli"], &["-p", "xtask"]];
+    let mut what: Vec<&[&str]> = vec![&["-p", "xtask"]];
     if a.name == "host" {
         what.push(&["-p", "host", "--example", "apply_folder"]);
     }
     build_in_release(root, &what)?;
+    // The program is measured as it is delivered.
+    crate::image::program::release(root, None)?;
     let Bench { name, runs, nodes, max_unavailable, idle, audit, pause, profile, inner: _ } = a;
     let mut command = Command::new(root.join("target/release/xtask"));
     command.args(["bench", name, "--inner", "--runs", &runs.to_string(), "--nodes", &nodes.to_string()]);

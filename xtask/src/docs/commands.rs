@@ -25,6 +25,7 @@ const OTHERS: &[&str] = &[
     "git",
     "grep",
     "head",
+    "helm",
     "install",
     "journalctl",
     "jq",

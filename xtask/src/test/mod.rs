@@ -60,6 +60,11 @@ pub(crate) fn run(root: &Path, a: &Test) -> anyhow::Result<()> {
         println!("== the control plane's programs");
         prepare_lab()?;
     }
+    if scope == Scope::All && lab::is_root() {
+        // For images and packages. Before all others, which use the same file in target/debug.
+        println!("== the mco program, linked as it is delivered");
+        crate::image::program::for_tests(root)?;
+    }
     if !a.rest.is_empty() || !a.only.is_empty() {
         // Tests of clusters start the program that stands beside them. Whole runs build it with the tests of its crate.
         step(root, "the mco program", &["build", "-p", "cli"])?;
@@ -93,6 +98,13 @@ pub(crate) fn run(root: &Path, a: &Test) -> anyhow::Result<()> {
         Ok(())
     };
 
+    let image = if scope == Scope::All && a.only.is_empty() && lab::is_root() {
+        println!("== the image, from the release build");
+        crate::image::check(root)
+    } else {
+        Ok(())
+    };
+
     done.print_slowest();
     if !plan.left_out.is_empty() {
         println!("== left out, {} tests:", plan.left_out.len());
@@ -115,6 +127,7 @@ pub(crate) fn run(root: &Path, a: &Test) -> anyhow::Result<()> {
         );
     }
     examples?;
+    image.context("the image")?;
     let skipped = match done.skipped.len() {
         0 => String::new(),
         some => format!(", {some} could not run here"),

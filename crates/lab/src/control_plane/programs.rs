@@ -45,6 +45,8 @@ pub enum Program {
     Kubeadm,
     /// Services of clusters that `kubeadm` made.
     KubeProxy,
+    /// What reads the chart, in a test.
+    Helm,
 }
 
 impl Program {
@@ -72,12 +74,14 @@ impl Program {
             Self::Kubectl => "kubectl",
             Self::Kubeadm => "kubeadm",
             Self::KubeProxy => "kube-proxy",
+            Self::Helm => "helm",
         }
     }
 
     fn module(self) -> &'static str {
         match self {
             Self::Etcd => "etcd",
+            Self::Helm => "helm",
             _ => "kube",
         }
     }
@@ -85,6 +89,7 @@ impl Program {
     fn package(self) -> String {
         match self {
             Self::Etcd => "go.etcd.io/etcd/server/v3".to_owned(),
+            Self::Helm => "helm.sh/helm/v3/cmd/helm".to_owned(),
             other => format!("k8s.io/kubernetes/cmd/{}", other.file()),
         }
     }
@@ -114,6 +119,8 @@ fn link_flags() -> String {
 pub struct Programs {
     ready: Option<PathBuf>,
     cache: PathBuf,
+    /// helm has a folder of its own: another version of it leaves the control plane's programs as they are.
+    helm: PathBuf,
     modules: PathBuf,
 }
 
@@ -124,10 +131,11 @@ impl Programs {
     /// When the repository's Go modules cannot be read.
     pub fn new(environment: &Environment) -> Result<Self> {
         let modules = go_modules();
-        let key = version_key(&modules)?;
+        let key = |of: &[&str]| version_key(&modules, of);
         Ok(Self {
             ready: environment.programs.clone(),
-            cache: environment.cache.join("control-plane").join(key),
+            cache: environment.cache.join("control-plane").join(key(&["kube", "etcd"])?),
+            helm: environment.cache.join("helm").join(key(&["helm"])?),
             modules,
         })
     }
@@ -138,12 +146,17 @@ impl Programs {
         &self.cache
     }
 
+    fn folder(&self, program: Program) -> &Path {
+        if program == Program::Helm { &self.helm } else { &self.cache }
+    }
+
     /// The program's path when it is there already.
     #[must_use]
     pub fn find(&self, program: Program) -> Option<PathBuf> {
         self.ready
-            .iter()
-            .chain([&self.cache])
+            .as_deref()
+            .into_iter()
+            .chain([self.folder(program)])
             .map(|folder| folder.join(program.file()))
             .find(|path| is_executable(path))
     }
@@ -157,9 +170,12 @@ impl Programs {
             return Ok(path);
         }
         let Some(go) = find_on_path("go") else {
-            return Err(Error::NoGo { program: program.file(), cache: self.cache.clone() });
+            return Err(Error::NoGo { program: program.file(), cache: self.folder(program).to_owned() });
         };
-        let _lock = self.lock(&format!("build of {}", program.file()), progress).await?;
+        let folder = self.folder(program);
+        fs::create_dir_all(folder).map_err(Error::io("create the cache folder", folder))?;
+        let _lock =
+            lock_file(&folder.join("lock"), &format!("build of {}", program.file()), progress).await?;
         // Another run may have built it while this one waited for the lock.
         if let Some(path) = self.find(program) {
             return Ok(path);
@@ -193,10 +209,10 @@ impl Programs {
         run_go(go, &module, &["mod", "download"], || download.still()).await?;
         download.done();
         let step = progress.begin(format!("building {} (minutes when nothing is cached)", program.file()));
-        let target = self.cache.join(program.file());
-        let part = self.cache.join(format!("{}.part-{}", program.file(), std::process::id()));
+        let target = self.folder(program).join(program.file());
+        let part = self.folder(program).join(format!("{}.part-{}", program.file(), std::process::id()));
         let flags = match program {
-            Program::Etcd => "-s -w".to_owned(),
+            Program::Etcd | Program::Helm => "-s -w".to_owned(),
             _ => link_flags(),
         };
         let part_text = part.to_string_lossy().into_owned();
@@ -282,9 +298,9 @@ pub(crate) async fn lock_file(path: &Path, what: &str, progress: &Reporter) -> R
 }
 
 /// A name for this version of the programs: changes with go.mod, go.sum and the link flags.
-fn version_key(modules: &Path) -> Result<String> {
+fn version_key(modules: &Path, of: &[&str]) -> Result<String> {
     let mut hash = Sha256::new();
-    for module in ["kube", "etcd"] {
+    for module in of {
         for file in ["go.mod", "go.sum"] {
             let path = modules.join(module).join(file);
             hash.update(fs::read(&path).map_err(Error::io("read", &path))?);

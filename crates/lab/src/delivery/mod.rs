@@ -1,4 +1,4 @@
-//! What is delivered, made of a built program: the container image.
+//! What is delivered, made of a built program: the container image, and ([`packages`]) the packages of hosts.
 //!
 //! `cargo xtask image` and the tests of pods make it here, in the same way. Flow: [`stage`](staging::stage) lays the image's
 //! files out in a folder, with modes that do not depend on who runs it → Debian's `buildah` makes an image of it by
@@ -9,6 +9,7 @@
 //!
 //! What it is not: the build of the program. Images for the lab's own pods are made by hand (`machine/image.rs`).
 
+pub(crate) mod packages;
 mod staging;
 
 use std::fs;

@@ -64,7 +64,7 @@ pub(super) async fn stage(recipe: &ImageRecipe, root: &Path) -> Result<Staged> {
 }
 
 /// binutils for another architecture have its name before theirs.
-fn strip(architecture: &str) -> &'static str {
+pub(super) fn strip(architecture: &str) -> &'static str {
     let here = super::architecture(std::env::consts::ARCH);
     match architecture {
         same if same == here => "strip",
@@ -107,12 +107,12 @@ fn certificates(from: &Path) -> Result<Vec<u8>> {
     Ok(all)
 }
 
-fn read(path: &Path) -> Result<Vec<u8>> {
+pub(super) fn read(path: &Path) -> Result<Vec<u8>> {
     fs::read(path).map_err(Error::io("read", path))
 }
 
 /// Writes a file below `root`, and the folders above it.
-fn put(root: &Path, path: &Path, content: &[u8], permissions: u32) -> Result<()> {
+pub(super) fn put(root: &Path, path: &Path, content: &[u8], permissions: u32) -> Result<()> {
     let path = root.join(path.strip_prefix("/").unwrap_or(path));
     parent(root, &path)?;
     fs::write(&path, content).map_err(Error::io("write", &path))?;
@@ -131,7 +131,7 @@ fn parent(root: &Path, path: &Path) -> Result<()> {
 }
 
 /// A folder whose mode does not follow from the umask.
-fn folder(path: &Path) -> Result<()> {
+pub(super) fn folder(path: &Path) -> Result<()> {
     if !path.is_dir() {
         fs::create_dir_all(path).map_err(Error::io("create", path))?;
     }
@@ -143,7 +143,7 @@ fn mode(path: &Path, mode: u32) -> Result<()> {
 }
 
 /// All files below a folder, in the order of their paths. Links are followed.
-fn files(folder: &Path) -> Result<Vec<PathBuf>> {
+pub(super) fn files(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut found = vec![];
     for entry in fs::read_dir(folder).map_err(Error::io("read", folder))? {
         let path = entry.map_err(Error::io("read", folder))?.path();

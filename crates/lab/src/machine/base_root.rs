@@ -87,6 +87,15 @@ for unit in console-getty.service getty@.service systemd-resolved.service system
     systemd-udevd.service systemd-udev-trigger.service; do ln -sf /dev/null "$unit"; done
 "#;
 
+/// The root file system of a distribution, to look at and to put an overlay on; nobody writes into it.
+///
+/// # Errors
+/// Not root, or it cannot be built.
+pub async fn base_root(distribution: Distribution, progress: &Reporter) -> Result<PathBuf> {
+    crate::system::packages::ensure_packages(progress).await?;
+    ensure(distribution, &Environment::read(), progress).await
+}
+
 /// The base root's path; builds it when it is not there.
 ///
 /// # Errors

@@ -9,6 +9,7 @@ mod cleanup;
 #[path = "../common/mod.rs"]
 mod common;
 mod cuts;
+mod delivered;
 mod drain;
 mod drained;
 mod first_boot;
@@ -17,6 +18,7 @@ mod k3s;
 mod kubeadm;
 mod kubelet;
 mod machines;
+mod packages;
 #[path = "../product/mod.rs"]
 mod product;
 mod second_distribution;

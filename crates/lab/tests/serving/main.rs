@@ -8,6 +8,7 @@
 mod config_server;
 #[path = "../common/definitions.rs"]
 mod definitions;
+mod packages;
 mod parts;
 #[path = "../product/mod.rs"]
 mod product;

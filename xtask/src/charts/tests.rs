@@ -1,0 +1,24 @@
+use super::*;
+
+#[test]
+fn all_of_the_plan_is_in_both_and_nothing_of_a_placeholder_is_left_in_the_chart() {
+    let files = files().unwrap();
+    let steps = Values::placeholders().plan().unwrap();
+    let count = |prefix: &str, suffix: &str| -> usize {
+        let texts = files
+            .iter()
+            .filter(|(path, _)| path.starts_with(prefix) && path.to_string_lossy().ends_with(suffix));
+        texts.map(|(_, text)| text.lines().filter(|line| *line == "---").count()).sum()
+    };
+    assert_eq!(count(helm::FOLDER, ".yaml"), steps.len());
+    assert_eq!(count("deploy/kustomize/base", ".yaml"), steps.len());
+    for (path, text) in files.iter().filter(|(path, _)| path.starts_with(helm::FOLDER)) {
+        assert!(!text.contains("placeholder"), "{}", path.display());
+    }
+    let template = &files[&PathBuf::from("deploy/helm/mco/templates/mco.yaml")];
+    for value in [".Values.image", ".Values.apiServerURL", ".Values.apiServerCA", ".Values.clusterDNSIP"] {
+        assert!(template.contains(value), "{value}");
+    }
+    // The pools, the ControllerConfig and the namespaces.
+    assert!(template.matches("helm.sh/resource-policy: keep").count() >= 4, "{template}");
+}
