@@ -62,6 +62,7 @@ fn every_dependency_is_used() {
         let folder = Path::new(package["manifest_path"].as_str().unwrap()).parent().unwrap();
         let product = code(&folder.join("src"));
         let tests = ["tests", "examples", "benches"].map(|name| code(&folder.join(name))).concat();
+        let build = std::fs::read_to_string(folder.join("build.rs")).unwrap_or_default();
         // As cargo-machete reads it.
         let excused = package.pointer("/metadata/cargo-machete/ignored").and_then(Value::as_array);
         for dependency in package["dependencies"].as_array().unwrap() {
@@ -74,7 +75,11 @@ fn every_dependency_is_used() {
             let library =
                 RENAMED.iter().find(|(package, _)| *package == library).map_or(library, |(_, name)| name);
             let library = library.replace('-', "_");
-            let is_used = names(&product, &library) || dependency["kind"] == "dev" && names(&tests, &library);
+            let is_used = match dependency["kind"].as_str() {
+                Some("build") => names(&build, &library),
+                Some("dev") => names(&product, &library) || names(&tests, &library),
+                _ => names(&product, &library),
+            };
             looked_at += 1;
             if !is_used {
                 unused.push(format!("{}: {name}", package["name"]));

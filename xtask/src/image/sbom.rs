@@ -55,11 +55,15 @@ fn crates(
         list(&metadata["resolve"]["nodes"]).into_iter().map(|n| (text(&n["id"]), n)).collect();
     let root = packages.iter().find(|(_, p)| p["name"] == "cli").map(|(id, _)| id.clone());
     let root = root.context("cargo metadata has no package cli")?;
-    // What becomes part of the program: neither what only tests use, nor what only builds.
+    // What becomes part of the program: neither what only tests use, nor what only builds, as derive macros do.
+    let builds = |id: &String| {
+        let targets = packages.get(id).map(|p| list(&p["targets"])).unwrap_or_default();
+        targets.iter().any(|target| list(&target["kind"]).iter().any(|kind| kind == "proc-macro"))
+    };
     let uses = |id: &str| -> Vec<String> {
         let deps = nodes.get(id).map(|node| list(&node["deps"])).unwrap_or_default();
         let normal = deps.into_iter().filter(|d| list(&d["dep_kinds"]).iter().any(|k| k["kind"].is_null()));
-        normal.map(|d| text(&d["pkg"])).collect()
+        normal.map(|d| text(&d["pkg"])).filter(|id| !builds(id)).collect()
     };
     let (mut found, mut queue) = (BTreeSet::from([root.clone()]), vec![root.clone()]);
     while let Some(id) = queue.pop() {
