@@ -90,9 +90,6 @@ impl KubeadmSpec {
 
     fn check(&self) -> Result<()> {
         let options = |text: String| Err(Error::Options(text));
-        if !is_root() {
-            return Err(Error::NeedsRoot { what: "a cluster of kubeadm" });
-        }
         if self.control_planes == 0 || self.control_planes % 2 == 0 {
             return options(format!(
                 "{} control-plane nodes: etcd wants an odd number of members, 1 or 3",
@@ -102,6 +99,9 @@ impl KubeadmSpec {
         let all = self.control_planes + self.workers;
         if all > MOST_NODES {
             return options(format!("{all} nodes: a cluster of kubeadm has at most {MOST_NODES} in the lab"));
+        }
+        if !is_root() {
+            return Err(Error::NeedsRoot { what: "a cluster of kubeadm" });
         }
         Ok(())
     }
@@ -571,5 +571,30 @@ async fn kubeadm(node: &RealNode, config: &str, words: &[&str]) -> Result<()> {
         Ok(done) => Err(failed(format!("exit status {}", done.code))),
         Err(Error::Timeout { waited, .. }) => Err(failed(format!("no end after {} s", waited.as_secs()))),
         Err(other) => Err(other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_planes_that_make_no_etcd_and_clusters_that_are_too_large_are_refused() {
+        for (control_planes, workers, want) in
+            [(0, 1, "odd number"), (2, 0, "odd number"), (3, 18, "21 nodes")]
+        {
+            let error = KubeadmSpec { control_planes, workers }.check().unwrap_err().to_string();
+            assert!(error.contains(want), "{error}");
+        }
+        let names: Vec<String> = KubeadmSpec { control_planes: 1, workers: 2 }.node_names().collect();
+        assert_eq!(names, ["control-plane-0", "worker-0", "worker-1"]);
+    }
+
+    #[test]
+    fn a_cluster_is_asked_for_in_words_that_another_process_reads() {
+        let request = crate::Request::from(KubeadmSpec { control_planes: 3, workers: 2 });
+        let text = serde_json::to_string(&request).unwrap();
+        assert_eq!(text, r#"{"kubeadm":{"controlPlanes":3,"workers":2}}"#);
+        assert_eq!(serde_json::from_str::<crate::Request>(&text).unwrap(), request);
     }
 }

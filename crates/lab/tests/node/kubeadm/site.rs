@@ -56,7 +56,8 @@ impl Site {
     /// The guide's installation, up to every node in its pool's config.
     pub(crate) async fn install(&self) {
         let start = Instant::now();
-        self.mco(&["install", "--image", PRODUCT_IMAGE, "--daemon-image", PRODUCT_IMAGE]).await;
+        let args = ["install", "--image", PRODUCT_IMAGE, "--daemon-image", PRODUCT_IMAGE];
+        self.mco_within(&args, LIMIT).await;
         // Nodes may reboot by now, the only control-plane node too: the command is given again, as the guide says.
         self.wait("`mco status --all` shows the nodes", async || {
             let said = self.run(lab::built_mco().unwrap(), &["status", "--all"], COMMAND_LIMIT).await;
@@ -64,6 +65,16 @@ impl Site {
         })
         .await;
         self.until_updated().await;
+        // The command has said so, and it is so.
+        let pools = [("master", self.cluster.control_planes()), ("worker", self.cluster.workers())];
+        for (pool, nodes) in pools {
+            if objects::settled(&self.client, pool, nodes.len(), &[], &[]).await.is_none() {
+                panic!(
+                    "`mco status --until-updated` has ended, and pool {pool} is not:\n{}",
+                    self.state().await
+                );
+            }
+        }
         eprintln!(
             "installed, and every node in its pool's config, after {:.0} s",
             start.elapsed().as_secs_f64()
@@ -73,11 +84,7 @@ impl Site {
     /// Waits as the guide does.
     pub(crate) async fn until_updated(&self) {
         let args = ["status", "--watch", "--until-updated", "--timeout", "12m"];
-        let said = self.run(lab::built_mco().unwrap(), &args, LIMIT + COMMAND_LIMIT).await;
-        if said.code != 0 {
-            eprintln!("{}", self.state().await);
-            panic!("{args:?}: {said:?}");
-        }
+        self.mco_within(&args, LIMIT + COMMAND_LIMIT).await;
     }
 
     async fn run(&self, program: impl AsRef<Path>, args: &[&str], limit: Duration) -> Said {
@@ -95,7 +102,11 @@ impl Site {
 
     /// A command of the guide; it must do what it is to.
     pub(crate) async fn mco(&self, args: &[&str]) -> String {
-        let said = self.run(lab::built_mco().unwrap(), args, COMMAND_LIMIT).await;
+        self.mco_within(args, COMMAND_LIMIT).await
+    }
+
+    async fn mco_within(&self, args: &[&str], limit: Duration) -> String {
+        let said = self.run(lab::built_mco().unwrap(), args, limit).await;
         if said.code != 0 {
             eprintln!("{}", self.state().await);
             panic!("mco {args:?}: {said:?}");
