@@ -1,6 +1,6 @@
 //! The agent as a pod of a DaemonSet: it enters its host, and continues after the host's reboot.
 
-use crate::product::{Cluster, LIMIT, machine_config, one_file, repository, with_controller};
+use crate::product::{Cluster, LIMIT, delivered, machine_config, one_file, repository, with_controller};
 use lab::{Kubelet, MachineState, PRODUCT_IMAGE, product_image};
 use serde_json::Value;
 
@@ -9,19 +9,14 @@ async fn an_agent_in_a_pod_changes_and_reboots_its_host() {
     if !lab::require_root() {
         return;
     }
-    // An image that holds one program and no libraries, as it is delivered.
-    let program = lab::delivered_mco();
-    let missing = program.is_none().then(|| "`cargo xtask image --for-tests` has not run".to_owned());
-    if !lab::require(missing) {
-        return;
-    }
+    let Some(program) = delivered() else { return };
     let Some(builder) = with_controller() else { return };
     let builder =
         builder.nodes(1).real().kubelet(Kubelet::Real).daemon(false).controller_manager(true).scheduler(true);
     let cluster = Cluster::start(builder).await;
     let node = cluster.lab.node(0);
     let folder = cluster.lab.folder().make("image").unwrap();
-    let archive = product_image(&program.unwrap(), &repository().join("templates"), &folder).await.unwrap();
+    let archive = product_image(&program, &repository().join("templates"), &folder).await.unwrap();
     node.load_image(&archive).await.unwrap();
     // Where kubelets of most hosts have it.
     node.run(["cp", "/etc/kubernetes/kubelet.kubeconfig", "/var/lib/kubelet/kubeconfig"]).await.unwrap();

@@ -1,7 +1,9 @@
 //! Nodes laid out as k3s lays them out: roles with the value `true` or none at all, the kubelet's credentials in k3s's own
 //! folder, no unit for the kubelet. The agents are put there by the commands of `docs/getting-started/k3s.md`.
 
-use crate::product::{Cluster, LIMIT, machine_config, note, one_file, repository, text, with_controller};
+use crate::product::{
+    Cluster, LIMIT, delivered, machine_config, note, one_file, repository, text, with_controller,
+};
 use lab::{Kubelet, Layout, PRODUCT_IMAGE, product_image};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -9,6 +11,7 @@ async fn agents_find_their_way_on_hosts_of_k3s() {
     if !lab::require_root() {
         return;
     }
+    let Some(program) = delivered() else { return };
     let Some(builder) = with_controller() else { return };
     let builder = builder.nodes(1).masters(1).real().kubelet(Kubelet::Real).layout(Layout::K3s).daemon(false);
     let cluster = Cluster::start(builder.controller_manager(true).scheduler(true)).await;
@@ -17,8 +20,7 @@ async fn agents_find_their_way_on_hosts_of_k3s() {
     let on_hosts: Vec<&&str> = commands.iter().filter(|line| line.contains("/var/lib/kubelet")).collect();
     assert_eq!(on_hosts.len(), 2, "{commands:?}");
     let folder = cluster.lab.folder().make("image").unwrap();
-    let archive =
-        product_image(&lab::built_mco().unwrap(), &repository().join("templates"), &folder).await.unwrap();
+    let archive = product_image(&program, &repository().join("templates"), &folder).await.unwrap();
     for node in cluster.lab.nodes() {
         for command in &on_hosts {
             node.run(["sh", "-c", command]).await.unwrap();

@@ -53,6 +53,13 @@ pub fn lab() -> Option<LabBuilder> {
     Some(builder.progress(Reporter::stderr()))
 }
 
+/// The program as it is delivered, for images: one file and no libraries. `None`: skipped, and said so.
+pub fn delivered() -> Option<PathBuf> {
+    let program = lab::delivered_mco();
+    let missing = program.is_none().then(|| "`cargo xtask image --for-tests` has not run".to_owned());
+    if lab::require(missing) { program } else { None }
+}
+
 /// As [`lab`], with our objects installed and the controller running.
 pub fn with_controller() -> Option<LabBuilder> {
     Some(lab()?.templates(repository().join("templates")).controller(true))

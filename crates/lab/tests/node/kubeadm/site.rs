@@ -31,17 +31,13 @@ impl Site {
         if !lab::require_root() {
             return None;
         }
-        let mco = lab::built_mco();
-        if !lab::require(mco.is_none().then(|| "the mco program is not built: cargo build -p cli".to_owned()))
-        {
-            return None;
-        }
+        let program = product::delivered()?;
         let place = product::place().await;
         let builder = Kubeadm::builder().control_planes(control_planes).workers(workers);
         let cluster = builder.progress(Reporter::stderr()).start().await.unwrap();
         let client = cluster.client();
         let folder = cluster.folder().make("image").unwrap();
-        let archive = product_image(&mco?, &repository().join("templates"), &folder).await.unwrap();
+        let archive = product_image(&program, &repository().join("templates"), &folder).await.unwrap();
         for node in cluster.handles() {
             node.load_image(&archive).await.unwrap();
         }
