@@ -240,7 +240,7 @@ mod tests {
         assert_eq!(choose(&all, None, "f").unwrap(), "one");
         assert_eq!(choose(&all, Some("two"), "f").unwrap(), "two");
         let error = choose(&all, Some("three"), "f").unwrap_err().to_string();
-        assert_eq!(error, "f has no context \"three\"; there is: one, two");
+        assert_eq!(error, "f has no context \"three\"; its contexts are: one, two");
         let error = Files::Listed(vec![away.clone(), away]).read().unwrap_err().to_string();
         assert!(error.contains("away") && error.contains("no such file"), "{error}");
         std::fs::write(&b, "contexts: [{name: x, context: {cluster: gone, user: u}}]\n").unwrap();

@@ -68,7 +68,7 @@ fn a_kubeconfig_that_is_wrong_is_named_with_what_is_wrong_and_its_secrets_are_no
         (&other, &[], &[&other, "kind: must be Config"]),
         (&list, &[], &[&half, "is not YAML, line"]),
         (&away, &[], &[&away, "No such file"]),
-        (&two, &["--context", "nope"], &[&two, "no context \"nope\"", "there is: here, odd"]),
+        (&two, &["--context", "nope"], &[&two, "no context \"nope\"", "its contexts are: here, odd"]),
         (&two, &["--context", "odd"], &[&two, "names the cluster \"gone\""]),
         (&plugin, &[], &[&plugin, "exec", "exit status: 9", "run it by hand"]),
         ("", &["--context", "x"], &["no kubeconfig", "--kubeconfig"]),

@@ -53,7 +53,7 @@ fn a_diff_shows_decoded_contents_and_is_told_by_the_exit_code() {
 fn errors_name_the_object_the_file_or_what_there_is() {
     for (arguments, want) in [
         (&["render", "-f", "bad.yaml"][..], "MachineConfig 50-a: spec.kernelType"),
-        (&["render", "-f", "good.yaml", "--pool", "nope"], "there is: infra, worker"),
+        (&["render", "-f", "good.yaml", "--pool", "nope"], "their pools are: infra, worker"),
         (&["render", "-f", "missing.yaml"], "missing.yaml"),
         (&["render", "-f", "good.yaml", "--exit-code"], "add --diff or --diff-with"),
         (&["explain", "worker", "--kubeconfig", "missing"], "cannot read the kubeconfig missing"),

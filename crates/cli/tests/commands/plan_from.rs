@@ -200,7 +200,7 @@ fn what_cannot_be_read_and_what_is_not_there_is_told() {
     let path = dir.path().to_str().unwrap();
     dump(dir.path());
     let said = mco(&["plan", "--from", path, "--pool", "nope"]);
-    assert!(said.code == 1 && said.err.contains("there is: worker"), "{}", said.err);
+    assert!(said.code == 1 && said.err.contains("the pools are: worker"), "{}", said.err);
     write(
         &dir.path().join("bad.yaml"),
         &[json!({"apiVersion": "v1", "kind": "Node",

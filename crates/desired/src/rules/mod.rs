@@ -158,7 +158,7 @@ fn unit_rules(unit: &Unit) -> Option<Broken<'_>> {
     (unit.mask == Some(true) && unit.enabled == Some(true)).then(|| Broken {
         part: Part::Unit(&unit.name),
         field: "",
-        why: format!("{} is both masked and enabled", unit.name),
+        why: format!("{} is masked and enabled", unit.name),
         remedy: "remove mask or enabled",
     })
 }

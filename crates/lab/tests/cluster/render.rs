@@ -337,7 +337,10 @@ async fn explained(cluster: &Cluster, config: &str) {
     let said = cluster.mco(&["explain", "worker", "/etc/mtod"]).await;
     assert!(said.code == 1 && said.err.contains("nearest: /etc/motd"), "{said:?}");
     let said = cluster.mco(&["explain", "nobody"]).await;
-    assert!(said.code == 1 && said.err.contains("there is: ") && said.err.contains("worker"), "{said:?}");
+    assert!(
+        said.code == 1 && said.err.contains("the pools are: ") && said.err.contains("worker"),
+        "{said:?}"
+    );
     // A kernel argument, which these hosts would refuse; the pool has no nodes.
     cluster.add_pool("kargs", &[]).await;
     cluster.create(object("50-karg", "kargs", &json!({"kernelArguments": ["nosmt=force", "quiet"]}))).await;

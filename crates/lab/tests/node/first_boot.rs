@@ -78,7 +78,7 @@ async fn an_untouched_machine_becomes_a_node_in_its_pools_config_without_a_disru
         said.0
     );
 
-    let through = format!("the first boot is complete: the host is in {rendered}");
+    let through = format!("the first boot is complete: the host is in config {rendered}");
     let start = Instant::now();
     while !node.logs(FIRSTBOOT_UNIT).await.unwrap().contains(&through) {
         assert!(start.elapsed() < LIMIT, "{}", units(&node).await);

@@ -131,7 +131,11 @@ fn what_only_an_installer_sets_may_stand_in_a_first_config_with_a_warning() {
     let disks = mk_config("50-new", json!({"storage": {"disks": [{"device": "/dev/sdb"}]}}));
     let p = plan(std::slice::from_ref(&disks)).unwrap();
     assert_eq!(p.warnings.len(), 1, "{:?}", p.warnings);
-    assert!(p.warnings[0].to_string().starts_with("MachineConfig 50-new: spec.config.storage.disks: only"));
+    assert!(
+        p.warnings[0]
+            .to_string()
+            .starts_with("MachineConfig 50-new: spec.config.storage.disks: it takes effect only")
+    );
     let current = p.rendered;
     assert!(plan_in(Mode::Cluster, &[disks], Some(&current)).unwrap().warnings.is_empty());
 }

@@ -68,7 +68,7 @@ fn a_cordon_that_is_refused_is_told_of_as_such() {
         (node("drain-v1", "").view(), Some(("UpdateExecuted", "Cordoned", "cordoned"))),
         (
             node("uncordon-v1", "drain-v1").cordoned().view(),
-            Some(("UpdateComplete", "Uncordoned", "given back")),
+            Some(("UpdateComplete", "Uncordoned", "cannot be uncordoned")),
         ),
         // The refused patch only records that the node is drained.
         (node("drain-v1", "").cordoned().note("cordon", "drain").view(), None),
