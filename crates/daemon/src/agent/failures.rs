@@ -4,9 +4,8 @@
 
 use super::{Agent, Next};
 use crate::protocol::clock::Moment;
-use crate::protocol::{
-    EventKind, Failure, FailureKind, Job, Note, Phase, backoff, disturbing_backoff, outage_backoff,
-};
+use crate::protocol::{Failure, FailureKind, Job, Note, Phase, backoff, disturbing_backoff, outage_backoff};
+use api::events::AgentEvent;
 use client::{CallError, jitter};
 
 /// The divisor of the wait after a conflict: the write is decided anew after a few hundredths of a second.
@@ -31,7 +30,7 @@ impl Agent {
         &mut self,
         job: Job,
         kind: FailureKind,
-        event: Option<EventKind>,
+        event: Option<AgentEvent>,
         reason: String,
     ) -> Next {
         self.failed_after(false, job, kind, event, reason)
@@ -43,7 +42,7 @@ impl Agent {
         disturbing: bool,
         job: Job,
         kind: FailureKind,
-        event: Option<EventKind>,
+        event: Option<AgentEvent>,
         reason: String,
     ) -> Next {
         let before = match (&self.view.phase, &job, &self.failed_update) {

@@ -10,9 +10,8 @@ use crate::node::drift_check::Repair;
 use crate::node::machine::{Machine, MachineError, Work};
 use crate::protocol::clock::Moment;
 use crate::protocol::join::{self, Membership};
-use crate::protocol::{
-    Cost, EMPTY_CONFIG, EventKind, Failure, FailureKind, Job, Note, Pair, Phase, RebootFact,
-};
+use crate::protocol::{Cost, EMPTY_CONFIG, Failure, FailureKind, Job, Note, Pair, Phase, RebootFact};
+use api::events::AgentEvent;
 use api::names::{annotation, state};
 use api::v1::MachineConfig;
 use client::CallError;
@@ -42,7 +41,7 @@ impl Agent {
             }
             Err(e) => {
                 tracing::error!(error = %e, "the host cannot be recovered");
-                let event = Some(EventKind::OnDiskStateValidationFailed);
+                let event = Some(AgentEvent::OnDiskStateValidationFailed);
                 self.failed_after(e.disturbing, Job::Recover, e.kind, event, e.text)
             }
         }
@@ -174,7 +173,7 @@ impl Agent {
                     // Watch the disk, so that a manual repair is seen as quickly as the drift was.
                     self.watch_disk().await;
                 }
-                let event = e.event.map(|e| if drifts { EventKind::ConfigDriftDetected } else { e });
+                let event = e.event.map(|e| if drifts { AgentEvent::ConfigDriftDetected } else { e });
                 self.failed(job, e.kind, event, e.text).await
             }
         }
@@ -243,7 +242,7 @@ impl Agent {
             Err(PlanError::Machine(e)) => {
                 self.look().await;
                 self.reporter.reach(&self.view, &Milestone::Refused(e.text.clone()));
-                if e.event == Some(EventKind::PreflightConfigDriftCheckFailed) {
+                if e.event == Some(AgentEvent::PreflightConfigDriftCheckFailed) {
                     // Watch the disk, so that the update is retried as soon as the drift is repaired.
                     self.watch_disk().await;
                 }
@@ -287,7 +286,7 @@ impl Agent {
                 done = &mut work => done,
                 () = self.shutdown.cancelled() => {
                     let text = "Told to stop during an update; the step under way is finished first".to_owned();
-                    self.tell(&[Note { kind: EventKind::GotSigtermDuringUpdate, text }]);
+                    self.tell(&[Note { kind: AgentEvent::GotSigtermDuringUpdate, text }]);
                     work.await
                 }
             }
@@ -297,7 +296,7 @@ impl Agent {
             Ok(notes) => {
                 tracing::info!(config = %pair.to, reboots, "applied");
                 self.tell(&notes);
-                let served = [EventKind::ServiceReload, EventKind::ServiceRestart];
+                let served = [AgentEvent::ServiceReload, AgentEvent::ServiceRestart];
                 let services =
                     notes.into_iter().filter(|n| served.contains(&n.kind)).map(|n| n.text).collect();
                 self.reporter.reach(&self.view, &Milestone::Applied { reboots, services });

@@ -28,13 +28,19 @@ use crate::node::drift_watch::{LookLimit, Watching};
 use crate::node::machine::{Machine, MachineError, Work};
 use crate::protocol::clock::Moment;
 use crate::protocol::{
-    Action, Changes, Cordon, DiskFacts, EventKind, Job, NodeFacts, Note, Pair, Phase, View, Waiting, step,
+    Action, Changes, Cordon, DiskFacts, Job, NodeFacts, Note, Pair, Phase, View, Waiting, step,
 };
+use api::events::AgentEvent;
 use api::names::{annotation, state};
 use jiff::Timestamp;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
+
+/// How long the watch may show an older Node than the API server's last answer. Events normally arrive some hundredths
+/// of a second after the answer. If they do not arrive within this time, etcd may have been restored from a backup,
+/// and the agent reads the Node.
+const WATCH_CATCHES_UP: Duration = Duration::from_secs(5);
 
 /// A running agent of one node.
 pub(crate) struct Agent {
@@ -180,7 +186,7 @@ impl Agent {
 
     /// Waits for a change of the Node, for a point in time, or for the shutdown.
     async fn wait(&mut self, until: Option<Moment>) {
-        let asks = self.behind_since.map(|since| own_node::WATCH_CATCHES_UP.saturating_sub(since.elapsed()));
+        let asks = self.behind_since.map(|since| WATCH_CATCHES_UP.saturating_sub(since.elapsed()));
         let sleep = async {
             if let Some(left) = asks {
                 return tokio::time::sleep(
@@ -257,7 +263,7 @@ impl Agent {
         };
         let Watching::Watched(guard) = &self.watching else { return false };
         let text = format!("Config Drift Monitor started, watching against {}", guard.config);
-        self.tell(&[Note { kind: EventKind::ConfigDriftMonitorStarted, text }]);
+        self.tell(&[Note { kind: AgentEvent::ConfigDriftMonitorStarted, text }]);
         self.view.checked = false;
         true
     }
@@ -268,7 +274,7 @@ impl Agent {
         if let Watching::Watched(guard) = std::mem::replace(&mut self.watching, Watching::Off) {
             let text = format!("Config Drift Monitor stopped, was watching against {}", guard.config);
             drop(guard);
-            self.tell(&[Note { kind: EventKind::ConfigDriftMonitorStopped, text }]);
+            self.tell(&[Note { kind: AgentEvent::ConfigDriftMonitorStopped, text }]);
         }
     }
 

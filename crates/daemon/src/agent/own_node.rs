@@ -3,16 +3,11 @@
 //!
 //! Not here: the watch itself (`cluster::node_watch`).
 
-use super::{Agent, Next};
+use super::{Agent, Next, WATCH_CATCHES_UP};
 use crate::protocol::clock::Moment;
 use crate::protocol::{NodeFacts, Phase};
 use api::k8s::Node;
-use std::time::{Duration, Instant};
-
-/// How long the watch may show an older Node than the API server's last answer. Events normally arrive some hundredths
-/// of a second after the answer. If they do not arrive within this time, etcd may have been restored from a backup,
-/// and the agent reads the Node.
-pub(super) const WATCH_CATCHES_UP: Duration = Duration::from_secs(5);
+use std::time::Instant;
 
 /// How long a kubelet may take to register its Node before the node name is reported as possibly wrong, and how often
 /// that is repeated.

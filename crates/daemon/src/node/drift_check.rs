@@ -6,9 +6,10 @@
 use crate::node::drift_repair::Decision;
 use crate::node::drift_words::{LastReason, drift_reason, given_up, listed};
 use crate::node::machine::{Machine, MachineError, refusal};
+use crate::protocol::Note;
 use crate::protocol::clock::Moment;
-use crate::protocol::{EventKind, Note};
 use api::drift::DriftAction;
+use api::events::AgentEvent;
 use api::text::chain;
 use api::v1::MachineConfig;
 use host::{Change, CurrentConfig, DisruptionPolicy, Drift, Host, Names};
@@ -37,10 +38,10 @@ impl Machine {
     /// What must be reported once: rules that cannot be parsed, and repairs that were given up.
     pub(crate) fn remarks(&self) -> Vec<Note> {
         let note = |kind| move |text| Note { kind, text };
-        let rules = self.rules().complaint().map(note(EventKind::DriftPolicyInvalid));
+        let rules = self.rules().complaint().map(note(AgentEvent::DriftPolicyInvalid));
         let repairs = self.repairs().newly_given_up();
         let repairs = Some(repairs).filter(|p| !p.is_empty()).map(|p| given_up(&p));
-        rules.into_iter().chain(repairs.map(note(EventKind::ConfigDriftRepairGivenUp))).collect()
+        rules.into_iter().chain(repairs.map(note(AgentEvent::ConfigDriftRepairGivenUp))).collect()
     }
 
     /// Compares the disk with the config that it should be in: the one that was applied last, or, if the disk has no
@@ -89,7 +90,7 @@ impl Machine {
                 let text = drift_reason(&host, &wanted, &name, &report);
                 if gave_up.is_empty() { text } else { format!("{}; {text}", given_up(&gave_up)) }
             });
-            return Err(MachineError::broken(text).with(EventKind::OnDiskStateValidationFailed));
+            return Err(MachineError::broken(text).with(AgentEvent::OnDiskStateValidationFailed));
         }
         *self.last_reason() = LastReason::default();
         if recorded.is_none() {
@@ -112,7 +113,7 @@ impl Machine {
         let Repair { config, drifts, found } = repair;
         let failed = |why: String| {
             let text = format!("{found}; it could not be restored: {why}");
-            MachineError::broken(text).with(EventKind::ConfigDriftDetected)
+            MachineError::broken(text).with(AgentEvent::ConfigDriftDetected)
         };
         let mut host = self.host();
         let plan = host.plan_repair(config, drifts, policy).map_err(|e| failed(chain(&e)))?;
@@ -127,8 +128,8 @@ impl Machine {
             tracing::info!("{note}");
         }
         Ok(vec![
-            Note { kind: EventKind::ConfigDriftDetected, text: found.clone() },
-            Note { kind: EventKind::ConfigDriftRepaired, text },
+            Note { kind: AgentEvent::ConfigDriftDetected, text: found.clone() },
+            Note { kind: AgentEvent::ConfigDriftRepaired, text },
         ])
     }
 
@@ -144,7 +145,7 @@ impl Machine {
         let told = found.iter().map(ToString::to_string);
         let about = std::iter::once(name.to_owned()).chain(told).collect();
         let text = self.last_reason().once(about, || drift_reason(host, change.old(), name, &found));
-        Err(MachineError::broken(text).with(EventKind::PreflightConfigDriftCheckFailed))
+        Err(MachineError::broken(text).with(AgentEvent::PreflightConfigDriftCheckFailed))
     }
 }
 
@@ -192,7 +193,7 @@ mod tests {
         let notes = machine.repair(&repair, None).unwrap();
         assert_eq!(
             notes.iter().map(|n| n.kind).collect::<Vec<_>>(),
-            [EventKind::ConfigDriftDetected, EventKind::ConfigDriftRepaired]
+            [AgentEvent::ConfigDriftDetected, AgentEvent::ConfigDriftRepaired]
         );
         assert!(
             notes[0].text.contains("/etc/app/a") && notes[0].text.contains("+by hand"),
@@ -307,7 +308,7 @@ mod tests {
         assert!(error.text.starts_with("/etc/app/a was repaired 5 times within 10 minutes"), "{error}");
         assert_eq!(
             machine.remarks().iter().map(|n| n.kind).collect::<Vec<_>>(),
-            [EventKind::ConfigDriftRepairGivenUp]
+            [AgentEvent::ConfigDriftRepairGivenUp]
         );
         machine.check(None).unwrap_err();
         assert_eq!(machine.remarks(), [], "told once");
@@ -323,7 +324,7 @@ mod tests {
         std::fs::write(dir.path().join("etc/app/a"), "by hand").unwrap();
         let prepare = || machine.prepare(&config("one", "1"), &two, &DisruptionPolicy::default());
         let error = prepare().unwrap_err();
-        assert_eq!(error.event, Some(EventKind::PreflightConfigDriftCheckFailed));
+        assert_eq!(error.event, Some(AgentEvent::PreflightConfigDriftCheckFailed));
         for rules in ["repair /etc/**", "ignore /etc/**"] {
             machine.set_rules(rules);
             prepare().unwrap();

@@ -7,7 +7,8 @@
 use crate::node::drift_repair::{Repairs, Rules};
 use crate::node::drift_words::LastReason;
 use crate::protocol::join::{self, KUBELET_SETTINGS, SERVER_DATA, STATIC_PODS};
-use crate::protocol::{Cost, DiskFacts, EMPTY_CONFIG, EventKind, FailureKind, Note, RebootFact};
+use crate::protocol::{Cost, DiskFacts, EMPTY_CONFIG, FailureKind, Note, RebootFact};
+use api::events::AgentEvent;
 use api::text::chain;
 use api::v1::MachineConfig;
 use host::{
@@ -36,7 +37,7 @@ pub(crate) struct MachineError {
     /// What it means for the node's state.
     pub(crate) kind: FailureKind,
     /// The event that reports it, if there is one.
-    pub(crate) event: Option<EventKind>,
+    pub(crate) event: Option<AgentEvent>,
     /// The whole chain of causes.
     pub(crate) text: String,
     /// Whether services of the node were restarted or reloaded for it. Such work must not be retried often.
@@ -48,7 +49,7 @@ impl MachineError {
         Self { kind: FailureKind::Degraded, event: None, text: text.into(), disturbing: false }
     }
 
-    pub(crate) fn with(mut self, event: EventKind) -> Self {
+    pub(crate) fn with(mut self, event: AgentEvent) -> Self {
         self.event = Some(event);
         self
     }
@@ -83,7 +84,7 @@ impl std::fmt::Debug for Work {
 impl Work {
     /// What a person should know before it is applied.
     pub(crate) fn warnings(&self) -> Vec<Note> {
-        let note = |text: &String| Note { kind: EventKind::ConfigWarning, text: text.clone() };
+        let note = |text: &String| Note { kind: AgentEvent::ConfigWarning, text: text.clone() };
         self.plan.warnings.iter().map(note).collect()
     }
 
@@ -306,22 +307,22 @@ impl Machine {
             .iter()
             .map(|s| match s.action {
                 ServiceAction::Reload => Note {
-                    kind: EventKind::ServiceReload,
+                    kind: AgentEvent::ServiceReload,
                     text: format!("Config changes do not require reboot. Service {} was reloaded.", s.unit),
                 },
                 ServiceAction::Restart => Note {
-                    kind: EventKind::ServiceRestart,
+                    kind: AgentEvent::ServiceRestart,
                     text: format!("Config changes do not require reboot. Service {} was restarted.", s.unit),
                 },
                 ServiceAction::Run => Note {
-                    kind: EventKind::ServiceRestart,
+                    kind: AgentEvent::ServiceRestart,
                     text: format!("Config changes do not require reboot. {} was run.", s.unit),
                 },
             })
             .collect();
         if notes.is_empty() && !plan.disruption.needs_reboot() {
             let text = "Config changes do not require reboot.".to_owned();
-            notes.push(Note { kind: EventKind::SkipReboot, text });
+            notes.push(Note { kind: AgentEvent::SkipReboot, text });
         }
         Ok(notes)
     }
@@ -348,7 +349,7 @@ pub(crate) fn refusal(why: &[host::Irreconcilable]) -> MachineError {
     let machine_only = why.iter().all(|i| i.scope == Scope::Machine);
     let kind = if machine_only { FailureKind::Degraded } else { FailureKind::Unreconcilable };
     let text = why.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
-    MachineError { kind, event: Some(EventKind::FailedToReconcile), ..MachineError::broken(text) }
+    MachineError { kind, event: Some(AgentEvent::FailedToReconcile), ..MachineError::broken(text) }
 }
 
 #[cfg(test)]

@@ -42,6 +42,14 @@ pub struct View {
     pub silent_since: Option<Moment>,
 }
 
+impl View {
+    /// The config of the disk: by the disk's own record, else by the Node, else the empty config.
+    pub(super) fn config_on_disk(&self) -> String {
+        let node = Some(&self.node.current).filter(|c| !c.is_empty());
+        self.disk.current.as_ref().or(node).cloned().unwrap_or_else(|| EMPTY_CONFIG.to_owned())
+    }
+}
+
 /// The fields of the Node that are used. An absent annotation is an empty string.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodeFacts {

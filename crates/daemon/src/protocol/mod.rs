@@ -19,18 +19,21 @@
 //! says Done. If the node was cordoned before the update, the controller decides whether it is uncordoned.
 //! ```
 
+mod action;
 pub mod clock;
+mod drain;
 mod facts;
 pub mod join;
+mod reboot;
 mod step;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod walk;
 
-pub use api::events::AgentEvent as EventKind;
+pub use action::{Action, Changes, Cordon, Note, Waiting};
 pub use facts::{
     Cost, DiskFacts, EMPTY_CONFIG, Failure, FailureKind, Job, NodeFacts, Pair, Phase, RebootFact, View,
     backoff, cut_reason, disturbing_backoff, outage_backoff,
 };
-pub use step::{Action, Changes, Cordon, Note, Waiting, step};
+pub use step::step;

@@ -1,10 +1,11 @@
 //! Tables of views with the actions that they lead to, and whole updates simulated on a node of plain values.
 
 use super::{
-    Action, Cordon, Cost, DiskFacts, EMPTY_CONFIG, EventKind, Failure, FailureKind, Job, NodeFacts, Pair,
-    Phase, RebootFact, View, Waiting, backoff, cut_reason, disturbing_backoff, outage_backoff, step,
+    Action, Cordon, Cost, DiskFacts, EMPTY_CONFIG, Failure, FailureKind, Job, NodeFacts, Pair, Phase,
+    RebootFact, View, Waiting, backoff, cut_reason, disturbing_backoff, outage_backoff, step,
 };
 use crate::protocol::clock::Moment;
+use api::events::AgentEvent;
 use api::names::annotation as a;
 use jiff::SignedDuration;
 
@@ -52,7 +53,7 @@ fn with_failure(mut view: View, job: Job, kind: FailureKind, retry_at: i64) -> V
 }
 
 /// Changes the view as `agent` and the API server would.
-fn write(view: &mut View) -> Vec<EventKind> {
+fn write(view: &mut View) -> Vec<AgentEvent> {
     let Action::Write { changes, notes, cordon, conditional } = step(view) else {
         panic!("{:?}", step(view))
     };
@@ -139,7 +140,7 @@ fn an_update_that_costs_nothing_takes_two_writes() {
     assert_eq!(view.node.state, "Working");
     assert_eq!(step(&view), Action::Apply(pair("a", "b")));
     view.disk.current = Some("b".into());
-    assert_eq!(write(&mut view), [EventKind::NodeDone]);
+    assert_eq!(write(&mut view), [AgentEvent::NodeDone]);
     assert_eq!((view.node.current.as_str(), view.node.state.as_str()), ("b", "Done"));
     assert_eq!(view.node.desired_drain, "uncordon-b");
     assert_eq!(step(&view), Action::Idle);
@@ -148,7 +149,7 @@ fn an_update_that_costs_nothing_takes_two_writes() {
 #[test]
 fn an_update_with_a_drain_and_a_reboot_waits_for_the_controller_once_and_takes_three_writes() {
     let mut view = with_prepared(mk_view("a", "a", "b", "Done"), "a", "b", REBOOT);
-    assert_eq!(write(&mut view), [EventKind::Cordon, EventKind::Drain]);
+    assert_eq!(write(&mut view), [AgentEvent::Cordon, AgentEvent::Drain]);
     assert_eq!((view.node.state.as_str(), view.node.desired_drain.as_str()), ("Working", "drain-b"));
     assert!(view.node.unschedulable && view.node.own_cordon);
     assert!(matches!(step(&view), Action::Wait { why: Waiting::Drain, until: Some(_) }));
@@ -157,7 +158,7 @@ fn an_update_with_a_drain_and_a_reboot_waits_for_the_controller_once_and_takes_t
     view.disk.reboot = owed("b");
     view.disk.current = Some("b".into());
     view.phase = Phase::Idle;
-    assert_eq!(write(&mut view), [EventKind::Reboot]);
+    assert_eq!(write(&mut view), [AgentEvent::Reboot]);
     assert_eq!(step(&view), Action::Reboot { config: "b".into(), announced: true });
     // A restart of the daemon alone is not a reboot.
     view.checked = false;
@@ -187,7 +188,7 @@ fn an_update_with_a_drain_and_a_reboot_waits_for_the_controller_once_and_takes_t
     view.disk.reboot = RebootFact::None;
     assert_eq!(step(&view), Action::Check { config: "b".into(), record: false });
     view.checked = true;
-    assert_eq!(write(&mut view), [EventKind::Uncordon, EventKind::NodeDone]);
+    assert_eq!(write(&mut view), [AgentEvent::Uncordon, AgentEvent::NodeDone]);
     assert!(!view.node.unschedulable && !view.node.own_cordon);
     let NodeFacts { post_action, desired_drain, last_applied_drain, state, current, .. } = &view.node;
     assert_eq!([post_action, state, current], ["", "Done", "b"]);
@@ -199,7 +200,7 @@ fn an_update_with_a_drain_and_a_reboot_waits_for_the_controller_once_and_takes_t
 fn a_node_that_was_cordoned_before_is_given_back_or_not_by_the_controller() {
     let mut view = with_prepared(mk_view("a", "a", "b", "Done"), "a", "b", REBOOT);
     view.node.unschedulable = true;
-    assert_eq!(write(&mut view), [EventKind::Cordon, EventKind::Drain]);
+    assert_eq!(write(&mut view), [AgentEvent::Cordon, AgentEvent::Drain]);
     assert!(!view.node.own_cordon);
     view.node.last_applied_drain = "drain-b".into();
     assert_eq!(step(&view), Action::Apply(pair("a", "b")));
@@ -210,7 +211,7 @@ fn a_node_that_was_cordoned_before_is_given_back_or_not_by_the_controller() {
     assert!(matches!(step(&view), Action::Wait { why: Waiting::Uncordon, until: Some(_) }));
     assert_ne!(view.node.state, "Done");
     view.node.last_applied_drain = "uncordon-b".into();
-    assert_eq!(write(&mut view), [EventKind::Uncordon, EventKind::NodeDone]);
+    assert_eq!(write(&mut view), [AgentEvent::Uncordon, AgentEvent::NodeDone]);
     assert_eq!(step(&view), Action::Idle);
 }
 
@@ -224,7 +225,7 @@ fn a_drain_that_was_done_before_is_not_asked_for_again() {
     // One that was done for another config is asked for anew: pods may have come since.
     view.node.last_applied_drain = "drain-c".into();
     view.node.desired_drain = "drain-c".into();
-    assert_eq!(write(&mut view), [EventKind::Cordon, EventKind::Drain]);
+    assert_eq!(write(&mut view), [AgentEvent::Cordon, AgentEvent::Drain]);
 }
 
 #[test]
@@ -232,7 +233,7 @@ fn a_drained_node_that_a_person_uncordons_is_drained_again() {
     let mut view = with_prepared(mk_view("a", "a", "b", "Working"), "a", "b", REBOOT);
     view.node.desired_drain = "drain-b".into();
     view.node.last_applied_drain = "drain-b".into();
-    assert_eq!(write(&mut view), [EventKind::Cordon, EventKind::Drain]);
+    assert_eq!(write(&mut view), [AgentEvent::Cordon, AgentEvent::Drain]);
     assert!(view.node.unschedulable && view.node.own_cordon, "{:?}", view.node);
     assert_ne!(view.node.desired_drain, view.node.last_applied_drain, "nobody is asked");
     assert!(matches!(step(&view), Action::Wait { why: Waiting::Drain, .. }));
@@ -247,7 +248,7 @@ fn a_drained_node_that_a_person_uncordons_is_drained_again() {
         view.disk.reboot = RebootFact::Owed { config: "b".into(), tries: 0, cleared };
     };
     record(&mut view, false);
-    assert_eq!(write(&mut view), [EventKind::Cordon, EventKind::Drain]);
+    assert_eq!(write(&mut view), [AgentEvent::Cordon, AgentEvent::Drain]);
     // Nor is it rebooted under those pods when the API server goes, by this process or the next.
     for node in [NodeFacts::default(), view.node.clone()] {
         let away = View { silent_since: Some(at(0)), node, phase: Phase::Idle, ..view.clone() };
@@ -258,12 +259,12 @@ fn a_drained_node_that_a_person_uncordons_is_drained_again() {
     assert_eq!(step(&view), Action::Wait { why: Waiting::Drain, until: Some(at(4600)) });
     // One that takes too long is told of once, and used all the same.
     view.now = at(4600);
-    assert_eq!(write(&mut view), [EventKind::FailedToDrain]);
+    assert_eq!(write(&mut view), [AgentEvent::FailedToDrain]);
     assert_eq!(view.node.state, "Degraded");
     assert_eq!(step(&view), Action::Wait { why: Waiting::Drain, until: None });
     view.node.last_applied_drain = "drain-b".into();
     record(&mut view, true);
-    assert_eq!(write(&mut view), [EventKind::Reboot]);
+    assert_eq!(write(&mut view), [AgentEvent::Reboot]);
     assert_eq!(step(&view), Action::Reboot { config: "b".into(), announced: true });
 }
 
@@ -355,7 +356,7 @@ fn a_reboot_that_cannot_be_announced_is_made_after_a_limit_where_nobody_is_left_
     let mut view = mk();
     view.disk.reboot = RebootFact::Rebooted { config: "b".into(), boot_id: "one".into(), began: None };
     view.node.boot_id = "two".into();
-    assert_eq!(write(&mut view), [EventKind::Reboot]);
+    assert_eq!(write(&mut view), [AgentEvent::Reboot]);
     assert_eq!(step(&view), Action::ForgetReboot { config: "b".into() });
 }
 
@@ -475,7 +476,7 @@ fn drift_degrades_a_node_that_is_in_step_and_its_repair_ends_that() {
     view.now = at(1031);
     assert!(matches!(step(&view), Action::Check { .. }));
     (view.checked, view.phase) = (true, Phase::Idle);
-    assert_eq!(write(&mut view), [EventKind::NodeDone]);
+    assert_eq!(write(&mut view), [AgentEvent::NodeDone]);
     assert_eq!(view.node.state, "Done");
 }
 
@@ -502,7 +503,7 @@ fn a_drain_that_takes_too_long_is_said_once_and_still_waited_for() {
     let mut view = with_prepared(mk_view("a", "a", "b", "Working"), "a", "b", REBOOT);
     view.node.desired_drain = "drain-b".into();
     view.now += SignedDuration::from_hours(1);
-    assert_eq!(write(&mut view), [EventKind::FailedToDrain]);
+    assert_eq!(write(&mut view), [AgentEvent::FailedToDrain]);
     assert_eq!(view.node.state, "Degraded");
     assert_eq!(step(&view), Action::Wait { why: Waiting::Drain, until: None });
     (view.node.last_applied_drain, view.node.unschedulable) = ("drain-b".into(), true);
@@ -558,7 +559,7 @@ fn trouble_beside_the_config_makes_a_node_degraded_and_holds_no_update_up() {
     let said = (view.node.current.as_str(), view.node.state.as_str(), view.node.reason.as_str());
     assert_eq!(said, ("b", "Degraded", why));
     view.trouble = None;
-    assert_eq!(write(&mut view), [EventKind::NodeDone]);
+    assert_eq!(write(&mut view), [AgentEvent::NodeDone]);
     assert_eq!((view.node.state.as_str(), view.node.reason.as_str()), ("Done", ""));
     assert_eq!(step(&view), Action::Idle);
 }
@@ -575,7 +576,7 @@ fn what_an_update_needs_is_fetched_before_the_node_is_drained() {
     other.node.desired = "c".into();
     assert_eq!(step(&other), Action::Prepare(pair("a", "c")));
     view.phase = Phase::Prepared { pair: pair("a", "b"), cost: REBOOT, to_fetch: false, asked: None };
-    assert_eq!(write(&mut view), [EventKind::Cordon, EventKind::Drain]);
+    assert_eq!(write(&mut view), [AgentEvent::Cordon, AgentEvent::Drain]);
     assert!(view.node.unschedulable);
 }
 
@@ -588,7 +589,7 @@ fn an_image_that_the_host_cannot_run_is_refused_before_any_config_and_the_end_of
     ] {
         let mut view = mk_view("a", "a", "b", "Done");
         (view.node.current_image, view.node.desired_image) = (current.into(), desired.into());
-        assert_eq!(write(&mut view), [EventKind::FailedToReconcile], "{words}");
+        assert_eq!(write(&mut view), [AgentEvent::FailedToReconcile], "{words}");
         assert_eq!((view.node.state.as_str(), view.node.current.as_str()), ("Unreconcilable", "a"));
         assert!(view.node.reason.contains(words) && view.node.reason.contains("; "), "{}", view.node.reason);
         assert_eq!(step(&view), Action::Wait { why: Waiting::Image, until: None }, "it is said once");
@@ -615,7 +616,7 @@ fn a_node_that_was_drained_and_then_asked_for_an_image_is_given_back() {
         view.node.desired_image = "img".into();
         (view.node.unschedulable, view.node.own_cordon) = (true, own_cordon);
         (view.node.desired_drain, view.node.last_applied_drain) = ("drain-b".into(), "drain-b".into());
-        assert_eq!(write(&mut view), [EventKind::FailedToReconcile], "{own_cordon}");
+        assert_eq!(write(&mut view), [AgentEvent::FailedToReconcile], "{own_cordon}");
         assert_eq!(
             (view.node.state.as_str(), view.node.desired_drain.as_str()),
             ("Unreconcilable", "uncordon-a")

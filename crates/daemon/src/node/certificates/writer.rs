@@ -10,7 +10,8 @@ use crate::cluster::calls::Cluster;
 use crate::cluster::node_watch::{NodeUpdates, watch_anew};
 use crate::node::Trouble;
 use crate::protocol::clock::Moment;
-use crate::protocol::{EventKind, Note, backoff};
+use crate::protocol::{Note, backoff};
+use api::events::AgentEvent;
 use api::k8s::{ByteString, ConfigMap, Node};
 use api::names::{CONTROLLER_CONFIG, NAMESPACE, annotation};
 use api::v1::ControllerConfig;
@@ -332,7 +333,7 @@ impl Writer {
         // One event for each problem: repeated events of the same kind would only be counted.
         if tries == 1 {
             let uid = self.updates.borrow().as_ref().map(|n| n.uid.clone()).unwrap_or_default();
-            let note = Note { kind: EventKind::CertificatesNotWritten, text };
+            let note = Note { kind: AgentEvent::CertificatesNotWritten, text };
             self.cluster.tell(&note, &uid, Timestamp::now()).await;
         }
     }
