@@ -18,6 +18,7 @@ pub mod drift;
 pub mod events;
 pub mod kubeconfig;
 pub mod names;
+pub mod render_reason;
 mod resource;
 mod rules;
 pub mod selector;

@@ -2,10 +2,9 @@
 //! rules are in [`render::bootstrap::plan`].
 
 use crate::io::files::{self, FileError};
-use crate::version::versions;
 use client::chain;
-use render::TemplateSet;
 use render::bootstrap::{BootstrapError, Manifests, plan};
+use render::{TemplateSet, Versions};
 use serde_json::Value;
 use std::num::NonZero;
 use std::path::PathBuf;
@@ -87,7 +86,7 @@ pub fn run(args: &BootstrapArgs) -> Result<Vec<String>, BootstrapFailed> {
             made.iter().try_for_each(|(path, text)| dest.write(&path, &text))?;
             Ok(dest)
         });
-        let mut output = plan(&manifests, &set, Some(&secret), &versions())?;
+        let mut output = plan(&manifests, &set, Some(&secret), &Versions::of_this_build())?;
         let warnings = std::mem::take(&mut output.warnings);
         for file in output.into_files() {
             // The receiver is gone only if the writer failed; the writer reports why below.

@@ -24,7 +24,6 @@ mod io;
 mod passes;
 mod shared;
 mod term;
-mod version;
 
 pub use io::connection::{ClientError, tune};
 pub use io::files::FileError;
@@ -75,7 +74,7 @@ impl Options {
             templates: templates.into(),
             metrics_addresses: Addresses::default(),
             leader_elect: true,
-            versions: version::versions(),
+            versions: render::Versions::of_this_build(),
         }
     }
 }

@@ -101,7 +101,7 @@ impl Shared {
             closing: CancellationToken::new(),
             terms: Arc::default(),
             progress_absent: Mutex::default(),
-            versions: crate::version::versions(),
+            versions: Versions::of_this_build(),
             gates: Gates::default(),
             markers,
             troubles: Troubles::default(),

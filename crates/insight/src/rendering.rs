@@ -4,7 +4,7 @@
 //! What it is not: the rule (see `render`), or the reading of objects.
 
 use crate::objects::{Objects, is, object, pool_of};
-use api::names::{self, ARBITER, CONTROLLER_CONFIG, GROUP, MASTER, WORKER};
+use api::names::{ARBITER, CONTROLLER_CONFIG, GROUP, MASTER, WORKER};
 use api::shape::ShapeError;
 use api::v1::{ControllerConfig, MachineConfig};
 use kube::ResourceExt;
@@ -136,7 +136,7 @@ pub fn rendered(
         }
     }
     if objects.iter().any(|(_, v)| is_pool(v)) {
-        let versions = Versions { raw: names::VERSION_RAW.to_owned(), hash: names::VERSION_HASH.to_owned() };
+        let versions = Versions::of_this_build();
         let output = plan_only(&Manifests::read(objects)?, with.templates, None, &versions, only)?;
         warnings = output.warnings.iter().map(ToString::to_string).collect();
         let by_name: BTreeMap<String, MachineConfig> =

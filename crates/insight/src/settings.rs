@@ -7,7 +7,7 @@
 
 use crate::objects::{Objects, is, object, pool_of};
 use crate::rendering::{RenderWith, UnrenderableError, rendered};
-use api::names::{CONTROLLER_CONFIG, GROUP, VERSION_HASH, VERSION_RAW, annotation, label};
+use api::names::{CONTROLLER_CONFIG, GROUP, annotation, label};
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
 use kube::ResourceExt;
 use render::generated::{self, Settings};
@@ -143,7 +143,7 @@ fn made(
         read("ControllerConfig", config.ok_or(UnrenderableError::NoControllerConfig)?)?;
     let cluster = api::names::CLUSTER;
     let tls = TlsProfile::from_api_server(one("APIServer", cluster));
-    let versions = Versions { raw: VERSION_RAW.to_owned(), hash: VERSION_HASH.to_owned() };
+    let versions = Versions::of_this_build();
     let data = TemplateData { controller_config: &config, pull_secret: None, tls: &tls };
     let rendering = Rendering::new(with.templates, data);
     let mut made = template::generate(&rendering, &versions)?;

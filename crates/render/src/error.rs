@@ -2,6 +2,7 @@
 //!
 //! What it is not: anything about the state of the cluster.
 
+use api::render_reason::RenderReason;
 use serde::{Serialize, Serializer};
 use std::fmt;
 
@@ -198,6 +199,19 @@ pub enum Reason {
     Irreconcilable,
     /// The result is too large for one object.
     TooLarge,
+}
+
+impl From<Reason> for RenderReason {
+    fn from(reason: Reason) -> Self {
+        match reason {
+            Reason::Selector => Self::Selector,
+            Reason::NoConfigs => Self::NoConfigs,
+            Reason::VersionSkew => Self::VersionSkew,
+            Reason::Refused => Self::Refused,
+            Reason::Irreconcilable => Self::Irreconcilable,
+            Reason::TooLarge => Self::TooLarge,
+        }
+    }
 }
 
 /// A pool that cannot be rendered.

@@ -12,6 +12,11 @@ pub struct Versions {
 }
 
 impl Versions {
+    /// Those of this build.
+    pub fn of_this_build() -> Self {
+        Self { raw: api::names::VERSION_RAW.to_owned(), hash: api::names::VERSION_HASH.to_owned() }
+    }
+
     /// The values of a build without version information.
     pub fn unknown() -> Self {
         Self { raw: "v0.0.0-was-not-built-properly".to_owned(), hash: "was-not-built-properly".to_owned() }

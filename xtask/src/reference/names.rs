@@ -5,6 +5,7 @@
 
 use super::{cell, columns, head, row};
 use anyhow::{Context, bail};
+use api::render_reason::RenderReason;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -170,6 +171,11 @@ pub(super) fn conditions(names: &Names) -> anyhow::Result<String> {
     let mut out = head("Conditions", "crates/api");
     out += "\n## MachineConfigPool\n\n";
     out += &plain(names.of("pool_condition")?, "condition");
+    out += "\nThe reasons of `RenderDegraded`:\n\n";
+    out += &columns(&["reason", "meaning"]);
+    for reason in RenderReason::ALL {
+        out += &row(&[&format!("`{reason}`"), &cell(reason.meaning())]);
+    }
     out += "\nFor `Degraded`, `NodeDegraded` and `RenderDegraded` see [Troubleshooting](../troubleshooting.md).\n";
     out += "\n## MachineConfigNode\n\nThe steps of an update, as `kubectl describe machineconfignode NODE` shows them.\n\n";
     out += &plain(names.of("node_condition")?, "condition");

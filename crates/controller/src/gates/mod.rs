@@ -6,6 +6,8 @@ pub(crate) mod settings;
 pub(crate) mod templates;
 pub(crate) mod version;
 
+use api::render_reason::RenderReason;
+
 /// Whether a pool may be rendered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RenderGate {
@@ -16,7 +18,7 @@ pub(crate) enum RenderGate {
     /// It may not, for a reason that the pool's condition shows.
     Refuse {
         /// The condition's reason.
-        reason: &'static str,
+        reason: RenderReason,
         /// Its message.
         message: String,
     },

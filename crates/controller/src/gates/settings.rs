@@ -4,6 +4,7 @@
 //! What it is not: the pass that generates them (see `passes::generated`).
 
 use crate::gates::RenderGate;
+use api::render_reason::RenderReason;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -85,7 +86,7 @@ impl Gate {
         }
         let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
         refused.get(pool).map_or(RenderGate::Open, |why| RenderGate::Refuse {
-            reason: "SettingsRefused",
+            reason: RenderReason::SettingsRefused,
             message: why.clone(),
         })
     }
@@ -98,7 +99,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_pool_waits_while_settings_change_and_is_told_what_is_refused() {
         let gate = Gate::default();
-        let not = RenderGate::Refuse { reason: "SettingsRefused", message: "why".to_owned() };
+        let not = RenderGate::Refuse { reason: RenderReason::SettingsRefused, message: "why".to_owned() };
         assert_eq!(gate.check("a"), WAIT, "before the first pass");
         let count = gate.count();
         gate.settle(count, BTreeMap::from([("b".to_owned(), "why".to_owned())]));

@@ -11,6 +11,7 @@ use crate::flight::own_config::is_as;
 use crate::gates::RenderGate;
 use api::k8s::ResourceExt;
 use api::names::{CONTROLLER_CONFIG, annotation, label};
+use api::render_reason::RenderReason;
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -105,9 +106,10 @@ impl TemplateGate {
     ) -> RenderGate {
         match self.get() {
             State::Unknown => WAIT,
-            State::Failing(why) => {
-                RenderGate::Refuse { reason: "TemplatesFailing", message: format!("templates: {why}") }
-            }
+            State::Failing(why) => RenderGate::Refuse {
+                reason: RenderReason::TemplatesFailing,
+                message: format!("templates: {why}"),
+            },
             State::Made(made) if made.of != id(config) => WAIT,
             State::Made(made) => made.check(pool, standing),
         }
@@ -133,7 +135,7 @@ impl Made {
             return RenderGate::Open;
         }
         let refused = names.find_map(|name| self.refused.get(&name));
-        refused.map_or(WAIT, |why| RenderGate::Refuse { reason: "Refused", message: why.clone() })
+        refused.map_or(WAIT, |why| RenderGate::Refuse { reason: RenderReason::Refused, message: why.clone() })
     }
 }
 
@@ -259,14 +261,17 @@ mod tests {
             let want = if fine {
                 RenderGate::Open
             } else {
-                RenderGate::Refuse { reason: "Refused", message: "no".to_owned() }
+                RenderGate::Refuse { reason: RenderReason::Refused, message: "no".to_owned() }
             };
             assert_eq!(all.check(&config(1), &workers, &standing), want, "{about}");
             assert_eq!(all.check(&config(1), &masters, &standing), RenderGate::Open, "{about}: another pool");
             assert!(all.failing("why") && !all.failing("why"));
             assert_eq!(
                 all.check(&config(1), &masters, &standing),
-                RenderGate::Refuse { reason: "TemplatesFailing", message: "templates: why".to_owned() }
+                RenderGate::Refuse {
+                    reason: RenderReason::TemplatesFailing,
+                    message: "templates: why".to_owned()
+                }
             );
             all.forget();
             assert_eq!(all.check(&config(1), &masters, &standing), WAIT);

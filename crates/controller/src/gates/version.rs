@@ -6,13 +6,11 @@
 use crate::gates::RenderGate;
 use api::k8s::ResourceExt;
 use api::names::annotation::GENERATED_BY_VERSION;
+use api::render_reason::RenderReason;
 use api::v1::ControllerConfig;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
-
-/// The reference's name for a ControllerConfig of another version.
-const SKEW: &str = "VersionSkew";
 
 /// How many times the annotation is taken back at once. An administrator who applies an old file, or a last write of a
 /// controller that has just lost the lease, is not a program that keeps writing.
@@ -95,7 +93,7 @@ impl Claim {
             (Some(_), None) => {
                 RenderGate::Wait("the controller is writing its version to the ControllerConfig")
             }
-            (_, Some(message)) => RenderGate::Refuse { reason: SKEW, message },
+            (_, Some(message)) => RenderGate::Refuse { reason: RenderReason::VersionSkew, message },
         }
     }
 }

@@ -161,7 +161,7 @@ mod tests {
                 "spec": api::v1::ControllerConfigSpec::default(),
             })
         };
-        let ours = crate::version::versions().raw;
+        let ours = render::Versions::of_this_build().raw;
         let us = ours.clone();
         let shared = shared(move |request| match *request.method() == http::Method::GET {
             true => answer(200, &object("v0", count.load(Ordering::Relaxed))),
@@ -212,7 +212,7 @@ mod tests {
         use crate::fake_server::{answer, shared};
         use std::sync::Arc;
         use std::sync::atomic::{AtomicBool, Ordering};
-        let ours = crate::version::versions().raw;
+        let ours = render::Versions::of_this_build().raw;
         let object = |version: &str, at: u64| {
             json!({
                 "metadata": {"name": "c", "uid": "u", "resourceVersion": at.to_string(),

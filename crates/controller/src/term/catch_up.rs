@@ -20,6 +20,7 @@ use crate::io::backoff::WORK;
 use crate::shared::Shared;
 use api::conditions::Condition;
 use api::names::pool_condition::RENDER_DEGRADED;
+use api::render_reason::RenderReason;
 use api::text::{MAX_ANSWER_CHARS, cut};
 use client::{CallError, call};
 use futures::future::join_all;
@@ -43,8 +44,6 @@ const TRIES: u32 = 6;
 const MOMENT: Duration = Duration::from_secs(5);
 /// After how long an unreadable kind is reported: people are promised a condition within ten seconds.
 const LASTS: Duration = Duration::from_secs(8);
-/// The reason in the condition of pools while a term cannot begin.
-pub(crate) const NOT_STARTED: &str = "NotStarted";
 /// How often the state of unreadable kinds is checked. It costs no request.
 const LOOK_AT_WATCHES: Duration = Duration::from_secs(2);
 
@@ -98,7 +97,7 @@ async fn tell_waits(shared: &Shared, waits: &Waits) {
              nothing is rendered and no node moves",
             cut(&all.join("; "), MAX_ANSWER_CHARS)
         );
-        let condition = Condition::new(RENDER_DEGRADED, true, NOT_STARTED, message);
+        let condition = Condition::new(RENDER_DEGRADED, true, RenderReason::NotStarted, message);
         let pools = shared.stores.pools.all();
         let told = pools.iter().map(|pool| set_condition(shared, pool, condition.clone()));
         for error in join_all(told).await.into_iter().filter_map(Result::err) {

@@ -6,6 +6,8 @@
 //!
 //! What it is not: merging or naming. `render` says whether a set of MachineConfigs can be rendered, and why not.
 
+mod pin;
+
 use crate::cache::settings::{FEATURE_GATE, STREAMS};
 use crate::cache::stores::Config;
 use crate::dirty::{Changed, DirtyKeys, Known};
@@ -18,16 +20,17 @@ use crate::io::metrics;
 use crate::passes::descriptor::{Descriptor, Right, kind};
 use crate::passes::queue::{Growth, Outcome, Pass, Spacing, Work};
 use crate::shared::Shared;
-use crate::term::catch_up::NOT_STARTED;
 use crate::term::leader::now;
 use api::conditions::Condition;
 use api::events::ControllerEvent;
 use api::k8s::{LabelSelector, ResourceExt};
 use api::names::{CONTROLLER_CONFIG, WORKER, annotation, pool_condition};
+use api::render_reason::RenderReason;
 use api::text::cut;
 use api::v1::{MachineConfig, MachineConfigPool, MachineConfigPoolSpec, PoolConfiguration};
 use client::call;
 use kube::api::{Patch, PatchParams, PostParams};
+use pin::Pin;
 use render::{Inputs, Mode, Reason, RenderError, RenderPlan};
 use rollout::view::own;
 use serde_json::json;
@@ -142,26 +145,14 @@ const MAX_MESSAGE: usize = 10_000;
 /// Why a pool is not rendered now.
 enum Why {
     /// A reason that the pool's condition shows.
-    Degraded { reason: String, message: String },
+    Degraded { reason: RenderReason, message: String },
     /// Something is still on its way; its arrival makes the pool dirty again.
     NotYet(String),
 }
 
-/// Whether a pool is pinned or follows its MachineConfigs.
-enum Pin {
-    /// It follows them.
-    None,
-    /// It is pinned to this config.
-    To(PoolConfiguration),
-    /// It should be pinned to a config that does not exist: it stays where it is.
-    Missing(String),
-    /// It should be pinned to a config whose content no longer matches its name: it stays where it is.
-    Edited(String),
-}
-
 impl Why {
-    fn degraded(reason: &str, message: String) -> Self {
-        Self::Degraded { reason: reason.to_owned(), message }
+    fn degraded(reason: impl Into<RenderReason>, message: String) -> Self {
+        Self::Degraded { reason: reason.into(), message }
     }
 }
 
@@ -191,7 +182,7 @@ impl Rendering {
                 // It will be refused every time, or has been for a while: the pool reports it.
                 Some(words) => {
                     let message = format!("the rendered MachineConfig cannot be written: {words}");
-                    match self.degraded(&name, "Refused".to_owned(), message).await {
+                    match self.degraded(&name, RenderReason::Refused, message).await {
                         Ok(()) => Outcome::After(AGAIN),
                         Err(e) if e.is_stale() => Outcome::Stale,
                         Err(e) => Outcome::Failed(e.chain()),
@@ -207,7 +198,7 @@ impl Rendering {
     }
 
     async fn step(&self, name: &str, pool: &Arc<MachineConfigPool>) -> Result<(), WriteError> {
-        let pin = self.pin(pool).await?;
+        let pin = Pin::of(&self.shared, pool).await?;
         // This comes first: a config that cannot be rendered must not prevent a rollback.
         if let Pin::To(configuration) = &pin {
             self.name(pool, configuration.clone()).await?;
@@ -228,7 +219,9 @@ impl Rendering {
     /// never rendered.
     async fn has_begun(&self, pool: &MachineConfigPool) -> Result<(), WriteError> {
         let conditions = pool.status.as_ref().and_then(|s| s.conditions.as_deref()).unwrap_or_default();
-        if !conditions.iter().any(|c| c.type_ == pool_condition::RENDER_DEGRADED && c.reason == NOT_STARTED) {
+        if !conditions.iter().any(|c| {
+            c.type_ == pool_condition::RENDER_DEGRADED && c.reason == RenderReason::NotStarted.text()
+        }) {
             return Ok(());
         }
         let condition = Condition::new(pool_condition::RENDER_DEGRADED, false, "", "");
@@ -236,9 +229,9 @@ impl Rendering {
     }
 
     /// Reports on the pool why it is not rendered, and logs it if that is new.
-    async fn degraded(&self, name: &str, reason: String, message: String) -> Result<(), WriteError> {
+    async fn degraded(&self, name: &str, reason: RenderReason, message: String) -> Result<(), WriteError> {
         if self.is_new(name, &message) {
-            tracing::warn!(pool = name, reason, "cannot be rendered: {message}");
+            tracing::warn!(pool = name, %reason, "cannot be rendered: {message}");
         }
         // Read again, because this pass may have written to the pool itself.
         let Some(pool) = self.shared.stores.pools.get(name) else { return Ok(()) };
@@ -266,7 +259,7 @@ impl Rendering {
         let Some(controller_config) = self.shared.stores.controller_config() else {
             let message =
                 format!("there is no ControllerConfig {CONTROLLER_CONFIG}; `mco install` creates it");
-            return Ok(Err(Why::degraded("NoControllerConfig", message)));
+            return Ok(Err(Why::degraded(RenderReason::NoControllerConfig, message)));
         };
         let configs = self.shared.stores.configs.all();
         let sources: Vec<&MachineConfig> =
@@ -292,7 +285,7 @@ impl Rendering {
         }
         let selected = match render::select(pool, sources) {
             Ok(selected) => selected,
-            Err(e) => return Ok(Err(Why::degraded(&format!("{:?}", e.reason), e.to_string()))),
+            Err(e) => return Ok(Err(Why::degraded(e.reason, e.to_string()))),
         };
         let current = match pool.spec.configuration.name.as_str() {
             "" => None,
@@ -318,7 +311,7 @@ impl Rendering {
             Err(finding) => {
                 let why =
                     RenderError { pool: name.clone(), reason: Reason::Refused, findings: vec![finding] };
-                return Ok(Err(Why::degraded(&format!("{:?}", why.reason), why.to_string())));
+                return Ok(Err(Why::degraded(why.reason, why.to_string())));
             }
         };
         let inputs = Inputs {
@@ -337,27 +330,8 @@ impl Rendering {
                 }
                 Ok(Ok(plan))
             }
-            Err(e) => Ok(Err(Why::degraded(&format!("{:?}", e.reason), e.to_string()))),
+            Err(e) => Ok(Err(Why::degraded(e.reason, e.to_string()))),
         }
-    }
-
-    /// Whether the pool is pinned to an older config, and whether that is possible. The inputs of such a config are no
-    /// longer known, so an edited one cannot be restored. It can only be detected, because its name contains the hash
-    /// of its content.
-    async fn pin(&self, pool: &MachineConfigPool) -> Result<Pin, WriteError> {
-        let Some(name) = rollout::pinned(pool) else { return Ok(Pin::None) };
-        match self.shared.stores.configs.get(name).as_deref() {
-            Some(Config::Rendered(rendered)) if rendered.is_owned_by(pool) => {}
-            _ => return Ok(Pin::Missing(name.to_owned())),
-        }
-        let api = self.shared.api::<MachineConfig>();
-        Ok(match call(|| format!("machineconfig {name}"), api.get_opt(name)).await? {
-            None => Pin::Missing(name.to_owned()),
-            Some(config) if render::name(&pool.name_any(), &config.spec) != name => {
-                Pin::Edited(name.to_owned())
-            }
-            Some(_) => Pin::To(PoolConfiguration { name: name.to_owned(), ..PoolConfiguration::default() }),
-        })
     }
 
     async fn carry_out(
@@ -398,26 +372,7 @@ impl Rendering {
         );
         let fresh = shared.stores.pools.get(&pool_name);
         let pool = fresh.as_deref().unwrap_or(pool);
-        let condition = match pin {
-            Pin::None | Pin::To(_) => Condition::new(pool_condition::RENDER_DEGRADED, false, "", ""),
-            Pin::Missing(config) => {
-                let message = format!(
-                    "the pool is pinned to MachineConfig {config}, which is not one of its rendered configs, \
-                     so its nodes stay as they are: pin another one with `mco undo {pool_name} --to CONFIG`, \
-                     or release the pin with `mco undo {pool_name} --release`"
-                );
-                Condition::new(pool_condition::RENDER_DEGRADED, true, "PinnedConfigMissing", message)
-            }
-            Pin::Edited(config) => {
-                let message = format!(
-                    "the pool is pinned to MachineConfig {config}, whose spec was changed after it was \
-                     rendered: its content no longer matches the hash in its name. Restore the spec, pin \
-                     another one with `mco undo {pool_name} --to CONFIG`, or release the pin with `mco undo \
-                     {pool_name} --release`"
-                );
-                Condition::new(pool_condition::RENDER_DEGRADED, true, "PinnedConfigEdited", message)
-            }
-        };
+        let condition = pin.condition(&pool_name);
         Ok(set_condition(shared, pool, condition).await?)
     }
 
@@ -564,108 +519,4 @@ async fn put_back(shared: &Shared, there: &MachineConfig, wanted: &MachineConfig
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::cache::store::Item;
-    use crate::fake_server::{answer, shared};
-
-    const CONFIG: &str = "rendered-worker-";
-
-    fn spec(argument: &str) -> api::v1::MachineConfigSpec {
-        api::v1::MachineConfigSpec { kernel_arguments: Some(vec![argument.to_owned()]), ..Default::default() }
-    }
-
-    /// A pool that is pinned to a rendered config, and a server whose copy of that config has this kernel argument.
-    fn pinned(stored: &'static str) -> (Rendering, MachineConfigPool, String) {
-        let name = render::name("worker", &spec("quiet"));
-        assert!(name.starts_with(CONFIG));
-        let owner = json!([{"apiVersion": "v1", "kind": "MachineConfigPool", "name": "worker", "uid": "p", "controller": true}]);
-        let metadata = json!({"name": name, "uid": "u", "resourceVersion": "1", "ownerReferences": owner});
-        let object = json!({"metadata": metadata, "spec": spec(stored)});
-        let served = object.clone();
-        let shared = shared(move |_| answer(200, &served));
-        shared.config_answer(serde_json::from_value(object).unwrap());
-        let pool: MachineConfigPool = serde_json::from_value(json!({
-            "metadata": {"name": "worker", "uid": "p", "resourceVersion": "1", "annotations": {own::PINNED: name}},
-            "spec": {},
-        }))
-        .unwrap();
-        let item = Item { version: 1, uid: "p".to_owned(), value: Arc::new(pool.clone()) };
-        shared.stores.pools.apply("worker".to_owned(), item);
-        shared.queues.of(Pass::Render).take();
-        (Rendering::new(Arc::new(shared)), pool, name)
-    }
-
-    #[tokio::test]
-    async fn a_pool_that_is_never_rendered_does_not_say_for_ever_that_the_term_cannot_begin() {
-        let pool = |condition: &Condition| {
-            json!({
-                "metadata": {"name": "all", "uid": "p", "resourceVersion": "1"},
-                "spec": {"machineConfigSelector": {}},
-                "status": {"conditions": [condition]},
-            })
-        };
-        for (reason, wrote) in [(NOT_STARTED, 1), ("SettingsRefused", 0)] {
-            let written = Arc::new(Mutex::new(vec![]));
-            let (writes, condition) =
-                (written.clone(), Condition::new("RenderDegraded", true, reason, "words"));
-            let stored = pool(&condition);
-            let shared = shared(move |request| {
-                writes.lock().unwrap().push(request.uri().path().to_owned());
-                answer(200, &stored)
-            });
-            let value: MachineConfigPool = serde_json::from_value(pool(&condition)).unwrap();
-            let value = Arc::new(value);
-            shared
-                .stores
-                .pools
-                .apply("all".to_owned(), Item { version: 1, uid: "p".to_owned(), value: value.clone() });
-            Rendering::new(Arc::new(shared)).step("all", &value).await.map_err(|e| e.chain()).unwrap();
-            let written = written.lock().unwrap();
-            assert_eq!(
-                written.iter().filter(|path| path.ends_with("/all/status")).count(),
-                wrote,
-                "{written:?}"
-            );
-        }
-    }
-
-    #[tokio::test]
-    async fn a_pool_is_not_held_in_a_config_that_somebody_has_edited() {
-        let (rendering, pool, name) = pinned("quiet");
-        let pin = rendering.pin(&pool).await.unwrap();
-        assert!(matches!(pin, Pin::To(configuration) if configuration.name == name));
-        let (rendering, pool, name) = pinned("debug");
-        let pin = rendering.pin(&pool).await.unwrap();
-        assert!(matches!(pin, Pin::Edited(edited) if edited == name));
-        // An edit marks the pool, also if the pool does not name the config yet.
-        let shared = &rendering.shared;
-        let mut edited: MachineConfig = shared.api().get(&name).await.unwrap();
-        edited.metadata.resource_version = Some("2".to_owned());
-        shared.config_answer(edited);
-        assert_eq!(shared.queues.of(Pass::Render).take(), ["worker".to_owned()].into());
-    }
-
-    #[tokio::test]
-    async fn what_the_api_server_stores_otherwise_than_it_was_sent_is_an_error() {
-        let rendered = MachineConfig::new("rendered-worker-1", spec("quiet"));
-        for (stored, fine) in [("quiet", true), ("debug", false)] {
-            let shared = shared(move |_| {
-                answer(
-                    200,
-                    &json!({"metadata": {"name": "rendered-worker-1", "resourceVersion": "2"}, "spec": spec(stored)}),
-                )
-            });
-            let pool = MachineConfigPool::new("worker", Default::default());
-            let rendering = Rendering::new(Arc::new(shared));
-            let made = rendering.create(&pool, &rendered).await;
-            let mut there = rendered.clone();
-            there.spec = spec("other");
-            let back = put_back(&rendering.shared, &there, &rendered).await;
-            for done in [made, back] {
-                let altered = matches!(done, Err(WriteError::Altered { .. }));
-                assert_eq!((done.is_ok(), altered), (fine, !fine), "{stored}: {done:?}");
-            }
-        }
-    }
-}
+mod tests;

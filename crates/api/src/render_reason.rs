@@ -1,0 +1,74 @@
+//! The reasons of a pool's condition `RenderDegraded`: one table, which the controller writes from and the reference page
+//! is made of.
+//!
+//! What it is not: the condition's message, which names objects, paths and remedies.
+
+use std::fmt;
+
+macro_rules! reasons {
+    ($($(#[doc = $doc:literal])+ $reason:ident;)+) => {
+        /// Why a pool is not rendered.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum RenderReason {
+            $($(#[doc = $doc])+ $reason,)+
+        }
+
+        impl RenderReason {
+            /// Every reason, in the table's order.
+            pub const ALL: &[Self] = &[$(Self::$reason),+];
+
+            /// The reason as it stands in the condition.
+            pub fn text(self) -> &'static str {
+                match self {
+                    $(Self::$reason => stringify!($reason),)+
+                }
+            }
+
+            /// What it means, for the reference.
+            pub fn meaning(self) -> &'static str {
+                match self {
+                    $(Self::$reason => concat!($($doc),+).trim_ascii(),)+
+                }
+            }
+        }
+    };
+}
+
+reasons! {
+    /// The controller leads and cannot read a kind that decisions rest on.
+    NotStarted;
+    /// There is no ControllerConfig.
+    NoControllerConfig;
+    /// Another version of the controller made an input, or keeps writing the ControllerConfig.
+    VersionSkew;
+    /// The templates cannot be rendered.
+    TemplatesFailing;
+    /// A KubeletConfig, ContainerRuntimeConfig or registry setting of the pool is refused.
+    SettingsRefused;
+    /// The pool's selector cannot be evaluated.
+    Selector;
+    /// The pool's selector picks no MachineConfig.
+    NoConfigs;
+    /// A MachineConfig breaks a rule, or the API server refuses the result.
+    Refused;
+    /// Machines in the pool's present config cannot get to the result without being installed again.
+    Irreconcilable;
+    /// The result is too large for one object.
+    TooLarge;
+    /// The pool is pinned to a config that is not one of its rendered configs.
+    PinnedConfigMissing;
+    /// The pool is pinned to a config whose spec somebody has changed.
+    PinnedConfigEdited;
+}
+
+impl fmt::Display for RenderReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.text())
+    }
+}
+
+impl From<RenderReason> for String {
+    fn from(reason: RenderReason) -> Self {
+        reason.text().to_owned()
+    }
+}
