@@ -18,7 +18,7 @@ const ARROWS: [(&str, &[&str]); 16] = [
     ("controller", &["api", "client", "listen", "ignition", "render", "rollout"]),
     ("daemon", &["api", "client", "listen", "ignition", "desired", "host", "rollout"]),
     ("server", &["api", "client", "listen", "ignition", "render"]),
-    ("operator", &["api", "client", "ignition"]),
+    ("operator", &["api", "client", "listen", "ignition", "rollout"]),
     ("insight", &["api", "client", "desired", "host", "render", "rollout"]),
     (
         "cli",

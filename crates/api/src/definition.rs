@@ -102,6 +102,8 @@ pub struct Definition {
     pub categories: &'static [&'static str],
     /// Columns of `kubectl get`, after the name.
     pub columns: &'static [Column],
+    /// Rules about the object as a whole, such as its name.
+    pub rules: &'static [Cel],
     /// What the kind is.
     pub description: &'static str,
 }
@@ -123,7 +125,8 @@ macro_rules! kind {
         $kind:ident {
             spec: $spec:ty, status: $status:ty,
             group: $group:literal, version: $version:literal, plural: $plural:literal, singular: $singular:literal,
-            short_names: $short_names:expr, categories: $categories:expr, columns: $columns:expr $(,)?
+            short_names: $short_names:expr, categories: $categories:expr, columns: $columns:expr,
+            $(rules: $rules:expr,)?
         }
     ) => {
         $crate::resource::resource!($(#[doc = $doc])* $kind, $spec, $status, $group, $version, $plural);
@@ -140,6 +143,7 @@ macro_rules! kind {
                 short_names: &$short_names,
                 categories: &$categories,
                 columns: &$columns,
+                rules: &[$($rules)?],
                 description: concat!($($doc, "\n"),*),
             };
         }
@@ -149,8 +153,18 @@ pub(crate) use kind;
 
 /// The CustomResourceDefinition of a kind.
 pub fn crd<K: Defined>() -> Value {
-    let Definition { kind, group, version, plural, singular, short_names, categories, columns, description } =
-        K::DEFINITION;
+    let Definition {
+        kind,
+        group,
+        version,
+        plural,
+        singular,
+        short_names,
+        categories,
+        columns,
+        rules,
+        description,
+    } = K::DEFINITION;
     let mut names = json!({
         "kind": kind, "listKind": format!("{kind}List"), "plural": plural, "singular": singular,
     });
@@ -159,7 +173,7 @@ pub fn crd<K: Defined>() -> Value {
             names[key] = json!(list);
         }
     }
-    let schema = json!({
+    let mut schema = json!({
         "description": sentence(description),
         "type": "object",
         "required": ["spec"],
@@ -171,6 +185,9 @@ pub fn crd<K: Defined>() -> Value {
             "status": structural::<K::Status>(),
         },
     });
+    if !rules.is_empty() {
+        schema["x-kubernetes-validations"] = json!(rules);
+    }
     json!({
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",

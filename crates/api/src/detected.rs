@@ -19,6 +19,8 @@ pub const INFRASTRUCTURE_TOPOLOGY: &str = "infrastructureTopology";
 pub const API_SERVER_URL: &str = "apiServerInternalURI";
 /// `spec.clusterDNSIP` of the ControllerConfig.
 pub const CLUSTER_DNS_IP: &str = "clusterDNSIP";
+/// `spec.ipFamilies` of the ControllerConfig.
+pub const IP_FAMILIES: &str = "ipFamilies";
 /// `spec.kubeAPIServerServingCAData` and `.rootCAData` of the ControllerConfig; recorded by their SHA-256.
 pub const API_SERVER_CA: &str = "kubeAPIServerServingCAData";
 /// `spec.replicas` of the controller's Deployment.

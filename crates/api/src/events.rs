@@ -177,6 +177,10 @@ reasons! {
 reasons! {
     /// Events that the operator writes.
     OperatorEvent {
+        /// The operator cannot continue; the message has the step, the object and the remedy.
+        OperatorDegraded: Warning, "MachineConfigOperator";
+        /// Everything of this version was rolled out.
+        OperatorVersionChanged: Normal, "MachineConfigOperator";
         /// A pool has no user data, because no pointer config can be written for it.
         NoUserData: Warning, "Secret";
         /// The API server refuses the user data. Machines that are created with it get its previous contents.

@@ -33,7 +33,7 @@ pub use passes::descriptor::Right;
 use crate::io::events::Recorder;
 use crate::io::metrics::Metrics;
 use crate::shared::Shared;
-use crate::term::leader::{AlwaysLeader, ByLease, Leadership, Role};
+use crate::term::leader::{AlwaysLeader, ByLease, LEASE, Leadership, Role};
 use listen::{Access, Addresses, Endpoint, Healthy, ListenError};
 use prometheus_client::registry::Registry;
 use std::path::PathBuf;
@@ -129,7 +129,7 @@ pub async fn run_with(
     shared.watch(&tasks, &rest);
 
     let leadership: Box<dyn Leadership> = if options.leader_elect {
-        Box::new(ByLease::new(client, shared.terms.clone()))
+        Box::new(ByLease::new(client, LEASE, shared.terms.clone()))
     } else {
         Box::new(AlwaysLeader)
     };

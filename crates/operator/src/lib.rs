@@ -1,19 +1,27 @@
-//! Installs the other parts and keeps them: namespace, CRDs, rights, pods, ControllerConfig, built-in pools.
+//! Installs the other parts and keeps them, as the settings object says: definitions, ControllerConfig, pools, rights,
+//! admission policies, certificates, pods.
 //!
-//! - [`install`]: what `mco install` does once. [`install::settings`] decides what is written into the
-//!   ControllerConfig, [`install::plan()`] lists the objects in their order (both pure), and [`install::apply()`] writes
-//!   them by server-side apply and waits until the API server serves the new kinds.
-//! - [`reconcile`]: what `mco operator start` does all the time. It keeps the config server's CA and certificate
-//!   ([`certificates`]), the user data of machines ([`user_data`]), and the namespace of boot tokens ([`boot_tokens`]).
-//! - `manifests`: the pods of our parts and their rights.
+//! - [`install`]: what `mco install` does once: the definitions, the operator, and its settings.
+//! - [`keep`]: what `mco operator start` does all the time: everything else, in ordered steps, with conditions that say where
+//!   it stands.
+//! - [`uninstall`]: takes all of it away.
+//! - [`manifests`]: the objects of the parts. Pure.
+//! - [`settings_object`]: the settings, read and checked. [`facts`]: what the cluster says about itself.
+//! - [`certificates`], [`user_data`], [`boot_tokens`], [`joining`]: what booting machines need.
 //!
-//! What it is not: the ClusterOperator's status, and upgrades.
+//! What it is not: rules about nodes.
 
 pub mod boot_tokens;
 pub mod certificates;
+mod definitions;
+mod facts;
 pub mod install;
-mod manifests;
-pub mod reconcile;
+mod joining;
+pub mod keep;
+pub mod manifests;
+mod reconcile;
+pub mod settings_object;
+pub mod uninstall;
 pub mod user_data;
 
 pub use manifests::rights::controller as controller_rules;

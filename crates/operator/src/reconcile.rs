@@ -1,54 +1,30 @@
-//! The running operator: keeps the config server's CA and certificate, the user data of machines, and the number of
-//! controllers.
+//! What booting machines need: the config server's CA and certificate, the user data of machines, and their boot tokens.
 //!
-//! Flow: something changes, or [`AGAIN`] passes → everything is read again → [`certificates::decide`],
-//! [`user_data::plan`] → writes, each bound to the version that was read. A pass that conflicts with another writer is
-//! repeated. So several operators may run, and a restart at any point is harmless.
+//! Flow: everything is read → [`certificates::decide`], [`user_data::plan`] → writes, each bound to the version that was
+//! read. Somebody else who wrote first makes a conflict, and the caller tries again.
 //!
-//! What it is not: the manifests of the parts, and the ClusterOperator's status.
+//! What it is not: when this happens (see `keep`), and the manifests of the parts.
 
 use crate::boot_tokens;
 use crate::certificates::{self, CertificateError, StoredObjects};
-use crate::manifests::pods;
-use crate::manifests::rights::CONTROLLER;
 use crate::user_data::{self, Facts, NotUpdated, Write};
 use api::boot_token::{self, ENTROPY, Record};
 use api::events::OperatorEvent;
 use api::names::{CONTROLLER_CONFIG, NAMESPACE};
 use api::server_tls;
-use api::v1::{ControllerConfig, MachineConfigPool};
+use api::v1::{ControllerConfigSpec, MachineConfigPool};
 use client::{CallError, chain};
-use futures::StreamExt as _;
-use futures::stream::{BoxStream, SelectAll};
-use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace, Secret};
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use kube::core::PartialObjectMeta;
-use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use kube::{Client, Resource, ResourceExt as _};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
 use std::time::Duration;
-use tokio_util::sync::CancellationToken;
 
 /// The timeout of one request to the API server.
 const CALL: Duration = Duration::from_secs(10);
-/// Changes come in bursts: a pass begins this long after the first change.
-const SETTLE: Duration = Duration::from_millis(500);
-/// A pass is made at least this often. Certificates age for years without any change in the cluster.
-const AGAIN: Duration = Duration::from_secs(3600);
-/// The wait after a failed pass.
-const RETRY: Duration = Duration::from_secs(10);
-
-/// The operator's options.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Options {
-    /// The config server asks for boot tokens, so user data must have them.
-    pub require_token: bool,
-}
-
 /// Why a pass failed. No text quotes a Secret.
 #[derive(Debug, thiserror::Error)]
 pub enum ReconcileError {
@@ -86,11 +62,6 @@ pub(crate) async fn call<T>(
     client::call_within(CALL, || what, request).await
 }
 
-/// Whether somebody else wrote first. The next pass reads what they wrote.
-fn is_conflict(error: &ReconcileError) -> bool {
-    matches!(error, ReconcileError::Call(error) if error.is_conflict())
-}
-
 /// Creates an object, or replaces the version that it carries.
 async fn write<K>(api: &Api<K>, object: &K) -> Result<(), CallError>
 where
@@ -104,34 +75,47 @@ where
     }
 }
 
-/// Reads everything, writes what is missing or outdated, and returns what it wrote.
+/// Keeps the CA, bundle and certificate, and adds what it wrote to `done`.
 ///
 /// # Errors
 /// The first read or write that failed. Earlier writes stay; they are complete in themselves.
-pub async fn pass(client: &Client, options: Options) -> Result<Vec<String>, ReconcileError> {
+pub(crate) async fn certificates(
+    client: &Client,
+    facts: &ControllerConfigSpec,
+    done: &mut Vec<String>,
+) -> Result<(), ReconcileError> {
+    api::user_data::host(facts).ok_or(ReconcileError::NoHost)?;
+    keep_certificates(client, &api::user_data::host_names(facts), Timestamp::now(), done).await
+}
+
+/// Keeps user data and boot tokens, and adds what it wrote to `done`. `require_token`: the config server asks for boot
+/// tokens, so user data must have them.
+///
+/// # Errors
+/// As [`certificates`].
+pub(crate) async fn user_data(
+    client: &Client,
+    facts: &ControllerConfigSpec,
+    pools: &[MachineConfigPool],
+    require_token: bool,
+    done: &mut Vec<String>,
+) -> Result<(), ReconcileError> {
     let now = Timestamp::now();
     let all = ListParams::default();
-    let configs: Api<ControllerConfig> = Api::all(client.clone());
-    let facts =
-        call(format!("get ControllerConfig {CONTROLLER_CONFIG}"), configs.get(CONTROLLER_CONFIG)).await?.spec;
-    let mut done = vec![];
-    // An error here must not stop the rest of the pass.
-    let controllers = keep_controllers(client, facts.control_plane_topology(), &mut done).await;
-    let host = api::user_data::host(&facts).ok_or(ReconcileError::NoHost)?;
-    let ca = keep_certificates(client, &api::user_data::host_names(&facts), now, &mut done).await?;
-
+    let host = api::user_data::host(facts).ok_or(ReconcileError::NoHost)?;
     if api::user_data::is_loopback(&host) {
         return Err(ReconcileError::Loopback { host });
     }
-
-    let pools: Api<MachineConfigPool> = Api::all(client.clone());
-    let pools = call("list MachineConfigPools".to_owned(), pools.list(&all)).await?.items;
-    keep_namespace(client, &mut done).await?;
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
+    let name = server_tls::CA;
+    let bundle = call(format!("get ConfigMap {NAMESPACE}/{name}"), maps.get_opt(name)).await?;
+    let ca = bundle.and_then(|b| b.data).and_then(|mut d| d.remove(server_tls::BUNDLE)).unwrap_or_default();
+    keep_namespace(client, done).await?;
     let provider: Api<Secret> = Api::namespaced(client.clone(), api::user_data::NAMESPACE);
     let secrets = call("list Secrets of machine providers".to_owned(), provider.list(&all)).await?.items;
     let own: Api<Secret> = Api::namespaced(client.clone(), boot_token::NAMESPACE);
     let mut finished = true;
-    let tokens = if options.require_token {
+    let tokens = if require_token {
         if boot_tokens::keep_namespace(client).await? {
             done.push(format!("Namespace {}", boot_token::NAMESPACE));
         }
@@ -148,14 +132,8 @@ pub async fn pass(client: &Client, options: Options) -> Result<Vec<String>, Reco
     if finished && boot_tokens::take_back(client).await? {
         done.push(format!("the right to boot tokens in {}: revoked", boot_token::OLD_NAMESPACE));
     }
-    let facts = Facts {
-        host: &host,
-        ca: ca.as_bytes(),
-        pools: &pools,
-        secrets: &secrets,
-        tokens: tokens.as_deref(),
-        now,
-    };
+    let facts =
+        Facts { host: &host, ca: ca.as_bytes(), pools, secrets: &secrets, tokens: tokens.as_deref(), now };
     let mut random = Ok(());
     let plan = user_data::plan(&facts, || {
         let mut bytes = [0; ENTROPY];
@@ -198,8 +176,7 @@ pub async fn pass(client: &Client, options: Options) -> Result<Vec<String>, Reco
             }
         }
     }
-    controllers?;
-    failed.map_or(Ok(done), |error| Err(error.into()))
+    failed.map_or(Ok(()), |error| Err(error.into()))
 }
 
 /// The report on a Secret that the API server refuses to change, with its message. `None`: another try may succeed.
@@ -227,13 +204,13 @@ async fn tell(client: &Client, left: &NotUpdated, now: Timestamp) {
     }
 }
 
-/// Keeps the CA, bundle and certificate up to date, and returns the bundle.
+/// Keeps the CA, bundle and certificate up to date.
 async fn keep_certificates(
     client: &Client,
     hosts: &[String],
     now: Timestamp,
     done: &mut Vec<String>,
-) -> Result<String, ReconcileError> {
+) -> Result<(), ReconcileError> {
     let secrets: Api<Secret> = Api::namespaced(client.clone(), NAMESPACE);
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
     let get = |name: &'static str| call(format!("get Secret {NAMESPACE}/{name}"), secrets.get_opt(name));
@@ -260,24 +237,6 @@ async fn keep_certificates(
         write(&secrets, secret).await?;
         done.push(format!("certificate {}: {}", server_tls::SERVING, decision.serving.unwrap_or_default()));
     }
-    let bundle = issued.bundle.or(bundle).and_then(|b| b.data).and_then(|mut d| d.remove(server_tls::BUNDLE));
-    Ok(bundle.unwrap_or_default())
-}
-
-/// Sets the number of controllers for the control plane. There is no Deployment if they run elsewhere.
-async fn keep_controllers(
-    client: &Client,
-    topology: &str,
-    done: &mut Vec<String>,
-) -> Result<(), ReconcileError> {
-    let (api, name) = (Api::<Deployment>::namespaced(client.clone(), NAMESPACE), CONTROLLER);
-    let there = call(format!("get Deployment {NAMESPACE}/{name}"), api.get_opt(name)).await?;
-    let wanted = pods::controllers(topology);
-    let Some(patch) = there.and_then(|d| pods::scaled(&d, wanted)) else { return Ok(()) };
-    let (params, patch) = (PatchParams::default(), Patch::Merge(&patch));
-    let request = api.patch(name, &params, &patch);
-    call(format!("scale Deployment {NAMESPACE}/{name}"), request).await?;
-    done.push(format!("Deployment {name}: {wanted} for the topology {topology}"));
     Ok(())
 }
 
@@ -290,77 +249,6 @@ async fn keep_namespace(client: &Client, done: &mut Vec<String>) -> Result<(), R
         done.push(format!("Namespace {name}"));
     }
     Ok(())
-}
-
-/// Yields when something that a pass depends on changes. An error of a watch counts as a change: the pass reports it.
-fn changes(client: &Client, options: Options) -> SelectAll<BoxStream<'static, ()>> {
-    fn of<K>(api: Api<PartialObjectMeta<K>>, config: watcher::Config) -> BoxStream<'static, ()>
-    where
-        K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
-    {
-        watcher::watcher(api, config).default_backoff().map(|_| ()).boxed()
-    }
-    let all = watcher::Config::default();
-    let named = |name: &str| all.clone().fields(&format!("metadata.name={name}"));
-    let own =
-        |name: &str| of(Api::<PartialObjectMeta<Secret>>::namespaced(client.clone(), NAMESPACE), named(name));
-    let tokens = all.clone().labels(boot_token::LABEL);
-    let mut streams = SelectAll::new();
-    streams
-        .push(of(Api::<PartialObjectMeta<ControllerConfig>>::all(client.clone()), named(CONTROLLER_CONFIG)));
-    streams.push(of(Api::<PartialObjectMeta<MachineConfigPool>>::all(client.clone()), all.clone()));
-    streams.push(own(server_tls::CA));
-    streams.push(own(server_tls::SERVING));
-    streams.push(of(
-        Api::<PartialObjectMeta<ConfigMap>>::namespaced(client.clone(), NAMESPACE),
-        named(server_tls::CA),
-    ));
-    streams.push(of(
-        Api::<PartialObjectMeta<Secret>>::namespaced(client.clone(), api::user_data::NAMESPACE),
-        all.clone(),
-    ));
-    if options.require_token {
-        // Without the option the operator has no right to watch them.
-        let own = Api::<PartialObjectMeta<Secret>>::namespaced(client.clone(), boot_token::NAMESPACE);
-        streams.push(of(own, tokens));
-    }
-    streams
-}
-
-/// Makes passes until `stop`. A failed pass is logged and repeated.
-pub async fn run(client: Client, options: Options, stop: CancellationToken) {
-    let mut changes = changes(&client, options);
-    loop {
-        let rest = match pass(&client, options).await {
-            Ok(done) => {
-                done.iter().for_each(|d| tracing::info!("written: {d}"));
-                AGAIN
-            }
-            Err(error) if is_conflict(&error) => Duration::ZERO,
-            Err(error) => {
-                tracing::warn!("{}", chain(&error));
-                RETRY
-            }
-        };
-        // A failed pass waits in any case: changes must not cause a busy loop.
-        if rest == RETRY {
-            tokio::select! {
-                () = stop.cancelled() => return,
-                () = tokio::time::sleep(RETRY) => {}
-            }
-            continue;
-        }
-        tokio::select! {
-            () = stop.cancelled() => return,
-            _ = changes.next() => {}
-            () = tokio::time::sleep(rest) => {}
-        }
-        tokio::select! {
-            () = stop.cancelled() => return,
-            () = tokio::time::sleep(SETTLE) => {}
-        }
-        while let Some(Some(())) = futures::FutureExt::now_or_never(changes.next()) {}
-    }
 }
 
 #[cfg(test)]

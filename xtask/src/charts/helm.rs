@@ -76,7 +76,8 @@ clusterDNSIP: 10.96.0.10
 ";
 
 const NOTES: &str = "\
-The pools and the ControllerConfig stay when this release is removed. Helm does not change CRDs: before an upgrade run
+The operator installs everything else, as MachineConfigOperator cluster says. That stays when this release is removed:
+run `mco uninstall --yes` first to take it away. Helm does not change CRDs: before an upgrade run
   kubectl apply --server-side --force-conflicts -f crds/
 with the folder of the new chart.
 ";

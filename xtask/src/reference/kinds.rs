@@ -20,9 +20,13 @@ fn role(kind: &str) -> Option<&'static str> {
             "A group of nodes with one rendered MachineConfig, and how it is rolled out. See \
              [Rollouts](../rollouts.md)."
         }
+        "MachineConfigOperator" => {
+            "What is installed and how, and how far the operator has come with it. There is one, named `cluster`. See \
+             [Operations](../operations.md#the-settings)."
+        }
         "ControllerConfig" => {
-            "The cluster's settings that templates are rendered with. There is one, named `machine-config-controller`; \
-             `mco install` writes it."
+            "The cluster's settings that templates are rendered with. There is one, named `machine-config-controller`; the \
+             operator keeps it, or `mco install` where no operator runs."
         }
         "MachineConfigNode" => {
             "How far the update of one node is. Written by the controller (`spec`) and the node's agent (`status`)."

@@ -1,4 +1,4 @@
-//! Metrics, from what controller, agent and config server would answer a scraper: each registers its metrics and gives one
+//! Metrics, from what controller, agent, config server and operator would answer a scraper: each registers its metrics and gives one
 //! series of each, in the text format of OpenMetrics.
 
 use super::{cell, columns, head, row};
@@ -30,6 +30,7 @@ pub(super) fn page() -> anyhow::Result<String> {
              reached its limit of connections.",
             server::metrics_sample()?,
         ),
+        ("Operator", "An operator that does not lead makes no passes.", operator::keep::metrics_sample()?),
     ] {
         out += &format!("\n## {title}\n\n{note}\n\n{}", columns(&["metric", "type", "labels", "says"]));
         for (name, metric) in parse(&text).with_context(|| title.to_owned())? {

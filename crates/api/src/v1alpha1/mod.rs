@@ -2,8 +2,10 @@
 //!
 //! What it is not: the kinds of OpenShift's API (see `v1`), which are never extended.
 
+mod installation;
 mod rollout_policy;
 
+pub use installation::*;
 pub use rollout_policy::*;
 
 use crate::k8s::Time;

@@ -1,6 +1,6 @@
 //! What `mco token`, `mco pointer` and `mco operator` can be told.
 
-use crate::args::Cluster;
+use crate::args::{Cluster, Listen, SecureMetrics};
 use crate::output::Format;
 use clap::{Args, Subcommand};
 use ipnet::IpNet;
@@ -100,23 +100,55 @@ pub(crate) struct Pointer {
     pub(crate) ca: Option<std::path::PathBuf>,
 }
 
+#[derive(Debug, Args)]
+#[command(
+    after_help = "All MachineConfigs, pools and settings go; hosts keep the files that they have. A run that is cut off is continued by\nthe next one.\n\nExit codes: 0 removed, 1 failed, 2 not confirmed by --yes.\n\nExamples:\n  mco uninstall --dry-run\n  mco uninstall --yes"
+)]
+pub(crate) struct Uninstall {
+    #[command(flatten)]
+    pub(crate) cluster: Cluster,
+    /// Do it; without this it only says what it would do
+    #[arg(short, long, conflicts_with = "dry_run")]
+    pub(crate) yes: bool,
+    /// Do it although nodes are on their way to another config
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// Say what would be done and do nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// With --dry-run: how to print it
+    #[arg(short, long, value_enum, default_value_t, requires = "dry_run")]
+    pub(crate) output: Format,
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Operator {
-    /// Keep the config server's certificates and the machines' user data, until SIGTERM
+    /// Keep everything that is installed as MachineConfigOperator cluster says, until SIGTERM
     Start(OperatorStart),
 }
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  mco operator start --once\n  mco operator start --require-token      with `mco server start --require-token`"
+    after_help = "Without a MachineConfigOperator it keeps the config server's certificates and the machines' user data only.\n\nExamples:\n  mco operator start --once\n  mco operator start --require-token      with `mco server start --require-token`"
 )]
 pub(crate) struct OperatorStart {
     #[command(flatten)]
     pub(crate) cluster: Cluster,
-    /// Put a boot token into each pool's user data: for a config server with --require-token
+    /// Without a MachineConfigOperator: each pool's user data holds a boot token, for a config server with --require-token
     #[arg(long)]
     pub(crate) require_token: bool,
-    /// Check once, write what is missing or out of date, print it, and exit
+    /// The image that this operator runs in: it acts while the settings name this one [default: it is no pod, and acts]
+    #[arg(long, value_name = "IMAGE")]
+    pub(crate) image: Option<String>,
+    /// Where /metrics, /healthz and /readyz are served; `off` for nowhere
+    #[arg(long, value_name = "ADDR", default_value = "off")]
+    pub(crate) metrics_listen: Listen,
+    #[command(flatten)]
+    pub(crate) metrics: SecureMetrics,
+    /// Work only while holding the Lease, so that several may run
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(crate) leader_elect: bool,
+    /// Make one pass, say what was written, and end; what takes time is left to the next pass
     #[arg(long)]
     pub(crate) once: bool,
 }

@@ -17,6 +17,7 @@ use crate::args::status::Status;
 use crate::output::Format;
 use clap::builder::FalseyValueParser;
 use clap::{Args, Parser, Subcommand};
+use k8s_openapi::jiff::SignedDuration;
 use listen::Addresses;
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -71,6 +72,8 @@ impl Log {
 pub(crate) enum Command {
     /// Install namespace, CRDs, ControllerConfig and pools in a cluster
     Install(Install),
+    /// Take away everything that was installed; hosts keep their files
+    Uninstall(boot::Uninstall),
     /// Show pools and nodes: who waits for what, and why
     Status(Status),
     /// Show what the controller does next, or what a change would do to the nodes; writes nothing
@@ -131,26 +134,32 @@ pub(crate) struct Cluster {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Run it again to upgrade the CRDs and components. Existing pools stay as they are. In the \
-        ControllerConfig it changes\nonly the settings that you give now, and detected settings whose value \
-        has changed.\n\nExamples:\n  mco install\n  mco install --pool worker --dry-run\n  mco install \
-        --dry-run -o yaml | less\n  mco install --dry-run --output-dir mco/\n  mco install --image \
-        registry.example.com/mco:1 --api-server-url https://api.example.com:6443"
+    after_help = "Running it again upgrades. Pools stay as they are. What you say now is written into the settings (without --image: into\nthe ControllerConfig); so is what was found out before and is otherwise now.\n\nExit codes: 0 installed, 1 failed, 4 it does not run within --timeout.\n\nExamples:\n  mco install\n  mco install --pool worker --dry-run\n  mco install --dry-run -o yaml | less\n  mco install --dry-run --output-dir mco/\n  mco install --image registry.example.com/mco:1 --api-server-url https://api.example.com:6443"
 )]
 pub(crate) struct Install {
     #[command(flatten)]
     pub(crate) cluster: Cluster,
-    /// A pool to create; may be given several times
-    #[arg(long = "pool", value_name = "NAME", default_values = ["master", "worker"])]
+    /// A pool to create; may be given several times [default: master and worker; with --image those of the settings]
+    #[arg(long = "pool", value_name = "NAME")]
     pub(crate) pools: Vec<String>,
     /// The address of the cluster's DNS service [default: that of Service kube-system/kube-dns, else 10.96.0.10]
     #[arg(long, value_name = "IP")]
     pub(crate) cluster_dns_ip: Option<std::net::IpAddr>,
-    /// Run controller, config server and operator as pods of this image [default: they run elsewhere]
+    /// Run the operator as pods of this image; it installs and keeps everything else, as MachineConfigOperator cluster says
+    /// [default: all parts run elsewhere]
     #[arg(long, value_name = "IMAGE")]
     pub(crate) image: Option<String>,
-    /// With --image: the config server serves configs only to machines with a boot token [default for a new
-    /// installation; an existing one stays as it is]
+    /// With --image: do not wait until everything runs
+    #[arg(long, requires = "image", conflicts_with = "timeout")]
+    pub(crate) no_wait: bool,
+    /// With --image: how long to wait until everything runs
+    #[arg(long, requires = "image", value_name = "TIME", value_parser = boot::duration, default_value = "10m")]
+    pub(crate) timeout: SignedDuration,
+    /// Install on a cluster whose objects another program keeps, and take them over from it
+    #[arg(long)]
+    pub(crate) take_over: bool,
+    /// With --image: the config server gives configs only to machines with a boot token [default for a new installation;
+    /// one that is there stays as it is]
     #[arg(long, requires = "image")]
     pub(crate) require_token: bool,
     /// With --image: the config server serves configs to anyone who can reach it, over plain HTTP (22624) too, as

@@ -8,7 +8,7 @@ mod parts;
 mod shell;
 
 use boot::{pointer, token};
-use change::{install, pause, retry, undo};
+use change::{install, pause, retry, undo, uninstall};
 use look::{explain, history, plan, status};
 use manifests::{lint, render};
 use parts::{controller, daemon, operator, server};
@@ -41,6 +41,7 @@ pub(crate) fn ends_soon(command: &Command) -> bool {
 fn dispatch(command: Command) -> anyhow::Result<u8> {
     match command {
         Command::Install(a) => runtime()?.block_on(install::run(a)),
+        Command::Uninstall(a) => runtime()?.block_on(uninstall::run(a)),
         Command::Status(a) => runtime()?.block_on(status::run(a)),
         Command::Plan(a) => runtime()?.block_on(plan::run(a)),
         Command::Pause(a) => runtime()?.block_on(pause::run(a, true)),

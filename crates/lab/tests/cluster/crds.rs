@@ -112,8 +112,8 @@ async fn kubectl_applies_what_install_does_and_what_is_said_now_wins() {
         assert_eq!(said.code, 0, "{said:?}");
         said.out
     };
-    // The files as they are, each in one go, by the very commands that are printed.
-    let commands = dry(&[IMAGE, FIRST]).await;
+    // As the files are, each in one go, by the very commands that are printed.
+    let commands = dry(&[FIRST]).await;
     let (crds, rest) = (folder.join("00-crds.yaml"), folder.join("10-mco.yaml"));
     for command in commands.lines() {
         let arguments: Vec<&str> = command.strip_prefix("kubectl ").unwrap().split(' ').collect();
@@ -126,15 +126,13 @@ async fn kubectl_applies_what_install_does_and_what_is_said_now_wins() {
         assert_eq!((said.code, warnings), (0, vec![]), "{command}: {said:?}");
     }
     let all = [objects(&crds), objects(&rest)].concat();
-    assert!(
-        all.iter().any(|o| o["kind"] == "Deployment") && all.iter().any(|o| o["kind"] == "ControllerConfig")
-    );
+    assert!(all.iter().any(|o| o["kind"] == "ControllerConfig"));
     let mut applied = vec![];
     for object in &all {
         applied.push(standing(&cluster, object).await);
     }
-    // Installing after that changes nothing: the objects are the same, including their generation.
-    let said = cluster.mco(&["install", IMAGE, FIRST]).await;
+    // Installing changes nothing then: the same objects, to the generation.
+    let said = cluster.mco(&["install", FIRST]).await;
     assert_eq!(said.code, 0, "{said:?}");
     assert!(!said.out.contains("MachineConfigPool") && !said.out.contains("update"), "{}", said.out);
     for (object, before) in all.iter().zip(&applied) {
@@ -144,7 +142,7 @@ async fn kubectl_applies_what_install_does_and_what_is_said_now_wins() {
     let (first_crds, first_rest) = (folder.join("first-crds.yaml"), folder.join("first-mco.yaml"));
     std::fs::rename(&crds, &first_crds).unwrap();
     std::fs::rename(&rest, &first_rest).unwrap();
-    dry(&[IMAGE, FIRST]).await;
+    dry(&[FIRST]).await;
     assert!(
         !objects(&rest).iter().any(|o| o["kind"] == "ControllerConfig" || o["kind"] == "MachineConfigPool")
     );
@@ -156,10 +154,42 @@ async fn kubectl_applies_what_install_does_and_what_is_said_now_wins() {
         assert_eq!(standing(&cluster, object).await, *before);
     }
     said_wins(&cluster).await;
+    with_settings(&cluster, &folder).await;
     cluster.stop().await;
 }
 
-/// The first installation guesses; the second one is given values.
+/// With an image, kubectl applies the operator and its settings, and an installation then changes none of them.
+async fn with_settings(cluster: &Cluster, folder: &std::path::Path) {
+    let text = folder.display().to_string();
+    let said = cluster.mco(&["install", IMAGE, FIRST, "--dry-run", "--output-dir", &text]).await;
+    assert_eq!(said.code, 0, "{said:?}");
+    for command in said.out.lines() {
+        let arguments: Vec<&str> = command.strip_prefix("kubectl ").unwrap().split(' ').collect();
+        let said = cluster.kubectl(&arguments).await;
+        assert_eq!(said.code, 0, "{command}: {said:?}");
+    }
+    let generation = async || {
+        let settings = cluster.get("MachineConfigOperator", "cluster").await;
+        let deployment = [
+            "-n",
+            "openshift-machine-config-operator",
+            "get",
+            "deployment",
+            "machine-config-operator",
+            "-o",
+            "json",
+        ];
+        let deployment: Value = serde_json::from_str(&cluster.kubectl(&deployment).await.out).unwrap();
+        assert_eq!(settings["spec"]["apiServer"]["url"], "https://first.example.com:6443");
+        (settings["metadata"]["generation"].clone(), deployment["metadata"]["generation"].clone())
+    };
+    let before = generation().await;
+    let said = cluster.mco(&["install", IMAGE, FIRST, "--no-wait"]).await;
+    assert_eq!(said.code, 0, "{said:?}");
+    assert_eq!(generation().await, before);
+}
+
+/// A first installation guesses; the second one is told.
 async fn said_wins(cluster: &Cluster) {
     const CONFIG: &str = "machine-config-controller";
     cluster.delete("ControllerConfig", CONFIG).await;
@@ -176,13 +206,8 @@ async fn said_wins(cluster: &Cluster) {
     let pem = "-----BEGIN CERTIFICATE-----\nb3RoZXI=\n-----END CERTIFICATE-----\n";
     std::fs::write(&ca, pem).unwrap();
     let ca = format!("--api-server-ca={}", ca.display());
-    let second = [
-        "install",
-        IMAGE,
-        "--api-server-url=https://second.example.com:6443",
-        "--cluster-dns-ip=10.43.0.10",
-        &ca,
-    ];
+    let second =
+        ["install", "--api-server-url=https://second.example.com:6443", "--cluster-dns-ip=10.43.0.10", &ca];
     let said = cluster.mco(&second).await;
     assert!(said.code == 0 && said.out.contains("update ControllerConfig"), "{said:?}");
     let check = async || {
@@ -198,13 +223,10 @@ async fn said_wins(cluster: &Cluster) {
         );
     };
     check().await;
-    // Given values stay when nothing is given; a server's pods get them, too.
-    let said = cluster.mco(&["install", IMAGE]).await;
+    // What was said stays when nothing is said.
+    let said = cluster.mco(&["install"]).await;
     assert!(said.code == 0 && !said.out.contains("update ControllerConfig"), "{said:?}");
     check().await;
-    let server =
-        cluster.kubectl(&["-n", "openshift-machine-config-operator", "get", "ds", "-o", "json"]).await;
-    assert!(server.out.contains("--apiserver-url=https://second.example.com:6443"), "{}", server.out);
     // No machine can use this computer's own address.
     let said = cluster.mco(&["install", "--api-server-url=https://127.0.0.1:6443"]).await;
     assert!(said.code == 1 && said.err.contains("loopback address"), "{said:?}");

@@ -13,6 +13,9 @@ pub fn api(client: &Client, kind: &str) -> Api<DynamicObject> {
     let (group, version, plural) = match kind {
         "Node" => ("", "v1", "nodes"),
         "Namespace" => ("", "v1", "namespaces"),
+        "MachineConfigOperator" => ("machineconfig.dev", "v1alpha1", "machineconfigoperators"),
+        "ClusterOperator" => ("config.openshift.io", "v1", "clusteroperators"),
+        "ClusterRole" => ("rbac.authorization.k8s.io", "v1", "clusterroles"),
         "RolloutPolicy" => ("machineconfig.dev", "v1alpha1", "rolloutpolicies"),
         "MachineConfig" => ("machineconfiguration.openshift.io", "v1", "machineconfigs"),
         "MachineConfigPool" => ("machineconfiguration.openshift.io", "v1", "machineconfigpools"),

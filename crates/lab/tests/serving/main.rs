@@ -8,10 +8,14 @@
 mod config_server;
 #[path = "../common/definitions.rs"]
 mod definitions;
+
+mod installation;
 mod packages;
 mod parts;
 #[path = "../product/mod.rs"]
 mod product;
+mod removal;
 #[path = "../../../server/tests/support/mod.rs"]
 mod support;
 mod tokens;
+mod trouble;

@@ -119,9 +119,9 @@ async fn the_chart_and_the_base_are_what_is_installed() {
     assert!(notes.contains("kubectl apply --server-side"), "{notes}");
     let mut get = Command::new(&kubectl);
     get.arg("--kubeconfig").arg(plane.kubeconfig());
-    let pools = said(get.args(["get", "machineconfigpools,controllerconfigs", "-o", "name"]));
-    for name in ["/master", "/worker", "/machine-config-controller"] {
-        assert!(pools.contains(name), "{pools}");
+    let made = said(get.args(["get", "machineconfigoperators,deployments", "-A", "-o", "name"]));
+    for name in ["/cluster", "/machine-config-operator"] {
+        assert!(made.contains(name), "{made}");
     }
     // What users own stays.
     let mut remove = Command::new(&helm);
@@ -129,7 +129,7 @@ async fn the_chart_and_the_base_are_what_is_installed() {
     said(&mut remove);
     let mut get = Command::new(&kubectl);
     get.arg("--kubeconfig").arg(plane.kubeconfig());
-    let left = said(get.args(["get", "machineconfigpools,deployments", "-A", "-o", "name"]));
-    assert!(left.contains("/worker") && !left.contains("deployment"), "{left}");
+    let left = said(get.args(["get", "namespaces,deployments", "-A", "-o", "name"]));
+    assert!(left.contains("/openshift-machine-api") && !left.contains("deployment"), "{left}");
     plane.stop().await;
 }

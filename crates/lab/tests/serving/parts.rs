@@ -1,4 +1,4 @@
-//! Controller, config server and operator as a cluster runs them: what `mco install --image` applies, and each part
+//! Controller, config server and operator as a cluster runs them: what the operator installs, and each part
 //! with its service account's token and no other right, through a rollout and a boot. The operator keeps working:
 //! objects that somebody deletes are created again, and changes of the inputs of user data are followed.
 //!
@@ -6,7 +6,7 @@
 //! processes, not in pods.
 
 use crate::product::controllers::Controller;
-use crate::product::{Cluster, lab, machine_config, one_file, tail, text};
+use crate::product::{Cluster, condition, lab, machine_config, one_file, tail, text};
 use crate::support;
 use crate::support::{Answer, PATIENCE, connect_as};
 use api::boot_token::{ENTROPY, Record, Token};
@@ -38,8 +38,8 @@ rules:
   userGroups: [system:serviceaccounts]
 ";
 
-/// A kubeconfig of a service account, with a token such as a pod gets.
-async fn speak_as(cluster: &Cluster, dir: &Path, name: &str) -> PathBuf {
+/// A kubeconfig that speaks as a service account, with a token as a pod has it.
+pub(crate) async fn speak_as(cluster: &Cluster, dir: &Path, name: &str) -> PathBuf {
     let accounts: Api<ServiceAccount> = Api::namespaced(cluster.client.clone(), NAMESPACE);
     let spec = Some(TokenRequestSpec::default());
     let request = TokenRequest { spec, ..TokenRequest::default() };
@@ -60,14 +60,14 @@ async fn speak_as(cluster: &Cluster, dir: &Path, name: &str) -> PathBuf {
     path
 }
 
-/// A component that runs until the test ends.
-struct Part {
+/// A part that runs until the test ends.
+pub(crate) struct Part {
     child: Child,
     log: PathBuf,
 }
 
 impl Part {
-    fn start(dir: &Path, name: &str, kubeconfig: &Path, args: &[&str]) -> Self {
+    pub(crate) fn start(dir: &Path, name: &str, kubeconfig: &Path, args: &[&str]) -> Self {
         let log = dir.join(format!("{name}.log"));
         let child = Command::new(lab::built_mco().unwrap())
             .args(args)
@@ -82,8 +82,18 @@ impl Part {
         Self { child, log }
     }
 
-    /// Stops it as a node stops a pod.
-    async fn stop(mut self) -> String {
+    /// What it has logged.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap()
+    }
+
+    /// Ends it as a power cut does.
+    pub(crate) async fn kill(mut self) {
+        self.child.kill().await.unwrap();
+    }
+
+    /// Ends it as a node ends a pod.
+    pub(crate) async fn stop(mut self) -> String {
         let log = std::fs::read_to_string(&self.log).unwrap();
         assert!(self.child.try_wait().unwrap().is_none(), "it has ended by itself\n{}", tail(&self.log));
         let pid = self.child.id().unwrap().to_string();
@@ -93,6 +103,12 @@ impl Part {
         assert!(!log.contains("panicked at"), "{log}");
         log
     }
+}
+
+/// Who gets a config, by the settings in what is installed.
+fn access(list: &Value) -> String {
+    let mut all = list["items"].as_array().unwrap().iter();
+    text(&all.find(|o| o["kind"] == "MachineConfigOperator").unwrap()["spec"]["configServer"]["access"])
 }
 
 async fn secret(cluster: &Cluster, namespace: &str, name: &str) -> Option<Secret> {
@@ -189,18 +205,23 @@ async fn every_part_works_with_its_own_rights_and_no_others() {
             "--openshift-config-crds",
             "--image=registry.example.com/mco:1",
             "--api-server-url=https://api.lab.test:6443",
+            "--no-wait",
         ])
         .await;
     assert_eq!(said.code, 0, "{said:?}");
-    assert!(said.out.contains("apply Deployment machine-config-controller"), "{}", said.out);
+    assert!(said.out.contains("apply Deployment machine-config-operator"), "{}", said.out);
+    assert!(said.out.contains("apply MachineConfigOperator cluster"), "{}", said.out);
 
     // The same must be valid for kubectl, which refuses unknown fields. (Our own kinds are too new here: kubectl does
     // not have their schemas yet.)
     let url = "--api-server-url=https://api.lab.test:6443";
     let said = cluster.mco(&["install", "--image=x", url, "--dry-run", "-o", "json"]).await;
-    assert!(said.out.contains("--require-token") && !said.out.contains("22624"), "{}", said.out);
     let mut list: Value = serde_json::from_str(&said.out).unwrap();
-    let ours = |o: &Value| text(&o["apiVersion"]).starts_with("machineconfiguration.openshift.io/");
+    assert_eq!(access(&list), "BootTokens");
+    let ours = |o: &Value| {
+        let group = text(&o["apiVersion"]);
+        group.starts_with("machineconfiguration.openshift.io/") || group.starts_with("machineconfig.dev/")
+    };
     list["items"].as_array_mut().unwrap().retain(|o| !ours(o));
     let file = dir.path().join("install.json");
     std::fs::write(&file, list.to_string()).unwrap();
@@ -208,7 +229,7 @@ async fn every_part_works_with_its_own_rights_and_no_others() {
     let strict = ["--server-side", "--force-conflicts", "--dry-run=server", "--validate=strict"];
     let said = cluster.kubectl(&[&["apply", "-f", &file], &strict[..]].concat()).await;
     assert_eq!(said.code, 0, "{said:?}");
-    assert!(said.out.contains("daemonset.apps/machine-config-server serverside-applied"), "{}", said.out);
+    assert!(said.out.contains("deployment.apps/machine-config-operator serverside-applied"), "{}", said.out);
 
     // A boot token where the previous version kept them: `mco install` moves it and names it in the permissions.
     let old = Token::new(&[9; ENTROPY]);
@@ -219,7 +240,7 @@ async fn every_part_works_with_its_own_rights_and_no_others() {
     let tokens: Api<Secret> = Api::namespaced(cluster.client.clone(), api::boot_token::NAMESPACE);
     let roles: Api<Role> = Api::namespaced(cluster.client.clone(), NAMESPACE);
     secrets.create(&PostParams::default(), &old).await.unwrap();
-    let said = cluster.mco(&["install", "--image=registry.example.com/mco:1", url]).await;
+    let said = cluster.mco(&["install", "--image=registry.example.com/mco:1", url, "--no-wait"]).await;
     assert_eq!(said.code, 0, "{said:?}");
     assert!(tokens.get_opt(&name).await.unwrap().is_some(), "it is brought over");
     for part in ["operator", "server"] {
@@ -231,8 +252,7 @@ async fn every_part_works_with_its_own_rights_and_no_others() {
 
     // The operator creates what the server's pod waits for.
     let operator_account = speak_as(&cluster, dir.path(), "machine-config-operator").await;
-    let operator =
-        Part::start(dir.path(), "operator", &operator_account, &["operator", "start", "--require-token"]);
+    let operator = Part::start(dir.path(), "operator", &operator_account, &["operator", "start"]);
     let pem = field(&cluster, NAMESPACE, SERVING, "tls.crt").await;
     let token = field(&cluster, NAMESPACE, "node-bootstrapper-token", "token").await;
 
@@ -248,7 +268,15 @@ async fn every_part_works_with_its_own_rights_and_no_others() {
         })
         .await;
 
-    // The controller runs a rollout that drains a pod.
+    // Everything else is the operator's, from the settings.
+    cluster
+        .wait("the operator waits for the controller's pods", async || {
+            let settings = cluster.get("MachineConfigOperator", "cluster").await;
+            condition(&settings, "Progressing").filter(|m| m.contains("Deployment machine-config-controller"))
+        })
+        .await;
+
+    // The controller takes the nodes through a rollout that drains a pod.
     let account = speak_as(&cluster, dir.path(), "machine-config-controller").await;
     let controller = Controller::with(&cluster, "mco-controller-as-pod", &account, &[], &[]);
     cluster.settled("worker", 2, &["00-worker"], &[]).await;
@@ -361,11 +389,11 @@ async fn every_part_works_with_its_own_rights_and_no_others() {
 
     // Without tokens everything works as well, with fewer permissions.
     let mut logs = vec![operator.stop().await, server.stop().await];
-    let said = cluster.mco(&["install", "--image=x", url, "--open"]).await;
+    let said = cluster.mco(&["install", "--image=x", url, "--open", "--no-wait"]).await;
     assert_eq!(said.code, 0, "{said:?}");
     // Once open, it stays open until an administrator changes it.
     let said = cluster.mco(&["install", "--image=x", url, "--dry-run", "-o", "json"]).await;
-    assert!(!said.out.contains("--require-token") && said.out.contains("22624"), "{}", said.out);
+    assert_eq!(access(&serde_json::from_str(&said.out).unwrap()), "Everybody");
     let operator = Part::start(dir.path(), "operator-2", &operator_account, &["operator", "start"]);
     let server = Part::start(dir.path(), "server-2", &server_account, &args);
     cluster

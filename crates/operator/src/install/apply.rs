@@ -8,8 +8,7 @@ use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// The owner of the fields that are applied.
-const FIELD_MANAGER: &str = "machine-config-operator";
+use crate::keep::objects::FIELD_MANAGER;
 /// How long to wait until a new kind is served. It usually takes a second; on a loaded API server, a few.
 pub(super) const ESTABLISH_TIMEOUT: Duration = Duration::from_secs(60);
 /// How often the API server is asked whether a new kind is served.
@@ -28,7 +27,7 @@ pub async fn apply(
     // Concurrently: the CRDs do not depend on each other.
     futures::future::try_join_all(definitions.iter().map(|step| one(client, step))).await?;
     definitions.iter().for_each(|step| progress(step));
-    futures::future::try_join_all(definitions.iter().map(|step| established(client, step))).await?;
+    futures::future::try_join_all(definitions.iter().map(|step| established(client, &step.object))).await?;
     for step in rest {
         one(client, step).await?;
         progress(step);
@@ -36,11 +35,14 @@ pub async fn apply(
     Ok(())
 }
 
-pub(super) fn resource(object: &Value) -> Option<ApiResource> {
+pub(crate) fn resource(object: &Value) -> Option<ApiResource> {
     let text = |key: &str| object.get(key).and_then(Value::as_str);
     let (api_version, kind) = (text("apiVersion")?, text("kind")?);
     let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
     let plural = match kind {
+        "MachineConfigOperator" => crate::settings_object::PLURAL,
+        "ClusterOperator" => "clusteroperators",
+        "ClusterVersion" => "clusterversions",
         "MachineConfigPool" => "machineconfigpools",
         "ControllerConfig" => "controllerconfigs",
         "CustomResourceDefinition" => "customresourcedefinitions",
@@ -97,10 +99,13 @@ async fn one(client: &Client, step: &Step) -> Result<(), InstallError> {
     }
 }
 
-async fn established(client: &Client, step: &Step) -> Result<(), InstallError> {
-    let name = step.object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
-    let resource =
-        resource(&step.object).ok_or_else(|| InstallError::UnknownKind { step: step.to_string() })?;
+/// Waits until the API server serves the kind that this definition defines.
+///
+/// # Errors
+/// It does not within [`ESTABLISH_TIMEOUT`], with the definition's conditions.
+pub(crate) async fn established(client: &Client, definition: &Value) -> Result<(), InstallError> {
+    let name = definition.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+    let resource = resource(definition).ok_or_else(|| InstallError::UnknownKind { step: name.to_owned() })?;
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
     let end = tokio::time::Instant::now() + ESTABLISH_TIMEOUT;
     loop {

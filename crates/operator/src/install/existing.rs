@@ -3,26 +3,28 @@
 //! What it is not: the ControllerConfig and the pools themselves, which the command line reads.
 
 use super::apply::resource;
-use super::{InstallError, PullSecret, Scaled};
-use crate::manifests::rights::{CONTROLLER, SERVER};
+use super::{InstallError, PullSecret};
+use crate::manifests::rights::{AGENT, SERVER};
 use api::names;
+use api::v1alpha1::{Access, MachineConfigOperator};
 use client::{CallError, call};
 use ipnet::IpNet;
-use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, DynamicObject};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 
 /// The settings of an earlier installation that the next one keeps.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Existing {
     /// Whether its config server asks for boot tokens. `None`: it runs no config server as pods.
     pub require_token: Option<bool>,
     /// The load balancers that its config server trusts.
     pub balancers: Vec<IpNet>,
-    /// The number of controllers that somebody has set.
-    pub controllers: Option<Scaled>,
+    /// The settings. `None`: nothing was installed by settings.
+    pub settings: Option<MachineConfigOperator>,
+    /// Whether its agents run as pods, of this image.
+    pub agents: Option<String>,
     /// The pull secret that its ControllerConfig names.
     pub pull_secret: Option<PullSecret>,
     /// The boot tokens' Secrets in the namespace where earlier versions kept them.
@@ -57,10 +59,19 @@ pub async fn find_existing(client: &Client) -> Result<Existing, InstallError> {
         there.require_token = set.as_ref().map(|s| asks(&s.data));
         there.balancers = set.as_ref().map(|s| balancers(&s.data)).unwrap_or_default();
     }
-    let deployments = Api::<Deployment>::namespaced(client.clone(), names::NAMESPACE);
-    let name = CONTROLLER;
-    let controllers = get("get Deployment machine-config-controller", deployments.get(name)).await?;
-    there.controllers = controllers.as_ref().and_then(Scaled::of);
+    if let Some(api) = api("DaemonSet", "apps/v1") {
+        let set = get("get DaemonSet machine-config-daemon", api.get(AGENT)).await?;
+        let image = set.as_ref().and_then(|s| s.data.pointer("/spec/template/spec/containers/0/image"));
+        there.agents = image.and_then(Value::as_str).map(str::to_owned);
+    }
+    there.settings = crate::keep::cluster::settings(client).await?;
+    if let Some(settings) = &there.settings {
+        // The settings come before what they have made.
+        let server = &settings.spec.config_server;
+        there.require_token = Some(server.access == Access::BootTokens);
+        there.balancers = server.proxy_protocol_from.iter().filter_map(|n| network(n)).collect();
+        there.agents = None;
+    }
     if let Some(api) = api("ControllerConfig", &format!("{}/v1", names::GROUP)) {
         let config = get("get ControllerConfig", api.get(names::CONTROLLER_CONFIG)).await?;
         there.pull_secret = config.as_ref().and_then(|c| pull_secret(&c.data));
@@ -81,6 +92,10 @@ pub async fn find_existing(client: &Client) -> Result<Existing, InstallError> {
         Err(error) => return Err(InstallError::Call(error)),
     }
     Ok(there)
+}
+
+fn network(text: &str) -> Option<IpNet> {
+    text.parse().ok().or_else(|| text.parse::<std::net::IpAddr>().ok().map(IpNet::from))
 }
 
 /// The arguments of the config server in its DaemonSet.

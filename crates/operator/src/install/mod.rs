@@ -1,24 +1,30 @@
 //! `mco install`: the objects that must be in a cluster before a controller can work.
 //!
-//! CRDs, namespaces, rights and pods are applied, so running it again upgrades them. Pools are only created if they
-//! are missing. In the ControllerConfig only the fields that `settings` decides about are updated.
+//! With an image it applies the definitions, the operator and its settings object; everything else is the running operator's
+//! (see `keep`). Without one the parts run elsewhere, and it writes what they need. Running it again upgrades what is
+//! applied. Pools are only created if they are missing. In the ControllerConfig only the fields that `settings` decides about
+//! are updated.
 //!
-//! Flow: [`there()`] reads what an earlier installation left → [`plan()`] lists the objects in their order (pure) →
+//! Flow: [`find_existing`] reads what an earlier installation left → [`plan()`] lists the objects in their order (pure) →
 //! [`apply()`] writes them.
 
 mod apply;
 mod existing;
+pub mod foreign;
 mod plan;
+pub mod progress;
 pub mod settings;
 
-pub use crate::manifests::pods::Scaled;
 pub use crate::manifests::rights::PullSecret;
 pub use apply::apply;
+pub(crate) use apply::{established, resource};
 pub use existing::{Existing, find_existing};
+pub(crate) use plan::{controller_config, pool_object};
 pub use plan::{plan, pool};
 
 use api::crds::CrdError;
 use api::names;
+use api::v1alpha1::MachineConfigOperator;
 use apply::ESTABLISH_TIMEOUT;
 use client::CallError;
 use ipnet::IpNet;
@@ -29,8 +35,10 @@ use std::fmt;
 /// What is installed.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The built-in pools to create.
-    pub pools: Vec<String>,
+    /// The built-in pools to create. `None`: nobody has named any.
+    pub pools: Option<Vec<String>>,
+    /// With `image`: the settings that are there.
+    pub settings: Option<MachineConfigOperator>,
     /// The settings that the administrator passed.
     pub said: Settings,
     /// The settings that were detected.
@@ -50,8 +58,6 @@ pub struct Options {
     pub require_token: bool,
     /// With `image`: load balancers that send the client's address by PROXY protocol.
     pub balancers: Vec<IpNet>,
-    /// With `image`: the number of controllers that somebody has set. `None`: as many as the topology needs.
-    pub controllers: Option<Scaled>,
     /// The pull secret that the ControllerConfig names.
     pub pull_secret: Option<PullSecret>,
     /// The boot tokens' Secrets in the namespace where earlier versions kept them.
@@ -63,7 +69,8 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
-            pools: vec![names::MASTER.to_owned(), names::WORKER.to_owned()],
+            pools: Some(vec![names::MASTER.to_owned(), names::WORKER.to_owned()]),
+            settings: None,
             said: Settings::default(),
             found: Settings::default(),
             controller_config: None,
@@ -73,7 +80,6 @@ impl Default for Options {
             image: None,
             require_token: true,
             balancers: vec![],
-            controllers: None,
             pull_secret: None,
             old_tokens: vec![],
             openshift_config_crds: false,
@@ -143,12 +149,6 @@ pub enum InstallError {
         /// The step.
         step: String,
     },
-    /// There is no URL of the API server that the config server could give to machines.
-    #[error(
-        "the config server's pods must know how machines reach the API server, and neither the ControllerConfig nor the \
-        kubeconfig names an address that other machines can use: pass --api-server-url"
-    )]
-    NoUrl,
     /// A setting that cannot be used.
     #[error(transparent)]
     Settings(#[from] SettingsError),

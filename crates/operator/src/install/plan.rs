@@ -2,30 +2,33 @@
 //!
 //! What it is not: a look at the cluster. What was found there is part of [`Options`].
 
-use super::settings;
+use super::settings::{self, Settings};
 use super::{How, InstallError, Options, Step};
-use crate::manifests::pods::Parts;
-use crate::manifests::{agents, pods, rights};
-use api::crds::Crd;
-use api::k8s::LabelSelector;
+use crate::keep::objects::marked;
+use crate::manifests::{self, admission, agents, pods};
+use crate::{definitions, settings_object};
+use api::detected::{API_SERVER_CA, API_SERVER_URL, CLUSTER_DNS_IP, Detected, digest};
+use api::k8s::{ByteString, LabelSelector};
+use api::names::annotation::FOUND_OUT;
 use api::names::{self, label};
 use api::v1::{ControllerConfig, MachineConfigPool, MachineConfigPoolSpec};
+use api::v1alpha1::{Access, MachineConfigOperator, MachineConfigOperatorSpec, RunAs};
 use kube::ResourceExt as _;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
 /// The objects, in the order in which they must be written.
 ///
+/// With an image these are the operator, what it needs, and its settings; the rest is the operator's. Without one the parts
+/// run elsewhere, and the objects are those that they need.
+///
 /// # Errors
-/// Pods without a URL of the API server, a URL that machines cannot use, a ControllerConfig that cannot be read.
-/// Otherwise only a bug in this build's own data.
+/// A URL that machines cannot use, a ControllerConfig that cannot be read. Otherwise only a bug in this build's own data.
 pub fn plan(options: &Options) -> Result<Vec<Step>, InstallError> {
     settings::check(&options.said)?;
-    let (config, step) = controller_config(options)?;
     let apply = |object| Step { how: How::Apply, object };
-    let wanted = |crd: &Crd| crd.ours || options.openshift_config_crds;
     let mut steps: Vec<Step> =
-        api::crds::all()?.into_iter().filter(wanted).map(|crd| apply(crd.object)).collect();
+        definitions::all(options.openshift_config_crds)?.into_iter().map(marked).map(apply).collect();
     steps.push(apply(json!({
         "apiVersion": "v1",
         "kind": "Namespace",
@@ -35,33 +38,114 @@ pub fn plan(options: &Options) -> Result<Vec<Step>, InstallError> {
             "labels": {"pod-security.kubernetes.io/enforce": "privileged"},
         },
     })));
+    if let Some(image) = &options.image {
+        let replicas = pods::controllers(&options.control_plane_topology);
+        steps.extend(
+            manifests::operator(image, replicas, options.pull_secret.as_ref(), &options.old_tokens)
+                .into_iter()
+                .map(apply),
+        );
+        // What is said now counts, also over what somebody has written into the ControllerConfig. The settings alone would
+        // not: the operator leaves such fields.
+        if let Some(there) =
+            options.controller_config.as_ref().filter(|_| options.said != Settings::default())
+        {
+            steps.extend(controller_config(Some(there), &options.said, &Settings::default())?.1);
+        }
+        steps.push(settings_step(options, image)?);
+        return Ok(steps);
+    }
+    let there = options.controller_config.as_ref();
     // Before the parts, because a controller writes it, too, when it starts.
-    steps.extend(step);
-    for name in options.pools.iter().filter(|name| !options.pools_there.contains(name)) {
+    steps.extend(controller_config(there, &options.said, &options.found)?.1);
+    for name in options.pools.iter().flatten().filter(|name| !options.pools_there.contains(name)) {
         steps.push(Step { how: How::CreateIfMissing, object: pool_object(name)? });
     }
-    steps.extend(agents::rights().into_iter().map(apply));
+    steps.extend(agents::rights().into_iter().chain(admission::of_agents()).map(apply));
     steps.extend(options.daemon_image.as_deref().map(agents::daemon_set).map(apply));
-    if let Some(image) = &options.image {
-        let parts = Parts {
-            image,
-            api_server_url: settings::api_server_url(&config.spec).ok_or(InstallError::NoUrl)?,
-            require_token: options.require_token,
-            balancers: &options.balancers,
-            controllers: pods::controllers(&options.control_plane_topology),
-            scaled: options.controllers.as_ref(),
-        };
-        let rights = rights::all(options.require_token, options.pull_secret.as_ref(), &options.old_tokens);
-        steps.extend(rights.into_iter().map(apply));
-        steps.extend(pods::all(&parts).into_iter().map(apply));
-    }
     Ok(steps)
 }
 
-/// The ControllerConfig after the installation, and the step that writes it. `None`: there is nothing to write.
-fn controller_config(options: &Options) -> Result<(ControllerConfig, Option<Step>), InstallError> {
+/// The settings: what is said now, over what stands there, over what was found out.
+fn settings_step(options: &Options, image: &str) -> Result<Step, InstallError> {
+    let mut object = match &options.settings {
+        Some(there) => there.clone(),
+        None => MachineConfigOperator::new(
+            names::CLUSTER,
+            MachineConfigOperatorSpec { pools: built_in(), ..Default::default() },
+        ),
+    };
+    let spec = &mut object.spec;
+    image.clone_into(&mut spec.image);
+    if let Some(pools) = &options.pools {
+        spec.pools.clone_from(pools);
+    }
+    if let Some(image) = &options.daemon_image {
+        spec.agents.run_as = RunAs::Pods;
+        spec.agents.image = (*image != spec.image).then(|| image.clone());
+    }
+    spec.config_server.access = if options.require_token { Access::BootTokens } else { Access::Everybody };
+    spec.config_server.proxy_protocol_from = options.balancers.iter().map(ToString::to_string).collect();
+    let mut record = Detected::of(&object.metadata);
+    // A machine could not use the kubeconfig's address where it is a loopback address.
+    let usable = options.found.api_server_url.clone().filter(|url| settings::usable(Some(url)).is_some());
+    let dns = (options.said.cluster_dns_ip.clone(), options.found.cluster_dns_ip.clone());
+    choose(
+        &mut record,
+        API_SERVER_URL,
+        &mut spec.api_server.url,
+        options.said.api_server_url.clone(),
+        usable,
+        String::clone,
+    );
+    choose(&mut record, CLUSTER_DNS_IP, &mut spec.cluster_dns_ip, dns.0, dns.1, String::clone);
+    let data = |ca: &Option<Vec<u8>>| ca.clone().filter(|ca| !ca.is_empty()).map(ByteString);
+    let (said, found) = (data(&options.said.api_server_ca), data(&options.found.api_server_ca));
+    choose(&mut record, API_SERVER_CA, &mut spec.api_server.ca_data, said, found, |ca| digest(&ca.0));
+    let wrong = |source| InstallError::Json { what: settings_object::name(), source };
+    let mut value = serde_json::to_value(&object).map_err(wrong)?;
+    let spec = value["spec"].take();
+    let mut metadata = json!({"name": names::CLUSTER});
+    if let Some(text) = record.text() {
+        metadata["annotations"] = json!({ FOUND_OUT: text });
+    }
+    let object = json!({
+        "apiVersion": "machineconfig.dev/v1alpha1", "kind": "MachineConfigOperator", "metadata": metadata, "spec": spec,
+    });
+    Ok(Step { how: How::Apply, object })
+}
+
+/// What is said now counts; what is found out replaces only what was found out before.
+fn choose<T: Clone>(
+    record: &mut Detected,
+    field: &str,
+    place: &mut Option<T>,
+    said: Option<T>,
+    found: Option<T>,
+    recorded: impl Fn(&T) -> String,
+) {
+    if said.is_some() {
+        record.forget(field);
+        *place = said;
+    } else if let Some(found) = found
+        && place.as_ref().is_none_or(|has| record.is_ours(field, &recorded(has)))
+    {
+        record.set(field, recorded(&found));
+        *place = Some(found);
+    }
+}
+
+fn built_in() -> Vec<String> {
+    vec![names::MASTER.to_owned(), names::WORKER.to_owned()]
+}
+
+/// The ControllerConfig after it was written, and the step that writes it. `None`: there is nothing to write.
+pub(crate) fn controller_config(
+    there: Option<&Value>,
+    said: &Settings,
+    found: &Settings,
+) -> Result<(ControllerConfig, Option<Step>), InstallError> {
     let wrong = |source| InstallError::Json { what: "ControllerConfig".to_owned(), source };
-    let there = options.controller_config.as_ref();
     let (mut object, config) = match there {
         Some(there) => (bare(there), serde_json::from_value(there.clone()).map_err(wrong)?),
         None => {
@@ -69,7 +153,7 @@ fn controller_config(options: &Options) -> Result<(ControllerConfig, Option<Step
             (serde_json::to_value(&config).map_err(wrong)?, config)
         }
     };
-    let mut patch = settings::patch(&config, there.is_none(), &options.said, &options.found);
+    let mut patch = settings::patch(&config, there.is_none(), said, found);
     let changes = patch != json!({});
     json_patch::merge(&mut object, &patch);
     let config = serde_json::from_value(object.clone()).map_err(wrong)?;
@@ -112,7 +196,7 @@ fn bare(object: &Value) -> Value {
 
 /// A built-in pool as it is written. It has no field that others write later, because the next `kubectl apply` of the same
 /// file would reset it.
-pub(super) fn pool_object(name: &str) -> Result<Value, InstallError> {
+pub(crate) fn pool_object(name: &str) -> Result<Value, InstallError> {
     let wrong = |source| InstallError::Json { what: "MachineConfigPool".to_owned(), source };
     let mut object = serde_json::to_value(pool(name)).map_err(wrong)?;
     if let Some(object) = object.as_object_mut() {

@@ -8,7 +8,7 @@
 
 use api::detected::{
     API_SERVER_CA, API_SERVER_URL, CLUSTER_DNS_IP, CONTROL_PLANE_TOPOLOGY, Detected, INFRASTRUCTURE_TOPOLOGY,
-    digest,
+    IP_FAMILIES, digest,
 };
 use api::k8s::ByteString;
 use api::names;
@@ -33,6 +33,8 @@ pub struct Settings {
     pub api_server_url: Option<String>,
     /// The CA that clients of the API server trust (PEM).
     pub api_server_ca: Option<Vec<u8>>,
+    /// `IPv4`, `IPv6`, `DualStack` or `DualStackIPv6Primary`.
+    pub ip_families: Option<String>,
     /// The topology of the control plane, `HighlyAvailable` or `SingleReplica`.
     pub control_plane_topology: Option<String>,
     /// The same for the nodes that run the workload.
@@ -73,7 +75,7 @@ pub(crate) fn check(given: &Settings) -> Result<(), SettingsError> {
 }
 
 /// The URL, unless machines cannot use it.
-fn usable(url: Option<&str>) -> Option<&str> {
+pub(crate) fn usable(url: Option<&str>) -> Option<&str> {
     url.filter(|u| url_host(u).is_some_and(|h| !is_loopback(&h)))
 }
 
@@ -110,6 +112,13 @@ pub(crate) fn patch(config: &ControllerConfig, is_new: bool, given: &Settings, d
     let (dns, dns_detected) = (given.cluster_dns_ip.as_deref(), detected.cluster_dns_ip.as_deref());
     if let Some(dns) = choose(&mut record, CLUSTER_DNS_IP, &spec.cluster_dns_ip, dns, dns_detected) {
         fields.insert(CLUSTER_DNS_IP.to_owned(), json!(dns));
+    }
+
+    // A ControllerConfig always has families: those of a new one are not somebody's word.
+    let has = if is_new { "" } else { spec.ip_families.as_str() };
+    let families = (given.ip_families.as_deref(), detected.ip_families.as_deref());
+    if let Some(families) = choose(&mut record, IP_FAMILIES, has, families.0, families.1) {
+        fields.insert(IP_FAMILIES.to_owned(), json!(families));
     }
 
     // An address that machines cannot use was not written on purpose: earlier versions took it from the kubeconfig.

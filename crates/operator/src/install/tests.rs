@@ -35,30 +35,95 @@ fn url(url: &str) -> Settings {
     Settings { api_server_url: Some(url.to_owned()), ..Settings::default() }
 }
 
+fn settings_of(options: &Options) -> Value {
+    let steps = plan(options).unwrap();
+    steps.into_iter().map(|s| s.object).find(|o| o["kind"] == "MachineConfigOperator").unwrap()
+}
+
 #[test]
-fn the_parts_are_pods_where_an_image_is_given_and_every_object_can_be_applied() {
+fn with_an_image_the_operator_and_its_settings_are_installed_and_the_rest_is_the_operators() {
     let none = plan(&Options::default()).unwrap();
-    assert!(!none.iter().any(|s| s.object["kind"] == "Deployment"));
-    let with = Options { image: Some("mco:1".to_owned()), ..Options::default() };
-    assert!(matches!(plan(&with), Err(InstallError::NoUrl)));
-    let own = Options { found: url("https://127.0.0.1:6443"), ..with.clone() };
     assert!(
-        matches!(plan(&own), Err(InstallError::NoUrl)),
-        "a kubeconfig's loopback address is no machine's"
+        !none.iter().any(|s| s.object["kind"] == "Deployment" || s.object["kind"] == "MachineConfigOperator")
     );
+    let with = Options { image: Some("mco:1".to_owned()), pools: None, ..Options::default() };
     let own = Options { said: url("https://127.0.0.1:6443"), ..with.clone() };
     assert!(matches!(plan(&own), Err(InstallError::Settings(SettingsError::Loopback { .. }))));
-    let with = Options { said: url("https://api:6443"), ..with };
     let steps = plan(&with).unwrap();
     for step in &steps {
         assert!(resource(&step.object).is_some(), "{step}");
     }
     let lines = lines(&with);
-    for part in ["Deployment machine-config-controller", "DaemonSet machine-config-server"] {
-        assert!(lines.contains(&format!("apply {part}")), "{part}");
+    assert!(lines.contains(&"apply Deployment machine-config-operator".to_owned()), "{lines:?}");
+    for other in [
+        "DaemonSet",
+        "ControllerConfig ",
+        "MachineConfigPool ",
+        "machine-config-controller",
+        "machine-config-server",
+    ] {
+        let found = |l: &&String| l.contains(other) && !l.contains("CustomResourceDefinition");
+        assert_eq!(lines.iter().find(found), None);
     }
-    let server = steps.iter().find(|s| s.object["kind"] == "DaemonSet").unwrap();
-    assert!(server.object.to_string().contains("--apiserver-url=https://api:6443"));
+    assert_eq!(
+        lines.last().unwrap(),
+        "apply MachineConfigOperator cluster",
+        "last: what it says needs all of the others"
+    );
+}
+
+#[test]
+fn what_is_said_stays_in_the_settings_and_what_is_found_out_follows_the_cluster() {
+    let with = |found: &str, said: &str, there: Option<&Value>| {
+        let settings = there.map(|v| serde_json::from_value(v.clone()).unwrap());
+        let some = |u: &str| if u.is_empty() { Settings::default() } else { url(u) };
+        let image = Some("mco:1".to_owned());
+        settings_of(&Options {
+            image,
+            settings,
+            found: some(found),
+            said: some(said),
+            pools: None,
+            ..Options::default()
+        })
+    };
+    let at = |o: &Value| o["spec"]["apiServer"]["url"].as_str().unwrap_or_default().to_owned();
+    let first = with("https://a:6443", "", None);
+    assert_eq!(
+        (at(&first).as_str(), &first["spec"]["pools"]),
+        ("https://a:6443", &json!(["master", "worker"]))
+    );
+    assert_eq!(at(&with("https://b:6443", "", Some(&first))), "https://b:6443");
+    assert_eq!(at(&with("", "", Some(&first))), "https://a:6443", "what is not found out now stays");
+    let said = with("https://b:6443", "https://c:6443", Some(&first));
+    assert_eq!(at(&said), "https://c:6443");
+    assert_eq!(at(&with("https://b:6443", "", Some(&said))), "https://c:6443");
+    assert_eq!(
+        at(&with("https://127.0.0.1:6443", "", None)),
+        "",
+        "this computer's own address is no machine's"
+    );
+    // What somebody wrote into the object is his.
+    let mut edited = first.clone();
+    edited["spec"]["apiServer"]["url"] = json!("https://mine:6443");
+    edited["spec"]["managementState"] = json!("Unmanaged");
+    let then = with("https://b:6443", "", Some(&edited));
+    assert_eq!(
+        (at(&then).as_str(), &then["spec"]["managementState"]),
+        ("https://mine:6443", &json!("Unmanaged"))
+    );
+    // Agents of the same image need no image of their own.
+    for (image, own) in [("mco:1", Value::Null), ("other:1", json!("other:1"))] {
+        let agents = settings_of(&Options {
+            image: Some("mco:1".to_owned()),
+            daemon_image: Some(image.to_owned()),
+            ..Options::default()
+        });
+        assert_eq!(
+            (&agents["spec"]["agents"]["runAs"], &agents["spec"]["agents"]["image"]),
+            (&json!("Pods"), &own)
+        );
+    }
 }
 
 #[test]
@@ -76,8 +141,7 @@ fn of_what_is_there_only_what_is_said_changes() {
     let written = &again.controller_config.as_ref().unwrap()["spec"];
     assert!(written.as_object().unwrap().values().all(|v| !v.is_null()), "kubectl leaves out what is null");
     assert!(written.get("rootCAData").is_none(), "nobody knows it");
-    let image = Some("mco:1".to_owned());
-    let said = Options { said: url("https://b:6443"), image, ..again };
+    let said = Options { said: url("https://b:6443"), ..again };
     assert_eq!(kinds(&said), ["update ControllerConfig machine-config-controller"]);
     let steps = plan(&said).unwrap();
     let step = steps.iter().find(|s| s.object["kind"] == "ControllerConfig").unwrap();
@@ -88,9 +152,6 @@ fn of_what_is_there_only_what_is_said_changes() {
     let object = &step.object;
     assert_eq!((&object["spec"]["newer"], &object["spec"]["images"]["mine"]), (&json!("field"), &json!("i")));
     assert!(object["metadata"].get("resourceVersion").is_none() && object["metadata"].get("uid").is_none());
-    // The server's pods get the address that is in effect, even if it was set earlier.
-    let server = steps.iter().find(|s| s.object["kind"] == "DaemonSet").unwrap();
-    assert!(server.object.to_string().contains("--apiserver-url=https://b:6443"));
 }
 
 #[test]
@@ -106,24 +167,16 @@ fn built_in_pools_select_by_role() {
 }
 
 #[test]
-fn a_new_installation_asks_for_tokens_and_one_that_is_there_is_read() {
-    assert!(Options::default().require_token);
-    let with = |require_token| Options {
-        image: Some("mco:1".to_owned()),
-        said: url("https://api:6443"),
-        require_token,
-        ..Options::default()
-    };
-    for require in [true, false] {
-        let steps = plan(&with(require)).unwrap();
-        let server = steps.iter().find(|s| s.object["kind"] == "DaemonSet").unwrap();
-        assert_eq!(asks(&server.object), require);
-        assert_eq!(balancers(&server.object), []);
-    }
+fn what_an_earlier_installation_says_is_read() {
+    let set = |args: Value| json!({"spec": {"template": {"spec": {"containers": [{"args": args}]}}}});
     let nets: Vec<IpNet> = ["10.0.0.4/31", "fd00::/64"].map(|n| n.parse().unwrap()).into();
-    let steps = plan(&Options { balancers: nets.clone(), ..with(true) }).unwrap();
-    let server = steps.iter().find(|s| s.object["kind"] == "DaemonSet").unwrap();
-    assert_eq!(balancers(&server.object), nets);
+    let full = set(json!([
+        "--require-token",
+        "--proxy-protocol-from=10.0.0.4/31",
+        "--proxy-protocol-from=fd00::/64"
+    ]));
+    assert!(asks(&full));
+    assert_eq!(balancers(&full), nets);
     assert!(!asks(&json!({})) && balancers(&json!({})).is_empty());
     let named = |secret: Value| pull_secret(&json!({"spec": {"pullSecret": secret}}));
     let at = |namespace: &str| Some((namespace.to_owned(), "p".to_owned()));

@@ -1,11 +1,10 @@
-//! What the node agents need in a cluster: the rights of nodes, an admission policy that limits them, and the DaemonSet,
-//! if agents run as pods. Pure.
+//! What the node agents need in a cluster: the rights of nodes, and the DaemonSet, if agents run as pods. Pure.
 //!
 //! What it is not: putting these into the cluster (see `install`), nor the units of agents that run as services of
 //! their hosts (`deploy/systemd`).
 //!
 //! An agent uses its node's identity, the kubelet's credentials. The Node authorizer and NodeRestriction limit it to its
-//! own Node and its events. The role here adds what it reads, and the admission policy limits each node to its own
+//! own Node and its events. The role here adds what it reads, and an admission policy (see `admission`) limits each node to its own
 //! MachineConfigNode.
 
 use crate::manifests::pods::METRICS;
@@ -13,7 +12,7 @@ use api::names::{GROUP, NAMESPACE};
 use serde_json::{Value, json};
 
 /// The name of the agents' objects.
-const NAME: &str = "machine-config-daemon";
+const NAME: &str = super::rights::AGENT;
 /// The ConfigMap with the API server's CA for agents.
 const KUBECONFIG_DATA: &str = "kubeconfig-data";
 /// The allocator returns unused memory at once, because the agent is idle nearly always. As in the systemd unit.
@@ -21,9 +20,41 @@ const ALLOCATOR: &str = "narenas:1,tcache:false,dirty_decay_ms:0,muzzy_decay_ms:
 /// How long an agent may take to stop: it finishes the running change first.
 const GRACE_SECONDS: u32 = 600;
 
-/// The rights of the agents and the admission policy, in the order in which they must be written.
-pub(crate) fn rights() -> Vec<Value> {
+/// The rules of the agents' ClusterRole.
+pub(crate) fn rules() -> Vec<Value> {
     let read = ["get", "list", "watch"];
+    vec![
+        json!({
+            "apiGroups": [GROUP],
+            "resources": ["machineconfigs", "machineconfigpools", "controllerconfigs"],
+            "verbs": read,
+        }),
+        json!({
+            "apiGroups": [GROUP],
+            "resources": ["machineconfignodes", "machineconfignodes/status"],
+            "verbs": ["get", "list", "watch", "create", "update", "patch"],
+        }),
+        json!({"apiGroups": ["operator.openshift.io"], "resources": ["machineconfigurations"], "verbs": read}),
+        // To know the hosts that run API servers: a node may join without a role label and be one of them.
+        json!({
+            "apiGroups": ["discovery.k8s.io"],
+            "resources": ["endpointslices"],
+            "resourceNames": ["kubernetes"],
+            "verbs": ["get"],
+        }),
+    ]
+}
+
+/// The rules of their Role in our namespace.
+pub(crate) fn rules_here() -> Vec<Value> {
+    vec![
+        json!({"apiGroups": [""], "resources": ["configmaps"], "resourceNames": [KUBECONFIG_DATA], "verbs": ["get"]}),
+        json!({"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]}),
+    ]
+}
+
+/// The account and rights of the agents, in the order in which they must be written.
+pub(crate) fn rights() -> Vec<Value> {
     let subjects = json!([
         {"kind": "Group", "apiGroup": "rbac.authorization.k8s.io", "name": "system:nodes"},
         {"kind": "ServiceAccount", "name": NAME, "namespace": NAMESPACE},
@@ -41,26 +72,7 @@ pub(crate) fn rights() -> Vec<Value> {
             "apiVersion": "rbac.authorization.k8s.io/v1",
             "kind": "ClusterRole",
             "metadata": {"name": NAME},
-            "rules": [
-                {
-                    "apiGroups": [GROUP],
-                    "resources": ["machineconfigs", "machineconfigpools", "controllerconfigs"],
-                    "verbs": read,
-                },
-                {
-                    "apiGroups": [GROUP],
-                    "resources": ["machineconfignodes", "machineconfignodes/status"],
-                    "verbs": ["get", "list", "watch", "create", "update", "patch"],
-                },
-                {"apiGroups": ["operator.openshift.io"], "resources": ["machineconfigurations"], "verbs": read},
-                // To know the hosts that run API servers: a node may join without a role label and be one of them.
-                {
-                    "apiGroups": ["discovery.k8s.io"],
-                    "resources": ["endpointslices"],
-                    "resourceNames": ["kubernetes"],
-                    "verbs": ["get"],
-                },
-            ],
+            "rules": rules(),
         }),
         json!({
             "apiVersion": "rbac.authorization.k8s.io/v1",
@@ -73,15 +85,7 @@ pub(crate) fn rights() -> Vec<Value> {
             "apiVersion": "rbac.authorization.k8s.io/v1",
             "kind": "Role",
             "metadata": {"name": NAME, "namespace": NAMESPACE},
-            "rules": [
-                {
-                    "apiGroups": [""],
-                    "resources": ["configmaps"],
-                    "resourceNames": [KUBECONFIG_DATA],
-                    "verbs": ["get"],
-                },
-                {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
-            ],
+            "rules": rules_here(),
         }),
         json!({
             "apiVersion": "rbac.authorization.k8s.io/v1",
@@ -90,50 +94,7 @@ pub(crate) fn rights() -> Vec<Value> {
             "roleRef": of("Role"),
             "subjects": subjects,
         }),
-        guard(),
-        json!({
-            "apiVersion": "admissionregistration.k8s.io/v1",
-            "kind": "ValidatingAdmissionPolicyBinding",
-            "metadata": {"name": "mcn-guards-binding"},
-            "spec": {"policyName": "mcn-guards", "validationActions": ["Deny"]},
-        }),
     ]
-}
-
-/// Each node may only write its own MachineConfigNode.
-fn guard() -> Value {
-    let account = format!("system:serviceaccount:{NAMESPACE}:{NAME}");
-    let from_pod = "(has(request.userInfo.extra) && 'authentication.kubernetes.io/node-name' in request.userInfo.extra && \
-                    request.userInfo.extra['authentication.kubernetes.io/node-name'][0] == object.metadata.name)";
-    json!({
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "ValidatingAdmissionPolicy",
-        "metadata": {"name": "mcn-guards"},
-        "spec": {
-            "failurePolicy": "Fail",
-            "matchConstraints": {
-                "matchPolicy": "Equivalent",
-                "resourceRules": [{
-                    "apiGroups": [GROUP],
-                    "apiVersions": ["v1"],
-                    "operations": ["CREATE", "UPDATE"],
-                    "resources": ["machineconfignodes", "machineconfignodes/status"],
-                }],
-            },
-            "matchConditions": [{
-                "name": "by-a-node",
-                "expression": format!(
-                    "request.userInfo.username.startsWith('system:node:') || request.userInfo.username == '{account}'"
-                ),
-            }],
-            "validations": [{
-                "expression": format!(
-                    "request.userInfo.username.startsWith('system:node:') ? request.userInfo.username == 'system:node:' + object.metadata.name : {from_pod}"
-                ),
-                "message": "a node may write its own MachineConfigNode only",
-            }],
-        },
-    })
 }
 
 /// The agents as pods: one on each node, which enters its host's namespaces first.

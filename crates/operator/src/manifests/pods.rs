@@ -52,12 +52,20 @@ pub(crate) struct Parts<'a> {
     pub(crate) scaled: Option<&'a Scaled>,
 }
 
-/// All objects, in the order in which they must be written.
-pub(crate) fn all(parts: &Parts<'_>) -> Vec<Value> {
-    let mut all = vec![controller(parts), budget(), controller_service(), operator(parts)];
-    all.extend([server(parts), server_service(parts)]);
-    all.extend(policies());
-    all
+/// The controller, in the order in which its objects must be written.
+pub(crate) fn controller(parts: &Parts<'_>) -> Vec<Value> {
+    // Who may connect, before there is anything to connect to.
+    vec![policy(CONTROLLER, METRICS), controller_pods(parts), budget(), controller_service()]
+}
+
+/// The config server.
+pub(crate) fn server(parts: &Parts<'_>) -> Vec<Value> {
+    vec![server_pods(parts), server_service(parts)]
+}
+
+/// The operator.
+pub(crate) fn operator(image: &str, replicas: u32) -> Vec<Value> {
+    vec![policy(OPERATOR, METRICS), operator_pods(image, replicas)]
 }
 
 fn labels(name: &str) -> Value {
@@ -123,7 +131,7 @@ fn probe(path: &str, port: u16, host: Option<&str>) -> Value {
     })
 }
 
-fn controller(parts: &Parts<'_>) -> Value {
+fn controller_pods(parts: &Parts<'_>) -> Value {
     let args = [
         "controller".to_owned(),
         "start".to_owned(),
@@ -135,13 +143,8 @@ fn controller(parts: &Parts<'_>) -> Value {
         "livenessProbe": probe("/healthz", METRICS, None),
     });
     let mut pod = pod(CONTROLLER, parts.image, &args, more);
-    // On different nodes, if there are several: the controller drains its own node, too.
-    pod["spec"]["topologySpreadConstraints"] = json!([{
-        "maxSkew": 1,
-        "topologyKey": "kubernetes.io/hostname",
-        "whenUnsatisfiable": "ScheduleAnyway",
-        "labelSelector": {"matchLabels": labels(CONTROLLER)},
-    }]);
+    // The controller drains its own node, too.
+    spread(&mut pod, CONTROLLER);
     let (replicas, recorded) = match parts.scaled {
         Some(scaled) => (scaled.has, scaled.recorded.clone()),
         None => (parts.controllers, parts.controllers.to_string()),
@@ -164,7 +167,7 @@ fn controller(parts: &Parts<'_>) -> Value {
 
 /// Somebody has scaled the controllers' Deployment: its number is not the one that was written. It is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Scaled {
+pub(crate) struct Scaled {
     /// Its number of replicas.
     has: u32,
     /// The number that was written, from its record. It is kept, so that the Deployment still counts as scaled.
@@ -182,24 +185,6 @@ impl Scaled {
     }
 }
 
-/// The merge patch that brings the controllers' Deployment to this number. `None`: it has that number, or somebody has scaled
-/// it.
-pub(crate) fn scaled(deployment: &Deployment, wanted: u32) -> Option<Value> {
-    let has = deployment.spec.as_ref().and_then(|s| s.replicas).unwrap_or(1).to_string();
-    let mut record = Detected::of(&deployment.metadata);
-    if Scaled::of(deployment).is_some() || has == wanted.to_string() {
-        return None;
-    }
-    record.set(REPLICAS, wanted.to_string());
-    Some(json!({
-        "metadata": {
-            "resourceVersion": deployment.metadata.resource_version,
-            "annotations": { FOUND_OUT: record.text() },
-        },
-        "spec": { "replicas": wanted },
-    }))
-}
-
 fn budget() -> Value {
     json!({
         "apiVersion": "policy/v1",
@@ -214,22 +199,47 @@ fn budget() -> Value {
     })
 }
 
-fn operator(parts: &Parts<'_>) -> Value {
-    let mut args = vec!["operator".to_owned(), "start".to_owned()];
-    args.extend(parts.require_token.then(|| "--require-token".to_owned()));
+/// On different nodes, if there are several.
+fn spread(pod: &mut Value, name: &str) {
+    pod["spec"]["topologySpreadConstraints"] = json!([{
+        "maxSkew": 1,
+        "topologyKey": "kubernetes.io/hostname",
+        "whenUnsatisfiable": "ScheduleAnyway",
+        "labelSelector": {"matchLabels": labels(name)},
+    }]);
+}
+
+fn operator_pods(image: &str, replicas: u32) -> Value {
+    let args = [
+        "operator".to_owned(),
+        "start".to_owned(),
+        // By this the operator knows whether it is the one that the settings name.
+        format!("--image={image}"),
+        format!("--metrics-secure-listen=:{METRICS}"),
+    ];
+    let more = json!({
+        "ports": [{"name": "metrics", "containerPort": METRICS}],
+        "livenessProbe": probe("/healthz", METRICS, None),
+        "readinessProbe": probe("/readyz", METRICS, None),
+    });
+    let mut pod = pod(OPERATOR, image, &args, more);
+    spread(&mut pod, OPERATOR);
     json!({
         "apiVersion": "apps/v1",
         "kind": "Deployment",
         "metadata": metadata(OPERATOR),
         "spec": {
-            "replicas": 1,
+            "replicas": replicas,
             "selector": {"matchLabels": labels(OPERATOR)},
-            "template": pod(OPERATOR, parts.image, &args, json!({})),
+            // The old one works until a new one is ready: an image that cannot be pulled must not end the operator that
+            // says so.
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}},
+            "template": pod,
         },
     })
 }
 
-fn server(parts: &Parts<'_>) -> Value {
+fn server_pods(parts: &Parts<'_>) -> Value {
     let mut args = vec![
         "server".to_owned(),
         "start".to_owned(),
@@ -305,22 +315,19 @@ fn ports(parts: &Parts<'_>) -> Vec<(&'static str, u16)> {
     ports
 }
 
-/// Network policies: nobody may reach the operator, and the controller is reached on its metrics' port only. The config
-/// server needs no policy, as policies do not apply to the host's network, which it uses to serve booting machines.
-fn policies() -> [Value; 2] {
-    let policy = |name: &str| {
-        json!({
-            "apiVersion": "networking.k8s.io/v1",
-            "kind": "NetworkPolicy",
-            "metadata": metadata(name),
-            "spec": {"podSelector": {"matchLabels": labels(name)}, "policyTypes": ["Ingress"]},
-        })
-    };
-    let mut controller = policy(CONTROLLER);
-    controller["spec"]["ingress"] = json!([{"ports": [{"protocol": "TCP", "port": METRICS}]}]);
-    // No `ingress` field: nothing may connect. An empty list would mean the same, but the API server keeps it after one kind
-    // of apply and drops it after the other.
-    [controller, policy(OPERATOR)]
+/// A network policy: only the port of the metrics and probes is reached. The config server needs no policy, as policies do
+/// not apply to the host's network, which it uses to serve booting machines.
+fn policy(name: &str, port: u16) -> Value {
+    json!({
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": metadata(name),
+        "spec": {
+            "podSelector": {"matchLabels": labels(name)},
+            "policyTypes": ["Ingress"],
+            "ingress": [{"ports": [{"protocol": "TCP", "port": port}]}],
+        },
+    })
 }
 
 #[cfg(test)]
@@ -330,7 +337,8 @@ mod tests {
     fn objects(require_token: bool) -> Vec<Value> {
         let (image, api_server_url) = ("registry.example.com/mco:1", "https://api:6443");
         let balancers = &["10.0.0.0/29".parse().unwrap()];
-        all(&Parts { image, api_server_url, require_token, balancers, controllers: 2, scaled: None })
+        let parts = Parts { image, api_server_url, require_token, balancers, controllers: 2, scaled: None };
+        [controller(&parts), server(&parts), operator(image, 2)].concat()
     }
 
     #[test]
@@ -353,7 +361,10 @@ mod tests {
             (controllers("SingleReplica"), controllers("HighlyAvailable"), controllers("")),
             (1, 2, 2)
         );
-        let made: Deployment = serde_json::from_value(objects(false)[0].clone()).unwrap();
+        let made = objects(false)
+            .into_iter()
+            .find(|o| o["metadata"]["name"] == CONTROLLER && o["kind"] == "Deployment");
+        let made: Deployment = serde_json::from_value(made.unwrap()).unwrap();
         let with = |replicas: i32, record: Option<&str>| {
             let mut deployment = made.clone();
             deployment.spec.as_mut().unwrap().replicas = Some(replicas);
@@ -361,24 +372,19 @@ mod tests {
             deployment.metadata.annotations = record;
             deployment
         };
-        // Replicas, record, wanted number, whether it is written.
+        // Replicas, record, wanted number, whether nobody has scaled it.
         let rows = [
             (2, Some("2"), 1, true),
             (1, Some("1"), 2, true),
-            (1, Some("1"), 1, false),
+            (1, Some("1"), 1, true),
             (2, None, 1, true),
             (1, None, 2, false),
             (0, Some("2"), 1, false),
             (3, Some("2"), 1, false),
         ];
-        assert_eq!(scaled(&made, 2), None);
-        for (has, record, wanted, written) in rows {
-            let patch = scaled(&with(has, record), wanted);
-            assert_eq!(patch.is_some(), written, "{has} {record:?} {wanted}: {patch:?}");
-            assert!(patch.is_none_or(|p| p["spec"]["replicas"] == wanted));
-            // An installation follows the same rule, and the Deployment still counts as scaled afterwards.
-            let there = with(has, record);
-            let scaled = Scaled::of(&there);
+        for (has, record, wanted, ours) in rows {
+            let scaled = Scaled::of(&with(has, record));
+            assert_eq!(scaled.is_none(), ours, "{has} {record:?}");
             let (image, api_server_url) = ("mco:2", "https://api:6443");
             let parts = Parts {
                 image,
@@ -388,12 +394,22 @@ mod tests {
                 controllers: wanted,
                 scaled: scaled.as_ref(),
             };
-            let again: Deployment = serde_json::from_value(controller(&parts)).unwrap();
-            let ours = record.unwrap_or("2") == has.to_string();
+            let again: Deployment = serde_json::from_value(controller_pods(&parts)).unwrap();
             let want = if ours { i32::try_from(wanted).unwrap() } else { has };
             assert_eq!(again.spec.as_ref().unwrap().replicas, Some(want), "{has} {record:?} {wanted}");
+            // The Deployment still counts as scaled afterwards.
             assert_eq!(Scaled::of(&again), scaled);
         }
+    }
+
+    #[test]
+    fn an_operator_that_cannot_start_does_not_end_the_one_that_says_so() {
+        let all = operator("mco:2", 2);
+        let deployment = all.iter().find(|o| o["kind"] == "Deployment").unwrap();
+        assert_eq!(deployment["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"], 0);
+        let container = &deployment["spec"]["template"]["spec"]["containers"][0];
+        assert!(container["args"].to_string().contains("--image=mco:2"), "{container}");
+        assert_eq!(container["readinessProbe"]["httpGet"]["path"], "/readyz");
     }
 
     #[test]
@@ -411,8 +427,8 @@ mod tests {
     }
 
     #[test]
-    fn tokens_are_asked_for_by_the_server_and_made_by_the_operator_or_neither() {
-        for (require, parts) in [(false, 0), (true, 2)] {
+    fn tokens_are_asked_for_by_the_server_where_the_settings_say_so() {
+        for (require, parts) in [(false, 0), (true, 1)] {
             let asking =
                 objects(require).iter().filter(|o| o.to_string().contains("--require-token")).count();
             assert_eq!(asking, parts);
@@ -435,8 +451,12 @@ mod tests {
         let of = |name: &str| {
             objects.iter().find(|o| o["kind"] == "NetworkPolicy" && o["metadata"]["name"] == name)
         };
-        assert_eq!(of(OPERATOR).unwrap()["spec"].get("ingress"), None);
-        assert_eq!(of(CONTROLLER).unwrap()["spec"]["ingress"][0]["ports"][0]["port"], METRICS);
+        for (name, port) in [(OPERATOR, METRICS), (CONTROLLER, METRICS)] {
+            assert_eq!(
+                of(name).unwrap()["spec"]["ingress"],
+                json!([{"ports": [{"protocol": "TCP", "port": port}]}])
+            );
+        }
         assert!(of(SERVER).is_none(), "it would not hold for a pod with its host's network");
     }
 }

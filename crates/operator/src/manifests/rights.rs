@@ -14,6 +14,8 @@ pub(crate) const CONTROLLER: &str = "machine-config-controller";
 pub(crate) const SERVER: &str = "machine-config-server";
 /// The operator's objects.
 pub(crate) const OPERATOR: &str = "machine-config-operator";
+/// The agents' objects.
+pub(crate) const AGENT: &str = "machine-config-daemon";
 /// The account that booting machines use until they have credentials of their own.
 pub(crate) const BOOTSTRAPPER: &str = "node-bootstrapper";
 /// The Secret with its token, which the config server hands out.
@@ -22,6 +24,19 @@ pub(crate) const BOOTSTRAP_TOKEN: &str = "node-bootstrapper-token";
 const RBAC: &str = "rbac.authorization.k8s.io";
 const READ: [&str; 3] = ["get", "list", "watch"];
 const FOLLOW: [&str; 2] = ["list", "watch"];
+/// To apply an object of this name, whether it is there or not.
+const KEEP: [&str; 3] = ["get", "create", "patch"];
+/// And to delete it when it is no longer wanted.
+const PRUNE: [&str; 4] = ["get", "create", "patch", "delete"];
+/// The group of the settings object.
+const SETTINGS_GROUP: &str = "machineconfig.dev";
+/// The operator's name among OpenShift's ClusterOperators.
+pub(crate) const CLUSTER_OPERATOR: &str = "machine-config";
+/// Kubernetes' own roles for booting machines, which the operator may bind.
+const BOOTSTRAP_ROLES: [&str; 2] =
+    ["system:node-bootstrapper", "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient"];
+/// Their bindings.
+const BOOTSTRAP_BINDINGS: [&str; 2] = ["system-bootstrap-node-bootstrapper", "system-bootstrap-node-renewal"];
 
 fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> Value {
     json!({"apiGroups": [group], "resources": resources, "verbs": verbs})
@@ -45,42 +60,61 @@ pub(crate) const TOKEN_USE: &str = "machine-config-server-token-move";
 /// The namespace and name of the pull secret that the ControllerConfig names.
 pub type PullSecret = (String, String);
 
-/// All objects, in the order in which they must be written. `tokens`: the config server asks for boot tokens. `pull_secret`:
-/// the one that the ControllerConfig names. `old_tokens`: the boot tokens' Secrets in the old namespace.
-pub(crate) fn all(tokens: bool, pull_secret: Option<&PullSecret>, old_tokens: &[String]) -> Vec<Value> {
+/// What the operator needs before it can run, in the order in which it must be written: namespaces, its account and rights,
+/// and the rights that only an administrator can give. `pull_secret`: the one that the ControllerConfig names.
+/// `old_tokens`: the boot tokens' Secrets in the old namespace.
+pub(crate) fn installer(pull_secret: Option<&PullSecret>, old_tokens: &[String]) -> Vec<Value> {
     let (provider, boot) = (api::user_data::NAMESPACE, boot_token::NAMESPACE);
-    let namespace = |name| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+    // With a label, so that an uninstallation sees that we have made it: the API server records no owner of an object without
+    // fields.
+    let (label, value) = api::server_tls::MANAGED_BY;
+    let namespace = |name| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": {label: value}}});
     let mut all = vec![namespace(provider), namespace(boot)];
-    all.extend(account(CONTROLLER));
-    all.push(cluster_role(CONTROLLER, &[controller(), who_reads_metrics()].concat()));
-    all.push(cluster_binding(CONTROLLER));
-    let elsewhere = pull_secret.filter(|(namespace, _)| namespace != NAMESPACE);
-    let here = pull_secret.filter(|(namespace, _)| namespace == NAMESPACE).map(|(_, name)| name.as_str());
-    all.extend(role(CONTROLLER, NAMESPACE, &controller_here(here)));
-    if let Some((namespace, name)) = elsewhere {
-        all.extend(role(CONTROLLER, namespace, &[named("", "secrets", &[name], &READ)]));
-    }
-    all.extend(account(SERVER));
-    all.push(cluster_role(SERVER, &[server(), who_reads_metrics()].concat()));
-    all.push(cluster_binding(SERVER));
-    all.extend(role(SERVER, NAMESPACE, &server_here()));
-    // Without tokens these two Roles have no rules: applying them removes earlier ones.
-    let rules = |verbs: &[&str]| if tokens { vec![rule("", &["secrets"], verbs)] } else { vec![] };
-    all.extend(role(SERVER, boot, &rules(&["get", "list", "watch", "patch"])));
     all.extend(account(OPERATOR));
     all.push(cluster_role(OPERATOR, &operator(&[provider, boot])));
     all.push(cluster_binding(OPERATOR));
     all.extend(role(OPERATOR, NAMESPACE, &operator_here()));
-    // With get and patch it completes a move, see [`TOKEN_MOVE`].
-    all.extend(role(OPERATOR, boot, &rules(&["get", "list", "watch", "create", "patch", "delete"])));
+    all.extend(role(OPERATOR, boot, &operator_at_tokens()));
     let provides = [
         rule("", &["secrets"], &["list", "watch", "create", "update"]),
         // Of user data that cannot have a token.
         rule("", &["events"], &["create"]),
     ];
     all.extend(role(OPERATOR, provider, &provides));
-    if tokens && !old_tokens.is_empty() {
+    // What kubeadm and others write down about their clusters.
+    let system = [
+        named("", "configmaps", &["kubeadm-config", "kubelet-config"], &["get"]),
+        named("", "services", &crate::facts::DNS_SERVICES, &["get"]),
+    ];
+    all.extend(role(OPERATOR, "kube-system", &system));
+    all.extend(role(OPERATOR, "kube-public", &[named("", "configmaps", &["cluster-info"], &["get"])]));
+    // The operator may not read Secrets of other namespaces, so it cannot give that right to the controller.
+    if let Some((namespace, name)) = pull_secret.filter(|(namespace, _)| namespace != NAMESPACE) {
+        all.extend(role(CONTROLLER, namespace, &[named("", "secrets", &[name], &READ)]));
+    }
+    if !old_tokens.is_empty() {
         all.extend(moves(old_tokens));
+    }
+    all
+}
+
+/// The rights of controller and config server, and the account of booting machines, in the order in which they must be
+/// written. `tokens`: the config server asks for boot tokens. `pull_secret`: the one that the ControllerConfig names.
+pub(crate) fn operands(tokens: bool, pull_secret: Option<&PullSecret>) -> Vec<Value> {
+    let boot = boot_token::NAMESPACE;
+    let mut all = vec![];
+    all.extend(account(CONTROLLER));
+    all.push(cluster_role(CONTROLLER, &[controller(), who_reads_metrics()].concat()));
+    all.push(cluster_binding(CONTROLLER));
+    let here = pull_secret.filter(|(namespace, _)| namespace == NAMESPACE).map(|(_, name)| name.as_str());
+    all.extend(role(CONTROLLER, NAMESPACE, &controller_here(here)));
+    all.extend(account(SERVER));
+    all.push(cluster_role(SERVER, &[server(), who_reads_metrics()].concat()));
+    all.push(cluster_binding(SERVER));
+    all.extend(role(SERVER, NAMESPACE, &server_here()));
+    // Without tokens there is no such Role; what an earlier setting left is pruned.
+    if tokens {
+        all.extend(role(SERVER, boot, &server_at_tokens()));
     }
     all.extend(bootstrapper());
     all
@@ -196,27 +230,99 @@ fn server_here() -> Vec<Value> {
     vec![named("", "configmaps", &["kubeconfig-data"], &FOLLOW)]
 }
 
+/// The ClusterRole of the operator. It may give no right that it does not have (the API server sees to that), so it has
+/// those of the parts that it installs; the other way, `escalate`, would let it give any.
 fn operator(namespaces: &[&str]) -> Vec<Value> {
-    vec![
-        named(GROUP, "controllerconfigs", &[CONTROLLER_CONFIG], &READ),
-        rule(GROUP, &["machineconfigpools"], &FOLLOW),
+    let own = crate::settings_object::PLURAL;
+    let crds = crate::definitions::names();
+    let crds: Vec<&str> = crds.iter().map(String::as_str).collect();
+    let policies = crate::manifests::admission::names();
+    let bindings: Vec<String> = policies.iter().map(|name| format!("{name}-binding")).collect();
+    let bindings: Vec<&str> = bindings.iter().map(String::as_str).collect();
+    let parts = [CONTROLLER, SERVER, AGENT];
+    let bound = [&parts[..], &BOOTSTRAP_BINDINGS].concat();
+    let admission = "admissionregistration.k8s.io";
+    let mut rules = vec![
+        rule(SETTINGS_GROUP, &[own], &READ),
+        rule(SETTINGS_GROUP, &[&format!("{own}/status")], &["patch"]),
+        rule("apiextensions.k8s.io", &["customresourcedefinitions"], &FOLLOW),
+        named("apiextensions.k8s.io", "customresourcedefinitions", &crds, &KEEP),
+        rule(GROUP, &["controllerconfigs"], &["create"]),
+        rule(GROUP, &["machineconfigpools"], &["create"]),
+        rule(RBAC, &["clusterroles", "clusterrolebindings"], &FOLLOW),
+        named(RBAC, "clusterroles", &parts, &PRUNE),
+        named(RBAC, "clusterrolebindings", &bound, &PRUNE),
+        // To give booting machines what Kubernetes' own roles allow, and nothing else of theirs.
+        named(RBAC, "clusterroles", &BOOTSTRAP_ROLES, &["bind"]),
+        rule(admission, &["validatingadmissionpolicies", "validatingadmissionpolicybindings"], &FOLLOW),
+        named(admission, "validatingadmissionpolicies", policies, &PRUNE),
+        named(admission, "validatingadmissionpolicybindings", &bindings, &PRUNE),
+        rule("config.openshift.io", &["clusteroperators"], &READ),
+        named("config.openshift.io", "clusteroperators", &[CLUSTER_OPERATOR], &KEEP),
+        named("config.openshift.io", "clusteroperators/status", &[CLUSTER_OPERATOR], &["patch"]),
         named("", "namespaces", namespaces, &["get"]),
-    ]
+        // The kubelets of machines that join.
+        rule("certificates.k8s.io", &["certificatesigningrequests"], &FOLLOW),
+        rule("certificates.k8s.io", &["certificatesigningrequests/approval"], &["patch"]),
+        named("certificates.k8s.io", "signers", &[crate::joining::SIGNER], &["approve"]),
+    ];
+    rules.extend(controller());
+    rules.extend(server());
+    rules.extend(super::agents::rules());
+    rules.extend(who_reads_metrics());
+    rules
 }
 
+/// The operator's Role in its own namespace: what it keeps there, and the rights that it gives to the parts there.
 fn operator_here() -> Vec<Value> {
     let certificates = [api::server_tls::CA, api::server_tls::SERVING];
+    let parts = [CONTROLLER, SERVER, AGENT];
     let moving = [TOKEN_MOVE, TOKEN_USE];
-    vec![
+    let mut rules = vec![
         named("", "configmaps", &[api::server_tls::CA], &["get", "list", "watch", "update"]),
+        named("", "configmaps", &["kube-root-ca.crt"], &["get"]),
         rule("", &["configmaps", "secrets"], &["create"]),
-        // The number of controllers depends on the topology of the control plane.
-        named("apps", "deployments", &[CONTROLLER], &["get", "patch"]),
         named("", "secrets", &certificates, &["get", "list", "watch", "update"]),
+        named("", "secrets", &[BOOTSTRAP_TOKEN], &["get", "patch", "delete"]),
+        named("coordination.k8s.io", "leases", &[OPERATOR], &["get", "update"]),
         // Its Role names the tokens to move. It deletes the Role in the end.
         named(RBAC, "roles", &moving, &["get", "delete"]),
         named(RBAC, "rolebindings", &moving, &["delete"]),
+    ];
+    let accounts = [&parts[..], &[BOOTSTRAPPER]].concat();
+    let workloads = [&parts[..], &[OPERATOR]].concat();
+    for (group, resource, names) in [
+        ("", "serviceaccounts", &accounts[..]),
+        ("", "services", &parts),
+        ("apps", "deployments", &[CONTROLLER, OPERATOR]),
+        ("apps", "daemonsets", &[SERVER, AGENT]),
+        ("policy", "poddisruptionbudgets", &[CONTROLLER]),
+        ("networking.k8s.io", "networkpolicies", &workloads),
+        (RBAC, "roles", &parts),
+        (RBAC, "rolebindings", &parts),
+    ] {
+        rules.push(rule(group, &[resource], &FOLLOW));
+        rules.push(named(group, resource, names, &PRUNE));
+    }
+    rules.extend(controller_here(None));
+    rules.extend(server_here());
+    rules.extend(super::agents::rules_here());
+    rules
+}
+
+/// In the namespace of boot tokens: those of user data, and the config server's rights. With get and patch it completes a
+/// move, see [`TOKEN_MOVE`].
+fn operator_at_tokens() -> Vec<Value> {
+    vec![
+        rule("", &["secrets"], &["get", "list", "watch", "create", "patch", "delete"]),
+        rule(RBAC, &["roles", "rolebindings"], &FOLLOW),
+        named(RBAC, "roles", &[SERVER], &PRUNE),
+        named(RBAC, "rolebindings", &[SERVER], &PRUNE),
     ]
+}
+
+fn server_at_tokens() -> Vec<Value> {
+    vec![rule("", &["secrets"], &["get", "list", "watch", "patch"])]
 }
 
 /// Booting machines request a kubelet's certificate as this account, and renew it as nodes. The cluster approves the
@@ -241,13 +347,13 @@ fn bootstrapper() -> Vec<Value> {
             },
         }),
         bind(
-            "system-bootstrap-node-bootstrapper",
-            "system:node-bootstrapper",
+            BOOTSTRAP_BINDINGS[0],
+            BOOTSTRAP_ROLES[0],
             json!({"kind": "ServiceAccount", "name": BOOTSTRAPPER, "namespace": NAMESPACE}),
         ),
         bind(
-            "system-bootstrap-node-renewal",
-            "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient",
+            BOOTSTRAP_BINDINGS[1],
+            BOOTSTRAP_ROLES[1],
             json!({"kind": "Group", "apiGroup": RBAC, "name": "system:nodes"}),
         ),
     ]
@@ -295,7 +401,8 @@ mod tests {
 
     /// All rules of a part, each with its namespace.
     fn rules(part: &str, tokens: bool) -> Vec<(String, Value)> {
-        let roles = all(tokens, None, &[]).into_iter().filter(|o| o["metadata"]["name"] == part);
+        let all = [installer(None, &[]), operands(tokens, None)].concat();
+        let roles = all.into_iter().filter(|o| o["metadata"]["name"] == part);
         roles
             .flat_map(|o| {
                 let namespace = o["metadata"]["namespace"].as_str().unwrap_or_default().to_owned();
@@ -343,21 +450,16 @@ mod tests {
         let places: Vec<&str> = writes.iter().map(|(namespace, _)| namespace.as_str()).collect();
         assert_eq!(places, [boot_token::NAMESPACE]);
         assert!(writes.iter().all(|(_, rule)| rule["resources"] == json!(["secrets"])), "{writes:?}");
-        // Earlier rights are removed.
-        let role = |o: &Value| {
-            o["kind"] == "Role"
-                && o["metadata"]["name"] == SERVER
-                && o["metadata"]["namespace"] == boot_token::NAMESPACE
-        };
-        assert_eq!(all(false, None, &[]).iter().find(|o| role(o)).unwrap()["rules"], json!([]));
+        let there = |o: &Value| o["metadata"]["namespace"] == boot_token::NAMESPACE;
+        assert!(!operands(false, None).iter().any(there), "what an earlier setting left is pruned");
     }
 
     #[test]
     fn tokens_of_the_old_namespace_are_reached_by_name_and_only_while_there_are_some() {
         let old = ["boot-token-1".to_owned(), "boot-token-2".to_owned()];
         // The rights to Secrets of the old namespace.
-        let reach = |tokens: bool, old: &[String]| -> Vec<(String, Value, Value)> {
-            let all = all(tokens, None, old);
+        let reach = |old: &[String]| -> Vec<(String, Value, Value)> {
+            let all = [installer(None, old), operands(true, None)].concat();
             let here = |o: &&Value| o["metadata"]["namespace"] == boot_token::OLD_NAMESPACE;
             let bound = |role: &Value| {
                 let binds = |o: &&Value| o["kind"] == "RoleBinding" && o["roleRef"]["name"] == *role;
@@ -369,7 +471,10 @@ mod tests {
                 let who = bound(&o["metadata"]["name"]);
                 o["rules"].as_array().unwrap().iter().map(move |rule| (who.clone(), rule))
             });
-            let certificates = |rule: &Value| lists(&rule["resourceNames"], api::server_tls::CA);
+            let certificates = |rule: &Value| {
+                let known = [api::server_tls::CA, BOOTSTRAP_TOKEN, PULL_SECRET];
+                known.iter().any(|name| lists(&rule["resourceNames"], name))
+            };
             rules
                 .filter(|(who, rule)| who != CONTROLLER && lists(&rule["resources"], "secrets"))
                 .filter(|(_, rule)| !certificates(rule) && rule["verbs"] != json!(["create"]))
@@ -377,20 +482,21 @@ mod tests {
                 .collect()
         };
         assert_eq!(
-            reach(true, &old),
+            reach(&old),
             [
                 (OPERATOR.to_owned(), json!(old), json!(["get", "patch", "delete"])),
                 (SERVER.to_owned(), json!(old), json!(["get", "patch"])),
             ]
         );
-        assert_eq!(reach(true, &[]), []);
-        assert_eq!(reach(false, &old), []);
+        assert_eq!(reach(&[]), []);
         // Here it completes a move; there it deletes its right to do so.
         let operator = rules(OPERATOR, true);
         let here = operator.iter().find(|(place, _)| place == boot_token::NAMESPACE).unwrap();
         assert!(["get", "create", "patch"].iter().all(|verb| lists(&here.1["verbs"], verb)), "{here:?}");
         for kind in ["roles", "rolebindings"] {
-            let found = operator.iter().find(|(_, rule)| lists(&rule["resources"], kind)).unwrap();
+            let moving = |rule: &Value| lists(&rule["resourceNames"], TOKEN_MOVE);
+            let found =
+                operator.iter().find(|(_, rule)| lists(&rule["resources"], kind) && moving(rule)).unwrap();
             assert_eq!(found.1["resourceNames"], json!([TOKEN_MOVE, TOKEN_USE]));
             assert!(lists(&found.1["verbs"], "delete") && !lists(&found.1["verbs"], "create"), "{found:?}");
         }
@@ -400,7 +506,8 @@ mod tests {
     fn the_controller_reads_the_one_pull_secret_that_is_named() {
         let secrets = |at: Option<(&str, &str)>| -> Vec<(String, Value)> {
             let at = at.map(|(namespace, name)| (namespace.to_owned(), name.to_owned()));
-            let roles = all(true, at.as_ref(), &[])
+            let roles = [operands(true, at.as_ref()), installer(at.as_ref(), &[])]
+                .concat()
                 .into_iter()
                 .filter(|o| o["kind"] == "Role" && o["metadata"]["name"] == CONTROLLER);
             let found = roles.flat_map(|o| {
@@ -420,5 +527,51 @@ mod tests {
             secrets(Some(("openshift-config", "mine"))),
             [here(json!(["pull-secret"])), ("openshift-config".to_owned(), json!(["mine"]))]
         );
+    }
+
+    #[test]
+    fn the_operator_has_every_right_that_it_gives() {
+        let covers = |mine: &Value, theirs: &Value| {
+            let within = |key: &str| {
+                theirs[key].as_array().into_iter().flatten().all(|v| lists(&mine[key], v.as_str().unwrap()))
+            };
+            let names = match (mine.get("resourceNames"), theirs.get("resourceNames")) {
+                (None, _) => true,
+                (Some(_), None) => false,
+                (Some(_), Some(_)) => within("resourceNames"),
+            };
+            within("apiGroups") && within("resources") && names && within("verbs")
+        };
+        // One right at a time, as the API server takes them apart.
+        let single = |rule: &Value| -> Vec<Value> {
+            let of = |key: &str| rule[key].as_array().cloned().unwrap_or_default();
+            let mut all = vec![];
+            for (group, resource, verb) in of("apiGroups").iter().flat_map(|g| {
+                let pairs = of("resources")
+                    .into_iter()
+                    .flat_map(|r| of("verbs").into_iter().map(move |v| (r.clone(), v)));
+                pairs.map(move |(r, v)| (g.clone(), r, v)).collect::<Vec<_>>()
+            }) {
+                let mut one = json!({"apiGroups": [group], "resources": [resource], "verbs": [verb]});
+                if let Some(names) = rule.get("resourceNames") {
+                    one["resourceNames"] = names.clone();
+                }
+                all.push(one);
+            }
+            all
+        };
+        let mine = rules(OPERATOR, true);
+        let given = [operands(true, None), super::super::agents::rights()].concat();
+        let mut checked = 0;
+        for role in given.iter().filter(|o| ["Role", "ClusterRole"].contains(&o["kind"].as_str().unwrap())) {
+            let place = role["metadata"]["namespace"].as_str().unwrap_or_default();
+            for right in role["rules"].as_array().unwrap().iter().flat_map(single) {
+                let held =
+                    mine.iter().any(|(at, rule)| (at.is_empty() || at == place) && covers(rule, &right));
+                assert!(held, "{} in {place:?}: {right}", role["metadata"]["name"]);
+                checked += 1;
+            }
+        }
+        assert!(checked > 100, "{checked}");
     }
 }

@@ -3,6 +3,7 @@
 //! Flow: what the arguments say, what the kubeconfig and the cluster tell → [`operator::install::plan`] → the cluster,
 //! standard output or files.
 
+use super::installed;
 use crate::args::{Balancer, Install};
 use crate::{connect, exit, output};
 use anyhow::{Context, bail};
@@ -14,7 +15,7 @@ use kube::api::{Api, ApiResource, DynamicObject, ListParams};
 use kube::{Client, ResourceExt};
 use operator::boot_tokens;
 use operator::install::settings::{DEFAULT_DNS_IP, Settings};
-use operator::install::{Existing, Options, Step, apply, find_existing, plan};
+use operator::install::{Existing, Options, Step, apply, find_existing, foreign, plan};
 use rollout::topology::{self, Topology};
 use rollout::view::NodeView;
 use serde_json::{Value, json};
@@ -29,7 +30,11 @@ const FILES: [&str; 2] = ["00-crds.yaml", "10-mco.yaml"];
 pub(crate) async fn run(a: Install) -> anyhow::Result<u8> {
     let ca = a.api_server_ca.as_deref().map(read_ca).transpose()?;
     let mut options = Options {
-        pools: a.pools,
+        pools: match (a.pools.is_empty(), a.image.is_some()) {
+            (false, _) => Some(a.pools),
+            (true, true) => None,
+            (true, false) => Options::default().pools,
+        },
         said: Settings {
             cluster_dns_ip: a.cluster_dns_ip.map(|ip| ip.to_string()),
             api_server_url: a.api_server_url.map(|url| url.trim_end_matches('/').to_owned()),
@@ -41,7 +46,8 @@ pub(crate) async fn run(a: Install) -> anyhow::Result<u8> {
         openshift_config_crds: a.openshift_config_crds,
         ..Options::default()
     };
-    options.found.cluster_dns_ip = Some(DEFAULT_DNS_IP.to_owned());
+    // With an image the operator finds out what is right, and a guess would only stand in its way.
+    options.found.cluster_dns_ip = options.image.is_none().then(|| DEFAULT_DNS_IP.to_owned());
     // Without a kubeconfig the objects are for a cluster that does not exist yet.
     let config = match a.dry_run {
         true => connect::config_if_any(&a.cluster).await?,
@@ -57,6 +63,9 @@ pub(crate) async fn run(a: Install) -> anyhow::Result<u8> {
                 Some(config.cluster_url.to_string().trim_end_matches('/').to_owned());
             options.found.api_server_ca = Some(pem(config.root_cert.as_deref().unwrap_or_default()));
             let client = connect::client(config)?;
+            if let Some(foreign) = foreign::look(&client, a.take_over).await? {
+                bail!("{foreign}");
+            }
             look(&client, &mut options).await?;
             follow(&mut options, (a.open, a.require_token), a.balancers, find_existing(&client).await?);
             Some(client)
@@ -92,7 +101,10 @@ pub(crate) async fn run(a: Install) -> anyhow::Result<u8> {
         boot_tokens::move_tokens(&client).await?;
     }
     output::write(&format!("installed: {} objects\n", steps.len()))?;
-    Ok(exit::OK)
+    if options.image.is_none() || a.no_wait {
+        return Ok(exit::OK);
+    }
+    installed::wait(&client, a.timeout.unsigned_abs()).await
 }
 
 /// What is read from the cluster itself.
@@ -137,7 +149,11 @@ fn follow(
         true => found.balancers,
         false => balancers.into_iter().filter_map(|b| b.0).collect(),
     };
-    options.controllers = found.controllers;
+    if options.daemon_image.is_none() {
+        // Agents that an earlier version installed as pods stay pods.
+        options.daemon_image = found.agents;
+    }
+    options.settings = found.settings;
     options.require_token = require_token || (!open && found.require_token.unwrap_or(true));
     options.pull_secret = found.pull_secret;
     options.old_tokens = found.old_tokens;

@@ -1,6 +1,8 @@
 //! What a person changes in a cluster.
 
 pub(crate) mod install;
+mod installed;
 pub(crate) mod pause;
 pub(crate) mod retry;
 pub(crate) mod undo;
+pub(crate) mod uninstall;

@@ -58,9 +58,23 @@ async fn running(cluster: &Cluster, want: usize) -> Vec<String> {
 pub(crate) async fn single(cluster: &Cluster) {
     topology(cluster, ["SingleReplica", "SingleReplica"]).await;
     let installed = cluster
-        .mco(&["install", "--image=example.com/none", "--api-server-url=https://api.example.com:6443"])
+        .mco(&[
+            "install",
+            "--image=example.com/none",
+            "--api-server-url=https://api.example.com:6443",
+            "--no-wait",
+        ])
         .await;
     assert_eq!(installed.code, 0, "{installed:?}");
+    let log = std::fs::File::create(cluster.lab.folder().join("logs/operator.log")).unwrap();
+    let mut operator = tokio::process::Command::new(lab::built_mco().unwrap())
+        .args(["operator", "start", "--kubeconfig"])
+        .arg(cluster.lab.kubeconfig())
+        .stdout(std::process::Stdio::null())
+        .stderr(log)
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
     replicas(cluster, 1).await;
     // An administrator wants two of them. Their budget allows one disruption, and the second one has nowhere to go.
     let scaled = cluster.kubectl(&["-n", NAMESPACE, "scale", "deployment", CONTROLLER, "--replicas=2"]).await;
@@ -88,28 +102,25 @@ pub(crate) async fn single(cluster: &Cluster) {
     cluster.settled("worker", 1, &["50-worker"], &[]).await;
 
     follows(cluster).await;
+    operator.kill().await.unwrap();
 }
 
 /// The topology follows the nodes, the number of controllers follows the topology, and what administrators decide
 /// stays.
 async fn follows(cluster: &Cluster) {
     let again = cluster
-        .mco(&["install", "--image=example.com/none", "--api-server-url=https://api.example.com:6443"])
+        .mco(&[
+            "install",
+            "--image=example.com/none",
+            "--api-server-url=https://api.example.com:6443",
+            "--no-wait",
+        ])
         .await;
     assert_eq!(again.code, 0, "{again:?}");
     replicas(cluster, 2).await;
-    // Two was an administrator's number, which an installation keeps. Back at the installed number, it follows again.
+    // Two were somebody's number, which the operator keeps. Back at the number that it was given, it follows again.
     let scaled = cluster.kubectl(&["-n", NAMESPACE, "scale", "deployment", CONTROLLER, "--replicas=1"]).await;
     assert_eq!(scaled.code, 0, "{scaled:?}");
-    let log = std::fs::File::create(cluster.lab.folder().join("logs/operator.log")).unwrap();
-    let mut operator = tokio::process::Command::new(lab::built_mco().unwrap())
-        .args(["operator", "start", "--kubeconfig"])
-        .arg(cluster.lab.kubeconfig())
-        .stdout(std::process::Stdio::null())
-        .stderr(log)
-        .kill_on_drop(true)
-        .spawn()
-        .unwrap();
     let role =
         |value: Value| json!({"metadata": {"labels": {"node-role.kubernetes.io/control-plane": value}}});
     cluster.patch("Node", "worker-0", role(json!("true"))).await;
@@ -130,5 +141,4 @@ async fn follows(cluster: &Cluster) {
         })
         .await;
     topology(cluster, ["HighlyAvailable", "SingleReplica"]).await;
-    operator.kill().await.unwrap();
 }

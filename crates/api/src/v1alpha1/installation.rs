@@ -1,0 +1,253 @@
+//! MachineConfigOperator: what is installed in this cluster and how, and how far the operator has come with it.
+//!
+//! What it is not: the making of any object (see `operator`). The cluster's facts that templates read stand in the
+//! ControllerConfig.
+
+use super::Condition;
+use crate::definition::{Cel, Column, kind};
+use crate::k8s::ByteString;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+kind! {
+    /// MachineConfigOperator says what is installed in this cluster: the image, how nodes and booting machines are served,
+    /// and how they reach the API server. There is one, named `cluster`. The operator keeps the installation as it says.
+    MachineConfigOperator {
+        spec: MachineConfigOperatorSpec, status: MachineConfigOperatorStatus,
+        group: "machineconfig.dev", version: "v1alpha1", plural: "machineconfigoperators", singular: "machineconfigoperator",
+        short_names: ["mcop"],
+        categories: ["machineconfig"],
+        columns: [
+            Column::text(
+                "Version",
+                ".status.versions[?(@.name==\"operator\")].version",
+                "The version that is installed.",
+            ),
+            Column::text(
+                "Available",
+                ".status.conditions[?(@.type==\"Available\")].status",
+                "Whether the installation is complete and its controller runs.",
+            ),
+            Column::text(
+                "Progressing",
+                ".status.conditions[?(@.type==\"Progressing\")].status",
+                "Whether something is being rolled out.",
+            ),
+            Column::text(
+                "Degraded",
+                ".status.conditions[?(@.type==\"Degraded\")].status",
+                "Whether the operator cannot go on.",
+            ),
+            Column::text(
+                "Reason",
+                ".status.conditions[?(@.type==\"Degraded\")].reason",
+                "Why it cannot, as one word.",
+            ),
+            Column::text("Image", ".spec.image", "The image of all parts.").wide(),
+            Column::text(
+                "Message",
+                ".status.conditions[?(@.type==\"Progressing\")].message",
+                "What is being rolled out.",
+            )
+            .wide(),
+            Column::AGE,
+        ],
+        rules: ONLY_CLUSTER,
+    }
+}
+
+const ONLY_CLUSTER: Cel = Cel {
+    rule: "self.metadata.name == 'cluster'",
+    message: "there is one object of this kind; name it cluster",
+};
+
+const IMAGE: Cel = Cel {
+    rule: "self.matches('^[^\\\\s]+$')",
+    message: "an image is a name without spaces, such as registry.example.com/mco:1",
+};
+const NETS: Cel = Cel {
+    rule: "self.all(n, isCIDR(n) || isIP(n))",
+    message: "each entry is an IP address or a range such as 10.0.0.4/31",
+};
+const URL: Cel = Cel {
+    rule: "isURL(self) && url(self).getScheme() == 'https' && url(self).getHostname() != ''",
+    message: "the API server's address is an https URL with a host, such as https://api.example.com:6443",
+};
+const NOT_LOOPBACK: Cel = Cel {
+    rule: "!isURL(self) || !(url(self).getHostname() in ['localhost', '127.0.0.1', '[::1]', '::1', '0.0.0.0'])",
+    message: "this is each machine's own address; use one by which machines reach the API server",
+};
+const IP: Cel = Cel { rule: "isIP(self)", message: "must be an IP address" };
+const IMAGE_OF_PODS: Cel = Cel {
+    rule: "!has(self.image) || self.runAs == 'Pods'",
+    message: "agents that are services of their hosts have no image; set runAs to Pods, or take image out",
+};
+
+/// What is installed, and how.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct MachineConfigOperatorSpec {
+    /// Whether the operator keeps the installation.
+    #[serde(default)]
+    pub management_state: ManagementState,
+    /// The image of controller, config server and operator, and of agents that run as pods.
+    #[schemars(length(min = 1, max = 512), extend("x-kubernetes-validations" = [IMAGE]))]
+    pub image: String,
+    /// The built-in pools. A pool that is missing is created; one that exists is never changed or deleted.
+    #[serde(default = "built_in_pools")]
+    #[schemars(length(max = 16), inner(length(min = 1, max = 63)), extend("x-kubernetes-list-type" = "set"))]
+    pub pools: Vec<String>,
+    /// The node agents.
+    #[serde(default)]
+    pub agents: Agents,
+    /// The config server for booting machines.
+    #[serde(default)]
+    pub config_server: ConfigServer,
+    /// The API server, as machines reach it. Without it the operator takes what the cluster says: the ConfigMap
+    /// `kube-public/cluster-info`, or the Infrastructure on OpenShift.
+    #[serde(default)]
+    pub api_server: ApiServer,
+    /// The address of the cluster's DNS service. Without it the operator takes that of the cluster's own Service.
+    #[serde(rename = "clusterDNSIP", default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 45), extend("x-kubernetes-validations" = [IP]))]
+    pub cluster_dns_ip: Option<String>,
+}
+
+fn built_in_pools() -> Vec<String> {
+    vec![crate::names::MASTER.to_owned(), crate::names::WORKER.to_owned()]
+}
+
+/// Whether the operator acts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ManagementState {
+    /// The operator keeps everything as these settings say.
+    #[default]
+    Managed,
+    /// The operator writes nothing but its status. What runs goes on.
+    Unmanaged,
+}
+
+/// How node agents run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [IMAGE_OF_PODS]))]
+pub struct Agents {
+    /// As pods, or as services of their hosts.
+    #[serde(default)]
+    pub run_as: RunAs,
+    /// The image of the pods, where it is another than `spec.image`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 512), extend("x-kubernetes-validations" = [IMAGE]))]
+    pub image: Option<String>,
+}
+
+/// What starts an agent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum RunAs {
+    /// systemd of each host, from a package or an image of the host.
+    #[default]
+    HostServices,
+    /// The kubelet: one pod on each Linux node.
+    Pods,
+}
+
+/// Who gets a config from the config server, and how.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ConfigServer {
+    /// Who gets a config.
+    #[serde(default)]
+    pub access: Access,
+    /// Load balancers that send the client's address by PROXY protocol, version 2: addresses or ranges.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), inner(length(min = 1, max = 64)),
+        extend("x-kubernetes-list-type" = "set", "x-kubernetes-validations" = [NETS]))]
+    pub proxy_protocol_from: Vec<String>,
+}
+
+/// Who gets a config.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Access {
+    /// Machines that show a boot token, over HTTPS.
+    #[default]
+    BootTokens,
+    /// Everybody who reaches the server, over plain HTTP too, as the reference does.
+    Everybody,
+}
+
+/// How machines reach the API server.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ApiServer {
+    /// Its URL.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 512), extend("x-kubernetes-validations" = [URL, NOT_LOOPBACK]))]
+    pub url: Option<String>,
+    /// The CAs that its clients trust: PEM, in base64 as in a kubeconfig.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>", extend("format" = "byte", "maxLength" = 262_144))]
+    pub ca_data: Option<ByteString>,
+}
+
+/// How far the operator has come.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct MachineConfigOperatorStatus {
+    /// The generation of the settings that the conditions speak of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub observed_generation: Option<i64>,
+    /// The version of the operator that wrote this status.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 128))]
+    pub observed_by: String,
+    /// `Available`, `Progressing`, `Degraded` and `Upgradeable`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
+    /// What has been rolled out completely: `operator` (its version) and `operator-image`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub versions: Vec<OperandVersion>,
+    /// Each pool in one sentence, and `lastSyncError` where the last pass failed.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 256), transform = limit_texts)]
+    pub extension: BTreeMap<String, String>,
+}
+
+fn limit_texts(schema: &mut schemars::Schema) {
+    schema
+        .insert("additionalProperties".to_owned(), serde_json::json!({"type": "string", "maxLength": 32768}));
+}
+
+/// The version of one part.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct OperandVersion {
+    /// The part.
+    #[schemars(length(min = 1, max = 63))]
+    pub name: String,
+    /// Its version.
+    #[schemars(length(max = 512))]
+    pub version: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_out_is_the_default_everywhere() {
+        let object: MachineConfigOperator = crate::yaml::from_str("spec: {image: mco:1}").unwrap();
+        let spec = object.spec;
+        assert_eq!(spec.pools, ["master", "worker"]);
+        assert_eq!(
+            (spec.agents.run_as, spec.config_server.access),
+            (RunAs::HostServices, Access::BootTokens)
+        );
+        assert_eq!(spec.management_state, ManagementState::Managed);
+        let bare: MachineConfigOperator = crate::yaml::from_str("metadata: {name: cluster}").unwrap();
+        assert_eq!(bare.spec.image, "");
+    }
+}

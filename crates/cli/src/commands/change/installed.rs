@@ -1,0 +1,61 @@
+//! Waits until the operator has installed everything, and says meanwhile what it waits for.
+//!
+//! What it is not: the installation itself, which goes on whether somebody waits or not.
+
+use crate::{exit, output};
+use anyhow::bail;
+use kube::Client;
+use operator::install::progress::{self, Progress};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How often the operator's status is read.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Waits. Each new state is a line of its own.
+///
+/// # Errors
+/// The operator cannot go on, or the API server refuses to say.
+pub(super) async fn wait(client: &Client, limit: Duration) -> anyhow::Result<u8> {
+    let end = Instant::now() + limit;
+    let mut told = String::new();
+    let mut failed: Option<(String, Instant)> = None;
+    loop {
+        let progress = progress::look(client).await;
+        let (words, over) = match progress {
+            Ok(Progress::Done(words)) => {
+                // Progress that nobody reads ends nothing.
+                output::write(&format!("{words}\n"))?;
+                return Ok(exit::OK);
+            }
+            Ok(Progress::Waiting(words)) => {
+                failed = None;
+                (format!("waiting: {words}"), None)
+            }
+            Ok(Progress::Failed(words)) => {
+                let since = failed
+                    .take()
+                    .filter(|(before, _)| *before == words)
+                    .map_or_else(Instant::now, |(_, at)| at);
+                failed = Some((words.clone(), since));
+                (format!("failed: {words}"), (since.elapsed() > progress::MENDS_ITSELF).then_some(words))
+            }
+            Err(error) => (format!("cannot read the status: {}", client::chain(&error)), None),
+        };
+        if words != told {
+            eprintln!("{words}");
+            told.clone_from(&words);
+        }
+        if let Some(words) = over {
+            bail!("the operator cannot go on: {words}");
+        }
+        if Instant::now() >= end {
+            eprintln!(
+                "mco: not within {} s; it goes on: kubectl get machineconfigoperator cluster -o wide",
+                limit.as_secs()
+            );
+            return Ok(exit::TIMEOUT);
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}

@@ -1,0 +1,236 @@
+//! What the cluster says about itself, for the ControllerConfig: the API server's address and CA, the cluster's DNS, its IP
+//! families. [`Facts::settings`] is pure; [`look`] reads.
+//!
+//! On kubeadm the ConfigMaps `kube-public/cluster-info`, `kube-system/kubeadm-config` and `kubelet-config` say it; elsewhere
+//! the DNS Service and `kube-root-ca.crt`, and what the installation found out with the administrator's kubeconfig.
+//!
+//! What it is not: what wins over it. What the administrator says, in the settings or in the ControllerConfig itself, comes
+//! first (see `install::settings`).
+
+mod look;
+
+pub(crate) use look::{DNS_SERVICES, look};
+
+use crate::install::settings::Settings;
+use ipnet::IpNet;
+use serde_json::Value;
+use std::net::IpAddr;
+
+/// What was read. Everything may be missing.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Facts {
+    /// `kube-public/cluster-info`, key `kubeconfig`.
+    pub(crate) cluster_info: Option<String>,
+    /// `kube-system/kubeadm-config`, key `ClusterConfiguration`.
+    pub(crate) cluster_configuration: Option<String>,
+    /// `kube-system/kubelet-config`, key `kubelet`.
+    pub(crate) kubelet_config: Option<String>,
+    /// `kube-root-ca.crt`, key `ca.crt`.
+    pub(crate) root_ca: Option<String>,
+    /// The addresses of the Service `kube-system/kube-dns` or of its counterpart.
+    pub(crate) dns_service: Vec<String>,
+    /// The topologies of control plane and workload, by the nodes. Read only when there is no ControllerConfig yet: the
+    /// controller keeps them then.
+    pub(crate) topologies: [Option<&'static str>; 2],
+}
+
+impl Facts {
+    /// What is to stand in the ControllerConfig as far as nobody has written otherwise there. `said`: what the settings object
+    /// says, which comes first. `installed`: what the installation found out with the administrator's kubeconfig; the
+    /// cluster's own objects come before it.
+    pub(crate) fn settings(&self, said: &Settings, installed: &Settings) -> Settings {
+        let kubeadm = self.cluster_configuration.as_deref().and_then(yaml).unwrap_or_default();
+        let kubelet = self.kubelet_config.as_deref().and_then(yaml).unwrap_or_default();
+        let info = self.cluster_info.as_deref().and_then(yaml).unwrap_or_default();
+        let text = |v: &Value| v.as_str().filter(|t| !t.is_empty()).map(str::to_owned);
+        let services: Vec<IpNet> = kubeadm["networking"]["serviceSubnet"]
+            .as_str()
+            .into_iter()
+            .flat_map(|list| list.split(','))
+            .filter_map(|net| net.trim().parse().ok())
+            .collect();
+        let dns = text(&kubelet["clusterDNS"][0])
+            .or_else(|| self.dns_service.first().cloned())
+            .or_else(|| services.first().and_then(tenth));
+        let endpoint = text(&kubeadm["controlPlaneEndpoint"]).map(|at| format!("https://{}", with_port(&at)));
+        let url = endpoint.or_else(|| text(&info["clusters"][0]["cluster"]["server"]));
+        let ca = text(&info["clusters"][0]["cluster"]["certificate-authority-data"])
+            .and_then(|data| decode(&data))
+            .or_else(|| self.root_ca.clone().map(String::into_bytes))
+            .filter(|pem| String::from_utf8_lossy(pem).contains("-----BEGIN CERTIFICATE-----"));
+        let by_service: Vec<IpAddr> = self.dns_service.iter().filter_map(|a| a.parse().ok()).collect();
+        let of_nets = services.iter().map(|n| n.addr().is_ipv6());
+        let families: Vec<bool> = if services.is_empty() {
+            by_service.iter().map(IpAddr::is_ipv6).collect()
+        } else {
+            of_nets.collect()
+        };
+        let [control_plane_topology, infrastructure_topology] = self.topologies.map(|t| t.map(str::to_owned));
+        Settings {
+            cluster_dns_ip: said.cluster_dns_ip.clone().or(dns).or_else(|| installed.cluster_dns_ip.clone()),
+            api_server_url: said.api_server_url.clone().or(url).or_else(|| installed.api_server_url.clone()),
+            api_server_ca: said.api_server_ca.clone().or(ca).or_else(|| installed.api_server_ca.clone()),
+            ip_families: families_word(&families).map(str::to_owned),
+            control_plane_topology,
+            infrastructure_topology,
+        }
+    }
+}
+
+fn yaml(text: &str) -> Option<Value> {
+    api::yaml::from_str(text).ok()
+}
+
+/// The word of the ControllerConfig for these families, in their order; true: IPv6.
+fn families_word(is_v6: &[bool]) -> Option<&'static str> {
+    let first = *is_v6.first()?;
+    Some(match (first, is_v6.contains(&!first)) {
+        (false, false) => "IPv4",
+        (true, false) => "IPv6",
+        (false, true) => "DualStack",
+        (true, true) => "DualStackIPv6Primary",
+    })
+}
+
+/// The tenth address of a range, where clusters put their DNS. `None`: the range is too small.
+pub(crate) fn tenth(net: &IpNet) -> Option<String> {
+    let address = match net.network() {
+        IpAddr::V4(first) => IpAddr::from(u32::from(first).checked_add(10)?.to_be_bytes()),
+        IpAddr::V6(first) => IpAddr::from(u128::from(first).checked_add(10)?.to_be_bytes()),
+    };
+    net.contains(&address).then(|| address.to_string())
+}
+
+/// kubeadm's default port where none is named.
+fn with_port(endpoint: &str) -> String {
+    let after_host = endpoint.rsplit_once(']').map_or(endpoint, |(_, rest)| rest);
+    let has_port = after_host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+    if has_port { endpoint.to_owned() } else { format!("{endpoint}:6443") }
+}
+
+/// Base64, as in a kubeconfig.
+fn decode(text: &str) -> Option<Vec<u8>> {
+    let quoted = Value::String(text.trim().to_owned());
+    serde_json::from_value::<api::k8s::ByteString>(quoted).ok().map(|bytes| bytes.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PEM: &str = "-----BEGIN CERTIFICATE-----\nb3RoZXI=\n-----END CERTIFICATE-----\n";
+
+    fn info(server: &str, ca: bool) -> String {
+        let data = serde_json::to_value(api::k8s::ByteString(PEM.as_bytes().to_vec())).unwrap();
+        let data = if ca {
+            format!("\n    certificate-authority-data: {}", data.as_str().unwrap())
+        } else {
+            String::new()
+        };
+        format!(
+            "apiVersion: v1\nkind: Config\nclusters:\n- name: \"\"\n  cluster:\n    server: {server}{data}\n"
+        )
+    }
+
+    fn row(settings: &Settings) -> [&str; 4] {
+        [
+            settings.cluster_dns_ip.as_deref().unwrap_or_default(),
+            settings.api_server_url.as_deref().unwrap_or_default(),
+            if settings.api_server_ca.as_deref() == Some(PEM.as_bytes()) { "ca" } else { "" },
+            settings.ip_families.as_deref().unwrap_or_default(),
+        ]
+    }
+
+    #[test]
+    fn the_cluster_says_what_it_is() {
+        let kubeadm = |endpoint: &str, subnet: &str| {
+            Some(format!(
+                "apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\ncontrolPlaneEndpoint: \"{endpoint}\"\nnetworking:\n  dnsDomain: cluster.local\n  serviceSubnet: {subnet}\n"
+            ))
+        };
+        let kubelet = Some("kind: KubeletConfiguration\nclusterDNS:\n- 10.96.0.10\n".to_owned());
+        let installed = Settings {
+            cluster_dns_ip: Some("10.0.0.1".to_owned()),
+            api_server_url: Some("https://kubeconfig:6443".to_owned()),
+            ..Settings::default()
+        };
+        let rows: [(Facts, [&str; 4]); 8] = [
+            (Facts::default(), ["10.0.0.1", "https://kubeconfig:6443", "", ""]),
+            // kubeadm, one control plane: cluster-info names it.
+            (
+                Facts {
+                    cluster_info: Some(info("https://10.1.0.2:6443", true)),
+                    cluster_configuration: kubeadm("", "10.96.0.0/12"),
+                    kubelet_config: kubelet.clone(),
+                    ..Facts::default()
+                },
+                ["10.96.0.10", "https://10.1.0.2:6443", "ca", "IPv4"],
+            ),
+            // Three behind an address: all machines use that.
+            (
+                Facts {
+                    cluster_info: Some(info("https://10.1.0.2:6443", true)),
+                    cluster_configuration: kubeadm("api.example.com", "10.96.0.0/12,fd00:10:96::/112"),
+                    ..Facts::default()
+                },
+                ["10.96.0.10", "https://api.example.com:6443", "ca", "DualStack"],
+            ),
+            (
+                Facts {
+                    cluster_configuration: kubeadm("[fd00::5]:8443", "fd00:10:96::/112,10.96.0.0/12"),
+                    ..Facts::default()
+                },
+                ["fd00:10:96::a", "https://[fd00::5]:8443", "", "DualStackIPv6Primary"],
+            ),
+            (
+                Facts { cluster_configuration: kubeadm("[fd00::5]", "fd00::/112"), ..Facts::default() },
+                ["fd00::a", "https://[fd00::5]:6443", "", "IPv6"],
+            ),
+            // Another distribution: its Services tell.
+            (
+                Facts {
+                    dns_service: vec!["10.43.0.10".to_owned()],
+                    root_ca: Some(PEM.to_owned()),
+                    ..Facts::default()
+                },
+                ["10.43.0.10", "https://kubeconfig:6443", "ca", "IPv4"],
+            ),
+            // Nonsense is as if it were not there.
+            (
+                Facts {
+                    cluster_info: Some("{".to_owned()),
+                    cluster_configuration: Some("- a".to_owned()),
+                    kubelet_config: Some("3".to_owned()),
+                    root_ca: Some("none".to_owned()),
+                    ..Facts::default()
+                },
+                ["10.0.0.1", "https://kubeconfig:6443", "", ""],
+            ),
+            (
+                Facts {
+                    cluster_info: Some(info("https://a:1", false)),
+                    root_ca: Some(PEM.to_owned()),
+                    ..Facts::default()
+                },
+                ["10.0.0.1", "https://a:1", "ca", ""],
+            ),
+        ];
+        for (facts, want) in rows {
+            assert_eq!(row(&facts.settings(&Settings::default(), &installed)), want, "{facts:?}");
+            let said = Settings { api_server_url: Some("https://said".to_owned()), ..Settings::default() };
+            assert_eq!(row(&facts.settings(&said, &installed)), [want[0], "https://said", want[2], want[3]]);
+        }
+    }
+
+    #[test]
+    fn the_tenth_address_is_counted_from_the_ranges_beginning() {
+        for (net, want) in [
+            ("192.168.2.0/20", Some("192.168.0.10")),
+            ("2001:db8::/32", Some("2001:db8::a")),
+            ("192.168.1.254/32", None),
+            ("255.255.255.248/29", None),
+        ] {
+            assert_eq!(tenth(&net.parse().unwrap()).as_deref(), want, "{net}");
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Whether another Machine Config Operator runs this cluster, or a newer version of this one has installed it: then an
+//! installation writes nothing. [`judge`] is pure.
+//!
+//! What it is not: the installation.
+
+use crate::definitions;
+use crate::keep::cluster::api_of;
+use crate::keep::objects::Key;
+use crate::manifests::rights::{AGENT, CONTROLLER, OPERATOR, SERVER};
+use api::names::{NAMESPACE, VERSION_RAW};
+use client::{CallError, call};
+use kube::Client;
+use serde_json::{Value, json};
+
+/// Who installs what belongs to OpenShift.
+const CVO: &str = "cluster-version-operator";
+/// The program of our pods.
+const PROGRAM: &str = "/usr/bin/mco";
+
+/// Why an installation must not begin.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Foreign {
+    /// Another one keeps the same objects.
+    #[error(
+        "another Machine Config Operator runs this cluster: {why}. Nothing was written. Two of them would undo each other's \
+        work; stop that one, then run this again with --take-over"
+    )]
+    Other {
+        /// How it is known.
+        why: String,
+    },
+    /// A newer version of this one.
+    #[error(
+        "{object} was written by {version}, and this is {VERSION_RAW}. Nothing was written: the older definitions would drop \
+        fields; use `mco` of {version} or newer"
+    )]
+    Newer {
+        /// The object.
+        object: String,
+        /// Its version.
+        version: String,
+    },
+}
+
+/// Looks, and judges. `take_over`: another one does not matter.
+///
+/// # Errors
+/// The API server's answer; `Ok(Some(..))` says why not to begin.
+pub async fn look(client: &Client, take_over: bool) -> Result<Option<Foreign>, CallError> {
+    let mut found = vec![];
+    let workload = |kind: &str, name: &str| json!({"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name, "namespace": NAMESPACE}});
+    let mut wanted = vec![
+        json!({"apiVersion": "config.openshift.io/v1", "kind": "ClusterVersion", "metadata": {"name": "version"}}),
+        workload("Deployment", OPERATOR),
+        workload("Deployment", CONTROLLER),
+        workload("DaemonSet", SERVER),
+        workload("DaemonSet", AGENT),
+    ];
+    wanted.extend(definitions::names().into_iter().map(|name| {
+        json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": name}})
+    }));
+    for object in wanted {
+        let Some(api) = api_of(client, &object) else { continue };
+        let key = Key::of(&object);
+        let is_definition = object["kind"] == "CustomResourceDefinition";
+        let there = if is_definition {
+            call(|| format!("get {key}"), api.get_metadata(&key.name)).await.map(|o| json!(o))
+        } else {
+            call(|| format!("get {key}"), api.get(&key.name)).await.map(|o| json!(o))
+        };
+        match there {
+            Ok(mut there) => {
+                there["kind"] = object["kind"].clone();
+                found.push(there);
+            }
+            Err(error) if error.is_not_found() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(judge(&found, take_over))
+}
+
+/// Judges what is there.
+pub(crate) fn judge(found: &[Value], take_over: bool) -> Option<Foreign> {
+    let definitions = found.iter().filter(|o| o["kind"] == "CustomResourceDefinition");
+    if let Some((object, version)) = definitions::newer(definitions) {
+        return Some(Foreign::Newer { object: format!("CustomResourceDefinition {object}"), version });
+    }
+    let why = found.iter().find_map(other).filter(|_| !take_over)?;
+    Some(Foreign::Other { why })
+}
+
+/// How another one is known by this object.
+fn other(object: &Value) -> Option<String> {
+    let key = Key::of(object);
+    if key.kind == "ClusterVersion" {
+        return Some(format!("{key} is there, so this is OpenShift, which installs its own"));
+    }
+    let managers = object["metadata"]["managedFields"].as_array();
+    if managers.into_iter().flatten().any(|m| m["manager"] == CVO) {
+        return Some(format!("{key} is kept by {CVO}"));
+    }
+    let command = object.pointer("/spec/template/spec/containers/0/command/0")?;
+    (command != PROGRAM).then(|| format!("{key} runs {command}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_operator_is_known_by_its_objects_and_a_newer_version_by_its_definitions() {
+        let deployment = |command: &str, manager: &str| {
+            json!({"kind": "Deployment", "metadata": {"name": OPERATOR, "namespace": NAMESPACE, "managedFields": [{"manager": manager}]},
+                "spec": {"template": {"spec": {"containers": [{"command": [command]}]}}}})
+        };
+        let crd = |version: &str, manager: &str| {
+            json!({"kind": "CustomResourceDefinition", "metadata": {"name": "x", "annotations": {"machineconfig.dev/version": version},
+                "managedFields": [{"manager": manager}]}})
+        };
+        let version = json!({"kind": "ClusterVersion", "metadata": {"name": "version"}});
+        for (object, word) in [
+            (deployment(PROGRAM, "kubectl-client-side-apply"), ""),
+            (deployment(PROGRAM, "helm"), ""),
+            (crd(VERSION_RAW, "kubectl"), ""),
+            (
+                deployment("/usr/bin/machine-config-operator", "x"),
+                "runs \"/usr/bin/machine-config-operator\"",
+            ),
+            (deployment(PROGRAM, CVO), "kept by cluster-version-operator"),
+            (crd("", CVO), "kept by cluster-version-operator"),
+            (version, "OpenShift"),
+        ] {
+            let found = judge(&[object.clone()], false).map(|f| f.to_string()).unwrap_or_default();
+            assert_eq!(found.is_empty(), word.is_empty(), "{object}: {found}");
+            assert!(found.contains(word) && (word.is_empty() || found.contains("--take-over")), "{found}");
+            assert_eq!(judge(&[object], true), None, "it was told to");
+        }
+        let newer = judge(&[crd("v99.0.0", "x")], true).unwrap().to_string();
+        assert!(newer.contains("use `mco` of v99.0.0 or newer"), "{newer}");
+    }
+}

@@ -1,0 +1,143 @@
+//! How far the operator has come with an installation, for who waits for it. [`judge`] is pure; [`look`] reads.
+//!
+//! What it is not: the waiting.
+
+use crate::keep::Step;
+use crate::keep::cluster;
+use crate::keep::objects::{Key, trouble};
+use crate::keep::status::{AVAILABLE, DEGRADED, PROGRESSING};
+use crate::manifests::rights::OPERATOR;
+use api::k8s::Pod;
+use api::names::{NAMESPACE, VERSION_RAW};
+use api::v1alpha1::{Condition, MachineConfigOperator};
+use client::CallError;
+use kube::Client;
+use std::time::Duration;
+
+/// A failure that lasts this long is told as one. A shorter one may mend itself: a namespace that is still being deleted, an
+/// object that somebody wrote at the same moment.
+pub const MENDS_ITSELF: Duration = Duration::from_secs(15);
+
+/// How far it has come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Progress {
+    /// Everything runs.
+    Done(String),
+    /// Something is on its way.
+    Waiting(String),
+    /// It cannot go on: object and remedy.
+    Failed(String),
+}
+
+/// Reads the settings' status, and the operator's pods while it says nothing.
+///
+/// # Errors
+/// The API server's answer.
+pub async fn look(client: &Client) -> Result<Progress, CallError> {
+    let settings = cluster::settings(client).await?;
+    let progress = judge(settings.as_ref(), &[]);
+    if !matches!(progress, Progress::Waiting(_)) {
+        return Ok(progress);
+    }
+    let pods = cluster::pods(client, &format!("k8s-app={OPERATOR}")).await.unwrap_or_default();
+    Ok(judge(settings.as_ref(), &pods))
+}
+
+/// How far it has come, by the settings' status and the operator's pods.
+pub(crate) fn judge(settings: Option<&MachineConfigOperator>, pods: &[Pod]) -> Progress {
+    let Some(settings) = settings else {
+        return Progress::Failed(format!("{} does not exist any more", crate::settings_object::name()));
+    };
+    let status = settings.status.clone().unwrap_or_default();
+    let fresh =
+        status.observed_by == VERSION_RAW && status.observed_generation == settings.metadata.generation;
+    if !fresh {
+        let key =
+            Key { kind: "Deployment".to_owned(), namespace: NAMESPACE.to_owned(), name: OPERATOR.to_owned() };
+        return match trouble(&key, &settings.spec.image, pods) {
+            Some(why) => Progress::Failed(why),
+            None => Progress::Waiting(format!(
+                "Deployment {OPERATOR}: no operator of {VERSION_RAW} has looked at the settings yet"
+            )),
+        };
+    }
+    let of = |kind: &str| -> Option<&Condition> { status.conditions.iter().find(|c| c.type_ == kind) };
+    let is_true = |kind: &str| of(kind).filter(|c| c.status == "True");
+    // Pools move on their own, for hours perhaps.
+    let pools = Step::RequiredPools;
+    if let Some(degraded) = is_true(DEGRADED).filter(|c| c.reason != pools.failed()) {
+        return Progress::Failed(format!("{}: {}", degraded.reason, degraded.message));
+    }
+    let message = |kind: &str| of(kind).map(|c| c.message.clone()).unwrap_or_default();
+    if let Some(progressing) =
+        is_true(PROGRESSING).filter(|c| c.reason != pools.to_string() && c.reason != pools.failed())
+    {
+        return Progress::Waiting(progressing.message.clone());
+    }
+    if is_true(AVAILABLE).is_none() {
+        return Progress::Waiting(message(AVAILABLE));
+    }
+    let pools = is_true(PROGRESSING).map(|c| format!("; pools go on: {}", c.message)).unwrap_or_default();
+    Progress::Done(format!("Available: {}{pools}", message(AVAILABLE)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    #[test]
+    fn it_is_done_when_this_versions_operator_says_so_of_these_settings() {
+        let settings = |generation: i64, by: &str, conditions: Value| -> MachineConfigOperator {
+            serde_json::from_value(json!({
+                "metadata": {"name": "cluster", "generation": 3}, "spec": {"image": "mco:1"},
+                "status": {"observedGeneration": generation, "observedBy": by, "conditions": conditions},
+            }))
+            .unwrap()
+        };
+        let condition = |kind: &str, yes: bool, reason: &str| {
+            json!({"type": kind, "status": if yes { "True" } else { "False" }, "reason": reason, "message": format!("{kind} it says"),
+                "lastTransitionTime": "2026-01-01T00:00:00Z"})
+        };
+        let life = |available: bool, progressing: Option<&str>, degraded: Option<&str>| {
+            json!([
+                condition("Available", available, "AsExpected"),
+                condition("Progressing", progressing.is_some(), progressing.unwrap_or("AsExpected")),
+                condition("Degraded", degraded.is_some(), degraded.unwrap_or("AsExpected")),
+            ])
+        };
+        let rows = [
+            (3, VERSION_RAW, life(true, None, None), "done"),
+            (3, VERSION_RAW, life(true, Some("RequiredPools"), None), "done"),
+            (3, VERSION_RAW, life(true, Some("RequiredPoolsFailed"), Some("RequiredPoolsFailed")), "done"),
+            (3, VERSION_RAW, life(true, Some("MachineConfigServer"), None), "waiting"),
+            (3, VERSION_RAW, life(false, None, None), "waiting"),
+            (3, VERSION_RAW, life(true, None, Some("RightsFailed")), "failed"),
+            // Of the settings before, or by the operator of before.
+            (2, VERSION_RAW, life(true, None, None), "waiting"),
+            (3, "v0.0.1", life(true, None, None), "waiting"),
+            (3, "v0.0.1", life(true, None, Some("RightsFailed")), "waiting"),
+        ];
+        for (generation, by, conditions, want) in rows {
+            let found = judge(Some(&settings(generation, by, conditions.clone())), &[]);
+            let word = match found {
+                Progress::Done(_) => "done",
+                Progress::Waiting(_) => "waiting",
+                Progress::Failed(_) => "failed",
+            };
+            assert_eq!(word, want, "{generation} {by} {conditions}");
+        }
+        let pod: Pod = serde_json::from_value(json!({
+            "metadata": {"name": "o-1"},
+            "status": {"containerStatuses": [{"name": "o", "image": "x", "imageID": "", "ready": false, "restartCount": 0,
+                "state": {"waiting": {"reason": "ErrImagePull", "message": "not found"}}}]},
+        }))
+        .unwrap();
+        let found = judge(Some(&settings(2, VERSION_RAW, json!([]))), &[pod]);
+        assert!(
+            matches!(&found, Progress::Failed(why) if why.contains("o-1") && why.contains("spec.image")),
+            "{found:?}"
+        );
+        assert!(matches!(judge(None, &[]), Progress::Failed(_)));
+    }
+}

@@ -1,0 +1,229 @@
+//! Joining: the kubelet's first certificate of a machine that booted with a boot token made for one node is approved, for
+//! that node and no other. [`decide`] is pure; [`approve`] reads and writes.
+//!
+//! All booting machines speak as the same account, so the request itself proves nothing. What proves it: a boot token was made
+//! for the node of this name (`mco token create --node`), a machine has just used it, and there is no such Node yet. A request
+//! that does not fit is left alone: somebody else may approve it.
+//!
+//! What it is not: the renewal of certificates and the kubelets' serving certificates, which the cluster's own controllers
+//! and its administrators approve.
+
+use crate::manifests::rights::BOOTSTRAPPER;
+use crate::reconcile::{ReconcileError, call};
+use api::boot_token::{self, Record};
+use api::k8s::{Node, Secret};
+use api::names::NAMESPACE;
+use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestCondition};
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use kube::Client;
+use kube::api::{Api, ListParams, Patch, PatchParams};
+use serde_json::json;
+
+/// Kubernetes' signer of kubelets' client certificates.
+pub(crate) const SIGNER: &str = "kubernetes.io/kube-apiserver-client-kubelet";
+/// The group of all nodes, which the certificate must be for.
+const NODES: &str = "system:nodes";
+/// The prefix of a node's name as a user.
+const NODE: &str = "system:node:";
+/// How long after the token's use the request may come: a first boot, with an update of the operating system and a reboot.
+const BOOT: SignedDuration = SignedDuration::from_hours(1);
+/// What a kubelet's client certificate is for. `key encipherment` is asked for with RSA keys only.
+const USAGES: [&str; 3] = ["client auth", "digital signature", "key encipherment"];
+
+/// The node that a request is for. `None`: it is not what a joining kubelet asks for.
+fn asked_for(csr: &CertificateSigningRequest) -> Option<String> {
+    let account = format!("system:serviceaccount:{NAMESPACE}:{BOOTSTRAPPER}");
+    let decided = csr
+        .status
+        .as_ref()
+        .is_some_and(|s| s.conditions.iter().flatten().next().is_some() || s.certificate.is_some());
+    let usages = csr.spec.usages.as_deref().unwrap_or_default();
+    let fits = csr.spec.signer_name == SIGNER
+        && csr.spec.username.as_deref() == Some(&account)
+        && !decided
+        && usages.iter().any(|u| u == USAGES[0])
+        && usages.iter().all(|u| USAGES.contains(&u.as_str()));
+    if !fits {
+        return None;
+    }
+    subject(&csr.spec.request.0)
+}
+
+/// The node in the subject: `O=system:nodes, CN=system:node:NAME`, and no other name anywhere.
+fn subject(pem: &[u8]) -> Option<String> {
+    use x509_parser::prelude::*;
+    let (_, pem) = parse_x509_pem(pem).ok()?;
+    let (_, request) = X509CertificationRequest::from_der(&pem.contents).ok()?;
+    let info = &request.certification_request_info;
+    let mut organisations = info.subject.iter_organization().filter_map(|o| o.as_str().ok());
+    let mut names = info.subject.iter_common_name().filter_map(|n| n.as_str().ok());
+    let (organisation, name) = (organisations.next()?, names.next()?);
+    let alone = organisations.next().is_none() && names.next().is_none();
+    // A client certificate has no other names.
+    let other_names = request
+        .requested_extensions()
+        .into_iter()
+        .flatten()
+        .any(|e| matches!(e, ParsedExtension::SubjectAlternativeName(_)));
+    let node = name.strip_prefix(NODE)?;
+    (alone && !other_names && organisation == NODES && !node.is_empty()).then(|| node.to_owned())
+}
+
+/// Whether a request is approved: the node, and the token that speaks for it. `Err`: why it is left alone.
+pub(crate) fn decide(
+    csr: &CertificateSigningRequest,
+    tokens: &[Record],
+    is_there: impl Fn(&str) -> bool,
+    now: Timestamp,
+) -> Option<Result<(String, String), String>> {
+    let node = asked_for(csr)?;
+    if is_there(&node) {
+        return Some(Err(format!("Node {node} is there already: a machine that joins has none")));
+    }
+    let recent = |r: &&Record| {
+        let used = r.used.as_ref().is_some_and(|u| now.duration_since(u.at) <= BOOT);
+        r.single_use && r.node.as_deref() == Some(&node) && used
+    };
+    Some(match tokens.iter().find(recent) {
+        Some(token) => Ok((node, token.id.clone())),
+        None => Err(format!("no boot token for node {node} was used within the last hour")),
+    })
+}
+
+/// Approves what is to be approved, and returns a line for each.
+///
+/// # Errors
+/// The API server's answer.
+pub(crate) async fn approve(client: &Client, done: &mut Vec<String>) -> Result<(), ReconcileError> {
+    let now = Timestamp::now();
+    let requests: Api<CertificateSigningRequest> = Api::all(client.clone());
+    let params = ListParams::default().fields(&format!("spec.signerName={SIGNER}"));
+    let all = call("list CertificateSigningRequests".to_owned(), requests.list(&params)).await?.items;
+    let pending: Vec<&CertificateSigningRequest> = all.iter().filter(|c| asked_for(c).is_some()).collect();
+    if pending.is_empty() {
+        return Ok(());
+    }
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), boot_token::NAMESPACE);
+    let labelled = ListParams::default().labels(boot_token::LABEL);
+    let secrets = call("list boot tokens".to_owned(), secrets.list(&labelled)).await?.items;
+    let tokens: Vec<Record> = secrets.iter().filter_map(|s| Record::from_secret(s).ok()).collect();
+    let nodes: Api<Node> = Api::all(client.clone());
+    for csr in pending {
+        let name = csr.metadata.name.clone().unwrap_or_default();
+        let Some(node) = asked_for(csr) else { continue };
+        let there = call(format!("get Node {node}"), nodes.get_opt(&node)).await?.is_some();
+        match decide(csr, &tokens, |_| there, now) {
+            Some(Ok((node, token))) => {
+                let condition = CertificateSigningRequestCondition {
+                    type_: "Approved".to_owned(),
+                    status: "True".to_owned(),
+                    reason: Some("BootToken".to_owned()),
+                    message: Some(format!(
+                        "boot token {token} was made for node {node}, which has just booted with it"
+                    )),
+                    ..CertificateSigningRequestCondition::default()
+                };
+                // Bound to what was looked at: nobody has decided otherwise since.
+                let version = csr.metadata.resource_version.clone();
+                let patch = Patch::Merge(json!({
+                    "metadata": {"resourceVersion": version}, "status": {"conditions": [condition]},
+                }));
+                let params = PatchParams::default();
+                let request = requests.patch_approval(&name, &params, &patch);
+                call(format!("approve CertificateSigningRequest {name}"), request).await?;
+                done.push(format!(
+                    "CertificateSigningRequest {name}: approved for node {node}, by boot token {token}"
+                ));
+            }
+            Some(Err(why)) => tracing::info!("CertificateSigningRequest {name} is left alone: {why}"),
+            None => {}
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use api::boot_token::{ENTROPY, Token, Use};
+    use api::k8s::ByteString;
+    use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
+
+    fn request(organisation: &str, name: &str, other: bool) -> Vec<u8> {
+        let mut params = CertificateParams::default();
+        let mut dn = DistinguishedName::new();
+        dn.push(DnType::OrganizationName, organisation);
+        dn.push(DnType::CommonName, name);
+        params.distinguished_name = dn;
+        if other {
+            params.subject_alt_names =
+                CertificateParams::new(vec!["api.example.com".to_owned()]).unwrap().subject_alt_names;
+        }
+        let key = KeyPair::generate().unwrap();
+        params.serialize_request(&key).unwrap().pem().unwrap().into_bytes()
+    }
+
+    fn csr(pem: Vec<u8>) -> CertificateSigningRequest {
+        let mut csr = CertificateSigningRequest::default();
+        csr.spec.request = ByteString(pem);
+        csr.spec.signer_name = SIGNER.to_owned();
+        csr.spec.username = Some(format!("system:serviceaccount:{NAMESPACE}:{BOOTSTRAPPER}"));
+        csr.spec.usages = Some(vec!["client auth".to_owned(), "digital signature".to_owned()]);
+        csr
+    }
+
+    #[test]
+    fn a_machine_gets_the_certificate_of_the_node_that_its_token_was_made_for_and_of_no_other() {
+        let now = Timestamp::from_second(1_000_000).unwrap();
+        let token = |node: Option<&str>, used: Option<i64>, single_use: bool| {
+            let by = std::net::IpAddr::from([10, 0, 0, 1]);
+            let used = used.map(|ago| Use { at: Timestamp::from_second(1_000_000 - ago).unwrap(), by });
+            Record {
+                node: node.map(str::to_owned),
+                used,
+                single_use,
+                ..Record::new(&Token::new(&[1; ENTROPY]), "worker")
+            }
+        };
+        let good = || csr(request(NODES, "system:node:n1", false));
+        let verdict = |csr: &CertificateSigningRequest, token: Record, there: bool| {
+            decide(csr, &[token], |_| there, now).map(|v| v.map(|(node, _)| node).unwrap_or_else(|why| why))
+        };
+        let fine = || token(Some("n1"), Some(60), true);
+        assert_eq!(verdict(&good(), fine(), false).as_deref(), Some("n1"));
+        for (record, there, why) in [
+            (token(Some("n2"), Some(60), true), false, "no boot token for node n1"),
+            (token(None, Some(60), true), false, "no boot token for node n1"),
+            (token(Some("n1"), None, true), false, "no boot token for node n1"),
+            (token(Some("n1"), Some(7200), true), false, "within the last hour"),
+            (token(Some("n1"), Some(60), false), false, "no boot token for node n1"),
+            (fine(), true, "is there already"),
+        ] {
+            let said = verdict(&good(), record, there).unwrap();
+            assert!(said.contains(why), "{said}");
+        }
+        let with = |change: fn(&mut CertificateSigningRequest)| {
+            let mut csr = good();
+            change(&mut csr);
+            csr
+        };
+        for (about, csr) in [
+            ("another group", csr(request("system:masters", "system:node:n1", false))),
+            ("no node", csr(request(NODES, "admin", false))),
+            ("another name beside", csr(request(NODES, "system:node:n1", true))),
+            ("nonsense", csr(b"x".to_vec())),
+            ("another account", with(|c| c.spec.username = Some("jane".to_owned()))),
+            ("another signer", with(|c| c.spec.signer_name = "kubernetes.io/kubelet-serving".to_owned())),
+            ("another usage", with(|c| c.spec.usages.as_mut().unwrap().push("server auth".to_owned()))),
+            (
+                "denied already",
+                with(|c| {
+                    c.status.get_or_insert_default().conditions =
+                        Some(vec![CertificateSigningRequestCondition::default()]);
+                }),
+            ),
+        ] {
+            assert_eq!(verdict(&csr, fine(), false), None, "{about}");
+        }
+    }
+}

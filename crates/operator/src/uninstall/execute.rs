@@ -1,0 +1,127 @@
+//! Does what was planned. What it is not: a choice of any kind.
+
+use super::UninstallError;
+use super::plan::{Action, Plan, pods_of};
+use crate::keep::cluster::{api_of, delete, pods};
+use crate::keep::objects::Key;
+use api::k8s::Node;
+use client::{CallError, call};
+use kube::Client;
+use kube::api::{Api, Patch, PatchParams};
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use serde_json::{Map, Value, json};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How long one object may take to go: a DaemonSet's agents end the change that they are in.
+const GOING: Duration = Duration::from_mins(12);
+/// How often it is looked at.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// Carries the plan out. `progress` is called after each action.
+///
+/// # Errors
+/// The first action that failed. Everything before it is done; a second run goes on.
+pub async fn carry_out(
+    client: &Client,
+    plan: &Plan,
+    mut progress: impl FnMut(&Action),
+) -> Result<(), UninstallError> {
+    for action in &plan.actions {
+        match action {
+            Action::Delete { object, wait } => {
+                delete(client, object).await?;
+                if *wait {
+                    gone(client, object).await?;
+                }
+            }
+            Action::Release { object } => release(client, object).await?,
+            Action::Clean { node, annotations, tainted } => {
+                clean(client, node, annotations, *tainted).await?
+            }
+        }
+        progress(action);
+    }
+    Ok(())
+}
+
+/// Waits until the object is gone, and the pods of a workload with it.
+async fn gone(client: &Client, object: &Value) -> Result<(), UninstallError> {
+    let Some(api) = api_of(client, object) else { return Ok(()) };
+    let key = Key::of(object);
+    let end = Instant::now() + GOING;
+    loop {
+        let there = match call(|| format!("get {key}"), api.get_metadata(&key.name)).await {
+            // Somebody has made another one since: that is theirs.
+            Ok(found) => found.metadata.uid.as_deref() == object["metadata"]["uid"].as_str(),
+            Err(error) if error.is_not_found() => false,
+            Err(error) if error.is_unanswered() || error.is_too_many_requests() => true,
+            Err(error) => return Err(error.into()),
+        };
+        let running = match pods_of(object).filter(|s| !there && !s.is_empty()) {
+            Some(selector) => !pods(client, &selector).await.unwrap_or_default().is_empty(),
+            None => false,
+        };
+        if !there && !running {
+            return Ok(());
+        }
+        if Instant::now() > end {
+            return Err(UninstallError::Stays { what: key.to_string(), seconds: GOING.as_secs() });
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+fn not_found_is_done(done: Result<(), CallError>) -> Result<(), UninstallError> {
+    match done {
+        Err(error) if error.is_not_found() => Ok(()),
+        done => Ok(done?),
+    }
+}
+
+async fn release(client: &Client, object: &Value) -> Result<(), UninstallError> {
+    let text = |key: &str| object[key].as_str().unwrap_or_default();
+    let (group, version) = text("apiVersion").split_once('/').unwrap_or_default();
+    let kind = text("kind");
+    let resource = ApiResource::from_gvk_with_plural(
+        &GroupVersionKind::gvk(group, version, kind),
+        &format!("{}s", kind.to_lowercase()),
+    );
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+    let key = Key::of(object);
+    let patch = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    let params = PatchParams::default();
+    let request = api.patch_metadata(&key.name, &params, &patch);
+    not_found_is_done(call(|| format!("patch {key}"), request).await.map(drop))
+}
+
+async fn clean(
+    client: &Client,
+    node: &str,
+    annotations: &[String],
+    tainted: bool,
+) -> Result<(), UninstallError> {
+    let api: Api<Node> = Api::all(client.clone());
+    let none: Map<String, Value> = annotations.iter().map(|key| (key.clone(), Value::Null)).collect();
+    let patch = Patch::Merge(json!({"metadata": {"annotations": none}}));
+    let params = PatchParams::default();
+    let request = api.patch_metadata(node, &params, &patch);
+    not_found_is_done(call(|| format!("patch Node {node}"), request).await.map(drop))?;
+    if !tainted {
+        return Ok(());
+    }
+    // Taints are a list: what is written is bound to the version that was read.
+    loop {
+        let Some(there) = call(|| format!("get Node {node}"), api.get_opt(node)).await? else {
+            return Ok(());
+        };
+        let taints = there.spec.and_then(|s| s.taints).unwrap_or_default();
+        let rest: Vec<_> = taints.into_iter().filter(|t| t.key != api::names::UPDATE_TAINT).collect();
+        let version = there.metadata.resource_version;
+        let patch = Patch::Merge(json!({"metadata": {"resourceVersion": version}, "spec": {"taints": rest}}));
+        match call(|| format!("patch Node {node}"), api.patch(node, &PatchParams::default(), &patch)).await {
+            Err(error) if error.is_conflict() => tokio::time::sleep(LOOK).await,
+            done => return not_found_is_done(done.map(drop)),
+        }
+    }
+}

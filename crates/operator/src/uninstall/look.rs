@@ -1,0 +1,148 @@
+//! Finds what was installed. What it is not: what is done about it (see `plan`).
+
+use super::{Facts, UninstallError};
+use crate::definitions;
+use crate::keep::cluster::{api_of, kept};
+use crate::keep::objects::Key;
+use crate::manifests::{admission, agents, rights};
+use api::boot_token;
+use api::names::{GROUP, NAMESPACE};
+use client::{CallError, call};
+use kube::Client;
+use kube::api::{Api, ListParams};
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use serde_json::{Value, json};
+
+/// `None`: the object, or its kind, does not exist.
+async fn get(client: &Client, like: &Value) -> Result<Option<Value>, CallError> {
+    let Some(api) = api_of(client, like) else { return Ok(None) };
+    let key = Key::of(like);
+    match call(|| format!("get {key}"), api.get_metadata(&key.name)).await {
+        Ok(found) => {
+            let mut found = json!(found);
+            for field in ["apiVersion", "kind"] {
+                found[field] = like[field].clone();
+            }
+            // By its selector its pods are found.
+            found["spec"]["selector"] = like["spec"]["selector"].clone();
+            Ok(Some(found))
+        }
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+async fn list(client: &Client, like: &Value, params: &ListParams) -> Result<Vec<Value>, CallError> {
+    let Some(api) = api_of(client, like) else { return Ok(vec![]) };
+    let kind = like["kind"].as_str().unwrap_or_default();
+    match call(|| format!("list {kind}s"), api.list_metadata(params)).await {
+        Ok(found) => Ok(found
+            .items
+            .iter()
+            .map(|o| {
+                let mut object = json!(o);
+                for field in ["apiVersion", "kind"] {
+                    object[field] = like[field].clone();
+                }
+                object
+            })
+            .collect()),
+        Err(error) if error.is_not_found() => Ok(vec![]),
+        Err(error) => Err(error),
+    }
+}
+
+/// Everything that an installation may have made besides definitions, namespaces and what stands in our own namespace, in the
+/// order in which it goes.
+fn candidates() -> Vec<Value> {
+    let workload = |kind: &str, name: &str| {
+        json!({"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name, "namespace": NAMESPACE},
+            "spec": {"selector": {"matchLabels": {"k8s-app": name}}}})
+    };
+    let mut all = vec![
+        workload("Deployment", rights::OPERATOR),
+        // Agents end what they have begun; the controller gives their nodes back meanwhile.
+        workload("DaemonSet", rights::AGENT),
+        workload("Deployment", rights::CONTROLLER),
+        workload("DaemonSet", rights::SERVER),
+    ];
+    // A policy goes after its binding: a policy without a binding refuses nothing.
+    let mut policies = admission::all();
+    policies.reverse();
+    all.extend(policies);
+    let cluster = json!({"apiVersion": "config.openshift.io/v1", "kind": "ClusterOperator", "metadata": {"name": rights::CLUSTER_OPERATOR}});
+    all.push(cluster);
+    let given = [rights::operands(true, None), agents::rights(), rights::installer(None, &[])].concat();
+    let outside = |o: &Value| {
+        let namespace = o["metadata"]["namespace"].as_str();
+        let own = [Some(NAMESPACE), Some(boot_token::NAMESPACE)];
+        o["kind"] != "Namespace" && !own.contains(&namespace)
+    };
+    let mut outside: Vec<Value> = given.into_iter().filter(outside).collect();
+    // Bindings before what they bind.
+    outside.reverse();
+    all.extend(outside);
+    all
+}
+
+/// Looks.
+///
+/// # Errors
+/// The API server's answer.
+pub async fn look(client: &Client) -> Result<Facts, UninstallError> {
+    let mut facts = Facts::default();
+    for candidate in candidates() {
+        facts.objects.extend(get(client, &candidate).await?);
+    }
+    // What the operator keeps outside of its namespace, of whatever version it is.
+    for object in kept(client).await? {
+        let key = Key::of(&object);
+        let known = facts.objects.iter().any(|o| Key::of(o) == key);
+        if !known && ![NAMESPACE, boot_token::NAMESPACE].contains(&key.namespace.as_str()) {
+            facts.objects.push(object);
+        }
+    }
+    let definition = |name: &str| json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": name}});
+    for name in definitions::names() {
+        facts.definitions.extend(get(client, &definition(&name)).await?);
+    }
+    for (plural, kind) in [
+        ("kubeletconfigs", "KubeletConfig"),
+        ("containerruntimeconfigs", "ContainerRuntimeConfig"),
+        ("machineconfigs", "MachineConfig"),
+        ("machineconfigpools", "MachineConfigPool"),
+        ("controllerconfigs", "ControllerConfig"),
+        ("machineconfignodes", "MachineConfigNode"),
+    ] {
+        let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(GROUP, "v1", kind), plural);
+        let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+        match call(|| format!("list {kind}s"), api.list_metadata(&ListParams::default())).await {
+            Ok(found) => {
+                let held = found
+                    .items
+                    .iter()
+                    .map(|o| json!(o))
+                    .filter(|o| o["metadata"]["finalizers"].as_array().is_some_and(|f| !f.is_empty()));
+                facts.held.extend(held.map(|mut o| {
+                    o["apiVersion"] = json!(format!("{GROUP}/v1"));
+                    o["kind"] = json!(kind);
+                    o
+                }));
+            }
+            Err(error) if error.is_not_found() => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let nodes: Api<api::k8s::Node> = Api::all(client.clone());
+    let nodes = call(|| "list Nodes".to_owned(), nodes.list(&ListParams::default())).await?;
+    facts.nodes = nodes.items.iter().map(|n| json!(n)).collect();
+    let provider = api::user_data::NAMESPACE;
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"namespace": provider}});
+    facts.provider_secrets = list(client, &secret, &ListParams::default()).await?;
+    let namespace = |name: &str| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+    for name in [boot_token::NAMESPACE, NAMESPACE] {
+        facts.namespaces.extend(get(client, &namespace(name)).await?);
+    }
+    facts.provider = get(client, &namespace(provider)).await?;
+    Ok(facts)
+}

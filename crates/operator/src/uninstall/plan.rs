@@ -1,0 +1,256 @@
+//! What goes, in which order, and what stays. Pure.
+
+use crate::keep::objects::{FIELD_MANAGER, Key};
+use api::names::{NAMESPACE, annotation, state};
+use serde::Serialize;
+use serde_json::Value;
+use std::fmt;
+
+/// One thing to do.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase", tag = "do")]
+pub enum Action {
+    /// Delete this object.
+    #[serde(rename_all = "camelCase")]
+    Delete {
+        /// The object, as it was found.
+        #[serde(serialize_with = "by_name")]
+        object: Value,
+        /// Wait until it is gone, and with it what it owns.
+        wait: bool,
+    },
+    /// Take the finalizers of the controller off this object, which nobody else would do any more.
+    Release {
+        /// The object.
+        #[serde(serialize_with = "by_name")]
+        object: Value,
+    },
+    /// Take our annotations, and the update's taint, off this Node.
+    Clean {
+        /// Its name.
+        node: String,
+        /// The keys of the annotations.
+        annotations: Vec<String>,
+        /// Whether it has the taint.
+        tainted: bool,
+    },
+}
+
+fn by_name<S: serde::Serializer>(object: &Value, s: S) -> Result<S::Ok, S::Error> {
+    s.serialize_str(&Key::of(object).to_string())
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Delete { object, .. } => write!(f, "delete {}", Key::of(object)),
+            Self::Release { object } => write!(f, "take our finalizers off {}", Key::of(object)),
+            Self::Clean { node, .. } => write!(f, "take our annotations off Node {node}"),
+        }
+    }
+}
+
+/// What was found.
+#[derive(Debug, Clone, Default)]
+pub struct Facts {
+    /// Candidates for deletion, in their order; each with its kind. Those that somebody else made stay.
+    pub objects: Vec<Value>,
+    /// Objects of our kinds that have finalizers: their metadata and kind.
+    pub held: Vec<Value>,
+    /// Our definitions.
+    pub definitions: Vec<Value>,
+    /// All Nodes.
+    pub nodes: Vec<Value>,
+    /// User data and other Secrets in the namespace of machine providers: metadata.
+    pub provider_secrets: Vec<Value>,
+    /// Our namespaces, without that of machine providers.
+    pub namespaces: Vec<Value>,
+    /// The namespace of machine providers.
+    pub provider: Option<Value>,
+}
+
+/// What is done, and what is not.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Plan {
+    /// What is done, in this order.
+    pub actions: Vec<Action>,
+    /// What stays, and why.
+    pub stays: Vec<String>,
+    /// Nodes that are on their way to another config: it is not safe to begin.
+    pub busy: Vec<String>,
+}
+
+/// Whether our field manager has written this object.
+fn is_ours(object: &Value) -> bool {
+    let managers = object["metadata"]["managedFields"].as_array();
+    managers.into_iter().flatten().any(|m| m["manager"] == FIELD_MANAGER)
+}
+
+/// Whether nobody else has written to it: what we found and only labelled is not ours to delete.
+fn is_ours_alone(object: &Value) -> bool {
+    let managers = object["metadata"]["managedFields"].as_array();
+    let mut of_spec = managers.into_iter().flatten().filter(|m| m.get("subresource").is_none_or(|s| s == ""));
+    is_ours(object) && of_spec.all(|m| m["manager"] == FIELD_MANAGER)
+}
+
+/// The prefixes of our annotations on Nodes.
+const ON_NODES: [&str; 2] = ["machineconfiguration.openshift.io/", "machineconfig.dev/"];
+
+/// Plans the removal.
+pub fn plan(facts: &Facts) -> Plan {
+    let mut plan = Plan::default();
+    for node in &facts.nodes {
+        let notes = node["metadata"]["annotations"].as_object();
+        let note = |key: &str| notes.and_then(|n| n.get(key)).and_then(Value::as_str).unwrap_or_default();
+        let name = node["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        let (current, desired) = (note(annotation::CURRENT_CONFIG), note(annotation::DESIRED_CONFIG));
+        if note(annotation::STATE) == state::WORKING || (!current.is_empty() && current != desired) {
+            plan.busy.push(format!("Node {name} is on its way from {current} to {desired}"));
+        }
+    }
+    for object in &facts.objects {
+        if is_ours(object) {
+            let wait = ["Deployment", "DaemonSet"].contains(&object["kind"].as_str().unwrap_or_default());
+            plan.actions.push(Action::Delete { object: object.clone(), wait });
+        } else {
+            plan.stays.push(format!("{}: somebody else made it", Key::of(object)));
+        }
+    }
+    plan.actions.extend(facts.held.iter().map(|object| Action::Release { object: object.clone() }));
+    let user_data = |s: &&Value| s["metadata"]["labels"].get(api::user_data::MANAGED).is_some();
+    for secret in facts.provider_secrets.iter().filter(user_data) {
+        plan.actions.push(Action::Delete { object: secret.clone(), wait: false });
+    }
+    // With them go all objects of their kinds.
+    for definition in &facts.definitions {
+        if is_ours(definition) {
+            plan.actions.push(Action::Delete { object: definition.clone(), wait: true });
+        } else {
+            plan.stays.push(format!("{} and its objects: somebody else made it", Key::of(definition)));
+        }
+    }
+    for node in &facts.nodes {
+        let notes = node["metadata"]["annotations"].as_object();
+        let ours = |key: &&String| ON_NODES.iter().any(|p| key.starts_with(p));
+        let annotations: Vec<String> =
+            notes.into_iter().flatten().map(|(k, _)| k).filter(ours).cloned().collect();
+        let taints = node["spec"]["taints"].as_array();
+        let tainted = taints.into_iter().flatten().any(|t| t["key"] == api::names::UPDATE_TAINT);
+        if !annotations.is_empty() || tainted {
+            let node = node["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+            plan.actions.push(Action::Clean { node, annotations, tainted });
+        }
+    }
+    for namespace in &facts.namespaces {
+        plan.actions.push(Action::Delete { object: namespace.clone(), wait: true });
+    }
+    if let Some(provider) = &facts.provider {
+        let others = facts.provider_secrets.iter().filter(|s| !user_data(s)).count();
+        if others > 0 || !is_ours_alone(provider) {
+            let why = if others > 0 { "it holds Secrets of others" } else { "somebody else made it" };
+            plan.stays.push(format!("{}: {why}", Key::of(provider)));
+        } else {
+            plan.actions.push(Action::Delete { object: provider.clone(), wait: true });
+        }
+    }
+    plan
+}
+
+/// The labels by which pods of the namespace's workloads are found.
+pub(super) fn pods_of(object: &Value) -> Option<String> {
+    (object["metadata"]["namespace"] == NAMESPACE).then(|| crate::keep::objects::selector(object))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn object(kind: &str, name: &str, manager: &str) -> Value {
+        json!({"kind": kind, "metadata": {"name": name, "managedFields": [{"manager": manager, "operation": "Apply"}]}})
+    }
+
+    #[test]
+    fn what_would_make_things_again_goes_first_and_what_others_made_stays() {
+        let node = json!({"kind": "Node", "metadata": {"name": "n", "annotations": {
+            annotation::CURRENT_CONFIG: "a", annotation::DESIRED_CONFIG: "a", annotation::STATE: "Done", "other": "x"}},
+            "spec": {"taints": [{"key": "UpdateInProgress", "effect": "PreferNoSchedule"}]}});
+        let secret = |name: &str, managed: bool| {
+            let labels = if managed { json!({api::user_data::MANAGED: ""}) } else { json!({}) };
+            json!({"kind": "Secret", "metadata": {"name": name, "labels": labels}})
+        };
+        let facts = Facts {
+            objects: vec![
+                object("Deployment", "machine-config-operator", FIELD_MANAGER),
+                object("ClusterRole", "machine-config-server", "kubectl"),
+                object("ClusterRole", "machine-config-controller", FIELD_MANAGER),
+            ],
+            held: vec![json!({"kind": "KubeletConfig", "metadata": {"name": "k"}})],
+            definitions: vec![
+                object("CustomResourceDefinition", "x", FIELD_MANAGER),
+                object("CustomResourceDefinition", "y", "cvo"),
+            ],
+            nodes: vec![node],
+            provider_secrets: vec![secret("worker-user-data-managed", true), secret("theirs", false)],
+            namespaces: vec![object("Namespace", "n", FIELD_MANAGER)],
+            provider: Some(object("Namespace", "openshift-machine-api", FIELD_MANAGER)),
+        };
+        let found = plan(&facts);
+        let lines: Vec<String> = found.actions.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            lines,
+            [
+                "delete Deployment machine-config-operator",
+                "delete ClusterRole machine-config-controller",
+                "take our finalizers off KubeletConfig k",
+                "delete Secret worker-user-data-managed",
+                "delete CustomResourceDefinition x",
+                "take our annotations off Node n",
+                "delete Namespace n",
+            ]
+        );
+        assert_eq!(found.busy, Vec::<String>::new());
+        assert_eq!(
+            found.stays,
+            [
+                "ClusterRole machine-config-server: somebody else made it",
+                "CustomResourceDefinition y and its objects: somebody else made it",
+                "Namespace openshift-machine-api: it holds Secrets of others",
+            ]
+        );
+        let Action::Clean { annotations, tainted, .. } = &found.actions[5] else {
+            panic!("{:?}", found.actions[5])
+        };
+        assert!(annotations.len() == 3 && !annotations.contains(&"other".to_owned()) && *tainted);
+    }
+
+    #[test]
+    fn the_namespace_of_machine_providers_goes_only_where_it_is_ours_alone() {
+        let shared = json!({"kind": "Namespace", "metadata": {"name": "n", "managedFields": [
+            {"manager": FIELD_MANAGER, "operation": "Apply"}, {"manager": "installer", "operation": "Update"}]}});
+        let with =
+            |provider: Value| plan(&Facts { provider: Some(provider), ..Facts::default() }).actions.len();
+        assert_eq!((with(object("Namespace", "n", FIELD_MANAGER)), with(shared)), (1, 0));
+    }
+
+    #[test]
+    fn a_node_on_its_way_holds_it_up() {
+        let node = |current: &str, desired: &str, state: &str| {
+            json!({"metadata": {"name": "n", "annotations": {annotation::CURRENT_CONFIG: current,
+                annotation::DESIRED_CONFIG: desired, annotation::STATE: state}}})
+        };
+        for (node, busy) in [
+            (node("a", "a", "Done"), false),
+            (node("a", "b", "Done"), true),
+            (node("a", "a", "Working"), true),
+            (node("a", "a", "Degraded"), false),
+            (json!({"metadata": {"name": "n"}}), false),
+        ] {
+            assert_eq!(
+                !plan(&Facts { nodes: vec![node.clone()], ..Facts::default() }).busy.is_empty(),
+                busy,
+                "{node}"
+            );
+        }
+    }
+}
