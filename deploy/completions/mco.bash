@@ -70,6 +70,9 @@ _mco() {
             mco,undo)
                 cmd="mco__subcmd__undo"
                 ;;
+            mco,uninstall)
+                cmd="mco__subcmd__uninstall"
+                ;;
             mco__subcmd__controller,bootstrap)
                 cmd="mco__subcmd__controller__subcmd__bootstrap"
                 ;;
@@ -113,7 +116,7 @@ _mco() {
 
     case "${cmd}" in
         mco)
-            opts="-h -V --log --log-json --no-color --help --version install status plan pause resume history undo retry explain render lint controller daemon server operator token pointer completion"
+            opts="-h -V --log --log-json --no-color --help --version install uninstall status plan pause resume history undo retry explain render lint controller daemon server operator token pointer completion"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -557,7 +560,7 @@ _mco() {
             return 0
             ;;
         mco__subcmd__install)
-            opts="-o -h --kubeconfig --context --kubeconfig-list --pool --cluster-dns-ip --image --require-token --open --proxy-protocol-from --api-server-url --api-server-ca --daemon-image --openshift-config-crds --dry-run --output --output-dir --log --log-json --no-color --help"
+            opts="-o -h --kubeconfig --context --kubeconfig-list --pool --cluster-dns-ip --image --no-wait --timeout --take-over --require-token --open --proxy-protocol-from --api-server-url --api-server-ca --daemon-image --openshift-config-crds --dry-run --output --output-dir --log --log-json --no-color --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -584,6 +587,10 @@ _mco() {
                     return 0
                     ;;
                 --image)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --timeout)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -695,7 +702,7 @@ _mco() {
             return 0
             ;;
         mco__subcmd__operator__subcmd__start)
-            opts="-h --kubeconfig --context --kubeconfig-list --require-token --once --log --log-json --no-color --help"
+            opts="-h --kubeconfig --context --kubeconfig-list --require-token --image --metrics-listen --metrics-secure-listen --metrics-cert --metrics-key --leader-elect --once --log --log-json --no-color --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -711,6 +718,30 @@ _mco() {
                     ;;
                 --kubeconfig-list)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --image)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --metrics-listen)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --metrics-secure-listen)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --metrics-cert)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --metrics-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --leader-elect)
+                    COMPREPLY=($(compgen -W "true false" -- "${cur}"))
                     return 0
                     ;;
                 --log)
@@ -1460,6 +1491,48 @@ _mco() {
                     return 0
                     ;;
                 --to)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --output)
+                    COMPREPLY=($(compgen -W "text json yaml" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "text json yaml" -- "${cur}"))
+                    return 0
+                    ;;
+                --log)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --no-color)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        mco__subcmd__uninstall)
+            opts="-y -o -h --kubeconfig --context --kubeconfig-list --yes --force --dry-run --output --log --log-json --no-color --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --kubeconfig)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --context)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --kubeconfig-list)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

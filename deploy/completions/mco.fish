@@ -30,6 +30,7 @@ complete -c mco -n "__fish_mco_needs_command" -l log-json -d 'One JSON object pe
 complete -c mco -n "__fish_mco_needs_command" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c mco -n "__fish_mco_needs_command" -s V -l version -d 'Print version'
 complete -c mco -n "__fish_mco_needs_command" -f -a "install" -d 'Install namespace, CRDs, ControllerConfig and pools in a cluster'
+complete -c mco -n "__fish_mco_needs_command" -f -a "uninstall" -d 'Take away everything that was installed; hosts keep their files'
 complete -c mco -n "__fish_mco_needs_command" -f -a "status" -d 'Show pools and nodes: who waits for what, and why'
 complete -c mco -n "__fish_mco_needs_command" -f -a "plan" -d 'Show what the controller does next, or what a change would do to the nodes; writes nothing'
 complete -c mco -n "__fish_mco_needs_command" -f -a "pause" -d 'Pause pools: their nodes get no new configs'
@@ -50,9 +51,10 @@ complete -c mco -n "__fish_mco_needs_command" -f -a "completion" -d 'Print a she
 complete -c mco -n "__fish_mco_using_subcommand install" -l kubeconfig -d 'The kubeconfig to use [default: as kubectl finds it, else the pod\'s own]' -r -F
 complete -c mco -n "__fish_mco_using_subcommand install" -l context -d 'The context of the kubeconfig to use [default: its current-context]' -r
 complete -c mco -n "__fish_mco_using_subcommand install" -l kubeconfig-list -d 'The environment\'s kubeconfig files, used without --kubeconfig: for each setting the first file that has it counts' -r
-complete -c mco -n "__fish_mco_using_subcommand install" -l pool -d 'A pool to create; may be given several times' -r
+complete -c mco -n "__fish_mco_using_subcommand install" -l pool -d 'A pool to create; may be given several times [default: master and worker; with --image those of the settings]' -r
 complete -c mco -n "__fish_mco_using_subcommand install" -l cluster-dns-ip -d 'The address of the cluster\'s DNS service [default: that of Service kube-system/kube-dns, else 10.96.0.10]' -r
-complete -c mco -n "__fish_mco_using_subcommand install" -l image -d 'Run controller, config server and operator as pods of this image [default: they run elsewhere]' -r
+complete -c mco -n "__fish_mco_using_subcommand install" -l image -d 'Run the operator as pods of this image; it installs and keeps everything else, as MachineConfigOperator cluster says [default: all parts run elsewhere]' -r
+complete -c mco -n "__fish_mco_using_subcommand install" -l timeout -d 'With --image: how long to wait until everything runs' -r
 complete -c mco -n "__fish_mco_using_subcommand install" -l proxy-protocol-from -d 'With --image: a load balancer in front of the config server that speaks PROXY protocol, version 2; may be given several times; `none` removes all; without this option the existing ones stay' -r
 complete -c mco -n "__fish_mco_using_subcommand install" -l api-server-url -d 'The API server\'s URL, as machines reach it [default: from the kubeconfig, unless that is a loopback address]' -r
 complete -c mco -n "__fish_mco_using_subcommand install" -l api-server-ca -d 'The CA that the API server\'s clients trust, PEM [default: the kubeconfig\'s]' -r -F
@@ -63,12 +65,27 @@ yaml\t'For programs and people'"
 complete -c mco -n "__fish_mco_using_subcommand install" -l output-dir -d 'With --dry-run: write the objects into this folder for kubectl, with the CRDs in a separate file' -r -F
 complete -c mco -n "__fish_mco_using_subcommand install" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
 complete -c mco -n "__fish_mco_using_subcommand install" -l no-color -d 'Any text but an empty one turns colours off (<https://no-color.org>)' -r
-complete -c mco -n "__fish_mco_using_subcommand install" -l require-token -d 'With --image: the config server serves configs only to machines with a boot token [default for a new installation; an existing one stays as it is]'
+complete -c mco -n "__fish_mco_using_subcommand install" -l no-wait -d 'With --image: do not wait until everything runs'
+complete -c mco -n "__fish_mco_using_subcommand install" -l take-over -d 'Install on a cluster whose objects another program keeps, and take them over from it'
+complete -c mco -n "__fish_mco_using_subcommand install" -l require-token -d 'With --image: the config server gives configs only to machines with a boot token [default for a new installation; one that is there stays as it is]'
 complete -c mco -n "__fish_mco_using_subcommand install" -l open -d 'With --image: the config server serves configs to anyone who can reach it, over plain HTTP (22624) too, as OpenShift\'s does'
 complete -c mco -n "__fish_mco_using_subcommand install" -l openshift-config-crds -d 'Also install the CRDs of OpenShift\'s config and operator kinds, which are read if they exist'
 complete -c mco -n "__fish_mco_using_subcommand install" -l dry-run -d 'Print what would be done, and do nothing'
 complete -c mco -n "__fish_mco_using_subcommand install" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand install" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c mco -n "__fish_mco_using_subcommand uninstall" -l kubeconfig -d 'The kubeconfig to use [default: as kubectl finds it, else the pod\'s own]' -r -F
+complete -c mco -n "__fish_mco_using_subcommand uninstall" -l context -d 'The context of the kubeconfig to use [default: its current-context]' -r
+complete -c mco -n "__fish_mco_using_subcommand uninstall" -l kubeconfig-list -d 'The environment\'s kubeconfig files, used without --kubeconfig: for each setting the first file that has it counts' -r
+complete -c mco -n "__fish_mco_using_subcommand uninstall" -s o -l output -d 'With --dry-run: how to print it' -r -f -a "text\t'For people'
+json\t'For programs'
+yaml\t'For programs and people'"
+complete -c mco -n "__fish_mco_using_subcommand uninstall" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
+complete -c mco -n "__fish_mco_using_subcommand uninstall" -l no-color -d 'Any text but an empty one turns colours off (<https://no-color.org>)' -r
+complete -c mco -n "__fish_mco_using_subcommand uninstall" -s y -l yes -d 'Do it; without this it only says what it would do'
+complete -c mco -n "__fish_mco_using_subcommand uninstall" -l force -d 'Do it although nodes are on their way to another config'
+complete -c mco -n "__fish_mco_using_subcommand uninstall" -l dry-run -d 'Say what would be done and do nothing'
+complete -c mco -n "__fish_mco_using_subcommand uninstall" -l log-json -d 'One JSON object per log line'
+complete -c mco -n "__fish_mco_using_subcommand uninstall" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c mco -n "__fish_mco_using_subcommand status" -l kubeconfig -d 'The kubeconfig to use [default: as kubectl finds it, else the pod\'s own]' -r -F
 complete -c mco -n "__fish_mco_using_subcommand status" -l context -d 'The context of the kubeconfig to use [default: its current-context]' -r
 complete -c mco -n "__fish_mco_using_subcommand status" -l kubeconfig-list -d 'The environment\'s kubeconfig files, used without --kubeconfig: for each setting the first file that has it counts' -r
@@ -338,14 +355,21 @@ complete -c mco -n "__fish_mco_using_subcommand operator; and not __fish_seen_su
 complete -c mco -n "__fish_mco_using_subcommand operator; and not __fish_seen_subcommand_from start" -l no-color -d 'Any text but an empty one turns colours off (<https://no-color.org>)' -r
 complete -c mco -n "__fish_mco_using_subcommand operator; and not __fish_seen_subcommand_from start" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand operator; and not __fish_seen_subcommand_from start" -s h -l help -d 'Print help'
-complete -c mco -n "__fish_mco_using_subcommand operator; and not __fish_seen_subcommand_from start" -f -a "start" -d 'Keep the config server\'s certificates and the machines\' user data, until SIGTERM'
+complete -c mco -n "__fish_mco_using_subcommand operator; and not __fish_seen_subcommand_from start" -f -a "start" -d 'Keep everything that is installed as MachineConfigOperator cluster says, until SIGTERM'
 complete -c mco -n "__fish_mco_using_subcommand operator; and __fish_seen_subcommand_from start" -l kubeconfig -d 'The kubeconfig to use [default: as kubectl finds it, else the pod\'s own]' -r -F
 complete -c mco -n "__fish_mco_using_subcommand operator; and __fish_seen_subcommand_from start" -l context -d 'The context of the kubeconfig to use [default: its current-context]' -r
 complete -c mco -n "__fish_mco_using_subcommand operator; and __fish_seen_subcommand_from start" -l kubeconfig-list -d 'The environment\'s kubeconfig files, used without --kubeconfig: for each setting the first file that has it counts' -r
+complete -c mco -n "__fish_mco_using_subcommand operator; and __fish_seen_subcommand_from start" -l image -d 'The image that this operator runs in: it acts while the settings name this one [default: it is no pod, and acts]' -r
+complete -c mco -n "__fish_mco_using_subcommand operator; and __fish_seen_subcommand_from start" -l metrics-listen -d 'Where /metrics, /healthz and /readyz are served; `off` for nowhere' -r
+complete -c mco -n "__fish_mco_using_subcommand operator; and __fish_seen_subcommand_from start" -l metrics-secure-listen -d 'Where the same is served by HTTPS; `off` for nowhere. Who reads metrics there shows a bearer token, and needs the right to `get` the path /metrics' -r
+complete -c mco -n "__fish_mco_using_subcommand operator; and __fish_seen_subcommand_from start" -l metrics-cert -d 'The certificate for that (PEM); read again when it changes [default: a self-signed one, made at start]' -r -F
+complete -c mco -n "__fish_mco_using_subcommand operator; and __fish_seen_subcommand_from start" -l metrics-key -d 'Its key (PEM)' -r -F
+complete -c mco -n "__fish_mco_using_subcommand operator; and __fish_seen_subcommand_from start" -l leader-elect -d 'Work only while holding the Lease, so that several may run' -r -f -a "true\t''
+false\t''"
 complete -c mco -n "__fish_mco_using_subcommand operator; and __fish_seen_subcommand_from start" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
 complete -c mco -n "__fish_mco_using_subcommand operator; and __fish_seen_subcommand_from start" -l no-color -d 'Any text but an empty one turns colours off (<https://no-color.org>)' -r
-complete -c mco -n "__fish_mco_using_subcommand operator; and __fish_seen_subcommand_from start" -l require-token -d 'Put a boot token into each pool\'s user data: for a config server with --require-token'
-complete -c mco -n "__fish_mco_using_subcommand operator; and __fish_seen_subcommand_from start" -l once -d 'Check once, write what is missing or out of date, print it, and exit'
+complete -c mco -n "__fish_mco_using_subcommand operator; and __fish_seen_subcommand_from start" -l require-token -d 'Without a MachineConfigOperator: each pool\'s user data holds a boot token, for a config server with --require-token'
+complete -c mco -n "__fish_mco_using_subcommand operator; and __fish_seen_subcommand_from start" -l once -d 'Make one pass, say what was written, and end; what takes time is left to the next pass'
 complete -c mco -n "__fish_mco_using_subcommand operator; and __fish_seen_subcommand_from start" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand operator; and __fish_seen_subcommand_from start" -s h -l help -d 'Print help'
 complete -c mco -n "__fish_mco_using_subcommand token; and not __fish_seen_subcommand_from create list revoke" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r

@@ -36,9 +36,10 @@ _arguments "${_arguments_options[@]}" : \
 '--kubeconfig=[The kubeconfig to use \[default\: as kubectl finds it, else the pod'\''s own\]]:FILE:_files' \
 '--context=[The context of the kubeconfig to use \[default\: its current-context\]]:NAME:_default' \
 '--kubeconfig-list=[The environment'\''s kubeconfig files, used without --kubeconfig\: for each setting the first file that has it counts]:FILES:_default' \
-'*--pool=[A pool to create; may be given several times]:NAME:_default' \
+'*--pool=[A pool to create; may be given several times \[default\: master and worker; with --image those of the settings\]]:NAME:_default' \
 '--cluster-dns-ip=[The address of the cluster'\''s DNS service \[default\: that of Service kube-system/kube-dns, else 10.96.0.10\]]:IP:_default' \
-'--image=[Run controller, config server and operator as pods of this image \[default\: they run elsewhere\]]:IMAGE:_default' \
+'--image=[Run the operator as pods of this image; it installs and keeps everything else, as MachineConfigOperator cluster says \[default\: all parts run elsewhere\]]:IMAGE:_default' \
+'--timeout=[With --image\: how long to wait until everything runs]:TIME:_default' \
 '*--proxy-protocol-from=[With --image\: a load balancer in front of the config server that speaks PROXY protocol, version 2; may be given several times; \`none\` removes all; without this option the existing ones stay]:IP[/BITS]:_default' \
 '--api-server-url=[The API server'\''s URL, as machines reach it \[default\: from the kubeconfig, unless that is a loopback address\]]:URL:_default' \
 '--api-server-ca=[The CA that the API server'\''s clients trust, PEM \[default\: the kubeconfig'\''s\]]:FILE:_files' \
@@ -52,10 +53,34 @@ yaml\:"For programs and people"))' \
 '(-o --output)--output-dir=[With --dry-run\: write the objects into this folder for kubectl, with the CRDs in a separate file]:DIR:_files' \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
 '--no-color=[Any text but an empty one turns colours off (<https\://no-color.org>)]:ANY:_default' \
-'--require-token[With --image\: the config server serves configs only to machines with a boot token \[default for a new installation; an existing one stays as it is\]]' \
+'(--timeout)--no-wait[With --image\: do not wait until everything runs]' \
+'--take-over[Install on a cluster whose objects another program keeps, and take them over from it]' \
+'--require-token[With --image\: the config server gives configs only to machines with a boot token \[default for a new installation; one that is there stays as it is\]]' \
 '(--require-token)--open[With --image\: the config server serves configs to anyone who can reach it, over plain HTTP (22624) too, as OpenShift'\''s does]' \
 '--openshift-config-crds[Also install the CRDs of OpenShift'\''s config and operator kinds, which are read if they exist]' \
 '--dry-run[Print what would be done, and do nothing]' \
+'--log-json[One JSON object per log line]' \
+'-h[Print help (see more with '\''--help'\'')]' \
+'--help[Print help (see more with '\''--help'\'')]' \
+&& ret=0
+;;
+(uninstall)
+_arguments "${_arguments_options[@]}" : \
+'--kubeconfig=[The kubeconfig to use \[default\: as kubectl finds it, else the pod'\''s own\]]:FILE:_files' \
+'--context=[The context of the kubeconfig to use \[default\: its current-context\]]:NAME:_default' \
+'--kubeconfig-list=[The environment'\''s kubeconfig files, used without --kubeconfig\: for each setting the first file that has it counts]:FILES:_default' \
+'-o+[With --dry-run\: how to print it]:OUTPUT:((text\:"For people"
+json\:"For programs"
+yaml\:"For programs and people"))' \
+'--output=[With --dry-run\: how to print it]:OUTPUT:((text\:"For people"
+json\:"For programs"
+yaml\:"For programs and people"))' \
+'--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
+'--no-color=[Any text but an empty one turns colours off (<https\://no-color.org>)]:ANY:_default' \
+'(--dry-run)-y[Do it; without this it only says what it would do]' \
+'(--dry-run)--yes[Do it; without this it only says what it would do]' \
+'--force[Do it although nodes are on their way to another config]' \
+'--dry-run[Say what would be done and do nothing]' \
 '--log-json[One JSON object per log line]' \
 '-h[Print help (see more with '\''--help'\'')]' \
 '--help[Print help (see more with '\''--help'\'')]' \
@@ -523,10 +548,16 @@ _arguments "${_arguments_options[@]}" : \
 '--kubeconfig=[The kubeconfig to use \[default\: as kubectl finds it, else the pod'\''s own\]]:FILE:_files' \
 '--context=[The context of the kubeconfig to use \[default\: its current-context\]]:NAME:_default' \
 '--kubeconfig-list=[The environment'\''s kubeconfig files, used without --kubeconfig\: for each setting the first file that has it counts]:FILES:_default' \
+'--image=[The image that this operator runs in\: it acts while the settings name this one \[default\: it is no pod, and acts\]]:IMAGE:_default' \
+'--metrics-listen=[Where /metrics, /healthz and /readyz are served; \`off\` for nowhere]:ADDR:_default' \
+'--metrics-secure-listen=[Where the same is served by HTTPS; \`off\` for nowhere. Who reads metrics there shows a bearer token, and needs the right to \`get\` the path /metrics]:ADDR:_default' \
+'--metrics-cert=[The certificate for that (PEM); read again when it changes \[default\: a self-signed one, made at start\]]:FILE:_files' \
+'--metrics-key=[Its key (PEM)]:FILE:_files' \
+'--leader-elect=[Work only while holding the Lease, so that several may run]::BOOL:(true false)' \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
 '--no-color=[Any text but an empty one turns colours off (<https\://no-color.org>)]:ANY:_default' \
-'--require-token[Put a boot token into each pool'\''s user data\: for a config server with --require-token]' \
-'--once[Check once, write what is missing or out of date, print it, and exit]' \
+'--require-token[Without a MachineConfigOperator\: each pool'\''s user data holds a boot token, for a config server with --require-token]' \
+'--once[Make one pass, say what was written, and end; what takes time is left to the next pass]' \
 '--log-json[One JSON object per log line]' \
 '-h[Print help]' \
 '--help[Print help]' \
@@ -645,6 +676,7 @@ esac
 _mco_commands() {
     local commands; commands=(
 'install:Install namespace, CRDs, ControllerConfig and pools in a cluster' \
+'uninstall:Take away everything that was installed; hosts keep their files' \
 'status:Show pools and nodes\: who waits for what, and why' \
 'plan:Show what the controller does next, or what a change would do to the nodes; writes nothing' \
 'pause:Pause pools\: their nodes get no new configs' \
@@ -741,7 +773,7 @@ _mco__subcmd__lint_commands() {
 (( $+functions[_mco__subcmd__operator_commands] )) ||
 _mco__subcmd__operator_commands() {
     local commands; commands=(
-'start:Keep the config server'\''s certificates and the machines'\'' user data, until SIGTERM' \
+'start:Keep everything that is installed as MachineConfigOperator cluster says, until SIGTERM' \
     )
     _describe -t commands 'mco operator commands' commands "$@"
 }
@@ -831,6 +863,11 @@ _mco__subcmd__token__subcmd__revoke_commands() {
 _mco__subcmd__undo_commands() {
     local commands; commands=()
     _describe -t commands 'mco undo commands' commands "$@"
+}
+(( $+functions[_mco__subcmd__uninstall_commands] )) ||
+_mco__subcmd__uninstall_commands() {
+    local commands; commands=()
+    _describe -t commands 'mco uninstall commands' commands "$@"
 }
 
 if [ "$funcstack[1]" = "_mco" ]; then
