@@ -331,7 +331,7 @@ fn settings_and_deletions_are_planned_like_any_other_change() {
     assert!(said.code == 1 && said.err.contains("KubeletConfig bad"), "{}{}", said.out, said.err);
     let away = file("away.yaml", &config("50-away", "/etc/away", "x"));
     let said = plan(&["-f", &away, "--delete"]);
-    assert!(said.out.contains("50-away is not there"), "{}", said.out);
+    assert!(said.out.contains("50-away does not exist"), "{}", said.out);
     assert_eq!(mco(&["plan", "--from", from, "--delete"]).code, 2);
 }
 
