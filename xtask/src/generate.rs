@@ -21,6 +21,28 @@ const OWNED: [&str; 7] = [
     crate::charts::OWNED[1],
 ];
 
+/// What watches over the parts: rules for Prometheus, objects for the Prometheus operator, dashboards for Grafana. The
+/// folder also holds the rules' tests, which are written by hand.
+fn monitoring() -> anyhow::Result<BTreeMap<PathBuf, String>> {
+    use operator::monitoring::{dashboards, prometheus_rule, rule_groups, service_monitors};
+    let folder = Path::new("deploy/monitoring");
+    let head = "# Made by `cargo xtask gen` from crates/operator/src/monitoring; do not edit.\n";
+    let yaml = |objects: &[serde_json::Value]| -> anyhow::Result<String> {
+        let texts = objects.iter().map(api::yaml::to_string).collect::<Result<Vec<_>, _>>()?;
+        Ok(head.to_owned() + &texts.join("---\n"))
+    };
+    let mut files = BTreeMap::from([
+        (folder.join("rules.yaml"), yaml(&[rule_groups()])?),
+        (folder.join("prometheus-rule.yaml"), yaml(&[prometheus_rule()])?),
+        (folder.join("service-monitors.yaml"), yaml(&service_monitors())?),
+    ]);
+    for dashboard in dashboards() {
+        let text = serde_json::to_string_pretty(&dashboard.model)? + "\n";
+        files.insert(folder.join("dashboards").join(format!("{}.json", dashboard.name)), text);
+    }
+    Ok(files)
+}
+
 /// Writes the files. With `check`: reports which of them are out of date.
 pub(crate) fn run(root: &Path, check: bool) -> anyhow::Result<()> {
     let unknown = api::crds::fields_unknown_to_the_schemas()?;
@@ -81,6 +103,7 @@ fn files() -> anyhow::Result<BTreeMap<PathBuf, String>> {
         clap_complete::generate(shell, &mut command.clone(), "mco", &mut out);
         files.insert(PathBuf::from(format!("deploy/completions/mco.{shell}")), String::from_utf8(out)?);
     }
+    files.extend(monitoring()?);
     let mut built = command;
     built.build();
     man_pages(&built, &mut files)?;

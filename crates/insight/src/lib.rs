@@ -4,7 +4,8 @@
 //! - where pools and nodes stand and why: [`Snapshot`], and what is not as it should be: [`Finding`];
 //! - what the controller does now: [`Forecast`], and what a change would do and cost: [`ChangePlan`];
 //! - what a pool was in and who changed what: [`PoolHistory`], and the way back: [`UndoPlan`];
-//! - who set what in a pool's config: [`Explanation`].
+//! - who set what in a pool's config: [`Explanation`];
+//! - everything that a bug report needs, without secrets: [`bundle()`].
 //!
 //! Flow of a snapshot: watches → [`ClusterWatch`] → `rollout::plan`, the plan that the controller acts on → [`Snapshot::of`],
 //! which is pure. The others are filled from lists or files: [`for_planning`], [`situation`], [`history()`],
@@ -14,6 +15,7 @@
 //! writes.
 
 mod behind;
+mod bundle;
 mod change;
 mod explain;
 mod explanation;
@@ -30,6 +32,7 @@ mod snapshot;
 mod undo;
 
 pub use behind::behind;
+pub use bundle::{BundleFile, bundle};
 pub use change::{
     ChangeError, ChangePlan, ChangeView, Cost, Manifests, Outcome, PoolChange, disruption_policy,
 };

@@ -50,7 +50,7 @@ pub use simulated::pod_standin::PodStandIn;
 pub use simulated::{EMPTY_CONFIG, NodeNews};
 pub use system::folder::{Folder, NodeKind, ProcessKey, Record, recorded, sweep};
 pub use system::packages::{
-    ensure_packages, ensure_test_packages, install_packages, is_root, missing_packages,
+    ensure_packages, ensure_test_packages, install_packages, is_root, missing_packages, unpack_package,
 };
 pub use system::paths::{Environment, go_modules};
 pub use system::process::{Output, Process, Signal};

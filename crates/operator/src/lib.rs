@@ -7,6 +7,7 @@
 //! - [`uninstall`]: takes all of it away.
 //! - [`manifests`]: the objects of the parts. Pure.
 //! - [`settings_object`]: the settings, read and checked. [`facts`]: what the cluster says about itself.
+//! - [`monitoring`]: alerts, dashboards, and how Prometheus finds the metrics.
 //! - [`certificates`], [`user_data`], [`boot_tokens`], [`joining`]: what booting machines need.
 //!
 //! What it is not: rules about nodes.
@@ -19,6 +20,7 @@ pub mod install;
 mod joining;
 pub mod keep;
 pub mod manifests;
+pub mod monitoring;
 mod reconcile;
 pub mod settings_object;
 pub mod uninstall;

@@ -3,6 +3,7 @@
 //! What it is not: the explanations of the other pages. What is said here stands in the code beside what it describes;
 //! a page that reads badly is mended there.
 
+mod alerts;
 mod commands;
 mod events;
 mod kinds;
@@ -24,6 +25,7 @@ pub(crate) fn pages(root: &Path) -> anyhow::Result<BTreeMap<PathBuf, String>> {
     pages.insert(folder.join("labels.md"), names::labels(&names)?);
     pages.insert(folder.join("conditions.md"), names::conditions(&names)?);
     pages.insert(folder.join("events.md"), events::page());
+    pages.insert(folder.join("alerts.md"), alerts::page());
     pages.insert(folder.join("metrics.md"), metrics::page()?);
     pages.insert(folder.join("commands.md"), commands::page());
     for (name, text) in kinds::pages()? {

@@ -13,7 +13,7 @@ use crate::args::change::{History, Retry, Undo};
 use crate::args::daemon::Daemon;
 use crate::args::render::{Explain, Lint, Render};
 use crate::args::rollout::{Pause, Plan};
-use crate::args::status::Status;
+use crate::args::status::{Bundle, Status};
 use crate::output::Format;
 use clap::builder::FalseyValueParser;
 use clap::{Args, Parser, Subcommand};
@@ -92,6 +92,8 @@ pub(crate) enum Command {
     Explain(Explain),
     /// Render manifests without a cluster, or show what they would change
     Render(Render),
+    /// Gather what a bug report needs into one archive, without secrets
+    Bundle(Bundle),
     /// Check manifests: each finding with its place and remedy
     Lint(Lint),
     /// The controller: renders configs, rolls them out, drains nodes

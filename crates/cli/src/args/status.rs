@@ -6,6 +6,7 @@ use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use insight::Phase;
 use k8s_openapi::jiff::SignedDuration;
+use std::path::PathBuf;
 
 /// Reads a phase by its name.
 fn phase() -> impl TypedValueParser<Value = Phase> {
@@ -59,4 +60,20 @@ pub(crate) struct Status {
     /// The output format
     #[arg(short, long, value_enum, default_value_t)]
     pub(crate) output: Format,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The archive holds our objects, the nodes, the objects of our namespace, events, the logs of our pods, and what \
+    `mco status` says. Contents of files and units, Secrets, values of ConfigMaps and of environment variables are left out, and \
+    so is every line that looks like a secret. Look through it all the same before you give it away. What you may not read is \
+    named in errors.txt.\n\nLogs of hosts are not in it: journalctl -u machine-config-daemon\n\nExamples:\n  mco bundle\n  \
+    mco bundle -f report.tar.gz\n  mco bundle -f - | tar -tz"
+)]
+pub(crate) struct Bundle {
+    #[command(flatten)]
+    pub(crate) cluster: Cluster,
+    /// The archive to write, a gzip-compressed tar; `-` for standard output [default: mco-bundle-TIME.tar.gz]
+    #[arg(short = 'f', long = "filename", value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
 }

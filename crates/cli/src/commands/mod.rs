@@ -9,7 +9,7 @@ mod shell;
 
 use boot::{pointer, token};
 use change::{install, pause, retry, undo, uninstall};
-use look::{explain, history, plan, status};
+use look::{bundle, explain, history, plan, status};
 use manifests::{lint, render};
 use parts::{controller, daemon, operator, server};
 use shell::{runtime, small_runtime};
@@ -43,6 +43,7 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
         Command::Install(a) => runtime()?.block_on(install::run(a)),
         Command::Uninstall(a) => runtime()?.block_on(uninstall::run(a)),
         Command::Status(a) => runtime()?.block_on(status::run(a)),
+        Command::Bundle(a) => runtime()?.block_on(bundle::run(a)),
         Command::Plan(a) => runtime()?.block_on(plan::run(a)),
         Command::Pause(a) => runtime()?.block_on(pause::run(a, true)),
         Command::Resume(a) => runtime()?.block_on(pause::run(a, false)),

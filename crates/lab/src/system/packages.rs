@@ -2,6 +2,7 @@
 //!
 //! Not here: the packages inside a node (`base_root`).
 
+use std::path::Path;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
@@ -97,6 +98,20 @@ pub async fn install_packages(packages: &[String], progress: &Reporter) -> Resul
     let args: Vec<&str> = fixed.into_iter().chain(packages.iter().map(String::as_str)).collect();
     run("env", ["DEBIAN_FRONTEND=noninteractive", "apt-get"].into_iter().chain(args), APT_LIMIT).await?;
     step.done();
+    Ok(())
+}
+
+/// Unpacks a Debian package into a folder without installing it: nothing of it is started or set up on this machine. Where
+/// there are no package lists yet, own ones are fetched; that needs no root.
+///
+/// # Errors
+/// No apt, or the package cannot be fetched.
+pub async fn unpack_package(package: &str, folder: &Path) -> Result<()> {
+    let script = "cd \"$2\" && { apt-get download -q \"$1\" || { mkdir -p lists/partial cache/archives/partial && \
+        own=\"-o Dir::State::lists=$PWD/lists -o Dir::Cache=$PWD/cache -o APT::Sandbox::User=\" && \
+        apt-get -qq $own update && apt-get -q $own download \"$1\"; }; } && dpkg-deb -x \"$1\"_*.deb .";
+    let folder = folder.display().to_string();
+    run("sh", ["-c", script, "sh", package, &folder], APT_LIMIT).await?;
     Ok(())
 }
 

@@ -10,6 +10,7 @@ mod config_server;
 mod definitions;
 
 mod installation;
+mod monitoring;
 mod packages;
 mod parts;
 #[path = "../product/mod.rs"]

@@ -1,5 +1,6 @@
 //! What only looks at a cluster.
 
+pub(crate) mod bundle;
 pub(crate) mod explain;
 pub(crate) mod history;
 pub(crate) mod plan;

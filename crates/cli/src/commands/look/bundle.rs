@@ -1,0 +1,99 @@
+//! `mco bundle`: the archive for a bug report. What it is not: what is in it, and what is hidden, which is
+//! [`insight::bundle()`]'s.
+
+use crate::args::status::Bundle;
+use crate::{connect, exit};
+use anyhow::Context as _;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use insight::BundleFile;
+use k8s_openapi::jiff::Timestamp;
+use std::fs::OpenOptions;
+use std::io::{IsTerminal as _, Write};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+pub(crate) async fn run(a: Bundle) -> anyhow::Result<u8> {
+    let client = connect::connect(&a.cluster).await?;
+    let now = Timestamp::now();
+    let name = format!("mco-bundle-{}", now.strftime("%Y%m%d-%H%M%S"));
+    let path = a.file.unwrap_or_else(|| PathBuf::from(format!("{name}.tar.gz")));
+    let to_standard_output = path == Path::new("-");
+    anyhow::ensure!(
+        !(to_standard_output && std::io::stdout().is_terminal()),
+        "an archive is not written to a terminal; give a file with -f"
+    );
+    // Before minutes of reading, not after them.
+    let mut out: Box<dyn Write> = match to_standard_output {
+        true => Box::new(std::io::stdout().lock()),
+        false => {
+            let mut options = OpenOptions::new();
+            options.write(true).create_new(true).mode(0o600);
+            Box::new(options.open(&path).with_context(|| format!("cannot write {}", path.display()))?)
+        }
+    };
+    let shows = std::io::stderr().is_terminal();
+    let mut told = 0;
+    let files = insight::bundle(&client, env!("CARGO_PKG_VERSION"), |what| {
+        if shows {
+            eprint!("\r{:told$}\rreading: {what}", "");
+            told = "reading: ".len() + what.len();
+        }
+    })
+    .await;
+    if shows {
+        eprint!("\r{:told$}\r", "");
+    }
+    let archive = archive(&name, &files, now.as_second().unsigned_abs())?;
+    out.write_all(&archive)
+        .and_then(|()| out.flush())
+        .with_context(|| format!("cannot write {}", path.display()))?;
+    let unread = files.iter().find(|f| f.path == "errors.txt").map_or(0, |f| f.text.lines().count());
+    if unread > 0 {
+        eprintln!("mco: {unread} things could not be read; errors.txt in the archive names them");
+    }
+    if !to_standard_output {
+        crate::output::write(&format!("{}\n", path.display()))?;
+    }
+    Ok(exit::OK)
+}
+
+/// The files as a compressed tar, below one folder.
+fn archive(folder: &str, files: &[BundleFile], time: u64) -> std::io::Result<Vec<u8>> {
+    let mut tar = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::default()));
+    for file in files {
+        let mut header = tar::Header::new_gnu();
+        header.set_mode(0o600);
+        header.set_mtime(time);
+        header.set_size(file.text.len() as u64);
+        tar.append_data(&mut header, format!("{folder}/{}", file.path), file.text.as_bytes())?;
+    }
+    tar.into_inner()?.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read as _;
+
+    #[test]
+    fn the_archive_holds_each_file_below_one_folder() {
+        let file = |path: &str, text: &str| BundleFile { path: path.to_owned(), text: text.to_owned() };
+        let long = format!("logs/{}/a.log", "p".repeat(120));
+        let made = archive("b", &[file("version.txt", "mco 1\n"), file(&long, "x")], 7).unwrap();
+        let mut read = tar::Archive::new(flate2::read::GzDecoder::new(&made[..]));
+        let found: Vec<(String, String)> = read
+            .entries()
+            .unwrap()
+            .map(|entry| {
+                let mut entry = entry.unwrap();
+                let path = entry.path().unwrap().display().to_string();
+                let mut text = String::new();
+                entry.read_to_string(&mut text).unwrap();
+                (path, text)
+            })
+            .collect();
+        assert_eq!(found[0], ("b/version.txt".to_owned(), "mco 1\n".to_owned()));
+        assert_eq!(found[1], (format!("b/{long}"), "x".to_owned()));
+    }
+}

@@ -1,0 +1,258 @@
+//! What leaves the cluster in a bug report: the shape of each object, and no content that could be a secret. Pure.
+//!
+//! A config's texts are hidden unless their key is one that never holds a content ([`SHOWN`]): what is not known is hidden.
+//! Not even a hash of a content is shown, as a short secret can be guessed from it. In all other objects, single values and
+//! lines that look like secrets are hidden, by the rules that the agent's reports follow.
+
+use desired::mask::{argument, looks_secret};
+use serde_json::{Map, Value};
+
+/// Keys of a config whose text is shown: names, paths, modes and switches, no contents. Numbers and booleans are shown
+/// anywhere.
+const SHOWN: [&str; 20] = [
+    "compression",
+    "device",
+    "extensions",
+    "filesystem",
+    "format",
+    "group",
+    "groups",
+    "hard",
+    "kernelType",
+    "label",
+    "level",
+    "name",
+    "osImageURL",
+    "path",
+    "primaryGroup",
+    "shell",
+    "target",
+    "typeGuid",
+    "version",
+    "homeDir",
+];
+/// Longer texts of other objects are left out: certificates, embedded files.
+const LONGEST: usize = 2048;
+
+/// An object as it may be shown.
+pub(super) fn redacted(kind: &str, mut object: Value) -> Value {
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.remove("managedFields");
+        if let Some(notes) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
+            for (key, value) in notes.iter_mut() {
+                // The whole object as somebody applied it, contents included.
+                if key == "kubectl.kubernetes.io/last-applied-configuration" {
+                    hide(value);
+                }
+            }
+        }
+    }
+    match kind {
+        "Secret" => secret(&mut object),
+        "MachineConfig" => {
+            if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
+                for (key, value) in spec.iter_mut() {
+                    match key.as_str() {
+                        "config" => config(value, ""),
+                        "kernelArguments" => arguments(value),
+                        _ => {}
+                    }
+                }
+            }
+        }
+        "ControllerConfig" => {
+            if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
+                for key in ["internalRegistryPullSecret", "additionalTrustBundle", "rootCAData"] {
+                    spec.get_mut(key).into_iter().for_each(hide);
+                }
+            }
+        }
+        // ConfigMaps of others may hold anything: keys only.
+        "ConfigMap" => {
+            for field in ["data", "binaryData"] {
+                if let Some(data) = object.get_mut(field).and_then(Value::as_object_mut) {
+                    data.values_mut().for_each(hide);
+                }
+            }
+        }
+        _ => {}
+    }
+    single(&mut object, "");
+    object
+}
+
+/// A Secret: its type and its keys.
+fn secret(object: &mut Value) {
+    for field in ["data", "stringData"] {
+        if let Some(data) = object.get_mut(field).and_then(Value::as_object_mut) {
+            data.values_mut().for_each(hide);
+        }
+    }
+    // Somebody may have noted a secret there.
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.remove("annotations");
+    }
+}
+
+/// A part of an Ignition config.
+fn config(value: &mut Value, key: &str) {
+    match value {
+        Value::Object(fields) => fields.iter_mut().for_each(|(key, value)| config(value, key)),
+        Value::Array(items) => items.iter_mut().for_each(|item| config(item, key)),
+        Value::String(_) if !SHOWN.contains(&key) => hide(value),
+        _ => {}
+    }
+}
+
+/// Arguments of the kernel, each without its value if that looks like a secret.
+fn arguments(value: &mut Value) {
+    for item in value.as_array_mut().into_iter().flatten() {
+        if let Value::String(text) = item {
+            *text = argument(text).into_owned();
+        }
+    }
+}
+
+/// Every single text of an object.
+fn single(value: &mut Value, key: &str) {
+    match value {
+        Value::Object(fields) => {
+            if is_environment(fields) {
+                fields.get_mut("value").into_iter().for_each(hide);
+            }
+            fields.iter_mut().for_each(|(key, value)| single(value, key));
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| single(item, key)),
+        Value::String(text) => {
+            if text.len() > LONGEST {
+                hide(value);
+            } else if looks_secret(&format!("{key}={text}")) || looks_secret(text) {
+                *value = Value::String(redacted_lines(text));
+                // Only with its key does it look like one.
+                if value.as_str().is_some_and(|t| looks_secret(&format!("{key}={t}"))) {
+                    hide(value);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// `{name, value}`: a variable of a container's environment, or a header.
+fn is_environment(fields: &Map<String, Value>) -> bool {
+    fields.len() == 2 && fields.contains_key("name") && fields.get("value").is_some_and(Value::is_string)
+}
+
+/// Hides a value; its length stays, as an empty one is a common mistake.
+fn hide(value: &mut Value) {
+    let length = match &*value {
+        Value::String(text) => text.len(),
+        other => other.to_string().len(),
+    };
+    if length > 0 {
+        *value = Value::String(format!("<hidden, {length} bytes>"));
+    }
+}
+
+/// A text, without the lines that look like secrets.
+pub(super) fn redacted_lines(text: &str) -> String {
+    // A block such as a private key is seen only as a whole.
+    if !looks_secret(text) {
+        return text.to_owned();
+    }
+    let shown = text.lines().map(|line| if looks_secret(line) { "<hidden>" } else { line });
+    let text = shown.collect::<Vec<_>>().join("\n");
+    if looks_secret(&text) { format!("<hidden, {} bytes>", text.len()) } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const SECRET: &str = "hunter2-s3cr3t-Zx81Qp0";
+
+    #[test]
+    fn no_object_shows_a_secret_wherever_it_stands() {
+        let url = format!("https://user:{SECRET}@registry.example.com");
+        let applied =
+            json!({"kubectl.kubernetes.io/last-applied-configuration": format!("{{\"a\":\"{SECRET}\"}}")});
+        for (kind, object) in [
+            (
+                "MachineConfig",
+                json!({
+                    "metadata": {"name": "50-a", "annotations": applied, "managedFields": [{"manager": SECRET}]},
+                    "spec": {
+                        "config": {
+                            "ignition": {"version": "3.4.0", "config": {"merge": [{"source": url, "httpHeaders": [{"name": "Authorization", "value": SECRET}]}]}},
+                            "passwd": {"users": [{"name": "core", "passwordHash": SECRET, "sshAuthorizedKeys": [SECRET]}]},
+                            "storage": {
+                                "files": [{"path": "/etc/a", "mode": 420, "contents": {"source": format!("data:,{SECRET}"), "verification": {"hash": format!("sha512-{SECRET}")}}}],
+                                "luks": [{"name": "root", "keyFile": {"source": SECRET}, "clevis": {"custom": {"config": SECRET}}}],
+                            },
+                            "systemd": {"units": [{"name": "a.service", "contents": format!("[Service]\nEnvironment=A={SECRET}"), "dropins": [{"name": "a.conf", "contents": SECRET}]}]},
+                            "unknown": {"new": [SECRET]},
+                        },
+                        "kernelArguments": [format!("rd.luks.key={SECRET}"), "quiet"],
+                    },
+                }),
+            ),
+            (
+                "Secret",
+                json!({"metadata": {"name": "a", "annotations": {"note": SECRET}}, "type": "Opaque", "data": {"a": SECRET}}),
+            ),
+            ("ConfigMap", json!({"metadata": {"name": "a"}, "data": {"a": format!("anything {SECRET}")}})),
+            (
+                "ControllerConfig",
+                json!({"spec": {"internalRegistryPullSecret": SECRET, "proxy": {"httpProxy": url}}}),
+            ),
+            (
+                "Pod",
+                json!({"spec": {"containers": [{"env": [{"name": "A", "value": SECRET}], "args": [format!("--password={SECRET}")]}]}}),
+            ),
+            (
+                "KubeletConfig",
+                json!({"spec": {"kubeletConfig": {"staticPodURLHeader": {"Authorization": [format!("Bearer {SECRET}")]}}}}),
+            ),
+            (
+                "Node",
+                json!({"metadata": {"annotations": {"machineconfiguration.openshift.io/reason": format!("password: {SECRET}")}}}),
+            ),
+        ] {
+            let shown = redacted(kind, object).to_string();
+            assert!(!shown.contains(SECRET), "{kind}: {shown}");
+        }
+        let log = format!("one\npassword={SECRET}\nthree");
+        assert_eq!(redacted_lines(&log), "one\n<hidden>\nthree");
+    }
+
+    #[test]
+    fn what_a_report_needs_is_still_there() {
+        let shown = redacted(
+            "MachineConfig",
+            json!({
+                "metadata": {"name": "50-a", "annotations": {"machineconfiguration.openshift.io/generated-by-version": "abc"}},
+                "spec": {
+                    "config": {"storage": {"files": [{"path": "/etc/a", "mode": 420, "contents": {"source": "data:,abc"}}]}},
+                    "kernelArguments": ["quiet", "console=ttyS0"], "osImageURL": "registry.example.com/os:1",
+                },
+            }),
+        );
+        let file = &shown["spec"]["config"]["storage"]["files"][0];
+        assert_eq!((&file["path"], &file["mode"]), (&json!("/etc/a"), &json!(420)));
+        assert_eq!(file["contents"]["source"], "<hidden, 9 bytes>");
+        assert_eq!(shown["spec"]["kernelArguments"], json!(["quiet", "console=ttyS0"]));
+        assert_eq!(shown["spec"]["osImageURL"], "registry.example.com/os:1");
+        let message = "cannot write /etc/a: no space left on device (os error 28)";
+        let pool = json!({"status": {"conditions": [{"type": "NodeDegraded", "status": "True", "message": message}]}});
+        assert_eq!(redacted("MachineConfigPool", pool.clone()), pool);
+        let secret = redacted(
+            "Secret",
+            json!({"type": "kubernetes.io/tls", "data": {"tls.crt": "abcd", "tls.key": ""}}),
+        );
+        assert_eq!(
+            secret,
+            json!({"type": "kubernetes.io/tls", "data": {"tls.crt": "<hidden, 4 bytes>", "tls.key": ""}})
+        );
+    }
+}

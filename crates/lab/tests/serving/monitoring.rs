@@ -1,0 +1,220 @@
+//! What watches over the parts, with a real Prometheus (Debian's): each alert fires and is quiet as `alerts.yaml` says, and
+//! each query of the dashboards is answered after a rollout that it scraped.
+//!
+//! What it is not: Grafana, which Debian does not have. That the dashboards are as its import takes them is checked by the
+//! fields that its JSON model asks for.
+//!
+//! Fake: agents and config server are scraped from texts with one series of each of their metrics.
+
+use crate::product::controllers::Controller;
+use crate::product::{Cluster, lab, machine_config, one_file};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::Api;
+use kube::api::PostParams;
+use operator::monitoring::{dashboards, rule_groups};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::process::Command;
+
+/// Queries about what only a rollout in trouble has.
+const EMPTY_AT_REST: [&str; 2] = ["Nodes on their way, the longest first", "Drains that wait for pods"];
+
+fn free_address() -> SocketAddr {
+    std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap()
+}
+
+/// Answers each request with this text.
+async fn sample(text: String) -> SocketAddr {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut request = [0; 4096];
+            let _ = stream.read(&mut request).await;
+            let head = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Type: application/openmetrics-text; version=1.0.0";
+            let _ = stream
+                .write_all(format!("{head}\r\nContent-Length: {}\r\n\r\n{text}", text.len()).as_bytes())
+                .await;
+        }
+    });
+    address
+}
+
+/// An instant query: its series, or Prometheus' error.
+async fn query(prometheus: SocketAddr, expr: &str) -> Result<Vec<Value>, String> {
+    let encoded: String = expr
+        .bytes()
+        .map(|b| if b.is_ascii_alphanumeric() { char::from(b).to_string() } else { format!("%{b:02X}") })
+        .collect();
+    let mut stream = TcpStream::connect(prometheus).await.map_err(|e| e.to_string())?;
+    let head = format!("GET /api/v1/query?query={encoded} HTTP/1.0\r\nHost: prometheus\r\n\r\n");
+    stream.write_all(head.as_bytes()).await.map_err(|e| e.to_string())?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.map_err(|e| e.to_string())?;
+    let body = answer.split_once("\r\n\r\n").ok_or("no body")?.1;
+    let body: Value = serde_json::from_str(body).map_err(|e| format!("{e}: {body}"))?;
+    if body["status"] != "success" {
+        return Err(body.to_string());
+    }
+    Ok(body["data"]["result"].as_array().cloned().unwrap_or_default())
+}
+
+async fn promtool(folder: &Path, args: &[&str]) -> Result<(), String> {
+    let output = Command::new(folder.join("usr/bin/promtool")).args(args).current_dir(folder).output().await;
+    let output = output.map_err(|e| e.to_string())?;
+    let said =
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    if output.status.success() { Ok(()) } else { Err(said) }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn alerts_fire_and_dashboards_are_filled() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let unpacked = lab::unpack_package("prometheus", folder).await;
+    if !lab::require(unpacked.err().map(|e| format!("Debian's prometheus cannot be had: {}", lab::chain(&e))))
+    {
+        return;
+    }
+    alerts(folder).await;
+
+    let Some(builder) = lab() else { return };
+    let cluster = Cluster::start(builder.nodes(3).simulated().reboot_time(Duration::from_millis(50))).await;
+    assert_eq!(cluster.mco(&["install"]).await.code, 0);
+    let metrics = free_address();
+    let kubeconfig = cluster.lab.control_plane().kubeconfig().to_owned();
+    let args = ["--leader-elect=false", &format!("--metrics-listen={metrics}")];
+    let controller = Controller::with(&cluster, "mco-controller-scraped", &kubeconfig, &args, &[]);
+    let agent = sample(daemon::metrics_sample().unwrap()).await;
+    let server = sample(server::metrics_sample().unwrap()).await;
+    let listen = free_address();
+    let job = |name: &str, address: SocketAddr| json!({"job_name": name, "static_configs": [{"targets": [address.to_string()]}]});
+    let config = json!({
+        "global": {"scrape_interval": "500ms", "evaluation_interval": "500ms"},
+        "rule_files": ["all.yaml"],
+        "scrape_configs": [
+            job("machine-config-controller", metrics),
+            job("machine-config-daemon", agent),
+            job("machine-config-server", server),
+        ],
+    });
+    std::fs::write(folder.join("prometheus.yaml"), config.to_string()).unwrap();
+    let log = std::fs::File::create(folder.join("prometheus.log")).unwrap();
+    let _prometheus = Command::new(folder.join("usr/bin/prometheus"))
+        .args(["--config.file=prometheus.yaml", "--storage.tsdb.path=data"])
+        .arg(format!("--web.listen-address={listen}"))
+        .current_dir(folder)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(log)
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+
+    cluster.settled("worker", 3, &["00-worker"], &[]).await;
+    cluster.create(machine_config("50-motd", "worker", one_file("/etc/motd", "hello"))).await;
+    cluster.settled("worker", 3, &["50-motd"], &[]).await;
+    cluster
+        .wait("Prometheus has seen the end of the rollout, twice", async || {
+            let updated = query(listen, "mco_updated_machine_count{pool=\"worker\"} == 3").await.ok()?;
+            let leads = query(listen, "count_over_time(mcc_leader[1m]) > 2").await.ok()?;
+            (updated.len() == 1 && leads.len() == 1).then_some(())
+        })
+        .await;
+    let (mut asked, mut empty) = (0, vec![]);
+    for dashboard in dashboards() {
+        let panels = dashboard.model["panels"].as_array().unwrap();
+        for panel in panels {
+            let title = panel["title"].as_str().unwrap();
+            for target in panel["targets"].as_array().unwrap() {
+                let expr = target["expr"].as_str().unwrap().replace("$pool", ".*").replace("$instance", ".*");
+                let found = query(listen, &expr).await.unwrap_or_else(|e| panic!("{title}: {expr}: {e}"));
+                if found.is_empty() && !EMPTY_AT_REST.contains(&title) {
+                    empty.push(format!("{title}: {expr}"));
+                }
+                asked += 1;
+            }
+        }
+    }
+    assert_eq!(empty, Vec::<String>::new(), "queries without a series");
+    assert!(asked > 25, "{asked}");
+    let firing = query(
+        listen,
+        "ALERTS{alertstate=\"firing\",severity=\"critical\",alertname!=\"MCSCertificateEnds\"}",
+    )
+    .await;
+    assert_eq!(firing.unwrap(), Vec::<Value>::new(), "nothing is wrong");
+    a_bug_report_has_everything_but_secrets(&cluster, folder).await;
+    controller.stop().await;
+    cluster.stop().await;
+}
+
+/// `mco bundle`, with a secret wherever one may stand.
+async fn a_bug_report_has_everything_but_secrets(cluster: &Cluster, folder: &Path) {
+    const SEEDED: &str = "hunter2-Zx81Qp0-s3cr3t";
+    let mut config = one_file("/etc/app.conf", &format!("anything-{SEEDED}"));
+    config["systemd"] = json!({"units": [{"name": "app.service", "contents": format!("[Service]\nEnvironment=A={SEEDED}\n")}]});
+    cluster.create(machine_config("60-secret", "worker", config)).await;
+    let rendered = cluster.settled("worker", 3, &["60-secret"], &[]).await;
+    let place = "openshift-machine-config-operator";
+    let secret: Secret = serde_json::from_value(json!({
+        "metadata": {"name": "of-somebody", "annotations": {"note": SEEDED}}, "stringData": {"key-of-it": SEEDED},
+    }))
+    .unwrap();
+    let map: ConfigMap = serde_json::from_value(json!({
+        "metadata": {"name": "of-somebody"}, "data": {"settings": format!("free text {SEEDED}")},
+    }))
+    .unwrap();
+    Api::namespaced(cluster.client.clone(), place).create(&PostParams::default(), &secret).await.unwrap();
+    Api::namespaced(cluster.client.clone(), place).create(&PostParams::default(), &map).await.unwrap();
+    let archive = folder.join("report.tar.gz").display().to_string();
+    let said = cluster.mco(&["bundle", "-f", &archive]).await;
+    assert_eq!((said.code, said.err.as_str()), (0, ""), "{said:?}");
+    assert_eq!(said.out, format!("{archive}\n"));
+    let output = Command::new("tar").args(["-xzOf", &archive]).output().await.unwrap();
+    let all = String::from_utf8(output.stdout).unwrap();
+    assert!(!all.contains("hunter2") && !all.contains("s3cr3t"), "a secret is in it");
+    for word in [
+        rendered.as_str(),
+        "/etc/app.conf",
+        "app.service",
+        "key-of-it",
+        "kind: Node",
+        "kind: MachineConfigPool",
+        "updated: 3",
+    ] {
+        assert!(all.contains(word), "{word} is not in it");
+    }
+    let said = cluster.mco(&["bundle", "-f", &archive]).await;
+    assert_eq!(said.code, 1, "a file that is there is not written over: {said:?}");
+}
+
+/// The rules are valid, and each fires and is quiet where its test says so.
+async fn alerts(folder: &Path) {
+    let all = rule_groups();
+    std::fs::write(folder.join("all.yaml"), all.to_string()).unwrap();
+    promtool(folder, &["check", "rules", "all.yaml"]).await.unwrap();
+    // A test of promtool names the annotations too, which would be the texts once more.
+    let mut bare = all.clone();
+    for group in bare["groups"].as_array_mut().unwrap() {
+        for rule in group["rules"].as_array_mut().unwrap() {
+            rule.as_object_mut().unwrap().remove("annotations");
+        }
+    }
+    std::fs::write(folder.join("rules.yaml"), bare.to_string()).unwrap();
+    let tests = include_str!("alerts.yaml");
+    std::fs::write(folder.join("alerts.yaml"), tests).unwrap();
+    promtool(folder, &["test", "rules", "alerts.yaml"]).await.unwrap();
+    let names: BTreeSet<&str> = operator::monitoring::ALERTS.iter().map(|a| a.name).collect();
+    for name in names {
+        for word in ["fires", "is quiet"] {
+            assert!(tests.contains(&format!("- name: {name} {word}\n")), "{name} {word}: no test");
+        }
+    }
+}

@@ -1,0 +1,351 @@
+//! The alerts: those of the reference whose metrics exist here, under their names, and ours.
+//!
+//! What it is not: the runbooks. Each alert has its page `docs/runbooks/ALERT.md`; a test of xtask looks for it.
+
+use api::names::NAMESPACE;
+use serde_json::{Value, json};
+
+/// How urgent an alert is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Severity {
+    /// Somebody is called.
+    Critical,
+    /// Somebody looks at it on the next working day.
+    Warning,
+    /// Worth to know.
+    Info,
+}
+
+impl Severity {
+    /// The value of the label `severity`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Critical => "critical",
+            Self::Warning => "warning",
+            Self::Info => "info",
+        }
+    }
+}
+
+/// An alert of Prometheus.
+#[derive(Debug, Clone, Copy)]
+pub struct Alert {
+    /// Its name.
+    pub name: &'static str,
+    /// When it holds, in PromQL.
+    pub expr: &'static str,
+    /// How long that must be so, as Prometheus writes durations. Empty: at once.
+    pub hold: &'static str,
+    /// How urgent it is.
+    pub severity: Severity,
+    /// One line, with the labels' values as `{{ $labels.NAME }}`.
+    pub summary: &'static str,
+    /// What it means and what to do first.
+    pub description: &'static str,
+}
+
+const fn alert(
+    name: &'static str,
+    severity: Severity,
+    hold: &'static str,
+    expr: &'static str,
+    summary: &'static str,
+    description: &'static str,
+) -> Alert {
+    Alert { name, expr, hold, severity, summary, description }
+}
+
+use Severity::{Critical, Info, Warning};
+
+/// All alerts, by part.
+///
+/// Series of the controller come from the pod that leads. Another leader is another pod, so those that look back in time ask
+/// for the highest value of all pods.
+pub const ALERTS: [Alert; 26] = [
+    alert(
+        "MCCPoolDegraded",
+        Warning,
+        "15m",
+        "max by (pool) (mco_degraded_machine_count) > 0",
+        "{{ $value }} nodes of pool {{ $labels.pool }} are Degraded.",
+        "These nodes cannot reach their config. The others go on within maxUnavailable. `mco status` names the nodes and the \
+         reason.",
+    ),
+    alert(
+        "MCCRolloutStalled",
+        Warning,
+        "15m",
+        "max by (pool) (mco_machine_count) > max by (pool) (mco_updated_machine_count)\n\
+         and on (pool) changes(max by (pool) (mco_updated_machine_count)[1h:1m]) == 0\n\
+         and on (pool) max by (pool) (mcc_rollout_held) == 0",
+        "The rollout of pool {{ $labels.pool }} has not moved for an hour.",
+        "Nodes wait for the new config, nothing holds the pool back, and no node has finished for an hour. `mco status` says for \
+         each node what it waits for.",
+    ),
+    alert(
+        "MCCNodeWorkingTooLong",
+        Warning,
+        "5m",
+        "time() - max by (node, pool) (mco_state{state=\"Updating\"}) > 3600",
+        "Node {{ $labels.node }} has been on its way to a new config for {{ $value | humanizeDuration }}.",
+        "A node needs minutes for a change, a reboot included. It holds a place of maxUnavailable meanwhile. `mco status` says \
+         what it does.",
+    ),
+    alert(
+        "MCCDrainBlocked",
+        Warning,
+        "",
+        "max by (node) (mcc_drain_blocked_seconds) > 1800",
+        "The drain of node {{ $labels.node }} has been waiting for pods for {{ $value | humanizeDuration }}.",
+        "Most often a PodDisruptionBudget lets no pod go. `mco status` names the pods and what keeps them.",
+    ),
+    alert(
+        "MCCDrainError",
+        Warning,
+        "",
+        "max by (node) (mcc_drain_err) > 0",
+        "Node {{ $labels.node }} could not be drained for more than an hour.",
+        "The rollout waits for it, and it stays cordoned. `mco status` names the pods and what keeps them.",
+    ),
+    alert(
+        "MCCPoolHeld",
+        Warning,
+        "1d",
+        "max by (pool) (mcc_rollout_held) > 0",
+        "Pool {{ $labels.pool }} has been held back for a day.",
+        "A pause or a pin that was forgotten, or a config that cannot be rendered. The certificates that ControllerConfig \
+         distributes reach its nodes all the same; every other change waits. `mco status` says why.",
+    ),
+    alert(
+        "MCCPausedWithChanges",
+        Warning,
+        "7d",
+        "max by (pool) (mcc_rollout_held) > 0\n\
+         and on (pool) max by (pool) (mco_machine_count) > max by (pool) (mco_updated_machine_count)",
+        "Changes have waited for a week, because pool {{ $labels.pool }} is held back.",
+        "Security fixes may be among them. Look at what waits with `mco plan`, then `mco resume`.",
+    ),
+    alert(
+        "MCCPoolAlert",
+        Warning,
+        "",
+        "max by (node) (mcc_pool_alert) > 0",
+        "Node {{ $labels.node }} is in several pools that contradict each other.",
+        "It gets the config of one of them. Correct its role labels, or the nodeSelector of the pools.",
+    ),
+    alert(
+        "MCCNoLeader",
+        Critical,
+        "5m",
+        "sum(mcc_leader) < 1 or absent(mcc_leader)",
+        "No machine-config-controller leads.",
+        "Nothing is rendered and no node is updated; nodes in service are not touched. Look at the pods and at the Lease \
+         machine-config-controller.",
+    ),
+    alert(
+        "MCCSeveralLeaders",
+        Critical,
+        "5m",
+        "sum(mcc_leader) > 1",
+        "{{ $value }} machine-config-controllers believe that they lead.",
+        "Two may take more nodes out of service than maxUnavailable allows. Stop all but one.",
+    ),
+    alert(
+        "MCCPassesFailing",
+        Warning,
+        "15m",
+        "sum by (queue) (increase(mcc_passes_total{outcome=\"failed\"}[10m])) > 10",
+        "The controller fails again and again in its queue {{ $labels.queue }}.",
+        "Most often permissions, an admission webhook or a full etcd. The controller's log names the request that is refused.",
+    ),
+    alert(
+        "MCCBootImageSkewEnforcementNone",
+        Info,
+        "",
+        "max(mcc_boot_image_skew_enforcement_none) == 1",
+        "Nobody watches over the age of this cluster's boot images.",
+        "New machines may boot from an image that is too old for this cluster. Set the mode in MachineConfiguration `cluster`.",
+    ),
+    alert(
+        "MCDRebootError",
+        Critical,
+        "5m",
+        "max by (instance) (mcd_reboots_failed_total) > 0",
+        "The agent on {{ $labels.instance }} could not reboot its node.",
+        "The node stays drained until it reboots. Look at systemd's jobs and inhibitors on the host, or reboot it by hand.",
+    ),
+    alert(
+        "KubeletHealthState",
+        Warning,
+        "",
+        "max by (instance) (mcd_kubelet_state) > 2",
+        "The kubelet on {{ $labels.instance }} says that it is not healthy.",
+        "Look at `journalctl -u kubelet` on the host.",
+    ),
+    alert(
+        "MCDConfigDrift",
+        Warning,
+        "5m",
+        "max by (instance) (mcd_config_drift) > 0",
+        "Somebody changed a managed file on {{ $labels.instance }}.",
+        "The node is Degraded until the file is as its config says. The Node's annotation `reason` names the file.",
+    ),
+    alert(
+        "MCDAgentDown",
+        Warning,
+        "15m",
+        "up{job=\"machine-config-daemon\"} == 0",
+        "The agent on {{ $labels.instance }} cannot be scraped.",
+        "Its node takes no changes and no certificates while the agent does not run.",
+    ),
+    alert(
+        "MCSSourceDown",
+        Warning,
+        "5m",
+        "max by (instance) (mcs_source_up) == 0",
+        "The config server on {{ $labels.instance }} cannot read the cluster.",
+        "Machines that boot get what it last saw. Look at the API server and at the pod's log.",
+    ),
+    alert(
+        "MCSConfigHeldBack",
+        Warning,
+        "1h",
+        "max by (pool) (mcs_config_held_back) > 0",
+        "New machines of pool {{ $labels.pool }} do not get its newest config.",
+        "The config server cannot serve it, and serves the one before. Its log names the reason.",
+    ),
+    alert(
+        "MCSCertificateExpires",
+        Warning,
+        "1h",
+        "min by (instance) (mcs_certificate_not_after_timestamp_seconds) - time() < 30 * 86400",
+        "The config server's certificate on {{ $labels.instance }} ends in {{ $value | humanizeDuration }}.",
+        "After that no machine can boot into the cluster. The operator renews it unless the Secret is your own.",
+    ),
+    alert(
+        "MCSCertificateEnds",
+        Critical,
+        "",
+        "min by (instance) (mcs_certificate_not_after_timestamp_seconds) - time() < 7 * 86400",
+        "The config server's certificate on {{ $labels.instance }} ends in {{ $value | humanizeDuration }}.",
+        "After that no machine can boot into the cluster. The operator renews it unless the Secret is your own.",
+    ),
+    alert(
+        "MCSCertificateUnusable",
+        Warning,
+        "",
+        "sum by (instance) (increase(mcs_certificate_failures_total[30m])) > 0",
+        "A new certificate cannot be used by the config server on {{ $labels.instance }}.",
+        "The one before stays in force. The pod's log says what is wrong with the files.",
+    ),
+    alert(
+        "MCSBootTokensRefused",
+        Info,
+        "",
+        "sum by (result) (increase(mcs_boot_token_checks_total{result!=\"accepted\"}[15m])) > 20",
+        "The config server has refused {{ $value | humanize }} boot tokens within 15 minutes: {{ $labels.result }}.",
+        "Machines whose token is spent or expired, or somebody who guesses. `mco token list` shows those that are valid.",
+    ),
+    alert(
+        "RuncDeprecated",
+        Info,
+        "10m",
+        "count(container_runtime_crio_default_runtime{runtime=\"runc\"}) > 0",
+        "{{ $value }} nodes run containers with runc by default.",
+        "CRI-O no longer recommends it. Change it with a ContainerRuntimeConfig.",
+    ),
+    alert(
+        "SystemMemoryExceedsReservation",
+        Warning,
+        "15m",
+        "sum by (node) (container_memory_rss{id=\"/system.slice\"})\n\
+         > 0.95 * sum by (node) (kube_node_status_capacity{resource=\"memory\"})\n\
+         - 0.95 * sum by (node) (kube_node_status_allocatable{resource=\"memory\"})",
+        "The system's services on {{ $labels.node }} use more memory than is reserved for them.",
+        "Pods may be killed for it. Raise systemReserved with a KubeletConfig.",
+    ),
+    alert(
+        "HighOverallControlPlaneMemory",
+        Warning,
+        "1h",
+        "1 - sum(node_memory_MemAvailable_bytes * on (instance) group_left CONTROL_PLANE)\n\
+         / sum(node_memory_MemTotal_bytes * on (instance) group_left CONTROL_PLANE) > 0.6",
+        "The control plane's nodes use {{ $value | humanizePercentage }} of their memory.",
+        "If one of them fails, the others may not have room for its work. Give them more memory.",
+    ),
+    alert(
+        "ExtremelyHighIndividualControlPlaneMemory",
+        Critical,
+        "45m",
+        "1 - (node_memory_MemAvailable_bytes / node_memory_MemTotal_bytes) * on (instance) group_left CONTROL_PLANE > 0.9",
+        "The control-plane node {{ $labels.instance }} uses {{ $value | humanizePercentage }} of its memory.",
+        "Its etcd and API server become slow. Give it more memory, or find out what uses it.",
+    ),
+];
+
+/// One series of 1 for each control-plane node, with the labels of its node exporter. kube-state-metrics says the roles.
+const CONTROL_PLANE: &str = "max by (instance) (label_replace(kube_node_role{role=~\"master|control-plane\"}, \"instance\", \"$1\", \"node\", \"(.+)\"))";
+
+/// Alerts that need the metrics of other programs: kube-state-metrics, node exporter, the kubelet's cAdvisor, CRI-O.
+const OF_OTHERS: [&str; 4] = [
+    "RuncDeprecated",
+    "SystemMemoryExceedsReservation",
+    "HighOverallControlPlaneMemory",
+    "ExtremelyHighIndividualControlPlaneMemory",
+];
+
+impl Alert {
+    /// Whether it needs the metrics of other programs than ours.
+    pub fn needs_others(&self) -> bool {
+        OF_OTHERS.contains(&self.name)
+    }
+
+    /// When it holds, with its abbreviations written out.
+    pub fn promql(&self) -> String {
+        self.expr.replace("CONTROL_PLANE", CONTROL_PLANE)
+    }
+
+    fn rule(&self) -> Value {
+        let mut rule = json!({
+            "alert": self.name,
+            "expr": self.promql(),
+            "labels": {"severity": self.severity.name(), "namespace": NAMESPACE},
+            "annotations": {
+                "summary": self.summary,
+                "description": self.description,
+                "runbook": format!("docs/runbooks/{}.md", self.name),
+            },
+        });
+        if !self.hold.is_empty() {
+            rule["for"] = json!(self.hold);
+        }
+        rule
+    }
+}
+
+/// The groups of rules, as Prometheus reads them from a file and from a PrometheusRule.
+pub fn rule_groups() -> Value {
+    let group = |name: &str, others: bool| {
+        let alerts = ALERTS.iter().filter(|a| a.needs_others() == others);
+        json!({"name": name, "rules": alerts.map(Alert::rule).collect::<Vec<_>>()})
+    };
+    let mut ours = group("machine-config-operator", false);
+    if let Some(rules) = ours["rules"].as_array_mut() {
+        let expr = "sum(os_image_url_override)";
+        rules.push(json!({"record": "os_image_url_override:sum", "expr": expr}));
+    }
+    json!({"groups": [ours, group("machine-config-operator-nodes", true)]})
+}
+
+/// The same for the Prometheus operator.
+pub fn prometheus_rule() -> Value {
+    json!({
+        "apiVersion": "monitoring.coreos.com/v1",
+        "kind": "PrometheusRule",
+        "metadata": {
+            "name": "machine-config-operator", "namespace": NAMESPACE,
+            "labels": {"app.kubernetes.io/part-of": "machine-config-operator"},
+        },
+        "spec": rule_groups(),
+    })
+}
