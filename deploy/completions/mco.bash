@@ -16,6 +16,9 @@ _mco() {
             ",$1")
                 cmd="mco"
                 ;;
+            mco,bundle)
+                cmd="mco__subcmd__bundle"
+                ;;
             mco,completion)
                 cmd="mco__subcmd__completion"
                 ;;
@@ -116,12 +119,54 @@ _mco() {
 
     case "${cmd}" in
         mco)
-            opts="-h -V --log --log-json --no-color --help --version install uninstall status plan pause resume history undo retry explain render lint controller daemon server operator token pointer completion"
+            opts="-h -V --log --log-json --no-color --help --version install uninstall status plan pause resume history undo retry explain render bundle lint controller daemon server operator token pointer completion"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --log)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --no-color)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        mco__subcmd__bundle)
+            opts="-f -h --kubeconfig --context --kubeconfig-list --filename --log --log-json --no-color --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --kubeconfig)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --context)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --kubeconfig-list)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --filename)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -f)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --log)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0

@@ -40,6 +40,7 @@ complete -c mco -n "__fish_mco_needs_command" -f -a "undo" -d 'Roll a pool back 
 complete -c mco -n "__fish_mco_needs_command" -f -a "retry" -d 'Have nodes retry at once what failed'
 complete -c mco -n "__fish_mco_needs_command" -f -a "explain" -d 'Show which MachineConfig set a file, unit or argument of a pool, and which were overridden'
 complete -c mco -n "__fish_mco_needs_command" -f -a "render" -d 'Render manifests without a cluster, or show what they would change'
+complete -c mco -n "__fish_mco_needs_command" -f -a "bundle" -d 'Gather what a bug report needs into one archive, without secrets'
 complete -c mco -n "__fish_mco_needs_command" -f -a "lint" -d 'Check manifests: each finding with its place and remedy'
 complete -c mco -n "__fish_mco_needs_command" -f -a "controller" -d 'The controller: renders configs, rolls them out, drains nodes'
 complete -c mco -n "__fish_mco_needs_command" -f -a "daemon" -d 'The node agent: applies configs to this host'
@@ -209,6 +210,14 @@ complete -c mco -n "__fish_mco_using_subcommand render" -l exit-code -d 'With a 
 complete -c mco -n "__fish_mco_using_subcommand render" -l show-secrets -d 'Also show contents that may be secret: of files that not everybody may read, and lines that look like secrets'
 complete -c mco -n "__fish_mco_using_subcommand render" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand render" -s h -l help -d 'Print help'
+complete -c mco -n "__fish_mco_using_subcommand bundle" -l kubeconfig -d 'The kubeconfig to use [default: as kubectl finds it, else the pod\'s own]' -r -F
+complete -c mco -n "__fish_mco_using_subcommand bundle" -l context -d 'The context of the kubeconfig to use [default: its current-context]' -r
+complete -c mco -n "__fish_mco_using_subcommand bundle" -l kubeconfig-list -d 'The environment\'s kubeconfig files, used without --kubeconfig: for each setting the first file that has it counts' -r
+complete -c mco -n "__fish_mco_using_subcommand bundle" -s f -l filename -d 'The archive to write, a gzip-compressed tar; `-` for standard output [default: mco-bundle-TIME.tar.gz]' -r -F
+complete -c mco -n "__fish_mco_using_subcommand bundle" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
+complete -c mco -n "__fish_mco_using_subcommand bundle" -l no-color -d 'Any text but an empty one turns colours off (<https://no-color.org>)' -r
+complete -c mco -n "__fish_mco_using_subcommand bundle" -l log-json -d 'One JSON object per log line'
+complete -c mco -n "__fish_mco_using_subcommand bundle" -s h -l help -d 'Print help'
 complete -c mco -n "__fish_mco_using_subcommand lint" -s f -l filename -d 'A file of manifests (YAML or JSON), a folder of such files, or `-` for standard input; may be given several times' -r -F
 complete -c mco -n "__fish_mco_using_subcommand lint" -l templates -d 'The folder of templates that the base MachineConfigs are made from: what overrides these is reported too' -r -F
 complete -c mco -n "__fish_mco_using_subcommand lint" -s o -l output -d 'The output format' -r -f -a "text\t'For people'

@@ -290,6 +290,20 @@ _arguments "${_arguments_options[@]}" : \
 '--help[Print help]' \
 && ret=0
 ;;
+(bundle)
+_arguments "${_arguments_options[@]}" : \
+'--kubeconfig=[The kubeconfig to use \[default\: as kubectl finds it, else the pod'\''s own\]]:FILE:_files' \
+'--context=[The context of the kubeconfig to use \[default\: its current-context\]]:NAME:_default' \
+'--kubeconfig-list=[The environment'\''s kubeconfig files, used without --kubeconfig\: for each setting the first file that has it counts]:FILES:_default' \
+'-f+[The archive to write, a gzip-compressed tar; \`-\` for standard output \[default\: mco-bundle-TIME.tar.gz\]]:FILE:_files' \
+'--filename=[The archive to write, a gzip-compressed tar; \`-\` for standard output \[default\: mco-bundle-TIME.tar.gz\]]:FILE:_files' \
+'--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
+'--no-color=[Any text but an empty one turns colours off (<https\://no-color.org>)]:ANY:_default' \
+'--log-json[One JSON object per log line]' \
+'-h[Print help]' \
+'--help[Print help]' \
+&& ret=0
+;;
 (lint)
 _arguments "${_arguments_options[@]}" : \
 '*-f+[A file of manifests (YAML or JSON), a folder of such files, or \`-\` for standard input; may be given several times]:FILE|DIR:_files' \
@@ -686,6 +700,7 @@ _mco_commands() {
 'retry:Have nodes retry at once what failed' \
 'explain:Show which MachineConfig set a file, unit or argument of a pool, and which were overridden' \
 'render:Render manifests without a cluster, or show what they would change' \
+'bundle:Gather what a bug report needs into one archive, without secrets' \
 'lint:Check manifests\: each finding with its place and remedy' \
 'controller:The controller\: renders configs, rolls them out, drains nodes' \
 'daemon:The node agent\: applies configs to this host' \
@@ -696,6 +711,11 @@ _mco_commands() {
 'completion:Print a shell completion script' \
     )
     _describe -t commands 'mco commands' commands "$@"
+}
+(( $+functions[_mco__subcmd__bundle_commands] )) ||
+_mco__subcmd__bundle_commands() {
+    local commands; commands=()
+    _describe -t commands 'mco bundle commands' commands "$@"
 }
 (( $+functions[_mco__subcmd__completion_commands] )) ||
 _mco__subcmd__completion_commands() {

@@ -34,6 +34,7 @@ use crate::io::events::Recorder;
 use crate::io::metrics::Metrics;
 use crate::shared::Shared;
 use crate::term::leader::{AlwaysLeader, ByLease, LEASE, Leadership, Role};
+use listen::tls::TlsProfile;
 use listen::{Access, Addresses, Endpoint, Healthy, ListenError};
 use prometheus_client::registry::Registry;
 use std::path::PathBuf;
@@ -120,6 +121,7 @@ pub async fn run_with(
         health: Arc::new(Healthy),
         addresses: options.metrics_addresses,
         access: Access::fixed(client.clone()),
+        profile: TlsProfile::default(),
     };
     tasks.spawn(endpoint.bind("--metrics-listen").await?.serve(rest.clone()));
     let mut shared = Shared::new(client.clone(), options.templates, events, metrics, &passes::MARKERS);

@@ -7,6 +7,7 @@
 use crate::access::{Access, Decision};
 use crate::tls::{Tls, TlsProfile};
 use crate::{ListenError, tls};
+use client::Backoff;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, WWW_AUTHENTICATE};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::Full;
@@ -14,12 +15,14 @@ use hyper::body::{Bytes, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use prometheus_client::registry::Registry;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::convert::Infallible;
 use std::fmt::Debug;
 use std::io::ErrorKind;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
@@ -27,12 +30,18 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// Concurrent connections of one listener. A scraper needs one, a kubelet two.
-const CONNECTIONS: usize = 32;
+/// Concurrent connections of one listener.
+const CONNECTIONS: usize = 128;
+/// The same of one address. A scraper needs one, a kubelet two: nobody can take the places that probes need.
+const PER_ADDRESS: usize = 8;
+/// After this time a connection is ended. A scraper and a kubelet open another one.
+const LIFETIME: Duration = Duration::from_secs(60);
 /// The timeout for a TLS handshake, and for a request's head.
 const HEAD: Duration = Duration::from_secs(10);
 /// How long running answers may take after `stop`.
 const GRACE: Duration = Duration::from_secs(1);
+/// The wait before an address for HTTPS that could not be listened on is tried again, and its longest.
+const LISTEN_AGAIN: Backoff = Backoff { first: Duration::from_secs(1), last: Duration::from_secs(60) };
 /// The wait after a connection could not be accepted: usually the process is out of file descriptors, which passes.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(200);
 /// The content type of the metrics: <https://prometheus.io/docs/specs/om/open_metrics_spec/#overall-structure>.
@@ -79,6 +88,8 @@ pub struct Endpoint {
     pub addresses: Addresses,
     /// Who may read metrics over the network.
     pub access: Access,
+    /// TLS versions and cipher suites.
+    pub profile: TlsProfile,
 }
 
 /// Open sockets.
@@ -86,7 +97,47 @@ pub struct Endpoint {
 pub struct Bound {
     content: Content,
     plain: Option<TcpListener>,
-    secure: Option<(TcpListener, Tls)>,
+    secure: Option<Secure>,
+}
+
+/// The listener for HTTPS. Metrics for the network are worth no outage: if its address is taken, or its certificate cannot be
+/// used, it is tried again while everything else goes on.
+#[derive(Debug)]
+struct Secure {
+    address: SocketAddr,
+    certificate: Option<(PathBuf, PathBuf)>,
+    profile: TlsProfile,
+    open: Option<(TcpListener, Tls)>,
+}
+
+impl Secure {
+    async fn open(&self) -> Result<(TcpListener, Tls), ListenError> {
+        let tls = match &self.certificate {
+            Some((cert, key)) => Tls::load(cert, key, &self.profile, false, Arc::new(tls::NotCounted))?,
+            None => Tls::self_signed(&self.profile)?,
+        };
+        Ok((open("--metrics-secure-listen", self.address).await?, tls))
+    }
+
+    /// Waits until it can be opened; `None`: `stop` came first.
+    async fn opened(mut self, stop: &CancellationToken) -> Option<(TcpListener, Tls)> {
+        if let Some(open) = self.open.take() {
+            return Some(open);
+        }
+        let mut misses = 0;
+        loop {
+            let wait = LISTEN_AGAIN.delay(misses);
+            stop.run_until_cancelled(tokio::time::sleep(wait)).await?;
+            match self.open().await {
+                Ok(open) => {
+                    tracing::info!(address = %self.address, "metrics are served over the network now");
+                    return Some(open);
+                }
+                Err(error) => tracing::debug!("metrics over the network: {}", client::chain(&error)),
+            }
+            misses += 1;
+        }
+    }
 }
 
 /// What each connection needs.
@@ -98,13 +149,13 @@ struct Content {
 }
 
 impl Endpoint {
-    /// Opens the sockets and reads the certificate, so that errors show at start. `plain_option`: the flag that names the
-    /// plain address.
+    /// Opens the sockets. `plain_option`: the flag that names the plain address.
     ///
     /// # Errors
-    /// An address that cannot be listened on, a certificate that cannot be used.
+    /// The plain address cannot be listened on. The one for HTTPS is tried again while the endpoint serves.
     pub async fn bind(self, plain_option: &'static str) -> Result<Bound, ListenError> {
-        let Self { registry, health, addresses: Addresses { plain, secure, certificate }, access } = self;
+        let Self { registry, health, addresses, access, profile } = self;
+        let Addresses { plain, secure, certificate } = addresses;
         let plain = match plain {
             Some(address) => Some(open(plain_option, address).await?),
             None => None,
@@ -112,12 +163,17 @@ impl Endpoint {
         let content = Content { registry, health, access: Some(Arc::new(access)) };
         let secure = match secure {
             Some(address) => {
-                let profile = TlsProfile::default();
-                let tls = match certificate {
-                    Some((cert, key)) => Tls::load(&cert, &key, &profile, false, Arc::new(tls::NotCounted))?,
-                    None => Tls::self_signed(&profile)?,
-                };
-                Some((open("--metrics-secure-listen", address).await?, tls))
+                let mut secure = Secure { address, certificate, profile, open: None };
+                match secure.open().await {
+                    Ok(open) => secure.open = Some(open),
+                    Err(error) => {
+                        tracing::error!(
+                            "metrics are not served over the network for now, and this is tried again: {}",
+                            client::chain(&error)
+                        );
+                    }
+                }
+                Some(secure)
             }
             None => None,
         };
@@ -139,7 +195,7 @@ async fn open(option: &'static str, address: SocketAddr) -> Result<TcpListener, 
 impl Bound {
     /// Where HTTPS is served, for tests that listen on any free port.
     pub fn secure_addr(&self) -> Option<SocketAddr> {
-        self.secure.as_ref().and_then(|(listener, _)| listener.local_addr().ok())
+        self.secure.as_ref()?.open.as_ref().and_then(|(listener, _)| listener.local_addr().ok())
     }
 
     /// Where plain HTTP is served.
@@ -158,7 +214,8 @@ impl Bound {
             }
         };
         let network = async {
-            if let Some((listener, tls)) = secure {
+            let Some(secure) = secure else { return };
+            if let Some((listener, tls)) = secure.opened(&stop).await {
                 tokio::join!(
                     accept(listener, Some(&tls), &content, &tracker, &stop),
                     tls.follow_certificate(stop.clone())
@@ -179,14 +236,15 @@ async fn accept(
     stop: &CancellationToken,
 ) {
     let slots = Arc::new(Semaphore::new(CONNECTIONS));
+    let peers: Peers = Arc::default();
     loop {
         let next = async { (Arc::clone(&slots).acquire_owned().await, listener.accept().await) };
         let (slot, accepted) = tokio::select! {
             () = stop.cancelled() => return,
             next = next => next,
         };
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
+        let (stream, from) = match accepted {
+            Ok((stream, from)) => (stream, from.ip()),
             Err(error) => {
                 tracing::warn!("metrics: no connection can be accepted: {error}");
                 tokio::select! {
@@ -196,8 +254,10 @@ async fn accept(
             }
         };
         let (acceptor, content, stop) = (tls.map(tls::Tls::acceptor), content.clone(), stop.clone());
+        // Dropped at once, so that the slot is free for others.
+        let Some(place) = Place::take(&peers, from) else { continue };
         tracker.spawn(async move {
-            let _slot = slot;
+            let _held = (slot, place);
             let Some(acceptor) = acceptor else { return connection(stream, content, stop).await };
             let shaken = tokio::select! {
                 () = stop.cancelled() => return,
@@ -212,6 +272,40 @@ async fn accept(
     }
 }
 
+/// How many connections each address has.
+type Peers = Arc<Mutex<HashMap<IpAddr, usize>>>;
+
+/// One of the connections of an address.
+struct Place {
+    peers: Peers,
+    address: IpAddr,
+}
+
+impl Place {
+    /// `None`: the address has all that it may have.
+    fn take(peers: &Peers, address: IpAddr) -> Option<Self> {
+        let mut held = peers.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = held.entry(address).or_default();
+        if *count >= PER_ADDRESS {
+            return None;
+        }
+        *count += 1;
+        Some(Self { peers: Arc::clone(peers), address })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut held = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Entry::Occupied(mut count) = held.entry(self.address) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
+    }
+}
+
 async fn connection(stream: impl AsyncRead + AsyncWrite + Unpin, content: Content, stop: CancellationToken) {
     let service = service_fn(|request: Request<Incoming>| {
         let content = &content;
@@ -222,6 +316,7 @@ async fn connection(stream: impl AsyncRead + AsyncWrite + Unpin, content: Conten
     let mut running = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), service));
     tokio::select! {
         _ = running.as_mut() => {}
+        () = tokio::time::sleep(LIFETIME) => {}
         () = stop.cancelled() => {
             running.as_mut().graceful_shutdown();
             let _ = tokio::time::timeout(GRACE, running).await;

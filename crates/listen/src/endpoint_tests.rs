@@ -65,6 +65,7 @@ async fn over_the_network_metrics_need_a_permission_and_health_has_no_words() {
         health: Arc::new(NotReady),
         addresses: Addresses { plain: Some(any), secure: Some(any), certificate: Some((cert, key)) },
         access: Access::fixed(cluster()),
+        profile: TlsProfile::default(),
     };
     let bound = endpoint.bind("--metrics-listen").await.unwrap();
     let (plain, secure) = (bound.plain_addr().unwrap(), bound.secure_addr().unwrap());
@@ -118,6 +119,7 @@ async fn a_request_that_never_ends_does_not_hold_the_shutdown_up() {
         health: Arc::new(Healthy),
         addresses: Addresses { plain: Some(SocketAddr::from(([127, 0, 0, 1], 0))), ..Addresses::default() },
         access: Access::nobody(),
+        profile: TlsProfile::default(),
     };
     let bound = endpoint.bind("--metrics-listen").await.unwrap();
     let address = bound.plain_addr().unwrap();
@@ -138,7 +140,63 @@ async fn a_taken_address_is_an_error_at_start_that_names_the_flag() {
         health: Arc::new(Healthy),
         addresses: Addresses { plain: Some(taken.local_addr().unwrap()), ..Addresses::default() },
         access: Access::nobody(),
+        profile: TlsProfile::default(),
     };
     let error = endpoint.bind("--metrics-url").await.unwrap_err();
     assert!(error.to_string().contains("(--metrics-url)"), "{error}");
+}
+
+#[tokio::test]
+async fn a_taken_address_for_the_network_stops_nothing_and_is_tried_again() {
+    let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let secure = taken.local_addr().unwrap();
+    let plain = SocketAddr::from(([127, 0, 0, 1], 0));
+    let endpoint = Endpoint {
+        registry: Arc::default(),
+        health: Arc::new(Healthy),
+        addresses: Addresses { plain: Some(plain), secure: Some(secure), certificate: None },
+        access: Access::nobody(),
+        profile: TlsProfile::default(),
+    };
+    let bound = endpoint.bind("--metrics-listen").await.unwrap();
+    let plain = bound.plain_addr().unwrap();
+    let stop = CancellationToken::new();
+    let serving = tokio::spawn(bound.serve(stop.clone()));
+    let stream = tokio::net::TcpStream::connect(plain).await.unwrap();
+    assert_eq!(get(stream, "/healthz", None).await.0, 200);
+    drop(taken);
+    let begun = std::time::Instant::now();
+    while tokio::net::TcpStream::connect(secure).await.is_err() {
+        assert!(begun.elapsed() < Duration::from_secs(30), "it is listened on again");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    stop.cancel();
+    serving.await.unwrap();
+}
+
+#[tokio::test]
+async fn one_address_cannot_take_all_connections() {
+    let endpoint = Endpoint {
+        registry: Arc::default(),
+        health: Arc::new(Healthy),
+        addresses: Addresses { plain: Some(SocketAddr::from(([0, 0, 0, 0], 0))), ..Addresses::default() },
+        access: Access::nobody(),
+        profile: TlsProfile::default(),
+    };
+    let bound = endpoint.bind("--metrics-listen").await.unwrap();
+    let port = bound.plain_addr().unwrap().port();
+    let stop = CancellationToken::new();
+    let serving = tokio::spawn(bound.serve(stop.clone()));
+    let mut held = vec![];
+    for _ in 0..2 * CONNECTIONS {
+        held.push(tokio::net::TcpStream::connect(("127.0.0.1", port)).await.unwrap());
+    }
+    // Another address of this computer.
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
+    let stream = socket.connect(SocketAddr::from(([127, 0, 0, 1], port))).await.unwrap();
+    let answer = tokio::time::timeout(Duration::from_secs(5), get(stream, "/healthz", None)).await;
+    assert_eq!(answer.expect("there is a place for it").0, 200);
+    stop.cancel();
+    serving.await.unwrap();
 }

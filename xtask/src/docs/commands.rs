@@ -42,6 +42,8 @@ const OTHERS: &[&str] = &[
     "ssh",
     "sudo",
     "systemctl",
+    "systemd-cgtop",
+    "systemd-inhibit",
     "touch",
     "xargs",
 ];
@@ -59,6 +61,7 @@ const VERBS: &[(&str, bool)] = &[
     ("label", true),
     ("logs", false),
     ("patch", true),
+    ("top", false),
     ("uncordon", false),
     ("wait", false),
 ];

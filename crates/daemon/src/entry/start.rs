@@ -12,6 +12,7 @@ use crate::error::DaemonError;
 use crate::metrics::Metrics;
 use crate::node::certificates::Writer;
 use host::{DbusSystemd, Host, HostPrograms, Recovery, Root, Unsupported};
+use listen::tls::TlsProfile;
 use listen::{Access, Addresses, Endpoint, Healthy};
 use prometheus_client::registry::Registry;
 use std::net::SocketAddr;
@@ -88,6 +89,7 @@ pub async fn start(options: StartOptions, shutdown: CancellationToken) -> Result
         health: Arc::new(Healthy),
         addresses,
         access: Access::new(asking.subscribe()),
+        profile: TlsProfile::default(),
     };
     tokio::spawn(endpoint.bind("--metrics-url").await?.serve(shutdown.clone()));
     if let Some((kubelet, path)) = kubelet_healthz {

@@ -218,6 +218,7 @@ impl Machine {
             annotations_file: !self.root.found(ANNOTATIONS_FILE)?.is_absent(),
             force: !self.root.found(host::paths::FORCE_FILE)?.is_absent(),
             reboot,
+            // No plan carries out a desiredImage yet, with whatever back end.
             takes_images: false,
         })
     }

@@ -21,8 +21,8 @@ use std::time::Duration;
 const REQUEST: Duration = Duration::from_secs(60);
 /// Objects in one answer.
 const PAGE: u32 = 500;
-/// The last bytes of a container's log that are taken.
-const LOG_BYTES: i64 = 4 << 20;
+/// The last bytes of a container's log that are taken. The API server's own limit would cut off the newest lines.
+const LOG_BYTES: usize = 4 << 20;
 /// The last lines of a container's log that are taken.
 const LOG_LINES: i64 = 20_000;
 
@@ -192,7 +192,9 @@ async fn logs(client: &Client, errors: &mut Vec<String>) -> Result<Vec<(String, 
     let mut all = Vec::new();
     for pod in call_within(REQUEST, what, pods.list(&ListParams::default())).await?.items {
         let name = pod.metadata.name.unwrap_or_default();
-        for status in pod.status.and_then(|s| s.container_statuses).unwrap_or_default() {
+        let status = pod.status.unwrap_or_default();
+        let containers = [status.init_container_statuses, status.container_statuses];
+        for status in containers.into_iter().flatten().flatten() {
             let container = status.name;
             for previous in [false, true] {
                 if previous && status.restart_count == 0 {
@@ -200,7 +202,6 @@ async fn logs(client: &Client, errors: &mut Vec<String>) -> Result<Vec<(String, 
                 }
                 let params = LogParams {
                     container: Some(container.clone()),
-                    limit_bytes: Some(LOG_BYTES),
                     tail_lines: Some(LOG_LINES),
                     timestamps: true,
                     previous,
@@ -209,13 +210,38 @@ async fn logs(client: &Client, errors: &mut Vec<String>) -> Result<Vec<(String, 
                 let before = if previous { ".before" } else { "" };
                 let what = || format!("cannot read the log of pod {name}, container {container}");
                 match call_within(REQUEST, what, pods.logs(&name, &params)).await {
-                    Ok(text) => {
-                        all.push((format!("logs/{name}/{container}{before}.log"), redacted_lines(&text)))
-                    }
+                    Ok(text) => all.push((
+                        format!("logs/{name}/{container}{before}.log"),
+                        redacted_lines(newest(&text)),
+                    )),
                     Err(error) => errors.push(client::chain(&error)),
                 }
             }
         }
     }
     Ok(all)
+}
+
+/// The end of a long log, from the begin of a line.
+fn newest(text: &str) -> &str {
+    let from = text.len().saturating_sub(LOG_BYTES);
+    if from == 0 {
+        return text;
+    }
+    let line = text.as_bytes().iter().skip(from).position(|b| *b == b'\n').map(|at| from + at + 1);
+    line.and_then(|at| text.get(at..)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_long_log_the_end_is_kept() {
+        let text = format!("{}\nlast line ü\n", "an early line ü\n".repeat(LOG_BYTES / 10));
+        let kept = newest(&text);
+        assert!(kept.len() <= LOG_BYTES && kept.ends_with("\nlast line ü\n"));
+        assert!(kept.starts_with("an early line"));
+        assert_eq!(newest("short"), "short");
+    }
 }

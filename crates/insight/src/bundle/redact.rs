@@ -31,6 +31,10 @@ const SHOWN: [&str; 20] = [
     "version",
     "homeDir",
 ];
+/// Domains of annotations that are shown, beside those of Kubernetes.
+const OUR_DOMAINS: [&str; 2] = ["machineconfiguration.openshift.io", "machineconfig.dev"];
+/// Stands for a line.
+const HIDDEN: &str = "<hidden>";
 /// Longer texts of other objects are left out: certificates, embedded files.
 const LONGEST: usize = 2048;
 
@@ -40,8 +44,11 @@ pub(super) fn redacted(kind: &str, mut object: Value) -> Value {
         metadata.remove("managedFields");
         if let Some(notes) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
             for (key, value) in notes.iter_mut() {
-                // The whole object as somebody applied it, contents included.
-                if key == "kubectl.kubernetes.io/last-applied-configuration" {
+                // Others may hold the whole object as somebody applied it, contents included.
+                let domain = key.split('/').next().unwrap_or_default();
+                let known = OUR_DOMAINS.contains(&domain)
+                    || domain.ends_with("kubernetes.io") && domain != "kubectl.kubernetes.io";
+                if !known {
                     hide(value);
                 }
             }
@@ -122,16 +129,23 @@ fn single(value: &mut Value, key: &str) {
             }
             fields.iter_mut().for_each(|(key, value)| single(value, key));
         }
-        Value::Array(items) => items.iter_mut().for_each(|item| single(item, key)),
-        Value::String(text) => {
-            if text.len() > LONGEST {
-                hide(value);
-            } else if looks_secret(&format!("{key}={text}")) || looks_secret(text) {
-                *value = Value::String(redacted_lines(text));
-                // Only with its key does it look like one.
-                if value.as_str().is_some_and(|t| looks_secret(&format!("{key}={t}"))) {
-                    hide(value);
+        Value::Array(items) => {
+            let mut names_next = false;
+            for item in items {
+                let names = item
+                    .as_str()
+                    .is_some_and(|t| t.starts_with('-') && looks_secret(&format!("{t}=x1Y2z3W4")));
+                if names_next && item.is_string() {
+                    hide(item);
                 }
+                single(item, key);
+                names_next = names;
+            }
+        }
+        // As a whole: what makes it a secret and the secret may stand on different lines.
+        Value::String(text) => {
+            if text.len() > LONGEST || looks_secret(&format!("{key}={text}")) || looks_secret(text) {
+                hide(value);
             }
         }
         _ => {}
@@ -154,15 +168,19 @@ fn hide(value: &mut Value) {
     }
 }
 
-/// A text, without the lines that look like secrets.
+/// A log, without the lines that look like secrets. A line that is indented belongs to the one before and shares its fate, and
+/// a PEM block is hidden to its end.
 pub(super) fn redacted_lines(text: &str) -> String {
-    // A block such as a private key is seen only as a whole.
-    if !looks_secret(text) {
-        return text.to_owned();
+    let (mut hidden, mut block) = (false, false);
+    let mut shown = Vec::new();
+    for line in text.lines() {
+        let indented = line.starts_with([' ', '\t']);
+        block = block || line.contains("-----BEGIN");
+        hidden = block || looks_secret(line) || hidden && (indented || line.is_empty());
+        block = block && !line.contains("-----END");
+        shown.push(if hidden { HIDDEN } else { line });
     }
-    let shown = text.lines().map(|line| if looks_secret(line) { "<hidden>" } else { line });
-    let text = shown.collect::<Vec<_>>().join("\n");
-    if looks_secret(&text) { format!("<hidden, {} bytes>", text.len()) } else { text }
+    shown.join("\n")
 }
 
 #[cfg(test)]
@@ -224,6 +242,24 @@ mod tests {
         }
         let log = format!("one\npassword={SECRET}\nthree");
         assert_eq!(redacted_lines(&log), "one\n<hidden>\nthree");
+        // What makes it a secret stands on another line.
+        for text in [
+            "password: |\n  hunter2\n".to_owned(),
+            "tokens: [\n  hunter2]".to_owned(),
+            "mysql --password \\\n  hunter2".to_owned(),
+            "-----BEGIN PRIVATE KEY-----\nhunter2==\n-----END PRIVATE KEY-----\nafter".to_owned(),
+        ] {
+            let object = redacted("MachineOSConfig", json!({"spec": {"containerFile": [{"content": text}]}}));
+            assert!(!object.to_string().contains("hunter2"), "{object}");
+            assert!(!redacted_lines(&text).contains("hunter2"), "{}", redacted_lines(&text));
+        }
+        assert!(redacted_lines("-----BEGIN A-----\nx\n-----END A-----\nafter").ends_with("after"));
+        let pod = json!({"spec": {"containers": [{"args": ["--token", "hunter2", "--verbose"]}]}});
+        let shown = redacted("Pod", pod).to_string();
+        assert!(!shown.contains("hunter2") && shown.contains("--verbose"), "{shown}");
+        let noted =
+            json!({"metadata": {"annotations": {"kapp.k14s.io/original": "{\"source\":\"data:,hunter2\"}"}}});
+        assert!(!redacted("MachineConfig", noted).to_string().contains("hunter2"));
     }
 
     #[test]

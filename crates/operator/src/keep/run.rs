@@ -26,6 +26,7 @@ use kube::api::{Api, DynamicObject};
 use kube::core::PartialObjectMeta;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Client, Resource};
+use listen::tls::TlsProfile;
 use listen::{Access, Addresses, Endpoint, Health, ListenError};
 use prometheus_client::registry::Registry;
 use serde::de::DeserializeOwned;
@@ -111,6 +112,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         health: Arc::new(Answered(Arc::clone(&ready))),
         addresses: options.metrics.clone(),
         access: Access::fixed(client.clone()),
+        profile: TlsProfile::default(),
     };
     tokio::spawn(endpoint.bind("--metrics-listen").await?.serve(stop.clone()));
     tokio::spawn(be_ready(client.clone(), ready, stop.clone()));

@@ -77,7 +77,8 @@ pub const ALERTS: [Alert; 26] = [
         "15m",
         "max by (pool) (mco_machine_count) > max by (pool) (mco_updated_machine_count)\n\
          and on (pool) changes(max by (pool) (mco_updated_machine_count)[1h:1m]) == 0\n\
-         and on (pool) max by (pool) (mcc_rollout_held) == 0",
+         and on (pool) max_over_time(max by (pool) (mcc_rollout_held)[1h:1m]) == 0\n\
+         and on (pool) count_over_time(max by (pool) (mco_machine_count)[1h:1m]) >= 59",
         "The rollout of pool {{ $labels.pool }} has not moved for an hour.",
         "Nodes wait for the new config, nothing holds the pool back, and no node has finished for an hour. `mco status` says for \
          each node what it waits for.",
@@ -86,8 +87,8 @@ pub const ALERTS: [Alert; 26] = [
         "MCCNodeWorkingTooLong",
         Warning,
         "5m",
-        "time() - max by (node, pool) (mco_state{state=\"Updating\"}) > 3600",
-        "Node {{ $labels.node }} has been on its way to a new config for {{ $value | humanizeDuration }}.",
+        "count_over_time(count by (node, pool) (mco_state{state=\"Updating\"})[1h:1m]) >= 59",
+        "Node {{ $labels.node }} has been on its way to a new config for more than an hour.",
         "A node needs minutes for a change, a reboot included. It holds a place of maxUnavailable meanwhile. `mco status` says \
          what it does.",
     ),

@@ -147,6 +147,7 @@ pub(crate) struct Listeners {
     tls: Arc<Tls>,
     registry: Arc<Registry>,
     metrics_addresses: Addresses,
+    profile: TlsProfile,
     limits: Limits,
     balancers: Arc<[IpNet]>,
 }
@@ -165,6 +166,7 @@ impl Listeners {
             tls,
             registry: Arc::clone(&options.registry),
             metrics_addresses: options.metrics_addresses.clone(),
+            profile: options.tls.clone(),
             limits: options.limits.clone(),
             balancers: options.balancers.clone().into(),
         })
@@ -183,7 +185,7 @@ impl Listeners {
     /// Serves until `stop`, and then until running answers are finished.
     /// `access`: who may read metrics over the network.
     pub(crate) async fn serve(self, shared: Arc<Shared>, access: Access, stop: CancellationToken) {
-        let Self { secure, insecure, tls, registry, metrics_addresses, limits, balancers } = self;
+        let Self { secure, insecure, tls, registry, metrics_addresses, profile, limits, balancers } = self;
         let (connections, grace) = (limits.connections, limits.grace);
         let tracker = TaskTracker::new();
         // Running answers go on after `stop`. This token ends them.
@@ -204,7 +206,7 @@ impl Listeners {
             }
         };
         let metrics = async {
-            endpoint::serve(registry, metrics_addresses, access, shared, stop.clone()).await;
+            endpoint::serve(registry, metrics_addresses, access, profile, shared, stop.clone()).await;
         };
         tokio::join!(
             accept(secure, Some(&tls), &context, &slots),

@@ -4,6 +4,7 @@
 //! What it is not: the listener (see the crate `listen`).
 
 use crate::answer::respond::Shared;
+use listen::tls::TlsProfile;
 use listen::{Access, Addresses, Endpoint, Health};
 use prometheus_client::registry::Registry;
 use std::sync::Arc;
@@ -17,16 +18,16 @@ impl Health for Shared {
     }
 }
 
-/// Serves until `stop`. If an address is taken or a certificate cannot be used, an error is logged, and machines are served
-/// all the same.
+/// Serves until `stop`. If the address is taken, an error is logged, and machines are served all the same.
 pub(crate) async fn serve(
     registry: Arc<Registry>,
     addresses: Addresses,
     access: Access,
+    profile: TlsProfile,
     health: Arc<Shared>,
     stop: CancellationToken,
 ) {
-    match (Endpoint { registry, health, addresses, access }).bind("--metrics-listen").await {
+    match (Endpoint { registry, health, addresses, access, profile }).bind("--metrics-listen").await {
         Ok(bound) => bound.serve(stop).await,
         Err(error) => tracing::error!("no metrics are served: {}", client::chain(&error)),
     }

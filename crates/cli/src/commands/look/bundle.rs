@@ -8,9 +8,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use insight::BundleFile;
 use k8s_openapi::jiff::Timestamp;
-use std::fs::OpenOptions;
 use std::io::{IsTerminal as _, Write};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 pub(crate) async fn run(a: Bundle) -> anyhow::Result<u8> {
@@ -23,15 +21,15 @@ pub(crate) async fn run(a: Bundle) -> anyhow::Result<u8> {
         !(to_standard_output && std::io::stdout().is_terminal()),
         "an archive is not written to a terminal; give a file with -f"
     );
-    // Before minutes of reading, not after them.
-    let mut out: Box<dyn Write> = match to_standard_output {
-        true => Box::new(std::io::stdout().lock()),
-        false => {
-            let mut options = OpenOptions::new();
-            options.write(true).create_new(true).mode(0o600);
-            Box::new(options.open(&path).with_context(|| format!("cannot write {}", path.display()))?)
-        }
-    };
+    // Before minutes of reading, not after them: whether the folder can be written, and no archive is there yet. What is
+    // interrupted leaves nothing.
+    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut file = None;
+    if !to_standard_output {
+        anyhow::ensure!(!path.exists(), "{} is there already; give another name with -f", path.display());
+        let made = tempfile::Builder::new().prefix(".mco-bundle-").tempfile_in(folder);
+        file = Some(made.with_context(|| format!("cannot write into {}", folder.display()))?);
+    }
     let shows = std::io::stderr().is_terminal();
     let mut told = 0;
     let files = insight::bundle(&client, env!("CARGO_PKG_VERSION"), |what| {
@@ -45,9 +43,13 @@ pub(crate) async fn run(a: Bundle) -> anyhow::Result<u8> {
         eprint!("\r{:told$}\r", "");
     }
     let archive = archive(&name, &files, now.as_second().unsigned_abs())?;
-    out.write_all(&archive)
-        .and_then(|()| out.flush())
-        .with_context(|| format!("cannot write {}", path.display()))?;
+    match file {
+        Some(mut file) => {
+            file.write_all(&archive).with_context(|| format!("cannot write {}", path.display()))?;
+            file.persist_noclobber(&path).with_context(|| format!("cannot write {}", path.display()))?;
+        }
+        None => std::io::stdout().lock().write_all(&archive).context("cannot write the archive")?,
+    }
     let unread = files.iter().find(|f| f.path == "errors.txt").map_or(0, |f| f.text.lines().count());
     if unread > 0 {
         eprintln!("mco: {unread} things could not be read; errors.txt in the archive names them");
