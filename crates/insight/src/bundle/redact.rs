@@ -6,6 +6,7 @@
 
 use desired::mask::{argument, looks_secret};
 use serde_json::{Map, Value};
+use std::borrow::Cow;
 
 /// Keys of a config whose text is shown: names, paths, modes and switches, no contents. Numbers and booleans are shown
 /// anywhere.
@@ -33,6 +34,21 @@ const SHOWN: [&str; 20] = [
 ];
 /// Domains of annotations that are shown, beside those of Kubernetes.
 const OUR_DOMAINS: [&str; 2] = ["machineconfiguration.openshift.io", "machineconfig.dev"];
+/// Keys of names and ids of objects, which are no secrets however random they look.
+const NAMES: [&str; 12] = [
+    "apiVersion",
+    "containerID",
+    "generateName",
+    "holderIdentity",
+    "image",
+    "imageID",
+    "kind",
+    "name",
+    "namespace",
+    "nodeName",
+    "resourceVersion",
+    "uid",
+];
 /// Stands for a line.
 const HIDDEN: &str = "<hidden>";
 /// Longer texts of other objects are left out: certificates, embedded files.
@@ -144,7 +160,9 @@ fn single(value: &mut Value, key: &str) {
         }
         // As a whole: what makes it a secret and the secret may stand on different lines.
         Value::String(text) => {
-            if text.len() > LONGEST || looks_secret(&format!("{key}={text}")) || looks_secret(text) {
+            let judged = without_ids(text);
+            let suspect = || looks_secret(&format!("{key}={judged}")) || looks_secret(&judged);
+            if text.len() > LONGEST || !NAMES.contains(&key) && suspect() {
                 hide(value);
             }
         }
@@ -168,6 +186,30 @@ fn hide(value: &mut Value) {
     }
 }
 
+/// A text without what is public and looks random: names of rendered configs, UUIDs, digests of images.
+fn without_ids(text: &str) -> Cow<'_, str> {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || "-.:".contains(c);
+    let is_hex = |t: &str, length: usize| t.len() == length && t.bytes().all(|b| b.is_ascii_hexdigit());
+    let is_id = |token: &str| {
+        let token = token.trim_matches(['.', ':']);
+        token
+            .strip_prefix("rendered-")
+            .and_then(|t| t.rsplit_once('-'))
+            .is_some_and(|(_, hash)| is_hex(hash, 32))
+            || token.strip_prefix("sha256:").is_some_and(|digest| is_hex(digest, 64))
+            || token.split('-').map(str::len).eq([8, 4, 4, 4, 12])
+                && token.split('-').all(|p| is_hex(p, p.len()))
+    };
+    if !text.split(|c| !is_part(c)).any(is_id) {
+        return Cow::Borrowed(text);
+    }
+    let pieces = text.split_inclusive(|c| !is_part(c)).map(|piece| {
+        let token = piece.trim_end_matches(|c| !is_part(c));
+        if is_id(token) { piece.replace(token, "id") } else { piece.to_owned() }
+    });
+    Cow::Owned(pieces.collect())
+}
+
 /// A log, without the lines that look like secrets. A line that is indented belongs to the one before and shares its fate, and
 /// a PEM block is hidden to its end.
 pub(super) fn redacted_lines(text: &str) -> String {
@@ -176,7 +218,7 @@ pub(super) fn redacted_lines(text: &str) -> String {
     for line in text.lines() {
         let indented = line.starts_with([' ', '\t']);
         block = block || line.contains("-----BEGIN");
-        hidden = block || looks_secret(line) || hidden && (indented || line.is_empty());
+        hidden = block || looks_secret(&without_ids(line)) || hidden && (indented || line.is_empty());
         block = block && !line.contains("-----END");
         shown.push(if hidden { HIDDEN } else { line });
     }
@@ -279,7 +321,8 @@ mod tests {
         assert_eq!(file["contents"]["source"], "<hidden, 9 bytes>");
         assert_eq!(shown["spec"]["kernelArguments"], json!(["quiet", "console=ttyS0"]));
         assert_eq!(shown["spec"]["osImageURL"], "registry.example.com/os:1");
-        let message = "cannot write /etc/a: no space left on device (os error 28)";
+        let message = "All nodes are updated with MachineConfig rendered-worker-09391e685c8156b307840ece8e224768: no space \
+                       left on /etc/a; boot 0c7f4f3e-3a55-4c58-9a43-5d9f0e6f2b11, image r/os@sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
         let pool = json!({"status": {"conditions": [{"type": "NodeDegraded", "status": "True", "message": message}]}});
         assert_eq!(redacted("MachineConfigPool", pool.clone()), pool);
         let secret = redacted(
