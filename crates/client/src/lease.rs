@@ -234,7 +234,7 @@ async fn campaign(me: ByLease, leading: watch::Sender<Role>, stop: CancellationT
                 }
             }
             Err(_) => {
-                tracing::warn!("cannot get the lease: the API server did not answer within {limit:.1?}")
+                tracing::warn!("cannot get the lease: the API server did not answer within {limit:.1?}");
             }
         }
         if left(renewed) == Some(Duration::ZERO) {

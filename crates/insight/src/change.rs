@@ -316,7 +316,7 @@ impl PoolChange {
 /// A policy that cannot be read.
 pub fn disruption_policy(objects: &[(String, Value)]) -> Result<DisruptionPolicy, ChangeError> {
     let all = objects.iter().map(|(_, v)| v);
-    let last = all.filter(|v| is(v, "operator.openshift.io", "MachineConfiguration")).last();
+    let last = all.rev().find(|v| is(v, "operator.openshift.io", "MachineConfiguration"));
     DisruptionPolicy::of_cluster(last).map_err(ChangeError::Policy)
 }
 

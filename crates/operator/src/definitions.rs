@@ -83,7 +83,7 @@ mod tests {
         let all = all(false).unwrap();
         assert_eq!(all.len(), names().len());
         assert!(all.iter().all(|o| o["metadata"]["annotations"][VERSION] == VERSION_RAW));
-        let mut theirs = all.clone();
+        let mut theirs = all;
         assert_eq!(newer(&theirs), None);
         theirs[3]["metadata"]["annotations"][VERSION] = json!("v99.0.0");
         let name = theirs[3]["metadata"]["name"].as_str().unwrap();

@@ -18,7 +18,7 @@ pub(crate) enum Daemon {
             daemon start --root-mount /\n  with another identity than the kubelet's:\n    \
         mco daemon start --root-mount / --kubeconfig /etc/mco/agent.kubeconfig --node-name worker-0"
     )]
-    Start(DaemonStart),
+    Start(Box<DaemonStart>),
     /// Show what a config would do on this host: every step and what it costs, or why it cannot be applied
     #[command(
         after_help = "The config is a rendered MachineConfig or an Ignition config; any other MachineConfig \

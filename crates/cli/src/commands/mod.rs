@@ -58,7 +58,7 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
         Command::Daemon(Daemon::Start(a)) => {
             // Before there are threads: the whole process changes its root.
             daemon::enter(&a.root_mount)?;
-            small_runtime()?.block_on(daemon::start(a))
+            small_runtime()?.block_on(daemon::start(*a))
         }
         Command::Daemon(Daemon::FirstBoot(a)) => {
             daemon::enter(&a.root_mount)?;

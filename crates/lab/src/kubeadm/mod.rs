@@ -90,7 +90,7 @@ impl KubeadmSpec {
 
     fn check(&self) -> Result<()> {
         let options = |text: String| Err(Error::Options(text));
-        if self.control_planes == 0 || self.control_planes % 2 == 0 {
+        if self.control_planes == 0 || self.control_planes.is_multiple_of(2) {
             return options(format!(
                 "{} control-plane nodes: etcd wants an odd number of members, 1 or 3",
                 self.control_planes

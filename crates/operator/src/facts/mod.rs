@@ -161,7 +161,7 @@ mod tests {
                 Facts {
                     cluster_info: Some(info("https://10.1.0.2:6443", true)),
                     cluster_configuration: kubeadm("", "10.96.0.0/12"),
-                    kubelet_config: kubelet.clone(),
+                    kubelet_config: kubelet,
                     ..Facts::default()
                 },
                 ["10.96.0.10", "https://10.1.0.2:6443", "ca", "IPv4"],

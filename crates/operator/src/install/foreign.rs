@@ -131,7 +131,8 @@ mod tests {
             (crd("", CVO), "kept by cluster-version-operator"),
             (version, "OpenShift"),
         ] {
-            let found = judge(&[object.clone()], false).map(|f| f.to_string()).unwrap_or_default();
+            let found =
+                judge(std::slice::from_ref(&object), false).map(|f| f.to_string()).unwrap_or_default();
             assert_eq!(found.is_empty(), word.is_empty(), "{object}: {found}");
             assert!(found.contains(word) && (word.is_empty() || found.contains("--take-over")), "{found}");
             assert_eq!(judge(&[object], true), None, "it was told to");

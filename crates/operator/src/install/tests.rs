@@ -104,7 +104,7 @@ fn what_is_said_stays_in_the_settings_and_what_is_found_out_follows_the_cluster(
         "this computer's own address is no machine's"
     );
     // What somebody wrote into the object is his.
-    let mut edited = first.clone();
+    let mut edited = first;
     edited["spec"]["apiServer"]["url"] = json!("https://mine:6443");
     edited["spec"]["managementState"] = json!("Unmanaged");
     let then = with("https://b:6443", "", Some(&edited));

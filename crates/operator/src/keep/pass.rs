@@ -37,6 +37,9 @@ const KUBELETS: Duration = Duration::from_mins(10);
 /// The label by which Services, Deployments and so on find their pods.
 const SHOWN: usize = 3;
 
+/// When the kubelets were looked at, and what was found.
+type Kubelets = (Instant, u64, Vec<(String, u64)>);
+
 /// What keeps an installation, and what it remembers from one pass to the next. All of it can be lost.
 pub(super) struct Keeper {
     pub(super) client: Client,
@@ -45,7 +48,7 @@ pub(super) struct Keeper {
     /// Since when a step has been waiting.
     waiting: HashMap<Step, Instant>,
     /// The kubelets' versions, and when they were read.
-    kubelets: Option<(Instant, u64, Vec<(String, u64)>)>,
+    kubelets: Option<Kubelets>,
 }
 
 /// What a pass has done and found.
@@ -121,7 +124,7 @@ impl Keeper {
     /// # Errors
     /// The cluster could not be read. Everything else is part of what was found.
     pub(super) async fn pass(&mut self) -> Result<Passed, CallError> {
-        let mut passed = Passed { seen: cluster::look(&self.client).await?, ..Passed::default() };
+        let mut passed = Passed { seen: Box::pin(cluster::look(&self.client)).await?, ..Passed::default() };
         let wanted = match passed.seen.settings.as_ref() {
             None => None,
             Some(settings) if settings.spec.management_state == ManagementState::Unmanaged => {
@@ -156,7 +159,7 @@ impl Keeper {
             }
         };
         for descriptor in STEPS.iter().filter(|d| wanted.is_some() || d.needs == Needs::Nothing) {
-            match self.step(descriptor, wanted.as_ref(), &mut passed).await {
+            match Box::pin(self.step(descriptor, wanted.as_ref(), &mut passed)).await {
                 Ok(()) => {
                     self.waiting.remove(&descriptor.step);
                 }
@@ -212,7 +215,7 @@ impl Keeper {
             (Work::Objects(plan), Some(wanted)) => self.objects(plan, wanted, passed).await,
             (Work::Own(plan), Some(wanted)) => self.own(plan, wanted, passed).await,
             (Work::Definitions, Some(_)) => self.definitions(passed).await,
-            (Work::ControllerConfig, Some(wanted)) => self.controller_config(wanted, passed).await,
+            (Work::ControllerConfig, Some(wanted)) => Box::pin(self.controller_config(wanted, passed)).await,
             (Work::Pools, Some(wanted)) => self.pools(wanted, passed).await,
             (Work::Prune, Some(wanted)) => self.prune(wanted, passed).await,
             (Work::RequiredPools, Some(_)) => self.required_pools(passed),
@@ -369,7 +372,7 @@ impl Keeper {
     }
 
     async fn controller_config(&self, wanted: &Wanted, passed: &mut Passed) -> Result<(), Trouble> {
-        let found = facts::look(&self.client, passed.seen.config.is_none()).await?;
+        let found = Box::pin(facts::look(&self.client, passed.seen.config.is_none())).await?;
         let found = found.settings(&wanted.said, &wanted.found);
         let there = passed.seen.config.as_ref();
         let (_, step) =

@@ -95,23 +95,23 @@ fn events(
     };
     let mut events = vec![];
     if let Some((reason, message)) = degraded(after).filter(|now| Some(now) != degraded(before).as_ref()) {
-        events.push(event(settings, OperatorEvent::OperatorDegraded, format!("{reason}: {message}"), now));
+        events.push(event(settings, OperatorEvent::OperatorDegraded, &format!("{reason}: {message}"), now));
     }
     if let Some(new) = version(after).filter(|new| Some(new) != version(before).as_ref()) {
         let old = version(before).map(|old| format!(" from {old}")).unwrap_or_default();
         events.push(event(
             settings,
             OperatorEvent::OperatorVersionChanged,
-            format!("the cluster was brought{old} to {new}"),
+            &format!("the cluster was brought{old} to {new}"),
             now,
         ));
     }
     events
 }
 
-fn event(settings: &MachineConfigOperator, reason: OperatorEvent, message: String, now: Timestamp) -> Event {
+fn event(settings: &MachineConfigOperator, reason: OperatorEvent, message: &str, now: Timestamp) -> Event {
     let mut event = Event {
-        message: Some(api::text::cut(&message, 1000).into_owned()),
+        message: Some(api::text::cut(message, 1000).into_owned()),
         reason: Some(reason.text().to_owned()),
         type_: Some(reason.severity().text().to_owned()),
         count: Some(1),

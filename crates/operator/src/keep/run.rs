@@ -85,12 +85,12 @@ pub enum StartError {
 pub async fn once(client: Client, options: Options) -> Result<Vec<String>, StartError> {
     let metrics = Arc::new(Metrics::new(&mut Registry::default()));
     let mut keeper = Keeper::new(client, options, metrics);
-    let mut passed = keeper.pass().await?;
+    let mut passed = Box::pin(keeper.pass()).await?;
     for _ in 0..CONFLICTS {
         if !passed.conflict {
             break;
         }
-        passed = keeper.pass().await?;
+        passed = Box::pin(keeper.pass()).await?;
     }
     report::report(&keeper.client, &keeper.metrics, &passed).await;
     match passed.stopped {
@@ -209,7 +209,7 @@ async fn term(mut keeper: Keeper) {
     let (mut failures, mut conflicts) = (0_u32, 0_u32);
     let mut told = String::new();
     loop {
-        let passed = match keeper.pass().await {
+        let passed = match Box::pin(keeper.pass()).await {
             Ok(passed) => {
                 passed.done.iter().for_each(|d| tracing::info!("written: {d}"));
                 report::report(&keeper.client, &keeper.metrics, &passed).await;

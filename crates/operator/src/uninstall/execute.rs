@@ -37,7 +37,7 @@ pub async fn carry_out(
             }
             Action::Release { object } => release(client, object).await?,
             Action::Clean { node, annotations, tainted } => {
-                clean(client, node, annotations, *tainted).await?
+                clean(client, node, annotations, *tainted).await?;
             }
         }
         progress(action);

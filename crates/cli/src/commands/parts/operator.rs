@@ -14,11 +14,11 @@ pub(crate) async fn start(a: OperatorStart) -> anyhow::Result<u8> {
         metrics: a.metrics.with(a.metrics_listen),
     };
     if a.once {
-        for done in keep::once(client, options).await? {
+        for done in Box::pin(keep::once(client, options)).await? {
             output::write(&format!("written: {done}\n"))?;
         }
         return Ok(exit::OK);
     }
-    keep::run(client, options, shell::shutdown_signal()?).await?;
+    Box::pin(keep::run(client, options, shell::shutdown_signal()?)).await?;
     Ok(exit::OK)
 }

@@ -129,7 +129,7 @@ impl Journal {
                 }
                 PriorState::Absent => gone.push(FileChange::Remove(&b.path)),
                 PriorState::Link { target, uid, gid } => {
-                    back.push(FileChange::Link(&b.path, target, (*uid, *gid)))
+                    back.push(FileChange::Link(&b.path, target, (*uid, *gid)));
                 }
                 PriorState::File { attributes, .. } => {
                     back.extend(part.as_ref().map(|p| FileChange::PutBack(&b.path, p, *attributes)));
