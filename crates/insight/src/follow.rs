@@ -7,6 +7,7 @@ use crate::since::{Progress, readiness};
 use crate::snapshot::{KnownNode, Snapshot, View};
 use api::k8s::{Node, ObjectMeta, Pod, Time};
 use api::names;
+use api::rendered::owning_pool;
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigNode, MachineConfigPool};
 use client::{CallError, call};
 use futures::{Stream, StreamExt};
@@ -295,9 +296,8 @@ impl ClusterWatch {
 
 /// A MachineConfig as its metadata shows it: the pool that owns it.
 fn config_view(metadata: &ObjectMeta) -> ConfigView {
-    let mut owners = metadata.owner_references.iter().flatten();
-    let pool = owners.find(|o| o.controller == Some(true) && o.kind == "MachineConfigPool");
-    ConfigView { pool: pool.map(|o| o.name.as_str().into()), ..ConfigView::default() }
+    let pool = owning_pool(metadata.owner_references.as_deref());
+    ConfigView { pool: pool.map(Into::into), ..ConfigView::default() }
 }
 
 type Watches = Pin<Box<dyn Stream<Item = Result<WatchEvent, watcher::Error>> + Send>>;

@@ -5,6 +5,7 @@
 
 use api::k8s::{Node, ObjectMeta, Time};
 use api::names::annotation;
+use api::rendered::owning_pool;
 use api::v1::{MachineConfig, MachineConfigPool};
 use client::{CallError, call};
 use kube::api::{Api, ListParams};
@@ -91,10 +92,7 @@ async fn gather(client: &Client, name: &str) -> Result<PoolHistory, HistoryError
 /// The rendered configs of a pool among MachineConfigs, the oldest first. A pool owns what was rendered for it.
 pub fn rendered_of<'a>(pool: &MachineConfigPool, all: &'a [MachineConfig]) -> Vec<&'a MachineConfig> {
     let name = pool.metadata.name.as_deref().unwrap_or_default();
-    let of_pool = |c: &&MachineConfig| {
-        let mut owners = c.metadata.owner_references.iter().flatten();
-        owners.any(|o| o.controller == Some(true) && o.kind == "MachineConfigPool" && o.name == name)
-    };
+    let of_pool = |c: &&MachineConfig| owning_pool(c.metadata.owner_references.as_deref()) == Some(name);
     let mut found: Vec<&MachineConfig> = all.iter().filter(of_pool).collect();
     let version = |c: &MachineConfig| c.resource_version().and_then(|v| v.parse::<u64>().ok());
     found.sort_by_key(|c| (c.metadata.creation_timestamp.clone(), version(c), c.name_any()));

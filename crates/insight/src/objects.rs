@@ -3,6 +3,7 @@
 //! What it is not: the reading of files and lists.
 
 use api::names::{GROUP, annotation};
+use api::rendered::RenderedName;
 use api::shape::ShapeError;
 use api::v1::MachineConfig;
 use rollout::{Situation, SituationError};
@@ -69,8 +70,7 @@ pub(crate) fn is(value: &Value, group: &str, kind: &str) -> bool {
 pub fn pool_of(value: &Value) -> Option<String> {
     let is_config = value.get("kind").and_then(Value::as_str) == Some("MachineConfig");
     let name = value.pointer("/metadata/name").and_then(Value::as_str).filter(|_| is_config)?;
-    let (pool, hash) = name.strip_prefix("rendered-")?.rsplit_once('-')?;
-    (hash.len() == 32 && hash.bytes().all(|b| b.is_ascii_hexdigit())).then(|| pool.to_owned())
+    RenderedName::parse(name).filter(RenderedName::is_generated).map(|name| name.pool.to_owned())
 }
 
 /// An object of ours as it stands in a manifest.

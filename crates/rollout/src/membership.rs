@@ -15,6 +15,7 @@ use crate::roles::{Cluster, is_control_plane};
 use crate::view::{Labels, NodeView};
 use api::k8s::LabelSelector;
 use api::names::{MASTER, WORKER, label};
+use api::rendered::RenderedName;
 use api::selector::{self, SelectorError};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -133,10 +134,8 @@ impl<'a> Index<'a> {
                 _ => false,
             };
             let selector = self.pools.get(*i).and_then(|(_, selector)| *selector);
-            let made_for = |config: &str| {
-                let pool = config.strip_prefix("rendered-").and_then(|c| c.rsplit_once('-'));
-                pool.is_some_and(|(pool, _)| pool == &*broken.pool)
-            };
+            let made_for =
+                |config: &str| RenderedName::parse(config).is_some_and(|name| name.pool == &*broken.pool);
             let fits = || selector.is_some_and(|s| selector::may_match(s, &|key| labels.get(key)));
             // A plain cluster's built-in pools own some nodes without a selector.
             owners.primary == Some(*i)

@@ -3,10 +3,11 @@
 //! What it is not: the choice of nodes. Except where a field says otherwise, each predicate is exactly the reference's,
 //! so that both controllers count the same nodes.
 
-use crate::drain::Verb;
 use crate::layered::Layering;
 use crate::plan::{Reason, Unanswered};
 use crate::view::{CordonMark, DaemonState, NodeView};
+use api::drain_request::DrainVerb;
+use api::rendered::RenderedName;
 
 /// What the pool wants its nodes to be in.
 #[derive(Clone, Copy, Debug)]
@@ -122,7 +123,7 @@ impl Flags {
 fn waits(node: &NodeView, ready: bool, ours: bool) -> bool {
     let in_service = ready || node.not_ready.is_none() && ours;
     let sent = node.current_config.is_some() && node.desired_config.is_some();
-    let asked = node.desired_drain.as_deref().is_some_and(|asked| Verb::of(asked) == Verb::Drain);
+    let asked = node.desired_drain.as_deref().is_some_and(|asked| DrainVerb::of(asked) == DrainVerb::Drain);
     let answered = node.desired_drain == node.last_applied_drain;
     let begins = node.state == DaemonState::Done && answered;
     in_service && sent && (begins || node.state == DaemonState::Working && asked && !answered)
@@ -131,9 +132,8 @@ fn waits(node: &NodeView, ready: bool, ours: bool) -> bool {
 /// Whether both are rendered configs of the same pool. A node that came from another pool first reaches what that pool
 /// sent it to.
 fn of_one_pool(a: Option<&str>, b: &str) -> bool {
-    let stem =
-        |name: &str| name.starts_with("rendered-").then(|| name.rsplit_once('-').map(|n| n.0.to_owned()));
-    a.and_then(stem).flatten().is_some_and(|a| Some(Some(a)) == stem(b))
+    let pool = |name| RenderedName::parse(name).map(|n| n.pool);
+    a.and_then(pool).is_some_and(|a| Some(a) == pool(b))
 }
 
 fn equals_build(desired: Desired<'_>, layering: &Layering) -> bool {

@@ -8,10 +8,12 @@ use crate::pin::pinned;
 use crate::plan::{Facts, Inputs};
 use crate::status::pinned_text;
 use crate::view::{BudgetView, Names, NodeView, OsBuild, OsConfig, PodView};
-use api::k8s::{Node, Pod, PodDisruptionBudget, Time};
+use api::k8s::{Node, OwnerReference, Pod, PodDisruptionBudget, Time};
 use api::names::{CLUSTER, CONTROLLER_CONFIG, GROUP, NAMESPACE};
+use api::rendered::owning_pool;
 use api::shape::ShapeError;
 use api::v1::{ControllerConfig, MachineConfigPool};
+use serde::Deserialize as _;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -137,13 +139,10 @@ impl Situation {
                     me.budgets.push(BudgetView::from_budget(&budget, &mut names));
                 }
                 "MachineConfig" => {
-                    let owners = object.pointer("/metadata/ownerReferences").and_then(Value::as_array);
-                    let pool = owners
-                        .into_iter()
-                        .flatten()
-                        .find(|o| o["controller"] == true && o["kind"] == "MachineConfigPool");
+                    let owners = object.pointer("/metadata/ownerReferences");
+                    let owners = owners.and_then(|o| Vec::<OwnerReference>::deserialize(o).ok());
                     let view = ConfigView {
-                        pool: pool.and_then(|o| o["name"].as_str()).map(Arc::from),
+                        pool: owning_pool(owners.as_deref()).map(Arc::from),
                         os_image_url: text(object, "/spec/osImageURL").into(),
                     };
                     me.configs.get_or_insert_default().insert(name.to_owned(), view);

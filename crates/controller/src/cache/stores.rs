@@ -5,6 +5,7 @@
 use crate::cache::store::{Item, Store};
 use crate::cache::watch::version_of;
 use api::k8s::{ObjectMeta, ObjectReference, Pod, ResourceExt};
+use api::rendered::owning_pool;
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigNode, MachineConfigPool};
 use rollout::view::{NodeView, OsBuild, OsConfig};
 use std::sync::Arc;
@@ -67,13 +68,7 @@ impl Rendered {
 
 impl Config {
     pub(crate) fn new(object: MachineConfig) -> Self {
-        let owner = object
-            .metadata
-            .owner_references
-            .iter()
-            .flatten()
-            .find(|o| o.controller == Some(true) && o.kind == "MachineConfigPool");
-        match owner.map(|o| o.name.clone()) {
+        match owning_pool(object.metadata.owner_references.as_deref()).map(str::to_owned) {
             Some(pool) => {
                 let mut metadata = object.metadata;
                 metadata.managed_fields = None;

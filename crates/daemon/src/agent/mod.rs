@@ -30,6 +30,7 @@ use crate::protocol::clock::Moment;
 use crate::protocol::{
     Action, Changes, Cordon, DiskFacts, Job, NodeFacts, Note, Pair, Phase, View, Waiting, step,
 };
+use api::drain_request::uncordoned;
 use api::events::AgentEvent;
 use api::names::{annotation, state};
 use jiff::Timestamp;
@@ -374,7 +375,7 @@ impl Agent {
         self.settings.metrics.state(&self.view.node, Timestamp::now());
         let now = self.view.now;
         let request = changes.get(annotation::DESIRED_DRAIN);
-        match (&mut self.view.phase, request.and_then(|r| r.strip_prefix("uncordon-"))) {
+        match (&mut self.view.phase, request.and_then(|r| uncordoned(r))) {
             // A repeated request has the same text, and is recognised by its cordon.
             (Phase::Prepared { asked, .. }, None) if request.is_some() || cordon == Some(Cordon::Begin) => {
                 *asked = Some(now);

@@ -5,6 +5,7 @@
 
 use crate::error::DaemonError;
 use crate::protocol::EMPTY_CONFIG;
+use api::rendered::RenderedName;
 use api::v1::{MachineConfig, MachineConfigSpec};
 use client::chain;
 use host::{Change, CurrentConfig, DisruptionPolicy, Host, HostPlan, Irreconcilable, Names};
@@ -132,7 +133,7 @@ fn apply_config(
     host.recover().map_err(DaemonError::Recover)?;
     let config = to.metadata.name.clone().unwrap_or_default();
     let current = host.current_config().map_err(look_error)?;
-    if let Some(current) = current.as_ref().filter(|c| c.name.starts_with("rendered-")) {
+    if let Some(current) = current.as_ref().filter(|c| RenderedName::parse(&c.name).is_some()) {
         return Err(fail(format!(
             "this host is in config {}, which its cluster manages; change it there, or take the host out of \
              the cluster and remove {}",

@@ -6,6 +6,7 @@
 use super::action::{Action, Changes, Cordon, Note, Waiting, write};
 use super::facts::{NodeFacts, View, cut_reason};
 use crate::protocol::clock::Moment;
+use api::drain_request::DrainVerb;
 use api::events::AgentEvent;
 use api::names::{annotation, state};
 use jiff::SignedDuration;
@@ -25,7 +26,7 @@ pub(super) fn give_back(node: &NodeFacts, config: &str) -> (Changes, Option<Cord
         }
         return (changes, Some(Cordon::End));
     }
-    if node.desired_drain.starts_with("drain-") {
+    if DrainVerb::of(&node.desired_drain) == DrainVerb::Drain {
         changes.insert(annotation::DESIRED_DRAIN, uncordon);
     }
     (changes, None)

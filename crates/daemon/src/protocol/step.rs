@@ -4,6 +4,7 @@ use super::action::{Action, Changes, Cordon, Note, Waiting, write};
 use super::drain::{drain_of, drain_request, give_back, overdue, wait_for_drain};
 use super::facts::{EMPTY_CONFIG, Failure, FailureKind, Job, Pair, Phase, RebootFact, View, cut_reason};
 use super::reboot::{abandons_reboot, reboot};
+use api::drain_request::DrainVerb;
 use api::events::AgentEvent;
 use api::names::topology::SINGLE_REPLICA;
 use api::names::{annotation, state};
@@ -238,7 +239,8 @@ fn finish(view: &View, config: &str) -> Action {
     }
     // Nothing was drained, and the node is schedulable: write the request together with its answer, as other tools
     // expect it. Not if a person has cordoned the node, because completing the request would uncordon it.
-    let settled = node.desired_drain.starts_with("uncordon-") || node.unschedulable || config == EMPTY_CONFIG;
+    let uncordoned = DrainVerb::of(&node.desired_drain) == DrainVerb::Uncordon;
+    let settled = uncordoned || node.unschedulable || config == EMPTY_CONFIG;
     if !ours && (!settled || !changes.is_empty() && !node.unschedulable) {
         for key in [annotation::DESIRED_DRAIN, annotation::LAST_APPLIED_DRAIN] {
             changes.insert(key, uncordon.clone());

@@ -4,6 +4,7 @@
 //! Not even a hash of a content is shown, as a short secret can be guessed from it. In all other objects, single values and
 //! lines that look like secrets are hidden, by the rules that the agent's reports follow.
 
+use api::rendered::RenderedName;
 use desired::mask::{argument, looks_secret};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
@@ -192,10 +193,7 @@ fn without_ids(text: &str) -> Cow<'_, str> {
     let is_hex = |t: &str, length: usize| t.len() == length && t.bytes().all(|b| b.is_ascii_hexdigit());
     let is_id = |token: &str| {
         let token = token.trim_matches(['.', ':']);
-        token
-            .strip_prefix("rendered-")
-            .and_then(|t| t.rsplit_once('-'))
-            .is_some_and(|(_, hash)| is_hex(hash, 32))
+        RenderedName::parse(token).is_some_and(|name| name.is_generated())
             || token.strip_prefix("sha256:").is_some_and(|digest| is_hex(digest, 64))
             || token.split('-').map(str::len).eq([8, 4, 4, 4, 12])
                 && token.split('-').all(|p| is_hex(p, p.len()))

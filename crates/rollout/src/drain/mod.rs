@@ -18,6 +18,7 @@ use crate::mcn::Progress;
 use crate::patch::{Change, NodePatch};
 use crate::plan::{EventObject, EventPlan};
 use crate::view::{BudgetView, CordonMark, NodeView, PodView};
+use api::drain_request::DrainVerb;
 use api::events::ControllerEvent;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -56,29 +57,10 @@ impl<'a> Request<'a> {
         if text == node.last_applied_drain.as_deref().unwrap_or_default() {
             return Self::None;
         }
-        match Verb::of(text) {
-            Verb::Drain => Self::Drain(text),
-            Verb::Uncordon => Self::Uncordon(text),
-            Verb::Unknown => Self::Unknown(text),
-        }
-    }
-}
-
-/// The verb of a request, served or not. A request has the form `VERB-CONFIG`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verb {
-    Drain,
-    Uncordon,
-    Unknown,
-}
-
-impl Verb {
-    /// The verb of this request.
-    pub(crate) fn of(request: &str) -> Self {
-        match request.split('-').next() {
-            Some("drain") => Self::Drain,
-            Some("uncordon") => Self::Uncordon,
-            _ => Self::Unknown,
+        match DrainVerb::of(text) {
+            DrainVerb::Drain => Self::Drain(text),
+            DrainVerb::Uncordon => Self::Uncordon(text),
+            DrainVerb::Unknown => Self::Unknown(text),
         }
     }
 }
@@ -309,7 +291,8 @@ fn drain(
     if found.waiting.is_empty() {
         finish(node, request, patch);
         // The node is unschedulable, and neither we nor an earlier drain of this update did that: a person did.
-        let earlier = node.last_applied_drain.as_deref().is_some_and(|text| Verb::of(text) == Verb::Drain);
+        let earlier =
+            node.last_applied_drain.as_deref().is_some_and(|text| DrainVerb::of(text) == DrainVerb::Drain);
         if node.cordon.is_none() && !earlier {
             patch.cordon = Change::Set(CordonMark::Kept);
         }
@@ -359,7 +342,7 @@ impl DrainPlan {
     pub fn told_of_refusal(&self, why: &str) -> Option<Progress> {
         let patch = self.patch.as_ref()?;
         match (&patch.last_applied_drain, patch.unschedulable) {
-            (Change::Set(request), _) if Verb::of(request) == Verb::Uncordon => {
+            (Change::Set(request), _) if DrainVerb::of(request) == DrainVerb::Uncordon => {
                 Some(Progress::not_uncordoned(&self.node, why))
             }
             (_, Some(true)) => Some(Progress::not_cordoned(&self.node, why)),

@@ -1,0 +1,48 @@
+//! Requests between agent and controller in the annotations `desiredDrain` and `lastAppliedDrain`: `drain-CONFIG` and
+//! `uncordon-CONFIG`.
+//!
+//! What it is not: when a request is made or served (see `daemon` and `rollout`).
+
+/// What a request asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DrainVerb {
+    /// `drain`: cordon the node and evict its pods.
+    Drain,
+    /// `uncordon`: let pods come back.
+    Uncordon,
+    /// Anything else, the empty text among it.
+    Unknown,
+}
+
+impl DrainVerb {
+    /// The verb of a request, served or not.
+    pub fn of(request: &str) -> Self {
+        match request.split('-').next() {
+            Some("drain") => Self::Drain,
+            Some("uncordon") => Self::Uncordon,
+            _ => Self::Unknown,
+        }
+    }
+}
+
+/// The config that a request to uncordon names. `None`: it asks for something else.
+pub fn uncordoned(request: &str) -> Option<&str> {
+    request.strip_prefix("uncordon-")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_begins_with_its_verb() {
+        for (request, verb, config) in [
+            ("drain-rendered-worker-1", DrainVerb::Drain, None),
+            ("uncordon-rendered-worker-1", DrainVerb::Uncordon, Some("rendered-worker-1")),
+            ("drained-x", DrainVerb::Unknown, None),
+            ("", DrainVerb::Unknown, None),
+        ] {
+            assert_eq!((DrainVerb::of(request), uncordoned(request)), (verb, config), "{request}");
+        }
+    }
+}
