@@ -43,7 +43,7 @@ pub enum Estimate {
     },
     /// If the pace stays the same.
     #[serde(rename_all = "camelCase")]
-    EventObject {
+    About {
         /// Seconds from now.
         seconds: i64,
         /// How many finished nodes the estimate is based on.
@@ -81,7 +81,7 @@ pub fn estimate(pace: &RolloutProgress, now: Timestamp) -> Estimate {
     let spent = last.duration_since(began).as_secs().max(1);
     // The time since the last node finished already counts for the nodes under way.
     let seconds = spent.saturating_mul(left) / nodes - pause.as_secs();
-    Estimate::EventObject { seconds: seconds.max(1), from_nodes: done.len() }
+    Estimate::About { seconds: seconds.max(1), from_nodes: done.len() }
 }
 
 impl fmt::Display for Estimate {
@@ -89,7 +89,7 @@ impl fmt::Display for Estimate {
         match self {
             Self::Done => f.write_str("done"),
             Self::Unknown { because } => write!(f, "unknown: {because}"),
-            Self::EventObject { seconds, from_nodes } => {
+            Self::About { seconds, from_nodes } => {
                 let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
                 f.write_str("about ")?;
                 match (hours, minutes) {
