@@ -10,7 +10,7 @@
 //! What it is not: creating and checking tokens (see `api::boot_token`).
 
 use crate::manifests::rights::{TOKEN_MOVE, TOKEN_USE};
-use crate::reconcile::{ReconcileError, call};
+use crate::request::{ReconcileError, call};
 use api::boot_token::{LABEL, MOVED, NAMESPACE, OLD_NAMESPACE, Record};
 use client::CallError;
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview};

@@ -9,7 +9,7 @@
 //! and its administrators approve.
 
 use crate::manifests::rights::BOOTSTRAPPER;
-use crate::reconcile::{ReconcileError, call};
+use crate::request::{ReconcileError, call};
 use api::boot_token::{self, Record};
 use api::k8s::{Node, Secret};
 use api::names::NAMESPACE;

@@ -22,6 +22,7 @@ pub mod keep;
 pub mod manifests;
 pub mod monitoring;
 mod reconcile;
+mod request;
 pub mod settings_object;
 pub mod uninstall;
 pub mod user_data;

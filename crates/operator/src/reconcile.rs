@@ -6,11 +6,12 @@
 //! What it is not: when this happens (see `keep`), and the manifests of the parts.
 
 use crate::boot_tokens;
-use crate::certificates::{self, CertificateError, StoredObjects};
+use crate::certificates::{self, StoredObjects};
+use crate::request::{ReconcileError, call};
 use crate::user_data::{self, Facts, NotUpdated, Write};
 use api::boot_token::{self, ENTROPY, Record};
 use api::events::OperatorEvent;
-use api::names::{CONTROLLER_CONFIG, NAMESPACE};
+use api::names::NAMESPACE;
 use api::server_tls;
 use api::v1::{ControllerConfigSpec, MachineConfigPool};
 use client::{CallError, chain};
@@ -21,46 +22,6 @@ use kube::{Client, Resource, ResourceExt as _};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
-use std::time::Duration;
-
-/// The timeout of one request to the API server.
-const CALL: Duration = Duration::from_secs(10);
-/// Why a pass failed. No text quotes a Secret.
-#[derive(Debug, thiserror::Error)]
-pub enum ReconcileError {
-    /// The API server refused a request, or did not answer.
-    #[error(transparent)]
-    Call(#[from] CallError),
-    /// A certificate could not be created.
-    #[error(transparent)]
-    Certificate(#[from] CertificateError),
-    /// The ControllerConfig has no address of the API server.
-    #[error(
-        "ControllerConfig {CONTROLLER_CONFIG} does not say how machines reach the API server: set \
-        spec.infra.status.apiServerInternalURI"
-    )]
-    NoHost,
-    /// Its address is loopback, which is each machine itself.
-    #[error(
-        "no user data is written: machines would ask themselves for their config at {host}. Set \
-        spec.infra.status.apiServerInternalURI of ControllerConfig {CONTROLLER_CONFIG} to an address that machines \
-        reach, or run `mco install --api-server-url`"
-    )]
-    Loopback {
-        /// The host that the ControllerConfig names.
-        host: String,
-    },
-    /// The system returns no random bytes.
-    #[error("the system's random number generator failed")]
-    Random,
-}
-
-pub(crate) async fn call<T>(
-    what: String,
-    request: impl Future<Output = kube::Result<T>>,
-) -> Result<T, CallError> {
-    client::call_within(CALL, || what, request).await
-}
 
 /// Creates an object, or replaces the version that it carries.
 async fn write<K>(api: &Api<K>, object: &K) -> Result<(), CallError>
