@@ -107,7 +107,7 @@ async fn the_chart_and_the_base_are_what_is_installed() {
         .output()
         .unwrap();
     let error = String::from_utf8_lossy(&nothing.stderr).into_owned();
-    assert!(!nothing.status.success() && error.contains("the API server as machines reach it"), "{error}");
+    assert!(!nothing.status.success() && error.contains("image: the image of all pods"), "{error}");
 
     let options =
         ControlPlaneOptions { scheduler: false, controller_manager: false, ..ControlPlaneOptions::default() };

@@ -131,13 +131,16 @@ pub(crate) fn rollout(object: &Value) -> Rollout {
     let key = Key::of(object);
     let observed =
         status("observedGeneration") >= object["metadata"]["generation"].as_i64().unwrap_or_default();
-    let (wanted, updated, available) = match key.kind.as_str() {
+    let (wanted, updated, available, old) = match key.kind.as_str() {
         "Deployment" => {
             let wanted = object["spec"]["replicas"].as_i64().unwrap_or(1);
-            (wanted, status("updatedReplicas"), status("availableReplicas"))
+            let updated = status("updatedReplicas");
+            // A new pod may stand beside the old one that it is to replace, and only the old one be available.
+            let old = (status("replicas") - updated).max(0);
+            (wanted, updated, status("availableReplicas"), old)
         }
         "DaemonSet" => {
-            (status("desiredNumberScheduled"), status("updatedNumberScheduled"), status("numberAvailable"))
+            (status("desiredNumberScheduled"), status("updatedNumberScheduled"), status("numberAvailable"), 0)
         }
         _ => return Rollout::Done,
     };
@@ -145,7 +148,7 @@ pub(crate) fn rollout(object: &Value) -> Rollout {
     let given_up = conditions.into_iter().flatten().find(|c| {
         c["type"] == "Progressing" && c["status"] == "False" && c["reason"] == "ProgressDeadlineExceeded"
     });
-    let all = observed && updated >= wanted && (wanted == 0 || available > 0);
+    let all = observed && updated >= wanted && (wanted == 0 || available > old);
     match given_up {
         _ if all => Rollout::Done,
         Some(condition) if observed => {
@@ -263,23 +266,28 @@ mod tests {
 
     #[test]
     fn a_workload_is_rolled_out_when_all_pods_are_new_and_one_works() {
-        let deployment = |generation: i64, updated: i64, available: i64| {
+        let deployment = |generation: i64, updated: i64, available: i64, pods: i64| {
             json!({"kind": "Deployment", "metadata": {"name": "c", "namespace": NAMESPACE, "generation": 2},
                 "spec": {"replicas": 2},
-                "status": {"observedGeneration": generation, "updatedReplicas": updated, "availableReplicas": available}})
+                "status": {"observedGeneration": generation, "replicas": pods, "updatedReplicas": updated,
+                    "availableReplicas": available}})
         };
-        for (generation, updated, available, done) in [
-            (2, 2, 2, true),
+        for (generation, updated, available, pods, done) in [
+            (2, 2, 2, 2, true),
             // One node is drained or down: the rest goes on.
-            (2, 2, 1, true),
-            (2, 2, 0, false),
-            (2, 1, 2, false),
-            (1, 2, 2, false),
+            (2, 2, 1, 2, true),
+            (2, 2, 2, 3, true),
+            (2, 2, 0, 2, false),
+            // Only the old ones work.
+            (2, 2, 1, 3, false),
+            (2, 2, 2, 4, false),
+            (2, 1, 2, 2, false),
+            (1, 2, 2, 2, false),
         ] {
-            let found = rollout(&deployment(generation, updated, available));
-            assert_eq!(found == Rollout::Done, done, "{generation} {updated} {available}: {found:?}");
+            let found = rollout(&deployment(generation, updated, available, pods));
+            assert_eq!(found == Rollout::Done, done, "{generation} {updated} {available} {pods}: {found:?}");
         }
-        let mut stuck = deployment(2, 1, 1);
+        let mut stuck = deployment(2, 1, 1, 2);
         stuck["status"]["conditions"] = json!([{"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded", "message": "too long"}]);
         assert_eq!(rollout(&stuck), Rollout::Stuck("Deployment c: too long".to_owned()));
         let set = |scheduled: i64, updated: i64, available: i64| {
