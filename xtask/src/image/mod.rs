@@ -16,9 +16,9 @@ use std::process::Command;
 
 /// The largest program that is delivered, in bytes: it is written to every host, and each node downloads it. What it has now,
 /// with room for a month of work; the aim is 25 MB (docs/development.md, "Size of the program").
-const PROGRAM_LIMIT: u64 = 44_000_000;
+const PROGRAM_LIMIT: u64 = 46_000_000;
 /// The largest image, in bytes of its files; the aim is 30 MiB.
-const IMAGE_LIMIT: u64 = 44 * 1024 * 1024;
+const IMAGE_LIMIT: u64 = 46 * 1024 * 1024;
 /// Where everything is put.
 const FOLDER: &str = "target/image";
 
