@@ -66,8 +66,8 @@ async fn a_rollout_policy_is_stored_and_its_contradictions_are_refused() {
     };
     let ready = || json!({"type": "Ready"});
     let rows = [
-        ("/pools/selector", json!({"matchLabels": {"a": "b"}}), "one of the two"),
-        ("/pools/names", Value::Null, "one of the two"),
+        ("/pools/selector", json!({"matchLabels": {"a": "b"}}), "give either names"),
+        ("/pools/names", Value::Null, "give either names"),
         ("/pools", json!({"selector": {}}), "selects no pool"),
         ("/waves/0/nodeSelector", json!({"matchLabels": {"a": "b"}}), "not both"),
         ("/waves/0/size", Value::Null, "only the last can be one"),
