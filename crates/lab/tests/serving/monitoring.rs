@@ -6,6 +6,7 @@
 //!
 //! Fake: agents and config server are scraped from texts with one series of each of their metrics.
 
+use crate::parts::free_address;
 use crate::product::controllers::Controller;
 use crate::product::{Cluster, lab, machine_config, one_file};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -24,10 +25,6 @@ use tokio::process::Command;
 
 /// Queries about what only a rollout in trouble has.
 const EMPTY_AT_REST: [&str; 2] = ["Nodes on their way, the longest first", "Drains that wait for pods"];
-
-fn free_address() -> SocketAddr {
-    std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap()
-}
 
 /// Answers each request with this text.
 async fn sample(text: String) -> SocketAddr {

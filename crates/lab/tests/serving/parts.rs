@@ -425,7 +425,7 @@ async fn every_part_works_with_its_own_rights_and_no_others() {
 }
 
 /// An address that is free now.
-fn free_address() -> SocketAddr {
+pub(crate) fn free_address() -> SocketAddr {
     std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap()
 }
 
