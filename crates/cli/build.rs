@@ -28,13 +28,16 @@ fn is(name: &str, wanted: &str) -> bool {
 fn release() {
     let here = std::env::var("CARGO_MANIFEST_DIR").unwrap_or_default();
     let list = format!("{here}/order/x86_64-unknown-linux-gnu.txt");
+    let tables = format!("{here}/link/no-unwind-tables.ld");
     println!("cargo::rerun-if-changed={list}");
+    println!("cargo::rerun-if-changed={tables}");
     if is("PROFILE", "release") && is("TARGET", "x86_64-unknown-linux-gnu") {
         println!("cargo::rustc-link-arg-bins=-Wl,--symbol-ordering-file={list}");
         println!("cargo::rustc-link-arg-bins=-Wl,--no-warn-symbol-ordering");
         println!("cargo::rustc-link-arg-bins=-Wl,--icf=all");
         // Texts that are the end of another one are kept once.
         println!("cargo::rustc-link-arg-bins=-Wl,-O2");
+        println!("cargo::rustc-link-arg-bins=-Wl,-T,{tables}");
     }
 }
 

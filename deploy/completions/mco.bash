@@ -16,6 +16,9 @@ _mco() {
             ",$1")
                 cmd="mco"
                 ;;
+            mco,approve)
+                cmd="mco__subcmd__approve"
+                ;;
             mco,bundle)
                 cmd="mco__subcmd__bundle"
                 ;;
@@ -27,6 +30,9 @@ _mco() {
                 ;;
             mco,daemon)
                 cmd="mco__subcmd__daemon"
+                ;;
+            mco,dashboard)
+                cmd="mco__subcmd__dashboard"
                 ;;
             mco,explain)
                 cmd="mco__subcmd__explain"
@@ -82,6 +88,9 @@ _mco() {
             mco__subcmd__controller,start)
                 cmd="mco__subcmd__controller__subcmd__start"
                 ;;
+            mco__subcmd__daemon,confirm)
+                cmd="mco__subcmd__daemon__subcmd__confirm"
+                ;;
             mco__subcmd__daemon,firstboot-complete-machineconfig)
                 cmd="mco__subcmd__daemon__subcmd__firstboot__subcmd__complete__subcmd__machineconfig"
                 ;;
@@ -93,6 +102,12 @@ _mco() {
                 ;;
             mco__subcmd__daemon,start)
                 cmd="mco__subcmd__daemon__subcmd__start"
+                ;;
+            mco__subcmd__daemon,try)
+                cmd="mco__subcmd__daemon__subcmd__try"
+                ;;
+            mco__subcmd__daemon,watch-trial)
+                cmd="mco__subcmd__daemon__subcmd__watch__subcmd__trial"
                 ;;
             mco__subcmd__operator,start)
                 cmd="mco__subcmd__operator__subcmd__start"
@@ -119,12 +134,58 @@ _mco() {
 
     case "${cmd}" in
         mco)
-            opts="-h -V --log --log-json --no-color --help --version install uninstall status plan pause resume history undo retry explain render bundle lint controller daemon server operator token pointer completion"
+            opts="-h -V --log --log-json --no-color --help --version install uninstall status dashboard plan pause resume approve history undo retry explain render bundle lint controller daemon server operator token pointer completion"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --log)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --no-color)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        mco__subcmd__approve)
+            opts="-o -h --kubeconfig --context --kubeconfig-list --config --output --log --log-json --no-color --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --kubeconfig)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --context)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --kubeconfig-list)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --config)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --output)
+                    COMPREPLY=($(compgen -W "text json yaml" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "text json yaml" -- "${cur}"))
+                    return 0
+                    ;;
                 --log)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -323,12 +384,38 @@ _mco() {
             return 0
             ;;
         mco__subcmd__daemon)
-            opts="-h --log --log-json --no-color --help start plan recover firstboot-complete-machineconfig"
+            opts="-h --log --log-json --no-color --help start plan recover try confirm watch-trial firstboot-complete-machineconfig"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --log)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --no-color)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        mco__subcmd__daemon__subcmd__confirm)
+            opts="-h --root-mount --log --log-json --no-color --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --root-mount)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --log)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -502,6 +589,136 @@ _mco() {
                     return 0
                     ;;
                 --once-from)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --log)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --no-color)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        mco__subcmd__daemon__subcmd__try)
+            opts="-f -h --filename --confirm-within --root-mount --log --log-json --no-color --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --filename)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -f)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --confirm-within)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --root-mount)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --log)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --no-color)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        mco__subcmd__daemon__subcmd__watch__subcmd__trial)
+            opts="-h --root-mount --log --log-json --no-color --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --root-mount)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --log)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --no-color)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        mco__subcmd__dashboard)
+            opts="-h --kubeconfig --context --kubeconfig-list --port --no-open --in-cluster --listen --cert --key --host --trusted-proxy --display --wayland-display --log --log-json --no-color --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --kubeconfig)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --context)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --kubeconfig-list)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --port)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --listen)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --cert)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --host)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --trusted-proxy)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --display)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --wayland-display)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1563,7 +1780,7 @@ _mco() {
             return 0
             ;;
         mco__subcmd__uninstall)
-            opts="-y -o -h --kubeconfig --context --kubeconfig-list --yes --force --dry-run --output --log --log-json --no-color --help"
+            opts="-y -o -h --kubeconfig --context --kubeconfig-list --yes --force --restore-hosts --restore-timeout --dry-run --output --log --log-json --no-color --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1578,6 +1795,10 @@ _mco() {
                     return 0
                     ;;
                 --kubeconfig-list)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --restore-timeout)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -32,9 +32,11 @@ complete -c mco -n "__fish_mco_needs_command" -s V -l version -d 'Print version'
 complete -c mco -n "__fish_mco_needs_command" -f -a "install" -d 'Install namespace, CRDs, ControllerConfig and pools in a cluster'
 complete -c mco -n "__fish_mco_needs_command" -f -a "uninstall" -d 'Take away everything that was installed; hosts keep their files'
 complete -c mco -n "__fish_mco_needs_command" -f -a "status" -d 'Show pools and nodes: who waits for what, and why'
+complete -c mco -n "__fish_mco_needs_command" -f -a "dashboard" -d 'Serve a page on this computer that shows pools and nodes live'
 complete -c mco -n "__fish_mco_needs_command" -f -a "plan" -d 'Show what the controller does next, or what a change would do to the nodes; writes nothing'
 complete -c mco -n "__fish_mco_needs_command" -f -a "pause" -d 'Pause pools: their nodes get no new configs'
 complete -c mco -n "__fish_mco_needs_command" -f -a "resume" -d 'Resume paused pools'
+complete -c mco -n "__fish_mco_needs_command" -f -a "approve" -d 'Let the wave of a pool begin that waits for an approval'
 complete -c mco -n "__fish_mco_needs_command" -f -a "history" -d 'Show the history of a pool\'s rendered configs: when, what changed, and who changed it'
 complete -c mco -n "__fish_mco_needs_command" -f -a "undo" -d 'Roll a pool back to an earlier config, until its MachineConfigs are corrected'
 complete -c mco -n "__fish_mco_needs_command" -f -a "retry" -d 'Have nodes retry at once what failed'
@@ -77,13 +79,15 @@ complete -c mco -n "__fish_mco_using_subcommand install" -s h -l help -d 'Print 
 complete -c mco -n "__fish_mco_using_subcommand uninstall" -l kubeconfig -d 'The kubeconfig to use [default: as kubectl finds it, else the pod\'s own]' -r -F
 complete -c mco -n "__fish_mco_using_subcommand uninstall" -l context -d 'The context of the kubeconfig to use [default: its current-context]' -r
 complete -c mco -n "__fish_mco_using_subcommand uninstall" -l kubeconfig-list -d 'The environment\'s kubeconfig files, used without --kubeconfig: for each setting the first file that has it counts' -r
+complete -c mco -n "__fish_mco_using_subcommand uninstall" -l restore-timeout -d 'With --restore-hosts: how long one node may take, like 30m' -r
 complete -c mco -n "__fish_mco_using_subcommand uninstall" -s o -l output -d 'With --dry-run: how to print it' -r -f -a "text\t'For people'
 json\t'For programs'
 yaml\t'For programs and people'"
 complete -c mco -n "__fish_mco_using_subcommand uninstall" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
 complete -c mco -n "__fish_mco_using_subcommand uninstall" -l no-color -d 'Any text but an empty one turns colours off (<https://no-color.org>)' -r
-complete -c mco -n "__fish_mco_using_subcommand uninstall" -s y -l yes -d 'Do it; without this it only says what it would do'
-complete -c mco -n "__fish_mco_using_subcommand uninstall" -l force -d 'Do it although nodes are on their way to another config'
+complete -c mco -n "__fish_mco_using_subcommand uninstall" -s y -l yes -d 'Do it without asking'
+complete -c mco -n "__fish_mco_using_subcommand uninstall" -l force -d 'Do it although nodes are on their way to another config, or do not get back to their own files'
+complete -c mco -n "__fish_mco_using_subcommand uninstall" -l restore-hosts -d 'First take every managed node back to the files that it had before: pools are paused, and nodes are drained, and rebooted where that is needed, as many at once as maxUnavailable allows'
 complete -c mco -n "__fish_mco_using_subcommand uninstall" -l dry-run -d 'Say what would be done and do nothing'
 complete -c mco -n "__fish_mco_using_subcommand uninstall" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand uninstall" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -109,6 +113,23 @@ complete -c mco -n "__fish_mco_using_subcommand status" -l until-updated -d 'Wit
 complete -c mco -n "__fish_mco_using_subcommand status" -l exit-code -d 'Exit with 3 when something needs attention, see below'
 complete -c mco -n "__fish_mco_using_subcommand status" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand status" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c mco -n "__fish_mco_using_subcommand dashboard" -l kubeconfig -d 'The kubeconfig to use [default: as kubectl finds it, else the pod\'s own]' -r -F
+complete -c mco -n "__fish_mco_using_subcommand dashboard" -l context -d 'The context of the kubeconfig to use [default: its current-context]' -r
+complete -c mco -n "__fish_mco_using_subcommand dashboard" -l kubeconfig-list -d 'The environment\'s kubeconfig files, used without --kubeconfig: for each setting the first file that has it counts' -r
+complete -c mco -n "__fish_mco_using_subcommand dashboard" -l port -d 'The port on 127.0.0.1; 0 for any that is free' -r
+complete -c mco -n "__fish_mco_using_subcommand dashboard" -l listen -d 'Where it listens in the cluster' -r
+complete -c mco -n "__fish_mco_using_subcommand dashboard" -l cert -d 'The certificate for that (PEM); read again when it changes [default: a self-signed one, made at start]' -r -F
+complete -c mco -n "__fish_mco_using_subcommand dashboard" -l key -d 'Its key (PEM)' -r -F
+complete -c mco -n "__fish_mco_using_subcommand dashboard" -l host -d 'A name by which people reach it in the cluster besides the Service\'s; may be given several times' -r
+complete -c mco -n "__fish_mco_using_subcommand dashboard" -l trusted-proxy -d 'A proxy that signs people in: its X-Forwarded-User and X-Forwarded-Groups count; an address or a range, may be given several times' -r
+complete -c mco -n "__fish_mco_using_subcommand dashboard" -l display -d 'Where there is no display there is no browser to open' -r
+complete -c mco -n "__fish_mco_using_subcommand dashboard" -l wayland-display -d 'The same, on Wayland' -r
+complete -c mco -n "__fish_mco_using_subcommand dashboard" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
+complete -c mco -n "__fish_mco_using_subcommand dashboard" -l no-color -d 'Any text but an empty one turns colours off (<https://no-color.org>)' -r
+complete -c mco -n "__fish_mco_using_subcommand dashboard" -l no-open -d 'Only print the address; do not open a browser'
+complete -c mco -n "__fish_mco_using_subcommand dashboard" -l in-cluster -d 'Serve everybody who may look at the cluster, by HTTPS, with this pod\'s account; until SIGTERM'
+complete -c mco -n "__fish_mco_using_subcommand dashboard" -l log-json -d 'One JSON object per log line'
+complete -c mco -n "__fish_mco_using_subcommand dashboard" -s h -l help -d 'Print help'
 complete -c mco -n "__fish_mco_using_subcommand plan" -l kubeconfig -d 'The kubeconfig to use [default: as kubectl finds it, else the pod\'s own]' -r -F
 complete -c mco -n "__fish_mco_using_subcommand plan" -l context -d 'The context of the kubeconfig to use [default: its current-context]' -r
 complete -c mco -n "__fish_mco_using_subcommand plan" -l kubeconfig-list -d 'The environment\'s kubeconfig files, used without --kubeconfig: for each setting the first file that has it counts' -r
@@ -149,6 +170,17 @@ complete -c mco -n "__fish_mco_using_subcommand resume" -l log -d 'What to log: 
 complete -c mco -n "__fish_mco_using_subcommand resume" -l no-color -d 'Any text but an empty one turns colours off (<https://no-color.org>)' -r
 complete -c mco -n "__fish_mco_using_subcommand resume" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand resume" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c mco -n "__fish_mco_using_subcommand approve" -l kubeconfig -d 'The kubeconfig to use [default: as kubectl finds it, else the pod\'s own]' -r -F
+complete -c mco -n "__fish_mco_using_subcommand approve" -l context -d 'The context of the kubeconfig to use [default: its current-context]' -r
+complete -c mco -n "__fish_mco_using_subcommand approve" -l kubeconfig-list -d 'The environment\'s kubeconfig files, used without --kubeconfig: for each setting the first file that has it counts' -r
+complete -c mco -n "__fish_mco_using_subcommand approve" -l config -d 'The rendered config that is approved [default: the one that waits]' -r
+complete -c mco -n "__fish_mco_using_subcommand approve" -s o -l output -d 'The output format' -r -f -a "text\t'For people'
+json\t'For programs'
+yaml\t'For programs and people'"
+complete -c mco -n "__fish_mco_using_subcommand approve" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
+complete -c mco -n "__fish_mco_using_subcommand approve" -l no-color -d 'Any text but an empty one turns colours off (<https://no-color.org>)' -r
+complete -c mco -n "__fish_mco_using_subcommand approve" -l log-json -d 'One JSON object per log line'
+complete -c mco -n "__fish_mco_using_subcommand approve" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c mco -n "__fish_mco_using_subcommand history" -l kubeconfig -d 'The kubeconfig to use [default: as kubectl finds it, else the pod\'s own]' -r -F
 complete -c mco -n "__fish_mco_using_subcommand history" -l context -d 'The context of the kubeconfig to use [default: its current-context]' -r
 complete -c mco -n "__fish_mco_using_subcommand history" -l kubeconfig-list -d 'The environment\'s kubeconfig files, used without --kubeconfig: for each setting the first file that has it counts' -r
@@ -256,14 +288,17 @@ complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subc
 complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subcommand_from bootstrap" -l no-color -d 'Any text but an empty one turns colours off (<https://no-color.org>)' -r
 complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subcommand_from bootstrap" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subcommand_from bootstrap" -s h -l help -d 'Print help'
-complete -c mco -n "__fish_mco_using_subcommand daemon; and not __fish_seen_subcommand_from start plan recover firstboot-complete-machineconfig" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
-complete -c mco -n "__fish_mco_using_subcommand daemon; and not __fish_seen_subcommand_from start plan recover firstboot-complete-machineconfig" -l no-color -d 'Any text but an empty one turns colours off (<https://no-color.org>)' -r
-complete -c mco -n "__fish_mco_using_subcommand daemon; and not __fish_seen_subcommand_from start plan recover firstboot-complete-machineconfig" -l log-json -d 'One JSON object per log line'
-complete -c mco -n "__fish_mco_using_subcommand daemon; and not __fish_seen_subcommand_from start plan recover firstboot-complete-machineconfig" -s h -l help -d 'Print help'
-complete -c mco -n "__fish_mco_using_subcommand daemon; and not __fish_seen_subcommand_from start plan recover firstboot-complete-machineconfig" -f -a "start" -d 'Run the agent until SIGTERM'
-complete -c mco -n "__fish_mco_using_subcommand daemon; and not __fish_seen_subcommand_from start plan recover firstboot-complete-machineconfig" -f -a "plan" -d 'Show what a config would do on this host: every step and what it costs, or why it cannot be applied'
-complete -c mco -n "__fish_mco_using_subcommand daemon; and not __fish_seen_subcommand_from start plan recover firstboot-complete-machineconfig" -f -a "recover" -d 'Finish or undo what a crash interrupted; needs no API server'
-complete -c mco -n "__fish_mco_using_subcommand daemon; and not __fish_seen_subcommand_from start plan recover firstboot-complete-machineconfig" -f -a "firstboot-complete-machineconfig" -d 'Complete a machine\'s first boot: apply what Ignition cannot, before the kubelet starts'
+complete -c mco -n "__fish_mco_using_subcommand daemon; and not __fish_seen_subcommand_from start plan recover try confirm watch-trial firstboot-complete-machineconfig" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
+complete -c mco -n "__fish_mco_using_subcommand daemon; and not __fish_seen_subcommand_from start plan recover try confirm watch-trial firstboot-complete-machineconfig" -l no-color -d 'Any text but an empty one turns colours off (<https://no-color.org>)' -r
+complete -c mco -n "__fish_mco_using_subcommand daemon; and not __fish_seen_subcommand_from start plan recover try confirm watch-trial firstboot-complete-machineconfig" -l log-json -d 'One JSON object per log line'
+complete -c mco -n "__fish_mco_using_subcommand daemon; and not __fish_seen_subcommand_from start plan recover try confirm watch-trial firstboot-complete-machineconfig" -s h -l help -d 'Print help'
+complete -c mco -n "__fish_mco_using_subcommand daemon; and not __fish_seen_subcommand_from start plan recover try confirm watch-trial firstboot-complete-machineconfig" -f -a "start" -d 'Run the agent until SIGTERM'
+complete -c mco -n "__fish_mco_using_subcommand daemon; and not __fish_seen_subcommand_from start plan recover try confirm watch-trial firstboot-complete-machineconfig" -f -a "plan" -d 'Show what a config would do on this host: every step and what it costs, or why it cannot be applied'
+complete -c mco -n "__fish_mco_using_subcommand daemon; and not __fish_seen_subcommand_from start plan recover try confirm watch-trial firstboot-complete-machineconfig" -f -a "recover" -d 'Finish or undo what a crash interrupted; needs no API server'
+complete -c mco -n "__fish_mco_using_subcommand daemon; and not __fish_seen_subcommand_from start plan recover try confirm watch-trial firstboot-complete-machineconfig" -f -a "try" -d 'Apply a config to this host and undo it unless you confirm it in time'
+complete -c mco -n "__fish_mco_using_subcommand daemon; and not __fish_seen_subcommand_from start plan recover try confirm watch-trial firstboot-complete-machineconfig" -f -a "confirm" -d 'Keep the change that is on trial on this host'
+complete -c mco -n "__fish_mco_using_subcommand daemon; and not __fish_seen_subcommand_from start plan recover try confirm watch-trial firstboot-complete-machineconfig" -f -a "watch-trial" -d 'Undo the change that is on trial on this host when its time is up; started by systemd'
+complete -c mco -n "__fish_mco_using_subcommand daemon; and not __fish_seen_subcommand_from start plan recover try confirm watch-trial firstboot-complete-machineconfig" -f -a "firstboot-complete-machineconfig" -d 'Complete a machine\'s first boot: apply what Ignition cannot, before the kubelet starts'
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from start" -l kubeconfig -d 'The kubeconfig to use [default: as kubectl finds it, else the pod\'s own]' -r -F
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from start" -l context -d 'The context of the kubeconfig to use [default: its current-context]' -r
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from start" -l kubeconfig-list -d 'The environment\'s kubeconfig files, used without --kubeconfig: for each setting the first file that has it counts' -r
@@ -301,6 +336,23 @@ complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcomma
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from recover" -l no-color -d 'Any text but an empty one turns colours off (<https://no-color.org>)' -r
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from recover" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from recover" -s h -l help -d 'Print help'
+complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from try" -s f -l filename -d 'The config: a file, or `-`' -r -F
+complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from try" -l confirm-within -d 'How long you may take to confirm it: 30s to 24h' -r
+complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from try" -l root-mount -d 'The host\'s root folder' -r -F
+complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from try" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
+complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from try" -l no-color -d 'Any text but an empty one turns colours off (<https://no-color.org>)' -r
+complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from try" -l log-json -d 'One JSON object per log line'
+complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from try" -s h -l help -d 'Print help'
+complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from confirm" -l root-mount -d 'The host\'s root folder' -r -F
+complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from confirm" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
+complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from confirm" -l no-color -d 'Any text but an empty one turns colours off (<https://no-color.org>)' -r
+complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from confirm" -l log-json -d 'One JSON object per log line'
+complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from confirm" -s h -l help -d 'Print help'
+complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from watch-trial" -l root-mount -d 'The host\'s root folder' -r -F
+complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from watch-trial" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
+complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from watch-trial" -l no-color -d 'Any text but an empty one turns colours off (<https://no-color.org>)' -r
+complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from watch-trial" -l log-json -d 'One JSON object per log line'
+complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from watch-trial" -s h -l help -d 'Print help'
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from firstboot-complete-machineconfig" -l root-mount -d 'The host\'s root folder' -r -F
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from firstboot-complete-machineconfig" -l machineconfig-file -d 'The config that the config server left for the first boot, below the root folder' -r
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from firstboot-complete-machineconfig" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r

@@ -69,6 +69,7 @@ _arguments "${_arguments_options[@]}" : \
 '--kubeconfig=[The kubeconfig to use \[default\: as kubectl finds it, else the pod'\''s own\]]:FILE:_files' \
 '--context=[The context of the kubeconfig to use \[default\: its current-context\]]:NAME:_default' \
 '--kubeconfig-list=[The environment'\''s kubeconfig files, used without --kubeconfig\: for each setting the first file that has it counts]:FILES:_default' \
+'--restore-timeout=[With --restore-hosts\: how long one node may take, like 30m]:TIME:_default' \
 '-o+[With --dry-run\: how to print it]:OUTPUT:((text\:"For people"
 json\:"For programs"
 yaml\:"For programs and people"))' \
@@ -77,9 +78,10 @@ json\:"For programs"
 yaml\:"For programs and people"))' \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
 '--no-color=[Any text but an empty one turns colours off (<https\://no-color.org>)]:ANY:_default' \
-'(--dry-run)-y[Do it; without this it only says what it would do]' \
-'(--dry-run)--yes[Do it; without this it only says what it would do]' \
-'--force[Do it although nodes are on their way to another config]' \
+'(--dry-run)-y[Do it without asking]' \
+'(--dry-run)--yes[Do it without asking]' \
+'--force[Do it although nodes are on their way to another config, or do not get back to their own files]' \
+'--restore-hosts[First take every managed node back to the files that it had before\: pools are paused, and nodes are drained, and rebooted where that is needed, as many at once as maxUnavailable allows]' \
 '--dry-run[Say what would be done and do nothing]' \
 '--log-json[One JSON object per log line]' \
 '-h[Print help (see more with '\''--help'\'')]' \
@@ -116,6 +118,28 @@ yaml\:"For programs and people"))' \
 '-h[Print help (see more with '\''--help'\'')]' \
 '--help[Print help (see more with '\''--help'\'')]' \
 '*::pools -- Only these pools:_default' \
+&& ret=0
+;;
+(dashboard)
+_arguments "${_arguments_options[@]}" : \
+'--kubeconfig=[The kubeconfig to use \[default\: as kubectl finds it, else the pod'\''s own\]]:FILE:_files' \
+'--context=[The context of the kubeconfig to use \[default\: its current-context\]]:NAME:_default' \
+'--kubeconfig-list=[The environment'\''s kubeconfig files, used without --kubeconfig\: for each setting the first file that has it counts]:FILES:_default' \
+'--port=[The port on 127.0.0.1; 0 for any that is free]:PORT:_default' \
+'--listen=[Where it listens in the cluster]:ADDR:_default' \
+'--cert=[The certificate for that (PEM); read again when it changes \[default\: a self-signed one, made at start\]]:FILE:_files' \
+'--key=[Its key (PEM)]:FILE:_files' \
+'*--host=[A name by which people reach it in the cluster besides the Service'\''s; may be given several times]:NAME:_default' \
+'*--trusted-proxy=[A proxy that signs people in\: its X-Forwarded-User and X-Forwarded-Groups count; an address or a range, may be given several times]:NET:_default' \
+'--display=[Where there is no display there is no browser to open]:ANY:_default' \
+'--wayland-display=[The same, on Wayland]:ANY:_default' \
+'--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
+'--no-color=[Any text but an empty one turns colours off (<https\://no-color.org>)]:ANY:_default' \
+'--no-open[Only print the address; do not open a browser]' \
+'(--port --no-open)--in-cluster[Serve everybody who may look at the cluster, by HTTPS, with this pod'\''s account; until SIGTERM]' \
+'--log-json[One JSON object per log line]' \
+'-h[Print help]' \
+'--help[Print help]' \
 && ret=0
 ;;
 (plan)
@@ -183,6 +207,26 @@ yaml\:"For programs and people"))' \
 '-h[Print help (see more with '\''--help'\'')]' \
 '--help[Print help (see more with '\''--help'\'')]' \
 '*::pools -- The pools:_default' \
+&& ret=0
+;;
+(approve)
+_arguments "${_arguments_options[@]}" : \
+'--kubeconfig=[The kubeconfig to use \[default\: as kubectl finds it, else the pod'\''s own\]]:FILE:_files' \
+'--context=[The context of the kubeconfig to use \[default\: its current-context\]]:NAME:_default' \
+'--kubeconfig-list=[The environment'\''s kubeconfig files, used without --kubeconfig\: for each setting the first file that has it counts]:FILES:_default' \
+'--config=[The rendered config that is approved \[default\: the one that waits\]]:CONFIG:_default' \
+'-o+[The output format]:OUTPUT:((text\:"For people"
+json\:"For programs"
+yaml\:"For programs and people"))' \
+'--output=[The output format]:OUTPUT:((text\:"For people"
+json\:"For programs"
+yaml\:"For programs and people"))' \
+'--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
+'--no-color=[Any text but an empty one turns colours off (<https\://no-color.org>)]:ANY:_default' \
+'--log-json[One JSON object per log line]' \
+'-h[Print help (see more with '\''--help'\'')]' \
+'--help[Print help (see more with '\''--help'\'')]' \
+':pool -- The pool:_default' \
 && ret=0
 ;;
 (history)
@@ -447,6 +491,39 @@ _arguments "${_arguments_options[@]}" : \
 '--help[Print help]' \
 && ret=0
 ;;
+(try)
+_arguments "${_arguments_options[@]}" : \
+'-f+[The config\: a file, or \`-\`]:FILE:_files' \
+'--filename=[The config\: a file, or \`-\`]:FILE:_files' \
+'--confirm-within=[How long you may take to confirm it\: 30s to 24h]:TIME:_default' \
+'--root-mount=[The host'\''s root folder]:DIR:_files' \
+'--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
+'--no-color=[Any text but an empty one turns colours off (<https\://no-color.org>)]:ANY:_default' \
+'--log-json[One JSON object per log line]' \
+'-h[Print help]' \
+'--help[Print help]' \
+&& ret=0
+;;
+(confirm)
+_arguments "${_arguments_options[@]}" : \
+'--root-mount=[The host'\''s root folder]:DIR:_files' \
+'--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
+'--no-color=[Any text but an empty one turns colours off (<https\://no-color.org>)]:ANY:_default' \
+'--log-json[One JSON object per log line]' \
+'-h[Print help]' \
+'--help[Print help]' \
+&& ret=0
+;;
+(watch-trial)
+_arguments "${_arguments_options[@]}" : \
+'--root-mount=[The host'\''s root folder]:DIR:_files' \
+'--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
+'--no-color=[Any text but an empty one turns colours off (<https\://no-color.org>)]:ANY:_default' \
+'--log-json[One JSON object per log line]' \
+'-h[Print help]' \
+'--help[Print help]' \
+&& ret=0
+;;
 (firstboot-complete-machineconfig)
 _arguments "${_arguments_options[@]}" : \
 '--root-mount=[The host'\''s root folder]:DIR:_files' \
@@ -692,9 +769,11 @@ _mco_commands() {
 'install:Install namespace, CRDs, ControllerConfig and pools in a cluster' \
 'uninstall:Take away everything that was installed; hosts keep their files' \
 'status:Show pools and nodes\: who waits for what, and why' \
+'dashboard:Serve a page on this computer that shows pools and nodes live' \
 'plan:Show what the controller does next, or what a change would do to the nodes; writes nothing' \
 'pause:Pause pools\: their nodes get no new configs' \
 'resume:Resume paused pools' \
+'approve:Let the wave of a pool begin that waits for an approval' \
 'history:Show the history of a pool'\''s rendered configs\: when, what changed, and who changed it' \
 'undo:Roll a pool back to an earlier config, until its MachineConfigs are corrected' \
 'retry:Have nodes retry at once what failed' \
@@ -711,6 +790,11 @@ _mco_commands() {
 'completion:Print a shell completion script' \
     )
     _describe -t commands 'mco commands' commands "$@"
+}
+(( $+functions[_mco__subcmd__approve_commands] )) ||
+_mco__subcmd__approve_commands() {
+    local commands; commands=()
+    _describe -t commands 'mco approve commands' commands "$@"
 }
 (( $+functions[_mco__subcmd__bundle_commands] )) ||
 _mco__subcmd__bundle_commands() {
@@ -746,9 +830,17 @@ _mco__subcmd__daemon_commands() {
 'start:Run the agent until SIGTERM' \
 'plan:Show what a config would do on this host\: every step and what it costs, or why it cannot be applied' \
 'recover:Finish or undo what a crash interrupted; needs no API server' \
+'try:Apply a config to this host and undo it unless you confirm it in time' \
+'confirm:Keep the change that is on trial on this host' \
+'watch-trial:Undo the change that is on trial on this host when its time is up; started by systemd' \
 'firstboot-complete-machineconfig:Complete a machine'\''s first boot\: apply what Ignition cannot, before the kubelet starts' \
     )
     _describe -t commands 'mco daemon commands' commands "$@"
+}
+(( $+functions[_mco__subcmd__daemon__subcmd__confirm_commands] )) ||
+_mco__subcmd__daemon__subcmd__confirm_commands() {
+    local commands; commands=()
+    _describe -t commands 'mco daemon confirm commands' commands "$@"
 }
 (( $+functions[_mco__subcmd__daemon__subcmd__firstboot-complete-machineconfig_commands] )) ||
 _mco__subcmd__daemon__subcmd__firstboot-complete-machineconfig_commands() {
@@ -769,6 +861,21 @@ _mco__subcmd__daemon__subcmd__recover_commands() {
 _mco__subcmd__daemon__subcmd__start_commands() {
     local commands; commands=()
     _describe -t commands 'mco daemon start commands' commands "$@"
+}
+(( $+functions[_mco__subcmd__daemon__subcmd__try_commands] )) ||
+_mco__subcmd__daemon__subcmd__try_commands() {
+    local commands; commands=()
+    _describe -t commands 'mco daemon try commands' commands "$@"
+}
+(( $+functions[_mco__subcmd__daemon__subcmd__watch-trial_commands] )) ||
+_mco__subcmd__daemon__subcmd__watch-trial_commands() {
+    local commands; commands=()
+    _describe -t commands 'mco daemon watch-trial commands' commands "$@"
+}
+(( $+functions[_mco__subcmd__dashboard_commands] )) ||
+_mco__subcmd__dashboard_commands() {
+    local commands; commands=()
+    _describe -t commands 'mco dashboard commands' commands "$@"
 }
 (( $+functions[_mco__subcmd__explain_commands] )) ||
 _mco__subcmd__explain_commands() {

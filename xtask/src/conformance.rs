@@ -1,8 +1,8 @@
-//! `cargo xtask conformance`: compares what was recorded of the reference implementation with the program that is
-//! built from this tree.
+//! `cargo xtask conformance`: compares what was recorded of the reference implementation with the program built from
+//! this tree.
 //!
-//! The programs `tests/conformance/check_*.py` compare, for any implementation. The code here provides what each of
-//! them needs: a command, a cluster with our controller, or machines that boot.
+//! The comparison itself is done by the programs `tests/conformance/check_*.py`, which work for any implementation. The
+//! code here provides what each of them needs: a command, a cluster with our controller, or machines that boot.
 
 use crate::demo::{build_mco, interrupt, runtime};
 use crate::recorded_day;
@@ -20,9 +20,10 @@ use std::time::{Duration, SystemTime};
 
 /// The config that a node is in before its chain begins.
 const EMPTY: &str = "rendered-worker-a0";
-/// How often the path of a node's root folder is checked: well below the time from a boot to the agent's first action.
+/// How often the path of a node's root folder is checked: much more often than the time between a boot and the agent's
+/// first action.
 const FOLLOW: Duration = Duration::from_millis(20);
-/// How long one step of a chain may take: a reboot, on a machine that boots others at the same time.
+/// The time limit for one step of a chain: a reboot, on a computer that boots several machines at the same time.
 const STEP_LIMIT_S: &str = "180";
 
 /// `/etc/shadow` counts in days since 1970, in UTC.
@@ -37,17 +38,17 @@ pub(crate) struct Conformance {
     /// What to compare
     #[arg(value_enum, required = true)]
     what: Vec<What>,
-    /// host: only these chains (the names of their files)
+    /// host: only this chain, by the name of its file; repeat it for several
     #[arg(long, value_name = "CHAIN")]
     only: Vec<String>,
-    /// host: random chains instead, from this number on, one for each machine; a folder with a systemd that is played
-    /// says what is expected
+    /// host: run random chains instead, one for each machine, numbered from this seed; the same chain on a folder with a
+    /// fake systemd says what is expected
     #[arg(long, value_name = "SEED", conflicts_with = "only")]
     random: Option<u32>,
-    /// host: steps of a random chain
+    /// host: the number of steps of a random chain
     #[arg(long, default_value_t = 15, value_name = "N", value_parser = clap::value_parser!(u8).range(1..))]
     steps: u8,
-    /// host: how many machines are led at the same time
+    /// host: how many machines run at the same time
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..))]
     jobs: u8,
     /// host: print every step
@@ -69,7 +70,6 @@ enum What {
     All,
 }
 
-/// Runs it.
 pub(crate) fn run(root: &Path, a: &Conformance) -> anyhow::Result<()> {
     let wanted = |what| a.what.contains(&What::All) || a.what.contains(&what);
     if wanted(What::Host) && !lab::is_root() {
@@ -101,7 +101,7 @@ pub(crate) fn run(root: &Path, a: &Conformance) -> anyhow::Result<()> {
     if failed.is_empty() { Ok(()) } else { bail!("{} differ from what was recorded", failed.join(", ")) }
 }
 
-/// The programs read YAML.
+/// Checks that Python can read YAML, which the comparing programs need.
 fn yaml_for_python() -> anyhow::Result<()> {
     let there = || {
         let python = Program::new("python3").args(["-c", "import yaml"]).stderr(Stdio::null()).status();
@@ -134,7 +134,7 @@ impl Place<'_> {
         program
     }
 
-    /// Cases that a command alone answers.
+    /// Compares cases that need only a command.
     fn command(&self, name: &str, command: &[&str]) -> anyhow::Result<bool> {
         println!("{name}:");
         let mut check = self.check(name);
@@ -148,7 +148,7 @@ impl Place<'_> {
             .mco_binary(&self.mco)
             .templates(self.root.join("templates"))
             .controller(true)
-            // Its node life cycle would touch the recorded nodes.
+            // Its node lifecycle controller would change the recorded nodes.
             .controller_manager(false)
             .scheduler(false)
             .progress(Reporter::stderr());
@@ -163,7 +163,7 @@ impl Place<'_> {
         .await
     }
 
-    /// Every chain on a fresh machine, some machines at a time.
+    /// Runs every chain on a fresh machine, several machines at a time.
     async fn host(&self, a: &Conformance) -> anyhow::Result<bool> {
         println!("host:");
         let mut chains = vec![];
@@ -180,7 +180,7 @@ impl Place<'_> {
         if chains.is_empty() {
             bail!("no chain of that name in {}", self.cases.join("host").display());
         }
-        // The longest chains first, so that they run side by side.
+        // The longest chains first, so that no long one is left to run alone at the end.
         chains.sort_by(|a, b| b.reboots.cmp(&a.reboots).then_with(|| a.name.cmp(&b.name)));
         let mut good = true;
         for some in chains.chunks(usize::from(a.jobs)) {
@@ -202,7 +202,7 @@ impl Place<'_> {
         Ok(good)
     }
 
-    /// Makes the tests of `host` take a folder through a random chain and record the result.
+    /// Has the tests of `host` take a folder through a random chain and record the result.
     async fn random(&self, seed: u32, steps: u8, machine: &Path) -> anyhow::Result<PathBuf> {
         let folder = self.root.join("target/conformance");
         std::fs::create_dir_all(&folder)?;
@@ -210,7 +210,7 @@ impl Place<'_> {
         let mut cargo = Program::new(env!("CARGO"));
         cargo
             .args(["test", "-q", "-p", "host", "--test", "chains", "--", "--ignored", "--exact"])
-            .arg("random_chains::a_random_chain_is_written_down")
+            .arg("random_chains::a_random_chain_is_recorded_as_a_case")
             .env("MCO_CHAIN_FILE", &file)
             .env("MCO_CHAIN_ROOT", machine)
             .env("MCO_CHAIN_FROM", seed.to_string())
@@ -222,7 +222,7 @@ impl Place<'_> {
         Ok(file)
     }
 
-    /// A recorded chain, as it would have been recorded on this machine today.
+    /// A recorded chain as it would have been recorded on this machine today.
     fn for_today(&self, chain: &Chain, machine: &Path) -> anyhow::Result<PathBuf> {
         let read = |path: &Path| {
             std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
@@ -238,7 +238,8 @@ impl Place<'_> {
         Ok(path)
     }
 
-    /// Machines like the recorded ones: with stub services that log their starts and reloads, and a count of boots.
+    /// Machines like the recorded ones, with stub services that log their starts and reloads, and with a counter of
+    /// boots.
     fn machines(&self, nodes: usize) -> LabBuilder {
         let mut builder = Lab::builder()
             .nodes(nodes)
@@ -258,7 +259,7 @@ impl Place<'_> {
         builder
     }
 
-    /// One chain on one machine; says whether all is as recorded, and what the program printed.
+    /// Runs one chain on one machine. Returns whether everything is as recorded, and what the program printed.
     async fn lead(
         &self,
         lab: &Lab,
@@ -277,7 +278,7 @@ impl Place<'_> {
         if !ok {
             bail!("--init: {text}");
         }
-        // The lab has made the Node already: it gets what --init gives to one.
+        // The lab has already created the Node, so the annotations that `--init` writes are added to it.
         let notes = [
             (annotation::CURRENT_CONFIG, EMPTY),
             (annotation::DESIRED_CONFIG, EMPTY),
@@ -287,7 +288,7 @@ impl Place<'_> {
         let patch = Patch::Merge(json!({"metadata": {"annotations": notes}}));
         let nodes: Api<api::k8s::Node> = Api::all(lab.client());
         nodes.patch(node.name(), &PatchParams::default(), &patch).await?;
-        // The lab has no consoles; the recorded machines had them.
+        // The lab masks getty, because its machines have no consoles. On the recorded machines it was not masked.
         let consoles = "rm -f /etc/systemd/system/getty@.service && systemctl daemon-reload";
         node.run(["sh", "-c", consoles]).await?;
         point(&node, &link)?;
@@ -306,7 +307,7 @@ impl Place<'_> {
     }
 }
 
-/// A chain: a recorded one, or a random one that is yet to be made.
+/// A chain: a recorded one, or a random one that is still to be made.
 struct Chain {
     name: String,
     path: PathBuf,
@@ -331,7 +332,7 @@ impl Chain {
     }
 }
 
-/// Counts boots, before anything that may cause another one.
+/// Counts boots. It runs before anything that may cause the next one.
 const BOOTS: &str = "[Unit]\nDescription=Counts the boots of this machine\n\
     Before=machine-config-daemon.service\n\n[Service]\nType=oneshot\nRemainAfterExit=yes\n\
     ExecStart=/bin/sh -c 'cat /proc/sys/kernel/random/boot_id >> /var/boots'\n\n\
@@ -348,7 +349,7 @@ fn stub_unit(name: &str) -> String {
     )
 }
 
-/// Our kinds, and the disruption policies that the recorded cluster had beside the defaults.
+/// Installs our CRDs, and the disruption policies that the recorded cluster had in addition to the defaults.
 async fn prepare(lab: &Lab) -> anyhow::Result<()> {
     lab.mco(["install", "--kubeconfig", &lab.kubeconfig().to_string_lossy()]).await?;
     let action = |kind: &str, unit: &str| json!({"type": kind, kind.to_lowercase(): {"serviceName": unit}});
@@ -378,7 +379,7 @@ async fn prepare(lab: &Lab) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Brings a lab up, does something with it, takes it down.
+/// Starts a lab, runs something with it, and stops it.
 async fn with_lab(
     builder: LabBuilder,
     work: impl AsyncFnOnce(&Lab) -> anyhow::Result<bool>,
@@ -405,7 +406,7 @@ async fn status(mut program: Program) -> anyhow::Result<(bool, String)> {
     Ok((output.status.success(), text))
 }
 
-/// Lets a link point to the root folder of the machine's current boot.
+/// Points a link at the root folder of the machine's current boot.
 fn point(node: &NodeHandle, link: &Path) -> anyhow::Result<()> {
     let Ok(root) = node.root_of_boot() else { return Ok(()) };
     if std::fs::read_link(link).ok().as_ref() != Some(&root) {
@@ -417,7 +418,7 @@ fn point(node: &NodeHandle, link: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Keeps that link right.
+/// Keeps the link pointed at the root folder of the current boot. Returns only on an error.
 async fn follow<T>(node: &NodeHandle, link: &Path) -> anyhow::Result<T> {
     loop {
         point(node, link)?;

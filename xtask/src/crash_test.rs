@@ -1,7 +1,8 @@
-//! `cargo xtask crash-test`: ends changes of a host at any instruction: at all of them, or at a sample that moves.
+//! `cargo xtask crash-test`: kills a change of a host at any instruction: at every one, or at a sample that differs from
+//! run to run.
 //!
-//! Not here: the tests. Those are in `crates/host/tests/crash/`: `points.rs` (every fault point) and `real.rs` (SIGKILL at random
-//! instants; file systems that fill up, become read-only, fail, or lose what was not synced). Every `cargo
+//! Not here: the tests. Those are in `crates/host/tests/crash/`: `points.rs` (every fault point), `kills.rs` (SIGKILL at
+//! random instants) and `broken_disks.rs` (file systems that fill up, become read-only, fail, or lose what was not synced). Every `cargo
 //! test` runs them on small samples. This command runs the rest.
 
 use anyhow::{Context, bail};
@@ -16,15 +17,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
     after_help = "Examples:\n  cargo xtask crash-test                            every point\n  cargo xtask crash-test --points 300               others each time\n  cargo xtask crash-test --points 300 --from 12345  those of an earlier run again"
 )]
 pub(crate) struct CrashTest {
-    /// About so many kills instead of all, at other points each time
+    /// Kill at about this many points instead of all; each run chooses other points
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     points: Option<u32>,
-    /// Where the sample begins, as an earlier run printed it
+    /// Repeat an earlier run: the number that it printed
     #[arg(long, value_name = "NUMBER", requires = "points")]
     from: Option<u32>,
 }
 
-/// Runs it.
 pub(crate) fn run(root: &Path, a: &CrashTest) -> anyhow::Result<()> {
     if !lab::is_root() {
         bail!("the crash test sets owners of files: run it as root");
@@ -32,7 +32,7 @@ pub(crate) fn run(root: &Path, a: &CrashTest) -> anyhow::Result<()> {
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args(["test", "-p", "host", "--test", "crash", "--", "--ignored", "--nocapture"]).current_dir(root);
     if let Some(points) = a.points {
-        // Any number will do that is another one at the next run.
+        // The start of the sample may be any number, as long as the next run has another one.
         let now = SystemTime::now().duration_since(UNIX_EPOCH).context("the clock")?;
         let from = a.from.unwrap_or(now.subsec_micros());
         println!(

@@ -1,8 +1,8 @@
 //! `cargo xtask gen`: writes the generated files that are committed: CRDs, man pages, completions, the reference pages
 //! of the book, the Helm chart and the kustomize base.
 //!
-//! It is no build step: nothing else in the tree depends on it. `gen --check` fails if the files do not agree with the
-//! code, and names the command that updates them.
+//! It is not a build step: nothing else in the tree depends on it. `gen --check` fails if the files differ from what
+//! the code would generate, and names the command that updates them.
 
 use anyhow::{Context, bail};
 use clap::CommandFactory;
@@ -11,9 +11,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Folders that hold only generated files: any other file in them is removed.
-const OWNED: [&str; 7] = [
+const OWNED: [&str; 6] = [
     "deploy/crds",
-    "deploy/preview-crds",
     "docs/man",
     "deploy/completions",
     crate::reference::FOLDER,
@@ -21,8 +20,8 @@ const OWNED: [&str; 7] = [
     crate::charts::OWNED[1],
 ];
 
-/// What watches over the parts: rules for Prometheus, objects for the Prometheus operator, dashboards for Grafana. The
-/// folder also holds the rules' tests, which are written by hand.
+/// Files for monitoring: rules for Prometheus, objects for the Prometheus operator, dashboards for Grafana. The folder
+/// also holds the rules' tests, which are written by hand.
 fn monitoring() -> anyhow::Result<BTreeMap<PathBuf, String>> {
     use operator::monitoring::{dashboards, prometheus_rule, rule_groups, service_monitors};
     let folder = Path::new("deploy/monitoring");
@@ -91,12 +90,6 @@ fn files() -> anyhow::Result<BTreeMap<PathBuf, String>> {
         let head = "# Made by `cargo xtask gen` from crates/api/schemas; do not edit.\n";
         files.insert(path, head.to_owned() + &api::yaml::to_string(&crd.object)?);
     }
-    for crd in api::crds::preview() {
-        let path = PathBuf::from("deploy/preview-crds").join(format!("{}.{}.yaml", crd.plural, crd.group));
-        let head =
-            "# Made by `cargo xtask gen` from crates/api/src; do not edit. Nothing serves this kind yet.\n";
-        files.insert(path, head.to_owned() + &api::yaml::to_string(&crd.object)?);
-    }
     let command = cli::args::Mco::command();
     for shell in [clap_complete::Shell::Bash, clap_complete::Shell::Zsh, clap_complete::Shell::Fish] {
         let mut out = vec![];
@@ -110,7 +103,7 @@ fn files() -> anyhow::Result<BTreeMap<PathBuf, String>> {
     Ok(files)
 }
 
-/// One page for the program and one for each subcommand, named as `mco-controller-start`.
+/// A page for the program and one for each subcommand, named like `mco-controller-start`.
 fn man_pages(command: &clap::Command, files: &mut BTreeMap<PathBuf, String>) -> anyhow::Result<()> {
     for sub in command.get_subcommands().filter(|c| !c.is_hide_set()) {
         man_pages(sub, files)?;

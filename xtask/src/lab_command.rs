@@ -1,4 +1,4 @@
-//! `cargo xtask lab`: a cluster to play with, that outlives the command.
+//! `cargo xtask lab`: a cluster to experiment with, which keeps running after the command has ended.
 
 use crate::demo::{KubeletKind, build_mco, runtime};
 use clap::{Args, Subcommand};
@@ -9,18 +9,18 @@ use std::path::{Path, PathBuf};
 /// `cargo xtask lab`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum LabCommand {
-    /// Bring a cluster up and leave it running
+    /// Start a cluster and leave it running
     Up(Up),
-    /// Take every cluster of `lab up` and `demo --keep` down
+    /// Stop every cluster that `lab up` and `demo --keep` left running
     Down,
-    /// Show the clusters that run
+    /// List the clusters that run
     Status,
     /// Find or build the control plane's programs
     Build,
-    /// Hold a cluster (started by `up`)
+    /// Keep a cluster running (started by `up`)
     #[command(hide = true)]
     Supervise {
-        /// What to hold
+        /// The cluster, as JSON
         spec: PathBuf,
     },
 }
@@ -31,30 +31,29 @@ pub(crate) enum LabCommand {
     after_help = "Examples:\n  cargo xtask lab up\n  cargo xtask lab up --nodes 3 --controller\n  cargo xtask lab up --nodes 100 --simulated --controller\n  cargo xtask lab up --kubeadm --control-planes 3 --nodes 2"
 )]
 pub(crate) struct Up {
-    /// How many nodes; with --kubeadm: how many beside those of the control plane
+    /// The number of nodes; with --kubeadm: of workers, besides the control plane's nodes
     #[arg(long, default_value_t = 0)]
     nodes: usize,
-    /// A cluster made by kubeadm, all of it in machines that boot; needs root
+    /// A cluster made by kubeadm, in machines that boot; needs root
     #[arg(long, conflicts_with_all = ["simulated", "kubelet", "no_controller_manager", "controller"])]
     kubeadm: bool,
-    /// How many nodes have a control plane, 1 or 3
+    /// The number of control-plane nodes, 1 or 3
     #[arg(long, default_value_t = 1, requires = "kubeadm")]
     control_planes: usize,
     /// Nodes are folders with our daemon on them; needs no root
     #[arg(long, conflicts_with = "kubelet")]
     simulated: bool,
-    /// Who speaks for the nodes in the cluster
+    /// What plays the kubelet of each node
     #[arg(long, value_enum, default_value = "stand-in")]
     kubelet: KubeletKind,
-    /// Without the controller manager
+    /// Run no kube-controller-manager
     #[arg(long)]
     no_controller_manager: bool,
-    /// Install this system and run its controller
+    /// Install mco and run its controller
     #[arg(long)]
     controller: bool,
 }
 
-/// Runs it.
 pub(crate) fn run(root: &Path, command: &LabCommand) -> anyhow::Result<()> {
     let environment = Environment::read();
     match command {
@@ -105,7 +104,7 @@ async fn start(request: &Request, environment: &Environment) -> anyhow::Result<A
     Ok(lab::up(request, &supervisor, environment, &Reporter::stderr()).await?)
 }
 
-/// Brings a cluster up, does something with it, and leaves it up.
+/// Starts a cluster, runs something with it, and leaves the cluster running.
 pub(crate) async fn keep<F: Future<Output = anyhow::Result<()>>>(
     request: &Request,
     work: impl FnOnce(kube::Client, Attached) -> F,
@@ -119,7 +118,7 @@ pub(crate) async fn keep<F: Future<Output = anyhow::Result<()>>>(
 
 fn how_to_use(lab: &Attached) {
     println!("export KUBECONFIG={}", lab.kubeconfig().display());
-    // A cluster of kubeadm has its logs in its machines.
+    // A cluster made by kubeadm has its logs in its machines.
     let logs = ["logs", "nodes"].map(|name| lab.folder().join(name)).into_iter().find(|path| path.exists());
     println!("kubectl get nodes                 # logs: {}", logs.unwrap_or_default().display());
     println!("take it down with: cargo xtask lab down");

@@ -1,7 +1,7 @@
-//! What developers run: `demo`, `test`, `conformance`, `crash-test`, `bench`, `order`, `image`, `package`,
-//! `gen`, `docs`, `lab`.
+//! The tools of developers: `demo`, `test`, `conformance`, `crash-test`, `bench`, `order`, `image`, `package`, `gen`,
+//! `docs`, `screenshots`, `lab`.
 //!
-//! What it is not: product. Users get `mco`; nothing of it calls anything here.
+//! What it is not: part of the product. Users get `mco`, which calls nothing in here.
 
 mod bench;
 mod charts;
@@ -16,13 +16,15 @@ mod order;
 mod package;
 mod recorded_day;
 mod reference;
+mod screenshots;
 mod test;
 
 use clap::{Parser, Subcommand};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-// Thousands of simulated nodes run in this process, and spent a fifth of their time in the C library's malloc.
+// Benchmarks run thousands of simulated nodes in this process. With the C library's malloc they spent a fifth of their
+// time in it.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
@@ -36,9 +38,9 @@ struct Xtask {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Bring up a real cluster and roll a MachineConfig through it
+    /// Start a real cluster, roll a MachineConfig through it, and show the result on the nodes
     Demo(demo::Demo),
-    /// Run every test
+    /// Run every test, or a part of them: --unit in 2 minutes, --quick in 10, all in 30 (two cores, warm)
     Test(test::Test),
     /// Check the book (links, commands, manifests) and build it into target/book
     Docs(docs::Docs),
@@ -48,14 +50,16 @@ enum Command {
         #[arg(long)]
         check: bool,
     },
-    /// Compare with what was recorded of the reference implementation
+    /// Compare this build with what was recorded of the reference implementation
     Conformance(conformance::Conformance),
-    /// End changes of a host at every instruction, and see that nothing half-done stays (needs root)
+    /// Kill changes of a host at every point, and check that recovery leaves the old state or the new (needs root)
     CrashTest(crash_test::CrashTest),
-    /// A cluster to play with
+    /// Start, list and stop clusters to experiment with
     #[command(subcommand)]
     Lab(lab_command::LabCommand),
-    /// Find out which functions of `mco` run, for a program that needs less memory
+    /// Take the pictures of the dashboard that README and book show (needs root)
+    Screenshots,
+    /// Record which functions of `mco` run in practice: the linker places them side by side, which saves memory
     Order(order::Order),
     /// Make the container image, with its bill of materials
     Image(image::Image),
@@ -85,6 +89,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Conformance(a) => conformance::run(&root, &a),
         Command::CrashTest(a) => crash_test::run(&root, &a),
         Command::Lab(a) => lab_command::run(&root, &a),
+        Command::Screenshots => screenshots::run(&root),
         Command::Order(a) => order::run(&root, &a),
         Command::Image(a) => image::run(&root, &a),
         Command::Package(a) => package::run(&root, &a),

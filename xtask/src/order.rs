@@ -1,12 +1,14 @@
-//! `cargo xtask order`: finds the functions of `mco` that are used at all, so that the linker can place them side by
-//! side.
+//! `cargo xtask order`: finds the functions of `mco` that are used in practice, so that the linker can place them side
+//! by side.
 //!
-//! The program has sixty thousand functions, of which an agent uses some thousands, spread over 34 MiB. The kernel
-//! maps sixteen pages around each page that is touched, so a process that runs 3 MiB of code holds 20. The list that
-//! is made here goes to the linker (`crates/cli/build.rs`). It is not part of a build: an outdated list costs memory
-//! and nothing else. Make it again after a change of compiler or libraries, because function names contain both.
+//! The program has sixty thousand functions. An agent uses some thousands of them, spread over 34 MiB. The kernel maps
+//! sixteen pages around each page that is touched, so a process that runs 3 MiB of code holds 20 MiB. The list that is
+//! made here goes to the linker (`crates/cli/build.rs`). It is not part of a build: an outdated list costs memory and
+//! nothing else. Make it again after an update of the compiler or of libraries, because the mangled names depend on
+//! both.
 //!
-//! How: every part of `mco` runs under `callgrind` through a usual day, on a machine that boots and in a real cluster.
+//! How: every part of `mco` runs under `callgrind` through a typical day, on a machine that boots and in a real
+//! cluster.
 
 use crate::bench::tls::Clients;
 use crate::bench::{base_manifests, bootstrap, many_files, server, settled_in};
@@ -27,20 +29,20 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-/// The list; one mangled name a line.
+/// The list, with one mangled name per line.
 const LIST: &str = "crates/cli/order/x86_64-unknown-linux-gnu.txt";
-/// The parts of valgrind that are needed.
+/// The tool of valgrind that is needed.
 const TOOL: &str = "callgrind-amd64-linux";
 const PARTS: [&str; 3] = [TOOL, "default.supp", "vgpreload_core-amd64-linux.so"];
-/// The same folder in the machine.
+/// The folder's path inside the machine.
 const IN_MACHINE: &str = "/opt/mco-order";
-/// Under callgrind everything takes fifty times as long.
+/// The time limit for a wait: under callgrind everything takes fifty times as long.
 const LIMIT: Duration = Duration::from_secs(400);
 const POLL: Duration = Duration::from_millis(500);
-/// How long the parts idle, so that their periodic work is recorded too.
+/// How long the parts stay idle, so that their periodic work is recorded too.
 const REST: Duration = Duration::from_secs(15);
 const NODE: &str = "worker-0";
-/// Files of the larger update.
+/// The number of files in the larger update.
 const FILES: usize = 100;
 
 /// `cargo xtask order`.
@@ -50,12 +52,11 @@ pub(crate) struct Order {
     /// The folder with valgrind's tools, of 3.24 or newer (older ones do not know openat2)
     #[arg(long, value_name = "FOLDER", default_value = "/usr/libexec/valgrind")]
     valgrind: PathBuf,
-    /// A release build of mco that is there already
+    /// Use this release build of mco instead of building one
     #[arg(long, value_name = "FILE")]
     mco: Option<PathBuf>,
 }
 
-/// Runs it.
 pub(crate) fn run(root: &Path, a: &Order) -> anyhow::Result<()> {
     if !lab::is_root() {
         bail!("it boots a machine: run it as root");
@@ -90,7 +91,7 @@ pub(crate) fn run(root: &Path, a: &Order) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Folder with what runs instead of `mco`.
+/// The folder with the script that runs in the place of `mco`.
 struct Work {
     dir: PathBuf,
     program: PathBuf,
@@ -112,7 +113,7 @@ impl Work {
         Ok(work)
     }
 
-    /// Stands for `mco`, here and in the machine.
+    /// The script that runs in the place of `mco`, on this computer and in the machine.
     fn wrapper(&self) -> PathBuf {
         self.dir.join("mco")
     }
@@ -121,7 +122,7 @@ impl Work {
         self.dir.join("out")
     }
 
-    /// After a reboot a process may have the number of one before it: the time keeps their traces apart.
+    /// After a reboot, a process may have the id of one before it, so the name of a trace contains the time too.
     fn script(&self) -> String {
         let here = self.dir.display();
         format!(
@@ -132,7 +133,7 @@ impl Work {
     }
 }
 
-/// What needs no cluster.
+/// Runs the commands that need no cluster.
 fn offline(root: &Path, work: &Work) -> anyhow::Result<()> {
     let (manifests, out) = (work.dir.join("manifests"), work.dir.join("rendered"));
     fs::create_dir_all(&manifests)?;
@@ -165,7 +166,7 @@ async fn in_cluster(root: &Path, work: &Work) -> anyhow::Result<()> {
     done
 }
 
-/// What happens to a node, a controller and a server.
+/// A typical day of a node, a controller and a server.
 async fn day(work: &Work, lab: &Lab) -> anyhow::Result<()> {
     let nodes: Api<Node> = Api::all(lab.client());
     let configs: Api<MachineConfig> = Api::all(lab.client());
@@ -203,7 +204,7 @@ fn machine_config(path: &str) -> anyhow::Result<MachineConfig> {
     let unit = json!({"name": format!("order-{name}.service"), "enabled": true,
         "contents": "[Service]\nType=oneshot\nExecStart=/bin/true\n[Install]\nWantedBy=multi-user.target\n"});
     let mut files = vec![json!({"path": path, "mode": 420, "contents": {"source": "data:,order"}})];
-    // Many files take another code path than one.
+    // An update of many files takes other code paths than one of a single file.
     let many = if name == "yaml" { FILES } else { 0 };
     files.extend(many_files(many));
     Ok(serde_json::from_value(json!({
@@ -218,7 +219,7 @@ fn machine_config(path: &str) -> anyhow::Result<MachineConfig> {
     }))?)
 }
 
-/// Waits until the node is done with another config than `before`; gives its name.
+/// Waits until the node has applied a config other than `before`; returns its name.
 async fn done_with(nodes: &Api<Node>, before: &str) -> anyhow::Result<String> {
     let start = Instant::now();
     loop {
@@ -250,7 +251,7 @@ async fn wait(start: Instant, what: impl FnOnce() -> String) -> anyhow::Result<(
     Ok(())
 }
 
-/// The traces of the machine's processes.
+/// Copies the traces out of the machine.
 async fn fetch(node: &NodeHandle, work: &Work) -> anyhow::Result<()> {
     let out = format!("{IN_MACHINE}/out");
     for name in node.run(["ls", &out]).await?.lines() {
@@ -260,7 +261,7 @@ async fn fetch(node: &NodeHandle, work: &Work) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A server, and what machines ask of it.
+/// Starts a server and sends it the requests that machines send.
 async fn serve(work: &Work, lab: &Lab) -> anyhow::Result<()> {
     println!("a server …");
     let pair = rcgen::generate_simple_self_signed(["localhost".to_owned()])?;
@@ -274,7 +275,7 @@ async fn serve(work: &Work, lab: &Lab) -> anyhow::Result<()> {
         wait(start, || format!("the server does not answer: {error:#}")).await?;
     }
     for path in ["/config/worker", "/config/master", "/healthz", "/config/none"] {
-        // The last is refused, as it should be.
+        // The last request is refused, as it should be.
         let _ = clients.get(port, path).await;
     }
     clients.storm(port, Duration::from_secs(3)).await?;
@@ -305,7 +306,8 @@ async fn ended(pid: rustix::process::Pid) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The functions that a trace names, as in callgrind's format: `fn=(number) name`, the name the first time only.
+/// The functions that a trace names. In callgrind's format a line is `fn=(number) name`, where later lines leave the
+/// name out.
 fn functions(trace: &str) -> BTreeSet<String> {
     trace
         .lines()
@@ -316,7 +318,7 @@ fn functions(trace: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// The program's own functions, by address.
+/// The program's own functions, in the order of their addresses.
 fn defined(program: &Path) -> anyhow::Result<Vec<String>> {
     let output = Command::new("nm")
         .args(["--numeric-sort", "--defined-only"])
@@ -335,8 +337,8 @@ fn defined(program: &Path) -> anyhow::Result<Vec<String>> {
         .collect())
 }
 
-/// The order of the list: functions that the same parts run are together, those that most parts run come first;
-/// otherwise as in the program.
+/// The order of the list: functions that the same parts use are together, and those that most parts use come first;
+/// otherwise the order of the program is kept.
 fn ordered(traces: &BTreeMap<String, BTreeSet<String>>, defined: &[String]) -> String {
     let mut groups = BTreeMap::<(std::cmp::Reverse<usize>, Vec<&str>), Vec<&str>>::new();
     for function in defined {

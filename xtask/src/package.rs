@@ -1,7 +1,7 @@
-//! `cargo xtask package`: the packages of hosts and the plugin of kubectl, all of the delivered program.
+//! `cargo xtask package`: makes packages for hosts and the kubectl plugin, all with the program as it is delivered.
 //!
-//! Flow: release build (as for the image) → `lab::PackageRecipe` makes `.deb` and `.rpm` (as for the tests) → an archive with
-//! `kubectl-mco`, and the manifest by which krew installs it.
+//! Flow: release build (as for the image) → `lab::PackageRecipe` makes `.deb` and `.rpm` (as for the tests) → an
+//! archive with `kubectl-mco`, and the manifest from which krew installs it.
 //!
 //! What it is not: a release. It signs and uploads nothing.
 
@@ -14,30 +14,29 @@ use sha2::{Digest as _, Sha256};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Where everything is put.
+/// The folder of all output.
 const FOLDER: &str = "target/package";
-/// kubectl starts `kubectl mco` by this name.
+/// The name by which kubectl finds the plugin for `kubectl mco`.
 const PLUGIN: &str = "kubectl-mco";
 
 /// `cargo xtask package`.
 #[derive(Debug, Args)]
 #[command(after_help = "Needs dpkg-deb and rpmbuild (Debian: dpkg, rpm). Writes into target/package/.")]
 pub(crate) struct Package {
-    /// Where the plugin's archive will be downloaded from: krew's manifest names URL/ARCHIVE
+    /// The URL of the folder from which krew downloads the plugin's archive; its manifest names URL/ARCHIVE
     #[arg(long, value_name = "URL", default_value = "https://releases.example.com/mco")]
     url: String,
-    /// Rust's name of the target, as aarch64-unknown-linux-gnu [default: this computer's]
+    /// The target as Rust names it, for example aarch64-unknown-linux-gnu [default: this computer's]
     #[arg(long, value_name = "TRIPLE")]
     target: Option<String>,
-    /// The time of every file, in seconds since 1970 [default: that of the last commit]
+    /// The modification time of every file, in seconds since 1970 [default: that of the last commit]
     #[arg(long, env = "SOURCE_DATE_EPOCH", value_name = "SECONDS")]
     epoch: Option<u64>,
-    /// Make them of this program, which is there already, instead of building one
+    /// Package this program instead of building one
     #[arg(long, value_name = "FILE", conflicts_with = "target")]
     program: Option<PathBuf>,
 }
 
-/// Runs it.
 pub(crate) fn run(root: &Path, a: &Package) -> anyhow::Result<()> {
     let progress = Reporter::stderr();
     let architecture = match &a.target {
@@ -81,7 +80,7 @@ pub(crate) fn run(root: &Path, a: &Package) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The archive with the plugin, and its SHA-256. The program is the one of the `.deb`.
+/// The archive with the plugin, and its SHA-256. The program is taken from the `.deb`.
 fn plugin(folder: &Path, recipe: &PackageRecipe) -> anyhow::Result<(PathBuf, String)> {
     let stage = folder.join("plugin");
     std::fs::create_dir_all(&stage)?;
@@ -98,7 +97,7 @@ fn plugin(folder: &Path, recipe: &PackageRecipe) -> anyhow::Result<(PathBuf, Str
             "--mode=u=rwX,go=rX",
         ])
         .arg(format!("--mtime=@{}", recipe.epoch))
-        // Without the time of the packing.
+        // `gzip -n` leaves out the time of packing, so that the archive is reproducible.
         .args(["--use-compress-program", "gzip -n -9", "-C"])
         .arg(&stage)
         .arg("-cf")
@@ -109,10 +108,10 @@ fn plugin(folder: &Path, recipe: &PackageRecipe) -> anyhow::Result<(PathBuf, Str
         bail!("tar failed: {}", String::from_utf8_lossy(&output.stderr).trim());
     }
     let bytes = std::fs::read(&archive).with_context(|| format!("cannot read {}", archive.display()))?;
-    Ok((archive, Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()))
+    Ok((archive, api::text::hex(&Sha256::digest(bytes))))
 }
 
-/// krew's manifest, `krew.googlecontainertools.github.com/v1alpha2`.
+/// The manifest for krew, of apiVersion `krew.googlecontainertools.github.com/v1alpha2`.
 fn krew(recipe: &PackageRecipe, uri: &str, sha256: &str) -> Value {
     json!({
         "apiVersion": "krew.googlecontainertools.github.com/v1alpha2",
@@ -150,7 +149,7 @@ mod tests {
             architecture: "amd64".to_owned(),
         };
         std::fs::create_dir_all(work.join("deb/usr/bin")).unwrap();
-        // What kubectl says in the place of the program: its name and arguments.
+        // A stand-in for the program that prints its own name and arguments.
         std::fs::write(work.join("deb/usr/bin/mco"), "#!/bin/sh\necho \"${0##*/} $*\"\n").unwrap();
         let (archive, digest) = plugin(&work, &recipe).unwrap();
         assert_eq!(

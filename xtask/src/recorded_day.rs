@@ -1,24 +1,24 @@
-//! Restates what a recorded chain says about `/etc/shadow` for today. Each line of that file names the day of its last
-//! change (shadow(5)), so its recorded checksum matches on no other day. The checksum is first explained, from the
-//! base's lines with the day of the recording. Only a checksum that is explained is restated, with the days of this
-//! machine's file.
+//! Updates what a recorded chain says about `/etc/shadow` to today. Each line of that file contains the day of its last
+//! change (shadow(5)), so a recorded checksum matches on no other day. First the checksum is explained: it must follow
+//! from the base's lines with the day of the recording. Only then is it replaced by the checksum of the same file with
+//! the days of this machine.
 //!
-//! This is no exemption. A password, a user or a mode that differs still differs.
+//! The check is not weakened: a password, a user or a mode that differs still differs.
 
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 /// The user whose password the chains change.
 const USER: &str = "core";
-/// The file, as chains name it.
+/// The file's path, as in the chains.
 const FILE: &str = "/etc/shadow";
-/// Password fields that no config names: that of a user without password, and the lab's own.
+/// Password fields that no config sets: that of a user without password, and the lab's own.
 const UNNAMED: [&str; 2] = ["*", "!"];
-/// How many days before or after the machine's own base a recording may have been made.
+/// How many days may be between a recording and this machine's base, in either direction.
 const SEARCH: i64 = 2000;
 
-/// Restates the chain's `/etc/shadow` for `today`, on a machine whose file is initially `base`. Returns how many steps
-/// were restated. A checksum that cannot be explained stays.
+/// Updates the chain's `/etc/shadow` to `today`, on a machine whose file is initially `base`. Returns how many steps
+/// were updated. A checksum that cannot be explained stays as it is.
 pub(crate) fn restate(chain: &mut Value, base: &str, today: i64) -> usize {
     let passwords = passwords(chain);
     let steps = chain.get_mut("steps").and_then(Value::as_array_mut);
@@ -34,7 +34,7 @@ pub(crate) fn restate(chain: &mut Value, base: &str, today: i64) -> usize {
     count
 }
 
-/// All values that the user's password may have during the chain.
+/// All values that the user's password field has during the chain.
 fn passwords(chain: &Value) -> Vec<String> {
     let steps = chain["steps"].as_array().into_iter().flatten();
     let users = steps.flat_map(|s| s["spec"]["config"]["passwd"]["users"].as_array().into_iter().flatten());
@@ -42,7 +42,8 @@ fn passwords(chain: &Value) -> Vec<String> {
     UNNAMED.into_iter().chain(named).map(str::to_owned).collect()
 }
 
-/// The day of the recording and the user's password then; `day`: the one that explained an earlier step.
+/// Finds the day of the recording and the user's password at that time. `day` is the one that explained an earlier
+/// step.
 fn explain<'a>(sum: &str, base: &str, passwords: &'a [String], day: Option<i64>) -> Option<(i64, &'a str)> {
     let about = base.lines().filter_map(|line| line.split(':').nth(2)?.parse::<i64>().ok()).max()?;
     let days = match day {
@@ -53,7 +54,8 @@ fn explain<'a>(sum: &str, base: &str, passwords: &'a [String], day: Option<i64>)
         .find(|(day, password)| checksum(&file(base, Some(*day), password, *day)) == sum)
 }
 
-/// The file with that password, set on `changed`; every other line has its own day, or `all`.
+/// The file with that password, set on day `changed`. With `all`, every other line gets that day; otherwise it keeps
+/// its own.
 fn file(base: &str, all: Option<i64>, password: &str, changed: i64) -> String {
     let line = |line: &str| {
         let mut fields: Vec<String> = line.split(':').map(str::to_owned).collect();
@@ -70,9 +72,9 @@ fn file(base: &str, all: Option<i64>, password: &str, changed: i64) -> String {
     base.lines().map(line).collect()
 }
 
-/// A checksum in the recording's form: sixteen digits of SHA-256.
+/// A checksum as recordings have it: the first sixteen digits of SHA-256.
 fn checksum(text: &str) -> String {
-    Sha256::digest(text).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    api::text::hex(Sha256::digest(text).iter().take(8))
 }
 
 #[cfg(test)]
@@ -101,7 +103,7 @@ mod tests {
             assert_eq!(restate(&mut told, BASE, 20100), 1, "{password}");
             assert_eq!(told, chain(&now(password), user));
         }
-        // Another password, another file: the checksum must go on to differ.
+        // With another password or another user the checksum must remain different.
         for other in [then("$6$x$y"), then("*").replace("ntp", "xntp")] {
             let mut told = chain(&other, &named);
             let before = told.clone();

@@ -1,7 +1,7 @@
 //! Dependencies: each declared dependency is used, and a library in two versions has a reason in `deny.toml`.
 //!
-//! Not here: `cargo deny` and `cargo machete`, which check more and which `cargo xtask test` runs if they are
-//! installed. These two rules are checked on every computer.
+//! Not here: `cargo deny` and `cargo machete`, which check more, and which `cargo xtask test` runs where they are
+//! installed. The two rules here are checked on every computer.
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use serde_json::Value;
@@ -9,10 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Where it runs: what other systems would need does not count.
+/// The platform of the product: dependencies for other platforms are not considered.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// Libraries that code calls by another name than the package's.
+/// Libraries whose name in code is not the name of the package.
 const RENAMED: [(&str, &str); 1] = [("md-5", "md5")];
 
 fn root() -> PathBuf {
@@ -29,7 +29,7 @@ fn table(path: &str) -> toml::Table {
     std::fs::read_to_string(root().join(path)).unwrap().parse().unwrap()
 }
 
-/// Whether the code names the library: `name::` or `use name`, not as the end of another name.
+/// Whether the code uses the library: `name::` or `use name`, not at the end of another name.
 fn names(code: &str, library: &str) -> bool {
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
     code.match_indices(library).any(|(at, _)| {
@@ -63,7 +63,7 @@ fn every_dependency_is_used() {
         let product = code(&folder.join("src"));
         let tests = ["tests", "examples", "benches"].map(|name| code(&folder.join(name))).concat();
         let build = std::fs::read_to_string(folder.join("build.rs")).unwrap_or_default();
-        // As cargo-machete reads it.
+        // cargo-machete honours the same list of exceptions.
         let excused = package.pointer("/metadata/cargo-machete/ignored").and_then(Value::as_array);
         for dependency in package["dependencies"].as_array().unwrap() {
             let name = dependency["name"].as_str().unwrap();
@@ -165,7 +165,8 @@ fn names_of_libraries_are_told_from_other_words() {
     }
 }
 
-/// They are a workspace of its own, which needs another toolchain: nobody builds them after every move of a file.
+/// The fuzz targets are a workspace of their own that needs another toolchain, so nobody builds them after a file was
+/// moved.
 #[test]
 fn what_the_fuzz_targets_take_by_path_is_there() {
     let mut taken = 0;

@@ -8,6 +8,7 @@
 //! `operator` and the command line make and revoke them).
 
 use crate::k8s::{ByteString, ObjectMeta, Secret};
+use crate::text::hex;
 use ipnet::IpNet;
 use jiff::{SignedDuration, Timestamp};
 use sha2::{Digest as _, Sha256};
@@ -160,6 +161,31 @@ pub enum Why {
     Used,
 }
 
+/// What has become of a token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TokenState {
+    /// Nobody has used it.
+    Good,
+    /// It has been used, and can be used again: for any number of machines, or for now by the same one.
+    InUse,
+    /// It was for one use, and the time in which the same machine may ask again is over.
+    Used,
+    /// Its time is over.
+    Expired,
+}
+
+impl TokenState {
+    /// In words, as `mco token list` and the dashboard show it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Good => "good",
+            Self::InUse => "in use",
+            Self::Used => "used",
+            Self::Expired => "expired",
+        }
+    }
+}
+
 impl Record {
     /// A record for a new token.
     pub fn new(token: &Token, pool: &str) -> Self {
@@ -206,9 +232,18 @@ impl Record {
 
     /// Whether nobody can use it any more.
     pub fn is_spent(&self, now: Timestamp) -> bool {
-        let over = |used: &Use| now.duration_since(used.at) > self.grace;
-        self.expires.is_some_and(|end| end <= now)
-            || (self.single_use && self.used.as_ref().is_some_and(over))
+        matches!(self.state(now), TokenState::Used | TokenState::Expired)
+    }
+
+    /// What has become of it.
+    pub fn state(&self, now: Timestamp) -> TokenState {
+        let over = |used: &Use| self.single_use && now.duration_since(used.at) > self.grace;
+        match &self.used {
+            _ if self.expires.is_some_and(|end| end <= now) => TokenState::Expired,
+            None => TokenState::Good,
+            Some(used) if over(used) => TokenState::Used,
+            Some(_) => TokenState::InUse,
+        }
     }
 
     /// The name of its Secret.
@@ -304,14 +339,6 @@ impl Use {
 /// Returns `None` for anything else.
 pub fn net(text: &str) -> Option<IpNet> {
     text.parse().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    use fmt::Write as _;
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut s, b| {
-        let _ = write!(s, "{b:02x}");
-        s
-    })
 }
 
 fn unhex(text: &str) -> Option<[u8; 32]> {

@@ -1,4 +1,4 @@
-//! Tables of what each token grants to whom, and of Secrets that somebody wrote by hand.
+//! Tables of what each token allows, and of Secrets that somebody wrote by hand.
 
 use super::*;
 
@@ -32,7 +32,7 @@ fn a_token_reads_back_and_shows_only_its_id() {
 }
 
 #[test]
-fn what_a_token_gives_to_whom() {
+fn a_boot_token_is_judged_by_secret_pool_address_expiry_and_use() {
     let token = mk_token(1);
     let plain = Record::new(&token, "worker");
     let single = Record { single_use: true, ..plain.clone() };
@@ -62,6 +62,17 @@ fn what_a_token_gives_to_whom() {
     }
     assert!(used.is_spent(at(26)) && !used.is_spent(at(25)));
     assert!(limited.is_spent(at(20)) && !plain.is_spent(at(99_999)));
+    let shared = Record { used: Some(Use { at: at(10), by: HERE }), ..limited.clone() };
+    let rows = [
+        (&plain, 10, "good"),
+        (&used, 25, "in use"),
+        (&used, 26, "used"),
+        (&shared, 19, "in use"),
+        (&shared, 20, "expired"),
+    ];
+    for (record, minute, want) in rows {
+        assert_eq!(record.state(at(minute)).as_str(), want, "{record:?} {minute}");
+    }
 }
 
 #[test]
@@ -82,7 +93,7 @@ fn a_record_reads_back_from_its_secret_which_does_not_hold_the_token() {
         assert_eq!(Record::from_secret(&secret), Ok(record));
         assert!(!serde_json::to_string(&secret).unwrap().contains(&token.secret));
         let told = secret.data.unwrap().values().any(|v| v.0 == token.secret.as_bytes());
-        assert!(!told, "the secret stays with the machine");
+        assert!(!told, "the Secret does not hold the token itself");
     }
 }
 
@@ -104,4 +115,25 @@ fn a_secret_that_is_wrong_is_refused_by_name_and_key_without_its_values() {
         assert!(told.contains(key) && told.contains("boot-token-040404040404"), "{told}");
         assert!(!told.contains("hunter2"), "{told}");
     }
+}
+
+/// Machines hold tokens for months, so a Secret of the version before has the same meaning and is written unchanged.
+#[test]
+fn a_token_of_the_version_before_is_read_and_written_unchanged() {
+    let text = include_str!("../../../tests/compatibility/v0.1.0/boot-token.yaml");
+    let secret: Secret = crate::yaml::from_str(text).unwrap();
+    let record = Record::from_secret(&secret).unwrap();
+    let token = Token::new(&[7; ENTROPY]);
+    assert!(text.contains(&token.reveal()) && record.is(&token));
+    assert_eq!((record.pool.as_str(), record.node.as_deref()), ("worker", Some("new-1")));
+    let time = |text: &str| text.parse::<Timestamp>().unwrap();
+    assert_eq!(record.expires, Some(time("2030-01-31T12:00:00Z")));
+    assert_eq!(record.used, Some(Use { at: time("2026-11-22T12:00:00Z"), by: HERE }));
+    let used = time("2026-11-22T12:10:00Z");
+    assert_eq!(record.judge(&token, "worker", HERE, used), Verdict::Accept);
+    assert_eq!(record.judge(&token, "worker", THERE, used), Verdict::Refuse(Why::Used));
+    // A server of the version before, which may still run, can read what is written now.
+    let again = record.to_secret();
+    assert_eq!((again.data, again.type_), (secret.data, secret.type_));
+    assert_eq!(again.metadata.labels, secret.metadata.labels);
 }

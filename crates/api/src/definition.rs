@@ -56,7 +56,6 @@ pub struct Column {
     pub priority: i32,
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "the form that serde asks for")]
 fn is_zero(n: &i32) -> bool {
     *n == 0
 }

@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn every_row_is_of_some_field() {
+    fn every_description_belongs_to_a_field() {
         let mut used = std::collections::BTreeSet::new();
         fn walk(kind: &str, at: &str, schema: &Value, used: &mut std::collections::BTreeSet<&'static str>) {
             for (name, field) in schema["properties"].as_object().into_iter().flatten() {
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_path_is_compared_by_whole_steps() {
+    fn a_path_suffix_matches_whole_path_elements_only() {
         assert_eq!(
             of("X", "spec.a.matchLabels"),
             Some("Labels that an object must have, each with this value.")

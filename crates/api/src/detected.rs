@@ -28,7 +28,7 @@ pub const REPLICAS: &str = "replicas";
 
 /// The record of a value that is too long to be recorded itself: its SHA-256, in hex.
 pub fn digest(value: &[u8]) -> String {
-    crate::server_tls::hex(&Sha256::digest(value))
+    crate::text::hex(&Sha256::digest(value))
 }
 
 /// The record.
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_is_read_as_it_was_written_and_a_broken_one_claims_nothing() {
+    fn a_record_round_trips_and_a_damaged_one_counts_as_empty() {
         let mut found = Detected::default();
         assert_eq!(found.text(), None);
         found.set(CLUSTER_DNS_IP, "10.96.0.10");

@@ -163,13 +163,13 @@ mod tests {
         ] {
             assert_eq!(matches(glob.as_bytes(), path.as_bytes()), want, "{glob} {path}");
         }
-        // No glob is slow.
+        // No glob takes long.
         let glob = format!("/{}b", "*a".repeat(100));
         assert!(!matches(glob.as_bytes(), format!("/{}", "a".repeat(4000)).as_bytes()));
     }
 
     #[test]
-    fn the_first_rule_that_matches_decides_and_without_one_drift_is_reported() {
+    fn the_first_matching_rule_decides_and_the_default_is_to_report() {
         let text = "# ours\nignore /etc/app/cache.conf\n\n  repair   /etc/app/**  ; report /etc/**";
         let policy = DriftPolicy::parse(text).unwrap();
         for (path, want) in [
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_no_rule_is_named() {
+    fn an_invalid_rule_is_named_in_the_error() {
         for (text, line, part) in [
             ("repair /a\nrepare /b", 2, "\"repare\" is not report, repair or ignore"),
             ("repair", 1, "not an absolute path"),

@@ -53,7 +53,7 @@ macro_rules! reasons {
             /// Every reason, in the table's order.
             pub const ALL: &[Self] = &[$(Self::$reason),+];
 
-            /// The reason as it stands in the event.
+            /// The reason as it is in the event.
             pub fn text(self) -> &'static str {
                 match self {
                     $(Self::$reason => stringify!($reason),)+
@@ -121,6 +121,14 @@ reasons! {
         DrainThresholdExceeded: Warning, "Node";
         /// A drain has been waiting for an hour. It goes on.
         DrainFailed: Warning, "Node";
+        /// The Job that builds the OS image of a pool was created.
+        BuildStarted: Normal, "MachineOSBuild";
+        /// The image is pushed, and its digest is known. The pool's nodes go to it.
+        BuildCompleted: Normal, "MachineOSBuild";
+        /// The build failed; the message has the last lines of its log and what to do.
+        BuildFailed: Warning, "MachineOSBuild";
+        /// The build was stopped: a newer one took its place, or somebody deleted its Job.
+        BuildInterrupted: Warning, "MachineOSBuild";
     }
 }
 
@@ -169,6 +177,10 @@ reasons! {
         GotSigtermDuringUpdate: Warning, "Node";
         /// A certificate of the cluster could not be written on the host; the message has path and remedy.
         CertificatesNotWritten: Warning, "Node";
+        /// A change that can cut the node off was not confirmed in time and was undone. The message says what failed.
+        TrialFailed: Warning, "Node";
+        /// The pool's annotation with the settings of trials cannot be read; the defaults apply.
+        TrialRulesInvalid: Warning, "Node";
         /// The config can be applied, but the message names something to check.
         ConfigWarning: Warning, "Node";
     }

@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mistake_is_told_by_its_place_and_without_what_stands_there() {
+    fn a_parse_error_names_the_place_and_not_the_value() {
         let user = |user: &str| {
             format!(
                 "apiVersion: v1\nkind: Config\nclusters: [{{name: c, cluster: {{server: 'https://a'}}}}]\n\

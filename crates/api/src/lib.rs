@@ -19,6 +19,7 @@ pub mod drift;
 pub mod events;
 pub mod kubeconfig;
 pub mod names;
+pub mod pod;
 pub mod render_reason;
 pub mod rendered;
 mod resource;
@@ -27,6 +28,7 @@ pub mod selector;
 pub mod server_tls;
 pub mod shape;
 pub mod text;
+pub mod trial;
 pub mod user_data;
 pub mod v1;
 pub mod v1alpha1;
@@ -34,12 +36,13 @@ pub mod yaml;
 
 /// The Kubernetes types that the pure crates use.
 pub mod k8s {
+    pub use crate::pod::{Pod, PodStatus};
     pub use k8s_openapi::ByteString;
     pub use k8s_openapi::api::core::v1::{
-        ConfigMap, Event, Node, NodeCondition, NodeSpec, NodeStatus, ObjectReference, Pod, PodStatus, Secret,
-        Taint,
+        ConfigMap, Event, Node, NodeCondition, NodeSpec, NodeStatus, ObjectReference, Secret, Taint,
     };
     pub use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetStatus};
+    pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition as MetaCondition;
     pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
         LabelSelector, LabelSelectorRequirement, ObjectMeta, OwnerReference, Time,
     };

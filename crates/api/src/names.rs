@@ -7,7 +7,7 @@
 
 /// The API group of every kind that we define.
 pub const GROUP: &str = "machineconfiguration.openshift.io";
-/// The namespace that events on cluster-scoped objects, leases and our own workloads stand in.
+/// The namespace of events on cluster-scoped objects, of leases, and of our own workloads.
 pub const NAMESPACE: &str = "openshift-machine-config-operator";
 /// The name of the one ControllerConfig.
 pub const CONTROLLER_CONFIG: &str = "machine-config-controller";
@@ -27,12 +27,19 @@ pub const NOT_YET_SET: &str = "not-yet-set";
 pub const UPDATE_TAINT: &str = "UpdateInProgress";
 /// The effect of [`UPDATE_TAINT`].
 pub const UPDATE_TAINT_EFFECT: &str = "PreferNoSchedule";
+/// The key of the taint on nodes that have joined and are not in their pool's config yet; it has no value. A kubelet may
+/// register with it (`--register-with-taints`).
+pub const JOINING_TAINT: &str = "machineconfig.dev/joining";
+/// The effect of [`JOINING_TAINT`].
+pub const JOINING_TAINT_EFFECT: &str = "NoSchedule";
+/// The config of a node that never had one: nothing. There is no such MachineConfig.
+pub const EMPTY_CONFIG: &str = "mco-empty-mc";
 /// The largest rendered MachineConfig, in bytes of JSON; etcd's request limit stands behind it.
 pub const MAX_RENDERED_BYTES: usize = 1_572_864;
 /// The Ignition version that rendered configs are written in.
 pub const IGNITION_VERSION: &str = "3.5.0";
 
-/// This build's version, as it stands in [`annotation::GENERATED_BY_VERSION`].
+/// This build's version, as it is written to [`annotation::GENERATED_BY_VERSION`].
 pub const VERSION_RAW: &str = concat!("v", env!("CARGO_PKG_VERSION"));
 /// What marks objects that this build's controller made, in [`annotation::GENERATED_BY_CONTROLLER`]. The reference
 /// uses its source commit; we use the version, so that a rebuild of the same version is not a skew.
@@ -44,6 +51,8 @@ pub mod topology {
     pub const SINGLE_REPLICA: &str = "SingleReplica";
     /// There are several.
     pub const HIGHLY_AVAILABLE: &str = "HighlyAvailable";
+    /// There are two, and an arbiter for etcd's quorum.
+    pub const HIGHLY_AVAILABLE_ARBITER: &str = "HighlyAvailableArbiter";
 }
 
 /// Annotations.
@@ -67,6 +76,9 @@ pub mod annotation {
     /// On the ControllerConfig and on the controller's Deployment: values that were detected or guessed, see
     /// [`crate::detected`]. Ours alone.
     pub const FOUND_OUT: &str = "machineconfiguration.openshift.io/found-out";
+    /// On MachineConfiguration `cluster`: what a change without a disruption policy costs, see
+    /// [`crate::v1alpha1::Reboots`]. The operator copies it from its settings. Ours alone.
+    pub const REBOOTS: &str = "machineconfig.dev/reboots";
     /// On a KubeletConfig or ContainerRuntimeConfig: the number at the end of the names of the MachineConfigs generated from it; empty for the
     /// first one of a pool. Written once by the controller, never changed.
     pub const MC_NAME_SUFFIX: &str = "machineconfiguration.openshift.io/mc-name-suffix";
@@ -117,10 +129,19 @@ pub mod annotation {
     pub const SSH: &str = "machineconfiguration.openshift.io/ssh";
     /// The one value of [`SSH`].
     pub const SSH_ACCESSED: &str = "accessed";
-    /// MachineOSConfig: the build in force. Written by the program that builds images.
+    /// MachineOSConfig: the build in force. Written by the controller.
     pub const CURRENT_BUILD: &str = "machineconfiguration.openshift.io/current-machine-os-build";
+    /// MachineOSConfig: build again, whatever there is. Written by people.
+    pub const REBUILD: &str = "machineconfiguration.openshift.io/rebuild";
+    /// MachineOSBuild: the uid of its Job.
+    pub const JOB_UID: &str = "machineconfiguration.openshift.io/job-uid";
+    /// MachineOSBuild: the Secret that its image is pushed with.
+    pub const PUSH_SECRET: &str = "machineconfiguration.openshift.io/rendered-image-push-secret";
     /// Rendered MachineConfig: the image that a machine boots straight into.
     pub const PRE_BUILT_IMAGE: &str = "machineconfiguration.openshift.io/pre-built-image";
+    /// On ControllerConfig: the image in which OS images are built; it holds bash and buildah. Without it nothing is built. Ours
+    /// alone.
+    pub const IMAGE_BUILDER: &str = "machineconfig.dev/image-builder";
     /// On user data that the operator keeps: where its CA comes from.
     pub const MANAGED_USER_DATA: &str =
         "machineconfiguration.openshift.io/managed-ca-bundle-derived-from-configmap";
@@ -128,18 +149,44 @@ pub mod annotation {
 
 /// Annotations that no other implementation reads.
 pub mod own {
+    /// MachineOSBuild: a hash of the MachineOSConfig's spec that it was made from. By it an image is reused for a MachineConfig
+    /// that needs no other one.
+    pub const OS_CONFIG_HASH: &str = "machineconfig.dev/os-config-hash";
+    /// MachineOSBuild: the image that it is to have without a Job, because that image fits.
+    pub const REUSES_IMAGE: &str = "machineconfig.dev/reuses-image";
     /// Node: whose cordon the node is under during an update: `daemon`, `controller` or `kept` (a person's).
     pub const CORDON: &str = "machineconfiguration.openshift.io/cordon";
     /// Node: what a drain waits for, in words. Absent when it waits for nothing.
     pub const DRAIN_WAIT: &str = "machineconfiguration.openshift.io/drainWaitsFor";
+    /// Node: the rendered config that it is not sent to again for now, because its drain for it did not end (the RolloutPolicy's
+    /// `spec.drain`). Without the annotation it goes with the others.
+    pub const QUARANTINE: &str = "machineconfig.dev/quarantine";
+    /// Node: its boot and its container of etcd when it was last sent to another config, as `BOOT-ID CONTAINER-ID`. In another
+    /// boot with the same container, the pod of etcd is as it was before the reboot, and says nothing about the member.
+    pub const ETCD_BEFORE: &str = "machineconfig.dev/etcd-before";
     /// Node: when a new leader wrote to the node to fence off writes of the one before, which had crashed or lost its connection.
     pub const SEALED: &str = "machineconfiguration.openshift.io/sealed";
     /// Node: any text; a change of it makes the agent retry at once what failed (`mco retry`).
     pub const RETRY: &str = "machineconfiguration.openshift.io/retry";
+    /// MachineConfigPool, and copied from it to its Nodes: how changes that can cut a node off are tried, see
+    /// [`crate::trial`].
+    pub const TRIAL: &str = "machineconfiguration.openshift.io/trial";
     /// MachineConfigPool: the rendered config that the pool is pinned to, whatever its MachineConfigs say (`mco undo`).
     pub const PINNED: &str = "machineconfiguration.openshift.io/pinned-config";
     /// MachineConfigPool: the rendered configs that the pool had, oldest first, with times (`mco history`). At most twenty.
     pub const CONFIG_HISTORY: &str = "machineconfiguration.openshift.io/config-history";
+    /// MachineConfigPool: a person's consent to a wave of its RolloutPolicy, as `CONFIG/WAVE` (`mco approve`). It is for that
+    /// rendered config only.
+    pub const APPROVED: &str = "machineconfig.dev/approve";
+    /// MachineConfigPool: who has set [`APPROVED`].
+    pub const APPROVED_BY: &str = "machineconfig.dev/approved-by";
+    /// ControllerConfig: when the CA in ConfigMap `kubeconfig-data` was last replaced by another one (RFC 3339). A change of it
+    /// makes each agent read that ConfigMap. The ConfigMap has it too.
+    pub const SERVER_CA_ROTATED_AT: &str = "machineconfig.dev/rotated-at";
+    /// ControllerConfig: the version whose controller may render pools. The operator writes its own when all parts of it are
+    /// rolled out; a controller of another version waits. Absent: no operator keeps this cluster, and the controller that leads
+    /// may.
+    pub const RELEASED_VERSION: &str = "machineconfig.dev/released-version";
     /// On the controller's Lease, when it was released: requests of its last holder may still be in flight.
     pub const REQUESTS_UNDER_WAY: &str = "machineconfiguration.openshift.io/requests-under-way";
     /// On the Secret with the config server's certificate: the CA that has signed it.
@@ -184,6 +231,16 @@ pub mod label {
     pub const WORKER_ROLE: &str = "node-role.kubernetes.io/worker";
     /// On the Secret of a boot token; also its type.
     pub const BOOT_TOKEN: &str = "machineconfiguration.openshift.io/boot-token";
+    /// On every object of an image build; Jobs are watched by it.
+    pub const LAYERING: &str = "machineconfiguration.openshift.io/on-cluster-layering";
+    /// On objects of an image build that go when the build has ended.
+    pub const EPHEMERAL_BUILD_OBJECT: &str = "machineconfiguration.openshift.io/ephemeral-build-object";
+    /// On objects of an image build: the pool that the image is for.
+    pub const BUILD_POOL: &str = "machineconfiguration.openshift.io/target-machine-config-pool";
+    /// On objects of an image build: the MachineOSConfig that asked for it.
+    pub const OS_CONFIG: &str = "machineconfiguration.openshift.io/machine-os-config";
+    /// On objects of an image build: the MachineOSBuild.
+    pub const OS_BUILD: &str = "machineconfiguration.openshift.io/machine-os-build";
     /// On a MachineOSBuild: the rendered MachineConfig that it builds an image for.
     pub const BUILD_OF: &str = "machineconfiguration.openshift.io/rendered-machine-config";
     /// A node's operating system; `windows` nodes are not managed.
@@ -208,7 +265,10 @@ pub mod pool_condition {
     pub const MEMBERSHIP_CONFLICT: &str = "MembershipConflict";
     /// The pool is pinned to an older config by an annotation (`mco undo`). Absent until it was true once.
     pub const CONFIG_PINNED: &str = "ConfigPinned";
-    /// The image build of the pool failed; set `True` by the program that builds images.
+    /// The pool's config has not proved itself under its RolloutPolicy yet, or is rejected: machines that boot for the first
+    /// time get the one of `status.configuration`. Absent until it was true once.
+    pub const CONFIG_UNPROVED: &str = "ConfigUnproved";
+    /// The image build of the pool failed; the message has the last lines of its log.
     pub const IMAGE_BUILD_DEGRADED: &str = "ImageBuildDegraded";
     /// Pinned images could not be fetched; set `True` by the program that fetches them.
     pub const PINNED_IMAGE_SETS_DEGRADED: &str = "PinnedImageSetsDegraded";
@@ -232,6 +292,8 @@ pub mod node_condition {
     pub const DRAINED: &str = "Drained";
     /// Files, units and the OS were changed.
     pub const APPLIED_FILES_AND_OS: &str = "AppliedFilesAndOS";
+    /// The image of the OS was pulled. Only nodes whose OS is an image have it.
+    pub const IMAGE_PULLED: &str = "ImagePulledFromRegistry";
     /// The node is cordoned: it accepts no new pods.
     pub const CORDONED: &str = "Cordoned";
     /// The node is uncordoned: it accepts pods again.

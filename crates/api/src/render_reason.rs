@@ -17,7 +17,7 @@ macro_rules! reasons {
             /// Every reason, in the table's order.
             pub const ALL: &[Self] = &[$(Self::$reason),+];
 
-            /// The reason as it stands in the condition.
+            /// The reason as it is in the condition.
             pub fn text(self) -> &'static str {
                 match self {
                     $(Self::$reason => stringify!($reason),)+

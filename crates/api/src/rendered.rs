@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_says_the_pool_also_with_hyphens() {
+    fn the_pool_is_read_from_a_rendered_name_also_when_it_has_hyphens() {
         for (name, pool, generated) in [
             ("rendered-worker-09391e685c8156b307840ece8e224768", Some("worker"), true),
             ("rendered-infra-gpu-09391e685c8156b307840ece8e224768", Some("infra-gpu"), true),

@@ -40,7 +40,18 @@ const UNITS_ITEM: &str =
 const SSHKEY_ITEM: &str =
     "/properties/spec/properties/nodeDisruptionPolicy/properties/sshkey/properties/actions/items";
 
-const RULES: [Rule; 11] = [
+/// `HOST.DOMAIN[:PORT]/[NAMESPACE/...]NAME:TAG`, or the address of a Service with its port.
+const TAG: &str = "self.matches('^([a-zA-Z0-9-]+\\\\.)+[a-zA-Z0-9-]+(:[0-9]{2,5})?(/[a-zA-Z0-9_-]{1,61})*\
+     /[a-zA-Z0-9_.-]+:[a-zA-Z0-9._-]+$') || self.matches('^[^./]+\\\\.[^./]+\\\\.svc:[0-9]+/[^/]+/[^/:]+:[^/:]+$')";
+const TAG_MESSAGE: &str = "must be an image with a tag, such as registry.example.com/team/os:latest";
+const DIGEST: &str = "self.matches('^[^@]+@sha256:[a-f0-9]{64}$')";
+const DIGEST_MESSAGE: &str = "must be an image with its digest: NAME@sha256: and 64 hexadecimal digits";
+/// A DNS subdomain, as names of objects are.
+const SUBDOMAIN: &str =
+    "self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')";
+const SUBDOMAIN_MESSAGE: &str = "must be the name of an object: lower case letters, digits, hyphens and dots";
+
+const RULES: [Rule; 23] = [
     rule(
         "MachineConfigNode",
         "",
@@ -65,6 +76,60 @@ const RULES: [Rule; 11] = [
         "/properties/spec",
         "self == oldSelf",
         "a build cannot be changed; change its MachineOSConfig to start another",
+    ),
+    rule("MachineOSConfig", "/properties/spec/properties/renderedImagePushSpec", TAG, TAG_MESSAGE),
+    rule(
+        "MachineOSConfig",
+        "/properties/spec/properties/machineConfigPool/properties/name",
+        SUBDOMAIN,
+        SUBDOMAIN_MESSAGE,
+    ),
+    rule(
+        "MachineOSConfig",
+        "/properties/spec/properties/baseImagePullSecret/properties/name",
+        SUBDOMAIN,
+        SUBDOMAIN_MESSAGE,
+    ),
+    rule(
+        "MachineOSConfig",
+        "/properties/spec/properties/renderedImagePushSecret/properties/name",
+        SUBDOMAIN,
+        SUBDOMAIN_MESSAGE,
+    ),
+    rule("MachineOSConfig", "/properties/status/properties/currentImagePullSpec", DIGEST, DIGEST_MESSAGE),
+    rule(
+        "MachineOSConfig",
+        "/properties/status/properties/observedGeneration",
+        "self >= oldSelf",
+        "observedGeneration must not decrease",
+    ),
+    rule("MachineOSBuild", "/properties/spec/properties/renderedImagePushSpec", TAG, TAG_MESSAGE),
+    rule("MachineOSBuild", "/properties/status/properties/digestedImagePushSpec", DIGEST, DIGEST_MESSAGE),
+    rule(
+        "MachineOSBuild",
+        "/properties/status/properties/conditions",
+        "!oldSelf.exists(c, c.type in ['Failed', 'Interrupted', 'Succeeded'] && c.status == 'True') || \
+         self == oldSelf",
+        "the build has ended, and its conditions do not change any more",
+    ),
+    rule(
+        "MachineOSBuild",
+        "/properties/status",
+        "(!has(oldSelf.buildStart) || has(self.buildStart) && self.buildStart == oldSelf.buildStart) && \
+         (!has(oldSelf.buildEnd) || has(self.buildEnd) && self.buildEnd == oldSelf.buildEnd)",
+        "buildStart and buildEnd do not change once they are set",
+    ),
+    rule(
+        "MachineOSBuild",
+        "/properties/status",
+        "!has(self.buildEnd) || has(self.buildStart) && self.buildEnd > self.buildStart",
+        "buildEnd needs a buildStart that is earlier",
+    ),
+    rule(
+        "MachineOSBuild",
+        "/properties/status/properties/builder",
+        "(self.imageBuilderType == 'Job') == has(self.job)",
+        "a builder of type Job has a job, and no other has one",
     ),
     rule("MachineConfiguration", FILES, ALONE, ALONE_MESSAGE),
     rule("MachineConfiguration", UNITS, ALONE, ALONE_MESSAGE),
@@ -101,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_rule_has_its_place_in_a_published_schema() {
+    fn every_rule_is_about_a_path_of_a_published_schema() {
         let crds = crate::crds::all().unwrap();
         for Rule { kind, at, rule, .. } in &RULES {
             let crd = crds.iter().find(|c| c.object["spec"]["names"]["kind"] == *kind).unwrap();

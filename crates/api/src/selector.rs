@@ -12,7 +12,7 @@ pub enum SelectorError {
     Operator {
         /// Index in `matchExpressions`.
         index: usize,
-        /// What stands there.
+        /// The operator that was written.
         operator: String,
     },
     /// `In` and `NotIn` need values, `Exists` and `DoesNotExist` must have none.
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_selector_may_mean_what_the_rest_of_it_allows() {
+    fn a_broken_selector_may_match_what_its_valid_parts_match() {
         let labels = BTreeMap::from([("a".to_owned(), "1".to_owned())]);
         let get = |key: &str| labels.get(key).map(String::as_str);
         let broken = "{key: KEY, operator: Equals, values: ['1']}";

@@ -4,6 +4,7 @@
 
 use crate::k8s::ObjectMeta;
 use crate::names::NAMESPACE;
+use crate::text::hex;
 use sha2::{Digest as _, Sha256};
 use std::fmt::Write as _;
 
@@ -32,7 +33,7 @@ pub fn metadata(name: &str) -> ObjectMeta {
     }
 }
 
-/// The SHA-256 of each certificate in a PEM text, as it stands there, in hex.
+/// The SHA-256 of each certificate in a PEM text, in the order of the text, in hex.
 pub fn fingerprints(pem: &str) -> Vec<String> {
     let begin = "-----BEGIN CERTIFICATE-----";
     let body =
@@ -51,14 +52,6 @@ pub fn pem(kind: &str, der: &[u8]) -> String {
     }
     let _ = writeln!(out, "-----END {kind}-----");
     out
-}
-
-/// Bytes as hexadecimal digits.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut s, b| {
-        let _ = write!(s, "{b:02x}");
-        s
-    })
 }
 
 #[cfg(test)]

@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_tells_the_place_and_what_is_expected_and_never_the_value() {
+    fn an_error_names_place_and_expected_type_and_never_the_value() {
         let config = |spec: Value| {
             let object = json!({"metadata": {"name": "x"}, "spec": spec});
             read::<MachineConfig>(&object).map(drop).map_err(|e| e.to_string())

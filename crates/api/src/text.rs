@@ -1,7 +1,8 @@
 //! Shortens text from elsewhere that goes into an object: cut to a length that every reader and the API server accept,
 //! with a note that it was cut.
 //!
-//! Also here: an error with its causes as one line ([`chain`]), for conditions, reasons and logs.
+//! Also here: an error with its causes as one line ([`chain`]), for conditions, reasons and logs, and bytes as hexadecimal
+//! digits ([`hex`]).
 //!
 //! What it is not: a filter for secrets. Whoever writes a text makes sure that it holds none.
 
@@ -32,6 +33,16 @@ pub fn cut(text: &str, most: usize) -> Cow<'_, str> {
     let end = text.char_indices().nth(room).map_or(text.len(), |(at, _)| at);
     let kept = text.get(..end).unwrap_or_default();
     Cow::Owned(format!("{kept}{note}"))
+}
+
+/// Bytes as hexadecimal digits, in lower case: digests, and names that are made from them.
+pub fn hex<'b>(bytes: impl IntoIterator<Item = &'b u8>) -> String {
+    use std::fmt::Write as _;
+    bytes.into_iter().fold(String::new(), |mut text, byte| {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }
 
 /// An error and its causes in one line. A cause that its error has told already is left out.
@@ -66,12 +77,19 @@ pub fn chain_with(
 mod tests {
     use super::*;
 
+    #[test]
+    fn bytes_are_two_hexadecimal_digits_each() {
+        assert_eq!(hex(&[0, 10, 255]), "000aff");
+        assert_eq!(hex([0, 10, 255].iter().take(2)), "000a");
+        assert_eq!(hex(&[]), "");
+    }
+
     #[derive(Debug, thiserror::Error)]
     #[error("{0}")]
     struct Link(&'static str, #[source] Option<Box<Link>>);
 
     #[test]
-    fn an_error_is_told_with_its_causes_and_none_of_them_twice() {
+    fn an_error_lists_each_of_its_causes_once() {
         let chained = |all: &[&'static str]| {
             let link = |below, text: &&'static str| Some(Box::new(Link(text, below)));
             chain(&*all.iter().rev().fold(None, link).unwrap())
@@ -95,7 +113,7 @@ mod tests {
                 assert_eq!(short.chars().count(), most, "{unit}");
                 let count = long.chars().count();
                 assert!(short.ends_with(&format!("… (cut: {count} characters)")), "{short}");
-                assert_eq!(cut(&short, most), short, "it is not cut again");
+                assert_eq!(cut(&short, most), short, "a text that was cut is not cut again");
             }
         }
     }

@@ -43,7 +43,7 @@ fn api_int(facts: &ControllerConfigSpec) -> Option<String> {
     url.host_str().map(str::to_owned)
 }
 
-/// The host of an `https` URL, as it stands there; none: it is no such URL.
+/// The host of an `https` URL, unchanged; `None`: it is no such URL.
 pub fn url_host(url: &str) -> Option<String> {
     let url = url::Url::parse(url).ok().filter(|u| u.scheme() == "https")?;
     url.host_str().filter(|h| !h.is_empty()).map(str::to_owned)
@@ -115,13 +115,13 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    #[allow(clippy::needless_pass_by_value, reason = "reads better in the table")]
+    #[expect(clippy::needless_pass_by_value, reason = "reads better in the table")]
     fn mk_facts(status: Value) -> ControllerConfigSpec {
         ControllerConfigSpec { infra: Some(json!({ "status": status })), ..ControllerConfigSpec::default() }
     }
 
     #[test]
-    fn a_machines_own_address_is_told_from_others() {
+    fn an_address_of_the_machine_itself_is_distinguished_from_others() {
         let own = [
             "localhost",
             "LOCALHOST.",
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn the_host_is_a_virtual_address_where_the_platform_has_one_and_else_the_api_servers_name() {
+    fn the_host_is_the_platforms_virtual_address_or_else_the_api_servers_name() {
         let uri = "https://api-int.example.com:6443";
         let with = |platform: &str, key: &str, ip: &str| {
             mk_facts(json!({

@@ -135,13 +135,13 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_is_shown_with_its_line() {
+    fn a_parse_error_names_its_line() {
         let e = from_str::<Value>("a: 1\nb: [1, 2\nc: 3\n").unwrap_err().to_string();
         assert!(e.contains("line"), "{e}");
     }
 
     #[test]
-    fn a_mistake_is_told_without_what_stands_around_it() {
+    fn a_parse_error_does_not_quote_the_text_around_it() {
         let wrong = [
             "unit: |\n  Environment=PASS=hunter2\n bad\n",
             "a: hunter2\n b: hunter2\n",
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_its_items_and_nothing_else_is() {
+    fn a_list_is_read_as_its_items_and_other_objects_as_themselves() {
         let rows = [
             (json!({"kind": "List", "items": [{"a": 1}, {"a": 2}]}), vec![json!({"a": 1}), json!({"a": 2})]),
             (json!({"kind": "NodeList", "items": []}), vec![]),

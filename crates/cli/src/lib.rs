@@ -1,7 +1,7 @@
 //! The program `mco`: one subcommand for each role (controller, daemon) and each user task.
 //!
 //! What it is: argument structs (the one place that reads the environment), output formats, exit codes. What it is
-//! not: logic; that stands in the crates that it calls.
+//! not: logic, which is in the crates that it calls.
 //!
 //! Called by another name (a link), it plays that role: `machine-config-daemon start …` is `mco daemon start …`.
 
@@ -75,7 +75,7 @@ mod tests {
     fn examples(command: &clap::Command, path: &str, found: &mut Vec<(String, String)>) {
         let help = command.get_after_help().into_iter().chain(command.get_after_long_help());
         let text = help.map(ToString::to_string).collect::<Vec<_>>().join("\n");
-        // At the start of a line, or behind a pipe.
+        // At the start of a line, or after a pipe.
         let starts = |l: &'_ str| l.starts_with("mco ").then_some(0).or_else(|| Some(l.find("| mco ")? + 2));
         for line in text.lines().map(str::trim) {
             found.extend(starts(line).map(|at| (path.to_owned(), line[at..].to_owned())));
@@ -85,7 +85,7 @@ mod tests {
         }
     }
 
-    /// The arguments of a line of shell, up to a pipe, a redirection, another command or the words that explain it.
+    /// The arguments of a line of shell, up to a pipe, a redirection, another command or the explanation beside it.
     fn arguments(line: &str) -> Vec<String> {
         let line = line.split("   ").next().unwrap_or_default();
         let mut words = vec![];
@@ -120,7 +120,7 @@ mod tests {
         words
     }
 
-    /// README.md and the pages of the book.
+    /// The texts of README.md and of the book's pages.
     fn pages() -> Vec<(String, String)> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let entries = std::fs::read_dir(root.join("docs")).unwrap();
@@ -157,7 +157,8 @@ mod tests {
         assert_eq!(all[1..], ["daemon", "start"].map(OsString::from));
     }
 
-    /// Both ways: a pass that needs a new right has it, and no right outlives the pass that needed it.
+    /// In both directions: a pass that needs a new right has it, and no right remains when the last pass that needed it
+    /// is gone.
     #[test]
     fn the_controllers_cluster_role_allows_what_its_passes_need_and_nothing_else() {
         let texts = |rule: &serde_json::Value, key: &str| -> Vec<String> {

@@ -1,4 +1,4 @@
-//! The binary `mco`: allocator, argument zero, run, exit code. Everything else is in the library.
+//! The binary `mco`: allocator, what a panic does, argument zero, run, exit code. Everything else is in the library.
 
 use std::process::ExitCode;
 use tikv_jemalloc_ctl::{Access, AsName};
@@ -7,7 +7,19 @@ use tikv_jemalloc_ctl::{Access, AsName};
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
+    end_at_a_panic();
     cli::main(std::env::args_os(), keep_freed_memory)
+}
+
+/// A panic is a bug, and what the process knows may be wrong after it. So it ends, in every build and on every thread, with
+/// the message on standard error. systemd or the kubelet starts it again: the agent goes on by its journal, the controller
+/// by what is in the cluster.
+fn end_at_a_panic() {
+    let print = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        print(panic);
+        std::process::abort();
+    }));
 }
 
 /// Gives nothing back to the kernel from now on, for a command that is soon at its end: taking it again costs as much as

@@ -32,9 +32,7 @@ impl Backoff {
 /// waits, but not for anything that must be unpredictable.
 pub fn jitter() -> f64 {
     let bits = RandomState::new().hash_one(0_u8) >> 11;
-    #[allow(clippy::cast_precision_loss, reason = "53 bits fit")]
-    let fraction = bits as f64 / (1_u64 << 53) as f64;
-    fraction
+    bits as f64 / (1_u64 << 53) as f64
 }
 
 /// The waits of a [`Backoff`], one after the other.
@@ -66,7 +64,7 @@ mod tests {
     use kube::runtime::utils::Backoff as _;
 
     #[test]
-    fn waits_double_up_to_the_cap_and_never_pass_it() {
+    fn delays_double_up_to_the_maximum() {
         let backoff = Backoff { first: Duration::from_millis(100), last: Duration::from_secs(1) };
         for (attempt, full_ms) in [(0, 100), (1, 200), (3, 800), (4, 1000), (40, 1000)] {
             let delay = backoff.delay(attempt).as_millis();
@@ -79,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn two_waiters_do_not_come_back_at_once() {
+    fn the_delays_of_two_clients_differ() {
         let all: Vec<f64> = (0..20).map(|_| jitter()).collect();
         assert!(all.iter().all(|x| (0.0..1.0).contains(x)), "{all:?}");
         assert!(all.windows(2).any(|w| w.first() != w.last()), "{all:?}");

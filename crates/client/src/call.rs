@@ -6,7 +6,7 @@ use kube::core::Status;
 use std::future::Future;
 use std::time::Duration;
 
-/// After this time an unanswered request is given up. It is five times what a loaded API server needs for its slowest
+/// The timeout of a request. It is five times what a loaded API server needs for its slowest
 /// write, and short enough that one lost connection does not delay a node's drain for minutes.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -115,6 +115,11 @@ impl CallError {
         !self.is_malformed() && self.code().is_none_or(|code| code >= 500)
     }
 
+    /// Whether the API server serves nobody at this moment: it is away, starts, has an error of its own, or is overloaded.
+    pub fn is_outage(&self) -> bool {
+        self.is_unanswered() || self.is_too_many_requests()
+    }
+
     /// 5xx: the server answered with an error of its own. For example, an admission webhook is down or the database is
     /// slow.
     pub fn is_server_fault(&self) -> bool {
@@ -184,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn each_answer_is_in_the_classes_that_callers_decide_by() {
+    fn each_error_of_the_api_server_has_its_class() {
         let hook = "admission webhook \"policy.example.com\" denied the request: not today";
         for (code, message, want) in [
             (400, "bad", &["refused", "client"][..]),
@@ -220,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn the_line_names_what_was_tried_and_the_servers_words_once() {
+    fn the_error_names_the_request_and_the_servers_message_once() {
         let error = answered(403, "nodes \"n\" is forbidden");
         assert_eq!(error.chain(), "patch Node n: nodes \"n\" is forbidden (403 Reason)");
         let timeout = CallError::Timeout { what: "get Node n".to_owned(), after: Duration::from_secs(7) };
@@ -228,7 +233,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "current_thread")]
-    async fn a_request_that_hangs_is_given_up_and_says_after_how_long() {
+    async fn a_request_that_hangs_times_out_and_the_error_names_the_timeout() {
         let limit = Duration::from_millis(20);
         let never = std::future::pending::<kube::Result<()>>();
         let error = call_within(limit, || "list Nodes".to_owned(), never).await.unwrap_err();

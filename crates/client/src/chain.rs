@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_that_cannot_be_read_is_told_by_its_place() {
+    fn a_response_that_cannot_be_decoded_is_reported_by_the_place_of_the_mistake() {
         let json = || serde_json::from_str::<Vec<bool>>("[\"hunter2\"]").unwrap_err();
         assert!(json().to_string().contains("hunter2"));
         let call = || kube::Error::SerdeError(json());
@@ -58,7 +58,7 @@ mod tests {
     use kube::core::Status;
 
     #[test]
-    fn an_answer_of_the_api_server_is_told_without_its_object() {
+    fn an_error_of_the_api_server_is_reported_without_the_object() {
         let answer = || kube::Error::Api(Box::new(Status::failure("no", "Forbidden").with_code(403)));
         assert_eq!(chain(&answer()), "no (403 Forbidden)");
         assert_eq!(chain(&Box::new(answer())), "no (403 Forbidden)");

@@ -23,7 +23,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_malformed_object_says_which_field_it_is() {
+    fn the_error_of_a_malformed_object_names_the_field() {
         let object = |spec: serde_json::Value| -> DynamicObject {
             let name = json!({"name": "worker"});
             serde_json::from_value(json!({"apiVersion": "g/v1", "kind": "K", "metadata": name, "spec": spec}))

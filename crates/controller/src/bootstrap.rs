@@ -229,7 +229,7 @@ mod tests {
         let left: Vec<_> = files::folder(&path("old/machine-configs")).unwrap();
         assert_eq!(left, [path("old/machine-configs/a.yaml")]);
         assert_eq!(std::fs::read_to_string(&left[0]).unwrap(), "old");
-        // Of several objects with one name the last one counts, both in an existing folder and in a new one.
+        // Of several objects with one name the last one is used, both in an existing folder and in a new one.
         let facts = format!(
             "apiVersion: {}/v1\nkind: ControllerConfig\nmetadata: {{name: machine-config-controller}}\n",
             api::names::GROUP

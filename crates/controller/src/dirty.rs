@@ -7,10 +7,11 @@
 use crate::cache::settings::Kind;
 use crate::cache::store::Change;
 use crate::cache::stores::{Config, Stores};
-use crate::flight::echo::Named;
-use crate::gates::templates::TemplateGate;
+use crate::flight::pools::Named;
+use crate::gates::TemplateGate;
 use crate::passes::queue::Pass;
 use api::v1::{ControllerConfig, MachineConfigNode, MachineConfigPool};
+use api::v1alpha1::RolloutPolicy;
 use rollout::view::NodeView;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,10 +24,14 @@ pub(crate) enum Changed<'a> {
     Config(&'a Change<Config>),
     /// A ControllerConfig.
     ControllerConfig(&'a Change<ControllerConfig>),
+    /// A RolloutPolicy.
+    RolloutPolicy(&'a Change<RolloutPolicy>),
     /// A node.
     Node(&'a Change<NodeView>),
     /// A MachineConfigNode.
     MachineConfigNode(&'a Change<MachineConfigNode>),
+    /// Something about the image builds of this pool: its MachineOSConfig, a build or a Job.
+    ImageBuild(&'a str),
     /// Another input of node plans changed: an image build, the Scheduler, the operator's pod, or the outcome of a
     /// write.
     PlanInput,
@@ -87,7 +92,7 @@ pub(crate) type Marker = fn(&Changed<'_>, Known<'_>, &mut DirtyKeys);
 /// The keys that a change makes dirty.
 pub(crate) fn dirty(markers: &[Marker], changed: &Changed<'_>, known: Known<'_>) -> DirtyKeys {
     let mut marks = DirtyKeys::default();
-    if !says_nothing(changed) {
+    if !is_irrelevant(changed) {
         markers.iter().for_each(|mark| mark(changed, known, &mut marks));
     }
     marks
@@ -95,7 +100,7 @@ pub(crate) fn dirty(markers: &[Marker], changed: &Changed<'_>, known: Known<'_>)
 
 /// Whether nothing can follow from the change: a heartbeat of a node, or a ControllerConfig other than the one that is
 /// read.
-fn says_nothing(changed: &Changed<'_>) -> bool {
+fn is_irrelevant(changed: &Changed<'_>) -> bool {
     match changed {
         Changed::Node(change) => match (change.old.as_deref(), change.new.as_deref()) {
             (Some(old), Some(new)) => old.alike(new),

@@ -1,7 +1,7 @@
 //! For each change, the keys of each pass that it makes dirty. All other keys stay clean.
 
 use super::*;
-use crate::cache::settings::{API_SERVER, FEATURE_GATE, IMAGE, STREAMS};
+use crate::cache::settings::{API_SERVER, FEATURE_GATE, IMAGE, MACHINE_CONFIGURATION, STREAMS};
 use crate::cache::store::Item;
 use crate::passes::MARKERS;
 use api::names::{CONTROLLER_CONFIG, label};
@@ -33,7 +33,7 @@ fn stores() -> Stores {
     stores
 }
 
-#[allow(clippy::needless_pass_by_value, reason = "reads better with json!")]
+#[expect(clippy::needless_pass_by_value, reason = "reads better with json!")]
 fn pool(name: &str, with: Value) -> Option<Arc<MachineConfigPool>> {
     let mut pool = json!({
         "metadata": {"name": name, "uid": name},
@@ -52,7 +52,7 @@ fn node(state: &str) -> Option<Arc<NodeView>> {
     Some(Arc::new(NodeView { name: "n1".into(), state, current_config, ..NodeView::default() }))
 }
 
-#[allow(clippy::needless_pass_by_value, reason = "reads better with json!")]
+#[expect(clippy::needless_pass_by_value, reason = "reads better with json!")]
 fn config(name: &str, role: &str, owner: Value) -> Option<Arc<Config>> {
     let config: MachineConfig = serde_json::from_value(json!({
         "metadata": {"name": name, "labels": {label::ROLE: role}, "ownerReferences": owner},
@@ -142,13 +142,13 @@ fn a_change_makes_dirty_what_looks_at_it_and_nothing_else() {
             "Node: cluster; Render: worker; Generated: cc",
         ),
         (
-            "a config that somebody else has it name",
+            "another program set the config that it names",
             worker(),
             with(json!({"spec": {"configuration": {"name": "x"}}})),
             "Node: cluster; Render: worker",
         ),
         (
-            "a config that rendering has it name",
+            "rendering set the config that it names",
             worker(),
             with(json!({"spec": {"configuration": {"name": "ours"}}})),
             "Node: cluster",
@@ -160,7 +160,7 @@ fn a_change_makes_dirty_what_looks_at_it_and_nothing_else() {
             "Node: cluster; Render: worker",
         ),
         (
-            "a stream that others follow",
+            "a stream that other pools inherit",
             worker(),
             with(json!({"spec": {"osImageStream": {"name": "s"}}})),
             "Node: cluster; Render: infra worker",
@@ -206,7 +206,7 @@ fn a_change_makes_dirty_what_looks_at_it_and_nothing_else() {
             "Node: cluster; Render: worker",
         ),
         (
-            "a rendered one that nobody names",
+            "a rendered one that no pool names",
             "rendered-worker-b",
             rendered("rendered-worker-b"),
             None,
@@ -253,7 +253,7 @@ fn a_change_makes_dirty_what_looks_at_it_and_nothing_else() {
         ),
         ("a new node", None, node("Done"), "Node: cluster; Drain: n1; Topology: cc; MachineConfigNodes: n1"),
         (
-            "a node that is gone",
+            "a deleted node",
             node("Done"),
             None,
             "Node: cluster; Drain: n1; Topology: cc; Garbage: worker; MachineConfigNodes: n1",
@@ -268,10 +268,13 @@ fn a_change_makes_dirty_what_looks_at_it_and_nothing_else() {
     );
     is("its status", Changed::MachineConfigNode(&change("n1", mcn("a"), mcn("a"))), "");
     for (about, changed, want) in [
-        ("an image build", Changed::PlanInput, "Node: cluster"),
+        ("what a rollout reads of an image build", Changed::PlanInput, "Node: cluster"),
+        ("an image build", Changed::ImageBuild("infra"), "ImageBuilds: infra"),
+        ("one of no pool", Changed::ImageBuild(""), ""),
         ("registries", Changed::Setting(IMAGE), "Generated: cc"),
         ("TLS versions", Changed::Setting(API_SERVER), "Templates: cc; Generated: cc"),
         ("streams", Changed::Setting(STREAMS), "Node: cluster; Render: infra worker"),
+        ("overrides", Changed::Setting(MACHINE_CONFIGURATION), "Render: infra worker"),
         (
             "feature gates",
             Changed::Setting(FEATURE_GATE),

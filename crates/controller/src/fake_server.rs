@@ -5,12 +5,12 @@ use crate::io::events::Recorder;
 use crate::io::metrics::Metrics;
 use crate::shared::Shared;
 use api::k8s::{OwnerReference, ResourceExt};
-use api::names::label;
+use api::names::{CONTROLLER_CONFIG, annotation, label};
 use api::v1::MachineConfig;
 use http::{Request, Response};
 use kube::client::Body;
 use prometheus_client::registry::Registry;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// A response of the fake server.
 pub(crate) fn answer(code: u16, body: &Value) -> Option<Response<Body>> {
@@ -51,4 +51,19 @@ pub(crate) fn machine_config(name: &str, owner: Option<(&str, &str)>) -> Machine
         vec![OwnerReference { kind: kind.to_owned(), name: name.to_owned(), ..OwnerReference::default() }]
     });
     mc
+}
+
+/// A MachineConfig of this role as the template pass makes it.
+pub(crate) fn template(name: &str, role: &str) -> MachineConfig {
+    serde_json::from_value(json!({
+        "apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfig",
+        "metadata": {
+            "name": name, "labels": {label::ROLE: role}, "annotations": {annotation::GENERATED_BY_CONTROLLER: "v1"},
+            "ownerReferences": [{
+                "apiVersion": "v1", "kind": "ControllerConfig", "name": CONTROLLER_CONFIG, "uid": "c", "controller": true,
+            }],
+        },
+        "spec": {"config": {"ignition": {"version": "3.5.0"}}},
+    }))
+    .unwrap()
 }

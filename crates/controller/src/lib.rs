@@ -11,6 +11,7 @@
 //! | render | pool | `render::plan` | rendered MachineConfig, pool spec and `RenderDegraded` |
 //! | node | pool | `rollout::plan` | Node annotations, taints and labels, pool status |
 //! | topology | the ControllerConfig | `rollout::topology::patch` | the topology in the ControllerConfig |
+//! | image-builds | pool | `build::plan` | MachineOSBuilds, their Jobs and ConfigMaps; what the MachineOSConfig says of them; `ImageBuildDegraded` |
 //! | drain | node | `rollout::drain::plan` | cordon, evictions, `lastAppliedDrain` |
 
 pub mod bootstrap;
@@ -22,6 +23,7 @@ mod flight;
 mod gates;
 mod io;
 mod passes;
+mod policies;
 mod shared;
 mod term;
 
@@ -33,7 +35,8 @@ pub use passes::descriptor::Right;
 use crate::io::events::Recorder;
 use crate::io::metrics::Metrics;
 use crate::shared::Shared;
-use crate::term::leader::{AlwaysLeader, ByLease, LEASE, Leadership, Role};
+use crate::term::leader::LEASE;
+use client::lease::Candidacy;
 use listen::tls::TlsProfile;
 use listen::{Access, Addresses, Endpoint, Healthy, ListenError};
 use prometheus_client::registry::Registry;
@@ -130,42 +133,29 @@ pub async fn run_with(
     let events_task = tokio::spawn(write_events);
     shared.watch(&tasks, &rest);
 
-    let leadership: Box<dyn Leadership> = if options.leader_elect {
-        Box::new(ByLease::new(client, LEASE, shared.terms.clone()))
-    } else {
-        Box::new(AlwaysLeader)
+    let mut candidacy = match options.leader_elect {
+        true => Candidacy::by_lease(client, LEASE, shared.terms.clone()),
+        false => Candidacy::alone(),
     };
-    let leading = tokio::sync::watch::Sender::new(Role::Standby);
-    let mut lead = leading.subscribe();
-    let give_up = CancellationToken::new();
-    let lease = tokio::spawn(leadership.run(leading, give_up.clone()));
 
-    while !shutdown.is_cancelled() {
-        let role = tokio::select! {
-            () = shutdown.cancelled() => break,
-            led = lead.wait_for(Role::leads) => led.map(|role| *role),
-        };
-        let Ok(Role::Leads(handover)) = role else { break };
+    while let Some(handover) = candidacy.won(&shutdown).await {
         shared.metrics.leader.set(1);
         let term = CancellationToken::new();
         let passes = tokio::spawn(passes::run(shared.clone(), handover, term.clone()));
         tokio::select! {
             () = shutdown.cancelled() => {}
-            _ = lead.wait_for(|role| !role.leads()) => {}
+            () = candidacy.lost() => {}
         }
         if shutdown.is_cancelled() {
-            shared.last_patches(LAST_PATCHES).await;
+            shared.permits.close(&shared.terms, LAST_PATCHES).await;
         }
         term.cancel();
         if let Err(error) = passes.await {
             tracing::error!("the controller's passes ended abnormally: {error}");
         }
-        shared.metrics.stand_by();
+        shared.metrics.clear_for_standby();
     }
-    give_up.cancel();
-    if let Err(error) = lease.await {
-        tracing::error!("leader election ended abnormally: {error}");
-    }
+    candidacy.end().await;
     rest.cancel();
     tasks.close();
     tasks.wait().await;

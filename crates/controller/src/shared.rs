@@ -5,14 +5,14 @@
 
 use crate::cache::settings::Settings;
 use crate::cache::store::{Change, Item, Store};
-use crate::cache::stores::{Config, Place, Stores, place, whole};
-use crate::cache::trimmed::TrimmedMachineConfigNode;
-use crate::cache::watch::version_of;
-use crate::cache::watched_kind::WatchedKind;
+use crate::cache::stores::{
+    Config, ImageBuild, ImageConfig, Place, Stores, TrimmedMachineConfigNode, place, whole,
+};
+use crate::cache::watch::{WatchedKind, version_of};
 use crate::dirty::{Changed, Known, Marker, dirty};
-use crate::flight::echo::Named;
+use crate::flight::nodes::Permits;
 use crate::flight::own_config::Kept;
-use crate::flight::permits::{Places, Whose};
+use crate::flight::pools::Named;
 use crate::flight::refusals::{SideProblems, Topic, Troubles};
 use crate::gates::Gates;
 use crate::io::events::Recorder;
@@ -21,20 +21,17 @@ use crate::passes::queue::{Pass, Queues};
 use crate::term::leader::TermSignals;
 use api::k8s::{Node, ResourceExt};
 use api::names::CONTROLLER_CONFIG;
-use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
+use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool, MachineOSBuild, MachineOSConfig};
+use api::v1alpha1::RolloutPolicy;
 use kube::{Api, Client};
 use render::Versions;
 use rollout::TroubleOf;
+use rollout::drain::DrainLimit;
 use rollout::view::{Names, NodeView};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
-use tokio::sync::OwnedSemaphorePermit;
-use tokio_util::sync::CancellationToken;
-
-/// How often a delayed patch checks whether the lease was renewed after all.
-const LEASE_LOOK: Duration = Duration::from_millis(20);
 
 /// The state that all passes share.
 pub(crate) struct Shared {
@@ -46,9 +43,7 @@ pub(crate) struct Shared {
     pub(crate) metrics: Metrics,
     pub(crate) names: Mutex<Names>,
     /// Permits for Node patches.
-    places: Places,
-    /// Cancelled when no further Node patch may be sent, because this controller shuts down.
-    closing: CancellationToken,
+    pub(crate) permits: Permits,
     /// What the passes and the task that holds the lease tell each other.
     pub(crate) terms: Arc<TermSignals>,
     /// The one node whose pass checks whether MachineConfigNodes have been installed, as long as they are not. With
@@ -77,8 +72,13 @@ pub(crate) struct Shared {
     pub(crate) kept: Kept,
     /// Every kind that is watched (see [`crate::term::catch_up`]).
     followed: Mutex<Vec<Arc<WatchedKind>>>,
+    /// Grows whenever a check finds that a gate of a RolloutPolicy does not pass: what was planned before is not sent
+    /// after.
+    pub(crate) setbacks: AtomicU64,
     /// The config that rendering last wrote into each pool.
     pub(crate) named: Named,
+    /// How long drains may take, by node: of nodes that are on their way, in pools whose policy says it.
+    pub(crate) drain_limits: Mutex<BTreeMap<Arc<str>, DrainLimit>>,
 }
 
 impl Shared {
@@ -97,8 +97,7 @@ impl Shared {
             events,
             metrics,
             names: Mutex::default(),
-            places: Places::default(),
-            closing: CancellationToken::new(),
+            permits: Permits::default(),
             terms: Arc::default(),
             progress_absent: Mutex::default(),
             versions: Versions::of_this_build(),
@@ -113,7 +112,9 @@ impl Shared {
             settings: Settings::default(),
             kept: Kept::default(),
             followed: Mutex::default(),
+            setbacks: AtomicU64::default(),
             named: Named::default(),
+            drain_limits: Mutex::default(),
         }
     }
 
@@ -227,37 +228,54 @@ impl Shared {
         self.answer(&self.stores.pools, pool, |change| Changed::Pool(change));
     }
 
+    /// Handles a change of a MachineOSConfig. A rollout looks at a part of it only.
+    pub(crate) fn os_config_changed(&self, change: &Change<ImageConfig>) {
+        let view = |c: &Option<Arc<ImageConfig>>| c.as_ref().map(|c| c.view.clone());
+        if view(&change.old) != view(&change.new) {
+            self.changed(&Changed::PlanInput);
+        }
+        for config in [&change.old, &change.new].into_iter().flatten() {
+            self.changed(&Changed::ImageBuild(config.pool()));
+        }
+    }
+
+    /// The same for a MachineOSBuild.
+    pub(crate) fn os_build_changed(&self, change: &Change<ImageBuild>) {
+        let view = |b: &Option<Arc<ImageBuild>>| b.as_ref().map(|b| b.view.clone());
+        if view(&change.old) != view(&change.new) {
+            self.changed(&Changed::PlanInput);
+        }
+        for build in [&change.old, &change.new].into_iter().flatten() {
+            self.changed(&Changed::ImageBuild(build.pool()));
+        }
+    }
+
+    /// Puts the answer to our own write of a MachineOSConfig into the cache.
+    pub(crate) fn os_config_answer(&self, config: &MachineOSConfig) {
+        let (version, uid) = (version_of(config), config.uid().unwrap_or_default());
+        let item = Item { version, uid, value: Arc::new(ImageConfig::new(serde_json::json!(config))) };
+        if let Some(change) = self.stores.os_configs.answer(&config.name_any(), item) {
+            self.os_config_changed(&change);
+        }
+    }
+
+    /// The same for a MachineOSBuild, also one that we have just created.
+    pub(crate) fn os_build_answer(&self, build: &MachineOSBuild) {
+        let (version, uid) = (version_of(build), build.uid().unwrap_or_default());
+        let item = Item { version, uid, value: Arc::new(ImageBuild::new(serde_json::json!(build))) };
+        if let Some(change) = self.stores.os_builds.apply(build.name_any(), item) {
+            self.os_build_changed(&change);
+        }
+    }
+
+    /// The same for a RolloutPolicy.
+    pub(crate) fn rollout_policy_answer(&self, policy: RolloutPolicy) {
+        self.answer(&self.stores.rollout_policies, policy, |change| Changed::RolloutPolicy(change));
+    }
+
     /// The same for the ControllerConfig.
     pub(crate) fn controller_config_answer(&self, config: ControllerConfig) {
         self.answer(&self.stores.controller_configs, config, |change| Changed::ControllerConfig(change));
-    }
-
-    /// Waits for a permit to send a Node patch, and until the lease is held. Never returns once
-    /// [`Shared::last_patches`] was called.
-    pub(crate) async fn place(&self, whose: Whose<'_>) -> OwnedSemaphorePermit {
-        let place = self.places.of(whose).acquire_owned().await;
-        // The lease may still be renewed. If it is not, the pass that waits here is dropped with all others.
-        while self.terms.over() {
-            tokio::time::sleep(LEASE_LOOK).await;
-        }
-        match place {
-            Ok(place) if !self.closing.is_cancelled() => place,
-            none => {
-                // The one who waits for all permits must get this one.
-                drop(none);
-                std::future::pending().await
-            }
-        }
-    }
-
-    /// Stops further Node patches and waits, for at most `most`, for the answers of those in flight. A patch that is
-    /// still on its way when the next leader plans could take a slot that this leader gives to another node.
-    pub(crate) async fn last_patches(&self, most: Duration) {
-        self.closing.cancel();
-        if tokio::time::timeout(most, self.places.take_all()).await.is_err() {
-            self.terms.leave_unanswered();
-            tracing::warn!("some patches of nodes have no answer yet; the next leader fences them off");
-        }
     }
 
     /// The same for a MachineConfigNode, also one that we have just created.

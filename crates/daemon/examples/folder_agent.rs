@@ -26,7 +26,7 @@ async fn main() -> Result<()> {
     loop {
         let root = Root::open_with(&folder, Options { sync: false, owners: true }, Arc::new(NoFaults))?;
         let mut systemd = FakeSystemd::new(&root);
-        let host = Host::new(root, Box::new(systemd.clone()), Box::new(Unsupported));
+        let host = Host::new(root, Box::new(systemd.clone()), Box::new(Unsupported::default()));
         match run_with(client.clone(), AgentOptions::new(&node, host), stop.clone()).await? {
             Exit::Stopped => return Ok(()),
             Exit::Rebooting => {

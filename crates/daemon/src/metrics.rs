@@ -3,6 +3,7 @@
 //! Not here: the listener. The registry is passed in, and `start` serves it.
 
 use crate::protocol::NodeFacts;
+use host::OsRelease;
 use jiff::Timestamp;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -25,6 +26,17 @@ struct UpdateLabels {
     err: String,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OsLabels {
+    os: String,
+    version: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct NodeLabels {
+    node: String,
+}
+
 /// The agent's metrics. Clones share their values.
 #[derive(Debug, Clone, Default)]
 pub struct Metrics {
@@ -33,6 +45,9 @@ pub struct Metrics {
     reboots_failed: Counter,
     config_drift: Gauge,
     kubelet_state: Gauge,
+    host_os: Family<OsLabels, Gauge>,
+    pivot_errors: Gauge,
+    unsupported_packages: Family<NodeLabels, Gauge>,
 }
 
 impl Metrics {
@@ -40,7 +55,16 @@ impl Metrics {
     pub fn register(registry: &mut Registry) -> Self {
         let m = Self::default();
         // Destructured, so that a new metric cannot be left unregistered.
-        let Self { state, update_state, reboots_failed, config_drift, kubelet_state } = m.clone();
+        let Self {
+            state,
+            update_state,
+            reboots_failed,
+            config_drift,
+            kubelet_state,
+            host_os,
+            pivot_errors,
+            unsupported_packages,
+        } = m.clone();
         registry.register("mcd_state", "Unix time at which the node's state was last set", state);
         registry.register(
             "mcd_update_state",
@@ -58,6 +82,18 @@ impl Metrics {
             "mcd_kubelet_state",
             "Consecutive failures of the kubelet's health check",
             kubelet_state,
+        );
+        registry.register("mcd_host_os_and_version", "1 for the operating system that the host has", host_os);
+        // The reference's name, of a value that goes back to 0 when an update of the operating system succeeds.
+        registry.register(
+            "mcd_pivot_errors_total",
+            "Updates of the operating system that failed since the last one that succeeded",
+            pivot_errors,
+        );
+        registry.register(
+            "mcd_local_unsupported_packages",
+            "Packages that were added to the running image, removed from it or replaced in it by hand",
+            unsupported_packages,
         );
         m
     }
@@ -88,6 +124,24 @@ impl Metrics {
         self.config_drift.set(since.map_or(0, Timestamp::as_second));
     }
 
+    /// What the host has: os-release, and packages that were layered by hand.
+    pub(crate) fn host_os(&self, node: &str, os: &OsRelease, unsupported: usize) {
+        let labels = OsLabels { os: os.id.to_uppercase(), version: os.version.clone() };
+        self.host_os.clear();
+        self.host_os.get_or_create(&labels).set(1);
+        let labels = NodeLabels { node: node.to_owned() };
+        let count = i64::try_from(unsupported).unwrap_or(i64::MAX);
+        self.unsupported_packages.get_or_create(&labels).set(count);
+    }
+
+    /// An update of the operating system failed, or succeeded.
+    pub(crate) fn pivot(&self, succeeded: bool) {
+        match succeeded {
+            true => drop(self.pivot_errors.set(0)),
+            false => drop(self.pivot_errors.inc()),
+        }
+    }
+
     pub(crate) fn kubelet_failures(&self, in_a_row: i64) {
         self.kubelet_state.set(in_a_row);
     }
@@ -99,8 +153,18 @@ impl Metrics {
 /// A name or label that the format cannot hold.
 pub fn metrics_sample() -> Result<String, std::fmt::Error> {
     let mut registry = Registry::default();
-    let Metrics { state, update_state, reboots_failed: _, config_drift: _, kubelet_state: _ } =
-        Metrics::register(&mut registry);
+    let Metrics {
+        state,
+        update_state,
+        reboots_failed: _,
+        config_drift: _,
+        kubelet_state: _,
+        host_os,
+        pivot_errors: _,
+        unsupported_packages,
+    } = Metrics::register(&mut registry);
+    drop(host_os.get_or_create(&OsLabels { os: String::new(), version: String::new() }));
+    drop(unsupported_packages.get_or_create(&NodeLabels { node: String::new() }));
     drop(state.get_or_create(&StateLabels { state: String::new(), reason: String::new() }));
     drop(update_state.get_or_create(&UpdateLabels { config: String::new(), err: String::new() }));
     let mut text = String::new();
@@ -117,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_state_is_shown_at_a_time_under_the_known_names() {
+    fn the_state_metric_has_one_series_with_a_documented_name() {
         let mut registry = Registry::default();
         let metrics = Metrics::register(&mut registry);
         let now = Timestamp::from_second(7).unwrap();
@@ -125,9 +189,22 @@ mod tests {
             metrics.state(&NodeFacts { state: state.to_owned(), ..NodeFacts::default() }, now);
         }
         metrics.reboot_failed();
+        for version in ["11", "12"] {
+            metrics.host_os(
+                "n1",
+                &OsRelease { id: "debian".to_owned(), version: version.to_owned(), ..OsRelease::default() },
+                2,
+            );
+        }
+        metrics.pivot(false);
+        metrics.pivot(true);
+        metrics.pivot(false);
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
         assert!(text.contains("mcd_state{state=\"Done\",reason=\"\"} 7\n"), "{text}");
+        assert!(text.contains("mcd_host_os_and_version{os=\"DEBIAN\",version=\"12\"} 1\n"), "{text}");
+        assert!(!text.contains("version=\"11\"") && text.contains("mcd_pivot_errors_total 1\n"), "{text}");
+        assert!(text.contains("mcd_local_unsupported_packages{node=\"n1\"} 2\n"), "{text}");
         assert!(!text.contains("Working") && text.contains("mcd_reboots_failed_total 1\n"), "{text}");
     }
 }

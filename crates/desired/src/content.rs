@@ -46,10 +46,5 @@ impl Serialize for Content {
 /// SHA-256 in hex.
 #[must_use]
 pub fn sha256(bytes: &[u8]) -> String {
-    use fmt::Write as _;
-    let sum = Sha256::digest(bytes);
-    sum.iter().fold(String::with_capacity(sum.len() * 2), |mut s, b| {
-        let _ = write!(s, "{b:02x}");
-        s
-    })
+    api::text::hex(&Sha256::digest(bytes))
 }

@@ -6,9 +6,10 @@ use crate::finding::{Irreconcilable, Scope};
 use crate::rules::{Compared, Overrides, broken};
 use crate::wanted::Wanted;
 
-/// Every difference between two configs that cannot be applied to any running machine.
+/// Every difference between two configs that cannot be applied to any running machine, but for those that `overrides`
+/// accepts.
 #[must_use]
-pub fn irreconcilable(old: &Wanted, new: &Wanted) -> Vec<Irreconcilable> {
+pub fn irreconcilable(old: &Wanted, new: &Wanted, overrides: Overrides) -> Vec<Irreconcilable> {
     let finding = |path: String, why: String, remedy: &str| Irreconcilable {
         path,
         why,
@@ -26,7 +27,7 @@ pub fn irreconcilable(old: &Wanted, new: &Wanted) -> Vec<Irreconcilable> {
     }
     let old = Compared { config: &old.config, fips: old.fips };
     let new = Compared { config: &new.config, fips: new.fips };
-    let rules = broken(Some(old), new, Overrides::default()).into_iter();
+    let rules = broken(Some(old), new, overrides).into_iter();
     bad.extend(rules.map(|b| finding(b.path(new), b.why, b.remedy)));
     bad
 }

@@ -3,13 +3,15 @@
 //! values; nothing logs.
 //!
 //! ```text
-//! MachineConfigSpec ─► Wanted::parse ─► Wanted ─┬─► irreconcilable(old, new), rules::broken ─► findings
+//! MachineConfigSpec ─► Wanted::parse ─► Wanted ─┬─► irreconcilable(old, new, overrides), rules::broken ─► findings
 //!                                               └─► (host: diff, plan, drift)
 //! ```
 //!
 //! What it is not: a host (see `host`), a pool (see `render`), Kubernetes clients, files.
 
 mod content;
+mod cut_off;
+mod disruption_policy;
 mod finding;
 mod irreconcilable;
 mod login;
@@ -20,10 +22,15 @@ pub mod rules;
 mod wanted;
 
 pub use content::{Content, sha256};
+pub use cut_off::{KUBELET_UNITS, SSH_UNITS, field_cuts_off, file_cuts_off, unit_cuts_off};
+pub use disruption_policy::{
+    DEFAULT_SERVICES, DisruptionPolicy, FilePolicy, KeyPolicy, PolicyAction, Service, UPDATE_CA_TRUST,
+    UnitPolicy,
+};
 pub use finding::{Irreconcilable, Scope};
 pub use irreconcilable::irreconcilable;
 pub use login::{has_core_login, removes_last_login};
-pub use os::{DEFAULT_KERNEL, KERNEL_TYPES, OsWanted, arguments, kernel_type};
+pub use os::{DEFAULT_KERNEL, KERNEL_TYPES, OsField, OsWanted, arguments, kernel_type};
 pub use paths::has_contents;
 pub use rules::{CORE, Overrides};
-pub use wanted::{DEV_NULL, FILE_MODE, Paths, Want, Wanted};
+pub use wanted::{DEV_NULL, FILE_MODE, Paths, Want, Wanted, parsed_entries};

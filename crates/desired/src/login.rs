@@ -6,7 +6,7 @@ use crate::rules::CORE;
 use ignition::Config;
 
 /// Whether a config lets somebody log in as core, with a key or a password. A password whose hash is empty or locked
-/// (it begins with `!` or `*`, see shadow(5)) lets nobody in. Neither does a line of keys that is a comment (see
+/// (it begins with `!` or `*`, see shadow(5)) allows no login. Neither does a line of keys that is a comment (see
 /// sshd(8)).
 #[must_use]
 pub fn has_core_login(config: &Config) -> bool {
@@ -30,7 +30,7 @@ mod tests {
     use serde_json::{Value, json};
 
     #[test]
-    fn only_the_last_way_in_counts() {
+    fn only_the_removal_of_the_last_login_is_warned_of() {
         let read = |users: Value| {
             let config = json!({"ignition": {"version": "3.5.0"}, "passwd": {"users": users}});
             ignition::parse_value(&config).unwrap().config

@@ -18,6 +18,36 @@ pub struct OsWanted {
     pub extensions: Vec<String>,
 }
 
+/// A field of a MachineConfig that sets a part of the operating system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum OsField {
+    /// The image.
+    Image,
+    /// The kernel's arguments.
+    KernelArguments,
+    /// The kernel.
+    KernelType,
+    /// Packages in addition to the image's.
+    Extensions,
+}
+
+impl OsField {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Image, Self::KernelArguments, Self::KernelType, Self::Extensions];
+
+    /// Its path in a MachineConfig.
+    #[must_use]
+    pub fn path(self) -> &'static str {
+        match self {
+            Self::Image => "spec.osImageURL",
+            Self::KernelArguments => "spec.kernelArguments",
+            Self::KernelType => "spec.kernelType",
+            Self::Extensions => "spec.extensions",
+        }
+    }
+}
+
 /// Splits a list of entries into single kernel arguments in the same way as the reference: at white space, except
 /// between double quotes, which are kept. There are no escapes.
 #[must_use]
@@ -56,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn entries_are_taken_apart_at_white_space_outside_of_quotes() {
+    fn kernel_arguments_are_split_at_white_space_outside_of_quotes() {
         let entries = ["a  b=1\tc", "", "d=\"x y\" e", "\"", "f\u{a0}g"].map(str::to_owned);
         assert_eq!(arguments(&entries), ["a", "b=1", "c", "d=\"x y\"", "e", "\"", "f\u{a0}g"]);
     }

@@ -2,6 +2,7 @@
 //!
 //! What it is not: the rules of what a running machine can apply (see `rules`).
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::fmt;
 
@@ -105,6 +106,17 @@ impl<'p> IntoIterator for &'p Paths {
     }
 }
 
+thread_local! {
+    static PARSED_ENTRIES: Cell<u64> = const { Cell::new(0) };
+}
+
+/// How many files, folders, links and units of configs this thread has parsed. Parsing decodes and checks the contents
+/// of each, which is most of what a config costs; tests compare the number before and after.
+#[must_use]
+pub fn parsed_entries() -> u64 {
+    PARSED_ENTRIES.get()
+}
+
 /// A parsed config.
 #[derive(Clone, Default)]
 pub struct Wanted {
@@ -158,6 +170,9 @@ impl Wanted {
                 }
             },
         };
+        let storage = &config.storage;
+        let entries = storage.files.len() + storage.directories.len() + storage.links.len();
+        PARSED_ENTRIES.set(PARSED_ENTRIES.get() + (entries + config.systemd.units.len()) as u64);
         let mut paths = Paths::default();
         let mut want = |path: String, what: Want| paths.put(path, what);
         // A folder comes before its contents.

@@ -51,9 +51,7 @@ fn config(files: usize, bytes: usize, text: impl Fn(usize) -> char) -> MachineCo
 /// CPU time of this process, in milliseconds.
 fn cpu() -> f64 {
     let t = clock_gettime(ClockId::ProcessCPUTime);
-    #[expect(clippy::cast_precision_loss, reason = "milliseconds of a benchmark")]
-    let ms = t.tv_sec as f64 * 1e3 + t.tv_nsec as f64 / 1e6;
-    ms
+    t.tv_sec as f64 * 1e3 + t.tv_nsec as f64 / 1e6
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -67,7 +65,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let owners = rustix::process::geteuid().is_root();
     let root = Root::open_with(folder, Options { sync: true, owners }, syncs.clone())?;
     let systemd = FakeSystemd::new(&root);
-    let mut host = Host::new(root, Box::new(systemd), Box::new(Unsupported));
+    let mut host = Host::new(root, Box::new(systemd), Box::new(Unsupported::default()));
     let mut at = MachineConfigSpec::default();
     let mut go = |what: &str, to: MachineConfigSpec| -> Result<(), Box<dyn std::error::Error>> {
         let (start, began, waits) = (Instant::now(), cpu(), syncs.waits.load(Ordering::Relaxed));

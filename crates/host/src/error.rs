@@ -18,6 +18,18 @@ pub enum Error {
     /// The operating system's back end.
     #[error(transparent)]
     Os(#[from] OsError),
+    /// What a change takes effect by.
+    #[error("{effect}, for {paths}: {why}; {remedy}")]
+    Effect {
+        /// The paths and units of the config.
+        paths: String,
+        /// The effect.
+        effect: String,
+        /// What the kernel, the program or systemd said.
+        why: String,
+        /// The remedy.
+        remedy: String,
+    },
     /// The user database.
     #[error(transparent)]
     Shadow(#[from] ShadowError),
@@ -114,19 +126,26 @@ pub enum Error {
     },
 }
 
+/// Calls that act on units besides those of services.
+const OF_UNITS: [&str; 3] = ["start", "stop", "check"];
+
 impl Error {
     /// Whether services were reloaded or restarted for a change that was then undone because one of them failed. Each
     /// retry would restart them again.
     #[must_use]
     pub fn disturbed_services(&self) -> bool {
         let verbs = ServiceAction::ALL.map(ServiceAction::verb);
-        let told = |e: &Self| matches!(e, Self::Systemd(e) if verbs.contains(&e.call));
+        let told = |e: &Self| match e {
+            Self::Systemd(e) => verbs.contains(&e.call) || OF_UNITS.contains(&e.call),
+            Self::Effect { .. } => true,
+            _ => false,
+        };
         match self {
             Self::Undone { source, .. } => told(source),
             // Only the text of the cause is kept, so the step has to tell.
-            Self::UndoIncomplete { step, .. } => {
-                step.split_once(' ').is_some_and(|(verb, _)| verbs.contains(&verb))
-            }
+            Self::UndoIncomplete { step, .. } => step
+                .split_once(' ')
+                .is_some_and(|(verb, _)| verbs.contains(&verb) || OF_UNITS.contains(&verb)),
             _ => false,
         }
     }
@@ -137,6 +156,7 @@ impl Error {
         match self {
             Self::Fs(e) => e.killed(),
             Self::Systemd(e) => e.killed,
+            Self::Os(e) => e.killed,
             Self::Undone { source, .. } | Self::UndoIncomplete { source, .. } => source.killed(),
             _ => false,
         }

@@ -8,6 +8,7 @@ use crate::error::Error;
 use crate::paths;
 use crate::record::CurrentConfig;
 use crate::system::os::OsBackend;
+use crate::system::os_release::OsRelease;
 use crate::system::programs::Programs;
 use crate::system::systemd::Systemd;
 
@@ -19,13 +20,15 @@ pub struct Host {
     pub(crate) os: Box<dyn OsBackend>,
     pub(crate) programs: Option<Box<dyn Programs>>,
     pub(crate) bounded: Bounded,
+    /// The program that watches over a change on trial, with its arguments. Empty: none does.
+    pub(crate) trial_watch: Vec<String>,
 }
 
 impl Host {
     /// A host with its root folder, its systemd and its operating system.
     #[must_use]
     pub fn new(root: Root, systemd: Box<dyn Systemd>, os: Box<dyn OsBackend>) -> Self {
-        Self { root, systemd, os, programs: None, bounded: Bounded::default() }
+        Self { root, systemd, os, programs: None, bounded: Bounded::default(), trial_watch: Vec::new() }
     }
 
     /// Adds a way to run the host's programs, where that is possible. The SSH server can then be asked which key files
@@ -33,6 +36,29 @@ impl Host {
     #[must_use]
     pub fn with_programs(self, programs: Box<dyn Programs>) -> Self {
         Self { programs: Some(programs), ..self }
+    }
+
+    /// Whether the host can run an image that its Node names instead of its config.
+    #[must_use]
+    pub fn takes_node_image(&self) -> bool {
+        self.os.takes_node_image()
+    }
+
+    /// Which operating system the host has.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn os_release(&self) -> Result<OsRelease, Error> {
+        OsRelease::read(&self.root)
+    }
+
+    /// How many packages were added to the running image, removed from it or replaced in it that are part of no
+    /// extension. Hosts without such packages have none.
+    ///
+    /// # Errors
+    /// The host cannot report it.
+    pub fn unsupported_packages(&mut self) -> Result<usize, Error> {
+        Ok(self.os.unsupported_packages()?)
     }
 
     /// The root folder.

@@ -3,49 +3,33 @@
 //!
 //! Not here: what is decided from the facts (see `plan`, `drift`).
 
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+mod effects;
+mod logins;
 
-use desired::{CORE, DEV_NULL, Want, Wanted};
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use desired::{CORE, DEV_NULL, OsField, Want, Wanted};
 
 use crate::disk::found::{Found, FsError};
 use crate::disk::obstacle::{InFolder, Obstacle};
 use crate::disk::root::{Root, split};
+use crate::drift::baseline::{Baseline, Expected};
 use crate::error::Error;
 use crate::host::Host;
 use crate::paths;
 use crate::plan::Change;
 use crate::plan::facts::{Facts, PathFacts};
-use crate::plan::keys::{folders_of_keys, login, sshd_texts_after};
-use crate::plan::sshd::{self, Answer, Sshd, SshdAnswers};
 use crate::plan::step::Secret;
 use crate::plan::steps::LEAKED;
 use crate::plan::trust::TrustTool;
+use crate::system::os_release::OsRelease;
 use crate::system::unit_file::{Install, is_template, is_unit_name, template_of};
 use crate::system::users::{Users, hash_of};
 
-/// The largest key file that is read, in bytes.
-const MOST_KEYS: u64 = 1024 * 1024;
-/// The home folder of root.
-const ROOT_HOME: &str = "/root";
 /// Seconds in a day.
 const DAY: u64 = 86_400;
-/// How long the home folders of core and root may take to answer. They can be on a file server: one that is gone never
-/// answers, one that is only slow answers within this time.
-const HOME_LIMIT: Duration = Duration::from_secs(5);
-/// How long the SSH server may take to print its configuration. It looks up users and groups, possibly on another
-/// server.
-const SSHD_LIMIT: Duration = Duration::from_secs(5);
-
-/// The parts of the home folders that logins depend on.
-struct Homes {
-    /// The folders above core's keys and the key files, with any obstacle to changing them.
-    paths: Vec<(String, PathFacts)>,
-    core_own_keys: Option<String>,
-    root_has_key: bool,
-}
-
 impl Host {
     /// Gathers all that the plan of a change needs to know. Changes nothing.
     ///
@@ -56,28 +40,51 @@ impl Host {
             let findings = change.old.refused.len();
             tracing::warn!(findings, "the current config has entries that would be refused today");
         }
-        self.look_for(&change.old, &change.new)
+        self.look_for(&change.old, &change.new, change.needs_os())
     }
 
     /// All that a change needs to know. Who can log in, and how, is examined only if the change could affect logins.
-    fn look_for(&mut self, old: &Wanted, new: &Wanted) -> Result<Facts, Error> {
+    fn look_for(&mut self, old: &Wanted, new: &Wanted, os: bool) -> Result<Facts, Error> {
         let configs = [old, new];
         let mut facts = self.facts(&configs)?;
+        if os {
+            self.os_facts(&mut facts)?;
+        }
         if configs.iter().any(|c| !c.config.passwd.users.is_empty()) {
             self.logins(old, new, &mut facts)?;
         }
         Ok(facts)
     }
 
+    /// What the comparison with a baseline needs to know: the managed paths themselves, and the state of units.
+    pub(crate) fn facts_to_compare(&mut self, baseline: &Baseline) -> Result<Facts, Error> {
+        let root = self.root();
+        let mut facts = Facts { owners: root.options().owners, users: users(root)?, ..Facts::default() };
+        for (path, expected) in &baseline.paths {
+            facts.paths.insert(path.clone(), PathFacts::of(root.found(path)?, None));
+            if let Expected::Link { target, hard: true, .. } = expected
+                && split(target).is_ok()
+                && root.same_file(path, target)
+            {
+                facts.same_files.insert(path.clone());
+            }
+        }
+        facts.unit_files = unit_files(root)?;
+        for unit in &baseline.units {
+            if let Some(state) = self.systemd.state(&unit.name)? {
+                facts.unit_states.insert(unit.name.clone(), state);
+            }
+        }
+        Ok(facts)
+    }
+
+    /// What a plan between these configs needs to know of the disk and the units.
     pub(crate) fn facts(&mut self, configs: &[&Wanted]) -> Result<Facts, Error> {
         let root = self.root();
         let text = |path: &str| root.text(path);
         let mut facts = Facts {
             owners: root.options().owners,
-            users: Users::parse(
-                &text(paths::PASSWD)?.unwrap_or_default(),
-                &text(paths::GROUP)?.unwrap_or_default(),
-            ),
+            users: users(root)?,
             core_hash: text(paths::SHADOW)?.and_then(|t| hash_of(&t, CORE)).map(Secret),
             force: !root.found(paths::FORCE_FILE)?.is_absent(),
             fips: match text(paths::FIPS_ENABLED)?.as_deref().map(str::trim) {
@@ -85,17 +92,10 @@ impl Host {
                 Some("0") => Some(false),
                 _ => None,
             },
+            os_name: OsRelease::read(root)?.name,
             day: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() / DAY,
             ..Facts::default()
         };
-        for path in ["/etc/os-release", "/usr/lib/os-release"] {
-            if let Some(release) = text(path)?
-                && facts.os_name.is_empty()
-            {
-                let name = release.lines().find_map(|l| l.strip_prefix("PRETTY_NAME="));
-                facts.os_name = name.unwrap_or_default().trim_matches(['"', '\'']).to_owned();
-            }
-        }
         facts.trust_tool = TrustTool::find(|path| root.found(path))?;
         managed_paths(root, configs, &mut facts)?;
         for name in configs.iter().flat_map(|c| &c.config.systemd.units).map(|u| &u.name) {
@@ -115,9 +115,7 @@ impl Host {
                 }
             }
         }
-        for dir in paths::UNIT_DIRS.into_iter().chain(paths::GENERATED_UNIT_DIRS) {
-            facts.unit_files.extend(root.list(dir)?.into_iter().filter(|n| is_unit_name(n)));
-        }
+        facts.unit_files = unit_files(root)?;
         for name in
             root.list(paths::UNITS_DIR)?.into_iter().filter(|n| template_of(n).is_some_and(|t| t != *n))
         {
@@ -132,149 +130,41 @@ impl Host {
             }
         }
         facts.boot = self.boot()?;
-        match self.os.detect() {
-            Ok(_) => facts.os = Some(self.os.status()?),
-            Err(why) => facts.os_unsupported = Some(why),
-        }
         facts.os_failure = self.os_failure()?;
+        facts.effects = Some(self.effect_facts(configs)?);
+        facts.trial_failure = self.trial_failure()?;
         Ok(facts)
     }
 
-    /// How people log in. If something in the folders of the SSH server and of users cannot be read, the change is not
-    /// refused: it counts as absent, or as an obstacle.
-    fn logins(&mut self, old: &Wanted, new: &Wanted, facts: &mut Facts) -> Result<(), Error> {
-        let root = self.root().clone();
-        let dropin = tolerant(&root, sshd::DROPIN);
-        facts.paths.insert(sshd::DROPIN.to_owned(), dropin);
-        facts.sshd = self.sshd_texts(&[old, new]);
-        let shadow = root.text(paths::SHADOW)?.unwrap_or_default();
-        let mut others = facts.users.users.keys().filter(|name| *name != CORE);
-        let has_password =
-            others.any(|name| hash_of(&shadow, name).is_some_and(|hash| hash.starts_with('$')));
-        // Other users' home folders are not read: they may be on file servers as well, and there may be thousands.
-        match self.bounded.run(HOME_LIMIT, move || homes(&root)) {
-            Some(homes) => {
-                let Homes { paths, core_own_keys, root_has_key } = homes?;
-                facts.paths.extend(paths);
-                facts.core_own_keys = core_own_keys.map(Secret);
-                facts.others_log_in = has_password || root_has_key;
-            }
-            None => {
-                tracing::warn!(
-                    "{} or {ROOT_HOME} is on a file system that does not answer: the keys there are left as they are",
-                    paths::CORE_HOME
-                );
-                facts.others_log_in = has_password;
-                let obstacle =
-                    Obstacle::NoAnswer { folder: paths::CORE_HOME.to_owned(), seconds: HOME_LIMIT.as_secs() };
-                facts.paths.insert(paths::CORE_HOME.to_owned(), PathFacts::of(Found::Absent, Some(obstacle)));
-                let parent = paths::CORE_HOME.to_owned();
-                facts.paths.insert(
-                    paths::CORE_OWN_KEYS.to_owned(),
-                    PathFacts::of(Found::NoParentFolder { parent }, None),
-                );
-            }
+    /// What a plan needs to know of the operating system. It is asked only for plans that change it: a back end may have
+    /// to start a service for its answer.
+    fn os_facts(&mut self, facts: &mut Facts) -> Result<(), Error> {
+        for field in OsField::ALL {
+            facts.os_refused.extend(self.os.refuses(field).map(|why| (field, why)));
         }
-        facts.sshd_answers = self.ask_sshd(old, new, facts);
+        if facts.os_refused.len() < OsField::ALL.len() {
+            facts.os = Some(self.os.status()?);
+        }
+        if !facts.os_refused.contains_key(&OsField::KernelArguments) {
+            facts.argument_rules = self.os.argument_rules()?;
+        }
         Ok(())
     }
+}
 
-    /// What the host's own `sshd -T` reports for a copy of its configuration as the change leaves it. `None`: there is
-    /// no such program, or it fails. An sshd that was never started may lack its folder in `/run`, for example.
-    fn ask_sshd(&mut self, old: &Wanted, new: &Wanted, facts: &Facts) -> Option<SshdAnswers> {
-        let user = login(facts)?;
-        let texts = sshd_texts_after(old, new, facts);
-        // It is asked only if the answer matters: if the config has keys for core.
-        if new.config.passwd.users.iter().all(|u| u.ssh_authorized_keys.is_empty()) {
-            return None;
-        }
-        let there = |path: &&str| !self.root.found(path).unwrap_or(Found::Absent).is_absent();
-        let program = sshd::PROGRAMS.into_iter().find(there)?;
-        let without = self.run_sshd(program, &texts, user.name)?;
-        let sshd = Sshd::read(&texts, &user, Some(&without))?;
-        let with = match sshd.dropin_text(&user) {
-            Some(text) if !sshd.reads_ours(&user) => {
-                let mut texts = texts;
-                texts.insert(sshd::DROPIN.to_owned(), text);
-                Some(self.run_sshd(program, &texts, user.name)?)
-            }
-            _ => None,
-        };
-        Some(SshdAnswers { without, with })
-    }
+/// The users and groups of the host's own databases.
+fn users(root: &Root) -> Result<Users, FsError> {
+    let text = |path: &str| root.text(path).map(Option::unwrap_or_default);
+    Ok(Users::parse(&text(paths::PASSWD)?, &text(paths::GROUP)?))
+}
 
-    fn run_sshd(&mut self, program: &str, texts: &BTreeMap<String, String>, user: &str) -> Option<Answer> {
-        let programs = self.programs.as_mut()?;
-        let dir = format!("{}-{}", paths::SSHD_COPY, std::process::id());
-        let copy = sshd::copy(texts, &dir)?;
-        let root = self.root.without_faults().lazy();
-        let written = || -> Result<(), FsError> {
-            root.remove_tree(&dir)?;
-            root.make_parents(&dir)?;
-            root.make_dir(&dir, sshd::COPY_FOLDER)?;
-            copy.iter().try_for_each(|(path, text)| root.write_bytes(path, text.as_bytes(), sshd::COPY_FILE))
-        };
-        let main = copy.first().map(|(path, _)| path.clone()).unwrap_or_default();
-        let who = format!(
-            "user={user},host={addr},addr={addr},laddr={addr},lport=22",
-            addr = sshd::NOBODYS_ADDRESS
-        );
-        let said = written().map_err(|e| e.to_string()).and_then(|()| {
-            programs.run(program, &["-T", "-f", &main, "-C", &who], SSHD_LIMIT).map_err(|e| e.to_string())
-        });
-        if let Err(error) = root.remove_tree(&dir) {
-            tracing::warn!(%error, "a temporary copy of the SSH server's configuration could not be removed");
-        }
-        match said {
-            Ok(said) => Answer::parse(&said.text),
-            Err(why) => {
-                tracing::info!(%why, "the SSH server does not report which key files it reads, so its \
-                    configuration is parsed instead");
-                None
-            }
-        }
+/// The names of all unit files.
+fn unit_files(root: &Root) -> Result<BTreeSet<String>, FsError> {
+    let mut all = BTreeSet::new();
+    for dir in paths::UNIT_DIRS.into_iter().chain(paths::GENERATED_UNIT_DIRS) {
+        all.extend(root.list(dir)?.into_iter().filter(|name| is_unit_name(name)));
     }
-
-    /// The texts of the SSH server's configuration and of all that it includes; of the host's saved originals that
-    /// would be restored there; and of all that files of the configs would include.
-    fn sshd_texts(&self, configs: &[&Wanted]) -> BTreeMap<String, String> {
-        let root = self.root();
-        let mut texts = BTreeMap::new();
-        let mut patterns: Vec<String> = sshd::CONFIGS.map(str::to_owned).to_vec();
-        let mut next = 0;
-        while let Some(pattern) = patterns.get(next).cloned() {
-            next += 1;
-            // sshd allows patterns in any component. Those in use are in the last one.
-            let Ok((dir, _)) = split(&pattern) else { continue };
-            let names = root.list(dir).unwrap_or_default();
-            let names = names.into_iter().map(|name| format!("{dir}/{name}"));
-            let mut paths: Vec<String> = names.filter(|path| sshd::glob(&pattern, path)).collect();
-            let mut included = Vec::new();
-            for (path, want) in configs.iter().flat_map(|c| &c.paths) {
-                if !sshd::glob(&pattern, path) {
-                    continue;
-                }
-                match want {
-                    Want::File { content, .. } => {
-                        included.extend(sshd::includes(&String::from_utf8_lossy(content.bytes())));
-                    }
-                    Want::Link { target, .. } => paths.push(sshd::target(path, target)),
-                    Want::Dir { .. } | Want::Mask | Want::Nothing => {}
-                }
-                paths.push(paths::original(path));
-            }
-            paths.retain(|path| split(path).is_ok() && !texts.contains_key(path));
-            for path in paths {
-                if let Some(text) = root.text(&path).ok().flatten() {
-                    included.extend(sshd::includes(&text));
-                    texts.insert(path, text);
-                }
-            }
-            included.retain(|pattern| !patterns.contains(pattern));
-            patterns.extend(included);
-        }
-        texts
-    }
+    Ok(all)
 }
 
 /// Every path that a plan between the configs may touch: what exists there, and any obstacle.
@@ -315,6 +205,8 @@ fn managed_paths(root: &Root, configs: &[&Wanted], facts: &mut Facts) -> Result<
         paths::UNITS_PROBE,
         paths::SSHD_DROPIN_RECORD,
         paths::OS_FAILURE,
+        paths::PARAMETERS_BEFORE,
+        paths::TRIAL_FAILURE,
     ];
     for path in fixed.into_iter().chain(LEAKED) {
         look(path.to_owned())?;
@@ -338,7 +230,7 @@ fn managed_paths(root: &Root, configs: &[&Wanted], facts: &mut Facts) -> Result<
                 // The first config is the one in effect.
                 if let Some(old) = configs.first()
                     && !facts.found(&paths::original(path)).is_absent()
-                    && let Some(other) = not_ours(root, old, path)?
+                    && let Some(other) = foreign_path_in(root, old, path)?
                 {
                     facts.not_ours.insert(path.clone(), other);
                 }
@@ -366,41 +258,8 @@ fn look_at(root: &Root, path: &str, folders: &mut BTreeMap<String, InFolder>) ->
     Ok(PathFacts { found, obstacle, own_obstacle })
 }
 
-/// As [`look_at`], for a path in a folder that another user controls: an error counts as an obstacle.
-fn tolerant(root: &Root, path: &str) -> PathFacts {
-    look_at(root, path, &mut BTreeMap::new()).unwrap_or_else(|e| {
-        tracing::warn!(error = %e, "cannot read it, so it is left as it is");
-        let parent = split(path).map(|(dir, _)| dir).unwrap_or_default().to_owned();
-        PathFacts::of(Found::NoParentFolder { parent }, None)
-    })
-}
-
-/// Inspects the home folders of core and root, as far as logins depend on them.
-fn homes(root: &Root) -> Result<Homes, FsError> {
-    let mut folders = BTreeMap::new();
-    let mut paths = Vec::new();
-    for path in folders_of_keys().into_iter().chain([paths::CORE_KEYS.to_owned()]) {
-        let at = look_at(root, &path, &mut folders)?;
-        paths.push((path, at));
-    }
-    paths.push((paths::CORE_OWN_KEYS.to_owned(), tolerant(root, paths::CORE_OWN_KEYS)));
-    let of_root = own_keys(root, &format!("{ROOT_HOME}/{}", sshd::STOCK_FILE));
-    Ok(Homes {
-        paths,
-        core_own_keys: own_keys(root, paths::CORE_OWN_KEYS),
-        root_has_key: of_root.is_some_and(|keys| sshd::has_key(&keys)),
-    })
-}
-
-/// A user's own key file. The user can replace it with anything, such as a link, a pipe or a very long file. In these
-/// cases it counts as absent.
-fn own_keys(root: &Root, path: &str) -> Option<String> {
-    let short = root.read_short(path, MOST_KEYS).ok()?;
-    String::from_utf8(short.bytes?).ok()
-}
-
 /// A path in a folder that the config did not put there.
-fn not_ours(root: &Root, config: &Wanted, folder: &str) -> Result<Option<String>, FsError> {
+fn foreign_path_in(root: &Root, config: &Wanted, folder: &str) -> Result<Option<String>, FsError> {
     if !matches!(root.found(folder)?, Found::Dir { .. }) {
         return Ok(None);
     }
@@ -408,7 +267,7 @@ fn not_ours(root: &Root, config: &Wanted, folder: &str) -> Result<Option<String>
         let path = format!("{folder}/{name}");
         let other = match config.at(&path) {
             None | Some(Want::Nothing) => Some(path),
-            Some(Want::Dir { .. }) => not_ours(root, config, &path)?,
+            Some(Want::Dir { .. }) => foreign_path_in(root, config, &path)?,
             Some(_) => None,
         };
         if other.is_some() {

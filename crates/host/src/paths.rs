@@ -48,6 +48,16 @@ pub const SHADOW_BACKUP: &str = "/etc/shadow-";
 pub const PASSWD_LOCK: &str = "/etc/.pwd.lock";
 /// The record that the machine should have booted into the operating system of a config and came up in another one.
 pub const OS_FAILURE: &str = "/var/lib/machine-config-daemon/os-failure.json";
+/// The record that a config was tried and undone, because the change was not confirmed.
+pub const TRIAL_FAILURE: &str = "/var/lib/machine-config-daemon/trial-failure.json";
+/// The kernel arguments that MachineConfigs set, where the boot loader's own files do not tell them from the host's.
+pub const KERNEL_ARGUMENTS: &str = "/var/lib/machine-config-daemon/kernel-arguments.json";
+/// The values that kernel parameters had before this agent set them, by their path below `/proc/sys`.
+pub const PARAMETERS_BEFORE: &str = "/var/lib/machine-config-daemon/parameters-before.json";
+/// The folder of kernel parameters (proc(5)).
+pub const PARAMETERS: &str = "/proc/sys";
+/// Says that this agent has asked for a soft reboot since the kernel started. It stays in `/run` over one.
+pub const SOFT_REBOOT: &str = "/run/machine-config-daemon-soft-reboot";
 /// Whether the kernel runs in FIPS mode.
 pub const FIPS_ENABLED: &str = "/proc/sys/crypto/fips_enabled";
 /// The kernel's boot id, new at each boot (random(4)).

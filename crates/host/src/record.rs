@@ -69,16 +69,23 @@ pub struct Boot {
     /// reboots.
     #[serde(default)]
     pub boot_id: String,
-    /// Our own token from `/run`, which no boot begins with. Empty if it was not recorded: then only the kernel's id
-    /// is compared.
+    /// Our own token from `/run`, which no boot begins with. After a soft reboot it ends with `+` and their number. Empty
+    /// if it was not recorded: then only the kernel's id is compared.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub token: String,
 }
 
 impl Boot {
-    /// Whether `now` is the same boot.
+    /// Whether `now` is the same boot of the kernel. Userspace may have been restarted alone since.
     #[must_use]
     pub fn is_same_boot(&self, now: &Self) -> bool {
+        let kernel = |token: &str| token.split_once('+').map_or(token, |(kernel, _)| kernel).to_owned();
+        self.boot_id == now.boot_id && (self.token.is_empty() || kernel(&self.token) == kernel(&now.token))
+    }
+
+    /// Whether `now` is the same boot, and userspace was not restarted alone since.
+    #[must_use]
+    pub fn is_same_userspace(&self, now: &Self) -> bool {
         self.boot_id == now.boot_id && (self.token.is_empty() || self.token == now.token)
     }
 }
@@ -91,6 +98,72 @@ pub struct OsFailure {
     /// The config.
     pub config: String,
     /// What was found instead.
+    pub why: String,
+}
+
+/// A change that is kept only if it is confirmed, as the journal has it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Trial {
+    /// What in the change can cut the node off, for people.
+    pub because: Vec<String>,
+    /// The time within which it must be confirmed, in seconds. It runs from the boot into the change if the change
+    /// needs one, else from its commit.
+    pub within: u64,
+    /// The change takes effect with a reboot, and so does its undo.
+    pub reboots: bool,
+    /// A restart of userspace alone will do for the change.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub soft: bool,
+    /// Not only a change of the operating system can cut the node off: files or units can too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub files: bool,
+    /// The units that have to run afterwards if they run before.
+    #[serde(skip)]
+    pub(crate) asked: Vec<String>,
+    /// Those of them that ran before the change.
+    #[serde(default)]
+    pub units: Vec<UnitRun>,
+    /// What the caller compares with afterwards. Only the caller can read it.
+    #[serde(default)]
+    pub before: String,
+}
+
+/// A unit that runs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct UnitRun {
+    /// Its name.
+    pub unit: String,
+    /// systemd's id of this run: each start has another one.
+    pub invocation: String,
+}
+
+/// What was checked of a change on trial.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Check {
+    /// A unit that ran before runs again.
+    Unit,
+    /// The API server answers.
+    Api,
+    /// The Node is ready.
+    Node,
+    /// The machine stays up.
+    Boot,
+    /// An agent, or a person, confirms it.
+    Confirmation,
+}
+
+/// A config that was tried and undone. It is not tried again as long as this record is on the disk.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TrialFailure {
+    /// The config.
+    pub config: String,
+    /// What failed.
+    pub check: Check,
+    /// How, for people.
     pub why: String,
 }
 
@@ -112,6 +185,12 @@ pub struct PendingReboot {
     /// not drained. Reset while pods have to leave again.
     #[serde(default)]
     pub cleared: bool,
+    /// A restart of userspace alone will do. A reader that does not know this field reboots the whole machine.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub soft: bool,
+    /// It leads back out of a change that was tried. That change may be what keeps the API server from answering.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub back: bool,
 }
 
 #[cfg(test)]
@@ -119,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_boot_ends_with_its_id_or_its_token_and_records_of_older_versions_have_only_the_id() {
+    fn a_reboot_is_recognised_by_boot_id_or_token_and_old_records_have_only_the_id() {
         let boot = |id: &str, token: &str| Boot { boot_id: id.to_owned(), token: token.to_owned() };
         for (then, now, lasts) in [
             (boot("a", "1"), boot("a", "1"), true),
@@ -128,16 +207,21 @@ mod tests {
             (boot("a", "1"), boot("a", ""), false),
             (boot("a", ""), boot("a", "1"), true),
             (boot("a", ""), boot("b", "1"), false),
+            (boot("a", "1"), boot("a", "1+1"), true),
+            (boot("a", "1+1"), boot("a", "1+2"), true),
+            (boot("a", "1+1"), boot("a", "2"), false),
         ] {
             assert_eq!(then.is_same_boot(&now), lasts, "{then:?} {now:?}");
         }
+        assert!(!boot("a", "1").is_same_userspace(&boot("a", "1+1")));
+        assert!(boot("a", "1+1").is_same_userspace(&boot("a", "1+1")));
         let old = r#"{"config": "c", "bootId": "a", "because": ["/etc/x"]}"#;
         let old: PendingReboot = serde_json::from_str(old).unwrap();
         assert_eq!((old.boot, old.tries, old.cleared), (boot("a", ""), 0, false));
     }
 
     #[test]
-    fn a_config_shows_its_name_and_nothing_of_its_contents() {
+    fn the_debug_form_of_a_config_shows_its_name_only() {
         let spec = MachineConfigSpec {
             config: Some(
                 serde_json::json!({"passwd": {"users": [{"name": "core", "passwordHash": "hush"}]}}),

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_systemd_refuses_are_refused() {
+    fn unit_names_that_systemd_refuses_are_refused() {
         let long = format!("{}.service", "a".repeat(250));
         for name in [
             "",

@@ -128,7 +128,7 @@ proptest! {
     }
 
     #[test]
-    fn what_fits_as_it_is_reads_as_what_is_cleaned(v in config_json()) {
+    fn a_config_that_needs_no_cleaning_is_read_the_same_as_a_cleaned_one(v in config_json()) {
         let mut odd = v.clone();
         odd["nobody-knows-this"] = json!(1);
         odd["passwd"]["groups"] = json!(null);
@@ -157,7 +157,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_written_is_what_another_implementation_reads(a in config()) {
+    fn another_implementation_reads_what_is_written(a in config()) {
         let bytes = serde_json::to_vec(&a).unwrap();
         let (theirs, warnings) = ignition_config::Config::parse_slice(&bytes).unwrap();
         prop_assert!(warnings.is_empty(), "{:?}", warnings);
@@ -191,7 +191,7 @@ proptest! {
     }
 }
 
-/// What parses and what does not is the same as for the reference implementation's types, version by version.
+/// For each version, we accept and refuse the same configs as the reference implementation's types.
 #[test]
 fn versions_and_types_are_read_as_another_implementation_reads_them() {
     let rows = [

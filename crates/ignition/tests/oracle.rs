@@ -1,8 +1,8 @@
 //! Compares our verdict with that of Debian's `ignition-validate`: we accept and refuse the same configs. Debian has
 //! version 2.14, so this covers specs up to 3.3.
 //!
-//! The program is searched on the PATH, else unpacked from Debian's package into a temporary folder (nothing is
-//! installed, root is not needed). If that is impossible the test prints `skipped: why`; with `CI=true` it fails.
+//! The program is taken from the PATH, or else unpacked from Debian's package into a temporary folder (nothing is
+//! installed, and root is not needed). If that is impossible the test prints `skipped: why`; with `CI=true` it fails.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "helpers of tests")]
 
 use ignition::{Version, parse_value, translate, validate};
@@ -11,7 +11,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The program, and the folder that holds it as long as the test runs.
+/// The program, and the temporary folder in which it may be: kept as long as the test runs.
 struct Oracle {
     program: PathBuf,
     _folder: Option<tempfile::TempDir>,
@@ -38,24 +38,23 @@ impl Oracle {
 
     fn unpack() -> Result<Self, String> {
         let dir = tempfile::tempdir().map_err(|e| e.to_string())?;
-        // If the machine has no package lists yet, the script downloads its own; that needs no root and waits for no
-        // lock.
-        let script = "apt-get download -q ignition || { mkdir -p lists/partial cache/archives/partial && \
-            own=\"-o Dir::State::lists=$PWD/lists -o Dir::Cache=$PWD/cache -o APT::Sandbox::User=\" && \
-            apt-get -qq $own update && apt-get -q $own download ignition; } && dpkg-deb -x ignition_*.deb .";
+        let script = include_str!("../../lab/src/system/unpack-package.sh");
         let out = Command::new("sh")
-            .args(["-c", script])
-            .current_dir(dir.path())
+            .args(["-c", script, "sh", "ignition"])
+            .arg(dir.path())
             .output()
             .map_err(|e| e.to_string())?;
         let program = ["usr/bin", "usr/libexec"].iter().map(|p| dir.path().join(p).join("ignition-validate"));
         match program.into_iter().find(|p| p.exists()) {
             Some(program) => Ok(Self { program, _folder: Some(dir) }),
-            None => Err(format!("`{script}`: {}", String::from_utf8_lossy(&out.stderr).trim())),
+            None => Err(format!(
+                "cannot unpack Debian's package ignition: {}",
+                String::from_utf8_lossy(&out.stderr).trim()
+            )),
         }
     }
 
-    /// Its verdict on a config; `Ok` if it accepts it.
+    /// The program's verdict on a config; `Ok` if it accepts it.
     fn judge(&self, config: &Value) -> Result<(), String> {
         let mut child = Command::new(&self.program)
             .arg("-")
@@ -76,7 +75,7 @@ fn ours(config: &Value) -> Result<(), String> {
     validate(&parsed.config).map_err(|e| e.to_string())
 }
 
-/// The config with every field, without anything newer than 3.3.
+/// A config with every field that 3.3 has.
 fn base() -> Value {
     let mut v: Value = serde_json::from_str(include_str!("../../../fuzz/full.json")).unwrap();
     v["ignition"]["version"] = json!("3.3.0");
@@ -133,7 +132,7 @@ fn variants() -> Vec<(String, Value)> {
 }
 
 #[test]
-fn every_config_is_judged_as_the_reference_validator_judges_it() {
+fn every_config_is_validated_as_by_the_reference_validator() {
     let Some(oracle) = Oracle::find() else { return };
     assert_eq!((ours(&base()), oracle.judge(&base())), (Ok(()), Ok(())));
     let (mut differ, mut count) = (Vec::new(), 0);
@@ -148,7 +147,8 @@ fn every_config_is_judged_as_the_reference_validator_judges_it() {
     assert!(differ.is_empty(), "{} of {count}:\n{}", differ.len(), differ.join("\n"));
 }
 
-/// Paths where we refuse what the validator accepts, because it could not be applied. The reverse never happens.
+/// Paths at which we refuse what the validator accepts, because it could not be applied. The opposite case does not
+/// exist.
 const ON_PURPOSE: [(&str, &str); 6] = [
     ("/name = \"\"", "users, groups, arrays and volumes are found by their names"),
     ("/name", "the same when it is absent"),
@@ -183,9 +183,10 @@ fn every_example_is_valid_for_the_reference_validator() {
     assert!(count >= 4 * 8, "{count}");
 }
 
-/// Values that came with a later version, and what old versions do with mode bits, in every version that it knows.
+/// Values that a later version introduced, and how old versions treat mode bits, in every version that the validator
+/// knows.
 #[test]
-fn values_of_later_versions_are_judged_as_the_reference_validator_judges_them() {
+fn values_of_later_versions_are_validated_as_by_the_reference_validator() {
     let Some(oracle) = Oracle::find() else { return };
     let hash = format!("sha256-{}", "0".repeat(64));
     let rows = [

@@ -2,7 +2,7 @@
 //! the field is read, and what becomes of the field when the config is written in that version. The facts are those of
 //! the specification's migration notes.
 //!
-//! What it is not: how versions are told apart, or how a whole config of spec 2 is read (see `versions`).
+//! Not here: how versions are recognised, and how a whole config of spec 2 is read (see `versions`).
 #![allow(clippy::unwrap_used, clippy::panic, clippy::needless_pass_by_value, reason = "helpers of tests")]
 
 use ignition::{Version, parse_value, translate, validate_as};
@@ -25,14 +25,14 @@ enum Up {
     Ignored,
     /// The field is known, but this value is not: the config is invalid.
     Invalid,
-    /// It has no effect there: a warning.
+    /// It has no effect in that version: a warning.
     Warned,
 }
 
 #[derive(Debug, PartialEq)]
 enum Down {
     Refused,
-    /// It only sets a default, and is left out.
+    /// It only sets a default, so it is left out.
     LeftOut,
 }
 
@@ -291,7 +291,7 @@ fn within(path: &str, around: &str) -> bool {
 }
 
 #[test]
-fn reading_an_older_version_gives_what_that_version_makes_of_the_field() {
+fn a_field_of_an_older_version_keeps_that_versions_meaning() {
     for s in steps() {
         for version in Version::ALL.into_iter().filter(|v| *v > Version::V2_2) {
             let at = format!("{} as {version}: {}", s.path, s.config);
@@ -316,7 +316,7 @@ fn reading_an_older_version_gives_what_that_version_makes_of_the_field() {
 }
 
 #[test]
-fn writing_an_older_version_refuses_what_it_cannot_say() {
+fn writing_an_older_version_refuses_what_it_cannot_express() {
     for s in steps() {
         // The newest version knows everything.
         let read = parse_value(&in_version(&s.config, Version::V3_6)).unwrap();
@@ -344,12 +344,13 @@ fn writing_an_older_version_refuses_what_it_cannot_say() {
     }
 }
 
-/// A list of the storage section, one entry of it, and the field that spec 2 must set, or the path that is refused.
+/// A list of the storage section, one entry of it, and what spec 2 must contain: a field with its value, or the path
+/// that is refused.
 type Written = (&'static str, Value, Result<(&'static str, Value), &'static str>);
 
-/// The whole step from 3.0 down to 2.x.
+/// The translation from 3.0 to 2.x.
 #[test]
-fn spec_2_is_written_so_that_a_machine_does_what_spec_3_says() {
+fn spec_2_output_has_the_effect_of_the_spec_3_input() {
     let data = || json!({"source": "data:,x"});
     let var = json!([{"device": "/dev/a", "format": "xfs", "path": "/var"}]);
     let rows: [Written; 21] = [
@@ -361,10 +362,10 @@ fn spec_2_is_written_so_that_a_machine_does_what_spec_3_says() {
         ("files", json!({"path": "/a", "append": [data()]}), Ok(("mode", Value::Null))),
         ("files", json!({"path": "/a", "append": [data()]}), Ok(("overwrite", Value::Null))),
         ("files", json!({"path": "/a", "append": [data()]}), Ok(("append", json!(true)))),
-        // In spec 2, files overwrite unless they say otherwise.
+        // In spec 2, files overwrite by default.
         ("files", json!({"path": "/a", "contents": data()}), Ok(("overwrite", json!(false)))),
         ("files", json!({"path": "/a"}), Err("storage.files[0].contents")),
-        // A file on a file system of its own.
+        // A file below the mount point of a file system: spec 2 names the file system, and the path within it.
         ("files", json!({"path": "/var/a", "contents": data()}), Ok(("filesystem", json!("/var")))),
         ("files", json!({"path": "/var/a", "contents": data()}), Ok(("path", json!("/a")))),
         ("directories", json!({"path": "/var/d"}), Ok(("filesystem", json!("/var")))),
@@ -404,9 +405,9 @@ fn spec_2_is_written_so_that_a_machine_does_what_spec_3_says() {
     assert_eq!(refused.places[0].path, "storage.filesystems[1].path");
 }
 
-/// The whole step from 2.x up to 3.0.
+/// The translation from 2.x to 3.0.
 #[test]
-fn spec_2_that_means_something_else_in_spec_3_is_told_or_refused() {
+fn spec_2_with_another_meaning_in_spec_3_is_warned_of_or_refused() {
     let file = |rest: Value| {
         let mut f = json!({"filesystem": "root", "path": "/a", "contents": {"source": "data:,x"}});
         f.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
@@ -426,7 +427,7 @@ fn spec_2_that_means_something_else_in_spec_3_is_told_or_refused() {
         told(json!({"directories": [{"filesystem": "root", "path": "/d", "mode": 0o1777}]}));
     assert_eq!((config.storage.directories[0].mode, paths.len()), (Some(0o1777), 1));
 
-    // Several entries for one path: the last whole one, and everything appended to it after that.
+    // Several entries for one path: the last one that is not appended counts, and everything appended after it.
     let data = |text: &str| json!({"source": format!("data:,{text}")});
     let (config, _) = told(json!({"files": [
         file(json!({"mode": 384, "contents": data("old")})),

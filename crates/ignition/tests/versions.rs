@@ -48,7 +48,7 @@ fn duplicates_of_spec_2_fold_into_the_last() {
 }
 
 #[test]
-fn what_spec_3_cannot_say_of_spec_2_is_refused_with_its_path() {
+fn what_spec_3_cannot_express_of_spec_2_is_refused_with_its_path() {
     let rows = [
         (json!({"storage": {"files": [{"path": "/a"}]}}), "storage.files[0].filesystem"),
         (json!({"networkd": {"units": [{"name": "a.network"}]}}), "networkd.units"),
@@ -75,7 +75,7 @@ fn what_spec_3_cannot_say_of_spec_2_is_refused_with_its_path() {
 }
 
 #[test]
-fn versions_are_told_apart() {
+fn versions_are_detected() {
     for (version, want) in [
         ("2.0.0", Some(Version::V2_2)),
         ("2.2.0", Some(Version::V2_2)),
@@ -120,7 +120,7 @@ fn fields_of_later_versions_are_unknown_to_earlier_ones() {
 }
 
 #[test]
-fn what_an_older_version_cannot_say_is_named() {
+fn fields_that_an_older_version_lacks_are_named() {
     let rows: [(Value, Version, Option<&str>); 13] = [
         (
             json!({"storage": {"luks": [{"name": "l", "device": "/dev/a", "cex": {"enabled": true}}]}}),
@@ -354,7 +354,7 @@ fn an_owner_of_a_hard_link_is_a_warning() {
 }
 
 #[test]
-fn a_value_of_the_wrong_type_is_named_but_not_told() {
+fn a_value_of_the_wrong_type_is_named_by_its_path_and_not_quoted() {
     let rows = [
         (
             json!({"passwd": {"users": [{"name": "core", "passwordHash": ["$6$secret"]}]}}),

@@ -14,39 +14,31 @@
 //! What it is not: rules (those are `rollout`'s, `render`'s and `host`'s), tables and colours (those are the program's), and
 //! writes.
 
-mod behind;
 mod bundle;
 mod change;
 mod explain;
-mod explanation;
-mod findings;
-mod follow;
 mod history;
-mod lists;
 mod objects;
-mod rendering;
-mod rows;
-mod settings;
-mod since;
-mod snapshot;
-mod undo;
+mod status;
 
-pub use behind::behind;
+pub use bundle::redact::{redacted, redacted_lines};
 pub use bundle::{BundleFile, bundle};
+pub use change::ahead::{DrainAhead, PolicyAhead, TimeAhead};
+pub use change::behind::behind;
+pub use change::rendering::{RenderWith, Rendered, UnrenderableError, rendered};
+pub use change::settings::{needs_templates, rendered_now};
 pub use change::{
     ChangeError, ChangePlan, ChangeView, Cost, Manifests, Outcome, PoolChange, disruption_policy,
 };
-pub use explain::{ExplainError, explain};
-pub use explanation::{Explanation, NotInConfig, Source, kind_of};
-pub use findings::{Finding, Problem};
-pub use follow::{ClusterWatch, FollowError, snapshot};
+pub use explain::requests::{ExplainError, explain};
+pub use explain::{Explanation, NotInConfig, Source, kind_of};
+pub use history::undo::{RollbackError, UndoPlan, rollback_target};
 pub use history::{HistoryError, PastConfig, PoolHistory, history, rendered_of};
-pub use lists::{ListError, Listed, for_planning, for_rendering};
+pub use objects::lists::{ListError, Listed, for_planning, for_rendering};
 pub use objects::{Objects, UnreadableConfig, configs, merged_over, object, pool_of, situation};
-pub use rendering::{RenderWith, Rendered, UnrenderableError, rendered};
 pub use rollout::{Estimate, Forecast};
-pub use rows::{NodeRow, Phase, PoolRow};
-pub use settings::{needs_templates, rendered_now};
-pub use since::Progress;
-pub use snapshot::{Filter, KnownNode, Snapshot, View};
-pub use undo::{RollbackError, UndoPlan, rollback_target};
+pub use status::findings::{Finding, Problem};
+pub use status::follow::{ClusterWatch, FollowError, snapshot};
+pub use status::rows::{NodeRow, Phase, PoolRow};
+pub use status::since::{Milestone, Progress};
+pub use status::{Filter, KnownNode, Snapshot, View};

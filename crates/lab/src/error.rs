@@ -1,6 +1,6 @@
 //! Every way in which the lab fails, each naming the step, the path or program, and the remedy.
 //!
-//! Not here: errors of the product. They reach the lab only as a program's exit and the tail of its log.
+//! Not here: errors of the product. The lab sees only a program's exit status and the tail of its log.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use std::time::Duration;
 /// The lab's result.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong while a lab was built, run or taken down.
+/// What went wrong while a lab was set up, run or taken down.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A file system operation.
@@ -19,7 +19,7 @@ pub enum Error {
         step: &'static str,
         /// The file or folder.
         path: PathBuf,
-        /// The system's answer.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
@@ -28,26 +28,39 @@ pub enum Error {
     Spawn {
         /// The program's name or path.
         program: String,
-        /// The system's answer.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
     /// A helper command ended with an error.
     #[error("`{command}` failed ({status}): {tail}")]
     Command {
-        /// The command line.
+        /// The command line; a script in it by its first line.
         command: String,
         /// Its exit status in words.
         status: String,
         /// The end of what it printed.
         tail: String,
+        /// The command with whole scripts, and all that it printed, for a log.
+        whole: Whole,
+    },
+    /// A step that makes something for the cache.
+    #[error("{step} failed; the failed command and all that it printed are in {log}")]
+    Step {
+        /// What was made, in words.
+        step: String,
+        /// The log. The step's next failure overwrites it.
+        log: PathBuf,
+        /// What failed.
+        #[source]
+        source: Box<Self>,
     },
     /// A command in a node ended with an error.
     #[error("`{command}` failed on node {node} ({status}); the end of its log {log}:\n{tail}")]
     OnNode {
         /// The command line.
         command: String,
-        /// Where.
+        /// The node.
         node: String,
         /// Its exit status in words.
         status: String,
@@ -75,7 +88,7 @@ pub enum Error {
         what: String,
         /// For how long.
         waited: Duration,
-        /// What was seen last.
+        /// The last state that was seen.
         detail: String,
     },
     /// A program is missing and there is no compiler to build it with.
@@ -84,7 +97,7 @@ pub enum Error {
          install Go 1.26 or newer, or set MCO_LAB_BIN to a folder that holds the program"
     )]
     NoGo {
-        /// The program that is missing.
+        /// The name of the missing program.
         program: &'static str,
         /// Where it was looked for.
         cache: PathBuf,
@@ -106,7 +119,7 @@ pub enum Error {
     Certificate {
         /// The certificate's subject.
         subject: String,
-        /// The library's answer.
+        /// The library's error.
         #[source]
         source: rcgen::Error,
     },
@@ -115,7 +128,7 @@ pub enum Error {
     Kube {
         /// What was tried, with the object's name.
         step: String,
-        /// The client's answer.
+        /// The client's error.
         #[source]
         source: Box<kube::Error>,
     },
@@ -124,22 +137,33 @@ pub enum Error {
     Kubeconfig {
         /// The file.
         path: PathBuf,
-        /// The library's answer.
+        /// The library's error.
         #[source]
         source: kube::config::KubeconfigError,
     },
-    /// A record in a data folder does not parse.
+    /// A record in a data folder cannot be parsed.
     #[error("{path} is not a record of the lab (remove the folder if it is left over)")]
     Record {
         /// The file.
         path: PathBuf,
-        /// The parser's answer.
+        /// The parser's error.
         #[source]
         source: serde_json::Error,
     },
     /// Options that contradict each other or the machine.
     #[error("{0}")]
     Options(String),
+}
+
+/// The text of a log that an error carries until a step writes it. `Debug` shows only its length, because a test that
+/// fails prints its error by `Debug`.
+#[derive(Default, Clone, PartialEq, Eq)]
+pub struct Whole(pub(crate) String);
+
+impl std::fmt::Debug for Whole {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "({} bytes)", self.0.len())
+    }
 }
 
 impl Error {

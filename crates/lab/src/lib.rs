@@ -1,11 +1,12 @@
 //! A real local cluster for the demo, tests and benchmarks: a control plane of the real programs, nodes that are
-//! directories or real machines, and the guarantee that nothing of it is left behind.
+//! folders or machines that boot, and the guarantee that nothing of it is left behind.
 //!
 //! Not here: product logic. The product's programs are started as a user starts them.
 //!
 //! Flow: [`Environment`] → [`Programs`] (found or built) → [`ControlPlane`] in a [`Folder`] → nodes → `Lab`. A [`Kubeadm`]
 //! cluster has its control plane in its nodes instead.
 
+mod builder;
 mod control_plane;
 mod delivery;
 mod error;
@@ -17,7 +18,9 @@ mod proxy;
 mod simulated;
 mod system;
 mod testing;
+mod vm;
 
+pub use builder::Builder;
 pub use client::chain;
 pub use control_plane::certs::{Authority, Pair};
 pub use control_plane::programs::{KUBERNETES_VERSION, Program, Programs};
@@ -27,13 +30,14 @@ pub use delivery::{
     BuiltImage, CERTIFICATES_IN_IMAGE, ImageRecipe, PRODUCT_IMAGE, PROGRAM_IN_IMAGE, TEMPLATES_IN_IMAGE,
     architecture, product_image,
 };
-pub use error::{Error, Result};
-pub use kubeadm::{Kubeadm, KubeadmBuilder, KubeadmSpec};
+pub use error::{Error, Result, Whole};
+pub use kubeadm::Kubeadm;
+pub use kubeadm::spec::{KubeadmBuilder, KubeadmSpec};
 pub use lab::Lab;
 pub use lab::handle::NodeHandle;
 pub use lab::spec::{Kubelet, LabBuilder, LabSpec, Request};
 pub use lab::supervise::{Attached, down, running, supervise, up};
-pub use machine::base_root::{Distribution, base_root};
+pub use machine::base_root::{Distribution, base_root, package_root};
 pub use machine::first_boot::{BareMachine, IgnitionLog};
 pub use machine::image::PAUSE_IMAGE;
 pub use machine::layout::Layout;
@@ -45,13 +49,18 @@ pub use machine::{Machine, MachineState};
 pub use progress::{Progress, Reporter, Step};
 pub use proxy::api_proxy::{ApiProxy, Call, Verdict};
 pub use proxy::fault_proxy::{Fault, FaultProxy};
+pub use simulated::fleet_api::FleetApi;
 pub use simulated::kubelet_standin::{KubeletStandIn, NodeSpec, new_boot_id};
 pub use simulated::pod_standin::PodStandIn;
 pub use simulated::{EMPTY_CONFIG, NodeNews};
 pub use system::folder::{Folder, NodeKind, ProcessKey, Record, recorded, sweep};
 pub use system::packages::{
-    ensure_packages, ensure_test_packages, install_packages, is_root, missing_packages, unpack_package,
+    axe, ensure_browser, ensure_packages, ensure_test_packages, install_packages, is_root, missing_packages,
+    unpack_package,
 };
 pub use system::paths::{Environment, go_modules};
 pub use system::process::{Output, Process, Signal};
 pub use testing::{built_mco, delivered_mco, require, require_root, shared, unique_name};
+pub use vm::{
+    Firmware, OrdinaryMachine, OstreeMachine, Registry, VirtualMachine, VmImage, prepare_virtual_machines,
+};

@@ -1,6 +1,6 @@
 //! User-facing progress: one short line per thing that takes time.
 //!
-//! Not a log: `tracing` has the details. The caller decides how a line looks; the lab says only what happens.
+//! Not a log: `tracing` has the details. The caller decides how a line is shown; the lab only says what happens.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 /// Receives the lab's progress lines.
 pub trait Progress: Send + Sync {
-    /// Something was started, or an intermediate state is worth telling.
+    /// Something has begun, or an intermediate state is worth showing.
     fn line(&self, text: &str);
     /// Something was finished after `elapsed`.
     fn done(&self, text: &str, elapsed: Duration) {
@@ -43,7 +43,7 @@ impl Reporter {
         Self::new(FnProgress(write))
     }
 
-    /// Tells nobody.
+    /// Drops all progress.
     #[must_use]
     pub fn silent() -> Self {
         Self::from_fn(|_| {})
@@ -55,7 +55,7 @@ impl Reporter {
         Self::from_fn(|line| eprintln!("{line}"))
     }
 
-    /// Says that `text` begins; the returned step says how long it took.
+    /// Reports that `text` begins; the returned step reports how long it took.
     pub fn begin(&self, text: impl Into<String>) -> Step {
         let text = text.into();
         tracing::debug!(step = %text, "begin");
@@ -63,7 +63,7 @@ impl Reporter {
         Step { reporter: self.clone(), text, start: Instant::now() }
     }
 
-    /// Tells one line.
+    /// Reports one line.
     pub fn line(&self, text: &str) {
         tracing::debug!(%text, "progress");
         self.0.line(text);
@@ -80,17 +80,17 @@ pub struct Step {
 }
 
 impl Step {
-    /// Says that it is finished.
+    /// Reports that it is finished.
     pub fn done(self) {
         self.reporter.0.done(&self.text, self.start.elapsed());
     }
 
-    /// Says that it still goes on.
+    /// Reports that it is still running.
     pub fn still(&self) {
         self.reporter.line(&format!("{} … {} s", self.text, self.start.elapsed().as_secs()));
     }
 
-    /// Says how much of it is finished.
+    /// Reports how much of it is finished.
     pub fn so_far(&self, done: usize) {
         self.reporter.line(&format!("{} … {done} after {} s", self.text, self.start.elapsed().as_secs()));
     }

@@ -1,7 +1,7 @@
 //! For tests: one control plane per test process, unique names, and a report when a test cannot run.
 //!
 //! A shared control plane ends with its process: the kernel kills its programs (see `process`), and a small janitor
-//! process removes the folder. If that fails as well, the next lab's sweep does it.
+//! process removes the folder. If the janitor fails, the next lab's sweep removes it.
 
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -20,8 +20,8 @@ use crate::system::paths::Environment;
 static SHARED: OnceCell<ControlPlane> = OnceCell::const_new();
 static NAMES: AtomicU32 = AtomicU32::new(0);
 
-/// The control plane that all tests of this process share, without a scheduler and with the controller manager.
-/// Make a client per test (`shared().await?.client().await?`): a client belongs to its test's runtime.
+/// The control plane that all tests of this process share, with the controller manager and without a scheduler. Create
+/// a client per test (`shared().await?.client().await?`): a client belongs to its test's runtime.
 ///
 /// # Errors
 /// As [`ControlPlane::start`].
@@ -45,14 +45,14 @@ pub fn unique_name(stem: &str) -> String {
     format!("{stem}-{}-{}", std::process::id(), NAMES.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Whether a test that makes real nodes can run. When not: says `skipped: why`, and fails in CI.
+/// Whether a test that creates real nodes can run. If not, it prints `skipped: why`, and in CI it panics.
 ///
 /// # Panics
 /// In CI (`CI=true`), naming what is missing.
 #[must_use]
 pub fn require_root() -> bool {
     let missing = missing_packages();
-    // As root the lab installs what is missing.
+    // As root, the lab installs what is missing.
     let why = if is_root() {
         None
     } else if missing.is_empty() {
@@ -78,8 +78,8 @@ pub fn require(why_not: Option<String>) -> bool {
     false
 }
 
-/// A shell that waits for this process's end (its standard input closes) and for the programs that use the folder,
-/// then removes it. `$1` is the folder.
+/// A shell script that waits for the end of this process (its standard input closes) and of the programs that use the
+/// folder, and then removes it. `$1` is the folder.
 const JANITOR: &str = r#"
 read -r _
 tries=0
@@ -104,7 +104,7 @@ fn start_janitor(folder: &Folder) {
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
-        // A Ctrl-C at the terminal is for the tests; the janitor comes after them.
+        // A Ctrl-C at the terminal must reach only the tests; the janitor runs after them.
         .process_group(0)
         .spawn();
     match started {
@@ -114,8 +114,8 @@ fn start_janitor(folder: &Folder) {
     }
 }
 
-/// The `mco` program that was built beside the running test: `target/<profile>/mco`. `None` when it is not there
-/// (`cargo build -p cli` makes it).
+/// The `mco` program that was built beside the running test: `target/<profile>/mco`. `None` if it does not exist
+/// (`cargo build -p cli` builds it).
 #[must_use]
 pub fn built_mco() -> Option<std::path::PathBuf> {
     let test = std::env::current_exe().ok()?;
@@ -124,8 +124,8 @@ pub fn built_mco() -> Option<std::path::PathBuf> {
     crate::system::process::is_executable(&program).then_some(program)
 }
 
-/// The program as it is delivered, with its C library in it, of the same profile: `target/<profile>/static/mco`. `None` when
-/// it is not there (`cargo xtask test` makes it first; alone: `cargo xtask image --for-tests`).
+/// The statically linked `mco`, as it is delivered, of the same profile: `target/<profile>/static/mco`. `None` if it
+/// does not exist (`cargo xtask test` builds it first; `cargo xtask image --for-tests` builds it alone).
 #[must_use]
 pub fn delivered_mco() -> Option<std::path::PathBuf> {
     let program = built_mco()?.parent()?.join("static/mco");

@@ -5,7 +5,7 @@
 //! What it is not: a login. There are no sessions, and a token is never stored: answers are remembered by its hash.
 
 use client::{CallError, call_within};
-use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
+use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, UserInfo};
 use k8s_openapi::api::authorization::v1::{
     NonResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
 };
@@ -59,7 +59,7 @@ impl fmt::Debug for Access {
 }
 
 impl Access {
-    /// Asks with this client; while there is none (an agent whose node has no credentials yet), nobody gets metrics.
+    /// Asks with this client; while there is none (an agent whose node has no credentials yet), no client gets metrics.
     pub fn new(client: watch::Receiver<Option<Client>>) -> Self {
         Self { client, turn: Semaphore::new(1), remembered: Mutex::default() }
     }
@@ -69,7 +69,7 @@ impl Access {
         Self::new(watch::Sender::new(Some(client)).subscribe())
     }
 
-    /// Gives metrics to nobody: for a part that has no cluster to ask.
+    /// Refuses every client: for a component that has no cluster to ask.
     pub fn nobody() -> Self {
         Self::new(watch::Sender::new(None).subscribe())
     }
@@ -124,14 +124,18 @@ impl Access {
 }
 
 /// The token of `Bearer TOKEN`. The scheme's case does not matter (RFC 9110, section 11.1).
-fn bearer(authorization: &str) -> Option<&str> {
+pub fn bearer(authorization: &str) -> Option<&str> {
     let (scheme, token) = authorization.split_once(' ')?;
     let token = token.trim();
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty() && token.len() <= LONGEST_TOKEN)
         .then_some(token)
 }
 
-async fn review(client: Client, token: &str) -> Result<Decision, CallError> {
+/// Whose token it is, by a TokenReview; `None`: nobody's that the API server knows.
+///
+/// # Errors
+/// The API server's answer, or none. The text never quotes the token.
+pub async fn user_of(client: &Client, token: &str) -> Result<Option<UserInfo>, CallError> {
     let review = TokenReview {
         spec: TokenReviewSpec { token: token.to_owned(), audiences: None },
         ..TokenReview::default()
@@ -140,27 +144,34 @@ async fn review(client: Client, token: &str) -> Result<Decision, CallError> {
     let what = || "review a token (TokenReview)".to_owned();
     let who = call_within(REVIEW, what, api.create(&params, &review)).await?;
     let who = who.status.unwrap_or_default();
-    let user = who.user.unwrap_or_default();
-    if who.authenticated != Some(true) || who.error.is_some_and(|e| !e.is_empty()) {
-        return Ok(Decision::Unauthenticated);
-    }
+    let known = who.authenticated == Some(true) && who.error.is_none_or(|e| e.is_empty());
+    Ok(who.user.filter(|_| known))
+}
+
+/// Whether a user has a right, by a SubjectAccessReview.
+///
+/// # Errors
+/// The API server's answer, or none.
+pub async fn has_right(client: &Client, spec: SubjectAccessReviewSpec) -> Result<bool, CallError> {
+    let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
+    let api: Api<SubjectAccessReview> = Api::all(client.clone());
+    let what = || "review a right (SubjectAccessReview)".to_owned();
+    let answer = call_within(REVIEW, what, api.create(&PostParams::default(), &review)).await?;
+    Ok(answer.status.is_some_and(|s| s.allowed && s.denied != Some(true)))
+}
+
+async fn review(client: Client, token: &str) -> Result<Decision, CallError> {
+    let Some(user) = user_of(&client, token).await? else { return Ok(Decision::Unauthenticated) };
     let path = NonResourceAttributes { path: Some(PATH.to_owned()), verb: Some("get".to_owned()) };
-    let review = SubjectAccessReview {
-        spec: SubjectAccessReviewSpec {
-            user: user.username,
-            uid: user.uid,
-            groups: user.groups,
-            extra: user.extra,
-            non_resource_attributes: Some(path),
-            resource_attributes: None,
-        },
-        ..SubjectAccessReview::default()
+    let right = SubjectAccessReviewSpec {
+        user: user.username,
+        uid: user.uid,
+        groups: user.groups,
+        extra: user.extra,
+        non_resource_attributes: Some(path),
+        resource_attributes: None,
     };
-    let api: Api<SubjectAccessReview> = Api::all(client);
-    let what = || "review access to /metrics (SubjectAccessReview)".to_owned();
-    let answer = call_within(REVIEW, what, api.create(&params, &review)).await?;
-    let allowed = answer.status.is_some_and(|s| s.allowed && s.denied != Some(true));
-    Ok(if allowed { Decision::Allowed } else { Decision::Forbidden })
+    Ok(if has_right(&client, right).await? { Decision::Allowed } else { Decision::Forbidden })
 }
 
 #[cfg(test)]
@@ -206,7 +217,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_api_server_decides_and_is_asked_once_for_a_while() {
+    async fn the_api_servers_decision_is_cached_for_a_while() {
         let asked = Arc::new(AtomicUsize::new(0));
         let access = Access::fixed(cluster(asked.clone(), false));
         for (header, want, requests) in [
@@ -226,7 +237,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn strangers_do_not_push_out_who_is_allowed_and_fill_no_memory() {
+    async fn refused_clients_neither_evict_allowed_ones_nor_fill_the_cache() {
         let asked = Arc::new(AtomicUsize::new(0));
         let access = Access::fixed(cluster(asked.clone(), false));
         assert_eq!(access.decide(Some("Bearer of-prometheus")).await, Decision::Allowed);
@@ -240,7 +251,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_an_answer_nobody_gets_anything_and_nothing_is_remembered() {
+    async fn without_an_answer_access_is_refused_and_nothing_is_cached() {
         let asked = Arc::new(AtomicUsize::new(0));
         let access = Access::fixed(cluster(asked.clone(), true));
         for _ in 0..2 {

@@ -32,7 +32,7 @@ use tokio_util::task::TaskTracker;
 
 /// Concurrent connections of one listener.
 const CONNECTIONS: usize = 128;
-/// The same of one address. A scraper needs one, a kubelet two: nobody can take the places that probes need.
+/// The same of one address. A scraper needs one, a kubelet two: no client can use up the connections that probes need.
 const PER_ADDRESS: usize = 8;
 /// After this time a connection is ended. A scraper and a kubelet open another one.
 const LIFETIME: Duration = Duration::from_secs(60);
@@ -72,8 +72,8 @@ pub struct Addresses {
     pub plain: Option<SocketAddr>,
     /// By HTTPS (`--metrics-secure-listen`).
     pub secure: Option<SocketAddr>,
-    /// The certificate and key of the latter (`--metrics-cert`, `--metrics-key`): PEM, read again when they change. `None`:
-    /// a self-signed one is made at start, which a scraper cannot verify.
+    /// The certificate and key of the latter (`--metrics-cert`, `--metrics-key`): PEM, read again when they change. `None`,
+    /// and while the files are not there: a self-signed one is made at start, which a scraper cannot verify.
     pub certificate: Option<(PathBuf, PathBuf)>,
 }
 
@@ -113,7 +113,7 @@ struct Secure {
 impl Secure {
     async fn open(&self) -> Result<(TcpListener, Tls), ListenError> {
         let tls = match &self.certificate {
-            Some((cert, key)) => Tls::load(cert, key, &self.profile, false, Arc::new(tls::NotCounted))?,
+            Some((cert, key)) => Tls::load_when_there(cert, key, &self.profile)?,
             None => Tls::self_signed(&self.profile)?,
         };
         Ok((open("--metrics-secure-listen", self.address).await?, tls))

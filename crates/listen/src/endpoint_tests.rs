@@ -6,7 +6,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
-/// Ready as long as nobody says otherwise.
+/// A health check that is ready until a test changes it.
 #[derive(Debug)]
 struct NotReady;
 
@@ -51,7 +51,7 @@ async fn get(
 }
 
 #[tokio::test]
-async fn over_the_network_metrics_need_a_permission_and_health_has_no_words() {
+async fn over_the_network_metrics_need_permission_and_health_has_no_details() {
     let folder = tempfile::tempdir().unwrap();
     let pair = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let (cert, key) = (folder.path().join("tls.crt"), folder.path().join("tls.key"));
@@ -102,7 +102,7 @@ async fn over_the_network_metrics_need_a_permission_and_health_has_no_words() {
         assert_eq!(found, code, "{path}");
         assert!(body.contains(has), "{path}: {body}");
     }
-    // Plain words on the port for TLS get nothing.
+    // Plain HTTP on the TLS port gets no answer.
     let mut stream = tokio::net::TcpStream::connect(secure).await.unwrap();
     stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
     let mut answer = Vec::new();
@@ -113,7 +113,7 @@ async fn over_the_network_metrics_need_a_permission_and_health_has_no_words() {
 }
 
 #[tokio::test]
-async fn a_request_that_never_ends_does_not_hold_the_shutdown_up() {
+async fn a_request_that_never_ends_does_not_delay_the_shutdown() {
     let endpoint = Endpoint {
         registry: Arc::default(),
         health: Arc::new(Healthy),
@@ -133,7 +133,7 @@ async fn a_request_that_never_ends_does_not_hold_the_shutdown_up() {
 }
 
 #[tokio::test]
-async fn a_taken_address_is_an_error_at_start_that_names_the_flag() {
+async fn an_address_in_use_is_an_error_at_start_that_names_the_flag() {
     let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = Endpoint {
         registry: Arc::default(),
@@ -147,7 +147,7 @@ async fn a_taken_address_is_an_error_at_start_that_names_the_flag() {
 }
 
 #[tokio::test]
-async fn a_taken_address_for_the_network_stops_nothing_and_is_tried_again() {
+async fn an_address_in_use_for_network_metrics_is_retried_and_stops_nothing() {
     let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let secure = taken.local_addr().unwrap();
     let plain = SocketAddr::from(([127, 0, 0, 1], 0));
@@ -167,7 +167,7 @@ async fn a_taken_address_for_the_network_stops_nothing_and_is_tried_again() {
     drop(taken);
     let begun = std::time::Instant::now();
     while tokio::net::TcpStream::connect(secure).await.is_err() {
-        assert!(begun.elapsed() < Duration::from_secs(30), "it is listened on again");
+        assert!(begun.elapsed() < Duration::from_secs(30), "the address is served again");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     stop.cancel();
@@ -196,7 +196,54 @@ async fn one_address_cannot_take_all_connections() {
     socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
     let stream = socket.connect(SocketAddr::from(([127, 0, 0, 1], port))).await.unwrap();
     let answer = tokio::time::timeout(Duration::from_secs(5), get(stream, "/healthz", None)).await;
-    assert_eq!(answer.expect("there is a place for it").0, 200);
+    assert_eq!(answer.expect("the limit has room for it").0, 200);
     stop.cancel();
     serving.await.unwrap();
+}
+
+/// The operator makes the Secret with its own certificate: its pod starts before there is one.
+#[tokio::test]
+async fn a_certificate_is_used_when_it_appears_and_stays_in_use_when_its_file_is_removed() {
+    use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+    let folder = tempfile::tempdir().unwrap();
+    let (cert, key) = (folder.path().join("tls.crt"), folder.path().join("tls.key"));
+    let endpoint = Endpoint {
+        registry: Arc::new(Registry::default()),
+        health: Arc::new(Healthy),
+        addresses: Addresses {
+            secure: Some((Ipv4Addr::LOCALHOST, 0).into()),
+            certificate: Some((cert.clone(), key.clone())),
+            ..Addresses::default()
+        },
+        access: Access::fixed(cluster()),
+        profile: TlsProfile::default(),
+    };
+    let bound = endpoint.bind("--metrics-listen").await.unwrap();
+    let address = bound.secure_addr().unwrap();
+    let stop = CancellationToken::new();
+    let served = tokio::spawn(bound.serve(stop.clone()));
+    let pair = rcgen::generate_simple_self_signed(["part.example.svc".to_owned()]).unwrap();
+    let pem = pair.cert.pem();
+    let verified = async || {
+        let mut roots = RootCertStore::empty();
+        roots.add(rustls::pki_types::CertificateDer::from_pem_slice(pem.as_bytes()).unwrap()).unwrap();
+        let config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+        let stream = tokio::net::TcpStream::connect(address).await.unwrap();
+        let name = ServerName::try_from("part.example.svc").unwrap();
+        let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await.ok()?;
+        Some(get(stream, "/metrics", Some("good")).await.0)
+    };
+    assert_eq!(verified().await, None, "a self-signed certificate is not accepted");
+    std::fs::write(&key, pair.signing_key.serialize_pem()).unwrap();
+    std::fs::write(&cert, &pem).unwrap();
+    let end = std::time::Instant::now() + Duration::from_secs(20);
+    while verified().await != Some(200) {
+        assert!(std::time::Instant::now() < end, "the certificate is not used");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    std::fs::remove_file(&cert).unwrap();
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    assert_eq!(verified().await, Some(200));
+    stop.cancel();
+    served.await.unwrap();
 }

@@ -6,9 +6,10 @@
 
 mod access;
 mod endpoint;
+mod file_changes;
 pub mod tls;
 
-pub use access::{Access, Decision};
+pub use access::{Access, Decision, bearer, has_right, user_of};
 pub use endpoint::{Addresses, Bound, Endpoint, Health, Healthy};
 
 use std::net::SocketAddr;

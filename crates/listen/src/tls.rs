@@ -1,10 +1,11 @@
-//! TLS: versions and cipher suites, and a certificate that is reloaded when its files change.
+//! TLS: versions and cipher suites, and a certificate that is reloaded when its files change, which inotify(7) reports.
 //!
 //! Guarantees: a changed certificate is used for new handshakes; connections and tickets stay valid. If a certificate or
 //! key cannot be used, the old pair stays in use; a log line and [`CertificateUse`] report it. TLS 1.0, 1.1 and CBC suites are
 //! never offered, whatever the profile says.
 
 use crate::ListenError;
+use crate::file_changes::{Watch, changed};
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -16,12 +17,9 @@ use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-/// How often the certificate's files are checked, by a stat of each.
-const LOOK: Duration = Duration::from_secs(1);
 /// The largest certificate or key file that is read.
 const MAX_PEM: u64 = 1 << 20;
 
@@ -101,8 +99,10 @@ pub trait CertificateUse: Debug + Send + Sync {
 /// The certificate and key in use.
 #[derive(Debug)]
 struct Certificate {
-    /// Where they are read from; `None`: made by this process.
+    /// Where they are read from; `None`: nowhere.
     files: Option<(PathBuf, PathBuf)>,
+    /// Whether this process has made the first one itself.
+    is_own: bool,
     provider: CryptoProvider,
     current: RwLock<Arc<CertifiedKey>>,
     told: Arc<dyn CertificateUse>,
@@ -160,10 +160,10 @@ impl Certificate {
         let pair = read(cert, key, &provider)?;
         told.in_force(not_after(&pair).unwrap_or_default());
         let current = RwLock::new(Arc::new(pair));
-        Ok(Self { files: Some((cert.to_owned(), key.to_owned())), provider, current, told })
+        Ok(Self { files: Some((cert.to_owned(), key.to_owned())), is_own: false, provider, current, told })
     }
 
-    /// Makes a pair that nobody can verify. It encrypts all the same.
+    /// Makes a self-signed pair. No client can verify it, but connections are encrypted.
     fn self_signed() -> Result<Self, ListenError> {
         let failed = |e: &dyn std::fmt::Display| ListenError::Tls(format!("a self-signed certificate: {e}"));
         let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).map_err(|e| failed(&e))?;
@@ -172,7 +172,7 @@ impl Certificate {
         let pair =
             CertifiedKey::from_der(vec![made.cert.der().clone()], key, &provider).map_err(|e| failed(&e))?;
         let current = RwLock::new(Arc::new(pair));
-        Ok(Self { files: None, provider, current, told: Arc::new(NotCounted) })
+        Ok(Self { files: None, is_own: true, provider, current, told: Arc::new(NotCounted) })
     }
 
     /// Reads the pair again. After an error, the old one stays in use.
@@ -187,17 +187,23 @@ impl Certificate {
     async fn follow(&self, stop: CancellationToken) {
         let Some((cert, key)) = &self.files else { return stop.cancelled().await };
         let stamps = || (stamp(cert), stamp(key));
-        let mut seen = stamps();
+        // A certificate that has come between the start and now was not read yet.
+        let mut seen = if self.is_own { (None, None) } else { stamps() };
         loop {
-            tokio::select! {
-                () = stop.cancelled() => return,
-                () = tokio::time::sleep(LOOK) => {}
-            }
+            // It begins before the files are looked at, so that no change comes between.
+            let watch = Watch::of(&[cert, key]);
             let now = stamps();
             if now == seen {
-                continue;
+                tokio::select! {
+                    () = stop.cancelled() => return,
+                    () = changed(watch) => continue,
+                }
             }
             seen = now;
+            if now.0.is_none() || now.1.is_none() {
+                tracing::warn!(path = %cert.display(), "the certificate or its key is gone; the one that was read stays in force");
+                continue;
+            }
             match self.reload(cert, key) {
                 Ok(()) => {
                     tracing::info!(path = %cert.display(), "the certificate changed; the new one is in force");
@@ -245,7 +251,21 @@ impl Tls {
         Self::with(Certificate::load(cert, key, told)?, profile, http2)
     }
 
-    /// With a certificate that this process makes for itself and that nobody can verify.
+    /// As [`Self::load`] without HTTP/2 and metrics of its own. While one of the files is not there, with a certificate that
+    /// this process makes for itself: a Secret may come after the pod that mounts it.
+    ///
+    /// # Errors
+    /// A certificate or key that is there and cannot be used, or a profile that cannot be used.
+    pub fn load_when_there(cert: &Path, key: &Path, profile: &TlsProfile) -> Result<Self, ListenError> {
+        if stamp(cert).is_some() && stamp(key).is_some() {
+            return Self::load(cert, key, profile, false, Arc::new(NotCounted));
+        }
+        tracing::info!(path = %cert.display(), "there is no certificate yet: a self-signed one is used until there is");
+        let files = Some((cert.to_owned(), key.to_owned()));
+        Self::with(Certificate { files, ..Certificate::self_signed()? }, profile, false)
+    }
+
+    /// With a self-signed certificate, which no client can verify.
     ///
     /// # Errors
     /// The certificate cannot be made, or the profile cannot be used.
@@ -332,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn suites_are_known_by_all_their_names_and_an_unknown_list_means_all() {
+    fn cipher_suites_are_known_by_all_their_names_and_an_unknown_list_means_all() {
         let all = names(&mk(&[]));
         assert_eq!(all.len(), 6);
         let one = ["TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256".to_owned()];
@@ -348,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn old_versions_are_raised_and_said() {
+    fn tls_versions_that_are_too_old_are_raised_with_a_warning() {
         let all = aws_lc_rs::default_provider().cipher_suites;
         for (version, count, notes) in [
             ("VersionTLS10", 2, 1),
@@ -381,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pair_that_does_not_match_is_refused_and_the_old_one_stays() {
+    fn a_certificate_that_does_not_match_its_key_is_refused_and_the_old_pair_stays() {
         let dir = tempfile::tempdir().unwrap();
         let (cert, key) = (dir.path().join("c"), dir.path().join("k"));
         let mk_pair = || rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();

@@ -248,7 +248,7 @@ mod tests {
             (secret(true, None), None, Move::Copy),
             // It was copied, and the copy was revoked.
             (secret(false, recent), None, Move::Remove),
-            // A server of the previous version recorded a use.
+            // A server of the previous version has recorded a use in the old Secret.
             (secret(true, recent), Some(&fresh), Move::RecordUse),
             (secret(true, long), Some(&fresh), Move::RecordUse),
             (secret(true, recent), Some(&spent), Move::Leave),
@@ -258,7 +258,7 @@ mod tests {
             (secret(false, recent), Some(&spent), Move::Remove),
             (secret(false, long), Some(&fresh), Move::Remove),
             (secret(false, Some("nonsense")), Some(&fresh), Move::Remove),
-            // The copy was used. The old one must go at once, or the token could be used twice.
+            // The copy was used. The old Secret must be removed at once, or the token could be used twice.
             (secret(false, None), Some(&spent), Move::Remove),
         ];
         for (old, new, want) in rows {

@@ -8,6 +8,7 @@
 use api::crds::{Crd, CrdError};
 use api::names::VERSION_RAW;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 
 /// The annotation with the version that wrote an object.
 pub(crate) const VERSION: &str = "machineconfig.dev/version";
@@ -32,6 +33,15 @@ pub(crate) fn all(of_openshift: bool) -> Result<Vec<Value>, CrdError> {
 pub(crate) fn names() -> Vec<String> {
     let all = api::crds::all().unwrap_or_default();
     all.iter().filter(|crd| crd.ours).map(Crd::name).collect()
+}
+
+/// Our kinds by group, in the form that URLs have.
+pub(crate) fn kinds() -> BTreeMap<String, Vec<String>> {
+    let mut kinds: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for crd in api::crds::all().unwrap_or_default().into_iter().filter(|crd| crd.ours) {
+        kinds.entry(crd.group).or_default().push(crd.plural);
+    }
+    kinds
 }
 
 /// The three numbers of a version such as `v1.2.3`; a suffix does not count. `None`: it is not of that form.

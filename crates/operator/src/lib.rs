@@ -2,7 +2,7 @@
 //! admission policies, certificates, pods.
 //!
 //! - [`install`]: what `mco install` does once: the definitions, the operator, and its settings.
-//! - [`keep`]: what `mco operator start` does all the time: everything else, in ordered steps, with conditions that say where
+//! - [`sync`]: what `mco operator start` does all the time: everything else, in ordered steps, with conditions that say where
 //!   it stands.
 //! - [`uninstall`]: takes all of it away.
 //! - [`manifests`]: the objects of the parts. Pure.
@@ -13,17 +13,17 @@
 //! What it is not: rules about nodes.
 
 pub mod boot_tokens;
+mod booting_machines;
 pub mod certificates;
 mod definitions;
 mod facts;
 pub mod install;
 mod joining;
-pub mod keep;
 pub mod manifests;
 pub mod monitoring;
-mod reconcile;
 mod request;
 pub mod settings_object;
+pub mod sync;
 pub mod uninstall;
 pub mod user_data;
 

@@ -1,6 +1,6 @@
 //! One request of the operator to the API server, and why a part of what booting machines need could not be kept.
 //!
-//! What it is not: when it is tried again (see `keep`).
+//! What it is not: when it is tried again (see `sync`).
 
 use crate::certificates::CertificateError;
 use api::names::CONTROLLER_CONFIG;

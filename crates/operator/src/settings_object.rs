@@ -7,10 +7,13 @@
 
 use api::detected::{API_SERVER_CA, API_SERVER_URL, CLUSTER_DNS_IP, Detected};
 use api::names::CLUSTER;
-use api::v1alpha1::{Access, MachineConfigOperator, RunAs};
+use api::v1alpha1::{
+    Access, DashboardObjects, ImageFrom, MachineConfigOperator, PrometheusObjects, RunAs, RunDashboard,
+};
 use ipnet::IpNet;
 use std::net::IpAddr;
 
+use crate::facts::release;
 use crate::install::settings::{self, Settings};
 
 /// The kind's name in URLs.
@@ -21,6 +24,8 @@ pub(crate) const PLURAL: &str = "machineconfigoperators";
 pub struct Wanted {
     /// The image of all parts.
     pub image: String,
+    /// [`Self::image`] is to be that of the release's payload, see [`Self::with_payload`].
+    pub follows_payload: bool,
     /// The image of agents that run as pods. `None`: agents run as services of their hosts.
     pub agents: Option<String>,
     /// The config server gives configs only to machines with a boot token.
@@ -29,10 +34,42 @@ pub struct Wanted {
     pub balancers: Vec<IpNet>,
     /// The built-in pools.
     pub pools: Vec<String>,
+    /// Prometheus is told of the parts, where the kinds for it are served.
+    pub prometheus: bool,
+    /// Grafana gets the dashboards.
+    pub dashboards: bool,
+    /// The page that shows the fleet. `None`: it does not run.
+    pub dashboard: Option<DashboardSettings>,
     /// What the administrator says about the cluster.
     pub said: Settings,
     /// What an installation found out with the administrator's kubeconfig, and wrote into the settings.
     pub found: Settings,
+}
+
+/// How the dashboard is reached.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct DashboardSettings {
+    /// Names besides the Service's.
+    pub hosts: Vec<String>,
+    /// Proxies that sign people in.
+    pub proxies: Vec<IpNet>,
+}
+
+impl Wanted {
+    /// The same with the image of the payload, where the settings say so. An image that they name for the agents alone stays.
+    ///
+    /// # Errors
+    /// The payload names none; with the remedy.
+    pub(crate) fn with_payload(mut self, found: &release::Found) -> Result<Self, String> {
+        if self.follows_payload {
+            let image = release::operator_image(found)?;
+            if self.agents.as_ref() == Some(&self.image) {
+                self.agents = Some(image.clone());
+            }
+            self.image = image;
+        }
+        Ok(self)
+    }
 }
 
 /// Reads the settings.
@@ -51,13 +88,31 @@ pub fn read(object: &MachineConfigOperator) -> Result<Wanted, Vec<String>> {
     if let Some(other) = &spec.agents.image {
         image("spec.agents.image", other);
     }
-    let mut balancers = vec![];
-    for (i, text) in spec.config_server.proxy_protocol_from.iter().enumerate() {
-        match text.parse::<IpNet>().or_else(|_| text.parse::<IpAddr>().map(IpNet::from)) {
-            Ok(net) => balancers.push(net),
-            Err(_) => wrong.push(format!(
-                "spec.configServer.proxyProtocolFrom[{i}] {text:?} is no address or range; write one such as 10.0.0.4/31"
-            )),
+    let mut nets = |path: &str, given: &[String]| {
+        let mut nets = vec![];
+        for (i, text) in given.iter().enumerate() {
+            match text.parse::<IpNet>().or_else(|_| text.parse::<IpAddr>().map(IpNet::from)) {
+                Ok(net) => nets.push(net),
+                Err(_) => wrong.push(format!(
+                    "{path}[{i}] {text:?} is no address or range; write one such as 10.0.0.4/31"
+                )),
+            }
+        }
+        nets
+    };
+    let balancers = nets("spec.configServer.proxyProtocolFrom", &spec.config_server.proxy_protocol_from);
+    let proxies = nets("spec.dashboard.trustedProxies", &spec.dashboard.trusted_proxies);
+    for net in proxies.iter().filter(|net| net.prefix_len() == 0) {
+        wrong.push(format!(
+            "spec.dashboard.trustedProxies {net} is every address, so everybody could be anybody; name the proxy's own address"
+        ));
+    }
+    for (i, host) in spec.dashboard.hosts.iter().enumerate() {
+        let fits = |c: char| c.is_ascii_alphanumeric() || ['.', '-', ':'].contains(&c);
+        if host.is_empty() || !host.chars().all(fits) {
+            wrong.push(format!(
+                "spec.dashboard.hosts[{i}] {host:?} is no name of a host; write one such as mco.example.com"
+            ));
         }
     }
     for (i, pool) in spec.pools.iter().enumerate() {
@@ -114,10 +169,15 @@ pub fn read(object: &MachineConfigOperator) -> Result<Wanted, Vec<String>> {
     };
     Ok(Wanted {
         image: spec.image.clone(),
+        follows_payload: spec.image_from == ImageFrom::ReleasePayload,
         agents,
         require_token: spec.config_server.access == Access::BootTokens,
         balancers,
         pools: spec.pools.clone(),
+        prometheus: spec.monitoring.prometheus == PrometheusObjects::WhereServed,
+        dashboards: spec.monitoring.dashboards == DashboardObjects::ConfigMaps,
+        dashboard: (spec.dashboard.run == RunDashboard::InCluster)
+            .then(|| DashboardSettings { hosts: spec.dashboard.hosts.clone(), proxies }),
         said,
         found,
     })
@@ -141,6 +201,7 @@ mod tests {
         let bad = object(
             "spec: {image: 'a b', pools: [worker, Bad_Pool], clusterDNSIP: x, agents: {runAs: Pods, image: ''}, \
              configServer: {proxyProtocolFrom: [10.0.0.1, 10.0.0.0/99]}, \
+             dashboard: {hosts: [a.example, 'https://a'], trustedProxies: [10.0.0.7, ten, 0.0.0.0/0]}, \
              apiServer: {url: 'http://a', caData: bm9uZQ==}}",
         );
         let wrong = read(&bad).unwrap_err();
@@ -148,6 +209,9 @@ mod tests {
             "spec.image \"a b\"",
             "spec.agents.image \"\"",
             "spec.configServer.proxyProtocolFrom[1]",
+            "spec.dashboard.hosts[1]",
+            "spec.dashboard.trustedProxies[1]",
+            "spec.dashboard.trustedProxies 0.0.0.0/0",
             "spec.pools[1]",
             "spec.clusterDNSIP",
             "spec.apiServer.url",
@@ -155,7 +219,7 @@ mod tests {
         ] {
             assert!(wrong.iter().any(|w| w.starts_with(path)), "{path}: {wrong:?}");
         }
-        assert_eq!(wrong.len(), 7, "{wrong:?}");
+        assert_eq!(wrong.len(), 10, "{wrong:?}");
     }
 
     #[test]
@@ -179,5 +243,66 @@ mod tests {
             (Some("https://a:6443"), None)
         );
         assert_eq!(wanted.said.cluster_dns_ip.as_deref(), Some("10.0.0.10"));
+    }
+
+    #[test]
+    fn the_payloads_image_is_that_of_all_parts_where_the_settings_say_so() {
+        let found = release::Found {
+            images: Some("{\"machineConfigOperator\": \"r/mco@sha256:1\"}".to_owned()),
+            ..release::Found::default()
+        };
+        let of = |spec: &str| {
+            let wanted = read(&object(&format!("spec: {{{spec}}}"))).unwrap().with_payload(&found).unwrap();
+            (wanted.image, wanted.agents.unwrap_or_default())
+        };
+        let both = |a: &str, b: &str| (a.to_owned(), b.to_owned());
+        assert_eq!(of("image: mco:1, agents: {runAs: Pods}"), both("mco:1", "mco:1"));
+        let follows = "image: mco:1, imageFrom: ReleasePayload";
+        assert_eq!(
+            of(&format!("{follows}, agents: {{runAs: Pods}}")),
+            both("r/mco@sha256:1", "r/mco@sha256:1")
+        );
+        assert_eq!(
+            of(&format!("{follows}, agents: {{runAs: Pods, image: 'mine:1'}}")),
+            both("r/mco@sha256:1", "mine:1")
+        );
+        assert_eq!(of(follows), both("r/mco@sha256:1", ""));
+        let none = read(&object(&format!("spec: {{{follows}}}"))).unwrap();
+        let why = none.with_payload(&release::Found::default()).unwrap_err();
+        assert!(why.contains("machine-config-operator-images is not there"), "{why}");
+    }
+
+    /// During an upgrade the new operator reads what stands in the cluster, and after a way back the old one does.
+    #[test]
+    fn settings_of_the_version_before_mean_the_same_and_fields_of_the_next_one_do_no_harm() {
+        let text = include_str!("../../../tests/compatibility/v0.1.0/settings.yaml");
+        let before = object(text);
+        let wanted = read(&before).unwrap();
+        assert_eq!(wanted.image, "registry.example.com/mco:0.1.0");
+        assert_eq!(wanted.agents.as_deref(), Some("registry.example.com/agent:0.1.0"));
+        assert!(!wanted.require_token);
+        assert_eq!(
+            wanted.balancers,
+            ["10.0.0.4/32".parse().unwrap(), "10.0.1.0/24".parse::<IpNet>().unwrap()]
+        );
+        assert_eq!(wanted.pools, ["master", "worker", "infra"]);
+        assert_eq!(
+            (wanted.prometheus, wanted.dashboards),
+            (true, false),
+            "what it has no word for is the default"
+        );
+        assert_eq!(wanted.said.api_server_url.as_deref(), Some("https://api.example.com:6443"));
+        assert!(wanted.said.api_server_ca.is_some_and(|ca| ca.starts_with(b"-----BEGIN CERTIFICATE-----")));
+        assert_eq!(wanted.found.cluster_dns_ip.as_deref(), Some("10.96.0.10"));
+        let status = before.status.clone().unwrap();
+        assert_eq!(status.versions[0].version, "v0.1.0");
+        // Nothing that stood there is lost when the object is written as this version knows it.
+        let raw: serde_json::Value = api::yaml::from_str(text).unwrap();
+        let again = serde_json::to_value(&before).unwrap();
+        for part in ["spec", "status"] {
+            assert!(crate::sync::objects::covers(&raw[part], &again[part]), "{part}: {again:#}");
+        }
+        let next = text.replace("spec:\n", "spec:\n  ofTheNextVersion: {some: [thing]}\n");
+        assert_eq!(read(&object(&next)).unwrap(), read(&before).unwrap());
     }
 }

@@ -4,7 +4,7 @@
 //! pool's boot token are set; if that is impossible, the plan says why. With `--require-token` each pool's pointer has its
 //! own boot token. It is kept while it is valid, and replaced when it is revoked or has expired.
 //!
-//! What it is not: reading and writing the Secrets (see `reconcile`).
+//! What it is not: reading and writing the Secrets (see `booting_machines`).
 
 use api::boot_token::{ENTROPY, Record, Token};
 use api::events::OperatorEvent;
@@ -293,7 +293,7 @@ mod tests {
     }
 
     impl World {
-        /// One pass: what it wrote, by name, and what it left.
+        /// One pass: the names of the Secrets that it wrote, and of those that it left alone.
         fn pass(&mut self) -> (Vec<String>, Vec<String>) {
             let facts = Facts {
                 host: "api-int.example.com",
@@ -378,7 +378,7 @@ mod tests {
         world.tokens.as_mut().unwrap().retain(|r| r.pool != "worker");
         assert_eq!(world.pass().0, ["worker-user-data-managed"]);
         assert_ne!(pointer::token(&world.config("worker-user-data-managed")), Some(first.as_str()));
-        // Switched off: the header is removed.
+        // Tokens are switched off: the header is removed.
         world.tokens = None;
         world.pass();
         assert_eq!(pointer::token(&world.config("worker-user-data-managed")), None);
@@ -394,7 +394,7 @@ mod tests {
         let token = pointer::token(&world.config("worker-user-data-managed")).unwrap().to_owned();
         let header = json!([{"name": "Authorization", "value": format!("Bearer {token}")}]);
         let mut good = vec![json!({"source": source}), json!({"source": source, "httpHeaders": []})];
-        // Of a token that is revoked.
+        // The header has a revoked token.
         let old = format!("Bearer {}", Token::new(&[9; ENTROPY]).reveal());
         good.push(json!({"source": source, "httpHeaders": [{"name": "authorization", "value": old}]}));
         for merge in good {

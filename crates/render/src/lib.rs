@@ -21,7 +21,7 @@ pub use config::check::{Component, EXTENSIONS, validate_machine_config};
 pub use config::diff::diff;
 pub use config::inputs::Inputs;
 pub use config::merge::{Merged, OsImages, merge, sort};
-pub use config::name::name;
+pub use config::name::{BuildBase, build_name, name, os_config_hash};
 pub use config::object::reference;
 pub use config::plan::{RenderPlan, plan, select};
 pub use config::provenance::{Origin, Provenance, ProvenanceError};

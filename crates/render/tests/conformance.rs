@@ -1,8 +1,7 @@
 //! Runs the recorded render cases through [`render::bootstrap::plan`]: manifests in, rendered MachineConfigs out,
 //! compared with what the reference implementation wrote, names included.
 //!
-//! What it is not: `check_render.py`, which compares a program's output by meaning. Here equal specs must be equal
-//! JSON.
+//! Not here: `check_render.py`, which compares any program's output by meaning. Here equal specs must be equal JSON.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::needless_pass_by_value, reason = "helpers of tests")]
 

@@ -1,8 +1,8 @@
-//! What is generated from KubeletConfigs, ContainerRuntimeConfigs and registries, row by row as in the reference's own
-//! unit tests, through the whole of bootstrap.
+//! What is generated from KubeletConfigs, ContainerRuntimeConfigs and registries, with the rows of the reference's own
+//! unit tests, each run through the whole of bootstrap.
 //!
-//! What it is not: the recorded cases (see `conformance`), or what a cluster adds: numbers, finalizers and statuses
-//! (see `generated`).
+//! Not here: the recorded cases (see `conformance`), and what exists only in a cluster: numbers, finalizers and
+//! statuses (see `generated`).
 #![allow(clippy::unwrap_used, clippy::panic, clippy::needless_pass_by_value, reason = "helpers of tests")]
 
 use api::v1::MachineConfig;
@@ -36,7 +36,7 @@ fn templates() -> TemplateSet {
     TemplateSet::from_map(all)
 }
 
-/// Bootstraps a cluster with these objects in addition to the recorded cases' own.
+/// Bootstraps a cluster with these objects in addition to those of the recorded cases.
 fn made(objects: Vec<Value>) -> Result<Vec<MachineConfig>, String> {
     let mut all = vec![];
     for entry in std::fs::read_dir(common().join("base")).unwrap() {
@@ -84,7 +84,7 @@ fn file(all: &[MachineConfig], name: &str, path: &str) -> Option<String> {
     Some(String::from_utf8(file.contents.decode().unwrap()).unwrap())
 }
 
-/// The given fields that a KubeletConfig for `pool` results in; or the error.
+/// These fields of the kubelet's configuration that results from a KubeletConfig for `pool`; or the error.
 fn kubelet(pool: &str, spec: Value, fields: &[&str]) -> Result<Value, String> {
     let all = made(vec![object("KubeletConfig", "k", pool, spec)])?;
     let text = file(&all, &format!("99-{pool}-generated-kubelet"), KUBELET).unwrap();
@@ -93,7 +93,7 @@ fn kubelet(pool: &str, spec: Value, fields: &[&str]) -> Result<Value, String> {
 }
 
 #[test]
-fn what_a_kubelet_config_may_not_set_is_refused_at_its_place() {
+fn a_forbidden_kubelet_field_is_refused_with_its_path() {
     let user = |config: Value| json!({ "kubeletConfig": config });
     for (pool, spec, place) in [
         ("worker", user(json!({"cgroupDriver": "x"})), "cgroupDriver"),
@@ -129,7 +129,7 @@ fn what_a_kubelet_config_may_not_set_is_refused_at_its_place() {
 }
 
 #[test]
-fn a_kubelet_config_lies_over_what_its_pool_has() {
+fn a_kubelet_config_overrides_its_pools_kubelet_settings() {
     let user = |config: Value| json!({ "kubeletConfig": config });
     let tls = |kind: &str| json!({"tlsSecurityProfile": {"type": kind, kind.to_lowercase(): {}}});
     for (spec, fields, want) in [
@@ -165,7 +165,7 @@ fn a_kubelet_config_lies_over_what_its_pool_has() {
 }
 
 #[test]
-fn levels_and_sizes_have_files_of_their_own() {
+fn log_level_and_reserved_sizes_have_files_of_their_own() {
     let level = "/etc/systemd/system/kubelet.service.d/20-logging.conf";
     let sizing = "/etc/node-sizing-enabled.env";
     let env = |enabled: bool, memory: &str, cpu: &str, storage: &str| {
@@ -246,7 +246,7 @@ fn a_container_runtime_config_makes_a_file_for_each_setting() {
 }
 
 #[test]
-fn one_object_a_pool_before_there_is_a_cluster_and_none_for_no_pool() {
+fn bootstrap_takes_one_object_per_pool_and_none_without_a_pool() {
     for kind in ["KubeletConfig", "ContainerRuntimeConfig"] {
         let one = |name: &str, pool: &str| object(kind, name, pool, json!({}));
         let said = made(vec![one("a", "worker"), one("b", "worker")]).unwrap_err();
@@ -265,7 +265,7 @@ fn one_object_a_pool_before_there_is_a_cluster_and_none_for_no_pool() {
 }
 
 #[test]
-fn a_config_of_an_os_image_stream_counts_before_the_controller_configs() {
+fn the_images_of_a_stream_override_the_controller_configs() {
     let streams = |status: Value| json!({"apiVersion": format!("{MCO}/v1"), "kind": "OSImageStream", "metadata": {"name": "cluster"}, "status": status});
     let gate = json!({"apiVersion": "config.openshift.io/v1", "kind": "FeatureGate", "metadata": {"name": "cluster"},
         "status": {"featureGates": [{"version": "0.0.1-snapshot", "enabled": [{"name": "OSStreams"}], "disabled": []}]}});

@@ -1,6 +1,6 @@
 //! The shipped template set: it renders for a bare cluster and for one with everything set.
 //!
-//! What it is not: a test of hosts.
+//! Not here: what the result does on a host.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::needless_pass_by_value, reason = "helpers of tests")]
 
 use api::v1::{ControllerConfig, ControllerConfigSpec, MachineConfig, MachineConfigPool, ProxyStatus};
@@ -99,7 +99,7 @@ const A: &str = "path: /etc/a\nmode: 0644\ncontents: {inline: a}\n";
 const B: &str = "path: /etc/b\nmode: 0600\ncontents: {inline: b}\n";
 
 #[test]
-fn later_layers_win_by_file_name_and_an_empty_file_takes_away() {
+fn later_layers_win_by_file_name_and_an_empty_file_removes() {
     let set = mk(&[
         ("common/_base/files/x.yaml", A),
         ("common/_base/files/y.yaml", A),
@@ -116,7 +116,7 @@ fn later_layers_win_by_file_name_and_an_empty_file_takes_away() {
 }
 
 #[test]
-fn a_role_without_templates_takes_those_of_worker() {
+fn a_role_without_templates_uses_those_of_worker() {
     let set = mk(&[("worker/00-worker/_base/files/x.yaml", A)]);
     let tls = TlsProfile::intermediate();
     let cc = ControllerConfig::default();
@@ -153,7 +153,7 @@ fn units_and_extensions_have_their_folders() {
 }
 
 #[test]
-fn mistakes_in_templates_name_the_template_and_the_place() {
+fn template_errors_name_the_template_and_the_line() {
     let rows = [
         ("{{ nonsense }}", "undefined"),
         ("path: /etc/a\nmod: 0644\ncontents: {inline: a}\n", "mod"),
@@ -170,7 +170,7 @@ fn mistakes_in_templates_name_the_template_and_the_place() {
 }
 
 #[test]
-fn an_error_in_a_template_does_not_tell_the_pull_secret() {
+fn a_template_error_does_not_show_the_pull_secret() {
     let set = mk(&[("worker/00-worker/_base/files/x.yaml", "{{ pullSecret.nonsense.more }}")]);
     let tls = TlsProfile::intermediate();
     let cc = ControllerConfig::default();
@@ -202,7 +202,7 @@ fn content(mc: &MachineConfig, path: &str) -> String {
 }
 
 #[test]
-fn no_layer_that_replaces_what_others_installed_is_on_by_itself() {
+fn no_layer_that_replaces_files_of_others_is_on_by_default() {
     let all = layered("").unwrap();
     for mc in all.values() {
         assert!(units(mc).is_empty(), "{:?}", units(mc));
@@ -218,7 +218,7 @@ fn no_layer_that_replaces_what_others_installed_is_on_by_itself() {
 }
 
 #[test]
-fn the_layer_for_kubeadm_leaves_kubeadms_own_files_alone() {
+fn the_kubeadm_layer_leaves_kubeadms_files_alone() {
     let all = layered("kubeadm").unwrap();
     for role in ["master", "worker"] {
         let mc = &all[&format!("01-{role}-kubelet")];
@@ -239,7 +239,7 @@ fn the_layer_for_kubeadm_leaves_kubeadms_own_files_alone() {
 }
 
 #[test]
-fn each_layer_makes_what_it_says() {
+fn each_layer_makes_its_documented_files() {
     let all = layered("kubelet, crio,core-user").unwrap();
     let kubelet = content(&all["01-worker-kubelet"], "/etc/kubernetes/kubelet.conf");
     let kubelet: serde_json::Value = api::yaml::from_str(&kubelet).unwrap();
@@ -271,7 +271,7 @@ fn each_layer_makes_what_it_says() {
 }
 
 #[test]
-fn every_shipped_template_begins_with_why_it_is_there() {
+fn every_shipped_template_begins_with_its_purpose() {
     fn walk(dir: &Path, count: &mut usize) {
         for entry in std::fs::read_dir(dir).unwrap() {
             let path = entry.unwrap().path();

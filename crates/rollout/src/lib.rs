@@ -8,47 +8,37 @@
 //! What it is not: a client, a queue or a clock. The `controller` crate supplies the inputs from its caches and carries
 //! plans out.
 
-mod assembly;
-mod capacity;
-mod control_plane;
-mod decide;
 pub mod drain;
-mod estimate;
 mod explain;
-mod first_boot;
 mod forecast;
+mod hold;
 mod layered;
 pub mod mcn;
-mod membership;
 mod node;
-mod patch;
-mod pin;
+mod order;
 mod plan;
 pub mod policy;
-mod roles;
-mod seal;
-mod situation;
 mod status;
-mod streams;
-mod stuck;
 pub mod topology;
 pub mod view;
 
 pub use api::names::pool_condition::{CONFIG_PINNED, MEMBERSHIP_CONFLICT};
-pub use assembly::{ConfigView, Configs, Sources, Streams};
-pub use capacity::max_unavailable;
-pub use decide::plan;
-pub use estimate::{Estimate, Finished, RolloutProgress, estimate};
+pub use explain::estimate::{Estimate, Finished, RolloutProgress, estimate};
+pub use forecast::situation::{Situation, SituationError};
 pub use forecast::{DrainForecast, Forecast, NodeAfter, NodeForecast, PoolForecast, Queued};
+pub use hold::{Hold, Reason};
 pub use layered::{BuildState, ImageWait, Layering, OsBuildView, OsConfigView};
-pub use membership::{BrokenSelector, Index, Owners};
-pub use patch::{Change, NodePatch};
-pub use pin::{InForce, before, past, pinned, with_next};
-pub use plan::{
-    Capacity, EventObject, EventPlan, Facts, Hold, Inputs, NoPool, NodeStep, PoolInput, PoolPlan, Reason,
-    RolloutPlan, Step, Target, Trouble, TroubleOf, Unanswered, Unmanaged, Wait,
+pub use node::membership::{BrokenSelector, Index, Owners};
+pub use node::roles::{Cluster, is_control_plane};
+pub use plan::capacity::max_unavailable;
+pub use plan::decide::plan;
+pub use plan::inputs::{
+    ConfigView, Configs, Facts, Inputs, PoolInput, Sources, Streams, Trouble, TroubleOf, Unanswered,
 };
-pub use roles::{Cluster, is_control_plane};
-pub use situation::{Situation, SituationError};
+pub use plan::patch::{Change, NodePatch};
+pub use plan::{
+    Capacity, EventObject, EventPlan, NoPool, NodeStep, PoolPlan, RolloutPlan, Step, Target, Unmanaged, Wait,
+};
+pub use status::pin::{InForce, before, past, pinned, with_next};
 pub use status::pinned_text;
-pub use streams::stream_of;
+pub use status::streams::stream_of;

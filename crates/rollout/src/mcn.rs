@@ -31,6 +31,16 @@ const KNOWN: [&str; 14] = [
     "PinnedImageSetsProgressing",
 ];
 
+/// The beginning of the message of a node that pulls its OS image.
+const PULLING: &str = "Pulling the OS image: ";
+
+/// How far the pull of the OS image is that goes on now. `None`: no pull goes on.
+pub fn pull_progress(status: &MachineConfigNodeStatus) -> Option<&str> {
+    let mut all = status.conditions.iter().flatten();
+    let pull = all.find(|have| have.type_ == c::IMAGE_PULLED && have.status == "Unknown")?;
+    pull.message.strip_prefix(PULLING)
+}
+
 /// One change to the set of MachineConfigNodes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub enum Action {
@@ -187,6 +197,11 @@ impl Progress {
         let mut inner = StepCondition::new(child, child_status, message);
         inner.reason = format!("{parent}{child}");
         Self { parent: outer, child: Some(inner) }
+    }
+
+    /// The node pulls the image of its operating system; `progress`: bytes, rate and time left, as far as they are known.
+    pub fn pulling(progress: &str) -> Self {
+        Self::of(c::IMAGE_PULLED, "Unknown", format!("{PULLING}{progress}"))
     }
 
     /// The node was cordoned for its update.

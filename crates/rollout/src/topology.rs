@@ -10,7 +10,7 @@
 //! What it is not: the drain, or OpenShift's topology, which its installer decides and its Infrastructure object
 //! records.
 
-use crate::roles::{Cluster, is_control_plane, is_etcd};
+use crate::node::roles::{Cluster, is_control_plane, is_etcd};
 use crate::view::NodeView;
 use api::detected::{CONTROL_PLANE_TOPOLOGY, Detected, INFRASTRUCTURE_TOPOLOGY};
 use api::names::annotation::FOUND_OUT;
@@ -63,7 +63,7 @@ fn is_ours(record: &Detected, field: &str, value: &str) -> bool {
 /// The values of a plain cluster that must be updated, out of those that are ours.
 fn stale(config: &ControllerConfig, found: Topology) -> impl Iterator<Item = (&'static str, &'static str)> {
     let record = Detected::of(&config.metadata);
-    let plain = Cluster::of(Some(&config.spec)) == Cluster::Plain;
+    let plain = Cluster::of(Some(&config.spec)) == Cluster::Plain && !config.spec.copies_infrastructure();
     found.fields().into_iter().filter_map(move |(field, found)| {
         let value = config.spec.infra_status(&[field]).unwrap_or_default();
         let found = found.filter(|found| plain && *found != value)?;
@@ -130,7 +130,7 @@ mod tests {
     const MORE: Option<&str> = Some(HIGHLY_AVAILABLE);
 
     #[test]
-    fn nodes_are_counted_by_what_they_run() {
+    fn the_topology_counts_control_plane_nodes_and_workers() {
         let rows = [
             ((0, 0), None, None),
             ((0, 3), None, MORE),
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_decided_follows_the_nodes_and_an_administrators_value_stays() {
+    fn a_counted_topology_follows_the_nodes_and_an_administrators_value_stays() {
         let (single, three) = (Topology::of(&nodes(1, 2)), Topology::of(&nodes(3, 2)));
         // Value, record, what the nodes say, the value in force, and whether it is written.
         let rows = [
@@ -203,11 +203,15 @@ mod tests {
     }
 
     #[test]
-    fn openshift_decides_for_itself_and_an_object_without_infrastructure_gets_one() {
+    fn on_openshift_the_topology_is_left_alone_and_a_missing_infrastructure_is_added() {
         let single = Topology::of(&nodes(1, 0));
         let mut theirs = config(HIGHLY_AVAILABLE, None);
         theirs.spec.release_image = "quay.io/release".to_owned();
         assert_eq!((patch(&theirs, single), control_plane(Some(&theirs), single)), (None, HIGHLY_AVAILABLE));
+        // A copy of the cluster's own Infrastructure says what that one says.
+        let mut copy = config(HIGHLY_AVAILABLE, None);
+        copy.spec.infra.as_mut().unwrap()["metadata"] = json!({"name": "cluster", "uid": "u"});
+        assert_eq!((patch(&copy, single), control_plane(Some(&copy), single)), (None, HIGHLY_AVAILABLE));
         let mut bare = config("", None);
         bare.spec.infra = None;
         let infra = patch(&bare, single).unwrap()["spec"]["infra"].clone();

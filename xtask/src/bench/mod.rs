@@ -4,8 +4,10 @@
 //! cores and the versions compared, and writes the same as JSON to `target/bench/NAME.json`. A figure holds for this
 //! machine only: no test depends on one.
 
+mod dashboard;
 mod host;
 mod pause;
+mod policy;
 mod render;
 mod render_cluster;
 mod requests;
@@ -21,42 +23,49 @@ use anyhow::{Context, bail};
 use clap::Args;
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// `cargo xtask bench`.
 #[derive(Debug, Args)]
 pub(crate) struct Bench {
-    /// Which: host, render, rollout, server
-    #[arg(value_parser = ["host", "render", "rollout", "server"])]
+    /// The benchmark
+    #[arg(value_parser = ["dashboard", "host", "render", "rollout", "server"])]
     pub(crate) name: String,
-    /// How often each thing is measured
+    /// How often each figure is measured
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) runs: u32,
-    /// rollout: how many nodes
+    /// rollout: the number of nodes
     #[arg(long, default_value_t = 1000)]
     pub(crate) nodes: usize,
     /// rollout: the pool's maxUnavailable, a number or a percentage
     #[arg(long, default_value = "100%")]
     pub(crate) max_unavailable: String,
-    /// rollout: measure the controller for so many seconds before, while nothing happens; host: the agent, 60 without it
+    /// rollout: first measure the idle controller for this many seconds; host: the idle agent [default there: 60]
     #[arg(long)]
     pub(crate) idle: Option<u64>,
-    /// rollout: count requests by sender, in the API server's audit log; makes it slower
+    /// rollout: count requests by sender, from the API server's audit log, which slows the API server down
     #[arg(long)]
     pub(crate) audit: bool,
-    /// rollout: one more change at the end, paused when a third of the nodes are on their way: how soon that stops the rest
+    /// rollout: pause a last change when a third of the nodes are on their way, and measure how soon that stops the rest
     #[arg(long)]
     pub(crate) pause: bool,
-    /// rollout: profile the API server for so many seconds from the start of each run
+    /// rollout: repeat the runs under a RolloutPolicy with five waves and gates, and compare the two; at the end a gate fails:
+    /// measure how soon that stops the rest, and how soon all nodes are back
+    #[arg(long)]
+    pub(crate) policy: bool,
+    /// rollout: profile the API server for this many seconds from the start of each run
     #[arg(long)]
     pub(crate) profile: Option<u64>,
+    /// dashboard: measure this program, without a release build
+    #[arg(long, value_name = "FILE")]
+    pub(crate) program: Option<PathBuf>,
     /// This process is the release build already
     #[arg(long, hide = true)]
     inner: bool,
 }
 
-/// Figures by what they measure, in the order in which they first came.
+/// Figures by what they measure, in the order in which they first appeared.
 #[derive(Default)]
 struct Samples(Vec<Figure>);
 
@@ -67,6 +76,11 @@ impl Samples {
             Some(figure) => figure.samples.push(value),
             None => self.0.push(Figure::new(what, unit, vec![value])),
         }
+    }
+
+    /// The median of a figure; not a number if nothing was measured.
+    fn median(&self, what: &str) -> f64 {
+        self.0.iter().find(|f| f.what == what).map_or(f64::NAN, Figure::median)
     }
 }
 
@@ -82,7 +96,6 @@ pub(crate) struct Figure {
 }
 
 impl Figure {
-    /// A figure.
     pub(crate) fn new(what: impl Into<String>, unit: &'static str, samples: Vec<f64>) -> Self {
         Self { what: what.into(), unit, samples }
     }
@@ -111,7 +124,7 @@ struct Report<'a> {
     figures: &'a [Figure],
 }
 
-/// What a benchmark hands back.
+/// What a benchmark returns.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     /// What was compared, by name and version.
@@ -120,12 +133,13 @@ pub(crate) struct Outcome {
     pub(crate) figures: Vec<Figure>,
 }
 
-/// Builds in release, measures, prints and writes.
+/// Builds in release mode, measures, prints the table and writes the JSON.
 pub(crate) fn run(root: &Path, a: &Bench) -> anyhow::Result<()> {
-    if !a.inner {
+    if !a.inner && a.program.is_none() {
         return again_in_release(root, a);
     }
     let mut outcome = match a.name.as_str() {
+        "dashboard" => dashboard::run(root, a)?,
         "host" => host::run(root, a)?,
         "render" => render::run(root, a)?,
         "rollout" => rollout::run(root, a)?,
@@ -145,7 +159,7 @@ pub(crate) fn run(root: &Path, a: &Bench) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Builds these one after the other, each with its own choice of features.
+/// Builds these packages one after the other, each with its own features.
 pub(crate) fn build_in_release(root: &Path, what: &[&[&str]]) -> anyhow::Result<()> {
     println!("building in release (some minutes when nothing is cached) …");
     for args in what {
@@ -166,7 +180,19 @@ fn again_in_release(root: &Path, a: &Bench) -> anyhow::Result<()> {
     build_in_release(root, &what)?;
     // The program is measured as it is delivered.
     crate::image::program::release(root, None)?;
-    let Bench { name, runs, nodes, max_unavailable, idle, audit, pause, profile, inner: _ } = a;
+    let Bench {
+        name,
+        runs,
+        nodes,
+        max_unavailable,
+        idle,
+        audit,
+        pause,
+        policy,
+        profile,
+        program: _,
+        inner: _,
+    } = a;
     let mut command = Command::new(root.join("target/release/xtask"));
     command.args(["bench", name, "--inner", "--runs", &runs.to_string(), "--nodes", &nodes.to_string()]);
     command.args(["--max-unavailable", max_unavailable]);
@@ -175,6 +201,7 @@ fn again_in_release(root: &Path, a: &Bench) -> anyhow::Result<()> {
     }
     command.args(audit.then_some("--audit"));
     command.args(pause.then_some("--pause"));
+    command.args(policy.then_some("--policy"));
     if let Some(seconds) = profile {
         command.args(["--profile", &seconds.to_string()]);
     }
@@ -219,11 +246,12 @@ pub(crate) fn wall(command: &mut Command) -> anyhow::Result<f64> {
     Ok(wall)
 }
 
-/// Runs a command to its end and returns its peak memory in MiB. Measuring slows it down: for its time see [`wall`].
+/// Runs a command to its end and returns its peak memory in MiB. The polling slows the command down: to measure time,
+/// use [`wall`].
 pub(crate) fn peak(command: &mut Command) -> anyhow::Result<f64> {
     let mut child = command.spawn().with_context(|| format!("cannot run {command:?}"))?;
-    // The peak must be read while the process lives: a zombie has no memory to show, and the counter for children
-    // includes the memory of the process that they were forked from. So it is read again and again, with a fraction of
+    // The peak must be read while the process lives: a zombie shows no memory, and the counter for children
+    // (getrusage(2)) includes the memory of the process that they were forked from. So it is polled, with a fraction of
     // a millisecond in between.
     let status_file = format!("/proc/{}/status", child.id());
     let mut peak = 0.0_f64;
@@ -252,7 +280,7 @@ pub(crate) fn high_water_mark(status: &str) -> f64 {
     mebibytes(status, "VmHWM:")
 }
 
-/// A line of a `/proc/PID/status` that is given in KiB, in MiB.
+/// A line of `/proc/PID/status` that is given in KiB, converted to MiB.
 pub(crate) fn mebibytes(status: &str, line: &str) -> f64 {
     let line = status.lines().find_map(|l| l.strip_prefix(line));
     let kib = line.and_then(|l| l.split_whitespace().next()).and_then(|n| n.parse::<f64>().ok());

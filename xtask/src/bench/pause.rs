@@ -1,13 +1,13 @@
 //! How soon a pause stops further nodes during a rollout, as a watch of the Nodes sees it. The watch adds its own
 //! delay, so the figure is an upper bound.
 //!
-//! Not here: how long the nodes take whose update had begun already.
+//! Not here: how long those nodes take whose update had already begun.
 
 use lab::NodeNews;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// Counts nodes whose update is started, and how long after the pause the last one was.
+/// Counts the nodes whose update is started, and how long after the pause the last of them was.
 #[derive(Default)]
 pub(super) struct Pause {
     /// The desired config of each node.
@@ -19,7 +19,7 @@ pub(super) struct Pause {
 }
 
 impl Pause {
-    /// A node that is in that config before anything begins.
+    /// Records the config that a node has before the rollout begins.
     pub(super) fn knows(&mut self, name: &str, config: &str) {
         self.desired.insert(name.to_owned(), config.to_owned());
     }
@@ -36,17 +36,17 @@ impl Pause {
         }
     }
 
-    /// How many updates were started, before and after the pause.
+    /// How many updates were started, before and after the pause together.
     pub(super) fn sent(&self) -> usize {
         self.sent
     }
 
-    /// The API server has the pause.
+    /// Call when the API server has accepted the pause.
     pub(super) fn begin(&mut self) {
         self.begun = Some(Instant::now());
     }
 
-    /// How many nodes were sent after the pause, and how many milliseconds after it the last of them.
+    /// How many nodes were started after the pause, and how many milliseconds after it the last of them was.
     pub(super) fn late(&self) -> (usize, f64) {
         (self.after.0, self.after.1.as_secs_f64() * 1000.0)
     }

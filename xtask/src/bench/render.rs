@@ -1,5 +1,5 @@
-//! `bench render`: `mco controller bootstrap` with sixty MachineConfigs, and with a pool of five hundred that have 1
-//! MiB in all; then the controller in a cluster, see [`super::render_cluster`].
+//! `bench render`: `mco controller bootstrap` with sixty MachineConfigs, and with a pool of five hundred that are 1 MiB
+//! in all; then the controller in a cluster, see [`super::render_cluster`].
 
 use super::{Bench, Figure, Outcome, peak, wall};
 use rustix::fs::{IFlags, ioctl_getflags, ioctl_setflags};
@@ -8,12 +8,12 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// A folder in memory.
+/// A folder in memory (tmpfs).
 const MEMORY: &str = "/dev/shm";
 
 /// Asks ext4 to place new files in this folder away from others, as `chattr +T` does (chattr(1)). On a file system
-/// without a journal, the kernel checks for each new file all inodes nearby that were freed in the last minutes. After
-/// a build that takes up to four fifths of the time, and is not the cost of our program.
+/// without a journal, the kernel checks for each new file all nearby inodes that were freed in the last minutes. After
+/// a build this takes up to four fifths of the time, which is not a cost of our program.
 fn apart(folder: &Path) -> std::io::Result<()> {
     let folder = fs::File::open(folder)?;
     // Other file systems have no such flag, and no such cost.
@@ -63,7 +63,7 @@ pub(super) fn run(root: &Path, a: &Bench) -> anyhow::Result<Outcome> {
     Ok(Outcome { versions: vec![("Kubernetes".to_owned(), lab::KUBERNETES_VERSION.to_owned())], figures })
 }
 
-/// Copies what every recorded case starts from.
+/// Copies the manifests that every recorded case starts from.
 pub(crate) fn base_manifests(root: &Path, to: &Path) -> anyhow::Result<()> {
     for entry in fs::read_dir(root.join("tests/conformance/common/base"))? {
         let entry = entry?;

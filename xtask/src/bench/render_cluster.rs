@@ -13,22 +13,22 @@ use std::time::{Duration, Instant};
 
 /// The pool; it has no nodes, so that nothing but rendering is measured.
 const POOL: &str = "worker";
-/// Single changes for the percentiles.
+/// How many single changes the percentiles are made from.
 const CHANGES: u32 = 200;
-/// Between two of them, so that each is a single one.
+/// The pause between two of them, so that the controller cannot merge them into one.
 const CALM: Duration = Duration::from_millis(100);
-/// How often something is looked at that has no watch here.
+/// The pause between two checks of what is not watched here.
 const LOOK: Duration = Duration::from_millis(250);
-/// Changes between two lines of progress.
+/// A line of progress is printed after this many changes.
 const TELL: u32 = 50;
-/// MachineConfigs for the memory figures, and the bytes of each: 1 MiB in all.
+/// The number of MachineConfigs for the memory figures, and the bytes of each: 1 MiB in all.
 const MANY: usize = 500;
 const BYTES: usize = 2_097;
-/// Requests at once while they are made.
+/// How many requests are sent at the same time while they are created.
 const AT_ONCE: usize = 16;
-/// A wait that takes longer has no end.
+/// The time limit for a wait: a longer one would never end.
 const LIMIT: Duration = Duration::from_secs(60);
-/// The controller is at rest after this long.
+/// After this long without a change the controller counts as idle.
 const REST: Duration = Duration::from_secs(5);
 
 pub(super) fn run(root: &Path) -> anyhow::Result<Vec<Figure>> {
@@ -59,7 +59,7 @@ async fn measure(lab: &Lab) -> anyhow::Result<Vec<Figure>> {
     let mut figures =
         single(&pools, &configs, CHANGES, CALM, "one change until its pool names the rendered config")
             .await?;
-    // Without a pause: whoever waits for each result before making the next change.
+    // Without a pause, as for a user who waits for each result before making the next change.
     figures.extend(
         single(&pools, &configs, CHANGES / 4, Duration::ZERO, "the same, one right after the other").await?,
     );
@@ -99,8 +99,8 @@ async fn measure(lab: &Lab) -> anyhow::Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// Changes one MachineConfig again and again; each time from just before the request until a watch brings the pool that
-/// names the result.
+/// Changes one MachineConfig again and again. Each time is counted from just before the request until a watch delivers
+/// the pool that names the result.
 async fn single(
     pools: &Api<MachineConfigPool>,
     configs: &Api<MachineConfig>,
@@ -117,7 +117,7 @@ async fn single(
         let version = before.metadata.resource_version.unwrap_or_default();
         let mut events = std::pin::pin!(pools.watch(&only, &version).await?);
         let start = Instant::now();
-        // Never what it said before, also not in an earlier series.
+        // Never a content that it had before, not even in an earlier series.
         put(configs, "50-bench-one", &format!("{}%20{i}", calm.as_millis())).await?;
         loop {
             match tokio::time::timeout(LIMIT, events.try_next()).await.context("nothing is rendered")?? {
@@ -138,7 +138,7 @@ async fn single(
     Ok(vec![Figure::new(what, "ms", millis), p99, most])
 }
 
-/// The sample that so many of a hundred are not above.
+/// The given percentile: the smallest sample that at least `percent` of a hundred samples do not exceed.
 fn percentile(samples: &[f64], percent: usize) -> f64 {
     let mut all = samples.to_vec();
     all.sort_by(f64::total_cmp);

@@ -30,7 +30,7 @@ pub(super) async fn by_verb(client: &kube::Client) -> anyhow::Result<BTreeMap<St
     Ok(sums)
 }
 
-/// Takes a profile of the API server's CPU for so long, for `go tool pprof`.
+/// Takes a CPU profile of the API server for this many seconds, for `go tool pprof`.
 pub(super) async fn profile(client: &kube::Client, seconds: u64) -> anyhow::Result<String> {
     let request = http::Request::get(format!("/debug/pprof/profile?seconds={seconds}")).body(vec![])?;
     let mut stream = std::pin::pin!(client.request_stream(request).await?);
@@ -41,7 +41,7 @@ pub(super) async fn profile(client: &kube::Client, seconds: u64) -> anyhow::Resu
     Ok(file.to_owned())
 }
 
-/// The API server's audit log: `target/bench/audit.log`, which stays for a closer look.
+/// The API server's audit log: `target/bench/audit.log`, which is kept for a closer look.
 pub(super) struct Audit {
     folder: PathBuf,
 }
@@ -96,14 +96,14 @@ impl Audit {
         vec![file("audit-policy-file", "audit-policy.yaml"), file("audit-log-path", "audit.log")]
     }
 
-    /// Where the log ends now.
+    /// The log's current end, as a position for [`Self::since`].
     pub(super) fn mark(&self) -> anyhow::Result<u64> {
         Ok(std::fs::metadata(self.folder.join("audit.log"))
             .context("the API server writes no audit log")?
             .len())
     }
 
-    /// What was sent since, by sender, verb and resource; refused requests beside the others.
+    /// What was sent since then, by sender, verb and resource; refused requests are counted separately.
     pub(super) fn since(&self, mark: u64) -> anyhow::Result<BTreeMap<String, f64>> {
         let mut file = std::fs::File::open(self.folder.join("audit.log"))?;
         file.seek(SeekFrom::Start(mark))?;

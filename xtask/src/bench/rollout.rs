@@ -2,15 +2,17 @@
 //!
 //! Measured from the apply until the last node is updated and schedulable: seconds; CPU of each party; peak memory of
 //! the controller; requests per node. With few slots (`--max-unavailable 1`): how soon a freed slot is used. With
-//! `--idle`: what the controller costs while nothing happens but heartbeats. With `--pause`: how soon a pause stops
-//! further nodes. With `--audit`: who sent which requests. That slows the API server down, so its seconds are not the
-//! product's.
+//! `--idle`: what the controller costs while nothing arrives but heartbeats. With `--pause`: how soon a pause stops
+//! further nodes. With `--policy`: the same runs once more under a RolloutPolicy, compared with those without, and how soon a
+//! gate that fails stops further nodes and takes all back. With `--audit`: who sent which requests. The audit slows the API
+//! server down, so the seconds of such a run say nothing about the product.
 //!
 //! Real: the API server, etcd, the controller's program, the agents' code, each node's drain, reboot (half a second of
 //! absence) and status reports. Simplified: the agents run in this process and share connections and one watch of all
 //! Nodes, and their reboots change nothing but a boot id.
 
 use super::pause::Pause;
+use super::policy::Gates;
 use super::requests::{self, Audit};
 use super::slots::Slots;
 use super::{Bench, Outcome, Samples, mebibytes};
@@ -29,13 +31,19 @@ use tokio::sync::mpsc::UnboundedReceiver;
 const POOL: &str = "worker";
 /// A rollout without progress for this long has stopped.
 const PATIENCE: Duration = Duration::from_secs(180);
-/// The kernel's clock tick for `/proc/PID/stat`, fixed at 100 a second on Linux' user interface.
+/// The kernel's clock tick in `/proc/PID/stat`: fixed at 100 a second in Linux's user-space interface.
 const TICKS_PER_SECOND: f64 = 100.0;
-/// Between two lines that say how far it is.
+/// The pause between two lines of progress.
 const TELL: Duration = Duration::from_secs(20);
+/// What the figures of the runs under a RolloutPolicy begin with.
+const WITH_POLICY: &str = "with policy: ";
+/// The figure that says how long a rollout takes.
+const SECONDS: &str = "apply to all updated and uncordoned";
+/// The figure of the controller's memory.
+const PEAK: &str = "controller peak memory";
 /// How long a paused pool is observed.
 const PAUSED: Duration = Duration::from_secs(5);
-/// After a rollout, until the last status is written.
+/// How long to wait after a rollout, until the last status is written.
 const CALM: Duration = Duration::from_secs(5);
 
 pub(super) fn run(root: &Path, a: &Bench) -> anyhow::Result<Outcome> {
@@ -93,58 +101,33 @@ async fn rounds(lab: &Lab, a: &Bench, audit: Option<Audit>) -> anyhow::Result<Ou
         samples.put("idle: controller CPU", "% of a core", share * 100.0);
         samples.put("idle: controller memory", "MiB", memory(controller, "VmRSS:")?);
     }
-    for run in 0..a.runs {
-        let before = pools.get(POOL).await?.spec.configuration.name;
-        let cpu: Vec<f64> = parties.iter().map(|(_, pid)| cpu_seconds(*pid)).collect::<Result<_, _>>()?;
-        let requests = requests::by_verb(&client).await?;
-        let marker = audit.as_ref().map(Audit::mark).transpose()?;
-        let mut slots = Slots::default();
-        let start = Instant::now();
-        apply(&client, run).await?;
-        let profile = a.profile.map(|seconds| {
-            let client = client.clone();
-            tokio::spawn(async move { requests::profile(&client, seconds).await })
-        });
-        nodes.settled(lab, &pools, &before, &mut slots).await?;
-        let seconds = start.elapsed().as_secs_f64();
-        println!("run {}: {seconds:.1} s", run + 1);
-        if let Some(profile) = profile {
-            println!("profile of the API server: {}", profile.await??);
-        }
-        samples.put("apply to all updated and uncordoned", "s", seconds);
-        for ((name, pid), before) in parties.iter().zip(cpu) {
-            samples.put(format!("CPU: {name}"), "s", cpu_seconds(*pid)? - before);
-        }
-        samples.put("controller peak memory", "MiB", memory(controller, "VmHWM:")?);
-        samples.put("controller memory without program text", "MiB", memory(controller, "RssAnon:")?);
-        if let Some((_, api_server)) = parties.iter().find(|(name, _)| *name == "API server") {
-            samples.put("API server peak memory", "MiB", memory(*api_server, "VmHWM:")?);
-        }
-        if a.max_unavailable != "100%" {
-            for (what, value) in slots.latencies() {
-                samples.put(what, "ms", value);
-            }
-        }
-        tokio::time::sleep(CALM).await;
-        #[expect(clippy::cast_precision_loss, reason = "a number of nodes")]
-        let count = a.nodes as f64;
-        for (verb, all) in requests::by_verb(&client).await? {
-            let sent = all - requests.get(&verb).unwrap_or(&0.0);
-            samples.put(format!("requests a node: {verb}"), "", sent / count);
-        }
-        if let (Some(audit), Some(marker)) = (&audit, marker) {
-            for (what, sent) in audit.since(marker)? {
-                samples.put(format!("a node: {what}"), "", sent / count);
-            }
-        }
-    }
+    let measured = Measured { lab, a, pools: &pools, parties: &parties, audit: audit.as_ref() };
+    measured.runs(&mut nodes, &mut samples, "", 0).await?;
     if a.pause {
         let before = pools.get(POOL).await?.spec.configuration.name;
-        apply(&client, a.runs).await?;
+        apply(&client, 2 * a.runs).await?;
         let (sent, after, late) = nodes.paused(&pools).await?;
         println!("paused with {sent} of {} nodes on their way, {after} of them after the pause", a.nodes);
         samples.put("pause: last node sent after", "ms", late);
         nodes.settled(lab, &pools, &before, &mut Slots::default()).await?;
+    }
+    if a.policy {
+        let gates = Gates::begin(&client, POOL).await?;
+        tokio::time::sleep(CALM).await;
+        measured.runs(&mut nodes, &mut samples, WITH_POLICY, a.runs).await?;
+        let both = |samples: &Samples, what: &str| {
+            (samples.median(what), samples.median(&format!("{WITH_POLICY}{what}")))
+        };
+        let (plain, with) = both(&samples, SECONDS);
+        samples.put("with policy: seconds, of those without", "%", 100.0 * with / plain);
+        let (plain, with) = both(&samples, PEAK);
+        samples.put("with policy: controller peak memory, more than without", "MiB", with - plain);
+        let before = pools.get(POOL).await?.spec.configuration.name;
+        apply(&client, 2 * a.runs + 1).await?;
+        let (sent, late, back) = gates.fail(&mut nodes.news, &before, a.nodes).await?;
+        println!("a gate failed when {sent} of {} nodes had been sent", a.nodes);
+        samples.put("failing gate: last node sent after", "ms", late);
+        samples.put("failing gate: all nodes back after", "s", back);
     }
     let versions = vec![
         ("Kubernetes".to_owned(), lab::KUBERNETES_VERSION.to_owned()),
@@ -152,6 +135,82 @@ async fn rounds(lab: &Lab, a: &Bench, audit: Option<Audit>) -> anyhow::Result<Ou
         ("maxUnavailable".to_owned(), a.max_unavailable.clone()),
     ];
     Ok(Outcome { versions, figures: samples.0 })
+}
+
+/// What the runs of a benchmark have in common.
+struct Measured<'a> {
+    lab: &'a Lab,
+    a: &'a Bench,
+    pools: &'a Api<MachineConfigPool>,
+    /// Names and processes; the controller is the first.
+    parties: &'a [(&'static str, i32)],
+    audit: Option<&'a Audit>,
+}
+
+impl Measured<'_> {
+    /// Measures as many rollouts as are asked for. `about`: what the names of the figures begin with. `first`: the number of
+    /// the first change, each of which must be another one.
+    async fn runs(
+        &self,
+        nodes: &mut Nodes,
+        samples: &mut Samples,
+        about: &str,
+        first: u32,
+    ) -> anyhow::Result<()> {
+        let Self { lab, a, pools, parties, audit } = *self;
+        let client = lab.client();
+        let controller = parties.first().context("the lab runs no controller")?.1;
+        reset_peak(controller)?;
+        for run in 0..a.runs {
+            let before = pools.get(POOL).await?.spec.configuration.name;
+            let cpu: Vec<f64> = parties.iter().map(|(_, pid)| cpu_seconds(*pid)).collect::<Result<_, _>>()?;
+            let requests = requests::by_verb(&client).await?;
+            let marker = audit.map(Audit::mark).transpose()?;
+            let mut slots = Slots::default();
+            let start = Instant::now();
+            apply(&client, first + run).await?;
+            let profile = a.profile.map(|seconds| {
+                let client = client.clone();
+                tokio::spawn(async move { requests::profile(&client, seconds).await })
+            });
+            nodes.settled(lab, pools, &before, &mut slots).await?;
+            let seconds = start.elapsed().as_secs_f64();
+            println!("{about}run {}: {seconds:.1} s", run + 1);
+            if let Some(profile) = profile {
+                println!("profile of the API server: {}", profile.await??);
+            }
+            samples.put(format!("{about}{SECONDS}"), "s", seconds);
+            for ((name, pid), before) in parties.iter().zip(cpu) {
+                samples.put(format!("{about}CPU: {name}"), "s", cpu_seconds(*pid)? - before);
+            }
+            samples.put(format!("{about}{PEAK}"), "MiB", memory(controller, "VmHWM:")?);
+            samples.put(
+                format!("{about}controller memory without program text"),
+                "MiB",
+                memory(controller, "RssAnon:")?,
+            );
+            if let Some((_, api_server)) = parties.iter().find(|(name, _)| *name == "API server") {
+                samples.put(format!("{about}API server peak memory"), "MiB", memory(*api_server, "VmHWM:")?);
+            }
+            if a.max_unavailable != "100%" {
+                for (what, value) in slots.latencies() {
+                    samples.put(format!("{about}{what}"), "ms", value);
+                }
+            }
+            tokio::time::sleep(CALM).await;
+            let count = a.nodes as f64;
+            for (verb, all) in requests::by_verb(&client).await? {
+                let sent = all - requests.get(&verb).unwrap_or(&0.0);
+                samples.put(format!("{about}requests a node: {verb}"), "", sent / count);
+            }
+            if let (Some(audit), Some(marker)) = (audit, marker) {
+                for (what, sent) in audit.since(marker)? {
+                    samples.put(format!("{about}a node: {what}"), "", sent / count);
+                }
+            }
+        }
+        Ok(())
+    }
 }
 
 async fn apply(client: &kube::Client, run: u32) -> anyhow::Result<()> {
@@ -172,13 +231,13 @@ async fn apply(client: &kube::Client, run: u32) -> anyhow::Result<()> {
 /// All nodes, from the lab's own watch, so that observing them costs the API server nothing.
 struct Nodes {
     news: UnboundedReceiver<NodeNews>,
-    /// The config that each node is done with, and takes pods in.
+    /// The config that each schedulable node has applied.
     done_with: HashMap<String, String>,
     count: usize,
 }
 
 impl Nodes {
-    /// How many have left that config, and are done with another one.
+    /// How many nodes have left that config and have applied another one.
     fn done(&self, before: &str) -> usize {
         self.done_with.values().filter(|config| *config != before).count()
     }
@@ -187,7 +246,7 @@ impl Nodes {
         Self { news, done_with: HashMap::new(), count }
     }
 
-    /// Waits until every node is done with one config that is not `before`, and takes pods.
+    /// Waits until every node has applied one config that is not `before`, and is schedulable.
     async fn settled(
         &mut self,
         lab: &Lab,
@@ -237,8 +296,8 @@ impl Nodes {
         };
     }
 
-    /// Pauses the pool for a while when a third of its nodes were sent on their way. Gives how many were sent in all, how
-    /// many of them after the pause, and how many milliseconds after it the last one.
+    /// Pauses the pool for a while when a third of its nodes have been started. Returns how many were started in all,
+    /// how many of them after the pause, and how many milliseconds after it the last of them was.
     async fn paused(&mut self, pools: &Api<MachineConfigPool>) -> anyhow::Result<(usize, usize, f64)> {
         let mut pause = Pause::default();
         for (name, config) in &self.done_with {
@@ -268,7 +327,7 @@ impl Nodes {
     }
 }
 
-/// User and system time of a process so far.
+/// User and system time that a process has used so far.
 fn cpu_seconds(pid: i32) -> anyhow::Result<f64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).context("a program has ended")?;
     let (_, fields) = stat.rsplit_once(") ").context("/proc/PID/stat has another form")?;
@@ -276,7 +335,12 @@ fn cpu_seconds(pid: i32) -> anyhow::Result<f64> {
     Ok(ticks.iter().sum::<f64>() / TICKS_PER_SECOND)
 }
 
-/// A line of a process's status, in MiB.
+/// Has the kernel measure the peak memory of a process from now on (proc_pid_clear_refs(5)).
+fn reset_peak(pid: i32) -> anyhow::Result<()> {
+    std::fs::write(format!("/proc/{pid}/clear_refs"), "5").context("the peak memory cannot be reset")
+}
+
+/// A line of `/proc/PID/status`, in MiB.
 fn memory(pid: i32, line: &str) -> anyhow::Result<f64> {
     Ok(mebibytes(&std::fs::read_to_string(format!("/proc/{pid}/status"))?, line))
 }

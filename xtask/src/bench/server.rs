@@ -1,9 +1,9 @@
-//! `bench server`: `mco server start` compared with nginx, which serves the same bytes: same machine, same
-//! certificate, same load, in turns, both with access logs.
+//! `bench server`: compares `mco server start` with nginx. Both serve the same bytes on the same machine, with the same
+//! certificate and access logs, under the same load, in turns.
 //!
-//! The cluster behind the server is real (etcd, API server) and has [`POOLS`] pools, each with its own config that was
-//! requested before. Load: `wrk` for requests on kept connections; [`tls`] for new connections that resume their
-//! session. Server, load and cluster share the machine's cores, in the same way for both.
+//! The cluster behind the server is real (etcd, API server) and has [`POOLS`] pools. Each has its own config, and has
+//! been requested once before the load starts. Load: `wrk` for requests on kept connections; [`tls`] for new
+//! connections that resume their session. Server, load and cluster share the machine's cores, in the same way for both.
 
 mod cluster;
 mod nginx;
@@ -19,13 +19,13 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Pools with a config of their own.
+/// The number of pools, each with a config of its own.
 const POOLS: usize = 20;
 /// The numbers of connections that the load uses.
 const CONNECTIONS: [usize; 2] = [64, 1000];
-/// How long each load is put on.
+/// How long each load lasts.
 const LOAD: Duration = Duration::from_secs(8);
-/// What newer Ignition asks for.
+/// The `Accept` header of newer Ignition.
 const ACCEPT: &str = "application/vnd.coreos.ignition+json;version=3.4.0, */*;q=0.1";
 /// The time limit for a server's start.
 const START: Duration = Duration::from_secs(60);
@@ -35,17 +35,17 @@ pub(super) fn run(root: &Path, a: &Bench) -> anyhow::Result<Outcome> {
     runtime.block_on(measure(root, a))
 }
 
-/// One of the two that are compared.
+/// One of the two servers that are compared.
 struct Side {
     name: &'static str,
     port: u16,
-    /// The process that serves and those that it started.
+    /// The server's main process.
     child: Child,
 }
 
 impl Drop for Side {
     fn drop(&mut self) {
-        // SIGTERM: nginx ends its workers itself.
+        // SIGTERM, on which nginx ends its workers itself.
         let pid = rustix::process::Pid::from_child(&self.child);
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
         let _ = self.child.wait();
@@ -129,12 +129,12 @@ async fn beside(root: &Path, a: &Bench, plane: &ControlPlane) -> anyhow::Result<
     Ok(Outcome { versions, figures: figures.0 })
 }
 
-/// Alternates the order from run to run.
+/// The order alternates from run to run.
 fn in_turn<'a>(run: u32, nginx: &'a Side, mco: &'a Side) -> [&'a Side; 2] {
     if run.is_multiple_of(2) { [nginx, mco] } else { [mco, nginx] }
 }
 
-/// A folder that goes away.
+/// A temporary folder, removed on drop.
 struct Dir(std::path::PathBuf);
 
 impl Dir {
@@ -151,7 +151,7 @@ impl Drop for Dir {
     }
 }
 
-/// Writes a certificate and key that both use; gives the certificate.
+/// Writes a key and a certificate that both servers use; returns the certificate.
 fn certify(dir: &Path) -> anyhow::Result<Vec<u8>> {
     let pair = rcgen::generate_simple_self_signed(["localhost".to_owned()])?;
     std::fs::write(dir.join("key"), pair.signing_key.serialize_pem())?;
@@ -163,7 +163,8 @@ fn free_port() -> anyhow::Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }
 
-/// `mco server start` on a port of its own, with the `cert` and `key` of that folder and a token that it gets there.
+/// `mco server start` on a port of its own, with the `cert` and `key` of that folder and a token that is written into
+/// it.
 pub(crate) fn start(program: &Path, dir: &Path, kubeconfig: &Path) -> anyhow::Result<(Command, u16)> {
     let token = dir.join("token");
     std::fs::create_dir_all(&token)?;
@@ -197,7 +198,8 @@ fn mco(root: &Path, dir: &Path, kubeconfig: &Path) -> anyhow::Result<Side> {
     Ok(Side { name: "mco", port, child })
 }
 
-/// What `mco install` gives the server's pods: how its memory is kept is part of what is measured.
+/// The environment variables that `mco install` sets in the server's pods: some tune the allocator, which the benchmark
+/// measures too.
 fn environment_of_its_pod(program: &Path) -> anyhow::Result<Vec<(String, String)>> {
     let said = Command::new(program)
         .args(["install", "--dry-run", "-o", "json", "--image", "x", "--api-server-url", "https://x"])
@@ -225,7 +227,7 @@ async fn until_up(clients: &tls::Clients, side: &Side) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Waits until every pool is served, asks for each once, and gives the first one's config.
+/// Waits until every pool is served, asks for each once, and returns the first one's config.
 async fn served(clients: &tls::Clients, mco: &Side) -> anyhow::Result<Vec<u8>> {
     until_up(clients, mco).await?;
     let begun = Instant::now();
@@ -240,7 +242,7 @@ async fn served(clients: &tls::Clients, mco: &Side) -> anyhow::Result<Vec<u8>> {
     clients.get(mco.port, "/config/pool-0").await
 }
 
-/// The memory of a server and of those that it started, now.
+/// The current memory of a server and of the processes that it started.
 fn rss(side: &Side) -> anyhow::Result<f64> {
     let mut sum = 0.0;
     let own = side.child.id();
@@ -254,7 +256,7 @@ fn rss(side: &Side) -> anyhow::Result<f64> {
     Ok(sum)
 }
 
-/// What one load gave.
+/// The result of one load.
 struct Load {
     rate: f64,
     p99: f64,
@@ -290,7 +292,7 @@ async fn wrk(side: &Side, connections: usize) -> anyhow::Result<Load> {
     Ok(Load { rate: field("Requests/sec:")?.parse()?, p99: milliseconds(field("99%")?)?, rss: peak })
 }
 
-/// `12.3us`, `4.56ms`, `1.20s`.
+/// Parses a duration as `wrk` prints it: `12.3us`, `4.56ms`, `1.20s`.
 fn milliseconds(text: &str) -> anyhow::Result<f64> {
     let (number, factor) = match (text.strip_suffix("us"), text.strip_suffix("ms"), text.strip_suffix('s')) {
         (Some(n), _, _) => (n, 0.001),

@@ -1,6 +1,6 @@
 //! How soon a slot that a node frees is used by the next node, as a watch of the Nodes sees it.
 //!
-//! It is only useful if there are fewer slots than nodes. Not here: whether `maxUnavailable` holds.
+//! Only useful if there are fewer slots than nodes. Not here: whether `maxUnavailable` is respected.
 
 use lab::NodeNews;
 use std::collections::HashMap;
@@ -11,9 +11,9 @@ use std::time::Instant;
 pub(super) struct Slots {
     /// The desired config of each node, and whether it was out of service.
     seen: HashMap<String, (String, bool)>,
-    /// Slots that are free since then, oldest first.
+    /// The times at which slots became free that are not used yet, oldest first.
     free: Vec<Instant>,
-    /// Milliseconds from free to used.
+    /// Milliseconds from the moment a slot is free until it is used.
     waits: Vec<f64>,
 }
 
@@ -32,7 +32,7 @@ impl Slots {
         }
     }
 
-    /// Median, 99th percentile and maximum, where there are any.
+    /// Median, 99th percentile and maximum; empty without samples.
     pub(super) fn latencies(&self) -> Vec<(&'static str, f64)> {
         let mut all = self.waits.clone();
         all.sort_by(f64::total_cmp);

@@ -1,13 +1,13 @@
-//! The kustomize base, `deploy/kustomize`, and an example of an overlay that makes it an installation.
+//! The kustomize base, `deploy/kustomize/base`, and a component for each of OpenShift's namespaces: an overlay names those that
+//! its cluster has.
 
-use super::{Values, parts, yaml};
+use super::{Values, in_namespaces, parts, yaml};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Where both are.
+/// The folder of both.
 pub(crate) const FOLDER: &str = "deploy/kustomize";
 
-/// Their files.
 pub(super) fn files() -> anyhow::Result<BTreeMap<PathBuf, String>> {
     let folder = Path::new(FOLDER);
     let values = Values::placeholders();
@@ -17,9 +17,18 @@ pub(super) fn files() -> anyhow::Result<BTreeMap<PathBuf, String>> {
     let base = format!(
         "{head}apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources:\n  - crds.yaml\n  - mco.yaml\n"
     );
-    Ok(BTreeMap::from([
+    let mut files = BTreeMap::from([
         (folder.join("base/kustomization.yaml"), base),
         (folder.join("base/crds.yaml"), head.to_owned() + &yaml(definitions.iter().map(|s| &s.object))?),
         (folder.join("base/mco.yaml"), head.to_owned() + &yaml(others.iter().map(|s| &s.object))?),
-    ]))
+    ]);
+    let component = format!(
+        "{head}apiVersion: kustomize.config.k8s.io/v1alpha1\nkind: Component\nresources:\n  - rights.yaml\n"
+    );
+    for (namespace, objects) in in_namespaces(&values)? {
+        let folder = folder.join("namespaces").join(namespace);
+        files.insert(folder.join("kustomization.yaml"), component.clone());
+        files.insert(folder.join("rights.yaml"), head.to_owned() + &yaml(&objects)?);
+    }
+    Ok(files)
 }

@@ -1,8 +1,8 @@
-//! The installation in the forms of others: a Helm chart and a kustomize base, both made by `cargo xtask gen` of the very
-//! plan that `mco install --image` applies.
+//! The installation as a Helm chart and as a kustomize base. `cargo xtask gen` makes both from the same plan that `mco
+//! install --image` applies.
 //!
-//! What differs from cluster to cluster is put into the plan as [`Values`]; in the chart these are Helm's expressions. A test
-//! renders both with real values and compares with the plan of the same values.
+//! What differs from cluster to cluster is put into the plan as [`Values`]; in the chart these are Helm's expressions.
+//! A test renders both with real values and compares the result with the plan for the same values.
 //!
 //! What it is not: a second list of objects.
 
@@ -10,7 +10,7 @@ mod helm;
 mod kustomize;
 
 use operator::install::settings::Settings;
-use operator::install::{How, Options, Step, plan};
+use operator::install::{How, OPENSHIFT_NAMESPACES, Options, Step, plan, pull_secret_in};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -18,12 +18,12 @@ use std::path::PathBuf;
 /// Folders that hold only generated files.
 pub(crate) const OWNED: [&str; 2] = [helm::FOLDER, kustomize::FOLDER];
 
-/// What an installation is told by its administrator.
+/// The values that an administrator gives to an installation.
 #[derive(Debug, Clone)]
 pub(crate) struct Values {
-    /// The image of all pods, the agents' too.
+    /// The image of all pods, including the agents'.
     pub(crate) image: String,
-    /// The API server as machines reach it.
+    /// The URL at which machines reach the API server.
     pub(crate) api_server_url: String,
     /// The CA that clients of the API server trust (PEM).
     pub(crate) api_server_ca: String,
@@ -32,7 +32,8 @@ pub(crate) struct Values {
 }
 
 impl Values {
-    /// Stand for real values in generated files, and are found again in them. The URL must be one.
+    /// Placeholders for real values: generated files contain them, and they are found again there. The one for the URL
+    /// must be a valid URL.
     fn placeholders() -> Self {
         Self {
             image: "registry.example.com/mco:placeholder".to_owned(),
@@ -42,8 +43,13 @@ impl Values {
         }
     }
 
-    /// What `mco install` plans for them on a cluster in which nothing is installed.
+    /// What `mco install` plans for these values on a cluster in which nothing is installed.
     pub(crate) fn plan(&self) -> anyhow::Result<Vec<Step>> {
+        self.plan_with(&[])
+    }
+
+    /// The same where these of OpenShift's namespaces are there.
+    fn plan_with(&self, namespaces: &[&'static str]) -> anyhow::Result<Vec<Step>> {
         Ok(plan(&Options {
             said: Settings {
                 cluster_dns_ip: Some(self.cluster_dns_ip.clone()),
@@ -53,19 +59,31 @@ impl Values {
             },
             daemon_image: Some(self.image.clone()),
             image: Some(self.image.clone()),
+            pull_secret: pull_secret_in(namespaces),
+            openshift_namespaces: namespaces.to_vec(),
             ..Options::default()
         })?)
     }
 }
 
-/// The generated files.
+/// OpenShift's namespaces, each with the objects that `mco install` adds where it is there.
+fn in_namespaces(values: &Values) -> anyhow::Result<Vec<(&'static str, Vec<Value>)>> {
+    let everywhere = values.plan()?;
+    let mut all = vec![];
+    for namespace in OPENSHIFT_NAMESPACES {
+        let added = values.plan_with(&[namespace])?.into_iter().filter(|step| !everywhere.contains(step));
+        all.push((namespace, added.map(|step| step.object).collect()));
+    }
+    Ok(all)
+}
+
 pub(crate) fn files() -> anyhow::Result<BTreeMap<PathBuf, String>> {
     let mut files = helm::files()?;
     files.extend(kustomize::files()?);
     Ok(files)
 }
 
-/// Several objects as one text of YAML.
+/// Several objects as one YAML stream.
 fn yaml<'a>(objects: impl IntoIterator<Item = &'a Value>) -> anyhow::Result<String> {
     let mut text = String::new();
     for object in objects {
@@ -75,17 +93,17 @@ fn yaml<'a>(objects: impl IntoIterator<Item = &'a Value>) -> anyhow::Result<Stri
     Ok(text)
 }
 
-/// `CustomResourceDefinition` objects, and the others.
+/// Splits the steps into `CustomResourceDefinition` objects and all others.
 fn parts(steps: &[Step]) -> (Vec<&Step>, Vec<&Step>) {
     steps.iter().partition(|step| step.is_definition())
 }
 
-/// Whether users own the object once it exists: it outlives the installation.
+/// Whether the object belongs to users once it exists, and so is kept when the installation is removed.
 fn is_users(step: &Step) -> bool {
     step.how == How::CreateIfMissing || step.object["kind"] == "Namespace"
 }
 
-/// Replaces every text in a value.
+/// Applies `change` to every string in a value.
 fn each_text(value: &mut Value, change: &impl Fn(&str) -> String) {
     match value {
         Value::String(text) => *text = change(text),

@@ -10,13 +10,29 @@ fn all_of_the_plan_is_in_both_and_nothing_of_a_placeholder_is_left_in_the_chart(
             .filter(|(path, _)| path.starts_with(prefix) && path.to_string_lossy().ends_with(suffix));
         texts.map(|(_, text)| text.lines().filter(|line| *line == "---").count()).sum()
     };
-    assert_eq!(count(helm::FOLDER, ".yaml"), steps.len());
+    let all = Values::placeholders().plan_with(&OPENSHIFT_NAMESPACES).unwrap();
+    assert_eq!(
+        all.len(),
+        steps.len() + 8,
+        "a Role with its binding in each namespace, and the pull secret's"
+    );
+    assert_eq!(count(helm::FOLDER, ".yaml"), all.len());
+    assert_eq!(count("deploy/kustomize", ".yaml"), all.len());
     assert_eq!(count("deploy/kustomize/base", ".yaml"), steps.len());
     for (path, text) in files.iter().filter(|(path, _)| path.starts_with(helm::FOLDER)) {
         assert!(!text.contains("placeholder"), "{}", path.display());
     }
     let template = &files[&PathBuf::from("deploy/helm/mco/templates/mco.yaml")];
-    for value in [".Values.image", ".Values.apiServerURL", ".Values.apiServerCA", ".Values.clusterDNSIP"] {
+    for value in [
+        ".Values.image",
+        ".Values.apiServerURL",
+        ".Values.apiServerCA",
+        ".Values.clusterDNSIP",
+        ".Values.configServer.access",
+        "with .Values.configServer.proxyProtocolFrom",
+        ".Values.monitoring.prometheus",
+        ".Values.monitoring.dashboards",
+    ] {
         assert!(template.contains(value), "{value}");
     }
     // The namespaces.

@@ -1,8 +1,8 @@
-//! `cargo xtask demo --kubeadm`: the product on a cluster of kubeadm, installed from an image by the commands of
-//! `docs/getting-started/kubeadm.md`; then one MachineConfig rolls through the workers.
+//! `cargo xtask demo --kubeadm`: installs the product from an image on a cluster made by kubeadm, with the commands of
+//! `docs/getting-started/kubeadm.md`, and then rolls one MachineConfig through the workers.
 //!
-//! What it is not: another rollout than the demo's own. The image is made by the lab and loaded into the nodes, since there
-//! is no registry.
+//! The rollout is the same as in the plain demo. The lab builds the image and loads it into the nodes, since there is
+//! no registry.
 
 use super::{Demo, KubeletKind, interrupt, rollout, runtime};
 use anyhow::{Context, bail};
@@ -13,20 +13,19 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tokio::process::Command;
 
-/// All nodes reboot once until they are in their pool's config, one after another in each pool.
+/// All nodes reboot once until they have their pool's config, one after another in each pool.
 const JOIN_LIMIT: Duration = Duration::from_secs(30 * 60);
 
-/// Where everything is.
+/// The paths that the steps share.
 struct Site<'a> {
     mco: &'a Path,
     templates: PathBuf,
     kubeconfig: PathBuf,
-    /// For the image's archive.
+    /// The folder of the image's archive.
     folder: PathBuf,
     nodes: Vec<NodeHandle>,
 }
 
-/// Runs it.
 pub(super) fn run(root: &Path, a: &Demo, mco: &Path, config: &MachineConfig) -> anyhow::Result<()> {
     let builder = Kubeadm::builder()
         .control_planes(a.control_planes)
@@ -94,7 +93,7 @@ async fn show(
     rollout(client, workers, config, KubeletKind::Real, start).await
 }
 
-/// Runs the product's program as an administrator does, with its output on this terminal.
+/// Runs `mco` as an administrator does, with its output on this terminal.
 async fn mco(site: &Site<'_>, args: &[&str]) -> anyhow::Result<()> {
     let shown = format!("mco {}", args.join(" "));
     println!("\n$ {shown}");

@@ -1,4 +1,4 @@
-//! The live view of a rollout: a table that is updated in place on a terminal, plain lines of what changed otherwise.
+//! The live view of a rollout: on a terminal a table that is updated in place, otherwise one line for each change.
 
 use cli::output::tables;
 use insight::Snapshot;
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
 use std::time::Instant;
 
-/// Shows snapshots as they come.
+/// Shows snapshots as they arrive.
 #[derive(Debug)]
 pub(super) struct Live {
     start: Instant,
@@ -28,7 +28,7 @@ impl Live {
         }
     }
 
-    /// Shows one.
+    /// Shows one snapshot.
     pub(super) fn show(&mut self, now: &Snapshot) -> std::io::Result<()> {
         let elapsed = self.start.elapsed().as_secs_f64();
         let mut out = std::io::stdout().lock();
@@ -36,7 +36,7 @@ impl Live {
             let text = format!("\n{elapsed:6.1} s\n{}", tables::status(now));
             let text = text.trim_end_matches('\n');
             if self.lines > 0 {
-                // Back to where the last one began, then clear to the end.
+                // Back to the start of the last table, then clear to the end of the screen.
                 write!(out, "\x1b[{}F\x1b[J", self.lines)?;
             }
             writeln!(out, "{text}")?;
@@ -49,7 +49,7 @@ impl Live {
         out.flush()
     }
 
-    /// What differs from the last snapshot, a line each.
+    /// What differs from the last snapshot, one line each.
     fn changes(&mut self, now: &Snapshot) -> Vec<String> {
         let mut lines = vec![];
         for p in &now.pools {

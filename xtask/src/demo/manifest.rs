@@ -1,5 +1,5 @@
-//! The MachineConfig that the demo rolls out: it is read, checked for what the demo needs, and searched for what to
-//! show of the nodes afterwards. Not here: validation, which the controller does and reports.
+//! The MachineConfig that the demo rolls out: reads it, checks that it is what the demo needs, and finds what to show
+//! of it on the nodes afterwards. Not here: validation, which the controller does and reports.
 
 use anyhow::{Context, bail};
 use api::names::label;
@@ -8,7 +8,6 @@ use kube::ResourceExt;
 use serde_json::Value;
 use std::path::Path;
 
-/// Reads the file.
 pub(super) fn read(path: &Path) -> anyhow::Result<MachineConfig> {
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     let documents = api::yaml::documents(&text).with_context(|| format!("{} is not YAML", path.display()))?;
@@ -34,12 +33,12 @@ pub(super) fn read(path: &Path) -> anyhow::Result<MachineConfig> {
     Ok(mc)
 }
 
-/// Paths of the files that it writes.
+/// The paths of the files that it writes.
 pub(super) fn files(mc: &MachineConfig) -> Vec<String> {
     names(mc, "/storage/files", "path")
 }
 
-/// Names of the units that it speaks of.
+/// The names of the units that it mentions.
 pub(super) fn units(mc: &MachineConfig) -> Vec<String> {
     names(mc, "/systemd/units", "name")
 }

@@ -1,6 +1,6 @@
 //! `cargo xtask demo`: sets up a real cluster, rolls one MachineConfig through it, and shows the result on the nodes.
 //!
-//! It starts the product only as a user would: `mco install`, `mco controller start`, `mco daemon start`.
+//! It starts the product only in the ways that a user has: `mco install`, `mco controller start`, `mco daemon start`.
 
 mod kubeadm;
 mod live;
@@ -19,23 +19,26 @@ use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
+use tokio::io::{AsyncBufReadExt as _, BufReader};
 
-/// What the demo rolls out unless told otherwise.
+/// The manifest that is rolled out by default.
 const EXAMPLE: &str = "examples/50-worker-motd-and-unit.yaml";
 /// The pool that the nodes are in.
 const POOL: &str = "worker";
-/// How often the live view looks.
+/// How often the live view is updated.
 const LOOK: Duration = Duration::from_millis(200);
-/// A rollout that takes longer than this for each node has stopped.
+/// The time limit for the start of the dashboard.
+const DASHBOARD: Duration = Duration::from_secs(30);
+/// The time limit for a rollout, per node: a slower one has stopped.
 const PATIENCE_PER_NODE: Duration = Duration::from_secs(120);
 
 /// `cargo xtask demo`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  cargo xtask demo                          three real machines (needs root)\n  cargo xtask demo --simulated --nodes 20   folders instead of machines (no root)\n  cargo xtask demo --kubelet real           with a real kubelet and containerd in every node\n  cargo xtask demo --kubeadm                on a cluster of kubeadm, from an image, as the guide says\n  cargo xtask demo --apply my-config.yaml --keep"
+    after_help = "Examples:\n  cargo xtask demo                          three real machines (needs root)\n  cargo xtask demo --simulated --nodes 20   folders instead of machines (no root)\n  cargo xtask demo --kubelet real           with a real kubelet and containerd in every node\n  cargo xtask demo --kubeadm                on a cluster of kubeadm, from an image, as the guide says\n  cargo xtask demo --apply my-config.yaml --keep\n  cargo xtask demo --keep --dashboard       follow it in a browser"
 )]
 pub(crate) struct Demo {
-    /// How many worker nodes
+    /// The number of worker nodes
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..))]
     nodes: u16,
     /// Nodes are folders with our daemon on them; needs no root
@@ -44,24 +47,27 @@ pub(crate) struct Demo {
     /// On a cluster made by kubeadm: everything is installed from an image, by the guide's commands; needs root
     #[arg(long, conflicts_with_all = ["simulated", "kubelet"])]
     kubeadm: bool,
-    /// How many nodes of that cluster have a control plane, 1 or 3
+    /// The number of that cluster's control-plane nodes, 1 or 3
     #[arg(long, default_value_t = 1, requires = "kubeadm")]
     control_planes: usize,
-    /// The MachineConfig to roll out
+    /// The MachineConfig to roll out [default: a small example]
     #[arg(long, value_name = "FILE")]
     apply: Option<PathBuf>,
-    /// Who speaks for the nodes in the cluster
+    /// What plays the kubelet of each node
     #[arg(long, value_enum, default_value = "stand-in")]
     kubelet: KubeletKind,
-    /// Leave everything up afterwards, until `cargo xtask lab down`
+    /// Leave everything running afterwards, until `cargo xtask lab down`
     #[arg(long)]
     keep: bool,
+    /// Show it in the dashboard, until Ctrl-C
+    #[arg(long, requires = "keep", conflicts_with = "kubeadm")]
+    dashboard: bool,
 }
 
 /// `--kubelet`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum KubeletKind {
-    /// The lab does: Node, Lease and Ready
+    /// The lab itself: it creates the Node, renews its Lease and reports Ready
     StandIn,
     /// A real kubelet with containerd in each node, running pods
     Real,
@@ -76,7 +82,7 @@ impl From<KubeletKind> for Kubelet {
     }
 }
 
-/// Finds or builds the control plane's programs, with progress.
+/// Finds or builds the control plane's programs, and shows progress.
 pub(crate) fn prepare() -> anyhow::Result<()> {
     let programs = Programs::new(&lab::Environment::read())?;
     runtime()?.block_on(programs.ensure(&Program::ALL, &Reporter::stderr()))?;
@@ -88,7 +94,7 @@ pub(crate) fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     Ok(tokio::runtime::Builder::new_multi_thread().enable_all().build()?)
 }
 
-/// Builds the product's program and says where it is.
+/// Builds `mco` and returns its path.
 pub(crate) fn build_mco(root: &Path) -> anyhow::Result<PathBuf> {
     println!("building mco (cargo build -p cli) …");
     let output = Command::new(env!("CARGO"))
@@ -100,7 +106,7 @@ pub(crate) fn build_mco(root: &Path) -> anyhow::Result<PathBuf> {
     if !output.status.success() {
         bail!("cargo build -p cli ended with {}", output.status);
     }
-    // Cargo says where the program is: the target folder may be anywhere.
+    // Ask cargo where the program is: the target folder may be anywhere.
     let lines = String::from_utf8_lossy(&output.stdout).into_owned();
     lines
         .lines()
@@ -110,7 +116,6 @@ pub(crate) fn build_mco(root: &Path) -> anyhow::Result<PathBuf> {
         .context("cargo did not say where the mco program is")
 }
 
-/// Runs the demo.
 pub(crate) fn run(root: &Path, a: &Demo) -> anyhow::Result<()> {
     let file = a.apply.clone().unwrap_or_else(|| root.join(EXAMPLE));
     let config = manifest::read(&file)?;
@@ -124,7 +129,7 @@ pub(crate) fn run(root: &Path, a: &Demo) -> anyhow::Result<()> {
     let builder = Lab::builder()
         .nodes(usize::from(a.nodes))
         .kubelet(a.kubelet.into())
-        .mco_binary(mco)
+        .mco_binary(mco.clone())
         .templates(root.join("templates"))
         .controller(true)
         .kubectl(true)
@@ -135,11 +140,27 @@ pub(crate) fn run(root: &Path, a: &Demo) -> anyhow::Result<()> {
         let mut interrupted = std::pin::pin!(interrupt()?);
         if a.keep {
             let request = builder.spec().clone().into();
-            return crate::lab_command::keep(&request, |client, lab| {
-                let config = &config;
-                async move { rollout(&client, &lab.nodes(), config, a.kubelet, start).await }
+            let page = std::sync::Mutex::new(None);
+            let outcome = crate::lab_command::keep(&request, |client, lab| {
+                let (config, mco, page) = (&config, &mco, &page);
+                async move {
+                    if a.dashboard {
+                        let shown = dashboard(mco, &lab.kubeconfig()).await?;
+                        page.lock().unwrap_or_else(std::sync::PoisonError::into_inner).replace(shown);
+                    }
+                    rollout(&client, &lab.nodes(), config, a.kubelet, start).await
+                }
             })
             .await;
+            let page = page.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+            if let Some((mut child, address)) = page {
+                println!("the dashboard, until Ctrl-C: {address}");
+                tokio::select! {
+                    ended = child.wait() => println!("the dashboard ended: {}", ended?),
+                    () = &mut interrupted => child.kill().await?,
+                }
+            }
+            return outcome;
         }
         let lab = tokio::select! {
             lab = builder.start() => lab?,
@@ -161,7 +182,25 @@ pub(crate) fn run(root: &Path, a: &Demo) -> anyhow::Result<()> {
     })
 }
 
-/// Ends at Ctrl-C or SIGTERM.
+/// Starts the dashboard of a cluster, and says its address. Where there is a display, it opens a browser. It ends with this
+/// program.
+async fn dashboard(mco: &Path, kubeconfig: &Path) -> anyhow::Result<(tokio::process::Child, String)> {
+    let mut child = tokio::process::Command::new(mco)
+        .args(["dashboard", "--kubeconfig"])
+        .arg(kubeconfig)
+        .stdin(std::process::Stdio::null())
+        .stdout(std::process::Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .with_context(|| format!("cannot run {}", mco.display()))?;
+    let mut lines = BufReader::new(child.stdout.take().context("it has no output")?).lines();
+    let address = tokio::time::timeout(DASHBOARD, lines.next_line()).await??;
+    let address = address.context("mco dashboard ended without an address")?;
+    println!("the dashboard: {address}");
+    Ok((child, address))
+}
+
+/// A future that ends at Ctrl-C or SIGTERM.
 pub(crate) fn interrupt() -> anyhow::Result<impl Future<Output = ()>> {
     use tokio::signal::unix::{SignalKind, signal};
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
@@ -173,7 +212,8 @@ pub(crate) fn interrupt() -> anyhow::Result<impl Future<Output = ()>> {
     })
 }
 
-/// Waits for the nodes' first config, applies the MachineConfig, follows it, reads the result from every node.
+/// Waits for the nodes' first config, applies the MachineConfig, follows the rollout, and reads the result from every
+/// node.
 async fn rollout(
     client: &kube::Client,
     nodes: &[NodeHandle],
@@ -250,7 +290,7 @@ fn all_updated(now: &Snapshot, nodes: usize) -> anyhow::Result<bool> {
     Ok(pool.is_some_and(|p| p.machines == nodes && p.is_updated()))
 }
 
-/// A config that cannot be rendered, or that the nodes refuse, will not get there by waiting.
+/// Fails early on a config that cannot be rendered or that the nodes refuse: waiting does not help.
 fn refused(now: &Snapshot) -> anyhow::Result<()> {
     for pool in &now.pools {
         for condition in ["RenderDegraded", "NodeDegraded"] {
@@ -267,7 +307,7 @@ async fn rendered(client: &kube::Client) -> anyhow::Result<String> {
     Ok(pools.get(POOL).await?.spec.configuration.name)
 }
 
-/// Reads files and units from the node itself, not from what is reported about it.
+/// Reads files and units from the node itself, not from what the cluster reports about it.
 async fn look(node: &NodeHandle, config: &MachineConfig) -> anyhow::Result<()> {
     println!("\n{}", node.name());
     for path in manifest::files(config) {
@@ -291,7 +331,7 @@ async fn look(node: &NodeHandle, config: &MachineConfig) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// After a failure: where to look.
+/// Says where to look after a failure.
 fn explain(lab: &Lab) {
     if let Ok(log) = std::fs::read_to_string(lab.controller_log()) {
         let last: Vec<&str> = log.lines().rev().take(15).collect();

@@ -1,4 +1,5 @@
-//! Pods that really run on the demo's nodes, with a budget, so that a drain has pods to evict and to wait for.
+//! Pods that really run on the demo's nodes, with a PodDisruptionBudget, so that a drain has pods to evict and to wait
+//! for.
 
 use anyhow::{Context, bail};
 use k8s_openapi::api::apps::v1::Deployment;
@@ -13,11 +14,11 @@ use std::time::{Duration, Instant};
 const NAME: &str = "demo-workload";
 const NAMESPACE: &str = "default";
 const REPLICAS: i32 = 3;
-/// A pod starts within seconds; a loaded machine needs longer.
+/// A pod starts within seconds, but a loaded machine needs longer.
 const PATIENCE: Duration = Duration::from_secs(120);
 const LOOK: Duration = Duration::from_millis(200);
 
-/// Makes a Deployment of three pods of which two must always run, and waits until all do.
+/// Creates a Deployment of three pods, of which two must always run, and waits until all three do.
 pub(super) async fn start(client: &kube::Client) -> anyhow::Result<()> {
     let params = PatchParams::apply("demo").force();
     let labels = json!({"app": NAME});
@@ -61,7 +62,7 @@ pub(super) async fn start(client: &kube::Client) -> anyhow::Result<()> {
     }
 }
 
-/// The pods by name, and the nodes that they run on.
+/// The pods by name, each with the node that it runs on.
 pub(super) async fn pods(client: &kube::Client) -> anyhow::Result<BTreeMap<String, String>> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
     let list = pods.list(&ListParams::default().labels(&format!("app={NAME}"))).await?;

@@ -1,33 +1,31 @@
-//! The pages of the book: headings, links and fenced blocks, and whether links lead anywhere.
+//! The pages of the book: their headings, links and fenced blocks, and a check that links lead somewhere.
 //!
-//! What it is not: a Markdown renderer. It knows the forms that the book uses: ATX headings, fenced blocks, inline links.
+//! What it is not: a Markdown renderer. It knows only the forms that the book uses: ATX headings, fenced blocks, inline
+//! links.
 
 use anyhow::Context;
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
 
-/// A fenced block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Block {
-    /// Where it begins, from 1.
+    /// The number of its first line, from 1.
     pub(super) line: usize,
     pub(super) language: String,
     pub(super) text: String,
-    /// Why it cannot be checked.
+    /// The reason that its marker gives for not checking it.
     pub(super) unchecked: Option<String>,
 }
 
-/// A link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Link {
     line: usize,
     target: String,
 }
 
-/// A page.
 #[derive(Debug)]
 pub(super) struct Page {
-    /// From the repository's folder.
+    /// Relative to the repository's folder.
     pub(super) path: PathBuf,
     pub(super) blocks: Vec<Block>,
     anchors: BTreeSet<String>,
@@ -36,12 +34,12 @@ pub(super) struct Page {
     paths: Vec<Link>,
 }
 
-/// Whether a part of a path is a word in capitals, which stands for any name.
+/// Whether a part of a path is a word in capitals, which is a placeholder for any name.
 fn is_placeholder(part: &str) -> bool {
     part.len() > 1 && part.chars().all(|c| c.is_ascii_uppercase() || c == '_')
 }
 
-/// The folders of the repository that pages name files of.
+/// The folders of the repository whose files pages mention.
 const FOLDERS: [&str; 8] =
     ["crates/", "deploy/", "docs/", "examples/", "fuzz/", "templates/", "tests/", "xtask/"];
 
@@ -49,7 +47,7 @@ impl Page {
     pub(super) fn parse(path: PathBuf, text: &str) -> Self {
         let mut page = Self { path, blocks: vec![], anchors: BTreeSet::new(), links: vec![], paths: vec![] };
         let mut marker: Option<String> = None;
-        // The fence that ends it, and by how much it is indented in a list.
+        // The fence that ends the block, and how far a list indents it.
         let mut block: Option<(String, usize, Block)> = None;
         for (i, line) in text.lines().enumerate() {
             let (number, trimmed) = (i + 1, line.trim_start());
@@ -93,7 +91,7 @@ impl Page {
         page
     }
 
-    /// As mdBook and GitHub make them; a second one of the same name gets a number.
+    /// Adds the anchor that mdBook and GitHub make for a heading; a second heading of the same name gets a number.
     fn add_anchor(&mut self, heading: &str) {
         let anchor = anchor(heading);
         let mut unique = anchor.clone();
@@ -106,7 +104,7 @@ impl Page {
 }
 
 fn anchor(heading: &str) -> String {
-    // Of a link in a heading its text counts.
+    // For a link in a heading, only its text is part of the anchor.
     let mut text = String::new();
     let mut rest = heading;
     while let Some((before, after)) = rest.split_once("](") {
@@ -118,10 +116,10 @@ fn anchor(heading: &str) -> String {
     kept.map(|c| if c == ' ' { '-' } else { c.to_ascii_lowercase() }).collect()
 }
 
-/// The targets of a line's links; what stands in backquotes is text.
+/// The targets of a line's links; what is in backquotes is not searched for links.
 fn links_of(line: &str) -> impl Iterator<Item = String> {
     let outside: Vec<&str> = line.split('`').step_by(2).collect();
-    // What stood in backquotes may be the text of a link: only what follows it matters.
+    // Backquoted text may be the label of a link, so the rest is joined: only the target after it matters.
     let text = outside.join("`");
     let mut found = vec![];
     let mut rest = text.as_str();
@@ -133,7 +131,7 @@ fn links_of(line: &str) -> impl Iterator<Item = String> {
     found.into_iter()
 }
 
-/// Every page: README.md, and what lies in `docs/`.
+/// Every page: README.md and the pages in `docs/`.
 pub(super) fn pages(root: &Path) -> anyhow::Result<Vec<Page>> {
     let mut files: Vec<PathBuf> =
         walk(&root.join("docs")).into_iter().filter(|p| p.extension().is_some_and(|e| e == "md")).collect();
@@ -154,7 +152,7 @@ pub(super) fn walk(folder: &Path) -> Vec<PathBuf> {
     paths.flat_map(|p| if p.is_dir() { walk(&p) } else { vec![p] }).collect()
 }
 
-/// Links that lead nowhere, and pages that the table of contents does not have.
+/// Links that lead nowhere, and pages that are missing in the table of contents.
 pub(super) fn links(root: &Path, pages: &[Page], count: &mut usize) -> Vec<String> {
     let mut wrong = vec![];
     let mut listed = BTreeSet::new();
@@ -166,7 +164,7 @@ pub(super) fn links(root: &Path, pages: &[Page], count: &mut usize) -> Vec<Strin
             let mut fault =
                 |why: String| wrong.push(format!("{}:{line}: {target}: {why}", page.path.display()));
             if target.contains("://") {
-                // No network: only the form.
+                // There is no network here, so only the form is checked.
                 if !target.starts_with("https://") || target.contains(' ') {
                     fault("write an https address".to_owned());
                 }
@@ -212,7 +210,7 @@ pub(super) fn links(root: &Path, pages: &[Page], count: &mut usize) -> Vec<Strin
     wrong
 }
 
-/// Without `.` and `..`.
+/// The path without `.` and `..`.
 fn normal(path: &Path) -> PathBuf {
     let mut out = PathBuf::new();
     for part in path.components() {

@@ -1,13 +1,13 @@
-//! Commands in the book: those of `mco` and `cargo xtask` are read by the definitions of their arguments, those of kubectl
-//! are compared with its verbs and with the kinds that there are, others with a list of programs.
+//! Checks the commands in the book. Those of `mco` and `cargo xtask` are parsed by their own definitions, those of
+//! kubectl are compared with its verbs and with the known kinds, and others with a list of programs.
 //!
-//! What it is not: a shell. Nothing is run.
+//! What it is not: a shell. No command is run.
 
 use anyhow::{Context, bail};
 use clap::CommandFactory;
 use std::collections::BTreeSet;
 
-/// Programs whose arguments are not looked at.
+/// Programs whose arguments are not checked.
 const OTHERS: &[&str] = &[
     "alert",
     "apt-get",
@@ -47,7 +47,7 @@ const OTHERS: &[&str] = &[
     "touch",
     "xargs",
 ];
-/// Verbs of kubectl that the book uses, and whether a kind follows.
+/// Verbs of kubectl that the book uses, and whether a kind must follow.
 const VERBS: &[(&str, bool)] = &[
     ("annotate", true),
     ("apply", false),
@@ -65,7 +65,7 @@ const VERBS: &[(&str, bool)] = &[
     ("uncordon", false),
     ("wait", false),
 ];
-/// Kinds of Kubernetes itself that the book names.
+/// Kinds of Kubernetes itself that the book mentions.
 const KINDS: &[&str] = &[
     "configmap",
     "configmaps",
@@ -95,7 +95,7 @@ const KINDS: &[&str] = &[
     "validatingwebhookconfigurations",
 ];
 
-/// A block with prompts (`$ `, or `# ` for root): the commands in it. Other lines are output.
+/// Checks the commands of a block with prompts (`$ `, or `# ` for root). Its other lines are output.
 pub(super) fn console(text: &str) -> anyhow::Result<usize> {
     let mut commands = vec![];
     let mut open: Option<String> = None;
@@ -122,7 +122,7 @@ pub(super) fn console(text: &str) -> anyhow::Result<usize> {
     Ok(commands.len())
 }
 
-/// A block without prompts: every line is a command.
+/// Checks a block without prompts: every line is a command.
 pub(super) fn script(text: &str) -> anyhow::Result<usize> {
     let lines = text.lines().filter(|l| !l.trim().is_empty() && !l.trim_start().starts_with('#'));
     let prompts: Vec<String> = lines.map(|l| format!("$ {l}")).collect();
@@ -148,10 +148,10 @@ fn command_is_true(words: &[&str]) -> anyhow::Result<()> {
         ["sudo", rest @ ..] => command_is_true(rest),
         ["xargs", rest @ ..] => {
             let rest: Vec<&str> = rest.iter().copied().skip_while(|w| w.starts_with('-')).collect();
-            // It is given arguments that do not stand here.
+            // xargs adds arguments at run time; `x` stands for them.
             command_is_true(&[&rest[..], &["x"]].concat())
         }
-        // In a pod the default is right; on a host it would wait for a folder that is not there.
+        // The default is right in a pod. On a host, the agent would wait for a folder that does not exist there.
         ["mco", "daemon", "start", rest @ ..] if !rest.contains(&"--root-mount") => {
             bail!("on a host this needs --root-mount /")
         }
@@ -169,7 +169,7 @@ fn command_is_true(words: &[&str]) -> anyhow::Result<()> {
 /// Whether the program takes these arguments.
 fn parsed(command: clap::Command, words: &[&str]) -> anyhow::Result<()> {
     match command.try_get_matches_from(words) {
-        // Help and version are told by the same way.
+        // clap reports help and version as errors too, but on stdout.
         Err(e) if e.use_stderr() => bail!("{}", e.to_string().lines().next().unwrap_or_default()),
         _ => Ok(()),
     }
@@ -185,7 +185,7 @@ fn kubectl(words: &[&str]) -> anyhow::Result<()> {
     if !names_kind || from_file {
         return Ok(());
     }
-    // An option's value may stand before the kind; the kind is what a kind is called.
+    // The next word must be the kind: the book writes an option with a value only after it.
     let kinds = kinds()?;
     let Some(kind) = plain.next() else { bail!("kubectl {verb}: of what?") };
     for kind in kind.split(',') {
@@ -197,7 +197,7 @@ fn kubectl(words: &[&str]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Every name of a kind: those of the definitions here, and some of Kubernetes itself.
+/// Every name of a kind: those of our CRDs, and some of Kubernetes itself.
 fn kinds() -> anyhow::Result<BTreeSet<String>> {
     let mut all: BTreeSet<String> = KINDS.iter().map(|k| (*k).to_owned()).collect();
     for crd in api::crds::all()? {
@@ -218,7 +218,7 @@ fn kinds() -> anyhow::Result<BTreeSet<String>> {
     Ok(all)
 }
 
-/// What has been read of a word goes to the words, but for one that names a file to read from or write to.
+/// Ends a word and adds it to the command's words, unless it is the file of a redirection.
 fn end_word(word: &mut String, any: &mut bool, skip: &mut bool, words: &mut Vec<String>) {
     let text = std::mem::take(word);
     if (*any || !text.is_empty()) && !std::mem::take(skip) {
@@ -227,7 +227,7 @@ fn end_word(word: &mut String, any: &mut bool, skip: &mut bool, words: &mut Vec<
     *any = false;
 }
 
-/// A line of shell as its simple commands, those in `$(…)` among them: words without quotes, without redirections.
+/// Splits a line of shell into its simple commands, including those in `$(…)`: words without quotes or redirections.
 fn simple_commands(line: &str) -> Vec<Vec<String>> {
     let mut done = vec![];
     let mut words: Vec<String> = vec![];
@@ -247,17 +247,17 @@ fn simple_commands(line: &str) -> Vec<Vec<String>> {
                     }
                 }
                 done.extend(simple_commands(inner.trim_start_matches('(').trim_end_matches(')')));
-                // A value that any argument takes.
+                // A variable or substitution becomes a value that any argument accepts.
                 word.push_str("0123456789ab.x");
             }
             (c, Some(_)) => word.push(c),
             ('"' | '\'', None) => (quote, any) = (Some(c), true),
             ('\\', None) => drop(chars.next_if_eq(&'\n')),
-            // A comment, or root's prompt.
+            // The start of a comment, or the prompt of root.
             ('#', None) if word.is_empty() && !any => break,
             ('>' | '<', None) => {
                 end_word(&mut word, &mut any, &mut skip, &mut words);
-                // What follows is a file.
+                // A redirection: the next word is a file.
                 skip = true;
             }
             ('|' | ';' | '&', None) => {

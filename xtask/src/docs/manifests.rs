@@ -1,15 +1,19 @@
-//! Manifests in the book: each is an object with a kind that there is, and passes the rules of `mco lint`.
+//! Manifests in the book: each is an object of a known kind and passes the rules of `mco lint`.
 
 use anyhow::{Context, bail};
 use serde_json::Value;
 
-/// Kinds of Kubernetes itself and of others that the book shows.
-const OTHERS: [(&str, &str); 7] = [
+/// Kinds of Kubernetes and of other projects that the book shows.
+const OTHERS: [(&str, &str); 11] = [
     ("v1", "Secret"),
     ("v1", "ConfigMap"),
     ("v1", "Namespace"),
     ("apps/v1", "DaemonSet"),
     ("policy/v1", "PodDisruptionBudget"),
+    ("rbac.authorization.k8s.io/v1", "ClusterRole"),
+    ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding"),
+    ("rbac.authorization.k8s.io/v1", "Role"),
+    ("rbac.authorization.k8s.io/v1", "RoleBinding"),
     ("monitoring.coreos.com/v1", "PodMonitor"),
     ("monitoring.coreos.com/v1", "PrometheusRule"),
 ];

@@ -1,8 +1,9 @@
 //! `cargo xtask docs`: checks the book in `docs/` and builds it into `target/book`.
 //!
 //! The checks need neither mdBook nor a network, so a plain test runs them too: every page is in the table of contents,
-//! every link and anchor leads somewhere, every `mco` command is one that the program takes, every manifest passes `lint`,
-//! what is quoted from the program stands in it, and what cannot be checked says why. What it is not: a check of the words.
+//! every link and anchor leads somewhere, the program accepts every `mco` command, every manifest passes `lint`, texts
+//! quoted from the program exist in its sources, and every unchecked block gives a reason. What it is not: a check of
+//! the wording.
 
 mod book;
 mod commands;
@@ -21,7 +22,7 @@ pub(crate) struct Docs {
     check: bool,
 }
 
-/// What was looked at.
+/// What was checked.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Checked {
     pages: usize,
@@ -29,7 +30,7 @@ pub(crate) struct Checked {
     commands: usize,
     manifests: usize,
     quotes: usize,
-    /// Blocks with a marker: the place and the reason.
+    /// Blocks that are marked as unchecked: the place and the reason.
     unchecked: Vec<String>,
 }
 
@@ -54,7 +55,7 @@ pub(crate) fn run(root: &Path, args: &Docs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Everything that is wrong with the book and with README.md, each with file and line.
+/// Everything that is wrong in the book and in README.md, each with file and line.
 pub(crate) fn check(root: &Path) -> anyhow::Result<(Checked, Vec<String>)> {
     let pages = book::pages(root)?;
     let mut checked = Checked { pages: pages.len(), ..Checked::default() };
@@ -83,12 +84,12 @@ fn block_is_true(page: &Page, block: &Block, checked: &mut Checked) -> anyhow::R
         return Ok(());
     }
     match block.language.as_str() {
-        // What a program prints, and drawings.
+        // The output of programs, and drawings.
         "text" => {}
         "console" => checked.commands += commands::console(&block.text)?,
         "sh" => checked.commands += commands::script(&block.text)?,
         "yaml" => checked.manifests += manifests::check(&block.text)?,
-        // Examples in Rust stand in the crates, where rustdoc runs them.
+        // Examples in Rust are in the crates, where rustdoc runs them.
         other => bail!(
             "a block of {other:?} cannot be checked: use console, sh, yaml or text, or put \
              `<!-- unchecked: why -->` before it"
@@ -97,14 +98,14 @@ fn block_is_true(page: &Page, block: &Block, checked: &mut Checked) -> anyhow::R
     Ok(())
 }
 
-/// Our own sources, without those of tests in folders of their own.
+/// Our own sources, without `tests/` folders.
 pub(crate) fn sources(root: &Path) -> Vec<PathBuf> {
     let crates = std::fs::read_dir(root.join("crates")).into_iter().flatten().flatten();
     let files = crates.flat_map(|c| book::walk(&c.path().join("src")));
     files.filter(|p| p.extension().is_some_and(|e| e == "rs")).collect()
 }
 
-/// Runs mdBook: the one that is installed, else the one in `target/tools`. Without either it says how to get one.
+/// Runs the installed mdBook, or else the one in `target/tools`. Without either, it says how to get one.
 fn build(root: &Path) -> anyhow::Result<()> {
     let runs = |program: &PathBuf| {
         let said = Command::new(program).arg("--version").output();

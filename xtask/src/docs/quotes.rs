@@ -1,12 +1,12 @@
-//! What the page on troubleshooting quotes from the program: a text in double quotes in the first cell of a table, or at
-//! the beginning of a line, must stand somewhere in the sources. Else nobody finds the row for the message that they see.
+//! Texts that the page on troubleshooting quotes from the program: a text in double quotes in the first cell of a
+//! table, or at the beginning of a line, must exist in the sources. Otherwise nobody would find the row for the message
+//! that they see.
 
 use std::path::Path;
 
-/// The page.
 pub(super) const PAGE: &str = "docs/troubleshooting.md";
 
-/// Quotes that stand nowhere in the sources, and how many quotes there are.
+/// Quotes that do not occur in the sources, and the number of all quotes.
 pub(super) fn unknown(page: &str, sources: &str) -> (usize, Vec<String>) {
     let quotes: Vec<&str> = page
         .lines()
@@ -16,14 +16,14 @@ pub(super) fn unknown(page: &str, sources: &str) -> (usize, Vec<String>) {
         })
         .collect();
     let missing = quotes.iter().filter(|q| {
-        // What differs from case to case is left out.
+        // `…` stands for what differs from case to case, so only the parts between are compared.
         let parts = q.split('…').map(str::trim).filter(|p| !p.is_empty());
         parts.into_iter().any(|p| !sources.contains(p))
     });
     (quotes.len(), missing.map(|q| (*q).to_owned()).collect())
 }
 
-/// The text of all sources, with strings that go over several lines put together.
+/// The text of all sources, with string literals of several lines joined.
 pub(super) fn sources(root: &Path) -> String {
     let texts = super::sources(root).into_iter().filter_map(|p| std::fs::read_to_string(p).ok());
     let mut all = String::new();

@@ -1,18 +1,22 @@
-//! The program as it is delivered: linked with its C library, so that it runs on any host and in an image without a base.
+//! The program as it is delivered: statically linked, so that it runs on any host and in an image without a base.
 //!
-//! Only the last step differs from `cargo build -p cli`: the flags are for the program alone, and all libraries are those
-//! of any other build. What it is not: stripped. `cargo xtask order` and profiles need the names of functions.
+//! Only the last step differs from `cargo build -p cli`: the flags apply to the program alone, so all libraries are
+//! shared with any other build. The program is not stripped: `cargo xtask order` and profilers need the names of
+//! functions.
 
 use anyhow::{Context, bail};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// For rustc. The static C library has no code that can stand anywhere (`crates/cli/build.rs` says why it need not).
+/// Sizes of pages, as powers of two: jemalloc is built for one, and ends at once on a kernel with larger ones. Kernels for aarch64
+/// have 4, 16 or 64 KiB (Red Hat's have had 64), so it is built for the largest. Source: jemalloc's `--with-lg-page`.
+const AARCH64_LG_PAGE: &str = "16";
+/// Flags for rustc. The static C library is not position-independent (`crates/cli/build.rs` says why that is fine).
 const FLAGS: [&str; 2] = ["-Ctarget-feature=+crt-static", "-Crelocation-model=static"];
-/// Where a static build for tests stands, below the profile's folder. `lab::delivered_mco` looks here.
+/// The folder of a static build for tests. `lab::delivered_mco` looks here.
 const FOR_TESTS: &str = "target/debug/static";
 
-/// Builds it in release, for this computer's target or for another one.
+/// Builds it in release mode, for this computer's target or for another one.
 ///
 /// # Errors
 /// The build fails.
@@ -24,7 +28,27 @@ pub(crate) fn release(root: &Path, target: Option<&str>) -> anyhow::Result<PathB
     Ok(folder.join("release/mco"))
 }
 
-/// Builds it as tests do, and puts it beside theirs.
+/// The same build for this computer, but only with processor time that nobody else wants: the tests that run meanwhile
+/// have time limits. A session of its own is needed for that, because Linux shares processor time between sessions first
+/// (`sched(7)`, "The autogroup feature").
+///
+/// # Errors
+/// The build fails.
+pub(crate) fn release_in_background(root: &Path) -> anyhow::Result<()> {
+    let script = "{ echo 19 > /proc/self/autogroup; } 2>/dev/null; exec nice -n 19 \"$@\"";
+    let mut command = Command::new("setsid");
+    command.args(["--wait", "sh", "-c", script, "sh", env!("CARGO")]);
+    command
+        .args(["rustc", "--quiet", "--package", "cli", "--bin", "mco", "--release", "--locked", "--"])
+        .args(FLAGS);
+    let status = command.current_dir(root).status().context("cannot run setsid")?;
+    if !status.success() {
+        bail!("the release build of mco ended with {status}");
+    }
+    Ok(())
+}
+
+/// Builds it with the profile of tests, into [`FOR_TESTS`].
 ///
 /// # Errors
 /// The build fails, or the program cannot be copied.
@@ -33,7 +57,7 @@ pub(crate) fn for_tests(root: &Path) -> anyhow::Result<PathBuf> {
     let folder = root.join(FOR_TESTS);
     std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let (from, to) = (root.join("target/debug/mco"), folder.join("mco"));
-    // A process may still run the one before.
+    // A process may still run the last build, so the file is replaced by a rename.
     let part = folder.join("mco.part");
     std::fs::copy(&from, &part).with_context(|| format!("cannot copy {}", from.display()))?;
     std::fs::rename(&part, &to).with_context(|| format!("cannot write {}", to.display()))?;
@@ -43,8 +67,12 @@ pub(crate) fn for_tests(root: &Path) -> anyhow::Result<PathBuf> {
 fn cargo(root: &Path, args: &[&str], target: Option<&str>) -> anyhow::Result<()> {
     let mut command = Command::new(env!("CARGO"));
     command.args(["rustc", "--package", "cli", "--bin", "mco"]).args(args).arg("--").args(FLAGS);
+    let architecture = target.map_or(std::env::consts::ARCH, |t| t.split('-').next().unwrap_or_default());
+    if architecture == "aarch64" {
+        command.env("JEMALLOC_SYS_WITH_LG_PAGE", AARCH64_LG_PAGE);
+    }
     if target == Some("aarch64-unknown-linux-gnu") && std::env::consts::ARCH != "aarch64" {
-        // Debian's name, from gcc-aarch64-linux-gnu.
+        // The name in Debian's package gcc-aarch64-linux-gnu.
         command.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", "aarch64-linux-gnu-gcc");
     }
     let status = command.current_dir(root).status().context("cannot run cargo rustc")?;

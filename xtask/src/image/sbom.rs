@@ -1,8 +1,8 @@
-//! What is in the program, as a bill of materials in CycloneDX's JSON (specification 1.5): crates with versions, licences,
-//! checksums and their dependencies, the C library, and the certificates.
+//! What the program contains, as a bill of materials in CycloneDX's JSON (specification 1.5): crates with versions,
+//! licences, checksums and their dependencies, the C library, and the certificates.
 //!
-//! From what cargo has resolved for the target, so a crate of another platform and a crate that only tests use are not in
-//! it. What it is not: a list of known faults in them.
+//! It is made from what cargo has resolved for the target, so it has no crates for other platforms and none that only
+//! tests use. What it is not: a list of known vulnerabilities.
 
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ use std::process::Command;
 /// Debian packages whose content is in the image: the static C library and the certificates.
 const DEBIAN: [&str; 2] = ["libc6-dev", "ca-certificates"];
 
-/// The bill of materials. `digest` is the image's.
+/// The bill of materials. `digest` is that of the image.
 pub(crate) fn of(root: &Path, target: &str, digest: &str, revision: &str) -> anyhow::Result<Value> {
     let output = Command::new(env!("CARGO"))
         .args(["metadata", "--locked", "--format-version", "1", "--filter-platform", target])
@@ -34,7 +34,7 @@ pub(crate) fn of(root: &Path, target: &str, digest: &str, revision: &str) -> any
     Ok(bom)
 }
 
-/// SHA-256 of each crate of a registry, by name and version.
+/// The SHA-256 of each crate from a registry, by name and version.
 fn checksums(lock: &toml::Table) -> BTreeMap<(String, String), String> {
     let packages = lock.get("package").and_then(toml::Value::as_array).into_iter().flatten();
     let text = |package: &toml::Value, key: &str| Some(package.get(key)?.as_str()?.to_owned());
@@ -55,7 +55,8 @@ fn crates(
         list(&metadata["resolve"]["nodes"]).into_iter().map(|n| (text(&n["id"]), n)).collect();
     let root = packages.iter().find(|(_, p)| p["name"] == "cli").map(|(id, _)| id.clone());
     let root = root.context("cargo metadata has no package cli")?;
-    // What becomes part of the program: neither what only tests use, nor what only builds, as derive macros do.
+    // Only what becomes part of the program: no crates that only tests use, and none that run only at build time, such
+    // as derive macros.
     let builds = |id: &String| {
         let targets = packages.get(id).map(|p| list(&p["targets"])).unwrap_or_default();
         targets.iter().any(|target| list(&target["kind"]).iter().any(|kind| kind == "proc-macro"))
@@ -81,7 +82,7 @@ fn crates(
             "type": "library", "bom-ref": reference(id), "name": name, "version": version, "purl": reference(id),
         });
         if let Some(license) = package["license"].as_str() {
-            // SPDX's word for the slash that old crates have.
+            // Old crates separate licences with a slash. In SPDX that is `OR`.
             component["licenses"] = json!([{"expression": license.replace('/', " OR ")}]);
         }
         if let Some(checksum) = checksums.get(&(name, version)) {
@@ -110,7 +111,7 @@ fn crates(
     }))
 }
 
-/// A Debian package of this computer; `None` where it is not Debian's.
+/// A Debian package that is installed on this computer; `None` if there is none.
 fn debian(package: &str) -> Option<Value> {
     let output =
         Command::new("dpkg-query").args(["--show", "--showformat", "${Version}", package]).output().ok()?;
@@ -143,7 +144,7 @@ mod tests {
         }
         let dependencies = bom["dependencies"].as_array().unwrap();
         assert_eq!(dependencies.iter().filter(|d| d["ref"] == "pkg:cargo/cli@0.1.0").count(), 1);
-        // Every reference leads to a component.
+        // Every reference names a component of the list.
         let known: BTreeSet<&str> = components.iter().filter_map(|c| c["bom-ref"].as_str()).collect();
         for on in dependencies.iter().flat_map(|d| d["dependsOn"].as_array().unwrap()) {
             assert!(known.contains(on.as_str().unwrap()), "{on}");

@@ -1,4 +1,4 @@
-//! Alerts, from the table that the rules are made from.
+//! The page of alerts, from the table from which the rules are made.
 
 use super::{cell, columns, head, row};
 use operator::monitoring::ALERTS;

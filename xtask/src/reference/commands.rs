@@ -1,4 +1,5 @@
-//! The program's commands, from the definition of its arguments: the same source as help, man pages and completions.
+//! The page of the program's commands, from the definition of its arguments: the same source as help, man pages and
+//! completions.
 
 use super::{cell, columns, head, row};
 use clap::{ArgAction, CommandFactory};
@@ -39,7 +40,7 @@ fn of(command: &clap::Command, above: &str, out: &mut String) {
     }
 }
 
-/// What the help says after the options.
+/// The text that the help has after the options.
 fn text(command: &clap::Command) -> String {
     let after = command.get_after_long_help().or(command.get_after_help());
     after.map(|t| format!("\n```text\n{}\n```\n", t.to_string().trim_end())).unwrap_or_default()
@@ -75,7 +76,7 @@ fn options<'a>(args: impl Iterator<Item = &'a clap::Arg>) -> String {
         if let Some(env) = arg.get_env() {
             meaning += &format!(". Environment: `{}`", env.to_string_lossy());
         }
-        // In code only what ends a cell is to be written otherwise.
+        // In code, only the character that would end the cell has to be escaped.
         out += &row(&[&shown.join(", ").replace('|', "\\|"), &cell(&meaning)]);
     }
     out

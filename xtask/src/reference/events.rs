@@ -1,4 +1,4 @@
-//! Events, from the tables in `crates/api/src/events.rs`.
+//! The page of events, from the tables in `crates/api/src/events.rs`.
 
 use super::{cell, columns, head, row};
 use api::events::{AgentEvent, ControllerEvent, Entry, OperatorEvent};

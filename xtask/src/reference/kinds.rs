@@ -1,14 +1,14 @@
-//! Every kind and its fields, from the CustomResourceDefinitions as they are installed.
+//! The page of every kind and its fields, from the CustomResourceDefinitions as they are installed.
 
 use super::{cell, columns, head, row};
 use anyhow::{Context, bail};
 use api::crds::Crd;
 use serde_json::{Map, Value};
 
-/// Fields that hold an object of another kind, whose documentation is there.
+/// Fields that hold an object of another kind: its fields are documented with that kind.
 const EMBEDDED: [(&str, &str); 2] = [("infra", "Infrastructure"), ("dns", "DNS")];
 
-/// What is done with a kind here.
+/// What the kind is for in this product.
 fn role(kind: &str) -> Option<&'static str> {
     Some(match kind {
         "MachineConfig" => {
@@ -24,6 +24,10 @@ fn role(kind: &str) -> Option<&'static str> {
             "What is installed and how, and how far the operator has come with it. There is one, named `cluster`. See \
              [Operations](../operations.md#the-settings)."
         }
+        "RolloutPolicy" => {
+            "How changes go through the nodes of pools: waves, gates, windows, and what happens when something fails. See \
+             [Safe rollouts](../safe-rollouts.md)."
+        }
         "ControllerConfig" => {
             "The cluster's settings that templates are rendered with. There is one, named `machine-config-controller`; the \
              operator keeps it, or `mco install` where no operator runs."
@@ -38,8 +42,10 @@ fn role(kind: &str) -> Option<&'static str> {
             "Settings of the container runtime of some pools. See [Everyday changes](../everyday-changes.md)."
         }
         "MachineConfiguration" => {
-            "Of this kind of OpenShift's, `spec.nodeDisruptionPolicy` of the object `cluster` is read: what changes of \
-             files, units and SSH keys cost. See [Disruption](../disruption.md)."
+            "Of this kind of OpenShift's, these fields of the object `cluster` are read: `spec.nodeDisruptionPolicy` (what \
+             changes of files, units and SSH keys cost), `spec.irreconcilableValidationOverrides`, and \
+             `spec.operatorLogLevel`. The operator writes the policies in force into the status. See \
+             [Disruption](../disruption.md)."
         }
         "PinnedImageSet" => "Not acted on: nothing here pins images.",
         "MachineOSConfig" | "MachineOSBuild" => {

@@ -1,11 +1,10 @@
-//! Metrics, from what controller, agent, config server and operator would answer a scraper: each registers its metrics and gives one
-//! series of each, in the text format of OpenMetrics.
+//! The page of metrics, from what controller, agent, config server and operator would return to a scraper: each
+//! registers its metrics and shows one series of each, in the text format of OpenMetrics.
 
 use super::{cell, columns, head, row};
 use anyhow::Context;
 use std::collections::BTreeMap;
 
-/// One metric.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Metric {
     kind: String,
@@ -30,7 +29,7 @@ pub(super) fn page() -> anyhow::Result<String> {
              reached its limit of connections.",
             server::metrics_sample()?,
         ),
-        ("Operator", "An operator that does not lead makes no passes.", operator::keep::metrics_sample()?),
+        ("Operator", "An operator that does not lead makes no passes.", operator::sync::metrics_sample()?),
     ] {
         out += &format!("\n## {title}\n\n{note}\n\n{}", columns(&["metric", "type", "labels", "says"]));
         for (name, metric) in parse(&text).with_context(|| title.to_owned())? {
@@ -41,7 +40,7 @@ pub(super) fn page() -> anyhow::Result<String> {
     Ok(out)
 }
 
-/// Reads `# HELP`, `# TYPE` and the series.
+/// Reads the `# HELP` and `# TYPE` lines, and the series.
 fn parse(text: &str) -> anyhow::Result<BTreeMap<String, Metric>> {
     let mut metrics: BTreeMap<String, Metric> = BTreeMap::new();
     for line in text.lines() {
@@ -64,7 +63,7 @@ fn parse(text: &str) -> anyhow::Result<BTreeMap<String, Metric>> {
             }
         }
     }
-    // A counter is written with a suffix that its registration does not have.
+    // The text format writes a counter with a suffix that its registration does not have.
     let suffixed = |(name, metric): (String, Metric)| match metric.kind.as_str() {
         "counter" => (format!("{name}_total"), metric),
         _ => (name, metric),

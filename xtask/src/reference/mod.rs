@@ -1,7 +1,7 @@
 //! The reference pages of the book, made from the code: `cargo xtask gen` writes them, `gen --check` compares.
 //!
-//! What it is not: the explanations of the other pages. What is said here stands in the code beside what it describes;
-//! a page that reads badly is mended there.
+//! What it is not: explanations, which are on the book's other pages. Every text here is taken from the code that it
+//! describes; a page that reads badly is improved there.
 
 mod alerts;
 mod commands;
@@ -13,10 +13,10 @@ mod names;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// The folder of the pages; nothing else stands in it.
+/// The folder of the pages, which holds nothing else.
 pub(crate) const FOLDER: &str = "docs/reference";
 
-/// Every page: its path from the repository's folder, and its text.
+/// Every page: its path relative to the repository's folder, and its text.
 pub(crate) fn pages(root: &Path) -> anyhow::Result<BTreeMap<PathBuf, String>> {
     let folder = Path::new(FOLDER);
     let mut pages = BTreeMap::new();
@@ -39,17 +39,16 @@ fn head(title: &str, source: &str) -> String {
     format!("# {title}\n\n<!-- Made by `cargo xtask gen` from {source}; do not edit. -->\n")
 }
 
-/// A text for one cell of a table: one line, without what would end the cell.
+/// A text for one cell of a table: on one line, and with the characters escaped that would end the cell.
 fn cell(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "\\|").replace('<', "&lt;")
 }
 
-/// A row of a table.
 fn row(cells: &[&str]) -> String {
     format!("| {} |\n", cells.join(" | "))
 }
 
-/// The first two lines of a table.
+/// The header and the separator line of a table.
 fn columns(names: &[&str]) -> String {
     row(names) + &row(&vec!["---"; names.len()])
 }

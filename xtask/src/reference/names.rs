@@ -1,7 +1,7 @@
-//! Annotations, labels and conditions, from `crates/api/src/names.rs`: each constant with its docs.
+//! The pages of annotations, labels and conditions, from `crates/api/src/names.rs`: each constant with its docs.
 //!
-//! The file is read as text, because docs are not in the program. It is a flat list of modules and string constants; what
-//! does not look so is an error, so that nothing is left out in silence.
+//! The file is read as text, because a program does not contain its docs. The file is a flat list of modules and string
+//! constants; anything else in it is an error, so that nothing is left out silently.
 
 use super::{cell, columns, head, row};
 use anyhow::{Context, bail};
@@ -11,22 +11,22 @@ use std::path::Path;
 
 const SOURCE: &str = "crates/api/src/names.rs";
 
-/// What docs refer to with a link that is no name in an object, and what a reader of the page is told.
-const MEANT: [(&str, &str); 4] = [
+/// Links in docs that are not names of objects, each with what a reader of the page gets instead.
+const MEANT: [(&str, &str); 5] = [
     ("crate::drift", "[Drift](../drift.md)"),
+    ("crate::trial", "[Safe rollouts](../safe-rollouts.md#changes-that-can-cut-a-node-off)"),
     ("crate::detected", "[Install](../operations.md#install)"),
     ("crate::text::MAX_REASON_CHARS", "2000"),
     ("super::state", "the [states](#values-of-machineconfigurationopenshiftiostate)"),
 ];
 
-/// One constant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Name {
     value: String,
     docs: String,
 }
 
-/// Constants by module, in the order of the file.
+/// The constants of each module, in the order of the file.
 #[derive(Debug, Default)]
 pub(super) struct Names {
     modules: BTreeMap<String, Vec<Name>>,
@@ -60,7 +60,7 @@ impl Names {
                 }
                 let docs = std::mem::take(&mut docs);
                 let (name, value) = whole.split_once(": ").context("a constant without a type")?;
-                // Constants outside of the modules are not names that stand in objects.
+                // Constants outside of modules do not appear in objects.
                 if module.is_empty() {
                     continue;
                 }
@@ -87,14 +87,14 @@ impl Names {
         Ok(names)
     }
 
-    /// Every value of these modules, for checks that no other file has names of its own.
+    /// Every value of these modules, for the check that no other file spells out such a name.
     #[cfg(test)]
     pub(crate) fn values(&self) -> impl Iterator<Item = &str> {
         self.modules.values().flatten().map(|n| n.value.as_str())
     }
 }
 
-/// Docs with links of rustdoc: to a constant its value, to anything else its name.
+/// Docs with rustdoc's links resolved: a link to a constant becomes its value, any other link its name.
 fn resolved(docs: &str, values: &BTreeMap<String, String>) -> String {
     let mut out = String::new();
     let mut rest = docs;
@@ -107,13 +107,13 @@ fn resolved(docs: &str, values: &BTreeMap<String, String>) -> String {
             (None, Some((_, text))) => out.push_str(text),
             (None, None) => out.push_str(&format!("`{name}`")),
         }
-        // `[`a`](b)`: the target goes.
+        // In ``[`a`](b)`` the target is dropped.
         rest = after.strip_prefix('(').and_then(|a| a.split_once(')')).map_or(after, |(_, a)| a);
     }
     out + rest
 }
 
-/// What an annotation stands on: the words before the first colon of its docs.
+/// The kind of object that carries an annotation: the words before the first colon of its docs.
 fn on(docs: &str) -> (&str, String) {
     match docs.split_once(": ") {
         Some((on, meaning)) if on.split(' ').count() <= 12 && !on.contains('.') => {
@@ -149,7 +149,7 @@ pub(super) fn annotations(names: &Names) -> anyhow::Result<String> {
     let mut out = head("Annotations", SOURCE);
     out += "\n## Shared with OpenShift's operator\n\nThanks to these, either implementation's controller \
         works with the other's agent. A few are ours alone; their text says so.\n\n";
-    // The one value of an annotation is not an annotation.
+    // The module also holds a value that an annotation may have, which is not itself an annotation.
     let shared: Vec<Name> =
         names.of("annotation")?.iter().filter(|n| n.value.contains('/')).cloned().collect();
     out += &table(&shared, "annotation");
@@ -220,7 +220,7 @@ mod tests {
                 continue;
             }
             let text = std::fs::read_to_string(&path).unwrap();
-            // Tests write names out, to see that they stay.
+            // Tests spell names out on purpose, to notice a change.
             let code = text.split("#[cfg(test)]").next().unwrap_or_default();
             for line in code.lines().filter(|l| !l.trim_start().starts_with("//")) {
                 let Some(name) = line.split(prefix).nth(1) else { continue };

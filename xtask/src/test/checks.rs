@@ -1,16 +1,15 @@
-//! Checks before anything is built: formatting, generated files, licences and sources of dependencies.
+//! Checks that need no build: formatting, generated files, licences and sources of dependencies.
 //!
-//! Not here: the rules on dependencies that need no tool (`xtask/tests/dependencies.rs`).
+//! Not here: the rules on dependencies that need no extra tool (`xtask/tests/dependencies.rs`).
 
 use std::path::Path;
 use std::process::Command;
 
-/// Tools that not every computer has: subcommand of cargo and its arguments. The advisory database is left out: it needs
-/// the network.
+/// Tools that may be missing on a computer: the cargo subcommand and its arguments. The advisory database is left out,
+/// because it needs the network.
 const TOOLS: [(&str, &[&str]); 2] =
     [("deny", &["deny", "check", "bans", "licenses", "sources"]), ("machete", &["machete"])];
 
-/// Runs them.
 pub(super) fn run(root: &Path) -> anyhow::Result<()> {
     super::step(root, "formatting", &["fmt", "--all", "--check"])?;
     println!("== generated files");

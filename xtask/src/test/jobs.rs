@@ -1,7 +1,7 @@
-//! Which test programs run, and how they are divided into jobs: a pure plan.
+//! Which test programs run, and how they are divided into jobs: a pure function.
 //!
-//! A test of a cluster is a job of its own: its failure is printed at once, its time is listed, and two of them can
-//! run side by side whichever program they are in. All other tests are quick, and each program is one job.
+//! A test that needs a cluster is a job of its own: its failure is printed at once, its time is listed, and two such
+//! tests can run side by side even if they are in one program. All other tests are quick, and each program is one job.
 
 use super::Scope;
 use super::programs::{Kind, Program, Target};
@@ -9,39 +9,44 @@ use anyhow::ensure;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
 
-/// Programs in `tests/` that need a control plane: package and name.
-const CLUSTER: [(&str, &str); 6] = [
+/// Test programs that need a control plane or a machine: package and name.
+const CLUSTER: [(&str, &str); 8] = [
     ("controller", "cluster"),
     ("lab", "control_plane"),
     ("lab", "cluster"),
     ("lab", "serving"),
     ("lab", "faults"),
     ("lab", "node"),
+    ("lab", "vm"),
+    ("lab", "browser"),
 ];
 
-/// Those of them whose nodes are machines that boot.
-const MACHINES: [(&str, &str); 1] = [("lab", "node")];
+/// Those whose nodes are machines that boot, on this computer's kernel or on their own.
+const MACHINES: [(&str, &str); 2] = [("lab", "node"), ("lab", "vm")];
 
-/// Tests of clusters that share one control plane and hence a process: package, program, and how their names begin.
+/// Those that drive a browser, which is a download of its own.
+const BROWSERS: [(&str, &str); 1] = [("lab", "browser")];
+
+/// Cluster tests that share one control plane and hence one process: package, program, and the prefix of their names.
 const TOGETHER: [(&str, &str, &str); 3] =
     [("controller", "cluster", ""), ("lab", "control_plane", ""), ("lab", "cluster", "agents::")];
 
-/// Tests that wait for minutes: for an API server that is away, or for a lease that expires. They run in addition to
-/// the others and occupy no lane.
+/// Tests that wait for minutes: for an API server that is unavailable, or for a lease that expires. They run beside the
+/// others and occupy no lane.
 const WAITING: [&str; 7] = [
-    "an_api_server_that_is_away_for_two_minutes",
-    "a_rollout_goes_from_leader_to_leader",
-    "what_a_dead_leader_has_sent_comes_too_late",
-    "clocks_are_a_minute_wrong",
-    "a_change_that_cuts_its_own_node_off_is_rebooted_into_all_the_same",
+    "a_rollout_survives_two_minutes_without_the_api_server",
+    "a_rollout_survives_changes_of_leader",
+    "late_patches_of_a_dead_leader_are_refused",
+    "a_rollout_works_with_controller_clocks_a_minute_off",
+    "a_node_that_cuts_itself_off_reboots_after_the_time_limit",
     "a_rollout_survives_the_loss_of_the_api_server_of_the_controller_and_of_a_node",
-    "a_controller_whose_network_swallows_everything_goes_on_when_it_is_back",
+    "a_controller_resumes_after_its_network_dropped_all_packets",
 ];
 
 /// One run of a test program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Job {
-    /// The name for people, and the key of its last duration.
+    /// The name to print, and the key of its last duration.
     pub(super) title: String,
     pub(super) executable: PathBuf,
     pub(super) folder: PathBuf,
@@ -49,12 +54,12 @@ pub(super) struct Job {
     pub(super) args: Vec<String>,
 }
 
-/// What is to run, and what is not.
+/// Which tests run, and which do not.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Plan {
-    /// The jobs in order, started as lanes become free.
+    /// The jobs in the order in which they are started as lanes become free.
     pub(super) jobs: VecDeque<Job>,
-    /// The jobs that run in addition.
+    /// The jobs that run beside those and occupy no lane.
     pub(super) beside: VecDeque<Job>,
     /// Tests that do not run, by name.
     pub(super) left_out: Vec<String>,
@@ -64,16 +69,16 @@ fn is_one_of(target: &Target, list: &[(&str, &str)]) -> bool {
     target.kind == Kind::Test && list.contains(&(target.package.as_str(), target.name.as_str()))
 }
 
-/// Whether anything of a program runs: else it is not built.
+/// Whether anything of a program runs. If not, it is not built.
 pub(super) fn runs(target: &Target, scope: Scope) -> bool {
     match scope {
         Scope::Unit => !is_one_of(target, &CLUSTER),
-        Scope::Quick => !is_one_of(target, &MACHINES),
+        Scope::Quick => !is_one_of(target, &MACHINES) && !is_one_of(target, &BROWSERS),
         Scope::All => true,
     }
 }
 
-/// Whether one of the words is in the name of a program or of one of its tests.
+/// Whether the name of a program or of one of its tests contains one of the words.
 pub(super) fn names(target: &Target, words: &[String]) -> bool {
     let tests = || target.tests_in_source().unwrap_or_default();
     fits(&target.title(), words) || target.kind == Kind::Test && tests().iter().any(|test| fits(test, words))
@@ -83,14 +88,14 @@ fn fits(title: &str, words: &[String]) -> bool {
     words.is_empty() || words.iter().any(|word| title.contains(word.as_str()))
 }
 
-/// The function's name of a test.
+/// The name of a test's function, without its module.
 fn function(name: &str) -> &str {
     name.rsplit("::").next().unwrap_or(name)
 }
 
-/// Plans the programs that are built, and names the tests of those that are not. `last` has the seconds that jobs took
-/// last time: the longest begin first, so that none is waited for alone at the end. With words in `only`, jobs with one of
-/// them in their title run, and nothing counts as left out.
+/// Plans the built programs, and lists the tests of those that are not built. `last` has the seconds that jobs took
+/// last time: the longest begin first, so that the run does not end with a wait for one of them. With words in `only`,
+/// only jobs with one of them in their title run, and nothing counts as left out.
 pub(super) fn plan(
     programs: &[Program],
     not_built: &[Target],
@@ -108,7 +113,7 @@ pub(super) fn plan(
             folder: target.folder.clone(),
             args,
         };
-        // Tests that share a process run all of them, or none.
+        // Tests that share a process run together or not at all.
         let wanted =
             |title: &str, tests: &[&String]| fits(title, only) || tests.iter().any(|test| fits(test, only));
         if !is_one_of(target, &CLUSTER) {
@@ -168,7 +173,7 @@ pub(super) fn plan(
     Ok(plan)
 }
 
-/// The last duration of a job. A new job counts as long.
+/// The last duration of a job. A new job counts as a long one.
 fn seconds(last: &BTreeMap<String, f64>, job: &Job) -> f64 {
     last.get(&job.title).copied().unwrap_or(f64::MAX)
 }
@@ -238,8 +243,10 @@ mod tests {
         assert_eq!(quick.left_out.len(), WAITING.len());
         assert!(quick.left_out.contains(&format!("lab faults m::{}", WAITING[0])), "{:?}", quick.left_out);
 
-        let node = target("lab", "node", Kind::Test);
-        assert!(runs(&node, Scope::All) && !runs(&node, Scope::Quick) && !runs(&node, Scope::Unit));
+        for machines in ["node", "vm"] {
+            let node = target("lab", machines, Kind::Test);
+            assert!(runs(&node, Scope::All) && !runs(&node, Scope::Quick) && !runs(&node, Scope::Unit));
+        }
         assert!(runs(&target("lab", "lab", Kind::Library), Scope::Unit));
         assert!(!runs(&target("controller", "cluster", Kind::Test), Scope::Unit));
     }

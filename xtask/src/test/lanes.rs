@@ -1,6 +1,6 @@
 //! Runs jobs side by side, each with its output in a file, and prints a failure when it happens.
 //!
-//! What it is not: a choice of what runs, or in which order (`jobs.rs`).
+//! Not here: which jobs run, and in which order (`jobs.rs`).
 
 use super::jobs::Job;
 use anyhow::Context;
@@ -12,30 +12,30 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A cluster with its tests takes up to this much memory.
+/// A cluster and its tests use up to this much memory, in GiB.
 const GIB_A_LANE: u64 = 4;
-/// The most lanes: more would slow each other down on the one disk.
+/// The most lanes: with more of them, the one disk becomes the bottleneck.
 const MOST_LANES: usize = 8;
-/// Additional lanes for tests that mostly wait.
+/// Additional lanes for tests that spend most of their time waiting.
 const LANES_BESIDE: usize = 2;
-/// A job that takes longer hangs: every wait inside ends long before.
+/// The time limit for a job: every wait inside a test ends long before.
 const PATIENCE: Duration = Duration::from_secs(15 * 60);
-/// How long the end of a job that was killed is waited for.
+/// How long to wait for a job to exit after it was killed.
 const LAST_WAIT: Duration = Duration::from_secs(30);
-/// Between two looks at a job.
+/// The pause between two checks of a job.
 const POLL: Duration = Duration::from_millis(20);
-/// How many are listed at the end.
+/// How many of the slowest jobs are listed at the end.
 const SLOWEST: usize = 15;
-/// Outputs, and the times of the last run.
+/// The folder of the jobs' output and of the times of the last run.
 const OUTPUT: &str = "target/test-output";
 
 /// The results of the jobs.
 #[derive(Debug, Default)]
 pub(super) struct Done {
     pub(super) passed: usize,
-    /// Titles, with the file that has the output.
+    /// The titles of failed jobs, each with the file of its output.
     pub(super) failed: Vec<String>,
-    /// What tests said that could not run here.
+    /// What tests printed that could not run here.
     pub(super) skipped: Vec<String>,
     times: BTreeMap<String, f64>,
 }
@@ -51,13 +51,13 @@ impl Done {
     }
 }
 
-/// The seconds that each job took when it last passed; none when nothing has run yet.
+/// The seconds that each job took when it last passed; empty before the first run.
 pub(super) fn last_times(root: &Path) -> BTreeMap<String, f64> {
     let text = std::fs::read_to_string(root.join(OUTPUT).join("times.json")).unwrap_or_default();
     serde_json::from_str(&text).unwrap_or_default()
 }
 
-/// Runs them all, whatever fails.
+/// Runs all jobs, even if some fail.
 pub(super) fn run(root: &Path, jobs: VecDeque<Job>, beside: VecDeque<Job>) -> anyhow::Result<Done> {
     let folder = root.join(OUTPUT);
     std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
@@ -84,7 +84,7 @@ pub(super) fn run(root: &Path, jobs: VecDeque<Job>, beside: VecDeque<Job>) -> an
     Ok(done)
 }
 
-/// One for each processor, as far as there is memory.
+/// One lane for each processor, as far as memory allows.
 fn lanes() -> usize {
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
@@ -97,7 +97,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs one and says how it went.
+/// Runs one job and reports the result.
 fn one(job: &Job, folder: &Path, done: &Mutex<Done>) {
     let name: String = job.title.chars().map(|c| if c.is_alphanumeric() { c } else { '-' }).collect();
     let log = folder.join(format!("{name}.log"));
@@ -106,7 +106,7 @@ fn one(job: &Job, folder: &Path, done: &Mutex<Done>) {
     let seconds = start.elapsed().as_secs_f64();
     let text = String::from_utf8_lossy(&std::fs::read(&log).unwrap_or_default()).into_owned();
     let not_run = skipped(&text).count();
-    // libtest counts a test that cannot run here as passed.
+    // libtest counts a test that was skipped on this computer as passed.
     let ran = passed(&text);
     let passed = ran.saturating_sub(not_run);
     let mut done = lock(done);
@@ -139,14 +139,14 @@ fn one(job: &Job, folder: &Path, done: &Mutex<Done>) {
     }
 }
 
-/// Runs a program until its end; names its tests that fail while it still runs.
+/// Runs a program to its end; prints the names of tests that fail while it still runs.
 fn watched(job: &Job, log: &Path) -> anyhow::Result<ExitStatus> {
     let out = File::create(log).with_context(|| format!("cannot write {}", log.display()))?;
     let mut reader = File::open(log).with_context(|| format!("cannot read {}", log.display()))?;
     let mut child = Command::new(&job.executable)
         .args(&job.args)
         .current_dir(&job.folder)
-        // As cargo sets them for tests that it runs.
+        // Cargo sets these variables for the tests that it runs.
         .env("CARGO", env!("CARGO"))
         .env("CARGO_MANIFEST_DIR", &job.folder)
         .stdin(Stdio::null())
@@ -172,7 +172,7 @@ fn watched(job: &Job, log: &Path) -> anyhow::Result<ExitStatus> {
         }
         if start.elapsed() > PATIENCE {
             child.kill()?;
-            // A process that the kernel cannot end is abandoned: the other jobs continue, and the run ends.
+            // A process that even the kernel cannot end is abandoned, so that the other jobs continue and the run ends.
             let killed = Instant::now();
             while child.try_wait()?.is_none() {
                 if killed.elapsed() > LAST_WAIT {
@@ -186,12 +186,12 @@ fn watched(job: &Job, log: &Path) -> anyhow::Result<ExitStatus> {
     }
 }
 
-/// `test NAME ... FAILED`, as libtest prints it before it prints why.
+/// The test's name in `test NAME ... FAILED`, which libtest prints before it prints the reason.
 fn failed_test(line: &str) -> Option<&str> {
     line.strip_prefix("test ")?.strip_suffix(" ... FAILED")
 }
 
-/// From libtest's last line.
+/// The number of passed tests, from libtest's last line.
 fn passed(text: &str) -> usize {
     let numbers = text
         .lines()
@@ -199,7 +199,8 @@ fn passed(text: &str) -> usize {
     numbers.filter_map(|(number, _)| number.parse::<usize>().ok()).sum()
 }
 
-/// What tests say that cannot run on this computer; on one processor libtest has begun the line with the test's name.
+/// The messages of tests that were skipped on this computer. On one processor, libtest has already begun the line with
+/// the test's name.
 fn skipped(text: &str) -> impl Iterator<Item = &str> {
     text.lines().filter_map(|line| match line.split_once("skipped: ")? {
         (before, why) if before.is_empty() || before.ends_with(" ... ") => Some(why),
@@ -207,7 +208,7 @@ fn skipped(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The part of the output that says why: what libtest has kept of the tests that failed, or all of it.
+/// The part of the output that explains the failure: what libtest captured from the failed tests, or else all of it.
 fn failure(text: &str) -> &str {
     text.find("\nfailures:\n").map_or(text, |at| &text[at..])
 }

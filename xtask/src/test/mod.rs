@@ -1,10 +1,11 @@
-//! `cargo xtask test`: every test there is. `--quick` leaves out what boots machines or waits for minutes, `--unit` all
-//! that needs a cluster; both list by name what they leave out.
+//! `cargo xtask test`: runs every test. `--quick` leaves out tests that boot machines, drive a browser or wait for minutes,
+//! `--unit` all that need a cluster; both list by name what they leave out.
 //!
-//! Flow: cheap checks ([`checks`]) → the test programs are built ([`programs`]) → they are cut into jobs ([`jobs`], pure)
-//! → the jobs run side by side, and a failure is printed when it happens ([`lanes`]) → examples in the documentation.
+//! Flow: checks that need no build ([`checks`]) → the test programs are built ([`programs`]) → they are divided into
+//! jobs ([`jobs`], pure) → the jobs run side by side, and a failure is printed when it happens ([`lanes`]) → examples
+//! in the documentation.
 //!
-//! What it is not: a test framework. Each job is one run of a program that plain `cargo test` runs, too.
+//! What it is not: a test framework. Each job is one run of a program that plain `cargo test` would run too.
 
 mod checks;
 mod jobs;
@@ -20,24 +21,25 @@ use std::time::Instant;
 /// `cargo xtask test`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  cargo xtask test                          everything, as CI does\n  cargo xtask test --quick                  without machines that boot and tests that wait for minutes\n  cargo xtask test --unit                   without clusters\n  cargo xtask test --only faults            one theme: programs or tests with this in their name\n  cargo xtask test -- a_blocked_drain       one plain `cargo test`"
+    after_help = "Examples:\n  cargo xtask test                          everything, as CI does (30 minutes warm)\n  cargo xtask test --quick                  before you commit\n  cargo xtask test --unit                   while you work\n  cargo xtask test --only faults            one theme: programs or tests with this in their name\n  cargo xtask test -- drains_wait           one plain `cargo test`"
 )]
 pub(crate) struct Test {
-    /// Only what needs no cluster
+    /// Only tests that need neither a cluster nor a machine (2 minutes warm on two cores)
     #[arg(long)]
     unit: bool,
-    /// Without machines that boot and without tests that wait for minutes
+    /// Without machines that boot, virtual machines, browsers, and tests that wait for minutes (10 minutes)
     #[arg(long, conflicts_with = "unit")]
     quick: bool,
-    /// Only programs and tests that have this word in their name, without the checks of the whole
+    /// Only programs and tests with this word in their name; repeat it for several. Formatting, generated files and the
+    /// documentation's examples are not checked
     #[arg(long, value_name = "WORD")]
     only: Vec<String>,
-    /// Passed on to one plain `cargo test`, which then runs instead
+    /// Run one plain `cargo test --workspace` with these arguments instead
     #[arg(last = true, conflicts_with_all = ["unit", "quick", "only"])]
     rest: Vec<String>,
 }
 
-/// How much of it runs.
+/// Which tests run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Scope {
     Unit,
@@ -45,7 +47,6 @@ enum Scope {
     All,
 }
 
-/// Runs them.
 pub(crate) fn run(root: &Path, a: &Test) -> anyhow::Result<()> {
     let start = Instant::now();
     let scope = match (a.unit, a.quick) {
@@ -61,12 +62,18 @@ pub(crate) fn run(root: &Path, a: &Test) -> anyhow::Result<()> {
         prepare_lab()?;
     }
     if scope == Scope::All && lab::is_root() {
-        // For images and packages. Before all others, which use the same file in target/debug.
+        // Tests of images and packages need it. It comes first, because all other builds write to the same file in
+        // target/debug.
         println!("== the mco program, linked as it is delivered");
         crate::image::program::for_tests(root)?;
+        if a.only.is_empty() {
+            // Minutes when they are not cached: no test should seem to hang meanwhile.
+            println!("== virtual machines");
+            crate::demo::runtime()?.block_on(lab::prepare_virtual_machines(&lab::Reporter::stderr()))?;
+        }
     }
     if !a.rest.is_empty() || !a.only.is_empty() {
-        // Tests of clusters start the program that stands beside them. Whole runs build it with the tests of its crate.
+        // Cluster tests start the `mco` in target/debug. A whole run builds it together with its tests.
         step(root, "the mco program", &["build", "-p", "cli"])?;
     }
     if !a.rest.is_empty() {
@@ -90,19 +97,30 @@ pub(crate) fn run(root: &Path, a: &Test) -> anyhow::Result<()> {
     let programs = programs::build(root, &chosen, a.only.is_empty() && left.is_empty())?;
     println!("built in {:.0} s", built.elapsed().as_secs_f64());
     let plan = jobs::plan(&programs, &left, scope, &a.only, &lanes::last_times(root))?;
-    let done = lanes::run(root, plan.jobs, plan.beside)?;
-    // Last: they are few, and rustdoc needs everything built.
+    let with_image = scope == Scope::All && a.only.is_empty() && lab::is_root();
+    let (done, release) = std::thread::scope(|threads| {
+        // Minutes of one processor, while tests wait for machines that boot.
+        let release =
+            with_image.then(|| threads.spawn(|| crate::image::program::release_in_background(root)));
+        let done = lanes::run(root, plan.jobs, plan.beside);
+        (done, release.map(std::thread::ScopedJoinHandle::join))
+    });
+    let done = done?;
+    // Last, because they are few and rustdoc needs everything to be built.
     let examples = if a.only.is_empty() {
         step(root, "examples in the documentation", &["test", "--quiet", "--workspace", "--doc"])
     } else {
         Ok(())
     };
 
-    let image = if scope == Scope::All && a.only.is_empty() && lab::is_root() {
-        println!("== the image, from the release build");
-        crate::image::check(root)
-    } else {
-        Ok(())
+    let image = match release {
+        Some(Ok(Ok(()))) => {
+            println!("== the image, from the release build");
+            crate::image::check(root)
+        }
+        Some(Ok(Err(error))) => Err(error),
+        Some(Err(_)) => Err(anyhow::anyhow!("the thread of the release build panicked")),
+        None => Ok(()),
     };
 
     done.print_slowest();
@@ -136,9 +154,10 @@ pub(crate) fn run(root: &Path, a: &Test) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Builds or finds them once, with progress, so that the first cluster test does not look as if it hung.
+/// Builds or finds the control plane's programs once, with progress, so that the first cluster test does not seem to
+/// hang.
 fn prepare_lab() -> anyhow::Result<()> {
-    // Without root, the tests that need these packages say that they are skipped.
+    // Without root, the tests that need these packages are skipped and say so.
     if lab::is_root() {
         crate::demo::runtime()?.block_on(lab::ensure_test_packages(&lab::Reporter::stderr()))?;
     }

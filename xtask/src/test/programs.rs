@@ -1,20 +1,20 @@
-//! The workspace's test programs: which there are, how they are built, which tests they hold.
+//! The workspace's test programs: which there are, how they are built, and which tests they hold.
 //!
-//! What it is not: a choice. Which of them run is said in `jobs.rs`.
+//! Not here: which of them run (`jobs.rs`).
 
 use anyhow::{Context, bail};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// What cargo can make a test program of.
+/// Something from which cargo can build a test program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Target {
     pub(super) package: String,
-    /// As cargo calls it: the test's name, or the crate's.
+    /// The name that cargo gives it: that of the test, or of the crate.
     pub(super) name: String,
     pub(super) kind: Kind,
-    /// Its first source file.
+    /// The root source file.
     pub(super) source: PathBuf,
     /// The package's folder, in which cargo runs its tests.
     pub(super) folder: PathBuf,
@@ -22,25 +22,25 @@ pub(super) struct Target {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Tests beside the code of a library.
+    /// Unit tests of a library.
     Library,
-    /// Tests beside the code of a program.
+    /// Unit tests of a program.
     Program,
-    /// A program in `tests/`.
+    /// An integration test in `tests/`.
     Test,
 }
 
-/// One that is built.
+/// A test program that is built.
 #[derive(Debug, Clone)]
 pub(super) struct Program {
     pub(super) target: Target,
     pub(super) executable: PathBuf,
-    /// Its tests, in its own order.
+    /// The names of its tests, in its own order.
     pub(super) tests: Vec<String>,
 }
 
 impl Target {
-    /// For people: `host bad_input`, `host` for a library.
+    /// The name to print: `host bad_input`, or `host` for a library.
     pub(super) fn title(&self) -> String {
         match self.kind {
             Kind::Test => format!("{} {}", self.package, self.name),
@@ -49,8 +49,8 @@ impl Target {
         }
     }
 
-    /// The tests of a program that is not built, read from its source files: functions below a line that ends in `test]`
-    /// or begins with `#[tokio::test`.
+    /// The tests of a program that is not built. They are read from its source files: functions below a line that ends
+    /// in `test]` or begins with `#[tokio::test`.
     pub(super) fn tests_in_source(&self) -> anyhow::Result<Vec<String>> {
         let mut tests = vec![];
         for file in sources(&self.source)? {
@@ -62,7 +62,7 @@ impl Target {
     }
 }
 
-/// A program's source files: the one file, or all in the folder of its `main.rs`.
+/// A program's source files: one file, or everything in the folder of its `main.rs`.
 fn sources(first: &Path) -> anyhow::Result<Vec<PathBuf>> {
     if first.file_name().is_none_or(|name| name != "main.rs") {
         return Ok(vec![first.to_owned()]);
@@ -99,7 +99,7 @@ fn test_functions(text: &str) -> Vec<String> {
     found
 }
 
-/// All that cargo can make test programs of.
+/// Everything from which cargo can build test programs.
 pub(super) fn targets(root: &Path) -> anyhow::Result<Vec<Target>> {
     let output = Command::new(env!("CARGO"))
         .args(["metadata", "--no-deps", "--format-version", "1"])
@@ -137,7 +137,7 @@ fn targets_of(metadata: &Value) -> anyhow::Result<Vec<Target>> {
     Ok(targets)
 }
 
-/// Builds them all at once, so that every library is built with one set of features, and lists their tests.
+/// Builds them all in one run of cargo, so that every library is built with one set of features, and lists their tests.
 pub(super) fn build(root: &Path, chosen: &[Target], all: bool) -> anyhow::Result<Vec<Program>> {
     let mut args = vec!["test", "--workspace", "--no-run", "--message-format", "json-render-diagnostics"];
     if !all {
@@ -172,7 +172,7 @@ pub(super) fn build(root: &Path, chosen: &[Target], all: bool) -> anyhow::Result
     Ok(programs)
 }
 
-/// A line of cargo's messages: the first source file of a test program, and the program.
+/// The root source file and the path of a test program, from a line of cargo's JSON messages.
 fn executable(line: &str) -> Option<(PathBuf, PathBuf)> {
     let message: Value = serde_json::from_str(line).ok()?;
     let is_test = message["reason"] == "compiler-artifact" && message["profile"]["test"] == true;
@@ -180,7 +180,7 @@ fn executable(line: &str) -> Option<(PathBuf, PathBuf)> {
     Some((source.into(), message["executable"].as_str()?.into()))
 }
 
-/// Asks a program for its tests, those that are ignored left out.
+/// Asks a program for its tests, without ignored ones.
 fn list(executable: &Path) -> anyhow::Result<Vec<String>> {
     let ask = |more: &[&str]| {
         let output = Command::new(executable).args(["--list", "--format", "terse"]).args(more).output();
@@ -238,7 +238,7 @@ mod tests {
     fn tests_are_found_in_source_files() {
         let text = "#[test]\nfn one() {}\n\nfn helper() {}\n    #[tokio::test(flavor = \"multi_thread\")]\n    #[ignore]\n    async fn two() {\n// #[test]\nfn no() {}\n";
         assert_eq!(test_functions(text), ["one", "two"]);
-        // This very file, and a folder with modules.
+        // This file's program, and a folder with modules.
         let here = Path::new(env!("CARGO_MANIFEST_DIR"));
         assert_eq!(sources(&here.join("src/test/programs.rs")).unwrap().len(), 1);
         let node = sources(&here.join("../crates/lab/tests/node/main.rs")).unwrap();

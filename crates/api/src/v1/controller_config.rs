@@ -107,9 +107,15 @@ impl ControllerConfigSpec {
         self.infra_status(&["controlPlaneTopology"]).unwrap_or_default()
     }
 
-    /// The cluster is OpenShift: its own operator always names the release's image here, and nobody does elsewhere.
+    /// The cluster is OpenShift: its own operator always names the release's image here; on other clusters the field is empty.
     pub fn is_openshift(&self) -> bool {
         !self.release_image.is_empty()
+    }
+
+    /// The embedded Infrastructure is a copy of the cluster's own object, which then decides its contents.
+    pub fn copies_infrastructure(&self) -> bool {
+        let uid = self.infra.as_ref().and_then(|i| i.pointer("/metadata/uid")?.as_str());
+        uid.is_some_and(|uid| !uid.is_empty())
     }
 
     /// The platform's type, for example `None` or `AWS`; empty when it is not known.
@@ -168,7 +174,7 @@ pub struct ControllerCertificate {
     pub subject: String,
     /// Its issuer.
     pub signer: String,
-    /// The bundle that it stands in.
+    /// The bundle that contains it.
     pub bundle_file: String,
     /// Valid from.
     #[serde(default, skip_serializing_if = "Option::is_none")]

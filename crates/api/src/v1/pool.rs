@@ -106,7 +106,7 @@ pub struct MachineConfigPoolStatus {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CertExpiry {
-    /// The bundle that it stands in.
+    /// The bundle that contains it.
     pub bundle: String,
     /// Its subject.
     pub subject: String,

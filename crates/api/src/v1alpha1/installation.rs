@@ -17,7 +17,7 @@ kind! {
         spec: MachineConfigOperatorSpec, status: MachineConfigOperatorStatus,
         group: "machineconfig.dev", version: "v1alpha1", plural: "machineconfigoperators", singular: "machineconfigoperator",
         short_names: ["mcop"],
-        categories: ["machineconfig"],
+        categories: ["mco"],
         columns: [
             Column::text(
                 "Version",
@@ -70,6 +70,10 @@ const NETS: Cel = Cel {
     rule: "self.all(n, isCIDR(n) || isIP(n))",
     message: "each entry is an IP address or a range such as 10.0.0.4/31",
 };
+const HOSTS: Cel = Cel {
+    rule: "self.all(h, h.matches('^[A-Za-z0-9.-]+(:[0-9]+)?$'))",
+    message: "each entry is a name such as mco.example.com, or with a port",
+};
 const URL: Cel = Cel {
     rule: "isURL(self) && url(self).getScheme() == 'https' && url(self).getHostname() != ''",
     message: "the API server's address is an https URL with a host, such as https://api.example.com:6443",
@@ -94,6 +98,9 @@ pub struct MachineConfigOperatorSpec {
     /// The image of controller, config server and operator, and of agents that run as pods.
     #[schemars(length(min = 1, max = 512), extend("x-kubernetes-validations" = [IMAGE]))]
     pub image: String,
+    /// Where the image comes from once the operator runs.
+    #[serde(default)]
+    pub image_from: ImageFrom,
     /// The built-in pools. A pool that is missing is created; one that exists is never changed or deleted.
     #[serde(default = "built_in_pools")]
     #[schemars(length(max = 16), inner(length(min = 1, max = 63)), extend("x-kubernetes-list-type" = "set"))]
@@ -108,6 +115,15 @@ pub struct MachineConfigOperatorSpec {
     /// `kube-public/cluster-info`, or the Infrastructure on OpenShift.
     #[serde(default)]
     pub api_server: ApiServer,
+    /// What watches over the parts.
+    #[serde(default)]
+    pub monitoring: Monitoring,
+    /// The page that shows the fleet.
+    #[serde(default, skip_serializing_if = "Dashboard::is_default")]
+    pub dashboard: Dashboard,
+    /// What a change of hosts costs where no disruption policy of the MachineConfiguration is for it.
+    #[serde(default)]
+    pub reboots: Reboots,
     /// The address of the cluster's DNS service. Without it the operator takes that of the cluster's own Service.
     #[serde(rename = "clusterDNSIP", default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 45), extend("x-kubernetes-validations" = [IP]))]
@@ -116,6 +132,17 @@ pub struct MachineConfigOperatorSpec {
 
 fn built_in_pools() -> Vec<String> {
     vec![crate::names::MASTER.to_owned(), crate::names::WORKER.to_owned()]
+}
+
+/// Which image the operator and its parts run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ImageFrom {
+    /// `spec.image`.
+    #[default]
+    Settings,
+    /// The image `machineConfigOperator` of the ConfigMap `machine-config-operator-images`: whoever applies a release's
+    /// payload there rolls out all of it. `spec.image` is what the first operator starts with.
+    ReleasePayload,
 }
 
 /// Whether the operator acts.
@@ -176,6 +203,86 @@ pub enum Access {
     Everybody,
 }
 
+/// What watches over the parts.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Monitoring {
+    /// The objects by which the Prometheus operator finds metrics and alerts.
+    #[serde(default)]
+    pub prometheus: PrometheusObjects,
+    /// The dashboards for Grafana.
+    #[serde(default)]
+    pub dashboards: DashboardObjects,
+}
+
+/// Whether ServiceMonitors and a PrometheusRule are made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum PrometheusObjects {
+    /// Where the cluster has these kinds, also when they come later.
+    #[default]
+    WhereServed,
+    /// Never. Those that were made go.
+    Never,
+}
+
+/// Whether dashboards are put into the cluster.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum DashboardObjects {
+    /// They are not.
+    #[default]
+    Never,
+    /// As ConfigMaps with the label `grafana_dashboard: "1"`, by which the sidecar of Grafana's Helm chart finds them.
+    ConfigMaps,
+}
+
+/// The page that shows the fleet, behind the Service `machine-config-dashboard`. Who may look at the cluster's pools and nodes
+/// may look at it, with a bearer token of the cluster, or signed in by a proxy.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Dashboard {
+    /// Whether it runs.
+    #[serde(default)]
+    pub run: RunDashboard,
+    /// Names by which people reach it besides the Service's, with or without a port. Requests by other names are refused.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16), inner(length(min = 1, max = 260)),
+        extend("x-kubernetes-list-type" = "set", "x-kubernetes-validations" = [HOSTS]))]
+    pub hosts: Vec<String>,
+    /// Proxies that sign people in: addresses or ranges from which `X-Forwarded-User` and `X-Forwarded-Groups` count. Whoever
+    /// sends from such an address can be anybody.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16), inner(length(min = 1, max = 64)),
+        extend("x-kubernetes-list-type" = "set", "x-kubernetes-validations" = [NETS]))]
+    pub trusted_proxies: Vec<String>,
+}
+
+impl Dashboard {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Whether the dashboard runs in the cluster.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum RunDashboard {
+    /// It does not. What was made for it goes.
+    #[default]
+    Never,
+    /// As a Deployment.
+    InCluster,
+}
+
+/// When a change for which there is no disruption policy drains and reboots a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Reboots {
+    /// Always, as with the reference.
+    #[default]
+    AsReference,
+    /// Only where it cannot take effect otherwise: what has a row in the agents' table takes effect at once, and is
+    /// checked; everything else reboots.
+    WhenNeeded,
+}
+
 /// How machines reach the API server.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -202,11 +309,12 @@ pub struct MachineConfigOperatorStatus {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 128))]
     pub observed_by: String,
-    /// `Available`, `Progressing`, `Degraded` and `Upgradeable`.
+    /// `Available`, `Progressing`, `Degraded`, `Upgradeable` and `EvaluationConditionsDetected`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
-    /// What has been rolled out completely: `operator` (its version) and `operator-image`.
+    /// What has been rolled out completely: `operator` (its version), `operator-image`, and `release` where the cluster has a
+    /// release's payload.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub versions: Vec<OperandVersion>,
@@ -238,7 +346,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_out_is_the_default_everywhere() {
+    fn every_omitted_field_has_its_default() {
         let object: MachineConfigOperator = crate::yaml::from_str("spec: {image: mco:1}").unwrap();
         let spec = object.spec;
         assert_eq!(spec.pools, ["master", "worker"]);

@@ -49,7 +49,7 @@ impl JsonSchema for Duration {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        // Something must stand there, and each unit once.
+        // At least one unit, and each unit at most once.
         json_schema!({
             "type": "string", "minLength": 2, "maxLength": 20, "pattern": "^([0-9]{1,5}h)?([0-9]{1,5}m)?([0-9]{1,6}s)?$",
         })

@@ -102,17 +102,24 @@ pub(crate) struct Pointer {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "All MachineConfigs, pools and settings go; hosts keep the files that they have. A run that is cut off is continued by\nthe next one.\n\nExit codes: 0 removed, 1 failed, 2 not confirmed by --yes.\n\nExamples:\n  mco uninstall --dry-run\n  mco uninstall --yes"
+    after_help = "All MachineConfigs, pools and settings go. Hosts keep the files that they have; with --restore-hosts they get their own\nback first. A run that is cut off is continued by the next one.\n\nExit codes: 0 removed, 1 failed, 2 no --yes and no terminal to ask on, 3 not confirmed.\n\nExamples:\n  mco uninstall --dry-run\n  mco uninstall --restore-hosts --dry-run      which nodes go back, and how many at once\n  mco uninstall --restore-hosts --yes"
 )]
 pub(crate) struct Uninstall {
     #[command(flatten)]
     pub(crate) cluster: Cluster,
-    /// Do it; without this it only says what it would do
+    /// Do it without asking
     #[arg(short, long, conflicts_with = "dry_run")]
     pub(crate) yes: bool,
-    /// Do it although nodes are on their way to another config
+    /// Do it although nodes are on their way to another config, or do not get back to their own files
     #[arg(long)]
     pub(crate) force: bool,
+    /// First take every managed node back to the files that it had before: pools are paused, and nodes are drained, and
+    /// rebooted where that is needed, as many at once as maxUnavailable allows
+    #[arg(long)]
+    pub(crate) restore_hosts: bool,
+    /// With --restore-hosts: how long one node may take, like 30m
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "30m", requires = "restore_hosts")]
+    pub(crate) restore_timeout: SignedDuration,
     /// Say what would be done and do nothing
     #[arg(long)]
     pub(crate) dry_run: bool,

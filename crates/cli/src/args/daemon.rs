@@ -6,6 +6,7 @@ use crate::args::rollout::Refuse;
 use crate::args::{Cluster, Listen, SecureMetrics};
 use crate::output::Format;
 use clap::{Args, Subcommand};
+use jiff::SignedDuration;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -30,6 +31,31 @@ pub(crate) enum Daemon {
     Plan(DaemonPlan),
     /// Finish or undo what a crash interrupted; needs no API server
     Recover(DaemonRecover),
+    /// Apply a config to this host and undo it unless you confirm it in time
+    #[command(
+        after_help = "For a change that may cut you off: network, SSH server, firewall, kernel arguments. The config is a MachineConfig or \
+            an Ignition config, taken as the complete config of the host. If it needs a reboot, the machine reboots, \
+            and the time runs from the boot. Log in again and run `mco daemon confirm`. If you cannot, you need do \
+            nothing: when the time is up the change is undone, with another reboot if the first one was needed. That \
+            needs neither this command nor your session: a unit of its own watches the clock, also after a power \
+            cut.\n\nWithout a reboot the command waits: press Enter to keep the change, or u and Enter to undo it \
+            at once. Interrupting the command changes nothing: the time goes on.\n\nA host that its cluster manages \
+            is left to it; there, the agent tries such changes by itself.\n\nExit codes: 0 kept, or rebooting; 1 \
+            failed, nothing is changed; 2 wrong command line; 3 undone.\n\nExamples:\n  mco daemon plan -f \
+            network.yaml      what would it change?\n  mco daemon try -f network.yaml --confirm-within 2m\n  mco \
+            daemon confirm                   from another session, or after the reboot"
+    )]
+    Try(DaemonTry),
+    /// Keep the change that is on trial on this host
+    #[command(
+        after_help = "After this the change is not undone any more. On a node of a cluster the agent confirms a \
+            change by itself; confirm it by hand only if you know why the agent does not.\n\nExit codes: 0 kept; 1 \
+            failed; 2 wrong command line; 3 no change is on trial.\n\nExample:\n  mco daemon confirm"
+    )]
+    Confirm(DaemonRecover),
+    /// Undo the change that is on trial on this host when its time is up; started by systemd
+    #[command(hide = true)]
+    WatchTrial(DaemonRecover),
     /// Complete a machine's first boot: apply what Ignition cannot, before the kubelet starts
     #[command(
         name = "firstboot-complete-machineconfig",
@@ -105,6 +131,19 @@ pub(crate) struct DaemonPlan {
     /// The output format
     #[arg(short, long, value_enum, default_value_t)]
     pub(crate) output: Format,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DaemonTry {
+    /// The config: a file, or `-`
+    #[arg(short = 'f', long = "filename", value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// How long you may take to confirm it: 30s to 24h
+    #[arg(long, value_name = "TIME", default_value = "2m", value_parser = api::trial::within)]
+    pub(crate) confirm_within: SignedDuration,
+    /// The host's root folder
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    pub(crate) root_mount: PathBuf,
 }
 
 #[derive(Debug, Args)]

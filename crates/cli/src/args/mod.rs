@@ -3,6 +3,7 @@
 pub(crate) mod boot;
 pub(crate) mod change;
 pub(crate) mod daemon;
+pub(crate) mod dashboard;
 pub(crate) mod render;
 pub(crate) mod rollout;
 pub(crate) mod status;
@@ -11,8 +12,9 @@ pub(crate) use crate::args::boot::Balancer;
 use crate::args::boot::{Operator, Pointer, Token, balancer, network};
 use crate::args::change::{History, Retry, Undo};
 use crate::args::daemon::Daemon;
+use crate::args::dashboard::Dashboard;
 use crate::args::render::{Explain, Lint, Render};
-use crate::args::rollout::{Pause, Plan};
+use crate::args::rollout::{Approve, Pause, Plan};
 use crate::args::status::{Bundle, Status};
 use crate::output::Format;
 use clap::builder::FalseyValueParser;
@@ -21,7 +23,7 @@ use k8s_openapi::jiff::SignedDuration;
 use listen::Addresses;
 use std::ffi::OsString;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The Machine Config Operator for any Kubernetes
 #[derive(Debug, Parser)]
@@ -76,12 +78,16 @@ pub(crate) enum Command {
     Uninstall(boot::Uninstall),
     /// Show pools and nodes: who waits for what, and why
     Status(Status),
+    /// Serve a page on this computer that shows pools and nodes live
+    Dashboard(Dashboard),
     /// Show what the controller does next, or what a change would do to the nodes; writes nothing
     Plan(Plan),
     /// Pause pools: their nodes get no new configs
     Pause(Pause),
     /// Resume paused pools
     Resume(Pause),
+    /// Let the wave of a pool begin that waits for an approval
+    Approve(Approve),
     /// Show the history of a pool's rendered configs: when, what changed, and who changed it
     History(History),
     /// Roll a pool back to an earlier config, until its MachineConfigs are corrected
@@ -239,6 +245,11 @@ pub(crate) struct SecureMetrics {
 }
 
 impl SecureMetrics {
+    /// The files that they name.
+    pub(crate) fn files(&self) -> Vec<&Path> {
+        [&self.metrics_cert, &self.metrics_key].into_iter().filter_map(Option::as_deref).collect()
+    }
+
     /// These addresses and the plain one.
     pub(crate) fn with(self, plain: Listen) -> Addresses {
         let certificate = self.metrics_cert.zip(self.metrics_key);

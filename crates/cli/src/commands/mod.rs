@@ -8,8 +8,8 @@ mod parts;
 mod shell;
 
 use boot::{pointer, token};
-use change::{install, pause, retry, undo, uninstall};
-use look::{bundle, explain, history, plan, status};
+use change::{approve, install, pause, retry, undo, uninstall};
+use look::{bundle, dashboard, explain, history, plan, status};
 use manifests::{lint, render};
 use parts::{controller, daemon, operator, server};
 use shell::{runtime, small_runtime};
@@ -28,6 +28,9 @@ pub(crate) fn run(mco: Mco) -> ExitCode {
         Err(e) if shell::broken_pipe(&e) => ExitCode::from(exit::OK),
         Err(e) => {
             eprintln!("mco: {}", client::chain(e.as_ref()));
+            if let Some(right) = client::MissingRight::of(e.as_ref()) {
+                eprintln!("mco: {right}; an administrator gives this right: {}", right.commands());
+            }
             ExitCode::from(exit::FAILED)
         }
     }
@@ -44,9 +47,11 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
         Command::Uninstall(a) => runtime()?.block_on(uninstall::run(a)),
         Command::Status(a) => runtime()?.block_on(status::run(a)),
         Command::Bundle(a) => runtime()?.block_on(bundle::run(a)),
+        Command::Dashboard(a) => runtime()?.block_on(dashboard::run(a)),
         Command::Plan(a) => runtime()?.block_on(plan::run(a)),
         Command::Pause(a) => runtime()?.block_on(pause::run(a, true)),
         Command::Resume(a) => runtime()?.block_on(pause::run(a, false)),
+        Command::Approve(a) => runtime()?.block_on(approve::run(a)),
         Command::History(a) => runtime()?.block_on(history::run(a)),
         Command::Undo(a) => runtime()?.block_on(undo::run(a)),
         Command::Retry(a) => runtime()?.block_on(retry::run(a)),
@@ -57,16 +62,19 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
         Command::Controller(Controller::Bootstrap(a)) => controller::bootstrap(a),
         Command::Daemon(Daemon::Start(a)) => {
             // Before there are threads: the whole process changes its root.
-            daemon::enter(&a.root_mount)?;
+            daemon::enter(&a.root_mount, &a.metrics.files())?;
             small_runtime()?.block_on(daemon::start(*a))
         }
         Command::Daemon(Daemon::FirstBoot(a)) => {
-            daemon::enter(&a.root_mount)?;
+            daemon::enter(&a.root_mount, &[])?;
             // systemd is talked to by the runtime's own thread, while another waits for it.
             small_runtime()?.block_on(daemon::first_boot(a))
         }
         Command::Daemon(Daemon::Plan(a)) => daemon::plan(&a),
         Command::Daemon(Daemon::Recover(a)) => daemon::recover(&a),
+        Command::Daemon(Daemon::Try(a)) => daemon::try_here(&a),
+        Command::Daemon(Daemon::Confirm(a)) => daemon::confirm(&a),
+        Command::Daemon(Daemon::WatchTrial(a)) => daemon::watch_trial(&a),
         Command::Server(Server::Start(a)) => runtime()?.block_on(server::start(a)),
         Command::Server(Server::Bootstrap(a)) => runtime()?.block_on(server::bootstrap(a)),
         Command::Operator(Operator::Start(a)) => runtime()?.block_on(operator::start(a)),

@@ -19,12 +19,13 @@ const MAX_DEPTH: usize = 24;
 /// How many archives a note names before it counts the rest.
 const NAMED: usize = 5;
 /// Kinds that the plan depends on. Lists of them count as well.
-const MATTER: [&str; 9] = [
+const MATTER: [&str; 10] = [
     "MachineConfigPool",
     "MachineConfig",
     "ControllerConfig",
     "MachineOSConfig",
     "MachineOSBuild",
+    "RolloutPolicy",
     "Scheduler",
     "PodDisruptionBudget",
     "Node",
@@ -307,7 +308,7 @@ mod tests {
             let error = read(&[dir.path().to_owned()]).unwrap_err().to_string();
             assert!(error.contains(name) && error.contains("depends on"), "{error}");
         }
-        // Named by hand, it is to be readable, whatever it holds; and an archive is to be unpacked.
+        // A file that is named as an argument must be readable, whatever it holds; an archive must be unpacked first.
         let dir = folder(&[
             ("x.yaml", b"a: [1"),
             ("dump.tar.gz", b""),

@@ -1,6 +1,7 @@
-//! What is read from files: manifests that somebody wrote, and dumps of a cluster.
+//! What is read: manifests that somebody wrote, dumps of a cluster, and answers on a terminal.
 //!
 //! What it is not: what the objects mean.
 
+pub(crate) mod confirm;
 pub(crate) mod dump;
 pub(crate) mod manifests;

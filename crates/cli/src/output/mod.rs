@@ -3,8 +3,6 @@
 //! What programs read says which form it has, as Kubernetes objects do: `apiVersion` and `kind`. Within one version fields
 //! are added, never renamed or taken away. Field names are camelCase.
 
-pub(crate) mod changes;
-pub(crate) mod history;
 pub mod tables;
 
 use clap::ValueEnum;
@@ -37,6 +35,8 @@ pub(crate) enum Kind {
     ChangePlan,
     /// `mco pause`, `mco resume`.
     PauseList,
+    /// `mco approve`.
+    Approval,
     /// `mco history`.
     History,
     /// `mco undo`.

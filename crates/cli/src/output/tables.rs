@@ -122,7 +122,7 @@ mod tests {
         Timestamp::from_second(second).unwrap()
     }
 
-    /// A pool of 1,000 nodes of which two are not done.
+    /// A pool of 1,000 nodes of which two are not updated.
     fn thousand() -> Snapshot {
         let node = |i: usize, phase, since, why: &str| NodeRow {
             name: format!("worker-{i}"),
@@ -205,7 +205,7 @@ mod tests {
         insta::assert_snapshot!(explanation(&worked_out.only(Some("nosmt"), false).unwrap()));
     }
 
-    /// A path of jq, as far as examples use them: fields, `[]`, `| {a, b}`, `| select(.a == "b")`.
+    /// Follows a path of jq, as far as examples use it: fields, `[]`, `| {a, b}`, `| select(.a == "b")`.
     fn follows(value: &serde_json::Value, filter: &str) -> Result<(), String> {
         let mut at = vec![value];
         for part in filter.split('|').map(str::trim) {

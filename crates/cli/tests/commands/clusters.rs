@@ -1,4 +1,4 @@
-//! `mco` run by a test, and clusters as files for it.
+//! Runs `mco` for the tests, and writes clusters as files for it.
 
 use serde_json::{Value, json};
 use std::path::Path;
@@ -43,7 +43,7 @@ pub(crate) fn pool(name: &str, spec: &Value) -> Value {
                                     "lastTransitionTime": "2026-01-01T00:00:00Z"}]}})
 }
 
-/// A worker pool with three nodes: one that drains, one in the config, one that is to go.
+/// A worker pool with three nodes: one draining, one updated, one still to be updated.
 pub(crate) fn dump(dir: &Path) {
     let node = |i: usize, current: &str, desired: &str, state: &str, more: Value| {
         let mut notes = json!({format!("{MCO}currentConfig"): current, format!("{MCO}desiredConfig"): desired,
@@ -69,7 +69,7 @@ pub(crate) fn dump(dir: &Path) {
         "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}},
         "status": {"disruptionsAllowed": 0, "currentHealthy": 1, "desiredHealthy": 1, "expectedPods": 1}});
     write(&dir.join("a/pools.yaml"), &[pool("worker", &json!({"maxUnavailable": 1}))]);
-    // An older copy of a node stands beside the newer one, as in dumps.
+    // Dumps may contain an older copy of a node beside the newer one.
     let mut old = node(2, "NEW", "NEW", "Done", json!({}));
     old["metadata"]["resourceVersion"] = json!("0");
     write(
@@ -87,7 +87,7 @@ pub(crate) fn dump(dir: &Path) {
     );
 }
 
-/// A cluster of two pools as a dump with its MachineConfigs.
+/// A dump of a cluster with two pools and their MachineConfigs.
 pub(crate) fn with_configs(dir: &Path, current: &str) {
     let mut worker = pool("worker", &json!({"maxUnavailable": 2}));
     worker["spec"]["configuration"]["name"] = json!(current);

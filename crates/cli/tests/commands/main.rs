@@ -1,5 +1,5 @@
-//! `mco` as a user runs it, without a cluster: against files, golden output, and an API server that misbehaves.
-//! `INSTA_UPDATE=always cargo test -p cli` accepts what the program prints now.
+//! `mco` as a user runs it, without a cluster: with files, golden output, and an API server that misbehaves.
+//! `INSTA_UPDATE=always cargo test -p cli` accepts the current output.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
 mod clusters;

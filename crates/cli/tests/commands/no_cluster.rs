@@ -1,4 +1,4 @@
-//! The program where there is no cluster: exit codes, messages, and readers that go away.
+//! The program without a cluster: exit codes, messages, and a closed pipe on standard output.
 
 use clap::CommandFactory as _;
 use std::process::{Command, Output, Stdio};
@@ -8,7 +8,7 @@ fn mco(args: &[&str]) -> Output {
 }
 
 #[test]
-fn what_went_wrong_is_told_by_the_exit_code_and_in_one_line_that_names_the_remedy() {
+fn a_failure_has_its_exit_code_and_one_line_with_the_remedy() {
     let dir = tempfile::tempdir().unwrap();
     let nowhere = dir.path().join("away");
     let text = "apiVersion: v1\nkind: Config\ncurrent-context: c\n\
@@ -29,18 +29,18 @@ fn what_went_wrong_is_told_by_the_exit_code_and_in_one_line_that_names_the_remed
         assert_eq!(out.status.code(), Some(code), "{args:?}: {text}");
         assert!(text.contains(want), "{args:?}: {text}");
         assert!(text.matches("(os error").count() <= 1, "said twice: {text}");
-        assert!(!text.contains("ERROR"), "the client library speaks beside us: {text}");
+        assert!(!text.contains("ERROR"), "the client library writes to the output: {text}");
     }
 }
 
-/// A kubeconfig of two contexts; the second's cluster is not there.
+/// A kubeconfig of two contexts; the cluster of the second one does not exist.
 const TWO: &str = "apiVersion: v1\nkind: Config\ncurrent-context: here\n\
     clusters: [{name: c, cluster: {server: 'http://127.0.0.1:9'}}]\n\
     contexts: [{name: here, context: {cluster: c, user: u}}, {name: odd, context: {cluster: gone, user: u}}]\n\
     users: [{name: u, user: {}}]\n";
 
 #[test]
-fn a_kubeconfig_that_is_wrong_is_named_with_what_is_wrong_and_its_secrets_are_not_shown() {
+fn an_invalid_kubeconfig_is_named_and_its_secrets_are_not_shown() {
     let dir = tempfile::tempdir().unwrap();
     let file = |name: &str, text: &str| {
         let path = dir.path().join(name);
@@ -58,7 +58,7 @@ fn a_kubeconfig_that_is_wrong_is_named_with_what_is_wrong_and_its_secrets_are_no
     let plugin = file("plugin", &TWO.replace("user: {}", plugin));
     let list = format!("{two}:{half}");
     let away = dir.path().join("away").to_str().unwrap().to_owned();
-    // What the environment says, arguments, and what the error says.
+    // Columns: KUBECONFIG, arguments, and texts that the error contains.
     let rows: [(&str, &[&str], &[&str]); 12] = [
         (&half, &[], &[&half, "from KUBECONFIG", "is not YAML, line"]),
         ("", &["--kubeconfig", &half], &[&half, "is not YAML, line"]),
@@ -97,7 +97,7 @@ fn a_kubeconfig_that_is_wrong_is_named_with_what_is_wrong_and_its_secrets_are_no
 }
 
 #[test]
-fn a_manifest_that_is_wrong_is_told_without_its_secrets() {
+fn an_invalid_manifest_is_reported_without_its_secrets() {
     let dir = tempfile::tempdir().unwrap();
     let config = |spec: &str| {
         format!(
@@ -123,7 +123,7 @@ fn a_manifest_that_is_wrong_is_told_without_its_secrets() {
             let out = mco(args);
             let text = [out.stdout, out.stderr].concat();
             let text = String::from_utf8_lossy(&text);
-            // A rendered config holds what it is made of.
+            // A rendered config contains the text of its MachineConfigs.
             let made = args[0] == "render" && i == 2;
             assert!(made || !text.contains("hunter2"), "{args:?}: a secret is shown: {text}");
             if args[0] == "lint" || (args[0] == "render" && !made) {
@@ -142,7 +142,7 @@ fn every_command_that_speaks_to_a_cluster_takes_a_context() {
     let mut asked = vec![];
     for (path, command) in leaves(&cli::args::Mco::command()) {
         let has = |id: &str| command.get_arguments().any(|a| a.get_id() == id);
-        assert_eq!(has("kubeconfig"), has("context"), "{path:?} takes one and not the other");
+        assert_eq!(has("kubeconfig"), has("context"), "{path:?} has only one of the two flags");
         if !has("context") {
             continue;
         }
@@ -164,7 +164,7 @@ fn every_command_that_speaks_to_a_cluster_takes_a_context() {
     }
 }
 
-/// Every command that does something, with the words that lead to it.
+/// Every command without subcommands, with the words that lead to it.
 fn leaves(command: &clap::Command) -> Vec<(Vec<String>, clap::Command)> {
     let mut all = vec![];
     for sub in command.get_subcommands() {
@@ -180,7 +180,7 @@ fn leaves(command: &clap::Command) -> Vec<(Vec<String>, clap::Command)> {
     all
 }
 
-/// Something for each argument that must be given.
+/// A value for each required argument.
 fn required(command: &clap::Command) -> Vec<String> {
     let value = |argument: &clap::Arg| {
         let name = argument.get_value_names().and_then(|names| names.first()).map(ToString::to_string);
@@ -200,7 +200,7 @@ fn required(command: &clap::Command) -> Vec<String> {
         .collect()
 }
 
-/// What some need besides, to get as far as the cluster.
+/// Further arguments without which a command fails before it asks the cluster.
 fn more(path: &[String]) -> &'static [&'static str] {
     match path.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["render"] => &["--diff"],
@@ -213,7 +213,7 @@ fn more(path: &[String]) -> &'static [&'static str] {
 
 #[test]
 fn colours_are_off_where_the_environment_says_so() {
-    // A terminal for the program; without one nothing is coloured anyway.
+    // The program gets a terminal (script(1)): without one there are no colours anyway.
     let run = |set: &str| {
         let line = format!("{set} {} operator start --once --kubeconfig {{}}", env!("CARGO_BIN_EXE_mco"));
         let dir = tempfile::tempdir().unwrap();
@@ -234,11 +234,11 @@ fn colours_are_off_where_the_environment_says_so() {
         assert!(!escape(&plain), "{set}: {}", String::from_utf8_lossy(&plain.stdout));
         assert!(!plain.stdout.is_empty());
     }
-    assert!(escape(&run("NO_COLOR=").unwrap()), "an empty value says nothing");
+    assert!(escape(&run("NO_COLOR=").unwrap()), "an empty value counts as not set");
 }
 
 #[test]
-fn a_reader_that_goes_away_is_no_fault() {
+fn a_closed_pipe_is_no_error() {
     for args in [&["completion", "bash"][..], &["install", "--dry-run", "-o", "yaml"], &["--help"]] {
         let mut child = Command::new(env!("CARGO_BIN_EXE_mco"))
             .args(args)

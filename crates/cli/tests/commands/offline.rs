@@ -1,9 +1,9 @@
-//! `mco render` and `mco lint` as a user runs them, against golden output. `INSTA_UPDATE=always cargo test -p cli`
-//! accepts what they print now.
+//! `mco render` and `mco lint` as a user runs them, compared with golden output. `INSTA_UPDATE=always cargo test -p
+//! cli` accepts the current output.
 
 use std::process::Command;
 
-/// Exit code, then standard output, then errors; run where the manifests are.
+/// Exit code, then standard output, then standard error; run in the folder of the manifests.
 fn mco(arguments: &[&str]) -> String {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/commands/render");
     let out = Command::new(env!("CARGO_BIN_EXE_mco"))
@@ -18,7 +18,7 @@ fn mco(arguments: &[&str]) -> String {
 }
 
 #[test]
-fn lint_tells_every_error_and_exits_with_3() {
+fn lint_prints_every_error_and_exits_with_3() {
     insta::assert_snapshot!(mco(&["lint", "-f", "bad.yaml"]));
 }
 
@@ -30,12 +30,15 @@ fn lint_lets_warnings_pass_unless_strict() {
 }
 
 #[test]
-fn lint_tells_what_goes_over_the_templates() {
+fn lint_reports_what_overrides_the_templates() {
     let templates = concat!(env!("CARGO_MANIFEST_DIR"), "/../../templates");
     assert!(mco(&["lint", "-f", "one.yaml", "--templates", templates]).starts_with("exit 0\n"));
     let over = mco(&["lint", "-f", "over.yaml", "--templates", templates, "--strict"]);
     assert!(over.starts_with("exit 3\n") && over.contains("warning[contested]"), "{over}");
-    assert!(mco(&["lint", "-f", "over.yaml", "--strict"]).starts_with("exit 0\n"), "it is sound by itself");
+    assert!(
+        mco(&["lint", "-f", "over.yaml", "--strict"]).starts_with("exit 0\n"),
+        "the manifest is valid by itself"
+    );
 }
 
 #[test]
@@ -44,13 +47,13 @@ fn render_prints_the_rendered_config_of_each_pool() {
 }
 
 #[test]
-fn a_diff_shows_decoded_contents_and_is_told_by_the_exit_code() {
+fn a_diff_shows_decoded_contents_and_sets_the_exit_code() {
     insta::assert_snapshot!(mco(&["render", "-f", "good.yaml", "--diff-with", "one.yaml", "--exit-code"]));
     assert_eq!(mco(&["render", "-f", "good.yaml", "--diff-with", "good.yaml", "--exit-code"]), "exit 0\n");
 }
 
 #[test]
-fn errors_name_the_object_the_file_or_what_there_is() {
+fn errors_name_the_object_the_file_or_the_known_values() {
     for (arguments, want) in [
         (&["render", "-f", "bad.yaml"][..], "MachineConfig 50-a: spec.kernelType"),
         (&["render", "-f", "good.yaml", "--pool", "nope"], "their pools are: infra, worker"),
@@ -64,7 +67,7 @@ fn errors_name_the_object_the_file_or_what_there_is() {
 }
 
 #[test]
-fn one_pool_is_rendered_as_it_is_among_all_and_its_neighbours_may_be_broken() {
+fn one_pool_renders_the_same_alone_and_when_others_are_broken() {
     let file = tempfile::NamedTempFile::with_suffix(".yaml").unwrap();
     let path = file.path().to_str().unwrap();
     let infra = |worker: &str, more: &[&str]| {
@@ -81,13 +84,13 @@ fn one_pool_is_rendered_as_it_is_among_all_and_its_neighbours_may_be_broken() {
     let name = alone.lines().find(|line| line.trim_start().starts_with("name: rendered-infra-")).unwrap();
     let all = infra(&sound, &[]);
     assert!(all.contains("name: rendered-worker-") && all.contains(name), "{name} in {all}");
-    // It fails by itself, and not those that are asked for.
+    // The broken pool fails when all are rendered, but not when only another pool is asked for.
     for broken in [worker("none: has-this", "rhel-10"), format!("{sound}\n  paused: perhaps")] {
         let both = infra(&broken, &[]);
         assert!(both.starts_with("exit 1\n"), "{both}");
         assert_eq!(infra(&broken, &["--pool", "infra"]), alone);
     }
-    // A stream that infra cannot follow is its own fault.
+    // A stream that does not exist is inherited by infra, so infra fails too.
     let unknown = infra(&worker("none: has-this", "rhel-11"), &["--pool", "infra"]);
     assert!(unknown.starts_with("exit 1\n") && unknown.contains("rhel-11"), "{unknown}");
 }

@@ -1,11 +1,11 @@
-//! `mco plan -f` as a user runs it: what a change would do to a cluster that stands in files, what it costs, and which form the
-//! answer has for programs.
+//! `mco plan -f` as a user runs it: what a change would do to a cluster that is described by files, what it costs, and
+//! the form of the answer for programs.
 
 use crate::clusters::{MCO, config, dump, mco, pool, with_configs, write};
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// Every key of every object, but for those that are data and not fields.
+/// Every key of every object in the value.
 fn keys(value: &Value, found: &mut std::collections::BTreeSet<String>) {
     match value {
         Value::Object(map) => {
@@ -20,7 +20,7 @@ fn keys(value: &Value, found: &mut std::collections::BTreeSet<String>) {
 }
 
 #[test]
-fn what_programs_read_says_its_form_and_has_fields_in_camel_case() {
+fn json_output_names_its_version_and_has_camel_case_fields() {
     let dir = tempfile::tempdir().unwrap();
     let (full, small) = (dir.path().join("full"), dir.path().join("small"));
     dump(&full);
@@ -61,10 +61,10 @@ fn what_programs_read_says_its_form_and_has_fields_in_camel_case() {
     }
 }
 
-/// Secrets in files, units, drop-ins and kernel arguments: neither `render`'s diff nor `plan` shows any, in any format,
-/// unless it is told to.
+/// Secrets in files, units, drop-ins and kernel arguments: neither the diff of `render` nor `plan` shows any, in any
+/// format, unless asked to.
 #[test]
-fn secrets_are_shown_only_to_who_asks_for_them() {
+fn secrets_are_shown_only_with_show_secrets() {
     const SECRET: &str = "hunter2";
     let dir = tempfile::tempdir().unwrap();
     let from = dir.path().join("from");
@@ -116,12 +116,12 @@ fn secrets_are_shown_only_to_who_asks_for_them() {
 }
 
 #[test]
-fn a_change_is_shown_with_its_cost_and_order_and_refused_by_exit_code() {
+fn a_plan_shows_cost_and_order_and_a_refusal_sets_the_exit_code() {
     let dir = tempfile::tempdir().unwrap();
     let from = dir.path().join("from");
     with_configs(&from, "");
     let from_text = from.to_str().unwrap();
-    // What the pool is in now is rendered from its own manifests.
+    // The pool's current config is rendered from its own manifests.
     let now = mco(&["render", "-f", from_text]);
     assert_eq!(now.code, 0, "{}", now.err);
     let rendered: Value = api::yaml::from_str(&now.out).unwrap();
@@ -143,7 +143,7 @@ fn a_change_is_shown_with_its_cost_and_order_and_refused_by_exit_code() {
             "{refuse}"
         );
     }
-    // A drain, and no reboot.
+    // Drains the node, but does not reboot it.
     let drains = change("drains.yaml", config("50-drains", "/etc/drains.conf", "x"));
     let actions = json!([{"type": "Drain"}, {"type": "Restart", "restart": {"serviceName": "crio.service"}}]);
     let files = json!([{"path": "/etc/drains.conf", "actions": actions}]);
@@ -168,13 +168,13 @@ fn a_change_is_shown_with_its_cost_and_order_and_refused_by_exit_code() {
     let cost = &said["pools"][0]["costs"][0]["applied"];
     assert_eq!(cost["severity"], "reload", "{said}");
     assert_eq!(cost["disruption"]["services"][0]["because"][0], "/etc/containers/policy.json", "{said}");
-    // The cluster's disruption policy counts.
+    // The cluster's node disruption policy is applied.
     let free = json!({"apiVersion": "operator.openshift.io/v1", "kind": "MachineConfiguration", "metadata": {"name": "cluster"},
         "spec": {"nodeDisruptionPolicy": {"files": [{"path": "/etc/motd", "actions": [{"type": "None"}]}]}}});
     write(&from.join("free.yaml"), &[free]);
     let said = mco(&["plan", "--from", from_text, "-f", &motd, "--refuse", "reload"]);
     assert!(said.code == 0 && said.out.contains("disruption: none"), "{}{}", said.out, said.err);
-    // What no running host can do is refused whatever is asked.
+    // A change that no running host can apply is refused, also without `--refuse`.
     let mut disks = config("50-disks", "/etc/a", "x");
     disks["spec"]["config"]["storage"]["disks"] = json!([{"device": "/dev/sdb", "wipeTable": true}]);
     let disks = change("disks.yaml", disks);
@@ -185,7 +185,8 @@ fn a_change_is_shown_with_its_cost_and_order_and_refused_by_exit_code() {
         said.out,
         said.err
     );
-    // What needs templates is not called no change, and with them it is a change like any other.
+    // Without templates, a change of a setting is not reported as no change; with templates it is planned like any
+    // other.
     let kubelet = json!({"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "KubeletConfig",
         "metadata": {"name": "more"}, "spec": {"machineConfigPoolSelector": {"matchLabels": {"pool": "worker"}},
         "kubeletConfig": {"maxPods": 9}}});
@@ -197,7 +198,8 @@ fn a_change_is_shown_with_its_cost_and_order_and_refused_by_exit_code() {
     assert!(said.code == 0 && said.out.starts_with("no pool's config changes"), "{}{}", said.out, said.err);
 }
 
-/// A cluster as the controller leaves it: templates and settings are rendered into MachineConfigs, pools name their configs.
+/// A cluster as the controller leaves it: templates and settings are rendered into MachineConfigs, and the pools name
+/// their rendered configs.
 fn settled(dir: &Path, templates: &str, settings: &[Value]) {
     let name = |v: &Value| v["metadata"]["name"].as_str().unwrap().to_owned();
     let mut worker = pool("worker", &json!({"maxUnavailable": 2}));
@@ -317,7 +319,7 @@ fn settings_and_deletions_are_planned_like_any_other_change() {
         }
         assert!(!said.out.contains("is not what these templates generate"), "{}", said.out);
     }
-    // A setting that is refused is no plan.
+    // There is no plan for an invalid setting.
     let bad = file(
         "bad.yaml",
         &kind(
@@ -336,7 +338,7 @@ fn settings_and_deletions_are_planned_like_any_other_change() {
 }
 
 #[test]
-fn a_deleted_machine_config_gives_back_what_was_before_and_a_changed_pool_takes_its_nodes_along() {
+fn the_plan_of_a_deletion_restores_originals_and_a_changed_pool_moves_its_nodes() {
     let dir = tempfile::tempdir().unwrap();
     let from = dir.path().join("from");
     with_configs(&from, "");
@@ -356,7 +358,7 @@ fn a_deleted_machine_config_gives_back_what_was_before_and_a_changed_pool_takes_
         said.out,
         said.err
     );
-    // A pool of its own for a node that is a worker now.
+    // A new pool takes a node that is in the pool worker now.
     let mut own = pool("own", &json!({}));
     own["spec"]["machineConfigSelector"] = json!({"matchExpressions": [
         {"key": format!("{MCO}role"), "operator": "In", "values": ["worker", "own"]}]});

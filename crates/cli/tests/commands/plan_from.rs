@@ -1,12 +1,13 @@
-//! `mco plan --from` as a user runs it: the recorded situations of `tests/conformance/rollout` as plain YAML, each with the
-//! answer of the reference; a dump with pods and budgets. What it is not: a cluster, or a change (`plan_change.rs`).
+//! `mco plan --from` as a user runs it: the recorded situations of `tests/conformance/rollout` as plain YAML, each
+//! compared with the answer of the reference; and a dump with pods and PodDisruptionBudgets. Not here: a running
+//! cluster, and planned changes (`plan_change.rs`).
 
 use crate::clusters::{MCO, dump, mco, pool, write};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// As the recording put them into its cluster: made a second apart, in one List.
+/// The nodes as the recording created them in its cluster: a second apart, in one List.
 fn nodes(case: &Value) -> Value {
     let id = case["id"].as_str().unwrap();
     let nodes = case["nodes"].as_array().unwrap().iter().enumerate().map(|(i, node)| {
@@ -39,7 +40,7 @@ fn differences(case: &Value, said: &Value) -> Vec<String> {
         let node = pool["nodes"].as_array().unwrap().iter().find(|n| n["node"] == format!("{id}-{i}"));
         let mut got = node.unwrap()["after"].clone();
         got.as_object_mut().unwrap().remove("currentConfig");
-        // The node life cycle's own taints are no decision.
+        // Taints of the node lifecycle controller are not decided by the rollout.
         got["taints"]
             .as_array_mut()
             .unwrap()
@@ -68,7 +69,8 @@ fn differences(case: &Value, said: &Value) -> Vec<String> {
     out
 }
 
-/// A line `CASE NODE reason` of `accept-rollout.txt`: that node of the case goes to the new config in the slot that it holds.
+/// Reads a line `CASE NODE reason` of `accept-rollout.txt`: here that node is updated in the slot that it already
+/// holds.
 fn send(case: &mut Value, line: &str) {
     let Some((node, _)) =
         line.strip_prefix(case["id"].as_str().unwrap()).and_then(|l| l.trim().split_once(' '))
@@ -85,7 +87,7 @@ fn send(case: &mut Value, line: &str) {
 }
 
 #[test]
-fn every_recorded_situation_has_the_references_answer() {
+fn every_recorded_situation_is_planned_as_the_reference_did() {
     let cases = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/conformance/rollout");
     let mut files: Vec<_> = std::fs::read_dir(cases).unwrap().map(|f| f.unwrap().path()).collect();
     files.retain(|f| f.extension().is_some_and(|e| e == "json"));
@@ -113,7 +115,7 @@ fn every_recorded_situation_has_the_references_answer() {
 }
 
 #[test]
-fn a_dump_is_answered_as_the_controller_would() {
+fn a_dump_is_planned_as_the_controller_would() {
     let dir = tempfile::tempdir().unwrap();
     dump(dir.path());
     let said = mco(&["plan", "--from", dir.path().to_str().unwrap()]);
@@ -121,10 +123,10 @@ fn a_dump_is_answered_as_the_controller_would() {
     insta::assert_snapshot!(said.out);
 }
 
-/// The same dump in another shape gives the same answer: a tree as `oc adm must-gather` leaves it, nodes packed and one a
-/// file, pods as the API server's own list, logs, events and archives between them.
+/// The same dump in another layout gives the same answer: a tree as `oc adm must-gather` writes it, with nodes in one
+/// list and one per file, pods as the API server's own list, and logs, events and archives between them.
 #[test]
-fn a_must_gather_tree_gives_the_same_answer_and_says_what_it_passed_over() {
+fn a_must_gather_tree_gives_the_same_plan_and_names_skipped_files() {
     let (plain, tree) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     dump(plain.path());
     let root = tree.path().join("must-gather.local.1/quay-io-sha256-1");
@@ -176,7 +178,7 @@ fn a_must_gather_tree_gives_the_same_answer_and_says_what_it_passed_over() {
         let said = mco(&["plan", "--from", dir.to_str().unwrap(), "-o", format]);
         assert_eq!(said.code, 0, "{}", said.err);
         let mut answer = api::yaml::from_str::<Value>(&said.out).unwrap();
-        // Each plan says when it was made.
+        // Each plan contains the time at which it was made.
         for pool in answer["pools"].as_array_mut().unwrap() {
             for condition in pool["status"]["conditions"].as_array_mut().unwrap() {
                 condition.as_object_mut().unwrap().remove("lastTransitionTime");
@@ -195,7 +197,7 @@ fn a_must_gather_tree_gives_the_same_answer_and_says_what_it_passed_over() {
 }
 
 #[test]
-fn what_cannot_be_read_and_what_is_not_there_is_told() {
+fn unreadable_and_missing_inputs_are_reported() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().to_str().unwrap();
     dump(dir.path());

@@ -1,6 +1,6 @@
 //! `mco status -w --until-updated` against a fake API server that refuses or never answers a list.
 //!
-//! What it is not: a cluster that moves; those tests are the lab's.
+//! Not here: a cluster that changes; the lab's tests cover that.
 
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
@@ -11,24 +11,33 @@ use std::time::{Duration, Instant};
 
 const GROUP: &str = "machineconfiguration.openshift.io";
 
-/// What the fake server does with a list that it does not answer with objects.
+/// How the fake server answers a list for which it has no objects.
 #[derive(Clone, Copy, PartialEq)]
 enum Answer {
-    /// 404, as for a kind that is not there.
+    /// 404, as for a kind that is not installed.
     Absent,
-    /// 403, as for somebody who may not list it.
+    /// 403, as for a user who may not list it.
     Forbidden,
-    /// None, ever.
+    /// No answer at all.
     Silent,
 }
 
-/// Serves these objects by their plural names; `special` says how other lists are answered, and the rest is absent.
+/// Serves these objects by their plural names; `special` says how it answers other lists, and anything else is absent.
 fn serve(objects: Vec<(&'static str, Vec<Value>)>, special: Vec<(&'static str, Answer)>) -> String {
+    serve_after(0, objects, special)
+}
+
+/// The same by a server that closes its first connections without an answer, as one that is about to stop.
+fn serve_after(
+    closed: usize,
+    objects: Vec<(&'static str, Vec<Value>)>,
+    special: Vec<(&'static str, Answer)>,
+) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
     let all = Arc::new((objects, special));
     std::thread::spawn(move || {
-        for stream in listener.incoming().map_while(Result::ok) {
+        for stream in listener.incoming().map_while(Result::ok).skip(closed) {
             let all = all.clone();
             std::thread::spawn(move || connection(&stream, &all.0, &all.1));
         }
@@ -47,7 +56,7 @@ fn connection(stream: &TcpStream, objects: &[(&str, Vec<Value>)], special: &[(&s
         if query.contains("watch=true") {
             let head =
                 "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n";
-            // Nothing happens; the reader goes away at the end of the test.
+            // The watch stays open without events; the client closes it at the end of the test.
             out.write_all(head.as_bytes()).and_then(|()| out.flush()).ok();
             continue;
         }
@@ -76,7 +85,7 @@ fn connection(stream: &TcpStream, objects: &[(&str, Vec<Value>)], special: &[(&s
     }
 }
 
-/// A MachineConfig and the pool that has it rendered: its nodes, of which there are none, are updated.
+/// A MachineConfig and a pool that is updated to it: the pool has no nodes.
 fn updated() -> Vec<(&'static str, Vec<Value>)> {
     let object = |kind: &str, metadata: Value, spec: Value| json!({"apiVersion": format!("{GROUP}/v1"), "kind": kind, "metadata": metadata, "spec": spec});
     let role = json!({format!("{GROUP}/role"): "worker"});
@@ -90,7 +99,7 @@ fn updated() -> Vec<(&'static str, Vec<Value>)> {
         json!({"name": "worker", "uid": "2", "resourceVersion": "1"}),
         json!({"machineConfigSelector": {"matchLabels": role}, "nodeSelector": {"matchLabels": {"no": "node"}}}),
     );
-    // The name that the same rule gives where there is no cluster.
+    // `mco render` without a cluster gives the same name.
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("all.yaml");
     std::fs::write(&path, format!("{config}\n---\n{pool}\n")).unwrap();
@@ -114,7 +123,7 @@ fn mco(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_mco")).args(args).env_remove("KUBECONFIG").output().unwrap()
 }
 
-/// Exit code and standard error.
+/// The exit code, and standard error.
 fn wait(server: &str, timeout: &str) -> (Option<i32>, String) {
     let dir = tempfile::tempdir().unwrap();
     let kubeconfig = dir.path().join("kubeconfig");
@@ -129,7 +138,17 @@ fn wait(server: &str, timeout: &str) -> (Option<i32>, String) {
 }
 
 #[test]
-fn kinds_that_may_not_be_listed_count_as_not_there_and_that_is_said_once() {
+fn an_api_server_that_is_away_at_the_start_is_waited_for() {
+    let (code, said) = wait(&serve_after(3, updated(), vec![]), "30s");
+    assert_eq!(code, Some(0), "{said}");
+    assert_eq!(said.matches("mco: waiting: ").count(), 1, "{said}");
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let (code, said) = wait(&format!("http://{nobody}"), "2s");
+    assert!(code == Some(4) && said.contains("has not answered yet"), "{code:?}: {said}");
+}
+
+#[test]
+fn kinds_that_may_not_be_listed_count_as_absent_with_one_warning() {
     let server =
         serve(updated(), vec![("featuregates", Answer::Forbidden), ("osimagestreams", Answer::Forbidden)]);
     let (code, said) = wait(&server, "20s");
@@ -154,7 +173,7 @@ fn a_list_that_is_never_answered_does_not_outlast_the_timeout() {
 }
 
 #[test]
-fn what_is_waited_for_is_said_when_it_is_new() {
+fn a_new_reason_for_waiting_is_printed_once() {
     let mut objects = updated();
     objects[0].1[0]["spec"]["kernelArguments"] = json!(["b"]);
     let (code, said) = wait(&serve(objects, vec![]), "3s");

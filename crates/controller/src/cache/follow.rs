@@ -3,22 +3,23 @@
 //!
 //! What it is not: how one kind is watched (see `watch`), or what a change makes dirty (see `dirty`).
 
-use crate::cache::follow_settings;
 use crate::cache::store::{Cache, Change, Store};
-use crate::cache::stores::{Config, operator_node};
-use crate::cache::template_inputs;
-use crate::cache::trimmed::{TrimmedMachineConfigNode, TrimmedNode};
-use crate::cache::watch::{OnChange, Presence, follow, follow_ours};
-use crate::cache::watched_kind::{Need, WatchedKind};
+use crate::cache::stores::{
+    Config, ImageBuild, ImageConfig, TrimmedMachineConfigNode, TrimmedNode, operator_node,
+};
+use crate::cache::watch::{Need, OnChange, Presence, WatchedKind, follow, follow_ours};
+use crate::cache::{follow_settings, template_inputs};
 use crate::dirty::Changed;
 use crate::shared::Shared;
 use api::k8s::{Node, Pod};
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigNode, MachineConfigPool};
+use api::v1alpha1::RolloutPolicy;
+use build::JobFacts;
 use kube::Api;
 use kube::api::{ApiResource, DynamicObject};
 use kube::core::GroupVersionKind;
 use kube::runtime::watcher;
-use rollout::view::{OsBuild, OsConfig};
+use rollout::view::EtcdMember;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -47,6 +48,7 @@ impl Shared {
         self.follows_all::<MachineConfigPool>(Need::Always, stores.pools.clone());
         self.follows_all::<MachineConfig>(Need::Always, stores.configs.clone());
         self.follows_all::<ControllerConfig>(Need::Always, stores.controller_configs.clone());
+        self.follows_all::<RolloutPolicy>(Need::WhereServed, stores.rollout_policies.clone());
         self.follows_all::<Node>(Need::Always, stores.nodes.clone());
         self.follows_all::<MachineConfigNode>(Need::Aside, stores.progress.clone());
         tasks.spawn(follow_ours(
@@ -77,6 +79,17 @@ impl Shared {
                 c
             },
             self.then(|change| Changed::ControllerConfig(change)),
+            stop.clone(),
+        ));
+        tasks.spawn(follow_ours(
+            client(),
+            Presence::Optional,
+            stores.rollout_policies.clone(),
+            |mut p: RolloutPolicy| {
+                p.metadata.managed_fields = None;
+                p
+            },
+            self.then(|change| Changed::RolloutPolicy(change)),
             stop.clone(),
         ));
         self.watch_optional(tasks, stop);
@@ -125,12 +138,9 @@ impl Shared {
             self.follows(WatchedKind { kind: kind.to_owned(), need, api: api.clone(), which, cache });
             api
         };
-        let os_config = |o: DynamicObject| Ok(OsConfig::new(&serde_json::json!(o)));
         let os_configs = note(ours, "MachineOSConfig", Need::WhereServed, any(), stores.os_configs.clone());
-        self.optional(tasks, os_configs, any(), &stores.os_configs, os_config, stop);
-        let os_build = |o: DynamicObject| Ok(OsBuild::new(&serde_json::json!(o)));
         let os_builds = note(ours, "MachineOSBuild", Need::WhereServed, any(), stores.os_builds.clone());
-        self.optional(tasks, os_builds, any(), &stores.os_builds, os_build, stop);
+        self.watch_builds(tasks, os_configs, os_builds, stop);
         let schedulable = |o: DynamicObject| {
             Ok(o.data.pointer("/spec/mastersSchedulable") == Some(&serde_json::Value::Bool(true)))
         };
@@ -148,17 +158,71 @@ impl Shared {
             stores.boot_image_skew.clone(),
         );
         self.optional(tasks, settings, one(), &stores.boot_image_skew, skew, stop);
-        let namespace = api::names::NAMESPACE;
-        let pods = Api::<Pod>::namespaced(self.client.clone(), namespace);
-        let only = watcher::Config::default().labels("k8s-app=machine-config-operator");
+        let pods = |namespace: &str, labels: &str, need: Need, cache: Arc<dyn Cache>| {
+            let only = watcher::Config::default().labels(labels);
+            self.follows(WatchedKind {
+                kind: "Pod".to_owned(),
+                need,
+                api: Api::namespaced_with(self.client.clone(), namespace, &ApiResource::erase::<Pod>(&())),
+                which: only.clone(),
+                cache,
+            });
+            (Api::<Pod>::namespaced(self.client.clone(), namespace), only)
+        };
+        let operator = "k8s-app=machine-config-operator";
+        let (api, only) = pods(api::names::NAMESPACE, operator, Need::Aside, stores.operator_nodes.clone());
+        self.optional(tasks, api, only, &stores.operator_nodes, |p: Pod| Ok(operator_node(&p)), stop);
+        for ((namespace, label), store) in EtcdMember::PLACES.into_iter().zip(&stores.etcd) {
+            let (api, only) = pods(namespace, label, Need::WhereServed, store.clone());
+            self.optional(tasks, api, only, store, |p: Pod| Ok(EtcdMember::of(&p)), stop);
+        }
+    }
+
+    /// Watches of image builds: MachineOSConfigs, MachineOSBuilds, and the Jobs that build.
+    fn watch_builds(
+        self: &Arc<Self>,
+        tasks: &TaskTracker,
+        os_configs: Api<DynamicObject>,
+        os_builds: Api<DynamicObject>,
+        stop: &CancellationToken,
+    ) {
+        let jobs = ApiResource::from_gvk(&GroupVersionKind::gvk("batch", "v1", "Job"));
+        let jobs: Api<DynamicObject> =
+            Api::namespaced_with(self.client.clone(), api::names::NAMESPACE, &jobs);
+        let ours = watcher::Config::default().labels(build::names::LAYERING);
+        let store = self.stores.build_jobs.clone();
         self.follows(WatchedKind {
-            kind: "Pod".to_owned(),
-            need: Need::Aside,
-            api: Api::namespaced_with(self.client.clone(), namespace, &ApiResource::erase::<Pod>(&())),
-            which: only.clone(),
-            cache: stores.operator_nodes.clone(),
+            kind: "Job".to_owned(),
+            need: Need::WhereServed,
+            api: jobs.clone(),
+            which: ours.clone(),
+            cache: store.clone(),
         });
-        self.optional(tasks, pods, only, &stores.operator_nodes, |p: Pod| Ok(operator_node(&p)), stop);
+        let (me, token) = (self.clone(), stop.clone());
+        tasks.spawn(async move {
+            let on_change: OnChange<JobFacts> = Box::new(move |change| {
+                for job in [&change.old, &change.new].into_iter().flatten() {
+                    me.changed(&Changed::ImageBuild(&job.pool));
+                }
+            });
+            let keep = |o: DynamicObject| Ok(JobFacts::new(&serde_json::json!(o)));
+            let kind = "Job".to_owned();
+            follow(jobs, ours, kind, Presence::Optional, &store, keep, on_change, token).await;
+        });
+        let (me, store, token) = (self.clone(), self.stores.os_configs.clone(), stop.clone());
+        tasks.spawn(async move {
+            let on_change: OnChange<ImageConfig> = Box::new(move |change| me.os_config_changed(change));
+            let keep = |o: DynamicObject| Ok(ImageConfig::new(serde_json::json!(o)));
+            let (config, kind) = (watcher::Config::default(), "machineosconfigs".to_owned());
+            follow(os_configs, config, kind, Presence::Optional, &store, keep, on_change, token).await;
+        });
+        let (me, store, token) = (self.clone(), self.stores.os_builds.clone(), stop.clone());
+        tasks.spawn(async move {
+            let on_change: OnChange<ImageBuild> = Box::new(move |change| me.os_build_changed(change));
+            let keep = |o: DynamicObject| Ok(ImageBuild::new(serde_json::json!(o)));
+            let (config, kind) = (watcher::Config::default(), "machineosbuilds".to_owned());
+            follow(os_builds, config, kind, Presence::Optional, &store, keep, on_change, token).await;
+        });
     }
 
     fn optional<K, T>(

@@ -5,8 +5,7 @@
 
 use crate::cache::settings::{KINDS, Kind, input};
 use crate::cache::store::Change;
-use crate::cache::watch::{Presence, follow};
-use crate::cache::watched_kind::{Need, WatchedKind};
+use crate::cache::watch::{Need, Presence, WatchedKind, follow};
 use crate::dirty::Changed;
 use crate::shared::Shared;
 use client::call;

@@ -6,6 +6,4 @@ pub(crate) mod settings;
 pub(crate) mod store;
 pub(crate) mod stores;
 pub(crate) mod template_inputs;
-pub(crate) mod trimmed;
 pub(crate) mod watch;
-pub(crate) mod watched_kind;

@@ -71,8 +71,18 @@ pub(crate) const POLICY: Kind = Kind { name: "ImagePolicy", read: &["spec", "sta
 pub(crate) const STREAMS: Kind =
     Kind { name: "OSImageStream", only: Some(api::names::CLUSTER), ..KUBELET_CONFIG };
 
+/// Which changes are accepted although existing machines cannot follow them.
+pub(crate) const MACHINE_CONFIGURATION: Kind = Kind {
+    group: "operator.openshift.io",
+    version: "v1",
+    name: "MachineConfiguration",
+    only: Some(api::names::CLUSTER),
+    read: &["spec/irreconcilableValidationOverrides"],
+};
+
 /// All of them.
-pub(crate) const KINDS: [Kind; 13] = [
+pub(crate) const KINDS: [Kind; 14] = [
+    MACHINE_CONFIGURATION,
     STREAMS,
     KUBELET_CONFIG,
     RUNTIME_CONFIG,
@@ -98,7 +108,7 @@ impl Kind {
         Api::all_with(client.clone(), &self.resource())
     }
 
-    /// The same for a kind whose objects stand in namespaces.
+    /// The same for a namespaced kind.
     pub(crate) fn api_in(self, client: &Client, namespace: &str) -> Api<DynamicObject> {
         Api::namespaced_with(client.clone(), namespace, &self.resource())
     }
@@ -112,7 +122,7 @@ impl Kind {
         }
     }
 
-    /// What is kept of an object. Parts that nobody reads, such as most of a ClusterVersion, change often.
+    /// What is kept of an object. Parts that are not used, such as most of a ClusterVersion, change often.
     pub(crate) fn keep(self, object: &DynamicObject) -> Value {
         let mut kept = json!({
             "apiVersion": format!("{}/{}", self.group, self.version),

@@ -219,7 +219,7 @@ mod tests {
         let store = Store::default();
         assert!(store.apply("a".to_owned(), item("u", 5)).is_some());
         assert!(store.apply("a".to_owned(), item("u", 4)).is_none(), "late watch event");
-        assert!(store.apply("a".to_owned(), item("u", 5)).is_none(), "the echo of our own write");
+        assert!(store.apply("a".to_owned(), item("u", 5)).is_none(), "the watch event of our own write");
         assert_eq!(store.get("a").as_deref(), Some(&5));
         assert!(store.apply("a".to_owned(), item("v", 3)).is_some(), "another object of that name");
     }

@@ -1,13 +1,29 @@
-//! The caches of all kinds that plans are made from, and what is kept of a MachineConfig.
+//! The caches of all kinds that plans are made from, and what is kept of each object. Nodes and MachineConfigNodes are
+//! decoded into the few fields that are read; all other bytes (images, conditions, managed fields) are skipped by the
+//! decoder and never take memory.
 //!
-//! What it is not: how they are filled (see `follow`), or the cluster's settings (see `settings`).
+//! What it is not: how they are filled (see `follow`), the cluster's settings (see `settings`), or types to write with:
+//! writes are patches.
 
 use crate::cache::store::{Item, Store};
 use crate::cache::watch::version_of;
-use api::k8s::{ObjectMeta, ObjectReference, Pod, ResourceExt};
+use api::k8s::{
+    Node, NodeCondition, NodeSpec, NodeStatus, ObjectMeta, ObjectReference, OwnerReference, Pod, ResourceExt,
+    Taint, Time,
+};
 use api::rendered::owning_pool;
-use api::v1::{ControllerConfig, MachineConfig, MachineConfigNode, MachineConfigPool};
-use rollout::view::{NodeView, OsBuild, OsConfig};
+use api::v1::{
+    ControllerConfig, MachineConfig, MachineConfigNode, MachineConfigNodeSpec, MachineConfigPool,
+    MachineOSBuild, MachineOSConfig,
+};
+use api::v1alpha1::RolloutPolicy;
+use build::{Base, JobFacts};
+use kube::Resource;
+use rollout::view::{EtcdMember, NodeView, OsBuild, OsConfig};
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The caches.
@@ -20,14 +36,20 @@ pub(crate) struct Stores {
     /// Stored without their status. The kind may not be installed.
     pub(crate) progress: Arc<Store<MachineConfigNode>>,
     /// This kind may not be installed either.
-    pub(crate) os_configs: Arc<Store<OsConfig>>,
-    pub(crate) os_builds: Arc<Store<OsBuild>>,
+    pub(crate) rollout_policies: Arc<Store<RolloutPolicy>>,
+    /// Nor this one.
+    pub(crate) os_configs: Arc<Store<ImageConfig>>,
+    pub(crate) os_builds: Arc<Store<ImageBuild>>,
+    /// The Jobs of image builds, in our own namespace.
+    pub(crate) build_jobs: Arc<Store<JobFacts>>,
     /// `spec.mastersSchedulable` of OpenShift's Scheduler.
     pub(crate) masters_schedulable: Arc<Store<bool>>,
     /// Whether OpenShift's MachineConfiguration turns off the check of how old boot images are.
     pub(crate) boot_image_skew: Arc<Store<bool>>,
     /// The nodes that run a pod of the operator.
     pub(crate) operator_nodes: Arc<Store<Option<Arc<str>>>>,
+    /// The members of etcd that run as static pods, in each of the places where there may be some.
+    pub(crate) etcd: [Arc<Store<Option<EtcdMember>>>; EtcdMember::PLACES.len()],
 }
 
 impl Stores {
@@ -54,8 +76,8 @@ pub(crate) struct Rendered {
     pub(crate) metadata: ObjectMeta,
     /// The pool that owns it.
     pub(crate) pool: String,
-    /// `spec.osImageURL`.
-    pub(crate) os_image_url: Box<str>,
+    /// What an image is built from.
+    pub(crate) base: Base,
 }
 
 impl Rendered {
@@ -70,12 +92,12 @@ impl Config {
     pub(crate) fn new(object: MachineConfig) -> Self {
         match owning_pool(object.metadata.owner_references.as_deref()).map(str::to_owned) {
             Some(pool) => {
+                let base = Base::of(&object);
                 let mut metadata = object.metadata;
                 metadata.managed_fields = None;
                 // Only people read it, through `mco explain`.
                 metadata.annotations.get_or_insert_default().remove(api::names::annotation::PROVENANCE);
-                let os_image_url = object.spec.os_image_url.into_boxed_str();
-                Self::Rendered(Box::new(Rendered { metadata, pool, os_image_url }))
+                Self::Rendered(Box::new(Rendered { metadata, pool, base }))
             }
             None => {
                 let mut object = object;
@@ -89,7 +111,7 @@ impl Config {
     pub(crate) fn os_image_url(&self) -> &str {
         match self {
             Self::Source(object) => &object.spec.os_image_url,
-            Self::Rendered(rendered) => &rendered.os_image_url,
+            Self::Rendered(rendered) => &rendered.base.os_image,
         }
     }
 
@@ -99,6 +121,56 @@ impl Config {
             Self::Source(object) => Some(object),
             Self::Rendered(_) => None,
         }
+    }
+}
+
+/// A MachineOSConfig in the cache. A rollout needs only what its view reads, so that a malformed object does not turn a pool
+/// with an image of its own into one without.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct ImageConfig {
+    /// What a rollout reads.
+    pub(crate) view: OsConfig,
+    /// The object, or why it cannot be read.
+    pub(crate) object: Result<MachineOSConfig, String>,
+}
+
+/// A MachineOSBuild in the cache.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct ImageBuild {
+    /// What a rollout reads.
+    pub(crate) view: OsBuild,
+    /// The object, or why it cannot be read.
+    pub(crate) object: Result<MachineOSBuild, String>,
+}
+
+/// Reads an object that may be malformed.
+fn typed<K: serde::de::DeserializeOwned + ResourceExt>(mut object: Value) -> Result<K, String> {
+    object.pointer_mut("/metadata").and_then(Value::as_object_mut).and_then(|m| m.remove("managedFields"));
+    serde_json::from_value(object).map_err(|e| e.to_string())
+}
+
+impl ImageConfig {
+    /// From the object as JSON.
+    pub(crate) fn new(object: Value) -> Self {
+        Self { view: OsConfig::new(&object), object: typed(object) }
+    }
+
+    /// The pool that it is for; empty if it names none.
+    pub(crate) fn pool(&self) -> &str {
+        self.view.pool()
+    }
+}
+
+impl ImageBuild {
+    /// From the object as JSON.
+    pub(crate) fn new(object: Value) -> Self {
+        Self { view: OsBuild::new(&object), object: typed(object) }
+    }
+
+    /// The pool that it is for, by its label; empty if it has none.
+    pub(crate) fn pool(&self) -> &str {
+        let labels = self.object.as_ref().ok().and_then(|o| o.metadata.labels.as_ref());
+        labels.and_then(|l| l.get(build::names::POOL)).map(String::as_str).unwrap_or_default()
     }
 }
 
@@ -125,4 +197,182 @@ pub(crate) fn place(at: Option<&ObjectReference>) -> Place {
     let at = at?;
     let namespace = at.namespace.clone().unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned());
     Some((namespace, at.name.clone().unwrap_or_default()))
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Meta {
+    name: Option<String>,
+    uid: Option<String>,
+    resource_version: Option<String>,
+    generation: Option<i64>,
+    creation_timestamp: Option<Time>,
+    deletion_timestamp: Option<Time>,
+    labels: Option<BTreeMap<String, String>>,
+    annotations: Option<BTreeMap<String, String>>,
+    owner_references: Option<Vec<OwnerReference>>,
+}
+
+impl From<Meta> for ObjectMeta {
+    fn from(meta: Meta) -> Self {
+        Self {
+            name: meta.name,
+            uid: meta.uid,
+            resource_version: meta.resource_version,
+            generation: meta.generation,
+            creation_timestamp: meta.creation_timestamp,
+            deletion_timestamp: meta.deletion_timestamp,
+            labels: meta.labels,
+            annotations: meta.annotations,
+            owner_references: meta.owner_references,
+            ..Self::default()
+        }
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct RawNode {
+    metadata: Meta,
+    spec: RawNodeSpec,
+    status: RawNodeStatus,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct RawNodeSpec {
+    unschedulable: Option<bool>,
+    taints: Option<Vec<Taint>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct RawNodeStatus {
+    phase: Option<String>,
+    conditions: Option<Vec<NodeCondition>>,
+}
+
+/// A Node with the fields that [`rollout::view::NodeView`] reads.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(from = "RawNode")]
+pub(crate) struct TrimmedNode(pub(crate) Node);
+
+impl From<RawNode> for TrimmedNode {
+    fn from(raw: RawNode) -> Self {
+        let RawNode { metadata, spec, status } = raw;
+        Self(Node {
+            metadata: metadata.into(),
+            spec: Some(NodeSpec {
+                unschedulable: spec.unschedulable,
+                taints: spec.taints,
+                ..NodeSpec::default()
+            }),
+            status: Some(NodeStatus {
+                phase: status.phase,
+                conditions: status.conditions,
+                ..NodeStatus::default()
+            }),
+        })
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct RawProgress {
+    metadata: Meta,
+    #[serde(deserialize_with = "readable")]
+    spec: MachineConfigNodeSpec,
+}
+
+/// Reads a spec that is malformed as an empty one, which the pass then corrects. One such object must not stop the
+/// others.
+fn readable<'de, D: Deserializer<'de>>(from: D) -> Result<MachineConfigNodeSpec, D::Error> {
+    Ok(serde_json::from_value(Value::deserialize(from)?).unwrap_or_default())
+}
+
+/// A MachineConfigNode without its status. Whoever adds to the status reads it first.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(from = "RawProgress")]
+pub(crate) struct TrimmedMachineConfigNode(pub(crate) MachineConfigNode);
+
+impl From<RawProgress> for TrimmedMachineConfigNode {
+    fn from(raw: RawProgress) -> Self {
+        Self(MachineConfigNode { metadata: raw.metadata.into(), spec: raw.spec, status: None })
+    }
+}
+
+macro_rules! as_resource {
+    ($light:ty, $whole:ty) => {
+        impl Resource for $light {
+            type DynamicType = ();
+            type Scope = <$whole as Resource>::Scope;
+
+            fn kind((): &()) -> Cow<'_, str> {
+                <$whole>::kind(&())
+            }
+            fn group((): &()) -> Cow<'_, str> {
+                <$whole>::group(&())
+            }
+            fn version((): &()) -> Cow<'_, str> {
+                <$whole>::version(&())
+            }
+            fn plural((): &()) -> Cow<'_, str> {
+                <$whole>::plural(&())
+            }
+            fn meta(&self) -> &ObjectMeta {
+                &self.0.metadata
+            }
+            fn meta_mut(&mut self) -> &mut ObjectMeta {
+                &mut self.0.metadata
+            }
+        }
+    };
+}
+
+as_resource!(TrimmedNode, Node);
+as_resource!(TrimmedMachineConfigNode, MachineConfigNode);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_light_node_is_seen_as_the_whole_one() {
+        let node = json!({
+            "apiVersion": "v1", "kind": "Node",
+            "metadata": {
+                "name": "n", "uid": "u", "resourceVersion": "7", "creationTimestamp": "2026-01-01T00:00:00Z",
+                "deletionTimestamp": "2026-01-02T00:00:00Z",
+                "labels": {"node-role.kubernetes.io/worker": "", "topology.kubernetes.io/zone": "z"},
+                "annotations": {
+                    "machineconfiguration.openshift.io/currentConfig": "a",
+                    "machineconfiguration.openshift.io/desiredConfig": "b",
+                    "machineconfiguration.openshift.io/cordon": "daemon",
+                    "machineconfiguration.openshift.io/reason": "broken",
+                },
+                "managedFields": [{"manager": "m", "operation": "Update", "fieldsV1": {"f:metadata": {}}}],
+            },
+            "spec": {"unschedulable": true, "taints": [{"key": "k", "effect": "NoSchedule"}], "podCIDR": "10.0.0.0/24"},
+            "status": {
+                "phase": "Pending",
+                "images": [{"names": ["i"], "sizeBytes": 5}],
+                "conditions": [{"type": "Ready", "status": "False", "reason": "R", "message": "m",
+                    "lastHeartbeatTime": "2026-01-01T00:00:00Z", "lastTransitionTime": "2026-01-01T00:00:00Z"}],
+            },
+        });
+        let whole: Node = serde_json::from_value(node.clone()).unwrap();
+        let light: TrimmedNode = serde_json::from_value(node).unwrap();
+        assert_eq!(NodeView::from_node(&light.0), NodeView::from_node(&whole));
+        assert!(light.0.status.is_some_and(|s| s.images.is_none()));
+        let bare: TrimmedNode = serde_json::from_value(json!({"metadata": {"name": "n"}})).unwrap();
+        assert_eq!(bare.0.metadata.name.as_deref(), Some("n"));
+    }
+
+    #[test]
+    fn a_spec_that_cannot_be_read_does_not_stop_the_others() {
+        let object = json!({"metadata": {"name": "n"}, "spec": {"configVersion": 7}});
+        let light: TrimmedMachineConfigNode = serde_json::from_value(object).unwrap();
+        assert_eq!(light.0.spec, MachineConfigNodeSpec::default());
+    }
 }

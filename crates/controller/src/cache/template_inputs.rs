@@ -153,7 +153,7 @@ mod tests {
             }
             false
         };
-        assert!(marked().await, "when the watch begins");
+        assert!(marked().await, "when the watch starts");
         assert!(shared.templates_watched.load(Ordering::Acquire));
         std::fs::write(deep.join("x.yaml"), "path: /x\n").unwrap();
         assert!(marked().await, "a new file");
@@ -166,7 +166,7 @@ mod tests {
         }
         std::fs::read_to_string(deep.join("x.yaml")).unwrap();
         tokio::time::sleep(Duration::from_millis(200)).await;
-        assert!(shared.queues.of(Pass::Templates).take().is_empty(), "reading is no change");
+        assert!(shared.queues.of(Pass::Templates).take().is_empty(), "reading a file is no change");
         std::fs::rename(deep.join("x.yaml"), deep.join("y.yaml")).unwrap();
         assert!(marked().await, "a renamed file");
         stop.cancel();

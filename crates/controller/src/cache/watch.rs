@@ -6,7 +6,7 @@
 //!
 //! What it is not: a decision. `on_change` marks queues.
 
-use crate::cache::store::{Change, Item, Store};
+use crate::cache::store::{Cache, Change, Item, Store};
 use crate::io::backoff;
 use crate::io::connection::WATCH_SECONDS;
 use client::{chain, decode};
@@ -67,6 +67,30 @@ impl Presence {
     }
 }
 
+/// What happens when a kind cannot be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Need {
+    /// Nothing is decided until it can.
+    Always,
+    /// If it is not served, or we may not read it, it counts as empty.
+    WhereServed,
+    /// A kind of setting: while it cannot be read nothing is rendered, and pools say so.
+    Setting,
+    /// No decision rests on it: while it cannot be read, what is in the cache counts.
+    Aside,
+}
+
+/// A kind that is watched for as long as this process lives, as the start of a leader's term sees it: which objects, and
+/// what happens when it cannot be read.
+pub(crate) struct WatchedKind {
+    pub(crate) kind: String,
+    pub(crate) need: Need,
+    pub(crate) api: Api<DynamicObject>,
+    /// Which of its objects are watched.
+    pub(crate) which: watcher::Config,
+    pub(crate) cache: Arc<dyn Cache>,
+}
+
 /// Watches a kind of our own API group. Objects arrive undecoded, so that a malformed one can be skipped.
 pub(crate) async fn follow_ours<K, T>(
     client: Client,
@@ -86,7 +110,7 @@ pub(crate) async fn follow_ours<K, T>(
 }
 
 /// Watches any kind until `stop`.
-#[allow(
+#[expect(
     clippy::too_many_arguments,
     reason = "each is a different thing, and all callers stand in two places"
 )]

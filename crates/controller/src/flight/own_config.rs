@@ -9,13 +9,13 @@
 //! What it is not: the content of these MachineConfigs (see `render::template`, `render::generated`), or the writes
 //! (see `put`).
 
-use crate::io::merge_patch::difference;
+use crate::flight::merge_patch::difference;
 use api::k8s::ResourceExt;
-use api::names::{annotation, label};
+use api::names::{CONTROLLER_CONFIG, annotation, label};
 use api::v1::MachineConfig;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -80,7 +80,7 @@ pub(crate) fn with_digest(config: &MachineConfig) -> MachineConfig {
 fn written(config: &MachineConfig) -> String {
     let what = json!([config.spec, config.labels().get(label::ROLE)]).to_string();
     let digest = Sha256::digest(what.as_bytes());
-    digest.iter().take(16).map(|b| format!("{b:02x}")).collect()
+    api::text::hex(digest.iter().take(16))
 }
 
 /// Whether somebody else wrote the object after this build (`hash`) did; `false` also if that cannot be known.
@@ -142,10 +142,38 @@ pub(crate) fn fields(patch: &Value) -> String {
     fields.join(", ")
 }
 
+/// MachineConfigs that the templates no longer produce: owned by the ControllerConfig and marked as made by a
+/// controller. If somebody removed the owner or the mark, the object is theirs and stays.
+pub(crate) fn leaving<'a>(
+    wanted: &[MachineConfig],
+    standing: &[&'a MachineConfig],
+) -> Vec<&'a MachineConfig> {
+    let made = |config: &&MachineConfig| {
+        let mark = config.annotations().get(annotation::GENERATED_BY_CONTROLLER);
+        is_from_template(config) && mark.is_some_and(|mark| !mark.is_empty())
+    };
+    let wants = |config: &MachineConfig| wanted.iter().any(|w| w.metadata.name == config.metadata.name);
+    standing.iter().copied().filter(made).filter(|config| !wants(config)).collect()
+}
+
+/// Of the MachineConfigs to delete, those of roles that have no template left at all. That is more likely a folder that
+/// was not mounted, or is being copied, than somebody's intent; and all nodes of the role would lose their files.
+pub(crate) fn emptied(wanted: &[MachineConfig], leaving: &[&MachineConfig]) -> Vec<String> {
+    let role = |config: &MachineConfig| config.labels().get(label::ROLE).cloned();
+    let kept: BTreeSet<_> = wanted.iter().map(role).collect();
+    leaving.iter().filter(|config| !kept.contains(&role(config))).map(|config| config.name_any()).collect()
+}
+
+/// Whether the template pass made it: the ControllerConfig owns it.
+pub(crate) fn is_from_template(object: &MachineConfig) -> bool {
+    let mut owners = object.metadata.owner_references.iter().flatten();
+    owners.any(|o| o.controller == Some(true) && o.kind == "ControllerConfig" && o.name == CONTROLLER_CONFIG)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fake_server::machine_config as mc;
+    use crate::fake_server::{machine_config as mc, template};
     use api::names::VERSION_HASH;
 
     #[test]
@@ -165,7 +193,7 @@ mod tests {
         let mut made = mc("00-worker", None);
         made.spec.config = Some(json!({"ignition": {"version": "3.5.0"}, "b": 1, "a": 2}));
         let have = stored(&ours(made));
-        assert!(!edited(&have, VERSION_HASH), "as it was written, whatever the templates now say");
+        assert!(!edited(&have, VERSION_HASH), "recognised as written, whatever the templates contain now");
         let mut config = have.clone();
         config.spec.config = Some(json!({"ignition": {"version": "3.5.0"}}));
         assert!(edited(&config, VERSION_HASH), "another config");
@@ -178,7 +206,7 @@ mod tests {
         for key in [annotation::WRITTEN, annotation::GENERATED_BY_CONTROLLER] {
             let mut unknown = config.clone();
             unknown.annotations_mut().remove(key);
-            assert!(!edited(&unknown, VERSION_HASH), "without {key} nobody knows");
+            assert!(!edited(&unknown, VERSION_HASH), "without {key} it is unknown");
         }
         let mut other = config;
         other.annotations_mut().insert(annotation::GENERATED_BY_CONTROLLER.to_owned(), "another".to_owned());
@@ -199,6 +227,34 @@ mod tests {
         assert!(kept.was_stored("a", 1) && !kept.was_stored("a", 2));
         assert!(kept.may_tell("a") && !kept.may_tell("a"));
         kept.record_stored("a", 1);
-        assert!(!kept.may_tell("a"), "told a moment ago");
+        assert!(!kept.may_tell("a"), "reported a moment ago");
+    }
+
+    #[test]
+    fn only_what_the_templates_have_made_and_make_no_more_is_to_go() {
+        let wanted = [template("00-worker", "worker")];
+        let mut own = template("50-own", "worker");
+        own.metadata.owner_references = None;
+        let mut taken = template("51-taken", "worker");
+        taken.annotations_mut().clear();
+        let mut kubelet = template("99-worker-generated-kubelet", "worker");
+        kubelet
+            .metadata
+            .owner_references
+            .iter_mut()
+            .flatten()
+            .for_each(|o| o.kind = "KubeletConfig".to_owned());
+        let mut old = template("01-worker-old", "worker");
+        old.annotations_mut().insert(annotation::GENERATED_BY_CONTROLLER.to_owned(), "v0".to_owned());
+        let standing = [&wanted[0], &own, &taken, &kubelet, &old];
+        let going = leaving(&wanted, &standing);
+        let names: Vec<_> = going.iter().map(|c| c.name_any()).collect();
+        assert_eq!(names, ["01-worker-old"]);
+        // One of several may be deleted. The last ones of a role stay until somebody confirms that.
+        assert!(emptied(&wanted, &going).is_empty());
+        let masters = [template("00-master", "master"), template("01-master-kubelet", "master")];
+        let all = [&wanted[0], &masters[0], &masters[1]];
+        assert_eq!(emptied(&wanted, &all), ["00-master", "01-master-kubelet"]);
+        assert_eq!(emptied(&[], &all).len(), 3);
     }
 }

@@ -183,7 +183,7 @@ mod tests {
             let there: MachineConfig = serde_json::from_value(stored.clone()).unwrap();
             let shared = shared(move |_| answer(200, &stored));
             if stood {
-                // As an earlier write left it.
+                // The cache holds the result of an earlier write.
                 shared.config_answer(there);
             }
             let done = put(&shared, &wanted).await;
@@ -221,10 +221,10 @@ mod tests {
             let done = remove(&shared, "02-worker", "no template makes it").await;
             let mut writes = Writes::default();
             let words = writes.record(&troubles, "02-worker", done);
-            assert!(writes.are_over() == words.is_some(), "tried again until it is told");
+            assert!(writes.are_over() == words.is_some(), "retried until it is reported");
             words
         };
-        assert_eq!(words().await, None, "its owner may be at work");
+        assert_eq!(words().await, None, "its owner may still be writing");
         tokio::time::advance(Duration::from_secs(6)).await;
         let told = words().await.expect("it has lasted");
         assert!(told.contains("02-worker") && told.contains("example.com/backup"), "{told}");

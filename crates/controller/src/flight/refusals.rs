@@ -164,8 +164,12 @@ pub(crate) enum Topic {
     Topology,
     /// The objects of a kind cannot be read.
     Unread(String),
+    /// The status of RolloutPolicies cannot be written.
+    Policies,
     /// A node cannot be cordoned or uncordoned, or its drain cannot be recorded as done.
     Drain,
+    /// The pool's OS image is not built, or a step of its build fails.
+    ImageBuild,
 }
 
 impl SideProblems {

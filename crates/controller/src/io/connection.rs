@@ -14,7 +14,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// silently goes unnoticed. One request for each kind in that time is nothing.
 pub(crate) const WATCH_SECONDS: u32 = 45;
 
-/// A connection is given up when nothing arrives on it for this long. Lists and watches have no other limit; the server
+/// A connection is closed when nothing arrives on it for this long. Lists and watches have no other limit; the server
 /// ends a watch well before.
 pub(crate) const SILENCE: Duration = Duration::from_secs(WATCH_SECONDS as u64 + 10);
 
@@ -50,7 +50,7 @@ pub(crate) async fn client(kubeconfig: Option<&Path>) -> Result<Client, ClientEr
     Client::try_from(config).map_err(|e| refused(Box::new(e)))
 }
 
-/// Configures a connection as the controller needs it: the controller retries by itself, and gives up silent
+/// Configures a connection as the controller needs it: the controller retries by itself, and closes silent
 /// connections.
 pub fn tune(config: &mut kube::Config) {
     // A 429 in answer to an eviction comes from a disruption budget; the drain must see and report it (Kubernetes

@@ -25,6 +25,7 @@ pub(crate) enum Source {
     Template,
     Kubelet,
     Runtime,
+    Builder,
 }
 
 impl Source {
@@ -36,6 +37,7 @@ impl Source {
             Self::Template => "machineconfigcontroller-templatecontroller",
             Self::Kubelet => "machineconfigcontroller-kubeletconfigcontroller",
             Self::Runtime => "machineconfigcontroller-containerruntimeconfigcontroller",
+            Self::Builder => "machineosbuilder",
         }
     }
 }

@@ -242,7 +242,7 @@ mod tests {
         let mut given_up = Output::new(dir.path());
         given_up.write("api-server/x.yaml", "c: 1\n").unwrap();
         drop(given_up);
-        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2, "nothing is left beside");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2, "no temporary folder is left");
         let mode = |p: &str| std::fs::metadata(dir.path().join(p)).unwrap().permissions().mode() & 0o7777;
         assert_eq!((mode("machine-pools"), mode("machine-pools/worker.yaml")), (0o764, 0o664));
         assert_eq!(std::fs::read_to_string(dir.path().join("machine-pools/worker.yaml")).unwrap(), "a: 2\n");

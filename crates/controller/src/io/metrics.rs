@@ -264,7 +264,7 @@ impl Metrics {
 
     /// Clears what this process reported about pools and nodes when it stops leading: that is up to the next leader.
     /// Counters stay.
-    pub(crate) fn stand_by(&self) {
+    pub(crate) fn clear_for_standby(&self) {
         let Self {
             state,
             rollout_nodes,
@@ -431,7 +431,7 @@ mod tests {
         {
             assert!(before.contains(series), "{series} in\n{before}");
         }
-        m.stand_by();
+        m.clear_for_standby();
         let after = text(&registry);
         assert!(!after.contains("worker") && !after.contains("n1"), "{after}");
         for series in

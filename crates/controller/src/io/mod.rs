@@ -4,5 +4,4 @@ pub(crate) mod backoff;
 pub(crate) mod connection;
 pub(crate) mod events;
 pub(crate) mod files;
-pub(crate) mod merge_patch;
 pub(crate) mod metrics;

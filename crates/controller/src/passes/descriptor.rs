@@ -74,6 +74,7 @@ pub(crate) mod kind {
     use super::Resource;
     use api::names::GROUP;
 
+    const OURS: &str = "machineconfig.dev";
     const CONFIG: &str = "config.openshift.io";
     const OPERATOR: &str = "operator.openshift.io";
 
@@ -87,7 +88,9 @@ pub(crate) mod kind {
     pub(crate) const MACHINE_CONFIG_NODES: Resource = (GROUP, "machineconfignodes");
     pub(crate) const MACHINE_CONFIG_NODE_STATUS: Resource = (GROUP, "machineconfignodes/status");
     pub(crate) const OS_CONFIGS: Resource = (GROUP, "machineosconfigs");
+    pub(crate) const OS_CONFIG_STATUS: Resource = (GROUP, "machineosconfigs/status");
     pub(crate) const OS_BUILDS: Resource = (GROUP, "machineosbuilds");
+    pub(crate) const OS_BUILD_STATUS: Resource = (GROUP, "machineosbuilds/status");
     pub(crate) const STREAMS: Resource = (GROUP, "osimagestreams");
     pub(crate) const KUBELET_CONFIGS: Resource = (GROUP, "kubeletconfigs");
     pub(crate) const KUBELET_CONFIG_STATUS: Resource = (GROUP, "kubeletconfigs/status");
@@ -95,6 +98,11 @@ pub(crate) mod kind {
     pub(crate) const RUNTIME_CONFIGS: Resource = (GROUP, "containerruntimeconfigs");
     pub(crate) const RUNTIME_CONFIG_STATUS: Resource = (GROUP, "containerruntimeconfigs/status");
     pub(crate) const RUNTIME_CONFIG_FINALIZERS: Resource = (GROUP, "containerruntimeconfigs/finalizers");
+    pub(crate) const ROLLOUT_POLICIES: Resource = (OURS, "rolloutpolicies");
+    pub(crate) const ROLLOUT_POLICY_STATUS: Resource = (OURS, "rolloutpolicies/status");
+    pub(crate) const DEPLOYMENTS: Resource = ("apps", "deployments");
+    pub(crate) const STATEFUL_SETS: Resource = ("apps", "statefulsets");
+    pub(crate) const DAEMON_SETS: Resource = ("apps", "daemonsets");
     pub(crate) const NODES: Resource = ("", "nodes");
     pub(crate) const PODS: Resource = ("", "pods");
     pub(crate) const EVICTIONS: Resource = ("", "pods/eviction");

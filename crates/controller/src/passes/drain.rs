@@ -13,8 +13,8 @@
 use crate::cache::store::{Change, Store};
 use crate::cache::watch::{OnChange, Presence, follow};
 use crate::dirty::{Changed, DirtyKeys, Known};
+use crate::flight::nodes::patch_node;
 use crate::flight::refusals::Topic;
-use crate::flight::writes::patch_node;
 use crate::io::events::{Source, node_reference};
 use crate::io::metrics;
 use crate::passes::descriptor::{Descriptor, Right, kind};
@@ -29,7 +29,7 @@ use kube::Api;
 use kube::api::{DeleteParams, EvictParams, ListParams, Preconditions};
 use kube::runtime::watcher;
 use rollout::TroubleOf;
-use rollout::drain::{self, Answer, Drain, DrainPlan, Evict, Request};
+use rollout::drain::{self, Answer, Drain, DrainLimit, DrainPlan, Evict, Request};
 use rollout::view::{BudgetView, NodeView, PodView};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -146,7 +146,7 @@ impl Drains {
                 }
             };
             let pods: Vec<&PodView> = pods.iter().collect();
-            let plan = drain::plan(node, &pods, &[], &session.state, now().0);
+            let plan = drain::plan_within(self.limit(node), node, &pods, &[], &session.state, now().0);
             if plan.waiting.is_empty() {
                 return self.carry_out(node, session, plan).await;
             }
@@ -167,8 +167,14 @@ impl Drains {
         let budgets = session.budgets.as_ref().map(|w| w.store.all()).unwrap_or_default();
         let pods: Vec<&PodView> = pods.iter().map(AsRef::as_ref).collect();
         let budgets: Vec<&BudgetView> = budgets.iter().map(AsRef::as_ref).collect();
-        let plan = drain::plan(node, &pods, &budgets, &session.state, now().0);
+        let plan = drain::plan_within(self.limit(node), node, &pods, &budgets, &session.state, now().0);
         self.carry_out(node, session, plan).await
+    }
+
+    /// How long the node's drain may take.
+    fn limit(&self, node: &NodeView) -> Option<DrainLimit> {
+        let limits = self.shared.drain_limits.lock().unwrap_or_else(PoisonError::into_inner);
+        limits.get(&node.name).copied()
     }
 
     /// The node's pods or budgets cannot be read: the node reports that, and no pod is evicted.
@@ -197,14 +203,14 @@ impl Drains {
             if let Outcome::Failed(why) = &outcome {
                 let text = format!("Node {} cannot be updated for its drain: {why}", node.name);
                 self.report_problem(&node.name, Some(text));
-                if let Some(step) = plan.told_of_refusal(why) {
+                if let Some(step) = plan.progress_when_refused(why) {
                     machine_config_nodes::report_step(&self.shared, node, &step).await;
                 }
             }
             return outcome;
         }
         self.shared.troubles.over(&tried(&node.name));
-        self.report_problem(&node.name, None);
+        self.report_problem(&node.name, plan.over.clone());
         session.state = plan.state;
         for event in &plan.events {
             let about = node_reference(&node.name);
@@ -217,7 +223,7 @@ impl Drains {
         }
         let api = self.shared.client.clone();
         let evictions = plan.evict.into_iter().map(|pod| {
-            let api = Api::<Pod>::namespaced(api.clone(), &pod.namespace);
+            let api = Api::<k8s_openapi::api::core::v1::Pod>::namespaced(api.clone(), &pod.namespace);
             async move {
                 let answer = evict(&api, &pod).await;
                 (pod, answer)
@@ -340,7 +346,7 @@ fn tried(node: &str) -> String {
     format!("drain {node}")
 }
 
-async fn evict(api: &Api<Pod>, pod: &Evict) -> Answer {
+async fn evict(api: &Api<k8s_openapi::api::core::v1::Pod>, pod: &Evict) -> Answer {
     let params = EvictParams {
         delete_options: Some(DeleteParams {
             grace_period_seconds: pod.grace.and_then(|g| u32::try_from(g).ok()),
@@ -349,8 +355,21 @@ async fn evict(api: &Api<Pod>, pod: &Evict) -> Answer {
         }),
         ..EvictParams::default()
     };
-    match tokio::time::timeout(REQUEST_TIMEOUT, api.evict(&pod.name, &params)).await {
-        Ok(Ok(_)) => Answer::Accepted,
+    let request = async {
+        match (pod.past_budget, params.delete_options.as_ref()) {
+            (true, Some(options)) => api.delete(&pod.name, options).await.map(drop),
+            _ => api.evict(&pod.name, &params).await.map(drop),
+        }
+    };
+    match tokio::time::timeout(REQUEST_TIMEOUT, request).await {
+        Ok(Ok(())) => Answer::Accepted,
+        Ok(Err(kube::Error::Api(status))) if pod.past_budget && status.code == 403 => {
+            Answer::Failed(format!(
+                "its budget does not allow it, and the controller may not delete it; give its service account the right to \
+             delete pods: {}",
+                status.message
+            ))
+        }
         Ok(Err(kube::Error::Api(status))) => Answer::from_status(status.code, &status.message),
         Ok(Err(error)) => Answer::Failed(client::chain(&error)),
         Err(_) => Answer::Failed(format!("no answer within {} s", REQUEST_TIMEOUT.as_secs())),
@@ -398,7 +417,7 @@ mod tests {
             told[0].text.contains("no, says n") && !shared.queues.of(Pass::Node).take().is_empty(),
             "{told:?}"
         );
-        // The daemon no longer asks for anything.
+        // The daemon no longer asks for a drain.
         asks("uncordon-a", 2);
         assert_eq!(drains.pass("n".to_owned()).await, Outcome::Done);
         assert_eq!(shared.side_problems.all(), []);

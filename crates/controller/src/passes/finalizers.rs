@@ -9,7 +9,6 @@
 
 use sha2::{Digest as _, Sha256};
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
 
 /// The longest finalizer: a qualified name without a prefix.
 const MAX: usize = 63;
@@ -30,10 +29,7 @@ pub(crate) fn finalizer(name: &str) -> String {
     let readable: String = front.chars().take(3 + READABLE).collect();
     let mut short = readable.trim_end_matches(['-', '.']).to_owned();
     short.push('-');
-    for byte in Sha256::digest(name).iter().take(HASH) {
-        let _ = write!(short, "{byte:02x}");
-    }
-    short + end
+    short + &api::text::hex(Sha256::digest(name).iter().take(HASH)) + end
 }
 
 /// The finalizers for these names, if the object's differ.
@@ -56,7 +52,7 @@ mod tests {
         for (name, want) in [
             ("99-worker-generated-kubelet".to_owned(), Some("99-worker-generated-kubelet".to_owned())),
             ("somebody/else".to_owned(), Some("somebody/else".to_owned())),
-            // A name of 63 characters.
+            // A name of 63 characters, the limit for the name of a finalizer.
             (format!("99-{}-generated-kubelet-1", "p".repeat(40)), None),
             (format!("99-{long}-generated-containerruntime-9"), None),
             (format!("99-{dotted}-generated-kubelet"), None),

@@ -1,7 +1,7 @@
-//! Deletes rendered configs that nobody uses any more: each can take over a megabyte in etcd.
+//! Deletes rendered configs that no node or pool uses any more: each can take over a megabyte in etcd.
 //!
 //! Kept are configs that a pool's spec or status names, that any node names (current, desired, or first booted into),
-//! or that an image build names, and the newest few of each pool, for a rollback. The caches show which configs could
+//! that an image build names, or that a RolloutPolicy would go back to, and the newest few of each pool, for a rollback. The caches show which configs could
 //! go. Before anything is deleted, nodes, pools and builds are read from the API server itself, because a machine may
 //! have booted into an old config a moment ago. Deletions are bound to the version that was looked at.
 //!
@@ -65,7 +65,14 @@ fn kept(config: Option<&ControllerConfig>) -> (usize, Option<String>) {
 pub(crate) const PASS: Descriptor = Descriptor {
     pass: Pass::Garbage,
     work: Work { name: "garbage", ..Work::QUIET },
-    reads: &[kind::CONTROLLER_CONFIGS, kind::POOLS, kind::NODES, kind::CONFIGS, kind::OS_BUILDS],
+    reads: &[
+        kind::CONTROLLER_CONFIGS,
+        kind::POOLS,
+        kind::NODES,
+        kind::CONFIGS,
+        kind::OS_BUILDS,
+        kind::ROLLOUT_POLICIES,
+    ],
     writes: &[Right::new("delete", kind::CONFIGS)],
     marked_by,
     start: |shared, _| stateless(shared, pass),
@@ -180,6 +187,11 @@ fn in_use(shared: &Shared) -> BTreeSet<String> {
             named.extend(of_request(request));
         }
     }
+    for policy in shared.stores.rollout_policies.all() {
+        // Only this controller writes them, so its cache knows.
+        let pools = policy.status.iter().flat_map(|status| &status.pools);
+        named.extend(pools.filter_map(|pool| pool.proved.clone()));
+    }
     named
 }
 
@@ -280,5 +292,19 @@ mod tests {
         let mut names = node_names(&metadata);
         names.sort();
         assert_eq!(names, ["rendered-w-0", "rendered-w-1", "rendered-w-2", "rendered-w-3"]);
+    }
+
+    #[tokio::test]
+    async fn what_a_policy_would_go_back_to_stays() {
+        let shared = crate::fake_server::shared(|_| {
+            crate::fake_server::answer(404, &serde_json::json!({"kind": "Status", "code": 404}))
+        });
+        let policy: api::v1alpha1::RolloutPolicy = serde_json::from_value(serde_json::json!({
+            "metadata": {"name": "p", "uid": "u", "resourceVersion": "1"},
+            "status": {"pools": [{"name": "worker", "config": "rendered-w-2", "proved": "rendered-w-1"}]},
+        }))
+        .unwrap();
+        shared.stores.rollout_policies.apply("p".to_owned(), crate::cache::stores::whole(policy));
+        assert!(in_use(&shared).contains("rendered-w-1"), "{:?}", in_use(&shared));
     }
 }

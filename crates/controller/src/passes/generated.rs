@@ -1,5 +1,5 @@
 //! The pass over what is generated from the cluster's settings: carries out `render::generated::plan`, and opens the
-//! gate that rendering waits for (`gates::settings`), so that no pool is rendered from half of its settings.
+//! gate that rendering waits for (`gates::SettingsGate`), so that no pool is rendered from half of its settings.
 //!
 //! Flow: annotations and finalizers of the objects → MachineConfigs made and put back → those that are to go → finalizers
 //! of objects that are being deleted → verdicts in the objects' statuses → the gate opens. A restart between any two
@@ -92,9 +92,13 @@ fn marked_by(changed: &Changed<'_>, _: Known<'_>, marks: &mut DirtyKeys) {
             input(&change.old) != input(&change.new)
         }
         // Nothing is generated from image streams.
-        Changed::Setting(kind) => *kind != settings::STREAMS,
+        Changed::Setting(kind) => ![settings::STREAMS, settings::MACHINE_CONFIGURATION].contains(kind),
         Changed::SettingKnown | Changed::TemplateInput | Changed::TermBegins => true,
-        Changed::Node(_) | Changed::MachineConfigNode(_) | Changed::PlanInput => false,
+        Changed::Node(_)
+        | Changed::MachineConfigNode(_)
+        | Changed::RolloutPolicy(_)
+        | Changed::PlanInput
+        | Changed::ImageBuild(_) => false,
     };
     if concerns {
         marks.mark(Pass::Generated, CONTROLLER_CONFIG);

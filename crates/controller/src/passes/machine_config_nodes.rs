@@ -4,9 +4,9 @@
 //! What it is not: needed for an update. A cluster that lacks this kind, or refuses one of its objects, still rolls
 //! out.
 
-use crate::cache::trimmed::TrimmedMachineConfigNode;
+use crate::cache::stores::TrimmedMachineConfigNode;
 use crate::dirty::{Changed, DirtyKeys, Known};
-use crate::io::merge_patch::{bound, difference};
+use crate::flight::merge_patch::{bound, difference};
 use crate::passes::descriptor::{Descriptor, Right, kind, stateless};
 use crate::passes::queue::{Outcome, Pass, Work};
 use crate::shared::Shared;
@@ -127,7 +127,7 @@ async fn carry_out(shared: &Shared, name: &str) -> Result<(), CallError> {
         Some((owners, n)) => {
             let configs = [n.current_config.as_deref(), n.desired_config.as_deref()];
             // It may belong to a pool whose selector cannot be evaluated. The node pass reports that on the pool.
-            if index.unsure(&n.labels, owners, &configs).is_some() {
+            if index.possible_owner(&n.labels, owners, &configs).is_some() {
                 return Ok(());
             }
             owners.primary

@@ -2,25 +2,22 @@
 //!
 //! Flow: the ControllerConfig belongs to this version (see `version_claim`) → `TemplateControllerRunning`, for a new
 //! generation → read the directory → plan → create or restore each MachineConfig, and delete those that no template
-//! makes any more → `Completed`, or `Failing` with the cause. The gate (`gates::templates`) learns what pools may be
+//! makes any more → `Completed`, or `Failing` with the cause. The gate (`gates::TemplateGate`) learns what pools may be
 //! rendered from.
 //!
 //! What it is not: the rules of templates.
 
 use crate::cache::settings::API_SERVER;
-use crate::cache::stores::Config;
-use crate::cache::stores::DEFAULT_NAMESPACE;
+use crate::cache::stores::{Config, DEFAULT_NAMESPACE};
 use crate::dirty::{Changed, DirtyKeys, Known};
-use crate::flight::own_config::with_digest;
+use crate::flight::merge_patch::{bound, difference};
+use crate::flight::own_config::{emptied, is_from_template, leaving, with_digest};
 use crate::flight::put::{put, remove};
 use crate::flight::refusals::{AGAIN, Writes};
-use crate::gates::templates::{emptied, is_from_template, leaving};
 use crate::io::files;
-use crate::io::merge_patch::{bound, difference};
-use crate::passes::certificates;
 use crate::passes::descriptor::{Descriptor, Right, kind, stateless};
 use crate::passes::queue::{Outcome, Pass, Work};
-use crate::passes::version_claim;
+use crate::passes::{certificates, version_claim};
 use crate::shared::Shared;
 use crate::term::leader::now;
 use api::conditions::{self, Condition};
@@ -81,7 +78,9 @@ fn marked_by(changed: &Changed<'_>, known: Known<'_>, marks: &mut DirtyKeys) {
         Changed::Pool(_)
         | Changed::Node(_)
         | Changed::MachineConfigNode(_)
+        | Changed::RolloutPolicy(_)
         | Changed::PlanInput
+        | Changed::ImageBuild(_)
         | Changed::SettingKnown => false,
     };
     if concerns {

@@ -75,7 +75,10 @@ async fn carry_out(shared: &Shared, name: &str) -> Result<(), CallError> {
     let api = shared.api::<ControllerConfig>();
     let body = Patch::Merge(&patch);
     let what = || format!("topology in controllerconfig {name}");
-    let answer = call(what, api.patch(name, &PatchParams::default(), &body)).await?;
+    // By its name the operator knows a machine's word from a person's.
+    let params =
+        PatchParams { field_manager: Some("machine-config-controller".to_owned()), ..PatchParams::default() };
+    let answer = call(what, api.patch(name, &params, &body)).await?;
     let word = |t: Option<&'static str>| t.unwrap_or("not known");
     tracing::info!(
         control_plane = word(found.control_plane),

@@ -3,16 +3,20 @@
 //! annotation: it replaces the version of an older, newer or foreign controller, and says so. Only if another program
 //! keeps writing its own version back does rendering wait; the pools' condition then names that program.
 //!
+//! Where an operator keeps the cluster, it says in the annotation `released-version` when all parts of its version are rolled
+//! out. Until then a controller of another version claims nothing, and pools wait.
+//!
 //! What it is not: leadership (see `leader`). Two controllers of one cluster settle that by the Lease.
 
 use crate::flight::refusals::AGAIN;
-use crate::gates::version::{ClaimHistory, PROVED, SETTLED, Step, decide, other};
+use crate::gates::{ClaimHistory, held, other};
 use crate::io::events::{Source, reference};
 use crate::passes::queue::Pass;
 use crate::shared::Shared;
 use api::events::ControllerEvent;
 use api::k8s::ResourceExt;
 use api::names::annotation::GENERATED_BY_VERSION;
+use api::names::own::RELEASED_VERSION;
 use api::v1::ControllerConfig;
 use client::{CallError, call};
 use kube::api::{Patch, PatchParams};
@@ -22,6 +26,55 @@ use tokio::time::Instant;
 
 /// The field manager of this controller's write of the annotation, as the API server records it.
 const FIELD_MANAGER: &str = "machine-config-controller";
+
+/// How many times the annotation is taken back at once. An administrator who applies an old file, or a last write of a
+/// controller that has just lost the lease, is not a program that keeps writing.
+const AT_ONCE: u32 = 2;
+/// How often it is taken back after that. The only sign that the other program has stopped is that it no longer writes,
+/// so we try. A try costs two writes, one of ours and one of the program's. Once the program has stopped, pools wait no
+/// longer than this.
+const AGAIN_AFTER: Duration = Duration::from_secs(30);
+/// A program that watches the object has written its version back by then. Until that is known the pools keep their
+/// message, so that their conditions do not change with each try.
+const PROVED: Duration = Duration::from_secs(5);
+/// After this long the annotation counts as ours: no other program writes it. It is longer than the interval at which
+/// deployment tools compare.
+const SETTLED: Duration = Duration::from_mins(16);
+
+/// The rollout of config server and agents takes no longer than this: the operator gives up on each after ten minutes.
+/// After that the pools say why they wait.
+const ROLLED_OUT: Duration = Duration::from_mins(25);
+
+/// What to do about the annotation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// It is ours, or nobody's.
+    Nothing,
+    /// Write it.
+    Take,
+    /// Somebody keeps writing it: look again after this time.
+    Leave(Duration),
+    /// It is ours again, but may still be written back: look again after this time.
+    Prove(Duration),
+}
+
+/// What to do when the annotation says another version, or none other.
+fn decide(other: Option<&str>, past: &ClaimHistory, now: Instant) -> Step {
+    if other.is_none() {
+        let left = past.taken.map(|(_, last)| PROVED.saturating_sub(now.duration_since(last)));
+        return match left.filter(|left| past.why.is_some() && !left.is_zero()) {
+            Some(left) => Step::Prove(left),
+            None => Step::Nothing,
+        };
+    }
+    let Some((times, last)) = past.taken else { return Step::Take };
+    let ago = now.duration_since(last);
+    if times < AT_ONCE || ago >= AGAIN_AFTER {
+        return Step::Take;
+    }
+    Step::Leave(AGAIN_AFTER.saturating_sub(ago))
+}
+
 /// Takes the annotation over if it is not ours. Returns when to look again, unless the next change of the annotation is
 /// soon enough.
 ///
@@ -33,13 +86,17 @@ pub(crate) async fn claim_version(
 ) -> Result<Option<Duration>, CallError> {
     let version = shared.versions.raw.as_str();
     let past = shared.gates.version.past();
+    if let Some(released) = held(config, version) {
+        return Ok(wait_for_operator(shared, config, released, &past));
+    }
+    let past = ClaimHistory { held: None, why: past.why.filter(|_| past.held.is_none()), ..past };
     let step = decide(other(config, version), &past, Instant::now());
     let name = config.name_any();
     let trouble = || format!("generated-by-version of {name}");
     if step == Step::Nothing {
         shared.troubles.over(&trouble());
         let stands = past.taken.filter(|(_, last)| last.elapsed() < SETTLED);
-        told(shared, ClaimHistory { taken: stands, why: None });
+        told(shared, ClaimHistory { taken: stands, ..ClaimHistory::default() });
         return Ok(None);
     }
     if let Step::Prove(left) = step {
@@ -61,6 +118,29 @@ pub(crate) async fn claim_version(
             Ok(Some(AGAIN))
         }
     }
+}
+
+/// Waits for the operator, and has the pools say so when that takes too long. Returns when to look again.
+fn wait_for_operator(
+    shared: &Shared,
+    config: &ControllerConfig,
+    released: &str,
+    past: &ClaimHistory,
+) -> Option<Duration> {
+    let since = past.held.unwrap_or_else(Instant::now);
+    let left = ROLLED_OUT.saturating_sub(since.elapsed());
+    let why = left.is_zero().then(|| {
+        format!(
+            "ControllerConfig {}: metadata.annotations[{RELEASED_VERSION}] is {released:?}, and this controller is {:?}: for {} \
+             minutes the operator has not rolled out all parts of that version; kubectl get machineconfigoperator cluster -o yaml \
+             says why. Where no operator runs any more, remove the annotation",
+            config.name_any(),
+            shared.versions.raw,
+            ROLLED_OUT.as_secs() / 60
+        )
+    });
+    told(shared, ClaimHistory { why, held: Some(since), ..past.clone() });
+    (!left.is_zero()).then_some(left)
 }
 
 async fn change(
@@ -101,11 +181,11 @@ async fn change(
     let taken = Some((times, Instant::now()));
     if retry {
         // See `AGAIN_AFTER`: the pools report it, once.
-        shared.gates.version.set(ClaimHistory { taken, why: past.why.clone() });
+        shared.gates.version.set(ClaimHistory { taken, why: past.why.clone(), held: None });
         shared.controller_config_answer(answer);
         return Ok(Some(PROVED));
     }
-    told(shared, ClaimHistory { taken, why: None });
+    told(shared, ClaimHistory { taken, ..ClaimHistory::default() });
     let message = format!(
         "{GENERATED_BY_VERSION} was {found:?}, written by {by}; this controller, {version:?}, is the leader \
          and has changed it to its own version"
@@ -143,45 +223,118 @@ fn writer(config: &ControllerConfig) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cache::store::Item;
+    use crate::fake_server::{answer, shared};
     use crate::gates::RenderGate;
+    use serde_json::Value;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-    /// Another program that writes its version back at once, for as long as it runs.
+    /// The ControllerConfig `c` with this version in its annotation, as the API server has it.
+    fn object(version: &str, at: u64) -> Value {
+        json!({
+            "metadata": {"name": "c", "uid": "u", "resourceVersion": at.to_string(),
+                "annotations": {GENERATED_BY_VERSION: version}},
+            "spec": api::v1::ControllerConfigSpec::default(),
+        })
+    }
+
+    /// The same in the cache.
+    fn put(shared: &Shared, version: &str, at: u64) {
+        let value: ControllerConfig = serde_json::from_value(object(version, at)).unwrap();
+        let item = Item { version: at, uid: "u".to_owned(), value: Arc::new(value) };
+        shared.stores.controller_configs.apply("c".to_owned(), item);
+    }
+
+    async fn pass(shared: &Shared) -> Option<Duration> {
+        let config = shared.stores.controller_configs.get("c").unwrap();
+        claim_version(shared, &config).await.unwrap()
+    }
+
+    /// Whether pools may be rendered from the ControllerConfig in the cache.
+    fn may(shared: &Shared) -> RenderGate {
+        let config = shared.stores.controller_configs.get("c").unwrap();
+        shared.gates.version.check(&config, &shared.versions.raw)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn another_version_is_taken_over_unless_somebody_keeps_writing_it() {
+        let start = Instant::now();
+        let taken = |times| ClaimHistory { taken: Some((times, start)), ..ClaimHistory::default() };
+        let told = |times| ClaimHistory { why: Some("why".to_owned()), ..taken(times) };
+        let after = |seconds| start + Duration::from_secs(seconds);
+        let leave = |seconds| Step::Leave(Duration::from_secs(seconds));
+        for (found, past, now, want) in [
+            (None, ClaimHistory::default(), after(0), Step::Nothing),
+            (None, taken(9), after(0), Step::Nothing),
+            (Some("v0"), ClaimHistory::default(), after(0), Step::Take),
+            (Some("v0"), taken(1), after(0), Step::Take),
+            (Some("v0"), taken(2), after(0), leave(30)),
+            (Some("v0"), taken(2), after(29), leave(1)),
+            // The other program may have stopped, so it is tried again.
+            (Some("v0"), taken(2), after(30), Step::Take),
+            // After any number of attempts, this is the longest wait: the other program may have stopped.
+            (Some("v0"), taken(u32::MAX), after(29), leave(1)),
+            (Some("v0"), taken(u32::MAX), after(30), Step::Take),
+            // The annotation is ours again, but the other program may still write it back.
+            (None, told(9), after(1), Step::Prove(Duration::from_secs(4))),
+            (None, told(9), after(5), Step::Nothing),
+        ] {
+            assert_eq!(decide(found, &past, now), want, "{found:?} {past:?}");
+        }
+    }
+
+    /// While the operator rolls out config server and agents, the new controller leads already.
+    #[tokio::test(start_paused = true)]
+    async fn a_version_that_the_operator_has_not_released_claims_nothing_and_pools_say_so_only_in_the_end() {
+        let us = render::Versions::of_this_build().raw;
+        let shared = shared(|request| panic!("a request: {request:?}"));
+        let marked = |released: &str, version: &str, at: u64| {
+            let mut value = object(version, at);
+            value["metadata"]["annotations"][RELEASED_VERSION] = json!(released);
+            let value: ControllerConfig = serde_json::from_value(value).unwrap();
+            let item = Item { version: at, uid: "u".to_owned(), value: Arc::new(value) };
+            shared.stores.controller_configs.apply("c".to_owned(), item);
+        };
+        marked("v0", "v0", 1);
+        let again = pass(&shared).await.unwrap();
+        assert!(
+            matches!(may(&shared), RenderGate::Wait(why) if why.contains("the operator")),
+            "{:?}",
+            may(&shared)
+        );
+        tokio::time::advance(again / 2).await;
+        let again = pass(&shared).await.unwrap();
+        assert!(matches!(may(&shared), RenderGate::Wait(_)), "{:?}", may(&shared));
+        tokio::time::advance(again).await;
+        assert_eq!(pass(&shared).await, None);
+        let RenderGate::Refuse { message, .. } = may(&shared) else { panic!("{:?}", may(&shared)) };
+        assert!(message.contains("machineconfigoperator cluster") && message.contains("\"v0\""), "{message}");
+        // One write of the operator's opens the gate.
+        marked(&us, &us, 2);
+        assert_eq!(pass(&shared).await, None);
+        assert_eq!(may(&shared), RenderGate::Open);
+        // An operator that goes back holds this one again.
+        marked("v0", "v0", 3);
+        assert!(pass(&shared).await.is_some() && matches!(may(&shared), RenderGate::Wait(_)));
+    }
+
+    /// The other program writes its version back at once, as long as it runs.
     #[tokio::test(start_paused = true)]
     async fn pools_go_on_half_a_minute_after_the_other_program_has_ended() {
-        use crate::cache::store::Item;
-        use crate::fake_server::{answer, shared};
-        use std::sync::Arc;
-        use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
         let (runs, writes) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicU64::new(1)));
         let (other_runs, count) = (runs.clone(), writes.clone());
-        let object = |version: &str, at: u64| {
-            json!({
-                "metadata": {"name": "c", "uid": "u", "resourceVersion": at.to_string(),
-                    "annotations": {GENERATED_BY_VERSION: version}},
-                "spec": api::v1::ControllerConfigSpec::default(),
-            })
-        };
-        let ours = render::Versions::of_this_build().raw;
-        let us = ours.clone();
+        let us = render::Versions::of_this_build().raw;
         let shared = shared(move |request| match *request.method() == http::Method::GET {
             true => answer(200, &object("v0", count.load(Ordering::Relaxed))),
             false => answer(200, &object(&us, count.fetch_add(2, Ordering::Relaxed) + 1)),
         });
-        let put = |version: &str, at: u64| {
-            let value: ControllerConfig = serde_json::from_value(object(version, at)).unwrap();
-            let item = Item { version: at, uid: "u".to_owned(), value: Arc::new(value) };
-            shared.stores.controller_configs.apply("c".to_owned(), item);
-        };
-        put("v0", 1);
-        let may = || {
-            let config = shared.stores.controller_configs.get("c").unwrap();
-            shared.gates.version.check(&config, &ours)
-        };
+        put(&shared, "v0", 1);
+        let may = || may(&shared);
         let pass = async || {
-            let config = shared.stores.controller_configs.get("c").unwrap();
-            let again = claim_version(&shared, &config).await.unwrap();
+            let again = pass(&shared).await;
             if other_runs.load(Ordering::Relaxed) {
-                put("v0", writes.load(Ordering::Relaxed));
+                put(&shared, "v0", writes.load(Ordering::Relaxed));
             }
             again
         };
@@ -189,7 +342,7 @@ mod tests {
             pass().await;
         }
         assert!(matches!(may(), RenderGate::Refuse { .. }), "{:?}", may());
-        // This goes on for minutes, and the pools' message does not change in between.
+        // This lasts for minutes, and the pools' message does not change in between.
         let begin = Instant::now();
         while begin.elapsed() < Duration::from_mins(20) {
             let again = pass().await.unwrap_or(Duration::from_secs(1));
@@ -205,42 +358,24 @@ mod tests {
         }
     }
 
-    /// A refused first take-over is no sign that somebody writes the annotation back.
+    /// A take-over that was refused at first does not mean that somebody writes the annotation back.
     #[tokio::test(start_paused = true)]
     async fn a_take_over_that_was_refused_at_first_is_one_like_any_other() {
-        use crate::cache::store::Item;
-        use crate::fake_server::{answer, shared};
-        use std::sync::Arc;
-        use std::sync::atomic::{AtomicBool, Ordering};
-        let ours = render::Versions::of_this_build().raw;
-        let object = |version: &str, at: u64| {
-            json!({
-                "metadata": {"name": "c", "uid": "u", "resourceVersion": at.to_string(),
-                    "annotations": {GENERATED_BY_VERSION: version}},
-                "spec": api::v1::ControllerConfigSpec::default(),
-            })
-        };
+        let us = render::Versions::of_this_build().raw;
         let denied = Arc::new(AtomicBool::new(true));
-        let (denies, us) = (denied.clone(), ours.clone());
+        let denies = denied.clone();
         let shared = shared(move |request| match (request.method(), denies.load(Ordering::Relaxed)) {
             (&http::Method::GET, _) => answer(200, &object("v0", 1)),
             (_, true) => answer(403, &json!({"kind": "Status", "code": 403, "message": "not by you"})),
             (_, false) => answer(200, &object(&us, 2)),
         });
-        let value: ControllerConfig = serde_json::from_value(object("v0", 1)).unwrap();
-        let item = Item { version: 1, uid: "u".to_owned(), value: Arc::new(value) };
-        shared.stores.controller_configs.apply("c".to_owned(), item);
-        let pass = async || {
-            let config = shared.stores.controller_configs.get("c").unwrap();
-            claim_version(&shared, &config).await.unwrap()
-        };
-        assert_eq!(pass().await, Some(AGAIN));
+        put(&shared, "v0", 1);
+        assert_eq!(pass(&shared).await, Some(AGAIN));
         let why = shared.gates.version.past().why.unwrap_or_default();
         assert!(why.contains("not by you"), "{why}");
         denied.store(false, Ordering::Relaxed);
-        assert_eq!(pass().await, None, "nobody has written it back: there is nothing to prove");
-        let config = shared.stores.controller_configs.get("c").unwrap();
-        assert_eq!(shared.gates.version.check(&config, &ours), RenderGate::Open);
+        assert_eq!(pass(&shared).await, None, "nobody has written it back: there is nothing to prove");
+        assert_eq!(may(&shared), RenderGate::Open);
         assert_eq!(shared.gates.version.past().why, None);
     }
 

@@ -12,10 +12,9 @@
 //! What it is not: a cache, or needed later in a term: from then on the answers to our own writes keep the caches up to
 //! date.
 
-use crate::cache::watch::{key_of, version_of};
-use crate::cache::watched_kind::{Need, WatchedKind};
+use crate::cache::watch::{Need, WatchedKind, key_of, version_of};
+use crate::flight::pools::set_condition;
 use crate::flight::refusals::Topic;
-use crate::flight::writes::set_condition;
 use crate::io::backoff::WORK;
 use crate::shared::Shared;
 use api::conditions::Condition;
@@ -79,12 +78,12 @@ pub(crate) async fn caught_up(shared: &Shared) {
     });
     tokio::select! {
         _ = join_all(all) => {}
-        () = tell_waits(shared, &waits) => {}
+        () = report_waits(shared, &waits) => {}
     }
 }
 
 /// Has every pool report what the term waits for: until the term has begun, no pass reports anything.
-async fn tell_waits(shared: &Shared, waits: &Waits) {
+async fn report_waits(shared: &Shared, waits: &Waits) {
     loop {
         tokio::time::sleep(LASTS).await;
         let waits = waits.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -107,7 +106,7 @@ async fn tell_waits(shared: &Shared, waits: &Waits) {
 }
 
 /// Has the pools report which kinds that delay nothing cannot be read, as long as that is so.
-pub(crate) async fn tell_unread(shared: &Shared) {
+pub(crate) async fn report_unreadable_kinds(shared: &Shared) {
     loop {
         for followed in shared.followed().iter().filter(|f| f.need == Need::Aside) {
             let (kind, why) = (&followed.kind, followed.cache.trouble_for(LASTS));
@@ -233,7 +232,7 @@ mod tests {
         cache.apply(name.to_owned(), Item { version, uid: "u".to_owned(), value: Arc::new(0) });
     }
 
-    /// What another leader has changed, created and deleted meanwhile, of any kind.
+    /// Another leader may have changed, created and deleted objects of any kind.
     #[tokio::test(start_paused = true)]
     async fn nothing_is_decided_before_every_kind_is_as_the_api_server_has_it() {
         for kind in ["MachineConfig", "KubeletConfig", "MachineConfigPool"] {
@@ -327,7 +326,7 @@ mod tests {
         cache.set_trouble(Some("the first list: no".to_owned()));
         let telling = tokio::spawn({
             let shared = shared.clone();
-            async move { tell_unread(&shared).await }
+            async move { report_unreadable_kinds(&shared).await }
         });
         tokio::time::sleep(Duration::from_secs(10)).await;
         let told = shared.side_problems.all();

@@ -5,9 +5,7 @@
 //! What it is not: needed in a term that began cleanly, for a node that has changed since the term began, or once the
 //! term is so old that no request of the earlier leader can still arrive.
 
-use crate::flight::permits::Whose;
-use crate::flight::requests::PATIENCE;
-use crate::flight::writes::until_answered;
+use crate::flight::nodes::{PATIENCE, Whose, until_answered};
 use crate::shared::Shared;
 use crate::term::leader::{Handover, STRAY, now};
 use futures::StreamExt;
@@ -117,7 +115,7 @@ impl Fence {
         let (waits, answer) = oneshot::channel();
         let (shared, pool, node) = (shared.clone(), pool.to_owned(), node.clone());
         self.tasks.lock().unwrap_or_else(PoisonError::into_inner).spawn(async move {
-            let place = shared.place(Whose::Pool(&pool)).await;
+            let place = shared.permits.take(Whose::Pool(&pool), &shared.terms).await;
             let body = Patch::Strategic(json!({"metadata": {"annotations": {own::SEALED: now()}}}));
             let done = until_answered(&shared, &place, &node, &body, &node).await;
             writing.lock().unwrap_or_else(PoisonError::into_inner).remove(&node);
@@ -151,7 +149,7 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    /// `a` goes, `b` holds a slot, `c` and `d` are at rest, and `d` has changed since the term began.
+    /// Node `a` is to be updated, `b` holds a slot, `c` and `d` are updated, and `d` has changed since the term began.
     #[tokio::test(start_paused = true)]
     async fn nodes_that_are_left_in_service_are_written_to_once_before_others_are_sent() {
         let written = Arc::new(AtomicU64::new(0));
@@ -163,7 +161,7 @@ mod tests {
                 return answer(403, &json!({"kind": "Status", "code": 403, "message": "not this one"}));
             }
             assert_eq!(name, "c");
-            // The first try is lost.
+            // The first request is lost.
             if count.fetch_add(1, Ordering::Relaxed) == 0 {
                 return None;
             }

@@ -4,7 +4,7 @@
 
 use api::k8s::Time;
 
-pub(crate) use client::lease::{AlwaysLeader, ByLease, Handover, Leadership, Role, STRAY, TermSignals};
+pub(crate) use client::lease::{Handover, STRAY, TermSignals};
 
 /// The lease's name.
 pub(crate) const LEASE: &str = "machine-config-controller";

@@ -1,9 +1,9 @@
-//! Controllers of several versions and with several template folders, one after the other, on a cluster of their own with
-//! the real agents of this build; and an API server that denies what they write.
+//! Upgrades and rollbacks: controllers of several versions and with several template folders, one after the other, on a
+//! cluster of their own with the real agents of this build; and an API server that denies what they write.
 //!
-//! What it is not: the everyday work of one controller (see `main.rs`).
+//! Not here: the everyday work of one controller (see `main.rs`).
 
-use crate::house::{House, eventually};
+use crate::harness::{Harness, eventually};
 use anyhow::{Context as _, Result, ensure};
 use api::k8s::{Event, Node, ResourceExt};
 use api::names::{CONTROLLER_CONFIG, NAMESPACE, annotation};
@@ -20,14 +20,14 @@ use tokio_util::sync::CancellationToken;
 
 /// A refusal is reported within this time.
 const PROMISED: Duration = Duration::from_secs(10);
-/// What a busy machine may add to that.
+/// The extra time that a busy machine may need.
 const BUSY: Duration = Duration::from_secs(10);
 
 /// The API server, and nodes whose agents are of this build.
 struct Cluster {
     lab: Lab,
     client: Client,
-    /// Templates that the tests change.
+    /// The templates, which the tests change.
     templates: tempfile::TempDir,
 }
 
@@ -74,8 +74,8 @@ impl Cluster {
         self.templates.path().join(path)
     }
 
-    fn house(&self, name: &str) -> House {
-        House { client: self.client.clone(), name: name.to_owned() }
+    fn harness(&self, name: &str) -> Harness {
+        Harness { client: self.client.clone(), name: name.to_owned() }
     }
 
     fn configs(&self) -> Api<MachineConfig> {
@@ -99,7 +99,8 @@ impl Cluster {
         Ok(Api::<MachineConfigPool>::all(self.client.clone()).get(name).await?)
     }
 
-    /// Waits until the pool is rendered and healthy, with all of `with` and none of `without`; returns its config's name.
+    /// Waits until the pool is rendered and healthy, made from all of `with` and none of `without`; returns the
+    /// rendered config's name.
     async fn rendered(&self, pool: &str, with: &[&str], without: &[&str]) -> Result<String> {
         eventually(&format!("pool {pool} with {with:?} and without {without:?}"), || async {
             let pool = self.pool(pool).await.ok()?;
@@ -113,7 +114,7 @@ impl Cluster {
         .await
     }
 
-    /// Waits until every node is done in this config.
+    /// Waits until every node has this config and is done.
     async fn nodes_in(&self, config: &str) -> Result<()> {
         let nodes = Api::<Node>::all(self.client.clone());
         eventually(&format!("all nodes to be done in {config}"), || async {
@@ -145,7 +146,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Waits until the pool's rendered config, and what the templates produce, carry this version.
+    /// Waits until the pool's rendered config, and the MachineConfigs from templates, carry this version.
     async fn marked(&self, rendered: &str, version: &str) -> Result<()> {
         for name in ["00-worker", "00-master", rendered] {
             eventually(&format!("{name} to be marked with {version}"), || async {
@@ -167,7 +168,7 @@ impl Cluster {
     async fn deny(&self, unless: &str) -> Result<()> {
         let policy = json!({
             "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
-            "metadata": {"name": "house-rules"},
+            "metadata": {"name": "deny-writes"},
             "spec": {
                 "failurePolicy": "Fail",
                 "matchConstraints": {"resourceRules": [{
@@ -176,14 +177,14 @@ impl Cluster {
                 }]},
                 "validations": [{
                     "expression": format!("object.metadata.name != 'probe' && ({unless})"),
-                    "message": "the house rules forbid it", "reason": "Forbidden",
+                    "message": "denied by the policy of this test", "reason": "Forbidden",
                 }],
             },
         });
         let binding = json!({
             "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
-            "metadata": {"name": "house-rules"},
-            "spec": {"policyName": "house-rules", "validationActions": ["Deny"]},
+            "metadata": {"name": "deny-writes"},
+            "spec": {"policyName": "deny-writes", "validationActions": ["Deny"]},
         });
         for object in [policy, binding] {
             let object: DynamicObject = serde_json::from_value(object)?;
@@ -200,7 +201,7 @@ impl Cluster {
 
     async fn allow(&self) -> Result<()> {
         for kind in ["ValidatingAdmissionPolicyBinding", "ValidatingAdmissionPolicy"] {
-            self.admission(kind).delete("house-rules", &DeleteParams::default()).await?;
+            self.admission(kind).delete("deny-writes", &DeleteParams::default()).await?;
         }
         Ok(())
     }
@@ -218,9 +219,9 @@ impl Running {
     }
 }
 
-/// Checks that the pool reports in time that it is not rendered, with these words.
-async fn told(house: &House, since: Instant, words: &[&str]) -> Result<()> {
-    let message = house.pool_condition("RenderDegraded", "True").await?;
+/// Checks that the pool reports RenderDegraded in time, with a message that contains these words.
+async fn told(harness: &Harness, since: Instant, words: &[&str]) -> Result<()> {
+    let message = harness.pool_condition("RenderDegraded", "True").await?;
     let took = since.elapsed();
     for word in words {
         ensure!(message.contains(word), "{word:?} is not in {message}");
@@ -230,10 +231,10 @@ async fn told(house: &House, since: Instant, words: &[&str]) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_step_to_the_next_version_and_back_renders_on_under_the_same_names() -> Result<()> {
+async fn an_upgrade_and_a_downgrade_keep_rendered_names() -> Result<()> {
     let Some(cluster) = Cluster::start(2).await? else { return Ok(()) };
     let (own, next) = (api::names::VERSION_RAW, "v9.0.0");
-    let worker = cluster.house("worker");
+    let worker = cluster.harness("worker");
     let this = cluster.controller(None);
     let first = cluster.rendered("worker", &["00-worker"], &[]).await?;
     cluster.nodes_in(&first).await?;
@@ -268,10 +269,10 @@ async fn a_step_to_the_next_version_and_back_renders_on_under_the_same_names() -
     let third = worker.rendered_not(&second).await?;
     cluster.nodes_in(&third).await?;
 
-    // Another program that writes once, like an administrator who applies an old file, has no effect.
+    // Another program that writes the annotation once, like an administrator who applies an old file, has no effect.
     cluster.write_version("somebody", "v0.0.1").await?;
     eventually("it to be taken over", || async { cluster.version().await.filter(|v| v == own) }).await?;
-    // A program that keeps writing is named.
+    // A program that keeps writing it is named in the message.
     let stop = CancellationToken::new();
     let (facts, token) = (cluster.facts(), stop.clone());
     let writer = tokio::spawn(async move {
@@ -296,7 +297,7 @@ async fn a_step_to_the_next_version_and_back_renders_on_under_the_same_names() -
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_no_template_makes_any_more_goes_and_holds_up_no_step_to_another_version() -> Result<()> {
+async fn machine_configs_of_removed_templates_are_deleted_and_do_not_block_an_upgrade() -> Result<()> {
     let Some(cluster) = Cluster::start(0).await? else { return Ok(()) };
     let extra = cluster.template("worker/02-worker-extra/_base/files");
     std::fs::create_dir_all(&extra)?;
@@ -304,25 +305,25 @@ async fn what_no_template_makes_any_more_goes_and_holds_up_no_step_to_another_ve
     let this = cluster.controller(None);
     let with = cluster.rendered("worker", &["00-worker", "02-worker-extra"], &[]).await?;
     this.stop().await?;
-    // The next version does not have this folder.
+    // The next version does not ship this folder.
     std::fs::remove_dir_all(cluster.template("worker/02-worker-extra"))?;
     let next = cluster.controller(Some("v9.0.0"));
     let without = cluster.rendered("worker", &["00-worker"], &["02-worker-extra"]).await?;
     ensure!(without != with);
     let gone = || async { cluster.configs().get_opt("02-worker-extra").await.ok()?.is_none().then_some(()) };
     eventually("02-worker-extra to go", gone).await?;
-    // The same while the controller runs, and back again.
+    // The folder is restored and deleted again, while the controller runs.
     std::fs::create_dir_all(&extra)?;
     std::fs::write(extra.join("a.yaml"), "path: /etc/extra\nmode: 0644\ncontents: {inline: hello}\n")?;
     ensure!(cluster.rendered("worker", &["02-worker-extra"], &[]).await? == with, "the same makes the same");
-    // What somebody has made their own stays.
-    let own = cluster.house("worker");
+    // MachineConfigs that users created stay.
+    let own = cluster.harness("worker");
     own.machine_config("own", "mine").await?;
     cluster.rendered("worker", &["02-worker-extra", "worker-own"], &[]).await?;
     std::fs::remove_dir_all(cluster.template("worker/02-worker-extra"))?;
     cluster.rendered("worker", &["00-worker", "worker-own"], &["02-worker-extra"]).await?;
 
-    // A folder that is empty by mistake, such as a volume that was not mounted: nothing is deleted.
+    // A folder that is empty by mistake, for example because a volume was not mounted: nothing is deleted.
     let rendered = own.rendered_not("").await?;
     next.stop().await?;
     for role in ["common", "master", "worker"] {
@@ -339,9 +340,9 @@ async fn what_no_template_makes_any_more_goes_and_holds_up_no_step_to_another_ve
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_api_server_refuses_is_told_in_its_words_and_holds_up_nobody_else() -> Result<()> {
+async fn a_refusal_of_the_api_server_is_reported_and_blocks_no_other_pool() -> Result<()> {
     let Some(cluster) = Cluster::start(0).await? else { return Ok(()) };
-    let (worker, infra) = (cluster.house("worker"), cluster.house("infra"));
+    let (worker, infra) = (cluster.harness("worker"), cluster.harness("infra"));
     let this = cluster.controller(None);
     let first = cluster.rendered("worker", &["00-worker"], &[]).await?;
     infra.machine_config("a", "one").await?;
@@ -367,23 +368,22 @@ async fn what_the_api_server_refuses_is_told_in_its_words_and_holds_up_nobody_el
     cluster.deny("!object.metadata.name.startsWith('rendered-worker-')").await?;
     let since = Instant::now();
     worker.machine_config("a", "one").await?;
-    told(&worker, since, &["the house rules forbid it", "machineconfig rendered-worker-"]).await?;
+    told(&worker, since, &["denied by the policy of this test", "machineconfig rendered-worker-"]).await?;
     worker.pool_condition("Degraded", "True").await?;
     ensure!(worker.rendered_not("").await? == first);
     let before = infra.rendered_not("").await?;
     infra.machine_config("a", "two").await?;
     let second = infra.rendered_not(&before).await?;
-    // Nothing that is watched changes when the policy is removed. The writes are still tried again.
+    // No watched object changes when the policy is removed. The writes are retried anyway.
     cluster.allow().await?;
     cluster.rendered("worker", &["worker-a"], &[]).await?;
     this.stop().await?;
 
-    // One generated MachineConfig and one from a template are denied, at a step to another version, which writes every
-    // one.
+    // One generated MachineConfig and one from a template are denied during an upgrade, which writes all of them.
     cluster.deny(&format!("!(object.metadata.name in ['{generated}', '00-master'])")).await?;
     let (since, next) = (Instant::now(), cluster.controller(Some("v9.0.0")));
-    told(&infra, since, &["the house rules forbid it", generated]).await?;
-    told(&cluster.house("master"), since, &["the house rules forbid it", "00-master"]).await?;
+    told(&infra, since, &["denied by the policy of this test", generated]).await?;
+    told(&cluster.harness("master"), since, &["denied by the policy of this test", "00-master"]).await?;
     let worker_before = worker.rendered_not("").await?;
     worker.machine_config("a", "three").await?;
     worker.rendered_not(&worker_before).await?;
@@ -394,7 +394,7 @@ async fn what_the_api_server_refuses_is_told_in_its_words_and_holds_up_nobody_el
     let failing = api::conditions::get(&conditions, "TemplateControllerFailing").context("no condition")?;
     ensure!(failing.status == "True" && failing.message.contains("00-master"), "{failing:?}");
     cluster.allow().await?;
-    for pool in [&infra, &cluster.house("master")] {
+    for pool in [&infra, &cluster.harness("master")] {
         pool.pool_condition("RenderDegraded", "False").await?;
     }
     next.stop().await?;

@@ -8,7 +8,7 @@ use crate::protocol::{Failure, FailureKind, Job, Note, Phase, backoff, disturbin
 use api::events::AgentEvent;
 use client::{CallError, jitter};
 
-/// The divisor of the wait after a conflict: the write is decided anew after a few hundredths of a second.
+/// The divisor of the wait after a conflict: the write is decided again after a few hundredths of a second.
 const CONFLICTS_ARE_OVER_SOONER: i32 = 16;
 
 impl Agent {

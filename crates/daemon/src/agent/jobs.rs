@@ -34,6 +34,7 @@ impl Agent {
             Ok(disk) => {
                 self.view.disk = disk;
                 self.view.checked = false;
+                self.report_os().await;
                 if let Phase::Failed(Failure { job: Job::Recover, .. }) = self.view.phase {
                     self.view.phase = Phase::Idle;
                 }
@@ -44,6 +45,14 @@ impl Agent {
                 let event = Some(AgentEvent::OnDiskStateValidationFailed);
                 self.failed_after(e.disturbing, Job::Recover, e.kind, event, e.text)
             }
+        }
+    }
+
+    /// Tells in metrics which operating system the host has. What cannot be read does not keep the agent from its work.
+    async fn report_os(&self) {
+        match self.host(|m| m.os_and_packages()).await {
+            Ok((os, packages)) => self.settings.metrics.host_os(self.cluster.node_name(), &os, packages),
+            Err(error) => tracing::warn!(%error, "the host does not say which operating system it has"),
         }
     }
 
@@ -221,13 +230,20 @@ impl Agent {
         };
         let policy = DisruptionPolicy::of_cluster(self.cluster.machine_configuration().await?.as_ref());
         let policy = policy.map_err(MachineError::broken)?;
+        let only_whole_reboots = self.view.node.keeps_a_quorum();
+        let policy = DisruptionPolicy { only_whole_reboots, ..policy };
         Ok(self.host(move |m| m.prepare(&from, &to, &policy)).await?)
     }
 
     pub(super) async fn prepare(&mut self, pair: Pair) -> Next {
         self.stop_watching().await;
         self.reporter.reach(&self.view, &Milestone::Wanted);
-        match self.plan(&pair).await {
+        let planned = self.plan(&pair).await;
+        // Whatever the host says, the API server has answered. A server that can do nothing (5xx, 429) is as good as silent.
+        if !matches!(&planned, Err(PlanError::Call(error)) if error.is_outage()) {
+            self.view.silent_since = None;
+        }
+        match planned {
             Ok((cost, work)) => {
                 tracing::info!(from = %pair.from, to = %pair.to, ?cost, "prepared");
                 self.tell(&work.warnings());
@@ -251,37 +267,20 @@ impl Agent {
         }
     }
 
-    /// Fetches what the update needs, while the node is in service.
-    pub(super) async fn fetch(&mut self, pair: Pair) -> Next {
-        let Some(work) = self.work.take() else {
-            self.view.phase = Phase::Idle;
-            return Next::Step;
-        };
-        tracing::info!(to = %pair.to, "fetching what the update needs");
-        match self.host(move |m| m.fetch(&work).map(|()| work)).await {
-            Ok(work) => {
-                self.work = Some(work);
-                if let Phase::Prepared { to_fetch, .. } = &mut self.view.phase {
-                    *to_fetch = false;
-                }
-                Next::Step
-            }
-            Err(e) => self.failed(Job::Update(pair), e.kind, e.event, e.text).await,
-        }
-    }
-
     pub(super) async fn apply(&mut self, pair: Pair) -> Next {
         let (Some(work), Phase::Prepared { cost, .. }) = (self.work.take(), &self.view.phase) else {
             self.view.phase = Phase::Idle;
             return Next::Step;
         };
         let reboots = cost.reboot;
+        let changes_os = work.needs_fetch();
         if cost.drain && self.view.node.own_cordon {
             self.reporter.reach(&self.view, &Milestone::Drained);
         }
         self.reporter.reach(&self.view, &Milestone::Applying);
+        let (rules, before) = self.trial_of_next();
         let done = {
-            let mut work = std::pin::pin!(self.host(move |m| m.apply(work)));
+            let mut work = std::pin::pin!(self.host(move |m| m.apply(work, &rules, &before)));
             tokio::select! {
                 done = &mut work => done,
                 () = self.shutdown.cancelled() => {
@@ -294,6 +293,7 @@ impl Agent {
         self.look().await;
         match done {
             Ok(notes) => {
+                self.settings.metrics.pivot(true);
                 tracing::info!(config = %pair.to, reboots, "applied");
                 self.tell(&notes);
                 let served = [AgentEvent::ServiceReload, AgentEvent::ServiceRestart];
@@ -307,13 +307,18 @@ impl Agent {
                 self.view.phase = Phase::Applied { config: pair.to, asked: None };
                 Next::Step
             }
-            Err(e) => self.failed_after(e.disturbing, Job::Update(pair), e.kind, e.event, e.text),
+            Err(e) => {
+                if changes_os {
+                    self.settings.metrics.pivot(false);
+                }
+                self.failed_after(e.disturbing, Job::Update(pair), e.kind, e.event, e.text)
+            }
         }
     }
 
     pub(super) async fn reboot(&mut self, config: String, announced: bool) -> Next {
         self.reporter.reach(&self.view, &Milestone::Rebooting);
-        self.reporter.last_word().await;
+        self.reporter.flush().await;
         let mut why = format!("Node will reboot into config {config}");
         if !announced {
             let minutes = self.view.silent_since.map(|since| self.view.now.left(since).as_secs() / 60);

@@ -8,18 +8,20 @@
 //! clock ───────────┘
 //! ```
 
+mod drift;
 mod failures;
+mod fetch;
 mod jobs;
 pub(crate) mod options;
-mod own_node;
 pub(crate) mod run;
 #[cfg(test)]
 mod tests;
+mod trial;
 
 use crate::agent::options::Exit;
 use crate::cluster::calls::Cluster;
 use crate::cluster::milestones::Milestone;
-use crate::cluster::node_watch::NodeUpdates;
+use crate::cluster::own_node::{NodeUpdates, OwnNode};
 use crate::cluster::report::{Reporter, Reporting};
 use crate::error::DaemonError;
 use crate::metrics::Metrics;
@@ -28,26 +30,21 @@ use crate::node::drift_watch::{LookLimit, Watching};
 use crate::node::machine::{Machine, MachineError, Work};
 use crate::protocol::clock::Moment;
 use crate::protocol::{
-    Action, Changes, Cordon, DiskFacts, Job, NodeFacts, Note, Pair, Phase, View, Waiting, step,
+    Action, Changes, Cordon, DiskFacts, NodeFacts, Note, Pair, Phase, View, Waiting, step,
 };
 use api::drain_request::uncordoned;
-use api::events::AgentEvent;
+use api::k8s::Node;
 use api::names::{annotation, state};
 use jiff::Timestamp;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
-/// How long the watch may show an older Node than the API server's last answer. Events normally arrive some hundredths
-/// of a second after the answer. If they do not arrive within this time, etcd may have been restored from a backup,
-/// and the agent reads the Node.
-const WATCH_CATCHES_UP: Duration = Duration::from_secs(5);
-
 /// A running agent of one node.
 pub(crate) struct Agent {
     cluster: Cluster,
     machine: Arc<Machine>,
-    updates: NodeUpdates,
+    own_node: OwnNode,
     shutdown: CancellationToken,
     settings: Settings,
     reporter: Reporter,
@@ -68,12 +65,6 @@ pub(crate) struct Agent {
     failed_calls: u32,
     /// The update that failed last, and how often it failed in a row.
     failed_update: Option<(Pair, u32)>,
-    /// The resource version of the watch's newest Node when it was last read.
-    watched_version: String,
-    /// Since when the watch has shown an older Node than the API server's last answer.
-    behind_since: Option<Instant>,
-    /// When to report, or report again, that the cluster has no such Node.
-    tell_absence_at: Option<Moment>,
 }
 
 /// The settings of an agent.
@@ -83,6 +74,8 @@ pub(crate) struct Settings {
     pub(crate) drift_period: Option<Duration>,
     pub(crate) trouble: Option<Trouble>,
     pub(crate) metrics: Metrics,
+    /// Host and port of the API server, to try a new connection.
+    pub(crate) api_server: Option<(String, u16)>,
 }
 
 /// What to do after an action.
@@ -116,7 +109,7 @@ impl Agent {
         Self {
             cluster,
             machine,
-            updates,
+            own_node: OwnNode::new(updates),
             shutdown,
             settings,
             reporter,
@@ -129,16 +122,13 @@ impl Agent {
             work: None,
             failed_calls: 0,
             failed_update: None,
-            watched_version: String::new(),
-            behind_since: None,
-            tell_absence_at: None,
         }
     }
 
     /// Runs until it is stopped, or has started a reboot.
     pub(crate) async fn run(mut self) -> Result<Exit, DaemonError> {
         let exit = self.work_on().await;
-        self.reporter.last_word().await;
+        self.reporter.flush().await;
         exit
     }
 
@@ -147,8 +137,7 @@ impl Agent {
             if self.shutdown.is_cancelled() {
                 return Ok(Exit::Stopped);
             }
-            self.take_watched_node();
-            self.ask_when_behind().await;
+            self.refresh_node().await;
             self.view.now = Moment::now();
             let action = step(&self.view);
             tracing::debug!(?action, "next");
@@ -160,7 +149,7 @@ impl Agent {
         }
     }
 
-    /// Reads the state of the disk. If it cannot be read, a change may be unfinished.
+    /// Reads the state of the disk. If it cannot be read, the agent assumes an unfinished change.
     async fn look(&mut self) {
         match self.host(Machine::facts).await {
             Ok(disk) => self.view.disk = disk,
@@ -171,23 +160,75 @@ impl Agent {
         }
     }
 
+    /// Takes in the newest Node, from the watch or, if the watch stays behind, from the API server.
+    async fn refresh_node(&mut self) {
+        if let Some(trouble) = &mut self.settings.trouble {
+            self.view.trouble.clone_from(&trouble.borrow_and_update());
+        }
+        if let Some(facts) = self.own_node.newest(&self.view.node) {
+            self.take_node(facts);
+        }
+        if let Some(facts) = self.own_node.read_when_behind(&self.cluster, &self.view.node).await {
+            self.take_node(facts);
+        }
+    }
+
+    /// Takes a Node as the current state.
+    fn take_node(&mut self, facts: NodeFacts) {
+        self.own_node.caught_up();
+        if !self.view.node.seen {
+            self.view.silent_since = None;
+        }
+        // An annotation that was there before this process began is not a new request.
+        let asked = facts.asks_again(&self.view.node);
+        self.view.node = facts;
+        if asked && let Some(tried) = &mut self.view.disk.tried {
+            tried.retry = true;
+        }
+        if asked && let Phase::Failed(failure) = &mut self.view.phase {
+            tracing::info!(job = ?failure.job, "asked to try again now");
+            failure.retry_at = Moment::now();
+        }
+        if self.machine.set_rules(&self.view.node.drift) && self.ever_checked {
+            self.look_again();
+        }
+    }
+
+    /// Takes in the API server's answer to a write.
+    fn take_answer(&mut self, node: &Node) {
+        self.failed_calls = 0;
+        self.view.silent_since = None;
+        self.take_node(NodeFacts::of(node));
+    }
+
     /// Runs host work on a blocking thread, always to its end: a step that has begun is finished and recorded even
     /// while the process is being stopped.
     async fn host<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Machine) -> Result<T, MachineError> + Send + 'static,
     ) -> Result<T, MachineError> {
+        self.begin(work).await
+    }
+
+    /// As [`Agent::host`]; the agent can do something else meanwhile.
+    fn begin<T: Send + 'static, W: FnOnce(&Machine) -> Result<T, MachineError> + Send + 'static>(
+        &self,
+        work: W,
+    ) -> impl Future<Output = Result<T, MachineError>> + use<T, W> {
         let machine = self.machine.clone();
         let span = tracing::Span::current();
-        match tokio::task::spawn_blocking(move || span.in_scope(|| work(&machine))).await {
-            Ok(result) => result,
-            Err(error) => Err(MachineError::broken(format!("the host work ended abnormally: {error}"))),
+        let thread = tokio::task::spawn_blocking(move || span.in_scope(|| work(&machine)));
+        async {
+            match thread.await {
+                Ok(result) => result,
+                Err(error) => Err(MachineError::broken(format!("the host work ended abnormally: {error}"))),
+            }
         }
     }
 
     /// Waits for a change of the Node, for a point in time, or for the shutdown.
     async fn wait(&mut self, until: Option<Moment>) {
-        let asks = self.behind_since.map(|since| WATCH_CATCHES_UP.saturating_sub(since.elapsed()));
+        let asks = self.own_node.read_in();
         let sleep = async {
             if let Some(left) = asks {
                 return tokio::time::sleep(
@@ -209,73 +250,18 @@ impl Agent {
         };
         tokio::select! {
             () = self.shutdown.cancelled() => {}
-            changed = self.updates.changed() => {
-                if changed.is_err() {
-                    // The sender is gone: no further change of the Node will arrive.
+            changed = self.own_node.changed() => {
+                if !changed {
+                    // The sender was dropped: no further change of the Node will arrive.
                     tracing::error!("the watch of this agent's Node has ended; restart the agent, unless it \
                         is stopping");
                     self.shutdown.cancelled().await;
                 }
             }
             () = sleep => {}
-            () = comes_or_goes(&mut self.settings.trouble) => {}
+            () = trouble_changed(&mut self.settings.trouble) => {}
             () = self.watching.touched(), if look_due.is_none() => self.touched(),
             () = look => self.touched(),
-        }
-    }
-
-    /// Handles an event on a managed path: compares now, or as soon as the limit allows.
-    fn touched(&mut self) {
-        self.look_due = self.look_limit.take(Instant::now()).err();
-        if let Some(due) = self.look_due {
-            let seconds = due.saturating_duration_since(Instant::now()).as_secs();
-            tracing::info!(
-                again_in = seconds,
-                "managed paths keep changing, so the disk is compared with its config less often"
-            );
-            return;
-        }
-        self.watching.seen();
-        self.look_again();
-    }
-
-    /// Discards the result of the last comparison, so that the disk is compared again.
-    fn look_again(&mut self) {
-        self.view.checked = false;
-        if let Phase::Failed(failure) = &mut self.view.phase
-            && matches!(failure.job, Job::Check { .. } | Job::Update(_))
-        {
-            failure.retry_at = Moment::now();
-        }
-    }
-
-    /// Starts to watch the disk of a node that is done. The disk is compared again afterwards, because changes before
-    /// the watch were not seen.
-    async fn watch_disk(&mut self) -> bool {
-        if !self.settings.watch_disk || !matches!(self.watching, Watching::Off) {
-            return false;
-        }
-        self.watching = match self.host(|m| Ok(Watching::begin(m))).await {
-            Ok(drift) => drift,
-            Err(error) => {
-                tracing::warn!(%error, "the disk cannot be watched; it is compared with its config at intervals instead");
-                Watching::Polled
-            }
-        };
-        let Watching::Watched(guard) = &self.watching else { return false };
-        let text = format!("Config Drift Monitor started, watching against {}", guard.config);
-        self.tell(&[Note { kind: AgentEvent::ConfigDriftMonitorStarted, text }]);
-        self.view.checked = false;
-        true
-    }
-
-    /// Stops watching before the agent changes the disk itself: that is not drift.
-    async fn stop_watching(&mut self) {
-        self.look_due = None;
-        if let Watching::Watched(guard) = std::mem::replace(&mut self.watching, Watching::Off) {
-            let text = format!("Config Drift Monitor stopped, was watching against {}", guard.config);
-            drop(guard);
-            self.tell(&[Note { kind: AgentEvent::ConfigDriftMonitorStopped, text }]);
         }
     }
 
@@ -289,7 +275,10 @@ impl Agent {
                 }
                 self.idle()
             }
-            Action::Wait { why: Waiting::Node, until } => self.wait_for_node(until).await,
+            Action::Wait { why: Waiting::Node, until } => {
+                let again = self.own_node.absent(&self.cluster).await;
+                Next::Wait(Some(until.map_or(again, |until| until.min(again))))
+            }
             Action::Wait { why: Waiting::Boot, until } => {
                 let before = self.view.disk.clone();
                 self.look().await;
@@ -300,6 +289,10 @@ impl Agent {
                 self.write(changes, notes, cordon, conditional).await
             }
             Action::Recover => self.recover().await,
+            Action::LookAtTrial => self.look_at_trial().await,
+            Action::ConfirmTrial => self.confirm_trial().await,
+            Action::FailTrial { check, why } => self.fail_trial(check, why).await,
+            Action::ForgetTried => self.forget_tried().await,
             Action::AdoptFile => self.adopt_file().await,
             Action::Join => self.join().await,
             Action::Check { config, record } => self.check(config, record).await,
@@ -310,21 +303,6 @@ impl Agent {
             Action::RecordCleared { config, cleared } => self.record_cleared(config, cleared).await,
             Action::ForgetReboot { config } => self.forget_reboot(config).await,
         }
-    }
-
-    /// Nothing to do. A disk that is not watched is compared again after a while.
-    fn idle(&mut self) -> Next {
-        let watched = matches!(self.watching, Watching::Watched(_));
-        let Some(period) = self.settings.drift_period.filter(|_| !watched) else { return Next::Wait(None) };
-        let left = period.saturating_sub(self.checked_at.elapsed());
-        if left.is_zero() {
-            // Reset the time even if no comparison follows: a host in the empty config has nothing to be compared
-            // with, and an agent whose comparison stays overdue would loop forever.
-            self.checked_at = Instant::now();
-            self.view.checked = false;
-            return Next::Step;
-        }
-        Next::Wait(jiff::SignedDuration::try_from(left).ok().map(|left| Moment::now() + left))
     }
 
     /// Starts the time limit of a wait for the drain controller when this process first sees the wait, because the
@@ -416,7 +394,7 @@ impl Agent {
 }
 
 /// Waits until the host's trouble changes. Never returns if nothing reports trouble.
-async fn comes_or_goes(trouble: &mut Option<Trouble>) {
+async fn trouble_changed(trouble: &mut Option<Trouble>) {
     let told = match trouble {
         Some(trouble) => trouble.changed().await.is_ok(),
         None => false,

@@ -2,7 +2,7 @@
 //!
 //! Not here: how these parts are made (see `start`).
 
-use crate::cluster::node_watch::NodeUpdates;
+use crate::cluster::own_node::NodeUpdates;
 use crate::cluster::report::Reporting;
 use crate::metrics::Metrics;
 use crate::node::Trouble;
@@ -30,6 +30,9 @@ pub struct AgentOptions {
     pub trouble: Option<Trouble>,
     /// Its metrics.
     pub metrics: Metrics,
+    /// Host and port of the API server: a change on trial is confirmed only if a new connection to it can be made. `None`:
+    /// an answer on an old connection will do.
+    pub api_server: Option<(String, u16)>,
 }
 
 /// How often a host's disk is compared with its config: a manual change is seen within a minute, and a few hundred
@@ -48,6 +51,7 @@ impl AgentOptions {
             drift_period: Some(DRIFT_PERIOD),
             trouble: None,
             metrics: Metrics::default(),
+            api_server: None,
         }
     }
 }

@@ -5,7 +5,7 @@
 use crate::agent::options::{AgentOptions, Exit};
 use crate::agent::{Agent, Settings};
 use crate::cluster::calls::Cluster;
-use crate::cluster::node_watch::watch_own_node;
+use crate::cluster::own_node::watch_own_node;
 use crate::error::DaemonError;
 use crate::node::machine::Machine;
 use kube::Client;
@@ -22,8 +22,17 @@ pub async fn run_with(
     parts: AgentOptions,
     shutdown: CancellationToken,
 ) -> Result<Exit, DaemonError> {
-    let AgentOptions { host, node_name, updates, reporting, watch_disk, drift_period, trouble, metrics } =
-        parts;
+    let AgentOptions {
+        host,
+        node_name,
+        updates,
+        reporting,
+        watch_disk,
+        drift_period,
+        trouble,
+        metrics,
+        api_server,
+    } = parts;
     if node_name.is_empty() {
         return Err(DaemonError::NoName);
     }
@@ -37,7 +46,7 @@ pub async fn run_with(
     let cluster = Cluster::new(client, &node_name);
     let machine = Arc::new(Machine::new(host));
     let agent = Agent::new(
-        Settings { reporting, watch_disk, drift_period, trouble, metrics },
+        Settings { reporting, watch_disk, drift_period, trouble, metrics, api_server },
         cluster,
         machine,
         updates,

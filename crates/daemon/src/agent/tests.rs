@@ -6,7 +6,7 @@ use super::*;
 use crate::protocol::EMPTY_CONFIG;
 use api::v1::{MachineConfig, MachineConfigSpec};
 use host::fault::{Fault, Faults, NoFaults, Point};
-use host::{FakeSystemd, Host, Options, Root, Unsupported};
+use host::{FakeOs, FakeSystemd, Host, Options, OsBackend, Root, Unsupported};
 use tokio::sync::watch;
 
 /// An agent on this folder, without an API server.
@@ -19,16 +19,26 @@ fn agent_with(
     period: Duration,
     faults: Arc<dyn Faults>,
 ) -> (Agent, watch::Sender<Option<NodeFacts>>) {
+    agent_of(dir, period, faults, Box::new(Unsupported::default()))
+}
+
+fn agent_of(
+    dir: &std::path::Path,
+    period: Duration,
+    faults: Arc<dyn Faults>,
+    os: Box<dyn OsBackend>,
+) -> (Agent, watch::Sender<Option<NodeFacts>>) {
     let client = kube::Client::try_from(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
     let root = Root::open_with(dir, Options { sync: false, owners: false }, faults).unwrap();
     let systemd = Box::new(FakeSystemd::new(&root));
-    let machine = Arc::new(Machine::new(Host::new(root, systemd, Box::new(Unsupported))));
+    let machine = Arc::new(Machine::new(Host::new(root, systemd, os)));
     let settings = Settings {
         reporting: Reporting { events: false, progress: false },
         watch_disk: false,
         drift_period: Some(period),
         trouble: None,
         metrics: Metrics::default(),
+        api_server: None,
     };
     let (sender, updates) = watch::channel(None);
     let agent =
@@ -37,7 +47,7 @@ fn agent_with(
 }
 
 #[tokio::test]
-async fn a_node_that_waits_in_the_empty_config_looks_once_in_a_period() {
+async fn an_agent_in_the_empty_config_checks_once_per_period() {
     let dir = tempfile::tempdir().unwrap();
     let period = Duration::from_secs(10);
     let (mut agent, _feed) = agent(dir.path(), period);
@@ -50,13 +60,13 @@ async fn a_node_that_waits_in_the_empty_config_looks_once_in_a_period() {
         ..NodeFacts::default()
     };
     agent.checked_at = Instant::now().checked_sub(period).unwrap();
-    assert!(matches!(agent.idle(), Next::Step), "a look is due");
+    assert!(matches!(agent.idle(), Next::Step), "a comparison is due");
     assert_eq!(step(&agent.view), Action::Idle, "there is nothing to compare");
-    assert!(matches!(agent.idle(), Next::Wait(Some(_))), "it has looked, and asks itself again at once");
+    assert!(matches!(agent.idle(), Next::Wait(Some(_))), "it has compared, and decides again at once");
 }
 
 #[tokio::test]
-async fn a_host_of_the_control_plane_is_known_before_its_node_is_labelled() {
+async fn a_control_plane_host_is_recognised_before_its_node_is_labelled() {
     let named = "/srv/pods/etcd-pod.yaml";
     let kubeadm = "/etc/kubernetes/manifests/kube-apiserver.yaml";
     for path in crate::protocol::join::SERVER_DATA.into_iter().chain([named, kubeadm]) {
@@ -111,7 +121,7 @@ fn files(name: &str, paths: &[&str]) -> MachineConfig {
 }
 
 #[tokio::test]
-async fn a_host_that_is_half_undone_is_not_called_done_when_its_config_is_taken_back() {
+async fn a_host_with_an_unfinished_undo_is_not_done_when_its_config_is_reverted() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::create_dir_all(dir.path().join("etc/systemd/system")).unwrap();
     let disk = Arc::new(BrokenDisk::default());
@@ -120,7 +130,7 @@ async fn a_host_that_is_half_undone_is_not_called_done_when_its_config_is_taken_
     let b = files("b", &["/etc/one", "/etc/two", "/etc/zero"]);
     let policy = host::DisruptionPolicy::default();
     let (_, work) = agent.machine.prepare(&empty, &a, &policy).unwrap();
-    agent.machine.apply(work).unwrap();
+    agent.machine.apply(work, &Default::default(), &Default::default()).unwrap();
     agent.machine.host().reboot_done().unwrap();
     let node = |desired: &str| NodeFacts {
         seen: true,
@@ -165,19 +175,19 @@ async fn a_host_that_is_half_undone_is_not_called_done_when_its_config_is_taken_
 }
 
 #[tokio::test]
-async fn a_drain_that_is_asked_for_again_before_a_reboot_has_a_clock_and_takes_back_what_the_record_says() {
+async fn a_drain_requested_again_before_a_reboot_has_a_time_limit_and_clears_the_reboot_record() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::create_dir_all(dir.path().join("etc/systemd/system")).unwrap();
     let (mut agent, _feed) = agent(dir.path(), Duration::from_secs(10));
     let (empty, a) = (files(EMPTY_CONFIG, &[]), files("a", &["/etc/one"]));
     let (cost, work) = agent.machine.prepare(&empty, &a, &host::DisruptionPolicy::default()).unwrap();
     assert!(cost.reboot);
-    agent.machine.apply(work).unwrap();
+    agent.machine.apply(work, &Default::default(), &Default::default()).unwrap();
     let recorded = |agent: &Agent| match agent.machine.facts().unwrap().reboot {
         crate::protocol::RebootFact::Owed { cleared, .. } => cleared,
         other => panic!("{other:?}"),
     };
-    assert!(recorded(&agent), "the pods had left");
+    assert!(recorded(&agent), "the drain was complete");
     agent.view.disk = agent.machine.facts().unwrap();
     agent.view.checked = true;
     agent.view.phase = Phase::Applied { config: "a".into(), asked: None };
@@ -193,7 +203,7 @@ async fn a_drain_that_is_asked_for_again_before_a_reboot_has_a_clock_and_takes_b
     };
     let next = step(&agent.view);
     assert!(matches!(agent.act(next).await, Next::Step));
-    assert!(!recorded(&agent), "a later process would reboot under the pods that have come");
+    assert!(!recorded(&agent), "a later process would reboot while new pods run");
     let Action::Write { cordon: Some(Cordon::Begin), .. } = step(&agent.view) else {
         panic!("{:?}", step(&agent.view))
     };
@@ -208,7 +218,7 @@ async fn a_drain_that_is_asked_for_again_before_a_reboot_has_a_clock_and_takes_b
     agent.view.now += jiff::SignedDuration::from_hours(1);
     let Action::Write { changes, .. } = step(&agent.view) else { panic!("{:?}", step(&agent.view)) };
     assert_eq!(changes[annotation::STATE], state::DEGRADED);
-    // The pods have left.
+    // The drain is complete.
     agent.view.node.last_applied_drain = "drain-a".into();
     let next = step(&agent.view);
     assert_eq!(next, Action::RecordCleared { config: "a".into(), cleared: true });
@@ -216,4 +226,63 @@ async fn a_drain_that_is_asked_for_again_before_a_reboot_has_a_clock_and_takes_b
     assert!(recorded(&agent));
     let Action::Write { changes, .. } = step(&agent.view) else { panic!("{:?}", step(&agent.view)) };
     assert_eq!(changes[annotation::POST_CONFIG_ACTION], state::REBOOTING);
+}
+
+/// A registry that answers nothing must not hold the agent up.
+#[tokio::test]
+async fn a_pull_that_hangs_ends_when_another_config_is_desired_or_the_agent_stops_and_is_done_again_later() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(dir.path().join("etc/systemd/system")).unwrap();
+    let os = FakeOs::default();
+    let (mut agent, feed) =
+        agent_of(dir.path(), Duration::from_secs(10), Arc::new(NoFaults), Box::new(os.clone()));
+    let (empty, mut b) = (files(EMPTY_CONFIG, &[]), files("b", &[]));
+    b.spec.os_image_url = "fake:2".to_owned();
+    let pair = Pair { from: EMPTY_CONFIG.into(), to: "b".into() };
+    let node = |desired: &str, version: &str| NodeFacts {
+        seen: true,
+        current: EMPTY_CONFIG.into(),
+        desired: desired.into(),
+        resource_version: version.into(),
+        ..NodeFacts::default()
+    };
+    agent.view.node = node("b", "1");
+    let planned = |agent: &mut Agent| {
+        let policy = host::DisruptionPolicy::default();
+        let (cost, work) = agent.machine.prepare(&empty, &b, &policy).unwrap();
+        assert!(work.needs_fetch());
+        agent.work = Some(work);
+        agent.view.phase = Phase::Prepared { pair: pair.clone(), cost, to_fetch: true, asked: None };
+    };
+    os.hang(true);
+    planned(&mut agent);
+    let ends = async {
+        // A change that leaves the desired config alone ends nothing.
+        feed.send(Some(node("b", "2"))).unwrap();
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        feed.send(Some(node("c", "3"))).unwrap();
+    };
+    let (next, ()) = tokio::join!(agent.fetch(pair.clone()), ends);
+    assert!(matches!(next, Next::Step));
+    assert_eq!((agent.view.phase.clone(), agent.view.node.desired.as_str()), (Phase::Idle, "c"));
+    assert_eq!(agent.failed_update, None, "an update that was taken back has not failed");
+
+    agent.view.node = node("b", "4");
+    planned(&mut agent);
+    let stop = agent.shutdown.clone();
+    let stops = async {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        stop.cancel();
+    };
+    let (next, ()) = tokio::join!(agent.fetch(pair.clone()), stops);
+    assert!(matches!(next, Next::Step));
+    assert_eq!(agent.view.phase, Phase::Idle);
+    assert_eq!(os.fetches(), 0);
+
+    os.hang(false);
+    agent.shutdown = CancellationToken::new();
+    planned(&mut agent);
+    agent.fetch(pair).await;
+    assert!(matches!(agent.view.phase, Phase::Prepared { to_fetch: false, .. }), "{:?}", agent.view.phase);
+    assert_eq!(os.fetches(), 1);
 }

@@ -1,7 +1,7 @@
 //! Every call to the API server that a node agent makes. Each has a timeout, and an error that names what was tried.
-//! No call is retried here: the agent waits, looks at its Node again and decides anew.
+//! No call is retried here: the agent waits, reads its Node again and decides again.
 //!
-//! Not here: the watch of the agent's own Node (see [`crate::cluster::node_watch`]).
+//! Not here: the watch of the agent's own Node (see [`crate::cluster::own_node`]).
 
 use crate::protocol::{Changes, Cordon, EMPTY_CONFIG, Note};
 use api::k8s::{Event, Node, ObjectMeta, ObjectReference, Time};
@@ -105,6 +105,11 @@ impl Cluster {
         self.call(format!("getting Node {}", self.node), api.get(&self.node)).await
     }
 
+    /// The name of the agent's own Node.
+    pub(crate) fn node_name(&self) -> &str {
+        &self.node
+    }
+
     /// A rendered config by name. The empty config has no object. A rendered config never changes, so the API server
     /// may answer from its cache: a thousand nodes may ask at once.
     pub(crate) async fn config(&self, name: &str) -> Result<MachineConfig, CallError> {
@@ -162,7 +167,9 @@ impl Cluster {
         match self.call(what, api.get_with(CLUSTER, &GetParams::any())).await {
             Ok(object) => {
                 let mut value = object.data;
-                value["metadata"] = json!({ "generation": object.metadata.generation });
+                let annotations = object.metadata.annotations;
+                value["metadata"] =
+                    json!({ "generation": object.metadata.generation, "annotations": annotations });
                 Ok(Some(value))
             }
             Err(e) if e.is_not_found() => Ok(None),

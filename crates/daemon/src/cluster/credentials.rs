@@ -13,6 +13,8 @@ use std::time::{Duration, SystemTime};
 
 /// The paths of kubelets' kubeconfigs: on OpenShift-like hosts, and on kubeadm hosts.
 const KUBELETS: [&str; 2] = ["/var/lib/kubelet/kubeconfig", "/etc/kubernetes/kubelet.conf"];
+/// The paths of the kubeconfigs with which kubelets request their credentials, on the same hosts.
+const BOOTSTRAPS: [&str; 2] = ["/etc/kubernetes/kubeconfig", "/etc/kubernetes/bootstrap-kubelet.conf"];
 /// The time limit for connecting to the API server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often to check whether the credentials were renewed. The kubelet renews them weeks before they expire.
@@ -22,10 +24,31 @@ const WAIT: Duration = Duration::from_secs(1);
 /// After this many pauses the wait is logged again.
 const SAY_EVERY: u32 = 60;
 
+/// All kubeconfigs that must trust the API server: the kubelet's in the order of the search for an identity, those for its
+/// first contact, and the one that the agent was given. Paths on the host.
+pub(crate) fn kubeconfigs(given: Option<&Path>, root_mount: &Path) -> Vec<String> {
+    let mut all: Vec<String> = KUBELETS.iter().chain(&BOOTSTRAPS).map(|p| (*p).to_owned()).collect();
+    let given = given.and_then(|p| std::path::absolute(p).ok());
+    // The agent may have named it by way of the folder where the host is mounted.
+    let on_host = given.map(|p| match p.strip_prefix(root_mount) {
+        Ok(rest) => Path::new("/").join(rest),
+        Err(_) => p,
+    });
+    if let Some(path) = on_host.as_deref().and_then(Path::to_str)
+        && !all.iter().any(|known| known == path)
+    {
+        all.push(path.to_owned());
+    }
+    all
+}
+
 /// A client, and the files that its credentials come from.
 pub(crate) struct Identity {
     pub(crate) client: Client,
-    files: Vec<(PathBuf, Option<SystemTime>)>,
+    /// What [`Identity::renewed`] checks.
+    pub(crate) files: Vec<(PathBuf, Option<SystemTime>)>,
+    /// Host and port of the API server. `None`: it is reached through a proxy.
+    pub(crate) server: Option<(String, u16)>,
 }
 
 /// Connects with the given kubeconfig, or with the kubelet's. Waits until it exists.
@@ -64,8 +87,12 @@ pub(crate) async fn connect(
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     // The agent retries by itself, with the reason in its log and status.
     config.default_retry = false;
+    let server = match config.proxy_url {
+        None => address(&config.cluster_url),
+        Some(_) => None,
+    };
     let client = Client::try_from(config).map_err(|e| fail(e.to_string()))?;
-    Ok(Identity { client, files })
+    Ok(Identity { client, files, server })
 }
 
 impl Identity {
@@ -79,11 +106,16 @@ impl Identity {
             }
         }
     }
+}
 
-    /// The client, and the files that [`Identity::renewed`] checks.
-    pub(crate) fn split(self) -> (Client, Vec<(PathBuf, Option<SystemTime>)>) {
-        (self.client, self.files)
-    }
+/// Host and port of a server's URL.
+fn address(url: &http::Uri) -> Option<(String, u16)> {
+    let port = url.port_u16().or_else(|| match url.scheme_str()? {
+        "https" => Some(443),
+        _ => Some(80),
+    })?;
+    let host = url.host()?.trim_start_matches('[').trim_end_matches(']');
+    Some((host.to_owned(), port))
 }
 
 /// Whether the file is a kubeconfig: some distributions have the kubelet's settings at this path.
@@ -115,14 +147,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_files_of_a_kubelets_credentials_are_known() {
+    fn the_credential_files_of_a_kubeconfig_are_listed() {
         let yaml = "apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: 'https://a', certificate-authority: /ca}}]\nusers: [{name: u, user: {client-certificate: /pem, client-key: /pem}}]\n";
         let kubeconfig = Kubeconfig::from_yaml(yaml).unwrap();
         assert_eq!(named(&kubeconfig), ["/pem", "/pem", "/ca"].map(PathBuf::from));
     }
 
     #[test]
-    fn a_kubelets_settings_are_not_taken_for_its_kubeconfig() {
+    fn the_api_servers_ca_is_written_to_every_kubeconfig_that_is_searched_and_to_the_one_that_was_named() {
+        let all = kubeconfigs(None, Path::new("/"));
+        assert!(KUBELETS.iter().chain(&BOOTSTRAPS).all(|path| all.iter().any(|p| p == path)), "{all:?}");
+        let k3s = "/var/lib/rancher/k3s/agent/kubelet.kubeconfig";
+        let last = |given: &str, mount: &str| kubeconfigs(Some(Path::new(given)), Path::new(mount)).pop();
+        assert_eq!(last(k3s, "/").as_deref(), Some(k3s));
+        assert_eq!(last(&format!("/rootfs{k3s}"), "/rootfs").as_deref(), Some(k3s));
+        assert_eq!(kubeconfigs(Some(Path::new(KUBELETS[1])), Path::new("/")), all, "no file twice");
+    }
+
+    #[test]
+    fn a_kubelets_config_file_is_not_mistaken_for_its_kubeconfig() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("kubelet.conf");
         let settings = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";

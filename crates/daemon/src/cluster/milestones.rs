@@ -1,10 +1,18 @@
-//! The milestones of an update that are reported, and the MachineConfigNode conditions that each of them sets.
+//! The milestones of an update, and what each of them changes on the node's MachineConfigNode: the conditions that it sets,
+//! the status after several of them, and the patch from one status to the next. Pure.
 //!
-//! Not here: writing them (see `report`), nor the rules of that object (`rollout::mcn`).
+//! Not here: when it is written (see `report`), nor the rules of those conditions (`rollout::mcn`).
 
 use crate::protocol::{Cost, NodeFacts, cut_reason};
+use api::k8s::Time;
 use api::names::node_condition as c;
-use rollout::mcn::Progress;
+use api::v1::MachineConfigNodeStatus;
+use jiff::Timestamp;
+use json_patch::jsonptr::PointerBuf;
+use json_patch::{AddOperation, Patch, PatchOperation, ReplaceOperation, TestOperation};
+use rollout::mcn::{self, Progress};
+use rollout::view::NodeView;
+use serde_json::{Value, json};
 
 /// A milestone of an update that is reported.
 #[derive(Debug, Clone, PartialEq)]
@@ -30,6 +38,12 @@ pub(crate) enum Milestone {
     Drained,
     /// The agent has uncordoned a node that it had cordoned.
     Uncordoned,
+    /// The image of the operating system is being pulled: how far it is.
+    Pulling(String),
+    /// It is on the host.
+    Pulled,
+    /// It cannot be pulled.
+    NotPulled(String),
     /// The host is being changed.
     Applying,
     /// The host is changed.
@@ -87,6 +101,9 @@ impl Milestone {
                 }
                 said
             }
+            Self::Pulling(text) => vec![Progress::pulling(text)],
+            Self::Pulled => vec![Progress::of(c::IMAGE_PULLED, "True", "The OS image is on the node")],
+            Self::NotPulled(why) => vec![Progress::of(c::IMAGE_PULLED, "False", cut_reason(why))],
             Self::Applying => vec![applied("Unknown", format!("Applying {to}"))],
             Self::Applied { reboots, services } => {
                 let mut said = vec![applied("True", format!("Applied {to}"))];
@@ -117,3 +134,89 @@ impl Milestone {
 fn applied(status: &str, text: String) -> Progress {
     Progress::part((c::UPDATE_EXECUTED, status), (c::APPLIED_FILES_AND_OS, status), text)
 }
+
+/// A milestone and its time.
+pub(super) type Said = (Timestamp, Progress);
+
+/// The status after some milestones. `None`: nothing but times would change, for example because one undoes another.
+pub(super) fn after(
+    old: Option<&MachineConfigNodeStatus>,
+    said: &[Said],
+    node: &NodeView,
+    generation: i64,
+) -> Option<MachineConfigNodeStatus> {
+    let mut new: Option<MachineConfigNodeStatus> = None;
+    for (at, progress) in said {
+        let base = new.as_ref().or(old);
+        // Times in the API have whole seconds: with a fraction, every report would look different from what is stored.
+        let at = Time(Timestamp::from_second(at.as_second()).unwrap_or(*at));
+        if let Some(next) = mcn::advance(base, progress, node, generation, &at) {
+            new = Some(next);
+        }
+    }
+    new.filter(|new| old.is_none_or(|old| timeless(old) != timeless(new)))
+}
+
+fn timeless(status: &MachineConfigNodeStatus) -> MachineConfigNodeStatus {
+    let mut status = status.clone();
+    for condition in status.conditions.iter_mut().flatten() {
+        condition.last_transition_time = Time(Timestamp::UNIX_EPOCH);
+    }
+    status
+}
+
+/// The fields of a Node that the object shows.
+pub(super) fn node_view(name: &str, node: &NodeFacts) -> NodeView {
+    let note = |text: &str| Some(text).filter(|t| !t.is_empty()).map(Into::into);
+    NodeView {
+        name: name.into(),
+        uid: node.uid.as_str().into(),
+        current_config: note(&node.current),
+        desired_config: note(&node.desired),
+        ..NodeView::default()
+    }
+}
+
+/// A JSON patch (RFC 6902) from `old` to `new`. It addresses each condition by its index and tests that the condition is
+/// still the one that was there when the patch was computed. Writes of others to other fields (the spec, other conditions)
+/// cause no conflict.
+///
+/// `None`: `old` has no conditions to test, or `new` does not have all of
+/// them at the same indexes. Then the whole status must be written, bound to the object's resource version.
+pub(super) fn patch(old: &MachineConfigNodeStatus, new: &MachineConfigNodeStatus) -> Option<Patch> {
+    let before = old.conditions.as_ref().filter(|list| !list.is_empty())?;
+    let after = new.conditions.as_ref()?;
+    let mut steps = vec![];
+    for (place, old) in before.iter().enumerate() {
+        let new = after.get(place).filter(|new| new.type_ == old.type_)?;
+        if new != old {
+            let path = at(["status", "conditions", &place.to_string()]);
+            steps.push(PatchOperation::Test(TestOperation { path: path.clone(), value: json!(old) }));
+            steps.push(PatchOperation::Replace(ReplaceOperation { path, value: json!(new) }));
+        }
+    }
+    // The list has one condition of each type. If somebody else adds the same type meanwhile, the result is invalid
+    // and the patch is refused.
+    for new in &after[before.len()..] {
+        steps.push(add(["status", "conditions", "-"], json!(new)));
+    }
+    if new.config_version != old.config_version {
+        steps.push(add(["status", "configVersion"], json!(new.config_version)));
+    }
+    if new.observed_generation != old.observed_generation {
+        steps.push(add(["status", "observedGeneration"], json!(new.observed_generation)));
+    }
+    Some(Patch(steps))
+}
+
+fn add<const N: usize>(path: [&str; N], value: Value) -> PatchOperation {
+    PatchOperation::Add(AddOperation { path: at(path), value })
+}
+
+fn at<const N: usize>(path: [&str; N]) -> PointerBuf {
+    PointerBuf::from_tokens(path)
+}
+
+#[cfg(test)]
+#[path = "milestones_tests.rs"]
+mod tests;

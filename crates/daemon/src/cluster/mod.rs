@@ -6,6 +6,5 @@
 pub(crate) mod calls;
 pub(crate) mod credentials;
 pub(crate) mod milestones;
-pub(crate) mod node_watch;
-mod progress_patch;
+pub(crate) mod own_node;
 pub(crate) mod report;

@@ -4,20 +4,18 @@
 //! server is overloaded, later milestones are collected into the next write. Each condition keeps the time of its own
 //! milestone, and the last milestone is always written.
 //!
-//! Nothing decides on what is written here. The rules of the object are in `rollout::mcn`.
+//! Nothing decides on what is written here. What a milestone changes is in `milestones`.
 
 use crate::cluster::calls::Cluster;
-use crate::cluster::milestones::Milestone;
-use crate::cluster::progress_patch;
-use crate::protocol::{NodeFacts, Note, View, outage_backoff};
-use api::k8s::Time;
-use api::v1::{MachineConfigNode, MachineConfigNodeStatus};
+use crate::cluster::milestones::{Milestone, Said, after, node_view, patch};
+use crate::protocol::{Note, View, outage_backoff};
+use api::v1::MachineConfigNode;
 use client::CallError;
 use client::jitter;
 use futures::future::join_all;
 use jiff::Timestamp;
 use kube::api::Patch;
-use rollout::mcn::{self, Progress};
+use rollout::mcn;
 use rollout::view::NodeView;
 use serde_json::json;
 use std::time::Duration;
@@ -36,7 +34,7 @@ const REST: u32 = 20;
 /// The longest such wait.
 const MOST_REST: Duration = Duration::from_secs(30);
 /// How long the agent waits for outstanding reports when it ends. It does not delay a reboot for longer.
-const LAST_WORD: Duration = Duration::from_secs(5);
+const FLUSH_LIMIT: Duration = Duration::from_secs(5);
 /// How many milestones, and how many events, are kept while the API server is away. Older ones are dropped. The number
 /// is large enough to keep the last milestone of each condition.
 const KEPT: usize = 64;
@@ -56,37 +54,7 @@ impl Default for Reporting {
     }
 }
 
-/// A milestone and its time.
-type Said = (Timestamp, Progress);
-
-/// The status after some milestones. `None`: nothing but times would change, for example because one undoes another.
-fn after(
-    old: Option<&MachineConfigNodeStatus>,
-    said: &[Said],
-    node: &NodeView,
-    generation: i64,
-) -> Option<MachineConfigNodeStatus> {
-    let mut new: Option<MachineConfigNodeStatus> = None;
-    for (at, progress) in said {
-        let base = new.as_ref().or(old);
-        // Times in the API have whole seconds: with a fraction, every report would look different from what is stored.
-        let at = Time(Timestamp::from_second(at.as_second()).unwrap_or(*at));
-        if let Some(next) = mcn::advance(base, progress, node, generation, &at) {
-            new = Some(next);
-        }
-    }
-    new.filter(|new| old.is_none_or(|old| timeless(old) != timeless(new)))
-}
-
-fn timeless(status: &MachineConfigNodeStatus) -> MachineConfigNodeStatus {
-    let mut status = status.clone();
-    for condition in status.conditions.iter_mut().flatten() {
-        condition.last_transition_time = Time(Timestamp::UNIX_EPOCH);
-    }
-    status
-}
-
-fn rest_after(call: Duration) -> Duration {
+fn pause_after(call: Duration) -> Duration {
     call.saturating_mul(REST).min(MOST_REST)
 }
 
@@ -154,10 +122,10 @@ impl Reporter {
     }
 
     /// Waits for a limited time until everything is written. Called before the agent ends or reboots.
-    pub(crate) async fn last_word(&self) {
+    pub(crate) async fn flush(&self) {
         let (done, answer) = oneshot::channel();
         self.send(Message::Flush(done));
-        if tokio::time::timeout(LAST_WORD, answer).await.is_err() {
+        if tokio::time::timeout(FLUSH_LIMIT, answer).await.is_err() {
             tracing::info!("the last steps of this update are not reported: the API server does not answer");
         }
     }
@@ -204,7 +172,7 @@ impl Writer {
                     self.events.push(told);
                     let over = self.events.len().saturating_sub(KEPT);
                     self.events.drain(..over);
-                    let rest = rest_after(self.cluster.last_call());
+                    let rest = pause_after(self.cluster.last_call());
                     if warning || rest <= GATHER {
                         events_due = Some(Instant::now());
                     } else {
@@ -251,7 +219,7 @@ impl Writer {
                 join_all(told.iter().map(|t| self.cluster.tell(&t.note, &t.uid, t.at))).await;
             }
             for waiter in waiters {
-                // Fails if the waiter has given up.
+                // Fails if the caller no longer waits.
                 let _ = waiter.send(());
             }
         }
@@ -259,7 +227,7 @@ impl Writer {
 
     /// When milestones that are not urgent are written, given the time of the first of them.
     fn pace(&self, from: Instant) -> Instant {
-        from + rest_after(self.cluster.last_call()).max(GATHER)
+        from + pause_after(self.cluster.last_call()).max(GATHER)
     }
 
     /// Reads the object if it was not read yet. True if it was read now and exists.
@@ -329,7 +297,7 @@ impl Writer {
         // After a refusal the whole status is written: somebody may have written a time in another form than the one
         // that we test for.
         let old = seen.status.as_ref().filter(|_| !latest);
-        let guarded = old.and_then(|old| progress_patch::patch(old, &new));
+        let guarded = old.and_then(|old| patch(old, &new));
         let patch = match guarded {
             Some(patch) => Patch::Json(patch),
             None => Patch::Merge(json!({
@@ -347,18 +315,3 @@ impl Writer {
         Ok(())
     }
 }
-
-fn node_view(name: &str, node: &NodeFacts) -> NodeView {
-    let note = |text: &str| Some(text).filter(|t| !t.is_empty()).map(Into::into);
-    NodeView {
-        name: name.into(),
-        uid: node.uid.as_str().into(),
-        current_config: note(&node.current),
-        desired_config: note(&node.desired),
-        ..NodeView::default()
-    }
-}
-
-#[cfg(test)]
-#[path = "report_tests.rs"]
-mod tests;

@@ -15,6 +15,7 @@ use crate::node::machine::SERVED_FILE;
 use crate::protocol::EMPTY_CONFIG;
 use api::v1::{MachineConfig, MachineConfigSpec};
 use client::jitter;
+use desired::arguments;
 use host::{Change, DisruptionPolicy, Facts, Host, Irreconcilable, Names, OsStatus, OsWanted, RebootStatus};
 use std::path::Path;
 use std::time::Duration;
@@ -56,7 +57,7 @@ pub async fn first_boot(
     shutdown: CancellationToken,
 ) -> Result<Option<FirstBoot>, DaemonError> {
     loop {
-        let mut host = crate::entry::start::open(root_mount, tokio::runtime::Handle::current())?;
+        let (mut host, _) = crate::entry::start::open(root_mount, tokio::runtime::Handle::current())?;
         let path = file.to_owned();
         let done = tokio::task::spawn_blocking(move || complete_first_boot(&mut host, &path)).await;
         let error = match done {
@@ -141,7 +142,7 @@ fn found_os(host: &Host, wanted: &OsWanted, facts: &Facts) -> Result<OsWanted, D
     let Some(os) = facts.os.as_ref().map(OsStatus::next) else {
         // The image or the boot loader entry may have set them.
         let running = host.root().text(CMDLINE).map_err(|e| DaemonError::FirstBoot { why: e.to_string() })?;
-        let has: Vec<String> = running.unwrap_or_default().split_whitespace().map(str::to_owned).collect();
+        let has = arguments(&[running.unwrap_or_default().trim_end().to_owned()]);
         let kernel_arguments = present(&wanted.kernel_arguments, &has);
         return Ok(OsWanted { kernel_arguments, ..OsWanted::default() });
     };
@@ -155,7 +156,7 @@ fn found_os(host: &Host, wanted: &OsWanted, facts: &Facts) -> Result<OsWanted, D
 
 /// The entries of `wanted` whose arguments are all in `has`. An entry may hold several arguments.
 fn present(wanted: &[String], has: &[String]) -> Vec<String> {
-    let there = |entry: &&String| entry.split_whitespace().all(|one| has.iter().any(|h| h == one));
+    let there = |entry: &&String| arguments(&[(*entry).clone()]).iter().all(|one| has.contains(one));
     wanted.iter().filter(there).cloned().collect()
 }
 

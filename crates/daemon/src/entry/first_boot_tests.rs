@@ -15,7 +15,7 @@ struct Machine {
 
 const NAME: &str = "rendered-worker-1";
 
-#[allow(clippy::needless_pass_by_value, reason = "reads better with json!")]
+#[expect(clippy::needless_pass_by_value, reason = "reads better with json!")]
 fn mk_config(extra: Value) -> Value {
     let mut spec = json!({
         "osImageURL": "",
@@ -60,7 +60,7 @@ impl Machine {
         let systemd = Box::new(FakeSystemd::new(&root));
         let os: Box<dyn OsBackend> = match &self.os {
             Some(os) => Box::new(os.clone()),
-            None => Box::new(Unsupported),
+            None => Box::new(Unsupported::default()),
         };
         Host::new(root, systemd, os)
     }
@@ -75,23 +75,24 @@ fn done() -> FirstBoot {
 }
 
 #[test]
-fn a_machine_that_ignition_has_set_up_is_recorded_in_its_config_and_is_only_done_once() {
+fn a_first_boot_records_the_config_and_completes_once() {
     let machine = Machine::new(json!({}));
     assert_eq!(machine.complete_first_boot().unwrap(), done());
     let mut host = machine.host();
     let current = host.current_config().unwrap().unwrap();
     assert_eq!(current.name, NAME);
     // The whole config is recorded, not the empty one in the input.
-    assert!(host.drifts_from(&host::applied(&current.spec).unwrap()).unwrap().is_empty());
+    let baseline = host.baseline().unwrap().unwrap();
+    assert!(host.drifts_from(&baseline).unwrap().is_empty());
     machine.put("/etc/motd", "changed");
-    assert!(!host.drifts_from(&host::applied(&current.spec).unwrap()).unwrap().is_empty());
+    assert!(!host.drifts_from(&baseline).unwrap().is_empty());
     assert!(!machine.has(FIRSTBOOT_FILE) && machine.has(&format!("{FIRSTBOOT_FILE}.bak")));
     assert_eq!(machine.complete_first_boot().unwrap(), FirstBoot::Nothing);
     assert_eq!(std::fs::read_to_string(machine.dir.path().join("etc/motd")).unwrap(), "changed");
 }
 
 #[test]
-fn what_ignition_left_otherwise_is_brought_right() {
+fn what_ignition_wrote_differently_is_corrected() {
     let machine = Machine::new(json!({}));
     machine.put("/etc/motd", "half of it");
     assert_eq!(machine.complete_first_boot().unwrap(), done());
@@ -99,7 +100,7 @@ fn what_ignition_left_otherwise_is_brought_right() {
 }
 
 #[test]
-fn kernel_arguments_that_the_machine_booted_with_need_nothing_and_others_are_refused_by_name() {
+fn kernel_arguments_of_the_running_boot_are_accepted_and_others_are_refused_by_name() {
     let machine = Machine::new(json!({"kernelArguments": ["quiet nosmt", "root=/dev/vda"]}));
     assert_eq!(machine.complete_first_boot().unwrap(), done());
 
@@ -108,12 +109,12 @@ fn kernel_arguments_that_the_machine_booted_with_need_nothing_and_others_are_ref
     for word in ["kernelArguments", "Debian GNU/Linux 12", NAME] {
         assert!(why.contains(word), "no {word} in {why}");
     }
-    // The input is still there, so it will be retried, and the machine has not changed.
+    // The input file stays, so the next start retries; the machine has not changed.
     assert!(machine.has(FIRSTBOOT_FILE) && machine.host().current_config().unwrap().is_none());
 }
 
 #[test]
-fn kernel_arguments_are_set_where_the_system_can_and_the_machine_reboots_once() {
+fn kernel_arguments_are_set_by_the_back_end_with_one_reboot() {
     let mut machine = Machine::new(json!({"kernelArguments": ["nosmt", "hugepages=4"]}));
     let mut os = FakeOs::default();
     machine.os = Some(os.clone());
@@ -122,7 +123,7 @@ fn kernel_arguments_are_set_where_the_system_can_and_the_machine_reboots_once() 
     assert_eq!(kernel_arguments, ["ro", "nosmt", "hugepages=4"]);
     assert!(matches!(machine.host().reboot_status().unwrap(), RebootStatus::Owed(_)));
     assert!(!machine.has(FIRSTBOOT_FILE));
-    // A crash before the input was renamed: the second try finds everything done, and the reboot still pending.
+    // A crash before the input was renamed: the second try finds everything done, and the reboot is still to come.
     std::fs::rename(
         machine.dir.path().join("etc/ignition-machine-config-encapsulated.json.bak"),
         machine.dir.path().join("etc/ignition-machine-config-encapsulated.json"),
@@ -132,7 +133,7 @@ fn kernel_arguments_are_set_where_the_system_can_and_the_machine_reboots_once() 
 }
 
 #[test]
-fn an_input_that_cannot_be_read_shows_nothing_of_itself() {
+fn an_input_that_cannot_be_parsed_is_not_quoted() {
     let machine = Machine::new(json!({}));
     machine.put(FIRSTBOOT_FILE, "{\"metadata\": {\"name\": \"x\"}, \"spec\": \"hush\"}");
     let why = machine.complete_first_boot().unwrap_err().to_string();
@@ -143,4 +144,11 @@ fn an_input_that_cannot_be_read_shows_nothing_of_itself() {
     machine.put(FIRSTBOOT_FILE, &other.to_string());
     let why = machine.complete_first_boot().unwrap_err().to_string();
     assert!(why.contains(SERVED_FILE) && why.contains("rendered-worker-2"), "{why}");
+}
+
+#[test]
+fn an_argument_with_spaces_that_the_machine_was_booted_with_counts_as_set() {
+    let has = desired::arguments(&["ro dyndbg=\"file a.c +p\" a b".to_owned()]);
+    let wanted = ["dyndbg=\"file a.c +p\"", "a b", "b c"].map(str::to_owned);
+    assert_eq!(present(&wanted, &has), ["dyndbg=\"file a.c +p\"", "a b"]);
 }

@@ -5,13 +5,13 @@
 use crate::agent::options::{AgentOptions, Exit};
 use crate::agent::run::run_with;
 use crate::cluster::calls::Cluster;
-use crate::cluster::credentials::{Identity, connect};
-use crate::cluster::node_watch::watch_own_node;
+use crate::cluster::credentials::{Identity, connect, kubeconfigs};
+use crate::cluster::own_node::watch_own_node;
 use crate::cluster::report::Reporting;
 use crate::error::DaemonError;
 use crate::metrics::Metrics;
-use crate::node::certificates::Writer;
-use host::{DbusSystemd, Host, HostPrograms, Recovery, Root, Unsupported};
+use crate::node::certificates::{Place, Writer};
+use host::{DbusSystemd, Host, HostPrograms, OsChoice, Programs, Recovery, Root};
 use listen::tls::TlsProfile;
 use listen::{Access, Addresses, Endpoint, Healthy};
 use prometheus_client::registry::Registry;
@@ -101,7 +101,7 @@ pub async fn start(options: StartOptions, shutdown: CancellationToken) -> Result
         let Some(identity) = shutdown.run_until_cancelled(connecting).await else {
             return Ok(());
         };
-        let (client, files) = identity?.split();
+        let Identity { client, files, server: api_server } = identity?;
         asking.send_replace(Some(client.clone()));
         // Cancelled by the shutdown, or alone when the credentials have changed. A step in progress is finished first.
         let round = shutdown.child_token();
@@ -110,11 +110,14 @@ pub async fn start(options: StartOptions, shutdown: CancellationToken) -> Result
             Identity::renewed(files).await;
             renewed.cancel();
         }));
-        let host = open(&root_mount, Handle::current())?;
+        let (host, os) = open(&root_mount, Handle::current())?;
+        tracing::info!(back_end = %os, "the operating system of this host");
         let metrics = metrics.clone();
         let (updates, _watch) = watch_own_node(client.clone(), &node_name);
         let root = host.root().clone();
-        let writer = Writer::new(client.clone(), &node_name, root, root_mount.clone(), updates.clone());
+        let kubeconfigs = kubeconfigs(kubeconfig.as_deref(), &root_mount);
+        let place = Place { root, root_mount: root_mount.clone(), kubeconfigs };
+        let writer = Writer::new(client.clone(), &node_name, place, updates.clone());
         let trouble = Some(writer.trouble());
         let writing = tokio::spawn(writer.run(round.clone()));
         let cluster = Cluster::new(client.clone(), &node_name);
@@ -126,6 +129,7 @@ pub async fn start(options: StartOptions, shutdown: CancellationToken) -> Result
             watch_disk: true,
             trouble,
             metrics,
+            api_server,
             ..AgentOptions::new(&node_name, host)
         };
         let exit = run_with(client, parts, round.clone()).await?;
@@ -169,19 +173,26 @@ pub fn recover(root_mount: &Path) -> Result<Recovery, DaemonError> {
         .enable_all()
         .build()
         .map_err(DaemonError::Runtime)?;
-    let mut host = open(root_mount, runtime.handle().clone())?;
+    let (mut host, _) = open(root_mount, runtime.handle().clone())?;
     host.recover().map_err(DaemonError::Recover)
 }
 
-pub(crate) fn open(root_mount: &Path, runtime: Handle) -> Result<Host, DaemonError> {
+/// Opens a host, with the back end for its operating system and why that one was chosen.
+pub(crate) fn open(root_mount: &Path, runtime: Handle) -> Result<(Host, OsChoice), DaemonError> {
     let path = root_mount.display().to_string();
     let remedy = root_remedy(root_mount);
     let root = Root::open(root_mount).map_err(|source| DaemonError::Root { path, source, remedy })?;
     let systemd = DbusSystemd::new(runtime, root_mount);
-    let host = Host::new(root, Box::new(systemd), Box::new(Unsupported));
     // Programs of the host can be run only if its root folder is this process's own.
     let is_ours = root_mount == Path::new("/");
-    Ok(if is_ours { host.with_programs(Box::new(HostPrograms)) } else { host })
+    let programs = || is_ours.then(|| Box::new(HostPrograms) as Box<dyn Programs>);
+    let (os, choice) = host::choose_os(&root, &programs);
+    let host = Host::new(root, Box::new(systemd), os);
+    let host = match programs() {
+        Some(programs) => host.with_programs(programs).with_trial_watch(crate::entry::trial::command()),
+        None => host,
+    };
+    Ok((host, choice))
 }
 
 /// The remedy for a root folder that cannot be opened.

@@ -8,7 +8,7 @@ use crate::protocol::EMPTY_CONFIG;
 use api::rendered::RenderedName;
 use api::v1::{MachineConfig, MachineConfigSpec};
 use client::chain;
-use host::{Change, CurrentConfig, DisruptionPolicy, Host, HostPlan, Irreconcilable, Names};
+use host::{Change, CurrentConfig, DisruptionPolicy, Host, HostPlan, Irreconcilable, Names, OsChoice};
 use kube::{Client, Config};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -31,24 +31,34 @@ pub struct AppliedOnce {
     pub reboot: bool,
 }
 
+/// What `daemon plan` found.
+#[derive(Debug)]
+pub struct PlannedHere {
+    /// What can change the operating system of this host, and why.
+    pub os: OsChoice,
+    /// The plan; or what cannot be applied here.
+    pub plan: Result<HostPlan, Vec<Irreconcilable>>,
+}
+
 /// Plans the change from the config that the host is in to this one. Changes nothing.
 ///
 /// # Errors
-/// The host cannot be read. The inner result: what cannot be applied here.
+/// The host cannot be read.
 pub fn plan_on_host(
     root_mount: &Path,
     config: &MachineConfig,
     policy: &DisruptionPolicy,
-) -> Result<Result<HostPlan, Vec<Irreconcilable>>, DaemonError> {
+) -> Result<PlannedHere, DaemonError> {
     // The runtime's own thread talks to systemd while this thread waits.
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
         .build()
         .map_err(DaemonError::Runtime)?;
-    let mut host = crate::entry::start::open(root_mount, runtime.handle().clone())?;
-    let from = host.current_config().map_err(look_error)?.unwrap_or_else(no_config);
-    plan_between(&mut host, &from, config, policy)
+    let (mut host, os) = crate::entry::start::open(root_mount, runtime.handle().clone())?;
+    let from = host.current_config().map_err(|error| look_error(&error))?.unwrap_or_else(no_config);
+    let plan = plan_between(&mut host, &from, config, policy)?;
+    Ok(PlannedHere { os, plan })
 }
 
 fn plan_between(
@@ -63,13 +73,12 @@ fn plan_between(
         Ok(change) => change,
         Err(why) => return Ok(Err(why)),
     };
-    let facts = host.inspect(&change).map_err(look_error)?;
+    let facts = host.inspect(&change).map_err(|error| look_error(&error))?;
     Ok(change.plan(policy, &facts))
 }
 
-#[allow(clippy::needless_pass_by_value, reason = "what map_err gives")]
-fn look_error(error: host::Error) -> DaemonError {
-    DaemonError::Look { why: chain(&error) }
+fn look_error(error: &host::Error) -> DaemonError {
+    DaemonError::Look { why: chain(error) }
 }
 
 /// The state of a host to which no config was ever applied.
@@ -93,7 +102,7 @@ pub fn read_config(from: &str, text: &str) -> Result<MachineConfig, DaemonError>
         return Err(fail("it is neither a MachineConfig nor an Ignition config with a version"));
     }
     let hash = Sha256::digest(text);
-    let hex: String = hash.iter().take(HASH_BYTES).map(|b| format!("{b:02x}")).collect();
+    let hex = api::text::hex(hash.iter().take(HASH_BYTES));
     let spec = MachineConfigSpec { config: Some(value), ..MachineConfigSpec::default() };
     Ok(MachineConfig::new(&format!("{ONCE}{hex}"), spec))
 }
@@ -116,7 +125,7 @@ pub async fn apply_once(
             .map_err(|e| DaemonError::Once { from: from.to_owned(), why: e.to_string() })?,
     };
     let config = read_config(from, &text)?;
-    let mut host = crate::entry::start::open(root_mount, tokio::runtime::Handle::current())?;
+    let (mut host, _) = crate::entry::start::open(root_mount, tokio::runtime::Handle::current())?;
     let from = from.to_owned();
     let done =
         tokio::task::spawn_blocking(move || apply_config(&mut host, &from, &config, skip_reboot)).await;
@@ -130,9 +139,22 @@ fn apply_config(
     skip_reboot: bool,
 ) -> Result<AppliedOnce, DaemonError> {
     let fail = |why: String| DaemonError::Once { from: from.to_owned(), why };
-    host.recover().map_err(DaemonError::Recover)?;
+    let plan = plan_once(host, from, to)?;
     let config = to.metadata.name.clone().unwrap_or_default();
-    let current = host.current_config().map_err(look_error)?;
+    tracing::info!(%config, disruption = %plan.disruption, steps = plan.steps.len(), "applying once");
+    host.apply(&plan).map_err(|e| fail(chain(&e)))?;
+    let reboot = plan.disruption.needs_reboot();
+    if reboot && !skip_reboot {
+        host.reboot(&format!("config {config} from {from}")).map_err(|e| fail(chain(&e)))?;
+    }
+    Ok(AppliedOnce { config, reboot })
+}
+
+/// Plans a config for a host that belongs to no cluster.
+pub(crate) fn plan_once(host: &mut Host, from: &str, to: &MachineConfig) -> Result<HostPlan, DaemonError> {
+    let fail = |why: String| DaemonError::Once { from: from.to_owned(), why };
+    host.recover().map_err(DaemonError::Recover)?;
+    let current = host.current_config().map_err(|error| look_error(&error))?;
     if let Some(current) = current.as_ref().filter(|c| RenderedName::parse(&c.name).is_some()) {
         return Err(fail(format!(
             "this host is in config {}, which its cluster manages; change it there, or take the host out of \
@@ -142,15 +164,10 @@ fn apply_config(
         )));
     }
     let current = current.unwrap_or_else(no_config);
-    let plan = plan_between(host, &current, to, &DisruptionPolicy::default())?
-        .map_err(|why| fail(why.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")))?;
-    tracing::info!(%config, disruption = %plan.disruption, steps = plan.steps.len(), "applying once");
-    host.apply(&plan).map_err(|e| fail(chain(&e)))?;
-    let reboot = plan.disruption.needs_reboot();
-    if reboot && !skip_reboot {
-        host.reboot(&format!("config {config} from {from}")).map_err(|e| fail(chain(&e)))?;
-    }
-    Ok(AppliedOnce { config, reboot })
+    // A person who asks for a config that was tried and undone asks for another try.
+    host.forget_trial_failure().map_err(|error| look_error(&error))?;
+    plan_between(host, &current, to, &DisruptionPolicy::default())?
+        .map_err(|why| fail(why.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")))
 }
 
 /// Fetches a text, with the API client's HTTP stack.
@@ -183,7 +200,7 @@ mod tests {
         let options = host::Options { sync: false, owners: false };
         let root = Root::open_with(dir, options, std::sync::Arc::new(host::fault::NoFaults)).unwrap();
         let systemd = Box::new(FakeSystemd::new(&root));
-        Host::new(root, systemd, Box::new(Unsupported))
+        Host::new(root, systemd, Box::new(Unsupported::default()))
     }
 
     fn ignition(path: &str) -> String {
@@ -193,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_config_is_applied_without_a_cluster_and_the_next_one_takes_its_place() {
+    fn a_config_is_applied_without_a_cluster_and_replaced_by_the_next_one() {
         let dir = tempfile::tempdir().unwrap();
         let mut host = mk_host(dir.path());
         let one = read_config("f", &ignition("/etc/one")).unwrap();
@@ -208,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_of_a_cluster_is_left_to_it() {
+    fn a_host_that_belongs_to_a_cluster_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let mut host = mk_host(dir.path());
         let mut config = read_config("f", &ignition("/etc/one")).unwrap();
@@ -221,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_neither_kind_of_config_is_refused_without_showing_it() {
+    fn a_file_that_is_no_config_is_refused_and_not_quoted() {
         for text in [
             "hush: [",
             "{\"ignition\": {}, \"x\": \"hush\"}",
@@ -236,7 +253,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_config_is_fetched_by_its_whole_address() {
+    async fn a_config_is_fetched_by_its_whole_url() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/a/b.ign?x=1", listener.local_addr().unwrap());
         let server = tokio::spawn(async move {

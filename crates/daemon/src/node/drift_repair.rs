@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn repairs_are_made_at_once_then_more_slowly_and_then_given_up() {
+    fn repairs_are_immediate_then_delayed_then_stopped() {
         let mut repairs = Repairs::default();
         let rows = [
             (0, Decision::Now(0)),
@@ -151,7 +151,7 @@ mod tests {
             assert!(matches!(repairs.decide("/etc/a", at(now)), Decision::Now(_)), "at {now}");
             repairs.count("/etc/a".to_owned(), at(now));
         }
-        assert_eq!(repairs.decide("/etc/b", at(30)), Decision::Now(0), "each path for itself");
+        assert_eq!(repairs.decide("/etc/b", at(30)), Decision::Now(0), "repairs are counted by path");
         repairs.give_up("/etc/a".to_owned());
         repairs.give_up("/etc/a".to_owned());
         assert_eq!((repairs.newly_given_up(), repairs.newly_given_up()), (vec!["/etc/a".to_owned()], vec![]));
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_begin_anew_when_a_path_was_in_order_for_the_whole_window() {
+    fn the_repair_count_resets_after_a_window_without_drift() {
         let drift = [Drift::Missing { path: "/etc/a".to_owned() }];
         let mut repairs = Repairs::default();
         for now in 0..5 {
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_rules_are_told_once_and_count_as_none() {
+    fn invalid_rules_are_reported_once_and_ignored() {
         let drift = Drift::Missing { path: "/etc/a".to_owned() };
         let mut rules = Rules::default();
         assert!(rules.set("repair /etc/**") && !rules.set("repair /etc/**"));

@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_an_ok_is_healthy() {
+    fn the_kubelet_is_healthy_only_when_it_answers_ok() {
         assert!(judge(b"HTTP/1.1 200 OK\r\n\r\nok").is_ok());
         for bad in [&b"HTTP/1.1 500 Internal Server Error\r\n\r\n"[..], b"", b"SSH-2.0-x\r\n"] {
             assert!(judge(bad).is_err());

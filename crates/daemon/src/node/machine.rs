@@ -4,20 +4,24 @@
 //! Not here: changes of files. The one file that is handled here is `node-annotations.json`, which the first boot
 //! leaves.
 
+use crate::node::drift_reason::LastReason;
 use crate::node::drift_repair::{Repairs, Rules};
-use crate::node::drift_words::LastReason;
 use crate::protocol::join::{self, KUBELET_SETTINGS, SERVER_DATA, STATIC_PODS};
-use crate::protocol::{Cost, DiskFacts, EMPTY_CONFIG, FailureKind, Note, RebootFact};
+use crate::protocol::{
+    Before, Cost, DiskFacts, EMPTY_CONFIG, FailureKind, Note, RebootFact, TrialFacts, TriedFacts,
+};
 use api::events::AgentEvent;
 use api::text::chain;
+use api::trial::TrialRules;
 use api::v1::MachineConfig;
+use desired::Wanted;
 use host::{
-    Change, DisruptionPolicy, Error, Host, HostPlan, Names, RebootStatus, Recovery, Root, Scope,
-    ServiceAction, Watch,
+    Baseline, Change, DisruptionPolicy, Error, Host, HostPlan, Names, OsRelease, Pull, RebootStatus,
+    Recovery, Root, Scope, ServiceAction, Watch,
 };
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The annotations that the first boot leaves for the Node, as a JSON map.
 const ANNOTATIONS_FILE: &str = "/etc/machine-config-daemon/node-annotations.json";
@@ -95,20 +99,35 @@ impl Work {
 
     /// Plans the same change again from the current state of the host, because the drain may have taken hours. A file
     /// that the host itself has at a path is saved only if the plan knows of it.
-    fn planned_again(self, host: &mut Host) -> Result<HostPlan, MachineError> {
+    fn planned_again(self, host: &mut Host) -> Result<Self, MachineError> {
         let Self { plan, change, policy } = self;
         let mut facts = host.inspect(&change)?;
         // This is called after the pods have left, or if no drain is needed.
         facts.cleared = true;
         let again = change.plan(&policy, &facts).map_err(|e| refusal(&e))?;
         if cost(&again) == cost(&plan) {
-            return Ok(again);
+            return Ok(Self { plan: again, change, policy });
         }
         let text = format!(
             "the host changed while the node was drained: the update costs {} now, but {} before; it is planned again",
             again.disruption, plan.disruption
         );
         Err(MachineError { kind: FailureKind::Transient, ..MachineError::broken(text) })
+    }
+}
+
+/// A change on trial, as the protocol sees it. What was noted before it is unreadable only if another program wrote it:
+/// then nothing but its units is asked for.
+fn trial_facts(open: host::OpenTrial) -> TrialFacts {
+    let within = SignedDuration::from_secs(open.trial.within.try_into().unwrap_or(i64::MAX));
+    TrialFacts {
+        config: open.names.desired,
+        begun: open.begun,
+        reboots: open.trial.reboots,
+        within,
+        left: SignedDuration::try_from(open.left).unwrap_or(within),
+        units: open.trial.units,
+        before: serde_json::from_str(&open.trial.before).unwrap_or_default(),
     }
 }
 
@@ -124,12 +143,41 @@ pub(crate) struct Machine {
     rules: Mutex<Rules>,
     repairs: Mutex<Repairs>,
     last_reason: Mutex<LastReason>,
+    /// What the host must look like. It is made from the config that was parsed for an update, or once after a restart.
+    baseline: Mutex<Option<Arc<Baseline>>>,
 }
 
 impl Machine {
     pub(crate) fn new(host: Host) -> Self {
         let (rules, repairs, last_reason) = (Mutex::default(), Mutex::default(), Mutex::default());
-        Self { root: host.root().clone(), host: Mutex::new(host), rules, repairs, last_reason }
+        let (root, baseline) = (host.root().clone(), Mutex::default());
+        Self { root, host: Mutex::new(host), rules, repairs, last_reason, baseline }
+    }
+
+    /// What the host must look like by its record of the config that was applied last. `None`: it has no record. The
+    /// config is parsed only if this process has not parsed it for an update, or if another process has changed the
+    /// record.
+    pub(crate) fn baseline(&self, host: &Host) -> Result<Option<Arc<Baseline>>, MachineError> {
+        let mut held = self.baseline.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(baseline) = &*held
+            && host.is_current(baseline)?
+        {
+            return Ok(Some(baseline.clone()));
+        }
+        *held = host.baseline()?.map(Arc::new);
+        Ok(held.clone())
+    }
+
+    /// Holds the baseline of a config that was just applied, and drops the parsed config.
+    pub(crate) fn set_baseline(&self, host: &Host, name: &str, config: Wanted) {
+        let baseline = host.baseline_of(name, config).map(Arc::new);
+        if let Err(error) = &baseline {
+            tracing::warn!(
+                error = chain(error),
+                "the record of the config cannot be read; it is read again later"
+            );
+        }
+        *self.baseline.lock().unwrap_or_else(PoisonError::into_inner) = baseline.ok();
     }
 
     /// Locks the host. If a thread panicked with the lock held, it left a journal, which the next recovery handles.
@@ -162,9 +210,15 @@ impl Machine {
             Recovery::AwaitsBoot { config } => {
                 tracing::info!(%config, "an update is complete except for the boot into its operating system");
             }
+            Recovery::OnTrial { config } => {
+                tracing::info!(%config, "an update is on trial: it is undone unless it is confirmed");
+            }
+            Recovery::AwaitsReturn { config, desired, why } => {
+                tracing::error!(%config, %desired, %why, "the machine did not come up as an update asks; it \
+                    reboots into its old operating system, and the update is undone then");
+            }
             Recovery::RolledBack { config, desired, why } => {
-                tracing::error!(%config, %desired, %why, "the machine did not boot into the operating system \
-                    of an update; the update was undone");
+                tracing::error!(%config, %desired, %why, "an update was undone");
             }
         }
         if !self.root.found(FIRSTBOOT_FILE)?.is_absent() {
@@ -198,7 +252,10 @@ impl Machine {
 
     pub(crate) fn facts(&self) -> Result<DiskFacts, MachineError> {
         let mut host = self.host();
-        let reboot = match host.reboot_status()? {
+        let trial = host.trial()?.map(trial_facts);
+        let status = host.reboot_status()?;
+        let back = matches!(&status, RebootStatus::Owed(r) if r.back);
+        let reboot = match status {
             RebootStatus::None => RebootFact::None,
             RebootStatus::Owed(r) => {
                 RebootFact::Owed { config: r.config, tries: r.tries, cleared: r.cleared }
@@ -218,9 +275,26 @@ impl Machine {
             annotations_file: !self.root.found(ANNOTATIONS_FILE)?.is_absent(),
             force: !self.root.found(host::paths::FORCE_FILE)?.is_absent(),
             reboot,
-            // No plan carries out a desiredImage yet, with whatever back end.
-            takes_images: false,
+            reboot_of_trial: back || trial.is_some(),
+            trial,
+            tried: host.trial_failure()?.map(|f| TriedFacts {
+                config: f.config,
+                check: f.check,
+                retry: false,
+            }),
+            takes_images: host.takes_node_image(),
         })
+    }
+
+    /// Which operating system the host has, and how many packages were layered on it by hand. A host that does not
+    /// answer has none.
+    pub(crate) fn os_and_packages(&self) -> Result<(OsRelease, usize), MachineError> {
+        let mut host = self.host();
+        let packages = host.unsupported_packages().unwrap_or_else(|error| {
+            tracing::warn!(error = %chain(&error), "the host does not say which packages it has");
+            0
+        });
+        Ok((host.os_release()?, packages))
     }
 
     /// The config that was applied last.
@@ -257,8 +331,10 @@ impl Machine {
     /// A watch of the paths that the config on the disk manages, with the config's name. `None`: there is no such
     /// config yet.
     pub(crate) fn watch(&self) -> Result<Option<(String, Watch)>, MachineError> {
-        let Some(config) = self.host().current_config()? else { return Ok(None) };
-        Ok(Some((config.name, Watch::new(&self.root, &config.spec)?)))
+        let host = self.host();
+        let Some(baseline) = self.baseline(&host)? else { return Ok(None) };
+        let watch = Watch::new(&self.root, &baseline)?.with_more(host.os_paths(&baseline))?;
+        Ok(Some((baseline.name().to_owned(), watch)))
     }
 
     /// Plans the change from one config to another. Refuses what cannot be done, and a host that has drifted.
@@ -291,17 +367,28 @@ impl Machine {
     }
 
     /// Fetches what a plan needs for its change of the operating system. Takes long, and changes nothing. Idempotent.
-    pub(crate) fn fetch(&self, work: &Work) -> Result<(), MachineError> {
-        Ok(self.host().fetch(&work.plan)?)
+    pub(crate) fn fetch(&self, work: &Work, pull: &Pull) -> Result<(), MachineError> {
+        Ok(self.host().fetch(&work.plan, pull)?)
     }
 
     /// Applies what was planned: all of it or nothing.
-    #[allow(clippy::needless_pass_by_value, reason = "a plan is used once")]
-    pub(crate) fn apply(&self, work: Work) -> Result<Vec<Note>, MachineError> {
+    ///
+    /// A change that can cut the node off is put on trial, if `rules` say so. `before`: how the node was.
+    pub(crate) fn apply(
+        &self,
+        work: Work,
+        rules: &TrialRules,
+        before: &Before,
+    ) -> Result<Vec<Note>, MachineError> {
         let mut host = self.host();
-        let plan =
-            if work.plan.disruption.needs_drain() { work.planned_again(&mut host)? } else { work.plan };
+        let work = if work.plan.disruption.needs_drain() { work.planned_again(&mut host)? } else { work };
+        let Work { mut plan, change, policy: _ } = work;
+        if rules.on && !plan.cut_offs.is_empty() {
+            let before = serde_json::to_string(before).map_err(|e| MachineError::broken(e.to_string()))?;
+            plan.on_trial(rules.within.unsigned_abs(), &rules.units, before);
+        }
         host.apply(&plan)?;
+        self.set_baseline(&host, &plan.names.desired, change.into_new_config());
         let mut notes: Vec<Note> = plan
             .disruption
             .services
@@ -326,6 +413,31 @@ impl Machine {
             notes.push(Note { kind: AgentEvent::SkipReboot, text });
         }
         Ok(notes)
+    }
+
+    /// Looks at the units of the change that is on trial, and writes down how much of its time has passed.
+    pub(crate) fn look_at_trial(&self) -> Result<Vec<(String, host::UnitState)>, MachineError> {
+        let mut host = self.host();
+        host.tick_trial()?;
+        match host.trial()? {
+            Some(open) => Ok(host.trial_units(&open.trial)?),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// Keeps the change that is on trial.
+    pub(crate) fn confirm_trial(&self) -> Result<Option<String>, MachineError> {
+        Ok(self.host().confirm_trial()?)
+    }
+
+    /// Undoes the change that is on trial.
+    pub(crate) fn fail_trial(&self, check: host::Check, why: &str) -> Result<Recovery, MachineError> {
+        Ok(self.host().fail_trial(check, why)?)
+    }
+
+    /// Removes the record of a change that was tried and undone.
+    pub(crate) fn forget_tried(&self) -> Result<(), MachineError> {
+        Ok(self.host().forget_trial_failure()?)
     }
 
     /// Starts a reboot.
@@ -358,56 +470,5 @@ pub(crate) fn refusal(why: &[host::Irreconcilable]) -> MachineError {
 mod secrets;
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use api::v1::MachineConfigSpec;
-    use serde_json::json;
-
-    #[test]
-    fn an_image_is_fetched_by_its_own_step_and_staged_by_the_apply() {
-        let dir = tempfile::TempDir::new().unwrap();
-        std::fs::create_dir_all(dir.path().join("etc/systemd/system")).unwrap();
-        let options = host::Options { sync: false, owners: false };
-        let root = Root::open_with(dir.path(), options, std::sync::Arc::new(host::fault::NoFaults)).unwrap();
-        let systemd = Box::new(host::FakeSystemd::new(&root));
-        let os = host::FakeOs::default();
-        let machine = Machine::new(Host::new(root, systemd, Box::new(os.clone())));
-        let image = "registry.example.com/os@sha256:1";
-        let spec = MachineConfigSpec { os_image_url: image.to_owned(), ..MachineConfigSpec::default() };
-        let (from, to) =
-            (MachineConfig::new(EMPTY_CONFIG, MachineConfigSpec::default()), MachineConfig::new("one", spec));
-        let (cost, work) = machine.prepare(&from, &to, &DisruptionPolicy::default()).unwrap();
-        assert!(cost.reboot && work.needs_fetch());
-        assert_eq!(os.fetches(), 0, "a plan changes nothing and waits for nobody");
-        machine.fetch(&work).unwrap();
-        machine.fetch(&work).unwrap();
-        let staged = |os: &host::FakeOs| host::OsBackend::status(&mut os.clone()).unwrap().staged;
-        assert_eq!((os.fetches(), staged(&os)), (1, None));
-        machine.apply(work).unwrap();
-        assert_eq!((os.fetches(), staged(&os).unwrap().image.as_str()), (1, image));
-    }
-
-    #[test]
-    fn a_file_that_came_while_the_node_was_drained_is_kept_for_later() {
-        let dir = tempfile::TempDir::new().unwrap();
-        std::fs::create_dir(dir.path().join("etc")).unwrap();
-        let options = host::Options { sync: false, owners: false };
-        let root = Root::open_with(dir.path(), options, std::sync::Arc::new(host::fault::NoFaults)).unwrap();
-        let systemd = Box::new(host::FakeSystemd::new(&root));
-        let machine = Machine::new(Host::new(root, systemd, Box::new(host::Unsupported)));
-        let config = |name: &str, files: serde_json::Value| {
-            let config = Some(json!({"ignition": {"version": "3.5.0"}, "storage": {"files": files}}));
-            MachineConfig::new(name, MachineConfigSpec { config, ..MachineConfigSpec::default() })
-        };
-        let from = config(EMPTY_CONFIG, json!([]));
-        let to = config("one", json!([{"path": "/etc/app.conf", "contents": {"source": "data:,ours"}}]));
-        let (cost, work) = machine.prepare(&from, &to, &DisruptionPolicy::default()).unwrap();
-        assert_eq!(cost, Cost { drain: true, reboot: true });
-        assert!(!format!("{work:?}").contains("ours"), "{work:?}");
-        let read = |path: &str| std::fs::read_to_string(dir.path().join(path)).unwrap();
-        std::fs::write(dir.path().join("etc/app.conf"), "the host's").unwrap();
-        machine.apply(work).unwrap();
-        assert_eq!(read("etc/app.conf"), "ours");
-        assert_eq!(read("etc/machine-config-daemon/orig/etc/app.conf.mcdorig"), "the host's");
-    }
-}
+#[path = "machine_tests.rs"]
+mod tests;

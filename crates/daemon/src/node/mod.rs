@@ -7,9 +7,9 @@ use tokio::sync::watch;
 
 pub(crate) mod certificates;
 pub(crate) mod drift_check;
+pub(crate) mod drift_reason;
 pub(crate) mod drift_repair;
 pub(crate) mod drift_watch;
-pub(crate) mod drift_words;
 pub(crate) mod kubelet_health;
 pub(crate) mod logins;
 pub(crate) mod machine;

@@ -56,10 +56,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_moment_only_moves_forward() {
+    fn the_wait_for_a_past_moment_is_zero() {
         let then = Moment::now() + SignedDuration::from_secs(5);
         assert!(then.left(Moment::now()) > Duration::from_secs(4));
-        assert_eq!(Moment::now().left(then), Duration::ZERO, "what is past is not waited for");
+        assert_eq!(Moment::now().left(then), Duration::ZERO, "a past moment needs no wait");
         assert!(Moment::START + SignedDuration::from_secs(-3) < Moment::START);
     }
 }

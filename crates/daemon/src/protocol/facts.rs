@@ -1,14 +1,14 @@
 //! The inputs of [`step`](super::step): plain values, gathered by `agent`.
 
 use crate::protocol::clock::Moment;
+use crate::protocol::trial::{Look, TrialFacts, TriedFacts};
 use api::k8s::Node;
-use api::names::annotation;
+use api::names::{annotation, label};
 use jiff::{SignedDuration, Timestamp};
 use rollout::view::{CordonMark, own};
 use std::collections::BTreeMap;
 
-/// The name of the config of a host to which none was ever applied. It has no object in the cluster.
-pub const EMPTY_CONFIG: &str = "mco-empty-mc";
+pub use api::names::EMPTY_CONFIG;
 
 /// The wait after the first failure.
 const FIRST_RETRY: SignedDuration = SignedDuration::from_secs(1);
@@ -77,6 +77,8 @@ pub struct NodeFacts {
     pub topology: String,
     /// `retry`: a changed text asks for another try at once.
     pub retry: String,
+    /// `trial`: the pool's settings for changes that can cut the node off.
+    pub trial: String,
     /// `drift`: the pool's rules for paths that have drifted.
     pub drift: String,
     /// `spec.unschedulable`: cordoned, by this agent, the drain controller or a person.
@@ -114,6 +116,14 @@ impl NodeFacts {
         })
     }
 
+    /// Whether the node may have a member of etcd: it is of the control plane, or runs etcd alone. Such a node reboots as a
+    /// whole. The controller knows by the kernel's boot id whether the member's pod is still the one from before; a soft
+    /// reboot keeps that id, and the next control-plane node could go while this member is not up yet.
+    pub fn keeps_a_quorum(&self) -> bool {
+        let roles = [label::CONTROL_PLANE_ROLE, label::MASTER_ROLE, label::ETCD_ROLE];
+        roles.iter().any(|role| self.labels.contains_key(*role))
+    }
+
     /// Whether another try was requested since `before`. A process that has just started has seen no earlier Node.
     pub fn asks_again(&self, before: &Self) -> bool {
         !self.retry.is_empty() && self.uid == before.uid && self.retry != before.retry
@@ -138,6 +148,7 @@ impl NodeFacts {
             last_applied_drain: note(annotation::LAST_APPLIED_DRAIN),
             topology: note(annotation::CONTROL_PLANE_TOPOLOGY),
             retry: note(own::RETRY),
+            trial: note(own::TRIAL),
             drift: note(annotation::DRIFT),
             unschedulable: node.spec.as_ref().and_then(|s| s.unschedulable).unwrap_or_default(),
             own_cordon: notes
@@ -172,7 +183,14 @@ pub struct DiskFacts {
     pub force: bool,
     /// Whether a reboot is pending, by the host's own record.
     pub reboot: RebootFact,
-    /// Whether the host's operating system back end can use an image that is not the config's. None can, yet.
+    /// The change that is on trial.
+    pub trial: Option<TrialFacts>,
+    /// The config that was tried and undone.
+    pub tried: Option<TriedFacts>,
+    /// The pending reboot leads into a change on trial, or back out of one. That change may be what keeps the API server
+    /// from answering.
+    pub reboot_of_trial: bool,
+    /// Whether the back end for the host's operating system can run an image that is not the config's.
     pub takes_images: bool,
 }
 
@@ -251,6 +269,13 @@ pub enum Phase {
         /// Since when.
         since: Moment,
     },
+    /// A change is on trial.
+    OnTrial {
+        /// The last look at the node.
+        last: Look,
+        /// The one before.
+        earlier: Option<Look>,
+    },
     /// The machine has rebooted, and the agent waits for its kubelet.
     AwaitingKubelet {
         /// Since when.
@@ -289,7 +314,7 @@ pub enum FailureKind {
 impl Job {
     /// Whether a retry needs no API server.
     pub(super) fn is_local(&self) -> bool {
-        matches!(self, Self::Recover | Self::Reboot { .. })
+        matches!(self, Self::Recover | Self::Reboot { .. } | Self::Confirm)
     }
 }
 
@@ -298,6 +323,8 @@ impl Job {
 pub enum Job {
     /// Complete or undo an unfinished change.
     Recover,
+    /// Confirm a change that is on trial, or undo it.
+    Confirm,
     /// Write the first boot's annotations to the Node.
     AdoptFile,
     /// Find out which config a node without one should be in.

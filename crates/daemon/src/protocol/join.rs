@@ -1,7 +1,7 @@
 //! First contact: decides which config a node that never had one should be in. Pure. `agent` reads the pools once and
 //! calls it.
 //!
-//! Not here: the rollout. A node joins on its own only where that disturbs nobody. Otherwise it reports that it is in
+//! Not here: the rollout. A node joins on its own only where that disturbs no pods. Otherwise it reports that it is in
 //! the empty config, and the controller moves it when the pool's `maxUnavailable` allows.
 
 use crate::protocol::{Changes, Cost, EMPTY_CONFIG, NodeFacts};
@@ -66,7 +66,7 @@ pub fn membership(
     let labels = Labels::new(Some(labels), &mut Names::default());
     let owners = index.owners(&labels);
     // A joining node has no pool's config yet.
-    if let Some(broken) = index.unsure(&labels, &owners, &[]).and_then(|i| index.broken(i)) {
+    if let Some(broken) = index.possible_owner(&labels, &owners, &[]).and_then(|i| index.broken(i)) {
         return Err(broken.clone().into());
     }
     if !owners.several.is_empty() {
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_controller_config_only_what_holds_on_any_cluster_is_told() {
+    fn without_a_controller_config_only_pools_that_hold_on_any_cluster_are_derived() {
         let of = |labels: &[&str]| {
             let labels = labels.iter().map(|l| ((*l).to_owned(), String::new())).collect();
             membership(&labels, &pools(), Cluster::Unknown).unwrap()
@@ -198,7 +198,7 @@ mod tests {
             config: format!("rendered-{pool}-1"),
             assumed: false,
         };
-        assert_eq!(of(&[]), Membership::Unknown, "a worker of kubeadm, and nobody's on OpenShift");
+        assert_eq!(of(&[]), Membership::Unknown, "a worker on kubeadm, in no pool on OpenShift");
         assert_eq!(of(&["node-role.kubernetes.io/control-plane"]), Membership::Unknown);
         assert_eq!(of(&["node-role.kubernetes.io/control-plane", "i"]), Membership::Unknown);
         assert_eq!(of(&["node-role.kubernetes.io/other"]), Membership::NoPool);
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn two_custom_pools_and_a_windows_node_are_told_apart() {
+    fn two_custom_pools_are_an_error_and_a_windows_node_has_no_pool() {
         let labels = |l: &[(&str, &str)]| l.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect();
         let error =
             membership(&labels(&[("i", ""), ("g", "")]), &pools(), Cluster::Plain).unwrap_err().to_string();
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_move_that_disturbs_pods_is_left_to_the_controller() {
+    fn a_ready_node_leaves_a_disruptive_first_config_to_the_controller() {
         let reboot = Cost { drain: true, reboot: true };
         let rows = [(true, Cost::default(), "r"), (true, reboot, EMPTY_CONFIG), (false, reboot, "r")];
         for (ready, cost, desired) in rows {

@@ -12,6 +12,7 @@
 //!      Check ──► Prepare ──► (Fetch) ──► (drain) ──► Apply ──► Reboot ──► ForgetReboot ──► Check
 //!                                          └──────────► (uncordon) ──► Done
 //!
+//! A change that can cut the node off is confirmed after it was applied and rebooted into, or undone (see `trial`).
 //! An unfinished change (after a crash or a failed undo) is recovered before anything else. A drained node on which pods
 //! can be scheduled again is drained again before it is changed or rebooted.
 //!
@@ -19,21 +20,21 @@
 //! says Done. If the node was cordoned before the update, the controller decides whether it is uncordoned.
 //! ```
 
-mod action;
 pub mod clock;
-mod drain;
+mod disruption;
 mod facts;
+mod image;
 pub mod join;
-mod reboot;
 mod step;
 #[cfg(test)]
 mod tests;
+mod trial;
 #[cfg(test)]
 mod walk;
 
-pub use action::{Action, Changes, Cordon, Note, Waiting};
 pub use facts::{
     Cost, DiskFacts, EMPTY_CONFIG, Failure, FailureKind, Job, NodeFacts, Pair, Phase, RebootFact, View,
     backoff, cut_reason, disturbing_backoff, outage_backoff,
 };
-pub use step::step;
+pub use step::{Action, Changes, Cordon, Note, Waiting, step};
+pub use trial::{Before, Look, TrialFacts, TriedFacts};

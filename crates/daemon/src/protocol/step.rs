@@ -1,17 +1,169 @@
-//! The decision function of the update protocol.
+//! The decision function of the update protocol: [`step`], and the [`Action`] that it returns, as a plain value.
+//!
+//! Not here: its inputs (see `facts`), nor the carrying out (see `agent`).
 
-use super::action::{Action, Changes, Cordon, Note, Waiting, write};
-use super::drain::{drain_of, drain_request, give_back, overdue, wait_for_drain};
+use super::disruption::{
+    abandons_reboot, drain_of, drain_request, overdue, reboot, uncordon_changes, wait_for_drain,
+};
 use super::facts::{EMPTY_CONFIG, Failure, FailureKind, Job, Pair, Phase, RebootFact, View, cut_reason};
-use super::reboot::{abandons_reboot, reboot};
+use super::image::refuse_image;
+use super::trial::{confirm, forgets_failure};
+use crate::protocol::clock::Moment;
 use api::drain_request::DrainVerb;
 use api::events::AgentEvent;
 use api::names::topology::SINGLE_REPLICA;
 use api::names::{annotation, state};
+use host::Check;
 use jiff::SignedDuration;
+use std::collections::BTreeMap;
 
 /// How long the uncordon may take before the node reports the delay.
 const UNCORDON_LIMIT: SignedDuration = SignedDuration::from_mins(10);
+
+/// Annotations to set, all in one patch.
+pub type Changes = BTreeMap<&'static str, String>;
+
+/// A change of the Node's cordon, in the same patch as the annotations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cordon {
+    /// Cordon the node, marked as this agent's own cordon.
+    Begin,
+    /// Uncordon the node and remove the mark.
+    End,
+}
+
+/// The next action.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Action {
+    /// Everything is done and the Node says so. Wait for a change.
+    Idle,
+    /// Somebody else has to act, or time has to pass. Wait for a change, at most until the given time.
+    Wait {
+        /// What the agent waits for.
+        why: Waiting,
+        /// Decide again at this time even if nothing has changed.
+        until: Option<Moment>,
+    },
+    /// Patch the Node.
+    Write {
+        /// The annotations.
+        changes: Changes,
+        /// The events to write after the patch.
+        notes: Vec<Note>,
+        /// The change of the cordon, if there is one.
+        cordon: Option<Cordon>,
+        /// Patch only if the Node has not changed since it was seen, because others may write one of these fields too.
+        conditional: bool,
+    },
+    /// Complete or undo an unfinished change.
+    Recover,
+    /// Look at the node whose change is on trial: its units, its Node, the API server.
+    LookAtTrial,
+    /// Keep the change that is on trial.
+    ConfirmTrial,
+    /// Undo the change that is on trial.
+    FailTrial {
+        /// What failed.
+        check: Check,
+        /// How, for people.
+        why: String,
+    },
+    /// Remove the record of a change that was tried and undone: its config may be tried again.
+    ForgetTried,
+    /// Write the annotations in `node-annotations.json` to the Node, then rename the file.
+    AdoptFile,
+    /// Find the node's pool and the config that it should be in.
+    Join,
+    /// Compare the disk with `config`. If no config was ever recorded on the disk, record it.
+    Check {
+        /// The config.
+        config: String,
+        /// The disk has no record of a config yet.
+        record: bool,
+    },
+    /// Fetch the config to move to, refuse what cannot be done, check the disk, and plan.
+    Prepare(Pair),
+    /// Fetch what the plan needs for its change of the operating system, which may take long. Meanwhile the node stays
+    /// in service, the host does not change, and there is no journal.
+    Fetch(Pair),
+    /// Apply the plan.
+    Apply(Pair),
+    /// Reboot.
+    Reboot {
+        /// The config that needs it.
+        config: String,
+        /// The Node says so. `false`: the API server accepted no write for too long, so the reboot is only logged.
+        announced: bool,
+    },
+    /// Record with the pending reboot whether the pods have left. A later process relies on it while it cannot read
+    /// the Node.
+    RecordCleared {
+        /// The config that needs the reboot.
+        config: String,
+        /// The pods have left.
+        cleared: bool,
+    },
+    /// The machine has rebooted: remove the record.
+    ForgetReboot {
+        /// The config that needed it.
+        config: String,
+    },
+}
+
+/// What a node waits for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Waiting {
+    /// The Node object, which this process has not seen yet.
+    Node,
+    /// A reboot that leads to a new boot of this machine.
+    Boot,
+    /// The deletion of the Node.
+    Deletion,
+    /// The controller, to set the desired config.
+    Desired,
+    /// Another desired image, or none: the host cannot run this one.
+    Image,
+    /// The drain controller, to drain the node.
+    Drain,
+    /// The drain controller, to uncordon the node.
+    Uncordon,
+    /// The node, to be as it was before a change that is on trial; or the person who tries it.
+    Confirmation,
+    /// The kubelet, to report with the new boot id.
+    Kubelet,
+    /// The time of the next try.
+    Retry {
+        /// What failed.
+        reason: String,
+    },
+}
+
+/// An event for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Note {
+    /// Which event.
+    pub kind: AgentEvent,
+    /// Its message.
+    pub text: String,
+}
+
+impl Note {
+    pub(super) fn new(kind: AgentEvent, text: impl Into<String>) -> Self {
+        Self { kind, text: text.into() }
+    }
+}
+
+pub(super) fn write(
+    changes: impl IntoIterator<Item = (&'static str, String)>,
+    notes: impl IntoIterator<Item = Note>,
+) -> Action {
+    Action::Write {
+        changes: changes.into_iter().collect(),
+        notes: notes.into_iter().collect(),
+        cordon: None,
+        conditional: false,
+    }
+}
 
 /// Decides the next action.
 pub fn step(view: &View) -> Action {
@@ -25,11 +177,15 @@ pub fn step(view: &View) -> Action {
 fn decide(view: &View) -> Action {
     let wait = |why| Action::Wait { why, until: None };
     let job = job(view);
+    let again = match forgets_failure(view) {
+        Ok(()) => return Action::ForgetTried,
+        Err(again) => again,
+    };
     if view.node.deleted && job != Some(Job::Recover) {
         return wait(Waiting::Deletion);
     }
     if !view.node.seen && !job.as_ref().is_some_and(Job::is_local) {
-        return wait(Waiting::Node);
+        return Action::Wait { why: Waiting::Node, until: again };
     }
     let Some(job) = job else { return wait(Waiting::Desired) };
     if let Phase::Failed(failure) = &view.phase
@@ -40,6 +196,7 @@ fn decide(view: &View) -> Action {
     }
     match job {
         Job::Recover => Action::Recover,
+        Job::Confirm => confirm_job(view),
         Job::AdoptFile => Action::AdoptFile,
         Job::Join => Action::Join,
         Job::Check { config } => Action::Check { config, record: view.disk.current.is_none() },
@@ -50,11 +207,19 @@ fn decide(view: &View) -> Action {
     }
 }
 
+fn confirm_job(view: &View) -> Action {
+    view.disk.trial.as_ref().map_or(Action::LookAtTrial, |trial| confirm(view, trial))
+}
+
 /// The current job. `None`: nothing until the controller names a config.
 fn job(view: &View) -> Option<Job> {
     let (node, disk) = (&view.node, &view.disk);
     if disk.open {
         return Some(Job::Recover);
+    }
+    // Before anything that waits for the kubelet or the API server: they may never come.
+    if disk.trial.as_ref().is_some_and(|trial| trial.begun) {
+        return Some(Job::Confirm);
     }
     if let RebootFact::Owed { config, .. } | RebootFact::Rebooted { config, .. } = &disk.reboot
         && !abandons_reboot(view, config)
@@ -163,36 +328,6 @@ fn update(view: &View, pair: Pair) -> Action {
     Action::Apply(pair)
 }
 
-/// Reports that the pool has an image of its own that this host cannot run, or that the host runs one that it cannot
-/// leave. Waiting silently would occupy the node's slot forever. An unreconcilable node is moved on as soon as its
-/// pool wants something else.
-fn refuse_image(view: &View) -> Action {
-    let node = &view.node;
-    const NOBODY: &str = "this agent cannot apply images to this host's operating system";
-    let why = cut_reason(&match node.desired_image.as_str() {
-        "" => format!(
-            "the node should change from the image {} to its config's own, but {NOBODY}; reinstall the machine",
-            node.current_image
-        ),
-        wanted => format!(
-            "the pool wants the image {wanted} on this node, but {NOBODY}; remove the pool's \
-             MachineOSConfig, or move the node to a pool without one"
-        ),
-    });
-    // If it was drained for an update, uncordon it: the host is complete in its config and cannot take another one.
-    let (mut changes, cordon) = give_back(node, &view.config_on_disk());
-    let mut notes = vec![];
-    if node.state != state::UNRECONCILABLE || node.reason != why {
-        changes.insert(annotation::STATE, state::UNRECONCILABLE.to_owned());
-        changes.insert(annotation::REASON, why.clone());
-        notes.push(Note::new(AgentEvent::FailedToReconcile, why));
-    }
-    if changes.is_empty() {
-        return Action::Wait { why: Waiting::Image, until: None };
-    }
-    Action::Write { changes, notes, cordon, conditional: cordon.is_some() }
-}
-
 fn finish(view: &View, config: &str) -> Action {
     let node = &view.node;
     let uncordon = format!("uncordon-{config}");
@@ -200,12 +335,12 @@ fn finish(view: &View, config: &str) -> Action {
     if !node.post_action.is_empty() {
         changes.insert(annotation::POST_CONFIG_ACTION, String::new());
     }
-    let (back, cordon) = give_back(node, config);
+    let (back, cordon) = uncordon_changes(node, config);
     // The cordon is the agent's own: uncordon and report Done in one write, so that the node does not occupy a slot
     // between the two.
     if cordon.is_some() {
         changes.extend(back);
-        let mut notes = vec![given_back(config)];
+        let mut notes = vec![uncordon_note(config)];
         notes.extend(say_done(view, config, &mut changes));
         return Action::Write { changes, notes, cordon, conditional: true };
     }
@@ -233,7 +368,7 @@ fn finish(view: &View, config: &str) -> Action {
     let mut notes = vec![];
     if !is_done(view, config) {
         if ours && matches!(view.phase, Phase::Applied { asked: Some(_), .. }) {
-            notes.push(given_back(config));
+            notes.push(uncordon_note(config));
         }
         notes.extend(say_done(view, config, &mut changes));
     }
@@ -255,7 +390,7 @@ fn finish(view: &View, config: &str) -> Action {
     if changes.is_empty() { Action::Idle } else { write(changes, notes) }
 }
 
-fn given_back(config: &str) -> Note {
+fn uncordon_note(config: &str) -> Note {
     let text = format!("Update completed for config {config} and node has been uncordoned");
     Note::new(AgentEvent::Uncordon, text)
 }

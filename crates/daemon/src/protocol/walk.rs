@@ -1,20 +1,24 @@
 //! Random histories of a node: restarts, failures, changes of the desired config, people who cordon, a slow
-//! controller. Whatever happened, once nothing changes any more the node must end in the desired config, uncordoned,
+//! controller, changes on trial and an API server that does not answer. Whatever happened, once nothing changes any more the node must end in the desired config, uncordoned,
 //! and say so.
 
 use super::{
-    Action, Cordon, Cost, DiskFacts, EMPTY_CONFIG, Failure, FailureKind, Job, NodeFacts, Phase, RebootFact,
-    View, Waiting, step,
+    Action, Before, Cordon, Cost, DiskFacts, EMPTY_CONFIG, Failure, FailureKind, Job, Look, NodeFacts, Phase,
+    RebootFact, TrialFacts, TriedFacts, View, Waiting, step,
 };
 use crate::protocol::clock::Moment;
 use crate::protocol::join::first_annotations;
 use api::names::annotation as a;
+use host::{Check, UnitRun, UnitState};
 use jiff::SignedDuration;
 
 /// More histories find nothing more; these take a moment.
 const HISTORIES: u64 = 4000;
 /// A whole update takes about a dozen steps; this is an endless loop.
 const TOO_MANY: usize = 60;
+
+/// How often a node on trial is looked at.
+const BETWEEN_LOOKS: SignedDuration = SignedDuration::from_secs(5);
 
 /// Numerical Recipes' generator: enough for choosing, and the same on every run.
 struct Dice(u64);
@@ -32,10 +36,19 @@ fn cost(from: &str, to: &str) -> Cost {
     Cost { drain: costly, reboot: costly }
 }
 
+/// Whether a change to this config is tried: one that costs a reboot, and one that does not.
+fn is_tried(to: &str) -> bool {
+    ["b-free", "d-costly"].contains(&to)
+}
+
 struct World {
     view: View,
     /// The person's own cordon.
     person: bool,
+    /// What was on the disk before the change that is on trial.
+    before: Option<String>,
+    /// How many changes were kept and how many were undone.
+    trials: (usize, usize),
 }
 
 impl World {
@@ -51,7 +64,7 @@ impl World {
             trouble: None,
             silent_since: None,
         };
-        Self { view, person: false }
+        Self { view, person: false, before: None, trials: (0, 0) }
     }
 
     fn restart(&mut self) {
@@ -81,7 +94,8 @@ impl World {
                 a::CURRENT_CONFIG => n.current = value,
                 a::DESIRED_CONFIG => n.desired = value,
                 a::STATE => {
-                    assert!(value != "Done" || !self.view.disk.open, "a host between two configs is done");
+                    let open = self.view.disk.open || self.view.disk.trial.is_some();
+                    assert!(value != "Done" || !open, "a host between two configs is done");
                     n.state = value;
                 }
                 a::REASON => n.reason = value,
@@ -103,6 +117,12 @@ impl World {
             Action::Idle => return false,
             Action::Wait { why: Waiting::Retry { .. }, until } => v.now = until.unwrap(),
             Action::Wait { why: Waiting::Kubelet, .. } => v.node.boot_id = "two".into(),
+            Action::Wait { why: Waiting::Confirmation, until } => {
+                let until = until.unwrap();
+                let Some(trial) = &mut v.disk.trial else { panic!("{v:?}") };
+                trial.left = (trial.left - BETWEEN_LOOKS).max(SignedDuration::ZERO);
+                v.now = until;
+            }
             Action::Wait { .. } => return false,
             Action::Write { changes, cordon, conditional, .. } => {
                 assert!(
@@ -147,6 +167,12 @@ impl World {
                 let Phase::Prepared { to_fetch, .. } = &mut v.phase else { panic!("{v:?}") };
                 *to_fetch = false;
             }
+            Action::Prepare(pair) if v.disk.tried.as_ref().is_some_and(|t| t.config == pair.to) => {
+                let (job, reason) = (Job::Update(pair), "went back".to_owned());
+                let retry_at = v.now + SignedDuration::from_mins(5);
+                let kind = FailureKind::Degraded;
+                v.phase = Phase::Failed(Failure { job, kind, reason, tries: 1, retry_at });
+            }
             Action::Prepare(pair) => {
                 let cost = cost(&pair.from, &pair.to);
                 v.phase = Phase::Prepared { cost, to_fetch: cost.reboot, pair, asked: None };
@@ -160,13 +186,20 @@ impl World {
                 if c.reboot {
                     v.disk.reboot = RebootFact::Owed { config: pair.to.clone(), tries: 0, cleared: true };
                 }
-                v.disk.current = Some(pair.to.clone());
+                v.disk.tried = None;
+                self.before = v.disk.current.replace(pair.to.clone());
+                v.disk.trial = is_tried(&pair.to).then(|| mk_trial(&pair.to, c.reboot, v.node.ready));
+                v.disk.reboot_of_trial = v.disk.trial.is_some();
                 (v.checked, v.phase) = (true, Phase::Applied { config: pair.to, asked: None });
             }
             Action::Reboot { config, .. } if broken => self.fail(Job::Reboot { config }),
             Action::Reboot { config, .. } => {
                 assert!(!v.disk.open, "rebooted in the middle of a change: {v:?}");
-                // A person may have uncordoned it since it was announced; nobody can tell.
+                if let Some(trial) = &mut v.disk.trial {
+                    assert!(trial.reboots && !trial.begun, "{trial:?}");
+                    trial.begun = true;
+                }
+                // A person may have uncordoned it since it was announced; the agent cannot know.
                 v.disk.reboot = RebootFact::Rebooted { config, boot_id: "one".into(), began: None };
                 self.restart();
             }
@@ -176,8 +209,42 @@ impl World {
                 *known = cleared;
             }
             Action::ForgetReboot { .. } => {
+                assert_eq!(v.disk.trial, None, "the trial does not know any more that it has rebooted");
                 v.disk.reboot = RebootFact::None;
                 v.checked = false;
+            }
+            Action::LookAtTrial => {
+                let earlier = match std::mem::replace(&mut v.phase, Phase::Idle) {
+                    Phase::OnTrial { last, .. } => Some(last),
+                    _ => None,
+                };
+                v.phase = Phase::OnTrial { last: mk_look(v.now, broken), earlier };
+                v.silent_since = broken.then_some(v.now);
+            }
+            Action::ConfirmTrial => {
+                let Phase::OnTrial { last, .. } = &v.phase else { panic!("{v:?}") };
+                assert!(last.api.is_ok(), "kept without an API server: {v:?}");
+                (v.disk.trial, v.disk.reboot_of_trial, v.phase) = (None, false, Phase::Idle);
+                self.trials.0 += 1;
+            }
+            Action::FailTrial { check, .. } => {
+                let Some(trial) = v.disk.trial.take() else { panic!("{v:?}") };
+                v.disk.current.clone_from(&self.before);
+                v.disk.tried = Some(TriedFacts { config: trial.config, check, retry: false });
+                v.disk.reboot_of_trial = trial.reboots;
+                if trial.reboots {
+                    let config = self.before.clone().unwrap_or(EMPTY_CONFIG.to_owned());
+                    v.disk.reboot = RebootFact::Owed { config, tries: 0, cleared: true };
+                }
+                (v.checked, v.phase) = (false, Phase::Idle);
+                v.silent_since = (check == Check::Api).then_some(v.now);
+                self.trials.1 += 1;
+            }
+            Action::ForgetTried => {
+                v.disk.tried = None;
+                if let Phase::Failed(_) = v.phase {
+                    v.phase = Phase::Idle;
+                }
             }
         }
         true
@@ -185,7 +252,7 @@ impl World {
 
     fn something_happens(&mut self, dice: &mut Dice) {
         let names = ["a-costly", "b-free", "c-free", "d-costly"];
-        match dice.roll(12) {
+        match dice.roll(14) {
             9 => self.view.disk.open = true,
             11 => self.view.node.desired_image = if dice.roll(2) == 0 { "image" } else { "" }.to_owned(),
             10 => {
@@ -199,6 +266,20 @@ impl World {
             1 => self.restart(),
             2 => self.controller_answers(),
             3 => self.view.now += SignedDuration::from_mins(40),
+            12 if self.view.disk.trial.is_some() => {
+                // The API server is away for the rest of the time.
+                for _ in 0..40 {
+                    self.act(matches!(step(&self.view), Action::LookAtTrial));
+                    if let Some(trial) = &mut self.view.disk.trial {
+                        trial.left = (trial.left - SignedDuration::from_mins(1)).max(SignedDuration::ZERO);
+                    }
+                }
+            }
+            13 => {
+                if let Some(tried) = &mut self.view.disk.tried {
+                    tried.retry = true;
+                }
+            }
             8 => self.view.trouble = (dice.roll(2) == 0).then(|| "a certificate".to_owned()),
             4 => {
                 self.person = !self.person;
@@ -212,8 +293,28 @@ impl World {
     }
 }
 
+fn mk_trial(config: &str, reboots: bool, ready: bool) -> TrialFacts {
+    let within = SignedDuration::from_mins(10);
+    TrialFacts {
+        config: config.to_owned(),
+        begun: !reboots,
+        reboots,
+        within,
+        left: within,
+        units: vec![UnitRun { unit: "kubelet.service".to_owned(), invocation: "a".to_owned() }],
+        before: Before { ready, heard: None, person: false },
+    }
+}
+
+fn mk_look(at: Moment, broken: bool) -> Look {
+    let state = UnitState { active: "active".to_owned(), invocation: "a".to_owned() };
+    let api = if broken { Err("no answer".to_owned()) } else { Ok(()) };
+    Look { at, api, units: vec![("kubelet.service".to_owned(), state)] }
+}
+
 #[test]
-fn every_history_ends_in_the_config_that_is_wanted() {
+fn every_random_history_ends_in_the_desired_config() {
+    let mut trials = (0, 0);
     for seed in 0..HISTORIES {
         let mut dice = Dice(seed);
         let mut world = World::new(&mut dice);
@@ -222,6 +323,10 @@ fn every_history_ends_in_the_config_that_is_wanted() {
         }
         world.view.trouble.take_if(|_| dice.roll(2) == 0);
         world.view.node.desired_image.clear();
+        world.view.silent_since = None;
+        if let Some(tried) = &mut world.view.disk.tried {
+            tried.retry = true;
+        }
         for left in (0..TOO_MANY).rev() {
             let waits = !world.act(false);
             let asked = world.view.node.desired_drain.clone();
@@ -245,5 +350,8 @@ fn every_history_ends_in_the_config_that_is_wanted() {
         assert_eq!(disk.reboot, RebootFact::None, "seed {seed}");
         assert!(!node.desired_drain.starts_with("drain-"), "seed {seed}: still drained: {node:?}");
         assert!(!node.own_cordon, "seed {seed}: still cordoned: {node:?}");
+        assert!(disk.trial.is_none() && disk.tried.is_none(), "seed {seed}: {disk:?}");
+        trials = (trials.0 + world.trials.0, trials.1 + world.trials.1);
     }
+    assert!(trials.0 > 500 && trials.1 > 100, "too few changes are kept or undone: {trials:?}");
 }

@@ -316,7 +316,7 @@ mod tests {
 
     /// Every line holds a secret, each by another rule.
     #[test]
-    fn what_looks_like_a_secret_does() {
+    fn lines_that_look_like_secrets_are_masked() {
         for text in [
             "SMTP_PASS=hunter2",
             "smtp-pass: hunter2",
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn ordinary_configuration_is_shown() {
+    fn ordinary_configuration_is_not_masked() {
         for text in [
             "hello",
             "server time.example.com iburst",
@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_keep_their_names() {
+    fn kernel_arguments_keep_their_names_when_values_are_masked() {
         for (given, shown) in [
             ("quiet", "quiet"),
             ("console=ttyS0,115200", "console=ttyS0,115200"),

@@ -19,7 +19,7 @@ pub use path::{Privacy, is_private_path};
 
 use crate::content::sha256;
 
-/// Larger files are described by size and hash: nobody reads their lines in an annotation.
+/// Larger files are described by size and hash: their lines would be too many for an annotation.
 pub const MAX_SHOWN: u64 = 64 * 1024;
 /// How many changed lines are shown.
 const MAX_LINES: usize = 12;
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn changed_lines_are_shown_with_their_place() {
+    fn a_diff_shows_changed_lines_with_line_numbers() {
         assert_eq!(told(b"a\nb\nc\n", b"a\nX\nc\n"), "(- config, + host)\n@@ line 2 @@\n-b\n+X");
         let end = told(b"a\nb\nc\n", b"a\nb\nc");
         assert!(end.ends_with("+c (no newline at the end)"), "{end}");
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn binary_and_large_files_are_told_by_size_and_hash() {
+    fn binary_and_large_files_are_shown_as_size_and_hash() {
         let text = told(b"text", b"\0\x01");
         assert!(
             text.starts_with("2 bytes (sha256 ") && text.contains("instead of 4 (sha256 982d9e3eb996…"),

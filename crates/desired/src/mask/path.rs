@@ -189,7 +189,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn well_known_paths_and_telling_names_are_private() {
+    fn well_known_paths_and_suspicious_names_are_private() {
         for path in [
             "/root/x",
             "/home/core/x",
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_and_links_of_a_config_count() {
+    fn a_path_below_a_private_folder_or_behind_a_link_to_one_is_private() {
         let config = ignition::parse_value(&json!({"ignition": {"version": "3.5.0"}, "storage": {
             "directories": [{"path": "/etc/closed", "mode": 0o700}, {"path": "/etc/open", "mode": 0o755}, {"path": "/etc/plain"}],
             "links": [{"path": "/etc/in", "target": "/etc/closed/deep"}, {"path": "/etc/home", "target": "/root"}],

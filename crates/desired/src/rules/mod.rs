@@ -245,7 +245,7 @@ mod tests {
 
     /// What no running machine can do is reported with and without a previous config.
     #[test]
-    fn what_no_machine_can_do_is_told_whatever_was_before() {
+    fn what_no_machine_can_apply_is_reported_whatever_the_old_config_was() {
         let file =
             |path: &str| json!({"storage": {"files": [{"path": path, "contents": {"source": "data:,x"}}]}});
         let unit = |unit: Value| json!({"systemd": {"units": [unit]}});
@@ -308,14 +308,14 @@ mod tests {
     }
 
     #[test]
-    fn a_user_that_machines_have_already_is_let_be() {
+    fn an_unsupported_user_of_the_old_config_is_accepted() {
         let bob = json!({"passwd": {"users": [{"name": "bob"}]}});
         assert_eq!(told(Some(&bob), &bob), [] as [String; 0]);
     }
 
     /// What only an installer can set: it cannot change, but a first config may have it, with a warning.
     #[test]
-    fn what_an_installer_sets_does_not_change() {
+    fn a_change_of_what_only_an_installer_sets_is_refused() {
         let rows = [
             ("passwd.groups", json!({"passwd": {"groups": [{"name": "g"}]}}), false),
             ("kernelArguments", json!({"kernelArguments": {"shouldExist": ["a"]}}), false),
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn sources_that_others_refuse_are_told() {
+    fn data_urls_with_unescaped_characters_are_reported() {
         for (source, good) in [
             ("data:,hello%20world", true),
             ("data:text/plain;charset=utf-8;base64,aGVsbG8=", true),

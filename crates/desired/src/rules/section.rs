@@ -3,6 +3,7 @@
 //! What it is not: what no running machine can do, whatever its previous config (see the parent module).
 
 use ignition::{Config, KernelArguments};
+use serde_json::Value;
 
 /// Sections whose changes are accepted although existing machines will not apply them (new machines will).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -13,6 +14,17 @@ pub struct Overrides {
     pub filesystems: bool,
     /// `storage.raid`
     pub raid: bool,
+}
+
+impl Overrides {
+    /// `spec.irreconcilableValidationOverrides` of MachineConfiguration `cluster`, in the form of JSON. Without it none. A
+    /// word that is not known overrides nothing.
+    #[must_use]
+    pub fn of_cluster(object: Option<&Value>) -> Self {
+        let list = object.and_then(|o| o.pointer("/spec/irreconcilableValidationOverrides/storage"));
+        let has = |word: &str| list.and_then(Value::as_array).is_some_and(|l| l.iter().any(|w| w == word));
+        Self { disks: has("Disks"), filesystems: has("FileSystems"), raid: has("Raid") }
+    }
 }
 
 /// A section that only an installer can set.

@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_look_that_hangs_is_given_up_and_no_second_one_is_begun_until_it_ends() {
+    fn a_lookup_that_hangs_times_out_and_no_second_one_starts_until_it_ends() {
         let mut bounded = Bounded::default();
         assert_eq!(bounded.run(Duration::from_secs(60), || 1), Some(1));
         let (go, waits) = mpsc::channel::<()>();

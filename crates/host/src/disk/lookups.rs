@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_name_on_the_way_is_looked_up_where_it_really_stands() {
+    fn each_path_element_is_looked_up_in_its_real_folder() {
         let host = |path: &str| match path {
             "/srv/current" => PathPart::Link("releases/../releases/7".to_owned()),
             "/etc/app" => PathPart::Link("/srv/current".to_owned()),

@@ -11,6 +11,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 
+pub(crate) use api::text::hex;
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, ResolveFlags, StatxAttributes, StatxFlags};
 use sha2::{Digest, Sha256};
 
@@ -370,6 +371,17 @@ impl Root {
         }
     }
 
+    /// Whether the file system that holds the folder `path` is mounted read-only.
+    ///
+    /// # Errors
+    /// The folder cannot be opened, or its file system cannot be queried.
+    pub(crate) fn is_read_only(&self, path: &str) -> Result<bool, FsError> {
+        let fail = |e: io::Error| FsError::new("ask for the mount options of", path, e);
+        let fd = self.openat(path, OFlags::RDONLY | OFlags::DIRECTORY, 0).map_err(fail)?;
+        let found = fs::fstatvfs(&fd).map_err(|e| fail(e.into()))?;
+        Ok(found.f_flag.contains(fs::StatVfsMountFlags::RDONLY))
+    }
+
     /// The length of the file or link at `path`; 0 if nothing exists there.
     pub(crate) fn len(&self, path: &str) -> Result<u64, FsError> {
         let Ok((dir, name)) = self.parent(path) else { return Ok(0) };
@@ -444,14 +456,6 @@ pub(crate) fn temp_name(path: &str) -> String {
 pub(crate) fn kept_name(path: &str, number: u32) -> String {
     let dir = split(path).map_or("", |(dir, _)| dir.trim_end_matches('/'));
     format!("{dir}/.mcd-{}.kept-{number}", &hex(&Sha256::digest(path.as_bytes()))[..16])
-}
-
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut s, b| {
-        let _ = write!(s, "{b:02x}");
-        s
-    })
 }
 
 /// Length and SHA-256 of a file that is expected to have `size` bytes.

@@ -1,9 +1,10 @@
 //! Compares the host with its config and names each difference. File contents are never part of it.
 
-use desired::{DEV_NULL, Want, Wanted, has_contents};
+use desired::{DEV_NULL, OsField};
 use ignition::Owner;
 
 use crate::disk::found::Found;
+use crate::drift::baseline::{Baseline, Expected};
 use crate::paths;
 use crate::plan::facts::Facts;
 
@@ -70,16 +71,24 @@ pub enum Drift {
         /// The state that systemd reports.
         received: String,
     },
+    /// The operating system is not what the config asks for.
+    #[error("{path}: {why}", path = field.path())]
+    Os {
+        /// The field of the config.
+        field: OsField,
+        /// What the host has instead.
+        why: String,
+    },
 }
 
-/// Every difference between a config and the host: paths in the config's order, then units.
-pub(crate) fn drifts(config: &Wanted, facts: &Facts) -> Vec<Drift> {
+/// Every difference between a baseline and the host: paths in the config's order, then units.
+pub(crate) fn drifts(config: &Baseline, facts: &Facts) -> Vec<Drift> {
     let mut out = Vec::new();
     for (path, want) in &config.paths {
         let found = facts.found(path);
         out.extend(path_drift(path, want, found, facts).err());
     }
-    for u in &config.config.systemd.units {
+    for u in &config.units {
         let state = facts.unit_states.get(&u.name);
         let mut is_not = |expected| {
             let received = state.map_or_else(|| "not-found".to_owned(), |s| s.0.clone());
@@ -88,8 +97,8 @@ pub(crate) fn drifts(config: &Wanted, facts: &Facts) -> Vec<Drift> {
         match u.enabled {
             // A unit that the host does not have was skipped when the config was applied.
             Some(true)
-                if u.mask != Some(true)
-                    && (has_contents(u) || facts.unit_files.contains(&u.name))
+                if !u.masked
+                    && (u.install.is_some() || facts.unit_files.contains(&u.name))
                     && state.is_none_or(|s| s.is_disabled() || s.is_masked()) =>
             {
                 is_not("enabled");
@@ -103,17 +112,17 @@ pub(crate) fn drifts(config: &Wanted, facts: &Facts) -> Vec<Drift> {
     out
 }
 
-fn path_drift(path: &str, want: &Want, found: &Found, facts: &Facts) -> Result<(), Drift> {
+fn path_drift(path: &str, want: &Expected, found: &Found, facts: &Facts) -> Result<(), Drift> {
     let path = path.to_owned();
     match want {
-        Want::Mask => match found {
+        Expected::Mask => match found {
             Found::Link { target, .. } if target == DEV_NULL => Ok(()),
             _ => {
                 let unit = path.rsplit('/').next().unwrap_or_default().to_owned();
                 Err(Drift::NotMasked { unit, path })
             }
         },
-        Want::Dir { mode: want, user, group, .. } => match found {
+        Expected::Dir { mode: want, user, group, .. } => match found {
             Found::Absent | Found::NoParentFolder { .. } => Err(Drift::Missing { path }),
             Found::Dir { mode, .. } if want.is_some_and(|w| w != *mode) => {
                 let expected = want.unwrap_or_default();
@@ -131,7 +140,7 @@ fn path_drift(path: &str, want: &Want, found: &Found, facts: &Facts) -> Result<(
             }
             other => Err(Drift::Kind { path, expected: "a folder".to_owned(), received: kind(other) }),
         },
-        Want::Link { target, hard: true, .. } => match found {
+        Expected::Link { target, hard: true, .. } => match found {
             Found::Absent | Found::NoParentFolder { .. } => Err(Drift::Missing { path }),
             _ if facts.same_files.contains(&path) => Ok(()),
             Found::File { .. } => {
@@ -143,7 +152,7 @@ fn path_drift(path: &str, want: &Want, found: &Found, facts: &Facts) -> Result<(
                 Err(Drift::Kind { path, expected, received: kind(other) })
             }
         },
-        Want::Link { target, user, group, .. } => match found {
+        Expected::Link { target, user, group, .. } => match found {
             Found::Absent | Found::NoParentFolder { .. } => Err(Drift::Missing { path }),
             Found::Link { target: now, uid, gid } if now == target => {
                 match (user_id(user, facts), group_id(group, facts)) {
@@ -158,7 +167,7 @@ fn path_drift(path: &str, want: &Want, found: &Found, facts: &Facts) -> Result<(
                 Err(Drift::Kind { path, expected: format!("a link to {target}"), received: kind(other) })
             }
         },
-        Want::Nothing => match found {
+        Expected::Nothing => match found {
             Found::File { len, .. } if *len > 0 && path.ends_with(".conf") => Err(Drift::Content { path }),
             // systemd reads the target of a link.
             Found::Link { target, .. } if target != DEV_NULL && path.ends_with(".conf") => {
@@ -166,27 +175,29 @@ fn path_drift(path: &str, want: &Want, found: &Found, facts: &Facts) -> Result<(
             }
             _ => Ok(()),
         },
-        Want::File { .. } if paths::NOT_VALIDATED.contains(&path.as_str()) => Ok(()),
-        Want::File { content, mode: expected, user, group, .. } => match found {
-            Found::Absent | Found::NoParentFolder { .. } => Err(Drift::Missing { path }),
-            Found::File { mode, .. } if mode != expected => {
-                Err(Drift::Mode { path, expected: *expected, received: format!("{mode:04o}") })
-            }
-            Found::File { len, sha256, .. }
-                if *len != content.bytes().len() as u64 || *sha256 != content.sha256() =>
-            {
-                Err(Drift::Content { path })
-            }
-            Found::File { uid, gid, .. } => match (user_id(user, facts), group_id(group, facts)) {
-                (Some(u), Some(g)) if facts.owners && (u, g) != (*uid, *gid) => {
-                    Err(Drift::Owner { path, expected: format!("{u}:{g}"), received: format!("{uid}:{gid}") })
+        Expected::File { .. } if paths::NOT_VALIDATED.contains(&path.as_str()) => Ok(()),
+        Expected::File { len: expected_len, sha256: expected_sum, mode: expected, user, group } => {
+            match found {
+                Found::Absent | Found::NoParentFolder { .. } => Err(Drift::Missing { path }),
+                Found::File { mode, .. } if mode != expected => {
+                    Err(Drift::Mode { path, expected: *expected, received: format!("{mode:04o}") })
                 }
-                _ => Ok(()),
-            },
-            Found::Link { .. } => Err(not_a_file(path, *expected, "a link")),
-            Found::Dir { .. } => Err(not_a_file(path, *expected, "a folder")),
-            Found::Other => Err(not_a_file(path, *expected, "neither file, link nor folder")),
-        },
+                Found::File { len, sha256, .. } if len != expected_len || sha256 != expected_sum => {
+                    Err(Drift::Content { path })
+                }
+                Found::File { uid, gid, .. } => match (user_id(user, facts), group_id(group, facts)) {
+                    (Some(u), Some(g)) if facts.owners && (u, g) != (*uid, *gid) => Err(Drift::Owner {
+                        path,
+                        expected: format!("{u}:{g}"),
+                        received: format!("{uid}:{gid}"),
+                    }),
+                    _ => Ok(()),
+                },
+                Found::Link { .. } => Err(not_a_file(path, *expected, "a link")),
+                Found::Dir { .. } => Err(not_a_file(path, *expected, "a folder")),
+                Found::Other => Err(not_a_file(path, *expected, "neither file, link nor folder")),
+            }
+        }
     }
 }
 

@@ -2,54 +2,56 @@
 //!
 //! Not here: when to look (see `watch`), nor which drift is repaired automatically (the caller's policy).
 
+pub(crate) mod baseline;
 pub(crate) mod compare;
+mod os;
 pub(crate) mod watch;
 
-use std::collections::BTreeSet;
-
 use api::v1::MachineConfigSpec;
+use api::v1alpha1::Reboots;
 use desired::mask::{MAX_SHOWN, OnHost, Side, Why, difference};
 use desired::{Content, FILE_MODE, Irreconcilable, Want, Wanted};
 use ignition::Owner;
 
 use crate::disk::root::Root;
+use crate::drift::baseline::{Baseline, Drifted};
 use crate::drift::compare::{Drift, drifts};
 use crate::error::Error;
 use crate::host::Host;
 use crate::paths;
 use crate::plan::disruption::{Changes, disruption};
-use crate::plan::policy::{DisruptionPolicy, PolicyAction};
+use crate::plan::effects::{NotTaken, Taken, Way, table, units};
+use crate::plan::facts::Facts;
 use crate::plan::sshd::DROPIN;
 use crate::plan::steps::Steps;
 use crate::plan::{Change, HostPlan, hard_links};
-use crate::record::{CurrentConfig, Names};
+use crate::record::Names;
+use desired::{DisruptionPolicy, PolicyAction};
 
 impl Host {
-    /// The config that the host is in, together with the drop-in that makes the SSH server read the keys, as it was
-    /// written.
-    ///
-    /// # Errors
-    /// The Ignition config as a whole cannot be parsed, or the record of the drop-in cannot be read.
-    pub fn in_effect(&self, config: &MachineConfigSpec) -> Result<Wanted, Error> {
-        in_effect(self.root(), config)
-    }
-
-    /// Every difference between the host and the config that it is in (see [`Host::in_effect`]).
+    /// Every difference between the host and the config of a baseline.
     ///
     /// # Errors
     /// Something cannot be read.
-    pub fn drifts_from(&mut self, wanted: &Wanted) -> Result<Vec<Drift>, Error> {
-        let facts = self.facts(&[wanted])?;
-        Ok(drifts(wanted, &facts))
+    pub fn drifts_from(&mut self, baseline: &Baseline) -> Result<Vec<Drift>, Error> {
+        let mut found = self.files_drift_from(baseline)?;
+        found.extend(self.os_drifts(&baseline.os)?);
+        Ok(found)
+    }
+
+    fn files_drift_from(&mut self, baseline: &Baseline) -> Result<Vec<Drift>, Error> {
+        let facts = self.facts_to_compare(baseline)?;
+        Ok(drifts(baseline, &facts))
     }
 
     /// As [`Host::drifts_from`], before a change to another config. Drift that the change itself overwrites or removes
-    /// is left out.
+    /// is left out, and that of the operating system too: the change is planned from what the next boot has.
     ///
     /// # Errors
     /// As [`Host::drifts_from`].
     pub fn drifts_in_way(&mut self, change: &Change) -> Result<Vec<Drift>, Error> {
-        self.drifts_from(&kept(&change.old, &change.new))
+        let kept = kept(&change.old, &change.new);
+        self.files_drift_from(&Baseline::new(&change.names().current, String::new(), &kept))
     }
 
     /// How drifted contents differ, as far as that may be shown (see `desired::mask`): a few lines, or sizes. `None`:
@@ -72,44 +74,35 @@ impl Host {
         Some(difference(path, want, OnHost { read, len: short.len }))
     }
 
-    /// Plans the repair of these paths and units and nothing else. The disruption policy's actions for them are
-    /// carried out, except drains and reboots: only an administrator orders those. Without a policy no service is
-    /// reloaded or restarted.
+    /// Plans the repair of what drifted and nothing else. The disruption policy's actions for these paths are carried
+    /// out, except drains and reboots: only an administrator orders those. Without a policy no service is reloaded or
+    /// restarted.
     ///
     /// # Errors
     /// Something cannot be read. The inner error: why the repair is not possible on this host.
     pub fn plan_repair(
         &mut self,
-        config: &CurrentConfig,
-        drifts: &[Drift],
+        drifted: &Drifted,
         policy: Option<&DisruptionPolicy>,
     ) -> Result<Result<HostPlan, Vec<Irreconcilable>>, Error> {
-        let mut wanted = self.in_effect(&config.spec)?;
-        let paths: BTreeSet<String> = drifts.iter().map(Drift::path).collect();
-        wanted.paths.retain(|(p, _)| paths.contains(p));
-        wanted.config.passwd = ignition::Passwd::default();
-        wanted.config.storage.files.retain(|f| paths.contains(&f.path));
-        wanted.config.storage.directories.retain(|d| paths.contains(&d.path));
-        wanted.config.storage.links.retain(|l| paths.contains(&l.path));
-        wanted.config.systemd.units.retain(|u| {
-            paths.contains(&paths::unit(&u.name))
-                || u.dropins.iter().any(|d| paths.contains(&paths::dropin(&u.name, &d.name)))
-        });
-        let facts = self.facts(&[&wanted])?;
+        let Drifted { config, drifts: _, wanted } = drifted;
+        let facts = self.facts(&[wanted])?;
         let names = Names { current: config.name.clone(), desired: config.name.clone() };
         let (mut notes, mut bad) = (Vec::new(), Vec::new());
-        let told = services_to_restart(&wanted, policy, &mut notes);
+        let told = services_to_restart(wanted, policy, &facts, &mut notes);
         let none = DisruptionPolicy::empty();
         let mut cost =
-            disruption(&told, &wanted, &wanted, policy.unwrap_or(&none), &facts, &mut notes, &mut bad);
+            disruption(&told, wanted, wanted, policy.unwrap_or(&none), &facts, &mut notes, &mut bad);
         cost.reboot.clear();
         cost.drain.clear();
+        // What was recorded of kernel parameters is about changes of configs.
+        cost.parameters_before = None;
         let units = wanted.config.systemd.units.iter().map(|u| u.name.clone()).collect();
         // The enablement of a unit is examined only if the unit changed. Here that is every unit that is left.
         let changes = Changes { units, ..Changes::default() };
         let mut steps = Steps {
-            old: &wanted,
-            new: &wanted,
+            old: wanted,
+            new: wanted,
             facts: &facts,
             changes: &changes,
             steps: Vec::new(),
@@ -120,17 +113,23 @@ impl Host {
         steps.all(&names, &config.spec, &cost);
         Ok(if steps.bad.is_empty() {
             let Steps { steps, notes, warnings, .. } = steps;
-            let hard_links = hard_links(&wanted, &facts);
-            Ok(HostPlan { names, steps, disruption: cost, notes, warnings, hard_links })
+            let hard_links = hard_links(wanted, &facts);
+            // A repair leads back to what was there before, so it is not on trial.
+            let (disruption, cut_offs, trial) = (cost, Vec::new(), None);
+            Ok(HostPlan { names, steps, disruption, notes, warnings, cut_offs, trial, hard_links })
         } else {
             Err(steps.bad)
         })
     }
 }
 
-/// As [`Host::in_effect`].
+/// The config that a host is in, parsed, together with the drop-in that makes the SSH server read the keys.
 pub(crate) fn in_effect(root: &Root, config: &MachineConfigSpec) -> Result<Wanted, Error> {
-    let mut wanted = applied(config)?;
+    with_dropin(root, applied(config)?)
+}
+
+/// Adds the drop-in that makes the SSH server read the keys, as it was written.
+pub(crate) fn with_dropin(root: &Root, mut wanted: Wanted) -> Result<Wanted, Error> {
     if let Some(text) = root.read_if_there(paths::SSHD_DROPIN_RECORD)?
         && wanted.at(DROPIN).is_none()
         && !wanted.config.passwd.users.is_empty()
@@ -143,16 +142,25 @@ pub(crate) fn in_effect(root: &Root, config: &MachineConfigSpec) -> Result<Wante
     Ok(wanted)
 }
 
-/// Parses the config that a host is in, to compare the host with it.
+/// Parses the config that a host is in, to compare the host with it: without entries that would be refused today,
+/// because they were not written as they are given.
 ///
 /// # Errors
 /// The Ignition config as a whole cannot be parsed.
 pub fn applied(config: &MachineConfigSpec) -> Result<Wanted, Error> {
+    parsed(config).map(Wanted::as_applied)
+}
+
+/// Parses a config, with the entries that would be refused today in [`Wanted::refused`].
+///
+/// # Errors
+/// The Ignition config as a whole cannot be parsed.
+pub fn parsed(config: &MachineConfigSpec) -> Result<Wanted, Error> {
     let unreadable = |bad: Vec<Irreconcilable>| Error::Config {
         name: "the config".to_owned(),
         why: bad.first().map(ToString::to_string).unwrap_or_default(),
     };
-    Wanted::parse(config).map(Wanted::as_applied).map_err(unreadable)
+    Wanted::parse(config).map_err(unreadable)
 }
 
 /// The units and paths that two configs have in common. What a change from one to the other writes or removes is left
@@ -168,14 +176,23 @@ fn kept(old: &Wanted, new: &Wanted) -> Wanted {
 fn services_to_restart(
     wanted: &Wanted,
     policy: Option<&DisruptionPolicy>,
+    facts: &Facts,
     notes: &mut Vec<String>,
 ) -> Changes {
     let Some(policy) = policy else {
         notes.push("no service is reloaded or restarted: the disruption policy could not be read".to_owned());
         return Changes::default();
     };
-    let mut may = |what: &str, actions: Option<&[PolicyAction]>| {
-        let reboots = actions.is_none_or(|a| a.iter().any(|a| matches!(a, PolicyAction::Reboot)));
+    // What has a row in the table takes effect again, unless that needs more than effects.
+    let by_table = |taken: Option<Result<Taken, NotTaken>>| {
+        let taken = taken.filter(|_| policy.reboots == Reboots::WhenNeeded);
+        matches!(taken, Some(Ok(Taken { way: Way::Effects(_), .. })))
+    };
+    let mut may = |what: &str, actions: Option<&[PolicyAction]>, taken: Option<Result<Taken, NotTaken>>| {
+        let reboots = match actions {
+            Some(actions) => actions.iter().any(|a| matches!(a, PolicyAction::Reboot)),
+            None => !by_table(taken),
+        };
         if reboots {
             notes.push(format!("{what}: an update of it would reboot; a repair does not"));
         }
@@ -185,14 +202,17 @@ fn services_to_restart(
     let files = storage.files.iter().map(|f| f.path.clone());
     let files = files.chain(storage.directories.iter().map(|d| d.path.clone()));
     let files = files.chain(storage.links.iter().map(|l| l.path.clone()));
-    let files = files.filter(|p| may(p, policy.for_path(p).map(|p| p.actions.as_slice()))).collect();
+    let row = |path: &str| table::of_file(path, wanted, wanted, facts, false);
+    let files = files.filter(|p| may(p, policy.for_path(p).map(|p| p.actions.as_slice()), row(p))).collect();
     let units = wanted.config.systemd.units.iter().map(|u| u.name.clone());
-    let units = units.filter(|u| may(u, policy.for_unit(u).map(|p| p.actions.as_slice()))).collect();
+    let row = |unit: &str| Some(units::of_unit(unit, wanted, wanted, facts));
+    let units = units.filter(|u| may(u, policy.for_unit(u).map(|p| p.actions.as_slice()), row(u))).collect();
     Changes { files, units, ..Changes::default() }
 }
 
 impl Drift {
-    /// The managed path that drifted. For a unit's enablement it is the path of the unit.
+    /// The managed path that drifted. For a unit's enablement it is the path of the unit; for the operating system, the field
+    /// of the MachineConfig, which no repair writes.
     #[must_use]
     pub fn path(&self) -> String {
         match self {
@@ -202,6 +222,7 @@ impl Drift {
             | Self::Owner { path, .. }
             | Self::Kind { path, .. }
             | Self::NotMasked { path, .. } => path.clone(),
+            Self::Os { field, .. } => field.path().to_owned(),
             Self::Enablement { unit, .. } => paths::unit(unit),
         }
     }

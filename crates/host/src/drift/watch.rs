@@ -14,8 +14,6 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use api::v1::MachineConfigSpec;
-use ignition::Unit;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use rustix::fs::{self, AtFlags, FileType, OFlags};
@@ -24,6 +22,7 @@ use rustix::io::Errno;
 use crate::disk::found::FsError;
 use crate::disk::lookups::{PathPart, lookups};
 use crate::disk::root::{Root, fingerprint, split};
+use crate::drift::baseline::{Baseline, ExpectedUnit};
 use crate::error::Error;
 use crate::paths::{self, NOT_VALIDATED, UNITS_DIR};
 use crate::system::unit_file::{Install, instance, is_template};
@@ -72,7 +71,7 @@ pub struct Watch {
     /// The paths that the config manages, without enablement links.
     paths: BTreeSet<String>,
     /// The units whose enablement links are managed.
-    units: Vec<Unit>,
+    units: Vec<ExpectedUnit>,
     /// All managed paths, sorted: `paths`, and the links that enable or mask the units.
     managed: Vec<Managed>,
     /// For each inotify watch: the names in its folder, and the managed paths that each name affects.
@@ -108,17 +107,16 @@ impl Watch {
     /// Watches what a config manages.
     ///
     /// # Errors
-    /// The config cannot be read, or inotify cannot be used (its limits: `fs.inotify.max_user_instances`).
-    pub fn new(root: &Root, config: &MachineConfigSpec) -> Result<Self, Error> {
-        let wanted = crate::drift::in_effect(root, config)?;
+    /// Inotify cannot be used (its limits: `fs.inotify.max_user_instances`).
+    pub fn new(root: &Root, config: &Baseline) -> Result<Self, Error> {
         let fail = |op, e: Errno| FsError::new(op, UNITS_DIR, e);
         let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)
             .map_err(|e| fail("watch (see fs.inotify.max_user_instances)", e))?;
         let stop =
             eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|e| fail("watch", e))?;
-        let paths = wanted.paths.iter().map(|(p, _)| p.clone());
+        let paths = config.paths.iter().map(|(p, _)| p.clone());
         let paths = paths.filter(|p| !NOT_VALIDATED.contains(&p.as_str())).collect();
-        let units = wanted.config.systemd.units.into_iter().filter(|u| u.enabled.is_some()).collect();
+        let units = config.units.iter().filter(|u| u.enabled.is_some()).cloned().collect();
         let (root, stop) = (root.clone(), Stop(Arc::new(stop)));
         let (names, polled) = (BTreeMap::new(), Instant::now());
         let managed = Vec::new();
@@ -127,6 +125,18 @@ impl Watch {
         watch.arm()?;
         watch.poll();
         Ok(watch)
+    }
+
+    /// Watches more paths than the config manages.
+    ///
+    /// # Errors
+    /// As [`Watch::new`].
+    pub fn with_more(mut self, paths: Vec<String>) -> Result<Self, Error> {
+        if !paths.is_empty() {
+            self.paths.extend(paths);
+            self.follow()?;
+        }
+        Ok(self)
     }
 
     /// Polls the paths at another interval than every 15 seconds.
@@ -372,16 +382,16 @@ impl Watch {
 
 /// The paths of the links that show whether a unit is enabled or masked: those that its `[Install]` section asks for,
 /// existing links of its name, and the two places of a mask.
-fn enablement(root: &Root, unit: &Unit) -> Result<BTreeSet<String>, FsError> {
+fn enablement(root: &Root, unit: &ExpectedUnit) -> Result<BTreeSet<String>, FsError> {
     let name = &unit.name;
     let mut out = BTreeSet::from([paths::unit(name), format!("{RUNTIME_UNITS_DIR}/{name}")]);
-    let mut text = unit.contents.clone().filter(|c| !c.is_empty());
+    let mut install = unit.install.clone();
     for dir in paths::UNIT_DIRS {
-        if text.is_none() {
-            text = root.text(&format!("{dir}/{name}"))?;
+        if install.is_none() {
+            install = root.text(&format!("{dir}/{name}"))?.map(|text| Install::parse(&text));
         }
     }
-    let install = Install::parse(&text.unwrap_or_default());
+    let install = install.unwrap_or_default();
     let link = match &install.default_instance {
         Some(i) if is_template(name) => instance(name, i),
         _ => name.clone(),

@@ -7,10 +7,10 @@ use desired::Want;
 use crate::disk::found::Found;
 use crate::paths;
 use crate::plan::disruption::Disruption;
-use crate::plan::policy::UPDATE_CA_TRUST;
 use crate::plan::step::{Replaces, Step};
 use crate::plan::steps::{STALE, Steps};
 use crate::system::systemd::ServiceAction;
+use desired::UPDATE_CA_TRUST;
 
 impl Steps<'_> {
     /// Links the config's certificate authorities into the folder that the host's trust program reads, if it reads

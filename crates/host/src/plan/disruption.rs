@@ -1,17 +1,21 @@
-//! What a change costs the node: nothing, reloads and restarts of services, a drain, a reboot. Each comes with the
-//! path that requires it. Pure.
+//! What a change costs the node: nothing, effects that are carried out at once, reloads and restarts of services, a
+//! drain, a reboot. Each comes with the path that requires it, and each path with the rule that decided. Pure.
+//!
+//! Not here: the table of what takes effect without a reboot (see `effects`).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use desired::{Irreconcilable, Scope, Want, Wanted, has_contents};
+use api::v1alpha1::Reboots;
+use desired::{Irreconcilable, OsField, Scope, Want, Wanted, has_contents};
 use serde::Serialize;
 
 use crate::paths::{FORCE_FILE, REGISTRIES_CONF};
+use crate::plan::effects::{Effect, NotTaken, Planned, Taken, UnitVerb, Way, table, units};
 use crate::plan::facts::Facts;
-use crate::plan::policy::{DEFAULT_SERVICES, DisruptionPolicy, PolicyAction, UPDATE_CA_TRUST};
 use crate::plan::registries::drain_reason;
 use crate::system::systemd::ServiceAction;
+use desired::{DEFAULT_SERVICES, DisruptionPolicy, PolicyAction, UPDATE_CA_TRUST};
 
 /// The cost of a whole change.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -25,6 +29,78 @@ pub struct Disruption {
     pub daemon_reload: Vec<String>,
     /// The services to reload or restart, in order, each once.
     pub services: Vec<ServiceDisruption>,
+    /// The reboot may be one of userspace only: the kernel keeps running.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub soft: bool,
+    /// What is done so that files and units take effect without a reboot, in order, each once.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub effects: Vec<Planned>,
+    /// Which rule decided about each path, unit and field.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub decided: Vec<Decided>,
+    /// The values of kernel parameters from before this agent set them, if that record changes.
+    #[serde(skip)]
+    pub(crate) parameters_before: Option<BTreeMap<String, String>>,
+}
+
+/// Which rule decided what a change of one path, unit or field costs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Decided {
+    /// The path, unit or field.
+    pub what: String,
+    /// The rule.
+    pub rule: Rule,
+    /// The cost, in words.
+    pub cost: String,
+}
+
+/// A rule about the cost of a change.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub enum Rule {
+    /// A policy of MachineConfiguration `cluster`.
+    Policy {
+        /// Its path or unit, or `sshkey`.
+        policy: String,
+    },
+    /// A policy that is built in.
+    BuiltIn {
+        /// Its path or unit, or `sshkey`.
+        policy: String,
+    },
+    /// A row of the table of what takes effect without a reboot.
+    Table {
+        /// The row.
+        row: String,
+    },
+    /// A row of the table that does not apply here.
+    NotHere {
+        /// The row.
+        row: String,
+        /// Why not.
+        why: String,
+    },
+    /// None: without a rule a change reboots.
+    Default,
+}
+
+impl fmt::Display for Decided {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { what, rule, cost } = self;
+        write!(f, "{what}: {cost}, ")?;
+        match rule {
+            Rule::Policy { policy } => {
+                write!(f, "by the policy for {policy} of MachineConfiguration cluster")
+            }
+            Rule::BuiltIn { policy } => write!(f, "by the built-in policy for {policy}"),
+            Rule::Table { row } => write!(f, "by the table, row \"{row}\""),
+            Rule::NotHere { row, why } => {
+                write!(f, "because row \"{row}\" of the table does not apply: {why}")
+            }
+            Rule::Default => f.write_str("because no rule says that less will do"),
+        }
+    }
 }
 
 /// A service that is reloaded or restarted.
@@ -43,7 +119,21 @@ impl Disruption {
     /// Whether nothing on the node is disturbed.
     #[must_use]
     pub fn is_none(&self) -> bool {
-        *self == Self::default()
+        let Self {
+            drain,
+            reboot,
+            daemon_reload,
+            services,
+            effects,
+            soft: _,
+            decided: _,
+            parameters_before: _,
+        } = self;
+        drain.is_empty()
+            && reboot.is_empty()
+            && daemon_reload.is_empty()
+            && services.is_empty()
+            && effects.is_empty()
     }
 
     /// Whether the node must be drained first.
@@ -69,10 +159,14 @@ impl fmt::Display for Disruption {
             parts.push(format!("drain ({})", self.drain.join(", ")));
         }
         if self.needs_reboot() {
-            parts.push(format!("reboot ({})", self.reboot.join(", ")));
+            let soft = if self.soft { "soft " } else { "" };
+            parts.push(format!("{soft}reboot ({})", self.reboot.join(", ")));
         }
         if !self.daemon_reload.is_empty() {
             parts.push(format!("daemon-reload ({})", self.daemon_reload.join(", ")));
+        }
+        for e in &self.effects {
+            parts.push(format!("{} ({})", e.effect, e.because.join(", ")));
         }
         for s in &self.services {
             parts.push(format!("{} {} ({})", s.action.verb(), s.unit, s.because.join(", ")));
@@ -85,7 +179,7 @@ impl fmt::Display for Disruption {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Changes {
     /// The changed fields of the operating system.
-    pub(crate) os: Vec<&'static str>,
+    pub(crate) os: Vec<OsField>,
     /// The paths of changed files.
     pub(crate) files: BTreeSet<String>,
     /// The names of changed units.
@@ -105,10 +199,10 @@ impl Changes {
             }
         };
         let (a, b) = (&old.os, &new.os);
-        differs("spec.osImageURL", a.image != b.image);
-        differs("spec.kernelArguments", a.kernel_arguments != b.kernel_arguments);
-        differs("spec.kernelType", a.kernel_type != b.kernel_type);
-        differs("spec.extensions", a.extensions != b.extensions);
+        differs(OsField::Image, a.image != b.image);
+        differs(OsField::KernelArguments, a.kernel_arguments != b.kernel_arguments);
+        differs(OsField::KernelType, a.kernel_type != b.kernel_type);
+        differs(OsField::Extensions, a.extensions != b.extensions);
         let (a, b) = (&old.config.storage, &new.config.storage);
         let mut files = keyed(&a.files, &b.files, |f| &f.path);
         files.extend(keyed(&a.directories, &b.directories, |d| &d.path));
@@ -140,35 +234,81 @@ pub(crate) fn disruption(
     bad: &mut Vec<Irreconcilable>,
 ) -> Disruption {
     let mut asked: Vec<(PolicyAction, String)> = Vec::new();
+    let mut by_table = ByTable::default();
+    let mut decided = Vec::new();
     if facts.force {
         asked.push((PolicyAction::Reboot, FORCE_FILE.to_owned()));
+        decided.push(by_default(FORCE_FILE));
     }
-    asked.extend(changes.os.iter().map(|field| (PolicyAction::Reboot, (*field).to_owned())));
+    for field in &changes.os {
+        // The host keeps its image (see `plan::os`).
+        if *field == OsField::Image && new.os.image.is_empty() {
+            notes
+                .push(format!("{} is not set any more: the host keeps the image that it runs", field.path()));
+        } else {
+            asked.push((PolicyAction::Reboot, field.path().to_owned()));
+            decided.push(by_default(field.path()));
+        }
+    }
+    let when_needed = policy.reboots == Reboots::WhenNeeded;
+    let ours = DisruptionPolicy::default();
+    let mut by_policy = |what: &str, name: &str, built_in: bool, actions: &[PolicyAction]| {
+        asked.extend(actions.iter().map(|a| (a.clone(), what.to_owned())));
+        let policy = name.to_owned();
+        let rule = if built_in { Rule::BuiltIn { policy } } else { Rule::Policy { policy } };
+        let cost = actions.iter().map(in_words).collect::<Vec<_>>().join(", ");
+        decided.push(Decided { what: what.to_owned(), rule, cost });
+    };
+    let mut rest: Vec<(&String, Option<Result<Taken, NotTaken>>)> = Vec::new();
+    let modules = when_needed && changes.files.iter().any(|p| p.starts_with("/etc/modules-load.d/"));
     for path in &changes.files {
         match policy.for_path(path) {
-            Some(p) => asked.extend(p.actions.iter().map(|a| (a.clone(), path.clone()))),
-            None => asked.push((PolicyAction::Reboot, path.clone())),
+            Some(p) => by_policy(path, &p.path, ours.files.contains(p), &p.actions),
+            None if when_needed => rest.push((path, table::of_file(path, old, new, facts, modules))),
+            None => rest.push((path, None)),
         }
     }
     for unit in &changes.units {
         match policy.for_unit(unit) {
-            Some(p) => asked.extend(p.actions.iter().map(|a| (a.clone(), unit.clone()))),
-            None => asked.push((PolicyAction::Reboot, unit.clone())),
+            Some(p) => by_policy(unit, &p.name, ours.units.contains(p), &p.actions),
+            None if when_needed => rest.push((unit, Some(units::of_unit(unit, old, new, facts)))),
+            None => rest.push((unit, None)),
         }
     }
     if changes.passwd {
-        asked.extend(policy.sshkey.actions.iter().map(|a| (a.clone(), "spec.config.passwd".to_owned())));
+        let p = &policy.sshkey;
+        by_policy("spec.config.passwd", "sshkey", *p == ours.sshkey, &p.actions);
     }
-    let mut out = Disruption::default();
+    for (what, taken) in rest {
+        let rule = match taken {
+            Some(Ok(taken)) => {
+                decided.push(by_table.take(what, taken));
+                continue;
+            }
+            Some(Err(NotTaken { row, why })) => Rule::NotHere { row: row.to_owned(), why },
+            None => Rule::Default,
+        };
+        asked.push((PolicyAction::Reboot, what.clone()));
+        decided.push(Decided { rule, ..by_default(what) });
+    }
+    let mut out = Disruption { decided, ..Disruption::default() };
     for (action, because) in &asked {
         if matches!(action, PolicyAction::Reboot) {
             push(&mut out.reboot, because);
             push(&mut out.drain, because);
         }
     }
+    let whole = out.needs_reboot();
+    for path in &by_table.userspace {
+        push(&mut out.reboot, path);
+        push(&mut out.drain, path);
+    }
     if out.needs_reboot() {
+        let can = facts.effects.as_ref().is_some_and(|f| f.soft_reboot && !f.owes_reboot);
+        out.soft = !whole && can && !policy.only_whole_reboots;
         return out;
     }
+    by_table.settle(&mut out, facts, notes);
     for (action, because) in &asked {
         match action {
             PolicyAction::Reboot | PolicyAction::None => {}
@@ -226,7 +366,108 @@ pub(crate) fn disruption(
         }
         false
     });
+    let restarted =
+        |unit: &String| out.services.iter().any(|s| s.unit == *unit && s.action >= ServiceAction::Restart);
+    out.effects.retain(|p| match &p.effect {
+        Effect::Unit { action: UnitVerb::Restart | UnitVerb::Reload, unit } => !restarted(unit),
+        _ => true,
+    });
     out
+}
+
+/// What no rule makes cheaper.
+fn by_default(what: &str) -> Decided {
+    Decided { what: what.to_owned(), rule: Rule::Default, cost: "reboot".to_owned() }
+}
+
+fn in_words(action: &PolicyAction) -> String {
+    match action {
+        PolicyAction::Reboot => "reboot".to_owned(),
+        PolicyAction::Drain => "drain".to_owned(),
+        PolicyAction::Reload { reload } => format!("reload {}", reload.service_name),
+        PolicyAction::Restart { restart } => format!("restart {}", restart.service_name),
+        PolicyAction::DaemonReload => "daemon-reload".to_owned(),
+        PolicyAction::None => "nothing".to_owned(),
+        PolicyAction::Special => "reload crio.service, and a drain if pods could get other images".to_owned(),
+    }
+}
+
+/// What the table says about a whole change.
+#[derive(Default)]
+struct ByTable {
+    /// What needs a new start of all processes.
+    userspace: Vec<String>,
+    effects: Vec<Planned>,
+    notes: Vec<String>,
+    /// Changes of the record of kernel parameters.
+    record: BTreeMap<String, Option<String>>,
+}
+
+impl ByTable {
+    /// Adds what the table says about one path or unit.
+    fn take(&mut self, what: &str, taken: Taken) -> Decided {
+        let Taken { row, way, notes, record } = taken;
+        self.notes.extend(notes);
+        self.record.extend(record);
+        let rule = Rule::Table { row: row.to_owned() };
+        let cost = match way {
+            Way::Userspace => {
+                self.userspace.push(what.to_owned());
+                "a new start of all processes".to_owned()
+            }
+            Way::Effects(effects) if effects.is_empty() => "nothing".to_owned(),
+            Way::Effects(effects) => {
+                let words = effects.iter().map(|e| e.effect.to_string()).collect::<Vec<_>>().join(", ");
+                for mut planned in effects {
+                    planned.because = vec![what.to_owned()];
+                    match self.effects.iter_mut().find(|p| p.effect == planned.effect) {
+                        Some(there) => push(&mut there.because, what),
+                        None => self.effects.push(planned),
+                    }
+                }
+                words
+            }
+        };
+        Decided { what: what.to_owned(), rule, cost }
+    }
+
+    /// Puts the effects in their order: units are stopped first, modules bring parameters, programs prepare what units
+    /// read, sockets come before their services. A restart replaces a reload.
+    fn settle(self, out: &mut Disruption, facts: &Facts, notes: &mut Vec<String>) {
+        let Self { userspace: _, mut effects, notes: more, record } = self;
+        let rank = |p: &Planned| match &p.effect {
+            Effect::Unit { action: UnitVerb::Stop, .. } => 0,
+            Effect::Program { program, .. } if program == table::MODPROBE => 1,
+            Effect::Parameter { .. } => 2,
+            Effect::Program { .. } => 3,
+            // systemd refuses to open a socket whose service runs already.
+            Effect::Unit { unit, .. } if !unit.ends_with(".service") => 4,
+            Effect::Unit { .. } => 5,
+        };
+        effects.sort_by_key(rank);
+        let restarts: Vec<String> = effects
+            .iter()
+            .filter_map(|p| match &p.effect {
+                Effect::Unit { action: UnitVerb::Restart, unit } => Some(unit.clone()),
+                _ => None,
+            })
+            .collect();
+        effects.retain(|p| {
+            !matches!(&p.effect, Effect::Unit { action: UnitVerb::Reload, unit } if restarts.contains(unit))
+        });
+        notes.extend(more);
+        out.effects = effects;
+        if !record.is_empty() {
+            let mut all = facts.effects.as_ref().map(|f| f.parameters_before.clone()).unwrap_or_default();
+            for (key, value) in record {
+                match value {
+                    Some(value) => drop(all.insert(key, value)),
+                    None => drop(all.remove(&key)),
+                }
+            }
+            out.parameters_before = Some(all);
+        }
+    }
 }
 
 fn push(list: &mut Vec<String>, because: &str) {

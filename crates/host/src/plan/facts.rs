@@ -3,16 +3,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use desired::OsField;
 use desired::mask::argument;
 use serde::{Serialize, Serializer};
 
 use crate::disk::found::{Attributes, Found};
 use crate::disk::obstacle::Obstacle;
+use crate::plan::effects::EffectFacts;
 use crate::plan::sshd::SshdAnswers;
 use crate::plan::step::Secret;
 use crate::plan::trust::TrustTool;
-use crate::record::{Boot, OsFailure};
-use crate::system::os::OsStatus;
+use crate::record::{Boot, OsFailure, TrialFailure};
+use crate::system::os::{ArgumentRules, OsStatus};
 use crate::system::systemd::UnitFileState;
 use crate::system::users::Users;
 
@@ -75,19 +77,28 @@ pub struct Facts {
     pub unit_states: BTreeMap<String, UnitFileState>,
     /// The host's template units with a default instance, and the name of that instance.
     pub default_instances: BTreeMap<String, String>,
-    /// Units with a file in a folder other than the administrator's. Removing our file uncovers that one.
+    /// Units with a file in a folder other than the administrator's. Removing our file has_host_unit that one.
     pub vendor_units: BTreeSet<String>,
     /// Instances of templates that are masked by links in the administrator's folder.
     pub masked_instances: BTreeSet<String>,
     /// The program that adds new certificate authorities to the host's store.
     pub trust_tool: Option<TrustTool>,
-    /// Why the operating system cannot be changed here. `None`: it can.
-    pub os_unsupported: Option<String>,
-    /// The state of the operating system. `None`: it cannot be changed here.
+    /// What the table of effects needs to know. `None`: no host was looked at, and it is assumed to have everything.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub effects: Option<EffectFacts>,
+    /// The parts of the operating system that cannot be changed here, each with the reason and the remedy.
+    pub os_refused: BTreeMap<OsField, String>,
+    /// The state of the operating system. `None`: no part of it can be changed here.
     #[serde(serialize_with = "without_secrets")]
     pub os: Option<OsStatus>,
+    /// How kernel arguments are taken here.
+    #[serde(skip)]
+    pub argument_rules: ArgumentRules,
     /// The config into whose operating system the machine failed to boot.
     pub os_failure: Option<OsFailure>,
+    /// The config that was tried and undone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trial_failure: Option<TrialFailure>,
     /// Whether the kernel runs in FIPS mode. `None`: it does not report it.
     pub fips: Option<bool>,
     /// Whether the force file exists.
@@ -112,14 +123,16 @@ impl Facts {
 }
 
 /// Kernel arguments can hold passwords.
-#[allow(clippy::ref_option, reason = "what serde hands over")]
 fn without_secrets<S: Serializer>(os: &Option<OsStatus>, s: S) -> Result<S::Ok, S::Error> {
     let mut os = os.clone();
-    if let Some(OsStatus { booted, staged, previous }) = &mut os {
+    if let Some(OsStatus { booted, staged, previous, of_image }) = &mut os {
         for deployment in [Some(booted), staged.as_mut(), previous.as_mut()].into_iter().flatten() {
             for a in &mut deployment.kernel_arguments {
                 *a = argument(a).into_owned();
             }
+        }
+        for a in of_image {
+            *a = argument(a).into_owned();
         }
     }
     os.serialize(s)

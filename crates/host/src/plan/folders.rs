@@ -36,7 +36,7 @@ impl Steps<'_> {
         match now {
             Some(now) => {
                 let known = [kept.clone(), paths::original(path), paths::no_original(path)];
-                // If the old config had the folder already, its origin is unknown: it stays when it is given up.
+                // If the old config had the folder already, its origin is unknown: it stays when no config names it any more.
                 let ours = self.old.at(path).is_some_and(|w| *w != Want::Nothing);
                 if !ours && known.iter().all(|p| self.found(p).is_absent()) {
                     match serde_json::to_vec(&now) {
@@ -64,7 +64,7 @@ impl Steps<'_> {
 
     /// Gives up a folder. A folder of the host's own gets its original mode and owner back. Any other is removed if
     /// nothing is left in it, and a file that it replaced is restored.
-    pub(crate) fn stale_dir(&mut self, path: &str) {
+    pub(crate) fn release_folder(&mut self, path: &str) {
         let (dir, original, stamp) =
             (paths::original_dir(path), paths::original(path), paths::no_original(path));
         let there = |p: &String| !self.found(p).is_absent();
@@ -73,7 +73,7 @@ impl Steps<'_> {
         if is_dir
             && kept
             && !stamped
-            && let Some(holds) = self.stays_in(path)
+            && let Some(holds) = self.remaining_in(path)
         {
             let why = format!(
                 "the file that this folder replaced has to be restored, but the folder is not empty: it holds {holds}"
@@ -109,7 +109,7 @@ impl Steps<'_> {
     }
 
     /// What is left in a folder after everything that only the old config wants is removed.
-    pub(crate) fn stays_in(&self, folder: &str) -> Option<String> {
+    pub(crate) fn remaining_in(&self, folder: &str) -> Option<String> {
         let below = |path: &str| path.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'));
         let there = |path: &String| !self.found(path).is_absent();
         let comes_back = |path: &str| {

@@ -13,7 +13,7 @@ use crate::paths;
 use crate::plan::facts::Facts;
 use crate::plan::sshd::{DROPIN, Login, STOCK_FILE, Sshd, has_key, target, with_block};
 use crate::plan::step::{Replaces, Secret, Step};
-use crate::plan::steps::{PLAIN, PRIVATE, STALE, Steps, never_stale};
+use crate::plan::steps::{PLAIN, PRIVATE, STALE, Steps, stays_when_unlisted};
 
 /// The mode of key folders.
 const KEY_DIR_MODE: u32 = 0o700;
@@ -49,7 +49,7 @@ impl Steps<'_> {
             users.iter().flat_map(|u| &u.ssh_authorized_keys).map(|k| format!("{k}\n")).collect();
         self.keys(core.uid, gid, keys);
         let hash = users.iter().find(|u| u.name == CORE).and_then(|u| u.password_hash.clone());
-        // A user who is given up gets a locked password. The reference sets an empty one, which lets anybody in.
+        // The password of a user that is no longer managed is locked. The reference sets an empty one, which lets anybody in.
         let hash = hash.filter(|h| !h.is_empty()).unwrap_or_else(|| LOCKED.to_owned());
         if self.facts.core_hash.as_ref().is_none_or(|h| h.0 != hash) {
             if !self.found(paths::PASSWD_BACKUP).is_absent() || !self.found(paths::PASSWD).is_absent() {
@@ -201,7 +201,7 @@ pub(crate) fn sshd_texts_after(old: &Wanted, new: &Wanted, facts: &Facts) -> BTr
     };
     // The same as `Steps::stale` does.
     for (path, want) in &old.paths {
-        if new.at(path).is_some() || never_stale(path) || matches!(want, Want::Dir { .. }) {
+        if new.at(path).is_some() || stays_when_unlisted(path) || matches!(want, Want::Dir { .. }) {
             continue;
         }
         let (original, stamp) = (paths::original(path), paths::no_original(path));

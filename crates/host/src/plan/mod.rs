@@ -4,12 +4,14 @@
 //! Not here: execution (see `transaction`), which makes no choices; nor reading the host (see `look`).
 
 pub(crate) mod authorities;
+pub(crate) mod cut_off;
 pub(crate) mod disruption;
+pub(crate) mod effects;
 pub(crate) mod facts;
 pub(crate) mod folders;
 pub(crate) mod keys;
 pub(crate) mod os;
-pub(crate) mod policy;
+pub(crate) mod passing;
 pub(crate) mod preview;
 pub(crate) mod registries;
 pub(crate) mod sshd;
@@ -20,19 +22,21 @@ pub(crate) mod units;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
 use api::v1::MachineConfigSpec;
-use desired::{Irreconcilable, Scope, Want, Wanted, irreconcilable};
+use desired::{Irreconcilable, OsField, Scope, Want, Wanted, irreconcilable};
 use serde::Serialize;
 
-use crate::paths::{CURRENT_CONFIG, OS_FAILURE};
+use crate::paths::{CURRENT_CONFIG, OS_FAILURE, TRIAL_FAILURE};
+use crate::plan::cut_off::{CutOff, cut_offs_of, needed_units};
 use crate::plan::disruption::{Changes, Disruption, disruption};
 use crate::plan::facts::Facts;
-use crate::plan::os::OsChange;
-use crate::plan::policy::DisruptionPolicy;
+use crate::plan::os::{OsChange, refused_arguments};
 use crate::plan::step::Step;
 use crate::plan::steps::Steps;
-use crate::record::Names;
+use crate::record::{Names, Trial};
+use desired::DisruptionPolicy;
 
 /// Everything that will be done to reach a config.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -48,6 +52,12 @@ pub struct HostPlan {
     pub notes: Vec<String>,
     /// What a person should know before the plan is applied.
     pub warnings: Vec<String>,
+    /// What in it can cut the node off.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub cut_offs: Vec<CutOff>,
+    /// The change is kept only if it is confirmed. Set by the caller ([`HostPlan::on_trial`]). `None`: it is kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trial: Option<Trial>,
     /// Hard links of the config in effect, with the file that each of them refers to now.
     #[serde(skip)]
     pub(crate) hard_links: BTreeMap<String, String>,
@@ -59,6 +69,21 @@ impl HostPlan {
     pub fn is_empty(&self) -> bool {
         let note = |s: &Step| matches!(s, Step::Write { path, .. } if path == CURRENT_CONFIG);
         self.steps.iter().all(note) && self.disruption.is_none()
+    }
+
+    /// Makes this a trial: after it was applied, and after the reboot that it may need, the change has to be confirmed
+    /// within this time ([`crate::Host::confirm_trial`]). Its undo is kept until then. `units`: more units that have to
+    /// run afterwards, besides the kubelet and what the change concerns, if they run before. `before`: what the caller
+    /// wants to compare with afterwards.
+    pub fn on_trial(&mut self, within: Duration, units: &[String], before: String) {
+        let mut asked = needed_units(&self.cut_offs);
+        asked.extend(units.iter().filter(|u| !asked.contains(u)).cloned().collect::<Vec<_>>());
+        let because = self.cut_offs.iter().map(ToString::to_string).collect();
+        let (within, reboots, soft) =
+            (within.as_secs(), self.disruption.needs_reboot(), self.disruption.soft);
+        let of_os = |cut_off: &CutOff| OsField::ALL.iter().any(|field| field.path() == cut_off.path);
+        let files = !self.cut_offs.iter().all(of_os);
+        self.trial = Some(Trial { because, within, reboots, soft, files, asked, units: Vec::new(), before });
     }
 
     /// The change of the operating system, if there is one.
@@ -83,6 +108,12 @@ impl fmt::Display for HostPlan {
         for warning in &self.warnings {
             writeln!(f, "   WARNING: {warning}")?;
         }
+        for decided in &self.disruption.decided {
+            writeln!(f, "      rule: {decided}")?;
+        }
+        for cut_off in &self.cut_offs {
+            writeln!(f, "      on trial, because it can cut the node off: {cut_off}")?;
+        }
         write!(f, "disruption: {}", self.disruption)
     }
 }
@@ -96,6 +127,8 @@ pub struct Change {
     pub(crate) new: Wanted,
     /// The new config as it is recorded on the disk.
     spec: MachineConfigSpec,
+    /// What the host has of the operating system matters, whatever the two configs say (see [`Change::from_os`]).
+    from_host: bool,
 }
 
 impl fmt::Debug for Change {
@@ -122,7 +155,7 @@ impl Change {
             }
             bad
         })?;
-        Ok(Self { names, old, new, spec: desired.clone() })
+        Ok(Self { names, old, new, spec: desired.clone(), from_host: false })
     }
 
     /// The change of a host whose files another program wrote as the config says (Ignition, at the first boot), and
@@ -131,8 +164,20 @@ impl Change {
     /// # Errors
     /// The parts of it that cannot be parsed.
     pub fn to_itself(config: &MachineConfigSpec, names: Names) -> Result<Self, Vec<Irreconcilable>> {
-        let new = Wanted::parse(config)?.accepted()?;
-        Ok(Self { names, old: new.clone(), new, spec: config.clone() })
+        Self::to_parsed(Wanted::parse(config)?, config, names)
+    }
+
+    /// As [`Change::to_itself`], with the config parsed already.
+    ///
+    /// # Errors
+    /// The parts of it that cannot be applied.
+    pub fn to_parsed(
+        wanted: Wanted,
+        config: &MachineConfigSpec,
+        names: Names,
+    ) -> Result<Self, Vec<Irreconcilable>> {
+        let new = wanted.accepted()?;
+        Ok(Self { names, old: new.clone(), new, spec: config.clone(), from_host: true })
     }
 
     /// Sets the state of the host's operating system, if it is not what the current config says.
@@ -146,10 +191,21 @@ impl Change {
         self
     }
 
+    /// Whether the plan depends on the operating system that the host has.
+    pub(crate) fn needs_os(&self) -> bool {
+        self.from_host || self.old.os != self.new.os
+    }
+
     /// The new config.
     #[must_use]
     pub fn new_config(&self) -> &Wanted {
         &self.new
+    }
+
+    /// The new config by value, for its [`crate::Baseline`] after it was applied.
+    #[must_use]
+    pub fn into_new_config(self) -> Wanted {
+        self.new
     }
 
     /// The config that the host is in. `Wanted::was_applied` says how entries that would be refused today are handled.
@@ -191,8 +247,8 @@ impl Change {
     /// # Errors
     /// Every difference that cannot be applied, each with its remedy.
     pub fn plan(&self, policy: &DisruptionPolicy, facts: &Facts) -> Result<HostPlan, Vec<Irreconcilable>> {
-        let Self { names, old, new, spec } = self;
-        let mut bad = irreconcilable(old, new);
+        let Self { names, old, new, spec, from_host: _ } = self;
+        let mut bad = irreconcilable(old, new, policy.overrides);
         if old.fips == new.fips && facts.fips.is_some_and(|on| on != new.fips) {
             bad.push(Irreconcilable {
                 path: "spec.fips".to_owned(),
@@ -203,24 +259,24 @@ impl Change {
         }
         let mut notes = Vec::new();
         let changes = Changes::between(old, new);
-        if let Some(why) = &facts.os_unsupported {
-            for field in &changes.os {
-                bad.push(Irreconcilable {
-                    path: (*field).to_owned(),
-                    why: format!(
-                        "{} cannot change it",
-                        if facts.os_name.is_empty() { "this host" } else { &facts.os_name }
-                    ),
-                    remedy: why.clone(),
-                    scope: Scope::Config,
-                });
-            }
+        for field in &changes.os {
+            let Some(why) = facts.os_refused.get(field) else { continue };
+            let host = if facts.os_name.is_empty() { "this host" } else { &facts.os_name };
+            bad.push(Irreconcilable {
+                path: field.path().to_owned(),
+                why: format!("{host} cannot change it"),
+                remedy: why.clone(),
+                scope: Scope::Config,
+            });
+        }
+        if !facts.os_refused.contains_key(&OsField::KernelArguments) {
+            bad.extend(refused_arguments(&old.os, &new.os, facts));
         }
         if let Some(failure) = facts.os_failure.as_ref().filter(|f| f.config == names.desired)
             && let Some(field) = changes.os.first()
         {
             bad.push(Irreconcilable {
-                path: (*field).to_owned(),
+                path: field.path().to_owned(),
                 why: format!("this machine was rebooted into it but came up without it: {}", failure.why),
                 remedy: format!(
                     "find the cause (journalctl -b -1, and the boot loader's messages), then remove \
@@ -229,14 +285,27 @@ impl Change {
                 scope: Scope::Machine,
             });
         }
+        if let Some(failure) = facts.trial_failure.as_ref().filter(|f| f.config == names.desired) {
+            bad.push(Irreconcilable {
+                path: "spec".to_owned(),
+                why: format!("this machine tried this config and went back: {}", failure.why),
+                remedy: format!(
+                    "correct the config. To have the same one tried again, run `mco retry` for this node, or remove \
+                     {TRIAL_FAILURE} on it"
+                ),
+                scope: Scope::Machine,
+            });
+        }
         let disruption = disruption(&changes, old, new, policy, facts, &mut notes, &mut bad);
+        let cut_offs = cut_offs_of(&changes, old, new);
         let mut steps =
             Steps { old, new, facts, changes: &changes, steps: Vec::new(), notes, warnings: Vec::new(), bad };
         steps.all(names, spec, &disruption);
         if steps.bad.is_empty() {
             let Steps { steps, notes, warnings, .. } = steps;
             let hard_links = hard_links(old, facts);
-            Ok(HostPlan { names: names.clone(), steps, disruption, notes, warnings, hard_links })
+            let names = names.clone();
+            Ok(HostPlan { names, steps, disruption, notes, warnings, cut_offs, trial: None, hard_links })
         } else {
             Err(steps.bad)
         }

@@ -8,13 +8,17 @@
 //!
 //! Not here: how a host carries this out (see `system::os`).
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use desired::mask::argument;
-use desired::{OsWanted, arguments};
+use desired::{Irreconcilable, OsField, OsWanted, Scope, arguments};
 use serde::{Deserialize, Serialize};
 
-use crate::system::os::{Deployment, OsStatus, masked};
+use crate::plan::facts::Facts;
+use crate::system::os::reference::same_image;
+use crate::system::os::rpm_ostree::packages::is_within;
+use crate::system::os::{Deployment, OsStatus, masked, without};
 
 /// A change of the operating system.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,24 +48,32 @@ pub(crate) struct Shown<'c> {
     added_extensions: Vec<&'c str>,
 }
 
-#[allow(clippy::ptr_arg, reason = "what serde hands over")]
+#[expect(clippy::ptr_arg, reason = "what serde hands over")]
 fn masked_list<S: serde::Serializer>(list: &Vec<String>, s: S) -> Result<S::Ok, S::Error> {
     masked(list, s)
 }
 
 impl OsChange {
-    /// Plans the change. `now`: what the host will boot into. `None`: nothing has to change.
+    /// Plans the change. `now`: what the host will boot into. `own`: the arguments that configs set, if the host knows
+    /// them; all others are its own and stay, even if the old config names them too. `None`: nothing has to change.
     #[must_use]
-    pub fn between(old: &OsWanted, new: &OsWanted, now: &Deployment) -> Option<Self> {
-        let (had, has) = (arguments(&old.kernel_arguments), arguments(&new.kernel_arguments));
+    pub fn between(old: &OsWanted, new: &OsWanted, now: &Deployment, own: Option<&[String]>) -> Option<Self> {
+        let (mut had, mut has) = (arguments(&old.kernel_arguments), arguments(&new.kernel_arguments));
+        if let Some(own) = own {
+            let hosts = without(&had, own);
+            had = without(&had, &hosts);
+            has = without(&has, &hosts);
+        }
         let mut kernel_arguments = without(&now.kernel_arguments, &had);
         kernel_arguments.extend(has.iter().cloned());
+        // A host may name the same packages otherwise than the config does.
         let mut extensions = now.extensions.clone();
-        extensions.retain(|e| !old.extensions.contains(e) || new.extensions.contains(e));
-        let added = new.extensions.iter().filter(|e| !now.extensions.contains(e));
+        extensions.retain(|e| !is_within(e, &old.extensions) || is_within(e, &new.extensions));
+        let added = new.extensions.iter().filter(|e| !is_within(e, &now.extensions));
         extensions.extend(added.cloned());
         // A config that names no image keeps the host's image.
-        let image = if new.image.is_empty() { now.image.clone() } else { new.image.clone() };
+        let keeps = new.image.is_empty() || same_image(&new.image, &now.image);
+        let image = if keeps { now.image.clone() } else { new.image.clone() };
         let to = Deployment { image, kernel_arguments, kernel_type: new.kernel_type.clone(), extensions };
         let gone = without(&had, &has);
         (to != *now).then(|| Self { from: now.clone(), to, wanted: new.clone(), gone })
@@ -75,16 +87,16 @@ impl OsChange {
     pub fn came_up(&self, status: &OsStatus) -> Result<(), String> {
         let booted = &status.booted;
         let Self { from, to, wanted, gone } = self;
-        if to.image != booted.image {
+        if !same_image(&to.image, &booted.image) {
             return Err(format!("it runs the image {:?} and not {:?}", booted.image, to.image));
         }
         if to.kernel_type != booted.kernel_type {
             return Err(format!("its kernel is {:?} and not {:?}", booted.kernel_type, to.kernel_type));
         }
-        if let Some(missing) = wanted.extensions.iter().find(|e| !booted.extensions.contains(e)) {
+        if let Some(missing) = wanted.extensions.iter().find(|e| !is_within(e, &booted.extensions)) {
             return Err(format!("the extension {missing} is missing"));
         }
-        let extra = |e: &&String| from.extensions.contains(e) && !to.extensions.contains(e);
+        let extra = |e: &&String| is_within(e, &from.extensions) && !is_within(e, &to.extensions);
         if let Some(left) = booted.extensions.iter().find(extra) {
             return Err(format!("the extension {left} is still installed"));
         }
@@ -93,7 +105,9 @@ impl OsChange {
             return Err(format!("the kernel argument {} is missing", argument(missing)));
         }
         let count = |list: &[String], a: &String| list.iter().filter(|b| *b == a).count();
-        let left = |a: &&String| count(&booted.kernel_arguments, a) > count(&to.kernel_arguments, a);
+        // A new image may bring one of them along.
+        let may = |a: &String| count(&to.kernel_arguments, a) + count(&status.of_image, a);
+        let left = |a: &&String| count(&booted.kernel_arguments, a) > may(a);
         match gone.iter().find(left) {
             Some(left) => Err(format!("the kernel argument {} is still set", argument(left))),
             None => Ok(()),
@@ -124,16 +138,55 @@ impl OsChange {
     }
 }
 
-/// A list without these entries. Of equal entries the last one is removed, because a config's entries come after the
-/// host's own.
-fn without(list: &[String], these: &[String]) -> Vec<String> {
-    let mut out = list.to_vec();
-    for one in these {
-        if let Some(at) = out.iter().rposition(|a| a == one) {
-            out.remove(at);
+/// The new kernel arguments that would not reach the kernel as they are written.
+pub(crate) fn refused_arguments(old: &OsWanted, new: &OsWanted, facts: &Facts) -> Vec<Irreconcilable> {
+    let (rules, host) =
+        (&facts.argument_rules, if facts.os_name.is_empty() { "this host" } else { &facts.os_name });
+    let mut bad = Vec::new();
+    let mut refuse = |why: String, remedy: &str| {
+        bad.push(Irreconcilable {
+            path: OsField::KernelArguments.path().to_owned(),
+            why,
+            remedy: remedy.to_owned(),
+            scope: Scope::Config,
+        });
+    };
+    let added = without(&arguments(&new.kernel_arguments), &arguments(&old.kernel_arguments));
+    for one in &added {
+        if let Some(why) = rules.syntax.refusal(one) {
+            let why = format!("{:?} does not reach the kernel of {host} as it is: {why}", argument(one));
+            refuse(why, "write the argument without it");
         }
     }
-    out
+    if let Some(longest) = rules.longest
+        && let Some(os) = facts.os.as_ref().filter(|_| !added.is_empty())
+        && let Some(change) = OsChange::between(old, new, os.next(), rules.own.as_deref())
+    {
+        let length = change.to.kernel_arguments.iter().map(|a| a.len() + 1).sum::<usize>();
+        if length > longest {
+            refuse(
+                format!(
+                    "the kernel's command line would have {length} bytes, and all after {longest} are lost"
+                ),
+                "set fewer or shorter arguments",
+            );
+        }
+    }
+    bad
+}
+
+/// What a config wants, without the parts that the host's back end cannot change. A plan that would change one of these
+/// is refused. If the old and the new config agree in one, such as an image that a host without images was never in, the
+/// host keeps what it has.
+pub(crate) fn served(wanted: &OsWanted, refused: &BTreeMap<OsField, String>, now: &Deployment) -> OsWanted {
+    let OsWanted { image, kernel_arguments, kernel_type, extensions } = wanted.clone();
+    let can = |field| !refused.contains_key(&field);
+    OsWanted {
+        image: if can(OsField::Image) { image } else { String::new() },
+        kernel_arguments: if can(OsField::KernelArguments) { kernel_arguments } else { Vec::new() },
+        kernel_type: if can(OsField::KernelType) { kernel_type } else { now.kernel_type.clone() },
+        extensions: if can(OsField::Extensions) { extensions } else { Vec::new() },
+    }
 }
 
 impl fmt::Display for OsChange {
@@ -168,6 +221,7 @@ impl fmt::Display for OsChange {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::system::os::{ArgumentRules, ArgumentSyntax};
 
     fn words(text: &str) -> Vec<String> {
         text.split_whitespace().map(str::to_owned).collect()
@@ -235,6 +289,15 @@ mod tests {
                 "i | | | mine ipsec kerberos",
                 "extensions -usbguard +kerberos",
             ),
+            ("packages of an extension", "", "| | | krb5-workstation libkadm5", "i | | | kerberos", "", ""),
+            (
+                "and they go",
+                "| | | krb5-workstation libkadm5",
+                "",
+                "i | | | kerberos mine",
+                "i | | | mine",
+                "extensions -kerberos",
+            ),
             (
                 "all together",
                 "i1 | a | | usbguard",
@@ -245,7 +308,7 @@ mod tests {
             ),
         ] {
             let (old, new, now) = (wanted(old), wanted(new), deployment(now));
-            let change = OsChange::between(&old, &new, &now);
+            let change = OsChange::between(&old, &new, &now, None);
             let got = change.as_ref().map(|c| c.to.clone());
             assert_eq!(got, Some(deployment(to)).filter(|_| !to.is_empty()), "{about}");
             let Some(change) = change else { continue };
@@ -253,18 +316,78 @@ mod tests {
             let status = |booted: &Deployment| OsStatus { booted: booted.clone(), ..OsStatus::default() };
             assert_eq!(change.came_up(&status(&change.to)), Ok(()), "{about}");
             // The change back ends where it began, except for the order of the host's entries and ours.
-            let back = OsChange::between(&new, &old, &change.to);
+            let back = OsChange::between(&new, &old, &change.to, None);
             let sorted = |d: &Deployment| {
                 let mut d = d.clone();
                 d.kernel_arguments.sort();
                 d.extensions.sort();
                 d
             };
-            if !["one that is gone already", "an image", "twice"].contains(&about)
+            if !["one that is gone already", "an image", "twice", "and they go"].contains(&about)
                 && old.image.is_empty() == new.image.is_empty()
             {
                 assert_eq!(sorted(&back.unwrap().to), sorted(&now), "{about}");
             }
+        }
+    }
+
+    #[test]
+    fn a_host_whose_back_end_changes_only_kernel_arguments_keeps_everything_else() {
+        let why = || "only arguments".to_owned();
+        let refused: BTreeMap<OsField, String> =
+            OsField::ALL.into_iter().filter(|f| *f != OsField::KernelArguments).map(|f| (f, why())).collect();
+        let now = deployment(" | ro a");
+        let config = |text: &str| served(&wanted(text), &refused, &now);
+        // Both configs name an image, a kernel and an extension that this host never had.
+        let change = OsChange::between(
+            &config("i1 | a | realtime | usbguard"),
+            &config("i1 | b | realtime | usbguard"),
+            &now,
+            None,
+        )
+        .unwrap();
+        assert_eq!(change.to, deployment(" | ro b"));
+        let status = OsStatus { booted: change.to.clone(), ..OsStatus::default() };
+        assert_eq!(change.came_up(&status), Ok(()), "what it cannot have is not missed after the boot");
+    }
+
+    #[test]
+    fn what_the_host_had_itself_stays_where_that_is_known() {
+        for (about, old, new, now, own, to) in [
+            ("the host's own stays", "| quiet a", "| b", " | ro quiet a", "a", " | ro quiet b"),
+            ("and is not set twice", "| quiet", "| quiet a", " | ro quiet", "", " | ro quiet a"),
+            ("both have it", "| quiet", "", " | ro quiet quiet", "quiet", " | ro quiet"),
+            ("nothing is a config's", "| quiet", "", " | ro quiet", "", ""),
+        ] {
+            let change =
+                OsChange::between(&wanted(old), &wanted(new), &deployment(now), Some(words(own).as_slice()));
+            let want = Some(deployment(to)).filter(|_| !to.is_empty());
+            assert_eq!(change.as_ref().map(|c| c.to.clone()), want, "{about}");
+            let Some(change) = change else { continue };
+            let status = OsStatus { booted: change.to.clone(), ..OsStatus::default() };
+            assert_eq!(change.came_up(&status), Ok(()), "{about}");
+        }
+    }
+
+    #[test]
+    fn arguments_that_the_boot_loader_would_change_or_cut_are_refused_and_old_ones_are_not() {
+        let facts = |longest| Facts {
+            os: Some(OsStatus { booted: deployment(" | ro"), ..OsStatus::default() }),
+            argument_rules: ArgumentRules { syntax: ArgumentSyntax::Grub, longest, own: Some(Vec::new()) },
+            ..Facts::default()
+        };
+        for (old, new, longest, want) in [
+            ("", "| a b=1", 100, ""),
+            ("", "| a;b", 100, "holds ';'"),
+            ("", "| password=$x", 100, "holds '$'"),
+            ("| a;b", "| a;b c", 100, ""),
+            ("", "| 1234567890", 14, ""),
+            ("", "| 1234567890", 13, "would have 14 bytes"),
+        ] {
+            let bad = refused_arguments(&wanted(old), &wanted(new), &facts(Some(longest)));
+            let text: String = bad.iter().map(ToString::to_string).collect();
+            assert_eq!(bad.len(), usize::from(!want.is_empty()), "{new}: {text}");
+            assert!(text.contains(want) && !text.contains("$x"), "{new}: {text}");
         }
     }
 
@@ -275,6 +398,7 @@ mod tests {
             &wanted("i1 | a | | usbguard"),
             &wanted("i2 | token=hush | realtime | ipsec"),
             &now,
+            None,
         )
         .unwrap();
         for (booted, why) in [
@@ -293,5 +417,9 @@ mod tests {
             assert!(!said.contains("hush"), "{said}");
         }
         assert!(!change.to_string().contains("hush"), "{change}");
+        // The new image brings along what the config gave up.
+        let booted = deployment("i2 | ro a token=hush | realtime | ipsec");
+        let status = OsStatus { booted, of_image: words("a"), ..OsStatus::default() };
+        assert_eq!(change.came_up(&status), Ok(()));
     }
 }

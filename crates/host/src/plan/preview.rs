@@ -8,9 +8,10 @@ use desired::{Irreconcilable, Scope, Wanted, irreconcilable};
 use serde::{Deserialize, Serialize};
 
 use crate::plan::disruption::{Changes, Disruption, disruption};
+use crate::plan::effects::{Effect, Planned, UnitVerb};
 use crate::plan::facts::Facts;
-use crate::plan::policy::{DEFAULT_SERVICES, DisruptionPolicy, PolicyAction};
 use crate::system::systemd::ServiceAction;
+use desired::{DEFAULT_SERVICES, DisruptionPolicy, PolicyAction};
 
 /// How much a change disturbs a node, from nothing to a reboot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -32,7 +33,10 @@ impl Disruption {
     /// The most disruptive part of a change.
     #[must_use]
     pub fn severity(&self) -> Severity {
-        let restarts = self.services.iter().any(|s| s.action >= ServiceAction::Restart);
+        let acts =
+            |e: &Planned| matches!(&e.effect, Effect::Unit { action, .. } if *action != UnitVerb::Reload);
+        let restarts =
+            self.services.iter().any(|s| s.action >= ServiceAction::Restart) || self.effects.iter().any(acts);
         if self.needs_reboot() {
             Severity::Reboot
         } else if self.needs_drain() {
@@ -83,7 +87,7 @@ pub fn preview(
         })
         .chain(DEFAULT_SERVICES.map(str::to_owned))
         .collect();
-    let mut bad = irreconcilable(old, new);
+    let mut bad = irreconcilable(old, new, policy.overrides);
     let changes = Changes::between(old, new);
     let disruption = disruption(&changes, old, new, policy, &facts, &mut vec![], &mut bad);
     bad.retain(|b| b.scope == Scope::Config);
@@ -91,7 +95,7 @@ pub fn preview(
 }
 
 #[cfg(test)]
-#[allow(clippy::needless_pass_by_value, reason = "a call is easier to read without `&` before each `json!`")]
+#[expect(clippy::needless_pass_by_value, reason = "a call is easier to read without `&` before each `json!`")]
 mod tests {
     use super::*;
     use serde_json::{Value, json};

@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_file_that_is_not_toml_is_an_error() {
+    fn registries_conf_that_is_not_toml_is_an_error() {
         assert!(drain_reason("", "[[registry]\n").is_err());
     }
 }

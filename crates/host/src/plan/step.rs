@@ -8,6 +8,7 @@ use serde::{Serialize, Serializer};
 use crate::system::systemd::ServiceAction;
 
 use crate::disk::found::Attributes;
+use crate::plan::effects::Planned;
 use crate::plan::os::OsChange;
 
 /// A password's hash: never shown.
@@ -161,6 +162,8 @@ pub enum Step {
         /// The unit.
         unit: String,
     },
+    /// Make a changed path or unit take effect.
+    Effect(Planned),
 }
 
 /// Serializes the change without secrets: a plan is shown to people, and kernel arguments can hold passwords.
@@ -187,7 +190,8 @@ impl Step {
             | Self::Os { .. }
             | Self::DaemonReload
             | Self::TellSshd { .. }
-            | Self::Service { .. } => Vec::new(),
+            | Self::Service { .. }
+            | Self::Effect(_) => Vec::new(),
         }
     }
 }
@@ -225,6 +229,9 @@ impl fmt::Display for Step {
             Self::DaemonReload => f.write_str("daemon-reload"),
             Self::TellSshd { unit } => write!(f, "reload {unit}, if it runs"),
             Self::Service { action, unit } => write!(f, "{} {unit}", action.verb()),
+            Self::Effect(planned) => {
+                write!(f, "{} (for {})", planned.effect, planned.because.join(", "))
+            }
         }
     }
 }

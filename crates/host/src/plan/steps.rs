@@ -16,8 +16,9 @@ use crate::disk::found::{Attributes, Found};
 use crate::disk::root::split;
 use crate::paths;
 use crate::plan::disruption::{Changes, Disruption};
+use crate::plan::effects::Planned;
 use crate::plan::facts::Facts;
-use crate::plan::os::OsChange;
+use crate::plan::os::{OsChange, served};
 use crate::plan::sshd::DROPIN;
 use crate::plan::step::{Replaces, Step};
 use crate::record::{CurrentConfig, Names, PendingReboot};
@@ -48,13 +49,15 @@ pub(crate) struct Steps<'a> {
 impl Steps<'_> {
     /// Adds all steps of the plan.
     pub(crate) fn all(&mut self, names: &Names, desired: &MachineConfigSpec, disruption: &Disruption) {
+        let (first, last): (Vec<&Planned>, _) = disruption.effects.iter().partition(|p| p.is_first());
+        self.steps.extend(first.into_iter().cloned().map(Step::Effect));
         let disabled = self.disable_rewritten();
-        let last = |want: &Want| matches!(want, Want::Link { hard: true, .. });
-        for (path, want) in self.new.paths.iter().filter(|(_, w)| !last(w)) {
+        let hard = |want: &Want| matches!(want, Want::Link { hard: true, .. });
+        for (path, want) in self.new.paths.iter().filter(|(_, w)| !hard(w)) {
             self.reach(path, want);
         }
         // Hard links are made after the files that they refer to: a file that is rewritten is a new inode.
-        for (path, want) in self.new.paths.iter().filter(|(_, w)| last(w)) {
+        for (path, want) in self.new.paths.iter().filter(|(_, w)| hard(w)) {
             self.reach(path, want);
         }
         self.stale();
@@ -63,12 +66,7 @@ impl Steps<'_> {
         self.mask_again();
         self.core_user();
         let sshd = self.keys_count() || self.steps.iter().any(|s| s.paths().contains(&DROPIN));
-        if !self.changes.os.is_empty()
-            && let Some(status) = &self.facts.os
-            && let Some(change) = OsChange::between(&self.old.os, &self.new.os, status.next())
-        {
-            self.steps.push(Step::Os { change: Box::new(change) });
-        }
+        self.operating_system();
         self.bookkeeping(names, desired, disruption);
         let units_changed = self.steps.iter().any(|s| {
             s.paths().iter().any(|p| p.starts_with(paths::UNITS_DIR)) || matches!(s, Step::Units { .. })
@@ -83,9 +81,19 @@ impl Steps<'_> {
             self.steps.extend(unit.filter(|u| !told(u)).map(|u| Step::TellSshd { unit: (*u).to_owned() }));
         }
         self.run_trust_tool(disruption);
+        self.steps.extend(last.into_iter().cloned().map(Step::Effect));
         for s in &disruption.services {
             self.steps.push(Step::Service { action: s.action, unit: s.unit.clone() });
         }
+    }
+
+    /// Boots into another deployment, if the config asks for another one.
+    fn operating_system(&mut self) {
+        let Some(status) = self.facts.os.as_ref().filter(|_| !self.changes.os.is_empty()) else { return };
+        let (now, refused) = (status.next(), &self.facts.os_refused);
+        let (old, new) = (served(&self.old.os, refused, now), served(&self.new.os, refused, now));
+        let change = OsChange::between(&old, &new, now, self.facts.argument_rules.own.as_deref());
+        self.steps.extend(change.map(|change| Step::Os { change: Box::new(change) }));
     }
 
     pub(crate) fn found(&self, path: &str) -> &Found {
@@ -329,7 +337,7 @@ impl Steps<'_> {
     pub(crate) fn stale(&mut self) {
         let mut folders = Vec::new();
         for (path, want) in &self.old.paths {
-            if self.new.at(path).is_some() || never_stale(path) {
+            if self.new.at(path).is_some() || stays_when_unlisted(path) {
                 continue;
             }
             if matches!(want, Want::Dir { .. }) {
@@ -362,7 +370,7 @@ impl Steps<'_> {
         // The contents of a folder are removed before the folder.
         folders.sort();
         for path in folders.iter().rev() {
-            self.stale_dir(path);
+            self.release_folder(path);
         }
         for path in LEAKED {
             if matches!(self.found(path), Found::Link { .. }) {
@@ -378,14 +386,22 @@ impl Steps<'_> {
         desired: &MachineConfigSpec,
         disruption: &Disruption,
     ) {
-        if !self.found(paths::OS_FAILURE).is_absent() {
-            let (path, why) = (paths::OS_FAILURE.to_owned(), "left over from an earlier try");
-            self.steps.push(Step::Remove { path, why });
+        for path in [paths::OS_FAILURE, paths::TRIAL_FAILURE] {
+            if !self.found(path).is_absent() {
+                let (path, why) = (path.to_owned(), "left over from an earlier try");
+                self.steps.push(Step::Remove { path, why });
+            }
         }
         let config = CurrentConfig { name: names.desired.clone(), spec: desired.clone() };
         match config.to_json() {
             Ok(json) => self.write(paths::CURRENT_CONFIG, Content::new(json), PRIVATE),
             Err(why) => self.refuse("spec", why, "correct the MachineConfig"),
+        }
+        if let Some(before) = &disruption.parameters_before {
+            match serde_json::to_vec(before) {
+                Ok(json) => self.write(paths::PARAMETERS_BEFORE, Content::new(json), PRIVATE),
+                Err(e) => self.refuse(paths::PARAMETERS_BEFORE, e.to_string(), "remove the file"),
+            }
         }
         if disruption.needs_reboot() {
             let pending = PendingReboot {
@@ -394,6 +410,8 @@ impl Steps<'_> {
                 because: disruption.reboot.clone(),
                 tries: 0,
                 cleared: self.facts.cleared,
+                soft: disruption.soft,
+                back: false,
             };
             match serde_json::to_vec(&pending) {
                 Ok(json) => self.write(paths::REBOOT_PENDING, Content::new(json), PRIVATE),
@@ -404,7 +422,7 @@ impl Steps<'_> {
 }
 
 /// Whether a path stays although no config has it any more.
-pub(crate) fn never_stale(path: &str) -> bool {
+pub(crate) fn stays_when_unlisted(path: &str) -> bool {
     paths::NEVER_STALE.contains(&path)
         || split(path).is_ok_and(|(dir, _)| dir.contains(paths::NEVER_STALE_BELOW))
 }

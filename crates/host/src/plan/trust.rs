@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn an_authority_takes_effect_where_the_host_has_no_service_for_it() {
+    fn a_new_ca_is_installed_by_the_hosts_program_where_it_has_no_service_for_it() {
         let debian = tool(&[("/usr/sbin/update-ca-certificates", &FILE)]);
         let link = "/usr/local/share/ca-certificates/mco-openshift-config-user-ca-bundle.crt";
         let mut facts = Facts { trust_tool: debian, ..Facts::default() };
@@ -141,7 +141,7 @@ mod tests {
         let service = "coreos-update-ca-trust.service";
         let facts = Facts { unit_files: [service.to_owned()].into(), ..Facts::default() };
         assert_eq!(steps(&facts, true), [format!("restart {service}")]);
-        assert!(steps(&Facts::default(), true).is_empty(), "a host with neither");
+        assert!(steps(&Facts::default(), true).is_empty(), "a host with neither program");
     }
 
     fn config(files: &[(&str, &str)]) -> MachineConfigSpec {
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn an_authority_that_comes_with_a_reboot_or_was_there_at_the_first_boot_takes_effect_too() {
+    fn a_ca_of_the_first_boot_or_of_an_update_with_reboot_is_installed_too() {
         const RUN: &str = "run /usr/sbin/update-ca-certificates";
         let debian = || tool(&[("/usr/sbin/update-ca-certificates", &FILE)]);
         let mut facts = Facts { trust_tool: debian(), ..Facts::default() };
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_host_or_the_config_has_where_the_link_would_stand_stays() {
+    fn a_file_of_host_or_config_at_the_path_of_the_ca_link_stays() {
         let link = "/usr/local/share/ca-certificates/mco-corp.crt";
         let ca = "/etc/pki/ca-trust/source/anchors/corp.crt";
         let mut facts =

@@ -43,7 +43,7 @@ impl Steps<'_> {
             let path = paths::unit(&u.name);
             let ours = matches!(self.old.at(&path), Some(Want::File { .. }));
             let loses = match self.new.at(&path) {
-                Some(Want::Mask) | None => ours && !self.uncovers(u),
+                Some(Want::Mask) | None => ours && !self.has_host_unit(u),
                 Some(Want::Nothing) => !self.found(&path).is_absent(),
                 Some(Want::File { .. } | Want::Dir { .. } | Want::Link { .. }) => false,
             };
@@ -52,7 +52,7 @@ impl Steps<'_> {
             }
         }
         for u in self.removed_units() {
-            if has_contents(u) && u.mask != Some(true) && !self.uncovers(u) && is_unit_name(&u.name) {
+            if has_contents(u) && u.mask != Some(true) && !self.has_host_unit(u) && is_unit_name(&u.name) {
                 disable.push(u.name.clone());
             }
         }
@@ -68,7 +68,7 @@ impl Steps<'_> {
     }
 
     /// Whether the host has its own unit of that name, which takes effect when ours is removed.
-    pub(crate) fn uncovers(&self, u: &Unit) -> bool {
+    pub(crate) fn has_host_unit(&self, u: &Unit) -> bool {
         let kept = !self.found(&paths::original(&paths::unit(&u.name))).is_absent();
         kept || self.facts.vendor_units.contains(&u.name)
     }
@@ -78,9 +78,9 @@ impl Steps<'_> {
         let path = paths::unit(&u.name);
         let shows = match (self.new.at(&path), self.old.at(&path)) {
             (Some(Want::Nothing), _) => self.facts.vendor_units.contains(&u.name),
-            (None, Some(Want::File { .. } | Want::Mask)) => self.uncovers(u),
+            (None, Some(Want::File { .. } | Want::Mask)) => self.has_host_unit(u),
             // The old config removed the host's own file: it is restored.
-            (None, Some(Want::Nothing)) if self.uncovers(u) => return true,
+            (None, Some(Want::Nothing)) if self.has_host_unit(u) => return true,
             _ => true,
         };
         has_contents(u) || shows && self.facts.unit_files.contains(&u.name)
@@ -93,7 +93,7 @@ impl Steps<'_> {
     }
 
     /// Whether a step so far changes the file of a unit. Before it, the unit may have had nothing to enable.
-    pub(crate) fn brings_file(&self, name: &str) -> bool {
+    pub(crate) fn changes_unit_file(&self, name: &str) -> bool {
         let file = |p: &str| split(p).is_ok_and(|(dir, n)| n == name && paths::UNIT_DIRS.contains(&dir));
         self.steps.iter().any(|s| s.paths().iter().any(|p| file(p)))
     }
@@ -184,7 +184,8 @@ impl Steps<'_> {
                                 with it, is to be disabled or masked"
                         );
                         self.refuse(&path, why, "enable both, or neither");
-                    } else if asked || state.is_some_and(|s| s.is_disabled()) || self.brings_file(name) {
+                    } else if asked || state.is_some_and(|s| s.is_disabled()) || self.changes_unit_file(name)
+                    {
                         enable.push(name.clone());
                     }
                 }
@@ -209,7 +210,7 @@ impl Steps<'_> {
             }
         }
         for u in self.removed_units() {
-            if u.mask != Some(true) && self.uncovers(u) {
+            if u.mask != Some(true) && self.has_host_unit(u) {
                 preset.push(u.name.clone());
             }
         }

@@ -13,17 +13,21 @@ use futures::StreamExt as _;
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 use zbus::names::{BusName, InterfaceName};
-use zbus::{Connection, OwnedObjectPath, Proxy, Variant};
+use zbus::{Connection, OwnedObjectPath, OwnedVariant, Proxy, Variant};
 
 use crate::paths::BOOT_ID;
 use crate::system::systemd::ServiceAction;
-use crate::system::systemd::{Rationale, Systemd, SystemdError, UnitFileState};
+use crate::system::systemd::{Rationale, Systemd, SystemdError, UnitFileState, UnitState, UnitVerb};
 
 /// The socket of the system bus.
 const SYSTEM_BUS: &str = "/run/dbus/system_bus_socket";
+/// systemd's own socket, for root alone. It is there in a rescue shell too, when the bus is stopped.
+const SYSTEMD_SOCKET: &str = "/run/systemd/private";
 /// Time limit of a call that systemd answers at once. `Reload` and the unit-file calls can take seconds on a busy
 /// host.
 const CALL: Duration = Duration::from_secs(90);
+/// How long after a job its unit is looked at again.
+const SETTLED: Duration = Duration::from_secs(2);
 /// Time limit of a job. Units have their own limits, 90 s by default for start and for stop. This one is only for a
 /// systemd that never reports the end.
 const JOB: Duration = Duration::from_secs(600);
@@ -68,15 +72,20 @@ impl DbusSystemd {
     {
         let fail = |e: zbus::Error| SystemdError::new(call, on, text(&e));
         let socket = self.root.join(SYSTEM_BUS.trim_start_matches('/'));
+        let own = self.root.join(SYSTEMD_SOCKET.trim_start_matches('/'));
         let old = self.connection.take().filter(|c| !c.is_closed());
         let runtime = self.runtime.clone();
         let (connection, answer) = runtime.block_on(async {
             let connection = match old {
                 Some(c) => c,
-                None => timeout(CALL, connect(&socket))
-                    .await
-                    .map_err(|_| SystemdError::new(call, on, "no answer from the system bus"))?
-                    .map_err(fail)?,
+                None => match timeout(CALL, connect(&socket)).await {
+                    Ok(Ok(connection)) => connection,
+                    Ok(Err(error)) => {
+                        tracing::debug!(%error, "the system bus is not there; asking systemd itself");
+                        connect_to_systemd(&own).await.map_err(|_| fail(error))?
+                    }
+                    Err(_) => return Err(SystemdError::new(call, on, "no answer from the system bus")),
+                },
             };
             let answer = timeout(limit, f(connection.clone())).await;
             Ok::<_, SystemdError>((connection, answer))
@@ -100,6 +109,13 @@ impl DbusSystemd {
                 format!("the job ended as {other:?}; see journalctl -u {unit} on the host"),
             )),
         }
+    }
+
+    /// What systemd knows of units.
+    fn listed(&mut self, units: &[&str]) -> Result<Vec<ListedUnit>> {
+        self.run("tell the state of", &units.join(" "), CALL, |c| async move {
+            proxy(&c, SYSTEMD).await?.call::<_, _, Vec<ListedUnit>>("ListUnitsByNames", &(units,)).await
+        })
     }
 
     /// Queues a job with `begin` and waits for its result. Returns systemd's name of the result.
@@ -131,6 +147,16 @@ impl DbusSystemd {
     }
 }
 
+/// systemd's method for an action.
+fn method(action: UnitVerb) -> &'static str {
+    match action {
+        UnitVerb::Start => "StartUnit",
+        UnitVerb::Stop => "StopUnit",
+        UnitVerb::Restart => "RestartUnit",
+        UnitVerb::Reload => "ReloadOrTryRestartUnit",
+    }
+}
+
 /// The name of the transient unit in which a program runs.
 fn transient_name(program: &str) -> String {
     format!("mco-{}.service", program.rsplit('/').next().unwrap_or(program))
@@ -153,6 +179,12 @@ async fn start_transient(manager: &Proxy<'_>, unit: &str, program: &str) -> zbus
 async fn connect(socket: &Path) -> zbus::Result<Connection> {
     let address = format!("unix:path={}", socket.display());
     zbus::connection::Builder::address(address.as_str()).build().await
+}
+
+async fn connect_to_systemd(socket: &Path) -> zbus::Result<Connection> {
+    let address = format!("unix:path={}", socket.display());
+    let connecting = zbus::connection::Builder::address(address.as_str()).p2p().build();
+    timeout(CALL, connecting).await.map_err(|_| zbus::Error::Failure("no answer from systemd".to_owned()))?
 }
 
 async fn proxy(
@@ -187,6 +219,11 @@ fn is_not_found(e: &zbus::Error) -> bool {
         }
         _ => false,
     }
+}
+
+/// Whether systemd reports that it has such a unit already.
+fn is_there(e: &zbus::Error) -> bool {
+    matches!(e, zbus::Error::MethodError(name, _, _) if name.as_str() == "org.freedesktop.systemd1.UnitExists")
 }
 
 impl Systemd for DbusSystemd {
@@ -258,10 +295,111 @@ impl Systemd for DbusSystemd {
     }
 
     fn was_started(&mut self, unit: &str) -> Result<bool> {
-        let units = self.run("tell the state of", unit, CALL, |c| async move {
-            proxy(&c, SYSTEMD).await?.call::<_, _, Vec<ListedUnit>>("ListUnitsByNames", &(vec![unit],)).await
-        })?;
+        let units = self.listed(&[unit])?;
         Ok(units.iter().any(|(_, _, _, active, ..)| active != "inactive"))
+    }
+
+    fn act(&mut self, action: UnitVerb, unit: &str) -> Result<()> {
+        self.job(action.verb(), method(action), unit)
+    }
+
+    fn queue_act(&mut self, action: UnitVerb, unit: &str) -> Result<()> {
+        self.run(action.verb(), unit, CALL, |c| async move {
+            let manager = proxy(&c, SYSTEMD).await?;
+            manager.call::<_, _, OwnedObjectPath>(method(action), &(unit, "replace")).await.map(drop)
+        })
+    }
+
+    fn is_running(&mut self, unit: &str) -> Result<bool> {
+        let runs = |active: &str| !matches!(active, "inactive" | "failed" | "deactivating");
+        Ok(self.listed(&[unit])?.iter().any(|(_, _, _, active, ..)| runs(active)))
+    }
+
+    fn check(&mut self, units: &[String]) -> Result<()> {
+        self.runtime.block_on(tokio::time::sleep(SETTLED));
+        let names: Vec<&str> = units.iter().map(String::as_str).collect();
+        for (name, _, _, active, sub, ..) in self.listed(&names)? {
+            if active == "failed" || sub.starts_with("auto-restart") {
+                let why = format!("it is {active} ({sub}) afterwards; see journalctl -u {name} on the host");
+                return Err(SystemdError::new("keep running", name, why));
+            }
+        }
+        Ok(())
+    }
+
+    fn soft_reboots(&mut self) -> Result<Option<u64>> {
+        self.run("tell how often it has restarted", "userspace", CALL, |c| async move {
+            let (name, path, interface) = SYSTEMD;
+            let properties = proxy(&c, (name, path, "org.freedesktop.DBus.Properties")).await?;
+            let what = (interface, "SoftRebootsCount");
+            match properties.call::<_, _, OwnedVariant>("Get", &what).await {
+                Ok(value) => Ok(u32::try_from(value).map(u64::from).ok()),
+                Err(zbus::Error::MethodError(..) | zbus::Error::FDO(_)) => Ok(None),
+                Err(e) => Err(e),
+            }
+        })
+    }
+
+    fn unit_state(&mut self, unit: &str) -> Result<UnitState> {
+        self.run("tell the state of", unit, CALL, |c| async move {
+            let manager = proxy(&c, SYSTEMD).await?;
+            let path: OwnedObjectPath = manager.call("LoadUnit", &(unit,)).await?;
+            let properties = Proxy::new(
+                &c,
+                BusName::try_from(SYSTEMD.0)?,
+                path,
+                InterfaceName::try_from("org.freedesktop.systemd1.Unit")?,
+            )
+            .await?;
+            let active: String = properties.get_property("ActiveState").await?;
+            let invocation: Vec<u8> = properties.get_property("InvocationID").await?;
+            let invocation = invocation.iter().map(|byte| format!("{byte:02x}")).collect();
+            Ok(UnitState { active, invocation })
+        })
+    }
+
+    fn start_watch(&mut self, unit: &str, command: &[String]) -> Result<()> {
+        let Some(program) = command.first() else { return Ok(()) };
+        self.run("start", unit, CALL, |c| async move {
+            let exec =
+                vec![(program.as_str(), command.iter().map(String::as_str).collect::<Vec<_>>(), false)];
+            let properties: Vec<(&str, Variant<'_>)> = vec![
+                ("Description", Variant::from("Undo a change of this host that nobody confirms")),
+                ("Type", Variant::from("exec")),
+                ("CollectMode", Variant::from("inactive-or-failed")),
+                ("Restart", Variant::from("on-failure")),
+                // What it watches may isolate another target.
+                ("IgnoreOnIsolate", Variant::from(true)),
+                ("DefaultDependencies", Variant::from(false)),
+                ("ExecStart", Variant::from(exec)),
+            ];
+            let others: Vec<(&str, Vec<(&str, Variant<'_>)>)> = Vec::new();
+            let manager = proxy(&c, SYSTEMD).await?;
+            let body = (unit, "fail", properties, others);
+            match manager.call::<_, _, OwnedObjectPath>("StartTransientUnit", &body).await {
+                Ok(_) => Ok(()),
+                // One that watched an earlier change may be about to end.
+                Err(e) if is_there(&e) => {
+                    let again = (unit, "replace");
+                    manager.call::<_, _, OwnedObjectPath>("RestartUnit", &again).await.map(drop)
+                }
+                Err(e) => Err(e),
+            }
+        })
+    }
+
+    fn soft_reboot(&mut self, rationale: &Rationale) -> Result<()> {
+        tracing::info!(rationale = %rationale.0, "restarting userspace");
+        self.run("restart", "userspace", CALL, |c| async move {
+            let manager = proxy(&c, SYSTEMD).await?;
+            let how = ("soft-reboot.target", "replace-irreversibly");
+            manager.call::<_, _, OwnedObjectPath>("StartUnit", &how).await.map(drop)
+        })
+    }
+
+    fn up_for(&mut self) -> Duration {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        Duration::new(now.tv_sec.try_into().unwrap_or_default(), now.tv_nsec.try_into().unwrap_or_default())
     }
 
     fn reload_if_running(&mut self, unit: &str) -> Result<()> {

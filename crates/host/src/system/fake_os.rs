@@ -5,8 +5,12 @@
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use desired::OsField;
 
 use crate::system::os::{Deployment, OsBackend, OsError, OsStatus, Token};
+use crate::system::pull::Pull;
 
 #[derive(Debug, Default)]
 struct State {
@@ -16,7 +20,15 @@ struct State {
     fetches: usize,
     /// The next boot fails to come up in the staged deployment.
     falls_back: bool,
+    /// The fields that it cannot change.
+    refused: BTreeSet<OsField>,
+    takes_node_image: bool,
+    /// The registry answers nothing: what is fetched never arrives.
+    hangs: bool,
 }
+
+/// How often a fetch that hangs looks whether it was cancelled.
+const LISTEN: Duration = Duration::from_millis(10);
 
 /// The fake. Clones share its state, so it survives a restart of the daemon.
 #[derive(Clone, Debug)]
@@ -43,6 +55,26 @@ impl FakeOs {
         Self(Arc::new(Mutex::new(State { status, fetched, ..State::default() })))
     }
 
+    /// A fake that changes kernel arguments and nothing else, as the boot loader of an ordinary distribution does.
+    #[must_use]
+    pub fn with_kernel_arguments_only(status: OsStatus) -> Self {
+        let fake = Self::new(status);
+        fake.state().refused = OsField::ALL.into_iter().filter(|f| *f != OsField::KernelArguments).collect();
+        fake
+    }
+
+    /// Sets whether it can run an image that the Node names.
+    #[must_use]
+    pub fn taking_node_image(self, takes: bool) -> Self {
+        self.state().takes_node_image = takes;
+        self
+    }
+
+    /// Sets whether what is fetched never arrives.
+    pub fn hang(&self, hangs: bool) {
+        self.state().hangs = hangs;
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -59,6 +91,12 @@ impl FakeOs {
         }
     }
 
+    /// Lets the running system lack a kernel argument of its deployment, as if a person had removed it at the boot
+    /// loader's prompt.
+    pub fn lose_argument(&self, argument: &str) {
+        self.state().status.booted.kernel_arguments.retain(|a| a != argument);
+    }
+
     /// Makes the next boot come up in the deployment that is booted now.
     pub fn fall_back(&self) {
         self.state().falls_back = true;
@@ -72,15 +110,31 @@ impl FakeOs {
 }
 
 impl OsBackend for FakeOs {
-    fn detect(&self) -> Result<&'static str, String> {
-        Ok("fake")
+    fn name(&self) -> &'static str {
+        "fake"
+    }
+
+    fn refuses(&self, field: OsField) -> Option<String> {
+        let refused = self.state().refused.contains(&field);
+        refused.then(|| format!("this fake cannot change it; remove {} from the MachineConfig", field.path()))
+    }
+
+    fn takes_node_image(&self) -> bool {
+        self.state().takes_node_image
     }
 
     fn status(&mut self) -> Result<OsStatus, OsError> {
         Ok(self.state().status.clone())
     }
 
-    fn fetch(&mut self, target: &Deployment) -> Result<(), OsError> {
+    fn fetch(&mut self, target: &Deployment, pull: &Pull) -> Result<(), OsError> {
+        if self.state().hangs {
+            pull.hear(b"layers needed: 1 (5.0 MB)\n");
+            while !pull.is_cancelled() {
+                std::thread::sleep(LISTEN);
+            }
+            return Err(OsError::new("the pull was cancelled"));
+        }
         let mut state = self.state();
         if state.fetched.insert(target.image.clone()) {
             state.fetches += 1;
@@ -90,20 +144,38 @@ impl OsBackend for FakeOs {
 
     fn mark(&mut self) -> Result<Token, OsError> {
         let next = serde_json::to_string(self.state().status.next());
-        next.map(Token).map_err(|e| OsError { why: e.to_string() })
+        next.map(Token).map_err(|e| OsError::new(e.to_string()))
     }
 
     fn stage(&mut self, target: &Deployment) -> Result<(), OsError> {
         let mut state = self.state();
         if !target.image.is_empty() && !state.fetched.contains(&target.image) {
-            return Err(OsError { why: format!("{} is not on the host: fetch it first", target.image) });
+            return Err(OsError::new(format!("{} is not on the host: fetch it first", target.image)));
         }
         state.status.staged = Some(target.clone()).filter(|t| *t != state.status.booted);
         Ok(())
     }
 
     fn undo(&mut self, before: &Token) -> Result<(), OsError> {
-        let before = serde_json::from_str(&before.0).map_err(|e| OsError { why: e.to_string() })?;
-        self.stage(&before)
+        let before: Deployment = serde_json::from_str(&before.0).map_err(|e| OsError::new(e.to_string()))?;
+        let mut state = self.state();
+        if *state.status.next() == before {
+            return Ok(());
+        }
+        state.status.staged = None;
+        if state.status.booted == before {
+            return Ok(());
+        }
+        let back = state.status.previous.clone().filter(|p| *p == before);
+        state.status.staged = back;
+        match state.status.staged {
+            Some(_) => Ok(()),
+            None => Err(OsError::new("the deployment of before the change is gone")),
+        }
+    }
+
+    fn runs(&mut self, before: &Token) -> Result<bool, OsError> {
+        let before: Deployment = serde_json::from_str(&before.0).map_err(|e| OsError::new(e.to_string()))?;
+        Ok(self.state().status.booted == before)
     }
 }

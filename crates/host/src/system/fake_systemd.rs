@@ -4,6 +4,7 @@
 //! services, boots and reboots is kept in a file, so that it survives a restart of the daemon. It starts no services.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +12,7 @@ use crate::disk::found::{Attributes, Found, FsError};
 use crate::disk::root::Root;
 use crate::paths::{UNIT_DIRS, UNITS_DIR, unit as unit_path};
 use crate::system::systemd::ServiceAction;
-use crate::system::systemd::{Rationale, Systemd, SystemdError, UnitFileState};
+use crate::system::systemd::{Rationale, Systemd, SystemdError, UnitFileState, UnitState, UnitVerb};
 use crate::system::unit_file::{Install, instance, is_template, preset_enables, template_of};
 
 /// The file that holds its state.
@@ -31,6 +32,11 @@ struct State {
     /// The units that were started in this boot.
     started: BTreeSet<String>,
     calls: Vec<String>,
+    /// How often userspace was restarted alone in this boot; absent: it cannot be.
+    soft_reboots: Option<u64>,
+    /// How far its clock is ahead of the computer's, in seconds.
+    #[serde(default)]
+    ahead: u64,
 }
 
 /// The fake. Several fakes on one folder share the same state.
@@ -56,6 +62,26 @@ impl FakeSystemd {
         Ok(self.load()?.rebooting)
     }
 
+    /// Makes it a systemd that can restart userspace alone.
+    ///
+    /// # Errors
+    /// The state cannot be written.
+    pub fn allow_soft_reboots(&mut self) -> Result<()> {
+        self.change(|s| s.soft_reboots = s.soft_reboots.or(Some(0)))
+    }
+
+    /// Completes the soft reboot: the kernel, its boot id and `/run` stay.
+    ///
+    /// # Errors
+    /// The state cannot be written.
+    pub fn complete_soft_reboot(&mut self) -> Result<()> {
+        self.change(|s| {
+            s.soft_reboots = s.soft_reboots.map(|n| n + 1);
+            s.rebooting = None;
+            s.started.clear();
+        })
+    }
+
     /// Completes the reboot: another boot begins.
     ///
     /// # Errors
@@ -65,6 +91,7 @@ impl FakeSystemd {
             s.boot += 1;
             s.rebooting = None;
             s.started.clear();
+            s.soft_reboots = s.soft_reboots.map(|_| 0);
         })
     }
 
@@ -98,6 +125,14 @@ impl FakeSystemd {
         self.change(|s| {
             s.started.insert(unit.to_owned());
         })
+    }
+
+    /// Lets this time pass on the machine's clock.
+    ///
+    /// # Errors
+    /// The state cannot be written.
+    pub fn let_pass(&mut self, time: Duration) -> Result<()> {
+        self.change(|s| s.ahead += time.as_secs())
     }
 
     /// Every call that it received, in order.
@@ -324,8 +359,77 @@ impl Systemd for FakeSystemd {
         Ok(self.load()?.started.contains(unit))
     }
 
+    fn unit_state(&mut self, unit: &str) -> Result<UnitState> {
+        let state = self.load()?;
+        let active = match (state.failing.contains(unit), state.started.contains(unit)) {
+            (true, _) => "failed",
+            (false, true) => "active",
+            (false, false) => "inactive",
+        };
+        Ok(UnitState { active: active.to_owned(), invocation: format!("{}", state.boot) })
+    }
+
+    fn start_watch(&mut self, unit: &str, _: &[String]) -> Result<()> {
+        self.record("start watch", &[unit.to_owned()])
+    }
+
+    fn up_for(&mut self) -> Duration {
+        let ahead = self.load().map(|s| s.ahead).unwrap_or_default();
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        Duration::new(now.tv_sec.try_into().unwrap_or_default(), 0) + Duration::from_secs(ahead)
+    }
+
     fn reload_if_running(&mut self, unit: &str) -> Result<()> {
         self.service("reload", "reload", unit)
+    }
+
+    fn act(&mut self, action: UnitVerb, unit: &str) -> Result<()> {
+        match action {
+            // A unit can be stopped after its file is gone.
+            UnitVerb::Stop => {
+                self.record("stop", &[unit.to_owned()])?;
+                self.change(|s| {
+                    s.started.remove(unit);
+                })
+            }
+            UnitVerb::Start => self.service("start", "start", unit),
+            UnitVerb::Restart => self.service("restart", "start", unit),
+            UnitVerb::Reload => self.service("reload", "reload", unit),
+        }
+    }
+
+    fn queue_act(&mut self, action: UnitVerb, unit: &str) -> Result<()> {
+        self.record(&format!("queue {}", action.verb()), &[unit.to_owned()])?;
+        self.change(|s| match action {
+            UnitVerb::Start => drop(s.started.insert(unit.to_owned())),
+            UnitVerb::Stop => drop(s.started.remove(unit)),
+            UnitVerb::Restart | UnitVerb::Reload => {}
+        })
+    }
+
+    fn is_running(&mut self, unit: &str) -> Result<bool> {
+        Ok(self.load()?.started.contains(unit))
+    }
+
+    fn check(&mut self, units: &[String]) -> Result<()> {
+        self.record("check", units)?;
+        let failing = self.load()?.failing;
+        match units.iter().find(|u| failing.contains(*u)) {
+            Some(unit) => Err(SystemdError::new("keep running", unit, "it failed")),
+            None => Ok(()),
+        }
+    }
+
+    fn soft_reboots(&mut self) -> Result<Option<u64>> {
+        Ok(self.load()?.soft_reboots)
+    }
+
+    fn soft_reboot(&mut self, rationale: &Rationale) -> Result<()> {
+        let why = rationale.0.clone();
+        self.change(|s| {
+            s.calls.push("soft-reboot".to_owned());
+            s.rebooting = Some(why);
+        })
     }
 
     fn state(&mut self, unit: &str) -> Result<Option<UnitFileState>> {

@@ -1,18 +1,44 @@
 //! The operating system below the files: image, kernel and its arguments, extensions. Types for what a host has, and a
-//! trait for back ends that can change it: rpm-ostree, bootc and boot loaders do it in different ways, and many hosts
-//! cannot do it at all.
+//! trait for back ends that can change it: rpm-ostree, bootc and boot loaders do it in different ways, some can change
+//! only a part of it, and many hosts cannot do it at all.
 //!
 //! ```text
-//! detect ─► status ─► plan (see `plan::os`) ─► fetch ─► (drain) ─► mark ─► stage ─► (reboot) ─► status
+//! choose ─► status ─► plan (see `plan::os`) ─► fetch ─► (drain) ─► mark ─► stage ─► (reboot) ─► status
 //!                                                                    └───── undo ◄┘
 //! ```
 //!
-//! Not here: what a config wants (see `desired::OsWanted`), nor what should be done about it (see `plan::os`).
+//! Not here: what a config wants (see `desired::OsWanted`), what should be done about it (see `plan::os`), nor which back
+//! end a host gets (see `os_choice`).
+
+pub(crate) mod argument_rules;
+mod arguments;
+mod boot_room;
+mod credentials;
+mod image_check;
+pub(crate) mod loader;
+pub(crate) mod ostree;
+mod proxy;
+pub(crate) mod reference;
+#[cfg(test)]
+pub(crate) mod replay;
+pub(crate) mod rpm_ostree;
+mod staged;
+mod undo_token;
 
 use std::fmt;
 
+/// What changes on every host of OSTree when a deployment is made, staged or dropped: OSTree updates the time of the folder
+/// (`ostree_sysroot_write_deployments`), and keeps what is staged in a file.
+const DEPLOYMENTS: [&str; 2] = ["/ostree/deploy", "/run/ostree/staged-deployment"];
+
+pub(crate) use argument_rules::{ArgumentRules, ArgumentSyntax};
+use desired::OsField;
 use desired::mask::argument;
+use reference::same_image;
+use rpm_ostree::packages::is_within;
 use serde::{Deserialize, Serialize, Serializer};
+
+use crate::system::pull::Pull;
 
 /// An operation on the operating system that failed.
 #[derive(Debug, thiserror::Error)]
@@ -20,6 +46,16 @@ use serde::{Deserialize, Serialize, Serializer};
 pub struct OsError {
     /// What happened, and the remedy.
     pub why: String,
+    /// A fault point simulated the end of the process here.
+    pub(crate) killed: bool,
+}
+
+impl OsError {
+    /// An error with this text.
+    #[must_use]
+    pub fn new(why: impl Into<String>) -> Self {
+        Self { why: why.into(), killed: false }
+    }
 }
 
 /// One bootable state of the host.
@@ -43,10 +79,14 @@ pub struct Deployment {
 pub struct OsStatus {
     /// The deployment that is running.
     pub booted: Deployment,
-    /// The deployment that replaces it at the next boot.
+    /// The deployment that replaces it at the next boot. It may be the same one with its own kernel arguments, if
+    /// somebody booted it with others once.
     pub staged: Option<Deployment>,
     /// The deployment to fall back to.
     pub previous: Option<Deployment>,
+    /// The kernel arguments that the image of the running deployment brings along.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub of_image: Vec<String>,
 }
 
 impl OsStatus {
@@ -60,6 +100,33 @@ impl OsStatus {
 /// Serializes kernel arguments masked, because they can hold passwords.
 pub(crate) fn masked<S: Serializer>(arguments: &[String], s: S) -> Result<S::Ok, S::Error> {
     s.collect_seq(arguments.iter().map(|a| argument(a)))
+}
+
+/// How a deployment differs from what was asked for. More kernel arguments and extensions than that are fine.
+fn differs(got: &Deployment, asked: &Deployment) -> Option<String> {
+    if !asked.image.is_empty() && !same_image(&got.image, &asked.image) {
+        return Some(format!("its image is {:?} and not {:?}", got.image, asked.image));
+    }
+    if got.kernel_type != asked.kernel_type {
+        return Some(format!("its kernel is {:?} and not {:?}", got.kernel_type, asked.kernel_type));
+    }
+    if let Some(missing) = asked.extensions.iter().find(|e| !is_within(e, &got.extensions)) {
+        return Some(format!("the extension {missing} is missing"));
+    }
+    let missing = without(&asked.kernel_arguments, &got.kernel_arguments);
+    missing.first().map(|a| format!("the kernel argument {} is missing", argument(a)))
+}
+
+/// A list without these entries. Of equal entries the last one is removed, because a config's entries come after the
+/// host's own.
+pub(crate) fn without(list: &[String], these: &[String]) -> Vec<String> {
+    let mut out = list.to_vec();
+    for one in these {
+        if let Some(at) = out.iter().rposition(|a| a == one) {
+            out.remove(at);
+        }
+    }
+    out
 }
 
 /// Identifies the deployment that a host would boot into. It is opaque to all but the back end. The journal keeps it.
@@ -76,11 +143,35 @@ impl fmt::Debug for Token {
 
 /// A back end that changes the operating system of one host. None of its changes takes effect before the next boot.
 pub trait OsBackend: Send + fmt::Debug {
-    /// The name of the mechanism on this host, such as rpm-ostree, or why the operating system cannot be changed here.
+    /// The name of the mechanism, such as rpm-ostree.
+    fn name(&self) -> &'static str;
+    /// Why a part of the operating system cannot be changed here, and the remedy. `None`: it can be changed. Back ends ask
+    /// the host for the feature itself, such as a subcommand or a file. They compare no versions: distributions port
+    /// features back.
+    fn refuses(&self, field: OsField) -> Option<String>;
+    /// How kernel arguments are taken, and which of them configs set. Cheap: no program is started.
     ///
     /// # Errors
-    /// A text for the user: which kind of host would be needed.
-    fn detect(&self) -> Result<&'static str, String>;
+    /// The host cannot report it.
+    fn argument_rules(&self) -> Result<ArgumentRules, OsError> {
+        Ok(ArgumentRules::default())
+    }
+    /// Whether the host can run an image that its Node names (the annotation `desiredImage`) instead of its config.
+    fn takes_node_image(&self) -> bool {
+        false
+    }
+    /// How many packages were added to the running image, removed from it or replaced in it that are part of no
+    /// extension. It may start a program.
+    ///
+    /// # Errors
+    /// The host cannot report it.
+    fn unsupported_packages(&mut self) -> Result<usize, OsError> {
+        Ok(0)
+    }
+    /// The paths that change when somebody stages another deployment or changes what boots, for a watch.
+    fn paths(&self) -> Vec<String> {
+        Vec::new()
+    }
     /// The deployments of the host.
     ///
     /// # Errors
@@ -88,16 +179,16 @@ pub trait OsBackend: Send + fmt::Debug {
     fn status(&mut self) -> Result<OsStatus, OsError>;
     /// Fetches what a deployment needs, such as an image or packages. It may take long, does not change what the host
     /// boots into, and runs before the node is drained. Idempotent: a second run does nothing, or resumes an
-    /// interrupted one.
+    /// interrupted one. `pull` tells the caller how far it is, and can end it.
     ///
     /// # Errors
-    /// It cannot be fetched, or there is no space for it.
-    fn fetch(&mut self, target: &Deployment) -> Result<(), OsError>;
+    /// It cannot be fetched, there is no space for it, or it was cancelled.
+    fn fetch(&mut self, target: &Deployment, pull: &Pull) -> Result<(), OsError>;
     /// Returns a token for the deployment that the host would boot into now, for [`OsBackend::undo`]. It is recorded
     /// before anything is staged, because a crash may come in between.
     ///
     /// # Errors
-    /// The host cannot report it.
+    /// The host cannot report it, or a command that stages still runs.
     fn mark(&mut self) -> Result<Token, OsError>;
     /// Makes the host boot into a deployment that was fetched. Quick, and idempotent.
     ///
@@ -107,44 +198,73 @@ pub trait OsBackend: Send + fmt::Debug {
     /// Makes the host boot into the deployment of the token, and drops what was staged. Idempotent.
     ///
     /// # Errors
-    /// The host refuses or fails.
+    /// The host refuses or fails; something else is at work; or somebody else staged a deployment.
     fn undo(&mut self, before: &Token) -> Result<(), OsError>;
+    /// Whether the deployment of the token runs. If not, an undone change ends with the next boot. Back ends that have
+    /// one deployment only always say yes.
+    ///
+    /// # Errors
+    /// The host cannot report it.
+    fn runs(&mut self, _before: &Token) -> Result<bool, OsError> {
+        Ok(true)
+    }
 }
 
 /// The back end of a host whose operating system cannot be changed.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Unsupported;
-
-/// The error of such a host.
-const UNSUPPORTED: &str = "only rpm-ostree and bootc hosts can change it; on this host remove it from the \
-    MachineConfig, or set it with the distribution's tools";
-
-fn unsupported<T>() -> Result<T, OsError> {
-    Err(OsError { why: UNSUPPORTED.to_owned() })
+#[derive(Clone, Debug)]
+pub struct Unsupported {
+    /// Why not, and the remedy.
+    why: String,
 }
 
+impl Unsupported {
+    /// With the reason and the remedy.
+    pub fn new(why: impl Into<String>) -> Self {
+        Self { why: why.into() }
+    }
+
+    fn fail<T>(&self) -> Result<T, OsError> {
+        Err(OsError::new(self.why.clone()))
+    }
+}
+
+impl Default for Unsupported {
+    /// Of an ordinary host, whose packages and boot loader are changed with the distribution's tools.
+    fn default() -> Self {
+        Self::new(UNSUPPORTED)
+    }
+}
+
+/// The error of an ordinary host.
+pub(crate) const UNSUPPORTED: &str = "none of rpm-ostree, bootc and OSTree manages this host; remove it from the \
+    MachineConfig, or set it with the distribution's tools";
+
 impl OsBackend for Unsupported {
-    fn detect(&self) -> Result<&'static str, String> {
-        Err(UNSUPPORTED.to_owned())
+    fn name(&self) -> &'static str {
+        "none"
+    }
+
+    fn refuses(&self, _: OsField) -> Option<String> {
+        Some(self.why.clone())
     }
 
     fn status(&mut self) -> Result<OsStatus, OsError> {
-        unsupported()
+        self.fail()
     }
 
-    fn fetch(&mut self, _: &Deployment) -> Result<(), OsError> {
-        unsupported()
+    fn fetch(&mut self, _: &Deployment, _: &Pull) -> Result<(), OsError> {
+        self.fail()
     }
 
     fn mark(&mut self) -> Result<Token, OsError> {
-        unsupported()
+        self.fail()
     }
 
     fn stage(&mut self, _: &Deployment) -> Result<(), OsError> {
-        unsupported()
+        self.fail()
     }
 
     fn undo(&mut self, _: &Token) -> Result<(), OsError> {
-        unsupported()
+        self.fail()
     }
 }

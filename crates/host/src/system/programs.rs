@@ -15,12 +15,16 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal};
 
+use crate::system::pull::Pull;
+
 /// The `PATH` that programs get.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// The bytes that are kept of each of the two outputs. The rest is read and dropped.
 const MOST_OUTPUT: usize = 256 * 1024;
 /// How long to wait for a killed program. One that hangs in the kernel may never end.
 const AFTER_KILL: Duration = Duration::from_secs(1);
+/// How often a program that fetches looks whether it was cancelled.
+const LISTEN: Duration = Duration::from_millis(250);
 /// How many characters of the end of its output an error shows.
 const LAST_WORDS: usize = 400;
 
@@ -49,6 +53,21 @@ pub trait Programs: Send + fmt::Debug {
     /// It does not exist, does not end within the limit (then it is killed with all that it started), or ends with a
     /// code other than 0.
     fn run(&mut self, program: &str, args: &[&str], limit: Duration) -> Result<Output, ProgramError>;
+    /// Runs a program that fetches, with more variables in its environment. The fetch hears what it prints, and can end it.
+    /// Unless it is overridden, it is run as any other program, and heard when it has ended.
+    ///
+    /// # Errors
+    /// As [`Programs::run`], and when the fetch is cancelled.
+    fn fetch(
+        &mut self,
+        program: &str,
+        args: &[&str],
+        limit: Duration,
+        _environment: &[(String, String)],
+        pull: &Pull,
+    ) -> Result<Output, ProgramError> {
+        self.run(program, args, limit).inspect(|output| pull.hear(output.text.as_bytes()))
+    }
 }
 
 /// Runs programs of the host whose root folder is this process's own: for agents that run on the host, or that changed
@@ -58,31 +77,70 @@ pub struct HostPrograms;
 
 impl Programs for HostPrograms {
     fn run(&mut self, program: &str, args: &[&str], limit: Duration) -> Result<Output, ProgramError> {
-        tracing::debug!(%program, ?args, "running");
-        run(program, args, limit).map_err(|why| ProgramError { program: program.to_owned(), why })
+        started(&Start { program, args, limit, environment: &[], pull: None })
+    }
+
+    fn fetch(
+        &mut self,
+        program: &str,
+        args: &[&str],
+        limit: Duration,
+        environment: &[(String, String)],
+        pull: &Pull,
+    ) -> Result<Output, ProgramError> {
+        started(&Start { program, args, limit, environment, pull: Some(pull) })
     }
 }
 
-fn run(program: &str, args: &[&str], limit: Duration) -> Result<Output, String> {
-    let deadline = Instant::now() + limit;
-    let mut child = Command::new(program)
-        .args(args)
+/// One start of a program.
+struct Start<'a> {
+    program: &'a str,
+    args: &'a [&'a str],
+    limit: Duration,
+    /// In addition to [`PATH`] and the language. It may hold secrets, so it is not logged.
+    environment: &'a [(String, String)],
+    pull: Option<&'a Pull>,
+}
+
+fn started(start: &Start<'_>) -> Result<Output, ProgramError> {
+    // A kernel argument may hold a password.
+    let shown: Vec<_> = start.args.iter().map(|a| desired::mask::argument(a)).collect();
+    tracing::debug!(program = %start.program, args = ?shown, "running");
+    run(start).map_err(|why| ProgramError { program: start.program.to_owned(), why })
+}
+
+/// How waiting for a program ended.
+enum Waited {
+    /// The program has ended: both outputs.
+    Ended(Vec<u8>, Vec<u8>),
+    OverLimit,
+    Cancelled,
+}
+
+fn run(start: &Start<'_>) -> Result<Output, String> {
+    let deadline = Instant::now() + start.limit;
+    let mut child = Command::new(start.program)
+        .args(start.args)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .env_clear()
         .envs([("PATH", PATH), ("LC_ALL", "C.UTF-8")])
+        .envs(start.environment.iter().map(|(name, value)| (name, value)))
         .current_dir("/")
         .process_group(0)
         .spawn()
         .map_err(|e| e.to_string())?;
-    let collected = collect(&mut child, deadline);
-    if !matches!(collected, Ok(Some(_))) {
+    let waited = wait(&mut child, deadline, start.pull);
+    if !matches!(waited, Ok(Waited::Ended(..))) {
         kill(&mut child);
     }
-    let (out, err) = match collected {
-        Ok(Some(both)) => both,
-        Ok(None) => return Err(format!("it did not end within {} s and was killed", limit.as_secs())),
+    let (out, err) = match waited {
+        Ok(Waited::Ended(out, err)) => (out, err),
+        Ok(Waited::OverLimit) => {
+            return Err(format!("it did not end within {} s and was killed", start.limit.as_secs()));
+        }
+        Ok(Waited::Cancelled) => return Err("it was cancelled".to_owned()),
         Err(e) => return Err(format!("waiting for its end failed: {e}")),
     };
     let status = child.wait().map_err(|e| e.to_string())?;
@@ -92,16 +150,20 @@ fn run(program: &str, args: &[&str], limit: Duration) -> Result<Output, String> 
     Ok(Output { text: String::from_utf8_lossy(&out).into_owned() })
 }
 
-/// Reads both outputs until the program has ended. `None`: the time limit came first.
-fn collect(child: &mut Child, deadline: Instant) -> io::Result<Option<(Vec<u8>, Vec<u8>)>> {
+/// Reads both outputs until the program has ended, its time is over, or its fetch is cancelled.
+fn wait(child: &mut Child, deadline: Instant, pull: Option<&Pull>) -> io::Result<Waited> {
     let ended = rustix::process::pidfd_open(Pid::from_child(child), PidfdFlags::empty())?;
     let mut out = Pipe::new(child.stdout.take().map(OwnedFd::from))?;
     let mut err = Pipe::new(child.stderr.take().map(OwnedFd::from))?;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return Ok(None);
+            return Ok(Waited::OverLimit);
         }
+        if pull.is_some_and(Pull::is_cancelled) {
+            return Ok(Waited::Cancelled);
+        }
+        let left = if pull.is_some() { left.min(LISTEN) } else { left };
         let left = Timespec {
             tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: i64::from(left.subsec_nanos()),
@@ -118,10 +180,10 @@ fn collect(child: &mut Child, deadline: Instant) -> io::Result<Option<(Vec<u8>, 
         drop(fds);
         // Read what the program wrote before its end. Do not wait for the pipes to close: a child that it left behind
         // may hold them open.
-        out.read()?;
-        err.read()?;
+        out.read(|new| pull.into_iter().for_each(|pull| pull.hear(new)))?;
+        err.read(|_| {})?;
         if over {
-            return Ok(Some((out.bytes, err.bytes)));
+            return Ok(Waited::Ended(out.bytes, err.bytes));
         }
     }
 }
@@ -140,13 +202,14 @@ impl Pipe {
         Ok(Self { fd, bytes: Vec::new() })
     }
 
-    /// Reads all that is available.
-    fn read(&mut self) -> io::Result<()> {
+    /// Reads all that is available, and shows it to `hears`.
+    fn read(&mut self, hears: impl Fn(&[u8])) -> io::Result<()> {
         let mut buffer = [0; 8 * 1024];
         while let Some(fd) = &self.fd {
             match rustix::io::read(fd, &mut buffer) {
                 Ok(0) => self.fd = None,
                 Ok(n) => {
+                    hears(buffer.get(..n).unwrap_or_default());
                     let room = MOST_OUTPUT.saturating_sub(self.bytes.len()).min(n);
                     self.bytes.extend_from_slice(buffer.get(..room).unwrap_or_default());
                 }
@@ -228,9 +291,44 @@ mod tests {
             stat.is_empty() || stat.contains(") Z ")
         };
         while !ended() {
-            assert!(began.elapsed() < Duration::from_secs(30), "what it started still runs");
+            assert!(began.elapsed() < Duration::from_secs(30), "its child process still runs");
             std::thread::yield_now();
         }
+    }
+
+    #[test]
+    fn a_fetch_is_heard_while_it_runs_and_a_cancelled_one_is_killed_with_all_that_it_started() {
+        let dir = tempfile::tempdir().unwrap();
+        let child = dir.path().join("pid");
+        let pull = Pull::default();
+        let script = format!(
+            "echo 'layers needed: 1 (5.0 MB)'; sleep 300 & echo $! $WHERE > {0}.new; mv {0}.new {0}; wait",
+            child.display()
+        );
+        let (theirs, environment) = (pull.clone(), [("WHERE".to_owned(), "here".to_owned())]);
+        let running = std::thread::spawn(move || {
+            HostPrograms.fetch("/bin/sh", &["-c", &script], LONG, &environment, &theirs)
+        });
+        let began = Instant::now();
+        while pull.progress().is_none() || !child.exists() {
+            assert!(began.elapsed() < LONG, "nothing was heard");
+            std::thread::yield_now();
+        }
+        pull.cancel();
+        let error = running.join().unwrap().unwrap_err().to_string();
+        assert!(error.contains("it was cancelled") && began.elapsed() < LONG, "{error}");
+        let text = std::fs::read_to_string(&child).unwrap();
+        let (pid, place) = text.trim().split_once(' ').unwrap();
+        assert_eq!(place, "here");
+        let ended = || {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            stat.is_empty() || stat.contains(") Z ")
+        };
+        while !ended() {
+            assert!(began.elapsed() < LONG, "what it started still runs");
+            std::thread::yield_now();
+        }
+        assert_eq!(pull.progress().unwrap().total, 5_000_000);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! folder.
 
 use std::fmt;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -54,6 +55,33 @@ impl ServiceAction {
     }
 }
 
+/// An action on a unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum UnitVerb {
+    /// As `systemctl start`.
+    Start,
+    /// As `systemctl stop`.
+    Stop,
+    /// As `systemctl restart`: a unit that has failed meanwhile is started.
+    Restart,
+    /// As `systemctl try-reload-or-restart`.
+    Reload,
+}
+
+impl UnitVerb {
+    /// The verb, as in `systemctl`.
+    #[must_use]
+    pub fn verb(self) -> &'static str {
+        match self {
+            Self::Start => "start",
+            Self::Stop => "stop",
+            Self::Restart => "restart",
+            Self::Reload => "reload",
+        }
+    }
+}
+
 /// The enablement state of a unit file, as `systemctl is-enabled` prints it.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(transparent)]
@@ -76,6 +104,23 @@ impl UnitFileState {
     #[must_use]
     pub fn is_masked(&self) -> bool {
         matches!(self.0.as_str(), "masked" | "masked-runtime")
+    }
+}
+
+/// Whether a unit runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnitState {
+    /// systemd's word: `active`, `activating`, `failed` and so on.
+    pub active: String,
+    /// systemd's id of this run; each start has another one. Empty: it was never started.
+    pub invocation: String,
+}
+
+impl UnitState {
+    /// Whether it runs.
+    #[must_use]
+    pub fn runs(&self) -> bool {
+        matches!(self.active.as_str(), "active" | "reloading")
     }
 }
 
@@ -132,11 +177,56 @@ pub trait Systemd: Send + fmt::Debug {
     /// # Errors
     /// systemd cannot be reached.
     fn was_started(&mut self, unit: &str) -> Result<bool, SystemdError>;
+    /// Whether a unit runs.
+    ///
+    /// # Errors
+    /// systemd cannot be reached.
+    fn unit_state(&mut self, unit: &str) -> Result<UnitState, SystemdError>;
+    /// Starts a program as the transient unit `unit` and does not wait for it. It goes on when the caller ends, when
+    /// another target is isolated, and is started again if it fails.
+    ///
+    /// # Errors
+    /// systemd cannot be reached or refuses.
+    fn start_watch(&mut self, unit: &str, command: &[String]) -> Result<(), SystemdError>;
+    /// How long the machine has been up, by a clock that nobody sets. Comparable within one boot only.
+    fn up_for(&mut self) -> Duration;
     /// As `systemctl try-reload-or-restart`: a unit that does not run is left alone.
     ///
     /// # Errors
     /// It runs and cannot be reloaded or restarted.
     fn reload_if_running(&mut self, unit: &str) -> Result<(), SystemdError>;
+    /// Acts on a unit, and waits for the end of that.
+    ///
+    /// # Errors
+    /// It does not exist, or its job fails.
+    fn act(&mut self, action: UnitVerb, unit: &str) -> Result<(), SystemdError>;
+    /// As [`Systemd::act`], without waiting: during boot, the unit may be ordered after the caller.
+    ///
+    /// # Errors
+    /// systemd cannot be reached or refuses.
+    fn queue_act(&mut self, action: UnitVerb, unit: &str) -> Result<(), SystemdError>;
+    /// Whether a unit runs, or is about to.
+    ///
+    /// # Errors
+    /// systemd cannot be reached.
+    fn is_running(&mut self, unit: &str) -> Result<bool, SystemdError>;
+    /// Whether units that were just acted on are well. A job ends when a simple service's process has started, so the
+    /// real systemd is asked a moment later: a process that cannot read its settings has ended by then.
+    ///
+    /// # Errors
+    /// One of them has failed, or is started again and again.
+    fn check(&mut self, units: &[String]) -> Result<(), SystemdError>;
+    /// How often userspace was restarted alone since the kernel started. `None`: this systemd cannot do that, or does
+    /// not count it (it does since version 256).
+    ///
+    /// # Errors
+    /// systemd cannot be reached.
+    fn soft_reboots(&mut self) -> Result<Option<u64>, SystemdError>;
+    /// Restarts userspace alone (`systemctl soft-reboot`), and returns when that has begun.
+    ///
+    /// # Errors
+    /// systemd cannot be reached or refuses.
+    fn soft_reboot(&mut self, rationale: &Rationale) -> Result<(), SystemdError>;
     /// The enablement state of a unit file. `None`: there is no such file.
     ///
     /// # Errors

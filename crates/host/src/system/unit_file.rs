@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_systemd_refuses_are_refused() {
+    fn unit_names_that_systemd_refuses_are_refused() {
         for good in ["a.service", "a@.service", "a@b.c.timer", "dev-disk\\x2d1.mount", "a:b_c-d.socket"] {
             assert!(is_unit_name(good), "{good}");
         }
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn templates_and_instances() {
+    fn templates_and_instances_of_units_are_distinguished() {
         assert_eq!(template_of("w@a.service").as_deref(), Some("w@.service"));
         assert_eq!(template_of("w.service"), None);
         assert!(is_template("w@.service") && !is_template("w@a.service"));

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_users_own_line_changes() {
+    fn only_the_line_of_the_user_changes() {
         let new = with_hash(SHADOW, "core", "$6$a$b", 20_000).unwrap();
         assert_eq!(new, "root:*:19000:0:99999:7:::\ncore:$6$a$b:20000:0:99999:7:::\ncorey:x:1::::::\n");
         assert_eq!(hash_of(&new, "core").as_deref(), Some("$6$a$b"));
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hash_cannot_break_the_file() {
+    fn a_password_hash_with_separators_is_refused() {
         for hash in ["a:b", "a\nroot::0:0"] {
             assert_eq!(with_hash(SHADOW, "core", hash, 1), Err(ShadowError::BadHash("core".to_owned())));
         }

@@ -14,6 +14,7 @@ use crate::paths;
 use crate::plan::HostPlan;
 use crate::plan::step::{Step, UnitAction};
 use crate::system::os::{OsBackend, OsError};
+use crate::system::pull::Pull;
 use crate::system::systemd::{ServiceAction, Systemd, SystemdError};
 use crate::transaction::journal::{Journal, Stage};
 use crate::transaction::lock::Lock;
@@ -39,24 +40,33 @@ impl Host {
         let recovery = self.recover_locked()?;
         let applied = Applied { steps: plan.steps.len(), reboot: plan.disruption.needs_reboot() };
         match recovery {
-            Recovery::Undone { desired, .. } | Recovery::RolledBack { desired, .. } => {
+            Recovery::Undone { desired, .. }
+            | Recovery::RolledBack { desired, .. }
+            | Recovery::AwaitsReturn { desired, .. } => {
                 return Err(Error::Interrupted { desired });
             }
-            Recovery::Nothing | Recovery::Finished { .. } | Recovery::AwaitsBoot { .. }
+            Recovery::Nothing
+            | Recovery::Finished { .. }
+            | Recovery::AwaitsBoot { .. }
+            | Recovery::OnTrial { .. }
                 if plan.steps.is_empty() =>
             {
                 return Ok(applied);
             }
-            Recovery::AwaitsBoot { config } => {
+            Recovery::AwaitsBoot { config } | Recovery::OnTrial { config } => {
                 self.take_back_committed()?;
                 return Err(Error::Interrupted { desired: config });
             }
             Recovery::Nothing | Recovery::Finished { .. } => {}
         }
-        self.fetch(plan)?;
+        self.fetch(plan, &Pull::default())?;
         let before_os = plan.os_change().map(|_| self.os.mark()).transpose()?;
         let boot = self.boot()?;
-        let journal = match Journal::begin(&self.root, plan, before_os, boot) {
+        let mut trial = plan.trial.clone();
+        if let Some(trial) = &mut trial {
+            trial.units = self.running(&trial.asked);
+        }
+        let journal = match Journal::begin(&self.root, plan, before_os, boot, trial) {
             Ok(journal) => journal,
             Err(e) if e.killed() => return Err(e),
             Err(e) => {
@@ -68,14 +78,18 @@ impl Host {
             }
         };
         if let Err((step, e)) = self.run_all(&plan.steps) {
-            return Err(self.back_out(&journal, step, e));
+            return Err(self.undo_after_failure(&journal, step, e));
         }
         if let Err(e) = Journal::commit(&self.root) {
             // If the rename happened and only its sync failed, the change is committed. The journal's state decides.
             if e.killed() || !matches!(Journal::stage(&self.root), Ok(Stage::Done(_))) {
-                return Err(self.back_out(&journal, "commit the change".to_owned(), e.into()));
+                return Err(self.undo_after_failure(&journal, "commit the change".to_owned(), e.into()));
             }
             tracing::warn!(error = %e, "the change is complete, but may not be synced to the disk yet");
+        }
+        if journal.trial.is_some() {
+            self.begin_trial(&journal)?;
+            return Ok(applied);
         }
         if journal.os_change().is_some() {
             // The next boot decides whether the change stays.
@@ -91,7 +105,7 @@ impl Host {
     }
 
     /// Undoes everything after a failed step.
-    fn back_out(&mut self, journal: &Journal, step: String, cause: Error) -> Error {
+    fn undo_after_failure(&mut self, journal: &Journal, step: String, cause: Error) -> Error {
         if cause.killed() {
             return cause;
         }
@@ -108,7 +122,7 @@ impl Host {
     /// # Errors
     /// [`Error::NoSpace`] with the path that does not fit, or a file system cannot be queried.
     pub fn check_room(&self, plan: &HostPlan) -> Result<(), Error> {
-        crate::transaction::journal::space(&self.root, plan)
+        crate::transaction::journal::space::space(&self.root, plan)
     }
 
     /// Makes one systemd call, with the fault points around it.
@@ -151,10 +165,10 @@ impl Host {
     /// runs or boots, so it is done before the node is drained. Idempotent.
     ///
     /// # Errors
-    /// It cannot be fetched.
-    pub fn fetch(&mut self, plan: &HostPlan) -> Result<(), Error> {
+    /// It cannot be fetched, or it was cancelled.
+    pub fn fetch(&mut self, plan: &HostPlan, pull: &Pull) -> Result<(), Error> {
         match plan.os_change() {
-            Some(change) => Ok(self.os.fetch(&change.to)?),
+            Some(change) => Ok(self.os.fetch(&change.to, pull)?),
             None => Ok(()),
         }
     }
@@ -197,6 +211,11 @@ impl Host {
             }
             rest = later;
         }
+        let effects = steps.iter().filter_map(|s| match s {
+            Step::Effect(planned) => Some(&planned.effect),
+            _ => None,
+        });
+        self.check_units(effects).map_err(|e| ("check the units that were acted on".to_owned(), e))?;
         if let Some(last) = steps.iter().rfind(|s| matches!(s, Step::Units { .. })) {
             // systemd does not sync the links that it makes: they must be on the disk before the commit.
             self.root.sync_file_system(paths::UNITS_DIR).map_err(|e| (last.to_string(), e.into()))?;
@@ -240,6 +259,13 @@ impl Host {
                 // change.
                 self.tolerate("reload, if it runs,", unit, |s| s.reload_if_running(unit))?;
             }
+            Step::Effect(planned) => {
+                if !*told {
+                    Journal::mark_services(root)?;
+                    *told = true;
+                }
+                self.effect(&planned.effect, &planned.because)?;
+            }
             Step::Service { action, unit } => {
                 if !*told {
                     Journal::mark_services(root)?;
@@ -274,7 +300,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn changes_that_build_on_each_other_are_not_made_together() {
+    fn steps_that_depend_on_each_other_are_not_batched() {
         let copy = |from: &str, to: &str| Step::Copy { from: from.to_owned(), to: to.to_owned(), why: "" };
         let remove = |path: &str| Step::Remove { path: path.to_owned(), why: "" };
         for (steps, want) in [

@@ -4,41 +4,45 @@
 //! the enablement links, and the steps in words. Only then is the host changed. The change is committed at the moment
 //! when `begin.json` is renamed to `done.json`. A change that stages another operating system keeps that name until a
 //! boot has come up in it (`finalised.json`). If a boot comes up in another one, the file is renamed back to
-//! `begin.json`. As long as it has this name, [`Journal::undo`] restores every path to its recorded state. It compares
-//! before it acts, so it can be stopped anywhere and started again. It is the only undo, both for an error and after a
-//! crash.
+//! `begin.json`. The same holds for a change on trial until it is confirmed (see `trial`). As long as it has this name,
+//! [`Journal::undo`] restores every path to its recorded state. It compares before it acts, so it can be stopped anywhere
+//! and started again. It is the only undo, both for an error and after a crash.
 //!
 //! Guarantees: a damaged journal is detected (checksums), kept under another name, and reported. What others enable,
 //! disable or mask meanwhile is left alone. Assumption: nobody else changes the managed paths meanwhile.
 
+mod before;
+mod file;
 mod links;
+pub(crate) mod space;
 mod undo;
 
 use std::collections::BTreeSet;
-use std::io::{self, Read};
+use std::io;
 
-use desired::{OsWanted, sha256};
+use desired::OsWanted;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
-use crate::disk::found::{Attributes, Found, FsError};
-use crate::disk::root::{Root, hex, split};
+use crate::disk::found::{Attributes, FsError};
+use crate::disk::root::Root;
 use crate::disk::xattr::FileMetadata;
 use crate::error::Error;
 use crate::paths::{JOURNAL_DIR, STATE_DIR};
 use crate::plan::HostPlan;
+use crate::plan::effects::Effect;
 use crate::plan::os::OsChange;
 use crate::plan::step::Step;
-use crate::record::{Boot, Names};
+use crate::record::{Boot, Names, Trial};
 use crate::system::os::Token;
 use crate::system::systemd::ServiceAction;
-use crate::transaction::shadow;
+use crate::transaction::{shadow, trial};
+use before::{Data, note};
 use links::Links;
 
 /// The journal of a change that is in progress.
 const BEGIN: &str = "/var/lib/machine-config-daemon/journal/begin.json";
 /// The journal of a committed change.
-const DONE: &str = "/var/lib/machine-config-daemon/journal/done.json";
+pub(crate) const DONE: &str = "/var/lib/machine-config-daemon/journal/done.json";
 /// The journal of a change that has been undone.
 const UNDONE: &str = "/var/lib/machine-config-daemon/journal/undone.json";
 /// The journal of a committed change whose boot has come up as planned.
@@ -53,9 +57,6 @@ const PRIVATE: Attributes = Attributes { mode: 0o600, uid: 0, gid: 0 };
 const PRIVATE_DIR: Attributes = Attributes { mode: 0o700, uid: 0, gid: 0 };
 /// How many damaged journals are kept for people to examine.
 const DAMAGED_KEPT: usize = 3;
-/// Space per path for the journal's own text and for partly filled blocks.
-const SLACK: u64 = 8 * 1024;
-
 /// What was at a path before the change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "was", rename_all = "camelCase")]
@@ -132,53 +133,26 @@ pub(crate) struct Journal {
     /// The SSH server's unit, if its configuration changes. A reader that does not know this field does not reload it.
     #[serde(default)]
     pub(crate) sshd: Option<String>,
+    /// What makes the restored contents take effect, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) effects: Vec<Effect>,
+    /// The change is kept only if it is confirmed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) trial: Option<Trial>,
 }
 
 /// The format of the journal. A reader knows all formats up to its own. A format gets a new number if it changes what
 /// undo has to do.
-const FORMAT: u32 = 4;
+const FORMAT: u32 = 6;
+/// The format of a journal with effects that is not on trial.
+const FORMAT_WITHOUT_TRIAL: u32 = 5;
+/// The format of a journal with a change of the operating system and without effects.
+const FORMAT_WITHOUT_EFFECTS: u32 = 4;
 /// The format of a journal without a change of the operating system. Once committed, it does not wait for a boot.
 const FORMAT_WITHOUT_OS: u32 = 3;
 /// The format of a journal that restores no folders and no hard links: readers that know only the second format can
 /// read it completely.
 const FORMAT_WITHOUT_FOLDERS: u32 = 2;
-
-/// The format of journals that name none: they were written before there was a second one.
-fn first_format() -> u32 {
-    1
-}
-
-/// Why a journal cannot be used.
-enum Unusable {
-    Damaged(String),
-    Newer(u32),
-}
-
-impl Unusable {
-    fn at(self, root: &Root, path: &'static str) -> Error {
-        match self {
-            Self::Damaged(why) => put_away(root, path, why),
-            // It is intact: the version that wrote it can use it.
-            Self::Newer(found) => Error::JournalNewer { path, found, known: FORMAT },
-        }
-    }
-}
-
-/// The journal with its checksum, as it is in the file.
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Sealed {
-    #[serde(default = "first_format")]
-    format: u32,
-    sha256: String,
-    journal: String,
-}
-
-/// The one field that all formats have.
-#[derive(Deserialize)]
-struct Format {
-    format: u32,
-}
 
 /// The state of the last change.
 #[derive(Debug)]
@@ -200,6 +174,7 @@ impl Journal {
         plan: &HostPlan,
         before_os: Option<Token>,
         boot: Boot,
+        trial: Option<Trial>,
     ) -> Result<Self, Error> {
         let mut before = Vec::new();
         let mut seen = BTreeSet::new();
@@ -222,7 +197,7 @@ impl Journal {
         for b in &mut before {
             b.same_as = plan.hard_links.get(&b.path).cloned();
         }
-        space(root, plan)?;
+        space::space(root, plan)?;
         let files: Vec<usize> = before
             .iter()
             .enumerate()
@@ -257,9 +232,19 @@ impl Journal {
         }
         let is_new =
             |b: &Before| b.same_as.is_some() || matches!(b.was, PriorState::Dir { attributes: Some(_) });
+        let effects: Vec<Effect> = plan
+            .steps
+            .iter()
+            .filter_map(|s| match s {
+                Step::Effect(planned) => planned.undo.clone(),
+                _ => None,
+            })
+            .collect();
         let journal = Self {
             format: match &before_os {
-                Some(_) => FORMAT,
+                _ if trial.is_some() => FORMAT,
+                _ if !effects.is_empty() => FORMAT_WITHOUT_TRIAL,
+                Some(_) => FORMAT_WITHOUT_EFFECTS,
                 None if before.iter().any(is_new) => FORMAT_WITHOUT_OS,
                 None => FORMAT_WITHOUT_FOLDERS,
             },
@@ -286,53 +271,29 @@ impl Journal {
                 Step::TellSshd { unit } => Some(unit.clone()),
                 _ => None,
             }),
+            effects,
+            trial,
         };
-        root.write_bytes(BEGIN, &journal.seal()?, PRIVATE)?;
+        root.write_bytes(BEGIN, &journal.to_file()?, PRIVATE)?;
         Ok(journal)
-    }
-
-    fn seal(&self) -> Result<Vec<u8>, Error> {
-        let config =
-            |e: serde_json::Error| Error::Config { name: self.names.desired.clone(), why: e.to_string() };
-        let journal = serde_json::to_string(self).map_err(config)?;
-        let sealed = Sealed { format: self.format, sha256: sha256(journal.as_bytes()), journal };
-        serde_json::to_vec(&sealed).map_err(config)
     }
 
     /// The state of the last change. A journal that cannot be read is renamed and kept.
     pub(crate) fn stage(root: &Root) -> Result<Stage, Error> {
         if let Some(bytes) = root.read_if_there(BEGIN)? {
-            return match Self::unseal(&bytes) {
+            return match Self::from_file(&bytes) {
                 Ok(journal) => Ok(Stage::Begun(journal)),
                 Err(why) => Err(why.at(root, BEGIN)),
             };
         }
         if let Some(bytes) = root.read_if_there(DONE)? {
-            return match Self::unseal(&bytes) {
+            return match Self::from_file(&bytes) {
                 Ok(journal) => Ok(Stage::Done(journal)),
                 Err(why) => Err(why.at(root, DONE)),
             };
         }
         let left = !root.list(JOURNAL_DIR)?.iter().all(|n| n.starts_with("damaged-"));
         Ok(if left { Stage::Undone } else { Stage::Nothing })
-    }
-
-    fn unseal(bytes: &[u8]) -> Result<Self, Unusable> {
-        let damaged = |why: String| Unusable::Damaged(why);
-        let format = serde_json::from_slice::<Format>(bytes).map_or(0, |f| f.format);
-        if format > FORMAT {
-            return Err(Unusable::Newer(format));
-        }
-        let sealed: Sealed = api::shape::read_bytes(bytes).map_err(|e| damaged(e.to_string()))?;
-        if sealed.format == 0 || sha256(sealed.journal.as_bytes()) != sealed.sha256 {
-            return Err(damaged("its checksum does not match".to_owned()));
-        }
-        let journal: Self =
-            api::shape::read_bytes(sealed.journal.as_bytes()).map_err(|e| damaged(e.to_string()))?;
-        if ![0, sealed.format].contains(&journal.format) && sealed.format != first_format() {
-            return Err(damaged("its format number does not match its content".to_owned()));
-        }
-        Ok(journal)
     }
 
     /// Whether a change is in progress, or was when its process ended.
@@ -409,138 +370,13 @@ impl Journal {
                 other => other?,
             }
         }
-        for path in [BEGIN, DONE, UNDONE, FINALISED, DATA, SERVICES] {
+        for path in [BEGIN, DONE, UNDONE, FINALISED, DATA, SERVICES].into_iter().chain(trial::REMAINS) {
             root.discard_temporary(path)?;
         }
         // The file that holds the state of the change is removed last.
-        for path in [DATA, SERVICES, DONE, UNDONE, FINALISED] {
+        for path in trial::REMAINS.into_iter().chain([DATA, SERVICES, DONE, UNDONE, FINALISED]) {
             root.remove(path)?;
         }
         Ok(())
-    }
-}
-
-/// Records a path and the missing folders above it, outermost first. Mode and owner of a folder are recorded if it is
-/// the `folder` that a step changes.
-fn note(
-    root: &Root,
-    path: &str,
-    folder: bool,
-    seen: &mut BTreeSet<String>,
-    before: &mut Vec<Before>,
-) -> Result<(), FsError> {
-    let found = || root.found(path);
-    let attributes = |found: &Found| match found {
-        Found::Dir { mode, uid, gid } if folder => Some(Attributes { mode: *mode, uid: *uid, gid: *gid }),
-        _ => None,
-    };
-    if !seen.insert(path.to_owned()) {
-        if let Some(Before { was: PriorState::Dir { attributes: known @ None }, .. }) =
-            before.iter_mut().find(|b| folder && b.path == path)
-        {
-            *known = attributes(&found()?);
-        }
-        return Ok(());
-    }
-    let found = found()?;
-    if found.is_absent()
-        && let Ok((dir, _)) = split(path)
-        && dir != "/"
-    {
-        note(root, dir, false, seen, before)?;
-    }
-    let was = match found {
-        Found::Absent | Found::NoParentFolder { .. } => PriorState::Absent,
-        Found::Link { target, uid, gid } => PriorState::Link { target, uid, gid },
-        Found::File { mode, uid, gid, len, sha256, .. } => PriorState::File {
-            attributes: Attributes { mode, uid, gid },
-            like: root.like(path)?,
-            offset: 0,
-            len,
-            sha256,
-        },
-        Found::Dir { .. } | Found::Other => PriorState::Dir { attributes: attributes(&found) },
-    };
-    before.push(Before { path: path.to_owned(), same_as: None, was });
-    Ok(())
-}
-
-/// Refuses a change for which there is not enough space.
-pub(crate) fn space(root: &Root, plan: &HostPlan) -> Result<(), Error> {
-    // For each file system: its device, the free and the needed bytes, and the first path that needs them.
-    let mut need: Vec<(u64, u64, u64, String)> = Vec::new();
-    let mut add = |path: &str, bytes: u64| -> Result<(), Error> {
-        let (dev, free) = root.space(path)?;
-        match need.iter_mut().find(|n| n.0 == dev) {
-            Some(n) => n.2 = n.2.saturating_add(bytes),
-            None => need.push((dev, free, bytes, path.to_owned())),
-        }
-        Ok(())
-    };
-    let kept: BTreeSet<&str> = plan.steps.iter().flat_map(Step::paths).collect();
-    for path in kept {
-        let len = root.len(path)?;
-        if len > 0 {
-            add(JOURNAL_DIR, len.saturating_add(SLACK))?;
-        }
-    }
-    for step in &plan.steps {
-        let (path, bytes) = match step {
-            Step::Write { path, content, .. } => (path, content.bytes().len() as u64),
-            // A saved original takes space in addition to the file that replaces it.
-            Step::Copy { from, to, .. } => (to, root.len(from)?),
-            _ => continue,
-        };
-        add(path, bytes.saturating_add(SLACK))?;
-    }
-    match need.iter().find(|(_, free, bytes, _)| bytes > free) {
-        Some((_, free, need, path)) => Err(Error::NoSpace { path: path.clone(), need: *need, free: *free }),
-        None => Ok(()),
-    }
-}
-
-/// Renames a damaged journal and its old contents, so that the daemon can go on and none of the host's own data is
-/// lost.
-fn put_away(root: &Root, path: &str, why: String) -> Error {
-    let seconds =
-        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs();
-    let kept = format!("{JOURNAL_DIR}/damaged-{seconds}.json");
-    let data = || match root.found(DATA)? {
-        Found::Absent => Ok(()),
-        _ => root.rename(DATA, &format!("{JOURNAL_DIR}/damaged-{seconds}.data")),
-    };
-    match data().and_then(|()| root.rename(path, &kept)) {
-        Ok(()) => Error::Journal { path: path.to_owned(), why, kept },
-        Err(e) => e.into(),
-    }
-}
-
-/// Reads old contents one file after another, and records the length and hash of each.
-struct Data<'r> {
-    root: &'r Root,
-    paths: Vec<String>,
-    at: Option<(std::fs::File, u64, Sha256)>,
-    next: usize,
-    done: Vec<(u64, String)>,
-}
-
-impl Read for Data<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        loop {
-            if let Some((file, len, sha)) = &mut self.at {
-                let n = file.read(buffer)?;
-                if n > 0 {
-                    sha.update(buffer.get(..n).unwrap_or_default());
-                    *len += n as u64;
-                    return Ok(n);
-                }
-                if let Some((_, len, sha)) = self.at.take() {
-                    self.done.push((len, hex(&sha.finalize())));
-                }
-            }
-            let Some(path) = self.paths.get(self.next) else { return Ok(0) };
-            self.next += 1;
-            self.at = Some((self.root.reader(path).map_err(|e| e.source)?, 0, Sha256::new()));
-        }
     }
 }

@@ -5,6 +5,7 @@
 //! Not here: the lock of the user database (see `shadow`).
 
 use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::Errno;
@@ -16,6 +17,9 @@ use crate::paths::{LOCK, STATE_DIR};
 
 /// Mode and owner of the agent's own folder.
 const PRIVATE_DIR: Attributes = Attributes { mode: 0o700, uid: 0, gid: 0 };
+
+/// How long [`Lock::take_soon`] tries, and how often.
+const SOON: (Duration, Duration) = (Duration::from_secs(2), Duration::from_millis(10));
 
 /// Held while the host is changed or recovered. The kernel releases it when the process ends, in whatever way.
 pub(crate) struct Lock(OwnedFd);
@@ -30,6 +34,20 @@ impl Drop for Lock {
 }
 
 impl Lock {
+    /// As [`Lock::take`], but waits a moment for a process that only writes down the time of a trial.
+    ///
+    /// # Errors
+    /// As [`Lock::take`].
+    pub(crate) fn take_soon(root: &Root) -> Result<Self, Error> {
+        let start = Instant::now();
+        loop {
+            match Self::take(root) {
+                Err(Error::Busy { .. }) if start.elapsed() < SOON.0 => std::thread::sleep(SOON.1),
+                done => return done,
+            }
+        }
+    }
+
     /// Takes the lock, which keeps other processes from changing or recovering this host. Without it, a change in
     /// progress would look like an interrupted one.
     ///

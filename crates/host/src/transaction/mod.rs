@@ -3,8 +3,10 @@
 //! Not here: what the change consists of (see `plan`), nor a single change of a file (see `disk`).
 
 pub(crate) mod apply;
+pub(crate) mod effects;
 pub(crate) mod journal;
 pub(crate) mod lock;
 pub(crate) mod reboot;
 pub(crate) mod recover;
 pub(crate) mod shadow;
+pub(crate) mod trial;

@@ -4,7 +4,7 @@
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-use crate::disk::found::{Attributes, FsError};
+use crate::disk::found::Attributes;
 use crate::error::Error;
 use crate::host::Host;
 use crate::paths;
@@ -37,15 +37,27 @@ impl Host {
         Ok(Boot { boot_id: self.systemd.boot_id()?, token: token.trim().to_owned() })
     }
 
-    /// Writes the token of this boot, if it has none yet.
-    pub(crate) fn mark_boot(&self) -> Result<(), FsError> {
-        if !self.root.found(paths::BOOT_TOKEN)?.is_absent() {
-            return Ok(());
+    /// Writes the token of this boot, if it has none yet. A restart of userspace alone keeps the kernel's boot ID and
+    /// `/run`: the token stays, and ends with the number of such restarts.
+    pub(crate) fn mark_boot(&mut self) -> Result<(), Error> {
+        let mut end = String::new();
+        if !self.root.found(paths::SOFT_REBOOT)?.is_absent()
+            && let Some(times) = self.systemd.soft_reboots()?.filter(|times| *times > 0)
+        {
+            end = format!("+{times}");
         }
-        // The token only has to be different each time, so the hasher's random keys are good enough.
-        let part = || RandomState::new().build_hasher().finish();
-        let token = format!("{:016x}{:016x}\n", part(), part());
-        self.root.write_bytes(paths::BOOT_TOKEN, token.as_bytes(), TOKEN)
+        let there = self.root.text(paths::BOOT_TOKEN)?.unwrap_or_default();
+        let (kept, counted) = there.trim().split_once('+').unwrap_or((there.trim(), ""));
+        let token = match kept {
+            // The token only has to be different each time, so the hasher's random keys are good enough.
+            "" => {
+                let part = || RandomState::new().build_hasher().finish();
+                format!("{:016x}{:016x}{end}\n", part(), part())
+            }
+            _ if counted == end.trim_start_matches('+') => return Ok(()),
+            kept => format!("{kept}{end}\n"),
+        };
+        Ok(self.root.write_bytes(paths::BOOT_TOKEN, token.as_bytes(), TOKEN)?)
     }
 
     /// When this boot got its token, in seconds since 1970: soon after the boot began, and before the kubelet's start
@@ -72,7 +84,11 @@ impl Host {
         let path = paths::REBOOT_PENDING;
         let pending: PendingReboot =
             api::shape::read_bytes(&bytes).map_err(|e| Error::RebootRecord { path, why: e.to_string() })?;
-        let same = pending.boot.is_same_boot(&self.boot()?);
+        let now = self.boot()?;
+        let same = match pending.soft {
+            true => pending.boot.is_same_userspace(&now),
+            false => pending.boot.is_same_boot(&now),
+        };
         Ok(if same { RebootStatus::Owed(pending) } else { RebootStatus::Rebooted(pending) })
     }
 
@@ -113,6 +129,11 @@ impl Host {
             self.record(&PendingReboot { tries: owed.tries.saturating_add(1), ..owed.clone() })?;
         }
         let rationale = Rationale(rationale.to_owned());
+        if let Some(owed) = owed.as_ref().filter(|owed| owed.soft && owed.tries == 0)
+            && self.soft_reboot(owed, &rationale)?
+        {
+            return Ok(());
+        }
         match self.systemd("reboot", "", |s| s.reboot(&rationale)) {
             Err(e) if !e.killed => {
                 if let Some(owed) = &owed {
@@ -121,6 +142,21 @@ impl Host {
                 Err(e.into())
             }
             done => Ok(done?),
+        }
+    }
+
+    /// Restarts userspace alone. `false`: systemd refuses, or cannot do it any more; then the machine reboots.
+    fn soft_reboot(&mut self, owed: &PendingReboot, rationale: &Rationale) -> Result<bool, Error> {
+        if self.systemd.soft_reboots()?.is_none() {
+            return Ok(false);
+        }
+        self.root.write_bytes(paths::SOFT_REBOOT, b"", TOKEN)?;
+        match self.systemd("restart userspace", "", |s| s.soft_reboot(rationale)) {
+            Err(e) if !e.killed => {
+                tracing::warn!(config = %owed.config, error = %e, "userspace cannot be restarted alone; rebooting");
+                Ok(false)
+            }
+            done => Ok(done.map(|()| true)?),
         }
     }
 

@@ -8,11 +8,13 @@ use crate::disk::found::{Attributes, Found};
 use crate::error::Error;
 use crate::host::Host;
 use crate::paths;
+use crate::plan::os::OsChange;
 use crate::plan::steps::{PRIVATE, PRIVATE_DIR_MODE};
-use crate::record::OsFailure;
+use crate::record::{OsFailure, PendingReboot};
 use crate::system::systemd::ServiceAction;
 use crate::transaction::journal::{Journal, Stage};
 use crate::transaction::lock::Lock;
+use crate::transaction::reboot::RebootStatus;
 
 /// How services are reloaded or restarted when a change is undone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +29,9 @@ pub(crate) enum ServiceUndo {
     /// started may have read the change, even if they were not reloaded for it.
     LaterBoot,
 }
+
+/// Why the machine reboots into its old operating system.
+const BACK: &str = "back into the operating system of before the update";
 
 /// The result of [`Host::recover`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,8 +55,25 @@ pub enum Recovery {
         /// The config that the host will be in then.
         config: String,
     },
-    /// The boot that a change waited for came up in another deployment. The whole change was undone, and the host is
-    /// in `config`. The new config is not retried (see [`OsFailure`]).
+    /// A change is committed and on trial: it is undone unless it is confirmed in time (see [`Host::trial`]).
+    OnTrial {
+        /// The config that the host is in.
+        config: String,
+    },
+    /// The boot that a change waited for came up in the new deployment, but not as the config asks, or the change was on
+    /// trial and was not confirmed. The machine has to boot into the old deployment again. Then the files are undone, and the result is [`Recovery::RolledBack`]. The
+    /// reboot is recorded (see [`Host::reboot_status`]).
+    AwaitsReturn {
+        /// The config that the host will be in then.
+        config: String,
+        /// The config that it was moving to.
+        desired: String,
+        /// What was found after the boot.
+        why: String,
+    },
+    /// The boot that a change waited for came up in another deployment, or a change on trial was not confirmed. The
+    /// whole change was undone, and the host is in `config`. The new config is not retried (see [`OsFailure`] and
+    /// [`crate::TrialFailure`]).
     RolledBack {
         /// The config that the host is in.
         config: String,
@@ -65,11 +87,11 @@ pub enum Recovery {
 impl Host {
     pub(crate) fn undo(&mut self, journal: &Journal, services: ServiceUndo) -> Result<(), Error> {
         journal.undo(&self.root)?;
-        if let Some((before, _)) = journal.os_change()
-            && self.os.mark()? != *before
-        {
-            self.os_call("undo", |os| os.undo(before))?;
+        if !self.undo_os(journal)? {
+            // The change was never committed, or is undone after its boot: the machine has booted into what it staged.
+            self.record_return_reboot(&journal.names.current, BACK, journal.trial.is_some())?;
         }
+        self.undone_trial(journal, services)?;
         if journal.daemon_reload {
             // A failure is tolerated: the files are restored, and systemd reads them at the next boot at the latest.
             self.tolerate("daemon-reload", "", |s| s.daemon_reload())?;
@@ -97,9 +119,41 @@ impl Host {
                 (ServiceUndo::SameBoot | ServiceUndo::LaterBoot, _) => s.queue(action, unit),
             })?;
         }
+        for effect in &journal.effects {
+            self.undo_effect(effect, services, marked)?;
+        }
         Journal::retract(&self.root)?;
         Journal::clear(&self.root, Some(journal))?;
         Ok(())
+    }
+
+    /// Makes the machine boot into the operating system that it had before the change. Returns whether that one runs; if not,
+    /// a reboot is still to come.
+    pub(crate) fn undo_os(&mut self, journal: &Journal) -> Result<bool, Error> {
+        let Some((before, _)) = journal.os_change() else { return Ok(true) };
+        if self.os.mark()? != *before {
+            self.os_call("undo", |os| os.undo(before))?;
+        }
+        Ok(self.os.runs(before)?)
+    }
+
+    /// Records that the machine has to reboot into what it ran before a change. `config`: the one in effect now.
+    /// `cleared`: the reboot needs no further permission.
+    pub(crate) fn record_return_reboot(
+        &mut self,
+        config: &str,
+        why: &str,
+        cleared: bool,
+    ) -> Result<(), Error> {
+        if matches!(self.reboot_status()?, RebootStatus::Owed(_)) {
+            return Ok(());
+        }
+        let (because, config, boot) = (vec![why.to_owned()], config.to_owned(), self.boot()?);
+        let pending = PendingReboot { config, boot, because, tries: 0, cleared, soft: false, back: cleared };
+        let path = paths::REBOOT_PENDING;
+        let json = serde_json::to_vec(&pending)
+            .map_err(|e| Error::Config { name: path.to_owned(), why: e.to_string() })?;
+        Ok(self.root.write_bytes(path, &json, PRIVATE)?)
     }
 
     /// Completes or undoes a change that a crash interrupted. Call it at start-up, before anything else. A second call
@@ -109,6 +163,14 @@ impl Host {
     /// Another process is changing the host, the journal is damaged, or the undo fails. The next call continues.
     pub fn recover(&mut self) -> Result<Recovery, Error> {
         let _lock = Lock::take(&self.root)?;
+        // First, because the recovery asks whether userspace has been restarted since the change.
+        match self.mark_boot() {
+            Err(e) if !e.killed() => {
+                tracing::warn!(error = %e, "this boot has no token; only the kernel's boot ID tells whether \
+                    the machine has rebooted");
+            }
+            done => done?,
+        }
         let recovery = self.recover_locked()?;
         // Housekeeping: its failure must not keep an unfinished change from being undone.
         let chores = [self.close_originals(), Journal::forget_damaged(&self.root).map_err(Error::from)];
@@ -119,13 +181,6 @@ impl Host {
                 }
                 done => done?,
             }
-        }
-        match self.mark_boot() {
-            Err(e) if !e.killed() => {
-                tracing::warn!(error = %e, "this boot has no token; only the kernel's boot ID tells whether \
-                    the machine has rebooted");
-            }
-            done => done?,
         }
         Ok(recovery)
     }
@@ -160,18 +215,20 @@ impl Host {
             Stage::Done(journal) => self.after_commit(&journal),
             Stage::Begun(journal) => {
                 tracing::warn!(desired = %journal.names.desired, "a change was interrupted; undoing it");
-                let services = if journal.boot.is_same_boot(&self.boot()?) {
+                // Units start with userspace, not with the kernel.
+                let services = if journal.boot.is_same_userspace(&self.boot()?) {
                     ServiceUndo::SameBoot
                 } else {
                     ServiceUndo::LaterBoot
                 };
                 self.undo(&journal, services)?;
-                let has_os = journal.os_change().is_some();
+                let (has_os, tried) = (journal.os_change().is_some(), journal.trial.is_some());
                 let names = journal.names;
-                let failure = self.os_failure()?.filter(|f| has_os && f.config == names.desired);
+                let of_os = self.os_failure()?.filter(|f| has_os && f.config == names.desired);
+                let of_trial = self.trial_failure()?.filter(|f| tried && f.config == names.desired);
                 let (config, desired) = (names.current, names.desired);
-                Ok(match failure {
-                    Some(OsFailure { why, .. }) => Recovery::RolledBack { config, desired, why },
+                Ok(match of_os.map(|OsFailure { why, .. }| why).or(of_trial.map(|f| f.why)) {
+                    Some(why) => Recovery::RolledBack { config, desired, why },
                     None => Recovery::Undone { config, desired },
                 })
             }
@@ -182,26 +239,50 @@ impl Host {
     /// if the machine came up in the new deployment, and undone as a whole if it did not.
     fn after_commit(&mut self, journal: &Journal) -> Result<Recovery, Error> {
         let (config, desired) = (journal.names.current.clone(), journal.names.desired.clone());
+        if let Some(undone) = self.continue_failed(journal)? {
+            return Ok(undone);
+        }
         if let Some((_, change)) = journal.os_change() {
             if journal.boot.is_same_boot(&self.boot()?) {
                 return Ok(Recovery::AwaitsBoot { config: desired });
             }
-            if let Err(why) = change.came_up(&self.os.status()?) {
-                tracing::error!(%desired, %why, "the machine did not boot into the staged operating system; \
-                    undoing the change");
-                let failure = OsFailure { config: desired.clone(), why: why.clone() };
-                let path = paths::OS_FAILURE;
-                let json = serde_json::to_vec(&failure)
-                    .map_err(|e| Error::Config { name: path.to_owned(), why: e.to_string() })?;
-                self.root.write_bytes(path, &json, PRIVATE)?;
+            // The plan removed what earlier tries recorded. A record is of this try: the machine is on its way back.
+            let earlier = self.os_failure()?.filter(|f| f.config == desired).map(|f| f.why);
+            let came_up = match earlier {
+                Some(why) => Err(why),
+                None => self.check_boot(change, &desired)?,
+            };
+            if let Err(why) = came_up {
+                if !self.undo_os(journal)? {
+                    self.record_return_reboot(&desired, BACK, false)?;
+                    return Ok(Recovery::AwaitsReturn { config, desired, why });
+                }
                 Journal::reopen(&self.root)?;
                 self.undo(journal, ServiceUndo::LaterBoot)?;
                 return Ok(Recovery::RolledBack { config, desired, why });
             }
-            Journal::finalise(&self.root)?;
+            if journal.trial.is_none() {
+                Journal::finalise(&self.root)?;
+            }
+        }
+        if journal.trial.is_some() {
+            return self.continue_trial(journal);
         }
         Journal::clear(&self.root, Some(journal))?;
         Ok(Recovery::Finished { config: desired })
+    }
+
+    /// Whether the machine came up as planned. If not, that is recorded.
+    fn check_boot(&mut self, change: &OsChange, desired: &str) -> Result<Result<(), String>, Error> {
+        let Err(why) = change.came_up(&self.os.status()?) else { return Ok(Ok(())) };
+        tracing::error!(%desired, %why, "the machine did not boot into the staged operating system; \
+            undoing the change");
+        let failure = OsFailure { config: desired.to_owned(), why: why.clone() };
+        let path = paths::OS_FAILURE;
+        let json = serde_json::to_vec(&failure)
+            .map_err(|e| Error::Config { name: path.to_owned(), why: e.to_string() })?;
+        self.root.write_bytes(path, &json, PRIVATE)?;
+        Ok(Err(why))
     }
 
     /// Undoes a committed change that still waits for its boot, because another change replaces it.
@@ -209,8 +290,12 @@ impl Host {
         if let Stage::Done(journal) = Journal::stage(&self.root)? {
             tracing::warn!(desired = %journal.names.desired, "a change that waits for its boot is abandoned; \
                 undoing it");
+            if self.replace_trial(&journal)? {
+                return Ok(());
+            }
+            let services = self.undo_mode(&journal)?;
             Journal::reopen(&self.root)?;
-            self.undo(&journal, ServiceUndo::SameBoot)?;
+            self.undo(&journal, services)?;
         }
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! Chains of random configs on a folder. After each step every path and unit is as its config says, a second plan has
-//! nothing to do, and paths that a config gives up are as the host had them. At the end, with no config at all, the
-//! host is as it was at the start.
+//! nothing to do, and paths that a config no longer names are as the host had them. At the end, with no config at all,
+//! the host is as it was at the start.
 //!
 //! The expectations are derived again here, independently of the code: from the facts, not from the plan. The chains
 //! are the same each time. `MCO_CHAIN_FROM=N` runs others, and `MCO_CHAINS=N` runs more of them. For what the
@@ -84,7 +84,7 @@ fn check(at: &Path, host: &Host, config: &Value, about: &str) {
     for (path, want) in wanted(config) {
         let here = at.join(path.trim_start_matches('/'));
         match want {
-            None => assert!(!here.exists(), "{about}: {path} is to be gone"),
+            None => assert!(!here.exists(), "{about}: {path} should not exist"),
             Some((bytes, mode, uid, gid)) => {
                 let m = fs::symlink_metadata(&here).unwrap_or_else(|e| panic!("{about}: {path}: {e}"));
                 assert!(m.is_file(), "{about}: {path} is no file");
@@ -155,7 +155,7 @@ fn lasting(at: &Path) -> BTreeMap<String, String> {
     out
 }
 
-#[allow(clippy::disallowed_methods, reason = "a test has no arguments of its own")]
+#[expect(clippy::disallowed_methods, reason = "a test has no arguments of its own")]
 fn told(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
@@ -165,7 +165,7 @@ fn number(name: &str, otherwise: usize) -> usize {
 }
 
 #[test]
-fn random_chains_are_led_through_and_back() {
+fn random_chains_of_configs_apply_forwards_and_backwards() {
     if !is_root() {
         return;
     }
@@ -257,7 +257,7 @@ fn random_chains_are_led_through_and_back() {
 
 /// Rare among random configs: systemd could not disable the instance as long as its template was masked.
 #[test]
-fn a_disabled_instance_stays_so_when_its_template_is_unmasked() {
+fn an_instance_stays_disabled_when_its_template_is_unmasked() {
     let dir = mk_host_tree();
     let mut host = mk_host(dir.path(), &FakeOs::default(), Arc::new(NoFaults));
     let spec = |units: Value| {
@@ -298,7 +298,7 @@ fn an_administrators_mask_of_an_instance_outlives_its_template_being_disabled() 
 /// applies the same chain to a machine that boots, with a real systemd.
 #[test]
 #[ignore = "for: cargo xtask conformance host --random SEED"]
-fn a_random_chain_is_written_down() {
+fn a_random_chain_is_recorded_as_a_case() {
     let Some(file) = told("MCO_CHAIN_FILE").filter(|_| is_root()) else { return };
     let (from, steps) = (number("MCO_CHAIN_FROM", FROM), number("MCO_CHAIN_STEPS", STEPS));
     let mut dice = Dice(from);

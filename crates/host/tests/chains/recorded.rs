@@ -45,7 +45,8 @@ fn every_recorded_step_ends_as_the_reference_ended() {
 fn a_host_without_an_os_back_end_refuses_what_it_cannot_do() {
     let dir = mk_host_tree();
     let root = Root::open(dir.path()).unwrap();
-    let mut host = Host::new(root.clone(), Box::new(FakeSystemd::new(&root)), Box::new(Unsupported));
+    let mut host =
+        Host::new(root.clone(), Box::new(FakeSystemd::new(&root)), Box::new(Unsupported::default()));
     let old = MachineConfigSpec::default();
     for (field, new) in [
         ("spec.osImageURL", MachineConfigSpec { os_image_url: "x".to_owned(), ..old.clone() }),

@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::Path;
@@ -13,7 +12,7 @@ use api::v1::MachineConfigSpec;
 use host::fault::Faults;
 use host::{
     Change, DisruptionPolicy, Drift, Error, Facts, FakeOs, FakeSystemd, Host, HostPlan, Irreconcilable,
-    Names, Options, Root,
+    Names, Options, Root, Watch,
 };
 use sha2::{Digest, Sha256};
 
@@ -93,6 +92,12 @@ pub fn mk_host_tree() -> tempfile::TempDir {
     dir
 }
 
+/// A kernel with one parameter, for such a folder.
+pub fn mk_kernel(at: &Path) {
+    fs::create_dir_all(at.join("proc/sys/vm")).unwrap();
+    fs::write(at.join("proc/sys/vm/swappiness"), "60\n").unwrap();
+}
+
 /// The agent's host on such a folder, without syncs.
 pub fn mk_host(at: &Path, os: &FakeOs, faults: Arc<dyn Faults>) -> Host {
     let owners = rustix::process::geteuid().is_root();
@@ -132,8 +137,8 @@ impl BySpec for Host {
     }
 
     fn drifts(&mut self, config: &MachineConfigSpec) -> Result<Vec<Drift>, Error> {
-        let wanted = self.in_effect(config)?;
-        self.drifts_from(&wanted)
+        let baseline = self.baseline_of("", host::applied(config)?)?;
+        self.drifts_from(&baseline)
     }
 
     fn drifts_before(
@@ -143,6 +148,12 @@ impl BySpec for Host {
     ) -> Result<Vec<Drift>, Error> {
         self.drifts_in_way(&Change::parse(old, new, Names::default()).unwrap())
     }
+}
+
+/// A watch of what a config manages.
+pub fn watch(host: &Host, config: &MachineConfigSpec) -> Watch {
+    let baseline = host.baseline_of("", host::applied(config).unwrap()).unwrap();
+    Watch::new(host.root(), &baseline).unwrap()
 }
 
 /// Plans the change from one config to another.
@@ -184,10 +195,7 @@ fn walk(at: &Path, dir: &str, skip: &[&str], out: &mut BTreeMap<String, String>)
             out.insert(path, "neither".to_owned());
         } else {
             let bytes = fs::read(e.path()).unwrap();
-            let sha = Sha256::digest(&bytes).iter().take(8).fold(String::new(), |mut s, b| {
-                let _ = write!(s, "{b:02x}");
-                s
-            });
+            let sha = api::text::hex(Sha256::digest(&bytes).iter().take(8));
             out.insert(path, format!("file {own} {} {sha}", bytes.len()));
         }
     }

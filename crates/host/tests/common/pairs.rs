@@ -6,12 +6,14 @@ use serde_json::{Value, json};
 
 /// A pair: its name, the config in effect, the config to reach.
 pub struct Pair {
-    /// For messages.
+    /// A name for messages.
     pub about: &'static str,
-    /// In effect.
+    /// The config in effect.
     pub old: MachineConfigSpec,
-    /// To reach.
+    /// The config to reach.
     pub new: MachineConfigSpec,
+    /// Whether the setting `reboots` is `WhenNeeded`, so that changes take effect without a reboot where they can.
+    pub when_needed: bool,
 }
 
 const ENABLED: &str = "[Service]\nExecStart=/bin/true\n[Install]\nWantedBy=multi-user.target\n";
@@ -63,7 +65,7 @@ fn core(keys: &[&str], hash: Option<&str>) -> Value {
 }
 
 fn pair(about: &'static str, old: MachineConfigSpec, new: MachineConfigSpec) -> Pair {
-    Pair { about, old, new }
+    Pair { about, old, new, when_needed: false }
 }
 
 /// All of them.
@@ -92,12 +94,12 @@ pub fn pairs() -> Vec<Pair> {
             files(&[file("/etc/issue.net", "o"), file("/etc/host.conf", "h")]),
         ),
         pair(
-            "the host's come back",
+            "the host's own files are restored",
             files(&[file("/etc/issue.net", "o"), file("/etc/host.conf", "h")]),
             none(),
         ),
         pair(
-            "one goes, one comes, one changes",
+            "one removed, one added, one changed",
             files(&[file("/etc/a", "1"), file("/etc/host.conf", "2")]),
             files(&[file("/etc/a", "3"), file("/srv/new/folder/c", "4")]),
         ),
@@ -161,7 +163,7 @@ pub fn pairs() -> Vec<Pair> {
             files(&[file("/etc/chrony.conf", "2"), file("/etc/two.conf", "2")]),
         ),
         pair(
-            "folders and links come",
+            "folders and links are added",
             none(),
             storage(&json!({
                 "directories": [
@@ -189,7 +191,7 @@ pub fn pairs() -> Vec<Pair> {
             })),
         ),
         pair(
-            "folders and links go",
+            "folders and links are removed",
             storage(&json!({
                 "directories": [
                     {"path": "/srv/d", "mode": 0o700}, {"path": "/srv/d/e"}, {"path": "/opt", "mode": 0o711},
@@ -246,4 +248,32 @@ pub fn os_pairs() -> Vec<Pair> {
             with(new, "fake:2", &["nosmt"]),
         ),
     ]
+}
+
+/// Pairs whose changes take effect without a reboot.
+pub fn effect_pairs() -> Vec<Pair> {
+    let sysctl = |value: &str| file("/etc/sysctl.d/50-x.conf", &format!("vm.swappiness%3D{value}"));
+    let changed =
+        |name: &str| json!({"name": name, "contents": format!("{ENABLED}# changed\n"), "enabled": true});
+    let all = [
+        pair(
+            "kernel parameters and units take effect",
+            spec(&[sysctl("10")], &[unit("gone.service", true), unit("stays.service", true)], &[]),
+            spec(
+                &[sysctl("20"), file("/etc/motd", "hello")],
+                &[changed("stays.service"), unit("new.service", true)],
+                &[],
+            ),
+        ),
+        pair(
+            "a parameter and a drop-in go",
+            spec(
+                &[sysctl("10"), file("/etc/systemd/system/kubelet.service.d/10-x.conf", "%5BService%5D%0A")],
+                &[],
+                &[],
+            ),
+            files(&[file("/etc/motd", "hello")]),
+        ),
+    ];
+    all.into_iter().map(|pair| Pair { when_needed: true, ..pair }).collect()
 }

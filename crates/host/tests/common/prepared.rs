@@ -8,9 +8,11 @@ use std::process::Command;
 use std::sync::Arc;
 
 use crate::common::{BySpec as _, plan};
+use api::v1alpha1::Reboots;
 use host::fault::NoFaults;
 use host::{
     DisruptionPolicy, FakeOs, FakeSystemd, FilePolicy, HostPlan, Names, OsBackend, OsStatus, PolicyAction,
+    Systemd,
 };
 
 use crate::common::{mk_host, mk_host_tree, mk_temp, tree};
@@ -44,12 +46,25 @@ pub fn policy() -> DisruptionPolicy {
     })
 }
 
+/// The policies of a pair.
+pub fn policy_of(pair: &Pair) -> DisruptionPolicy {
+    let reboots = if pair.when_needed { Reboots::WhenNeeded } else { Reboots::AsReference };
+    DisruptionPolicy { reboots, ..policy() }
+}
+
 pub fn names(current: &str, desired: &str) -> Names {
     Names { current: current.to_owned(), desired: desired.to_owned() }
 }
 
+/// The units of [`crate::pairs::effect_pairs`]: whether they run is part of a host's state.
+const UNITS: [&str; 3] = ["gone.service", "stays.service", "new.service"];
+
 pub fn state(at: &Path, os: &FakeOs) -> (Tree, OsStatus) {
-    (tree(at, &["/"], &SKIP), os.clone().status().unwrap())
+    let mut tree = tree(at, &["/"], &SKIP);
+    let mut systemd = FakeSystemd::new(&host::Root::open(at).unwrap());
+    let runs = UNITS.into_iter().filter(|unit| systemd.is_running(unit).unwrap());
+    tree.extend(runs.map(|unit| (unit.to_owned(), "runs".to_owned())));
+    (tree, os.clone().status().unwrap())
 }
 
 /// Checks that two states are the same, and shows what differs.
@@ -87,16 +102,29 @@ pub fn copy(from: &Path) -> tempfile::TempDir {
 
 pub fn prepare(pair: &Pair) -> Prepared {
     let base = mk_host_tree();
+    if pair.when_needed {
+        crate::common::mk_kernel(base.path());
+    }
     let os = FakeOs::default();
     let mut host = mk_host(base.path(), &os, Arc::new(NoFaults));
+    if pair.when_needed {
+        // The kubelet runs, so that its drop-in takes effect without a boot and the parameter's value is recorded.
+        FakeSystemd::new(host.root()).set_started("kubelet.service").unwrap();
+    }
     let start = api::v1::MachineConfigSpec::default();
     let facts = host.probe(&start, &pair.old).unwrap();
-    let first = plan(&start, &pair.old, &names("", "old"), &policy(), &facts).unwrap();
+    let first = plan(&start, &pair.old, &names("", "old"), &policy_of(pair), &facts).unwrap();
     host.apply(&first).unwrap();
     boot(base.path(), &os);
     host.recover().unwrap();
+    if pair.when_needed {
+        let mut systemd = FakeSystemd::new(host.root());
+        for unit in ["gone.service", "stays.service", "kubelet.service"] {
+            systemd.set_started(unit).unwrap();
+        }
+    }
     let facts = host.probe(&pair.old, &pair.new).unwrap();
-    let plan = plan(&pair.old, &pair.new, &names("old", "new"), &policy(), &facts).unwrap();
+    let plan = plan(&pair.old, &pair.new, &names("old", "new"), &policy_of(pair), &facts).unwrap();
     let old = state(base.path(), &os);
     let end = copy(base.path());
     let end_os = mk_os(&old.1);

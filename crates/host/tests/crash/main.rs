@@ -1,4 +1,5 @@
-//! A change that ends at any instruction: at every fault point (`points`), and by real kills and real disks (`real`).
+//! A change that ends at any instruction: at every fault point (`points`, and `loader` with a boot loader), by real kills (`kills`),
+//! and on real disks that fail (`broken_disks`).
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
 #[path = "../common/mod.rs"]
@@ -8,5 +9,9 @@ mod pairs;
 #[path = "../common/prepared.rs"]
 mod prepared;
 
+mod broken_disks;
+mod kills;
+mod loader;
+mod outcome;
 mod points;
-mod real;
+mod trial;

@@ -16,7 +16,7 @@ use host::{Error, Recovery};
 
 /// What happens at the chosen point.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum What {
+pub(crate) enum What {
     Nothing,
     Kill,
     /// This call fails, others do not.
@@ -25,31 +25,34 @@ enum What {
     FailOn(io::ErrorKind),
 }
 
+/// Calls that a full disk does not refuse.
+const NO_DISK: [&str; 6] = ["remove", "set", "start", "stop", "restart", "check"];
+
 /// Counts the fault points and injects a fault at one of them.
 #[derive(Debug)]
-struct Strike {
+pub(crate) struct Injection {
     at: usize,
     what: What,
     seen: AtomicUsize,
 }
 
-impl Strike {
-    fn at(at: usize, what: What) -> Arc<Self> {
+impl Injection {
+    pub(crate) fn at(at: usize, what: What) -> Arc<Self> {
         Arc::new(Self { at, what, seen: AtomicUsize::new(0) })
     }
 
-    fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.seen.load(Ordering::Relaxed)
     }
 }
 
-impl Faults for Strike {
+impl Faults for Injection {
     fn at(&self, point: Point<'_>) -> Result<(), Fault> {
         let n = self.seen.fetch_add(1, Ordering::Relaxed);
         match self.what {
             What::Kill if n >= self.at => Err(Fault::Killed),
             What::Fail(kind) if n == self.at && point.before => Err(Fault::Fail(kind.into())),
-            What::FailOn(kind) if n >= self.at && point.before && point.call != "remove" => {
+            What::FailOn(kind) if n >= self.at && point.before && !NO_DISK.contains(&point.call) => {
                 Err(Fault::Fail(kind.into()))
             }
             _ => Ok(()),
@@ -58,9 +61,9 @@ impl Faults for Strike {
 }
 
 impl Prepared {
-    fn points(&self) -> usize {
+    pub(crate) fn points(&self) -> usize {
         let (dir, os) = (copy(self.base.path()), mk_os(&self.base_os));
-        let faults = Strike::at(0, What::Nothing);
+        let faults = Injection::at(0, What::Nothing);
         mk_host(dir.path(), &os, faults.clone()).apply(&self.plan).unwrap();
         faults.count()
     }
@@ -70,19 +73,22 @@ impl Prepared {
     fn kill(&self, at: usize, during_recovery: Option<usize>) -> usize {
         let about = format!("{}: killed at {at}, then at {during_recovery:?}", self.about);
         let (dir, os) = (copy(self.base.path()), mk_os(&self.base_os));
-        let error = mk_host(dir.path(), &os, Strike::at(at, What::Kill)).apply(&self.plan).unwrap_err();
+        let error = mk_host(dir.path(), &os, Injection::at(at, What::Kill)).apply(&self.plan).unwrap_err();
         assert!(error.killed(), "{about}: {error}");
         if let Some(at) = during_recovery {
-            let again = mk_host(dir.path(), &os, Strike::at(at, What::Kill)).recover();
+            let again = mk_host(dir.path(), &os, Injection::at(at, What::Kill)).recover();
             assert!(again.is_err_and(|e| e.killed()), "{about}: the recovery has no such point");
         }
-        let faults = Strike::at(0, What::Nothing);
+        let faults = Injection::at(0, What::Nothing);
         let mut host = mk_host(dir.path(), &os, faults.clone());
         let recovery = host.recover().unwrap_or_else(|e| panic!("{about}: {e}"));
         let passed = faults.count();
         let now = state(dir.path(), &os);
         let want = match recovery {
-            Recovery::Finished { .. } | Recovery::AwaitsBoot { .. } => &self.new,
+            Recovery::Finished { .. }
+            | Recovery::AwaitsBoot { .. }
+            | Recovery::OnTrial { .. }
+            | Recovery::AwaitsReturn { .. } => &self.new,
             Recovery::Undone { .. } | Recovery::RolledBack { .. } => &self.old,
             Recovery::Nothing if now == self.new => &self.new,
             Recovery::Nothing => &self.old,
@@ -102,7 +108,7 @@ impl Prepared {
     fn fail(&self, at: usize, what: What) {
         let about = format!("{}: {what:?} at {at}", self.about);
         let (dir, os) = (copy(self.base.path()), mk_os(&self.base_os));
-        let mut host = mk_host(dir.path(), &os, Strike::at(at, what));
+        let mut host = mk_host(dir.path(), &os, Injection::at(at, what));
         let done = host.apply(&self.plan);
         if let Err(Error::UndoIncomplete { .. }) = &done {
             drop(host);
@@ -124,7 +130,7 @@ impl Prepared {
     fn kill_and_boot(&self, at: usize, falls_back: bool, after_boot: Option<usize>) -> usize {
         let about = format!("{}: killed at {at}, falls back {falls_back}, {after_boot:?}", self.about);
         let (dir, os) = (copy(self.base.path()), mk_os(&self.base_os));
-        let done = mk_host(dir.path(), &os, Strike::at(at, What::Kill)).apply(&self.plan);
+        let done = mk_host(dir.path(), &os, Injection::at(at, What::Kill)).apply(&self.plan);
         assert!(done.is_ok() || done.is_err_and(|e| e.killed()), "{about}");
         let before = mk_host(dir.path(), &os, Arc::new(NoFaults)).recover().unwrap();
         let waits = matches!(before, Recovery::AwaitsBoot { .. });
@@ -134,10 +140,10 @@ impl Prepared {
         }
         boot(dir.path(), &os);
         if let Some(point) = after_boot {
-            let killed = mk_host(dir.path(), &os, Strike::at(point, What::Kill)).recover();
+            let killed = mk_host(dir.path(), &os, Injection::at(point, What::Kill)).recover();
             assert!(killed.is_err_and(|e| e.killed()), "{about}: the recovery has no such point");
         }
-        let faults = Strike::at(0, What::Nothing);
+        let faults = Injection::at(0, What::Nothing);
         let mut host = mk_host(dir.path(), &os, faults.clone());
         let recovery = host.recover().unwrap_or_else(|e| panic!("{about}: {e}"));
         let passed = faults.count();
@@ -155,7 +161,10 @@ impl Prepared {
                 Recovery::Finished { .. } => is_new,
                 Recovery::RolledBack { .. } => rolled_back,
                 Recovery::Nothing => !waits,
-                Recovery::Undone { .. } | Recovery::AwaitsBoot { .. } => false,
+                Recovery::Undone { .. }
+                | Recovery::AwaitsBoot { .. }
+                | Recovery::OnTrial { .. }
+                | Recovery::AwaitsReturn { .. } => false,
             };
             assert!(fits, "{about}: {recovery:?}");
         }
@@ -189,7 +198,7 @@ fn disk_and_operating_system_agree_after_a_kill_at_any_point_and_a_boot_that_com
 }
 
 #[test]
-fn a_change_that_waits_for_its_boot_gives_way_to_another_and_a_config_that_failed_is_not_tried_again() {
+fn a_change_that_waits_for_its_boot_can_be_replaced_and_a_failed_config_is_not_retried() {
     if !is_root() {
         return;
     }
@@ -197,9 +206,9 @@ fn a_change_that_waits_for_its_boot_gives_way_to_another_and_a_config_that_faile
     let p = prepare(&pair);
     let (dir, os) = (copy(p.base.path()), mk_os(&p.base_os));
     let mut host = mk_host(dir.path(), &os, Arc::new(NoFaults));
-    host.fetch(&p.plan).unwrap();
-    host.fetch(&p.plan).unwrap();
-    assert_eq!(os.fetches(), 1, "what is there is not fetched again");
+    host.fetch(&p.plan, &host::Pull::default()).unwrap();
+    host.fetch(&p.plan, &host::Pull::default()).unwrap();
+    assert_eq!(os.fetches(), 1, "a fetched image is not fetched again");
     host.apply(&p.plan).unwrap();
     // Another change before the boot: the first one is undone, and the other one planned again.
     let back = |host: &mut host::Host| {
@@ -239,6 +248,58 @@ fn a_change_that_waits_for_its_boot_gives_way_to_another_and_a_config_that_faile
     let other = again(&mut host, "newer").unwrap();
     host.apply(&other).unwrap();
     assert_eq!(host.os_failure().unwrap(), None);
+}
+
+#[test]
+fn a_boot_into_the_new_system_that_is_not_as_wanted_is_undone_by_another_boot() {
+    if !is_root() {
+        return;
+    }
+    let pair = crate::pairs::os_pairs()
+        .into_iter()
+        .find(|p| p.new.kernel_arguments.as_ref().is_some_and(|a| !a.is_empty()))
+        .unwrap();
+    let p = prepare(&pair);
+    let arguments = pair.new.kernel_arguments.as_deref().unwrap();
+    let argument = arguments[0].split(' ').next().unwrap();
+    let (dir, mut os) = (copy(p.base.path()), mk_os(&p.base_os));
+    mk_host(dir.path(), &os, Arc::new(NoFaults)).apply(&p.plan).unwrap();
+    boot(dir.path(), &os);
+    os.lose_argument(argument);
+    for _ in 0..2 {
+        let mut host = mk_host(dir.path(), &os, Arc::new(NoFaults));
+        let recovery = host.recover().unwrap();
+        assert!(
+            matches!(&recovery, Recovery::AwaitsReturn { why, .. } if why.contains(argument)),
+            "{recovery:?}"
+        );
+        assert_eq!(host.current_config().unwrap().unwrap().name, "new", "the files fit the system that runs");
+        assert!(matches!(host.reboot_status().unwrap(), host::RebootStatus::Owed(_)));
+        let error = host.apply(&p.plan).unwrap_err();
+        assert!(matches!(&error, Error::Interrupted { desired } if desired == "new"), "{error}");
+    }
+    boot(dir.path(), &os);
+    let mut host = mk_host(dir.path(), &os, Arc::new(NoFaults));
+    let recovery = host.recover().unwrap();
+    assert!(matches!(&recovery, Recovery::RolledBack { why, .. } if why.contains(argument)), "{recovery:?}");
+    same(&(state(dir.path(), &os).0, p.old.1.clone()), &p.old, "back");
+    assert_eq!(&os.status().unwrap().booted, p.old.1.next());
+    assert!(host.os_failure().unwrap().is_some());
+    assert_eq!(host.recover().unwrap(), Recovery::Nothing);
+}
+
+#[test]
+fn a_dropped_image_stays_on_the_host_without_a_reboot() {
+    if !is_root() {
+        return;
+    }
+    let mut pair = crate::pairs::os_pairs().remove(1);
+    pair.new = pair.old.clone();
+    pair.new.os_image_url = String::new();
+    let p = prepare(&pair);
+    assert!(p.plan.disruption.is_none(), "{}", p.plan.disruption);
+    assert!(p.plan.notes.iter().any(|n| n.contains("keeps the image")), "{:?}", p.plan.notes);
+    assert_eq!(p.new.1, p.old.1);
 }
 
 /// Every `nth` point of every pair, and of the recovery after it.
@@ -292,7 +353,7 @@ fn a_kill_at_every_point_leaves_the_old_state_or_the_new() {
     if !is_root() {
         return;
     }
-    #[allow(clippy::disallowed_methods, reason = "a test has no arguments of its own")]
+    #[expect(clippy::disallowed_methods, reason = "a test has no arguments of its own")]
     let told = |name: &str| std::env::var(name).ok().map(|text| text.parse().unwrap());
     match told("MCO_CRASH_POINTS") {
         None => assert!(kill_everywhere(1, 5) > 2000),
@@ -313,4 +374,30 @@ fn a_call_that_fails_ends_in_the_old_state() {
             prepared.fail(at, What::FailOn(io::ErrorKind::ReadOnlyFilesystem));
         }
     }
+}
+
+#[test]
+fn what_took_effect_is_taken_back_wherever_the_process_ends_or_a_call_fails() {
+    if !is_root() {
+        return;
+    }
+    let mut kills = 0;
+    for pair in crate::pairs::effect_pairs() {
+        let prepared = prepare(&pair);
+        assert!(!prepared.plan.disruption.needs_reboot(), "{}", prepared.plan);
+        assert!(prepared.plan.disruption.effects.len() > 1, "{}", prepared.plan);
+        for at in 0..prepared.points() {
+            let passed = prepared.kill(at, None);
+            kills += 1;
+            for again in (0..passed).skip(at % 13).step_by(13) {
+                prepared.kill(at, Some(again));
+                kills += 1;
+            }
+            prepared.fail(at, What::Fail(io::ErrorKind::PermissionDenied));
+            if at % 5 == 0 {
+                prepared.fail(at, What::FailOn(io::ErrorKind::StorageFull));
+            }
+        }
+    }
+    assert!(kills > 100, "{kills}");
 }

@@ -27,7 +27,7 @@ fn refused(at: &Path, new: &MachineConfigSpec) -> Irreconcilable {
 }
 
 #[test]
-fn a_link_out_of_the_root_leads_nowhere_outside() {
+fn a_link_that_points_outside_the_root_is_not_followed_outside() {
     let dir = mk_host_tree();
     let outside = tempfile::tempdir().unwrap();
     symlink(outside.path(), dir.path().join("etc/out")).unwrap();
@@ -48,7 +48,7 @@ fn a_link_out_of_the_root_leads_nowhere_outside() {
 }
 
 #[test]
-fn what_is_in_the_way_is_named() {
+fn an_obstacle_is_named_with_its_path() {
     let dir = mk_host_tree();
     Command::new("mkfifo").arg(dir.path().join("etc/pipe")).status().unwrap();
     for (path, why) in [
@@ -105,7 +105,7 @@ impl Drop for Mounted {
 }
 
 #[test]
-fn what_only_the_first_write_would_have_met_is_refused_before_anything_changes() {
+fn obstacles_to_writing_are_found_before_anything_changes() {
     if !is_root() {
         return;
     }
@@ -148,7 +148,7 @@ fn what_only_the_first_write_would_have_met_is_refused_before_anything_changes()
 }
 
 #[test]
-fn a_folder_that_may_not_change_is_refused_before_anything_changes() {
+fn an_immutable_folder_is_refused_before_anything_changes() {
     // Memory file systems have no such attribute.
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path = dir.path().join("etc/fixed");
@@ -166,7 +166,7 @@ fn a_folder_that_may_not_change_is_refused_before_anything_changes() {
 }
 
 #[test]
-fn what_cannot_be_removed_of_a_folder_set_aside_does_not_hold_up_what_follows() {
+fn a_backup_that_cannot_be_removed_does_not_block_later_changes() {
     if !is_root() {
         return;
     }
@@ -230,7 +230,7 @@ fn damaged_journals_are_kept_three_at_a_time() {
 }
 
 #[test]
-fn what_the_host_had_in_a_closed_folder_stays_closed_where_it_is_kept() {
+fn the_kept_original_of_a_file_in_a_private_folder_is_private() {
     if !is_root() {
         return;
     }
@@ -254,7 +254,7 @@ fn what_the_host_had_in_a_closed_folder_stays_closed_where_it_is_kept() {
 }
 
 #[test]
-fn configs_that_no_running_machine_can_reach_are_refused_with_their_place() {
+fn changes_that_no_running_machine_can_follow_are_refused_with_their_path() {
     let dir = mk_host_tree();
     let config = |section: Value| {
         let mut config = json!({"ignition": {"version": "3.5.0"}});
@@ -325,7 +325,7 @@ fn restart_policy(service: &str) -> DisruptionPolicy {
 }
 
 #[test]
-fn a_service_that_does_not_restart_takes_the_whole_change_back() {
+fn a_service_that_fails_to_restart_undoes_the_whole_change() {
     let dir = mk_host_tree();
     let before = tree(dir.path(), &["/"], &SKIP);
     let mut host = mk(dir.path());
@@ -343,7 +343,7 @@ fn a_service_that_does_not_restart_takes_the_whole_change_back() {
 }
 
 #[test]
-fn a_service_that_the_host_does_not_have_is_a_mistake_unless_a_default_names_it() {
+fn a_missing_service_is_an_error_unless_a_default_policy_names_it() {
     let dir = mk_host_tree();
     let bad = planned(&mut mk(dir.path()), &files(&[file("/etc/x")]), &restart_policy("nowhere.service"));
     let bad = bad.unwrap_err();
@@ -358,7 +358,7 @@ fn a_service_that_the_host_does_not_have_is_a_mistake_unless_a_default_names_it(
 }
 
 #[test]
-fn a_change_that_does_not_fit_is_refused_before_it_begins() {
+fn a_change_that_needs_more_space_than_is_free_is_refused_before_it_begins() {
     if !is_root() {
         return;
     }
@@ -388,7 +388,7 @@ fn a_change_that_does_not_fit_is_refused_before_it_begins() {
 }
 
 #[test]
-fn what_stands_where_something_would_be_moved_aside_is_not_taken_for_it() {
+fn a_foreign_file_at_the_path_of_a_backup_is_not_taken_for_the_backup() {
     let dir = mk_host_tree();
     let home = dir.path().join("home/core");
     fs::write(home.join(".ssh"), "a file of core's").unwrap();
@@ -414,7 +414,7 @@ fn what_stands_where_something_would_be_moved_aside_is_not_taken_for_it() {
 }
 
 #[test]
-fn a_file_of_the_hosts_own_comes_back_with_its_extended_attributes() {
+fn a_restored_original_keeps_its_extended_attributes() {
     use rustix::fs::{XattrFlags, getxattr, setxattr};
     let dir = mk_host_tree();
     let path = dir.path().join("etc/issue.net");
@@ -449,7 +449,7 @@ fn a_file_of_the_hosts_own_comes_back_with_its_extended_attributes() {
 }
 
 #[test]
-fn neighbours_with_odd_names_and_a_large_file_of_the_hosts_own_are_no_trouble() {
+fn odd_file_names_and_a_large_original_are_handled() {
     use std::os::unix::ffi::OsStrExt;
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     for d in ["etc/systemd/system/multi-user.target.wants", "etc/odd", "run", "var/lib"] {
@@ -487,7 +487,7 @@ fn neighbours_with_odd_names_and_a_large_file_of_the_hosts_own_are_no_trouble() 
 }
 
 #[test]
-fn the_room_that_kept_originals_take_is_counted_too() {
+fn the_space_for_originals_is_counted() {
     if !is_root() {
         return;
     }
@@ -514,7 +514,7 @@ fn the_room_that_kept_originals_take_is_counted_too() {
 }
 
 #[test]
-fn what_is_private_shows_neither_contents_nor_hash() {
+fn a_private_file_shows_neither_contents_nor_hash() {
     let dir = mk_host_tree();
     let new = files(&[
         json!({"path": "/etc/private", "mode": 0o600, "contents": {"source": "data:,hunter2"}}),

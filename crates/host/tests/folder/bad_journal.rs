@@ -13,7 +13,7 @@ use host::{DisruptionPolicy, Error, FakeOs, FakeSystemd, Host, Names, Recovery, 
 use serde_json::json;
 
 #[test]
-fn a_damaged_journal_is_told_kept_and_out_of_the_way() {
+fn a_damaged_journal_is_reported_and_moved_aside() {
     for damage in ["truncated", "changed", "contents"] {
         let dir = mk_host_tree();
         interrupted(dir.path());
@@ -90,7 +90,7 @@ fn a_change_under_way_is_left_alone_by_another_process() {
 }
 
 #[test]
-fn nobody_but_root_can_stop_changes_by_a_lock() {
+fn only_root_can_take_the_lock() {
     use rustix::fs::{FlockOperation, flock};
     let dir = mk_host_tree();
     mk(dir.path()).recover().unwrap();
@@ -110,7 +110,7 @@ fn nobody_but_root_can_stop_changes_by_a_lock() {
         flock(&file, FlockOperation::NonBlockingLockExclusive).unwrap();
         held.push(file);
     }
-    assert!(held.len() > 10, "the root folder and what is in it");
+    assert!(held.len() > 10, "the root folder and its contents");
     let mut host = mk(dir.path());
     assert_eq!(host.recover().unwrap(), Recovery::Nothing);
     let plan = planned(&mut host, &files(&[file("/etc/x")]), &DisruptionPolicy::default()).unwrap();
@@ -126,7 +126,7 @@ fn nobody_but_root_can_stop_changes_by_a_lock() {
 }
 
 #[test]
-fn a_record_of_a_reboot_that_cannot_be_read_is_not_taken_as_none() {
+fn an_unreadable_reboot_record_is_an_error() {
     let dir = mk_host_tree();
     let state = dir.path().join("var/lib/machine-config-daemon");
     fs::create_dir_all(&state).unwrap();
@@ -149,7 +149,7 @@ impl host::fault::Faults for Order {
 }
 
 #[test]
-fn links_that_systemd_made_are_on_the_disk_before_the_change_counts_as_through() {
+fn enablement_links_are_synced_before_the_change_is_committed() {
     let dir = mk_host_tree();
     let order = Arc::new(Order::default());
     let options = host::Options { sync: true, owners: is_root() };
@@ -177,17 +177,17 @@ fn links_that_systemd_made_are_on_the_disk_before_the_change_counts_as_through()
 }
 
 #[test]
-fn a_journal_of_a_newer_version_is_left_for_it() {
+fn a_journal_of_a_newer_version_is_left_alone() {
     let dir = mk_host_tree();
     interrupted(dir.path());
     let begin = dir.path().join("var/lib/machine-config-daemon/journal/begin.json");
     let text = fs::read_to_string(&begin).unwrap();
-    let newer = text.replace("\"format\":2", "\"format\":5");
+    let newer = text.replace("\"format\":2", "\"format\":7");
     assert_ne!(newer, text);
     fs::write(&begin, &newer).unwrap();
     for _ in 0..2 {
         let error = mk(dir.path()).recover().unwrap_err();
-        assert!(matches!(error, Error::JournalNewer { found: 5, known: 4, .. }), "{error}");
+        assert!(matches!(error, Error::JournalNewer { found: 7, known: 6, .. }), "{error}");
         assert!(error.to_string().contains("start that version on this host again"), "{error}");
     }
     assert_eq!(fs::read_to_string(&begin).unwrap(), newer);
@@ -223,14 +223,14 @@ fn a_journal_that_is_cut_or_changed_at_any_byte_is_noticed() {
             Err(Error::JournalNewer { .. }) => {}
             other => panic!("not noticed: {other:?}\n{}", String::from_utf8_lossy(&bytes)),
         }
-        assert_eq!(tree(dir.path(), &["/etc"], &[]), before, "nothing is done by a damaged journal");
+        assert_eq!(tree(dir.path(), &["/etc"], &[]), before, "a damaged journal changes nothing");
     }
     fs::write(journal.join("begin.json"), &whole).unwrap();
     assert!(matches!(mk(dir.path()).recover().unwrap(), Recovery::Undone { .. }));
 }
 
 #[test]
-fn old_contents_that_are_cut_or_changed_are_noticed_and_nothing_is_put_in_their_place() {
+fn a_damaged_backup_is_noticed_and_not_restored() {
     let dir = mk_host_tree();
     interrupted(dir.path());
     let journal = dir.path().join("var/lib/machine-config-daemon/journal");
@@ -250,7 +250,7 @@ fn old_contents_that_are_cut_or_changed_are_noticed_and_nothing_is_put_in_their_
 }
 
 #[test]
-fn a_change_begun_over_one_that_is_half_made_undoes_that_first_and_is_to_be_planned_again() {
+fn a_change_over_an_interrupted_one_undoes_that_and_must_be_planned_again() {
     let dir = mk_host_tree();
     let before = tree(dir.path(), &["/"], &SKIP);
     interrupted(dir.path());
@@ -271,7 +271,7 @@ fn a_change_begun_over_one_that_is_half_made_undoes_that_first_and_is_to_be_plan
 /// Before the fourth format, a journal recorded what two configs want of the operating system. No host could change
 /// anything of it then. Such a journal is undone except for that.
 #[test]
-fn a_journal_of_before_there_was_a_back_end_for_the_operating_system_is_undone() {
+fn a_journal_without_operating_system_fields_is_undone() {
     use sha2::{Digest, Sha256};
     let dir = mk_host_tree();
     let before = tree(dir.path(), &["/"], &SKIP);
@@ -284,7 +284,7 @@ fn a_journal_of_before_there_was_a_back_end_for_the_operating_system_is_undone()
     journal["os"] = json!([os("one"), os("two")]);
     journal["format"] = json!(3);
     let text = journal.to_string();
-    let sum = Sha256::digest(text.as_bytes()).iter().map(|b| format!("{b:02x}")).collect::<String>();
+    let sum = api::text::hex(&Sha256::digest(text.as_bytes()));
     fs::write(&path, json!({"format": 3, "sha256": sum, "journal": text}).to_string()).unwrap();
     assert!(matches!(mk(dir.path()).recover().unwrap(), Recovery::Undone { .. }));
     assert_eq!(tree(dir.path(), &["/"], &SKIP), before);

@@ -9,7 +9,7 @@ use crate::planning::{file, files, mk, planned};
 use host::fault::{Fault, Faults, NoFaults, Point};
 use host::{
     DisruptionPolicy, FakeOs, FakeSystemd, FilePolicy, Host, Options, PolicyAction, Rationale, RebootStatus,
-    Recovery, Root, ServiceAction, Systemd, SystemdError, UnitFileState,
+    Recovery, Root, ServiceAction, Systemd, SystemdError, UnitFileState, UnitVerb,
 };
 
 /// The process ends while it restarts a service.
@@ -39,7 +39,7 @@ fn told(host: &Host) -> Vec<String> {
 }
 
 #[test]
-fn after_a_reboot_no_service_is_waited_for() {
+fn recovery_after_a_reboot_waits_for_no_service() {
     let dir = mk_host_tree();
     cut_while_telling(dir.path());
     let mut host = mk(dir.path());
@@ -53,7 +53,7 @@ fn after_a_reboot_no_service_is_waited_for() {
 }
 
 #[test]
-fn a_service_that_started_before_the_recovery_is_told_and_not_waited_for() {
+fn a_service_that_started_before_the_recovery_is_restarted_without_waiting() {
     let dir = mk_host_tree();
     cut_while_telling(dir.path());
     let mut host = mk(dir.path());
@@ -65,7 +65,7 @@ fn a_service_that_started_before_the_recovery_is_told_and_not_waited_for() {
 }
 
 #[test]
-fn another_process_of_the_same_boot_tells_all_again_and_waits_for_none() {
+fn a_second_recovery_in_the_same_boot_repeats_the_service_actions_without_waiting() {
     let dir = mk_host_tree();
     cut_while_telling(dir.path());
     let mut host = mk(dir.path());
@@ -75,7 +75,7 @@ fn another_process_of_the_same_boot_tells_all_again_and_waits_for_none() {
 }
 
 #[test]
-fn a_reboot_is_counted_when_it_is_begun_and_not_when_it_is_refused() {
+fn only_a_reboot_that_begins_is_counted() {
     let dir = mk_host_tree();
     let mut host = container(dir.path());
     let plan = planned(&mut host, &files(&[file("/etc/x")]), &DisruptionPolicy::default()).unwrap();
@@ -125,6 +125,24 @@ impl Systemd for Container {
     fn reload_if_running(&mut self, unit: &str) -> Result<(), SystemdError> {
         self.0.reload_if_running(unit)
     }
+    fn act(&mut self, action: UnitVerb, unit: &str) -> Result<(), SystemdError> {
+        self.0.act(action, unit)
+    }
+    fn queue_act(&mut self, action: UnitVerb, unit: &str) -> Result<(), SystemdError> {
+        self.0.queue_act(action, unit)
+    }
+    fn is_running(&mut self, unit: &str) -> Result<bool, SystemdError> {
+        self.0.is_running(unit)
+    }
+    fn check(&mut self, units: &[String]) -> Result<(), SystemdError> {
+        self.0.check(units)
+    }
+    fn soft_reboots(&mut self) -> Result<Option<u64>, SystemdError> {
+        self.0.soft_reboots()
+    }
+    fn soft_reboot(&mut self, rationale: &Rationale) -> Result<(), SystemdError> {
+        self.0.soft_reboot(rationale)
+    }
     fn reload(&mut self, unit: &str) -> Result<(), SystemdError> {
         self.0.reload(unit)
     }
@@ -136,6 +154,15 @@ impl Systemd for Container {
     }
     fn was_started(&mut self, unit: &str) -> Result<bool, SystemdError> {
         self.0.was_started(unit)
+    }
+    fn unit_state(&mut self, unit: &str) -> Result<host::UnitState, SystemdError> {
+        self.0.unit_state(unit)
+    }
+    fn start_watch(&mut self, unit: &str, command: &[String]) -> Result<(), SystemdError> {
+        self.0.start_watch(unit, command)
+    }
+    fn up_for(&mut self) -> std::time::Duration {
+        self.0.up_for()
     }
     fn state(&mut self, unit: &str) -> Result<Option<UnitFileState>, SystemdError> {
         self.0.state(unit)
@@ -155,7 +182,7 @@ fn container(at: &Path) -> Host {
 }
 
 #[test]
-fn a_container_that_shares_its_boot_id_has_rebooted_when_run_is_new() {
+fn a_container_with_the_hosts_boot_id_has_rebooted_when_run_is_empty() {
     let dir = mk_host_tree();
     let mut host = container(dir.path());
     host.recover().unwrap();

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::common::{BySpec as _, plan};
+use crate::common::{BySpec as _, plan, watch};
 use crate::common::{mk_host, mk_host_tree};
 use api::v1::MachineConfigSpec;
 use host::fault::NoFaults;
@@ -64,7 +64,7 @@ fn next(watch: &mut Watch) -> Vec<String> {
 }
 
 #[test]
-fn every_way_of_changing_a_managed_file_is_drift_and_a_touch_is_not() {
+fn every_change_of_a_managed_file_is_drift_and_a_touch_is_not() {
     type Change = fn(&Path);
     let changes: [(&str, Change, bool); 6] = [
         ("rewrite", |p| fs::write(p, "other").unwrap(), true),
@@ -93,7 +93,7 @@ fn every_way_of_changing_a_managed_file_is_drift_and_a_touch_is_not() {
     ] {
         for (about, change, drifts) in changes {
             let (dir, mut host) = mk_applied();
-            let mut watch = Watch::new(host.root(), &config()).unwrap();
+            let mut watch = watch(&host, &config());
             change(&dir.path().join(path.trim_start_matches('/')));
             assert_eq!(next(&mut watch), [path], "{about}");
             let found = host.validate(&config()).unwrap();
@@ -110,12 +110,12 @@ fn every_way_of_changing_a_managed_file_is_drift_and_a_touch_is_not() {
 }
 
 #[test]
-fn masks_owners_and_enablement_drift_too() {
+fn masks_owners_and_enablement_are_compared() {
     if !crate::common::is_root() {
         return;
     }
     let (dir, mut host) = mk_applied();
-    let mut watch = Watch::new(host.root(), &config()).unwrap();
+    let mut watch = watch(&host, &config());
     let mask = dir.path().join("etc/systemd/system/masked.service");
     fs::remove_file(&mask).unwrap();
     assert_eq!(next(&mut watch), ["/etc/systemd/system/masked.service"]);
@@ -136,9 +136,9 @@ fn masks_owners_and_enablement_drift_too() {
 }
 
 #[test]
-fn folders_that_go_and_come_back_are_followed() {
+fn a_folder_that_is_deleted_and_made_again_stays_watched() {
     let (dir, host) = mk_applied();
-    let mut watch = Watch::new(host.root(), &config()).unwrap();
+    let mut watch = watch(&host, &config());
     fs::remove_dir_all(dir.path().join("etc/deep")).unwrap();
     assert_eq!(next(&mut watch), ["/etc/deep/er/packed"]);
     fs::create_dir(dir.path().join("etc/deep")).unwrap();
@@ -151,7 +151,7 @@ fn folders_that_go_and_come_back_are_followed() {
 
 /// Changes that inotify on a file's own folder alone does not report: the first comparison after each, and its result.
 #[test]
-fn what_happens_on_the_way_to_a_file_is_seen_too() {
+fn changes_of_parent_folders_are_seen() {
     type Change = fn(&Path);
     let cases: [(&str, &str, Change); 6] = [
         ("a folder above the folder is moved", "/etc/deep/er/packed", |at| {
@@ -198,7 +198,7 @@ fn what_happens_on_the_way_to_a_file_is_seen_too() {
         host.apply(&plan).unwrap();
         fs::hard_link(dir.path().join("etc/plain"), dir.path().join("opt/other-name")).unwrap();
         assert_eq!(host.validate(&config).unwrap(), Ok(()), "{about}");
-        let mut watch = Watch::new(host.root(), &config).unwrap().with_period(Duration::from_millis(100));
+        let mut watch = watch(&host, &config).with_period(Duration::from_millis(100));
         change(dir.path());
         let Touched::Paths(told) = watch.wait(Some(SOON)).unwrap() else { panic!("{about}: not seen") };
         assert!(told.contains(path), "{about}: {told:?}");
@@ -213,7 +213,7 @@ fn what_happens_on_the_way_to_a_file_is_seen_too() {
 #[test]
 fn unmanaged_neighbours_are_not_seen_and_the_watch_can_be_stopped() {
     let (dir, host) = mk_applied();
-    let mut watch = Watch::new(host.root(), &config()).unwrap();
+    let mut watch = watch(&host, &config());
     fs::write(dir.path().join("etc/unmanaged"), "x").unwrap();
     fs::write(dir.path().join("etc/systemd/system/unittest.service.d/30-x.conf"), "x").unwrap();
     assert_eq!(watch.wait(Some(Duration::from_millis(200))).unwrap(), Touched::TimedOut);
@@ -224,7 +224,7 @@ fn unmanaged_neighbours_are_not_seen_and_the_watch_can_be_stopped() {
 }
 
 #[test]
-fn before_a_change_only_what_it_does_not_touch_is_compared() {
+fn before_a_change_only_paths_that_it_does_not_touch_are_compared() {
     let (dir, mut host) = mk_applied();
     let mut next = config();
     let files = next.config.as_mut().unwrap();
@@ -251,14 +251,14 @@ fn current() -> host::CurrentConfig {
 fn repair(host: &mut Host, policy: Option<&DisruptionPolicy>) -> host::HostPlan {
     let drifts = host.drifts(&config()).unwrap();
     assert!(!drifts.is_empty());
-    let plan = host.plan_repair(&current(), &drifts, policy).unwrap().unwrap();
+    let plan = host.plan_repair(&host.drifted(current(), drifts).unwrap(), policy).unwrap().unwrap();
     host.apply(&plan).unwrap();
     assert_eq!(host.drifts(&config()).unwrap(), []);
     plan
 }
 
 #[test]
-fn a_repair_puts_back_exactly_what_drifted() {
+fn a_repair_restores_exactly_what_drifted() {
     if !crate::common::is_root() {
         return;
     }
@@ -297,7 +297,7 @@ fn a_repair_puts_back_exactly_what_drifted() {
 }
 
 #[test]
-fn a_repair_tells_services_as_an_update_would_but_never_reboots() {
+fn a_repair_acts_on_services_as_an_update_does_but_never_reboots() {
     let (dir, mut host) = mk_applied();
     let owed = host.reboot_status().unwrap();
     let restart = |path: &str, service: &str| host::FilePolicy {
@@ -337,7 +337,7 @@ fn drift_is_explained_with_the_lines_that_changed_and_without_secrets() {
 
 /// Whatever is wrong with a file that contains a secret, no report shows any of its contents.
 #[test]
-fn no_state_of_a_file_makes_drift_tell_its_secret() {
+fn drift_of_any_kind_shows_no_secret() {
     let file = |path: &str, text: &str| json!({"path": path, "mode": 0o644, "contents": {"source": text}});
     let config = MachineConfigSpec {
         config: Some(json!({"ignition": {"version": "3.5.0"}, "storage": {"files": [
@@ -387,20 +387,20 @@ fn no_state_of_a_file_makes_drift_tell_its_secret() {
 }
 
 #[test]
-fn an_entry_that_this_version_would_refuse_does_not_keep_the_rest_from_being_looked_at() {
+fn an_entry_that_this_version_refuses_does_not_stop_the_drift_check() {
     let (dir, mut host) = mk_applied();
     let mut config = config();
     let files = config.config.as_mut().unwrap()["storage"]["files"].as_array_mut().unwrap();
     files.push(json!({"path": "/etc/odd", "mode": 0o4755, "contents": {"source": "data:,x"}}));
     assert_eq!(host.drifts(&config).unwrap(), []);
-    let mut watch = Watch::new(host.root(), &config).unwrap();
+    let mut watch = watch(&host, &config);
     fs::write(dir.path().join("etc/plain"), "by hand").unwrap();
     assert_eq!(next(&mut watch), ["/etc/plain"]);
     assert_eq!(host.drifts(&config).unwrap().len(), 1);
 }
 
 #[test]
-fn a_unit_that_is_enabled_or_masked_in_a_new_place_is_seen() {
+fn a_unit_that_is_enabled_or_masked_in_a_new_folder_is_drift() {
     let (dir, mut host) = mk_applied();
     let mut config = config();
     let text = "[Service]\nExecStart=/bin/true\n[Install]\nWantedBy=new.target\nAlias=other.service\n";
@@ -411,7 +411,7 @@ fn a_unit_that_is_enabled_or_masked_in_a_new_place_is_seen() {
     let plan =
         plan(&self::config(), &config, &Names::default(), &DisruptionPolicy::default(), &facts).unwrap();
     host.apply(&plan).unwrap();
-    let mut watch = Watch::new(host.root(), &config).unwrap();
+    let mut watch = watch(&host, &config);
     FakeSystemd::new(host.root()).enable(&["off.service".to_owned()]).unwrap();
     let seen = next(&mut watch);
     assert!(seen.contains(&"/etc/systemd/system/new.target.wants/off.service".to_owned()), "{seen:?}");
@@ -425,7 +425,7 @@ fn a_unit_that_is_enabled_or_masked_in_a_new_place_is_seen() {
 }
 
 #[test]
-fn a_folder_of_links_that_is_made_later_is_watched_too() {
+fn a_wants_folder_that_is_made_later_is_watched() {
     let (dir, host) = mk_applied();
     let config = {
         let mut config = config();
@@ -433,7 +433,7 @@ fn a_folder_of_links_that_is_made_later_is_watched_too() {
         units.push(json!({"name": "vendor.service", "enabled": false}));
         config
     };
-    let mut watch = Watch::new(host.root(), &config).unwrap();
+    let mut watch = watch(&host, &config);
     let folder = dir.path().join("etc/systemd/system/later.target.wants");
     fs::create_dir(&folder).unwrap();
     std::os::unix::fs::symlink("/usr/lib/systemd/system/vendor.service", folder.join("vendor.service"))

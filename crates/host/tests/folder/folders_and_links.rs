@@ -1,4 +1,4 @@
-//! Folders and links of a config on a running host: created, changed, compared, given up, and rolled back.
+//! Folders and links of a config on a running host: created, changed, compared, removed, and rolled back.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -46,7 +46,7 @@ fn host_tree(at: &Path) -> std::collections::BTreeMap<String, String> {
 }
 
 #[test]
-fn what_a_config_makes_goes_with_it_and_what_was_there_comes_back() {
+fn what_a_config_created_is_removed_and_originals_are_restored() {
     if !is_root() {
         return;
     }
@@ -63,7 +63,7 @@ fn what_a_config_makes_goes_with_it_and_what_was_there_comes_back() {
             "dir 1770 1000:4",
         ),
         (
-            "one that the host has",
+            "a folder that the host has",
             dirs(json!([{"path": "/opt", "mode": 0o700, "user": {"id": 1000}}])),
             "/opt",
             "dir 0700 1000:0",
@@ -116,7 +116,7 @@ fn what_a_config_makes_goes_with_it_and_what_was_there_comes_back() {
 }
 
 #[test]
-fn a_folder_with_something_of_others_in_it_stays() {
+fn a_created_folder_with_foreign_files_stays() {
     if !is_root() {
         return;
     }
@@ -154,7 +154,7 @@ fn a_hard_link_follows_its_file_and_every_change_by_hand_is_drift() {
     assert_eq!(fs::metadata(at("/srv/hard")).unwrap().ino(), fs::metadata(at("/srv/f")).unwrap().ino());
     let spec = config(&storage("two"));
     let current = host::CurrentConfig { name: "rendered-worker-1".to_owned(), spec: spec.clone() };
-    let mut watch = host::Watch::new(host.root(), &spec).unwrap();
+    let mut watch = crate::common::watch(&host, &spec);
     let harm: [(&str, &str, &dyn Fn()); 7] = [
         ("/srv/d", "mode mismatch", &|| {
             fs::set_permissions(at("/srv/d"), fs::Permissions::from_mode(0o777)).unwrap();
@@ -179,7 +179,7 @@ fn a_hard_link_follows_its_file_and_every_change_by_hand_is_drift() {
     for (path, says, harm) in harm {
         harm();
         let host::Touched::Paths(_) = watch.wait(Some(std::time::Duration::from_secs(30))).unwrap() else {
-            panic!("{path}, {says}: not seen");
+            panic!("{path}, {says}: no drift was found");
         };
         let drifts = host.drifts(&spec).unwrap();
         if says == "owner mismatch" {
@@ -188,7 +188,7 @@ fn a_hard_link_follows_its_file_and_every_change_by_hand_is_drift() {
             assert!(drifts.len() == 1 && drifts[0].path() == path, "{drifts:?}");
             assert!(drifts[0].to_string().contains(says), "{drifts:?}");
         }
-        let plan = host.plan_repair(&current, &drifts, None).unwrap().unwrap();
+        let plan = host.plan_repair(&host.drifted(current.clone(), drifts).unwrap(), None).unwrap().unwrap();
         host.apply(&plan).unwrap();
         assert_eq!(host.drifts(&spec).unwrap(), [], "{path}, {says}: {plan}");
         // What the repair itself touched.
@@ -197,7 +197,7 @@ fn a_hard_link_follows_its_file_and_every_change_by_hand_is_drift() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_path_and_remedy() {
+fn impossible_entries_are_refused_with_path_and_remedy() {
     if !is_root() {
         return;
     }
@@ -240,12 +240,7 @@ fn what_cannot_be_is_refused_with_path_and_remedy() {
             "/srv/x/y",
             "remove one of the two",
         ),
-        (
-            "a mode that is none",
-            json!({"directories": [{"path": "/srv/x", "mode": 0o17777}]}),
-            "mode",
-            "07777",
-        ),
+        ("an invalid mode", json!({"directories": [{"path": "/srv/x", "mode": 0o17777}]}), "mode", "07777"),
     ] {
         let bad = planned(&mut host, &json!({}), &storage).unwrap_err();
         let text = bad.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
@@ -294,15 +289,15 @@ fn a_change_that_fails_leaves_folders_and_hard_links_as_they_were() {
 type AtStart = Box<dyn Fn() + Send + Sync>;
 
 /// A service that does something as it is first started, and fails each time.
-struct Meddles(AtStart, std::sync::Once);
+struct WritingService(AtStart, std::sync::Once);
 
-impl std::fmt::Debug for Meddles {
+impl std::fmt::Debug for WritingService {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Meddles")
+        f.write_str("WritingService")
     }
 }
 
-impl Faults for Meddles {
+impl Faults for WritingService {
     fn at(&self, p: Point<'_>) -> Result<(), Fault> {
         if p.on == "chronyd.service" && p.before {
             self.1.call_once(|| (self.0)());
@@ -320,16 +315,16 @@ fn fails(at: &Path, old: &Value, new: &Value, does: AtStart) {
     };
     let policy =
         DisruptionPolicy { files: vec![restart("/srv"), restart("/etc")], ..DisruptionPolicy::empty() };
-    let mut host = mk_host(at, &FakeOs::default(), Arc::new(Meddles(does, std::sync::Once::new())));
+    let mut host = mk_host(at, &FakeOs::default(), Arc::new(WritingService(does, std::sync::Once::new())));
     let facts = host.probe(&config(old), &config(new)).unwrap();
     let plan = plan(&config(old), &config(new), &Names::default(), &policy, &facts).unwrap();
     let error = host.apply(&plan).unwrap_err();
     assert!(matches!(error, host::Error::Undone { .. }), "{error}: {:?}", std::error::Error::source(&error));
-    assert!(!host.has_unfinished_change().unwrap(), "the change stays open");
+    assert!(!host.has_unfinished_change().unwrap(), "the change is not finished");
 }
 
 #[test]
-fn a_folder_that_a_service_has_written_to_is_kept_beside_the_file_that_comes_back() {
+fn a_folder_that_a_service_has_written_to_is_kept_beside_the_restored_file() {
     if !is_root() {
         return;
     }
@@ -341,7 +336,7 @@ fn a_folder_that_a_service_has_written_to_is_kept_beside_the_file_that_comes_bac
         "directories": [{"path": "/etc/issue.net", "overwrite": true}, {"path": "/etc/app.link", "overwrite": true}],
         "files": [{"path": "/srv/f", "contents": {"source": "data:,x"}}],
     });
-    // Twice: what the first change has kept is not overwritten.
+    // Twice: the second change does not overwrite what the first one kept.
     for times in 1..=2 {
         let (folder, link) = (at("/etc/issue.net"), at("/etc/app.link"));
         let does = move || {
@@ -361,7 +356,7 @@ fn a_folder_that_a_service_has_written_to_is_kept_beside_the_file_that_comes_bac
 }
 
 #[test]
-fn a_hard_link_whose_target_is_gone_or_another_file_does_not_hold_up_an_undo() {
+fn a_hard_link_with_a_missing_or_replaced_target_does_not_block_an_undo() {
     if !is_root() {
         return;
     }
@@ -390,12 +385,12 @@ fn a_hard_link_whose_target_is_gone_or_another_file_does_not_hold_up_an_undo() {
 }
 
 #[test]
-fn a_file_cannot_come_back_where_something_stays_in_the_folder_that_replaced_it() {
+fn a_file_is_not_restored_while_the_folder_that_replaced_it_is_not_empty() {
     if !is_root() {
         return;
     }
     let file = |path: &str| json!({"path": path, "contents": {"source": "data:,x"}});
-    // What is in such a folder comes after it.
+    // Paths in such a folder come after it.
     let first = json!({"directories": [{"path": "/etc/issue.net", "overwrite": true}]});
     let old = json!({
         "directories": [{"path": "/etc/issue.net", "overwrite": true}, {"path": "/etc/issue.net/d"}],

@@ -1,4 +1,4 @@
-//! Who can log in after a change: keys, passwords and the SSH server's configuration, and what an undo takes back of them.
+//! Who can log in after a change: keys, passwords and the SSH server's configuration, and how an undo restores them.
 //!
 //! What it is not: the agent's own watch of logins (see `daemon`).
 
@@ -14,7 +14,7 @@ use host::{DisruptionPolicy, Error, FakeOs, FakeSystemd, Found, PolicyAction, Ro
 use serde_json::json;
 
 #[test]
-fn a_keys_folder_that_is_not_cores_own_is_replaced_and_comes_back_when_undone() {
+fn a_keys_folder_of_another_owner_is_replaced_and_restored_by_the_undo() {
     if !is_root() {
         return;
     }
@@ -46,10 +46,10 @@ fn a_keys_folder_that_is_not_cores_own_is_replaced_and_comes_back_when_undone() 
         Found::Dir { mode: 0o700, uid: 1000, gid: 1000 }
     ));
     let names = root.list("/home/core").unwrap();
-    assert_eq!(names, [".ssh"], "something is left beside it");
+    assert_eq!(names, [".ssh"], "another file is left beside it");
 }
 
-/// A host with an SSH server as Debian brings it, or with another configuration.
+/// A host with an SSH server as Debian installs it, or with another configuration.
 fn mk_with_sshd(config: &str) -> tempfile::TempDir {
     let dir = mk_host_tree();
     fs::create_dir_all(dir.path().join("etc/ssh/sshd_config.d")).unwrap();
@@ -68,7 +68,7 @@ fn go(host: &mut host::Host, old: &MachineConfigSpec, new: &MachineConfigSpec) -
 }
 
 #[test]
-fn keys_count_where_a_stock_sshd_looks_and_do_not_when_they_are_taken_away() {
+fn keys_work_with_a_stock_sshd_and_stop_working_when_removed() {
     const DROPIN: &str = "etc/ssh/sshd_config.d/00-machine-config-keys.conf";
     const OWN: &str = "home/core/.ssh/authorized_keys";
     if !is_root() {
@@ -110,7 +110,7 @@ fn keys_count_where_a_stock_sshd_looks_and_do_not_when_they_are_taken_away() {
 }
 
 #[test]
-fn what_makes_keys_count_is_taken_back_with_a_change_that_fails() {
+fn the_sshd_drop_in_is_undone_with_a_failed_change() {
     if !is_root() {
         return;
     }
@@ -132,7 +132,7 @@ fn what_makes_keys_count_is_taken_back_with_a_change_that_fails() {
 }
 
 #[test]
-fn who_is_about_to_lose_the_last_way_in_is_warned() {
+fn the_removal_of_the_last_login_is_warned_of() {
     if !is_root() {
         return;
     }
@@ -146,7 +146,7 @@ fn who_is_about_to_lose_the_last_way_in_is_warned() {
         // Other users' home folders may be on file servers that do not answer.
         ("another user's home is not asked", "", "", "ssh-ed25519 B bob\n", stock, none(), true),
         (
-            "keys that no server looks at",
+            "keys that no server reads",
             "",
             "",
             "",
@@ -179,7 +179,7 @@ fn who_is_about_to_lose_the_last_way_in_is_warned() {
 }
 
 #[test]
-fn the_last_way_in_may_be_a_password() {
+fn a_password_counts_as_a_login() {
     if !is_root() {
         return;
     }
@@ -207,7 +207,7 @@ fn with_storage(storage: &serde_json::Value) -> MachineConfigSpec {
 }
 
 #[test]
-fn keys_are_judged_by_the_configuration_that_the_change_leaves() {
+fn keys_are_checked_against_the_sshd_configuration_after_the_change() {
     const DROPIN: &str = "etc/ssh/sshd_config.d/00-machine-config-keys.conf";
     if !is_root() {
         return;
@@ -226,7 +226,7 @@ fn keys_are_judged_by_the_configuration_that_the_change_leaves() {
         ("its drop-in goes", with_storage(&json!({"files": [more]})), false, keys(), true),
         ("its file comes", keys(), true, with_storage(&json!({"files": [main]})), false),
         (
-            "a file that includes comes back",
+            "a deleted file with an include is restored",
             with_storage(&json!({"files": [main]})),
             false,
             with_storage(&json!({"files": [includes]})),
@@ -254,7 +254,7 @@ fn keys_are_judged_by_the_configuration_that_the_change_leaves() {
 }
 
 #[test]
-fn a_block_of_the_administrators_keeps_its_word() {
+fn an_administrators_match_block_stays_in_effect() {
     if !is_root() {
         return;
     }
@@ -271,7 +271,7 @@ fn a_block_of_the_administrators_keeps_its_word() {
 }
 
 #[test]
-fn odd_things_in_the_folder_of_the_ssh_server_hold_up_nothing() {
+fn odd_files_in_the_sshd_folder_block_nothing() {
     if !is_root() {
         return;
     }
@@ -301,7 +301,7 @@ fn odd_things_in_the_folder_of_the_ssh_server_hold_up_nothing() {
 }
 
 #[test]
-fn a_password_is_taken_back_alone_and_somebody_elses_is_left() {
+fn only_a_password_that_the_change_set_is_undone() {
     if !is_root() {
         return;
     }
@@ -337,7 +337,7 @@ fn a_password_is_taken_back_alone_and_somebody_elses_is_left() {
 }
 
 #[test]
-fn what_the_ssh_server_says_of_its_configuration_counts() {
+fn the_output_of_sshd_test_mode_decides() {
     const DROPIN: &str = "etc/ssh/sshd_config.d/00-machine-config-keys.conf";
     if !is_root() {
         return;
@@ -376,7 +376,7 @@ fn what_the_ssh_server_says_of_its_configuration_counts() {
 }
 
 #[test]
-fn the_drop_in_that_keys_depend_on_is_compared_watched_and_put_back() {
+fn the_sshd_drop_in_is_checked_for_drift_and_repaired() {
     const DROPIN: &str = "/etc/ssh/sshd_config.d/00-machine-config-keys.conf";
     if !is_root() {
         return;
@@ -387,8 +387,8 @@ fn the_drop_in_that_keys_depend_on_is_compared_watched_and_put_back() {
     let (none, keys) = (MachineConfigSpec::default(), core(&["ssh-ed25519 ONE x"], None));
     go(&mut host, &none, &keys);
     let good = fs::read(&at).unwrap();
-    let mut watch = host::Watch::new(host.root(), &keys).unwrap();
-    for (about, harm) in [("it is gone", None), ("it says something else", Some("# nothing\n"))] {
+    let mut watch = crate::common::watch(&host, &keys);
+    for (about, harm) in [("it is gone", None), ("the server reports another value", Some("# nothing\n"))] {
         match harm {
             None => fs::remove_file(&at).unwrap(),
             Some(text) => fs::write(&at, text).unwrap(),
@@ -398,7 +398,7 @@ fn the_drop_in_that_keys_depend_on_is_compared_watched_and_put_back() {
         let drifts = host.drifts(&keys).unwrap();
         assert!(matches!(drifts.as_slice(), [drift] if drift.path() == DROPIN), "{about}: {drifts:?}");
         let config = host.current_config().unwrap().unwrap();
-        let plan = host.plan_repair(&config, &drifts, None).unwrap().unwrap();
+        let plan = host.plan_repair(&host.drifted(config, drifts).unwrap(), None).unwrap().unwrap();
         assert!(plan.to_string().contains("reload ssh.service, if it runs"), "{about}: {plan}");
         host.apply(&plan).unwrap();
         assert_eq!(fs::read(&at).unwrap(), good, "{about}");
@@ -412,8 +412,8 @@ fn the_drop_in_that_keys_depend_on_is_compared_watched_and_put_back() {
     assert!(!left.keys().any(|path| path.contains("sshd") || path.contains("00-machine")), "{left:?}");
 }
 
-/// Puts an sshd into a folder: a stand-in, which reads the copy that it is told to read, as the real one does, and decides
-/// by groups that stand in no file.
+/// Puts a stand-in for sshd into a folder. Like the real one it reads the configuration that its arguments name, and it decides
+/// by groups that are in no file.
 const STAND_IN: &str = r#"#!/bin/sh
 [ "$1 $2 $4" = "-T -f -C" ] || exit 9
 case "$5" in user=core,host=*,addr=*,laddr=*,lport=22) ;; *) exit 8 ;; esac
@@ -452,13 +452,13 @@ impl host::Programs for In {
     }
 }
 
-/// A folder on a server that is gone: a file system of FUSE whose program never answers. It goes when it is dropped.
-struct Gone {
+/// A folder on an unreachable file server: a FUSE file system whose program never answers. It is unmounted on drop.
+struct DeadFileServer {
     holder: std::process::Child,
     at: std::path::PathBuf,
 }
 
-impl Gone {
+impl DeadFileServer {
     fn mount(at: &std::path::Path) -> Option<Self> {
         let script = "exec 9<>/dev/fuse || exit 1; \
             mount -i -t fuse -o fd=9,rootmode=40000,user_id=0,group_id=0 none \"$0\" || exit 1; echo mounted; exec sleep 600";
@@ -479,9 +479,9 @@ impl Gone {
     }
 }
 
-impl Drop for Gone {
+impl Drop for DeadFileServer {
     fn drop(&mut self) {
-        // When the last handle is closed the connection ends, and whoever waits gets an error.
+        // When the last handle is closed the connection ends, and every waiting call fails.
         let _ = self.holder.kill();
         let _ = self.holder.wait();
         let done = std::process::Command::new("umount").arg("-l").arg(&self.at).status();
@@ -492,7 +492,7 @@ impl Drop for Gone {
 }
 
 #[test]
-fn a_home_on_a_server_that_is_gone_holds_up_no_check_and_no_other_change() {
+fn a_home_on_an_unreachable_server_blocks_no_check_and_no_other_change() {
     if !is_root() {
         return;
     }
@@ -500,7 +500,7 @@ fn a_home_on_a_server_that_is_gone_holds_up_no_check_and_no_other_change() {
     let (none, keys) = (MachineConfigSpec::default(), core(&["ssh-ed25519 ONE x"], None));
     let mut host = mk(dir.path());
     go(&mut host, &none, &keys);
-    let Some(gone) = Gone::mount(&dir.path().join("home/core")) else {
+    let Some(gone) = DeadFileServer::mount(&dir.path().join("home/core")) else {
         eprintln!("skipped: a file system of FUSE cannot be mounted here");
         return;
     };

@@ -1,5 +1,5 @@
-//! Changes of a host that is a folder: what is wrong with the config, with the host or with our own records, what its users do
-//! meanwhile, and what is found afterwards.
+//! Changes of a host that is a folder: mistakes in the config, problems of the host, damaged records, what the host's users do
+//! meanwhile, and drift afterwards.
 //!
 //! What it is not: a process that ends in the middle (`crash`), or chains of changes (`chains`).
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
@@ -13,6 +13,8 @@ mod bad_input;
 mod bad_journal;
 mod boots;
 mod drift;
+mod earlier;
+mod effects;
 mod folders_and_links;
 mod logins;
 mod other_users;

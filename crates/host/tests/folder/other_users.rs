@@ -12,7 +12,7 @@ use host::{DisruptionPolicy, Error, FakeOs, FakeSystemd, PolicyAction};
 use serde_json::json;
 
 #[test]
-fn a_user_who_swaps_a_folder_for_a_link_leads_nobody_out_of_it() {
+fn a_user_who_replaces_a_folder_by_a_link_cannot_redirect_a_write() {
     if !is_root() {
         return;
     }
@@ -41,7 +41,7 @@ fn a_user_who_swaps_a_folder_for_a_link_leads_nobody_out_of_it() {
 }
 
 #[test]
-fn links_of_other_users_are_not_followed_and_roots_own_are() {
+fn only_links_of_root_are_followed() {
     if !is_root() {
         return;
     }
@@ -70,7 +70,7 @@ fn links_of_other_users_are_not_followed_and_roots_own_are() {
 }
 
 #[test]
-fn an_undo_takes_back_links_of_its_own_units_and_leaves_those_of_others() {
+fn an_undo_removes_links_of_its_own_units_only() {
     let unit = |also: &str| {
         format!(
             "[Service]\nExecStart=/bin/true\n[Install]\nWantedBy=multi-user.target\nAlias=ours-too.service\n{also}"
@@ -138,7 +138,7 @@ fn an_undo_takes_back_links_of_its_own_units_and_leaves_those_of_others() {
 }
 
 #[test]
-fn an_undo_is_finished_where_somebody_has_mounted_something_on_a_folder_of_the_change() {
+fn an_undo_completes_although_a_folder_of_the_change_is_a_mount_point() {
     if !is_root() {
         return;
     }
@@ -187,7 +187,7 @@ fn an_undo_is_finished_where_somebody_has_mounted_something_on_a_folder_of_the_c
         let plan = planned(&mut host, &new, &policy).unwrap();
         let error = host.apply(&plan).unwrap_err();
         let other = fs::read_to_string(dir.path().join("srv/other")).unwrap();
-        assert_eq!(other, "the host's", "{about}: all else is back");
+        assert_eq!(other, "the host's", "{about}: everything else is restored");
         if !waits {
             assert!(matches!(error, Error::Undone { .. }), "{about}: {error}");
             assert!(at.is_dir() && !host.has_unfinished_change().unwrap(), "{about}");

@@ -3,9 +3,10 @@
 //!
 //! What it is not: the archive, which the program writes, and logs of hosts, which no API server has.
 
-mod redact;
+pub(crate) mod redact;
 
-use crate::follow::snapshot;
+use crate::objects::lists::pages;
+use crate::status::follow::snapshot;
 use api::k8s::Pod;
 use api::names::{GROUP, NAMESPACE};
 use client::{CallError, call_within};
@@ -19,15 +20,13 @@ use std::time::Duration;
 
 /// The timeout of one request. Lists of thousands of nodes take seconds.
 const REQUEST: Duration = Duration::from_secs(60);
-/// Objects in one answer.
-const PAGE: u32 = 500;
 /// The last bytes of a container's log that are taken. The API server's own limit would cut off the newest lines.
 const LOG_BYTES: usize = 4 << 20;
 /// The last lines of a container's log that are taken.
 const LOG_LINES: i64 = 20_000;
 
 /// What is listed: group, version, kind, and whether it lives in our namespace.
-const KINDS: [(&str, &str, &str, bool); 27] = [
+const KINDS: [(&str, &str, &str, bool); 29] = [
     (GROUP, "v1", "MachineConfigPool", false),
     (GROUP, "v1", "MachineConfig", false),
     (GROUP, "v1", "MachineConfigNode", false),
@@ -38,12 +37,14 @@ const KINDS: [(&str, &str, &str, bool); 27] = [
     (GROUP, "v1", "MachineOSConfig", false),
     (GROUP, "v1", "MachineOSBuild", false),
     (GROUP, "v1", "PinnedImageSet", false),
+    ("machineconfig.dev", "v1alpha1", "RolloutPolicy", false),
     ("operator.openshift.io", "v1", "MachineConfiguration", false),
     ("config.openshift.io", "v1", "ClusterOperator", false),
     ("config.openshift.io", "v1", "ClusterVersion", false),
     ("config.openshift.io", "v1", "FeatureGate", false),
     ("apiextensions.k8s.io", "v1", "CustomResourceDefinition", false),
     ("admissionregistration.k8s.io", "v1", "ValidatingAdmissionPolicy", false),
+    ("admissionregistration.k8s.io", "v1", "MutatingAdmissionPolicy", false),
     ("", "v1", "Node", false),
     ("policy", "v1", "PodDisruptionBudget", false),
     ("", "v1", "Pod", true),
@@ -121,25 +122,22 @@ async fn list(
         true => Api::namespaced_with(client.clone(), NAMESPACE, &resource),
         false => Api::all_with(client.clone(), &resource),
     };
-    let mut params = ListParams::default().limit(PAGE);
+    let page = |params: ListParams| {
+        let api = api.clone();
+        async move { call_within(REQUEST, || format!("cannot list {kind}s"), api.list(&params)).await }
+    };
     let mut all = Vec::new();
-    loop {
-        let what = || format!("cannot list {kind}s");
-        let page = call_within(REQUEST, what, api.list(&params)).await?;
-        for object in page.items {
-            let mut value = json!({ "apiVersion": resource.api_version, "kind": kind });
-            if let (Some(value), Ok(Value::Object(fields))) =
-                (value.as_object_mut(), serde_json::to_value(&object))
-            {
-                value.extend(fields.into_iter().filter(|(_, v)| !v.is_null()));
-            }
-            all.push(redacted(kind, value));
+    let each = |object: DynamicObject| {
+        let mut value = json!({ "apiVersion": resource.api_version, "kind": kind });
+        if let (Some(value), Ok(Value::Object(fields))) =
+            (value.as_object_mut(), serde_json::to_value(&object))
+        {
+            value.extend(fields.into_iter().filter(|(_, v)| !v.is_null()));
         }
-        match page.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => params = params.continue_token(&token),
-            None => return Ok(all),
-        }
-    }
+        all.push(redacted(kind, value));
+    };
+    pages(page, each).await?;
+    Ok(all)
 }
 
 fn yaml(objects: &[Value], kind: &str) -> String {
@@ -188,6 +186,8 @@ async fn events(client: &Client) -> Result<String, CallError> {
 /// own.
 async fn logs(client: &Client, errors: &mut Vec<String>) -> Result<Vec<(String, String)>, CallError> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
+    // Logs are a subresource of the complete type only; nothing is read into it.
+    let texts: Api<k8s_openapi::api::core::v1::Pod> = Api::namespaced(client.clone(), NAMESPACE);
     let what = || format!("cannot list pods in {NAMESPACE}");
     let mut all = Vec::new();
     for pod in call_within(REQUEST, what, pods.list(&ListParams::default())).await?.items {
@@ -209,7 +209,7 @@ async fn logs(client: &Client, errors: &mut Vec<String>) -> Result<Vec<(String, 
                 };
                 let before = if previous { ".before" } else { "" };
                 let what = || format!("cannot read the log of pod {name}, container {container}");
-                match call_within(REQUEST, what, pods.logs(&name, &params)).await {
+                match call_within(REQUEST, what, texts.logs(&name, &params)).await {
                     Ok(text) => all.push((
                         format!("logs/{name}/{container}{before}.log"),
                         redacted_lines(newest(&text)),
@@ -237,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_a_long_log_the_end_is_kept() {
+    fn the_end_of_a_long_log_is_kept() {
         let text = format!("{}\nlast line ü\n", "an early line ü\n".repeat(LOG_BYTES / 10));
         let kept = newest(&text);
         assert!(kept.len() <= LOG_BYTES && kept.ends_with("\nlast line ü\n"));

@@ -56,7 +56,7 @@ const HIDDEN: &str = "<hidden>";
 const LONGEST: usize = 2048;
 
 /// An object as it may be shown.
-pub(super) fn redacted(kind: &str, mut object: Value) -> Value {
+pub fn redacted(kind: &str, mut object: Value) -> Value {
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.remove("managedFields");
         if let Some(notes) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
@@ -159,7 +159,7 @@ fn single(value: &mut Value, key: &str) {
                 names_next = names;
             }
         }
-        // As a whole: what makes it a secret and the secret may stand on different lines.
+        // As a whole: the secret, and the words that show that it is one, may be on different lines.
         Value::String(text) => {
             let judged = without_ids(text);
             let suspect = || looks_secret(&format!("{key}={judged}")) || looks_secret(&judged);
@@ -187,30 +187,41 @@ fn hide(value: &mut Value) {
     }
 }
 
-/// A text without what is public and looks random: names of rendered configs, UUIDs, digests of images.
+/// A text without what is public and looks random: names of rendered configs (also as a drain is asked for), UUIDs, digests
+/// of images, names of EC2 instances.
 fn without_ids(text: &str) -> Cow<'_, str> {
     let is_part = |c: char| c.is_ascii_alphanumeric() || "-.:".contains(c);
     let is_hex = |t: &str, length: usize| t.len() == length && t.bytes().all(|b| b.is_ascii_hexdigit());
+    let is_instance = |host: &str| host.strip_prefix("i-").is_some_and(|id| is_hex(id, 17));
     let is_id = |token: &str| {
         let token = token.trim_matches(['.', ':']);
-        RenderedName::parse(token).is_some_and(|name| name.is_generated())
+        let config =
+            token.strip_prefix("drain-").or_else(|| token.strip_prefix("uncordon-")).unwrap_or(token);
+        is_instance(token)
+            || RenderedName::parse(config).is_some_and(|name| name.is_generated())
             || token.strip_prefix("sha256:").is_some_and(|digest| is_hex(digest, 64))
             || token.split('-').map(str::len).eq([8, 4, 4, 4, 12])
                 && token.split('-').all(|p| is_hex(p, p.len()))
     };
-    if !text.split(|c| !is_part(c)).any(is_id) {
+    // A node is often named by its instance and a domain. Only the instance is known to be public.
+    let first = |token: &str| token.split('.').next().filter(|host| is_instance(host)).map(str::len);
+    if !text.split(|c| !is_part(c)).any(|token| is_id(token) || first(token).is_some()) {
         return Cow::Borrowed(text);
     }
     let pieces = text.split_inclusive(|c| !is_part(c)).map(|piece| {
         let token = piece.trim_end_matches(|c| !is_part(c));
-        if is_id(token) { piece.replace(token, "id") } else { piece.to_owned() }
+        match first(token) {
+            _ if is_id(token) => piece.replace(token, "id"),
+            Some(length) => format!("id{}", &piece[length..]),
+            None => piece.to_owned(),
+        }
     });
     Cow::Owned(pieces.collect())
 }
 
 /// A log, without the lines that look like secrets. A line that is indented belongs to the one before and shares its fate, and
 /// a PEM block is hidden to its end.
-pub(super) fn redacted_lines(text: &str) -> String {
+pub fn redacted_lines(text: &str) -> String {
     let (mut hidden, mut block) = (false, false);
     let mut shown = Vec::new();
     for line in text.lines() {
@@ -231,7 +242,7 @@ mod tests {
     const SECRET: &str = "hunter2-s3cr3t-Zx81Qp0";
 
     #[test]
-    fn no_object_shows_a_secret_wherever_it_stands() {
+    fn no_object_in_the_bundle_shows_a_secret() {
         let url = format!("https://user:{SECRET}@registry.example.com");
         let applied =
             json!({"kubectl.kubernetes.io/last-applied-configuration": format!("{{\"a\":\"{SECRET}\"}}")});
@@ -282,7 +293,7 @@ mod tests {
         }
         let log = format!("one\npassword={SECRET}\nthree");
         assert_eq!(redacted_lines(&log), "one\n<hidden>\nthree");
-        // What makes it a secret stands on another line.
+        // Another line shows that this is a secret.
         for text in [
             "password: |\n  hunter2\n".to_owned(),
             "tokens: [\n  hunter2]".to_owned(),
@@ -303,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_report_needs_is_still_there() {
+    fn redaction_keeps_what_a_report_needs() {
         let shown = redacted(
             "MachineConfig",
             json!({
@@ -323,6 +334,18 @@ mod tests {
                        left on /etc/a; boot 0c7f4f3e-3a55-4c58-9a43-5d9f0e6f2b11, image r/os@sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
         let pool = json!({"status": {"conditions": [{"type": "NodeDegraded", "status": "True", "message": message}]}});
         assert_eq!(redacted("MachineConfigPool", pool.clone()), pool);
+        let hash = "09391e685c8156b307840ece8e224768";
+        for plain in [
+            format!("desiredDrain drain-rendered-worker-{hash}"),
+            format!("lastAppliedDrain: uncordon-rendered-worker-{hash}"),
+            "node i-0a1b2c3d4e5f67890 is being drained".to_owned(),
+            "node i-0a1b2c3d4e5f67890.eu-west-1.compute.internal: drain".to_owned(),
+        ] {
+            assert_eq!(redacted_lines(&plain), plain);
+        }
+        for secret in [format!("i-0a1b2c3d4e5f67890.password={SECRET}"), format!("drain-password={SECRET}")] {
+            assert_eq!(redacted_lines(&secret), HIDDEN, "{secret}");
+        }
         let secret = redacted(
             "Secret",
             json!({"type": "kubernetes.io/tls", "data": {"tls.crt": "abcd", "tls.key": ""}}),

@@ -40,7 +40,7 @@ impl std::fmt::Debug for Pair {
     }
 }
 
-/// Makes a private and a public key that belong to no certificate (service-account tokens are signed with them).
+/// Makes a private and a public key without a certificate: service account tokens are signed with them.
 pub(crate) fn bare_keys() -> Result<(String, String)> {
     let key = KeyPair::generate().map_err(failed("the service-account key"))?;
     Ok((key.serialize_pem(), key.public_key_pem()))
@@ -126,13 +126,13 @@ impl Authority {
     }
 }
 
-/// The name with its groups. rcgen keeps one value per kind of name part, so only the first group is kept.
+/// The user's name and group. rcgen keeps one value per attribute type, so only the first group is kept.
 fn group_name(user: &str, groups: &[&str]) -> DistinguishedName {
     debug_assert!(groups.len() <= 1, "one group per lab identity");
     name(user, groups)
 }
 
-/// A kubeconfig with everything in it, so that the file can be copied to a node.
+/// A kubeconfig that contains all certificates and keys, so that the file can be copied to a node.
 #[must_use]
 pub(crate) fn kubeconfig(server: &str, ca: &str, client: &Pair) -> String {
     format!(

@@ -1,6 +1,6 @@
-//! How much memory the Go programs of a control plane may use before they collect garbage at any cost.
+//! How much memory the Go programs of a control plane may use before they collect garbage at any cost (`GOMEMLIMIT`).
 //!
-//! Not here: how much garbage they collect at a time before that, which is `GOGC`.
+//! Not here: how much garbage they let pile up before that (`GOGC`).
 
 use std::fs;
 
@@ -9,8 +9,8 @@ const LEAST: u64 = 6 * 1024;
 /// What a node adds, in MiB: its objects and their newest changes in the API server's caches, several times over.
 const PER_NODE: u64 = 3;
 
-/// `GOMEMLIMIT` for a cluster of this many nodes, in MiB. It must not be reached: the collector would run without a
-/// pause, which costs more than anything else.
+/// `GOMEMLIMIT` for a cluster of this many nodes, in MiB. A program that reached the limit would collect garbage all
+/// the time, which costs more than anything else, so the limit is generous.
 pub(crate) fn garbage_limit(nodes: usize) -> u64 {
     limit(nodes, machine())
 }

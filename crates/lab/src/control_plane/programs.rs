@@ -1,8 +1,8 @@
 //! Finds the control plane's programs: `MCO_LAB_BIN`, then the cache, then a build with `go`.
 //!
-//! Guarantees: a program in the cache is whole (built beside, then renamed) and of the version that the
-//! repository's go.mod pins (the folder's name is a hash of go.mod, go.sum and the link flags); two runs never
-//! build at the same time (a file lock in the cache).
+//! Guarantees: a program in the cache is complete (built under another name, then renamed) and has the version that the
+//! repository's go.mod pins (the folder's name is a hash of go.mod, go.sum and the link flags); two runs never build at
+//! the same time (a file lock in the cache).
 //!
 //! Not here: what the programs are started with.
 
@@ -14,16 +14,16 @@ use std::time::{Duration, Instant};
 use rustix::fs::FlockOperation;
 use sha2::{Digest, Sha256};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Whole};
 use crate::progress::Reporter;
 use crate::system::paths::{Environment, go_modules};
-use crate::system::process::{find_on_path, is_executable};
+use crate::system::process::{describe, find_on_path, is_executable, last_lines};
 
 /// The Kubernetes version that go.mod pins; the programs report it.
 pub const KUBERNETES_VERSION: &str = "v1.36.3";
-/// A cold build of the largest program took 4 minutes on 2 cores; a slower machine gets ten times that.
+/// A cold build of the largest program took 4 minutes on 2 cores; a slower machine gets ten times as long.
 const BUILD_LIMIT: Duration = Duration::from_secs(40 * 60);
-/// How often a build or a wait for another build says that it still goes on.
+/// How often a build, or a wait for another build, reports that it is still running.
 const STILL_EVERY: Duration = Duration::from_secs(15);
 
 /// One program of the control plane or of a node.
@@ -41,11 +41,11 @@ pub enum Program {
     Kubelet,
     /// The command line, for people and the demo.
     Kubectl,
-    /// Makes clusters as administrators do, see [`crate::Kubeadm`].
+    /// Creates clusters as administrators do, see [`crate::Kubeadm`].
     Kubeadm,
-    /// Services of clusters that `kubeadm` made.
+    /// Runs in clusters that `kubeadm` created, for Services.
     KubeProxy,
-    /// What reads the chart, in a test.
+    /// Renders and installs the Helm chart in a test.
     Helm,
 }
 
@@ -114,12 +114,12 @@ fn link_flags() -> String {
     flags
 }
 
-/// Where programs are looked for and built.
+/// The places where programs are looked for and built.
 #[derive(Debug, Clone)]
 pub struct Programs {
     ready: Option<PathBuf>,
     cache: PathBuf,
-    /// helm has a folder of its own: another version of it leaves the control plane's programs as they are.
+    /// Helm has a folder of its own, so that an update of Helm does not rebuild the control plane's programs.
     helm: PathBuf,
     modules: PathBuf,
 }
@@ -150,7 +150,7 @@ impl Programs {
         if program == Program::Helm { &self.helm } else { &self.cache }
     }
 
-    /// The program's path when it is there already.
+    /// The program's path, if it exists already.
     #[must_use]
     pub fn find(&self, program: Program) -> Option<PathBuf> {
         self.ready
@@ -161,7 +161,7 @@ impl Programs {
             .find(|path| is_executable(path))
     }
 
-    /// The program's path; builds it when it is nowhere.
+    /// The program's path; builds the program if it does not exist yet.
     ///
     /// # Errors
     /// No `go`, no cache folder, or the build fails.
@@ -183,7 +183,7 @@ impl Programs {
         self.build(&go, program, progress).await
     }
 
-    /// Takes the lock of this version's cache folder, for whoever makes something of the programs there.
+    /// Takes the lock of this version's cache folder, for code that makes something from the programs there.
     ///
     /// # Errors
     /// The folder or the lock cannot be made.
@@ -192,7 +192,7 @@ impl Programs {
         lock_file(&self.cache.join("lock"), what, progress).await
     }
 
-    /// Makes every named program ready.
+    /// Makes sure that all these programs exist.
     ///
     /// # Errors
     /// As [`Programs::get`].
@@ -265,16 +265,15 @@ async fn run_go(go: &Path, module: &Path, args: &[&str], still: impl Fn()) -> Re
     if output.status.success() {
         return Ok(());
     }
-    let text = String::from_utf8_lossy(&output.stderr);
-    let lines: Vec<&str> = text.lines().collect();
     Err(Error::Command {
         command: format!("go {} in {}", args.first().copied().unwrap_or_default(), module.display()),
-        status: crate::system::process::describe(output.status),
-        tail: lines[lines.len().saturating_sub(20)..].join("\n"),
+        status: describe(output.status),
+        tail: last_lines(&String::from_utf8_lossy(&output.stderr)),
+        whole: Whole::default(),
     })
 }
 
-/// Takes the lock, saying so when another run holds it. It is released when the file is dropped.
+/// Takes the lock, and reports when another run holds it. It is released when the file is dropped.
 pub(crate) async fn lock_file(path: &Path, what: &str, progress: &Reporter) -> Result<File> {
     let file = File::options()
         .create(true)
@@ -297,7 +296,7 @@ pub(crate) async fn lock_file(path: &Path, what: &str, progress: &Reporter) -> R
     }
 }
 
-/// A name for this version of the programs: changes with go.mod, go.sum and the link flags.
+/// A name for this version of the programs: it changes with go.mod, go.sum and the link flags.
 fn version_key(modules: &Path, of: &[&str]) -> Result<String> {
     let mut hash = Sha256::new();
     for module in of {

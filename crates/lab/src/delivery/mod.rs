@@ -1,13 +1,13 @@
-//! What is delivered, made of a built program: the container image, and ([`packages`]) the packages of hosts.
+//! What is delivered, made from a built program: the container image, and ([`packages`]) the packages for hosts.
 //!
-//! `cargo xtask image` and the tests of pods make it here, in the same way. Flow: [`stage`](staging::stage) lays the image's
-//! files out in a folder, with modes that do not depend on who runs it → Debian's `buildah` makes an image of it by
-//! `deploy/Containerfile` → an archive or a registry.
+//! `cargo xtask image` and the tests of pods both build it here. Flow: [`stage`](staging::stage) puts the image's files
+//! into a folder, with modes that do not depend on the user who runs it → Debian's `buildah` makes an image from it
+//! with `deploy/Containerfile` → an archive or a registry.
 //!
-//! Guarantees: the same program, templates, certificates and [`ImageRecipe`] give the same bytes: times are
-//! [`ImageRecipe::epoch`], everything belongs to root, files are in alphabetical order.
+//! Guarantees: the same program, templates, certificates and [`ImageRecipe`] give the same bytes: all times are
+//! [`ImageRecipe::epoch`], all files belong to root, and they are in alphabetical order.
 //!
-//! What it is not: the build of the program. Images for the lab's own pods are made by hand (`machine/image.rs`).
+//! Not here: the build of the program. Images for the lab's own pods are written without buildah (`machine/image.rs`).
 
 pub(crate) mod packages;
 mod staging;
@@ -21,17 +21,17 @@ use crate::system::process::{find_on_path, run};
 use staging::stage;
 pub use staging::{CERTIFICATES_IN_IMAGE, PROGRAM_IN_IMAGE, TEMPLATES_IN_IMAGE};
 
-/// A copy of some dozen megabytes on a slow disk, or one layer sent to a slow registry.
+/// The time limit for copying some dozen megabytes on a slow disk, or for sending a layer to a slow registry.
 const LIMIT: Duration = Duration::from_secs(600);
 
-/// Of what an image is made.
+/// The inputs of an image.
 #[derive(Debug, Clone)]
 pub struct ImageRecipe {
     /// The folder with `deploy/Containerfile` and `templates`.
     pub repository: PathBuf,
-    /// The program. If it is linked to libraries of this computer, they are put into the image too.
+    /// The program. If it is dynamically linked, its libraries are taken from this computer into the image.
     pub program: PathBuf,
-    /// The image's name, as `registry.example.com/mco:1.0`.
+    /// The image's name, such as `registry.example.com/mco:1.0`.
     pub name: String,
     /// The label `org.opencontainers.image.version`.
     pub version: String,
@@ -43,20 +43,20 @@ pub struct ImageRecipe {
     pub architecture: String,
 }
 
-/// An image in buildah's store. Both are in the folder that it was built in.
+/// An image in buildah's store, which is in the folder in which it was built.
 #[derive(Debug)]
 pub struct BuiltImage {
     folder: PathBuf,
     name: String,
     epoch: u64,
-    /// Bytes of all files.
+    /// The size of all files in bytes.
     size: u64,
-    /// Bytes of the program.
+    /// The size of the program in bytes.
     program: u64,
 }
 
 impl ImageRecipe {
-    /// The recipe of a test: a program of this computer, and nothing that changes with a commit.
+    /// The recipe of tests: a program of this computer, and nothing that changes from commit to commit.
     #[must_use]
     pub fn for_tests(repository: &Path, program: &Path, name: &str) -> Self {
         Self {
@@ -99,7 +99,7 @@ impl ImageRecipe {
         let epoch = self.epoch.to_string();
         let store = image.store();
         let mut args: Vec<&str> = store.iter().map(String::as_str).collect();
-        // Works without user namespaces and without a kernel's overlay of overlays: in a container of CI, too.
+        // This works without user namespaces and where overlays cannot be nested, as in a CI container.
         args.extend([
             "build",
             "--isolation",
@@ -119,10 +119,10 @@ impl ImageRecipe {
 /// The product's image in the lab.
 pub const PRODUCT_IMAGE: &str = "lab.invalid/mco:1";
 
-/// The archive of [`PRODUCT_IMAGE`] in `folder`, of this program and of the repository's folder `templates`; nodes import it.
+/// The archive of [`PRODUCT_IMAGE`] in `folder`, with this program and with these templates; nodes import it.
 ///
 /// # Errors
-/// As [`ImageRecipe::build`], as root with buildah installed where it is missing.
+/// As [`ImageRecipe::build`]. Root is needed, and buildah is installed if it is missing.
 pub async fn product_image(program: &Path, templates: &Path, folder: &Path) -> Result<PathBuf> {
     if find_on_path("buildah").is_none() {
         crate::system::packages::ensure_test_packages(&crate::progress::Reporter::stderr()).await?;
@@ -134,7 +134,7 @@ pub async fn product_image(program: &Path, templates: &Path, folder: &Path) -> R
     Ok(archive)
 }
 
-/// Go's name of an architecture, which images use.
+/// Go's name of an architecture, which images use, from Rust's name.
 #[must_use]
 pub fn architecture(rust: &str) -> &str {
     match rust {
@@ -145,26 +145,25 @@ pub fn architecture(rust: &str) -> &str {
 }
 
 impl BuiltImage {
-    /// Bytes of all files in the image.
+    /// The size of all files in the image, in bytes.
     #[must_use]
     pub fn size(&self) -> u64 {
         self.size
     }
 
-    /// Bytes of the program in the image.
+    /// The size of the program in the image, in bytes.
     #[must_use]
     pub fn program_size(&self) -> u64 {
         self.program
     }
 
-    /// The arguments by which buildah finds the store.
+    /// The arguments that tell buildah where the store is.
     fn store(&self) -> [String; 6] {
         let part = |name: &str| self.folder.join("store").join(name).to_string_lossy().into_owned();
         ["--root", &part("graph"), "--runroot", &part("run"), "--storage-driver", "vfs"].map(str::to_owned)
     }
 
-    /// Copies the image to where `to` says, in the form of containers-transports(5); gives the digest of its manifest
-    /// there.
+    /// Copies the image to `to`, a name as in containers-transports(5). Returns the digest of its manifest there.
     async fn copy(&self, to: &str) -> Result<String> {
         let digest = self.folder.join("digest");
         let digest_text = digest.to_string_lossy().into_owned();
@@ -176,8 +175,8 @@ impl BuiltImage {
         Ok(text.trim().to_owned())
     }
 
-    /// Writes an archive in OCI's form, with a compressed layer: the same bytes as in a registry. Gives the digest of the
-    /// manifest, by which a registry knows it.
+    /// Writes an OCI archive with a compressed layer: the same bytes as in a registry. Returns the digest of the
+    /// manifest, by which a registry knows the image.
     ///
     /// # Errors
     /// buildah or tar fails, or the archive cannot be written.
@@ -187,7 +186,7 @@ impl BuiltImage {
             fs::remove_dir_all(&layout).map_err(Error::io("remove", &layout))?;
         }
         let digest = self.copy(&format!("oci:{}:{}", layout.display(), self.name)).await?;
-        // Packed by tar, since buildah's own archives hold the time at which they were written.
+        // tar packs it, because buildah's own archives contain the time at which they were written.
         let (from, to) = (layout.to_string_lossy(), archive.to_string_lossy());
         let time = format!("--mtime=@{}", self.epoch);
         let fixed = ["--sort=name", "--owner=0", "--group=0", "--numeric-owner", "--format=ustar"];
@@ -197,20 +196,21 @@ impl BuiltImage {
         Ok(digest)
     }
 
-    /// Writes an archive in docker's form, which `ctr images import` and `docker load` read with the image's name.
+    /// Writes an archive in Docker's format, which `ctr images import` and `docker load` read together with the image's
+    /// name.
     ///
     /// # Errors
     /// buildah fails, or the archive cannot be written.
     pub async fn save_docker(&self, archive: &Path) -> Result<()> {
         if archive.exists() {
-            // buildah adds to archives that are there.
+            // buildah would add to an existing archive.
             fs::remove_file(archive).map_err(Error::io("remove", archive))?;
         }
         self.copy(&format!("docker-archive:{}:{}", archive.display(), self.name)).await.map(drop)
     }
 
-    /// Sends it to a registry; gives the digest of the manifest there. Credentials are those that `buildah login` or
-    /// `docker login` has stored.
+    /// Sends it to a registry; returns the digest of the manifest there. The credentials are those that `buildah login`
+    /// or `docker login` has stored.
     ///
     /// # Errors
     /// The registry refuses, or does not answer.
@@ -242,7 +242,7 @@ mod tests {
         }
         crate::system::packages::ensure_test_packages(&crate::progress::Reporter::stderr()).await.unwrap();
         let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        // A program that needs libraries.
+        // This program is dynamically linked.
         let recipe = ImageRecipe::for_tests(&repository, Path::new("/bin/true"), "lab.invalid/mco:1");
         let mut made = vec![];
         for umask in [0o022, 0o077] {
@@ -254,14 +254,14 @@ mod tests {
             image.save_docker(&docker).await.unwrap();
             rustix::process::umask(before);
             assert!(digest.starts_with("sha256:"), "{digest}");
-            // Modification times in whole seconds must differ between the two builds.
+            // So that the modification times of the two builds differ: images store whole seconds.
             tokio::time::sleep(Duration::from_millis(1100)).await;
             made.push((digest, fs::read(oci).unwrap(), fs::read(docker).unwrap(), image.size()));
         }
         let (one, two) = (&made[0], &made[1]);
         assert_eq!((&one.0, one.3), (&two.0, two.3));
         assert!(one.1 == two.1 && one.2 == two.2, "the archives differ");
-        // Another file in it is another image.
+        // With another program it is another image.
         let other = ImageRecipe { program: PathBuf::from("/bin/false"), ..recipe };
         let dir = tempfile::tempdir().unwrap();
         let digest =

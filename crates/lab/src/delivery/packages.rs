@@ -1,13 +1,13 @@
-//! Packages of a host's part: the program, its units, manual pages and completions, as `.deb` and `.rpm`.
+//! The packages for hosts: the program, its units, manual pages and completions, as `.deb` and `.rpm`.
 //!
-//! Flow: the files are laid out in a folder → Debian's `dpkg-deb` or `rpmbuild` packs them. The same files and the same
+//! Flow: the files are put into a folder → Debian's `dpkg-deb` or `rpmbuild` packs them. The same files and the same
 //! [`PackageRecipe`] give the same bytes.
 //!
-//! Installing one enables and starts nothing: a host joins by `systemctl enable --now`. An agent that runs is restarted by an
-//! upgrade, after the change that it has begun; removing the package stops and disables it. Both are compressed by zstd, which
-//! dpkg reads from Debian 12 and Ubuntu 22.04 on, and rpm from RHEL 8 on.
+//! Installing a package enables and starts nothing: a host joins by `systemctl enable --now`. An upgrade restarts a
+//! running agent after the change that it has begun; removing the package stops and disables it. Both packages are
+//! compressed with zstd, which dpkg supports from Debian 12 and Ubuntu 22.04 on, and rpm from RHEL 8 on.
 //!
-//! What it is not: the build of the program.
+//! Not here: the build of the program.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use super::staging::{files, folder, put, read, strip};
 use crate::error::{Error, Result};
 use crate::system::process::{find_on_path, run};
 
-/// Compression on a slow machine.
+/// The time limit for compression on a slow machine.
 const LIMIT: Duration = Duration::from_secs(600);
 /// The units, in `deploy/systemd`.
 const UNITS: [&str; 3] = [
@@ -25,38 +25,39 @@ const UNITS: [&str; 3] = [
     "machine-config-daemon-firstboot.service",
     "machine-config-daemon.service",
 ];
-/// Where a person puts the program, and where the agent's pod puts it: units of `deploy/systemd` start it from there.
+/// The program's path if a person or the agent's pod has installed it: the units in `deploy/systemd` start it from
+/// there.
 const BY_HAND: &str = "/usr/local/bin/mco";
-/// Where a package puts it.
+/// The program's path in a package.
 const BY_PACKAGE: &str = "/usr/bin/mco";
 const SUMMARY: &str = "Node agent and command line of the Machine Config Operator";
 const DESCRIPTION: &str = "Brings this host to the MachineConfig that its cluster wants: files, systemd units, users. \
                            Each change is a transaction.";
-/// Units stop before the program goes, unless it is an upgrade.
+/// Stops the units before the program is removed, unless it is an upgrade.
 const STOP: &str = "systemctl disable --now machine-config-daemon.service machine-config-daemon-firstboot.service \
                     machine-config-daemon-recover.service || :";
-/// The agent finishes a change that it has begun first, so this may take minutes; a first boot and a recovery are not
-/// repeated.
+/// Restarts the agent, which first finishes a change that it has begun, so this may take minutes. The units of first
+/// boot and recovery are not run again.
 const RESTART: &str =
     "systemctl daemon-reload || :; systemctl try-restart machine-config-daemon.service || :";
 
-/// Of what packages are made.
+/// The inputs of the packages.
 #[derive(Debug, Clone)]
 pub struct PackageRecipe {
     /// The folder with `deploy`, `docs/man` and `templates`.
     pub repository: PathBuf,
-    /// The program. It should need no libraries: the packages declare none.
+    /// The program. It should be statically linked: the packages declare no dependencies on libraries.
     pub program: PathBuf,
-    /// As `0.1.0`.
+    /// The version, such as `0.1.0`.
     pub version: String,
     /// The time of every file, in seconds since 1970.
     pub epoch: u64,
-    /// As Go and Debian call it: `amd64`, `arm64`.
+    /// The architecture as Go and Debian call it: `amd64`, `arm64`.
     pub architecture: String,
 }
 
 impl PackageRecipe {
-    /// Makes the Debian package in `work`; gives its path.
+    /// Makes the Debian package in `work`; returns its path.
     ///
     /// # Errors
     /// `dpkg-deb` is missing or fails, or a file cannot be read.
@@ -73,7 +74,7 @@ impl PackageRecipe {
         );
         let script =
             |body: &str| format!("#!/bin/sh\nset -e\n[ -d /run/systemd/system ] || exit 0\n{body}\n");
-        // dpkg: postinst configure [OLD VERSION], prerm remove | upgrade, postrm remove | purge.
+        // Arguments of dpkg's scripts: postinst configure [OLD VERSION], prerm remove | upgrade, postrm remove | purge.
         for (name, content, mode) in [
             ("control", control, 0o644),
             ("postinst", script(&format!("[ \"$1\" != configure ] || {{ {RESTART}; }}")), 0o755),
@@ -90,7 +91,7 @@ impl PackageRecipe {
         Ok(package)
     }
 
-    /// Makes the RPM package in `work`; gives its path.
+    /// Makes the RPM package in `work`; returns its path.
     ///
     /// # Errors
     /// `rpmbuild` is missing or fails, or a file cannot be read.
@@ -136,7 +137,7 @@ impl PackageRecipe {
             .iter()
             .map(|path| format!("/{}\n", path.strip_prefix(root).unwrap_or(path).display()))
             .collect();
-        // rpm: %preun and %postun get 0 when the package goes, 1 when another version comes.
+        // rpm calls %preun and %postun with 0 when the package is removed, and with 1 when another version replaces it.
         Ok(format!(
             "Name: mco\nVersion: {}\nRelease: 1\nSummary: {SUMMARY}\nLicense: Apache-2.0\nAutoReqProv: no\n\
              Requires: systemd\n\n%description\n{DESCRIPTION}\n\n%install\ncp -a {}/. %{{buildroot}}/\n\n\
@@ -149,7 +150,7 @@ impl PackageRecipe {
         ))
     }
 
-    /// The files as they are on a host.
+    /// Puts the files where they are on a host, below `root`.
     async fn lay_out(&self, root: &Path) -> Result<()> {
         if root.exists() {
             fs::remove_dir_all(root).map_err(Error::io("remove", root))?;

@@ -1,6 +1,6 @@
-//! The image's files, laid out in a folder.
+//! Puts the image's files into a folder.
 //!
-//! What it is not: the image (see the module above).
+//! Not here: the image itself (see the module above).
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -11,28 +11,28 @@ use super::ImageRecipe;
 use crate::error::{Error, Result};
 use crate::system::process::run;
 
-/// Where the image has the program.
+/// The program's path in the image.
 pub const PROGRAM_IN_IMAGE: &str = "usr/bin/mco";
-/// Where the image has the templates.
+/// The path of the templates in the image.
 pub const TEMPLATES_IN_IMAGE: &str = "usr/share/mco/templates";
-/// Where the image has certificates of public authorities. It is the path that TLS libraries try first.
+/// The path of public CA certificates in the image: the one that TLS libraries try first.
 pub const CERTIFICATES_IN_IMAGE: &str = "etc/ssl/certs/ca-certificates.crt";
-/// Where Debian's package `ca-certificates` has them. The bundle of this computer is not used: it may hold certificates
-/// that an administrator has added to this computer only.
+/// The path of the certificates in Debian's package `ca-certificates`. This computer's own bundle is not used: an
+/// administrator may have added certificates that only this computer should trust.
 const CERTIFICATES: &str = "/usr/share/ca-certificates/mozilla";
-/// `strip` reads a program of some hundred megabytes.
+/// The time limit for `strip`, which reads a program of some hundred megabytes.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// Sizes of what was laid out, in bytes.
+/// The sizes of the files, in bytes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Staged {
-    /// All files.
+    /// The size of all files.
     pub(super) total: u64,
-    /// The program, without symbols.
+    /// The size of the program, without symbols.
     pub(super) program: u64,
 }
 
-/// Lays the files out in `root`, which is made anew.
+/// Puts the files into `root`, which is created anew.
 ///
 /// # Errors
 /// A file cannot be read or written, `ca-certificates` is not installed, or the program cannot be stripped.
@@ -43,7 +43,7 @@ pub(super) async fn stage(recipe: &ImageRecipe, root: &Path) -> Result<Staged> {
     folder(root)?;
     let program = root.join(PROGRAM_IN_IMAGE);
     parent(root, &program)?;
-    // Names of functions are for `cargo xtask order` and for profiles; they are a fifth of the file.
+    // Function names are only for `cargo xtask order` and for profilers, and they are a fifth of the file.
     let (from, to) = (recipe.program.to_string_lossy(), program.to_string_lossy());
     run(strip(&recipe.architecture), ["--strip-all", "-o", &to, &from], LIMIT).await?;
     mode(&program, 0o755)?;
@@ -63,7 +63,7 @@ pub(super) async fn stage(recipe: &ImageRecipe, root: &Path) -> Result<Staged> {
     Ok(Staged { total, program: size(&program)? })
 }
 
-/// binutils for another architecture have its name before theirs.
+/// The name of `strip`: binutils for another architecture have that architecture as a prefix.
 pub(super) fn strip(architecture: &str) -> &'static str {
     let here = super::architecture(std::env::consts::ARCH);
     match architecture {
@@ -74,8 +74,8 @@ pub(super) fn strip(architecture: &str) -> &'static str {
     }
 }
 
-/// The libraries that a program of this computer is linked to, with the loader; none for a static program and for one of
-/// another architecture.
+/// The libraries, including the loader, that a program of this computer is linked to; none for a static program or one
+/// for another architecture.
 async fn libraries(program: &Path) -> Result<Vec<PathBuf>> {
     let program = program.to_string_lossy();
     let headers = run("readelf", ["--program-headers", "--wide", &program], LIMIT).await?;
@@ -83,11 +83,11 @@ async fn libraries(program: &Path) -> Result<Vec<PathBuf>> {
         return Ok(vec![]);
     }
     let linked = run("ldd", [program.as_ref()], LIMIT).await?;
-    // `libc.so.6 => /lib/x/libc.so.6 (0x…)`, and the loader by its path alone.
+    // Lines are like `libc.so.6 => /lib/x/libc.so.6 (0x…)`; for the loader there is only its path.
     Ok(linked.split_whitespace().filter(|word| word.starts_with('/')).map(PathBuf::from).collect())
 }
 
-/// All certificates of a folder in one text, in the order of their names.
+/// All certificates of a folder in one text, ordered by name.
 fn certificates(from: &Path) -> Result<Vec<u8>> {
     let found = if from.is_dir() { files(from)? } else { vec![] };
     if found.is_empty() {
@@ -111,7 +111,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<u8>> {
     fs::read(path).map_err(Error::io("read", path))
 }
 
-/// Writes a file below `root`, and the folders above it.
+/// Writes a file below `root`, and creates its parent folders.
 pub(super) fn put(root: &Path, path: &Path, content: &[u8], permissions: u32) -> Result<()> {
     let path = root.join(path.strip_prefix("/").unwrap_or(path));
     parent(root, &path)?;
@@ -119,7 +119,7 @@ pub(super) fn put(root: &Path, path: &Path, content: &[u8], permissions: u32) ->
     mode(&path, permissions)
 }
 
-/// The folders above a path, down from `root`.
+/// Creates the parent folders of a path, from `root` down.
 fn parent(root: &Path, path: &Path) -> Result<()> {
     let below = path.parent().and_then(|parent| parent.strip_prefix(root).ok()).unwrap_or(Path::new(""));
     let mut at = root.to_owned();
@@ -130,7 +130,7 @@ fn parent(root: &Path, path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A folder whose mode does not follow from the umask.
+/// Creates a folder with a mode that does not depend on the umask.
 pub(super) fn folder(path: &Path) -> Result<()> {
     if !path.is_dir() {
         fs::create_dir_all(path).map_err(Error::io("create", path))?;
@@ -142,7 +142,7 @@ fn mode(path: &Path, mode: u32) -> Result<()> {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(Error::io("set the mode of", path))
 }
 
-/// All files below a folder, in the order of their paths. Links are followed.
+/// All files below a folder, ordered by path. Links are followed.
 pub(super) fn files(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut found = vec![];
     for entry in fs::read_dir(folder).map_err(Error::io("read", folder))? {

@@ -1,7 +1,8 @@
-//! The balancer before the API servers of several control-plane nodes: TCP, and each server's own `/readyz`.
+//! The load balancer in front of the API servers of several control-plane nodes. It forwards TCP and checks each
+//! server's `/readyz`.
 //!
-//! Flow: one task per server asks `/readyz` → a connection goes to the next server that is ready → when a server is no
-//! longer ready its connections are cut, so that clients come back and get another one.
+//! Flow: one task per server polls `/readyz` → a connection goes to the next server that is ready → when a server is no
+//! longer ready its connections are cut, so that clients reconnect to another one.
 //!
 //! Not here: TLS. Clients see the API server's own certificate, which names the balancer's address.
 
@@ -18,13 +19,13 @@ use tokio::task::JoinSet;
 use crate::control_plane::{install_crypto_provider, probe};
 use crate::error::{Error, Result};
 
-/// Between two questions to one server: an orderly end is seen before most clients meet it.
+/// The pause between two checks of a server: short enough that most clients do not notice an orderly shutdown.
 const ASK_EVERY: Duration = Duration::from_millis(250);
-/// One question: a busy server gets its time.
+/// The time limit for one check: a busy server may be slow.
 const ASK_LIMIT: Duration = Duration::from_secs(3);
-/// So many questions in a row without a good answer, and a server is out: one may be lost on a busy computer.
+/// A server is out after this many failed checks in a row: on a busy computer a single one may fail.
 const OUT_AFTER: u32 = 2;
-/// A server on the same computer takes a connection at once, or is not there.
+/// A server on the same computer accepts a connection at once, or is not running.
 const CONNECT_LIMIT: Duration = Duration::from_secs(1);
 
 /// A running balancer. Dropping it closes its port and every connection.
@@ -40,7 +41,7 @@ struct Server {
 }
 
 impl Balancer {
-    /// Listens on `address` for these servers, none of which has to be up.
+    /// Listens on `address` in front of these servers, none of which has to be running yet.
     ///
     /// # Errors
     /// The address cannot be listened on.
@@ -60,13 +61,13 @@ impl Balancer {
         Ok(Self { tasks })
     }
 
-    /// Ends it.
     pub(crate) async fn stop(mut self) {
         self.tasks.shutdown().await;
     }
 }
 
-/// For `/readyz` alone, which anybody may ask. Who answers is not checked: the servers' CA is made by kubeadm, after this.
+/// A client for `/readyz` alone, which needs no credentials. The server's certificate is not verified: kubeadm creates
+/// the CA only later.
 fn client(address: SocketAddr) -> Result<Client> {
     let url = format!("https://{address}");
     let uri = url.parse().map_err(|error| Error::Options(format!("{url} is no URL: {error}")))?;
@@ -77,7 +78,7 @@ fn client(address: SocketAddr) -> Result<Client> {
 }
 
 impl Server {
-    /// Keeps `ready` as the server says.
+    /// Keeps `ready` up to date.
     async fn follow(self: Arc<Self>, client: Client) {
         let mut missed = 0;
         loop {
@@ -91,7 +92,7 @@ impl Server {
         }
     }
 
-    /// A connection to it, if it takes one.
+    /// Connects to the server; `None` if it does not accept the connection.
     async fn connect(&self) -> Option<TcpStream> {
         tokio::time::timeout(CONNECT_LIMIT, TcpStream::connect(self.address)).await.ok()?.ok()
     }
@@ -99,7 +100,7 @@ impl Server {
 
 async fn serve(listener: TcpListener, servers: Vec<Arc<Server>>) {
     let (servers, next) = (Arc::new(servers), Arc::new(AtomicUsize::new(0)));
-    // They end with this task.
+    // All connections are closed when this task ends.
     let mut connections = JoinSet::new();
     loop {
         while connections.try_join_next().is_some() {}
@@ -115,7 +116,7 @@ async fn serve(listener: TcpListener, servers: Vec<Arc<Server>>) {
     }
 }
 
-/// Passes one connection on to the first ready server, counted from `first`. Nobody is ready: it is closed.
+/// Forwards one connection to the first ready server, counted from `first`. If none is ready, the connection is closed.
 async fn pass(mut from: TcpStream, servers: Arc<Vec<Arc<Server>>>, first: usize) {
     for server in servers.iter().cycle().skip(first % servers.len().max(1)).take(servers.len()) {
         let mut ready = server.ready.subscribe();
@@ -141,8 +142,8 @@ mod tests {
     use tokio_rustls::rustls::pki_types::pem::PemObject;
     use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-    /// An API server as the balancer sees it: by TLS, `/readyz` gets the answer that is in `status`; what does not begin
-    /// as TLS does is answered with the server's name and held open.
+    /// A fake API server: it speaks TLS and answers `/readyz` with the code in `status`. A connection that does not
+    /// begin with TLS gets the server's name and is held open.
     async fn server(name: &'static str, status: watch::Receiver<u16>) -> SocketAddr {
         install_crypto_provider();
         let pair = Authority::new().unwrap().server("x", &["127.0.0.1".parse().unwrap()], &[]).unwrap();
@@ -179,7 +180,7 @@ mod tests {
         address
     }
 
-    /// Who answers a new connection, and the connection.
+    /// Opens a connection; returns the name of the server that answered, and the connection.
     async fn ask(balancer: SocketAddr) -> (String, TcpStream) {
         let mut stream = TcpStream::connect(balancer).await.unwrap();
         stream.write_all(b"?").await.unwrap();

@@ -1,10 +1,11 @@
-//! What `kubeadm` is told: configurations of `kubeadm.k8s.io/v1beta4`, the kubelet and kube-proxy, as texts.
+//! The configuration files for `kubeadm` (`kubeadm.k8s.io/v1beta4`), the kubelet and kube-proxy, as texts.
 //!
-//! Pure. Not here: who runs `kubeadm` with them. Only what the lab's machines need differs from kubeadm's defaults:
+//! Pure. Not here: running `kubeadm`. Only what the lab's machines need differs from kubeadm's defaults:
 //!
 //! - images are already in containerd, under the lab's names;
-//! - control groups are the old ones, and the nodes share this computer's disk, memory and kernel settings;
-//! - etcd does not sync to disk (a node's reboot loses nothing: its disk is this computer's), and tells everybody how it is.
+//! - control groups are of version 1, and the nodes share this computer's disk, memory and kernel settings;
+//! - etcd does not sync to disk (a node's reboot loses nothing: its disk is this computer's), and serves its health
+//!   without TLS.
 
 use std::net::IpAddr;
 
@@ -14,11 +15,11 @@ use crate::control_plane::programs::KUBERNETES_VERSION;
 use crate::error::{Error, Result};
 use crate::kubeadm::images::{ETCD_TAG, REPOSITORY};
 
-/// The port of every API server, and of the balancer before them.
+/// The port of every API server, and of the load balancer in front of them.
 pub(crate) const API_PORT: u16 = 6443;
 /// etcd's `/health` and metrics, plain HTTP, on every control-plane node.
 pub(crate) const ETCD_HEALTH_PORT: u16 = 2381;
-/// The API server's address in the services' subnet: the first one.
+/// The API server's address in the service subnet: the first one.
 pub(crate) const API_SERVICE: &str = "10.96.0.1";
 /// containerd's socket in the nodes.
 const SOCKET: &str = "unix:///run/containerd/containerd.sock";
@@ -45,7 +46,7 @@ impl Member<'_> {
     }
 }
 
-/// What a node needs to join: kubeadm's own words, from `kubeadm token create --print-join-command`.
+/// What a node needs to join, from the output of `kubeadm token create --print-join-command`.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Ticket {
     token: String,
@@ -59,7 +60,7 @@ impl std::fmt::Debug for Ticket {
 }
 
 impl Ticket {
-    /// Reads kubeadm's words.
+    /// Parses that output.
     ///
     /// # Errors
     /// The command has no token or no hash.
@@ -71,7 +72,7 @@ impl Ticket {
         };
         match (after("--token"), after("--discovery-token-ca-cert-hash")) {
             (Some(token), Some(ca_hash)) => Ok(Self { token, ca_hash }),
-            // Not the text itself: it may hold a token.
+            // The message does not quote the text, which may contain a token.
             _ => Err(Error::Options(
                 "`kubeadm token create --print-join-command` names no token or no hash".to_owned(),
             )),
@@ -79,8 +80,8 @@ impl Ticket {
     }
 }
 
-/// For `kubeadm init` on the first control-plane node. `endpoint` is the balancer's address; `certificate_key`, 32 bytes in
-/// hex, is what other control-plane nodes fetch the cluster's certificates with.
+/// For `kubeadm init` on the first control-plane node. `endpoint` is the balancer's address. With `certificate_key`, 32
+/// bytes in hex, other control-plane nodes decrypt the cluster's certificates.
 pub(crate) fn init(first: Member<'_>, endpoint: IpAddr, certificate_key: &str) -> String {
     documents(&[
         json!({
@@ -120,17 +121,17 @@ pub(crate) fn init(first: Member<'_>, endpoint: IpAddr, certificate_key: &str) -
                 "memory.available": "0%", "nodefs.available": "0%", "nodefs.inodesFree": "0%",
                 "imagefs.available": "0%", "imagefs.inodesFree": "0%",
             },
-            // There is nowhere to pull an image from again.
+            // Images must not be garbage collected: they cannot be pulled again.
             "imageGCHighThresholdPercent": 100,
             "localStorageCapacityIsolation": false,
-            // A node that is back should be seen at once, as in the lab's other nodes.
+            // A node that has rebooted should be seen at once, as with the lab's other nodes.
             "nodeStatusUpdateFrequency": "2s",
         }),
         json!({
             "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
             "kind": "KubeProxyConfiguration",
             "mode": "iptables",
-            // These settings belong to the whole computer.
+            // These kernel settings belong to the whole computer, so kube-proxy must not change them.
             "conntrack": {
                 "maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s",
             },
@@ -161,7 +162,7 @@ pub(crate) fn join(
     documents(&[config])
 }
 
-/// JSON is YAML.
+/// Several JSON documents, which are valid YAML.
 fn documents(all: &[Value]) -> String {
     all.iter().map(|one| format!("---\n{one:#}\n")).collect()
 }

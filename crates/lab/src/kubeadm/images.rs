@@ -1,7 +1,7 @@
-//! The images of what `kubeadm` runs as pods, made from the lab's own programs: there is no registry.
+//! The images of the pods that `kubeadm` creates, made from the lab's own programs: there is no registry.
 //!
-//! They lie in the cache folder of the programs, under its lock. An image's file has the sizes and times of its sources in
-//! its name, so that a program that was built anew gets a new image.
+//! They are in the cache folder of the programs, under its lock. An image's file name contains a key made from the
+//! sizes and times of its sources, so a rebuilt program gets a new image.
 //!
 //! Not here: how an image is written (`machine::archive`), and how a node gets it (`node`).
 
@@ -18,14 +18,14 @@ use crate::machine::archive::{self, Content, Entry, Image};
 use crate::progress::Reporter;
 use crate::system::process::run;
 
-/// The registry that the images' names have. `.invalid` is never one.
+/// The registry in the images' names. `.invalid` never exists.
 pub(crate) const REPOSITORY: &str = "lab.invalid";
-/// The tag of etcd's image. kubeadm is told it, and chooses etcd's flags by it.
+/// The tag of etcd's image. kubeadm gets it as a setting, and chooses etcd's flags by it.
 pub(crate) const ETCD_TAG: &str = "3.6.8-0";
-/// Looking for libraries reads a few files.
+/// The time limit for finding libraries, which reads a few files.
 const LOOK_LIMIT: Duration = Duration::from_secs(60);
 
-/// What kube-proxy starts: one program under several names.
+/// The program behind `iptables` and the other names that kube-proxy starts.
 const IPTABLES: &str = "usr/sbin/xtables-nft-multi";
 const NAMES: [&str; 6] =
     ["iptables", "iptables-save", "iptables-restore", "ip6tables", "ip6tables-save", "ip6tables-restore"];
@@ -39,7 +39,7 @@ pub(crate) struct Images {
     pub(crate) every_node: Vec<PathBuf>,
 }
 
-/// Finds or makes them. `base` is the root that kube-proxy's `iptables` is taken from.
+/// Finds or makes the images. `base` is the root file system from which kube-proxy's `iptables` is taken.
 ///
 /// # Errors
 /// A program is missing and cannot be built, or an image cannot be written.
@@ -86,7 +86,7 @@ async fn one(
     Ok(path)
 }
 
-/// A name for what an image is made from.
+/// A name for the sources of an image.
 fn key(image: &Image) -> Result<String> {
     let mut hash = Sha256::new();
     hash.update(&image.name);
@@ -100,10 +100,11 @@ fn key(image: &Image) -> Result<String> {
     Ok(hash.finalize().iter().take(6).map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// kube-proxy with `iptables`, its libraries and its plug-ins from the nodes' root, which is the same Debian everywhere.
+/// kube-proxy with `iptables`, its libraries and its extensions from the nodes' root file system, which is the same
+/// Debian everywhere.
 async fn kube_proxy(programs: &Programs, base: &Path, progress: &Reporter) -> Result<Image> {
-    /// Prints each library of the program and of its plug-ins (`statistic`, which kube-proxy balances with, needs another
-    /// one) as it is asked for, and the file that it is in the end. The root's links are absolute.
+    /// Prints each library of the program and of its extensions (`statistic`, with which kube-proxy balances, needs an
+    /// additional one): its name, and the file to which it resolves. Links in that root file system are absolute.
     const LIBRARIES: &str = r#"set -eu
 { ldd "/$1" /usr/lib/*/xtables/*.so | grep -v ':$' | grep -o '/[^ ]*'; ls /usr/lib/*/xtables/*.so; } | sort -u |
     while read -r name; do echo "$name $(readlink -f "$name")"; done

@@ -1,7 +1,8 @@
-//! What a machine needs before `kubeadm` runs in it: programs, images, containerd, the kubelet's unit, routes.
+//! What a machine needs before `kubeadm` can run in it: programs, images, containerd, the kubelet's unit, routes.
 //!
-//! Everything is a value ([`setup`]); `machine::real_node` puts it into the machine. The kubelet's unit and its drop-in are
-//! as the Kubernetes packages deliver them: until kubeadm has written the kubelet's settings it fails and is started again.
+//! Everything is a value ([`setup`]), which `machine::real_node` writes into the machine. The kubelet's unit and its
+//! drop-in are as in the Kubernetes packages: until kubeadm has written the kubelet's settings, the kubelet fails and
+//! is restarted.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -10,15 +11,15 @@ use std::path::{Path, PathBuf};
 use crate::machine::node_file::NodeFile;
 use crate::machine::real_kubelet::{self, KUBELET_UNIT, KubeletSetup, PREPARE_UNIT, pod_subnet, unit};
 
-/// Where the node sees the images' archives.
+/// The path of the images' archives in the node.
 const IMAGES: &str = "/usr/local/share/lab-images";
-/// Loads them, once.
+/// The unit that loads them once.
 pub(crate) const IMAGES_UNIT: &str = "lab-images.service";
 const ROUTES_UNIT: &str = "lab-routes.service";
-/// The folder of what kubeadm reads and says.
+/// The folder for kubeadm's configuration and output.
 pub(crate) const FOLDER: &str = "/var/log/kubeadm";
 
-/// The programs that are seen in a node.
+/// The programs that are visible in a node.
 #[derive(Debug, Clone)]
 pub(crate) struct NodePrograms {
     pub(crate) kubeadm: PathBuf,
@@ -88,7 +89,7 @@ pub(crate) fn setup(
     }
 }
 
-/// Every node by its name: there is no DNS.
+/// `/etc/hosts` with every node by its name: there is no DNS.
 fn hosts(nodes: &[(String, IpAddr)]) -> String {
     let mut text = "127.0.0.1 localhost\n".to_owned();
     for (name, address) in nodes {
@@ -97,7 +98,7 @@ fn hosts(nodes: &[(String, IpAddr)]) -> String {
     text
 }
 
-/// Pods reach pods of other nodes through these, as a network of routes does it.
+/// Routes to the pods of the other nodes.
 fn routes(nodes: &[(String, IpAddr)], own: usize) -> String {
     let mut text = "[Unit]\nDescription=Routes to the pods of other lab nodes\nAfter=lab-network.service\n\
                     Requires=lab-network.service\n\n[Service]\nType=oneshot\nRemainAfterExit=yes\n\

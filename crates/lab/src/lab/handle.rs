@@ -1,7 +1,7 @@
-//! What a test, the demo or a person does with one node: read its files, run commands, cut its power.
+//! What a test, the demo or a person does with a node: read its files, run commands, cut its power.
 //!
-//! A handle knows only the node's folder, so it works from the process that runs the lab and from any other process of
-//! the same user (after `lab up`). Not here: the life of the machine.
+//! A handle knows only the node's folder, so it works in the process that runs the lab and in any other process of the
+//! same user (after `lab up`). Not here: starting and stopping the machine.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -11,18 +11,18 @@ use k8s_openapi::api::core::v1::Node;
 use kube::{Api, Client};
 use rustix::process::Signal;
 
-use crate::error::{Error, Result};
-use crate::machine::enter;
+use crate::error::{Error, Result, Whole};
+use crate::machine::nspawn::enter;
 use crate::system::folder::{LEADER, NodeKind, ProcessKey, read_json};
 use crate::system::process::Output;
 
-/// One short command in a node.
+/// The time limit for a short command in a node.
 const EXEC_LIMIT: Duration = Duration::from_secs(60);
-/// A hundred megabytes are unpacked in a few seconds; several nodes do it at once, on one disk.
+/// A hundred megabytes are unpacked in a few seconds, but several nodes may do it at the same time on one disk.
 const LOAD_LIMIT: Duration = Duration::from_secs(300);
-/// Between two looks at the Node object.
+/// The pause between two checks of the Node object.
 const POLL: Duration = Duration::from_millis(200);
-/// Where a simulated node's root is in its folder.
+/// The folder of a simulated node's root file system.
 pub(crate) const SIMULATED_ROOT: &str = "root";
 
 /// One node of a running lab.
@@ -51,7 +51,7 @@ impl NodeHandle {
         &self.name
     }
 
-    /// What it is.
+    /// The kind of the node.
     #[must_use]
     pub fn kind(&self) -> NodeKind {
         self.kind
@@ -63,8 +63,8 @@ impl NodeHandle {
         self.dir.join(SIMULATED_ROOT)
     }
 
-    /// A real node's root folder as this computer sees it, with all that is mounted there. It goes with the machine's
-    /// PID 1: after a reboot it is another one.
+    /// A real node's root folder as this computer sees it, with everything that is mounted there. The path goes through
+    /// the machine's PID 1, so it changes with a reboot.
     ///
     /// # Errors
     /// The node is not a real machine or is down.
@@ -72,7 +72,7 @@ impl NodeHandle {
         Ok(PathBuf::from(format!("/proc/{}/root", self.leader()?.pid)))
     }
 
-    /// The log of everything that the machine wrote to its console.
+    /// The log of the machine's console.
     #[must_use]
     pub fn console(&self) -> PathBuf {
         self.dir.join("console.log")
@@ -98,7 +98,7 @@ impl NodeHandle {
         enter(self.leader()?, command, EXEC_LIMIT).await
     }
 
-    /// As [`NodeHandle::exec`], failing when the command does; returns what it printed.
+    /// As [`NodeHandle::exec`], but fails if the command does; returns its output.
     ///
     /// # Errors
     /// As [`NodeHandle::exec`], and when the exit code is not 0.
@@ -126,10 +126,11 @@ impl NodeHandle {
             command: shown,
             status: format!("exit status {}", output.code),
             tail: output.stderr,
+            whole: Whole::default(),
         })
     }
 
-    /// Puts an image's archive into the node's containerd, where the kubelet finds it.
+    /// Loads an image's archive into the node's containerd, where the kubelet finds it.
     ///
     /// # Errors
     /// The node is not a real machine or is down, or containerd refuses the archive.
@@ -173,7 +174,7 @@ impl NodeHandle {
         self.run(["journalctl", "--no-pager", "--quiet", "-o", "short-iso", "-u", unit]).await
     }
 
-    /// Ends the machine at once, as a pulled plug would.
+    /// Cuts the machine's power.
     ///
     /// # Errors
     /// The node is not a real machine or is down.
@@ -182,7 +183,7 @@ impl NodeHandle {
         Ok(())
     }
 
-    /// Waits until the cluster says Ready; for a real machine under the boot id that it really has.
+    /// Waits until the Node is Ready; for a real machine, under its current boot id.
     ///
     /// # Errors
     /// It does not become Ready in time.

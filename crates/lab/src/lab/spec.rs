@@ -1,90 +1,91 @@
 //! The specification of a lab: a value that a test, the demo or another process (`lab up`) can pass on.
 //!
-//! Not here: how a lab is started.
+//! Not here: starting a lab.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::builder::Builder;
 use crate::error::{Error, Result};
-use crate::kubeadm::KubeadmSpec;
+use crate::kubeadm::spec::KubeadmSpec;
 use crate::lab::Lab;
 use crate::machine::base_root::Distribution;
 use crate::machine::layout::Layout;
 use crate::machine::node_file::NodeFile;
-use crate::progress::Reporter;
 use crate::system::folder::NodeKind;
 use crate::system::packages::is_root;
 use crate::system::paths::Environment;
 
-/// A bare real node is away for about this long.
+/// The length of a simulated reboot, about that of a bare real node.
 const REBOOT_MILLIS: u64 = 500;
 
-/// Who speaks for a node in the cluster.
+/// Who acts as the kubelet of a node.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Kubelet {
-    /// The lab does: Node, Lease, Ready, no pods that really run.
+    /// The lab does: it maintains the Node, its Lease and Ready; pods do not really run.
     #[default]
     StandIn,
-    /// A real kubelet with containerd in the (real) node.
+    /// A real kubelet with containerd, in a real node.
     Real,
 }
 
-/// Everything that a lab is asked to be. Serializable, so that another process can build it (`lab up`).
+/// The specification of a lab. Serializable, so that another process can build it (`lab up`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LabSpec {
-    /// How many workers.
+    /// The number of workers.
     pub nodes: usize,
-    /// How many nodes with the role of a control-plane node, named `master-0` and so on; they come after the workers.
+    /// The number of nodes with the role of a control-plane node, named `master-0` and so on; they come after the
+    /// workers.
     pub masters: usize,
-    /// What they are.
+    /// The kind of the nodes.
     pub kind: NodeKind,
-    /// The workers' names are this and a number from 0.
+    /// The workers' names are this prefix and a number from 0.
     pub prefix: String,
-    /// What real nodes run.
+    /// The distribution of real nodes.
     pub distribution: Distribution,
-    /// Who speaks for them.
+    /// Who acts as their kubelet.
     pub kubelet: Kubelet,
-    /// Whose nodes they look like, where their kubelet is real.
+    /// The distribution of Kubernetes whose layout nodes with a real kubelet have.
     pub layout: Layout,
-    /// Run the controller manager.
+    /// Whether the controller manager runs.
     pub controller_manager: bool,
-    /// Run the scheduler.
+    /// Whether the scheduler runs.
     pub scheduler: bool,
-    /// The `mco` program: the daemon on real nodes, `install`, the controller.
+    /// The `mco` program, used for the daemon on real nodes, for `install` and for the controller.
     pub mco_binary: Option<PathBuf>,
-    /// Run the daemon as a service of each real node.
+    /// Whether the daemon runs as a service of each real node.
     pub daemon: bool,
-    /// Install our objects and run our controller.
+    /// Whether our objects are installed and our controller runs.
     pub controller: bool,
-    /// The templates that the controller gets.
+    /// The controller's templates.
     pub templates: Option<PathBuf>,
-    /// More arguments for `mco daemon start`.
+    /// Additional arguments for `mco daemon start`.
     pub daemon_args: Vec<String>,
-    /// Make sure that `kubectl` is there too.
+    /// Whether to provide `kubectl` too.
     pub kubectl: bool,
-    /// How long a simulated node's reboot keeps it away, in milliseconds.
+    /// How long the reboot of a simulated node takes, in milliseconds.
     pub reboot_millis: u64,
     /// Files that every real node has from its first boot on.
     pub node_files: Vec<NodeFile>,
     /// Units that every real node starts at boot.
     pub node_units: Vec<String>,
-    /// More flags for the API server.
+    /// Additional flags for the API server.
     pub api_server_args: Vec<String>,
-    /// Put a proxy between the daemons of simulated nodes and the API server.
+    /// Whether a proxy is put between the daemons of simulated nodes and the API server.
     pub daemon_faults: bool,
 }
 
-/// What another process is asked to hold (`lab up`).
+/// What another process is asked to run (`lab up`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Request {
-    /// A control plane beside its nodes.
+    /// A lab whose control plane runs beside its nodes.
     Lab(Box<LabSpec>),
-    /// A cluster of kubeadm.
+    /// A kubeadm cluster.
     Kubeadm(KubeadmSpec),
 }
 
@@ -183,23 +184,17 @@ impl LabSpec {
     }
 }
 
-/// Says what a lab should be, then [`LabBuilder::start`]s it.
-#[derive(Debug, Clone, Default)]
-#[must_use = "call `start`"]
-pub struct LabBuilder {
-    spec: LabSpec,
-    progress: Reporter,
-    environment: Option<Environment>,
-}
+/// Collects what a lab should be, then [`LabBuilder::start`]s it.
+pub type LabBuilder = Builder<LabSpec>;
 
 impl LabBuilder {
-    /// How many workers.
+    /// Sets the number of workers.
     pub fn nodes(mut self, nodes: usize) -> Self {
         self.spec.nodes = nodes;
         self
     }
 
-    /// How many nodes with the role of a control-plane node, after the workers.
+    /// Sets the number of control-plane nodes, which come after the workers.
     pub fn masters(mut self, masters: usize) -> Self {
         self.spec.masters = masters;
         self
@@ -223,130 +218,112 @@ impl LabBuilder {
         self
     }
 
-    /// The nodes' names are this and a number.
+    /// Sets the prefix of the nodes' names.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.spec.prefix = prefix.into();
         self
     }
 
-    /// What the real nodes run.
+    /// Sets the distribution of real nodes.
     pub fn distribution(mut self, distribution: Distribution) -> Self {
         self.spec.distribution = distribution;
         self
     }
 
-    /// Who speaks for the nodes.
+    /// Sets who acts as the nodes' kubelet.
     pub fn kubelet(mut self, kubelet: Kubelet) -> Self {
         self.spec.kubelet = kubelet;
         self
     }
 
-    /// Whose nodes the nodes look like, where their kubelet is real.
+    /// Sets the distribution of Kubernetes whose layout nodes with a real kubelet have.
     pub fn layout(mut self, layout: Layout) -> Self {
         self.spec.layout = layout;
         self
     }
 
-    /// With or without the controller manager.
+    /// Runs the lab with or without the controller manager.
     pub fn controller_manager(mut self, wanted: bool) -> Self {
         self.spec.controller_manager = wanted;
         self
     }
 
-    /// With or without the scheduler.
+    /// Runs the lab with or without the scheduler.
     pub fn scheduler(mut self, wanted: bool) -> Self {
         self.spec.scheduler = wanted;
         self
     }
 
-    /// The `mco` program.
+    /// Sets the path of the `mco` program.
     pub fn mco_binary(mut self, path: impl Into<PathBuf>) -> Self {
         self.spec.mco_binary = Some(path.into());
         self
     }
 
-    /// Run the daemon as a service of each real node, which it is by default, or not.
+    /// Sets whether the daemon runs as a service of each real node, which is the default.
     pub fn daemon(mut self, wanted: bool) -> Self {
         self.spec.daemon = wanted;
         self
     }
 
-    /// Install our objects (`mco install`) and run our controller (`mco controller start`).
+    /// Sets whether our objects are installed (`mco install`) and our controller runs (`mco controller start`).
     pub fn controller(mut self, wanted: bool) -> Self {
         self.spec.controller = wanted;
         self
     }
 
-    /// The templates that the controller gets.
+    /// Sets the controller's templates.
     pub fn templates(mut self, path: impl Into<PathBuf>) -> Self {
         self.spec.templates = Some(path.into());
         self
     }
 
-    /// More arguments for `mco daemon start` on the nodes.
+    /// Adds arguments for `mco daemon start` on the nodes.
     pub fn daemon_args<I: Into<String>>(mut self, args: impl IntoIterator<Item = I>) -> Self {
         self.spec.daemon_args = args.into_iter().map(Into::into).collect();
         self
     }
 
-    /// Make sure that `kubectl` is there.
+    /// Sets whether to provide `kubectl` too.
     pub fn kubectl(mut self, wanted: bool) -> Self {
         self.spec.kubectl = wanted;
         self
     }
 
-    /// How long a simulated node's reboot keeps it away.
+    /// Sets how long the reboot of a simulated node takes.
     pub fn reboot_time(mut self, time: Duration) -> Self {
         self.spec.reboot_millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         self
     }
 
-    /// A file that every real node has from its first boot on; `path` is absolute.
+    /// Adds a file that every real node has from its first boot on; `path` is absolute.
     pub fn node_file(mut self, path: &str, mode: u32, content: impl Into<Vec<u8>>) -> Self {
         self.spec.node_files.push(NodeFile::new(path.trim_start_matches('/'), mode, content));
         self
     }
 
-    /// A unit that every real node starts at boot.
+    /// Adds a unit that every real node starts at boot.
     pub fn node_unit(mut self, name: impl Into<String>) -> Self {
         self.spec.node_units.push(name.into());
         self
     }
 
-    /// Put a proxy between the daemons of simulated nodes and the API server: [`Lab::daemon_faults`].
+    /// Sets whether a proxy is put between the daemons of simulated nodes and the API server: [`Lab::daemon_faults`].
     pub fn daemon_faults(mut self, wanted: bool) -> Self {
         self.spec.daemon_faults = wanted;
         self
     }
 
-    /// More flags for the API server.
+    /// Adds flags for the API server.
     pub fn api_server_args<I: Into<String>>(mut self, args: impl IntoIterator<Item = I>) -> Self {
         self.spec.api_server_args = args.into_iter().map(Into::into).collect();
         self
     }
 
-    /// Where progress lines go; nowhere by default.
-    pub fn progress(mut self, progress: Reporter) -> Self {
-        self.progress = progress;
-        self
-    }
-
-    /// The environment, where it is not the process's own.
-    pub fn environment(mut self, environment: Environment) -> Self {
-        self.environment = Some(environment);
-        self
-    }
-
-    /// What has been said so far, for `lab::up`.
-    #[must_use]
-    pub fn spec(&self) -> &LabSpec {
-        &self.spec
-    }
-
-    /// Brings the lab up and returns when every node is Ready.
+    /// Starts the lab and returns when every node is Ready.
     ///
     /// # Errors
-    /// Any part fails; what was up by then is taken down again.
+    /// Any part fails; what was started by then is taken down again.
     pub async fn start(self) -> Result<Lab> {
         let environment = self.environment.unwrap_or_else(Environment::read);
         Lab::from_spec(&self.spec, &environment, &self.progress).await

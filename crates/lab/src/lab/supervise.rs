@@ -2,8 +2,8 @@
 //!
 //! Flow: [`up`] starts a supervising process (the caller's own program with a hidden subcommand that calls
 //! [`supervise`]), passes the [`Request`] in a file and prints the supervisor's progress lines until the lab is ready.
-//! The supervisor holds the lab exactly as a test would, until SIGTERM or Ctrl-C. [`down`] sends that signal and
-//! waits. What a killed supervisor leaves is swept.
+//! The supervisor holds the lab exactly as a test would, until SIGTERM or Ctrl-C. [`down`] sends SIGTERM and waits. The
+//! next sweep removes what a killed supervisor has left.
 
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
@@ -27,12 +27,13 @@ use crate::system::paths::Environment;
 use crate::system::process::{describe, find_on_path, tail};
 use client::chain;
 
-/// A cold start builds the control plane: up to twenty minutes, and as much again on a slow machine.
+/// A cold start builds the control plane, which takes up to twenty minutes, or twice as long on a slow machine.
 const UP_LIMIT: Duration = Duration::from_secs(45 * 60);
-/// Taking down a lab of many nodes.
+/// The time limit for taking down a lab of many nodes.
 const DOWN_LIMIT: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(100);
-/// The spec, the log and the result of a supervisor are beside the data folders, under its process id.
+/// The request, the log and the result of a supervisor are beside the data folders, in a folder named after its process
+/// id.
 const REQUEST: &str = "up";
 
 /// A lab that runs in another process.
@@ -55,7 +56,7 @@ impl Attached {
         &self.folder
     }
 
-    /// An administrator's client.
+    /// A client with the administrator's rights.
     ///
     /// # Errors
     /// When the kubeconfig cannot be used.
@@ -71,7 +72,7 @@ impl Attached {
     }
 }
 
-/// The labs of [`up`] that run now.
+/// The running labs that [`up`] started.
 ///
 /// # Errors
 /// When the data root cannot be listed.
@@ -83,8 +84,8 @@ pub fn running(environment: &Environment) -> Result<Vec<Attached>> {
         .collect())
 }
 
-/// Starts a lab in a process of its own and returns when it is ready. `supervisor` is the command that ends up in
-/// [`supervise`]; the path of the spec is added as its last argument.
+/// Starts a lab in a process of its own and returns when it is ready. `supervisor` is the command that calls
+/// [`supervise`]; the path of the request is added as its last argument.
 ///
 /// # Errors
 /// The supervisor cannot be started or the lab does not come up; the end of its log is in the error.
@@ -109,8 +110,8 @@ pub async fn up(
     write_json(&spec_path, request)?;
     let log = File::create(&log_path).map_err(Error::io("create", &log_path))?;
     let both = log.try_clone().map_err(Error::io("open", &log_path))?;
-    // setsid: the supervisor must not end with the terminal of the command that started it. It would fork, and so look
-    // as if it ended, where it leads a process group already.
+    // setsid: the supervisor must survive the terminal of the command that started it. setsid forks when it already leads
+    // a process group, and would then seem to have exited, so process_group is set only without it.
     let mut command = match find_on_path("setsid") {
         Some(setsid) => {
             let mut command = Command::new(setsid);
@@ -160,7 +161,7 @@ pub async fn up(
         tokio::time::sleep(POLL).await;
     };
     if outcome.is_ok() {
-        // The supervisor keeps its log open; the folder's content is not needed any more.
+        // The supervisor keeps its log open, but the folder is no longer needed.
         let _gone = fs::remove_dir_all(&dir);
     }
     outcome
@@ -234,14 +235,15 @@ async fn asked_to_end() {
             tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
         }
         (Err(error), _) | (_, Err(error)) => {
-            // Without signals only SIGKILL and a sweep end it: better than a lab that goes at once.
+            // Without signal handlers only SIGKILL and a sweep end the lab. That is better than a lab that ends at
+            // once.
             tracing::error!(%error, "signals cannot be received");
             std::future::pending::<()>().await;
         }
     }
 }
 
-/// Ends every lab of [`up`] and sweeps what dead labs left. Returns how many were ended.
+/// Stops every lab that [`up`] started and removes what dead labs have left. Returns how many were stopped.
 ///
 /// # Errors
 /// A lab does not end, or the data root cannot be listed.
@@ -280,7 +282,7 @@ fn make_private(dir: &Path) -> Result<()> {
     fs::DirBuilder::new().mode(0o700).create(dir).map_err(Error::io("create", dir))
 }
 
-/// Prints the log's new complete lines. Returns the position after the last of them.
+/// Prints the complete new lines of the log. Returns the position after the last of them.
 fn tell(log: &Path, from: u64, progress: &Reporter) -> u64 {
     let read = || -> std::io::Result<Vec<u8>> {
         let mut file = File::open(log)?;

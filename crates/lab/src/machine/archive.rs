@@ -1,7 +1,7 @@
-//! Container images as archives that `ctr images import` reads: a manifest, a config and one layer.
+//! Writes container images as archives that `ctr images import` reads: a manifest, a config and one layer.
 //!
-//! Flow: an [`Image`] says what is in the layer → [`write`] streams it into a file, block by block, and takes its digest
-//! on the way. Programs of a hundred megabytes are never held in memory.
+//! Flow: an [`Image`] lists what is in the layer → [`write`] streams it into a file, block by block, and computes its
+//! digest on the way. Programs of a hundred megabytes are never held in memory.
 //!
 //! Not here: which images there are (`image`, `kubeadm::images`). There is no registry, so nothing is compressed.
 //!
@@ -20,9 +20,9 @@ use crate::error::{Error, Result};
 const BLOCK: u64 = 512;
 /// The end of a tar archive: two empty blocks.
 const END: u64 = 2 * BLOCK;
-/// The longest name and the longest target of a link.
+/// The longest name, and the longest target of a link.
 const LONGEST: usize = 100;
-/// How much of a file is copied at once.
+/// How many bytes of a file are copied at a time.
 const CHUNK: usize = 1 << 20;
 
 /// One image with one layer.
@@ -30,23 +30,23 @@ const CHUNK: usize = 1 << 20;
 pub(crate) struct Image {
     /// The name with its tag.
     pub(crate) name: String,
-    /// The program that runs, as an absolute path in the image.
+    /// The program that the container starts, as an absolute path in the image.
     pub(crate) entrypoint: String,
-    /// What is in the layer. Folders on the way need no entry.
+    /// The content of the layer. Parent folders need no entry.
     pub(crate) entries: Vec<Entry>,
 }
 
-/// A file, folder or link of a layer. It belongs to root.
+/// A file, folder or link in a layer. It belongs to root.
 #[derive(Debug, Clone)]
 pub(crate) struct Entry {
-    /// Where, without the first slash.
+    /// Its path, without the first slash.
     pub(crate) path: String,
     /// Its permissions.
     pub(crate) mode: u32,
     pub(crate) content: Content,
 }
 
-/// What an entry holds.
+/// The content of an entry.
 #[derive(Debug, Clone)]
 pub(crate) enum Content {
     /// These bytes.
@@ -60,7 +60,7 @@ pub(crate) enum Content {
 }
 
 impl Entry {
-    /// A program of this computer.
+    /// An executable file with the content of a program of this computer.
     pub(crate) fn program(path: &str, host: &Path) -> Self {
         Self::new(path, 0o755, Content::Host(host.to_owned()))
     }
@@ -88,7 +88,7 @@ impl Entry {
 /// Writes the image's archive to `to`, whole or not at all. Blocks.
 ///
 /// # Errors
-/// A file cannot be read or written, a name is too long for the format, or a file changes its size meanwhile.
+/// A file cannot be read or written, a name is too long for the format, or a file changes its size in the meantime.
 pub(crate) fn write(image: &Image, to: &Path) -> Result<()> {
     let part = to.with_extension("part");
     let written = write_part(image, &part);
@@ -134,7 +134,7 @@ fn write_part(image: &Image, to: &Path) -> Result<()> {
     out.file.flush().map_err(Error::io("write", to))
 }
 
-/// What images call this computer's processor.
+/// The name of this computer's processor in images.
 fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
@@ -147,7 +147,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The archive that is being written, and the digest of the layer in it.
+/// The archive that is being written, and the digest of its layer.
 struct Output<'a> {
     file: BufWriter<File>,
     path: &'a Path,
@@ -214,7 +214,7 @@ enum Kind<'a> {
     Folder,
 }
 
-/// The block before a file. Fields are octal digits; the checksum counts its own field as blanks.
+/// The block before a file. Numbers are in octal digits; for the checksum, its own field counts as blanks.
 fn header(name: &str, mode: u32, size: u64, kind: &Kind<'_>) -> Result<Vec<u8>> {
     let mut header = vec![0_u8; usize::try_from(BLOCK).unwrap_or_default()];
     let (flag, target) = match kind {

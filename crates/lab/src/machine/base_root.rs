@@ -1,14 +1,13 @@
-//! The root file system that all real nodes of a lab share, read-only: built once by mmdebstrap into the cache, one for
-//! each distribution that is asked for.
+//! The root file system that all real nodes of a lab share read-only. mmdebstrap builds it once into the cache, one for
+//! each distribution.
 //!
-//! Guarantees: the folder in the cache is whole (built beside, then renamed) and belongs to this list of packages
-//! and settings (its name is a hash of them); two runs never build at the same time.
+//! Guarantees: the folder in the cache is complete (built under another name, then renamed) and made from this list of
+//! packages and settings (its name is a hash of them); two runs never build at the same time.
 //!
-//! Not here: what makes one node different from another (`real_node`).
+//! Not here: the differences between nodes (`real_node`).
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -16,10 +15,10 @@ use sha2::{Digest, Sha256};
 use crate::control_plane::programs::lock_file;
 use crate::error::{Error, Result};
 use crate::progress::Reporter;
+use crate::system::debian::bootstrap;
 use crate::system::paths::Environment;
-use crate::system::process::run;
 
-/// What the nodes run.
+/// The distribution of real nodes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Distribution {
@@ -38,7 +37,7 @@ impl Distribution {
         }
     }
 
-    /// Words that its systemd needs on a computer with the old control groups.
+    /// Arguments that its systemd needs on a computer with control groups of version 1.
     pub(crate) fn boot_args(self) -> Vec<String> {
         match self {
             Self::Bookworm => vec![],
@@ -52,7 +51,7 @@ impl Distribution {
     }
 }
 
-/// systemd and what a kubelet with containerd needs; nothing that a node does not use.
+/// systemd, and what a kubelet with containerd needs; nothing that a node does not use.
 const PACKAGES: [&str; 13] = [
     "systemd",
     "systemd-sysv",
@@ -68,10 +67,8 @@ const PACKAGES: [&str; 13] = [
     "conntrack",
     "ethtool",
 ];
-/// 20 s with a near mirror; a slow one gets its time.
-const BUILD_LIMIT: Duration = Duration::from_secs(20 * 60);
 
-/// What is changed in the fresh root; `$1` is the root.
+/// The script that changes the fresh root file system; `$1` is its folder.
 const CUSTOMIZE: &str = r#"set -eu
 chroot "$1" useradd --uid 1000 --user-group --create-home --shell /bin/bash core
 mkdir -p "$1/etc/systemd/system.conf.d" "$1/var/log/journal" "$1/etc/kubernetes"
@@ -87,7 +84,7 @@ for unit in console-getty.service getty@.service systemd-resolved.service system
     systemd-udevd.service systemd-udev-trigger.service; do ln -sf /dev/null "$unit"; done
 "#;
 
-/// The root file system of a distribution, to look at and to put an overlay on; nobody writes into it.
+/// The root file system of a distribution, for reading and as the lower layer of an overlay; nobody writes into it.
 ///
 /// # Errors
 /// Not root, or it cannot be built.
@@ -96,7 +93,22 @@ pub async fn base_root(distribution: Distribution, progress: &Reporter) -> Resul
     ensure(distribution, &Environment::read(), progress).await
 }
 
-/// The base root's path; builds it when it is not there.
+/// The smallest root file system of a distribution with these packages, for what needs no whole node. It has no kernel,
+/// and nobody writes into it.
+///
+/// # Errors
+/// Not root, or it cannot be built.
+pub async fn package_root(
+    distribution: Distribution,
+    packages: &[&str],
+    progress: &Reporter,
+) -> Result<PathBuf> {
+    crate::system::packages::ensure_packages(progress).await?;
+    let recipe = Recipe { distribution, packages, customize: "true" };
+    recipe.ensure(&Environment::read(), progress).await
+}
+
+/// The path of the base root file system; builds it if it does not exist.
 ///
 /// # Errors
 /// mmdebstrap fails or the cache cannot be written.
@@ -105,45 +117,50 @@ pub(crate) async fn ensure(
     environment: &Environment,
     progress: &Reporter,
 ) -> Result<PathBuf> {
-    let suite = distribution.suite();
-    let folder = environment.cache.join("base");
-    let root = folder.join(key(suite));
-    if root.is_dir() {
-        return Ok(root);
-    }
-    fs::create_dir_all(&folder).map_err(Error::io("create the cache folder", &folder))?;
-    let _lock = lock_file(&folder.join("lock"), "build of the nodes' base root", progress).await?;
-    if root.is_dir() {
-        return Ok(root);
-    }
-    let part = folder.join(format!("{}.part", key(suite)));
-    remove(&part)?;
-    let step = progress.begin(format!("building the nodes' base root (Debian {suite}, mmdebstrap)"));
-    let built = run(
-        "mmdebstrap",
-        [
-            "--quiet",
-            "--mode=root",
-            "--variant=minbase",
-            "--format=directory",
-            &format!("--include={}", PACKAGES.join(",")),
-            "--dpkgopt=path-exclude=/usr/share/doc/*",
-            "--dpkgopt=path-exclude=/usr/share/man/*",
-            "--dpkgopt=path-exclude=/usr/share/locale/*",
-            &format!("--customize-hook={CUSTOMIZE}"),
-            suite,
-            &part.to_string_lossy(),
-        ],
-        BUILD_LIMIT,
-    )
-    .await;
-    if let Err(error) = built {
+    Recipe { distribution, packages: &PACKAGES, customize: CUSTOMIZE }.ensure(environment, progress).await
+}
+
+/// What a root file system is made of.
+struct Recipe<'r> {
+    distribution: Distribution,
+    packages: &'r [&'r str],
+    /// A shell command; `$1` is the root.
+    customize: &'r str,
+}
+
+impl Recipe<'_> {
+    async fn ensure(&self, environment: &Environment, progress: &Reporter) -> Result<PathBuf> {
+        let suite = self.distribution.suite();
+        let folder = environment.cache.join("base");
+        let root = folder.join(self.key());
+        if root.is_dir() {
+            return Ok(root);
+        }
+        fs::create_dir_all(&folder).map_err(Error::io("create the cache folder", &folder))?;
+        let _lock = lock_file(&folder.join("lock"), "build of a root file system", progress).await?;
+        if root.is_dir() {
+            return Ok(root);
+        }
+        let part = folder.join(format!("{}.part", self.key()));
         remove(&part)?;
-        return Err(error);
+        let step = progress.begin(format!("building a root file system (Debian {suite}, mmdebstrap)"));
+        let built = bootstrap(suite, self.packages, self.customize, &part).await;
+        if let Err(error) = built {
+            remove(&part)?;
+            return Err(error);
+        }
+        fs::rename(&part, &root).map_err(Error::io("move into the cache", &root))?;
+        step.done();
+        Ok(root)
     }
-    fs::rename(&part, &root).map_err(Error::io("move into the cache", &root))?;
-    step.done();
-    Ok(root)
+
+    fn key(&self) -> String {
+        let mut hash = Sha256::new();
+        hash.update(self.packages.join(","));
+        hash.update(self.customize);
+        let hex: String = hash.finalize().iter().take(6).map(|byte| format!("{byte:02x}")).collect();
+        format!("{}-{hex}", self.distribution.suite())
+    }
 }
 
 fn remove(path: &Path) -> Result<()> {
@@ -151,12 +168,4 @@ fn remove(path: &Path) -> Result<()> {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(Error::io("remove", path)(error)),
         _ => Ok(()),
     }
-}
-
-fn key(suite: &str) -> String {
-    let mut hash = Sha256::new();
-    hash.update(PACKAGES.join(","));
-    hash.update(CUSTOMIZE);
-    let hex: String = hash.finalize().iter().take(6).map(|byte| format!("{byte:02x}")).collect();
-    format!("{suite}-{hex}")
 }

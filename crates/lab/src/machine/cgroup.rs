@@ -1,7 +1,7 @@
-//! A control group of its own for each node, in every hierarchy, so that the systemds and kubelets of several
-//! nodes never meet in one group.
+//! A control group for each node, in every hierarchy, so that the systemds and kubelets of several nodes never share a
+//! group.
 //!
-//! Not here: limits. A node may use what the machine has.
+//! Not here: limits. A node may use everything that this computer has.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 
-/// One node's group in every hierarchy. Dropping it removes the groups, which must be empty by then.
+/// A node's group in every hierarchy. Dropping it removes the groups, which must be empty by then.
 #[derive(Debug)]
 pub(crate) struct NodeGroup {
     dirs: Vec<PathBuf>,
 }
 
 impl NodeGroup {
-    /// Makes the groups below those of this process.
+    /// Creates the groups below those of this process.
     pub(crate) fn create(name: &str) -> Result<Self> {
         let read = |path: &str| fs::read_to_string(path).map_err(Error::io("read", path));
         let parents = own_groups(&read("/proc/self/cgroup")?, &read("/proc/self/mountinfo")?);
@@ -31,7 +31,7 @@ impl NodeGroup {
                     continue;
                 }
             }
-            // A cpuset without CPUs takes no process.
+            // A cpuset without CPUs accepts no process.
             for file in ["cpuset.cpus", "cpuset.mems"] {
                 if let Ok(value) = fs::read_to_string(parent.join(file)) {
                     let _v2_inherits = fs::write(dir.join(file), value);
@@ -42,7 +42,7 @@ impl NodeGroup {
         Ok(group)
     }
 
-    /// The files to which a process writes its id to enter.
+    /// The files to which a process writes its id to join the groups.
     pub(crate) fn entries(&self) -> impl Iterator<Item = PathBuf> {
         self.dirs.iter().map(|dir| dir.join("cgroup.procs"))
     }
@@ -61,10 +61,10 @@ impl Drop for NodeGroup {
     }
 }
 
-/// How long a group's last process may take to leave it.
+/// How long the last process of a group may take to leave it.
 const LAST_TASK: Duration = Duration::from_secs(10);
 
-/// Removes a group and everything below it; groups are removed from the leaves up.
+/// Removes a group and all groups below it, from the leaves up.
 pub(crate) fn remove(dir: &Path) {
     if let Ok(entries) = fs::read_dir(dir) {
         for entry in entries.flatten() {
@@ -75,7 +75,7 @@ pub(crate) fn remove(dir: &Path) {
     }
     let end = Instant::now() + LAST_TASK;
     while let Err(error) = fs::remove_dir(dir) {
-        // A process that is gone for us may still take its mounts down.
+        // A process that has exited may still be releasing its mounts.
         if error.kind() == std::io::ErrorKind::ResourceBusy && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(20));
             continue;

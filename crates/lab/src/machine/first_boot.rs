@@ -1,9 +1,9 @@
-//! A machine before its first boot: the shared base root, our program and units in it as an image would have them. The
-//! real Ignition then fetches the machine's config from the address in its pointer config and writes it into the
-//! machine's root.
+//! A machine before its first boot: the shared base root file system, with our program and units in it as in a machine
+//! image. The real Ignition then fetches the machine's config from the address in its pointer config and writes it into
+//! the machine's root file system.
 //!
-//! Ignition does not run in an initramfs here. It runs on this computer, on the root that the machine boots from
-//! afterwards. It makes no disks.
+//! Ignition does not run in an initramfs here. It runs on this computer, on the root file system from which the machine
+//! boots afterwards. It creates no disks.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,14 +15,15 @@ use crate::progress::Reporter;
 use crate::system::packages::install_packages;
 use crate::system::process::{find_on_path, run};
 
-/// Ignition's path in Debian's package, which is made for an initramfs.
+/// Ignition's path in Debian's package, where it is meant for an initramfs.
 const IGNITION: &str = "/usr/lib/dracut/modules.d/30ignition/ignition";
-/// Fetching, writing, and the tries until a server answers.
+/// The time limit for fetching (with retries until a server answers) and for writing.
 const IGNITION_LIMIT: Duration = Duration::from_secs(180);
 
-/// Mounts the machine's root, and runs Ignition's stages on it. Arguments: lower, upper, work, program, a folder for its
-/// own files. The mount is in a namespace of its own; it stands where any user may go, as Ignition writes users' keys as
-/// these users. Debian has no SELinux policy: the program that labels files has nothing to do.
+/// Mounts the machine's root file system and runs Ignition's stages on it. Arguments: lower, upper, work, program, a
+/// folder for Ignition's own files. The mount is in its own mount namespace. Its path must be accessible to every user,
+/// because Ignition writes users' SSH keys with these users' ids. Debian has no SELinux policy, so the program that
+/// sets labels is replaced by `true`.
 const STAGES: &str = r#"set -eu
 root=/mnt lower=$1 upper=$2 work=$3 program=$4 own=$5
 mount -t overlay overlay -o "lowerdir=$lower,upperdir=$upper,workdir=$work" "$root"
@@ -35,14 +36,14 @@ for stage in fetch kargs disks mount files umount; do
 done
 "#;
 
-/// A machine that was never booted.
+/// A machine that has never booted.
 #[derive(Debug, Clone)]
 pub struct BareMachine {
-    /// Its host name, and so its Node's.
+    /// Its host name, and so the name of its Node.
     pub name: String,
-    /// Its Ignition config: most often a pointer.
+    /// Its Ignition config, usually a pointer config.
     pub config: String,
-    /// What its image has beyond the base.
+    /// Files that its image has in addition to the base.
     pub files: Vec<NodeFile>,
     /// Units that its image enables.
     pub enable: Vec<String>,
@@ -52,22 +53,22 @@ pub struct BareMachine {
 #[derive(Debug, Clone)]
 pub struct IgnitionLog(pub String);
 
-/// What a machine's root needs so that Ignition and the first boot find it untouched.
+/// The files that make Ignition and systemd treat the machine's first boot as one.
 pub(crate) fn files() -> Vec<NodeFile> {
     vec![
-        // systemd takes it for a first boot and follows the presets that Ignition wrote.
+        // By this systemd recognises a first boot, and then follows the presets that Ignition has written.
         NodeFile::new("etc/machine-id", 0o444, "uninitialized\n"),
-        // Ignition asks which policy's labels to use.
+        // Ignition reads which SELinux policy to use for labels.
         NodeFile::new("etc/selinux/config", 0o644, "SELINUX=disabled\nSELINUXTYPE=targeted\n"),
-        // Only what a preset names is enabled, as on systems that are made for Ignition.
+        // Only units that a preset names are enabled, as on systems made for Ignition.
         NodeFile::new("etc/systemd/system-preset/99-lab.preset", 0o644, "disable *\n"),
     ]
 }
 
-/// Ignition's program; installs its package.
+/// The path of Ignition; installs its package.
 ///
 /// # Errors
-/// Not root, or the package cannot be had.
+/// Not root, or the package is not available.
 pub(crate) async fn program(progress: &Reporter) -> Result<PathBuf> {
     let path = PathBuf::from(IGNITION);
     if !path.exists() {
@@ -76,10 +77,10 @@ pub(crate) async fn program(progress: &Reporter) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Lets Ignition set the machine up whose folder this is.
+/// Runs Ignition on the machine with this folder.
 ///
 /// # Errors
-/// Ignition fails; the error holds the end of what it said.
+/// Ignition fails; the error contains the end of its output.
 pub(crate) async fn provision(program: &Path, config: &str, base: &Path, dir: &Path) -> Result<IgnitionLog> {
     let own = dir.join("ignition");
     fs::create_dir_all(&own).map_err(Error::io("create", &own))?;

@@ -1,8 +1,8 @@
-//! The container image of the pause program, made by hand, since there is no registry.
+//! The container image of the pause program, written without a registry.
 //!
-//! The pause program does nothing until SIGTERM and then ends at once: it is the sandbox of every pod, and the pods of
-//! tests. Not here: how an image is written (`archive`), the images of a control plane (`kubeadm::images`),
-//! and the product's image (`delivery`).
+//! The pause program does nothing until SIGTERM and then exits at once: it is the sandbox of every pod, and the
+//! container of test pods. Not here: how an image is written (`archive`), the images of a control plane
+//! (`kubeadm::images`), and the product's image (`delivery`).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,12 +17,12 @@ use crate::progress::Reporter;
 use crate::system::paths::Environment;
 use crate::system::process::{find_on_path, run};
 
-/// The image's name in every node. `.invalid` is never a registry.
+/// The image's name in every node. `.invalid` never exists as a registry.
 pub const PAUSE_IMAGE: &str = "lab.invalid/pause:1";
-/// A compiler that has to be read from a slow disk first.
+/// The time limit for compiling, if the compiler first has to be read from a slow disk.
 const COMPILE_LIMIT: Duration = Duration::from_secs(300);
 
-/// A container that ignores SIGTERM holds a node's shutdown up. PID 1 gets only signals that it handles.
+/// As PID 1 it gets only signals that it handles, and a container that ignores SIGTERM delays a node's shutdown.
 const C_SOURCE: &str = r#"
 #include <signal.h>
 #include <sys/wait.h>
@@ -51,10 +51,10 @@ func main() {
 }
 "#;
 
-/// The archive's path in the cache; makes it when it is not there.
+/// The archive's path in the cache; writes the archive if it does not exist.
 ///
 /// # Errors
-/// No C and no Go compiler, or it fails.
+/// There is neither a C nor a Go compiler, or it fails.
 pub(crate) async fn pause_archive(environment: &Environment, progress: &Reporter) -> Result<PathBuf> {
     let folder = environment.cache.join("pause");
     let key: String = Sha256::digest([C_SOURCE, GO_SOURCE].concat())

@@ -1,7 +1,7 @@
-//! Where distributions have a node's kubelet and what belongs to it, and how they mark the role of a node. Pure.
+//! Where a distribution of Kubernetes has a node's kubelet and its files, and how it marks the role of a node. Pure.
 //!
-//! Not here: what is in these files (`real_kubelet`). Only the outside is as in the distribution: k3s is one program with a
-//! container runtime of its own, and here it is the lab's kubelet under k3s's name, with the node's containerd.
+//! Not here: the content of these files (`real_kubelet`). Only paths and names are as in the distribution: k3s is one
+//! program with its own container runtime, but here the lab's kubelet runs under k3s's name with the node's containerd.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,24 +11,24 @@ use crate::machine::node_file::NodeFile;
 const WORKER: &str = "node-role.kubernetes.io/worker";
 /// The label of the nodes that the pool `master` selects.
 const MASTER: &str = "node-role.kubernetes.io/master";
-/// The label of control-plane nodes today.
+/// The label of control-plane nodes in current Kubernetes.
 const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
 
-/// Whose nodes a lab's nodes look like.
+/// Which distribution of Kubernetes a lab's nodes imitate.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Layout {
     /// The lab's own: a unit for the kubelet, its files in `/etc/kubernetes`, an empty role label on every node.
     #[default]
     Plain,
-    /// k3s: the kubelet is inside of its server (`k3s.service`) or agent (`k3s-agent.service`), its files are below
+    /// k3s: the kubelet is part of its server (`k3s.service`) or agent (`k3s-agent.service`), its files are below
     /// `/var/lib/rancher/k3s`, and only servers have role labels, with the value `true`.
     ///
     /// Source: <https://docs.k3s.io/cli/server> (data folder), <https://docs.k3s.io/installation/private-registry> (folders).
     K3s,
 }
 
-/// A kubelet on a node: absolute paths, and its unit.
+/// The absolute paths of a kubelet's files on a node, and its unit.
 #[derive(Debug, Clone)]
 pub(crate) struct Places {
     pub(crate) unit: &'static str,
@@ -37,7 +37,7 @@ pub(crate) struct Places {
     pub(crate) kubeconfig: &'static str,
     pub(crate) ca: &'static str,
     pub(crate) settings: &'static str,
-    /// What else shows whose node it is.
+    /// Further files by which the distribution can be recognised.
     pub(crate) more: Vec<NodeFile>,
 }
 
@@ -52,7 +52,7 @@ impl Layout {
         }
     }
 
-    /// Where its kubelet is.
+    /// The paths and the unit of its kubelet.
     pub(crate) fn places(self, server: bool) -> Places {
         match self {
             Self::Plain => Places {

@@ -1,11 +1,11 @@
-//! One machine that really boots: systemd-nspawn on an overlay, started again when it reboots.
+//! A machine that really boots: systemd-nspawn on an overlay, started again when the machine reboots.
 //!
-//! Flow: the overlay is mounted in a mount namespace of nspawn's own (so it is gone with it, nothing to unmount) →
-//! nspawn boots systemd as PID 1 → its leader is recorded in the node's folder → `multi-user.target` reached →
-//! [`MachineState::Running`]. nspawn ends with status 133 when the machine reboots: it is started again. Status 0
-//! is a power-off, anything else a failure or a power cut: the machine stays off until [`Machine::power_on`].
+//! Flow: the overlay is mounted in nspawn's own mount namespace (it disappears with nspawn, so nothing needs
+//! unmounting) → nspawn boots systemd as PID 1 → its leader is recorded in the node's folder → `multi-user.target` is
+//! reached → [`MachineState::Running`]. nspawn exits with status 133 when the machine reboots: it is started again.
+//! Status 0 is a power-off, anything else a failure or a power cut: the machine stays off until [`Machine::power_on`].
 //!
-//! Not here: what is in the machine (`real_node`) and its Node object (`kubelet_standin`).
+//! Not here: the machine's files (`real_node`) and its Node object (`kubelet_standin`).
 
 pub(crate) mod archive;
 pub(crate) mod base_root;
@@ -15,6 +15,7 @@ pub(crate) mod image;
 pub(crate) mod layout;
 pub(crate) mod network;
 pub(crate) mod node_file;
+pub(crate) mod nspawn;
 pub(crate) mod real_kubelet;
 pub(crate) mod real_node;
 
@@ -30,42 +31,23 @@ use tokio::task::JoinHandle;
 
 use crate::error::{Error, Result};
 use crate::machine::cgroup::NodeGroup;
+use crate::machine::nspawn::{enter, leader_of};
 use crate::system::folder::{Folder, LEADER, ProcessKey, write_json};
-use crate::system::process::{DeathSignal, Output, Process, Signal, Spec, find_on_path, lock, output, tail};
+use crate::system::process::{Output, Process, Signal, lock, tail};
 
 /// nspawn's exit status when the machine asked for a reboot (`--keep-unit`).
 const REBOOT_STATUS: i32 = 133;
-/// A bare node boots in 3 s on an idle machine; three at once on two busy cores take several times that.
+/// A bare node boots in 3 s on an idle computer; three at the same time on two busy cores take several times as long.
 const BOOT_LIMIT: Duration = Duration::from_secs(90);
-/// Between two looks at a booting machine.
+/// The pause between two checks of a booting machine.
 const BOOT_POLL: Duration = Duration::from_millis(50);
-/// One short command in a machine.
+/// The time limit for a short command in a machine.
 const EXEC_LIMIT: Duration = Duration::from_secs(60);
-/// A machine that ends this fast, this often in a row, does not boot.
+/// A machine that exits within [`FAST_BOOT`] this often in a row cannot boot.
 const MAX_FAST_BOOTS: u32 = 5;
 const FAST_BOOT: Duration = Duration::from_secs(2);
 
-/// Enters the control groups, mounts the overlay, becomes nspawn. Arguments: root, lower, upper, work, number of
-/// control-group files, these files, then the command. The previous boot's mount may take a moment to go: the
-/// kernel refuses a second mount of the same upper folder until then.
-const LAUNCH: &str = r#"set -eu
-root=$1 lower=$2 upper=$3 work=$4 groups=$5
-shift 5
-while [ "$groups" -gt 0 ]; do
-    echo $$ > "$1" || echo "cannot enter $1" >&2
-    shift
-    groups=$((groups - 1))
-done
-tries=0
-until mount -t overlay overlay -o "lowerdir=$lower,upperdir=$upper,workdir=$work" "$root"; do
-    tries=$((tries + 1))
-    [ "$tries" -lt 50 ] || exit 1
-    sleep 0.1
-done
-exec "$@"
-"#;
-
-/// The parts of one machine.
+/// The parameters of a machine.
 #[derive(Debug, Clone)]
 pub(crate) struct MachineSpec {
     /// The host name inside.
@@ -73,50 +55,50 @@ pub(crate) struct MachineSpec {
     /// nspawn's name for it, unique on this computer.
     pub(crate) machine: String,
     pub(crate) bridge: String,
-    /// The shared root below.
+    /// The shared root file system, the lower layer of the overlay.
     pub(crate) base: PathBuf,
     /// The node's folder: `upper`, `work`, `root`, the log and the leader's record.
     pub(crate) dir: PathBuf,
-    /// Files of this computer that are seen read-only in the machine: (here, there).
+    /// Files of this computer that appear read-only in the machine: (here, there).
     pub(crate) binds: Vec<(PathBuf, PathBuf)>,
-    /// Folders in the machine that are plain folders of this computer, under `dir`, instead of the overlay.
+    /// Folders of the machine that are plain folders of this computer, below `dir`, instead of parts of the overlay.
     pub(crate) own_folders: Vec<&'static str>,
-    /// Words for its systemd, as a kernel's command line has them.
+    /// Arguments for its systemd, as on a kernel's command line.
     pub(crate) boot_args: Vec<String>,
 }
 
 impl MachineSpec {
-    /// Where an own folder is on this computer.
+    /// The path of such a folder on this computer.
     fn own_folder(&self, inside: &str) -> PathBuf {
         self.dir.join("own").join(inside.trim_start_matches('/').replace('/', "-"))
     }
 }
 
-/// What a machine is doing.
+/// The state of a machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MachineState {
     /// Booting.
     Booting {
-        /// Counted from 1.
+        /// The number of the boot, from 1.
         boot: u32,
     },
     /// Up.
     Running {
-        /// Counted from 1.
+        /// The number of the boot, from 1.
         boot: u32,
-        /// The kernel's boot id as seen inside.
+        /// The kernel's boot id, as seen in the machine.
         boot_id: String,
-        /// PID 1 of the machine, as seen from outside.
+        /// PID 1 of the machine, as seen on this computer.
         leader: ProcessKey,
     },
     /// Powered off, cut off, or failed.
     Off {
-        /// Why, in words.
+        /// The reason, for people.
         reason: String,
     },
 }
 
-/// A machine. Dropping it cuts the power and waits until it is gone.
+/// A machine. Dropping it cuts the power and waits until the machine is gone.
 #[derive(Debug)]
 pub struct Machine {
     inner: Arc<Inner>,
@@ -131,14 +113,14 @@ struct Inner {
     state: watch::Sender<MachineState>,
     process: Mutex<Option<Arc<Process>>>,
     group: NodeGroup,
-    /// Set once, when the machine must not come back.
+    /// Set once, when the machine must not boot again.
     stopping: AtomicBool,
     /// How often it has been booted.
     boots: AtomicU32,
 }
 
 impl Machine {
-    /// Boots it; [`Machine::wait_running`] says when it is up.
+    /// Boots it. [`Machine::wait_running`] waits until it is up.
     pub(crate) fn start(spec: MachineSpec, folder: &Folder) -> Result<Self> {
         for part in ["upper", "work", "root"] {
             let path = spec.dir.join(part);
@@ -168,19 +150,19 @@ impl Machine {
         Ok(Self { inner, task: Mutex::new(Some(task)) })
     }
 
-    /// Follows what the machine does.
+    /// A receiver of the machine's states.
     #[must_use]
     pub fn watch(&self) -> watch::Receiver<MachineState> {
         self.inner.state.subscribe()
     }
 
-    /// What it does now.
+    /// The current state.
     #[must_use]
     pub fn state(&self) -> MachineState {
         self.inner.state.borrow().clone()
     }
 
-    /// Its console's log.
+    /// The log of its console.
     #[must_use]
     pub fn console(&self) -> PathBuf {
         self.inner.console()
@@ -209,7 +191,7 @@ impl Machine {
         }
     }
 
-    /// Runs a command inside and returns what it printed, whatever its exit code.
+    /// Runs a command in the machine and returns its output, whatever its exit code.
     ///
     /// # Errors
     /// The machine is not up, or the command does not end within a minute.
@@ -232,10 +214,10 @@ impl Machine {
         }
     }
 
-    /// Ends the machine at once, as a pulled plug would. It stays off.
+    /// Cuts the machine's power. It stays off.
     ///
     /// # Errors
-    /// It does not go within a few seconds.
+    /// The machine does not end within a few seconds.
     pub async fn power_cut(&self) -> Result<()> {
         let process = lock(&self.inner.process).clone();
         self.inner.cut();
@@ -250,7 +232,7 @@ impl Machine {
         }
     }
 
-    /// Switches a machine on that is off; one that is not off stays as it is.
+    /// Switches on a machine that is off; otherwise does nothing.
     pub fn power_on(&self) {
         if !matches!(self.state(), MachineState::Off { .. }) {
             return;
@@ -260,7 +242,7 @@ impl Machine {
         let last = task.take();
         let inner = Arc::clone(&self.inner);
         *task = Some(tokio::spawn(async move {
-            // The last life has said Off and is about to return.
+            // The task of the previous boots has set the state to off and is about to end.
             if let Some(last) = last {
                 let _ended = last.await;
             }
@@ -268,7 +250,7 @@ impl Machine {
         }));
     }
 
-    /// Ends the machine for good and waits until it is gone.
+    /// Stops the machine for good and waits until it is gone.
     pub async fn stop(&self) {
         self.inner.stopping.store(true, Ordering::SeqCst);
         self.inner.cut();
@@ -290,7 +272,7 @@ impl Drop for Machine {
         if let Some(task) = lock(&self.task).take() {
             task.abort();
         }
-        // PID 1 first: nspawn's own end would leave the machine running without it.
+        // PID 1 first: if nspawn were killed first, the machine would keep running without it.
         self.inner.cut();
         if let Some(process) = lock(&self.inner.process).take() {
             let deadline = Instant::now() + Duration::from_secs(5);
@@ -317,7 +299,7 @@ impl Inner {
         self.state.send_replace(state);
     }
 
-    /// SIGKILL to PID 1 of the machine: all its processes go with it, and nspawn ends.
+    /// Sends SIGKILL to PID 1 of the machine: all its processes end with it, and nspawn exits.
     fn cut(&self) {
         if let MachineState::Running { leader, .. } = &*self.state.borrow() {
             leader.signal(Signal::KILL);
@@ -329,7 +311,7 @@ impl Inner {
         }
     }
 
-    /// The life of the machine until it is off.
+    /// Boots the machine again and again until it is off.
     async fn run(self: Arc<Self>) {
         let mut fast = 0;
         loop {
@@ -357,7 +339,7 @@ impl Inner {
         }
     }
 
-    /// One boot, until nspawn ends. `None` when a signal ended it.
+    /// One boot, until nspawn exits. `None` if a signal killed it.
     async fn boot(&self, boot: u32) -> Result<Option<i32>> {
         let process = Arc::new(Process::spawn(self.command()?, &self.lab)?);
         *lock(&self.process) = Some(Arc::clone(&process));
@@ -380,7 +362,7 @@ impl Inner {
         Ok(status.and_then(|status| status.code()))
     }
 
-    /// Waits until the machine has reached its target and returns its leader and boot id.
+    /// Waits until the machine has reached its target. Returns its leader and boot id.
     async fn wait_up(&self, process: &Process) -> Result<(ProcessKey, String)> {
         let start = Instant::now();
         let mut recorded = None;
@@ -409,103 +391,4 @@ impl Inner {
             detail: tail(&self.console()),
         })
     }
-
-    fn command(&self) -> Result<Spec> {
-        let MachineSpec { hostname, machine, bridge, base, dir, binds, own_folders, boot_args } = &self.spec;
-        let nspawn = find_on_path("systemd-nspawn")
-            .ok_or_else(|| Error::MissingPackages { packages: vec!["systemd-container".to_owned()] })?;
-        let unshare = find_on_path("unshare")
-            .ok_or_else(|| Error::MissingPackages { packages: vec!["util-linux".to_owned()] })?;
-        let entries: Vec<PathBuf> = self.group.entries().collect();
-        let root = dir.join("root");
-        let mut spec = Spec::new(hostname, unshare, self.console())
-            .death_signal(DeathSignal::Term)
-            .env("SYSTEMD_NSPAWN_API_VFS_WRITABLE", "1")
-            .args(["--mount", "--propagation", "private", "--", "/bin/sh", "-c", LAUNCH, "sh"])
-            .arg(&root)
-            .arg(base)
-            .arg(dir.join("upper"))
-            .arg(dir.join("work"))
-            .arg(entries.len().to_string())
-            .args(&entries)
-            .arg(nspawn)
-            .arg(format!("--directory={}", root.display()))
-            .args([
-                "--boot",
-                "--quiet",
-                "--register=no",
-                "--keep-unit",
-                "--capability=all",
-                "--console=passive",
-            ])
-            .args(["--bind=/dev/kmsg", "--resolv-conf=off", "--timezone=off", "--link-journal=no"])
-            .arg(format!("--machine={machine}"))
-            .arg(format!("--hostname={hostname}"))
-            .arg(format!("--network-bridge={bridge}"));
-        for (here, there) in binds {
-            spec = spec.arg(format!("--bind-ro={}:{}", here.display(), there.display()));
-        }
-        for inside in own_folders {
-            spec = spec.arg(format!("--bind={}:{inside}", self.spec.own_folder(inside).display()));
-        }
-        Ok(spec.args(boot_args))
-    }
-}
-
-/// Overlays do not stack: a node's changes must not lie on an overlay, as the folders of a container do.
-pub(crate) fn check_overlay(folder: &Path) -> Result<()> {
-    /// What the kernel calls overlayfs in `statfs`.
-    const OVERLAYFS: u64 = 0x794c_7630;
-    let info = rustix::fs::statfs(folder).map_err(|error| Error::io("look at", folder)(error.into()))?;
-    if u64::try_from(info.f_type).is_ok_and(|kind| kind == OVERLAYFS) {
-        return Err(Error::Options(format!(
-            "{} lies on an overlay, where no real node can run: set MCO_LAB_DATA to a folder on a disk or tmpfs",
-            folder.display()
-        )));
-    }
-    Ok(())
-}
-
-/// nspawn's child that is PID 1 in a process namespace of its own.
-fn leader_of(nspawn: i32) -> Option<ProcessKey> {
-    let children = fs::read_to_string(format!("/proc/{nspawn}/task/{nspawn}/children")).ok()?;
-    children.split_whitespace().filter_map(|pid| pid.parse().ok()).find_map(|pid: i32| {
-        let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-        let inner = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
-        let inner: Vec<&str> = inner.split_whitespace().collect();
-        let is_first = inner.len() > 1 && inner.last() == Some(&"1");
-        let runs_init = status.lines().next().is_some_and(|name| name.ends_with("systemd"));
-        if is_first && runs_init { ProcessKey::of(pid) } else { None }
-    })
-}
-
-/// Runs a command in the machine's namespaces, with a clean environment.
-pub(crate) async fn enter<I: AsRef<OsStr>>(
-    leader: ProcessKey,
-    command: impl IntoIterator<Item = I>,
-    limit: Duration,
-) -> Result<Output> {
-    if !leader.alive() {
-        return Err(Error::Options("the node went down".to_owned()));
-    }
-    let mut args: Vec<std::ffi::OsString> =
-        ["-t", &leader.pid.to_string(), "-m", "-u", "-i", "-n", "-p", "-C", "--"]
-            .iter()
-            .map(Into::into)
-            .collect();
-    args.extend(
-        [
-            "env",
-            "-i",
-            "-C",
-            "/",
-            "HOME=/root",
-            "LANG=C.UTF-8",
-            "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-        ]
-        .iter()
-        .map(Into::into),
-    );
-    args.extend(command.into_iter().map(|arg| arg.as_ref().to_owned()));
-    output("nsenter", args, limit).await
 }

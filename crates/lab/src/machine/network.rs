@@ -1,9 +1,9 @@
-//! The bridge to which all nodes of one lab are attached, with a subnet that nothing else on this machine uses.
+//! The bridge to which all nodes of a lab are attached, with a subnet that nothing else on this computer uses.
 //!
-//! The bridge's name is made from its subnet, so making the link also claims the subnet: two labs that start at the
-//! same moment cannot both get it.
+//! The bridge's name is made from its subnet, so creating the link also reserves the subnet: two labs that start at the
+//! same moment cannot get the same one.
 //!
-//! Not here: the veth of each node. nspawn makes and attaches it at every boot.
+//! Not here: the veth of each node, which nspawn creates and attaches at every boot.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
@@ -13,13 +13,13 @@ use crate::error::{Error, Result};
 use crate::system::process::{output, run, run_blocking};
 
 const IP_LIMIT: Duration = Duration::from_secs(10);
-/// Subnets are tried in this part of 10/8, away from what clouds, VPNs and container engines usually take.
+/// Subnets are tried from here on in 10/8, away from those that clouds, VPNs and container engines usually take.
 const FIRST: u8 = 196;
 const LAST: u8 = 227;
-/// How many subnets are tried before the lab gives up.
+/// How many subnets are tried before the lab fails.
 const ATTEMPTS: u32 = 200;
 
-/// A bridge with a /24 of its own. Dropping it deletes the link.
+/// A bridge with a /24 subnet. Dropping it deletes the link.
 #[derive(Debug)]
 pub struct Bridge {
     name: String,
@@ -28,7 +28,7 @@ pub struct Bridge {
 }
 
 impl Bridge {
-    /// Makes one on a free subnet.
+    /// Creates a bridge on a free subnet.
     ///
     /// # Errors
     /// Not root, or no subnet is free.
@@ -45,8 +45,8 @@ impl Bridge {
                 continue;
             }
             let bridge = Self { name: format!("mcl{second}-{third}"), second, third };
-            // A fixed address: else the bridge takes that of whichever node joined last, and the others' ARP
-            // entries for the API server go stale.
+            // The bridge gets a fixed MAC address. Otherwise it would take that of a node that joins, and the ARP
+            // entries of other nodes for the API server would become stale.
             let hardware = format!("02:6d:63:6c:{second:02x}:{third:02x}");
             let added =
                 output("ip", ["link", "add", &bridge.name, "address", &hardware, "type", "bridge"], IP_LIMIT)
@@ -68,7 +68,7 @@ impl Bridge {
         Err(Error::Options(format!("no bridge could be made: {}", refused.trim())))
     }
 
-    /// The link's name.
+    /// The name of the link.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
@@ -89,8 +89,8 @@ impl Bridge {
         Some(IpAddr::V4(Ipv4Addr::new(10, self.second, self.third, last)))
     }
 
-    /// A name for node number `index` that no other lab on this machine uses at the same time; short, since the
-    /// name of the node's link is made from it (15 bytes at most).
+    /// A name for node number `index` that no other lab on this computer uses at the same time. It is short, because
+    /// the name of the node's link is made from it (15 bytes at most).
     #[must_use]
     pub fn machine_name(&self, index: usize) -> String {
         format!("m{}-{}-{index}", self.second, self.third)
@@ -103,22 +103,23 @@ impl Drop for Bridge {
     }
 }
 
-/// Deletes a bridge and the links of machines that are on it. They go with their machine's network namespace anyway, but
-/// the kernel takes its time for that, and the next lab of that name would meet them. Blocks.
+/// Deletes a bridge and the links of machines that are attached to it. The links would disappear with their machines'
+/// network namespaces anyway, but that takes the kernel some time, and the next lab with the same names would find
+/// them. Blocks.
 pub(crate) fn delete(bridge: &str) {
     let links = Path::new("/sys/class/net");
     let ports = std::fs::read_dir(links.join(bridge).join("brif")).into_iter().flatten().flatten();
     let ports = ports.map(|port| port.file_name().to_string_lossy().into_owned());
     for link in ports.chain([bridge.to_owned()]) {
         let there = || links.join(&link).exists();
-        // The kernel may be faster.
+        // The kernel may have deleted the link in the meantime.
         if there() && run_blocking("ip", &["link", "delete", &link]).is_none() && there() {
             tracing::warn!(%link, "a network link could not be deleted");
         }
     }
 }
 
-/// A random number without a library: the standard hasher's keys are random.
+/// A random number without a library: the keys of the standard library's hasher are random.
 pub(crate) fn random() -> u64 {
     use std::hash::{BuildHasher, Hasher};
     std::hash::RandomState::new().build_hasher().finish()
@@ -146,7 +147,7 @@ impl Network {
     }
 }
 
-/// Every network that an address or a route of this machine names.
+/// Every network in an address or a route of this computer.
 async fn taken_networks() -> Result<Vec<Network>> {
     let routes = run("ip", ["-4", "-o", "route", "show", "table", "all"], IP_LIMIT).await?;
     Ok(parse_routes(&routes))

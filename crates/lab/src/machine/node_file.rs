@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 /// A file that is put into a node before it boots.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeFile {
-    /// Where, without the first slash.
+    /// Its path, without the first slash.
     pub path: String,
     /// Its mode.
     pub mode: u32,
@@ -25,7 +25,7 @@ impl NodeFile {
         Self { path: path.to_owned(), mode, content: content.into() }
     }
 
-    /// Writes it below a node's upper folder.
+    /// Writes the file below a node's upper folder.
     pub(crate) fn write(&self, upper: &Path) -> Result<()> {
         let path = upper.join(&self.path);
         if let Some(parent) = path.parent() {

@@ -1,9 +1,9 @@
-//! What a real node needs so that a real kubelet with containerd runs in it: files, programs, units.
+//! What a real node needs so that a real kubelet with containerd can run in it: files, programs, units.
 //!
-//! Everything is a value ([`setup`]); `real_node` puts it into the node. The kubelet uses control groups directly
-//! (cgroupfs): the node has a group of its own (`cgroup`), so kubelets of several nodes do not meet.
+//! Everything is a value ([`setup`]), which `real_node` writes into the node. The kubelet manages control groups
+//! directly (cgroupfs): each node has a group of its own (`cgroup`), so kubelets of several nodes do not interfere.
 //!
-//! Not here: how the Node is labelled and waited for (`builder`).
+//! Not here: labelling the Node and waiting for it (`lab`).
 
 use std::path::{Path, PathBuf};
 
@@ -13,23 +13,23 @@ use crate::machine::node_file::NodeFile;
 
 /// The kubelet's unit.
 pub const KUBELET_UNIT: &str = "kubelet.service";
-/// Makes control groups ready for containerd and the kubelet.
+/// The unit that prepares control groups for containerd and the kubelet.
 pub(crate) const PREPARE_UNIT: &str = "lab-kubelet-prepare.service";
 const ARCHIVE: &str = "/usr/local/share/pause.tar";
 
-/// What is added to a node.
+/// The files, programs and units that are added to a node.
 #[derive(Debug, Clone)]
 pub(crate) struct KubeletSetup {
     pub(crate) files: Vec<NodeFile>,
-    /// Seen read-only: (here, there).
+    /// Files that appear read-only in the node: (here, there).
     pub(crate) binds: Vec<(PathBuf, PathBuf)>,
-    /// Folders of the node that must not be on the node's overlay, since overlays do not stack.
+    /// Folders of the node that must not be on its overlay, because overlays cannot be nested.
     pub(crate) own_folders: Vec<&'static str>,
     pub(crate) enable: Vec<String>,
 }
 
 impl KubeletSetup {
-    /// For a machine whose kubelet's unit and credentials come from elsewhere.
+    /// Drops the unit and the credentials, for a machine that gets its own.
     pub(crate) fn without_unit(mut self, places: &Places) -> Self {
         let unit = format!("etc/systemd/system/{}", places.unit);
         let kubeconfig = places.kubeconfig.trim_start_matches('/');
@@ -39,10 +39,11 @@ impl KubeletSetup {
     }
 }
 
-/// Before the kubelet: control groups are writable, and those of the pods of the last boot are gone. In the old hierarchies
-/// they belong to this computer and survive the node's reboot, and a kubelet looks three seconds at each of them before it
-/// starts a pod. The kernel settings that a kubelet insists on look as it wants them. They belong to the whole computer, too:
-/// a plain file over each of them keeps the kubelet from changing them.
+/// Runs before the kubelet. It makes control groups writable and removes those of the last boot's pods: control groups
+/// of version 1 belong to this computer and survive the node's reboot, and the kubelet would spend three seconds on
+/// each of them before it starts a pod. The kubelet also insists on some kernel settings, which belong to the whole
+/// computer too: a plain file with the wanted value is mounted over each of them, so that the kubelet finds it and does
+/// not change the real setting.
 const PREPARE: &str = r#"#!/bin/sh
 set -eu
 mount -o remount,bind,rw /sys/fs/cgroup
@@ -63,19 +64,19 @@ for setting in vm/overcommit_memory=1 vm/panic_on_oom=0 kernel/panic=10 kernel/p
 done
 "#;
 
-/// One node, as its kubelet is told.
+/// The parameters of a node's kubelet.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Kubelet<'a> {
     pub(crate) node: &'a str,
     pub(crate) address: &'a str,
-    /// The node's number, which its pods' addresses have.
+    /// The node's number, which determines its pods' addresses.
     pub(crate) index: usize,
     pub(crate) kubeconfig: &'a str,
     /// The cluster's CA, PEM.
     pub(crate) ca: &'a str,
 }
 
-/// Everything for one node. `program` and `archive` are files of this computer: the kubelet, and the image of its pods'
+/// The setup of one node. `program` and `archive` are files of this computer: the kubelet, and the image of its pods'
 /// sandbox.
 pub(crate) fn setup(kubelet: Kubelet<'_>, places: &Places, program: &Path, archive: &Path) -> KubeletSetup {
     let Kubelet { node, address, index, kubeconfig, ca } = kubelet;
@@ -119,7 +120,7 @@ pub(crate) fn setup(kubelet: Kubelet<'_>, places: &Places, program: &Path, archi
     }
 }
 
-/// What any kubelet on a node of the lab needs beside itself: containerd with a pods' network, and control groups.
+/// What any kubelet on a node of the lab needs in addition: containerd with a pod network, and control groups.
 pub(crate) fn containerd(index: usize) -> Vec<NodeFile> {
     vec![
         NodeFile::new("etc/containerd/config.toml", 0o644, containerd_config()),
@@ -137,7 +138,7 @@ pub(crate) fn containerd(index: usize) -> Vec<NodeFile> {
     ]
 }
 
-/// A unit of the node.
+/// A unit file of the node.
 pub(crate) fn unit(name: &str, text: String) -> NodeFile {
     NodeFile::new(&format!("etc/systemd/system/{name}"), 0o644, text)
 }
@@ -159,7 +160,7 @@ fn kubelet_config(ca: &str) -> String {
         "enforceNodeAllocatable": [],
         "evictionHard": {},
         "localStorageCapacityIsolation": false,
-        // A node that is back should be seen at once: the default of 10 s would be most of a test's time.
+        // A node that has rebooted should be seen at once: the default of 10 s would be most of a test's time.
         "nodeStatusUpdateFrequency": "2s",
         "registerNode": true,
     });
@@ -184,12 +185,13 @@ fn containerd_config() -> String {
     )
 }
 
-/// The addresses of the pods of node number `index`.
+/// The subnet of the pods of node number `index`.
 pub(crate) fn pod_subnet(index: usize) -> String {
     format!("10.244.{}.0/24", index % 250)
 }
 
-/// Pods of one node on a bridge inside it. They reach each other and the node; pods of other nodes where these have routes.
+/// The pods of a node are on a bridge in the node. They reach each other and the node, and pods of other nodes if there
+/// are routes to these.
 fn cni_config(index: usize) -> String {
     let config = serde_json::json!({
         "cniVersion": "0.4.0",

@@ -1,8 +1,8 @@
-//! A real node: a machine that boots from the shared base root, with its own host name, address and the daemon as
-//! a systemd unit, and its Node object.
+//! A real node: a machine that boots from the shared base root file system, with its own host name, address and the
+//! daemon as a systemd unit, and its Node object.
 //!
-//! Flow: [`prepare`] writes what makes this node different into its upper folder → the machine boots → the kubelet
-//! (its stand-in here, or the real one in `real_kubelet`) registers it.
+//! Flow: [`prepare`] writes the files of this node into its upper folder → the machine boots → the kubelet (a stand-in
+//! here, or the real one in `real_kubelet`) registers it.
 
 use std::fs;
 use std::net::IpAddr;
@@ -22,9 +22,9 @@ use crate::machine::{Machine, MachineSpec, MachineState};
 use crate::simulated::kubelet_standin::{KubeletStandIn, new_boot_id};
 use crate::system::folder::{Folder, NodeKind};
 
-/// Where the node finds the daemon's program.
+/// The path of the daemon's program in the node.
 pub(crate) const DAEMON_PROGRAM: &str = "/usr/local/bin/mco";
-/// Where the node finds the daemon's kubeconfig.
+/// The path of the daemon's kubeconfig in the node.
 pub(crate) const DAEMON_KUBECONFIG: &str = "/etc/mco-lab/daemon.kubeconfig";
 /// The daemon's unit.
 pub const DAEMON_UNIT: &str = "machine-config-daemon.service";
@@ -33,43 +33,43 @@ pub const RECOVER_UNIT: &str = "machine-config-daemon-recover.service";
 
 /// The unit that completes a first boot, before the kubelet.
 pub const FIRSTBOOT_UNIT: &str = "machine-config-daemon-firstboot.service";
-/// These units, as they are delivered.
+/// The texts of these units, as they are delivered.
 const DAEMON_TEXT: &str = include_str!("../../../../deploy/systemd/machine-config-daemon.service");
 const RECOVER_TEXT: &str = include_str!("../../../../deploy/systemd/machine-config-daemon-recover.service");
 const FIRSTBOOT_TEXT: &str =
     include_str!("../../../../deploy/systemd/machine-config-daemon-firstboot.service");
 
-/// What systemd says of each unit goes to a terminal that nobody reads. When it is full, PID 1 waits in writing to it, and the
-/// machine stays half shut down for minutes.
+/// systemd prints the status of each unit to a terminal that nobody reads. When its buffer is full, PID 1 blocks on the
+/// write, and the machine stays half shut down for minutes.
 const SILENT_CONSOLE: &str = "[Manager]\nShowStatus=no\n";
 
 /// The daemon on a node.
 #[derive(Debug, Clone)]
 pub(crate) struct DaemonSetup {
-    /// The `mco` program on this computer; it is seen read-only in the node.
+    /// The `mco` program on this computer; it appears read-only in the node.
     pub(crate) program: PathBuf,
-    /// The kubeconfig that it gets. `None`: it finds the kubelet's.
+    /// Its kubeconfig. `None`: it finds the kubelet's.
     pub(crate) kubeconfig: Option<PathBuf>,
-    /// More arguments for `mco daemon start`.
+    /// Additional arguments for `mco daemon start`.
     pub(crate) args: Vec<String>,
 }
 
-/// What a real node is made of.
+/// The parameters of a real node.
 #[derive(Debug, Clone)]
 pub(crate) struct RealNodeSpec {
     pub(crate) name: String,
     pub(crate) index: usize,
     pub(crate) base: PathBuf,
     pub(crate) daemon: Option<DaemonSetup>,
-    /// What a real kubelet needs, unless the lab stands in for it.
+    /// What a real kubelet needs; `None` with a stand-in.
     pub(crate) kubelet: Option<KubeletSetup>,
-    /// More files.
+    /// Additional files.
     pub(crate) files: Vec<NodeFile>,
-    /// More units that are started at boot.
+    /// Additional units that are started at boot.
     pub(crate) enable: Vec<String>,
-    /// Words on the command line of its systemd.
+    /// Arguments for its systemd.
     pub(crate) boot_args: Vec<String>,
-    /// Ignition's program and the config with which it sets the machine up before its first boot.
+    /// Ignition's program, and the config with which it sets up the machine before its first boot.
     pub(crate) ignition: Option<(PathBuf, String)>,
 }
 
@@ -85,7 +85,7 @@ pub struct RealNode {
 }
 
 impl RealNode {
-    /// Prepares and boots it; says what Ignition said, where it was used.
+    /// Prepares and boots it. Returns Ignition's output, if it was used.
     pub(crate) async fn boot(
         spec: &RealNodeSpec,
         bridge: &Bridge,
@@ -123,7 +123,8 @@ impl RealNode {
         Ok((node, said))
     }
 
-    /// Lets a kubelet's stand-in follow the machine: NotReady when it goes down, Ready under its new boot id.
+    /// Keeps the Node of a stand-in kubelet in step with the machine: NotReady when it goes down, Ready under its new
+    /// boot id.
     pub(crate) fn follow(&mut self, kubelet: Arc<KubeletStandIn>) {
         self.kubelet = Some(Arc::clone(&kubelet));
         let mut state = self.machine.watch();
@@ -162,25 +163,25 @@ impl RealNode {
         NodeHandle::at(&self.dir, &self.name, NodeKind::Real)
     }
 
-    /// The machine: its state, commands in it, power.
+    /// The machine, for its state, for commands in it, and for its power.
     #[must_use]
     pub fn machine(&self) -> &Machine {
         &self.machine
     }
 
-    /// The kubelet's stand-in, unless the kubelet is real.
+    /// The stand-in for its kubelet, unless the kubelet is real.
     #[must_use]
     pub fn kubelet(&self) -> Option<&KubeletStandIn> {
         self.kubelet.as_deref()
     }
 
-    /// The node's own folder on this computer (console log, overlay).
+    /// The node's folder on this computer (console log, overlay).
     #[must_use]
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// Ends it and waits.
+    /// Stops it and waits.
     pub(crate) async fn stop(&self) {
         if let Some(follower) = &self.follower {
             follower.abort();
@@ -197,7 +198,7 @@ impl Drop for RealNode {
     }
 }
 
-/// Writes what makes this node different from the base root.
+/// Writes the files by which this node differs from the base root file system.
 fn prepare(upper: &Path, spec: &RealNodeSpec, address: IpAddr, bridge: &Bridge) -> Result<()> {
     let name = &spec.name;
     let gateway = bridge.gateway();
@@ -248,9 +249,9 @@ fn prepare(upper: &Path, spec: &RealNodeSpec, address: IpAddr, bridge: &Bridge) 
         fs::create_dir_all(folder).map_err(Error::io("create", folder))?;
     }
     for unit in enable {
-        // As its [Install] says.
+        // The same as the unit's [Install] section.
         let wants = if unit == FIRSTBOOT_UNIT { &requires } else { &wants };
-        // A unit of the base root or of the upper folder: both are looked up by name.
+        // The unit is in the base root file system or in the upper folder.
         let target = if upper.join("etc/systemd/system").join(&unit).exists() {
             format!("/etc/systemd/system/{unit}")
         } else {
@@ -267,7 +268,7 @@ fn prepare(upper: &Path, spec: &RealNodeSpec, address: IpAddr, bridge: &Bridge) 
     Ok(())
 }
 
-/// The unit as it is delivered, with the test's arguments, and started again sooner.
+/// The unit as it is delivered, with the test's arguments and a shorter restart delay.
 fn daemon_unit(args: &[String]) -> String {
     const COMMAND: &str = "daemon start --root-mount /";
     let command = [COMMAND].into_iter().chain(args.iter().map(String::as_str)).collect::<Vec<_>>().join(" ");
@@ -276,5 +277,5 @@ fn daemon_unit(args: &[String]) -> String {
         .replace("RestartSec=5", "RestartSec=1\nEnvironment=RUST_BACKTRACE=0")
 }
 
-/// How long a node may take to boot, with others booting beside it.
+/// How long a node may take to boot while others boot beside it.
 pub(crate) const NODE_LIMIT: Duration = Duration::from_secs(120);

@@ -1,8 +1,8 @@
 //! An HTTP proxy in front of the API server that parses requests. It can refuse them, delay them, lose their answers
-//! and expire watches. It simulates faults of a server, where [`crate::FaultProxy`] simulates those of a network.
+//! and expire watches. It simulates faults of a server; [`crate::FaultProxy`] simulates faults of a network.
 //!
-//! It listens on the loopback address without TLS and forwards requests as the administrator of the throw-away
-//! cluster. [`ApiProxy::kubeconfig`] is for programs that should use the proxy.
+//! It listens on the loopback address without TLS and forwards requests with the administrator's rights in the
+//! throw-away cluster. [`ApiProxy::kubeconfig`] is for programs that should use the proxy.
 //!
 //! Not here: which fault to inject. The test passes a closure for that.
 
@@ -32,24 +32,24 @@ use crate::system::process::lock;
 /// What the proxy does with one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// Passes it on.
+    /// Forwards it.
     Pass,
-    /// Passes it on this much later.
+    /// Forwards it after this time.
     Late(Duration),
-    /// Answers with this HTTP code and this reason. The API server never sees the request.
+    /// Answers with this HTTP status code and this reason. The API server never sees the request.
     Refuse(u16, &'static str),
-    /// Passes it on, and closes the connection in place of the answer.
+    /// Forwards it, and closes the connection instead of answering.
     LoseAnswer,
-    /// Never answers, and does not pass it on.
+    /// Never answers, and does not forward it.
     Swallow,
     /// Never answers, and forwards it when [`ApiProxy::deliver_held`] is called, even if its sender is gone by then.
     HoldBack,
 }
 
-/// One request, as far as a fault may depend on it.
+/// What a rule may look at in a request.
 #[derive(Debug)]
 pub struct Call<'a> {
-    /// The verb.
+    /// The HTTP method.
     pub method: &'a Method,
     /// The path, without the query.
     pub path: &'a str,
@@ -81,7 +81,7 @@ impl Call<'_> {
 
 type Rule = Arc<dyn Fn(&Call<'_>) -> Verdict + Send + Sync>;
 
-/// Signals to open connections: counters that only grow.
+/// Signals to open connections: counters that only increase.
 #[derive(Debug, Clone, Copy, Default)]
 struct Told {
     cut: u64,
@@ -134,7 +134,7 @@ impl ApiProxy {
         Ok(Self { address, shared, told, task })
     }
 
-    /// A kubeconfig for a program that is to be behind the proxy.
+    /// A kubeconfig for a program that should use the proxy.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -147,18 +147,18 @@ impl ApiProxy {
         *lock(&self.shared.rule) = Arc::new(rule);
     }
 
-    /// Passes everything on again.
+    /// Forwards everything again.
     pub fn heal(&self) {
         self.set(|_| Verdict::Pass);
     }
 
-    /// How many requests were not simply passed on since the last call.
+    /// The number of requests since the last call that were not simply forwarded.
     pub fn hits(&self) -> u64 {
         self.shared.hit.swap(0, Ordering::Relaxed)
     }
 
-    /// Forwards the requests that were held as [`Verdict::HoldBack`], in order. Returns the codes of the API server's
-    /// answers.
+    /// Forwards the requests that were held with [`Verdict::HoldBack`], in order. Returns the status codes of the API
+    /// server's answers.
     ///
     /// # Errors
     /// When the API server does not answer.
@@ -172,12 +172,12 @@ impl ApiProxy {
         Ok(codes)
     }
 
-    /// Closes every open connection once, watches among them.
+    /// Closes every open connection once, including watches.
     pub fn cut(&self) {
         self.told.send_modify(|told| told.cut += 1);
     }
 
-    /// Tells every open watch that its version is too old (410 Gone, as an event in the stream) and ends it.
+    /// Tells every open watch that its resource version is too old (410 Gone, as an event in the stream) and ends it.
     pub fn expire_watches(&self) {
         self.told.send_modify(|told| told.expired += 1);
     }
@@ -190,7 +190,7 @@ impl Drop for ApiProxy {
 }
 
 async fn accept(listener: TcpListener, shared: Arc<Shared>) {
-    // Dropped with this task, and all connections with it.
+    // Dropped with this task, which closes all connections.
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
@@ -227,7 +227,7 @@ async fn connection(stream: TcpStream, shared: Arc<Shared>) {
 
 type Answer = Response<UnsyncBoxBody<Bytes, kube::Error>>;
 
-/// The connection is closed without an answer.
+/// Closes the connection without an answer.
 #[derive(Debug, thiserror::Error)]
 #[error("the answer is lost on purpose")]
 struct Lost;
@@ -268,7 +268,7 @@ async fn answer(shared: &Shared, request: Request<Incoming>) -> std::result::Res
     }
     let (parts, body) = match passed {
         Ok(response) => response.into_parts(),
-        // The API server is away: for the proxy's clients the connection breaks, as it would without the proxy.
+        // The API server cannot be reached: the proxy's client loses its connection, as it would without the proxy.
         Err(error) => {
             tracing::debug!(error = %client::chain(&error), "API proxy: upstream");
             return Err(Lost);
@@ -282,7 +282,7 @@ async fn pass_on(client: &Client, request: Request<Incoming>) -> Result<Response
     client.send(whole(request).await?).await.map_err(Error::kube("pass a request on".to_owned()))
 }
 
-/// The request with all of its body, as the client that passes it on wants it.
+/// The request with its whole body, as [`Client::send`] needs it.
 async fn whole(request: Request<Incoming>) -> Result<Request<Body>> {
     let (mut parts, body) = request.into_parts();
     let body = body.collect().await.map_err(|error| Error::Io {
@@ -290,7 +290,7 @@ async fn whole(request: Request<Incoming>) -> Result<Request<Body>> {
         path: "a request".into(),
         source: std::io::Error::other(error),
     })?;
-    // The client that passes it on sets its own.
+    // The forwarding client sets its own.
     parts.headers.remove(header::HOST);
     parts.headers.remove(header::CONNECTION);
     Ok(Request::from_parts(parts, Body::from(body.to_bytes())))
@@ -316,7 +316,7 @@ fn never(never: Infallible) -> kube::Error {
     match never {}
 }
 
-/// A watch's stream, until the watch is expired. The error that its version is too old is sent between two events.
+/// The stream of a watch, until the watch is expired. The error is sent between two events.
 fn watched(body: Body, told: watch::Receiver<Told>, expired: u64) -> UnsyncBoxBody<Bytes, kube::Error> {
     let frames = BodyStream::new(body);
     let state = (frames, told, true, false);
@@ -340,7 +340,7 @@ fn watched(body: Body, told: watch::Receiver<Told>, expired: u64) -> UnsyncBoxBo
     StreamBody::new(stream).boxed_unsync()
 }
 
-/// Waits for the next expiry. Never returns if the proxy has ended.
+/// Waits for the next expiry. Never returns if the proxy is gone.
 async fn is_told(told: &mut watch::Receiver<Told>, expired: u64) {
     if told.wait_for(|told| told.expired != expired).await.is_err() {
         std::future::pending::<()>().await;

@@ -1,9 +1,9 @@
-//! A TCP proxy in front of the API server that can cut connections, delay data and swallow it: for tests of our
+//! A TCP proxy in front of the API server that can cut connections, delay data and swallow it, for tests of our
 //! programs under network failures.
 //!
-//! It forwards bytes without looking into them, so TLS is end to end: give the programs a kubeconfig with
-//! [`FaultProxy::url`] (`ControlPlane::identity_via`). The serving certificate is for the loopback address and the
-//! lab's bridge, where the proxy listens.
+//! It forwards bytes without parsing them, so TLS is end to end: give the programs a kubeconfig with
+//! [`FaultProxy::url`] (`ControlPlane::identity_via`). The API server's certificate is valid for the loopback address
+//! and for the lab's bridge, where the proxy listens.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -18,19 +18,19 @@ use crate::error::{Error, Result};
 
 /// How long the proxy tries to reach the API server for one connection.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
-/// What is passed on at once.
+/// How many bytes are forwarded at a time.
 const CHUNK: usize = 16 * 1024;
 
-/// What the proxy does with connections, old and new.
+/// What the proxy does with open and new connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// Passes everything on.
+    /// Forwards everything.
     None,
-    /// Passes everything on, each piece this much later.
+    /// Forwards everything, each chunk after this time.
     Delay(Duration),
-    /// Accepts and keeps connections open, passes nothing on: a partition.
+    /// Accepts and keeps connections open but forwards nothing, as in a network partition.
     Blackhole,
-    /// Closes every connection, at once: the server is not there.
+    /// Closes every connection at once, as if no server were running.
     Cut,
 }
 
@@ -43,7 +43,7 @@ pub struct FaultProxy {
 }
 
 impl FaultProxy {
-    /// Listens on a free port of `address` and passes on to `server`.
+    /// Listens on a free port of `address` and forwards to `server`.
     ///
     /// # Errors
     /// When it cannot listen.
@@ -56,7 +56,7 @@ impl FaultProxy {
         Ok(Self { address, fault, task })
     }
 
-    /// Where it listens.
+    /// The address on which it listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -68,16 +68,17 @@ impl FaultProxy {
         format!("https://{}", self.address)
     }
 
-    /// Changes what it does, for open connections too.
+    /// Changes the fault, for open connections too.
     pub fn set(&self, fault: Fault) {
         self.fault.send_replace(fault);
     }
 
-    /// Closes every open connection once; new ones are served as before.
+    /// Closes every open connection once; new ones work as before.
     pub fn cut_once(&self) {
         let before = *self.fault.borrow();
         self.fault.send_replace(Fault::Cut);
-        // Connections see only the newest value, and that it changed. `Cut` is therefore sent and then replaced.
+        // Connections see only the newest value, and that it changed. So `Cut` is sent and then replaced by the old
+        // value.
         let fault = self.fault.clone();
         tokio::spawn(async move {
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -99,7 +100,7 @@ impl Drop for FaultProxy {
 }
 
 async fn accept(listener: TcpListener, server: SocketAddr, fault: watch::Receiver<Fault>) {
-    // Dropped with this task, and all connections with it.
+    // Dropped with this task, which closes all connections.
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
@@ -118,7 +119,7 @@ async fn accept(listener: TcpListener, server: SocketAddr, fault: watch::Receive
 }
 
 async fn serve(client: TcpStream, server: SocketAddr, mut fault: watch::Receiver<Fault>) {
-    // The API server is reached only when something may pass.
+    // Connects to the API server only when data may be forwarded.
     let Ok(now) = fault.wait_for(|fault| *fault != Fault::Blackhole).await.map(|fault| *fault) else {
         return;
     };

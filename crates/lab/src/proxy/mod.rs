@@ -1,5 +1,5 @@
-//! Proxies between a client and the API server. One cuts and swallows connections. The other refuses requests, loses
-//! answers and expires watches.
+//! Proxies between a client and the API server. One cuts connections and swallows data. The other refuses requests,
+//! loses answers and expires watches.
 //!
 //! A lab has a proxy only if a test asks for one.
 

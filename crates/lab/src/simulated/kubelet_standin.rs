@@ -1,7 +1,7 @@
-//! The kubelet's stand-in: a Node object that is registered, kept alive by a Lease, goes NotReady and comes back
+//! A stand-in for a kubelet: it registers a Node, keeps it alive by a Lease, and can set it NotReady and Ready again
 //! with another boot id.
 //!
-//! Cheap: one task and one small value per node; thousands share a client. Not here: pods (`pod_standin`) and the
+//! It is cheap: one task and one small value per node; thousands share a client. Not here: pods (`pod_standin`) and the
 //! machine, if there is one.
 
 use std::collections::BTreeMap;
@@ -23,29 +23,30 @@ use crate::error::{Error, Result};
 use crate::machine::network::random;
 use crate::system::process::lock;
 
-/// How often a kubelet renews its Lease; the node controller gives up on a node after 40 s without.
+/// How often a kubelet renews its Lease; the node lifecycle controller considers a node unreachable after 40 s without
+/// a renewal.
 const HEARTBEAT: Duration = Duration::from_secs(10);
-/// How often a kubelet reports a status in which nothing has changed.
+/// How often a kubelet reports a status that has not changed.
 const STATUS_PERIOD: Duration = Duration::from_secs(300);
-/// How much longer than that a Lease lasts, as a kubelet has it.
+/// The duration of a Lease, in renewals, as with a kubelet.
 const BEATS: u64 = 4;
-/// Renewals a second of all nodes of a lab in which nobody looks at Leases: with each node's of every 10 s, those of 5,000
-/// would take a fifth of a small machine.
+/// The most renewals per second of all nodes of a lab in which nobody reads Leases: renewals every 10 s by each of
+/// 5,000 nodes would take a fifth of a small machine.
 const BEATS_A_SECOND: usize = 100;
-/// Waits between attempts of a request that failed, doubling: short, since tests wait for it.
+/// The delays between retries of a failed request. They are short, because tests wait for them.
 pub(crate) const BACKOFF: Backoff =
     Backoff { first: Duration::from_millis(100), last: Duration::from_secs(5) };
-/// One request.
+/// The time limit for a request.
 const REQUEST_LIMIT: Duration = Duration::from_secs(15);
-/// How long the API server may be away until [`KubeletStandIn::settled`] gives up.
+/// How long [`KubeletStandIn::settled`] waits for an API server that is unavailable.
 const SETTLE_LIMIT: Duration = Duration::from_secs(60);
 
-/// What a node looks like from the cluster.
+/// A Node's properties.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeSpec {
     /// The Node's name and host name.
     pub name: String,
-    /// Labels besides the usual ones (host name, os, arch).
+    /// Labels in addition to the usual ones (host name, os, arch).
     pub labels: BTreeMap<String, String>,
     /// Annotations.
     pub annotations: BTreeMap<String, String>,
@@ -55,13 +56,13 @@ pub struct NodeSpec {
     pub address: Option<String>,
     /// CPUs, memory and pods, as quantities.
     pub capacity: BTreeMap<String, String>,
-    /// What it runs.
+    /// The OS image that it reports.
     pub os_image: String,
-    /// The boot id that it comes up with.
+    /// The boot id with which it starts.
     pub boot_id: String,
     /// Time between two Lease renewals.
     pub heartbeat: Duration,
-    /// Time between two status reports in which nothing has changed but the time.
+    /// Time between two status reports in which only the time has changed.
     pub status_period: Duration,
 }
 
@@ -97,7 +98,7 @@ impl NodeSpec {
         self
     }
 
-    /// How long its Lease is good for, as a kubelet's `nodeLeaseDurationSeconds` says.
+    /// The duration of its Lease, like a kubelet's `nodeLeaseDurationSeconds`.
     fn lease_seconds(&self) -> u64 {
         self.heartbeat.max(HEARTBEAT).as_secs().saturating_mul(BEATS)
     }
@@ -163,14 +164,14 @@ impl NodeSpec {
     }
 }
 
-/// How often each of so many nodes renews its Lease: as kubelets do wherever somebody looks at them, and else, with more
-/// than a thousand nodes, more seldom, as where `nodeLeaseDurationSeconds` is set higher.
+/// How often each of this many nodes renews its Lease: as kubelets do if somebody reads Leases. Otherwise, with more
+/// than a thousand nodes, less often, as with a larger `nodeLeaseDurationSeconds`.
 pub(crate) fn heartbeat(nodes: usize, looked_at: bool) -> Duration {
     let stretched = Duration::from_secs(u64::try_from(nodes.div_ceil(BEATS_A_SECOND)).unwrap_or(u64::MAX));
     if looked_at { HEARTBEAT } else { stretched.max(HEARTBEAT) }
 }
 
-/// A fresh boot id, from where the kernel makes its own.
+/// A new boot id, from the kernel's source of UUIDs.
 #[must_use]
 pub fn new_boot_id() -> String {
     match std::fs::read_to_string("/proc/sys/kernel/random/uuid") {
@@ -189,12 +190,12 @@ enum Power {
     Down { reason: String },
 }
 
-/// A running stand-in. Dropping it ends the heartbeats; the Node object stays, as after a crash.
+/// A running stand-in. Dropping it stops the heartbeats; the Node object stays, as after a crash.
 pub struct KubeletStandIn {
     name: String,
     client: Client,
     wanted: watch::Sender<Power>,
-    /// What the API server has been told last.
+    /// The state that the API server was last told.
     told: watch::Receiver<Option<Power>>,
     task: Mutex<Option<JoinHandle<()>>>,
 }
@@ -209,7 +210,7 @@ impl KubeletStandIn {
     /// Registers the node and reports it Ready.
     ///
     /// # Errors
-    /// When the API server stays away or refuses the Node.
+    /// The API server stays unavailable or refuses the Node.
     pub async fn start(client: Client, spec: NodeSpec) -> Result<Self> {
         let name = spec.name.clone();
         register(&client, &spec).await?;
@@ -233,7 +234,7 @@ impl KubeletStandIn {
         self.wanted.send_replace(Power::Up { boot_id: boot_id.to_owned() });
     }
 
-    /// Reports the node NotReady and ends the heartbeats.
+    /// Reports the node NotReady and stops the heartbeats.
     pub fn set_down(&self, reason: &str) {
         self.wanted.send_replace(Power::Down { reason: reason.to_owned() });
     }
@@ -244,10 +245,10 @@ impl KubeletStandIn {
         matches!(&*self.wanted.borrow(), Power::Up { .. })
     }
 
-    /// Waits until the API server has been told what was set last.
+    /// Waits until the API server has accepted the last state that was set.
     ///
     /// # Errors
-    /// When it cannot be told within a minute.
+    /// The API server does not accept it within a minute.
     pub async fn settled(&self) -> Result<()> {
         let wanted = self.wanted.borrow().clone();
         let mut told = self.told.clone();
@@ -262,7 +263,7 @@ impl KubeletStandIn {
         }
     }
 
-    /// Goes NotReady, stays so for `down`, comes back under a new boot id, which is returned.
+    /// Sets the Node NotReady for `down`, then Ready under a new boot id, which is returned.
     ///
     /// # Errors
     /// As [`KubeletStandIn::settled`].
@@ -276,10 +277,10 @@ impl KubeletStandIn {
         Ok(boot_id)
     }
 
-    /// Ends it and deletes the Node.
+    /// Stops it and deletes the Node.
     ///
     /// # Errors
-    /// When the Node cannot be deleted.
+    /// The Node cannot be deleted.
     pub async fn remove(self) -> Result<()> {
         self.abort();
         match Api::<Node>::all(self.client.clone()).delete(&self.name, &DeleteParams::default()).await {
@@ -325,7 +326,7 @@ async fn run(
     let nodes: Api<Node> = Api::all(client.clone());
     let leases: Api<Lease> = Api::namespaced(client, "kube-node-lease");
     let mut failures = 0_u32;
-    // Spread over the period, so that thousands of nodes do not report at the same instant.
+    // The start is spread over the period, so that thousands of nodes do not report at the same instant.
     let spread = |period: Duration| {
         let millis = u64::try_from(period.as_millis()).unwrap_or(u64::MAX).max(1);
         Instant::now() + Duration::from_millis(random() % millis)
@@ -340,8 +341,8 @@ async fn run(
         let work = if news || up && next_status <= now {
             tell(&nodes, &spec, &power).await.map(|()| {
                 told.send_replace(Some(power.clone()));
-                // A change puts the next report at a random time, as a kubelet does it: thousands of nodes that
-                // changed together report evenly from then on.
+                // After a change the next report is at a random time, as with a kubelet: thousands of nodes that
+                // changed together then report evenly spread.
                 next_status = if news { spread(spec.status_period) } else { now + spec.status_period };
             })
         } else if up && next_beat <= now {
@@ -380,7 +381,8 @@ async fn tell(nodes: &Api<Node>, spec: &NodeSpec, power: &Power) -> Result<()> {
     within(request, || format!("update the status of node {}", spec.name)).await
 }
 
-/// As a kubelet does: one update, on the version that the last one gave. Whoever has none, or lost it, reads it first.
+/// Renews the Lease like a kubelet: one update on the resource version from the last answer. Without a version, or
+/// after a failed update, it reads the Lease first.
 async fn renew(leases: &Api<Lease>, node: &NodeSpec, known: &mut Option<String>) -> Result<()> {
     let name = node.name.as_str();
     let seconds = node.lease_seconds();

@@ -1,12 +1,13 @@
-//! A simulated node: our daemon on a folder that it takes for a machine, with a fake systemd, and the kubelet's
-//! stand-in. Needs no root; thousands fit in one process.
+//! A simulated node: our daemon on a folder that takes the place of a machine, with a fake systemd and a stand-in for
+//! the kubelet. It needs no root, and thousands fit in one process.
 //!
-//! Flow: the daemon runs until it has begun a reboot → the Node goes NotReady → the fake systemd begins another boot
-//! → the Node is Ready again under a new boot id → the daemon runs again. One watch of all Nodes feeds all daemons, and
-//! whoever follows them.
+//! Flow: the daemon runs until it has begun a reboot → the Node goes NotReady → the fake systemd begins another boot →
+//! the Node is Ready again under a new boot id → the daemon runs again. One watch of all Nodes serves all daemons, and
+//! all followers.
 //!
-//! Not here: what the daemon does. It is the product's own crate, started through the same door as `mco daemon`.
+//! Not here: what the daemon does. It is the product's own crate, started through the same entry point as `mco daemon`.
 
+pub(crate) mod fleet_api;
 pub(crate) mod kubelet_standin;
 pub(crate) mod pod_standin;
 
@@ -16,7 +17,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// The config of a node that has joined and was not sent to its pool's yet.
+/// The config of a node that has joined and has not been sent to its pool's config yet.
 pub use daemon::protocol::EMPTY_CONFIG;
 use daemon::protocol::NodeFacts;
 use daemon::{AgentOptions, Exit, NodeUpdates, run_with};
@@ -34,13 +35,14 @@ use crate::error::{Error, Result};
 use crate::simulated::kubelet_standin::{BACKOFF, KubeletStandIn};
 use crate::system::process::lock;
 
-/// How long a daemon may take to finish the step that it is in.
+/// How long a daemon may take to finish its current step.
 const STOP_LIMIT: Duration = Duration::from_secs(10);
 
-/// What a follower is told: which node, and what of it counts now; `None`: it is gone.
+/// A change that a follower gets: the node's name, and its current facts; `None` if it was deleted.
 pub type NodeNews = (String, Option<NodeFacts>);
 
-/// One watch of all Nodes for all simulated nodes of a process: a watch each would be what a benchmark measures.
+/// One watch of all Nodes for all simulated nodes of a process: with one watch each, a benchmark would measure the
+/// watches.
 #[derive(Debug)]
 pub(crate) struct NodeFeeds {
     shared: Arc<Shared>,
@@ -54,7 +56,7 @@ struct Shared {
 }
 
 impl Shared {
-    /// Followers that are gone are forgotten.
+    /// Sends a change to all followers, and drops those that are gone.
     fn tell(&self, name: &str, facts: Option<&NodeFacts>) {
         lock(&self.followers).retain(|f| f.send((name.to_owned(), facts.cloned())).is_ok());
     }
@@ -67,19 +69,19 @@ impl NodeFeeds {
         Self { shared, task }
     }
 
-    /// Every change of any node from now on, after what each is now.
+    /// The current state of each node, and then every change of any node.
     pub(crate) fn follow(&self) -> mpsc::UnboundedReceiver<NodeNews> {
         let (sender, receiver) = mpsc::unbounded_channel();
         let feeds = lock(&self.shared.feeds);
         for (name, feed) in feeds.iter() {
-            // The receiver is in our hands.
+            // Cannot fail: the receiver is still in scope.
             let _ = sender.send((name.clone(), feed.borrow().clone()));
         }
         lock(&self.shared.followers).push(sender);
         receiver
     }
 
-    /// The feed of one node; ask for it before the Node is created.
+    /// The feed of one node. Ask for it before the Node is created.
     pub(crate) fn feed(&self, name: &str) -> NodeUpdates {
         lock(&self.shared.feeds).entry(name.to_owned()).or_insert_with(|| watch::channel(None).0).subscribe()
     }
@@ -110,7 +112,7 @@ async fn pump(client: Client, shared: Arc<Shared>) {
         shared.tell(&name, facts.as_ref());
         if let Some(feed) = feeds.get(&name) {
             feed.send_if_modified(|old| {
-                // Heartbeats change the resource version alone.
+                // Heartbeats change only the resource version.
                 let news = match (old.as_ref(), facts.as_ref()) {
                     (Some(old), Some(new)) => {
                         NodeFacts { resource_version: new.resource_version.clone(), ..old.clone() } != *new
@@ -125,10 +127,10 @@ async fn pump(client: Client, shared: Arc<Shared>) {
     }
 }
 
-/// What every simulated node of a lab has in common.
+/// What all simulated nodes of a lab have in common.
 #[derive(Debug, Clone)]
 pub(crate) struct SimulatedSetup {
-    /// How long a reboot keeps the node away.
+    /// How long a reboot takes.
     pub(crate) down: Duration,
 }
 
@@ -141,7 +143,7 @@ pub(crate) struct SimulatedNode {
 }
 
 impl SimulatedNode {
-    /// Makes the folder and runs the daemon on it.
+    /// Creates the folder and runs the daemon on it.
     pub(crate) fn start(
         client: Client,
         root: &Path,
@@ -167,7 +169,7 @@ impl SimulatedNode {
         &self.kubelet
     }
 
-    /// Ends the daemon after the step that it is in.
+    /// Stops the daemon after its current step.
     pub(crate) async fn stop(&self) {
         self.stop.cancel();
         let task = lock(&self.task).take();
@@ -219,19 +221,20 @@ impl Life {
         }
     }
 
-    /// One boot: until the daemon is stopped, or has begun a reboot that then happens.
+    /// One boot, until the daemon is stopped, or has begun a reboot that is then completed.
     async fn boot(&self) -> std::result::Result<Exit, String> {
         let text = |error: &(dyn std::error::Error + 'static)| client::chain(error);
         let options = Options { sync: false, owners: false };
         let root = Root::open_with(&self.root, options, Arc::new(NoFaults)).map_err(|error| text(&error))?;
         let mut systemd = FakeSystemd::new(&root);
-        let host = Host::new(root, Box::new(systemd.clone()), Box::new(Unsupported));
+        let host = Host::new(root, Box::new(systemd.clone()), Box::new(Unsupported::default()));
         let parts =
             AgentOptions { updates: Some(self.feed.clone()), ..AgentOptions::new(self.kubelet.name(), host) };
         let exit =
             run_with(self.client.clone(), parts, self.stop.clone()).await.map_err(|error| text(&error))?;
         if exit == Exit::Rebooting {
-            // A Node that was deleted never takes what it is told: the end of the lab does not wait for that.
+            // If the Node was deleted, its state can never be reported. So the end of the lab does not wait for the
+            // reboot.
             let Some(done) = self.stop.run_until_cancelled(self.reboot(&mut systemd)).await else {
                 return Ok(Exit::Stopped);
             };
@@ -240,7 +243,7 @@ impl Life {
         Ok(exit)
     }
 
-    /// Away, another boot, back.
+    /// Takes the Node down, completes the reboot in the fake systemd, and brings the Node up again.
     async fn reboot(
         &self,
         systemd: &mut FakeSystemd,
@@ -255,12 +258,13 @@ impl Life {
     }
 }
 
-/// The kubelet and the fake systemd speak of the same boot: the daemon waits until its Node shows the new one.
+/// The boot id of boot number `boots`, for both the kubelet and the fake systemd: the daemon waits until its Node shows
+/// the id of the current boot.
 pub(crate) fn boot_id(boots: u64) -> String {
     format!("boot-{boots}")
 }
 
-/// The least that our daemon expects of a machine: users, an OS, a place for units.
+/// The minimum that our daemon expects of a machine: users, an OS, a folder for units.
 fn make_tree(root: &Path) -> Result<()> {
     for dir in [
         "etc/systemd/system",

@@ -1,5 +1,5 @@
-//! Does what a kubelet does with pods, for all stand-in nodes of a lab at once: a pod that is bound to a running node
-//! runs, and a pod that is being deleted is removed.
+//! Acts as the kubelet for the pods of all stand-in nodes of a lab: a pod that is bound to a running node becomes
+//! Running, and a pod that is being deleted is removed.
 //!
 //! One watch serves all nodes. Not here: containers. A pod on a node that is down stays as it is, as on a real node.
 
@@ -18,13 +18,13 @@ use tokio::task::JoinHandle;
 use crate::simulated::kubelet_standin::{BACKOFF, KubeletStandIn};
 use crate::system::process::lock;
 
-/// Time between two looks at pods that could not be handled (node down, request failed).
+/// The pause before pods are handled again that could not be handled (node down, request failed).
 const RETRY: Duration = Duration::from_millis(500);
 
-/// The nodes whose pods are looked after.
+/// The nodes whose pods are handled.
 type Nodes = Arc<Mutex<HashMap<String, Arc<KubeletStandIn>>>>;
 
-/// The running pods' stand-in. Dropping it ends it.
+/// The running stand-in for pods. Dropping it stops it.
 #[derive(Debug)]
 pub struct PodStandIn {
     nodes: Nodes,
@@ -32,7 +32,7 @@ pub struct PodStandIn {
 }
 
 impl PodStandIn {
-    /// Looks after the pods of the nodes that [`PodStandIn::add`] names.
+    /// Starts it for the pods of the nodes that are given to [`PodStandIn::add`].
     #[must_use]
     pub fn start(client: Client) -> Self {
         let nodes = Nodes::default();
@@ -40,7 +40,7 @@ impl PodStandIn {
         Self { nodes, task }
     }
 
-    /// Takes on a node's pods.
+    /// Adds a node whose pods are to be handled.
     pub fn add(&self, node: Arc<KubeletStandIn>) {
         lock(&self.nodes).insert(node.name().to_owned(), node);
     }
@@ -52,7 +52,7 @@ impl Drop for PodStandIn {
     }
 }
 
-/// What a kubelet would do with a pod now.
+/// What a kubelet would do with a pod at this moment.
 #[derive(Debug, PartialEq, Eq)]
 enum Step {
     Nothing,
@@ -67,8 +67,8 @@ fn plan(pod: &Pod, node_up: Option<bool>) -> Step {
         (None, _) => Step::Nothing,
         (Some(false), true) => Step::Later,
         (Some(true), true) => Step::Delete,
-        // The controller manager marks the pods of a node that is away as not ready, be it late, when the node is back;
-        // the kubelet puts that right.
+        // The node lifecycle controller marks the pods of an unreachable node as not ready, possibly when the node is
+        // already back. The kubelet corrects that.
         (Some(up), false) if phase == "Pending" || (phase == "Running" && !is_ready(pod)) => {
             if up {
                 Step::Run
@@ -130,7 +130,7 @@ async fn handle(client: &Client, nodes: &Nodes, pod: Pod, later: &mut HashMap<St
     };
     match done {
         Ok(()) => {}
-        // Gone, or another pod under its name: the watch brings that one.
+        // The pod is gone, or another one has its name: the watch delivers that one.
         Err(Some(kube::Error::Api(status))) if status.code == 404 => {}
         Err(Some(kube::Error::Api(status))) if status.code == 409 && step == Step::Delete => {}
         Err(error) => {

@@ -1,12 +1,12 @@
 //! The data folder of one running lab, its record, and the sweep that removes what dead labs left.
 //!
-//! Flow: a lab takes a new folder under the user's data root and writes `lab.json` into it: who owns it (process
-//! id with its start time), which bridge it made. Everything else of the lab is found from the folder: programs
-//! carry its path in their environment, nodes record their PID 1 in it. [`sweep`] looks at every folder whose
-//! owner is gone, kills those processes, deletes the bridge and removes the folder.
+//! Flow: a lab creates a new folder under the user's data root and writes `lab.json` into it: who owns it (process id
+//! with its start time), and which bridge it created. Everything else of the lab can be found from the folder: programs
+//! have its path in their environment, and nodes record their PID 1 in it. [`sweep`] checks every folder whose owner is
+//! gone, kills those processes, deletes the bridge and removes the folder.
 //!
-//! Guarantees: only processes that carry this lab's folder in their environment, or whose recorded id still has
-//! the recorded start time, are signalled.
+//! Guarantees: only processes that have this lab's folder in their environment, or whose recorded id still has the
+//! recorded start time, get a signal.
 
 use std::fs;
 use std::io;
@@ -22,14 +22,14 @@ use crate::system::paths::Environment;
 use crate::system::process::OWNER;
 
 const RECORD: &str = "lab.json";
-/// What every node's folder holds about the machine that runs in it.
+/// The record of the machine that runs in a node's folder.
 pub(crate) const LEADER: &str = "leader.json";
-/// How long killed processes may take to go before their folder is removed under them.
+/// How long killed processes may take to exit before their folder is removed anyway.
 const SWEEP_LIMIT: Duration = Duration::from_secs(20);
-/// A folder without a record is only removed when it is this old: its owner may be about to write it.
+/// A folder without a record is removed only when it is this old: its owner may be about to write the record.
 const HALF_MADE_AGE: Duration = Duration::from_secs(60);
 
-/// A process that can be recognised later: ids are reused, ids with start times are not.
+/// A process that can be recognised later: ids are reused, but not together with the start time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessKey {
     /// The process id.
@@ -43,7 +43,8 @@ impl ProcessKey {
     #[must_use]
     pub fn of(pid: i32) -> Option<Self> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The program's name is in parentheses and may hold anything: count fields after the last one.
+        // The program's name is in parentheses and may contain anything, so fields are counted after the last
+        // parenthesis.
         let (_, fields) = stat.rsplit_once(") ")?;
         let mut fields = fields.split(' ');
         if matches!(fields.next(), Some("Z" | "X")) {
@@ -59,13 +60,13 @@ impl ProcessKey {
         i32::try_from(std::process::id()).ok().and_then(Self::of)
     }
 
-    /// Whether it still runs.
+    /// Whether it is still running.
     #[must_use]
     pub fn alive(self) -> bool {
         Self::of(self.pid) == Some(self)
     }
 
-    /// Signals it when it still runs.
+    /// Sends it a signal if it is still running.
     pub fn signal(self, signal: Signal) {
         if self.alive()
             && let Some(pid) = Pid::from_raw(self.pid)
@@ -75,19 +76,19 @@ impl ProcessKey {
     }
 }
 
-/// What kind of thing a node is.
+/// The kind of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum NodeKind {
-    /// A machine that boots, runs systemd and our daemon as a unit in it.
+    /// A machine that boots and runs systemd, with our daemon as a unit.
     Real,
-    /// A folder that our daemon takes for a machine; its systemd is a fake.
+    /// A folder that takes the place of a machine; its systemd is a fake.
     Simulated,
     /// Only a Node object.
     StandIn,
 }
 
-/// What `lab.json` says.
+/// The content of `lab.json`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Record {
@@ -103,13 +104,13 @@ pub struct Record {
     /// What the nodes are.
     #[serde(default)]
     pub kind: Option<NodeKind>,
-    /// Folders outside of the data folder that go with the lab: control groups, nspawn's run-time folders.
+    /// Folders outside of the data folder that belong to the lab: control groups, nspawn's runtime folders.
     #[serde(default)]
     pub outside: Vec<PathBuf>,
-    /// Everything that was asked for is up.
+    /// Whether everything that was asked for is running.
     #[serde(default)]
     pub ready: bool,
-    /// Started by `lab up`: `lab down` ends it.
+    /// Whether `lab up` started it, so that `lab down` stops it.
     #[serde(default)]
     pub detached: bool,
 }
@@ -122,14 +123,14 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// A new folder under the environment's data root.
+    /// Creates a new folder under the environment's data root.
     ///
     /// # Errors
     /// When it cannot be made, or the data root belongs to somebody else.
     pub fn create(environment: &Environment) -> Result<Self> {
         let root = &environment.data;
         make_root(root)?;
-        // Short, since unix socket paths below it must stay under 108 bytes.
+        // The name is short, because paths of unix sockets below it must be shorter than 108 bytes.
         let own = std::process::id();
         for number in 0..u32::MAX {
             let path = root.join(format!("{own}-{number}"));
@@ -159,7 +160,7 @@ impl Folder {
         self.path.join(name)
     }
 
-    /// Makes a folder below it.
+    /// Creates a folder below it.
     ///
     /// # Errors
     /// When it cannot be made.
@@ -169,7 +170,7 @@ impl Folder {
         Ok(path)
     }
 
-    /// Changes the record, on disk too.
+    /// Changes the record, also on disk.
     pub(crate) fn update(&self, change: impl FnOnce(&mut Record)) -> Result<()> {
         let mut record = crate::system::process::lock(&self.record);
         change(&mut record);
@@ -191,7 +192,7 @@ impl Drop for Folder {
     }
 }
 
-/// Writes JSON whole: beside, then renamed.
+/// Writes JSON atomically: to another file, which is then renamed.
 pub(crate) fn write_json(path: &Path, value: &impl Serialize) -> Result<()> {
     let text =
         serde_json::to_vec_pretty(value).map_err(|source| Error::Record { path: path.to_owned(), source })?;
@@ -200,7 +201,7 @@ pub(crate) fn write_json(path: &Path, value: &impl Serialize) -> Result<()> {
     fs::rename(&part, path).map_err(Error::io("write", path))
 }
 
-/// Reads JSON; `None` when there is no such file.
+/// Reads JSON; `None` if there is no such file.
 pub(crate) fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<Option<T>> {
     match fs::read(path) {
         Ok(bytes) => serde_json::from_slice(&bytes)
@@ -227,7 +228,7 @@ fn make_root(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The labs that are recorded under the data root, dead ones too.
+/// The labs that are recorded under the data root, including dead ones.
 ///
 /// # Errors
 /// When the root cannot be listed.
@@ -256,7 +257,7 @@ fn age(path: &Path) -> Option<Duration> {
     fs::metadata(path).and_then(|data| data.modified()).ok()?.elapsed().ok()
 }
 
-/// Removes everything that labs without an owner have left: processes, bridges, folders. Returns their folders.
+/// Removes everything that labs without an owner have left: processes, bridges, folders. Returns the removed folders.
 ///
 /// # Errors
 /// When the data root cannot be listed; a lab that cannot be removed is logged and left for the next sweep.
@@ -276,7 +277,7 @@ pub fn sweep(environment: &Environment) -> Result<Vec<PathBuf>> {
     Ok(removed)
 }
 
-/// Ends every process of a lab, deletes its bridge, removes its folder. Blocks.
+/// Kills every process of a lab, deletes its bridge and removes its folder. Blocks.
 fn clear(path: &Path, record: &Record) -> Result<()> {
     let deadline = Instant::now() + SWEEP_LIMIT;
     loop {
@@ -298,7 +299,7 @@ fn clear(path: &Path, record: &Record) -> Result<()> {
         crate::machine::network::delete(bridge);
     }
     for dir in &record.outside {
-        // Control groups are removed from the leaves up; the others are empty folders.
+        // Control groups are removed from the leaves up; the other folders are empty.
         crate::machine::cgroup::remove(dir);
     }
     match fs::remove_dir_all(path) {
@@ -307,7 +308,7 @@ fn clear(path: &Path, record: &Record) -> Result<()> {
     }
 }
 
-/// The PID 1 of every node of this lab that still runs. Killing one ends its nspawn as well.
+/// PID 1 of every node of this lab that still runs. When it is killed, its nspawn exits too.
 fn leaders(path: &Path) -> Vec<ProcessKey> {
     let Ok(nodes) = fs::read_dir(path.join("nodes")) else { return Vec::new() };
     nodes
@@ -317,7 +318,7 @@ fn leaders(path: &Path) -> Vec<ProcessKey> {
         .collect()
 }
 
-/// Every other process that was started for this lab, or by one that was; never this one.
+/// All other processes that this lab has started, directly or indirectly; never this process.
 fn users(path: &Path) -> Vec<ProcessKey> {
     let own = std::process::id().to_string();
     let mut marker = format!("{OWNER}=").into_bytes();
@@ -328,7 +329,7 @@ fn users(path: &Path) -> Vec<ProcessKey> {
         .filter(|entry| entry.file_name().to_str().is_some_and(|name| name != own))
         .filter_map(|entry| {
             let pid: i32 = entry.file_name().to_str()?.parse().ok()?;
-            // Another user's process cannot be read, and is none of ours.
+            // The environment of another user's process cannot be read, but such a process is not ours.
             let environment = fs::read(entry.path().join("environ")).ok()?;
             let ours = environment.split(|byte| *byte == 0).any(|variable| variable == marker);
             if ours { ProcessKey::of(pid) } else { None }
@@ -356,7 +357,7 @@ mod tests {
         write_json(&dead.join(RECORD), &Record { owner: Some(gone), ..Record::default() }).unwrap();
         let start = |folder: &Path| {
             let child = Command::new("sleep").arg("300").env(OWNER, folder).spawn().unwrap();
-            // A program that has just begun shows no environment for a moment: nobody could know yet whose it is.
+            // Right after its start a program's environment reads as empty, so its owner cannot be determined yet.
             let begun = Instant::now();
             while users(folder).is_empty() {
                 assert!(begun.elapsed() < SWEEP_LIMIT, "its environment does not show");
@@ -364,7 +365,7 @@ mod tests {
             }
             child
         };
-        // Somebody who only looks at a file of the lab is no part of it.
+        // A process that merely has a file of the lab on its command line does not belong to the lab.
         let mut looks =
             Command::new("sh").args(["-c", "sleep 300; :"]).arg(dead.join("log")).spawn().unwrap();
         let mut of_dead = start(&dead);

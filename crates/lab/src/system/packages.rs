@@ -1,15 +1,18 @@
-//! Debian packages that real nodes need on this machine: found, installed if running as root, otherwise named.
+//! Debian packages that real nodes need on this computer: they are found, or installed if running as root, or else
+//! named.
 //!
 //! Not here: the packages inside a node (`base_root`).
 
 use std::path::Path;
 use std::time::Duration;
 
+use sha2::{Digest, Sha256};
+
 use crate::error::{Error, Result};
 use crate::progress::Reporter;
 use crate::system::process::{find_on_path, run};
 
-/// A program and the Debian package that has it.
+/// A program, and the Debian package that contains it.
 const NEEDED: [(&str, &str); 6] = [
     ("mmdebstrap", "mmdebstrap"),
     ("systemd-nspawn", "systemd-container"),
@@ -18,7 +21,7 @@ const NEEDED: [(&str, &str); 6] = [
     ("unshare", "util-linux"),
     ("setpriv", "util-linux"),
 ];
-/// The same for tests that break disks, shift clocks, and make images and packages.
+/// The same for tests that break disks, change clocks, and build images and packages.
 const FOR_TESTS: [(&str, &str); 6] = [
     ("mkfs.ext4", "e2fsprogs"),
     ("chattr", "e2fsprogs"),
@@ -27,10 +30,21 @@ const FOR_TESTS: [(&str, &str); 6] = [
     ("buildah", "buildah"),
     ("rpmbuild", "rpm"),
 ];
-/// apt waits for other apt runs and slow mirrors.
+/// The same for tests of the dashboard.
+const FOR_BROWSERS: [(&str, &str); 1] = [("chromium", "chromium")];
+/// Also run by the test of the crate `ignition` that compares with Debian's `ignition-validate`.
+const UNPACK: &str = include_str!("unpack-package.sh");
+/// The same for virtual machines; their other programs are in a root of their own.
+const FOR_VMS: [(&str, &str); 4] = [
+    ("mmdebstrap", "mmdebstrap"),
+    ("unshare", "util-linux"),
+    ("ssh", "openssh-client"),
+    ("ssh-keygen", "openssh-client"),
+];
+/// The time limit for apt, which may wait for other runs of apt and for slow mirrors.
 const APT_LIMIT: Duration = Duration::from_secs(15 * 60);
 
-/// Whether this process may make real nodes.
+/// Whether this process may create real nodes.
 #[must_use]
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
@@ -64,12 +78,82 @@ pub async fn ensure_packages(progress: &Reporter) -> Result<()> {
     ensure(&NEEDED, progress).await
 }
 
-/// Installs what the project's own tests need on this machine beside that.
+/// Also installs what the project's own tests need on this computer.
 ///
 /// # Errors
 /// As [`ensure_packages`].
 pub async fn ensure_test_packages(progress: &Reporter) -> Result<()> {
     ensure(&FOR_TESTS, progress).await
+}
+
+/// Installs the browser that the dashboard's tests drive.
+///
+/// # Errors
+/// As [`ensure_packages`].
+pub async fn ensure_browser(progress: &Reporter) -> Result<()> {
+    ensure(&FOR_BROWSERS, progress).await
+}
+
+/// The version of axe-core, which finds what keeps people from using a page: <https://github.com/dequelabs/axe-core>.
+const AXE: &str = "4.14.1";
+/// The digest of its script, so that no other program runs in the browser.
+const AXE_SHA256: &str = "29348999450cdf2849a8e70b7912fc2da85a849da39c0d0d5394f51d4a9ed95c";
+
+/// The script of axe-core, from the npm registry the first time.
+///
+/// # Errors
+/// No npm, no registry, or another script than the known one.
+pub async fn axe(cache: &Path, progress: &Reporter) -> Result<String> {
+    let file = cache.join(format!("axe-core-{AXE}.js"));
+    let known = |text: &str| hex(&Sha256::digest(text.as_bytes())) == AXE_SHA256;
+    if let Ok(text) = std::fs::read_to_string(&file)
+        && known(&text)
+    {
+        return Ok(text);
+    }
+    let step = progress.begin(format!("getting axe-core {AXE} from the npm registry"));
+    let failed = |step: &'static str, path: &Path| {
+        let path = path.to_owned();
+        move |source| Error::Io { step, path, source }
+    };
+    // A folder of this run: two may get it at the same time.
+    let folder = cache.join(format!("axe-core-{AXE}.{}", std::process::id()));
+    std::fs::create_dir_all(&folder).map_err(failed("create", &folder))?;
+    let got = async {
+        let place = folder.display().to_string();
+        let package = format!("axe-core@{AXE}");
+        run("npm", ["pack", "--silent", "--pack-destination", &place, &package], APT_LIMIT).await?;
+        let archive = folder.join(format!("axe-core-{AXE}.tgz")).display().to_string();
+        run("tar", ["-xzf", &archive, "-C", &place, "package/axe.min.js"], APT_LIMIT).await?;
+        let script = folder.join("package/axe.min.js");
+        let text = std::fs::read_to_string(&script).map_err(failed("read", &script))?;
+        if !known(&text) {
+            let source = std::io::Error::other("its digest is not that of the known version");
+            return Err(failed("use", &script)(source));
+        }
+        std::fs::rename(&script, &file).map_err(failed("rename", &script))?;
+        Ok(text)
+    };
+    let got = got.await;
+    let _ = std::fs::remove_dir_all(&folder);
+    step.done();
+    got
+}
+
+fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    bytes.iter().fold(String::new(), |mut all, b| {
+        let _ = write!(all, "{b:02x}");
+        all
+    })
+}
+
+/// Installs what virtual machines need on this machine.
+///
+/// # Errors
+/// As [`ensure_packages`].
+pub(crate) async fn ensure_vm_packages(progress: &Reporter) -> Result<()> {
+    ensure(&FOR_VMS, progress).await
 }
 
 async fn ensure(needed: &[(&str, &str)], progress: &Reporter) -> Result<()> {
@@ -101,17 +185,14 @@ pub async fn install_packages(packages: &[String], progress: &Reporter) -> Resul
     Ok(())
 }
 
-/// Unpacks a Debian package into a folder without installing it: nothing of it is started or set up on this machine. Where
-/// there are no package lists yet, own ones are fetched; that needs no root.
+/// Unpacks a Debian package into a folder without installing it: nothing of it is started or configured on this
+/// computer. If there are no package lists yet, it downloads its own; that needs no root.
 ///
 /// # Errors
-/// No apt, or the package cannot be fetched.
+/// There is no apt, or the package cannot be downloaded.
 pub async fn unpack_package(package: &str, folder: &Path) -> Result<()> {
-    let script = "cd \"$2\" && { apt-get download -q \"$1\" || { mkdir -p lists/partial cache/archives/partial && \
-        own=\"-o Dir::State::lists=$PWD/lists -o Dir::Cache=$PWD/cache -o APT::Sandbox::User=\" && \
-        apt-get -qq $own update && apt-get -q $own download \"$1\"; }; } && dpkg-deb -x \"$1\"_*.deb .";
     let folder = folder.display().to_string();
-    run("sh", ["-c", script, "sh", package, &folder], APT_LIMIT).await?;
+    run("sh", ["-c", UNPACK, "sh", package, &folder], APT_LIMIT).await?;
     Ok(())
 }
 

@@ -1,20 +1,20 @@
-//! The paths of the lab's data. This is the one place that reads the environment.
+//! The paths of the lab's data. Only this module reads the environment.
 //!
 //! Not here: what is stored there.
 
 use std::path::{Path, PathBuf};
 
-/// What the environment says, read once by [`Environment::read`].
+/// The environment's settings, read once by [`Environment::read`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Environment {
-    /// `MCO_LAB_BIN`: a folder with ready programs, looked at first.
+    /// `MCO_LAB_BIN`: a folder with built programs, searched first.
     pub programs: Option<PathBuf>,
-    /// The user's cache folder for the lab: `$XDG_CACHE_HOME/mco-lab`, else `~/.cache/mco-lab`.
+    /// The user's cache folder for the lab: `$XDG_CACHE_HOME/mco-lab`, or else `~/.cache/mco-lab`.
     pub cache: PathBuf,
-    /// Where the data folders of running labs are: `$MCO_LAB_DATA`, else one folder per user in the system's
+    /// The folder for the data folders of running labs: `$MCO_LAB_DATA`, or else one folder per user in the system's
     /// temporary folder.
     pub data: PathBuf,
-    /// `CI` is set: a test that cannot run fails instead of being skipped.
+    /// Whether `CI` is set: a test that cannot run fails instead of being skipped.
     pub ci: bool,
 }
 
@@ -46,6 +46,19 @@ impl Environment {
 #[must_use]
 pub fn go_modules() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab/control-plane")
+}
+
+/// The crate of `ostree container`, in this repository.
+#[must_use]
+pub(crate) fn ostree_container() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab/ostree-container")
+}
+
+/// Where cargo keeps what it has fetched: `$CARGO_HOME`, else `~/.cargo`.
+#[must_use]
+pub(crate) fn cargo_home() -> PathBuf {
+    let get = |key| std::env::var_os(key).filter(|value| !value.is_empty()).map(PathBuf::from);
+    get("CARGO_HOME").unwrap_or_else(|| get("HOME").unwrap_or_else(|| PathBuf::from("/root")).join(".cargo"))
 }
 
 #[cfg(test)]

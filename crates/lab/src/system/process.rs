@@ -1,14 +1,14 @@
 //! Child processes that cannot be left behind, and short commands with a time limit.
 //!
-//! Flow: every long-running child has a thread of its own that starts it, waits for it and records its end. The child
+//! Flow: every long-running child has a thread of its own that starts it, waits for it and records its exit. The child
 //! asks the kernel (through `setpriv --pdeathsig`, see PR_SET_PDEATHSIG in prctl(2)) for a signal when that thread
 //! ends, so it ends even when the lab is killed with SIGKILL. It has its own process group: a Ctrl-C at the terminal
 //! does not reach it, so the lab decides when it ends.
 //!
-//! Guarantees: a signal never reaches another process (the child is reaped under the lock that signalling takes).
+//! Guarantees: a signal never reaches another process (the child is reaped under the lock that signalling needs).
 //! Dropping a [`Process`] kills its group and waits for the child.
 //!
-//! Not here: what the programs are and which arguments they get.
+//! Not here: which programs are started, with which arguments.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};
@@ -24,34 +24,35 @@ pub use rustix::process::Signal;
 use rustix::process::{Pid, WaitIdOptions};
 use tokio::sync::watch;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Whole};
 
-/// How much of a log's end an error shows: enough for a Go program's last message, not its whole dump.
+/// How many bytes of a log's end an error shows: enough for the last message of a Go program, but not its whole stack
+/// dump.
 const TAIL_BYTES: u64 = 4096;
-/// The variable by which a lab's processes are known, whatever became of the process that started them. It holds the
-/// lab's data folder; children inherit it.
+/// The environment variable by which a lab's processes are recognised, even if the process that started them is gone.
+/// It contains the lab's data folder, and children inherit it.
 pub(crate) const OWNER: &str = "MCO_LAB_FOLDER";
-/// How long a killed child may take to be reaped before a drop gives up on it.
+/// How long a drop waits until a killed child is reaped.
 const REAP_LIMIT: Duration = Duration::from_secs(10);
 
-/// What to run as a long-running child.
+/// The parameters of a long-running child.
 #[derive(Debug, Clone)]
 pub(crate) struct Spec {
     pub(crate) name: String,
     pub(crate) program: PathBuf,
     pub(crate) args: Vec<OsString>,
     pub(crate) envs: Vec<(OsString, OsString)>,
-    /// Gets standard output and standard error, appended.
+    /// The file to which standard output and standard error are appended.
     pub(crate) log: PathBuf,
-    /// What the child gets when the lab's process is gone.
+    /// The signal that the child gets when the lab's process is gone.
     pub(crate) death_signal: DeathSignal,
 }
 
-/// The signal for a child whose lab died.
+/// The signal for a child whose lab has died.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DeathSignal {
     Kill,
-    /// nspawn answers it with an orderly power-off of its machine; SIGKILL would leave the machine running.
+    /// nspawn responds with an orderly power-off of its machine; after SIGKILL the machine would keep running.
     Term,
 }
 
@@ -96,12 +97,12 @@ pub struct Process {
     pid: Pid,
     reaped: Arc<Mutex<bool>>,
     exit: watch::Receiver<Option<ExitStatus>>,
-    /// Closed when the child is reaped: lets a drop wait with a time limit.
+    /// Closed when the child is reaped, so that a drop can wait with a time limit.
     ended: Mutex<mpsc::Receiver<()>>,
 }
 
 impl Process {
-    /// Starts the child on a thread of its own. `lab` is the data folder of the lab that it belongs to.
+    /// Starts the child on a thread of its own. `lab` is the data folder of its lab.
     pub(crate) fn spawn(spec: Spec, lab: &Path) -> Result<Self> {
         let spec = spec.env(OWNER, lab);
         let log = OpenOptions::new()
@@ -131,19 +132,19 @@ impl Process {
         self.pid.as_raw_nonzero().get()
     }
 
-    /// What the child has written so far goes here.
+    /// The file with the child's output.
     #[must_use]
     pub fn log(&self) -> &Path {
         &self.log
     }
 
-    /// The exit status once the child has ended.
+    /// The exit status, once the child has exited.
     #[must_use]
     pub fn exited(&self) -> Option<ExitStatus> {
         *self.exit.borrow()
     }
 
-    /// An error with the log's tail when the child has ended.
+    /// Fails with the log's tail if the child has exited.
     ///
     /// # Errors
     /// [`Error::Died`] when it has.
@@ -159,11 +160,11 @@ impl Process {
         }
     }
 
-    /// Signals the child alone; nothing happens when it has ended.
+    /// Signals only the child; does nothing if it has exited.
     pub fn signal(&self, signal: Signal) {
         let reaped = lock(&self.reaped);
         if !*reaped {
-            // The process cannot have been reaped: its id is still its own.
+            // The process cannot have been reaped, so its id still belongs to it.
             if let Err(error) = rustix::process::kill_process(self.pid, signal) {
                 tracing::debug!(program = %self.name, %error, "signal not delivered");
             }
@@ -179,14 +180,14 @@ impl Process {
         }
     }
 
-    /// Waits for the end.
+    /// Waits for the child's exit.
     pub async fn wait(&self) -> Option<ExitStatus> {
         let mut exit = self.exit.clone();
         let status = exit.wait_for(Option::is_some).await.ok();
         status.and_then(|status| *status)
     }
 
-    /// Asks the child to end with `signal` and kills its group when `grace` has passed.
+    /// Sends `signal` to the child, and kills its group if it is still running after `grace`.
     pub async fn stop(&self, signal: Signal, grace: Duration) {
         self.signal(signal);
         if tokio::time::timeout(grace, self.wait()).await.is_err() {
@@ -196,10 +197,10 @@ impl Process {
         }
     }
 
-    /// Kills the group and waits, without a runtime.
+    /// Kills the group and waits, without an async runtime.
     pub(crate) fn kill_blocking(&self) {
         self.signal_group(Signal::KILL);
-        // The sender is dropped after the child is reaped: Disconnected means ended.
+        // The sender is dropped after the child is reaped: Disconnected means that it has exited.
         let _ended = lock(&self.ended).recv_timeout(REAP_LIMIT);
     }
 }
@@ -212,7 +213,7 @@ impl Drop for Process {
     }
 }
 
-/// The life of one child: start, wait without reaping, reap under the lock, tell.
+/// The life of one child: starts it, waits without reaping, reaps it under the lock, and reports its exit.
 fn supervise(
     spec: &Spec,
     log: &File,
@@ -276,15 +277,15 @@ fn command(spec: &Spec, log: &File) -> std::io::Result<Command> {
     Ok(command)
 }
 
-/// A lock that a panicking holder does not take with it: the data under it stays valid at every instruction.
+/// Locks a mutex even if another holder has panicked: the data in it is valid at every instruction.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Where systems keep administration programs that an ordinary user's PATH leaves out.
+/// The folders for administration programs, which an ordinary user's PATH leaves out.
 const SYSTEM_FOLDERS: &str = "/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin:/usr/local/go/bin";
 
-/// The program's path when it is installed.
+/// The program's path, if it is installed.
 pub(crate) fn find_on_path(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
@@ -293,13 +294,13 @@ pub(crate) fn find_on_path(program: &str) -> Option<PathBuf> {
         .find(|candidate| is_executable(candidate))
 }
 
-/// Whether the path is a file that may be executed.
+/// Whether the path is an executable file.
 pub(crate) fn is_executable(path: &Path) -> bool {
     use std::os::unix::fs::PermissionsExt;
     std::fs::metadata(path).is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0)
 }
 
-/// An exit status in words.
+/// An exit status for people.
 pub(crate) fn describe(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("exit status {code}"),
@@ -325,17 +326,17 @@ pub(crate) fn tail(path: &Path) -> String {
     }
 }
 
-/// At most the last 15 lines: what fits under an error without hiding it.
-fn last_lines(text: &str) -> String {
-    const LINES: usize = 15;
+/// At most the last 30 lines: they fit under an error message without hiding it.
+pub(crate) fn last_lines(text: &str) -> String {
+    const LINES: usize = 30;
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(LINES)..].join("\n")
 }
 
-/// The output of a command that has ended.
+/// The result of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Output {
-    /// The exit code; -1 when a signal ended it.
+    /// The exit code; -1 if a signal killed it.
     pub code: i32,
     /// Standard output.
     pub stdout: String,
@@ -343,7 +344,7 @@ pub struct Output {
     pub stderr: String,
 }
 
-/// Runs a short command to its end and returns what it printed, whatever its exit code.
+/// Runs a short command to its end and returns its output, whatever its exit code.
 pub(crate) async fn output<I: AsRef<OsStr>>(
     program: &str,
     args: impl IntoIterator<Item = I>,
@@ -368,38 +369,47 @@ pub(crate) async fn output<I: AsRef<OsStr>>(
     })
 }
 
-/// Runs a short command and fails when it does.
+/// Runs a short command, and fails if the command does.
 pub(crate) async fn run<I: AsRef<OsStr>>(
     program: &str,
     args: impl IntoIterator<Item = I>,
     limit: Duration,
 ) -> Result<String> {
     let args: Vec<OsString> = args.into_iter().map(|arg| arg.as_ref().to_owned()).collect();
-    let shown = show(program, &args);
-    let output = output(program, args, limit).await?;
-    if output.code == 0 {
-        return Ok(output.stdout);
+    let done = output(program, &args, limit).await?;
+    if done.code == 0 {
+        return Ok(done.stdout);
     }
-    let said = if output.stderr.trim().is_empty() { &output.stdout } else { &output.stderr };
-    Err(Error::Command {
-        command: shown,
-        status: format!("exit status {}", output.code),
-        tail: last_lines(said),
-    })
+    let words: Vec<_> = args.iter().map(|arg| arg.to_string_lossy()).collect();
+    Err(failed(show(program, &args), &format!("{program} {}", words.join(" ")), &done))
 }
 
-/// As [`run`], for drop guards and sweeps that have no runtime; `None` on failure.
+/// The error of a command that failed. `shown` is short enough for a message, `whole` the command in full.
+pub(crate) fn failed(shown: String, whole: &str, done: &Output) -> Error {
+    let said = if done.stderr.trim().is_empty() { &done.stdout } else { &done.stderr };
+    let status = format!("exit status {}", done.code);
+    let Output { stdout, stderr, .. } = done;
+    let log = format!("{whole}\n\n{status}\n\nstandard output:\n{stdout}\nstandard error:\n{stderr}\n");
+    Error::Command { command: shown, tail: last_lines(said), status, whole: Whole(log) }
+}
+
+/// As [`run`], for drop guards and sweeps without an async runtime; `None` on failure.
 pub(crate) fn run_blocking(program: &str, args: &[&str]) -> Option<String> {
     let path = find_on_path(program)?;
     let output = Command::new(path).args(args).stdin(Stdio::null()).output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-fn show(program: &str, args: &[OsString]) -> String {
+/// A command for messages: an argument of several lines is a script, and is shown by its first line, which says what it does.
+pub(crate) fn show(program: &str, args: &[OsString]) -> String {
     let mut text = program.to_owned();
     for arg in args {
+        let arg = arg.to_string_lossy();
         text.push(' ');
-        text.push_str(&arg.to_string_lossy());
+        match arg.trim().split_once('\n') {
+            Some((first, _)) => text.push_str(&format!("<{} …>", first.trim_start_matches(['#', ' ']))),
+            None => text.push_str(&arg),
+        }
     }
     text
 }
@@ -454,6 +464,18 @@ mod tests {
         }
         process.stop(Signal::TERM, Duration::from_millis(100)).await;
         assert_eq!(process.exited().and_then(|status| status.signal()), Some(9));
+    }
+
+    #[tokio::test]
+    async fn a_script_that_fails_is_named_by_its_first_line_and_the_log_has_all_of_it() {
+        let script = "# Makes a disk.\nset -eu\nfor i in $(seq 99); do echo line $i >&2; done\nexit 7";
+        let error = run("sh", ["-c", script], Duration::from_secs(60)).await.unwrap_err();
+        let text = error.to_string();
+        assert!(text.starts_with("`sh -c <Makes a disk. …>` failed (exit status 7)"), "{text}");
+        assert!(text.ends_with("line 99") && !text.contains("line 1\n"), "{text}");
+        assert!(!format!("{error:?}").contains("line 1\\n"), "{error:?}");
+        let Error::Command { whole: Whole(log), .. } = error else { panic!("{error}") };
+        assert!(log.contains(script) && log.contains("line 1\n"), "{log}");
     }
 
     #[tokio::test]

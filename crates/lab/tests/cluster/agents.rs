@@ -1,4 +1,4 @@
-//! Whole agents of the `daemon` crate against a real API server, on folders with a fake systemd. The test plays the
+//! Whole agents of the `daemon` crate against a real API server, on folders with a fake systemd. The test acts as the
 //! controller.
 //!
 //! They are here and not in the `daemon` crate because they need a control plane, which only this crate's tests may
@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 /// Everything here takes a second or two; a loaded machine may need longer.
 const PATIENCE: Duration = Duration::from_secs(40);
 
-/// Long enough that nothing else depends on it.
+/// Frequent enough for the tests, and long enough that nothing else depends on it.
 const DRIFT_PERIOD: Duration = Duration::from_millis(500);
 
 async fn cluster() -> Result<Client> {
@@ -38,18 +38,18 @@ fn file(path: &str, text: &str) -> Value {
     json!({"storage": {"files": [{"path": path, "mode": 420, "contents": {"source": format!("data:,{text}")}}]}})
 }
 
-/// A config that costs nothing, by the default policies.
+/// A config that needs no drain and no reboot, by the default disruption policies.
 fn free(text: &str) -> Value {
     file("/var/lib/kubelet/config.json", text)
 }
 
-/// A config that costs a drain and a reboot.
-fn costly(text: &str) -> Value {
+/// A config that needs a drain and a reboot.
+pub(crate) fn costly(text: &str) -> Value {
     file("/etc/app.conf", text)
 }
 
-/// One node: its Node, its disk, its agent, and the reboots of it.
-struct Sim {
+/// One node: its Node object, its disk, its agent, and its reboots.
+pub(crate) struct Sim {
     client: Client,
     name: String,
     dir: Arc<TempDir>,
@@ -61,7 +61,7 @@ struct Sim {
 fn machine(dir: &Path) -> Result<(Host, FakeSystemd)> {
     let root = Root::open_with(dir, Options { sync: false, owners: false }, Arc::new(NoFaults))?;
     let systemd = FakeSystemd::new(&root);
-    let host = Host::new(root, Box::new(systemd.clone()), Box::new(Unsupported));
+    let host = Host::new(root, Box::new(systemd.clone()), Box::new(Unsupported::default()));
     Ok((host, systemd))
 }
 
@@ -89,7 +89,7 @@ fn run(
 }
 
 impl Sim {
-    async fn start(client: &Client, name: &str, ready: bool) -> Result<Self> {
+    pub(crate) async fn start(client: &Client, name: &str, ready: bool) -> Result<Self> {
         Self::start_with(client, name, ready, false).await
     }
 
@@ -111,7 +111,7 @@ impl Sim {
         Ok(Self { client: client.clone(), name: name.to_owned(), dir, watch_disk, stop, runs })
     }
 
-    async fn config(&self, suffix: &str, config: &Value) -> Result<String> {
+    pub(crate) async fn config(&self, suffix: &str, config: &Value) -> Result<String> {
         let name = format!("rendered-{}-{suffix}", self.name);
         let mut full = config.clone();
         full["ignition"] = json!({"version": "3.5.0"});
@@ -122,7 +122,7 @@ impl Sim {
         Ok(name)
     }
 
-    async fn pool(&self, config: &str) -> Result<()> {
+    pub(crate) async fn pool(&self, config: &str) -> Result<()> {
         let pool = json!({
             "apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfigPool",
             "metadata": {"name": self.name},
@@ -146,12 +146,12 @@ impl Sim {
         Ok(node.metadata.annotations.and_then(|a| a.get(key).cloned()).unwrap_or_default())
     }
 
-    /// Plays the drain controller until the Node reaches this state; returns the requests to it.
+    /// Acts as the drain controller until the Node reaches this state; returns the drain requests that it received.
     async fn until(&self, config: &str, state: &str) -> Result<Vec<String>> {
         let mut asked = vec![];
         let end = Instant::now() + PATIENCE;
         loop {
-            // All changes of one moment: the agent writes them together.
+            // The agent writes the changes of one moment together, so all are in this object.
             let node = Api::<Node>::all(self.client.clone()).get(&self.name).await?;
             let notes = node.metadata.annotations.unwrap_or_default();
             let note = |key: &str| notes.get(key).cloned().unwrap_or_default();
@@ -171,12 +171,27 @@ impl Sim {
         }
     }
 
-    /// The MachineConfigNode, once it reports that the node is in this config, which happens after Done.
-    async fn progress(&self, config: &str) -> Result<MachineConfigNode> {
+    /// Waits until the Node reaches this state. Somebody else plays the controller.
+    pub(crate) async fn reaches(&self, config: &str, state: &str) -> Result<()> {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let now = (self.note(a::CURRENT_CONFIG).await?, self.note(a::STATE).await?);
+            if now == (config.to_owned(), state.to_owned()) {
+                return Ok(());
+            }
+            if Instant::now() > end {
+                bail!("{}: {now:?}, not {config} {state}: {}", self.name, self.note(a::REASON).await?);
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// The MachineConfigNode, once it reports that the node has this config. It does so after Done.
+    pub(crate) async fn progress(&self, config: &str) -> Result<MachineConfigNode> {
         let api: Api<MachineConfigNode> = Api::all(self.client.clone());
         let end = Instant::now() + PATIENCE;
         loop {
-            // It is created asynchronously.
+            // The object is created asynchronously.
             let found = api.get_opt(&self.name).await?;
             let status = found.as_ref().and_then(|object| object.status.as_ref());
             let version = status.and_then(|s| s.config_version.as_ref());
@@ -193,11 +208,11 @@ impl Sim {
         }
     }
 
-    fn read(&self, path: &str) -> Option<String> {
+    pub(crate) fn read(&self, path: &str) -> Option<String> {
         std::fs::read_to_string(self.dir.path().join(path)).ok()
     }
 
-    fn boots(&self) -> Result<u64> {
+    pub(crate) fn boots(&self) -> Result<u64> {
         Ok(machine(self.dir.path())?.1.boots()?)
     }
 
@@ -210,7 +225,7 @@ impl Sim {
         Ok(())
     }
 
-    async fn end(self) -> Result<()> {
+    pub(crate) async fn end(self) -> Result<()> {
         self.stop.cancel();
         self.runs.await?
     }
@@ -242,8 +257,7 @@ async fn a_node_joins_at_once_where_that_costs_nothing_and_is_updated_without_a_
 }
 
 #[tokio::test]
-async fn a_ready_node_leaves_a_costly_first_config_to_the_roll_out_and_then_drains_and_reboots() -> Result<()>
-{
+async fn a_ready_node_gets_a_disruptive_first_config_by_the_rollout() -> Result<()> {
     let client = cluster().await?;
     let mut node = Sim::start(&client, "costly", true).await?;
     let one = node.config("1", &costly("one")).await?;
@@ -252,7 +266,7 @@ async fn a_ready_node_leaves_a_costly_first_config_to_the_roll_out_and_then_drai
     assert_eq!(node.read("etc/app.conf"), None);
     node.set(a::DESIRED_CONFIG, &one).await?;
     let asked = node.until(&one, "Done").await?;
-    // It has cordoned itself, and uncordons itself.
+    // The node has cordoned itself, and uncordons itself.
     assert_eq!(asked, [format!("drain-{one}")]);
     assert_eq!(node.note(a::LAST_APPLIED_DRAIN).await?, format!("uncordon-{one}"));
     let object = Api::<Node>::all(client.clone()).get("costly").await?;
@@ -292,7 +306,7 @@ async fn a_node_that_cannot_reach_a_config_says_why_and_goes_to_another() -> Res
     node.until(&one, "Unreconcilable").await?;
     let reason = node.note(a::REASON).await?;
     assert!(reason.contains("storage.disks"), "{reason}");
-    // A config that does not exist is not fatal either.
+    // A config that does not exist does not stop the agent either.
     node.set(a::DESIRED_CONFIG, "rendered-failing-none").await?;
     node.until(&one, "Degraded").await?;
     let three = node.config("3", &costly("three")).await?;
@@ -300,13 +314,13 @@ async fn a_node_that_cannot_reach_a_config_says_why_and_goes_to_another() -> Res
     node.until(&three, "Done").await?;
     assert_eq!(node.note(a::REASON).await?, "");
     assert_eq!(node.read("etc/app.conf").as_deref(), Some("three"));
-    // The first config's file is gone: the host never had one.
+    // The file of the first config is removed: the host had none before.
     assert_eq!(node.read("var/lib/kubelet/config.json"), None);
     node.end().await
 }
 
 #[tokio::test]
-async fn a_node_that_is_sent_to_an_image_says_that_it_cannot_and_goes_on_with_configs() -> Result<()> {
+async fn a_node_sent_to_an_unsupported_image_reports_it_and_still_takes_configs() -> Result<()> {
     let client = cluster().await?;
     let node = Sim::start(&client, "imaged", true).await?;
     let one = node.config("1", &free("one")).await?;
@@ -321,7 +335,7 @@ async fn a_node_that_is_sent_to_an_image_says_that_it_cannot_and_goes_on_with_co
     assert_eq!(
         node.read("var/lib/kubelet/config.json").as_deref(),
         Some("one"),
-        "the config went without its image"
+        "the config was applied without its image"
     );
     node.set(a::DESIRED_IMAGE, "").await?;
     node.until(&two, "Done").await?;
@@ -348,7 +362,7 @@ async fn a_changed_file_degrades_the_node_until_it_is_put_back() -> Result<()> {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     let reason = node.note(a::REASON).await?;
-    // Everybody may read this file, but it is one for pull secrets, so its contents are not shown.
+    // Everybody may read this file, but its path is that of a pull secret, so its contents are not shown.
     assert!(reason.contains("content mismatch") && reason.contains("contents are not shown"), "{reason}");
     assert!(!reason.contains("changed by hand"), "{reason}");
     std::fs::write(&path, "one")?;
@@ -357,7 +371,7 @@ async fn a_changed_file_degrades_the_node_until_it_is_put_back() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_file_that_is_written_in_a_loop_is_told_of_once() -> Result<()> {
+async fn a_file_that_is_written_in_a_loop_is_reported_once() -> Result<()> {
     let client = cluster().await?;
     let node = Sim::start_with(&client, "looping", true, true).await?;
     let one = node.config("1", &free("one")).await?;
@@ -382,7 +396,7 @@ async fn a_file_that_is_written_in_a_loop_is_told_of_once() -> Result<()> {
         writes += last.iter().zip(&now).filter(|(a, b)| a != b).count();
         last = now;
     }
-    // The MachineConfigNode follows the Node after a moment; then there are no more writes.
+    // The MachineConfigNode follows the Node with a short delay; after that there are no more writes.
     assert!(writes <= 3, "{writes} writes for 60 changes of one file");
     assert_eq!(node.note(a::REASON).await?, reason);
     std::fs::write(&path, "one")?;
@@ -391,11 +405,11 @@ async fn a_file_that_is_written_in_a_loop_is_told_of_once() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_machine_that_the_config_server_set_up_takes_over_what_it_left() -> Result<()> {
+async fn a_machine_that_the_config_server_set_up_is_adopted() -> Result<()> {
     let client = cluster().await?;
     let mut node = Sim::start(&client, "served", true).await?;
     let one = node.config("1", &free("one")).await?;
-    // As Ignition leaves it: the config's files, and the annotations.
+    // The state that Ignition leaves: the config's files, and the annotations.
     let dir = node.dir.path().to_owned();
     std::fs::create_dir_all(dir.join("etc/machine-config-daemon"))?;
     std::fs::create_dir_all(dir.join("var/lib/kubelet"))?;
@@ -416,7 +430,7 @@ async fn a_machine_that_the_config_server_set_up_takes_over_what_it_left() -> Re
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     assert!(dir.join("etc/machine-config-daemon/node-annotation.json.bak").exists());
-    assert_eq!(node.note("other/key").await?, "", "only our own annotations are let onto the Node");
+    assert_eq!(node.note("other/key").await?, "", "only our own annotations are copied to the Node");
     node.end().await
 }
 
@@ -427,7 +441,7 @@ async fn a_node_that_is_deleted_and_registered_again_keeps_its_config() -> Resul
     let one = node.config("1", &free("one")).await?;
     node.pool(&one).await?;
     node.until(&one, "Done").await?;
-    // The pool has a newer config: the node must not follow by itself.
+    // The pool has a newer config, but the node must not update to it by itself.
     node.pool("rendered-again-2").await?;
     let nodes: Api<Node> = Api::all(client.clone());
     nodes.delete("again", &DeleteParams::default()).await?;
@@ -474,7 +488,7 @@ async fn a_service_that_does_not_reload_undoes_the_update() -> Result<()> {
     node.until(&one, "Degraded").await?;
     let reason = node.note(a::REASON).await?;
     assert!(reason.contains("crio.service"), "{reason}");
-    assert_eq!(node.read("etc/containers/policy.json"), None, "nothing of it is left");
+    assert_eq!(node.read("etc/containers/policy.json"), None, "no part of the update is left");
     assert_eq!(node.read("var/lib/kubelet/config.json").as_deref(), Some("one"));
     machine(node.dir.path())?.1.set_failing("crio.service", false)?;
     node.until(&two, "Done").await?;

@@ -64,7 +64,7 @@ fn bad() -> [Bad; 8] {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_applied_is_told_with_its_place_and_remedy_and_holds_up_nobody_else() {
+async fn a_config_that_cannot_be_applied_is_reported_with_path_and_remedy_and_blocks_no_other_node() {
     let Some(builder) = with_controller() else { return };
     let bad = bad();
     // One node for each bad config, one healthy one, and one that two pools select.
@@ -97,7 +97,7 @@ async fn what_cannot_be_applied_is_told_with_its_place_and_remedy_and_holds_up_n
         assert!(!message.contains("secret"), "{message}");
         cluster.complains(case.pool, "Degraded", &words[..1]).await;
     }
-    // The other pools go on.
+    // The other pools continue.
     cluster.create(machine_config("50-good", "healthy", one_file("/etc/good", "good"))).await;
     cluster.settled("healthy", 1, &["50-good"], &[]).await;
     assert_eq!(cluster.lab.node(bad.len()).read_file("/etc/good").await.unwrap(), "good");
@@ -111,7 +111,7 @@ async fn what_cannot_be_applied_is_told_with_its_place_and_remedy_and_holds_up_n
             assert!(!cluster.lab.node(i).root().join(path).exists(), "{path}");
         }
     }
-    // Scripts get the same words.
+    // `mco status` gives the same text to scripts.
     let said = cluster.mco(&["status", "mode", "--exit-code"]).await;
     assert_eq!(said.code, 3, "{said:?}");
     assert!(said.out.contains("spec.config.storage.files[0].mode"), "{}", said.out);

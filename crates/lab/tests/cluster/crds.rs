@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 const GROUP: &str = "machineconfiguration.openshift.io";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn crds_and_install_work_on_a_bare_cluster_and_once_more() {
+async fn install_works_on_an_empty_cluster_and_a_second_time() {
     let Some(builder) = lab() else { return };
     let cluster = Cluster::start(builder).await;
 
@@ -28,7 +28,7 @@ async fn crds_and_install_work_on_a_bare_cluster_and_once_more() {
     assert!(objects.iter().any(|o| o["kind"] == "ControllerConfig"));
     assert_eq!(cluster.list("CustomResourceDefinition").await.len(), 0);
 
-    // Both folders with kubectl as they are, and once more.
+    // kubectl applies both folders unchanged, and then once more.
     let files = |folder: &str| {
         let entries = std::fs::read_dir(product::repository().join(folder)).unwrap().flatten();
         entries.filter(|e| e.path().extension().is_some_and(|x| x == "yaml")).count()
@@ -48,7 +48,7 @@ async fn crds_and_install_work_on_a_bare_cluster_and_once_more() {
         cluster.kubectl(&["wait", "--for", "condition=Established", "--timeout=60s", "crd", "--all"]).await;
     assert_eq!(said.code, 0, "{said:?}");
 
-    // Over existing CRDs, twice.
+    // Twice over existing CRDs.
     for _ in 0..2 {
         let said = cluster.mco(&["install", "--openshift-config-crds"]).await;
         assert_eq!(said.code, 0, "{said:?}");
@@ -69,7 +69,7 @@ fn objects(path: &std::path::Path) -> Vec<Value> {
     api::yaml::documents(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 
-/// What matters of an object in the cluster: everything but what the API server and the writers' records add.
+/// An object as it is in the cluster, without what the API server adds and without the records of writers.
 async fn standing(cluster: &Cluster, wanted: &Value) -> Value {
     let kind = wanted["kind"].as_str().unwrap().to_lowercase();
     let name = wanted["metadata"]["name"].as_str().unwrap();
@@ -101,7 +101,7 @@ const FIRST: &str = "--api-server-url=https://first.example.com:6443";
 const IMAGE: &str = "--image=registry.example.com/mco:1";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn kubectl_applies_what_install_does_and_what_is_said_now_wins() {
+async fn kubectl_applies_the_installs_output_and_new_options_win() {
     let Some(builder) = lab() else { return };
     let cluster = Cluster::start(builder).await;
     let folder = cluster.lab.folder().join("manifests");
@@ -112,7 +112,7 @@ async fn kubectl_applies_what_install_does_and_what_is_said_now_wins() {
         assert_eq!(said.code, 0, "{said:?}");
         said.out
     };
-    // As the files are, each in one go, by the very commands that are printed.
+    // Applies the files whole, with the commands that are printed.
     let commands = dry(&[FIRST]).await;
     let (crds, rest) = (folder.join("00-crds.yaml"), folder.join("10-mco.yaml"));
     for command in commands.lines() {
@@ -131,14 +131,14 @@ async fn kubectl_applies_what_install_does_and_what_is_said_now_wins() {
     for object in &all {
         applied.push(standing(&cluster, object).await);
     }
-    // Installing changes nothing then: the same objects, to the generation.
+    // Installing now changes nothing: the objects stay the same, including their generation.
     let said = cluster.mco(&["install", FIRST]).await;
     assert_eq!(said.code, 0, "{said:?}");
     assert!(!said.out.contains("MachineConfigPool") && !said.out.contains("update"), "{}", said.out);
     for (object, before) in all.iter().zip(&applied) {
         assert_eq!(standing(&cluster, object).await, *before);
     }
-    // The dry run now reports exactly that; and applying the first files once more changes nothing.
+    // The dry run now prints just these objects; and applying the first files once more changes nothing.
     let (first_crds, first_rest) = (folder.join("first-crds.yaml"), folder.join("first-mco.yaml"));
     std::fs::rename(&crds, &first_crds).unwrap();
     std::fs::rename(&rest, &first_rest).unwrap();
@@ -158,7 +158,7 @@ async fn kubectl_applies_what_install_does_and_what_is_said_now_wins() {
     cluster.stop().await;
 }
 
-/// With an image, kubectl applies the operator and its settings, and an installation then changes none of them.
+/// With an image, kubectl applies the operator and its settings. An installation after that changes none of them.
 async fn with_settings(cluster: &Cluster, folder: &std::path::Path) {
     let text = folder.display().to_string();
     let said = cluster.mco(&["install", IMAGE, FIRST, "--dry-run", "--output-dir", &text]).await;
@@ -189,7 +189,7 @@ async fn with_settings(cluster: &Cluster, folder: &std::path::Path) {
     assert_eq!(generation().await, before);
 }
 
-/// A first installation guesses; the second one is told.
+/// The first installation detects the values; the second one is given them.
 async fn said_wins(cluster: &Cluster) {
     const CONFIG: &str = "machine-config-controller";
     cluster.delete("ControllerConfig", CONFIG).await;
@@ -223,11 +223,11 @@ async fn said_wins(cluster: &Cluster) {
         );
     };
     check().await;
-    // What was said stays when nothing is said.
+    // Given values stay when later installations do not give any.
     let said = cluster.mco(&["install"]).await;
     assert!(said.code == 0 && !said.out.contains("update ControllerConfig"), "{said:?}");
     check().await;
-    // No machine can use this computer's own address.
+    // Machines cannot use the loopback address of this computer.
     let said = cluster.mco(&["install", "--api-server-url=https://127.0.0.1:6443"]).await;
     assert!(said.code == 1 && said.err.contains("loopback address"), "{said:?}");
     let own = json!({"spec": {"infra": {"status": {"apiServerInternalURI": "https://localhost:6443"}}}});
@@ -238,7 +238,7 @@ async fn said_wins(cluster: &Cluster) {
     assert!(said.code != 0 && said.err.contains("machines would ask themselves"), "{said:?}");
 }
 
-/// Short names and columns that people use.
+/// The short names and printer columns.
 async fn columns(cluster: &Cluster) {
     cluster.create(machine_config("50-columns", "none", one_file("/etc/columns", "x"))).await;
     let said = cluster.kubectl(&["get", "mcp,mc"]).await;
@@ -312,7 +312,7 @@ async fn refused_by_schema(cluster: &Cluster) {
         let kind = object["kind"].as_str().unwrap().to_owned();
         let parsed = serde_json::from_value(object.clone()).unwrap();
         let answer = cluster.api(&kind).create(&kube::api::PostParams::default(), &parsed).await;
-        let Err(kube::Error::Api(status)) = answer else { panic!("{object} was taken: {answer:?}") };
+        let Err(kube::Error::Api(status)) = answer else { panic!("{object} was accepted: {answer:?}") };
         assert_eq!(status.code, 422, "{status:?}");
         assert!(status.message.contains(word), "{word}: {}", status.message);
     }

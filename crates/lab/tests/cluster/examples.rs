@@ -9,7 +9,7 @@ fn examples() -> Vec<PathBuf> {
     let entries = std::fs::read_dir(product::repository().join("examples")).unwrap().flatten();
     let mut files: Vec<PathBuf> =
         entries.map(|e| e.path()).filter(|p| p.extension().is_some_and(|x| x == "yaml")).collect();
-    // By name, as they are merged: without the suffix `50-a` comes before `50-a-b`.
+    // By name, in the order in which they are merged: without the suffix `50-a` comes before `50-a-b`.
     files.sort_by_key(|p| p.with_extension(""));
     files
 }
@@ -31,7 +31,7 @@ async fn every_example_arrives_on_the_node_or_is_refused_with_a_remedy() {
         assert_eq!(file.file_stem().unwrap().to_string_lossy(), name, "a file is named after its object");
         let object = cluster.get("MachineConfig", &name).await;
         if object["spec"].get("kernelArguments").is_some() {
-            // One config for all nodes: it would block the examples after it.
+            // This one applies to all nodes: it would block the examples after it.
             cluster.delete("MachineConfig", &name).await;
             refused.push(file);
             continue;
@@ -58,7 +58,8 @@ async fn every_example_arrives_on_the_node_or_is_refused_with_a_remedy() {
     cluster.stop().await;
 }
 
-/// A host without rpm-ostree or bootc refuses them, reports where and what to do, and changes nothing.
+/// A host without rpm-ostree or bootc refuses kernel arguments, reports where they are set and what to do, and changes
+/// nothing.
 async fn kernel_arguments(cluster: &Cluster, file: &str) {
     let before = cluster.settled("worker", 1, &[], &["50-worker-kernel-arguments"]).await;
     let disk = cluster.lab.node(0).read_file("/etc/machine-config-daemon/currentconfig").await.unwrap();
@@ -82,7 +83,7 @@ async fn kernel_arguments(cluster: &Cluster, file: &str) {
     assert_eq!((&worker["degraded"], &worker["machines"]), (&1.into(), &1.into()), "{worker}");
     assert!(text(&worker["nodes"][0]["why"]).contains("kernelArguments"), "{worker}");
 
-    // Removing it releases the node, in the config that it never left.
+    // Deleting the MachineConfig releases the node, which still has its old config.
     cluster.delete("MachineConfig", "50-worker-kernel-arguments").await;
     assert_eq!(cluster.settled("worker", 1, &[], &["50-worker-kernel-arguments"]).await, before);
     assert!(is_done(&cluster.get("Node", "worker-0").await));

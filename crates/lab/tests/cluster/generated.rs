@@ -68,10 +68,11 @@ async fn gone(cluster: &Cluster, kind: &str, name: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn kubelet_configs_reach_the_nodes_of_their_pools_and_go_with_all_that_they_made() {
+async fn kubelet_configs_reach_their_nodes_and_are_removed_completely() {
     let Some(cluster) = lab().await else { return };
 
-    // Hosts that others manage are not touched, and the message says how to change that.
+    // Without the template layer, other tools manage the kubelet's files: nothing is generated, and the message says how
+    // to change that.
     assert!(cluster.get("MachineConfig", "98-worker-generated-kubelet").await.is_null());
     cluster.create(kubelet_config("first", "worker", 111)).await;
     verdict(
@@ -99,11 +100,11 @@ async fn kubelet_configs_reach_the_nodes_of_their_pools_and_go_with_all_that_the
     assert_eq!(made["metadata"]["labels"][format!("{MCO}role")], "worker");
     let on_host = async |node: usize| cluster.lab.node(node).read_file(DROP_IN).await.unwrap();
     assert!(on_host(0).await.contains("maxPods: 111"), "{}", on_host(0).await);
-    // The other pool has the layer, but not the setting.
+    // The other pool has the template layer, but not the setting.
     cluster.settled("infra", 1, &["98-infra-generated-kubelet"], &["99-infra-generated-kubelet"]).await;
     assert!(!on_host(1).await.contains("maxPods"), "{}", on_host(1).await);
 
-    // A second one has a number of its own, and takes precedence.
+    // The second object gets a number as suffix, and takes precedence.
     cluster.create(kubelet_config("second", "worker", 222)).await;
     cluster
         .settled("worker", 1, &["99-worker-generated-kubelet", "99-worker-generated-kubelet-1"], &[])
@@ -114,7 +115,7 @@ async fn kubelet_configs_reach_the_nodes_of_their_pools_and_go_with_all_that_the
 
     refused_and_put_back(&cluster).await;
 
-    // For another pool: the MachineConfig of the first pool is removed, and the name stays the same.
+    // The object now selects another pool: the first pool's MachineConfig is removed, and the name stays the same.
     let other = json!({"spec": {"machineConfigPoolSelector": {"matchLabels": {"settings": "infra"}}}});
     cluster.patch("KubeletConfig", "second", other).await;
     cluster.settled("infra", 1, &["99-infra-generated-kubelet-1"], &[]).await;
@@ -133,7 +134,7 @@ async fn kubelet_configs_reach_the_nodes_of_their_pools_and_go_with_all_that_the
     cluster.settled("infra", 1, &[], &["99-infra-generated-kubelet-1"]).await;
     assert!(!on_host(0).await.contains("maxPods"));
 
-    // Then the layer itself: its file is removed, since nothing was at its path before.
+    // Then the layer is removed. Its file goes too, since there was none at its path before.
     let layers = json!({"metadata": {"annotations": {LAYERS: null}}});
     cluster.patch("ControllerConfig", "machine-config-controller", layers).await;
     cluster
@@ -144,7 +145,7 @@ async fn kubelet_configs_reach_the_nodes_of_their_pools_and_go_with_all_that_the
     cluster.stop().await;
 }
 
-/// A refused setting keeps the last good state and names the field; an edit is reverted.
+/// An invalid setting keeps the last good state and names the field; an edit of a generated MachineConfig is reverted.
 async fn refused_and_put_back(cluster: &Cluster) {
     let before = cluster.get("MachineConfig", "99-worker-generated-kubelet").await;
     let node = cluster.get("Node", "worker-0").await;
@@ -180,7 +181,7 @@ async fn refused_and_put_back(cluster: &Cluster) {
             (now["spec"] == before["spec"]).then_some(())
         })
         .await;
-    // It never reached a node.
+    // The invalid setting never reached a node.
     assert_eq!(
         cluster.get("Node", "worker-0").await["metadata"]["annotations"][format!("{MCO}desiredConfig")],
         node["metadata"]["annotations"][format!("{MCO}desiredConfig")]
@@ -200,12 +201,12 @@ fn mirrors(kind: &str, name: &str, policy: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn registries_and_runtimes_are_set_where_their_kinds_come_to_be_installed() {
+async fn registries_and_runtimes_are_followed_once_their_kinds_are_installed() {
     let Some(cluster) = lab().await else { return };
     let registries = "99-worker-generated-registries";
     assert!(cluster.get("MachineConfig", registries).await.is_null());
 
-    // The kinds are installed while the cluster runs.
+    // The OpenShift kinds are installed while the controller runs.
     let said = cluster.kubectl(&["apply", "-f", "deploy/crds/openshift"]).await;
     assert_eq!(said.code, 0, "{said:?}");
     let said =
@@ -269,7 +270,7 @@ async fn registries_and_runtimes_are_set_where_their_kinds_come_to_be_installed(
     cluster.stop().await;
 }
 
-/// Images that must be signed, cluster-wide and in one namespace.
+/// Signature policies, for the whole cluster and for one namespace.
 async fn signatures(cluster: &Cluster) {
     let policy = |kind: &str, name: &str, scopes: &[&str]| {
         json!({
@@ -277,7 +278,7 @@ async fn signatures(cluster: &Cluster) {
             "kind": kind,
             "metadata": {"name": name},
             "spec": {"scopes": scopes, "policy": {"rootOfTrust": {
-                // The words that a key must begin and end with, in base64.
+                // The beginning and end that a PEM key must have, in base64.
                 "policyType": "PublicKey", "publicKey": {"keyData":
                     "LS0tLS1CRUdJTiBQVUJMSUMgS0VZLS0tLS0KeAotLS0tLUVORCBQVUJMSUMgS0VZLS0tLS0K"},
             }}},
@@ -301,7 +302,7 @@ async fn signatures(cluster: &Cluster) {
             (signed(&all, "registry.example.org/app") && signed(&own, "own.example.org")).then_some(())
         })
         .await;
-    // The signatures of mirrored images are stored beside the mirror's.
+    // The signatures of mirrored images are looked up beside the mirror's.
     let beside = cluster.lab.node(0).read_file("/etc/containers/registries.d/sigstore-registries.yaml").await;
     assert!(beside.unwrap().contains("mirror.example.org/app"));
     let said = cluster
@@ -354,7 +355,7 @@ async fn container_runtime(cluster: &Cluster) {
     verdict(cluster, "ContainerRuntimeConfig", "limits", "Failure", &words).await;
     cluster.complains("worker", "RenderDegraded", &words).await;
     assert!(cluster.lab.node(0).read_file(path).await.unwrap().contains("2048"));
-    // It applies to no pool: this is reported, and blocks nothing.
+    // The setting applies to no pool: this is reported, and blocks nothing.
     let nobody = json!({"spec": {"machineConfigPoolSelector": {"matchLabels": {"settings": "nobody"}}, "containerRuntimeConfig": {"pidsLimit": 64}}});
     cluster.patch("ContainerRuntimeConfig", "limits", nobody).await;
     verdict(

@@ -1,6 +1,6 @@
-//! The agents of the lab's simulated nodes: they start, and report for their nodes.
+//! The agents of the lab's simulated nodes: they start and report for their nodes.
 //!
-//! Not here: what agents do (`agents.rs`).
+//! Not here: how agents work (`agents.rs`).
 
 use crate::product::{Cluster, with_controller};
 

@@ -1,7 +1,7 @@
 //! Controller, agents and command line against a real control plane, with nodes that are folders.
 //!
-//! What it is not: what happens when something around them fails (`tests/faults`), what machines that boot are served
-//! (`tests/serving`), or machines (`tests/node`).
+//! Not here: faults of the surroundings (`tests/faults`), what booting machines are served (`tests/serving`), and
+//! machines (`tests/node`).
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
 mod agents;
@@ -12,12 +12,14 @@ mod definitions;
 mod drains;
 mod examples;
 mod generated;
+mod image_builds;
 mod joining;
-mod preview;
 #[path = "../product/mod.rs"]
 mod product;
 mod render;
 mod rollout;
+mod rollout_policy;
 mod rollout_tools;
+mod skew;
 mod stop_and_go;
 mod templates;

@@ -29,7 +29,7 @@ fn with_contents(contents: &Value) -> Value {
     with_files(&json!([{"path": "/etc/bad", "mode": 420, "overwrite": true, "contents": contents}]))
 }
 
-/// 65 MiB of zeros in some ten kilobytes.
+/// 65 MiB of zeros, compressed to some ten kilobytes.
 fn bomb() -> String {
     let mut gzip = flate2::write::GzEncoder::new(vec![], flate2::Compression::best());
     let block = vec![0_u8; 1024 * 1024];
@@ -138,7 +138,7 @@ fn large(name: &str, role: &str, bytes: usize) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_sort_of_bad_input_is_told_on_its_pool_and_its_last_good_config_stays() {
+async fn each_kind_of_bad_input_is_reported_on_its_pool_and_the_last_good_config_stays() {
     let Some(builder) = with_controller() else { return };
     let cluster = Cluster::start(builder.nodes(2).simulated().reboot_time(Duration::from_millis(50))).await;
     let bad = bad();
@@ -148,7 +148,7 @@ async fn every_sort_of_bad_input_is_told_on_its_pool_and_its_last_good_config_st
     for pool in ["large", "healthy"] {
         cluster.add_pool(pool, &[]).await;
     }
-    // Two pools with a node each: one whose config becomes bad, and one that goes on.
+    // Two pools with a node each: one gets a bad config, and the other continues.
     cluster.put_into("worker-0", "hash").await;
     cluster.put_into("worker-1", "healthy").await;
     let nodes = |pool: &str| usize::from(["hash", "healthy"].contains(&pool));
@@ -184,7 +184,7 @@ async fn every_sort_of_bad_input_is_told_on_its_pool_and_its_last_good_config_st
     assert_eq!(note(&node, "currentConfig"), before[1], "{node}");
     assert!(!cluster.lab.node(0).root().join("etc/bad").exists());
 
-    // It is deleted, and the pool is as before.
+    // The bad MachineConfig is deleted, and the pool is as before.
     for (case, before) in bad.iter().zip(&before) {
         cluster.delete("MachineConfig", &format!("50-{}", case.pool)).await;
         healthy(&cluster, case.pool).await;
@@ -203,7 +203,7 @@ async fn healthy(cluster: &Cluster, pool: &str) {
         .await;
 }
 
-/// Two MachineConfigs that are only too large together; and one that the API server itself refuses.
+/// Two MachineConfigs that are too large only together; and one that the API server itself refuses.
 async fn too_large(cluster: &Cluster, before: &str) {
     cluster.create(large("50-large", "large", 900_000)).await;
     let after = cluster.settled("large", 0, &["50-large"], &[]).await;
@@ -222,7 +222,7 @@ async fn too_large(cluster: &Cluster, before: &str) {
     let answer = cluster.api("MachineConfig").create(&PostParams::default(), &posted).await;
     assert!(answer.is_err(), "the store took 1.7 MB");
     assert_eq!(cluster.get("MachineConfig", "52-giant").await, Value::Null);
-    // The command reports in advance what the API server would only refuse.
+    // `mco lint` finds in advance what the API server would refuse.
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("giant.json");
     std::fs::write(&file, giant.to_string()).unwrap();
@@ -244,7 +244,7 @@ async fn too_large(cluster: &Cluster, before: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hundred_changes_in_a_second_make_a_handful_of_renders_and_the_last_one_counts() {
+async fn a_hundred_changes_in_a_second_are_rendered_a_few_times_and_the_last_one_wins() {
     let Some(builder) = with_controller() else { return };
     let cluster = Cluster::start(builder.nodes(0)).await;
     cluster.settled("worker", 0, &["00-worker"], &[]).await;
@@ -255,7 +255,8 @@ async fn a_hundred_changes_in_a_second_make_a_handful_of_renders_and_the_last_on
         log.lines().filter(|l| l.contains("rendered") && l.contains("config=\"rendered-worker-")).count()
             + log.lines().filter(|l| l.contains("config=rendered-worker-")).count()
     };
-    // A machine that stalls during a burst splits it into several: one of three attempts must be one burst.
+    // A machine that stalls in the middle splits a burst into several. So one of three attempts has to be a single
+    // burst.
     for burst in 1.. {
         let renders = one_burst(&cluster, burst, &lines).await;
         // On a machine so busy that the changes take longer, each further second may cause one more.
@@ -268,7 +269,7 @@ async fn a_hundred_changes_in_a_second_make_a_handful_of_renders_and_the_last_on
     cluster.stop().await;
 }
 
-/// A hundred changes: how many renders they made, and how long it took to make them.
+/// A hundred changes: returns how many renders they caused, and how long it took to apply them.
 async fn one_burst(cluster: &Cluster, burst: u32, lines: &impl Fn() -> usize) -> (u64, Duration) {
     let before = lines();
     let start = std::time::Instant::now();
@@ -278,7 +279,7 @@ async fn one_burst(cluster: &Cluster, burst: u32, lines: &impl Fn() -> usize) ->
             {"path": "/etc/burst", "mode": 420, "overwrite": true, "contents": {"source": content}},
         ]}}}});
         cluster.patch("MachineConfig", "50-burst", change).await;
-        // Ten milliseconds apart, however long a request takes.
+        // One change every ten milliseconds, however long a request takes.
         let next = Duration::from_millis(10) * (i + 1);
         tokio::time::sleep(next.saturating_sub(start.elapsed())).await;
     }
@@ -290,7 +291,7 @@ async fn one_burst(cluster: &Cluster, burst: u32, lines: &impl Fn() -> usize) ->
             rendered["spec"].to_string().contains(&format!("change-{burst}-99")).then_some(())
         })
         .await;
-    // Longer than passes are ever apart, so nothing more may come.
+    // Longer than the longest pause between passes, so all renders are counted.
     tokio::time::sleep(Duration::from_secs(3)).await;
     let renders = lines() - before;
     println!("100 changes in {took:?}: {renders} renders");
@@ -298,7 +299,7 @@ async fn one_burst(cluster: &Cluster, burst: u32, lines: &impl Fn() -> usize) ->
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_set_what_what_would_change_and_which_old_configs_stay_can_be_asked_of_a_cluster() {
+async fn explain_plan_and_garbage_collection_work_against_a_cluster() {
     let Some(builder) = with_controller() else { return };
     let cluster = Cluster::start(builder.nodes(1).simulated().reboot_time(Duration::from_millis(50))).await;
     cluster.settled("worker", 1, &["00-worker"], &[]).await;
@@ -331,7 +332,7 @@ async fn explained(cluster: &Cluster, config: &str) {
     let unit = origins("a.service").await;
     let by = |kind: &str| unit.iter().find(|o| o["kind"] == kind).map(|o| text(&o["setBy"]));
     assert_eq!((by("unit").as_deref(), by("dropin").as_deref()), (Some("40-base"), Some("50-over")));
-    // From the templates, as text.
+    // Settings from templates, with text as output.
     let said = cluster.mco(&["explain", "worker"]).await;
     assert!(said.code == 0 && said.out.contains("00-worker") && said.out.contains(config), "{said:?}");
     let said = cluster.mco(&["explain", "worker", "/etc/mtod"]).await;
@@ -351,7 +352,7 @@ async fn explained(cluster: &Cluster, config: &str) {
         let origin = &found["origins"][0];
         assert_eq!((&origin["kind"], &origin["setBy"]), (&json!("kernelArgument"), &json!("50-karg")));
     }
-    // Without the stored provenance it is computed, with a note.
+    // Without the stored provenance it is computed, with a note that says so.
     let name = cluster.rendered("kargs").await;
     let without = json!({"metadata": {"annotations": {format!("{MCO}provenance"): "x"}}});
     let said = {
@@ -388,7 +389,7 @@ async fn compared(cluster: &Cluster, config: &str) {
         assert!(said.out.contains(word), "no {word:?}: {}", said.out);
     }
     assert!(!said.out.contains("a.service"), "{}", said.out);
-    // The prediction comes true, with the predicted name.
+    // The rendered config has the name that the plan predicted.
     let foretold: BTreeSet<&str> =
         said.out.split_whitespace().filter(|w| w.starts_with("rendered-worker-")).collect();
     cluster.create(machine_config("60-new", "worker", one_file("/etc/motd", "newest"))).await;
@@ -398,7 +399,7 @@ async fn compared(cluster: &Cluster, config: &str) {
     assert_eq!(cluster.settled("worker", 1, &[], &["60-new"]).await, config);
 }
 
-/// As many as the annotation says are kept, and all that a node or a pool names.
+/// The annotation's number of old configs is kept, and in addition every config that a node or a pool names.
 async fn old_ones(cluster: &Cluster, config: &str) {
     let rendered = async || -> BTreeSet<String> {
         let all = cluster.list("MachineConfig").await.into_iter();
@@ -424,7 +425,7 @@ async fn old_ones(cluster: &Cluster, config: &str) {
             (now.len() == 4 && now.contains(config) && now.contains(&last)).then_some(())
         })
         .await;
-    // The node moves on, and nothing names its old config any more.
+    // The node is updated, and nothing names its old config any more.
     cluster.patch("MachineConfigPool", "worker", json!({"spec": {"paused": false}})).await;
     cluster.settled("worker", 1, &["50-over"], &[]).await;
     cluster
@@ -445,7 +446,7 @@ async fn old_ones(cluster: &Cluster, config: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pools_follow_streams_of_os_images_and_say_where_one_is_not_listed() {
+async fn pools_follow_os_image_streams_and_report_one_that_is_not_listed() {
     let Some(builder) = with_controller() else { return };
     let cluster = Cluster::start(builder.nodes(0)).await;
     cluster.add_pool("infra", &[]).await;
@@ -499,7 +500,7 @@ async fn pools_follow_streams_of_os_images_and_say_where_one_is_not_listed() {
     assert_eq!(image("infra").await, digest("ten"), "what was rendered last stays");
     cluster.patch("MachineConfigPool", "infra", json!({"spec": {"osImageStream": null}})).await;
     healthy(&cluster, "infra").await;
-    // Offline it is the same.
+    // The same without a cluster.
     let file = tempfile::NamedTempFile::new().unwrap();
     let change = machine_config("50-stream", "worker", one_file("/etc/stream", "x"));
     std::fs::write(file.path(), change.to_string()).unwrap();

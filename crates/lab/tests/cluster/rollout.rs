@@ -1,5 +1,5 @@
-//! How a rollout behaves: never more nodes at once than allowed, held while paused; edits of our objects are reverted,
-//! and what a user removes is removed.
+//! How a rollout behaves: never more nodes at once than allowed, none while paused; edits of our objects are reverted,
+//! and what a user deletes is removed from nodes.
 
 use crate::product;
 use crate::product::observer::Observer;
@@ -10,12 +10,12 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// In pool worker.
+/// The number of nodes in pool worker.
 const WORKERS: usize = 10;
 const MAX_UNAVAILABLE: usize = 3;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rollouts_keep_to_what_the_pool_says() {
+async fn rollouts_obey_the_settings_of_their_pool() {
     let Some(builder) = with_controller() else { return };
     // Two more nodes, each in a pool of its own; and two in one.
     let builder = builder.nodes(WORKERS + 4).simulated().reboot_time(Duration::from_millis(500));
@@ -57,7 +57,7 @@ async fn max_unavailable(cluster: &Cluster) {
             let node: Value = match event {
                 watcher::Event::InitApply(node) | watcher::Event::Apply(node) => json!(node),
                 watcher::Event::InitDone => {
-                    // From here on every change is seen.
+                    // All nodes are in service, and from here on every change is seen.
                     assert!(away.values().all(|away| !away), "{away:?}");
                     let config = json!({
                         "ignition": {"version": "3.4.0"},
@@ -107,12 +107,13 @@ async fn max_unavailable(cluster: &Cluster) {
     }
 }
 
-/// One of two nodes drifts and so holds the pool's only slot; it gets the next config first, and then the other one.
+/// One of two nodes drifts and so takes the pool's only slot. It gets the next config first, and then the other node
+/// does.
 async fn a_drifted_node_is_mended_by_the_next_config(cluster: &Cluster, nodes: &[String; 2]) {
     cluster.create(machine_config("50-drift", "drift", one_file("/etc/drift", "first"))).await;
     cluster.settled("drift", 2, &["50-drift"], &[]).await;
     let observer = Observer::start(cluster, "drift", 1).await;
-    // The later one: otherwise the earlier one would be first anyway.
+    // The later one of the two: the earlier one would be first in any case.
     observer.by_hand(&nodes[1]);
     let root = cluster.lab.node(WORKERS + 3).root();
     std::fs::write(root.join("etc/drift"), "changed by hand").unwrap();
@@ -130,10 +131,10 @@ async fn a_drifted_node_is_mended_by_the_next_config(cluster: &Cluster, nodes: &
         })
         .await;
     let order: Vec<String> = observer.starts().into_iter().map(|s| s.node).collect();
-    assert_eq!(order, [nodes[1].clone(), nodes[0].clone()], "it goes in the slot that it holds");
+    assert_eq!(order, [nodes[1].clone(), nodes[0].clone()], "it is updated in the slot that it holds");
 }
 
-/// It is rendered, but no node is updated until the pool is resumed.
+/// A change is rendered, but no node is updated until the pool is resumed.
 async fn a_paused_pool(cluster: &Cluster) {
     let node = format!("worker-{WORKERS}");
     cluster.patch("MachineConfigPool", "paused", json!({"spec": {"paused": true}})).await;
@@ -155,7 +156,7 @@ async fn a_paused_pool(cluster: &Cluster) {
         .await;
     let said = cluster.mco(&["status", "paused"]).await;
     assert!(said.out.contains("the pool is paused"), "{}", said.out);
-    // The controller has run many passes once a change in another pool is complete.
+    // Once a change in another pool is complete, the controller has run many passes.
     cluster.settled("undo", 1, &["00-worker"], &[]).await;
     let held = cluster.get("Node", &node).await;
     assert!(is_done(&held), "{held}");
@@ -218,7 +219,7 @@ async fn an_edit_of_a_template_is_put_back(cluster: &Cluster) {
     }
 }
 
-/// The output for scripts.
+/// `mco status` for scripts.
 async fn status(cluster: &Cluster) {
     let said = cluster.mco(&["status", "worker", "-o", "json", "--exit-code"]).await;
     assert_eq!(said.code, 0, "{said:?}");
@@ -240,7 +241,7 @@ async fn status(cluster: &Cluster) {
     let said = cluster.mco(&["status", "no-such-pool"]).await;
     assert_eq!(said.code, 1, "{said:?}");
     assert!(said.err.contains("no-such-pool"), "{said:?}");
-    // Exits at once if everything is updated.
+    // It exits at once if everything is updated.
     let said = cluster.mco(&["status", "--watch", "--until-updated", "worker", "paused", "undo"]).await;
     assert_eq!(said.code, 0, "{said:?}");
 }

@@ -17,13 +17,13 @@ const NODES: usize = 4;
 /// The name of the MachineConfig that is rolled out.
 const CHANGE: &str = "50-tools";
 
-/// A controller that serves its metrics here.
+/// A controller that serves its metrics at this address.
 fn controller(cluster: &Cluster, metrics: SocketAddr) -> Controller {
     let args = ["--leader-elect=false", &format!("--metrics-listen={metrics}")];
     Controller::with(cluster, "mco-controller", cluster.lab.kubeconfig(), &args, &[])
 }
 
-/// All samples that `/metrics` serves now.
+/// The text that `/metrics` serves now.
 async fn scrape(address: SocketAddr) -> String {
     let Ok(mut connection) = tokio::net::TcpStream::connect(address).await else { return String::new() };
     let request = "GET /metrics HTTP/1.1\r\nHost: controller\r\nConnection: close\r\n\r\n";
@@ -66,7 +66,7 @@ async fn an_administrator_sees_stops_and_measures_a_rollout() {
         assert!(quiet.contains(&format!("# TYPE {name} gauge")), "{name} in\n{quiet}");
     }
 
-    // The cost, before it is applied; CI uses the exit code.
+    // The cost is shown before the change is applied; the exit code is for CI.
     let file = cluster.lab.folder().join("change.json");
     let change = machine_config(CHANGE, "worker", one_file("/etc/tools", "new"));
     std::fs::write(&file, change.to_string()).unwrap();
@@ -81,7 +81,7 @@ async fn an_administrator_sees_stops_and_measures_a_rollout() {
     let would_be = said.out.lines().next().unwrap().rsplit(' ').next().unwrap().to_owned();
     assert_eq!(cluster.rendered("worker").await, before, "a plan changes nothing");
 
-    // While paused, it is rendered, but no node is updated.
+    // While the pool is paused, the change is rendered, but no node is updated.
     let said = cluster.mco(&["pause", "worker"]).await;
     assert_eq!((said.code, said.out.as_str()), (0, "pool worker is paused\n"), "{}", said.err);
     cluster.create(change).await;
@@ -140,7 +140,7 @@ async fn an_administrator_sees_stops_and_measures_a_rollout() {
         tokio::time::sleep(Duration::from_millis(200)).await;
     };
     assert!(said.contains("not this one") && said.contains("tried again"), "{said}");
-    assert!(estimated, "no estimate was given while nodes went one by one");
+    assert!(estimated, "no estimate was given while nodes were updated one by one");
     let moving = scrape(free).await;
     assert!(
         moving.contains("mco_state{node=\"worker-0\",pool=\"worker\",state=\"Updated\",reason=\"\"}"),
@@ -169,7 +169,7 @@ async fn an_administrator_sees_stops_and_measures_a_rollout() {
     assert_eq!(value(&done, "mco_updated_machine_count{pool=\"worker\"}"), Some(4.0));
     assert!(value(&done, "mcc_passes_total{queue=\"node\",outcome=\"failed\"}").is_some(), "{done}");
     a_blocked_drain(&cluster, free).await;
-    // A deleted pool's series are removed.
+    // The series of a deleted pool are removed.
     cluster.add_pool("short", &[]).await;
     let has = async |wanted: bool| {
         let text = scrape(free).await;
@@ -186,7 +186,7 @@ async fn an_administrator_sees_stops_and_measures_a_rollout() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pool_goes_back_stays_there_and_follows_its_machine_configs_again() {
+async fn undo_pins_a_pool_until_it_is_released() {
     let Some(builder) = lab() else { return };
     let cluster = Cluster::start(builder.nodes(2).simulated().reboot_time(Duration::from_secs(1))).await;
     assert_eq!(cluster.mco(&["install"]).await.code, 0);
@@ -200,7 +200,7 @@ async fn a_pool_goes_back_stays_there_and_follows_its_machine_configs_again() {
         serde_json::from_str(&said.out).unwrap_or_else(|e| panic!("{args:?}: {e}: {said:?}"))
     };
 
-    // What happened, and who caused it.
+    // `mco history` shows what happened, and who caused it.
     let past = json(&["history", "worker"]).await;
     let newest = &past["configs"][0];
     assert_eq!(
@@ -218,7 +218,7 @@ async fn a_pool_goes_back_stays_there_and_follows_its_machine_configs_again() {
     let said = cluster.mco(&["history", "worker"]).await;
     assert!(said.out.contains(CHANGE) && said.out.contains("file /etc/tools"), "{said:?}");
 
-    // Without a terminal there is nobody to ask; and a dry run changes nothing.
+    // Without a terminal `mco undo` cannot ask for confirmation; and a dry run changes nothing.
     assert_eq!(cluster.mco(&["undo", "worker"]).await.code, 2);
     let said = cluster.mco(&["undo", "worker", "--dry-run", "--to", &first]).await;
     for word in [&*first, "reboot (/etc/tools)", "2 nodes, at most 1 at once", "would be pinned", CHANGE] {
@@ -279,7 +279,7 @@ async fn a_pool_goes_back_stays_there_and_follows_its_machine_configs_again() {
     let said = cluster.mco(&["undo", "worker", "--release"]).await;
     assert!(said.code == 0 && said.out.contains("is not pinned"), "{said:?}");
 
-    // A change that was just applied and is not rendered yet is awaited, although everything still looks updated.
+    // A change that was just applied and is not rendered yet is waited for, although everything still looks updated.
     running.kill().await;
     cluster.create(machine_config("60-late", "worker", one_file("/etc/late", "x"))).await;
     let said = cluster.mco(&["status", "worker", "-w", "--until-updated", "--timeout", "2s"]).await;
@@ -289,7 +289,7 @@ async fn a_pool_goes_back_stays_there_and_follows_its_machine_configs_again() {
     assert_eq!(said.code, 0, "{said:?}");
     cluster.settled("worker", 2, &["60-late"], &[]).await;
 
-    // A pool that cannot be updated is not waited for; one that takes too long is given up.
+    // If a pool cannot be updated, the wait ends at once; if it takes too long, the wait times out.
     cluster.mco(&["pause", "worker"]).await;
     cluster.create(machine_config("70-never", "worker", one_file("/etc/never", "x"))).await;
     cluster
@@ -316,14 +316,14 @@ async fn a_pool_goes_back_stays_there_and_follows_its_machine_configs_again() {
     cluster.stop().await;
 }
 
-/// The metric of a blocked drain grows while the drain waits, and is removed with it.
+/// The metric of a blocked drain grows while the drain waits, and is removed when the drain ends.
 async fn a_blocked_drain(cluster: &Cluster, metrics: SocketAddr) {
     let namespaced = |group: &str, version: &str, kind: &str| -> kube::Api<DynamicObject> {
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
         kube::Api::namespaced_with(cluster.client.clone(), "default", &resource)
     };
-    // There is no controller manager here: no service account is created, and no budget is counted, so none allows a
-    // disruption.
+    // There is no controller manager here: nothing creates service accounts or computes the status of budgets, so no
+    // budget allows a disruption.
     for (group, kind, object) in [
         ("", "ServiceAccount", json!({"metadata": {"name": "default"}})),
         (
@@ -378,7 +378,7 @@ fn admission(cluster: &Cluster, kind: &str) -> kube::Api<DynamicObject> {
     kube::Api::all_with(cluster.client.clone(), &resource)
 }
 
-/// An admission policy that keeps a node's desired config as it is.
+/// An admission policy that refuses any change of a node's desired config.
 async fn deny(cluster: &Cluster, node: &str) {
     let key = format!("{}desiredConfig", product::MCO);
     let policy = json!({

@@ -2,7 +2,7 @@
 //! `maxUnavailable`, adding and removing nodes and pools. Each has the expected effect, and never more nodes are out
 //! of service than the pool allows.
 //!
-//! Not here: outages, or leader election (`tests/faults`).
+//! Not here: outages and leader election (`tests/faults`).
 
 use crate::product::controllers::{all_well, middle, progress, slow};
 use crate::product::observer::Observer;
@@ -17,11 +17,11 @@ const REBOOT: Duration = Duration::from_millis(800);
 /// `cargo xtask bench rollout --pause` measures it with a thousand nodes.
 const STOPS_WITHIN: Duration = Duration::from_secs(2);
 
-/// The nodes of each scenario's pool, in this order.
+/// Each scenario's pool and its number of nodes, in the order of the nodes.
 const POOLS: [(&str, usize); 6] =
     [("pause", 5), ("revert", 3), ("mend", 3), ("bound", 8), ("members", 4), ("pools", 4)];
 
-/// The nodes of one of the pools.
+/// The range of a pool's nodes.
 fn nodes_of(pool: &str) -> std::ops::Range<usize> {
     let before = POOLS.iter().take_while(|(name, _)| *name != pool).map(|(_, n)| n).sum();
     let count = POOLS.iter().find(|(name, _)| *name == pool).map_or(0, |(_, n)| *n);
@@ -29,7 +29,7 @@ fn nodes_of(pool: &str) -> std::ops::Range<usize> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_administrator_stops_and_goes_back() {
+async fn an_administrator_pauses_and_reverts_a_rollout() {
     let Some(builder) = with_controller() else { return };
     let count = POOLS.iter().map(|(_, n)| n).sum();
     let cluster = Cluster::start(builder.nodes(count).simulated().reboot_time(REBOOT)).await;
@@ -45,14 +45,14 @@ async fn an_administrator_stops_and_goes_back() {
         a_bad_config_is_taken_back(&cluster),
         a_bad_config_is_mended(&cluster),
         another_bound(&cluster),
-        nodes_come_and_go(&cluster),
+        nodes_may_join_and_leave_during_a_rollout(&cluster),
         pools_come_and_go(&cluster)
     );
     cluster.no_panic();
     cluster.stop().await;
 }
 
-/// No new node begins after a second; those under way finish; then the rest follows.
+/// A second after the pause no new node begins; nodes being updated finish; after the resume the rest follows.
 async fn pause_and_resume(cluster: &Cluster) {
     let observer = Observer::start(cluster, "pause", 2).await;
     cluster.patch("MachineConfigPool", "pause", json!({"spec": {"maxUnavailable": 2}})).await;
@@ -65,7 +65,7 @@ async fn pause_and_resume(cluster: &Cluster) {
         let started = observer.starts();
         let late = started.iter().map(|s| s.at.saturating_duration_since(paused)).max().unwrap();
         eprintln!("the last node was sent {late:?} after the pause");
-        // Those under way finish.
+        // Nodes that are being updated finish.
         cluster
             .wait("the running nodes to arrive", async || {
                 let (_, moving) = progress(cluster, "pause").await;
@@ -74,9 +74,9 @@ async fn pause_and_resume(cluster: &Cluster) {
             .await;
         let (done, _) = progress(cluster, "pause").await;
         assert!(done.len() < 5, "nothing is left to hold back: {done:?}");
-        // Long enough for many passes.
+        // Long enough for many passes of the controller.
         tokio::time::sleep(STOPS_WITHIN * 2).await;
-        assert_eq!(observer.starts().len(), started.len(), "a node was sent on its way during the pause");
+        assert_eq!(observer.starts().len(), started.len(), "a node was sent during the pause");
         let nodes = cluster.list("Node").await;
         let held = |n: &&Value| nodes_of("pause").any(|i| n["metadata"]["name"] == format!("worker-{i}"));
         assert!(nodes.iter().filter(held).all(is_done));
@@ -86,7 +86,7 @@ async fn pause_and_resume(cluster: &Cluster) {
     observer.guard(scenario).await;
 }
 
-/// A config that no node of the pool can apply: at its file's path there is a folder that is not empty.
+/// A config that a node of the pool cannot apply: at its file's path there is a folder that is not empty.
 async fn break_a_node(cluster: &Cluster, name: &str, pool: &str) -> String {
     for i in nodes_of(pool) {
         let folder = cluster.lab.node(i).root().join(format!("etc/{name}/kept"));
@@ -107,11 +107,11 @@ async fn break_a_node(cluster: &Cluster, name: &str, pool: &str) -> String {
         .await
 }
 
-/// No node but the one that it broke was given the config, and the pool reports it.
+/// Only the broken node was given the config, and the pool reports it.
 async fn no_more_than_one_is_broken(cluster: &Cluster, pool: &str, broken: &str) {
     let bad = cluster.rendered(pool).await;
     cluster.complains(pool, "NodeDegraded", &[broken]).await;
-    // Many passes go by.
+    // Long enough for many passes of the controller.
     tokio::time::sleep(STOPS_WITHIN * 2).await;
     for i in nodes_of(pool) {
         let node = cluster.get("Node", &format!("worker-{i}")).await;
@@ -120,7 +120,7 @@ async fn no_more_than_one_is_broken(cluster: &Cluster, pool: &str, broken: &str)
     }
 }
 
-/// Deleting the bad MachineConfig is enough.
+/// To revert, deleting the bad MachineConfig is enough.
 async fn a_bad_config_is_taken_back(cluster: &Cluster) {
     let before = cluster.rendered("revert").await;
     let observer = Observer::start(cluster, "revert", 1).await;
@@ -158,7 +158,7 @@ async fn a_bad_config_is_mended(cluster: &Cluster) {
         cluster.settled("mend", 3, &["50-mend"], &[]).await;
         let first = observer.starts();
         let next = first.iter().find(|s| s.config != first[0].config).unwrap();
-        assert_eq!(next.node, broken, "the broken node goes first: {first:?}");
+        assert_eq!(next.node, broken, "the broken node is updated first: {first:?}");
     };
     observer.guard(scenario).await;
     all_well(cluster, &nodes_of("mend").collect::<Vec<_>>(), &["50-mended"]).await;
@@ -187,18 +187,18 @@ async fn another_bound(cluster: &Cluster) {
         cluster.settled("bound", 8, &["50-bound"], &[]).await;
     };
     observer.guard(scenario).await;
-    assert_eq!(observer.starts().len(), 8, "each node goes once");
+    assert_eq!(observer.starts().len(), 8, "each node is updated once");
     all_well(cluster, &nodes_of("bound").collect::<Vec<_>>(), &["50-bound"]).await;
 }
 
 /// During a rollout, a node is added to the pool, a waiting one is removed, and so is one that is being updated.
-async fn nodes_come_and_go(cluster: &Cluster) {
+async fn nodes_may_join_and_leave_during_a_rollout(cluster: &Cluster) {
     let label = "node-role.kubernetes.io/members";
     let out_of = async |node: &str| {
         cluster.patch("Node", node, json!({"metadata": {"labels": {label: null}}})).await;
     };
     let all: Vec<String> = nodes_of("members").map(|i| format!("worker-{i}")).collect();
-    // One of them is not in the pool at first.
+    // One of them leaves the pool before the rollout.
     out_of(&all[3]).await;
     cluster.settled("members", 3, &["00-worker"], &[]).await;
     let observer = Observer::start(cluster, "members", 1).await;
@@ -214,7 +214,7 @@ async fn nodes_come_and_go(cluster: &Cluster) {
             all[3], moving[0]
         );
         cluster.settled("members", 2, &["50-members"], &[]).await;
-        // The others fall back to worker, and end up in its config.
+        // The others belong to worker again, and get its config.
         let worker = cluster.rendered("worker").await;
         for node in [waiting, &moving[0]] {
             cluster
@@ -250,7 +250,7 @@ async fn pools_come_and_go(cluster: &Cluster) {
         cluster.add_pool("newer", &[taken]).await;
         cluster.create(slow("50-newer", "newer")).await;
         cluster.settled("newer", 1, &["50-newer"], &["50-pools"]).await;
-        // Its nodes keep their labels, and only worker selects them.
+        // Its nodes keep their labels, but only worker selects them now.
         let (done, _) = progress(cluster, "pools").await;
         eprintln!("pools: deleted when {done:?} were through");
         cluster.delete("MachineConfigPool", "pools").await;
@@ -270,7 +270,7 @@ async fn pools_come_and_go(cluster: &Cluster) {
     all_well(cluster, &nodes_of("pools").collect::<Vec<_>>(), &[]).await;
 }
 
-/// Waits until the pool's status belongs to its present spec: the controller has seen the spec, and has sent what it
+/// Waits until the pool's status belongs to its current spec: the controller has seen the spec, and has sent what it
 /// had planned before.
 async fn seen(cluster: &Cluster, pool: &str) {
     cluster

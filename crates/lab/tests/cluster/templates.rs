@@ -1,5 +1,5 @@
-//! The MachineConfigs made from templates: they are restored when somebody changes them, with an event that names the
-//! right place for the change, and made again when the templates, the pull secret or the ControllerConfig change.
+//! The MachineConfigs made from templates: they are restored when somebody changes them, with an event that says where
+//! to make the change instead, and made again when the templates, the pull secret or the ControllerConfig change.
 
 use crate::product;
 use crate::product::controllers::Controller;
@@ -40,7 +40,7 @@ async fn has(cluster: &Cluster, name: &str, path: &str, words: &str) {
         .await;
 }
 
-/// Waits until the node's file has these words.
+/// Waits until the file on the node contains these words.
 async fn on_node(cluster: &Cluster, path: &str, words: &str) {
     cluster
         .wait(&format!("{path} on the node has {words:?}"), async || {
@@ -50,7 +50,7 @@ async fn on_node(cluster: &Cluster, path: &str, words: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn edits_are_put_back_with_a_hint_and_sources_of_templates_are_followed() {
+async fn edits_are_reverted_with_a_hint_and_template_inputs_are_followed() {
     let Some(builder) = lab() else { return };
     let folder = tempfile::tempdir().unwrap();
     let templates = folder.path().join("templates");
@@ -61,7 +61,7 @@ async fn edits_are_put_back_with_a_hint_and_sources_of_templates_are_followed() 
     let rendered = cluster.rendered("worker").await;
 
     put_back(&cluster).await;
-    // None of it reached a node.
+    // No edit reached a node.
     let node = cluster.get("Node", "worker-0").await;
     assert_eq!(product::note(&node, "desiredConfig"), rendered);
 
@@ -115,7 +115,7 @@ async fn put_back(cluster: &Cluster) {
         assert!(event.contains("spec.config") && event.contains("templates"), "{event}");
         assert!(!event.contains("secret-text"), "{event}");
     }
-    // It is deleted and created again.
+    // Deleted, it is created again.
     let before = cluster.get("MachineConfig", "01-master-kubelet").await;
     cluster.delete("MachineConfig", "01-master-kubelet").await;
     cluster
@@ -142,7 +142,7 @@ async fn pull_secret(cluster: &Cluster) {
     };
     let at = json!({"spec": {"pullSecret": {"namespace": "default", "name": "pull"}}});
     cluster.patch("ControllerConfig", "machine-config-controller", at).await;
-    // It is referenced before it exists: that is reported, and it is found when it is created.
+    // A pull secret that does not exist yet is reported, and used when it is created.
     cluster.complains("worker", "RenderDegraded", &["default/pull", "does not exist"]).await;
     secrets.create(&PostParams::default(), &serde_json::from_value(secret("one")).unwrap()).await.unwrap();
     has(cluster, "00-worker", path, "one").await;
@@ -175,7 +175,7 @@ async fn layers(cluster: &Cluster) {
 /// While no controller runs, somebody edits one of its MachineConfigs, and the settings of another one change. The next
 /// controller reverts the edit and reports it; the changed settings are not reported as an edit.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_edit_that_was_made_while_no_controller_ran_is_told_too_and_a_changed_setting_is_none() {
+async fn an_edit_made_while_no_controller_ran_is_reverted_and_a_changed_setting_is_no_edit() {
     let Some(builder) = lab() else { return };
     let cluster = Cluster::start(builder.nodes(0)).await;
     assert_eq!(cluster.mco(&["install"]).await.code, 0);
@@ -206,7 +206,7 @@ async fn an_edit_that_was_made_while_no_controller_ran_is_told_too_and_a_changed
     assert!(event.contains("50-worker-mine") && !event.contains("secret-text"), "{event}");
     assert_eq!(cluster.get("MachineConfig", "01-worker-kubelet").await["spec"], before["spec"]);
     has(&cluster, "01-worker-container-runtime", "/etc/containerd/config.toml", "SystemdCgroup").await;
-    assert_eq!(about("01-worker-container-runtime").await, None, "a setting has changed, and nobody's edit");
+    assert_eq!(about("01-worker-container-runtime").await, None, "a setting has changed, which is no edit");
     controller.stop().await;
     cluster.no_panic();
     cluster.stop().await;

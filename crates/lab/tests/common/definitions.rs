@@ -16,7 +16,7 @@ fn dynamic(client: &Client, group: &str, kind: &str) -> Api<DynamicObject> {
     Api::all_with(client.clone(), &ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", kind)))
 }
 
-/// Applies our definitions and the namespace of our objects, and waits until every kind is served.
+/// Applies our CRDs and the namespace of our objects, and waits until every kind is served.
 pub(crate) async fn install_definitions(client: &Client, field_manager: &str) {
     let params = PatchParams::apply(field_manager).force();
     let definitions = dynamic(client, "apiextensions.k8s.io", "CustomResourceDefinition");

@@ -19,7 +19,7 @@ pub struct Traces {
 }
 
 /// Looks for them now. Other tests and labs run at the same time, so only mounts below this lab's folder count, and
-/// only interfaces, control groups and machines whose names `ours` knows.
+/// only interfaces, control groups and machines whose names `ours` recognises.
 pub fn traces(folder: &Path, ours: &dyn Fn(&str) -> bool) -> Traces {
     let list = |path: &str, keep: &dyn Fn(&str) -> bool| {
         let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
@@ -36,7 +36,7 @@ pub fn traces(folder: &Path, ours: &dyn Fn(&str) -> bool) -> Traces {
     }
 }
 
-/// The processes that have this folder on their command line.
+/// The processes with this folder in their command line.
 pub fn users(folder: &Path) -> Vec<String> {
     let needle = format!("{}/", folder.display());
     let processes = std::fs::read_dir("/proc").unwrap().flatten();

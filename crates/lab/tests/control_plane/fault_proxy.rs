@@ -8,7 +8,7 @@ use kube::Api;
 use lab::{Fault, FaultProxy};
 
 #[tokio::test]
-async fn a_client_behind_the_proxy_feels_delays_partitions_and_cuts() {
+async fn the_fault_proxy_delays_partitions_and_cuts_connections() {
     let plane = lab::shared().await.unwrap();
     let proxy = FaultProxy::start(IpAddr::V4(Ipv4Addr::LOCALHOST), plane.server()).await.unwrap();
     let config = plane.identity_via("behind-the-proxy", &["system:masters"], &proxy.url()).unwrap();

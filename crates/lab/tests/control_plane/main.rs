@@ -1,7 +1,7 @@
-//! The lab itself, without machines: control planes that start and stop, a lab that outlives its command, the proxy
-//! that cuts connections.
+//! The lab itself, without machines: control planes that start and stop, a lab that outlives its command, and the fault
+//! proxy.
 //!
-//! What it is not: the lab's machines (`tests/node`), or the product.
+//! Not here: the lab's machines (`tests/node`), and the product.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
 #[path = "../common/mod.rs"]

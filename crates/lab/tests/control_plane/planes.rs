@@ -71,14 +71,14 @@ async fn two_control_planes_run_side_by_side_and_a_small_one_has_two_programs() 
     let there: Api<Namespace> = Api::all(two.client().await.unwrap());
     assert!(there.get_opt("only-here").await.unwrap().is_none());
 
-    // Another identity has only the permissions of its groups.
+    // Another user has only the permissions of its groups.
     let nobody = one.identity("nobody", &[]).unwrap();
     let forbidden: Api<Namespace> = Api::all(lab::client(&nobody).await.unwrap());
     match forbidden.get_opt("only-here").await {
         Err(kube::Error::Api(status)) => assert_eq!(status.code, 403),
         other => panic!("{other:?}"),
     }
-    // Dropping it without `stop` must work as well.
+    // Dropping a control plane without `stop` must work as well.
     let pids = [one.pids(), two.pids()].concat();
     drop((one, two));
     for pid in pids {
@@ -87,7 +87,7 @@ async fn two_control_planes_run_side_by_side_and_a_small_one_has_two_programs() 
 }
 
 #[tokio::test]
-async fn stand_in_nodes_are_ready_reboot_and_their_pods_run_and_go() {
+async fn stand_in_nodes_become_ready_reboot_and_run_pods() {
     use k8s_openapi::api::core::v1::{Node, Pod};
     use kube::api::DeleteParams;
     use lab::{KubeletStandIn, NodeSpec, PodStandIn};
@@ -112,7 +112,7 @@ async fn stand_in_nodes_are_ready_reboot_and_their_pods_run_and_go() {
     }))
     .unwrap();
     let deadline = Instant::now() + std::time::Duration::from_secs(30);
-    // Refused until the controller manager has made the service account.
+    // Creating a pod fails until the controller manager has created the service account.
     while let Err(error) = api.create(&PostParams::default(), &pod).await {
         assert!(Instant::now() < deadline, "{error}");
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
@@ -123,7 +123,7 @@ async fn stand_in_nodes_are_ready_reboot_and_their_pods_run_and_go() {
     }
     api.delete(&name, &DeleteParams::default()).await.unwrap();
     while api.get_opt(&name).await.unwrap().is_some() {
-        assert!(Instant::now() < deadline, "the pod does not go");
+        assert!(Instant::now() < deadline, "the pod is not deleted");
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
     }
 }

@@ -1,4 +1,4 @@
-//! A lab that outlives the command that started it, and is stopped by another one.
+//! A lab that outlives the command that started it, and is stopped by another command.
 
 use crate::common;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use lab::{Environment, Lab, Reporter, Request};
 
-/// The other half of the test: this binary, started again as the supervisor. The spec is the last argument.
+/// The other half of the test: this binary, started again as the supervisor. The last argument is the lab's spec.
 #[test]
 fn supervisor() {
     let spec = std::env::args().next_back().map(PathBuf::from).filter(|path| path.ends_with("spec.json"));

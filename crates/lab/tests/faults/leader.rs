@@ -1,10 +1,10 @@
-//! Leader election: two controllers started at once, a clean hand-over, a crash, a partition, a freeze, patches of a
-//! dead leader that arrive under the next one, a standby's caches, and clocks that are a minute wrong. Each time the
-//! new leader continues the rollout that it finds, and an observer checks that never more nodes are out of service than
-//! the pool allows.
+//! Leader election: two controllers started at the same time, a clean hand-over, a crash, a partition, a freeze,
+//! patches of a dead leader that arrive under the next one, a standby's caches, and clocks that are a minute wrong.
+//! Each time the new leader continues the rollout that it finds, and an observer checks that never more nodes are out
+//! of service than the pool allows.
 //!
-//! This is no benchmark. The times that it prints are for people. The limits at which it fails are several times those
-//! that a lease of 15 s and a check each second allow.
+//! This is not a benchmark. The printed times are for people. The limits at which it fails are several times what a
+//! lease of 15 s and a check each second need.
 
 use crate::product::controllers::{Controller, all_well, faketime, middle, slow};
 use crate::product::observer::Observer;
@@ -18,14 +18,14 @@ use std::time::{Duration, Instant};
 /// How long a simulated reboot takes.
 const REBOOT: Duration = Duration::from_millis(700);
 const NODES: usize = 8;
-/// Far longer than any hand-over that works.
+/// Far longer than any successful hand-over takes.
 const FAR_TOO_LONG: Duration = Duration::from_secs(60);
 /// The kinds that a standby has read before it can take over.
 const NEEDED: [&str; 4] = ["nodes", "machineconfigpools", "machineconfigs", "controllerconfigs"];
 /// The namespace and name of the lease.
 const LEASE: (&str, &str) = ("openshift-machine-config-operator", "machine-config-controller");
 
-/// Who holds the lease.
+/// The identity of the lease's holder.
 async fn holder(cluster: &Cluster) -> String {
     let leases: kube::Api<k8s_openapi::api::coordination::v1::Lease> =
         kube::Api::namespaced(cluster.client.clone(), LEASE.0);
@@ -81,13 +81,13 @@ async fn takes_over(cluster: &Cluster, what: &str, new: &Controller, observer: &
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_rollout_goes_from_leader_to_leader() {
+async fn a_rollout_survives_changes_of_leader() {
     let Some(builder) = lab() else { return };
     let cluster = Cluster::start(builder.nodes(NODES).simulated().reboot_time(REBOOT)).await;
     assert_eq!(cluster.mco(&["install"]).await.code, 0);
     let (one, two) = (Candidate::new(&cluster, "one").await, Candidate::new(&cluster, "two").await);
 
-    // Both at once, on a fresh cluster.
+    // Both start at the same time, on a fresh cluster.
     let (first, second) = (one.start(&cluster, &[]), two.start(&cluster, &[]));
     cluster.settled("worker", NODES, &["00-worker"], &[]).await;
     let led = holder(&cluster).await;
@@ -100,25 +100,25 @@ async fn a_rollout_goes_from_leader_to_leader() {
     let all: Vec<usize> = (0..NODES).collect();
 
     let scenario = async {
-        // A clean exit.
+        // The leader exits cleanly.
         middle(&cluster, "50-clean", "worker", 1).await;
         let asked = Instant::now();
         leader.stop().await;
         eprintln!("clean: ended after {:.1} s", asked.elapsed().as_secs_f64());
         takes_over(&cluster, "clean", &standby, &observer, asked).await;
-        // A new standby, while the rollout goes on; and one that finds nothing to do.
+        // A new standby starts during the rollout and does not take over.
         let newer = away.start(&cluster, &[]);
         cluster.settled("worker", NODES, &["50-clean"], &[]).await;
         assert!(leads(&standby, &holder(&cluster).await));
 
-        // A crash.
+        // The leader crashes.
         middle(&cluster, "50-crash", "worker", 1).await;
         let killed = Instant::now();
         standby.kill().await;
         takes_over(&cluster, "crash", &newer, &observer, killed).await;
         cluster.settled("worker", NODES, &["50-crash"], &[]).await;
 
-        // A partition: the leader is alive but cut off; then it comes back and finds another leader.
+        // The leader is partitioned: it is alive but cut off. When its connection is back, another controller leads.
         let other = near.start(&cluster, &[]);
         middle(&cluster, "50-partition", "worker", 1).await;
         away.proxy.set(Fault::Blackhole);
@@ -127,7 +127,7 @@ async fn a_rollout_goes_from_leader_to_leader() {
         cluster.settled("worker", NODES, &["50-partition"], &[]).await;
         assert!(leads(&other, &holder(&cluster).await));
 
-        // The leader is frozen with its patches and caches, and resumes when another one leads.
+        // The leader is frozen with its caches and with patches in flight, and resumes when another controller leads.
         middle(&cluster, "50-frozen", "worker", 1).await;
         other.signal("STOP").await;
         takes_over(&cluster, "frozen", &newer, &observer, Instant::now()).await;
@@ -146,24 +146,24 @@ async fn a_rollout_goes_from_leader_to_leader() {
     cluster.stop().await;
 }
 
-/// What a controller reads in full of a kind of object: `(kind, only its metadata)`, in order.
+/// The lists that a controller has requested: `(kind, whether only metadata)`, in order.
 type Lists = Arc<Mutex<Vec<(String, bool)>>>;
 
 /// Records every list of the objects that a rollout's decisions need.
 fn note_lists(call: &Call<'_>, lists: &Lists) {
     let kind = call.path.rsplit('/').next().unwrap_or_default();
     let read = call.method == "GET" && !call.is_watch();
-    // OpenShift's settings have a kind `nodes`, too.
+    // OpenShift's `config.openshift.io` has a resource named `nodes` too.
     if read && NEEDED.contains(&kind) && !call.path.contains("config.openshift.io") {
         lists.lock().unwrap().push((kind.to_owned(), call.metadata_only));
     }
 }
 
 /// The leader dies with a patch in flight that would update the second node. The pool gets another config, the next
-/// leader updates the first node again, and then that patch arrives: it must be refused. The standby, which filled its
-/// caches long before it led, lists only names and versions again.
+/// leader updates the first node again, and then the old patch arrives: it must be refused. The standby filled its
+/// caches long before it led; when it takes over it lists only names and versions again.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_dead_leader_has_sent_comes_too_late() {
+async fn late_patches_of_a_dead_leader_are_refused() {
     let Some(builder) = lab() else { return };
     let cluster = Cluster::start(builder.nodes(4).simulated().reboot_time(Duration::from_secs(3))).await;
     assert_eq!(cluster.mco(&["install"]).await.code, 0);
@@ -215,8 +215,8 @@ async fn what_a_dead_leader_has_sent_comes_too_late() {
         let next = cluster
             .wait("the next leader to send a node", async || observer.starts().get(before).cloned())
             .await;
-        assert_eq!(next.node, first, "it begins with the first again");
-        assert_eq!(one.deliver_held().await.unwrap(), [409], "what comes too late is refused");
+        assert_eq!(next.node, first, "it sends the first node again");
+        assert_eq!(one.deliver_held().await.unwrap(), [409], "a late patch is refused");
         cluster.settled("worker", 4, &["50-first", "51-second"], &[]).await;
     };
     observer.guard(scenario).await;
@@ -224,7 +224,7 @@ async fn what_a_dead_leader_has_sent_comes_too_late() {
     read.sort();
     let names = ["controllerconfigs", "machineconfigpools", "machineconfigs", "nodes"];
     let names = names.map(|kind| (kind.to_owned(), true));
-    assert_eq!(read, names, "its caches were warm: names and versions are all it reads");
+    assert_eq!(read, names, "its caches were up to date: it reads only names and versions");
     for node in cluster.list("Node").await {
         let sealed = note(&node, "sealed");
         assert_eq!(sealed.is_empty(), text(&node["metadata"]["name"]) == first, "{sealed:?}");
@@ -235,9 +235,9 @@ async fn what_a_dead_leader_has_sent_comes_too_late() {
 }
 
 /// A standby's watch of MachineConfigs stops silently; a config is created and rolled out, and the leader dies. The new
-/// leader has never heard of that config, and must not send any node back to an older one.
+/// leader's watch has never shown it that config, but it must not send any node back to an older one.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_leader_whose_watches_were_silent_sends_nobody_back() {
+async fn a_leader_with_silent_watches_sends_no_node_back() {
     let Some(builder) = lab() else { return };
     let cluster = Cluster::start(builder.nodes(3).simulated().reboot_time(REBOOT)).await;
     assert_eq!(cluster.mco(&["install"]).await.code, 0);
@@ -278,7 +278,7 @@ async fn a_leader_whose_watches_were_silent_sends_nobody_back() {
             leads(&standby, &holder(&cluster).await).then_some(())
         })
         .await;
-    // It renders the next change including what it had missed.
+    // The next change is rendered with everything that the watch had missed.
     cluster.create(slow("51-next", "worker")).await;
     cluster.settled("worker", 3, &["50-unheard", "51-next"], &[]).await;
     let last = cluster.rendered("worker").await;
@@ -294,7 +294,7 @@ async fn a_leader_whose_watches_were_silent_sends_nobody_back() {
 
 /// Two controllers whose clocks are two minutes apart, each a minute off everyone else's; each leads once.
 #[tokio::test(flavor = "multi_thread")]
-async fn clocks_are_a_minute_wrong() {
+async fn a_rollout_works_with_controller_clocks_a_minute_off() {
     let Some(library) = faketime() else { return };
     let Some(builder) = lab() else { return };
     let cluster = Cluster::start(builder.nodes(6).simulated().reboot_time(REBOOT)).await;
@@ -316,7 +316,7 @@ async fn clocks_are_a_minute_wrong() {
     };
     let fast = start(&one, "+60s");
     cluster.settled("worker", 6, &["00-worker"], &[]).await;
-    // The clock is indeed wrong.
+    // Check that the clock is really wrong.
     let pool = cluster.get("MachineConfigPool", "worker").await;
     let said: Vec<jiff::Timestamp> = conditions(&pool).collect();
     let now = jiff::Timestamp::now();
@@ -328,7 +328,7 @@ async fn clocks_are_a_minute_wrong() {
         assert!(leads(&fast, &holder(&cluster).await), "a lease is taken away by the clock");
         let killed = Instant::now();
         fast.kill().await;
-        // Not before the dead leader's lease has expired, whatever its timestamps say.
+        // It does not take over before the dead leader's lease has expired, whatever its timestamps say.
         takes_over(&cluster, "clocks", &behind, &observer, killed).await;
         cluster.settled("worker", 6, &["50-fast"], &[]).await;
         middle(&cluster, "50-slow", "worker", 1).await;

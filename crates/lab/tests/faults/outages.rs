@@ -22,7 +22,7 @@ async fn a_rollout_survives_the_loss_of_the_api_server_of_the_controller_and_of_
     let mut running = Controller::alone(&cluster, cluster.lab.kubeconfig());
     cluster.settled("worker", NODES, &["00-worker"], &[]).await;
 
-    // Times are for people who read the log: nothing depends on them.
+    // The printed times are for people: nothing depends on them.
     let start = Instant::now();
     let say = |what: &str| eprintln!("{what} after {:.1} s", start.elapsed().as_secs_f64());
 
@@ -40,14 +40,14 @@ async fn a_rollout_survives_the_loss_of_the_api_server_of_the_controller_and_of_
     // The controller is killed and restarted.
     middle(&cluster, "50-killed", "worker", 1).await;
     running.kill().await;
-    // The change that is made in the meantime counts, too.
+    // A change made while no controller runs is rolled out too.
     cluster.create(slow("50-meanwhile", "worker")).await;
     running = Controller::alone(&cluster, cluster.lab.kubeconfig());
     cluster.settled("worker", NODES, &["50-killed", "50-meanwhile"], &[]).await;
 
     say("killed controller made good for");
 
-    // A node is deleted during its update: the others go on, and the pool no longer counts it.
+    // A node is deleted during its update: the others continue, and the pool no longer counts it.
     let gone = middle(&cluster, "50-vanished", "worker", 1).await.remove(0);
     cluster.delete("Node", &gone).await;
     cluster.settled("worker", NODES - 1, &["50-vanished"], &[]).await;
@@ -61,7 +61,7 @@ async fn a_rollout_survives_the_loss_of_the_api_server_of_the_controller_and_of_
 
     say("deleted node made good for");
 
-    // Every remaining node has every file of each of them.
+    // Every remaining node has the file of each of the changes.
     let left: Vec<usize> = (0..NODES).filter(|i| format!("worker-{i}") != gone).collect();
     all_well(&cluster, &left, &["50-outage", "50-killed", "50-meanwhile", "50-vanished"]).await;
     running.kill().await;
@@ -69,7 +69,7 @@ async fn a_rollout_survives_the_loss_of_the_api_server_of_the_controller_and_of_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_controller_whose_network_swallows_everything_goes_on_when_it_is_back() {
+async fn a_controller_resumes_after_its_network_dropped_all_packets() {
     let Some(builder) = lab() else { return };
     let builder = builder.nodes(3).simulated().reboot_time(Duration::from_secs(1));
     let cluster = Cluster::start(builder).await;
@@ -88,7 +88,7 @@ async fn a_controller_whose_network_swallows_everything_goes_on_when_it_is_back(
     running.lives();
     let target = cluster.rendered("worker").await;
     let waits = cluster.list("Node").await.iter().filter(|n| note(n, "currentConfig") != target).count();
-    assert!(waits > 0, "the rollout went on without a controller");
+    assert!(waits > 0, "the rollout continued without a controller");
     proxy.set(Fault::Cut);
     proxy.set(Fault::None);
     cluster.settled("worker", 3, &["50-silence"], &[]).await;

@@ -2,7 +2,7 @@
 //! fail, wrong clocks, nodes and configs that are deleted. Each rollout ends in the right state, and an independent
 //! observer checks that never more nodes are out of service than the pool allows.
 //!
-//! Not here: faults of the controller itself (`leader.rs`) or actions of an administrator
+//! Not here: faults of the controller itself (`leader.rs`), and actions of an administrator
 //! (`tests/cluster/stop_and_go.rs`).
 
 use crate::product::controllers::{Controller, all_well, faketime, middle, slow};
@@ -19,7 +19,7 @@ const REBOOT: Duration = Duration::from_millis(300);
 const OUTAGE: Duration = Duration::from_secs(120);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_api_server_that_is_away_for_two_minutes() {
+async fn a_rollout_survives_two_minutes_without_the_api_server() {
     let Some(builder) = lab() else { return };
     let cluster = Cluster::start(builder.nodes(6).simulated().reboot_time(REBOOT)).await;
     assert_eq!(cluster.mco(&["install"]).await.code, 0);
@@ -58,7 +58,7 @@ fn every_third(
 
 /// One rollout for each fault. The fault lasts from beginning to end, for the controller and the daemons.
 #[tokio::test(flavor = "multi_thread")]
-async fn requests_and_watches_fail() {
+async fn a_rollout_survives_failing_requests_and_watches() {
     let Some(builder) = lab() else { return };
     let builder = builder.nodes(6).simulated().reboot_time(REBOOT).daemon_faults(true);
     let cluster = Cluster::start(builder).await;
@@ -129,7 +129,7 @@ async fn requests_and_watches_fail() {
         assert!(hits.0 > 0 && hits.1 > 0, "{name} hit nothing");
     }
 
-    // Caches that are behind: every watch is cut again and again, and new ones start late. Writes are quick.
+    // The caches are out of date: every watch is cut again and again, and new ones start late. Writes are quick.
     all.push("50-stale");
     let late = || {
         proxy.set(
@@ -152,10 +152,10 @@ async fn requests_and_watches_fail() {
     cluster.stop().await;
 }
 
-/// Writes to one node are never answered, as behind an admission webhook that hangs. Its pool reports it, and the other
-/// nodes go on.
+/// Writes to one node are never answered, as when an admission webhook hangs. Its pool reports it, and the other nodes
+/// continue.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_whose_writes_are_never_answered_stops_no_other_pool() {
+async fn a_node_with_unanswered_patches_blocks_no_other_pool() {
     let Some(builder) = lab() else { return };
     let cluster = Cluster::start(builder.nodes(4).simulated().reboot_time(REBOOT)).await;
     assert_eq!(cluster.mco(&["install"]).await.code, 0);
@@ -174,7 +174,7 @@ async fn a_node_whose_writes_are_never_answered_stops_no_other_pool() {
     let scenario = async {
         cluster.create(slow("50-hung", "hung")).await;
         cluster.create(slow("50-free", "worker")).await;
-        // Pool `hung` also uses the MachineConfigs for workers.
+        // Pool `hung` also selects the MachineConfigs for workers.
         cluster.complains("hung", "Updating", &["does not answer", "worker-0"]).await;
         cluster.settled("worker", 2, &["50-free"], &[]).await;
         let target = cluster.rendered("hung").await;
@@ -194,7 +194,8 @@ async fn a_node_whose_writes_are_never_answered_stops_no_other_pool() {
     cluster.stop().await;
 }
 
-/// A bound that is lower than the pool's. Otherwise nothing would show that the observers here can fail at all.
+/// An observer with a lower limit than the pool's must report a violation. Otherwise nothing would prove that observers
+/// can fail at all.
 async fn the_observer_sees_one_too_many(cluster: &Cluster) {
     let strict = Observer::start(cluster, "worker", 1).await;
     cluster.create(slow("50-strict", "worker")).await;
@@ -204,7 +205,7 @@ async fn the_observer_sees_one_too_many(cluster: &Cluster) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nodes_and_configs_vanish_and_annotations_are_nonsense() {
+async fn a_rollout_survives_deleted_nodes_and_configs_and_invalid_annotations() {
     let Some(builder) = with_controller() else { return };
     let cluster = Cluster::start(builder.nodes(14).simulated().reboot_time(REBOOT)).await;
     let workers: Vec<String> = (0..14).map(|i| format!("worker-{i}")).collect();
@@ -236,7 +237,7 @@ fn bare(name: &str, pool: &str) -> Value {
     })
 }
 
-/// Creates it and makes it Ready.
+/// Creates the Node and makes it Ready.
 async fn register(cluster: &Cluster, node: Value, boot_id: &str) {
     let name = text(&node["metadata"]["name"]);
     cluster.create(node).await;
@@ -268,8 +269,8 @@ async fn deleted_and_made_again(cluster: &Cluster) {
             observer.by_hand(&name);
             let before = cluster.get("Node", &name).await;
             let boot_id = text(&before["status"]["nodeInfo"]["bootID"]);
-            // A deleted node has no slot. The node that is updated in its place may be done before the controller knows
-            // that the name is taken again; until then, one more node may be out of service.
+            // A deleted node has no slot, so another node is updated in its place. That one may finish before the
+            // controller knows that the name exists again; until then, one more node may be out of service.
             observer.set_max(3);
             cluster.delete("Node", &name).await;
             register(cluster, bare(&name, "again"), &boot_id).await;
@@ -287,7 +288,7 @@ async fn deleted_and_made_again(cluster: &Cluster) {
     }
 }
 
-/// Waits until the node's MachineConfigNode belongs to the present Node.
+/// Waits until the owner of the node's MachineConfigNode is the current Node.
 async fn owned(cluster: &Cluster, name: &str) {
     cluster
         .wait("its MachineConfigNode belongs to the new Node", async || {
@@ -298,8 +299,8 @@ async fn owned(cluster: &Cluster, name: &str) {
         .await;
 }
 
-/// Nodes without an agent, without annotations or with nonsense in them, hold their own slot and nothing else. Nonsense
-/// on a node with an agent is corrected.
+/// Nodes without an agent and without annotations, or with invalid ones, hold their own slot and block nothing else.
+/// Invalid annotations on a node with an agent are corrected.
 async fn without_and_with_bad_annotations(cluster: &Cluster) {
     cluster.patch("MachineConfigPool", "nonsense", json!({"spec": {"maxUnavailable": 4}})).await;
     let observer = Observer::start(cluster, "nonsense", 4).await;
@@ -319,7 +320,7 @@ async fn without_and_with_bad_annotations(cluster: &Cluster) {
     register(cluster, bad, "b").await;
     let scenario = async {
         middle(cluster, "50-nonsense", "nonsense", 1).await;
-        // A node with an agent, which is done: a script of an administrator goes wrong.
+        // This node has an agent and was updated. A faulty script of an administrator overwrites its annotations.
         let target = cluster.rendered("nonsense").await;
         let victim = cluster
             .wait("a node that is done", async || {
@@ -334,8 +335,8 @@ async fn without_and_with_bad_annotations(cluster: &Cluster) {
             format!("{MCO}state"): "Whatever", format!("{MCO}desiredDrain"): "nonsense",
             format!("{MCO}desiredConfig"): nobodys,
         }}});
-        // Until the controller knows of it, the node that the script breaks counts as available, so one more may be out
-        // of service.
+        // Until the controller has seen the change, it counts the node that the script broke as available, so one more
+        // may be out of service.
         observer.set_max(5);
         cluster.patch("Node", &victim, garbage).await;
         eprintln!("nonsense is written on {victim}");
@@ -374,7 +375,7 @@ async fn without_and_with_bad_annotations(cluster: &Cluster) {
     cluster.settled("nonsense", 5, &["50-nonsense"], &[]).await;
 }
 
-/// The config that a rollout is heading for is deleted during the rollout, and so is the one that waiting nodes are in.
+/// The rendered config that is being rolled out is deleted, and so is the one that waiting nodes still have.
 async fn a_rendered_config_vanishes(cluster: &Cluster) {
     let before = cluster.rendered("vanish").await;
     let observer = Observer::start(cluster, "vanish", 2).await;
@@ -396,7 +397,7 @@ async fn a_rendered_config_vanishes(cluster: &Cluster) {
 
 /// Two machines whose agents' clocks are a minute fast and a minute slow: drained, changed, rebooted, and uncordoned.
 #[tokio::test(flavor = "multi_thread")]
-async fn clocks_of_agents_are_a_minute_wrong() {
+async fn a_rollout_works_with_agents_clocks_a_minute_off() {
     if !lab::require_root() {
         return;
     }
@@ -422,7 +423,7 @@ async fn clocks_of_agents_are_a_minute_wrong() {
     let scenario = async {
         cluster.create(slow("50-clock", "worker")).await;
         cluster.settled("worker", 2, &["50-clock"], &[]).await;
-        // Then back, which needs what the node remembers of the first change.
+        // Then the change is reverted, which needs what the node has recorded about the first one.
         cluster.delete("MachineConfig", "50-clock").await;
         cluster.settled("worker", 2, &["00-worker"], &["50-clock"]).await;
     };
@@ -435,7 +436,7 @@ async fn clocks_of_agents_are_a_minute_wrong() {
 /// etcd is restored to its state of some thousand writes ago. Agents that have seen higher resource versions follow the
 /// restored cluster, and nobody restarts them.
 #[tokio::test(flavor = "multi_thread")]
-async fn etcd_is_restored_from_a_backup() {
+async fn a_rollout_survives_a_restore_of_etcd() {
     if !lab::require_root() {
         return;
     }
@@ -461,7 +462,7 @@ async fn etcd_is_restored_from_a_backup() {
     let restored = version().await;
     assert!(restored + 1000 < seen, "{restored} is not far below {seen}");
     let controller = Controller::alone(&cluster, cluster.lab.kubeconfig());
-    // The Node says Done with the config of the backup, but the disk is in the lost one.
+    // The restored Node is Done with the config of the backup, but the disk has the later one, which is lost.
     cluster
         .wait("the disk is in the config that the restored cluster knows", async || {
             let node = cluster.get("Node", "worker-0").await;
@@ -476,9 +477,9 @@ async fn etcd_is_restored_from_a_backup() {
     cluster.stop().await;
 }
 
-/// A machine's clock jumps back by three hours while its agent waits to retry something: the retry is not delayed.
+/// A machine's clock jumps back by three hours while its agent waits for a retry: the retry is not delayed.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_clock_that_is_set_back_holds_no_try_up() {
+async fn a_clock_that_is_set_back_delays_no_retry() {
     if !lab::require_root() {
         return;
     }

@@ -18,7 +18,7 @@ async fn an_agent_in_a_pod_changes_and_reboots_its_host() {
     let folder = cluster.lab.folder().make("image").unwrap();
     let archive = product_image(&program, &repository().join("templates"), &folder).await.unwrap();
     node.load_image(&archive).await.unwrap();
-    // Where kubelets of most hosts have it.
+    // The kubeconfig's path with most kubelets.
     node.run(["cp", "/etc/kubernetes/kubelet.kubeconfig", "/var/lib/kubelet/kubeconfig"]).await.unwrap();
 
     let said = cluster.mco(&["install", "--daemon-image", PRODUCT_IMAGE]).await;
@@ -31,7 +31,7 @@ async fn an_agent_in_a_pod_changes_and_reboots_its_host() {
     assert!(matches!(machine.state(), MachineState::Running { boot: 2.., .. }), "{:?}", machine.state());
     assert_ne!(node.boot_id().await.unwrap(), boot);
 
-    // It runs from the host's own folder, with the host as its root, and has no token.
+    // It runs from a folder of the host, with the host's file system as its root, and has no service account token.
     node.wait_ready(&cluster.client, LIMIT).await.unwrap();
     let look = "for p in /proc/[0-9]*; do tr '\\0' ' ' < $p/cmdline 2>/dev/null | grep -q 'daemon start' && \
                 readlink $p/exe && ls $p/root/etc/by-a-pod && ls $p/root/var/run/secrets/kubernetes.io 2>&1; done; true";

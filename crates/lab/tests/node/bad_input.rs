@@ -1,5 +1,6 @@
 //! Errors on a machine that boots: its node reports them with the path and the remedy, as do its MachineConfigNode and
-//! the agent's log. The host stays in its old state, and the node continues when the fault, or the config, is removed.
+//! the agent's log. The host stays in its old state, and the update continues when the fault, or the config, is
+//! removed.
 
 use crate::product::{Cluster, condition, is_done, machine_config, note, one_file, with_controller};
 use lab::{DAEMON_UNIT, NodeHandle};
@@ -8,16 +9,16 @@ use serde_json::{Value, json};
 const NODE: &str = "worker-0";
 const JOURNAL: &str = "/var/lib/machine-config-daemon/journal";
 
-/// A fault of the host, and a file of the config that is affected by it.
+/// A fault of the host, and a file of the config that it affects.
 struct Bad {
     about: &'static str,
     /// The command that causes the fault, and the one that removes it.
     harm: &'static str,
     heal: &'static str,
     file: Value,
-    /// What the node must say.
+    /// What the node must report.
     words: &'static [&'static str],
-    /// A command that is run afterwards and has to succeed.
+    /// A command that must succeed afterwards, because the host was not harmed.
     unharmed: &'static str,
 }
 
@@ -100,7 +101,7 @@ fn bad() -> [Bad; 8] {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_wrong_with_a_host_is_told_with_path_and_remedy_and_changes_nothing() {
+async fn problems_of_a_host_are_reported_with_path_and_remedy_and_change_nothing() {
     if !lab::require_root() {
         return;
     }
@@ -136,7 +137,7 @@ async fn sh(node: &NodeHandle, command: &str) {
     node.run(["sh", "-c", command]).await.unwrap();
 }
 
-/// Waits until node, MachineConfigNode and log say all of these words.
+/// Waits until the Node, its MachineConfigNode and the log contain all of these words.
 async fn says(cluster: &Cluster, node: &NodeHandle, about: &str, words: &[&str]) {
     let has_all = |text: &str| words.iter().all(|w| text.contains(w));
     cluster
@@ -177,21 +178,21 @@ async fn meets(cluster: &Cluster, node: &NodeHandle, case: &Bad) {
     says(cluster, node, about, words).await;
     sh(node, unharmed).await;
     let left = node.run(["sh", "-c", &format!("ls -A {JOURNAL} 2>/dev/null | grep -v damaged; true")]).await;
-    assert_eq!(left.unwrap().trim(), "", "{about}: a change is left half-way");
-    // The config is reverted: the node never left its old one.
+    assert_eq!(left.unwrap().trim(), "", "{about}: a change is unfinished");
+    // The config is deleted: the node has kept its old one.
     cluster.delete("MachineConfig", "50-bad").await;
     cluster
-        .wait(&format!("{about}: the pool is back"), async || {
+        .wait(&format!("{about}: the pool is updated again"), async || {
             (cluster.rendered("worker").await == before).then_some(())
         })
         .await;
     done(cluster, about).await;
     sh(node, heal).await;
-    assert_eq!(node.boot_id().await.unwrap(), boot, "{about}: it was not worth a reboot");
+    assert_eq!(node.boot_id().await.unwrap(), boot, "{about}: the machine rebooted for nothing");
 }
 
-/// Inputs that look bad but are valid: a link that leads outside, unusual neighbours, and a large file of the host's
-/// own.
+/// Inputs that look invalid but are valid: a link that leads outside, unusual neighbouring files, and a large file of
+/// the host's own.
 async fn goes_well(cluster: &Cluster, node: &NodeHandle) {
     let folder = "/etc/nmstate/openshift";
     sh(
@@ -219,7 +220,7 @@ async fn goes_well(cluster: &Cluster, node: &NodeHandle) {
         .await;
 }
 
-/// An unreadable journal: it is kept under another name and reported; the host is compared with its config, and work
+/// An unreadable journal is kept under another name and reported; the host is compared with its config, and the agent
 /// continues.
 async fn damaged_journal(cluster: &Cluster, node: &NodeHandle) {
     cluster

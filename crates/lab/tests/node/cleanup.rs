@@ -1,4 +1,4 @@
-//! Nothing is left behind, whatever happens to the process that holds the lab.
+//! Nothing is left behind, however the process that holds the lab ends.
 
 use crate::common;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// Tells this test binary, when it starts itself again, that it is the holder.
 const HOLDER: &str = "MCO_LAB_TEST_HOLDS";
 
-/// The other half of the tests below: holds a lab until it is interrupted. On its own it does nothing.
+/// The other half of the tests below: holds a lab until it is interrupted. Run by itself it does nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn holder() {
     let Some(how) = std::env::var_os(HOLDER) else { return };
@@ -22,8 +22,7 @@ async fn holder() {
 }
 
 fn hold(how: &str, data: &Path) -> Child {
-    // A shell that runs the tests in the background makes them ignore SIGINT, and the processes that they start do so,
-    // too.
+    // A shell that runs the tests in the background makes them ignore SIGINT, and child processes inherit that.
     Command::new("env")
         .arg("--default-signal=INT")
         .arg(std::env::current_exe().unwrap())
@@ -37,7 +36,7 @@ fn hold(how: &str, data: &Path) -> Child {
         .unwrap()
 }
 
-/// Waits until the holder's lab is up: its folder and record.
+/// Waits until the holder's lab is running: its folder and record exist.
 fn wait_up(environment: &Environment) -> (PathBuf, Record) {
     let start = Instant::now();
     loop {
@@ -51,7 +50,7 @@ fn wait_up(environment: &Environment) -> (PathBuf, Record) {
 }
 
 #[test]
-fn a_killed_lab_is_swept_without_a_trace() {
+fn the_next_lab_cleans_up_after_a_killed_one() {
     if !lab::require_root() {
         return;
     }

@@ -1,7 +1,7 @@
-//! The program as it is delivered, with its C library in it: on a root that holds nothing else, and on hosts with another C
-//! library, names are found in /etc/hosts and by DNS.
+//! The program as it is delivered, statically linked: on a root file system that holds nothing else, and on hosts with
+//! another C library, it finds names in /etc/hosts and by DNS.
 //!
-//! What it is not: what the program then does (all other tests).
+//! Not here: what the program does with them (all other tests).
 
 use crate::product::repository;
 use lab::{Distribution, delivered_mco};
@@ -13,11 +13,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Where the test's name server listens: resolvers know one port only, and nobody else has this address.
+/// The address of the test's name server: resolvers only ask port 53, and no other service uses this address.
 const NAME_SERVER: &str = "127.77.0.53:53";
 
-/// Answers every question for an IPv4 address of a name that begins with `by-dns` with 127.0.0.1, and all others with
-/// "no such name".
+/// Resolves every name that begins with `by-dns` to the IPv4 address 127.0.0.1, and answers "no such name" for all
+/// others.
 struct NameServer(Arc<AtomicBool>, Option<JoinHandle<()>>);
 
 impl NameServer {
@@ -46,13 +46,13 @@ impl Drop for NameServer {
     }
 }
 
-/// As in RFC 1035, 4.1: header, question, answers.
+/// A message as in RFC 1035, 4.1: header, question, answers.
 fn answer(question: &[u8]) -> Vec<u8> {
     let end = 12 + question[12..].iter().position(|byte| *byte == 0).unwrap() + 5;
     let (known, is_a) = (question[13..].starts_with(b"by-dns"), question[end - 4..end - 2] == [0, 1]);
     let answers = u8::from(known && is_a);
     let mut out = question[..2].to_vec();
-    // A response, recursion available; 3: no such name.
+    // A response with "recursion available"; code 3 is "no such name".
     out.extend([0x81, if known { 0x80 } else { 0x83 }, 0, 1, 0, answers, 0, 0, 0, 0]);
     out.extend(&question[12..end]);
     if answers == 1 {
@@ -61,8 +61,8 @@ fn answer(question: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Looks names up in a root, whose files lie over `base`; an empty base is a root that holds nothing. Gives what the program
-/// says of each name: nobody listens at the addresses.
+/// Looks up names on a root file system: the program and a few files over `base`, or over nothing. Returns what the
+/// program reports for each name. No server listens, so "connection refused" means that the name was found.
 fn look_up(base: Option<&Path>, nsswitch: Option<&str>) -> Vec<String> {
     let work = tempfile::tempdir().unwrap();
     let (upper, empty) = (work.path().join("upper"), work.path().join("empty"));
@@ -87,7 +87,7 @@ fn look_up(base: Option<&Path>, nsswitch: Option<&str>) -> Vec<String> {
              contexts: [{{name: c, context: {{cluster: c, user: u}}}}]\nusers: [{{name: u, user: {{}}}}]\n"
         );
         std::fs::write(upper.join("kubeconfig"), kubeconfig).unwrap();
-        // The mounts are gone with the shell.
+        // The mounts disappear with the shell's mount namespace.
         let script = "set -e; mount -t overlay overlay -o lowerdir=$1,upperdir=$2/upper,workdir=$2/work $2/root; \
                       exec chroot $2/root /mco status --kubeconfig /kubeconfig";
         let output = Command::new("unshare")
@@ -102,7 +102,7 @@ fn look_up(base: Option<&Path>, nsswitch: Option<&str>) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn names_are_looked_up_without_a_c_library_and_beside_another_one() {
+async fn host_names_resolve_without_and_beside_another_c_library() {
     if !lab::require_root() {
         return;
     }
@@ -115,7 +115,7 @@ async fn names_are_looked_up_without_a_c_library_and_beside_another_one() {
     let mut hosts = vec![("nothing".to_owned(), None, None)];
     for distribution in [Distribution::Bookworm, Distribution::Trixie] {
         let base = lab::base_root(distribution, &progress).await.unwrap();
-        // A module of that C library comes first: it is not to be loaded.
+        // These modules belong to the other C library and must not be loaded.
         let modules = "passwd: hesiod files\nhosts: hesiod resolve [!UNAVAIL=return] files dns\n";
         for nsswitch in [None, Some(modules)] {
             hosts.push((format!("{distribution:?} {nsswitch:?}"), Some(base.clone()), nsswitch));

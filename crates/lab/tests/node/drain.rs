@@ -1,6 +1,6 @@
-//! A drain on a machine with a real kubelet: the evicted pods really end.
+//! A drain on a machine with a real kubelet: the processes of evicted pods really end.
 //!
-//! Not here: budgets in every form, see `tests/cluster/drains`.
+//! Not here: all kinds of PodDisruptionBudgets (`tests/cluster/drains`).
 
 use crate::product::pods::{Place, budget, budgets, pod, pods};
 use crate::product::{Cluster, machine_config, note, one_file, with_controller};
@@ -8,7 +8,7 @@ use kube::api::DeleteParams;
 use lab::Kubelet;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_real_kubelet_ends_what_a_drain_evicts() {
+async fn a_real_kubelet_terminates_evicted_pods() {
     if !lab::require_root() {
         return;
     }

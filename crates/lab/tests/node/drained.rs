@@ -1,4 +1,4 @@
-//! Machines that boot: the results of an update on them, drains that really wait, and updates that are interrupted.
+//! Updates on machines that boot: their results, drains that really wait, and updates that are interrupted.
 
 use crate::product;
 use crate::product::{Cluster, LIMIT, machine_config, note, one_file, text, with_controller};
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn real_machines_are_drained_changed_rebooted_and_survive_cuts() {
+async fn real_machines_drain_change_reboot_and_survive_power_cuts() {
     if !lab::require_root() {
         return;
     }
@@ -86,7 +86,7 @@ async fn drained_and_rebooted(cluster: &Cluster) {
     assert_eq!(now["spec"].get("unschedulable"), None, "{now}");
     assert_eq!(note(&now, "drainWaitsFor"), "");
 
-    // The machine's own state, not what any object reports.
+    // The checks read the machine's own state, not what objects report.
     assert_ne!(node.boot_id().await.unwrap(), boot, "it did not reboot");
     let object = cluster.get("MachineConfig", "50-worker-motd-and-unit").await;
     let config = &object["spec"]["config"];
@@ -115,7 +115,7 @@ async fn drained_and_rebooted(cluster: &Cluster) {
     assert_eq!(node.run(["stat", "-c", "%a %U", keys]).await.unwrap().trim(), "600 core");
 }
 
-/// A pod of a stand-in kubelet, bound to the node.
+/// A pod for the stand-in kubelet, bound to the node.
 async fn pod(pods: &Api<Pod>, name: &str, app: &str) {
     let pod: Pod = serde_json::from_value(json!({
         "metadata": {"name": name, "labels": {"app": app}},
@@ -128,7 +128,7 @@ async fn pod(pods: &Api<Pod>, name: &str, app: &str) {
     }))
     .unwrap();
     let end = Instant::now() + LIMIT;
-    // Refused until the controller manager has made the service account.
+    // Creating a pod fails until the controller manager has created the service account.
     while let Err(error) = pods.create(&PostParams::default(), &pod).await {
         assert!(Instant::now() < end, "{error}");
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -158,7 +158,7 @@ async fn cut_off(cluster: &Cluster) {
 
     cluster.create(many_files("killed")).await;
     applying(cluster, "killed").await;
-    // The machine may be shutting down already if this test was delayed.
+    // If this test was delayed, the machine may already be shutting down.
     if let Err(error) = node.run(["systemctl", "kill", "--signal=KILL", "--kill-whom=all", DAEMON_UNIT]).await
     {
         eprintln!("too late to kill it: {error}");

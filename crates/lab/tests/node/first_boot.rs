@@ -1,5 +1,5 @@
-//! A first boot for real: an untouched machine, Debian's Ignition with a pointer config, our config server over TLS, the
-//! firstboot unit, a kubelet that gets its credentials with what the server handed out, and the agent.
+//! A real first boot: a fresh machine, Debian's Ignition with a pointer config, our config server over TLS, the
+//! firstboot unit, a kubelet that requests its certificate with the token that was served, and the agent.
 
 use crate::product::{Cluster, LIMIT, is_done, machine_config, note, tail, with_controller};
 use base64::Engine as _;
@@ -21,7 +21,7 @@ const KUBELET: &str = "[Unit]\nDescription=kubelet\nAfter=containerd.service lab
 const UNIT: &str = "[Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart=/bin/true\n\n[Install]\nWantedBy=multi-user.target\n";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_untouched_machine_becomes_a_node_in_its_pools_config_without_a_disruption() {
+async fn a_new_machine_joins_in_its_pools_config_without_a_disruption() {
     if !lab::require_root() {
         return;
     }
@@ -30,7 +30,7 @@ async fn an_untouched_machine_becomes_a_node_in_its_pools_config_without_a_disru
     let address = cluster.lab.control_plane().server().ip();
     let token = bootstrap_token(&cluster).await;
 
-    // A kernel argument that this kernel was booted with, as if the machine's image had it.
+    // A kernel argument with which this kernel was booted, as if the machine's image had set it.
     let running = std::fs::read_to_string("/proc/cmdline").unwrap();
     let argument = running.split_whitespace().next().unwrap_or("quiet").to_owned();
     let config = json!({
@@ -71,7 +71,7 @@ async fn an_untouched_machine_becomes_a_node_in_its_pools_config_without_a_disru
             panic!("{}\n{}", lab::chain(&error), tail(&cluster.lab.folder().join("logs/server.log")))
         }
     };
-    // It was the real Ignition, it used TLS, and it requested its own version.
+    // The real Ignition asked over TLS, and in its own version.
     assert!(
         said.0.contains(&format!("GET https://{address}:{port}/config/worker: attempt #1")),
         "{}",
@@ -90,7 +90,7 @@ async fn an_untouched_machine_becomes_a_node_in_its_pools_config_without_a_disru
             (!cluster.get("Node", NODE).await.is_null()).then_some(())
         })
         .await;
-    // It gets no label: a node without a role is a worker.
+    // The node gets no role label: a node without a role is a worker.
     assert_eq!(cluster.settled("worker", 1, &["50-first"], &[]).await, rendered);
     node.wait_ready(&cluster.client, LIMIT).await.unwrap();
 
@@ -99,7 +99,7 @@ async fn an_untouched_machine_becomes_a_node_in_its_pools_config_without_a_disru
     for key in ["currentConfig", "desiredConfig", "firstPivotConfig"] {
         assert_eq!(note(&object, key), rendered, "{key}");
     }
-    // No second disruption: only one boot, no drain, no reboot.
+    // There is only one boot, no drain and no reboot.
     let machine = cluster.lab.real_node(0).unwrap().machine();
     assert!(matches!(machine.state(), MachineState::Running { boot: 1, .. }), "{:?}", machine.state());
     assert_eq!(object["spec"].get("unschedulable"), None);
@@ -108,7 +108,7 @@ async fn an_untouched_machine_becomes_a_node_in_its_pools_config_without_a_disru
     let bad = ["Drain:", "Reboot:", "OnDiskState", "ConfigDriftDetected"];
     assert!(!events.iter().any(|e| bad.iter().any(|b| e.starts_with(b))), "{events:?}");
 
-    // The kubelet started after all of it.
+    // The kubelet started after the first boot was complete.
     let order = node.read_file("/var/kubelet.log").await.unwrap();
     assert_eq!(order, "/etc/ignition-machine-config-encapsulated.json.bak\n");
     assert_eq!(node.read_file("/etc/first/boot.conf").await.unwrap(), "from the pool");
@@ -125,14 +125,14 @@ async fn an_untouched_machine_becomes_a_node_in_its_pools_config_without_a_disru
     cluster.stop().await;
 }
 
-/// What systemd made of the first boot, for people.
+/// The state of the first boot's units, for people.
 async fn units(node: &lab::NodeHandle) -> String {
     let look = "systemctl --no-pager --full status kubelet.service machine-config-daemon*; cat /etc/machine-id; \
                 ls /etc/systemd/system/*.wants /etc/systemd/system/*.requires; journalctl --no-pager -b | tail -n 60";
     node.exec(["sh", "-c", look]).await.map_or_else(|e| e.to_string(), |o| o.stdout + &o.stderr)
 }
 
-/// It is a node like any other: the next change of its pool is applied to it.
+/// The next change of its pool is applied to it as to any other node.
 async fn later(cluster: &Cluster, node: &lab::NodeHandle) {
     let keys = json!({
         "ignition": {"version": "3.4.0"},
@@ -144,7 +144,8 @@ async fn later(cluster: &Cluster, node: &lab::NodeHandle) {
     assert!(keys.contains("later@on"), "{keys}");
 }
 
-/// The service account whose token new machines get, with the rights to request a certificate and have it approved.
+/// The service account whose token new machines get, with the permissions to request a certificate and to have it
+/// approved.
 async fn bootstrap_token(cluster: &Cluster) -> String {
     let namespace = "openshift-machine-config-operator";
     let bind = |name: &str, role: &str| {
@@ -181,7 +182,7 @@ async fn bootstrap_token(cluster: &Cluster) -> String {
         .await
 }
 
-/// Our server, with a certificate of the cluster's CA, as it runs beside the API server.
+/// Starts our config server with a certificate of the cluster's CA, as it runs beside the API server.
 fn serve(cluster: &Cluster, address: IpAddr, token: &str) -> (u16, tokio::process::Child) {
     let plane = cluster.lab.control_plane();
     let dir = cluster.lab.folder().make("server").unwrap();

@@ -1,6 +1,6 @@
-//! The agent that the lab installs on machines: it is started, reports for its node, and comes back after a power cut.
+//! The agent that the lab installs on machines: it starts, reports for its node, and comes back after a power cut.
 //!
-//! Not here: what agents do (the other files here).
+//! Not here: how agents work (the other files here).
 
 use crate::product::{Cluster, LIMIT, with_controller};
 

@@ -1,5 +1,5 @@
-//! Nodes laid out as k3s lays them out: roles with the value `true` or none at all, the kubelet's credentials in k3s's own
-//! folder, no unit for the kubelet. The agents are put there by the commands of `docs/getting-started/k3s.md`.
+//! Nodes as k3s sets them up: roles with the value `true` or none at all, the kubelet's credentials in k3s's own
+//! folder, no unit for the kubelet. The agents are installed with the commands of `docs/getting-started/k3s.md`.
 
 use crate::product::{
     Cluster, LIMIT, delivered, machine_config, note, one_file, repository, text, with_controller,
@@ -7,7 +7,7 @@ use crate::product::{
 use lab::{Kubelet, Layout, PRODUCT_IMAGE, product_image};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn agents_find_their_way_on_hosts_of_k3s() {
+async fn agents_work_on_hosts_laid_out_by_k3s() {
     if !lab::require_root() {
         return;
     }

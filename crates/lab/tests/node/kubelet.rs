@@ -1,4 +1,4 @@
-//! A node with a real kubelet and containerd: Ready, runs a pod, reboots, runs it again.
+//! A node with a real kubelet and containerd: it is Ready, runs a pod, reboots, and runs the pod again.
 
 use std::time::{Duration, Instant};
 
@@ -56,7 +56,7 @@ async fn a_real_kubelet_runs_a_pod_before_and_after_a_reboot() {
     }))
     .unwrap();
     let limit = Instant::now() + LIMIT;
-    // Refused until the controller manager has made the service account.
+    // Creating a pod fails until the controller manager has created the service account.
     while let Err(error) = pods.create(&PostParams::default(), &pod).await {
         assert!(Instant::now() < limit, "{error}");
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -84,7 +84,7 @@ async fn a_real_kubelet_runs_a_pod_before_and_after_a_reboot() {
     pods.delete("sleeper", &DeleteParams::default()).await.unwrap();
     let gone = Instant::now() + LIMIT;
     while pods.get_opt("sleeper").await.unwrap().is_some() {
-        assert!(Instant::now() < gone, "the pod does not go");
+        assert!(Instant::now() < gone, "the pod is not deleted");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     lab.stop().await;

@@ -36,7 +36,7 @@ async fn real_nodes_boot_reboot_lose_power_and_leave_no_trace() {
     assert_eq!(node.exec(["bash", "-c", &probe]).await.unwrap().code, 0);
     let first = node.boot_id().await.unwrap();
 
-    // A reboot: files stay, the boot id changes, the Node follows.
+    // A reboot: files stay, the boot id changes, and the Node shows the new one.
     node.run(["sh", "-c", "echo kept > /etc/kept"]).await.unwrap();
     let rebooted = Instant::now();
     let machine = lab.real_node(0).unwrap().machine();
@@ -49,7 +49,7 @@ async fn real_nodes_boot_reboot_lose_power_and_leave_no_trace() {
     assert_ne!(first, second);
     assert_eq!(node.read_file("/etc/kept").await.unwrap(), "kept\n");
 
-    // A power cut: off until it is switched on.
+    // A power cut: the machine stays off until it is switched on.
     machine.power_cut().await.unwrap();
     assert!(matches!(machine.state(), MachineState::Off { .. }));
     lab.kubelet(0).unwrap().settled().await.unwrap();

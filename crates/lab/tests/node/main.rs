@@ -1,10 +1,11 @@
 //! Machines that boot: the lab's own, and the product on them.
 //!
-//! What it is not: nodes that are folders (`tests/cluster`). Every test here that starts a machine needs root.
+//! Not here: nodes that are folders (`tests/cluster`). Every test here that starts a machine needs root.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests")]
 
 mod agent_pod;
 mod bad_input;
+mod boot_loader;
 mod cleanup;
 #[path = "../common/mod.rs"]
 mod common;
@@ -12,6 +13,7 @@ mod cuts;
 mod delivered;
 mod drain;
 mod drained;
+mod effects;
 mod first_boot;
 mod joining;
 mod k3s;
@@ -21,7 +23,10 @@ mod machines;
 mod packages;
 #[path = "../product/mod.rs"]
 mod product;
+mod restored;
 mod second_distribution;
 mod second_drain;
 mod secrets;
 mod services;
+mod trial;
+mod workload;

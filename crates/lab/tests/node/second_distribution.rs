@@ -1,5 +1,5 @@
-//! A node of another distribution and another systemd (Debian 13): updates, what the host cannot do, certificates of the
-//! cluster, logins by SSH, a plan on the host, and a stop in the middle of an update.
+//! A node with another distribution and another version of systemd (Debian 13): updates, configs that the host cannot
+//! apply, certificates of the cluster, logins by SSH, a plan on the host, and a stop in the middle of an update.
 
 use crate::product::{Cluster, LIMIT, machine_config, note, one_file, with_controller};
 use base64::Engine as _;
@@ -12,7 +12,7 @@ const NODE: &str = "worker-0";
 const FILES: usize = 2000;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_does_its_work_on_debian_13_as_on_debian_12() {
+async fn an_agent_works_on_debian_13() {
     if !lab::require_root() {
         return;
     }
@@ -31,7 +31,7 @@ async fn an_agent_does_its_work_on_debian_13_as_on_debian_12() {
     cluster.stop().await;
 }
 
-/// What a config would do here, shown before it is applied.
+/// The plan of what a config would do on this host, shown before it is applied.
 async fn plans(cluster: &Cluster, node: &NodeHandle) {
     let rendered = cluster.rendered("worker").await;
     let object = cluster.get("MachineConfig", &rendered).await;
@@ -66,7 +66,7 @@ async fn certificates(cluster: &Cluster, node: &NodeHandle) {
         "internalRegistryPullSecret": encoded("{\"auths\":{}}"),
         "imageRegistryBundleUserData": [{"file": "registry.example.com..5000", "data": encoded("REGISTRY")}],
     });
-    // A paused pool still gets all of them.
+    // Certificates reach a paused pool too.
     cluster.patch("MachineConfigPool", "worker", json!({"spec": {"paused": true}})).await;
     cluster.patch("ControllerConfig", "machine-config-controller", json!({"spec": spec})).await;
     let read = async |path: &str| node.read_file(path).await.ok();
@@ -93,7 +93,7 @@ async fn certificates(cluster: &Cluster, node: &NodeHandle) {
     cluster.patch("MachineConfigPool", "worker", json!({"spec": {"paused": false}})).await;
 }
 
-/// As PAM registers a session for the SSH server.
+/// Registers a session as PAM does for the SSH server.
 async fn logins(cluster: &Cluster, node: &NodeHandle) {
     assert_eq!(note(&cluster.get("Node", NODE).await, "ssh"), "");
     let session = "systemd-run --quiet --unit=login sleep 300 && pid=$(systemctl show --value --property=MainPID login) && \
@@ -138,10 +138,10 @@ async fn stopped(cluster: &Cluster, node: &NodeHandle) {
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
     node.run(["systemctl", "stop", DAEMON_UNIT]).await.unwrap();
-    assert_eq!(std::fs::read_dir(folder.join("etc/many")).unwrap().count(), FILES, "it ended in between");
+    assert_eq!(std::fs::read_dir(folder.join("etc/many")).unwrap().count(), FILES, "it ended early");
     assert!(
         !folder.join("var/lib/machine-config-daemon/journal/begin.json").exists(),
-        "the change is not through"
+        "the change is not complete"
     );
     let current = node.read_file("/etc/machine-config-daemon/currentconfig").await.unwrap();
     let current: Value = serde_json::from_str(&current).unwrap();
@@ -149,7 +149,7 @@ async fn stopped(cluster: &Cluster, node: &NodeHandle) {
     cluster.told(NODE, "GotSigtermDuringUpdate", &[]).await;
     node.run(["systemctl", "start", DAEMON_UNIT]).await.unwrap();
     cluster.settled("worker", 1, &["80-many"], &[]).await;
-    // The last step is a reboot into a config that is quick to apply.
+    // The last update reboots, into a config that is quick to apply.
     cluster.create(machine_config("90-last", "worker", one_file("/etc/last", "yes"))).await;
     cluster.settled("worker", 1, &["90-last"], &[]).await;
 }

@@ -12,7 +12,7 @@ const NODE: &str = "worker-0";
 /// A person uncordons a machine that does not shut down for its reboot. It is drained once more before it finally
 /// reboots; a budget that blocks the second drain proves it.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_a_person_uncordons_before_its_reboot_is_drained_once_more() {
+async fn a_node_uncordoned_before_its_reboot_is_drained_again() {
     if !lab::require_root() {
         return;
     }
@@ -22,7 +22,7 @@ async fn a_node_that_a_person_uncordons_before_its_reboot_is_drained_once_more()
     let node = cluster.lab.node(0);
     let boot = node.boot_id().await.unwrap();
     let pods = pods(&cluster, "default");
-    // The reboot removes this.
+    // Keeps the machine from rebooting. The mask is in /run, so a reboot would remove it.
     node.run(["systemctl", "mask", "--runtime", "reboot.target"]).await.unwrap();
     cluster.create(machine_config("50-again", "worker", one_file("/etc/again", "x"))).await;
     cluster
@@ -46,7 +46,7 @@ async fn a_node_that_a_person_uncordons_before_its_reboot_is_drained_once_more()
         })
         .await;
     cluster.told(NODE, "Drain", &["once more"]).await;
-    // It could reboot now, but does not while the pod is there; nor does an agent that has just started.
+    // The machine could reboot now, but must not while the pod is there; a restarted agent must not reboot it either.
     node.run(["systemctl", "unmask", "--runtime", "reboot.target"]).await.unwrap();
     node.run(["systemctl", "restart", DAEMON_UNIT]).await.unwrap();
     cluster

@@ -1,5 +1,5 @@
-//! Secrets in MachineConfigs on a machine that boots: whatever is wrong with the file or unit that contains one, the
-//! secret is not disclosed.
+//! Secrets in MachineConfigs on a machine that boots: whatever is wrong with the file or unit that contains a secret,
+//! the secret is not disclosed.
 //!
 //! Not here: the masking of differences (`desired::mask`).
 
@@ -10,12 +10,12 @@ use serde_json::{Value, json};
 
 const NODE: &str = "worker-0";
 
-/// Part of every value that is a secret here.
+/// A part of every value that is a secret in these tests.
 const MARKER: &str = "hunter2";
 
-/// A secret in each kind of input, well-formed and malformed, then drift of paths that contain one.
+/// A secret in each kind of input, valid and invalid, and then drift of paths that contain one.
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_but_machine_configs_and_the_hosts_files_holds_a_secret() {
+async fn no_log_event_or_status_holds_a_secret() {
     if !lab::require_root() {
         return;
     }
@@ -55,7 +55,7 @@ async fn tell_nothing(cluster: &Cluster, node: &NodeHandle) {
             "spec": {"machineConfigPoolSelector": {"matchLabels": {pool: ""}}, "kubeletConfig": user},
         });
         let object = serde_json::from_value(object).unwrap();
-        // The API server may refuse it because of its schema; then none of our programs has seen it.
+        // The API server may refuse the object by its schema; then none of our programs has seen it.
         if cluster.api("KubeletConfig").create(&PostParams::default(), &object).await.is_err() {
             continue;
         }
@@ -137,7 +137,7 @@ fn marked() -> Value {
         "storage": {"files": [
             {"path": "/etc/marked", "mode": 384, "contents": {"source": "data:,hunter2%0A"}},
             {"path": "/etc/marked.conf", "mode": 420, "contents": {"source": "data:,password=hunter2%0Aa=1%0A"}},
-            // Not TOML.
+            // This is not valid TOML.
             {"path": "/etc/containers/registries.conf", "mode": 420,
                 "contents": {"source": "data:,%5B%5Bregistry%5D%5D%0Aprefix%20=%20hunter2"}},
         ]},
@@ -146,7 +146,7 @@ fn marked() -> Value {
     }))
 }
 
-/// The secret appears nowhere except for readers of MachineConfigs and of the host's files.
+/// Checks that the secret appears nowhere but in MachineConfigs and in the host's files.
 async fn silent(cluster: &Cluster, node: &NodeHandle, about: &str) {
     let mut seen = vec![];
     for kind in ["Node", "MachineConfigPool", "MachineConfigNode"] {
@@ -154,14 +154,14 @@ async fn silent(cluster: &Cluster, node: &NodeHandle, about: &str) {
     }
     let events = cluster.kubectl(&["get", "events", "-A", "-o", "json"]).await;
     let controller = std::fs::read_to_string(cluster.lab.controller_log()).unwrap();
-    assert!(events.out.contains(NODE) && !controller.is_empty(), "nothing to look at");
+    assert!(events.out.contains(NODE) && !controller.is_empty(), "no output to search");
     seen.extend([events.out, controller, node.logs(DAEMON_UNIT).await.unwrap()]);
     for text in seen {
         if let Some((before, after)) = text.split_once(MARKER) {
             let before: String =
                 before.chars().rev().take(600).collect::<Vec<_>>().into_iter().rev().collect();
             let after: String = after.chars().take(300).collect();
-            panic!("{about}: a secret is told: …{before}{MARKER}{after}…");
+            panic!("{about}: a secret is shown: …{before}{MARKER}{after}…");
         }
     }
 }

@@ -1,6 +1,6 @@
-//! The agent's other services on machines that boot: certificates of the cluster and the node's state when they cannot
-//! be written, the API server's new CA, logins through a real SSH server, and applying a config once from a file. Also
-//! that an agent cannot write to another's node.
+//! The agent's other tasks on machines that boot: certificates of the cluster and the node's state when they cannot be
+//! written, a new CA of the API server, logins through a real SSH server, and applying a config once from a file. Also
+//! that an agent cannot write to another agent's node.
 
 use crate::product;
 use crate::product::{Cluster, MCO, condition, machine_config, note, text, with_controller};
@@ -15,11 +15,11 @@ const KUBELET_CA: &str = "/etc/kubernetes/kubelet-ca.crt";
 /// A kubelet that counts its starts.
 const KUBELET: &str = "[Unit]\nDescription=Stub of kubelet\n\n[Service]\nType=oneshot\nRemainAfterExit=yes\n\
     ExecStart=/bin/sh -c 'echo start >> /var/kubelet.log'\n[Install]\nWantedBy=multi-user.target\n";
-/// The kubeconfig file of the kubelet's first contact, and the one that it uses afterwards.
+/// The kubeconfig file for the kubelet's first contact, and the one that it uses afterwards.
 const KUBECONFIGS: [&str; 2] = ["/etc/kubernetes/kubeconfig", "/var/lib/kubelet/kubeconfig"];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_keeps_its_host_beside_its_config_and_leaves_others_alone() {
+async fn an_agent_maintains_certificates_and_logins_and_cannot_write_other_nodes() {
     if !lab::require_root() {
         return;
     }
@@ -54,7 +54,7 @@ async fn asked(cluster: &Cluster) -> String {
     note(&cluster.get("Node", NODE).await, "desiredDrain")
 }
 
-/// One node's credentials can write that node's own objects but not the other's.
+/// A node's credentials allow writes to its own objects but not to those of another node.
 async fn guards(cluster: &Cluster) {
     cluster
         .wait("both nodes have told their progress", async || {
@@ -85,7 +85,7 @@ async fn guards(cluster: &Cluster) {
         all.extend(rest);
         let said = cluster.kubectl(&all).await;
         assert_eq!(said.code == 0, allowed, "{about}: {said:?}");
-        let by_the_guard = said.err.contains("a node may write its own MachineConfigNode only");
+        let by_the_guard = said.err.contains("an agent writes the object of its own node only");
         assert_eq!(by_the_guard, *kind == "machineconfignode" && !allowed, "{about}: {said:?}");
     }
     let forged = cluster.get("MachineConfigNode", NODE).await.to_string();
@@ -133,7 +133,7 @@ async fn certificates(cluster: &Cluster, node: &NodeHandle) {
     };
     ca("NEW CA").await;
     stands("NEW CA\n").await;
-    // Somebody removes it, or puts another one there.
+    // Somebody removes the CA, or puts another one there.
     node.run(["rm", KUBELET_CA]).await.unwrap();
     stands("NEW CA\n").await;
     node.run(["sh", "-c", &format!("echo OTHER > {KUBELET_CA}")]).await.unwrap();
@@ -185,10 +185,20 @@ fn pem(name: &str) -> String {
     params.self_signed(&key).unwrap().pem()
 }
 
-/// The API server's new CA is written to both kubeconfigs. The kubelet reads it at once, or when the agent stops if
-/// that may wait.
+/// A new CA of the API server is written to both kubeconfigs. The kubelet is restarted to read it: at once, or, if that
+/// can wait, when the agent stops.
 async fn rotation(cluster: &Cluster, node: &NodeHandle) {
     let starts = async || node.read_file("/var/kubelet.log").await.unwrap().lines().count();
+    // The CAs here are not the API server's. The agent's own kubeconfig names a file, so it is left alone.
+    let own = "/etc/mco-lab/daemon.kubeconfig";
+    let mut config: Value = api::yaml::from_str(&node.read_file(own).await.unwrap()).unwrap();
+    let entry = config["clusters"][0]["cluster"].as_object_mut().unwrap();
+    let data = entry.remove("certificate-authority-data").unwrap();
+    entry.insert("certificate-authority".to_owned(), json!("/etc/mco-lab/ca.crt"));
+    let on_node = |path: &str| node.root_of_boot().unwrap().join(path.trim_start_matches('/'));
+    std::fs::write(on_node("/etc/mco-lab/ca.crt"), STANDARD.decode(text(&data)).unwrap()).unwrap();
+    std::fs::write(on_node(own), config.to_string()).unwrap();
+    node.run(["systemctl", "restart", DAEMON_UNIT]).await.unwrap();
     let old = pem("old-signer");
     for path in KUBECONFIGS {
         let text = format!(
@@ -228,7 +238,7 @@ async fn rotation(cluster: &Cluster, node: &NodeHandle) {
             let config: Value = api::yaml::from_str(&node.read_file(path).await.unwrap()).unwrap();
             let data = text(&config["clusters"][0]["cluster"]["certificate-authority-data"]);
             let pem = String::from_utf8(STANDARD.decode(data).unwrap()).unwrap();
-            assert!(pem.contains(certificate.trim()), "{path} has not the new CA: {pem}");
+            assert!(pem.contains(certificate.trim()), "{path} lacks the new CA: {pem}");
         }
     };
     holds(&new).await;
@@ -243,7 +253,7 @@ async fn rotation(cluster: &Cluster, node: &NodeHandle) {
     assert_eq!(starts().await, first + 2, "the agent has ended and left the kubelet behind");
 }
 
-/// A config is applied once from a file: on a host that belongs to a cluster, and on one that no longer does.
+/// Applies a config once from a file: on a host that belongs to a cluster, and on one that no longer does.
 async fn once(node: &NodeHandle) {
     node.run(["systemctl", "stop", DAEMON_UNIT]).await.unwrap();
     let file = node.root_of_boot().unwrap().join("root/once.json");
@@ -262,7 +272,7 @@ async fn once(node: &NodeHandle) {
     assert_eq!(node.read_file("/etc/once").await.unwrap(), "yes");
 }
 
-/// A change of a file that does not touch it in its folder is detected within half a minute, and so is its reversal.
+/// A changed file whose folder is not touched is detected as drift within half a minute, and so is its restoration.
 async fn drift(cluster: &Cluster, node: &NodeHandle) {
     const FILE: &str = "/var/lib/kubelet/config.json";
     let config = product::one_file(FILE, "mine");
@@ -309,12 +319,12 @@ async fn drift(cluster: &Cluster, node: &NodeHandle) {
     }
 }
 
-/// A person logs in by SSH, with a key that a MachineConfig brought.
+/// A person logs in by SSH, with a key from a MachineConfig.
 async fn logins(cluster: &Cluster, node: &NodeHandle) {
     let root = node.root_of_boot().unwrap();
     let debs = cluster.lab.folder().make("debs").unwrap();
-    // The packages that the node lacks, according to its own package database. It is read from a copy, because apt
-    // would mistake the way into the node for a link to this computer's root.
+    // The packages that the node lacks, according to its own package database. apt reads a copy of it, because it would
+    // resolve the path into the node against this computer's root.
     let installed = debs.join("status");
     std::fs::copy(root.join("var/lib/dpkg/status"), &installed).unwrap();
     let apt = tokio::process::Command::new("apt-get")
@@ -376,7 +386,7 @@ async fn logins(cluster: &Cluster, node: &NodeHandle) {
             (note(&cluster.get("Node", NODE).await, "ssh") == "accessed").then_some(())
         })
         .await;
-    // With another key in its place, the first key no longer gives access. The same holds when all keys are removed.
+    // With another key in its place, the first key no longer works. The same holds when all keys are removed.
     let refused = async || {
         let said = node.exec(["sh", "-c", &format!("{ssh} true")]).await.unwrap();
         assert!(said.code != 0 && said.stderr.contains("Permission denied"), "{said:?}");
@@ -397,14 +407,15 @@ async fn logins(cluster: &Cluster, node: &NodeHandle) {
     let said = node.exec(["sh", "-c", &format!("{ssh_other} true")]).await.unwrap();
     assert!(said.code != 0 && said.stderr.contains("Permission denied"), "{said:?}");
     assert!(!dropins().await.contains("machine-config-keys"), "{}", dropins().await);
-    // A block for a group of core's that is only in the group database: the server reports that it applies.
+    // A `Match` block for a group that core belongs to only in the group database: the server reports that the block
+    // applies.
     let block = "usermod -aG staff core && systemctl reload ssh && \
         printf 'Match Group staff\\n    AuthorizedKeysFile /etc/nothing/%%u\\n' > /etc/ssh/sshd_config.d/50-group.conf";
     node.run(["sh", "-c", block]).await.unwrap();
     cluster.create(machine_config("50-keys", "worker", config(&[key.trim()]))).await;
     in_rendered("the node has the keys again", &without).await;
     node.run(["sh", "-c", &format!("{ssh} true")]).await.unwrap();
-    assert_eq!(node.boot_id().await.unwrap(), boot, "keys cost no reboot");
+    assert_eq!(node.boot_id().await.unwrap(), boot, "keys need no reboot");
 }
 
 /// Folders and links of a config are created on a running machine, survive its reboot, count as drift when they differ,
@@ -438,7 +449,7 @@ async fn folders_and_links(cluster: &Cluster, node: &NodeHandle) {
     let before = cluster.rendered("worker").await;
     cluster.create(machine_config("70-folders", "worker", config)).await;
     let with = done("the node has folders and links", &before).await;
-    assert_ne!(node.boot_id().await.unwrap(), boot, "paths of no policy cost a reboot");
+    assert_ne!(node.boot_id().await.unwrap(), boot, "paths without a policy need a reboot");
     assert!(stat("/srv/app").await.starts_with("directory 750 core "), "{}", stat("/srv/app").await);
     assert!(stat("/etc/issue.net").await.starts_with("directory 755 root "));
     assert!(stat("/etc/app").await.contains("'/etc/app' -> '/srv/app'"), "{}", stat("/etc/app").await);

@@ -1,6 +1,6 @@
-//! Controllers that a test starts, kills and starts again itself, and rollouts to disturb.
+//! Controllers that a test starts, kills and restarts itself, and rollouts to disturb.
 //!
-//! Not here: the lab's own controller, which nothing disturbs.
+//! Not here: the lab's own controller, which tests leave alone.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -10,7 +10,7 @@ use tokio::process::{Child, Command};
 
 use super::{Cluster, is_done, machine_config, note, one_file, repository, tail, text};
 
-/// A controller of this test. The kernel ends it with this process.
+/// A controller that the test started. The kernel kills it when this process ends.
 #[derive(Debug)]
 pub struct Controller {
     child: Child,
@@ -97,12 +97,12 @@ impl Controller {
     }
 }
 
-/// A config whose file needs a reboot: a rollout of it takes a while.
+/// A config whose file needs a reboot, so that its rollout takes a while.
 pub fn slow(name: &str, pool: &str) -> Value {
     machine_config(name, pool, one_file(&format!("/etc/{name}"), name))
 }
 
-/// The pool's nodes that are done with the pool's present config, and those that are being updated to it.
+/// The pool's nodes that have its current config, and those that are being updated to it.
 pub async fn progress(cluster: &Cluster, pool: &str) -> (Vec<String>, Vec<String>) {
     let target = cluster.rendered(pool).await;
     let (mut done, mut moving) = (vec![], vec![]);

@@ -27,8 +27,8 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// The time limit of every wait, whatever else runs on the machine.
 pub const LIMIT: Duration = Duration::from_secs(120);
-/// How many clusters run at once in one test program, regardless of the number of processors and parallel tests: each
-/// takes up to 4 GiB and, while its control plane starts, a processor.
+/// How many clusters run at the same time in one test program, whatever the number of processors and parallel tests:
+/// each takes up to 4 GiB and, while its control plane starts, a processor.
 const CLUSTERS: usize = 4;
 static PLACES: Semaphore = Semaphore::const_new(CLUSTERS);
 /// The polling interval.
@@ -38,12 +38,12 @@ const TAIL: usize = 60;
 /// The prefix of the product's annotations and labels.
 pub const MCO: &str = "machineconfiguration.openshift.io/";
 
-/// The repository.
+/// The repository's folder.
 pub fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// A lab with the program, without the scheduler and the controller manager; `None`: skipped, with a message.
+/// A lab with `mco`, without scheduler and controller manager; `None`: skipped, with a message.
 pub fn lab() -> Option<LabBuilder> {
     let mco = lab::built_mco();
     if !lab::require(mco.is_none().then(|| "the mco program is not built: cargo build -p cli".to_owned())) {
@@ -53,14 +53,14 @@ pub fn lab() -> Option<LabBuilder> {
     Some(builder.progress(Reporter::stderr()))
 }
 
-/// The program as it is delivered, for images: one file and no libraries. `None`: skipped, and said so.
+/// The statically linked program, for images: a single file without libraries. `None`: skipped, with a message.
 pub fn delivered() -> Option<PathBuf> {
     let program = lab::delivered_mco();
     let missing = program.is_none().then(|| "`cargo xtask image --for-tests` has not run".to_owned());
     if lab::require(missing) { program } else { None }
 }
 
-/// As [`lab`], with our objects installed and the controller running.
+/// Like [`lab`], with our objects installed and the controller running.
 pub fn with_controller() -> Option<LabBuilder> {
     Some(lab()?.templates(repository().join("templates")).controller(true))
 }
@@ -81,7 +81,7 @@ pub struct Cluster {
     _place: SemaphorePermit<'static>,
 }
 
-/// A place for one more cluster, until it is dropped.
+/// Waits until another cluster may run. The place is free again when the permit is dropped.
 pub async fn place() -> SemaphorePermit<'static> {
     PLACES.acquire().await.unwrap()
 }
@@ -105,7 +105,7 @@ impl Cluster {
         objects::api(&self.client, kind)
     }
 
-    /// The object, or null.
+    /// The object, or null if there is none.
     pub async fn get(&self, kind: &str, name: &str) -> Value {
         objects::get(&self.client, kind, name).await
     }
@@ -186,13 +186,13 @@ impl Cluster {
         self.patch("Node", node, json!({"metadata": {"labels": {label: ""}}})).await;
     }
 
-    /// The name of the config that a pool should be in.
+    /// The name of the config that a pool's nodes should have.
     pub async fn rendered(&self, pool: &str) -> String {
         text(&self.get("MachineConfigPool", pool).await["spec"]["configuration"]["name"])
     }
 
     /// Waits until the pool has this many nodes, is Updated with a config that is rendered from all of `with` and none
-    /// of `without`, and each of its nodes says Done in it. Returns the config's name.
+    /// of `without`, and each of its nodes is Done with it. Returns the config's name.
     pub async fn settled(&self, pool: &str, nodes: usize, with: &[&str], without: &[&str]) -> String {
         let what = format!("pool {pool} with {nodes} nodes Updated, with {with:?}, without {without:?}");
         self.wait(&what, async || objects::settled(&self.client, pool, nodes, with, without).await).await
@@ -223,7 +223,7 @@ impl Cluster {
         }
     }
 
-    /// Pools, nodes and the end of the controller's log, for people.
+    /// Pools, nodes and the end of the controller's log, to explain a failure.
     pub async fn state(&self) -> String {
         objects::state(&self.client).await + "controller:\n" + &tail(&self.lab.controller_log())
     }
@@ -243,7 +243,7 @@ pub fn tail(path: &Path) -> String {
     lines.get(lines.len().saturating_sub(TAIL)..).unwrap_or_default().join("\n")
 }
 
-/// The text, or nothing.
+/// The text of a JSON value; empty if it is not a string.
 pub fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
@@ -253,7 +253,7 @@ pub fn note(node: &Value, key: &str) -> String {
     text(&node["metadata"]["annotations"][format!("{MCO}{key}")])
 }
 
-/// Done, in its desired config.
+/// Whether the node is Done with its desired config.
 pub fn is_done(node: &Value) -> bool {
     note(node, "state") == "Done" && note(node, "currentConfig") == note(node, "desiredConfig")
 }
@@ -327,8 +327,8 @@ pub fn percent_decoded(source: &str) -> Vec<u8> {
     out
 }
 
-/// Compares a MachineConfig with a simulated node's folder: bytes and modes of files, units, drop-ins and keys. `None`:
-/// all of it is there.
+/// Compares a MachineConfig with a simulated node's folder: bytes and modes of files, units, drop-ins and SSH keys.
+/// `None` if everything is there.
 pub fn missing_on(node: &NodeHandle, machine_config: &Value) -> Option<String> {
     use std::os::unix::fs::PermissionsExt;
     let root = node.root();

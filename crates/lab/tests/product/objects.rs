@@ -1,4 +1,4 @@
-//! Objects of a cluster as JSON, whatever cluster it is: reading them, whether a pool is settled, and a report for people.
+//! Objects of any cluster as JSON: reads them, checks whether a pool is settled, and reports the state for people.
 //!
 //! Not here: waiting, and the cluster itself (`mod.rs`, `node/kubeadm`).
 
@@ -8,7 +8,7 @@ use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
-/// Requests about objects of a kind, by its name.
+/// Requests about objects of this kind.
 pub fn api(client: &Client, kind: &str) -> Api<DynamicObject> {
     let (group, version, plural) = match kind {
         "Node" => ("", "v1", "nodes"),
@@ -21,6 +21,8 @@ pub fn api(client: &Client, kind: &str) -> Api<DynamicObject> {
         "MachineConfigPool" => ("machineconfiguration.openshift.io", "v1", "machineconfigpools"),
         "MachineConfigNode" => ("machineconfiguration.openshift.io", "v1", "machineconfignodes"),
         "MachineConfiguration" => ("operator.openshift.io", "v1", "machineconfigurations"),
+        "MachineOSConfig" => ("machineconfiguration.openshift.io", "v1", "machineosconfigs"),
+        "MachineOSBuild" => ("machineconfiguration.openshift.io", "v1", "machineosbuilds"),
         "OSImageStream" => ("machineconfiguration.openshift.io", "v1", "osimagestreams"),
         "ControllerConfig" => ("machineconfiguration.openshift.io", "v1", "controllerconfigs"),
         "KubeletConfig" => ("machineconfiguration.openshift.io", "v1", "kubeletconfigs"),
@@ -38,11 +40,11 @@ pub fn api(client: &Client, kind: &str) -> Api<DynamicObject> {
     Api::all_with(client.clone(), &resource)
 }
 
-/// The object, or null.
+/// The object, or null if there is none.
 pub async fn get(client: &Client, kind: &str, name: &str) -> Value {
     match api(client, kind).get_opt(name).await {
         Ok(object) => object.map_or(Value::Null, |o| json!(o)),
-        // An outage is part of some tests; each wait has its own end.
+        // Some tests make the API server unavailable on purpose; each wait has its own time limit.
         Err(error) => {
             eprintln!("get {kind} {name}: {error}");
             Value::Null
@@ -50,14 +52,14 @@ pub async fn get(client: &Client, kind: &str, name: &str) -> Value {
     }
 }
 
-/// All objects of a kind; none when the API server does not answer.
+/// All objects of a kind; empty when the API server does not answer.
 pub async fn list(client: &Client, kind: &str) -> Vec<Value> {
     let list = api(client, kind).list(&ListParams::default()).await;
     list.map(|l| l.items.into_iter().map(|o| json!(o)).collect()).unwrap_or_default()
 }
 
-/// The pool's config, if the pool has this many nodes, is Updated with a config that is made from all of `with` and none
-/// of `without`, and each of its nodes says Done in it.
+/// The pool's config, if the pool has this many nodes, is Updated with a config that is made from all of `with` and
+/// none of `without`, and each of its nodes is Done with it.
 pub async fn settled(
     client: &Client,
     pool: &str,
@@ -83,7 +85,7 @@ pub async fn settled(
     (inside >= nodes).then_some(name)
 }
 
-/// Pools and nodes, for people.
+/// Pools and nodes, to explain a failure.
 pub async fn state(client: &Client) -> String {
     let mut out = String::new();
     for pool in list(client, "MachineConfigPool").await {

@@ -1,8 +1,8 @@
-//! An observer of `maxUnavailable`: it has its own watch of all Nodes, which goes through no proxy, sees each change
-//! of each node in the API server's order, and fails a test at the moment when one node too many is out of service.
+//! An observer of `maxUnavailable`: it watches all Nodes without any proxy, sees each change of each node in the API
+//! server's order, and fails a test as soon as one node too many is out of service.
 //!
-//! It does not rely on the product's own counts. Out of service is what a user would call so: not Ready, cordoned, or
-//! not in its desired config.
+//! It does not rely on the product's own counts. A node is out of service as a user would see it: not Ready, cordoned,
+//! or not in its desired config.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -27,7 +27,7 @@ pub struct Start {
 #[derive(Debug, Default)]
 struct Seen {
     max: usize,
-    /// Nodes that the test itself breaks: they count, but are not blamed.
+    /// Nodes that the test itself breaks: they count, but do not cause a violation.
     by_hand: BTreeSet<String>,
     out: BTreeMap<String, bool>,
     desired: BTreeMap<String, String>,
@@ -51,7 +51,7 @@ impl Drop for Observer {
 }
 
 impl Observer {
-    /// Watches the nodes of `pool`, of which `max` may be out of service; returns when it has seen them all.
+    /// Watches the nodes of `pool`, of which `max` may be out of service. Returns when it has seen all of them.
     pub async fn start(cluster: &Cluster, pool: &str, max: usize) -> Self {
         let seen = Arc::new(Mutex::new(Seen { max, ..Seen::default() }));
         let (violated, violation) = watch::channel(None);
@@ -82,7 +82,7 @@ impl Observer {
                     Ok(watcher::Event::Delete(node)) => {
                         seen.forget(&text(&json!(node)["metadata"]["name"]));
                     }
-                    // An outage; the stream recovers by itself.
+                    // An outage; the watch recovers by itself.
                     Err(_) => {
                         drop(seen);
                         tokio::time::sleep(std::time::Duration::from_millis(200)).await;
@@ -99,7 +99,7 @@ impl Observer {
         self.seen.lock().unwrap()
     }
 
-    /// Runs this while the limit is in force.
+    /// Runs this, and fails as soon as the limit is exceeded.
     pub async fn guard<T>(&self, what: impl Future<Output = T>) -> T {
         let mut violation = self.violation.clone();
         tokio::select! {
@@ -118,12 +118,12 @@ impl Observer {
         self.violation.borrow().clone()
     }
 
-    /// From now on this many may be out of service. Those that are out already are not blamed.
+    /// Changes the limit. Nodes that are already out of service do not cause a violation.
     pub fn set_max(&self, max: usize) {
         self.lock().max = max;
     }
 
-    /// The test itself takes this node out of service.
+    /// Call before the test itself takes this node out of service.
     pub fn by_hand(&self, node: &str) {
         self.lock().by_hand.insert(node.to_owned());
     }
@@ -138,7 +138,7 @@ impl Observer {
         self.lock().now()
     }
 
-    /// The most that were out of service at once since the last call.
+    /// The largest number of nodes that were out of service at the same time since the last call.
     pub fn peak(&self) -> usize {
         std::mem::take(&mut self.lock().peak)
     }
@@ -154,11 +154,11 @@ impl Seen {
         self.desired.remove(name);
     }
 
-    /// Takes in one state of one node; returns its name if it has just gone out of service.
+    /// Records one state of one node; returns its name if it has just gone out of service.
     fn look(&mut self, node: &Value, label: &str) -> Option<String> {
         let name = text(&node["metadata"]["name"]);
         let labels = node["metadata"]["labels"].as_object().cloned().unwrap_or_default();
-        // A node of a custom pool also has the label of worker; labs give their nodes at most one more.
+        // A node of a custom pool also has worker's label; labs give their nodes at most one more.
         let custom = labels.keys().any(|l| l.starts_with("node-role.kubernetes.io/") && l != label);
         let inside = labels.contains_key(label) && (!label.ends_with("/worker") || !custom);
         if !inside {
@@ -177,7 +177,7 @@ impl Seen {
         (out && before != Some(true)).then_some(name)
     }
 
-    /// Blames the node that has just gone out of service, if it was one too many.
+    /// Records a violation if the node that has just gone out of service was one too many.
     fn judge(&mut self, new: Vec<String>, violated: &watch::Sender<Option<String>>) {
         let out = self.now();
         self.peak = self.peak.max(out.len());

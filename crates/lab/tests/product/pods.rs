@@ -1,4 +1,4 @@
-//! Pods, budgets, and a node's report of its drain.
+//! Pods, PodDisruptionBudgets, and a node's report of its drain.
 //!
 //! Not here: the scenarios.
 
@@ -10,9 +10,9 @@ use kube::api::PostParams;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
-/// An administrator must be informed within this time.
+/// The time limit within which an administrator must be informed.
 const TOLD_WITHIN: Duration = Duration::from_secs(60);
-/// An image that does not exist: the kubelets' stand-ins do not check.
+/// An image that does not exist: the stand-in kubelets do not pull it.
 pub(crate) const NO_IMAGE: &str = "example.com/none";
 
 pub(crate) fn pods(cluster: &Cluster, namespace: &str) -> Api<Pod> {
@@ -29,7 +29,7 @@ where
 {
     let object: K = serde_json::from_value(object).unwrap();
     let end = Instant::now() + LIMIT;
-    // Refused until the controller manager has made the service account.
+    // Creating a pod fails until the controller manager has created the service account.
     while let Err(error) = api.create(&PostParams::default(), &object).await {
         assert!(Instant::now() < end, "{error}");
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -52,7 +52,7 @@ impl<'a> Place<'a> {
     }
 }
 
-/// A running pod of this app, bound to the node.
+/// Creates a running pod of this app on the node.
 pub(crate) async fn pod(cluster: &Cluster, name: &str, app: &str, place: Place<'_>) {
     let Place { namespace, node, image, grace } = place;
     let pods = pods(cluster, namespace);
@@ -75,7 +75,7 @@ pub(crate) async fn pod(cluster: &Cluster, name: &str, app: &str, place: Place<'
         .await;
 }
 
-/// A budget that the disruption controller has counted, with this many healthy pods.
+/// Creates a PodDisruptionBudget and waits until the disruption controller has counted this many healthy pods.
 pub(crate) async fn budget(
     cluster: &Cluster,
     namespace: &str,
@@ -97,7 +97,7 @@ pub(crate) async fn is_there(cluster: &Cluster, namespace: &str, pod: &str) -> b
     pods(cluster, namespace).get_opt(pod).await.unwrap().is_some()
 }
 
-/// The message of a MachineConfigNode's condition that is under way.
+/// The message of a MachineConfigNode's condition that is in progress.
 async fn step(cluster: &Cluster, node: &str, condition: &str) -> String {
     let object = cluster.get("MachineConfigNode", node).await;
     let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
@@ -105,7 +105,7 @@ async fn step(cluster: &Cluster, node: &str, condition: &str) -> String {
     open.map(|c| text(&c["message"])).unwrap_or_default()
 }
 
-/// Waits until the node reports all of this in its three places: annotation, MachineConfigNode, event.
+/// Waits until the node reports all of these words in three places: annotation, MachineConfigNode and event.
 pub(crate) async fn says(cluster: &Cluster, node: &str, words: &[&str]) {
     let start = Instant::now();
     let all = |said: &str| words.iter().all(|w| said.contains(w));
@@ -131,5 +131,5 @@ pub(crate) async fn says(cluster: &Cluster, node: &str, words: &[&str]) {
         took.as_secs_f64(),
         note(&cluster.get("Node", node).await, "drainWaitsFor")
     );
-    assert!(took < TOLD_WITHIN, "{node} is silent for {took:?}");
+    assert!(took < TOLD_WITHIN, "{node} reports nothing for {took:?}");
 }

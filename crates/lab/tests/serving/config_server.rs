@@ -1,8 +1,8 @@
-//! The config server against a real API server: a config that a node has proved is served within a second, and broken
-//! or missing configs change nothing for machines that boot.
+//! The config server against a real API server: a config is served within a second after a node has proved it, and
+//! broken or missing configs change nothing for machines that boot.
 //!
 //! It needs the control plane's programs (see the `lab` crate; `MCO_LAB_BIN` names a folder that has them). The server
-//! runs in the test's own process. Its tests without a cluster are in `crates/server/tests`.
+//! runs in the test's own process. Tests of the server without a cluster are in `crates/server/tests`.
 
 use crate::definitions::install_definitions;
 use crate::support::{Answer, PATIENCE, Running, certify};
@@ -38,7 +38,7 @@ async fn put_config(client: &Client, name: &str, ignition: &str) {
     Api::<MachineConfig>::all(client.clone()).patch(name, &params(), &Patch::Apply(&config)).await.unwrap();
 }
 
-/// Plays the controller: the config to move to, and how many nodes are in it.
+/// Acts as the controller: sets the config to move to, and how many nodes have it.
 async fn put_pool(client: &Client, name: &str, spec: &str, status: &str, updated: i32) {
     let pools: Api<MachineConfigPool> = Api::all(client.clone());
     let pool = json!({
@@ -75,7 +75,7 @@ async fn put_settings(client: &Client, ca: &str) {
     settings.patch(CONTROLLER_CONFIG, &params(), &Patch::Apply(&body)).await.unwrap();
 }
 
-/// What a booting machine of the pool gets: status, and the contents of a file.
+/// The answer to a booting machine of the pool: status, and the contents of a file.
 async fn boot(server: &Running, pool: &str, path: &str) -> (u16, String) {
     let answer = server.ask("GET", &format!("/config/{pool}"), &[V35]).await.unwrap();
     let config: Value = serde_json::from_slice(&answer.body).unwrap();
@@ -85,7 +85,7 @@ async fn boot(server: &Running, pool: &str, path: &str) -> (u16, String) {
     (answer.status, content.unwrap_or_else(|| config.to_string()))
 }
 
-/// Waits until a booting machine of the pool gets this.
+/// Waits until a booting machine of the pool gets this content. Returns how long that took.
 async fn serves(server: &Running, pool: &str, path: &str, want: &str) -> Duration {
     serves_within(SOON, server, pool, path, want).await
 }
@@ -102,7 +102,7 @@ async fn serves_within(limit: Duration, server: &Running, pool: &str, path: &str
     }
 }
 
-/// The detailed state on the metrics port; machines on the network get only the status.
+/// The detailed state on the metrics port. On the port that machines use there is only the status.
 async fn readiness(metrics: SocketAddr) -> Value {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     let mut stream = tokio::net::TcpStream::connect(metrics).await.unwrap();
@@ -146,7 +146,7 @@ async fn becomes(metrics: SocketAddr, state: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn machines_get_what_is_proved_through_changes_mistakes_and_outages() {
+async fn machines_get_the_proved_config_through_changes_mistakes_and_outages() {
     let environment = Environment::read();
     let folder = Arc::new(Folder::create(&environment).unwrap());
     let options = ControlPlaneOptions { controller_manager: false, scheduler: false, ..Default::default() };
@@ -181,10 +181,10 @@ async fn machines_get_what_is_proved_through_changes_mistakes_and_outages() {
     let task = tokio::spawn(server.run(stop.clone()));
     let server = Running { dir, addr, stop, task, der };
 
-    // A cluster that is still being installed: try again, with the reason.
+    // The cluster is still being installed: machines are told to try again, with the reason.
     assert_eq!(boot(&server, "worker", "").await.0, 503);
     let public = server.ask("GET", "/readyz", &[]).await.unwrap();
-    assert_eq!((public.status, public.body), (503, vec![]), "machines are told whether, and no more");
+    assert_eq!((public.status, public.body), (503, vec![]), "machines learn only whether it is ready");
     soon("/readyz tells what is missing", async || {
         readiness(metrics).await["source"]["message"].as_str().unwrap_or_default().contains("404")
     })
@@ -204,7 +204,7 @@ async fn machines_get_what_is_proved_through_changes_mistakes_and_outages() {
     let (_, kubeconfig) = boot(&server, "worker", "/etc/kubernetes/kubeconfig").await;
     assert!(kubeconfig.contains("token-1") && kubeconfig.contains("api-int.example.com"), "{kubeconfig}");
 
-    // A new config is served when a node has proved it, not before.
+    // A new config is served only when a node has proved it.
     put_config(&client, "b", "3.5.0").await;
     put_pool(&client, "worker", "b", "a", 0).await;
     put_settings(&client, "CA 2").await;
@@ -214,12 +214,12 @@ async fn machines_get_what_is_proved_through_changes_mistakes_and_outages() {
     let took = serves(&server, "worker", "/etc/which", "b").await;
     eprintln!("a proved config is served after {took:?}");
 
-    // A mistake keeps the pool's last good config in force.
+    // A mistake leaves the pool's last good config in force.
     put_config(&client, "c", "9.9.0").await;
     put_pool(&client, "worker", "c", "a", 1).await;
     put_pool(&client, "custom", "a", "a", 0).await;
     serves(&server, "custom", "/etc/which", "a").await;
-    // Pools and configs arrive by two watches.
+    // Pools and configs arrive by separate watches.
     let begun = Instant::now();
     loop {
         let ready = readiness(metrics).await;
@@ -238,7 +238,7 @@ async fn machines_get_what_is_proved_through_changes_mistakes_and_outages() {
     becomes(metrics, "LastGood").await;
     assert_eq!(told(&registry, "mcs_source_up"), 0.0);
     let seen = told(&registry, "mcs_source_seen_timestamp_seconds");
-    assert!(seen > 0.0 && seen <= unix_now(), "since when is told");
+    assert!(seen > 0.0 && seen <= unix_now(), "the status names the time");
     assert_eq!(boot(&server, "worker", "/etc/which").await, (200, "b".to_owned()));
     std::fs::write(token.join("token"), "token-2").unwrap();
     soon("a new token is served without the API server too", async || {
@@ -254,7 +254,7 @@ async fn machines_get_what_is_proved_through_changes_mistakes_and_outages() {
     // An API server that has just started answers lists before it serves watches.
     serves_within(PATIENCE, &server, "worker", "/etc/which", "d").await;
 
-    // A pool that is deleted.
+    // A pool is deleted.
     Api::<MachineConfigPool>::all(client.clone()).delete("custom", &DeleteParams::default()).await.unwrap();
     soon("a pool that is gone is 404", async || boot(&server, "custom", "").await.0 == 404).await;
     server.finish().await.unwrap();

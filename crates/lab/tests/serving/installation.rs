@@ -1,8 +1,8 @@
-//! An installation by its settings object: what the operator makes, keeps, prunes and says, on a real API server with the
-//! controllers and the scheduler of Kubernetes. Pods are stand-ins that run as soon as they are bound; the operator is the
-//! program, with its pod's account.
+//! An installation by its settings object: what the operator creates, maintains, prunes and reports, on a real API
+//! server with the controllers and the scheduler of Kubernetes. Pods are stand-ins that run as soon as they are bound;
+//! the operator is the real program, with its pod's service account.
 //!
-//! What it is not: the parts at work (see `parts`), and what goes wrong (see `trouble`).
+//! Not here: the installed parts at work (see `parts`), and errors (see `trouble`).
 
 use crate::parts::{Part, speak_as};
 use crate::product::{Cluster, condition, lab, text};
@@ -48,14 +48,15 @@ pub(crate) async fn says(cluster: &Cluster, kind: &str, status: &str, words: &[&
     }
 }
 
-/// A namespaced object of ours as kubectl has it; null: there is none.
+/// A namespaced object of ours; null if there is none.
 pub(crate) async fn here(cluster: &Cluster, kind: &str, name: &str) -> Value {
     let said =
         cluster.kubectl(&["-n", NAMESPACE, "get", kind, name, "-o", "json", "--ignore-not-found"]).await;
     serde_json::from_str(&said.out).unwrap_or_default()
 }
 
-/// A cluster with a control-plane node and a worker, in which the operator's rights and settings are, and nothing else.
+/// A cluster with a control-plane node and a worker, with nothing installed but the operator's permissions and
+/// settings.
 pub(crate) async fn installed(more: &[&str]) -> Option<(Cluster, tempfile::TempDir, std::path::PathBuf)> {
     let builder = lab()?.nodes(2).simulated().scheduler(true).controller_manager(true);
     let cluster = Cluster::start(builder).await;
@@ -68,15 +69,15 @@ pub(crate) async fn installed(more: &[&str]) -> Option<(Cluster, tempfile::TempD
     Some((cluster, dir, account))
 }
 
-/// An operator with its pod's account.
+/// Starts an operator with its pod's service account.
 pub(crate) fn operator(dir: &Path, name: &str, account: &Path) -> Part {
     Part::start(dir, name, account, &["operator", "start", "--log=info"])
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_settings_are_all_that_an_installation_needs() {
+async fn an_installation_is_made_from_its_settings_object() {
     let Some((cluster, dir, account)) = installed(&["--openshift-config-crds"]).await else { return };
-    // Nobody acts yet: a wait says what for, and ends.
+    // No operator runs yet: the wait times out and names what it waits for.
     let said = cluster.mco(&["install", IMAGE, "--timeout=2s"]).await;
     assert!(said.code == 4 && said.err.contains("no operator of v"), "{said:?}");
 
@@ -109,7 +110,7 @@ async fn the_settings_are_all_that_an_installation_needs() {
         assert!(!cluster.get("MachineConfigPool", pool).await.is_null(), "{pool}");
     }
 
-    // OpenShift's tools see the same.
+    // The ClusterOperator shows the same to OpenShift's tools.
     let of_openshift = cluster.get("ClusterOperator", "machine-config").await;
     assert!(condition(&of_openshift, "Available").is_some(), "{of_openshift}");
     assert!(
@@ -123,7 +124,7 @@ async fn the_settings_are_all_that_an_installation_needs() {
     prunes(&cluster).await;
     leaves_alone(&cluster).await;
 
-    // Another one takes over from one that dies.
+    // When the leading operator dies, another one takes over.
     let second = operator(dir.path(), "second", &account);
     cluster.wait("the second stands by", async || second.log().contains("standing by").then_some(())).await;
     first.kill().await;
@@ -141,7 +142,8 @@ async fn there(cluster: &Cluster, role: &str) -> Option<()> {
     (!cluster.get("ClusterRole", role).await.is_null()).then_some(())
 }
 
-/// The first certificate of a machine that booted with a token is approved for the node that the token was made for.
+/// The first certificate of a machine that booted with a token is approved only for the node for which the token was
+/// made.
 async fn joins(cluster: &Cluster, dir: &Path) {
     use api::boot_token::{ENTROPY, Record, Token, Use};
     use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
@@ -191,7 +193,7 @@ async fn joins(cluster: &Cluster, dir: &Path) {
     assert!(!reasons("new-2").await.contains(&"Approved BootToken".to_owned()), "no token was made for it");
 }
 
-/// What somebody deletes or changes is as it was soon.
+/// What somebody deletes or changes is soon restored.
 async fn keeps(cluster: &Cluster) {
     for (kind, name) in [
         ("deployment", "machine-config-controller"),
@@ -222,11 +224,11 @@ async fn keeps(cluster: &Cluster) {
         })
         .await;
     let role = cluster.get("ClusterRole", "machine-config-server").await;
-    assert_eq!(role["metadata"]["labels"]["mine"], "yes", "what others add stays");
+    assert_eq!(role["metadata"]["labels"]["mine"], "yes", "additions of others stay");
     says(cluster, "Degraded", "False", &[]).await;
 }
 
-/// What is no longer wanted goes, and nothing that the operator did not make.
+/// Objects that are no longer wanted are deleted, but nothing that the operator did not create.
 async fn prunes(cluster: &Cluster) {
     set(cluster, json!({"agents": {"runAs": "Pods"}})).await;
     cluster
@@ -235,7 +237,7 @@ async fn prunes(cluster: &Cluster) {
             (set["status"]["numberAvailable"].as_i64() >= Some(1)).then_some(())
         })
         .await;
-    // Somebody's own object, with our label on it.
+    // A user's own object with our label.
     let mine = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "mine", "namespace": NAMESPACE,
         "labels": {"machineconfig.dev/kept-by": "machine-config-operator"}}, "spec": {"ports": [{"port": 1}]}});
     let file = cluster.lab.folder().join("mine.json");
@@ -261,19 +263,19 @@ async fn prunes(cluster: &Cluster) {
     assert!(!here(cluster, "service", "mine").await.is_null(), "the operator did not make it");
     assert!(
         !here(cluster, "deployment", "machine-config-operator").await.is_null(),
-        "it never takes itself away"
+        "the operator never deletes itself"
     );
     says(cluster, "Degraded", "False", &[]).await;
 }
 
-/// An installation that is not to be managed is left as it is.
+/// With managementState Unmanaged, the installation is left as it is.
 async fn leaves_alone(cluster: &Cluster) {
     set(cluster, json!({"managementState": "Unmanaged"})).await;
     says(cluster, "Progressing", "False", &["Unmanaged"]).await;
     let said = cluster.kubectl(&["-n", NAMESPACE, "delete", "service", "machine-config-server"]).await;
     assert_eq!(said.code, 0, "{said:?}");
     tokio::time::sleep(std::time::Duration::from_secs(3)).await;
-    assert!(here(cluster, "service", "machine-config-server").await.is_null(), "nobody makes it again");
+    assert!(here(cluster, "service", "machine-config-server").await.is_null(), "it is not created again");
     set(cluster, json!({"managementState": "Managed"})).await;
     cluster
         .wait("it is made again", async || {

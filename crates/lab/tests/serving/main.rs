@@ -1,22 +1,28 @@
 //! The config server, the operator and boot tokens against a real control plane: who gets which config, with which
 //! permissions.
 //!
-//! What it is not: a machine that boots with what it was served (`tests/node/first_boot.rs`), or the server without a
+//! Not here: a machine that boots with what it was served (`tests/node/first_boot.rs`), and the server without a
 //! cluster (`crates/server/tests`).
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests")]
 
 mod config_server;
+mod dashboard;
 #[path = "../common/definitions.rs"]
 mod definitions;
 
 mod installation;
 mod monitoring;
+mod openshift;
 mod packages;
 mod parts;
 #[path = "../product/mod.rs"]
 mod product;
+mod registration;
 mod removal;
+mod scraping;
+mod stored_versions;
 #[path = "../../../server/tests/support/mod.rs"]
 mod support;
 mod tokens;
 mod trouble;
+mod upgrade;

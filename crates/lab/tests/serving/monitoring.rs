@@ -1,10 +1,10 @@
-//! What watches over the parts, with a real Prometheus (Debian's): each alert fires and is quiet as `alerts.yaml` says, and
-//! each query of the dashboards is answered after a rollout that it scraped.
+//! Monitoring with a real Prometheus (Debian's): each alert fires and stays quiet as `alerts.yaml` says, and each query
+//! of the dashboards gets an answer after a rollout that was scraped.
 //!
-//! What it is not: Grafana, which Debian does not have. That the dashboards are as its import takes them is checked by the
-//! fields that its JSON model asks for.
+//! What it is not: Grafana, which no registry has (see docs/development.md). A unit test of `operator::monitoring` checks the
+//! dashboards against its JSON model.
 //!
-//! Fake: agents and config server are scraped from texts with one series of each of their metrics.
+//! Fake: agents and config server are scraped from static texts with one series of each of their metrics.
 
 use crate::parts::free_address;
 use crate::product::controllers::Controller;
@@ -23,10 +23,10 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::process::Command;
 
-/// Queries about what only a rollout in trouble has.
+/// Queries that have results only while nodes are being updated or drains are blocked.
 const EMPTY_AT_REST: [&str; 2] = ["Nodes on their way, the longest first", "Drains that wait for pods"];
 
-/// Answers each request with this text.
+/// Serves this text as the answer to each request.
 async fn sample(text: String) -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -43,7 +43,7 @@ async fn sample(text: String) -> SocketAddr {
     address
 }
 
-/// An instant query: its series, or Prometheus' error.
+/// Runs an instant query: its series, or Prometheus's error.
 async fn query(prometheus: SocketAddr, expr: &str) -> Result<Vec<Value>, String> {
     let encoded: String = expr
         .bytes()
@@ -115,7 +115,7 @@ async fn alerts_fire_and_dashboards_are_filled() {
         .unwrap();
 
     cluster.settled("worker", 3, &["00-worker"], &[]).await;
-    cluster.create(machine_config("50-motd", "worker", one_file("/etc/motd", "hello"))).await;
+    cluster.create(machine_config("50-motd", "worker", one_file("/etc/hello", "hello"))).await;
     cluster.settled("worker", 3, &["50-motd"], &[]).await;
     cluster
         .wait("Prometheus has seen the end of the rollout, twice", async || {
@@ -152,7 +152,7 @@ async fn alerts_fire_and_dashboards_are_filled() {
     cluster.stop().await;
 }
 
-/// `mco bundle`, with a secret wherever one may stand.
+/// `mco bundle` on a cluster with a secret in every place that can hold one.
 async fn a_bug_report_has_everything_but_secrets(cluster: &Cluster, folder: &Path) {
     const SEEDED: &str = "hunter2-Zx81Qp0-s3cr3t";
     let mut config = one_file("/etc/app.conf", &format!("anything-{SEEDED}"));
@@ -189,15 +189,15 @@ async fn a_bug_report_has_everything_but_secrets(cluster: &Cluster, folder: &Pat
         assert!(all.contains(word), "{word} is not in it");
     }
     let said = cluster.mco(&["bundle", "-f", &archive]).await;
-    assert_eq!(said.code, 1, "a file that is there is not written over: {said:?}");
+    assert_eq!(said.code, 1, "an existing file is not overwritten: {said:?}");
 }
 
-/// The rules are valid, and each fires and is quiet where its test says so.
+/// The rules are valid, and each alert fires and stays quiet as its test says.
 async fn alerts(folder: &Path) {
     let all = rule_groups();
     std::fs::write(folder.join("all.yaml"), all.to_string()).unwrap();
     promtool(folder, &["check", "rules", "all.yaml"]).await.unwrap();
-    // A test of promtool names the annotations too, which would be the texts once more.
+    // A test of promtool would have to repeat the annotations, so they are left out.
     let mut bare = all.clone();
     for group in bare["groups"].as_array_mut().unwrap() {
         for rule in group["rules"].as_array_mut().unwrap() {

@@ -1,7 +1,7 @@
-//! The Helm chart and the kustomize base: both are what `mco install` applies, and a real API server takes the chart. The
-//! plugin of kubectl's.
+//! The Helm chart and the kustomize base: both contain what `mco install` applies, and a real API server accepts the
+//! chart. Also the kubectl plugin.
 //!
-//! What it is not: packages of hosts (`tests/node/packages.rs`).
+//! Not here: packages for hosts (`tests/node/packages.rs`).
 
 use crate::product::repository;
 use lab::{ControlPlane, ControlPlaneOptions, Environment, Folder, Program, Programs, Reporter, sweep};
@@ -15,7 +15,7 @@ const URL: &str = "https://10.0.0.10:6443";
 const IMAGE: &str = "registry.example.com/team/mco:1.0";
 const DNS: &str = "10.43.0.10";
 
-/// Runs a program to its end; its output must be good.
+/// Runs a program to its end, which must succeed, and returns its output.
 fn said(command: &mut Command) -> String {
     let output = command.env_remove("KUBECONFIG").env("HOME", "/nonexistent").output().unwrap();
     let error = String::from_utf8_lossy(&output.stderr);
@@ -23,7 +23,7 @@ fn said(command: &mut Command) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Objects by kind, namespace and name, without what Helm alone knows of them.
+/// Objects by kind, namespace and name, without the annotation that only Helm uses.
 fn by_name(documents: Vec<Value>) -> BTreeMap<String, Value> {
     let objects = documents.into_iter().flat_map(api::yaml::objects).filter(|o| !o.is_null());
     let named = objects.map(|mut object| {
@@ -44,14 +44,14 @@ fn by_name(documents: Vec<Value>) -> BTreeMap<String, Value> {
 }
 
 /// What `mco install` applies to a cluster in which nothing is installed.
-fn installed(ca: &Path) -> BTreeMap<String, Value> {
+fn installed(ca: &Path, more: &[&str]) -> BTreeMap<String, Value> {
     let mut mco = Command::new(lab::built_mco().unwrap());
     mco.args(["install", "--dry-run", "-o", "json", "--image", IMAGE, "--daemon-image", IMAGE]);
-    mco.args(["--api-server-url", URL, "--cluster-dns-ip", DNS, "--api-server-ca"]).arg(ca);
+    mco.args(["--api-server-url", URL, "--cluster-dns-ip", DNS, "--api-server-ca"]).arg(ca).args(more);
     by_name(vec![serde_json::from_str(&said(&mut mco)).unwrap()])
 }
 
-/// Both have the same objects, and each is the same.
+/// Checks that both have the same objects with the same content.
 fn same(found: &BTreeMap<String, Value>, wanted: &BTreeMap<String, Value>) {
     assert_eq!(found.keys().collect::<Vec<_>>(), wanted.keys().collect::<Vec<_>>());
     for (name, object) in wanted {
@@ -61,7 +61,7 @@ fn same(found: &BTreeMap<String, Value>, wanted: &BTreeMap<String, Value>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_chart_and_the_base_are_what_is_installed() {
+async fn the_helm_chart_and_the_kustomize_base_match_the_install() {
     let missing = lab::built_mco().is_none().then(|| "cargo build -p cli has not run".to_owned());
     if !lab::require(missing) {
         return;
@@ -75,7 +75,7 @@ async fn the_chart_and_the_base_are_what_is_installed() {
     let kubectl = programs.get(Program::Kubectl, &progress).await.unwrap();
     let repository = repository();
     let ca = repository.join("examples/kustomize/ca.crt");
-    let wanted = installed(&ca);
+    let wanted = installed(&ca, &[]);
 
     let chart = repository.join("deploy/helm/mco");
     let values = [format!("image={IMAGE}"), format!("apiServerURL={URL}"), format!("clusterDNSIP={DNS}")];
@@ -90,17 +90,35 @@ async fn the_chart_and_the_base_are_what_is_installed() {
     with_values(&mut template);
     same(&by_name(api::yaml::documents(&said(&mut template)).unwrap()), &wanted);
 
+    // With every other value, beside the flags that say the same.
+    let mut open =
+        installed(&ca, &["--open", "--proxy-protocol-from=10.0.0.4/31", "--proxy-protocol-from=10.0.1.7"]);
+    let settings = open.get_mut("MachineConfigOperator  cluster").unwrap();
+    settings["spec"]["monitoring"] = serde_json::json!({"prometheus": "Never", "dashboards": "ConfigMaps"});
+    template.args([
+        "--set",
+        "configServer.access=Everybody,monitoring.prometheus=Never,monitoring.dashboards=ConfigMaps",
+    ]);
+    template.args(["--set", "configServer.proxyProtocolFrom={10.0.0.4/31,10.0.1.7/32}"]);
+    same(&by_name(api::yaml::documents(&said(&mut template)).unwrap()), &open);
+
     let mut kustomize = Command::new(&kubectl);
     kustomize.arg("kustomize").arg(repository.join("examples/kustomize"));
     same(&by_name(api::yaml::documents(&said(&mut kustomize)).unwrap()), &wanted);
 
-    // The program is a plugin of kubectl's, by its name alone.
+    assert_eq!(
+        wanted["MachineConfigOperator  cluster"]["spec"].get("imageFrom"),
+        None,
+        "an upgrade of the chart leaves the administrator's value"
+    );
+
+    // The program is a kubectl plugin if it has the plugin's name.
     let plugins = tempfile::tempdir().unwrap();
     std::os::unix::fs::symlink(lab::built_mco().unwrap(), plugins.path().join("kubectl-mco")).unwrap();
     let help = said(Command::new(&kubectl).args(["mco", "status", "--help"]).env("PATH", plugins.path()));
     assert!(help.contains("Usage: kubectl mco status"), "{help}");
 
-    // Without its values the chart says which one it misses.
+    // Without values, the chart names the first one that is missing.
     let nothing = Command::new(&helm)
         .args(["template", "mco", "--kube-version", "1.36.0"])
         .arg(&chart)
@@ -112,6 +130,29 @@ async fn the_chart_and_the_base_are_what_is_installed() {
     let options =
         ControlPlaneOptions { scheduler: false, controller_manager: false, ..ControlPlaneOptions::default() };
     let plane = ControlPlane::start(folder, &programs, &options, &progress).await.unwrap();
+    // Where OpenShift's namespaces are there, the operator has its rights in them.
+    let namespaces = ["openshift-config", "openshift-config-managed", "openshift-kube-apiserver-operator"];
+    for namespace in namespaces {
+        let mut create = Command::new(&kubectl);
+        said(create.arg("--kubeconfig").arg(plane.kubeconfig()).args(["create", "namespace", namespace]));
+    }
+    let kubeconfig = plane.kubeconfig().display().to_string();
+    let of_openshift = installed(&ca, &["--kubeconfig", &kubeconfig]);
+    assert_eq!(of_openshift.len(), wanted.len() + 8);
+    let mut template = Command::new(&helm);
+    template.args(["template", "mco", "--include-crds", "--kube-version", "1.36.0"]).arg(&chart);
+    with_values(&mut template);
+    template.args(["--set", &format!("openshiftNamespaces={{{}}}", namespaces.join(","))]);
+    same(&by_name(api::yaml::documents(&said(&mut template)).unwrap()), &of_openshift);
+    let overlay = tempfile::tempdir_in(repository.join("target")).unwrap();
+    let components = namespaces.map(|name| format!("../../deploy/kustomize/namespaces/{name}"));
+    let text = serde_json::json!({"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization",
+        "resources": ["../../examples/kustomize"], "components": components});
+    std::fs::write(overlay.path().join("kustomization.yaml"), text.to_string()).unwrap();
+    let mut kustomize = Command::new(&kubectl);
+    kustomize.arg("kustomize").arg(overlay.path());
+    same(&by_name(api::yaml::documents(&said(&mut kustomize)).unwrap()), &of_openshift);
+
     let mut install = Command::new(&helm);
     install.args(["install", "mco", "--namespace", "kube-system"]).arg(&chart);
     with_values(install.arg("--kubeconfig").arg(plane.kubeconfig()));
@@ -123,7 +164,7 @@ async fn the_chart_and_the_base_are_what_is_installed() {
     for name in ["/cluster", "/machine-config-operator"] {
         assert!(made.contains(name), "{made}");
     }
-    // What users own stays.
+    // Objects that belong to users are kept.
     let mut remove = Command::new(&helm);
     remove.args(["uninstall", "mco", "--namespace", "kube-system", "--kubeconfig"]).arg(plane.kubeconfig());
     said(&mut remove);

@@ -27,7 +27,7 @@ const NAMESPACE: &str = "openshift-machine-config-operator";
 const PROVIDER: &str = "openshift-machine-api";
 const SERVING: &str = "machine-config-server-tls";
 const CA: &str = "machine-config-server-ca";
-/// A name that is longer than a finalizer may be, once `99-` and `-generated-kubelet` are added.
+/// With `99-` and `-generated-kubelet` added, this name is longer than a finalizer may be.
 const LONG: &str = "a-pool-whose-name-says-at-length-what-its-machines-are-for";
 
 const POLICY: &str = "apiVersion: audit.k8s.io/v1
@@ -38,7 +38,7 @@ rules:
   userGroups: [system:serviceaccounts]
 ";
 
-/// A kubeconfig that speaks as a service account, with a token as a pod has it.
+/// A kubeconfig for a service account, with a token as its pods have it.
 pub(crate) async fn speak_as(cluster: &Cluster, dir: &Path, name: &str) -> PathBuf {
     let accounts: Api<ServiceAccount> = Api::namespaced(cluster.client.clone(), NAMESPACE);
     let spec = Some(TokenRequestSpec::default());
@@ -60,7 +60,7 @@ pub(crate) async fn speak_as(cluster: &Cluster, dir: &Path, name: &str) -> PathB
     path
 }
 
-/// A part that runs until the test ends.
+/// A part of the product that runs until the test ends.
 pub(crate) struct Part {
     child: Child,
     log: PathBuf,
@@ -82,17 +82,17 @@ impl Part {
         Self { child, log }
     }
 
-    /// What it has logged.
+    /// Its log so far.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap()
     }
 
-    /// Ends it as a power cut does.
+    /// Kills it, as a power cut does.
     pub(crate) async fn kill(mut self) {
         self.child.kill().await.unwrap();
     }
 
-    /// Ends it as a node ends a pod.
+    /// Stops it as a kubelet stops a pod. Returns its log.
     pub(crate) async fn stop(mut self) -> String {
         let log = std::fs::read_to_string(&self.log).unwrap();
         assert!(self.child.try_wait().unwrap().is_none(), "it has ended by itself\n{}", tail(&self.log));
@@ -105,7 +105,7 @@ impl Part {
     }
 }
 
-/// Who gets a config, by the settings in what is installed.
+/// The config server's access setting in the installed objects.
 fn access(list: &Value) -> String {
     let mut all = list["items"].as_array().unwrap().iter();
     text(&all.find(|o| o["kind"] == "MachineConfigOperator").unwrap()["spec"]["configServer"]["access"])
@@ -122,7 +122,7 @@ async fn field(cluster: &Cluster, namespace: &str, name: &str, key: &str) -> Vec
     cluster.wait(&what, read).await
 }
 
-/// The user data of a pool, as Ignition reads it.
+/// The user data of a pool, parsed.
 async fn user_data(cluster: &Cluster, pool: &str) -> Value {
     let bytes = field(cluster, PROVIDER, &format!("{pool}-user-data-managed"), "userData").await;
     serde_json::from_slice(&bytes).unwrap()
@@ -135,7 +135,7 @@ fn trusted(user_data: &Value) -> String {
         .to_owned()
 }
 
-/// A request of a service account: account, verb, resource, and the answer's code.
+/// The requests of our service accounts in the audit log: account, verb, resource, and the status code of the answer.
 fn audited(path: &Path) -> Vec<(String, String, u64)> {
     let text = std::fs::read_to_string(path).unwrap();
     let lines = text.lines().filter_map(|l| serde_json::from_str::<Value>(l).ok());
@@ -183,7 +183,7 @@ async fn boot(addr: SocketAddr, ca: &[u8], user_data: &Value) -> (u16, Value) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_part_works_with_its_own_rights_and_no_others() {
+async fn every_component_works_with_its_own_rights_and_no_others() {
     let Some(builder) = lab() else { return };
     let dir = tempfile::tempdir().unwrap();
     let audit = dir.path().join("audit.log");
@@ -212,8 +212,8 @@ async fn every_part_works_with_its_own_rights_and_no_others() {
     assert!(said.out.contains("apply Deployment machine-config-operator"), "{}", said.out);
     assert!(said.out.contains("apply MachineConfigOperator cluster"), "{}", said.out);
 
-    // The same must be valid for kubectl, which refuses unknown fields. (Our own kinds are too new here: kubectl does
-    // not have their schemas yet.)
+    // kubectl, which refuses unknown fields, must accept the same. (It cannot check our own kinds: they are so new that
+    // it does not have their schemas yet.)
     let url = "--api-server-url=https://api.lab.test:6443";
     let said = cluster.mco(&["install", "--image=x", url, "--dry-run", "-o", "json"]).await;
     let mut list: Value = serde_json::from_str(&said.out).unwrap();
@@ -231,7 +231,7 @@ async fn every_part_works_with_its_own_rights_and_no_others() {
     assert_eq!(said.code, 0, "{said:?}");
     assert!(said.out.contains("deployment.apps/machine-config-operator serverside-applied"), "{}", said.out);
 
-    // A boot token where the previous version kept them: `mco install` moves it and names it in the permissions.
+    // A boot token in the namespace of the previous version: `mco install` moves it, and names it in the permissions.
     let old = Token::new(&[9; ENTROPY]);
     let mut old = Record::new(&old, "worker").to_secret();
     old.metadata.namespace = Some(NAMESPACE.to_owned());
@@ -242,7 +242,7 @@ async fn every_part_works_with_its_own_rights_and_no_others() {
     secrets.create(&PostParams::default(), &old).await.unwrap();
     let said = cluster.mco(&["install", "--image=registry.example.com/mco:1", url, "--no-wait"]).await;
     assert_eq!(said.code, 0, "{said:?}");
-    assert!(tokens.get_opt(&name).await.unwrap().is_some(), "it is brought over");
+    assert!(tokens.get_opt(&name).await.unwrap().is_some(), "it is moved");
     for part in ["operator", "server"] {
         let role = roles.get(&format!("machine-config-{part}-token-move")).await.unwrap();
         let rules = role.rules.unwrap();
@@ -256,7 +256,7 @@ async fn every_part_works_with_its_own_rights_and_no_others() {
     let pem = field(&cluster, NAMESPACE, SERVING, "tls.crt").await;
     let token = field(&cluster, NAMESPACE, "node-bootstrapper-token", "token").await;
 
-    // The token is revoked: the operator removes the old Secret, and then has no permission left there.
+    // The token is revoked: the operator removes the old Secret, and with it its own permissions there.
     tokens.delete(&name, &DeleteParams::default()).await.unwrap();
     cluster
         .wait("the old token and the rights to it are gone", async || {
@@ -268,7 +268,7 @@ async fn every_part_works_with_its_own_rights_and_no_others() {
         })
         .await;
 
-    // Everything else is the operator's, from the settings.
+    // The operator creates everything else from the settings.
     cluster
         .wait("the operator waits for the controller's pods", async || {
             let settings = cluster.get("MachineConfigOperator", "cluster").await;
@@ -292,11 +292,11 @@ async fn every_part_works_with_its_own_rights_and_no_others() {
     let accounts: Api<ServiceAccount> = Api::namespaced(cluster.client.clone(), "default");
     cluster.wait("pods can be made", async || accounts.get_opt("default").await.ok()?.map(drop)).await;
     pods.create(&PostParams::default(), &pod).await.unwrap();
-    cluster.create(machine_config("50-motd", "worker", one_file("/etc/motd", "hello"))).await;
+    cluster.create(machine_config("50-motd", "worker", one_file("/etc/hello", "hello"))).await;
     cluster.settled("worker", 2, &["50-motd"], &[]).await;
     assert!(pods.get_opt("guest").await.unwrap().is_none(), "the drain evicts it");
 
-    // Settings of a pool with a long name, and their removal.
+    // A KubeletConfig for a pool with a long name, and its removal.
     let layers = json!({"metadata": {"annotations": {"machineconfiguration.openshift.io/template-layers": "kubeadm"}}});
     cluster.patch("ControllerConfig", "machine-config-controller", layers).await;
     cluster.add_pool(LONG, &[]).await;
@@ -377,7 +377,7 @@ async fn every_part_works_with_its_own_rights_and_no_others() {
         })
         .await;
     let files = config["storage"]["files"].as_array().unwrap();
-    assert!(files.iter().any(|f| f["path"] == "/etc/motd"));
+    assert!(files.iter().any(|f| f["path"] == "/etc/hello"));
     let kubeconfig = files.iter().find(|f| f["path"] == "/etc/kubernetes/kubeconfig").unwrap();
     assert!(
         kubeconfig.to_string().contains(&String::from_utf8(token).unwrap()),
@@ -387,11 +387,11 @@ async fn every_part_works_with_its_own_rights_and_no_others() {
     metrics_are_for_who_may_read_them(&cluster, metrics, &ca).await;
     operator_follows(&cluster).await;
 
-    // Without tokens everything works as well, with fewer permissions.
+    // Without boot tokens everything still works, with fewer permissions.
     let mut logs = vec![operator.stop().await, server.stop().await];
     let said = cluster.mco(&["install", "--image=x", url, "--open", "--no-wait"]).await;
     assert_eq!(said.code, 0, "{said:?}");
-    // Once open, it stays open until an administrator changes it.
+    // Once access is open, it stays open until an administrator changes it.
     let said = cluster.mco(&["install", "--image=x", url, "--dry-run", "-o", "json"]).await;
     assert_eq!(access(&serde_json::from_str(&said.out).unwrap()), "Everybody");
     let operator = Part::start(dir.path(), "operator-2", &operator_account, &["operator", "start"]);
@@ -429,7 +429,7 @@ pub(crate) fn free_address() -> SocketAddr {
     std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap()
 }
 
-/// The API server says who it is and whether he may: a scraper's account gets the server's metrics once a role lets it,
+/// The API server authenticates and authorises scrapers: an account gets the server's metrics once a role allows it,
 /// and nobody gets them without a token.
 async fn metrics_are_for_who_may_read_them(cluster: &Cluster, address: SocketAddr, ca: &[u8]) {
     let account = json!({
@@ -467,7 +467,7 @@ async fn metrics_are_for_who_may_read_them(cluster: &Cluster, address: SocketAdd
     assert!(told.contains("mcs_source_up 1"), "{told}");
 }
 
-/// `/metrics` by HTTPS: status and body.
+/// Fetches `/metrics` by HTTPS: status and body.
 async fn scrape(address: SocketAddr, ca: &[u8], token: Option<&str>) -> (u16, String) {
     use rustls::pki_types::pem::PemObject as _;
     let mut roots = rustls::RootCertStore::empty();
@@ -480,7 +480,7 @@ async fn scrape(address: SocketAddr, ca: &[u8], token: Option<&str>) -> (u16, St
     (answer.status, String::from_utf8(answer.body.to_vec()).unwrap())
 }
 
-/// The operator runs on: what somebody deletes is there again, and user data has what the server's certificate needs.
+/// The operator keeps running: deleted objects are created again, and user data follows the server's certificate.
 async fn operator_follows(cluster: &Cluster) {
     let secrets: Api<Secret> = Api::namespaced(cluster.client.clone(), NAMESPACE);
     let provider: Api<Secret> = Api::namespaced(cluster.client.clone(), PROVIDER);
@@ -489,12 +489,12 @@ async fn operator_follows(cluster: &Cluster) {
     // A new pool gets user data, and a deleted one blocks nothing.
     user_data(cluster, LONG).await;
 
-    // The serving certificate: another one, of the same CA.
+    // A new serving certificate of the same CA.
     let before = field(cluster, NAMESPACE, SERVING, "tls.crt").await;
     let trust = trusted(&user_data(cluster, "worker").await);
     secrets.delete(SERVING, &DeleteParams::default()).await.unwrap();
     let after = field(cluster, NAMESPACE, SERVING, "tls.crt").await;
-    assert!(before != after, "it is another one");
+    assert!(before != after, "the certificate is a new one");
     assert_eq!(trusted(&user_data(cluster, "worker").await), trust, "the CA is the same");
 
     // User data that somebody deletes or overwrites.
@@ -516,9 +516,12 @@ async fn operator_follows(cluster: &Cluster) {
         })
         .await;
     let again = field(cluster, NAMESPACE, SERVING, "tls.crt").await;
-    assert!(again == after, "machines of before go on: their CA's certificate stays for a week");
+    assert!(
+        again == after,
+        "machines with the old CA still connect: their CA's certificate stays for a week"
+    );
 
-    // One more name by which machines reach the server: the certificate gets it.
+    // An additional name by which machines reach the server: the certificate is made for it too.
     let uri =
         json!({"spec": {"infra": {"status": {"apiServerInternalURI": "https://api-int.example.com:6443"}}}});
     cluster.patch("ControllerConfig", "machine-config-controller", uri).await;

@@ -1,19 +1,20 @@
-//! `mco uninstall` on a real API server: it takes away all that an installation made and nothing else, and an installation
-//! works again afterwards.
+//! `mco uninstall` on a real API server: it removes everything that an installation created and nothing else, and
+//! installing again works afterwards.
 //!
-//! What it is not: hosts, which keep their files.
+//! Not here: hosts, which keep their files.
 
 use crate::installation::{IMAGE, URL, installed, operator, says};
 use crate::product::{Cluster, lab, text};
 use serde_json::{Value, json};
 
-/// All objects of these kinds that are ours by their names.
+/// The objects of these kinds that are ours, by their names.
 async fn left(cluster: &Cluster) -> Vec<String> {
     let mut found = vec![];
     for kinds in [
         "customresourcedefinitions",
         "clusterroles,clusterrolebindings",
         "validatingadmissionpolicies,validatingadmissionpolicybindings",
+        "mutatingadmissionpolicies,mutatingadmissionpolicybindings",
         "namespaces",
     ] {
         let said = cluster.kubectl(&["get", kinds, "-o", "name"]).await;
@@ -40,11 +41,11 @@ async fn left(cluster: &Cluster) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn all_of_it_goes_and_what_others_made_stays() {
+async fn uninstall_removes_everything_of_ours_and_nothing_else() {
     let Some((cluster, dir, account)) = installed(&[]).await else { return };
     let running = operator(dir.path(), "operator", &account);
     says(&cluster, "Available", "True", &[]).await;
-    // Held by a controller that will be gone, and a note of ours on a Node.
+    // A KubeletConfig with the finalizer of a controller that will be gone, and our annotations on a Node.
     cluster
         .create(json!({
             "apiVersion": "machineconfiguration.openshift.io/v1", "kind": "KubeletConfig",
@@ -60,7 +61,7 @@ async fn all_of_it_goes_and_what_others_made_stays() {
             "example.com/theirs": "x",
         }}})
     };
-    // The simulated agent would write its notes again.
+    // This Node has no agent, which would write its annotations again.
     cluster.create(json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "another"}})).await;
     cluster.patch("Node", "another", notes("rendered-2")).await;
 
@@ -70,6 +71,7 @@ async fn all_of_it_goes_and_what_others_made_stays() {
         "{said:?}"
     );
     cluster.patch("Node", "another", notes("rendered-1")).await;
+    resumed_meanwhile(&cluster).await;
     let before = left(&cluster).await;
     assert!(before.len() > 30, "{before:?}");
     let said = cluster.mco(&["uninstall"]).await;
@@ -79,7 +81,7 @@ async fn all_of_it_goes_and_what_others_made_stays() {
     assert_eq!(plan["actions"][0]["object"], "Deployment machine-config-operator", "{}", said.out);
     assert_eq!(left(&cluster).await, before, "nothing was removed yet");
 
-    // The operator's pods end with their Deployment.
+    // In a real cluster the operator's pods end with their Deployment.
     running.stop().await;
     let force: &[&str] = &["uninstall", "--yes", "--force"];
     let said = cluster.mco(force).await;
@@ -93,14 +95,42 @@ async fn all_of_it_goes_and_what_others_made_stays() {
     let said = cluster.mco(&["uninstall", "--yes"]).await;
     assert_eq!(said.code, 0, "once more: {said:?}");
 
-    // And it can be installed again.
+    // It can be installed again.
     let said = cluster.mco(&["install", IMAGE, URL, "--no-wait"]).await;
     assert_eq!(said.code, 0, "{said:?}");
     cluster.stop().await;
 }
 
+/// While hosts go back to their own files, somebody resumes a pool: no further node is sent, nothing is removed, and the error
+/// names the pool and who did it.
+async fn resumed_meanwhile(cluster: &Cluster) {
+    let restore = cluster.mco(&["uninstall", "--restore-hosts", "--yes"]);
+    let resume = async {
+        let desired = async || {
+            text(
+                &cluster.get("Node", "another").await["metadata"]["annotations"]["machineconfiguration.openshift.io/desiredConfig"],
+            )
+        };
+        cluster.wait("the node is sent", async || (desired().await == "mco-empty-mc").then_some(())).await;
+        let open =
+            ["patch", "machineconfigpool", "worker", "--type=merge", "-p", "{\"spec\":{\"paused\":false}}"];
+        let said = cluster.kubectl(&open).await;
+        assert_eq!(said.code, 0, "{said:?}");
+    };
+    let (said, ()) = tokio::join!(restore, resume);
+    assert!(
+        said.code == 1
+            && said.err.contains(
+                "nothing was removed: MachineConfigPool worker (resumed by kubectl-patch) is not paused"
+            ),
+        "{said:?}"
+    );
+    let back = json!({"metadata": {"annotations": {"machineconfiguration.openshift.io/desiredConfig": "rendered-1"}}});
+    cluster.patch("Node", "another", back).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cluster_that_another_operator_runs_is_left_alone_until_it_is_taken_over() {
+async fn a_cluster_of_another_operator_is_left_alone_until_take_over() {
     let Some(builder) = lab() else { return };
     let cluster = Cluster::start(builder).await;
     let theirs = json!({"apiVersion": "v1", "kind": "List", "items": [

@@ -27,7 +27,7 @@ const IGNITION: &str = "/usr/lib/dracut/modules.d/30ignition/ignition";
 /// A change in the cluster takes effect within this time. One second is promised; a loaded machine may need longer.
 const SOON: Duration = Duration::from_secs(30);
 const HERE: Ipv4Addr = Ipv4Addr::LOCALHOST;
-/// A load balancer that speaks PROXY protocol.
+/// The address of a load balancer that speaks the PROXY protocol.
 const BALANCER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 9);
 const THERE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
@@ -63,8 +63,8 @@ async fn install(client: &Client) {
     }
     let object = |kind: &str| json!({"apiVersion": "config.openshift.io/v1", "kind": kind, "metadata": {}, "spec": {}});
     let mut infra = object("Infrastructure");
-    // The certificate is also valid for the name by which this computer reaches the server; no pointer may contain that
-    // name.
+    // The certificate is also valid for the name by which this computer reaches the server; no pointer config may
+    // contain that name.
     infra["status"] = json!({
         "apiServerInternalURI": "https://api.lab.test:6443",
         "platformStatus": {"type": "Nutanix", "nutanix": {"apiServerInternalIPs": ["localhost"]}},
@@ -133,7 +133,7 @@ impl Server {
         (answer.status, serde_json::from_slice(&answer.body).unwrap_or_default())
     }
 
-    /// As a machine at 10.0.0.LAST behind the balancer.
+    /// Sends a request as the machine 10.0.0.LAST behind the load balancer.
     async fn through(&self, last: u8, pool: &str, token: &str) -> (u16, String) {
         let mut roots = rustls::RootCertStore::empty();
         roots.add(self.ca.clone().into()).unwrap();
@@ -160,7 +160,7 @@ impl Server {
         (status, body["error"]["reason"].as_str().unwrap_or_default().to_owned())
     }
 
-    /// Waits until this is reported.
+    /// Waits until the answer is this.
     async fn tells(&self, pool: &str, token: Option<&str>, want: (u16, &str)) {
         let begun = Instant::now();
         loop {
@@ -174,7 +174,7 @@ impl Server {
     }
 }
 
-/// The program, as an administrator calls it.
+/// Runs `mco` as an administrator does.
 struct Mco {
     program: PathBuf,
     kubeconfig: PathBuf,
@@ -197,7 +197,7 @@ impl Mco {
     }
 }
 
-/// Runs the real Ignition on a pointer config: what it fetched, or its error.
+/// Runs the real Ignition on a pointer config. Returns what it fetched, or its error.
 fn ignition(dir: &Path, pointer: &str) -> Result<Value, String> {
     let own = tempfile::tempdir_in(dir).unwrap();
     std::fs::write(own.path().join("config.ign"), pointer).unwrap();
@@ -222,7 +222,7 @@ fn has_secret(config: &Value) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn machines_show_tokens_that_are_limited_used_up_and_revoked() {
+async fn boot_tokens_are_limited_used_up_and_revoked() {
     let program = lab::built_mco();
     if !lab::require(program.is_none().then(|| "the mco program is not built: cargo build -p cli".to_owned()))
     {
@@ -242,7 +242,7 @@ async fn machines_show_tokens_that_are_limited_used_up_and_revoked() {
     let mco = Mco { program: program.unwrap(), kubeconfig: plane.kubeconfig().to_owned() };
     install(&kube).await;
 
-    // The operator: certificates first, user data without tokens; a second run finds nothing to do.
+    // The operator creates certificates first, and user data without tokens; a second run finds nothing to do.
     let done = mco.says(&["operator", "start", "--once"]);
     for part in
         ["CA machine-config-server-ca", "certificate machine-config-server-tls", "worker-user-data-managed"]
@@ -255,7 +255,7 @@ async fn machines_show_tokens_that_are_limited_used_up_and_revoked() {
     assert!(done.contains("worker-user-data-managed") && done.contains("infra-user-data-managed"), "{done}");
     assert_eq!(mco.says(&["operator", "start", "--once", "--require-token"]), "");
 
-    // The server, with the operator's certificate.
+    // The server starts with the operator's certificate.
     let dir = tempfile::tempdir().unwrap();
     let secrets: Api<Secret> = Api::namespaced(kube.clone(), NAMESPACE);
     let tls = secrets.get("machine-config-server-tls").await.unwrap().data.unwrap();
@@ -290,7 +290,7 @@ async fn machines_show_tokens_that_are_limited_used_up_and_revoked() {
     one.tells("infra", Some(&single), (403, "TokenForAnotherPool")).await;
     two.tells("infra", Some(&single), (403, "TokenForAnotherPool")).await;
     let (status, _) = one.ask(HERE, "HEAD", "worker", Some(&single)).await;
-    assert_eq!(status, 200, "a look uses nothing up");
+    assert_eq!(status, 200, "a look-up does not use the token");
     let with = pointer(&["--token", &single]);
     assert!(has_secret(&ignition(dir.path(), &with).unwrap()));
     assert!(has_secret(&ignition(dir.path(), &with).unwrap()), "the same machine may ask again for a while");
@@ -324,24 +324,31 @@ async fn machines_show_tokens_that_are_limited_used_up_and_revoked() {
     assert_eq!(two.through(18, "worker", &behind).await, (403, "TokenUsed".to_owned()));
     assert!(mco.says(&["token", "list", "worker"]).contains("10.0.0.17"));
 
-    // A token of the previous version, beside the CA's key: it is moved once, with its limits.
+    // A token of the previous version, beside the CA's key: it is moved once, and keeps its limits.
     let old = Token::new(&[7; ENTROPY]);
     let mut secret = Record { single_use: true, ..Record::new(&old, "worker") }.to_secret();
     secret.metadata.namespace = Some(OLD_NAMESPACE.to_owned());
     secrets.create(&Default::default(), &secret).await.unwrap();
     let old = old.reveal();
     assert_eq!(one.told(HERE, "worker", Some(&old)).await, (401, "TokenUnknown".to_owned()));
-    assert!(mco.says(&["token", "list"]).contains("070707070707"), "it is seen before it is brought over");
+    assert!(
+        mco.says(&["token", "list"]).contains("070707070707"),
+        "the server accepts it before it is moved"
+    );
     let done = mco.says(&["operator", "start", "--once", "--require-token"]);
     assert!(done.contains("boot-token-070707070707") && done.contains("moved here"), "{done}");
     assert_eq!(mco.says(&["operator", "start", "--once", "--require-token"]), "");
     one.tells("worker", Some(&old), (200, "")).await;
     assert_eq!(mco.says(&["token", "list"]).matches("070707070707").count(), 1);
     mco.says(&["token", "revoke", &old]);
-    assert_eq!(mco.says(&["operator", "start", "--once", "--require-token"]), "", "it does not come back");
+    assert_eq!(
+        mco.says(&["operator", "start", "--once", "--require-token"]),
+        "",
+        "the old Secret is not created again"
+    );
     one.tells("worker", Some(&old), (401, "TokenUnknown")).await;
 
-    // An installer's pointer: it gets the pool's token, or an event says why it cannot.
+    // A pointer config of an installer gets the pool's token, or an event says why it cannot.
     let provider: Api<Secret> = Api::namespaced(kube.clone(), api::user_data::NAMESPACE);
     let managed = provider.get("worker-user-data-managed").await.unwrap().data.unwrap();
     let managed: Value = serde_json::from_slice(&managed["userData"].0).unwrap();
@@ -366,7 +373,7 @@ async fn machines_show_tokens_that_are_limited_used_up_and_revoked() {
     let told: Vec<_> = told.iter().filter(about).map(|e| e.message.clone().unwrap()).collect();
     assert!(told.len() == 1 && told[0].contains("no boot token") && told[0].contains("3.1.0"), "{told:?}");
 
-    // Limits: time, address, grace, encryption.
+    // The limits: expiry, address, grace, encryption.
     let brief = mco.token(&["--ttl", "1s"]);
     one.tells("worker", Some(&brief), (403, "TokenExpired")).await;
     let bound = mco.token(&["--address", "127.0.0.2/32"]);
@@ -382,13 +389,13 @@ async fn machines_show_tokens_that_are_limited_used_up_and_revoked() {
     plain.read_to_end(&mut all).await.unwrap();
     assert_eq!(Answer::read(&all).unwrap().status, 403);
 
-    // Revoked: within a moment nobody gets in, and spent tokens can be removed.
+    // Revocation: within a moment the token is refused, and spent tokens can be removed.
     let open = mco.token(&[]);
     one.tells("worker", Some(&open), (200, "")).await;
     mco.says(&["token", "revoke", &open]);
     let begun = Instant::now();
     one.tells("worker", Some(&open), (401, "TokenUnknown")).await;
-    assert!(begun.elapsed() < SOON, "a token that is revoked is out at once");
+    assert!(begun.elapsed() < SOON, "a revoked token is refused at once");
     let swept = mco.says(&["token", "revoke", "--spent"]);
     assert!(
         swept.contains(brief.split_once('.').unwrap().0) && swept.contains(hasty.split_once('.').unwrap().0)
@@ -408,7 +415,7 @@ async fn machines_show_tokens_that_are_limited_used_up_and_revoked() {
     plane.start_api_server().await.unwrap();
     one.tells("worker", Some(&once), (200, "")).await;
 
-    // The CA is lost: everything is created again, and user data follows with the same token.
+    // The CA is deleted: everything is created again, and user data follows with the same token.
     secrets.delete("machine-config-server-ca", &Default::default()).await.unwrap();
     let done = mco.says(&["operator", "start", "--once", "--require-token"]);
     assert!(

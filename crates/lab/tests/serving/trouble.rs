@@ -1,12 +1,17 @@
-//! What goes wrong with an installation: each ends with a condition that names object and remedy, nothing stays half
-//! installed that a second run does not mend, and the running parts are left in peace.
+//! Errors of an installation: each is reported by a condition that names object and remedy, a second run completes
+//! whatever was left half done, and the running parts are not touched.
 //!
-//! What it is not: certificates and user data that are deleted (see `parts`), and waits of the loop (unit tests of
-//! `operator::keep`).
+//! Here: a kubeconfig without rights, an API server that refuses some of the objects, an image that cannot be pulled,
+//! definitions of a newer version, settings with nonsense (refused where they are written, and those that the API server has
+//! let through), an operator of an old version or of another image, and an installation that is killed at any moment.
+//!
+//! What it is not: an upgrade that is killed at each step (see `upgrade`), certificates and user data that are deleted (see
+//! `parts`), and waits of the loop (unit tests of `operator::keep`).
 
 use crate::installation::{IMAGE, URL, here, installed, operator, says, set, settings};
 use crate::parts::Part;
-use crate::product::{Cluster, Said, lab, text};
+use crate::product::{Cluster, Said, lab, machine_config, one_file, pool, text};
+use api::names::annotation::GENERATED_BY_CONTROLLER;
 use serde_json::{Value, json};
 use std::path::Path;
 use std::time::Duration;
@@ -22,7 +27,7 @@ async fn put(cluster: &Cluster, verb: &[&str], object: &Value) -> Said {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_goes_wrong_is_told_with_its_remedy_and_mends_itself_afterwards() {
+async fn problems_of_an_installation_are_reported_with_remedy_and_resolve_by_themselves() {
     let Some((cluster, dir, account)) = installed(&[]).await else { return };
     interrupted(&cluster, dir.path(), &account).await;
     let running = operator(dir.path(), "operator", &account);
@@ -30,13 +35,15 @@ async fn what_goes_wrong_is_told_with_its_remedy_and_mends_itself_afterwards() {
     refused_objects(&cluster).await;
     no_image(&cluster).await;
     newer_definitions(&cluster).await;
+    follows_a_payload(&cluster).await;
+    nonsense(&cluster).await;
     running.stop().await;
     old_operator(&cluster, dir.path(), &account).await;
     without_rights(&cluster, dir.path()).await;
     cluster.stop().await;
 }
 
-/// The power goes at any moment of an installation: the next operator takes it up.
+/// A power cut at any moment of an installation: the next operator continues it.
 async fn interrupted(cluster: &Cluster, dir: &Path, account: &Path) {
     for step in 1..12_u64 {
         let killed = Part::start(dir, "killed", account, &["operator", "start", "--leader-elect=false"]);
@@ -47,7 +54,7 @@ async fn interrupted(cluster: &Cluster, dir: &Path, account: &Path) {
     assert_eq!(said.code, 0, "{said:?}");
 }
 
-/// The API server refuses some of the objects: the others are there, and the condition names the first one.
+/// The API server refuses some of the objects: the others are created, and the condition names the first refused one.
 async fn refused_objects(cluster: &Cluster) {
     let policy = json!({"apiVersion": "v1", "kind": "List", "items": [
         {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": {"name": "no-roles"},
@@ -60,7 +67,7 @@ async fn refused_objects(cluster: &Cluster) {
             "spec": {"policyName": "no-roles", "validationActions": ["Deny"]}},
     ]});
     assert_eq!(put(cluster, &["create"], &policy).await.code, 0);
-    // It takes the API server a moment to follow a policy.
+    // The API server needs a moment to apply a policy.
     cluster
         .wait("the policy is in force", async || {
             let said = cluster
@@ -80,10 +87,15 @@ async fn refused_objects(cluster: &Cluster) {
         why.contains("ClusterRole machine-config-controller") && why.contains("change what refuses it"),
         "{why}"
     );
-    assert!(!cluster.get("ClusterRole", "machine-config-server").await.is_null(), "the others are there");
+    // A pass may have ended between the deletions: then the next one creates it.
+    cluster
+        .wait("the other objects exist", async || {
+            (!cluster.get("ClusterRole", "machine-config-server").await.is_null()).then_some(())
+        })
+        .await;
     let now =
         here(cluster, "deployment", "machine-config-controller").await["metadata"]["generation"].clone();
-    assert_eq!(now, pods, "the running parts are left in peace");
+    assert_eq!(now, pods, "the running parts are not changed");
     says(cluster, "Available", "True", &[]).await;
     cluster.told("cluster", "OperatorDegraded", &["RightsFailed"]).await;
     let gone = cluster.kubectl(&["delete", "validatingadmissionpolicybinding", "no-roles"]).await;
@@ -94,9 +106,11 @@ async fn refused_objects(cluster: &Cluster) {
     }
 }
 
-/// An image that no node can pull: the old pods go on, and the condition names the pod, the image and the setting.
+/// An image that no node can pull: the old pods keep running, and the condition names the pod, the image and the
+/// setting.
 async fn no_image(cluster: &Cluster) {
-    // Pods that wait for a place stand for pods that wait for their image: their status is written as a kubelet does.
+    // No kubelet pulls images here. So the nodes are cordoned to keep the new pods waiting, and a pod's status is set
+    // as a kubelet would set it.
     for node in ["worker-0", "worker-1"] {
         assert_eq!(cluster.kubectl(&["cordon", node]).await.code, 0);
     }
@@ -122,7 +136,7 @@ async fn no_image(cluster: &Cluster) {
     says(cluster, "Available", "True", &[]).await;
     let server = here(cluster, "daemonset", "machine-config-server").await;
     let image = &server["spec"]["template"]["spec"]["containers"][0]["image"];
-    assert_eq!(image, "registry.example.com/mco:1", "the next part waits for the one before");
+    assert_eq!(image, "registry.example.com/mco:1", "each part waits for the previous one");
     // `mco install` says the same, and fails.
     let said = cluster.mco(&["install", "--image=registry.example.com/none:2", "--timeout=60s"]).await;
     assert!(said.code == 1 && said.err.contains("ImagePullBackOff"), "{said:?}");
@@ -133,7 +147,7 @@ async fn no_image(cluster: &Cluster) {
     says(cluster, "Degraded", "False", &[]).await;
 }
 
-/// Definitions of a newer version are never written over.
+/// CRDs of a newer version are never overwritten.
 async fn newer_definitions(cluster: &Cluster) {
     let name = "machineconfigs.machineconfiguration.openshift.io";
     let note = |version: &str| json!({"metadata": {"annotations": {"machineconfig.dev/version": version}}});
@@ -149,6 +163,50 @@ async fn newer_definitions(cluster: &Cluster) {
     );
     assert_eq!(cluster.get("CustomResourceDefinition", name).await["metadata"]["generation"], before);
     cluster.patch("CustomResourceDefinition", name, note("v0.0.1")).await;
+    says(cluster, "Degraded", "False", &[]).await;
+}
+
+/// An installation that follows a release's payload takes its image from there: another one is refused before anything is
+/// written, with both ways out.
+async fn follows_a_payload(cluster: &Cluster) {
+    let images = json!({"machineConfigOperator": "registry.example.com/mco:1"}).to_string();
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"images.json": images},
+        "metadata": {"name": "machine-config-operator-images", "namespace": NAMESPACE}});
+    assert_eq!(put(cluster, &["create"], &map).await.code, 0);
+    set(cluster, json!({"imageFrom": "ReleasePayload"})).await;
+    says(cluster, "Degraded", "False", &[]).await;
+    let before = settings(cluster).await["metadata"]["generation"].clone();
+    let said = cluster.mco(&["install", "--image=registry.example.com/mco:2", URL, "--no-wait"]).await;
+    for words in
+        ["names the image registry.example.com/mco:1", "Nothing was written", "\"imageFrom\":\"Settings\""]
+    {
+        assert!(said.code == 1 && said.err.contains(words), "{words}: {said:?}");
+    }
+    assert_eq!(settings(cluster).await["metadata"]["generation"], before);
+    let said = cluster.mco(&["install", IMAGE, URL, "--no-wait"]).await;
+    assert_eq!(said.code, 0, "the payload's own: {said:?}");
+    assert_eq!(settings(cluster).await["spec"]["imageFrom"], "ReleasePayload", "it is the administrator's");
+    set(cluster, json!({"imageFrom": "Settings"})).await;
+    let said = cluster.mco(&["install", IMAGE, URL, "--no-wait"]).await;
+    assert!(said.code == 0 && settings(cluster).await["spec"]["imageFrom"] == "Settings", "{said:?}");
+    let gone = ["-n", NAMESPACE, "delete", "configmap", "machine-config-operator-images"];
+    assert_eq!(cluster.kubectl(&gone).await.code, 0);
+    says(cluster, "Degraded", "False", &[]).await;
+}
+
+/// Settings that the API server lets through and that make no sense: nothing is changed, and the condition names each entry.
+async fn nonsense(cluster: &Cluster) {
+    let controller = async || {
+        here(cluster, "deployment", "machine-config-controller").await["metadata"]["generation"].clone()
+    };
+    let before = controller().await;
+    set(cluster, json!({"image": "registry.example.com/mco:3", "pools": ["master", "worker", "Bad_Pool"]}))
+        .await;
+    let why = says(cluster, "Degraded", "True", &["SettingsFailed", "MachineConfigOperator cluster"]).await;
+    assert!(why.contains("spec.pools[2] \"Bad_Pool\" is no name of a pool; use a-z, 0-9 and -"), "{why}");
+    assert_eq!(controller().await, before, "the running parts are not changed, though the image is valid");
+    says(cluster, "Available", "True", &[]).await;
+    set(cluster, json!({"image": "registry.example.com/mco:1", "pools": ["master", "worker"]})).await;
     says(cluster, "Degraded", "False", &[]).await;
 }
 
@@ -181,7 +239,7 @@ async fn old_operator(cluster: &Cluster, dir: &Path, account: &Path) {
     old.stop().await;
 }
 
-/// Without rights nothing is written, and the answer names what is missing.
+/// Without permissions nothing is written, and the error names what is forbidden.
 async fn without_rights(cluster: &Cluster, dir: &Path) {
     let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "nobody", "namespace": NAMESPACE}});
     assert_eq!(put(cluster, &["create"], &account).await.code, 0);
@@ -199,16 +257,22 @@ async fn without_rights(cluster: &Cluster, dir: &Path) {
             .unwrap();
         let err = String::from_utf8_lossy(&out.stderr).into_owned();
         assert!(out.status.code() == Some(1) && err.contains("forbidden"), "{args:?}: {err}");
+        let remedy = "system:serviceaccount:openshift-machine-config-operator:nobody may not ";
+        assert!(
+            err.contains(remedy) && err.contains("an administrator gives this right: kubectl "),
+            "{args:?}: {err}"
+        );
     }
     assert_eq!(settings(cluster).await["metadata"]["generation"], before);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_can_never_work_is_refused_where_it_is_written() {
+async fn invalid_objects_are_refused_by_admission_policies() {
     let Some((cluster, dir, account)) = installed(&[]).await else { return };
+    older_than_the_policies(&cluster).await;
     let running = operator(dir.path(), "operator", &account);
     says(&cluster, "Available", "True", &[]).await;
-    // A cluster's administrator, who is no member of system:masters.
+    // A cluster administrator who is not in system:masters, and so is subject to the policies.
     let bound = ["create", "clusterrolebinding", "jane", "--clusterrole=cluster-admin", "--user=jane"];
     assert_eq!(cluster.kubectl(&bound).await.code, 0);
 
@@ -253,7 +317,7 @@ async fn what_can_never_work_is_refused_where_it_is_written() {
             json!({"apiVersion": "operator.openshift.io/v1", "kind": "MachineConfiguration", "metadata": {"name": "other"},
                 "spec": {"managementState": "Managed"}}),
         ),
-        // Settings with nonsense.
+        // Invalid settings of the operator.
         (
             "is each machine's own address",
             json!({"apiVersion": "machineconfig.dev/v1alpha1", "kind": "MachineConfigOperator", "metadata": {"name": "cluster"},
@@ -286,7 +350,7 @@ async fn what_can_never_work_is_refused_where_it_is_written() {
             said.code != 0 && said.err.contains(why) && said.err.contains(&name),
             "{name}: {why}: {said:?}"
         );
-        // What is refused here is refused by lint, too: the rules are the same.
+        // The policies have the same rules as lint, so lint refuses it too.
         if object["kind"] == "MachineConfig" && !name.starts_with("rendered-") {
             let file = cluster.lab.folder().join("linted.json");
             std::fs::write(&file, object.to_string()).unwrap();
@@ -296,19 +360,54 @@ async fn what_can_never_work_is_refused_where_it_is_written() {
             assert!(!lint.status.success(), "{name}: {}", String::from_utf8_lossy(&lint.stdout));
         }
     }
-    // A large config is not too much for the policy.
+    // A large config stays within the policy's cost limit.
     let many: Vec<Value> =
         (0..2000).map(|i| json!({"path": format!("/etc/many/{i}"), "mode": 420})).collect();
     let said =
         put(&cluster, &["create", "--as=jane"], &config("large", with("storage", json!({"files": many}))))
             .await;
     assert_eq!(said.code, 0, "{said:?}");
+    a_migration_is_let_through(&cluster).await;
     running.stop().await;
     cluster.stop().await;
 }
 
+/// Two objects that are older than the policies, by which both would be refused.
+async fn older_than_the_policies(cluster: &Cluster) {
+    let mut rendered = machine_config("rendered-worker-2", "worker", one_file("etc/relative", "b"));
+    rendered["metadata"]["annotations"] = json!({GENERATED_BY_CONTROLLER: "of-the-version-before"});
+    cluster.create(rendered).await;
+    let mut alone = pool("older");
+    alone["spec"]["machineConfigSelector"] = json!({"matchLabels": {WORKER: "older"}});
+    cluster.create(alone).await;
+}
+
+/// Whoever migrates a kind to another stored version writes each object as it is, also rendered configs and objects that are
+/// refused today. That is let through, from whomever it comes. A change is not, not even the operator's, and of the two
+/// policies for MachineConfigs one refuses.
+async fn a_migration_is_let_through(cluster: &Cluster) {
+    let operator = format!("system:serviceaccount:{NAMESPACE}:machine-config-operator");
+    let patch = async |who: &str, kind: &str, name: &str, patch: &Value| {
+        let (who, patch) = (format!("--as={who}"), patch.to_string());
+        cluster.kubectl(&["patch", kind, name, "--type=merge", "-p", &patch, &who]).await
+    };
+    let note = json!({"metadata": {"annotations": {"mine": "yes"}}});
+    for (kind, name, why) in [
+        ("machineconfig", "rendered-worker-2", "the controller makes it"),
+        ("machineconfigpool", "older", "does not select the MachineConfigs of worker"),
+    ] {
+        for who in [operator.as_str(), "jane"] {
+            let said = patch(who, kind, name, &json!({})).await;
+            assert_eq!(said.code, 0, "{who}: {said:?}");
+            let said = patch(who, kind, name, &note).await;
+            assert!(said.code != 0 && said.err.contains(why), "{who}: {said:?}");
+            assert!(!said.err.contains("etc/relative"), "{who}: {said:?}");
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
-async fn a_definition_that_is_refused_leaves_a_clear_word_and_a_second_run_mends_it() {
+async fn a_refused_crd_is_reported_and_a_second_install_completes() {
     let Some(builder) = lab() else { return };
     let cluster = Cluster::start(builder).await;
     let quota = json!({"apiVersion": "v1", "kind": "List", "items": [

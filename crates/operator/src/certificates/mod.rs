@@ -1,5 +1,6 @@
-//! The config server's CA and certificate: what to create, when, and in which order, so that machines always trust the
-//! server. [`decide`] is pure; [`issue`] creates keys.
+//! A CA and a certificate that it signs: what to create, when, and in which order, so that clients always trust the server.
+//! [`decide`] is pure; [`issue`] creates keys. The config server has such a pair for booting machines, and each part one for
+//! who scrapes its metrics.
 //!
 //! Names and times are the reference's: valid for ten years, renewed after eight. One thing differs: machines get a new
 //! CA first, and the server's certificate is signed with it a week later. Machines that are provisioned in between trust
@@ -30,16 +31,36 @@ const LAST: SignedDuration = SignedDuration::from_hours(24 * 30);
 /// Certificates are valid from this long before now, because clocks of machines without a time server may be slow.
 const EARLY: SignedDuration = SignedDuration::from_hours(24);
 
+/// How the objects are called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Names<'a> {
+    /// The Secret with the CA and its key, and the ConfigMap with the CAs that clients trust.
+    pub ca: &'a str,
+    /// The Secret with the certificate and its key.
+    pub serving: &'a str,
+    /// The beginning of the subjects' common names; `-signer` and `-serving` follow.
+    pub subject: &'a str,
+}
+
+/// Those of the config server, for booting machines.
+pub const SERVER: Names<'static> = Names {
+    ca: server_tls::CA,
+    serving: server_tls::SERVING,
+    subject: "machine-config.machine-config-server",
+};
+
 /// The objects in the cluster.
 #[derive(Debug, Clone, Copy)]
 pub struct StoredObjects<'a> {
+    /// How they are called.
+    pub names: Names<'a>,
     /// The CA and its key.
     pub ca: Option<&'a Secret>,
     /// The CAs that machines trust.
     pub bundle: Option<&'a ConfigMap>,
     /// The server's certificate and key.
     pub serving: Option<&'a Secret>,
-    /// The names and addresses that machines reach the server by.
+    /// The names and addresses that clients reach the server by.
     pub hosts: &'a [String],
 }
 
@@ -118,7 +139,7 @@ pub fn decide(have: &StoredObjects<'_>, now: Timestamp) -> Decision {
     decision.ca = match (have.ca, &ca) {
         (None, _) => Some("there is none"),
         (Some(secret), _) if !is_ours(secret) => {
-            decision.foreign.push(format!("Secret {}", server_tls::CA));
+            decision.foreign.push(format!("Secret {}", have.names.ca));
             None
         }
         (_, None) => Some("it cannot be read"),
@@ -129,7 +150,7 @@ pub fn decide(have: &StoredObjects<'_>, now: Timestamp) -> Decision {
         return decision;
     };
     if !is_ours(serving) {
-        decision.foreign.push(format!("Secret {}", server_tls::SERVING));
+        decision.foreign.push(format!("Secret {}", have.names.serving));
         return decision;
     }
     let mut hosts = have.hosts.to_vec();
@@ -180,8 +201,11 @@ pub enum CertificateError {
         why: String,
     },
     /// The CA's Secret belongs to somebody else and cannot be used to sign.
-    #[error("Secret {NAMESPACE}/{} has no certificate and key that can sign", server_tls::CA)]
-    Signer,
+    #[error("Secret {NAMESPACE}/{name} has no certificate and key that can sign")]
+    Signer {
+        /// Its name.
+        name: String,
+    },
 }
 
 /// Creates what was decided.
@@ -194,22 +218,23 @@ pub fn issue(
     now: Timestamp,
 ) -> Result<Issued, CertificateError> {
     let mut issued = Issued::default();
+    let no_signer = || CertificateError::Signer { name: have.names.ca.to_owned() };
     if decision.ca.is_some() {
-        issued.ca = Some(make_ca(now, have.ca)?);
+        issued.ca = Some(make_ca(now, have)?);
     }
     let ca = issued.ca.as_ref().or(have.ca);
-    let certificate = ca.and_then(|s| field(s, server_tls::CERT)).ok_or(CertificateError::Signer)?;
+    let certificate = ca.and_then(|s| field(s, server_tls::CERT)).ok_or_else(no_signer)?;
     let before =
         have.bundle.and_then(|b| b.data.as_ref()?.get(server_tls::BUNDLE)).map_or("", String::as_str);
     let after = bundle(certificate, before, now);
     if after != before {
-        issued.bundle = Some(bundle_map(after, have.bundle));
+        issued.bundle = Some(bundle_map(after, have));
     }
     if decision.serving.is_some() {
         // A new CA signs at once only if machines trust no other.
         let old = have.ca.filter(|s| have.serving.is_some() && field(s, server_tls::KEY).is_some());
         let signer = old.filter(|s| field(s, server_tls::CERT).and_then(read).is_some()).or(ca);
-        issued.serving = Some(make_serving(now, signer.ok_or(CertificateError::Signer)?, have)?);
+        issued.serving = Some(make_serving(now, signer.ok_or_else(no_signer)?, have)?);
     }
     Ok(issued)
 }
@@ -229,15 +254,15 @@ fn params(name: &str, now: Timestamp) -> CertificateParams {
     params
 }
 
-fn make_ca(now: Timestamp, before: Option<&Secret>) -> Result<Secret, CertificateError> {
+fn make_ca(now: Timestamp, have: &StoredObjects<'_>) -> Result<Secret, CertificateError> {
     let make = |e: rcgen::Error| CertificateError::Make { what: "the CA", why: e.to_string() };
-    let mut params = params("machine-config.machine-config-server-signer", now);
+    let mut params = params(&format!("{}-signer", have.names.subject), now);
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages =
         vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
     let key = KeyPair::generate().map_err(make)?;
     let certificate = params.self_signed(&key).map_err(make)?;
-    Ok(secret(server_tls::CA, certificate.pem(), key.serialize_pem(), None, before))
+    Ok(secret(have.names.ca, certificate.pem(), key.serialize_pem(), None, have.ca))
 }
 
 fn make_serving(
@@ -247,14 +272,15 @@ fn make_serving(
 ) -> Result<Secret, CertificateError> {
     let make =
         |e: rcgen::Error| CertificateError::Make { what: "the server's certificate", why: e.to_string() };
+    let no_signer = || CertificateError::Signer { name: have.names.ca.to_owned() };
     let (Some(certificate), Some(key)) = (field(signer, server_tls::CERT), field(signer, server_tls::KEY))
     else {
-        return Err(CertificateError::Signer);
+        return Err(no_signer());
     };
     // The library's error could quote the key.
-    let signing = KeyPair::from_pem(key).map_err(|_| CertificateError::Signer)?;
-    let issuer = Issuer::from_ca_cert_pem(certificate, signing).map_err(|_| CertificateError::Signer)?;
-    let mut params = params("machine-config.machine-config-server-serving", now);
+    let signing = KeyPair::from_pem(key).map_err(|_| no_signer())?;
+    let issuer = Issuer::from_ca_cert_pem(certificate, signing).map_err(|_| no_signer())?;
+    let mut params = params(&format!("{}-serving", have.names.subject), now);
     let names = CertificateParams::new(have.hosts.to_vec()).map_err(make)?;
     params.subject_alt_names = names.subject_alt_names;
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
@@ -263,7 +289,7 @@ fn make_serving(
     let key = KeyPair::generate().map_err(make)?;
     let made = params.signed_by(&key, &issuer).map_err(make)?;
     let by = server_tls::fingerprints(certificate).into_iter().next();
-    Ok(secret(server_tls::SERVING, made.pem(), key.serialize_pem(), by, have.serving))
+    Ok(secret(have.names.serving, made.pem(), key.serialize_pem(), by, have.serving))
 }
 
 fn secret(
@@ -286,10 +312,10 @@ fn secret(
     }
 }
 
-fn bundle_map(bundle: String, before: Option<&ConfigMap>) -> ConfigMap {
-    let mut map = before.cloned().unwrap_or_default();
-    if before.is_none() {
-        map.metadata = server_tls::metadata(server_tls::CA);
+fn bundle_map(bundle: String, have: &StoredObjects<'_>) -> ConfigMap {
+    let mut map = have.bundle.cloned().unwrap_or_default();
+    if have.bundle.is_none() {
+        map.metadata = server_tls::metadata(have.names.ca);
     }
     map.metadata.managed_fields = None;
     map.data.get_or_insert_with(BTreeMap::new).insert(server_tls::BUNDLE.to_owned(), bundle);

@@ -1,4 +1,4 @@
-//! The life of a CA and its certificate: created, kept, renewed, owned by somebody else, broken.
+//! The life of a CA and its certificate: created, kept, renewed, owned by somebody else, unreadable.
 
 use super::*;
 
@@ -22,6 +22,7 @@ impl Cluster {
 
     fn have(&self) -> StoredObjects<'_> {
         StoredObjects {
+            names: SERVER,
             ca: self.ca.as_ref(),
             bundle: self.bundle.as_ref(),
             serving: self.serving.as_ref(),
@@ -61,16 +62,16 @@ fn what_is_made_is_kept_for_eight_years_and_machines_trust_a_new_ca_before_it_si
     for quiet in [0, 1, 30, 365 * 8 - 10] {
         assert_eq!(cluster.pass(day(quiet)), Decision::default(), "{quiet}");
     }
-    // The eighth year: a new CA beside the old one, and the certificate stays.
+    // After eight years, a new CA is added to the old one, and the certificate stays.
     assert_eq!(is_new(&cluster.pass(day(365 * 8))), (true, false));
     assert_eq!(cluster.trusted().len(), 2, "machines trust both");
     assert_eq!(vec![cluster.signer()], first);
     assert_eq!(is_new(&cluster.pass(day(365 * 8 + 3))), (false, false));
-    // A week later the new one signs.
+    // A week later the new CA signs.
     assert_eq!(is_new(&cluster.pass(day(365 * 8 + 10))), (false, true));
     assert_ne!(vec![cluster.signer()], first);
     assert!(cluster.trusted().contains(&cluster.signer()));
-    // The old CA leaves the bundle with the next change after its end; nothing else is made.
+    // The old CA expires and leaves the bundle; nothing else is made.
     assert_eq!(is_new(&cluster.pass(day(365 * 10 + 10))), (false, false));
     assert_eq!(cluster.trusted(), [cluster.signer()]);
 }
@@ -134,7 +135,7 @@ fn what_others_made_is_used_and_not_written() {
     let decision = cluster.pass(day(365 * 9));
     assert_eq!(is_new(&decision), (false, false));
     assert_eq!(decision.foreign.len(), 2, "{decision:?}");
-    // Their CA signs ours where it can.
+    // Where somebody else's CA has its key, it signs our certificate.
     cluster.serving = None;
     assert_eq!(is_new(&cluster.pass(day(1))), (false, true));
     let key = cluster.ca.as_mut().unwrap().data.as_mut().unwrap().remove("tls.key");

@@ -1,13 +1,17 @@
 //! What the cluster says about itself, for the ControllerConfig: the API server's address and CA, the cluster's DNS, its IP
 //! families. [`Facts::settings`] is pure; [`look`] reads.
 //!
-//! On kubeadm the ConfigMaps `kube-public/cluster-info`, `kube-system/kubeadm-config` and `kubelet-config` say it; elsewhere
-//! the DNS Service and `kube-root-ca.crt`, and what the installation found out with the administrator's kubeconfig.
+//! On kubeadm the ConfigMaps `kube-public/cluster-info`, `kube-system/kubeadm-config` and `kubelet-config` say it; on OpenShift
+//! its own objects do (see [`openshift`]); elsewhere the DNS Service and `kube-root-ca.crt`, and what the installation found
+//! out with the administrator's kubeconfig.
 //!
 //! What it is not: what wins over it. What the administrator says, in the settings or in the ControllerConfig itself, comes
 //! first (see `install::settings`).
 
 mod look;
+pub(crate) mod openshift;
+pub(crate) mod owners;
+pub(crate) mod release;
 
 pub(crate) use look::{DNS_SERVICES, look};
 
@@ -54,10 +58,12 @@ impl Facts {
             .or_else(|| services.first().and_then(tenth));
         let endpoint = text(&kubeadm["controlPlaneEndpoint"]).map(|at| format!("https://{}", with_port(&at)));
         let url = endpoint.or_else(|| text(&info["clusters"][0]["cluster"]["server"]));
-        let ca = text(&info["clusters"][0]["cluster"]["certificate-authority-data"])
-            .and_then(|data| decode(&data))
-            .or_else(|| self.root_ca.clone().map(String::into_bytes))
-            .filter(|pem| String::from_utf8_lossy(pem).contains("-----BEGIN CERTIFICATE-----"));
+        // The first is kept by the cluster's own controllers when the CA is rotated; the second by people.
+        let by_info = text(&info["clusters"][0]["cluster"]["certificate-authority-data"]);
+        let ca = [self.root_ca.clone().map(String::into_bytes), by_info.and_then(|data| decode(&data))]
+            .into_iter()
+            .flatten()
+            .find(|pem| String::from_utf8_lossy(pem).contains("-----BEGIN CERTIFICATE-----"));
         let by_service: Vec<IpAddr> = self.dns_service.iter().filter_map(|a| a.parse().ok()).collect();
         let of_nets = services.iter().map(|n| n.addr().is_ipv6());
         let families: Vec<bool> = if services.is_empty() {
@@ -156,7 +162,7 @@ mod tests {
         };
         let rows: [(Facts, [&str; 4]); 8] = [
             (Facts::default(), ["10.0.0.1", "https://kubeconfig:6443", "", ""]),
-            // kubeadm, one control plane: cluster-info names it.
+            // kubeadm with one control plane node: cluster-info has its address.
             (
                 Facts {
                     cluster_info: Some(info("https://10.1.0.2:6443", true)),
@@ -166,7 +172,7 @@ mod tests {
                 },
                 ["10.96.0.10", "https://10.1.0.2:6443", "ca", "IPv4"],
             ),
-            // Three behind an address: all machines use that.
+            // Three control plane nodes behind one address, which all machines use.
             (
                 Facts {
                     cluster_info: Some(info("https://10.1.0.2:6443", true)),
@@ -186,7 +192,7 @@ mod tests {
                 Facts { cluster_configuration: kubeadm("[fd00::5]", "fd00::/112"), ..Facts::default() },
                 ["fd00::a", "https://[fd00::5]:6443", "", "IPv6"],
             ),
-            // Another distribution: its Services tell.
+            // Another distribution, without kubeadm's ConfigMaps: the Services have the addresses.
             (
                 Facts {
                     dns_service: vec!["10.43.0.10".to_owned()],
@@ -195,7 +201,7 @@ mod tests {
                 },
                 ["10.43.0.10", "https://kubeconfig:6443", "ca", "IPv4"],
             ),
-            // Nonsense is as if it were not there.
+            // Unreadable facts count as absent.
             (
                 Facts {
                     cluster_info: Some("{".to_owned()),

@@ -8,7 +8,8 @@ use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-use crate::keep::objects::FIELD_MANAGER;
+use crate::sync::objects::FIELD_MANAGER;
+use crate::sync::storage;
 /// How long to wait until a new kind is served. It usually takes a second; on a loaded API server, a few.
 pub(super) const ESTABLISH_TIMEOUT: Duration = Duration::from_secs(60);
 /// How often the API server is asked whether a new kind is served.
@@ -24,9 +25,12 @@ pub async fn apply(
     mut progress: impl FnMut(&Step),
 ) -> Result<(), InstallError> {
     let (definitions, rest): (Vec<&Step>, Vec<&Step>) = steps.iter().partition(|s| s.is_definition());
+    let definitions =
+        futures::future::try_join_all(definitions.into_iter().map(|step| keeping_stored(client, step)))
+            .await?;
     // Concurrently: the CRDs do not depend on each other.
     futures::future::try_join_all(definitions.iter().map(|step| one(client, step))).await?;
-    definitions.iter().for_each(|step| progress(step));
+    definitions.iter().for_each(&mut progress);
     futures::future::try_join_all(definitions.iter().map(|step| established(client, &step.object))).await?;
     for step in rest {
         one(client, step).await?;
@@ -43,6 +47,9 @@ pub(crate) fn resource(object: &Value) -> Option<ApiResource> {
         "MachineConfigOperator" => crate::settings_object::PLURAL,
         "ClusterOperator" => "clusteroperators",
         "ClusterVersion" => "clusterversions",
+        "KubeletConfig" => "kubeletconfigs",
+        "ContainerRuntimeConfig" => "containerruntimeconfigs",
+        "MachineConfiguration" => "machineconfigurations",
         "MachineConfigPool" => "machineconfigpools",
         "ControllerConfig" => "controllerconfigs",
         "CustomResourceDefinition" => "customresourcedefinitions",
@@ -57,12 +64,28 @@ pub(crate) fn resource(object: &Value) -> Option<ApiResource> {
         "NetworkPolicy" => "networkpolicies",
         "PodDisruptionBudget" => "poddisruptionbudgets",
         "Service" => "services",
+        "ConfigMap" => "configmaps",
+        "ServiceMonitor" => "servicemonitors",
+        "PrometheusRule" => "prometheusrules",
         "Secret" => "secrets",
         "ValidatingAdmissionPolicy" => "validatingadmissionpolicies",
         "ValidatingAdmissionPolicyBinding" => "validatingadmissionpolicybindings",
+        "MutatingAdmissionPolicy" => "mutatingadmissionpolicies",
+        "MutatingAdmissionPolicyBinding" => "mutatingadmissionpolicybindings",
         _ => return None,
     };
     Some(ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural))
+}
+
+/// The step, without dropping a version in which objects are stored: the API server would refuse that. The operator rewrites
+/// the objects, and takes the version away.
+async fn keeping_stored(client: &Client, step: &Step) -> Result<Step, InstallError> {
+    let name = step.object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+    let there = storage::definition(client, name).await?;
+    Ok(match storage::plan(&step.object, there.as_ref()) {
+        storage::Plan::Apply => step.clone(),
+        storage::Plan::Between(both) => Step { how: step.how.clone(), object: both },
+    })
 }
 
 async fn one(client: &Client, step: &Step) -> Result<(), InstallError> {

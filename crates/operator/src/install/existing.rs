@@ -4,7 +4,8 @@
 
 use super::apply::resource;
 use super::{InstallError, PullSecret};
-use crate::manifests::rights::{AGENT, SERVER};
+use crate::facts::openshift::NAMESPACES;
+use crate::manifests::rights::{AGENT, PULL_SECRET, SERVER};
 use api::names;
 use api::v1alpha1::{Access, MachineConfigOperator};
 use client::{CallError, call};
@@ -13,6 +14,9 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, DynamicObject};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
+
+/// Where OpenShift's pull secret stands.
+const OPENSHIFT_CONFIG: &str = "openshift-config";
 
 /// The settings of an earlier installation that the next one keeps.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -29,6 +33,8 @@ pub struct Existing {
     pub pull_secret: Option<PullSecret>,
     /// The boot tokens' Secrets in the namespace where earlier versions kept them.
     pub old_tokens: Vec<String>,
+    /// OpenShift's namespaces in which the operator reads ConfigMaps, as far as they exist.
+    pub openshift_namespaces: Vec<&'static str>,
 }
 
 /// Reads what an earlier installation left in the cluster.
@@ -64,7 +70,7 @@ pub async fn find_existing(client: &Client) -> Result<Existing, InstallError> {
         let image = set.as_ref().and_then(|s| s.data.pointer("/spec/template/spec/containers/0/image"));
         there.agents = image.and_then(Value::as_str).map(str::to_owned);
     }
-    there.settings = crate::keep::cluster::settings(client).await?;
+    there.settings = crate::sync::cluster::settings(client).await?;
     if let Some(settings) = &there.settings {
         // The settings come before what they have made.
         let server = &settings.spec.config_server;
@@ -75,6 +81,16 @@ pub async fn find_existing(client: &Client) -> Result<Existing, InstallError> {
     if let Some(api) = api("ControllerConfig", &format!("{}/v1", names::GROUP)) {
         let config = get("get ControllerConfig", api.get(names::CONTROLLER_CONFIG)).await?;
         there.pull_secret = config.as_ref().and_then(|c| pull_secret(&c.data));
+    }
+    if let Some(api) = api("Namespace", "v1") {
+        for name in NAMESPACES {
+            if get(&format!("get Namespace {name}"), api.get(name)).await?.is_some() {
+                there.openshift_namespaces.push(name);
+            }
+        }
+    }
+    if there.pull_secret.is_none() {
+        there.pull_secret = pull_secret_in(&there.openshift_namespaces);
     }
     if let (Some((name, _)), Some(api)) = (&there.pull_secret, api("Namespace", "v1"))
         && get("get the pull secret's Namespace", api.get(name)).await?.is_none()
@@ -92,6 +108,11 @@ pub async fn find_existing(client: &Client) -> Result<Existing, InstallError> {
         Err(error) => return Err(InstallError::Call(error)),
     }
     Ok(there)
+}
+
+/// The pull secret that the operator is going to name, where these of OpenShift's namespaces are there.
+pub fn pull_secret_in(namespaces: &[&str]) -> Option<PullSecret> {
+    namespaces.contains(&OPENSHIFT_CONFIG).then(|| (OPENSHIFT_CONFIG.to_owned(), PULL_SECRET.to_owned()))
 }
 
 fn network(text: &str) -> Option<IpNet> {

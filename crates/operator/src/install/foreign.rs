@@ -4,9 +4,9 @@
 //! What it is not: the installation.
 
 use crate::definitions;
-use crate::keep::cluster::api_of;
-use crate::keep::objects::Key;
 use crate::manifests::rights::{AGENT, CONTROLLER, OPERATOR, SERVER};
+use crate::sync::cluster::api_of;
+use crate::sync::objects::Key;
 use api::names::{NAMESPACE, VERSION_RAW};
 use client::{CallError, call};
 use kube::Client;

@@ -1,7 +1,7 @@
 //! `mco install`: the objects that must be in a cluster before a controller can work.
 //!
 //! With an image it applies the definitions, the operator and its settings object; everything else is the running operator's
-//! (see `keep`). Without one the parts run elsewhere, and it writes what they need. Running it again upgrades what is
+//! (see `sync`). Without one the parts run elsewhere, and it writes what they need. Running it again upgrades what is
 //! applied. Pools are only created if they are missing. In the ControllerConfig only the fields that `settings` decides about
 //! are updated.
 //!
@@ -11,15 +11,17 @@
 mod apply;
 mod existing;
 pub mod foreign;
+pub mod payload;
 mod plan;
 pub mod progress;
 pub mod settings;
 
+pub use crate::facts::openshift::NAMESPACES as OPENSHIFT_NAMESPACES;
 pub use crate::manifests::rights::PullSecret;
 pub use apply::apply;
 pub(crate) use apply::{established, resource};
-pub use existing::{Existing, find_existing};
-pub(crate) use plan::{controller_config, pool_object};
+pub use existing::{Existing, find_existing, pull_secret_in};
+pub(crate) use plan::{controller_config, pool_object, without_empty};
 pub use plan::{plan, pool};
 
 use api::crds::CrdError;
@@ -62,6 +64,8 @@ pub struct Options {
     pub pull_secret: Option<PullSecret>,
     /// The boot tokens' Secrets in the namespace where earlier versions kept them.
     pub old_tokens: Vec<String>,
+    /// OpenShift's namespaces in which the operator reads ConfigMaps, as far as they exist.
+    pub openshift_namespaces: Vec<&'static str>,
     /// Also install the CRDs of OpenShift's own config and operator kinds, for a plain cluster that uses them.
     pub openshift_config_crds: bool,
 }
@@ -82,6 +86,7 @@ impl Default for Options {
             balancers: vec![],
             pull_secret: None,
             old_tokens: vec![],
+            openshift_namespaces: vec![],
             openshift_config_crds: false,
         }
     }

@@ -4,15 +4,17 @@
 
 use super::settings::{self, Settings};
 use super::{How, InstallError, Options, Step};
-use crate::keep::objects::marked;
 use crate::manifests::{self, admission, agents, pods};
+use crate::sync::objects::marked;
 use crate::{definitions, settings_object};
 use api::detected::{API_SERVER_CA, API_SERVER_URL, CLUSTER_DNS_IP, Detected, digest};
 use api::k8s::{ByteString, LabelSelector};
 use api::names::annotation::FOUND_OUT;
 use api::names::{self, label};
 use api::v1::{ControllerConfig, MachineConfigPool, MachineConfigPoolSpec};
-use api::v1alpha1::{Access, MachineConfigOperator, MachineConfigOperatorSpec, RunAs};
+use api::v1alpha1::{
+    Access, ImageFrom, MachineConfigOperator, MachineConfigOperatorSpec, ManagementState, Reboots, RunAs,
+};
 use kube::ResourceExt as _;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -41,9 +43,15 @@ pub fn plan(options: &Options) -> Result<Vec<Step>, InstallError> {
     if let Some(image) = &options.image {
         let replicas = pods::controllers(&options.control_plane_topology);
         steps.extend(
-            manifests::operator(image, replicas, options.pull_secret.as_ref(), &options.old_tokens)
-                .into_iter()
-                .map(apply),
+            manifests::operator(
+                image,
+                replicas,
+                options.pull_secret.as_ref(),
+                &options.old_tokens,
+                &options.openshift_namespaces,
+            )
+            .into_iter()
+            .map(apply),
         );
         // What is said now counts, also over what somebody has written into the ControllerConfig. The settings alone would
         // not: the operator leaves such fields.
@@ -72,7 +80,11 @@ fn settings_step(options: &Options, image: &str) -> Result<Step, InstallError> {
         Some(there) => there.clone(),
         None => MachineConfigOperator::new(
             names::CLUSTER,
-            MachineConfigOperatorSpec { pools: built_in(), ..Default::default() },
+            MachineConfigOperatorSpec {
+                pools: built_in(),
+                reboots: Reboots::WhenNeeded,
+                ..Default::default()
+            },
         ),
     };
     let spec = &mut object.spec;
@@ -104,7 +116,19 @@ fn settings_step(options: &Options, image: &str) -> Result<Step, InstallError> {
     choose(&mut record, API_SERVER_CA, &mut spec.api_server.ca_data, said, found, |ca| digest(&ca.0));
     let wrong = |source| InstallError::Json { what: settings_object::name(), source };
     let mut value = serde_json::to_value(&object).map_err(wrong)?;
-    let spec = value["spec"].take();
+    let mut spec = value["spec"].take();
+    // Not named where they are the default: they are the administrator's, and what is not applied is not taken from him, by
+    // this, by a chart or by GitOps.
+    if let Some(fields) = spec.as_object_mut() {
+        for (field, default) in [
+            ("imageFrom", json!(ImageFrom::default())),
+            ("managementState", json!(ManagementState::default())),
+        ] {
+            if fields.get(field) == Some(&default) {
+                fields.remove(field);
+            }
+        }
+    }
     let mut metadata = json!({"name": names::CLUSTER});
     if let Some(text) = record.text() {
         metadata["annotations"] = json!({ FOUND_OUT: text });
@@ -172,7 +196,7 @@ pub(crate) fn controller_config(
 }
 
 /// Removes empty fields that the API server would refuse: null, and unknown CA data.
-fn without_empty(config: &mut Value) {
+pub(crate) fn without_empty(config: &mut Value) {
     let Some(spec) = config.get_mut("spec").and_then(Value::as_object_mut) else { return };
     spec.retain(|key, value| !(value.is_null() || key.ends_with("CAData") && value == ""));
 }

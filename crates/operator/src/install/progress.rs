@@ -2,11 +2,11 @@
 //!
 //! What it is not: the waiting.
 
-use crate::keep::Step;
-use crate::keep::cluster;
-use crate::keep::objects::{Key, trouble};
-use crate::keep::status::{AVAILABLE, DEGRADED, PROGRESSING};
 use crate::manifests::rights::OPERATOR;
+use crate::sync::Step;
+use crate::sync::cluster;
+use crate::sync::objects::{Key, trouble};
+use crate::sync::status::{AVAILABLE, DEGRADED, PROGRESSING};
 use api::k8s::Pod;
 use api::names::{NAMESPACE, VERSION_RAW};
 use api::v1alpha1::{Condition, MachineConfigOperator};
@@ -15,8 +15,9 @@ use kube::Client;
 use std::time::Duration;
 
 /// A failure that lasts this long is told as one. A shorter one may mend itself: a namespace that is still being deleted, an
-/// object that somebody wrote at the same moment.
-pub const MENDS_ITSELF: Duration = Duration::from_secs(15);
+/// object that somebody wrote at the same moment, a pod that found no API server while a control-plane node rebooted and
+/// is started again after the kubelet's back-off (10, 20, 40 seconds).
+pub const MENDS_ITSELF: Duration = Duration::from_mins(1);
 
 /// How far it has come.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -113,7 +114,7 @@ mod tests {
             (3, VERSION_RAW, life(true, Some("MachineConfigServer"), None), "waiting"),
             (3, VERSION_RAW, life(false, None, None), "waiting"),
             (3, VERSION_RAW, life(true, None, Some("RightsFailed")), "failed"),
-            // Of the settings before, or by the operator of before.
+            // Conditions for an older generation of the settings, or from an older operator.
             (2, VERSION_RAW, life(true, None, None), "waiting"),
             (3, "v0.0.1", life(true, None, None), "waiting"),
             (3, "v0.0.1", life(true, None, Some("RightsFailed")), "waiting"),

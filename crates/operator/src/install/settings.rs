@@ -218,7 +218,7 @@ mod tests {
         }
     }
 
-    /// As it stands after an installation.
+    /// The object after an installation.
     fn after(
         there: &ControllerConfig,
         is_new: bool,
@@ -245,7 +245,7 @@ mod tests {
     #[test]
     fn what_is_said_now_wins_over_what_was_said_before_and_that_over_what_is_found() {
         let none = Settings::default();
-        // Given and detected at the first installation, given and detected at the second one, and the result.
+        // Columns: given and detected at the first installation, given and detected at the second one, and the result.
         let rows = [
             (
                 &none,
@@ -271,7 +271,7 @@ mod tests {
                 settings("2", B, "ca2"),
                 ["3", A, "ca2"],
             ),
-            // The loopback address of this computer is of no use to machines.
+            // Machines cannot use the loopback address of this computer.
             (
                 &none,
                 settings("1", "https://127.0.0.1:6443", "ca1"),
@@ -312,7 +312,8 @@ mod tests {
         let detected = settings("2", B, "ca2");
         assert_eq!(values(&after(&config, false, &Settings::default(), &detected)), ["9", B, "rotated"]);
         assert_eq!(values(&after(&config, false, &settings("3", "", "ca3"), &detected)), ["3", B, "ca3"]);
-        // Of an earlier version, without a record: a URL that no machine can use is nobody's word, the rest may be.
+        // An object of an earlier version without the record: a URL that no machine can use was not set by a user;
+        // other values may have been.
         let mut old = empty();
         old.spec.cluster_dns_ip = "10.96.0.10".to_owned();
         old.spec.infra.as_mut().unwrap()["status"][API_SERVER_URL] = json!("https://127.0.0.1:6443");

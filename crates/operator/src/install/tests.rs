@@ -103,7 +103,7 @@ fn what_is_said_stays_in_the_settings_and_what_is_found_out_follows_the_cluster(
         "",
         "this computer's own address is no machine's"
     );
-    // What somebody wrote into the object is his.
+    // A user's edits of the object stay.
     let mut edited = first;
     edited["spec"]["apiServer"]["url"] = json!("https://mine:6443");
     edited["spec"]["managementState"] = json!("Unmanaged");
@@ -112,7 +112,12 @@ fn what_is_said_stays_in_the_settings_and_what_is_found_out_follows_the_cluster(
         (at(&then).as_str(), &then["spec"]["managementState"]),
         ("https://mine:6443", &json!("Unmanaged"))
     );
-    // Agents of the same image need no image of their own.
+    edited["spec"]["imageFrom"] = json!("ReleasePayload");
+    assert_eq!(with("", "", Some(&edited))["spec"]["imageFrom"], "ReleasePayload");
+    for field in ["imageFrom", "managementState"] {
+        assert_eq!(with("", "", None)["spec"].get(field), None, "the administrator's value is not put back");
+    }
+    // If the agents use the same image, the object names no image for them.
     for (image, own) in [("mco:1", Value::Null), ("other:1", json!("other:1"))] {
         let agents = settings_of(&Options {
             image: Some("mco:1".to_owned()),

@@ -12,14 +12,20 @@
 //! | `machine-config-contents` | Ignition versions, paths, modes and unit names that can never work |
 //! | `generated-machine-config-guards` | writes to generated and rendered MachineConfigs by anyone but the controller |
 //!
-//! The first five have the reference's names, the last three are ours.
+//! The first five have the reference's names, the last three are ours. [`joining`] refuses nothing: it gives Nodes that
+//! register the taint of nodes that join.
+//!
+//! Guarantees: one object is refused by one policy, because of several refusals the API server reports any one. An update that
+//! changes nothing is never refused (see [`changes_something`]).
 //!
 //! What it is not: the full check of a config, which is too much for CEL. `mco lint` and rendering do that; what is refused
 //! here is refused there too.
 
 use super::rights::{AGENT, CONTROLLER};
 use api::names::annotation::GENERATED_BY_CONTROLLER;
-use api::names::{ARBITER, CLUSTER, GROUP, MASTER, NAMESPACE, WORKER, label};
+use api::names::{
+    ARBITER, CLUSTER, GROUP, JOINING_TAINT, JOINING_TAINT_EFFECT, MASTER, NAMESPACE, WORKER, label,
+};
 use serde_json::{Value, json};
 
 /// The policies' names. The name of a policy's binding is `NAME-binding`.
@@ -37,6 +43,14 @@ const NAMES: [&str; 8] = [
 /// The names of all policies.
 pub(crate) fn names() -> &'static [&'static str] {
     &NAMES
+}
+
+/// The name of the policy of [`joining`].
+pub(crate) const JOINING: &str = "machine-config-joining-nodes";
+
+/// The name of its binding.
+pub(crate) fn joining_binding() -> String {
+    format!("{JOINING}-binding")
 }
 
 /// One rule of a policy.
@@ -80,6 +94,9 @@ fn policy(name: &str, on: &On<'_>, variables: &[(&str, &str)], rules: Vec<Rule>)
         },
         "validations": rules,
     });
+    if on.operations.contains(&"UPDATE") {
+        spec["matchConditions"] = json!([changes_something()]);
+    }
     if !variables.is_empty() {
         let all = variables.iter().map(|(name, expression)| json!({"name": name, "expression": expression}));
         spec["variables"] = all.collect();
@@ -89,6 +106,24 @@ fn policy(name: &str, on: &On<'_>, variables: &[(&str, &str)], rules: Vec<Rule>)
         "kind": "ValidatingAdmissionPolicy",
         "metadata": {"name": name},
         "spec": spec,
+    })
+}
+
+/// Skips an update that leaves the object as it is. Whoever migrates a kind to another stored version (the operator, or
+/// Kubernetes' or OpenShift's migrator) sends one for each object, also for those that are older than a policy and would be
+/// refused today. One refusal would keep the kind in its old version for ever.
+fn changes_something() -> Value {
+    let fields = [
+        "?spec",
+        "metadata.?labels",
+        "metadata.?annotations",
+        "metadata.?ownerReferences",
+        "metadata.?finalizers",
+    ];
+    let same = fields.map(|field| format!("object.{field} == oldObject.{field}"));
+    json!({
+        "name": "changes-something",
+        "expression": format!("!(request.operation == 'UPDATE' && {})", same.join(" && ")),
     })
 }
 
@@ -122,6 +157,88 @@ pub(crate) fn all() -> Vec<Value> {
     policies.into_iter().flat_map(|policy| [policy.clone(), binding(&policy)]).collect()
 }
 
+/// Adds the taint of nodes that join to each Node that its own kubelet registers, so that no workload lands on it before it
+/// has its pool's config. The controller adds the same taint, but only after the agent has reported.
+///
+/// Registration never fails because of it, and no taint is added while no controller is running that would remove it: the
+/// PodDisruptionBudget of the controller counts the pods whose container runs (they have no readiness probe, so one of
+/// them may still wait for the lease), and goes with their namespace. Windows nodes get none, and of the control plane those whose kubelet registers with its role or taint; from others, which kubeadm
+/// labels later, the controller removes it at once.
+///
+/// The kind is stable in Kubernetes 1.36, and not served by default before.
+pub(crate) fn joining() -> [Value; 2] {
+    let api_version = "admissionregistration.k8s.io/v1";
+    let roles = format!("['{}', '{}']", label::CONTROL_PLANE_ROLE, label::MASTER_ROLE);
+    let taint = format!("{{'key': '{JOINING_TAINT}', 'effect': '{JOINING_TAINT_EFFECT}'}}");
+    let condition = |name: &str, expression: String| json!({"name": name, "expression": expression});
+    let conditions = [
+        condition(
+            "registered-by-its-kubelet",
+            "request.userInfo.username == 'system:node:' + object.metadata.name".to_owned(),
+        ),
+        condition(
+            "neither-control-plane-nor-windows",
+            format!(
+                "!has(object.metadata.labels) || !object.metadata.labels.exists(k, k in {roles} || \
+                 (k == '{}' && object.metadata.labels[k] == 'windows'))",
+                label::OS
+            ),
+        ),
+        condition(
+            "no-such-taint-yet",
+            format!(
+                "!has(object.spec.taints) || \
+                 !object.spec.taints.exists(t, t.key in {roles} || t.key == '{JOINING_TAINT}')"
+            ),
+        ),
+        condition(
+            "a-controller-is-running",
+            "has(params.status) && has(params.status.currentHealthy) && params.status.currentHealthy > 0"
+                .to_owned(),
+        ),
+    ];
+    let policy = json!({
+        "apiVersion": api_version,
+        "kind": "MutatingAdmissionPolicy",
+        "metadata": {"name": JOINING},
+        "spec": {
+            "failurePolicy": "Ignore",
+            "reinvocationPolicy": "Never",
+            "paramKind": {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget"},
+            "matchConstraints": {
+                "matchPolicy": "Equivalent",
+                "resourceRules": [{
+                    "apiGroups": [""],
+                    "apiVersions": ["v1"],
+                    "operations": ["CREATE"],
+                    "resources": ["nodes"],
+                }],
+            },
+            "matchConditions": conditions,
+            "mutations": [{
+                "patchType": "JSONPatch",
+                "jsonPatch": {
+                    "expression": format!(
+                        "has(object.spec.taints) ? \
+                         [JSONPatch{{op: 'add', path: '/spec/taints/-', value: {taint}}}] : \
+                         [JSONPatch{{op: 'add', path: '/spec/taints', value: [{taint}]}}]"
+                    ),
+                },
+            }],
+        },
+    });
+    let binding = json!({
+        "apiVersion": api_version,
+        "kind": "MutatingAdmissionPolicyBinding",
+        "metadata": {"name": joining_binding()},
+        "spec": {
+            "policyName": JOINING,
+            "paramRef": {"name": CONTROLLER, "namespace": NAMESPACE, "parameterNotFoundAction": "Allow"},
+        },
+    });
+    [policy, binding]
+}
+
 /// The policy without which agents could write each other's objects, for clusters whose controller runs elsewhere.
 pub(crate) fn of_agents() -> [Value; 2] {
     let policy = node_guard();
@@ -143,10 +260,15 @@ fn node_guard() -> Value {
         expression: format!(
             "request.userInfo.username.startsWith('system:node:') ? request.userInfo.username == 'system:node:' + object.metadata.name : {from_pod}"
         ),
-        message: "a node may write its own MachineConfigNode only",
-        words: None,
+        message: "a node may write its own MachineConfigNode only; start the agent with the credentials of its own node",
+        words: Some(
+            "'MachineConfigNode ' + object.metadata.name + ': metadata.name is not the name of the node that ' + \
+             request.userInfo.username + ' speaks for; an agent writes the object of its own node only: start it with that node\\'s credentials'"
+                .to_owned(),
+        ),
     };
     let mut policy = policy(NAMES[0], &on, &[], vec![rule]);
+    // Nothing else: a write of the status leaves everything as it is that `changes_something` compares.
     policy["spec"]["matchConditions"] = json!([{
         "name": "by-a-node",
         "expression": format!(
@@ -191,8 +313,15 @@ fn pools_inherit() -> Value {
          ((e.operator == 'In' && has(e.values) && '{WORKER}' in e.values) || \
          (e.operator == 'NotIn' && !(has(e.values) && '{WORKER}' in e.values)))))"
     );
+    // An operator that nobody knows is refused by the policy for selectors. A second refusal here would compete with that
+    // message: the API server reports only one of them.
+    let unknown = "(has(object.spec.machineConfigSelector.matchExpressions) && \
+                   object.spec.machineConfigSelector.matchExpressions.exists(e, \
+                   !(e.operator in ['In', 'NotIn', 'Exists', 'DoesNotExist'])))";
     let rule = Rule {
-        expression: format!("has(object.spec.machineConfigSelector) && ({labels} || {expressions})"),
+        expression: format!(
+            "has(object.spec.machineConfigSelector) && ({labels} || {expressions} || {unknown})"
+        ),
         message: "a custom pool must inherit from worker: let spec.machineConfigSelector select the role worker, too",
         words: Some(format!(
             "'MachineConfigPool ' + object.metadata.name + ': spec.machineConfigSelector does not select the MachineConfigs of worker, so its nodes would have no base config; select {role} in (worker, ' + object.metadata.name + ')'"
@@ -321,10 +450,12 @@ fn contents() -> Value {
     ];
     let mut policy = policy(NAMES[6], &on, &variables, rules);
     // The controller's own are checked when they are rendered, and what it writes must never be held up here.
-    policy["spec"]["matchConditions"] = json!([{
-        "name": "not-by-the-controller",
-        "expression": format!("request.userInfo.username != '{}'", controller()),
-    }]);
+    also(&mut policy, "not-by-the-controller", &not_by_the_controller());
+    also(
+        &mut policy,
+        "not-refused-as-generated",
+        &format!("!(({}) && {})", is_generated(), bound_by_generated()),
+    );
     policy
 }
 
@@ -337,26 +468,45 @@ const UNIT: &str = "has(u.name) && type(u.name) == string && size(u.name) <= 255
 /// As `ignition::Version::parse` reads them.
 const VERSION: &str = "^(2[.][0-2]|3[.][0-6])[.]0$";
 
-fn controller() -> String {
-    format!("system:serviceaccount:{NAMESPACE}:{CONTROLLER}")
+/// Adds a condition without which the policy says nothing.
+fn also(policy: &mut Value, name: &str, expression: &str) {
+    if let Some(all) = policy["spec"]["matchConditions"].as_array_mut() {
+        all.push(json!({"name": name, "expression": expression}));
+    }
 }
 
-/// Nobody else writes what the controller makes: the next pass would undo it, and a node that was faster would have it.
-/// Deletion is allowed: the controller makes what is still needed again.
-fn generated() -> Value {
-    let on = On { group: GROUP, resources: &["machineconfigs"], operations: &["CREATE", "UPDATE"] };
+fn not_by_the_controller() -> String {
+    format!("request.userInfo.username != 'system:serviceaccount:{NAMESPACE}:{CONTROLLER}'")
+}
+
+/// A MachineConfig that the controller makes, or that it made before this change.
+fn is_generated() -> String {
     let made = |object: &str| {
         format!(
             "({object}.metadata.name.startsWith('rendered-') || (has({object}.metadata.annotations) && \
              '{GENERATED_BY_CONTROLLER}' in {object}.metadata.annotations))"
         )
     };
+    format!("{} || (request.operation == 'UPDATE' && {})", made("object"), made("oldObject"))
+}
+
+/// Who may not write those. Kubernetes' own controllers take owners and finalizers away when owners go. Members of
+/// system:masters are bound by no permission either: they break the glass.
+fn bound_by_generated() -> String {
+    format!(
+        "{} && !request.userInfo.username.startsWith('system:serviceaccount:kube-system:') && \
+         request.userInfo.username != 'system:kube-controller-manager' && \
+         !(has(request.userInfo.groups) && 'system:masters' in request.userInfo.groups)",
+        not_by_the_controller()
+    )
+}
+
+/// Nobody else writes what the controller makes: the next pass would undo it, and a node that was faster would have it.
+/// Deletion is allowed: the controller makes what is still needed again.
+fn generated() -> Value {
+    let on = On { group: GROUP, resources: &["machineconfigs"], operations: &["CREATE", "UPDATE"] };
     let rule = Rule {
-        expression: format!(
-            "!({} || (request.operation == 'UPDATE' && {}))",
-            made("object"),
-            made("oldObject")
-        ),
+        expression: format!("!({})", is_generated()),
         message: "the controller makes this MachineConfig; change what it is made from",
         words: Some(
             "'MachineConfig ' + object.metadata.name + ': the controller makes it and would undo this; write a MachineConfig of your own, or change the KubeletConfig, ContainerRuntimeConfig or template that it is made from (mco explain says which)'"
@@ -364,17 +514,7 @@ fn generated() -> Value {
         ),
     };
     let mut policy = policy(NAMES[7], &on, &[], vec![rule]);
-    policy["spec"]["matchConditions"] = json!([{
-        "name": "not-by-the-controller",
-        // Kubernetes' own controllers take owners and finalizers away when owners go. Members of system:masters are bound by
-        // no permission either: they break the glass.
-        "expression": format!(
-            "request.userInfo.username != '{}' && !request.userInfo.username.startsWith('system:serviceaccount:kube-system:') && \
-             request.userInfo.username != 'system:kube-controller-manager' && \
-             !(has(request.userInfo.groups) && 'system:masters' in request.userInfo.groups)",
-            controller()
-        ),
-    }]);
+    also(&mut policy, "not-by-the-controller", &bound_by_generated());
     policy
 }
 
@@ -399,5 +539,33 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn an_update_that_changes_nothing_is_skipped_and_two_policies_never_refuse_the_same_object() {
+        let conditions = |policy: &Value| -> Vec<(String, String)> {
+            let all = policy["spec"]["matchConditions"].as_array().cloned().unwrap_or_default();
+            all.iter()
+                .map(|c| {
+                    (c["name"].as_str().unwrap().to_owned(), c["expression"].as_str().unwrap().to_owned())
+                })
+                .collect()
+        };
+        for policy in all().iter().filter(|o| o["kind"] == "ValidatingAdmissionPolicy") {
+            let rules = &policy["spec"]["matchConstraints"]["resourceRules"][0];
+            let updates = rules["operations"].as_array().unwrap().contains(&json!("UPDATE"));
+            let skips = conditions(policy).iter().any(|(name, _)| name == "changes-something");
+            // A node's write to the status of another node's object changes something that is not compared.
+            let of_nodes = policy["metadata"]["name"] == NAMES[0];
+            assert_eq!(skips, updates && !of_nodes, "{}", policy["metadata"]["name"]);
+        }
+        let (_, refused) = conditions(&generated()).pop().unwrap();
+        let left = conditions(&contents());
+        let (_, left) = left.iter().find(|(name, _)| name == "not-refused-as-generated").unwrap();
+        assert_eq!(
+            *left,
+            format!("!(({}) && {refused})", is_generated()),
+            "what the one refuses, the other leaves"
+        );
     }
 }

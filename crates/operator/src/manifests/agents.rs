@@ -7,7 +7,7 @@
 //! own Node and its events. The role here adds what it reads, and an admission policy (see `admission`) limits each node to its own
 //! MachineConfigNode.
 
-use crate::manifests::pods::METRICS;
+use crate::manifests::pods::{METRICS, metrics_volume};
 use api::names::{GROUP, NAMESPACE};
 use serde_json::{Value, json};
 
@@ -17,6 +17,8 @@ const NAME: &str = super::rights::AGENT;
 const KUBECONFIG_DATA: &str = "kubeconfig-data";
 /// The allocator returns unused memory at once, because the agent is idle nearly always. As in the systemd unit.
 const ALLOCATOR: &str = "narenas:1,tcache:false,dirty_decay_ms:0,muzzy_decay_ms:0";
+/// Where the pod finds the certificate of its metrics. The agent keeps this folder open when it enters its host.
+const METRICS_FOLDER: &str = "/run/machine-config-daemon-metrics";
 /// How long an agent may take to stop: it finishes the running change first.
 const GRACE_SECONDS: u32 = 600;
 
@@ -46,7 +48,7 @@ pub(crate) fn rules() -> Vec<Value> {
 }
 
 /// The rules of their Role in our namespace.
-pub(crate) fn rules_here() -> Vec<Value> {
+pub(crate) fn rules_in_namespace() -> Vec<Value> {
     vec![
         json!({"apiGroups": [""], "resources": ["configmaps"], "resourceNames": [KUBECONFIG_DATA], "verbs": ["get"]}),
         json!({"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]}),
@@ -85,7 +87,7 @@ pub(crate) fn rights() -> Vec<Value> {
             "apiVersion": "rbac.authorization.k8s.io/v1",
             "kind": "Role",
             "metadata": {"name": NAME, "namespace": NAMESPACE},
-            "rules": rules_here(),
+            "rules": rules_in_namespace(),
         }),
         json!({
             "apiVersion": "rbac.authorization.k8s.io/v1",
@@ -128,7 +130,14 @@ pub(crate) fn daemon_set(image: &str) -> Value {
                         "name": NAME,
                         "image": image,
                         "command": ["/usr/bin/mco"],
-                        "args": ["daemon", "start", "--root-mount=/rootfs", format!("--metrics-secure-listen=:{METRICS}")],
+                        "args": [
+                            "daemon",
+                            "start",
+                            "--root-mount=/rootfs",
+                            format!("--metrics-secure-listen=:{METRICS}"),
+                            format!("--metrics-cert={METRICS_FOLDER}/tls.crt"),
+                            format!("--metrics-key={METRICS_FOLDER}/tls.key"),
+                        ],
                         "ports": [{"name": "metrics", "containerPort": METRICS}],
                         "env": [
                             {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
@@ -137,13 +146,12 @@ pub(crate) fn daemon_set(image: &str) -> Value {
                         "resources": {"requests": {"cpu": "20m", "memory": "50Mi"}},
                         "securityContext": {"privileged": true},
                         "terminationMessagePolicy": "FallbackToLogsOnError",
-                        "volumeMounts": [{
-                            "name": "rootfs",
-                            "mountPath": "/rootfs",
-                            "mountPropagation": "HostToContainer",
-                        }],
+                        "volumeMounts": [
+                            {"name": "rootfs", "mountPath": "/rootfs", "mountPropagation": "HostToContainer"},
+                            {"name": "metrics-certificate", "mountPath": METRICS_FOLDER, "readOnly": true},
+                        ],
                     }],
-                    "volumes": [{"name": "rootfs", "hostPath": {"path": "/"}}],
+                    "volumes": [{"name": "rootfs", "hostPath": {"path": "/"}}, metrics_volume(NAME)],
                 },
             },
         },

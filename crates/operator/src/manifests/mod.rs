@@ -1,7 +1,7 @@
 //! The objects of our own parts: pods, what they may do in a cluster, and what the API server refuses. Pure: from settings
 //! to objects.
 //!
-//! What it is not: putting these into the cluster (see `install` and `keep`).
+//! What it is not: putting these into the cluster (see `install` and `sync`).
 
 pub(crate) mod admission;
 pub(crate) mod agents;
@@ -17,9 +17,10 @@ pub fn operator(
     replicas: u32,
     pull_secret: Option<&rights::PullSecret>,
     old_tokens: &[String],
+    openshift: &[&str],
 ) -> Vec<Value> {
-    let mut all = rights::installer(pull_secret, old_tokens);
+    let mut all = rights::installer(pull_secret, old_tokens, openshift);
     // Without a digest: charts put other values into the same objects.
-    all.extend(pods::operator(image, replicas).into_iter().map(crate::keep::objects::labelled));
+    all.extend(pods::operator(image, replicas).into_iter().map(crate::sync::objects::labelled));
     all
 }

@@ -3,15 +3,19 @@
 //!
 //! What it is not: their rights (see `rights`) and the agents (see `agents`).
 
-use crate::manifests::rights::{BOOTSTRAP_TOKEN, CONTROLLER, OPERATOR, SERVER};
+use crate::manifests::rights::{BOOTSTRAP_TOKEN, CONTROLLER, DASHBOARD, OPERATOR, SERVER};
+use crate::settings_object::DashboardSettings;
 use api::detected::{Detected, REPLICAS};
+use api::k8s::ObjectMeta;
 use api::names::annotation::FOUND_OUT;
 use api::names::topology::SINGLE_REPLICA;
-use api::names::{NAMESPACE, label};
+use api::names::{JOINING_TAINT, NAMESPACE, label};
 use ipnet::IpNet;
-use k8s_openapi::api::apps::v1::Deployment;
+use serde::Deserialize as _;
 use serde_json::{Value, json};
 
+/// Where a pod finds the certificate of its metrics.
+const METRICS_FOLDER: &str = "/etc/ssl/metrics";
 /// The path of the templates in the image.
 const TEMPLATES: &str = "/usr/share/mco/templates";
 /// The port of the metrics over HTTPS, for who may read them, and of the probes. As the reference's.
@@ -23,6 +27,11 @@ pub(crate) const SERVER_SECURE_METRICS: u16 = 9002;
 const SERVER_METRICS: u16 = 8798;
 /// The reference's port for plain HTTP.
 const PLAIN: u16 = api::user_data::PORT + 1;
+/// The port of the dashboard, by HTTPS.
+const PAGE: u16 = 9443;
+/// The bound of the dashboard's memory. Everybody who may look can have texts of YAML read, which must not take the memory of
+/// a control-plane node: a text that needs more ends the pod, which starts again.
+const PAGE_MEMORY: &str = "1Gi";
 /// The program's own user. No part needs to be root.
 const USER: u32 = 65_532;
 /// The server's allocator returns unused memory at once: 29 instead of 35 MiB with 20 pools, at the cost of some hundredths
@@ -65,7 +74,20 @@ pub(crate) fn server(parts: &Parts<'_>) -> Vec<Value> {
 
 /// The operator.
 pub(crate) fn operator(image: &str, replicas: u32) -> Vec<Value> {
-    vec![policy(OPERATOR, METRICS), operator_pods(image, replicas)]
+    vec![
+        policy(OPERATOR, METRICS),
+        operator_pods(image, replicas),
+        service(OPERATOR, &json!([{"name": "metrics", "port": METRICS}])),
+    ]
+}
+
+/// The dashboard.
+pub(crate) fn dashboard(image: &str, settings: &DashboardSettings) -> Vec<Value> {
+    vec![
+        policy(DASHBOARD, PAGE),
+        dashboard_pods(image, settings),
+        service(DASHBOARD, &json!([{"name": "https", "port": 443, "targetPort": PAGE}])),
+    ]
 }
 
 fn labels(name: &str) -> Value {
@@ -94,9 +116,11 @@ fn pod(name: &str, image: &str, args: &[String], more: Value) -> Value {
     if let (Some(container), Value::Object(more)) = (container.as_object_mut(), more) {
         container.extend(more);
     }
-    let tolerations = ["master", "control-plane", "etcd"].map(|role| {
-        json!({"key": format!("node-role.kubernetes.io/{role}"), "operator": "Exists", "effect": "NoSchedule"})
-    });
+    // A control-plane node may register with the taint of nodes that join, and only a running controller removes it.
+    let roles = ["master", "control-plane", "etcd"].map(|role| format!("node-role.kubernetes.io/{role}"));
+    let tolerated = roles.into_iter().chain([JOINING_TAINT.to_owned()]);
+    let tolerations: Vec<Value> =
+        tolerated.map(|key| json!({"key": key, "operator": "Exists", "effect": "NoSchedule"})).collect();
     // One of the labels with any value is enough: k3s sets the value "true".
     let on_control_plane = [label::CONTROL_PLANE_ROLE, label::MASTER_ROLE]
         .map(|key| json!({"matchExpressions": [{"key": key, "operator": "Exists"}]}));
@@ -122,6 +146,36 @@ fn pod(name: &str, image: &str, args: &[String], more: Value) -> Value {
     })
 }
 
+/// Gives a pod the certificate of its metrics. The operator makes the Secret; until it is there, and without it, the part
+/// makes a certificate of its own.
+fn with_metrics_certificate(pod: &mut Value, name: &str) {
+    let spec = &mut pod["spec"];
+    let mut push = |path: &str, item: Value| {
+        if spec.pointer(path).is_none_or(Value::is_null) {
+            let (parent, key) = path.rsplit_once('/').unwrap_or_default();
+            if let Some(parent) = spec.pointer_mut(parent) {
+                parent[key] = json!([]);
+            }
+        }
+        if let Some(list) = spec.pointer_mut(path).and_then(Value::as_array_mut) {
+            list.push(item);
+        }
+    };
+    push("/containers/0/args", json!(format!("--metrics-cert={METRICS_FOLDER}/tls.crt")));
+    push("/containers/0/args", json!(format!("--metrics-key={METRICS_FOLDER}/tls.key")));
+    push(
+        "/containers/0/volumeMounts",
+        json!({"name": "metrics-certificate", "mountPath": METRICS_FOLDER, "readOnly": true}),
+    );
+    push("/volumes", metrics_volume(name));
+}
+
+/// The volume with the certificate of a part's metrics.
+pub(crate) fn metrics_volume(name: &str) -> Value {
+    let secret = crate::monitoring::certificate(name);
+    json!({"name": "metrics-certificate", "secret": {"secretName": secret, "optional": true}})
+}
+
 /// A probe in plain HTTP on this host's address, or by HTTPS on the pod's.
 fn probe(path: &str, port: u16, host: Option<&str>) -> Value {
     let scheme = if host.is_some() { "HTTP" } else { "HTTPS" };
@@ -145,6 +199,7 @@ fn controller_pods(parts: &Parts<'_>) -> Value {
     let mut pod = pod(CONTROLLER, parts.image, &args, more);
     // The controller drains its own node, too.
     spread(&mut pod, CONTROLLER);
+    with_metrics_certificate(&mut pod, CONTROLLER);
     let (replicas, recorded) = match parts.scaled {
         Some(scaled) => (scaled.has, scaled.recorded.clone()),
         None => (parts.controllers, parts.controllers.to_string()),
@@ -176,10 +231,11 @@ pub(crate) struct Scaled {
 
 impl Scaled {
     /// `None`: nobody has scaled it.
-    pub(crate) fn of(deployment: &Deployment) -> Option<Self> {
-        let has = deployment.spec.as_ref().and_then(|s| s.replicas).unwrap_or(1);
+    pub(crate) fn of(deployment: &Value) -> Option<Self> {
+        let has = deployment.pointer("/spec/replicas").and_then(Value::as_u64).unwrap_or(1);
+        let metadata = ObjectMeta::deserialize(deployment.get("metadata")?).ok()?;
         // Deployments of earlier versions have two and no record.
-        let recorded = Detected::of(&deployment.metadata).get(REPLICAS).unwrap_or("2").to_owned();
+        let recorded = Detected::of(&metadata).get(REPLICAS).unwrap_or("2").to_owned();
         (has.to_string() != recorded)
             .then_some(Self { has: u32::try_from(has).unwrap_or_default(), recorded })
     }
@@ -224,6 +280,7 @@ fn operator_pods(image: &str, replicas: u32) -> Value {
     });
     let mut pod = pod(OPERATOR, image, &args, more);
     spread(&mut pod, OPERATOR);
+    with_metrics_certificate(&mut pod, OPERATOR);
     json!({
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -239,6 +296,35 @@ fn operator_pods(image: &str, replicas: u32) -> Value {
     })
 }
 
+/// One pod: sessions are in its memory, and a page that was open finds the next one.
+fn dashboard_pods(image: &str, settings: &DashboardSettings) -> Value {
+    let DashboardSettings { hosts, proxies } = settings;
+    let mut args = vec![
+        "dashboard".to_owned(),
+        "--in-cluster".to_owned(),
+        format!("--listen=:{PAGE}"),
+        format!("--cert={METRICS_FOLDER}/tls.crt"),
+        format!("--key={METRICS_FOLDER}/tls.key"),
+    ];
+    args.extend(hosts.iter().map(|host| format!("--host={host}")));
+    args.extend(proxies.iter().map(|net| format!("--trusted-proxy={net}")));
+    let more = json!({
+        "ports": [{"name": "https", "containerPort": PAGE}],
+        "livenessProbe": probe("/healthz", PAGE, None),
+        "readinessProbe": probe("/readyz", PAGE, None),
+        "volumeMounts": [{"name": "metrics-certificate", "mountPath": METRICS_FOLDER, "readOnly": true}],
+    });
+    let mut pod = pod(DASHBOARD, image, &args, more);
+    pod["spec"]["containers"][0]["resources"]["limits"] = json!({"memory": PAGE_MEMORY});
+    pod["spec"]["volumes"] = json!([metrics_volume(DASHBOARD)]);
+    json!({
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": metadata(DASHBOARD),
+        "spec": {"replicas": 1, "selector": {"matchLabels": labels(DASHBOARD)}, "template": pod},
+    })
+}
+
 fn server_pods(parts: &Parts<'_>) -> Value {
     let mut args = vec![
         "server".to_owned(),
@@ -246,8 +332,6 @@ fn server_pods(parts: &Parts<'_>) -> Value {
         format!("--apiserver-url={}", parts.api_server_url),
         format!("--metrics-listen=127.0.0.1:{SERVER_METRICS}"),
         format!("--metrics-secure-listen=:{SERVER_SECURE_METRICS}"),
-        "--metrics-cert=/etc/ssl/mcs/tls.crt".to_owned(),
-        "--metrics-key=/etc/ssl/mcs/tls.key".to_owned(),
     ];
     if parts.require_token {
         args.push("--require-token".to_owned());
@@ -276,6 +360,7 @@ fn server_pods(parts: &Parts<'_>) -> Value {
         {"name": "certs", "secret": {"secretName": api::server_tls::SERVING}},
         {"name": "token", "secret": {"secretName": BOOTSTRAP_TOKEN}},
     ]);
+    with_metrics_certificate(&mut pod, SERVER);
     json!({
         "apiVersion": "apps/v1",
         "kind": "DaemonSet",
@@ -364,15 +449,15 @@ mod tests {
         let made = objects(false)
             .into_iter()
             .find(|o| o["metadata"]["name"] == CONTROLLER && o["kind"] == "Deployment");
-        let made: Deployment = serde_json::from_value(made.unwrap()).unwrap();
-        let with = |replicas: i32, record: Option<&str>| {
+        let made = made.unwrap();
+        let with = |replicas: u32, record: Option<&str>| {
             let mut deployment = made.clone();
-            deployment.spec.as_mut().unwrap().replicas = Some(replicas);
-            let record = record.map(|r| [(FOUND_OUT.to_owned(), json!({ REPLICAS: r }).to_string())].into());
-            deployment.metadata.annotations = record;
+            deployment["spec"]["replicas"] = json!(replicas);
+            deployment["metadata"]["annotations"] =
+                record.map_or(Value::Null, |r| json!({ FOUND_OUT: json!({ REPLICAS: r }).to_string() }));
             deployment
         };
-        // Replicas, record, wanted number, whether nobody has scaled it.
+        // Columns: replicas, record, wanted number, whether nobody else has scaled it.
         let rows = [
             (2, Some("2"), 1, true),
             (1, Some("1"), 2, true),
@@ -394,10 +479,10 @@ mod tests {
                 controllers: wanted,
                 scaled: scaled.as_ref(),
             };
-            let again: Deployment = serde_json::from_value(controller_pods(&parts)).unwrap();
-            let want = if ours { i32::try_from(wanted).unwrap() } else { has };
-            assert_eq!(again.spec.as_ref().unwrap().replicas, Some(want), "{has} {record:?} {wanted}");
-            // The Deployment still counts as scaled afterwards.
+            let again = controller_pods(&parts);
+            let want = if ours { wanted } else { has };
+            assert_eq!(again["spec"]["replicas"], json!(want), "{has} {record:?} {wanted}");
+            // After the next write, the Deployment still counts as scaled.
             assert_eq!(Scaled::of(&again), scaled);
         }
     }
@@ -410,6 +495,66 @@ mod tests {
         let container = &deployment["spec"]["template"]["spec"]["containers"][0];
         assert!(container["args"].to_string().contains("--image=mco:2"), "{container}");
         assert_eq!(container["readinessProbe"]["httpGet"]["path"], "/readyz");
+    }
+
+    #[test]
+    fn each_pod_starts_without_the_certificate_of_its_metrics_and_finds_it_later() {
+        let with_pods = objects(true).into_iter().filter(|o| o["spec"].get("template").is_some());
+        for object in with_pods.chain([crate::manifests::agents::daemon_set("mco:1")]) {
+            let name = object["metadata"]["name"].as_str().unwrap();
+            let pod = &object["spec"]["template"]["spec"];
+            let volumes = pod["volumes"].as_array().unwrap();
+            let volume = volumes.iter().find(|v| v["name"] == "metrics-certificate").unwrap();
+            assert_eq!(
+                volume["secret"],
+                json!({"secretName": format!("{name}-metrics-tls"), "optional": true})
+            );
+            let container = &pod["containers"][0];
+            let mounts = container["volumeMounts"].as_array().unwrap();
+            let mount = mounts.iter().find(|m| m["name"] == "metrics-certificate").unwrap();
+            let folder = mount["mountPath"].as_str().unwrap();
+            for flag in
+                [format!("--metrics-cert={folder}/tls.crt"), format!("--metrics-key={folder}/tls.key")]
+            {
+                assert_eq!(
+                    container["args"].as_array().unwrap().iter().filter(|a| **a == flag).count(),
+                    1,
+                    "{name}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn the_dashboard_is_told_its_names_and_whose_word_counts() {
+        let proxies = vec!["10.0.0.7/32".parse().unwrap()];
+        let all =
+            dashboard("mco:1", &DashboardSettings { hosts: vec!["mco.example.com".to_owned()], proxies });
+        let kinds: Vec<&str> = all.iter().map(|o| o["kind"].as_str().unwrap()).collect();
+        assert_eq!(
+            kinds,
+            ["NetworkPolicy", "Deployment", "Service"],
+            "closed before there is anything to reach"
+        );
+        let container = &all[1]["spec"]["template"]["spec"]["containers"][0];
+        let args = container["args"].to_string();
+        for arg in [
+            "--in-cluster",
+            "--host=mco.example.com",
+            "--trusted-proxy=10.0.0.7/32",
+            "--cert=/etc/ssl/metrics/tls.crt",
+        ] {
+            assert!(args.contains(arg), "{arg}: {args}");
+        }
+        assert_eq!(container["securityContext"]["readOnlyRootFilesystem"], true);
+        let resources = json!({"requests": {"cpu": "20m", "memory": "50Mi"}, "limits": {"memory": "1Gi"}});
+        assert_eq!(container["resources"], resources, "it takes no control-plane node's memory");
+        let port = json!(PAGE);
+        assert_eq!(all[0]["spec"]["ingress"][0]["ports"][0]["port"], port);
+        assert_eq!(
+            (&container["ports"][0]["containerPort"], &all[2]["spec"]["ports"][0]["targetPort"]),
+            (&port, &port)
+        );
     }
 
     #[test]

@@ -4,6 +4,8 @@
 //! What it is not: the agents' rights (see `agents`), and putting these into the cluster (see `install`). A cluster test
 //! runs each part with nothing but these and looks for what was refused and for what was never used.
 
+use crate::manifests::admission::{JOINING, joining_binding};
+use crate::monitoring::{self, READER};
 use api::boot_token;
 use api::names::{CONTROLLER_CONFIG, GROUP, NAMESPACE};
 use serde_json::{Value, json};
@@ -16,12 +18,18 @@ pub(crate) const SERVER: &str = "machine-config-server";
 pub(crate) const OPERATOR: &str = "machine-config-operator";
 /// The agents' objects.
 pub(crate) const AGENT: &str = "machine-config-daemon";
+/// The dashboard's objects.
+pub(crate) const DASHBOARD: &str = "machine-config-dashboard";
+/// What a person needs for the dashboard. Nobody has it before an administrator binds it.
+pub(crate) const VIEWER: &str = "machine-config-dashboard-viewer";
 /// The account that booting machines use until they have credentials of their own.
 pub(crate) const BOOTSTRAPPER: &str = "node-bootstrapper";
 /// The Secret with its token, which the config server hands out.
 pub(crate) const BOOTSTRAP_TOKEN: &str = "node-bootstrapper-token";
 
 const RBAC: &str = "rbac.authorization.k8s.io";
+/// The group of the Prometheus operator's kinds.
+const MONITORING_GROUP: &str = "monitoring.coreos.com";
 const READ: [&str; 3] = ["get", "list", "watch"];
 const FOLLOW: [&str; 2] = ["list", "watch"];
 /// To apply an object of this name, whether it is there or not.
@@ -62,8 +70,12 @@ pub type PullSecret = (String, String);
 
 /// What the operator needs before it can run, in the order in which it must be written: namespaces, its account and rights,
 /// and the rights that only an administrator can give. `pull_secret`: the one that the ControllerConfig names.
-/// `old_tokens`: the boot tokens' Secrets in the old namespace.
-pub(crate) fn installer(pull_secret: Option<&PullSecret>, old_tokens: &[String]) -> Vec<Value> {
+/// `old_tokens`: the boot tokens' Secrets in the old namespace. `openshift`: those of OpenShift's namespaces that there are.
+pub(crate) fn installer(
+    pull_secret: Option<&PullSecret>,
+    old_tokens: &[String],
+    openshift: &[&str],
+) -> Vec<Value> {
     let (provider, boot) = (api::user_data::NAMESPACE, boot_token::NAMESPACE);
     // With a label, so that an uninstallation sees that we have made it: the API server records no owner of an object without
     // fields.
@@ -73,7 +85,7 @@ pub(crate) fn installer(pull_secret: Option<&PullSecret>, old_tokens: &[String])
     all.extend(account(OPERATOR));
     all.push(cluster_role(OPERATOR, &operator(&[provider, boot])));
     all.push(cluster_binding(OPERATOR));
-    all.extend(role(OPERATOR, NAMESPACE, &operator_here()));
+    all.extend(role(OPERATOR, NAMESPACE, &operator_in_namespace()));
     all.extend(role(OPERATOR, boot, &operator_at_tokens()));
     let provides = [
         rule("", &["secrets"], &["list", "watch", "create", "update"]),
@@ -83,11 +95,15 @@ pub(crate) fn installer(pull_secret: Option<&PullSecret>, old_tokens: &[String])
     all.extend(role(OPERATOR, provider, &provides));
     // What kubeadm and others write down about their clusters.
     let system = [
-        named("", "configmaps", &["kubeadm-config", "kubelet-config"], &["get"]),
+        named("", "configmaps", &["kubeadm-config", "kubelet-config", "bootstrap", "root-ca"], &READ),
         named("", "services", &crate::facts::DNS_SERVICES, &["get"]),
     ];
     all.extend(role(OPERATOR, "kube-system", &system));
-    all.extend(role(OPERATOR, "kube-public", &[named("", "configmaps", &["cluster-info"], &["get"])]));
+    all.extend(role(OPERATOR, "kube-public", &[named("", "configmaps", &["cluster-info"], &READ)]));
+    // What OpenShift says about itself. Some of these ConfigMaps have names that other objects say.
+    for namespace in openshift {
+        all.extend(role(OPERATOR, namespace, &[rule("", &["configmaps"], &READ)]));
+    }
     // The operator may not read Secrets of other namespaces, so it cannot give that right to the controller.
     if let Some((namespace, name)) = pull_secret.filter(|(namespace, _)| namespace != NAMESPACE) {
         all.extend(role(CONTROLLER, namespace, &[named("", "secrets", &[name], &READ)]));
@@ -106,17 +122,81 @@ pub(crate) fn operands(tokens: bool, pull_secret: Option<&PullSecret>) -> Vec<Va
     all.extend(account(CONTROLLER));
     all.push(cluster_role(CONTROLLER, &[controller(), who_reads_metrics()].concat()));
     all.push(cluster_binding(CONTROLLER));
-    let here = pull_secret.filter(|(namespace, _)| namespace == NAMESPACE).map(|(_, name)| name.as_str());
-    all.extend(role(CONTROLLER, NAMESPACE, &controller_here(here)));
+    let in_namespace =
+        pull_secret.filter(|(namespace, _)| namespace == NAMESPACE).map(|(_, name)| name.as_str());
+    all.extend(role(CONTROLLER, NAMESPACE, &controller_in_namespace(in_namespace)));
     all.extend(account(SERVER));
     all.push(cluster_role(SERVER, &[server(), who_reads_metrics()].concat()));
     all.push(cluster_binding(SERVER));
-    all.extend(role(SERVER, NAMESPACE, &server_here()));
+    all.extend(role(SERVER, NAMESPACE, &server_in_namespace()));
     // Without tokens there is no such Role; what an earlier setting left is pruned.
     if tokens {
         all.extend(role(SERVER, boot, &server_at_tokens()));
     }
     all.extend(bootstrapper());
+    all
+}
+
+/// The dashboard's account and rights, and the ClusterRole of people who look at it, in the order in which they must be written.
+pub(crate) fn dashboard() -> Vec<Value> {
+    let mut all = account(DASHBOARD).to_vec();
+    all.push(cluster_role(DASHBOARD, &dashboard_rules()));
+    all.push(cluster_binding(DASHBOARD));
+    all.extend(role(DASHBOARD, boot_token::NAMESPACE, &[rule("", &["secrets"], &["list"])]));
+    all.push(cluster_role(VIEWER, &viewer()));
+    all
+}
+
+/// What the page shows, except boot tokens.
+fn viewer() -> Vec<Value> {
+    let config = "config.openshift.io";
+    vec![
+        rule(
+            GROUP,
+            &[
+                "containerruntimeconfigs",
+                "controllerconfigs",
+                "kubeletconfigs",
+                "machineconfignodes",
+                "machineconfigpools",
+                "machineconfigs",
+                "machineosbuilds",
+                "machineosconfigs",
+                "osimagestreams",
+            ],
+            &READ,
+        ),
+        rule(SETTINGS_GROUP, &["rolloutpolicies", crate::settings_object::PLURAL], &READ),
+        rule("", &["nodes", "pods"], &READ),
+        rule("", &["events"], &["list"]),
+        rule("policy", &["poddisruptionbudgets"], &["list"]),
+        rule(
+            config,
+            &[
+                "apiservers",
+                "clusterimagepolicies",
+                "clusteroperators",
+                "clusterversions",
+                "featuregates",
+                "imagedigestmirrorsets",
+                "imagepolicies",
+                "images",
+                "imagetagmirrorsets",
+                "nodes",
+                "schedulers",
+            ],
+            &READ,
+        ),
+        rule("operator.openshift.io", &["imagecontentsourcepolicies", "machineconfigurations"], &["list"]),
+    ]
+}
+
+/// What people see and do on the page, and the questions whether they may: nothing is done for anybody without one.
+fn dashboard_rules() -> Vec<Value> {
+    let mut all = viewer();
+    all.push(rule(GROUP, &["machineconfigpools"], &["patch"]));
+    all.push(rule("", &["nodes"], &["patch"]));
+    all.extend(who_reads_metrics());
     all
 }
 
@@ -138,6 +218,8 @@ pub fn controller() -> Vec<Value> {
                 "kubeletconfigs/status",
                 "containerruntimeconfigs/status",
                 "machineconfignodes/status",
+                "machineosconfigs/status",
+                "machineosbuilds/status",
             ],
             &["patch"],
         ),
@@ -154,7 +236,13 @@ pub fn controller() -> Vec<Value> {
             &["update"],
         ),
         rule(GROUP, &["machineconfignodes"], &["get", "list", "watch", "create", "patch", "delete"]),
-        rule(GROUP, &["machineosconfigs", "machineosbuilds", "osimagestreams"], &READ),
+        rule(GROUP, &["machineosconfigs"], &["get", "list", "watch", "patch"]),
+        rule(GROUP, &["machineosbuilds"], &["get", "list", "watch", "create", "patch", "delete"]),
+        rule(GROUP, &["osimagestreams"], &READ),
+        rule(SETTINGS_GROUP, &["rolloutpolicies"], &READ),
+        rule(SETTINGS_GROUP, &["rolloutpolicies/status"], &["patch"]),
+        // Gates of RolloutPolicies. Rights to Secrets and Jobs are for people to give, by name and namespace.
+        rule("apps", &["deployments", "statefulsets", "daemonsets"], &["list"]),
         rule("", &["nodes"], &["get", "list", "watch", "patch"]),
         rule("", &["pods"], &READ),
         rule("", &["pods/eviction"], &["create"]),
@@ -189,7 +277,7 @@ fn who_reads_metrics() -> Vec<Value> {
     ]
 }
 
-fn controller_here(pull_secret: Option<&str>) -> Vec<Value> {
+fn controller_in_namespace(pull_secret: Option<&str>) -> Vec<Value> {
     let mut pull = vec![PULL_SECRET];
     pull.extend(pull_secret.filter(|name| *name != PULL_SECRET));
     vec![
@@ -198,6 +286,9 @@ fn controller_here(pull_secret: Option<&str>) -> Vec<Value> {
         rule("coordination.k8s.io", &["leases"], &["create"]),
         rule("", &["events"], &["create"]),
         named("", "secrets", &pull, &READ),
+        // Image builds. Their names are hashes, so they cannot be limited by name.
+        rule("batch", &["jobs"], &["get", "list", "watch", "create", "delete"]),
+        rule("", &["configmaps"], &["get", "create", "delete"]),
     ]
 }
 
@@ -226,7 +317,7 @@ fn moves(names: &[String]) -> Vec<Value> {
     [operator, given(TOKEN_USE, SERVER, &["get", "patch"])].concat()
 }
 
-fn server_here() -> Vec<Value> {
+fn server_in_namespace() -> Vec<Value> {
     vec![named("", "configmaps", &["kubeconfig-data"], &FOLLOW)]
 }
 
@@ -239,7 +330,7 @@ fn operator(namespaces: &[&str]) -> Vec<Value> {
     let policies = crate::manifests::admission::names();
     let bindings: Vec<String> = policies.iter().map(|name| format!("{name}-binding")).collect();
     let bindings: Vec<&str> = bindings.iter().map(String::as_str).collect();
-    let parts = [CONTROLLER, SERVER, AGENT];
+    let parts = [CONTROLLER, SERVER, AGENT, READER, DASHBOARD, VIEWER];
     let bound = [&parts[..], &BOOTSTRAP_BINDINGS].concat();
     let admission = "admissionregistration.k8s.io";
     let mut rules = vec![
@@ -247,6 +338,8 @@ fn operator(namespaces: &[&str]) -> Vec<Value> {
         rule(SETTINGS_GROUP, &[&format!("{own}/status")], &["patch"]),
         rule("apiextensions.k8s.io", &["customresourcedefinitions"], &FOLLOW),
         named("apiextensions.k8s.io", "customresourcedefinitions", &crds, &KEEP),
+        // When a kind gets another version: which versions are stored, and to have each object written in the new one.
+        named("apiextensions.k8s.io", "customresourcedefinitions/status", &crds, &["patch"]),
         rule(GROUP, &["controllerconfigs"], &["create"]),
         rule(GROUP, &["machineconfigpools"], &["create"]),
         rule(RBAC, &["clusterroles", "clusterrolebindings"], &FOLLOW),
@@ -257,44 +350,71 @@ fn operator(namespaces: &[&str]) -> Vec<Value> {
         rule(admission, &["validatingadmissionpolicies", "validatingadmissionpolicybindings"], &FOLLOW),
         named(admission, "validatingadmissionpolicies", policies, &PRUNE),
         named(admission, "validatingadmissionpolicybindings", &bindings, &PRUNE),
+        // Whoever writes a policy must be able to read its parameters: PodDisruptionBudgets, which the controller reads, too.
+        rule(admission, &["mutatingadmissionpolicies", "mutatingadmissionpolicybindings"], &FOLLOW),
+        named(admission, "mutatingadmissionpolicies", &[JOINING], &PRUNE),
+        named(admission, "mutatingadmissionpolicybindings", &[&joining_binding()], &PRUNE),
         rule("config.openshift.io", &["clusteroperators"], &READ),
         named("config.openshift.io", "clusteroperators", &[CLUSTER_OPERATOR], &KEEP),
         named("config.openshift.io", "clusteroperators/status", &[CLUSTER_OPERATOR], &["patch"]),
-        named("", "namespaces", namespaces, &["get"]),
+        rule("operator.openshift.io", &["machineconfigurations"], &["create"]),
+        named("operator.openshift.io", "machineconfigurations", &[api::names::CLUSTER], &["patch"]),
+        named("operator.openshift.io", "machineconfigurations/status", &[api::names::CLUSTER], &["patch"]),
+        named("", "namespaces", &[namespaces, &crate::facts::openshift::NAMESPACES].concat(), &["get"]),
+        // What OpenShift says about itself; the controller's rights have the others.
+        rule("config.openshift.io", &["infrastructures", "networks", "dnses", "proxies"], &READ),
         // The kubelets of machines that join.
         rule("certificates.k8s.io", &["certificatesigningrequests"], &FOLLOW),
         rule("certificates.k8s.io", &["certificatesigningrequests/approval"], &["patch"]),
         named("certificates.k8s.io", "signers", &[crate::joining::SIGNER], &["approve"]),
+        // To give it to who reads metrics.
+        json!({"nonResourceURLs": ["/metrics"], "verbs": ["get"]}),
     ];
+    for (group, plurals) in crate::definitions::kinds() {
+        let plurals: Vec<&str> = plurals.iter().map(String::as_str).collect();
+        rules.push(rule(&group, &plurals, &["list", "patch"]));
+    }
     rules.extend(controller());
     rules.extend(server());
     rules.extend(super::agents::rules());
-    rules.extend(who_reads_metrics());
+    rules.extend(dashboard_rules());
     rules
 }
 
 /// The operator's Role in its own namespace: what it keeps there, and the rights that it gives to the parts there.
-fn operator_here() -> Vec<Value> {
-    let certificates = [api::server_tls::CA, api::server_tls::SERVING];
-    let parts = [CONTROLLER, SERVER, AGENT];
+fn operator_in_namespace() -> Vec<Value> {
+    let parts = [CONTROLLER, SERVER, AGENT, DASHBOARD];
+    let of_metrics = [&parts[..], &[OPERATOR]].concat().into_iter().map(monitoring::certificate);
+    let of_metrics: Vec<String> = of_metrics.collect();
+    let mut certificates = vec![api::server_tls::CA, api::server_tls::SERVING, monitoring::CA];
+    certificates.extend(of_metrics.iter().map(String::as_str));
     let moving = [TOKEN_MOVE, TOKEN_USE];
     let mut rules = vec![
-        named("", "configmaps", &[api::server_tls::CA], &["get", "list", "watch", "update"]),
-        named("", "configmaps", &["kube-root-ca.crt"], &["get"]),
+        named("", "configmaps", &[api::server_tls::CA, monitoring::CA], &["get", "list", "watch", "update"]),
+        named(
+            "",
+            "configmaps",
+            &["kube-root-ca.crt", "machine-config-operator-images", "machine-config-osimageurl"],
+            &READ,
+        ),
+        named("", "configmaps", &["kubeconfig-data"], &["get", "list", "watch", "update"]),
         rule("", &["configmaps", "secrets"], &["create"]),
         named("", "secrets", &certificates, &["get", "list", "watch", "update"]),
-        named("", "secrets", &[BOOTSTRAP_TOKEN], &["get", "patch", "delete"]),
+        named("", "secrets", &[BOOTSTRAP_TOKEN, READER], &["get", "patch", "delete"]),
         named("coordination.k8s.io", "leases", &[OPERATOR], &["get", "update"]),
         // Its Role names the tokens to move. It deletes the Role in the end.
         named(RBAC, "roles", &moving, &["get", "delete"]),
         named(RBAC, "rolebindings", &moving, &["delete"]),
     ];
-    let accounts = [&parts[..], &[BOOTSTRAPPER]].concat();
+    let accounts = [&parts[..], &[BOOTSTRAPPER, READER]].concat();
     let workloads = [&parts[..], &[OPERATOR]].concat();
     for (group, resource, names) in [
         ("", "serviceaccounts", &accounts[..]),
-        ("", "services", &parts),
-        ("apps", "deployments", &[CONTROLLER, OPERATOR]),
+        ("", "services", &workloads),
+        ("", "configmaps", &monitoring::CONFIG_MAPS),
+        (MONITORING_GROUP, "servicemonitors", &workloads),
+        (MONITORING_GROUP, "prometheusrules", &[OPERATOR]),
+        ("apps", "deployments", &[CONTROLLER, OPERATOR, DASHBOARD]),
         ("apps", "daemonsets", &[SERVER, AGENT]),
         ("policy", "poddisruptionbudgets", &[CONTROLLER]),
         ("networking.k8s.io", "networkpolicies", &workloads),
@@ -304,9 +424,9 @@ fn operator_here() -> Vec<Value> {
         rules.push(rule(group, &[resource], &FOLLOW));
         rules.push(named(group, resource, names, &PRUNE));
     }
-    rules.extend(controller_here(None));
-    rules.extend(server_here());
-    rules.extend(super::agents::rules_here());
+    rules.extend(controller_in_namespace(None));
+    rules.extend(server_in_namespace());
+    rules.extend(super::agents::rules_in_namespace());
     rules
 }
 
@@ -316,8 +436,8 @@ fn operator_at_tokens() -> Vec<Value> {
     vec![
         rule("", &["secrets"], &["get", "list", "watch", "create", "patch", "delete"]),
         rule(RBAC, &["roles", "rolebindings"], &FOLLOW),
-        named(RBAC, "roles", &[SERVER], &PRUNE),
-        named(RBAC, "rolebindings", &[SERVER], &PRUNE),
+        named(RBAC, "roles", &[SERVER, DASHBOARD], &PRUNE),
+        named(RBAC, "rolebindings", &[SERVER, DASHBOARD], &PRUNE),
     ]
 }
 
@@ -401,7 +521,7 @@ mod tests {
 
     /// All rules of a part, each with its namespace.
     fn rules(part: &str, tokens: bool) -> Vec<(String, Value)> {
-        let all = [installer(None, &[]), operands(tokens, None)].concat();
+        let all = [installer(None, &[], &[]), operands(tokens, None)].concat();
         let roles = all.into_iter().filter(|o| o["metadata"]["name"] == part);
         roles
             .flat_map(|o| {
@@ -437,8 +557,33 @@ mod tests {
     }
 
     #[test]
+    fn the_dashboard_writes_what_its_actions_write_and_reads_no_secret_but_boot_tokens() {
+        let all = dashboard();
+        let mut writes = vec![];
+        for role in &all {
+            let place = role["metadata"]["namespace"].as_str().unwrap_or_default();
+            for rule in role["rules"].as_array().into_iter().flatten() {
+                assert!(!rule.to_string().contains('*'), "{rule}");
+                let question = rule["resources"].to_string().contains("reviews");
+                let reads =
+                    rule["verbs"].as_array().unwrap().iter().all(|v| READ.contains(&v.as_str().unwrap()));
+                if !question && !reads {
+                    writes.push((
+                        role["metadata"]["name"].as_str().unwrap(),
+                        rule["resources"].clone(),
+                        rule["verbs"].clone(),
+                    ));
+                }
+                assert!(!lists(&rule["resources"], "secrets") || place == boot_token::NAMESPACE, "{rule}");
+            }
+        }
+        let patch = |resource: &str| (DASHBOARD, json!([resource]), json!(["patch"]));
+        assert_eq!(writes, [patch("machineconfigpools"), patch("nodes")]);
+    }
+
+    #[test]
     fn without_tokens_the_server_reads_no_secret_and_writes_nothing() {
-        // Reviews are questions: they are created, and nothing is kept.
+        // Reviews (TokenReview, SubjectAccessReview) are questions: they are created, but nothing is stored.
         let question = |rule: &Value| rule["resources"].to_string().contains("reviews");
         for (_, rule) in rules(SERVER, false).into_iter().filter(|(_, rule)| !question(rule)) {
             let verbs = rule["verbs"].as_array().unwrap();
@@ -457,9 +602,9 @@ mod tests {
     #[test]
     fn tokens_of_the_old_namespace_are_reached_by_name_and_only_while_there_are_some() {
         let old = ["boot-token-1".to_owned(), "boot-token-2".to_owned()];
-        // The rights to Secrets of the old namespace.
+        // The rights to Secrets in the old namespace.
         let reach = |old: &[String]| -> Vec<(String, Value, Value)> {
-            let all = [installer(None, old), operands(true, None)].concat();
+            let all = [installer(None, old, &[]), operands(true, None)].concat();
             let here = |o: &&Value| o["metadata"]["namespace"] == boot_token::OLD_NAMESPACE;
             let bound = |role: &Value| {
                 let binds = |o: &&Value| o["kind"] == "RoleBinding" && o["roleRef"]["name"] == *role;
@@ -489,7 +634,7 @@ mod tests {
             ]
         );
         assert_eq!(reach(&[]), []);
-        // Here it completes a move; there it deletes its right to do so.
+        // In the new namespace it finishes the move; in the old one it deletes its own right to do so.
         let operator = rules(OPERATOR, true);
         let here = operator.iter().find(|(place, _)| place == boot_token::NAMESPACE).unwrap();
         assert!(["get", "create", "patch"].iter().all(|verb| lists(&here.1["verbs"], verb)), "{here:?}");
@@ -506,7 +651,7 @@ mod tests {
     fn the_controller_reads_the_one_pull_secret_that_is_named() {
         let secrets = |at: Option<(&str, &str)>| -> Vec<(String, Value)> {
             let at = at.map(|(namespace, name)| (namespace.to_owned(), name.to_owned()));
-            let roles = [operands(true, at.as_ref()), installer(at.as_ref(), &[])]
+            let roles = [operands(true, at.as_ref()), installer(at.as_ref(), &[], &[])]
                 .concat()
                 .into_iter()
                 .filter(|o| o["kind"] == "Role" && o["metadata"]["name"] == CONTROLLER);
@@ -540,12 +685,20 @@ mod tests {
                 (Some(_), None) => false,
                 (Some(_), Some(_)) => within("resourceNames"),
             };
-            within("apiGroups") && within("resources") && names && within("verbs")
+            within("apiGroups")
+                && within("resources")
+                && within("nonResourceURLs")
+                && names
+                && within("verbs")
         };
-        // One right at a time, as the API server takes them apart.
+        // Split into single rights, as the API server does for its check against privilege escalation.
         let single = |rule: &Value| -> Vec<Value> {
             let of = |key: &str| rule[key].as_array().cloned().unwrap_or_default();
             let mut all = vec![];
+            let urls = of("nonResourceURLs")
+                .into_iter()
+                .map(|url| json!({"nonResourceURLs": [url], "verbs": rule["verbs"]}));
+            all.extend(urls);
             for (group, resource, verb) in of("apiGroups").iter().flat_map(|g| {
                 let pairs = of("resources")
                     .into_iter()
@@ -561,7 +714,8 @@ mod tests {
             all
         };
         let mine = rules(OPERATOR, true);
-        let given = [operands(true, None), super::super::agents::rights()].concat();
+        let given = [operands(true, None), super::super::agents::rights(), monitoring::reader(), dashboard()]
+            .concat();
         let mut checked = 0;
         for role in given.iter().filter(|o| ["Role", "ClusterRole"].contains(&o["kind"].as_str().unwrap())) {
             let place = role["metadata"]["namespace"].as_str().unwrap_or_default();

@@ -61,7 +61,7 @@ use Severity::{Critical, Info, Warning};
 ///
 /// Series of the controller come from the pod that leads. Another leader is another pod, so those that look back in time ask
 /// for the highest value of all pods.
-pub const ALERTS: [Alert; 26] = [
+pub const ALERTS: [Alert; 28] = [
     alert(
         "MCCPoolDegraded",
         Warning,
@@ -166,6 +166,24 @@ pub const ALERTS: [Alert; 26] = [
         "max(mcc_boot_image_skew_enforcement_none) == 1",
         "Nobody watches over the age of this cluster's boot images.",
         "New machines may boot from an image that is too old for this cluster. Set the mode in MachineConfiguration `cluster`.",
+    ),
+    alert(
+        "MCOOperatorDegraded",
+        Warning,
+        "10m",
+        "max by (step) (mco_operator_step_failed) > 0",
+        "The operator cannot go on at its step {{ $labels.step }}.",
+        "What runs goes on, but nothing that is missing or changed is put back, and an upgrade stands still. The condition \
+         Degraded of MachineConfigOperator `cluster` names the object and the remedy.",
+    ),
+    alert(
+        "MCONoOperator",
+        Warning,
+        "10m",
+        "sum(mco_operator_leader) < 1 or absent(mco_operator_leader)",
+        "No machine-config-operator leads.",
+        "What runs goes on. Nothing that is missing is put back, certificates are not renewed, and machines that join wait. Look \
+         at the pods and at the Lease machine-config-operator.",
     ),
     alert(
         "MCDRebootError",

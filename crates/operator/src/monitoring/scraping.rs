@@ -1,23 +1,33 @@
-//! How the Prometheus operator finds the metrics: one ServiceMonitor a part, the Service of the
-//! agents, and an account that may read metrics.
+//! How the Prometheus operator finds the metrics: one ServiceMonitor a part, the Service of the agents, and an account that
+//! may read metrics.
 //!
-//! What it is not: the Services of controller and config server, which are there in any case (`manifests/pods.rs`).
+//! What it is not: the Services of the other parts, which are there in any case (`manifests/pods.rs`), and the certificates
+//! that scrapers verify (see `booting_machines`).
 
+use super::{CA, server_name};
 use crate::manifests::pods::METRICS;
+use crate::manifests::rights::{AGENT, CONTROLLER, OPERATOR, SERVER};
 use api::names::NAMESPACE;
+use api::server_tls;
 use serde_json::{Value, json};
 
-/// The parts, by the name of their Service.
-const PARTS: [&str; 3] = ["machine-config-controller", "machine-config-daemon", "machine-config-server"];
-
+/// The group and version of the Prometheus operator's kinds.
+pub(crate) const MONITORING: &str = "monitoring.coreos.com/v1";
 /// The account whose token is sent to the parts. It may read metrics and nothing else.
-const READER: &str = "machine-config-metrics-reader";
+pub(crate) const READER: &str = "machine-config-metrics-reader";
 
 /// The objects, in the order in which they must be written.
 pub fn service_monitors() -> Vec<Value> {
-    let labels = json!({"app.kubernetes.io/part-of": "machine-config-operator"});
+    let mut all = reader();
+    all.push(agents());
+    all.extend([CONTROLLER, AGENT, SERVER, OPERATOR].map(monitor));
+    all
+}
+
+/// The account that may read metrics, and its token.
+pub(crate) fn reader() -> Vec<Value> {
     let rbac = "rbac.authorization.k8s.io";
-    let mut all = vec![
+    vec![
         json!({
             "apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": READER, "namespace": NAMESPACE},
             "automountServiceAccountToken": false,
@@ -37,41 +47,48 @@ pub fn service_monitors() -> Vec<Value> {
             "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": READER},
             "subjects": [{"kind": "ServiceAccount", "name": READER, "namespace": NAMESPACE}],
         }),
-        json!({
-            "apiVersion": "v1",
-            "kind": "Service",
-            "metadata": {
-                "name": "machine-config-daemon", "namespace": NAMESPACE, "labels": {"k8s-app": "machine-config-daemon"},
-            },
-            "spec": {
-                "clusterIP": "None",
-                "selector": {"k8s-app": "machine-config-daemon"},
-                "ports": [{"name": "metrics", "port": METRICS}],
-            },
-        }),
-    ];
-    all.extend(PARTS.map(|part| {
-        json!({
-            "apiVersion": "monitoring.coreos.com/v1",
-            "kind": "ServiceMonitor",
-            "metadata": {"name": part, "namespace": NAMESPACE, "labels": labels},
-            "spec": {
-                "selector": {"matchLabels": {"k8s-app": part}},
-                "endpoints": [{
-                    "port": "metrics",
-                    "scheme": "https",
-                    "interval": "30s",
-                    "authorization": {"type": "Bearer", "credentials": {"name": READER, "key": "token"}},
-                    // Their certificates are their own, or of a CA that only booting machines know. Somebody who
-                    // answers in their place gets a token that is good for nothing but metrics.
-                    "tlsConfig": {"insecureSkipVerify": true},
-                    "relabelings": [
-                        {"action": "replace", "targetLabel": "job", "replacement": part},
-                        {"action": "replace", "targetLabel": "instance", "sourceLabels": ["__meta_kubernetes_pod_node_name"]},
-                    ],
-                }],
-            },
-        })
-    }));
-    all
+    ]
+}
+
+/// The Service of agents that run as pods. Those that are services of their hosts are in no Service.
+pub(crate) fn agents() -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": AGENT, "namespace": NAMESPACE, "labels": {"k8s-app": AGENT}},
+        "spec": {
+            "clusterIP": "None",
+            "selector": {"k8s-app": AGENT},
+            "ports": [{"name": "metrics", "port": METRICS}],
+        },
+    })
+}
+
+/// The ServiceMonitor of a part, which has the name of its Service.
+pub(crate) fn monitor(part: &str) -> Value {
+    json!({
+        "apiVersion": MONITORING,
+        "kind": "ServiceMonitor",
+        "metadata": {
+            "name": part, "namespace": NAMESPACE, "labels": {"app.kubernetes.io/part-of": "machine-config-operator"},
+        },
+        "spec": {
+            "selector": {"matchLabels": {"k8s-app": part}},
+            "endpoints": [{
+                "port": "metrics",
+                "scheme": "https",
+                "interval": "30s",
+                "authorization": {"type": "Bearer", "credentials": {"name": READER, "key": "token"}},
+                // Pods are scraped by their addresses; the certificates name the Service.
+                "tlsConfig": {
+                    "ca": {"configMap": {"name": CA, "key": server_tls::BUNDLE}},
+                    "serverName": server_name(part),
+                },
+                "relabelings": [
+                    {"action": "replace", "targetLabel": "job", "replacement": part},
+                    {"action": "replace", "targetLabel": "instance", "sourceLabels": ["__meta_kubernetes_pod_node_name"]},
+                ],
+            }],
+        },
+    })
 }

@@ -1,9 +1,10 @@
 //! Does what was planned. What it is not: a choice of any kind.
 
 use super::UninstallError;
-use super::plan::{Action, Plan, pods_of};
-use crate::keep::cluster::{api_of, delete, pods};
-use crate::keep::objects::Key;
+use super::look::nodes;
+use super::plan::{Action, Plan, TAINTS, cleaning, pods_of};
+use crate::sync::cluster::{api_of, delete, pods};
+use crate::sync::objects::Key;
 use api::k8s::Node;
 use client::{CallError, call};
 use kube::Client;
@@ -39,6 +40,14 @@ pub async fn carry_out(
             Action::Clean { node, annotations, tainted } => {
                 clean(client, node, annotations, *tainted).await?;
             }
+            Action::CleanLater => {
+                for action in cleaning(&nodes(client).await?) {
+                    if let Action::Clean { node, annotations, tainted } = &action {
+                        clean(client, node, annotations, *tainted).await?;
+                    }
+                    progress(&action);
+                }
+            }
         }
         progress(action);
     }
@@ -55,7 +64,7 @@ async fn gone(client: &Client, object: &Value) -> Result<(), UninstallError> {
             // Somebody has made another one since: that is theirs.
             Ok(found) => found.metadata.uid.as_deref() == object["metadata"]["uid"].as_str(),
             Err(error) if error.is_not_found() => false,
-            Err(error) if error.is_unanswered() || error.is_too_many_requests() => true,
+            Err(error) if error.is_outage() => true,
             Err(error) => return Err(error.into()),
         };
         let running = match pods_of(object).filter(|s| !there && !s.is_empty()) {
@@ -116,7 +125,7 @@ async fn clean(
             return Ok(());
         };
         let taints = there.spec.and_then(|s| s.taints).unwrap_or_default();
-        let rest: Vec<_> = taints.into_iter().filter(|t| t.key != api::names::UPDATE_TAINT).collect();
+        let rest: Vec<_> = taints.into_iter().filter(|t| !TAINTS.contains(&t.key.as_str())).collect();
         let version = there.metadata.resource_version;
         let patch = Patch::Merge(json!({"metadata": {"resourceVersion": version}, "spec": {"taints": rest}}));
         match call(|| format!("patch Node {node}"), api.patch(node, &PatchParams::default(), &patch)).await {

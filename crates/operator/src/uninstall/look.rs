@@ -2,9 +2,9 @@
 
 use super::{Facts, UninstallError};
 use crate::definitions;
-use crate::keep::cluster::{api_of, kept};
-use crate::keep::objects::Key;
 use crate::manifests::{admission, agents, rights};
+use crate::sync::cluster::{api_of, kept};
+use crate::sync::objects::Key;
 use api::boot_token;
 use api::names::{GROUP, NAMESPACE};
 use client::{CallError, call};
@@ -52,6 +52,12 @@ async fn list(client: &Client, like: &Value, params: &ListParams) -> Result<Vec<
     }
 }
 
+fn backwards(
+    objects: impl IntoIterator<Item = Value, IntoIter: DoubleEndedIterator>,
+) -> impl Iterator<Item = Value> {
+    objects.into_iter().rev()
+}
+
 /// Everything that an installation may have made besides definitions, namespaces and what stands in our own namespace, in the
 /// order in which it goes.
 fn candidates() -> Vec<Value> {
@@ -59,20 +65,23 @@ fn candidates() -> Vec<Value> {
         json!({"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name, "namespace": NAMESPACE},
             "spec": {"selector": {"matchLabels": {"k8s-app": name}}}})
     };
-    let mut all = vec![
-        workload("Deployment", rights::OPERATOR),
+    let mut all = vec![workload("Deployment", rights::OPERATOR)];
+    // Nodes that register from now on get no taint any more, which nobody would remove. A policy goes after its binding: a
+    // policy without a binding does nothing.
+    all.extend(backwards(admission::joining()));
+    all.extend([
+        workload("Deployment", rights::DASHBOARD),
         // Agents end what they have begun; the controller gives their nodes back meanwhile.
         workload("DaemonSet", rights::AGENT),
         workload("Deployment", rights::CONTROLLER),
         workload("DaemonSet", rights::SERVER),
-    ];
-    // A policy goes after its binding: a policy without a binding refuses nothing.
-    let mut policies = admission::all();
-    policies.reverse();
-    all.extend(policies);
+    ]);
+    all.extend(backwards(admission::all()));
     let cluster = json!({"apiVersion": "config.openshift.io/v1", "kind": "ClusterOperator", "metadata": {"name": rights::CLUSTER_OPERATOR}});
     all.push(cluster);
-    let given = [rights::operands(true, None), agents::rights(), rights::installer(None, &[])].concat();
+    let openshift = crate::facts::openshift::NAMESPACES;
+    let given =
+        [rights::operands(true, None), agents::rights(), rights::installer(None, &[], &openshift)].concat();
     let outside = |o: &Value| {
         let namespace = o["metadata"]["namespace"].as_str();
         let own = [Some(NAMESPACE), Some(boot_token::NAMESPACE)];
@@ -83,6 +92,13 @@ fn candidates() -> Vec<Value> {
     outside.reverse();
     all.extend(outside);
     all
+}
+
+/// All Nodes.
+pub(super) async fn nodes(client: &Client) -> Result<Vec<Value>, CallError> {
+    let nodes: Api<api::k8s::Node> = Api::all(client.clone());
+    let found = call(|| "list Nodes".to_owned(), nodes.list(&ListParams::default())).await?;
+    Ok(found.items.iter().map(|n| json!(n)).collect())
 }
 
 /// Looks.
@@ -133,9 +149,7 @@ pub async fn look(client: &Client) -> Result<Facts, UninstallError> {
             Err(error) => return Err(error.into()),
         }
     }
-    let nodes: Api<api::k8s::Node> = Api::all(client.clone());
-    let nodes = call(|| "list Nodes".to_owned(), nodes.list(&ListParams::default())).await?;
-    facts.nodes = nodes.items.iter().map(|n| json!(n)).collect();
+    facts.nodes = nodes(client).await?;
     let provider = api::user_data::NAMESPACE;
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"namespace": provider}});
     facts.provider_secrets = list(client, &secret, &ListParams::default()).await?;
@@ -145,4 +159,29 @@ pub async fn look(client: &Client) -> Result<Facts, UninstallError> {
     }
     facts.provider = get(client, &namespace(provider)).await?;
     Ok(facts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_taint_of_nodes_that_register_ends_before_the_controller_that_would_remove_it() {
+        let names: Vec<String> = candidates().iter().map(|o| Key::of(o).to_string()).collect();
+        let first = |part: &str| names.iter().position(|n| n.contains(part)).unwrap();
+        let order = [
+            "Deployment machine-config-operator",
+            "MutatingAdmissionPolicyBinding machine-config-joining-nodes-binding",
+            "MutatingAdmissionPolicy machine-config-joining-nodes",
+            "DaemonSet machine-config-daemon",
+            "Deployment machine-config-controller",
+            "ValidatingAdmissionPolicyBinding mcn-guards-binding",
+            "ValidatingAdmissionPolicy mcn-guards",
+        ];
+        assert!(order.map(first).is_sorted(), "{names:?}");
+        let mut once = names.clone();
+        once.sort();
+        once.dedup();
+        assert_eq!(once.len(), names.len(), "each goes once: {names:?}");
+    }
 }

@@ -1,22 +1,28 @@
-//! `mco uninstall`: takes away everything that was installed, in an order that leaves nothing behind. Hosts keep their files.
+//! `mco uninstall`: takes away everything that was installed, in an order that leaves nothing behind.
 //!
 //! Flow: [`look`] finds what there is → [`plan()`] lists what goes and what stays, and why (pure) → [`carry_out`] does it.
 //!
-//! The order: first who would make things again (the operator), then the rest that acts, then what refuses changes, then what
+//! The order: first who would make things again (the operator), then what taints Nodes that register, then the rest that acts, then what refuses changes, then what
 //! is held by finalizers whose controller is gone, then the rights, the definitions with all of their objects, and at last
 //! the namespaces. A run that is cut off is continued by the next one.
 //!
-//! What it is not: a way to change hosts.
+//! Hosts keep their files, unless [`restore_hosts`] takes every managed node back to its own files before that.
+//!
+//! What it is not: the change of a host (see `host`).
 
 mod execute;
 mod look;
 mod plan;
+mod restore;
 
 pub use execute::carry_out;
 pub use look::look;
 pub use plan::{Action, Facts, Plan, plan};
+pub use restore::{Member, Progress, Stand, look_at_hosts, restore_hosts};
 
 use client::CallError;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
 /// Why it cannot be taken away.
 #[derive(Debug, thiserror::Error)]
@@ -24,6 +30,27 @@ pub enum UninstallError {
     /// The API server refused a request, or did not answer.
     #[error(transparent)]
     Call(#[from] CallError),
+    /// Nodes did not get back to their own files.
+    #[error(
+        "nothing was removed, and the pools are paused, because not every node got back to its own files:{}\nmend that and run \
+         the command again; with --force it removes the rest all the same; mco resume POOL gives it up",
+        lines(nodes)
+    )]
+    NotRestored {
+        /// The nodes, each with the reason.
+        nodes: BTreeMap<String, String>,
+    },
+    /// Somebody has resumed a pool meanwhile: the controller would send its nodes to their config again.
+    #[error(
+        "nothing was removed: {} not paused any more, so the controller takes nodes to their config again while they go back to \
+         their own files. No node is sent any more; those on their way get there. Find out who did that, then run the command \
+         again, which pauses the pools; mco resume POOL of the others gives it up",
+        pools.join(", ")
+    )]
+    Resumed {
+        /// The pools, each with who did it.
+        pools: Vec<String>,
+    },
     /// Something does not go.
     #[error(
         "{what} is still there after {seconds} s; see what holds it: kubectl get -o yaml, metadata.finalizers; then run it again"
@@ -34,4 +61,11 @@ pub enum UninstallError {
         /// How long was waited.
         seconds: u64,
     },
+}
+
+fn lines(nodes: &BTreeMap<String, String>) -> String {
+    nodes.iter().fold(String::new(), |mut all, (name, why)| {
+        let _ = write!(all, "\n  Node {name}: {why}");
+        all
+    })
 }

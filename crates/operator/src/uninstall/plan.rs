@@ -1,6 +1,6 @@
 //! What goes, in which order, and what stays. Pure.
 
-use crate::keep::objects::{FIELD_MANAGER, Key};
+use crate::sync::objects::{FIELD_MANAGER, Key};
 use api::names::{NAMESPACE, annotation, state};
 use serde::Serialize;
 use serde_json::Value;
@@ -25,15 +25,18 @@ pub enum Action {
         #[serde(serialize_with = "by_name")]
         object: Value,
     },
-    /// Take our annotations, and the update's taint, off this Node.
+    /// Take our annotations and taints off this Node.
     Clean {
         /// Its name.
         node: String,
         /// The keys of the annotations.
         annotations: Vec<String>,
-        /// Whether it has the taint.
+        /// Whether it has one of our taints.
         tainted: bool,
     },
+    /// List the Nodes again, and clean those that have registered, or were written to, since the plan was made. By then
+    /// nothing runs that would write to them.
+    CleanLater,
 }
 
 fn by_name<S: serde::Serializer>(object: &Value, s: S) -> Result<S::Ok, S::Error> {
@@ -46,6 +49,9 @@ impl fmt::Display for Action {
             Self::Delete { object, .. } => write!(f, "delete {}", Key::of(object)),
             Self::Release { object } => write!(f, "take our finalizers off {}", Key::of(object)),
             Self::Clean { node, .. } => write!(f, "take our annotations off Node {node}"),
+            Self::CleanLater => {
+                f.write_str("take our annotations and taints off Nodes that registered meanwhile")
+            }
         }
     }
 }
@@ -96,6 +102,9 @@ fn is_ours_alone(object: &Value) -> bool {
 /// The prefixes of our annotations on Nodes.
 const ON_NODES: [&str; 2] = ["machineconfiguration.openshift.io/", "machineconfig.dev/"];
 
+/// The keys of our taints.
+pub(super) const TAINTS: [&str; 2] = [api::names::UPDATE_TAINT, api::names::JOINING_TAINT];
+
 /// Plans the removal.
 pub fn plan(facts: &Facts) -> Plan {
     let mut plan = Plan::default();
@@ -108,9 +117,12 @@ pub fn plan(facts: &Facts) -> Plan {
             plan.busy.push(format!("Node {name} is on its way from {current} to {desired}"));
         }
     }
+    let mut wrote_nodes = false;
     for object in &facts.objects {
         if is_ours(object) {
-            let wait = ["Deployment", "DaemonSet"].contains(&object["kind"].as_str().unwrap_or_default());
+            let kind = object["kind"].as_str().unwrap_or_default();
+            let wait = ["Deployment", "DaemonSet"].contains(&kind);
+            wrote_nodes |= wait || kind == "MutatingAdmissionPolicyBinding";
             plan.actions.push(Action::Delete { object: object.clone(), wait });
         } else {
             plan.stays.push(format!("{}: somebody else made it", Key::of(object)));
@@ -129,17 +141,9 @@ pub fn plan(facts: &Facts) -> Plan {
             plan.stays.push(format!("{} and its objects: somebody else made it", Key::of(definition)));
         }
     }
-    for node in &facts.nodes {
-        let notes = node["metadata"]["annotations"].as_object();
-        let ours = |key: &&String| ON_NODES.iter().any(|p| key.starts_with(p));
-        let annotations: Vec<String> =
-            notes.into_iter().flatten().map(|(k, _)| k).filter(ours).cloned().collect();
-        let taints = node["spec"]["taints"].as_array();
-        let tainted = taints.into_iter().flatten().any(|t| t["key"] == api::names::UPDATE_TAINT);
-        if !annotations.is_empty() || tainted {
-            let node = node["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-            plan.actions.push(Action::Clean { node, annotations, tainted });
-        }
+    plan.actions.extend(cleaning(&facts.nodes));
+    if wrote_nodes {
+        plan.actions.push(Action::CleanLater);
     }
     for namespace in &facts.namespaces {
         plan.actions.push(Action::Delete { object: namespace.clone(), wait: true });
@@ -156,9 +160,27 @@ pub fn plan(facts: &Facts) -> Plan {
     plan
 }
 
+/// Takes our annotations and taints off these Nodes.
+pub(super) fn cleaning(nodes: &[Value]) -> Vec<Action> {
+    let mut all = vec![];
+    for node in nodes {
+        let notes = node["metadata"]["annotations"].as_object();
+        let ours = |key: &&String| ON_NODES.iter().any(|p| key.starts_with(p));
+        let annotations: Vec<String> =
+            notes.into_iter().flatten().map(|(k, _)| k).filter(ours).cloned().collect();
+        let taints = node["spec"]["taints"].as_array();
+        let tainted = taints.into_iter().flatten().any(|t| TAINTS.iter().any(|key| t["key"] == *key));
+        if !annotations.is_empty() || tainted {
+            let node = node["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+            all.push(Action::Clean { node, annotations, tainted });
+        }
+    }
+    all
+}
+
 /// The labels by which pods of the namespace's workloads are found.
 pub(super) fn pods_of(object: &Value) -> Option<String> {
-    (object["metadata"]["namespace"] == NAMESPACE).then(|| crate::keep::objects::selector(object))
+    (object["metadata"]["namespace"] == NAMESPACE).then(|| crate::sync::objects::selector(object))
 }
 
 #[cfg(test)]
@@ -174,7 +196,7 @@ mod tests {
     fn what_would_make_things_again_goes_first_and_what_others_made_stays() {
         let node = json!({"kind": "Node", "metadata": {"name": "n", "annotations": {
             annotation::CURRENT_CONFIG: "a", annotation::DESIRED_CONFIG: "a", annotation::STATE: "Done", "other": "x"}},
-            "spec": {"taints": [{"key": "UpdateInProgress", "effect": "PreferNoSchedule"}]}});
+            "spec": {"taints": [{"key": "UpdateInProgress", "effect": "PreferNoSchedule"}, {"key": "machineconfig.dev/joining", "effect": "NoSchedule"}]}});
         let secret = |name: &str, managed: bool| {
             let labels = if managed { json!({api::user_data::MANAGED: ""}) } else { json!({}) };
             json!({"kind": "Secret", "metadata": {"name": name, "labels": labels}})
@@ -206,6 +228,7 @@ mod tests {
                 "delete Secret worker-user-data-managed",
                 "delete CustomResourceDefinition x",
                 "take our annotations off Node n",
+                "take our annotations and taints off Nodes that registered meanwhile",
                 "delete Namespace n",
             ]
         );
@@ -222,6 +245,21 @@ mod tests {
             panic!("{:?}", found.actions[5])
         };
         assert!(annotations.len() == 3 && !annotations.contains(&"other".to_owned()) && *tainted);
+    }
+
+    #[test]
+    fn nodes_are_looked_at_again_where_something_wrote_to_them() {
+        let later = |kind: &str, manager: &str| {
+            let facts = Facts { objects: vec![object(kind, "n", manager)], ..Facts::default() };
+            plan(&facts).actions.contains(&Action::CleanLater)
+        };
+        assert!(later("DaemonSet", FIELD_MANAGER) && later("MutatingAdmissionPolicyBinding", FIELD_MANAGER));
+        assert!(!later("ClusterRole", FIELD_MANAGER) && !later("DaemonSet", "kubectl"));
+        assert!(plan(&Facts::default()).actions.is_empty(), "nothing is installed");
+        let registered = json!({"metadata": {"name": "new"},
+            "spec": {"taints": [{"key": "machineconfig.dev/joining", "effect": "NoSchedule"}]}});
+        let found = cleaning(&[json!({"metadata": {"name": "bare"}}), registered]);
+        assert_eq!(found, [Action::Clean { node: "new".to_owned(), annotations: vec![], tainted: true }]);
     }
 
     #[test]

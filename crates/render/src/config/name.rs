@@ -1,10 +1,10 @@
 //! The name of a rendered MachineConfig: `rendered-POOL-HASH`, where the hash covers only the spec. Equal specs have
-//! equal names, in every implementation.
+//! equal names, in every implementation. Also the name of an image build, which is a hash of the same form.
 //!
 //! What it is not: a digest for security. MD5 is used only for naming.
 
 use crate::go_yaml;
-use api::v1::MachineConfigSpec;
+use api::v1::{MachineConfigSpec, MachineOSConfigSpec, PoolConfiguration};
 use md5::{Digest as _, Md5};
 use serde_json::{Value, json};
 
@@ -18,13 +18,58 @@ const SALT: [u8; 80] = [
 
 /// The rendered MachineConfig's name for a spec.
 pub fn name(pool: &str, spec: &MachineConfigSpec) -> String {
-    use std::fmt::Write as _;
     let mut hash = Md5::new().chain_update(SALT);
     canonical(spec, |piece| hash.update(piece));
-    hash.finalize().iter().fold(format!("rendered-{pool}-"), |mut name, b| {
-        let _ = write!(name, "{b:02x}");
-        name
-    })
+    format!("rendered-{pool}-{}", api::text::hex(&hash.finalize()))
+}
+
+/// The images that a build starts from, as a part of its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BuildBase<'a> {
+    /// `spec.osImageURL` of the rendered MachineConfig.
+    pub os_image: &'a str,
+    /// Its `spec.baseOSExtensionsContainerImage`.
+    pub extensions_image: &'a str,
+    /// Its annotation `release-image-version`; empty outside of OpenShift.
+    pub release: &'a str,
+}
+
+/// The name of a MachineOSBuild: that of its MachineOSConfig, and a hash of everything that the image is built from.
+pub fn build_name(
+    os_config: &str,
+    configuration: &PoolConfiguration,
+    spec: &MachineOSConfigSpec,
+    base: BuildBase<'_>,
+) -> String {
+    let mut hash = Md5::new().chain_update(SALT);
+    build_text(configuration, spec, base).iter().for_each(|text| hash.update(text));
+    format!("{os_config}-{}", api::text::hex(&hash.finalize()))
+}
+
+/// The texts that a build's name is a hash of.
+fn build_text(
+    configuration: &PoolConfiguration,
+    spec: &MachineOSConfigSpec,
+    base: BuildBase<'_>,
+) -> [String; 3] {
+    let mut spec = json!(spec);
+    // The field that Go writes for a list that is not there.
+    if let Some(fields) = spec.as_object_mut() {
+        fields.entry("containerFile").or_insert(Value::Null);
+    }
+    let base = json!({
+        "BaseOSContainerImage": base.os_image,
+        "BaseOSExtensionsContainerImage": base.extensions_image,
+        "OSImageURL": "",
+        "ReleaseVersion": base.release,
+    });
+    [json!(configuration), spec, base].map(|object| go_yaml::emit(&object))
+}
+
+/// A hash of a MachineOSConfig's spec, by which one knows later whether an image was built from the same spec.
+pub fn os_config_hash(spec: &MachineOSConfigSpec) -> String {
+    let hash = Md5::new().chain_update(SALT).chain_update(go_yaml::emit(&json!(spec)));
+    api::text::hex(&hash.finalize())
 }
 
 /// The text that is hashed, in pieces.
@@ -70,6 +115,45 @@ mod tests {
 
     fn bare() -> Option<Value> {
         Some(json!({"ignition": {"version": "3.5.0"}}))
+    }
+
+    #[test]
+    fn a_builds_name_covers_its_inputs_as_go_writes_them() {
+        let configuration: PoolConfiguration = serde_json::from_value(json!({
+            "name": "rendered-infra-1",
+            "source": [{"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfig", "name": "00-worker"}],
+        }))
+        .unwrap();
+        let mut spec: MachineOSConfigSpec = serde_json::from_value(json!({
+            "machineConfigPool": {"name": "infra"}, "imageBuilder": {"imageBuilderType": "Job"},
+            "renderedImagePushSecret": {"name": "push"}, "renderedImagePushSpec": "r.example.com/os:latest",
+            "containerFile": [{"containerfileArch": "NoArch", "content": "FROM configs AS final\nRUN true\n"}],
+        }))
+        .unwrap();
+        let base =
+            BuildBase { os_image: "r.example.com/base@sha256:1", extensions_image: "", release: "4.20.0" };
+        assert_eq!(
+            build_text(&configuration, &spec, base),
+            [
+                "name: rendered-infra-1\nsource:\n- apiVersion: machineconfiguration.openshift.io/v1\n  \
+                 kind: MachineConfig\n  name: 00-worker\n",
+                "containerFile:\n- containerfileArch: NoArch\n  content: |\n    FROM configs AS final\n    RUN true\n\
+                 imageBuilder:\n  imageBuilderType: Job\nmachineConfigPool:\n  name: infra\n\
+                 renderedImagePushSecret:\n  name: push\nrenderedImagePushSpec: r.example.com/os:latest\n",
+                "BaseOSContainerImage: r.example.com/base@sha256:1\nBaseOSExtensionsContainerImage: \"\"\n\
+                 OSImageURL: \"\"\nReleaseVersion: 4.20.0\n",
+            ]
+        );
+        let named = |spec: &_| build_name("infra", &configuration, spec, base);
+        let with = named(&spec);
+        assert!(with.strip_prefix("infra-").is_some_and(|hash| hash.len() == 32), "{with}");
+        // Go writes a list that is not there as null, and one that is empty as an empty list.
+        spec.container_file = None;
+        assert!(build_text(&configuration, &spec, base)[1].starts_with("containerFile: null\n"));
+        let without = named(&spec);
+        spec.container_file = Some(vec![]);
+        assert!(build_text(&configuration, &spec, base)[1].starts_with("containerFile: []\n"));
+        assert!(with != without && without != named(&spec));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Tables of which stream a pool follows, and of configs that ask for runc on images without it.
+//! Tables: which stream a pool follows, and which configs ask for runc on images without it.
 #![allow(clippy::needless_pass_by_value, reason = "json! values read better where they stand")]
 
 use super::*;

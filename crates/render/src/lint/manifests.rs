@@ -1,7 +1,7 @@
 //! Reads manifests for the linter, and finds documents that are no manifest, do not fit their kind, occur twice, or
 //! have unknown fields.
 //!
-//! What it is not: what MachineConfigs say (see `careless`), or what they result in together (see `pool`).
+//! What it is not: what MachineConfigs say (see `suspicious`), or what they result in together (see `pool`).
 
 use super::finding::{Lint, Severity};
 use crate::error::Rule;

@@ -70,7 +70,7 @@ pub(super) fn lint_pool(
     Some(names)
 }
 
-/// A pool whose MachineConfigs configure the user core but let nobody in: the last password of several is empty or
+/// A pool whose MachineConfigs configure the user core but allow no login: the last password of several is empty or
 /// locked, and there is no key. What a change removes is reported if the pool's previous config is known (see
 /// [`plan`]).
 fn nobody_logs_in(pool: &MachineConfigPool, plan: &RenderPlan, components: &[Component<'_>]) -> Option<Lint> {

@@ -215,7 +215,7 @@ impl ContainerRuntimeConfig {
 }
 
 #[cfg(test)]
-#[allow(clippy::needless_pass_by_value, reason = "json! values read better where they stand")]
+#[expect(clippy::needless_pass_by_value, reason = "json! values read better where they stand")]
 mod tests {
     use super::*;
     use crate::template::Part;

@@ -45,7 +45,7 @@ pub enum KubeletError {
 /// A kubelet's config in the templates of a role.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// The kubelet's only config, complete: fields that nobody set are written too, as Go writes them.
+    /// The kubelet's only config, complete: unset fields are written too, as Go writes them.
     Whole,
     /// A drop-in over somebody else's config: it may contain only what is set.
     DropIn,
@@ -167,7 +167,7 @@ fn read(pool: &str, original: &Original) -> Result<Map<String, Value>, KubeletEr
     }
 }
 
-/// Fields that Go writes even if nobody set them.
+/// Fields that Go writes even if they are not set.
 fn always_written() -> Value {
     json!({
         "authentication": {"anonymous": {}, "webhook": {"cacheTTL": "0s"}, "x509": {}},

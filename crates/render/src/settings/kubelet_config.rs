@@ -311,7 +311,7 @@ fn lay_over(under: &mut Value, over: Value) {
 }
 
 #[cfg(test)]
-#[allow(clippy::needless_pass_by_value, reason = "json! values read better where they stand")]
+#[expect(clippy::needless_pass_by_value, reason = "json! values read better where they stand")]
 mod tests {
     use super::*;
 

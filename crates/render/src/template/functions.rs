@@ -187,7 +187,6 @@ fn url_part(url: &str) -> Result<(String, String), Error> {
 }
 
 #[cfg(test)]
-#[allow(clippy::needless_pass_by_value, reason = "json! values read better where they stand")]
 mod tests {
     use super::*;
     use serde_json::json;

@@ -1,4 +1,4 @@
-//! What machines in the pool's present config can follow.
+//! Which changes the pool's running machines can follow.
 
 use super::*;
 
@@ -58,7 +58,7 @@ fn what_running_machines_cannot_follow_is_refused_and_blamed() {
 }
 
 #[test]
-fn what_no_machine_can_do_is_refused_before_the_pools_first_config_too() {
+fn what_no_machine_can_apply_is_refused_also_in_a_pools_first_config() {
     let file = |path: &str| json!({"storage": {"files": [{"path": path, "mode": 420, "contents": {"source": "data:,x"}}]}});
     let unit = |unit: Value| json!({"systemd": {"units": [unit]}});
     let masked = json!({"name": "a.service", "mask": true});
@@ -141,7 +141,7 @@ fn what_only_an_installer_sets_may_stand_in_a_first_config_with_a_warning() {
 }
 
 #[test]
-fn a_change_that_takes_the_last_key_of_core_is_warned_of() {
+fn the_removal_of_the_last_key_of_core_is_warned_of() {
     let with = |name: &str, core: Value| {
         let mut core = core;
         core["name"] = json!("core");
@@ -169,7 +169,7 @@ fn a_change_that_takes_the_last_key_of_core_is_warned_of() {
     }
 }
 
-/// A pool that an earlier version put into such a config continues to work: nothing new is asked of it.
+/// A pool that already has such a config from an earlier version keeps working: it gets a warning.
 #[test]
 fn a_config_that_is_in_force_already_is_warned_of() {
     let unit = json!({"systemd": {"units": [{"name": "a.service", "mask": true, "enabled": true}]}});

@@ -1,6 +1,6 @@
 //! `render::plan` as tables: what is merged, what is refused and with which words, and where things come from.
 //!
-//! What it is not: the recorded cases (see `conformance`).
+//! Not here: the recorded cases (see `conformance`).
 #![allow(clippy::unwrap_used, clippy::panic, clippy::needless_pass_by_value, reason = "helpers of tests")]
 
 mod followed;
@@ -133,7 +133,7 @@ fn custom_machine_configs_win_over_those_of_worker_whatever_their_names() {
 }
 
 #[test]
-fn a_plain_file_takes_the_place_of_a_packed_one() {
+fn a_plain_file_replaces_a_compressed_one() {
     let gzip = "data:;base64,H4sIAAAAAAAC/6vKLChITQEAV2jC4gYAAAA=";
     let all = [
         mk_file(

@@ -1,9 +1,9 @@
-//! What cannot be rendered whatever was before, and what is only warned of.
+//! What can never be rendered, and what only causes a warning.
 
 use super::*;
 
 #[test]
-fn a_hash_that_outlives_its_contents_is_refused_in_a_cluster_and_names_both() {
+fn a_stale_hash_is_refused_in_a_cluster_and_the_error_names_both_machine_configs() {
     let hash = format!("sha256-{}", "2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881");
     let x = json!({"source": "data:,x", "verification": {"hash": hash}});
     let all = [
@@ -23,7 +23,8 @@ fn a_hash_that_outlives_its_contents_is_refused_in_a_cluster_and_names_both() {
     }
 }
 
-/// A MachineConfig, the kind of refusal, and words that the message must contain: the object, the path, the remedy.
+/// Columns: a MachineConfig, the kind of refusal, and words that the message must contain: the object, the path, the
+/// remedy.
 #[test]
 fn bad_input_is_refused_with_object_path_and_remedy() {
     let contents = |c: Value| mk_file("50-bad", json!({"path": "/etc/a", "mode": 420, "contents": c}));
@@ -132,7 +133,7 @@ fn every_broken_machine_config_of_a_pool_is_named_at_once() {
 }
 
 #[test]
-fn errors_do_not_tell_contents_or_password_hashes() {
+fn errors_do_not_quote_contents_or_password_hashes() {
     let secret = "U0VDUkVULVRPS0VO";
     let rows = [
         mk_file("a", json!({"path": "x", "contents": {"source": format!("data:,{secret}")}})),
@@ -185,8 +186,7 @@ fn inputs_of_another_version_wait_in_a_cluster_and_pass_in_bootstrap() {
     old.metadata.annotations = Some([(key.clone(), "old".to_owned())].into());
     let e = plan(&[old.clone()]).unwrap_err();
     assert_eq!(e.reason, Reason::VersionSkew);
-    // A MachineConfig that nothing generates any more would block the pool for ever, so the remedy is part of the
-    // message.
+    // A generated MachineConfig whose source is gone would block the pool for ever, so the message names the remedy.
     assert!(
         e.to_string().contains("MachineConfig a: ")
             && e.to_string().contains("if nothing generates it any more, delete it"),
@@ -197,7 +197,7 @@ fn inputs_of_another_version_wait_in_a_cluster_and_pass_in_bootstrap() {
 }
 
 #[test]
-fn an_image_of_ones_own_excludes_a_stream() {
+fn a_custom_image_excludes_a_stream() {
     let (mut pool, cc, versions) = (pool(), controller_config(), Versions::unknown());
     pool.spec.os_image_stream = Some(api::v1::NamedRef { name: "s".to_owned() });
     let mc = mk("a", json!({"osImageURL": "mine@sha256:1"}));

@@ -1,4 +1,4 @@
-//! What is stored on the rendered config: who set what, and what its size allows.
+//! What is stored on the rendered config: which MachineConfig set what, and the limit on its size.
 
 use super::*;
 
@@ -16,7 +16,7 @@ fn a_config_that_is_too_large_for_one_object_is_refused_and_warned_of_before() {
 }
 
 #[test]
-fn provenance_says_who_set_what_and_who_lost() {
+fn provenance_names_who_set_each_field_and_who_was_overridden() {
     let all = [
         mk(
             "10-a",
@@ -54,7 +54,7 @@ fn provenance_says_who_set_what_and_who_lost() {
 }
 
 #[test]
-fn a_file_that_becomes_a_link_takes_its_history_along() {
+fn a_file_that_becomes_a_link_keeps_its_provenance() {
     let all = [
         mk_file("10-a", json!({"path": "/etc/x", "mode": 420, "contents": {"source": "data:,a"}})),
         mk_config("20-b", json!({"storage": {"links": [{"path": "/etc/x", "target": "/etc/y"}]}})),
@@ -68,7 +68,7 @@ fn a_file_that_becomes_a_link_takes_its_history_along() {
 }
 
 #[test]
-fn in_a_cluster_the_provenance_stands_on_the_object_and_the_name_stays_the_same() {
+fn in_a_cluster_provenance_is_an_annotation_and_does_not_change_the_name() {
     let all = [mk_file("10-a", json!({"path": "/etc/x", "mode": 420, "contents": {"source": "data:,a"}}))];
     let (stored, plain) = (plan(&all).unwrap(), plan_in(Mode::Bootstrap, &all, None).unwrap());
     let key = api::names::annotation::PROVENANCE;

@@ -8,18 +8,22 @@
 //! desired configs. The state in memory is only a convenience: after a restart of the controller, everything except the
 //! start time is read back from the cluster.
 
+mod outlook;
 mod pods;
 
+pub use outlook::{Outlook, outlook};
 pub use pods::{
     Answer, Attempt, Blocker, ECHO, Evict, RETRY_ALLOWED, RETRY_MAX, RETRY_MIN, Skip, Skipped, Waiting,
 };
 
 use crate::mcn::Progress;
-use crate::patch::{Change, NodePatch};
+use crate::node::may_return;
+use crate::plan::patch::{Change, NodePatch};
 use crate::plan::{EventObject, EventPlan};
 use crate::view::{BudgetView, CordonMark, NodeView, PodView};
 use api::drain_request::DrainVerb;
 use api::events::ControllerEvent;
+use api::v1alpha1::DrainEnd;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -65,6 +69,15 @@ impl<'a> Request<'a> {
     }
 }
 
+/// What happens to a drain that does not end, as the policy of the node's pool says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DrainLimit {
+    /// How long a drain may take.
+    pub after: SignedDuration,
+    /// What happens then.
+    pub then: DrainEnd,
+}
+
 /// The progress of a node's drain. The controller holds one in memory for each node that has a request.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub enum Drain {
@@ -81,6 +94,9 @@ pub enum Drain {
         told: DrainReport,
         /// When the report on the node was last written.
         reported: Option<Timestamp>,
+        /// It was reported that it takes longer than its [`DrainLimit`].
+        #[serde(default)]
+        over: bool,
         /// Evictions, by pod UID.
         tries: BTreeMap<Box<str>, Attempt>,
     },
@@ -134,6 +150,8 @@ pub struct DrainPlan {
     pub recheck: Option<SignedDuration>,
     /// The drain takes more than [`LATE_AFTER`] (metric `mcc_drain_err`).
     pub late: bool,
+    /// The drain takes longer than its limit: what its pool reports, in words.
+    pub over: Option<String>,
     /// What is wrong with the request, if it cannot be served.
     pub refused: Option<String>,
 }
@@ -148,6 +166,18 @@ pub struct DrainPlan {
 /// # Assumes
 /// - The views are not older than the node's: a pod bound before the cordon is among them.
 pub fn plan(
+    node: &NodeView,
+    pods: &[&PodView],
+    budgets: &[&BudgetView],
+    state: &Drain,
+    now: Timestamp,
+) -> DrainPlan {
+    plan_within(None, node, pods, budgets, state, now)
+}
+
+/// As [`plan`], with the limit that the policy of the node's pool sets.
+pub fn plan_within(
+    limit: Option<DrainLimit>,
     node: &NodeView,
     pods: &[&PodView],
     budgets: &[&BudgetView],
@@ -187,11 +217,11 @@ pub fn plan(
             plan.state = match state {
                 Drain::Draining { request: same, .. } if &**same == request => state.clone(),
                 _ => {
-                    plan.progress = told_here(node).then(|| Progress::draining(&node.name, None));
+                    plan.progress = reports_drain(node).then(|| Progress::draining(&node.name, None));
                     begun(request, now)
                 }
             };
-            drain(node, request, pods, budgets, now, &mut plan, &mut patch);
+            drain(node, (request, limit), pods, budgets, now, &mut plan, &mut patch);
         }
     }
     plan.patch = (!patch.is_empty()).then(|| patch.bound_to(node));
@@ -209,7 +239,7 @@ pub fn plan_unreadable(node: &NodeView, state: &Drain, why: &str, now: Timestamp
     let mut patch = NodePatch::default();
     let Drain::Draining { since, told, reported, .. } = &mut plan.state else { return plan };
     let text = format!("a list of its pods and of the disruption budgets: {why}");
-    tell_wait(node, now.duration_since(*since), told, &text, &mut plan.events);
+    report_wait(node, now.duration_since(*since), told, &text, &mut plan.events);
     plan.late = *told == DrainReport::Late;
     if node.drain_wait.as_deref() != Some(&text)
         && reported.is_none_or(|at| now.duration_since(at) >= REPORT_INTERVAL)
@@ -223,7 +253,7 @@ pub fn plan_unreadable(node: &NodeView, state: &Drain, why: &str, now: Timestamp
 }
 
 /// Reports what a drain waits for, once for each threshold that it passes.
-fn tell_wait(
+fn report_wait(
     node: &NodeView,
     waited: SignedDuration,
     told: &mut DrainReport,
@@ -248,7 +278,7 @@ fn tell_wait(
 
 /// Whether this crate reports the drain on the MachineConfigNode. A daemon that cordons its node itself reports the
 /// drain's progress together with its other steps; but only this side knows what the drain waits for.
-fn told_here(node: &NodeView) -> bool {
+fn reports_drain(node: &NodeView) -> bool {
     node.cordon != Some(CordonMark::Daemon)
 }
 
@@ -258,6 +288,7 @@ fn begun(request: &str, now: Timestamp) -> Drain {
         since: now,
         told: DrainReport::Nothing,
         reported: None,
+        over: false,
         tries: BTreeMap::new(),
     }
 }
@@ -276,15 +307,18 @@ fn finish(node: &NodeView, request: &str, patch: &mut NodePatch) {
 /// The node is cordoned: its pods leave, or have left.
 fn drain(
     node: &NodeView,
-    request: &str,
+    (request, limit): (&str, Option<DrainLimit>),
     pods: &[&PodView],
     budgets: &[&BudgetView],
     now: Timestamp,
     plan: &mut DrainPlan,
     patch: &mut NodePatch,
 ) {
-    let Drain::Draining { since, told, reported, tries, .. } = &mut plan.state else { return };
-    let found = pods::sort(node, pods, budgets, tries, now);
+    let Drain::Draining { since, told, reported, tries, over, .. } = &mut plan.state else { return };
+    let limit_in = limit.map(|limit| (limit, limit.after - now.duration_since(*since)));
+    let ended = limit_in.filter(|(_, left)| *left <= SignedDuration::ZERO).map(|(limit, _)| limit);
+    let deletes = ended.is_some_and(|limit| limit.then == DrainEnd::DeletePods);
+    let found = pods::sort(node, pods, budgets, (tries, deletes), now);
     tries.retain(|uid, _| found.waiting.iter().any(|w| w.uid == *uid));
     plan.skipped = found.skipped;
     let waited = now.duration_since(*since);
@@ -297,11 +331,11 @@ fn drain(
             patch.cordon = Change::Set(CordonMark::Kept);
         }
         plan.state = Drain::Idle;
-        plan.progress = told_here(node).then(|| Progress::drained(&node.name));
+        plan.progress = reports_drain(node).then(|| Progress::drained(&node.name));
         return;
     }
     let text = pods::in_words(&found.waiting);
-    let due = tell_wait(node, waited, told, &text, &mut plan.events);
+    let due = report_wait(node, waited, told, &text, &mut plan.events);
     plan.late = *told == DrainReport::Late;
     let mut next = found.next;
     if due >= DrainReport::Waiting && node.drain_wait.as_deref() != Some(&text) {
@@ -309,10 +343,36 @@ fn drain(
         if wait <= SignedDuration::ZERO {
             *reported = Some(now);
             plan.progress = Some(Progress::draining(&node.name, Some(&text)));
-            patch.drain_wait = Change::Set(text.into());
+            patch.drain_wait = Change::Set(text.as_str().into());
         } else {
             next = next.min(wait);
         }
+    }
+    let config = request.split_once('-').map(|(_, config)| config).filter(|c| !c.is_empty());
+    // What is not called back is not put aside: it would stay cordoned, and its pods would never be evicted.
+    let may_return = config.is_some_and(|config| may_return(node.current_config.as_deref(), config));
+    let is_aside = may_return && node.quarantine.as_deref() == config;
+    if let Some(limit) = ended {
+        let DrainLimit { after, then } = limit;
+        let then = if then == DrainEnd::Quarantine && !may_return { DrainEnd::Report } else { then };
+        let and = match then {
+            DrainEnd::Report => "goes on",
+            DrainEnd::Quarantine => "is given up; the node is put aside, and another one goes",
+            DrainEnd::DeletePods => "goes on; pods are deleted although their budgets do not allow it",
+        };
+        let words = format!("The drain takes more than {after:#} and {and}; it waits for {text}");
+        if !std::mem::replace(over, true) {
+            let (about, reason) =
+                (EventObject::Node(node.name.clone()), ControllerEvent::DrainThresholdExceeded);
+            plan.events.push(EventPlan::new(reason, about, words));
+        }
+        plan.over = Some(format!("the drain of node {} takes more than {after:#} and {and}", node.name));
+        if then == DrainEnd::Quarantine && !is_aside {
+            patch.quarantine = config.map_or(Change::Keep, |config| Change::Set(config.into()));
+        }
+    }
+    if let Some((_, left)) = limit_in.filter(|_| ended.is_none()) {
+        next = next.min(left);
     }
     for limit in [REPORT_AFTER, SLOW_AFTER, LATE_AFTER] {
         if waited < limit {
@@ -320,7 +380,8 @@ fn drain(
         }
     }
     plan.recheck = Some(next);
-    plan.evict = found.evict;
+    // Its pods stay: it is called back.
+    plan.evict = if is_aside { vec![] } else { found.evict };
     plan.waiting = found.waiting;
 }
 
@@ -339,7 +400,7 @@ fn say(node: &Arc<str>, told: DrainReport, text: &str) -> EventPlan {
 
 impl DrainPlan {
     /// What the MachineConfigNode reports when the plan's patch is refused; `None` if the patch is not about a cordon.
-    pub fn told_of_refusal(&self, why: &str) -> Option<Progress> {
+    pub fn progress_when_refused(&self, why: &str) -> Option<Progress> {
         let patch = self.patch.as_ref()?;
         match (&patch.last_applied_drain, patch.unschedulable) {
             (Change::Set(request), _) if DrainVerb::of(request) == DrainVerb::Uncordon => {

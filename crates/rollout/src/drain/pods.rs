@@ -79,6 +79,9 @@ pub struct Evict {
     pub unmanaged: bool,
     /// The contents of its emptyDir volumes are lost with it.
     pub loses_data: bool,
+    /// It is deleted, not evicted: its budget does not allow that, and the policy of the node's pool does not wait longer.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub past_budget: bool,
 }
 
 /// A pod that stays.
@@ -151,7 +154,7 @@ pub(super) fn sort(
     node: &NodeView,
     pods: &[&PodView],
     budgets: &[&BudgetView],
-    tries: &BTreeMap<Box<str>, Attempt>,
+    (tries, deletes): (&BTreeMap<Box<str>, Attempt>, bool),
     now: Timestamp,
 ) -> Found {
     let mut found = Found { evict: vec![], skipped: vec![], waiting: vec![], next: RETRY_MAX };
@@ -169,7 +172,10 @@ pub(super) fn sort(
             Blocker::Terminating(pod.grace)
         } else {
             let (due, why) = next_try(pod, budgets, &mut left, tries.get(&pod.uid), now);
-            if due <= SignedDuration::ZERO {
+            let guarded = matches!(why, Blocker::Budget { .. } | Blocker::UnknownBudget(_));
+            if deletes && guarded {
+                found.evict.push(Evict { past_budget: true, ..evict(pod) });
+            } else if due <= SignedDuration::ZERO {
                 found.evict.push(evict(pod));
             } else {
                 found.next = found.next.min(due);
@@ -181,7 +187,7 @@ pub(super) fn sort(
     found
 }
 
-fn stays(pod: &PodView) -> Option<Skip> {
+pub(super) fn stays(pod: &PodView) -> Option<Skip> {
     let by_daemon_set = pod.owner.as_ref().is_some_and(|o| &*o.kind == "DaemonSet");
     if pod.mirror {
         Some(Skip::Mirror)
@@ -201,6 +207,7 @@ fn evict(pod: &PodView) -> Evict {
         grace: None,
         unmanaged: alive && pod.owner.is_none(),
         loses_data: alive && pod.empty_dir,
+        past_budget: false,
     }
 }
 
@@ -313,6 +320,9 @@ impl fmt::Display for Evict {
         }
         if self.loses_data {
             write!(f, ", its emptyDir goes with it")?;
+        }
+        if self.past_budget {
+            write!(f, ", although its budget does not allow it")?;
         }
         Ok(())
     }

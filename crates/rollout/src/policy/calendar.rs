@@ -34,6 +34,8 @@ pub struct Freeze {
     pub until: Option<Timestamp>,
     /// The reason, as a sentence for people.
     pub reason: String,
+    /// Changes of certificates, and of nothing else, go out all the same.
+    pub certificates: bool,
 }
 
 /// A window that cannot be used.
@@ -89,6 +91,12 @@ impl Window {
     /// The expression, as it was given.
     pub fn expression(&self) -> &str {
         &self.text
+    }
+
+    /// Whether it has a start at all: 30 February has none.
+    pub(crate) fn ever_opens(&self) -> bool {
+        // Any time will do: a year and its leap day come again within `NEVER`.
+        self.next(Timestamp::UNIX_EPOCH).is_some()
     }
 
     /// The first start after a time.

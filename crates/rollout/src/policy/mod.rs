@@ -1,30 +1,53 @@
 //! How a pool's rollout may proceed, in addition to `spec.maxUnavailable`: at which times nodes may begin, in which
-//! waves, and what must hold before more of them go. The default restricts nothing.
+//! waves, what must hold before more of them go, and what happens when that fails. The default restricts nothing.
 //!
-//! Data flow: [`Policy`] (what people ask for) and [`PolicyFacts`] (gates, approvals and times, supplied by the caller)
-//! → what a plan may send now, why not more, and when to look again.
+//! Data flow: RolloutPolicies → [`assign()`] (which one is a pool's, and whether it can be used) → [`Policy`] (what people
+//! ask for) and [`PolicyFacts`] (gates, approvals, and the progress that the policy's status holds) → what a plan may
+//! send now, why not more, when to look again, and the progress from here.
 //!
-//! What it is not: the querying of gates, a clock, or the Kubernetes kind that people write a policy in.
+//! Plans act on the progress that is stored, never on one that they have just computed. So a controller that starts in
+//! the middle of a rollout goes on where the last one stopped: no wave begins before its predecessor's end was written
+//! down, and nothing goes back before the reason was.
+//!
+//! What it is not: the checking of gates (that needs the network), or a clock.
 
+mod assign;
 mod calendar;
+mod elsewhere;
+pub mod gates;
+mod pool_policies;
+mod progress;
+mod read;
 #[cfg(test)]
 mod tests;
 mod waves;
 
+pub use crate::hold::GateState;
+pub use assign::{Assigned, Assignment, PolicyPool, Verdict, assign};
 pub use calendar::{Freeze, Window, WindowError};
+pub use gates::Gate;
+pub use pool_policies::{Live, PoolPolicies};
+pub use progress::ApprovalRequest;
+pub use read::{PolicyError, read};
 pub use waves::{Members, Wave};
 
-pub(crate) use waves::{Allowance, allowance};
+pub(crate) use elsewhere::Elsewhere;
+pub(crate) use progress::{About, is_rejected, next, rollback_target};
+pub(crate) use waves::Allowance;
 
-use api::k8s::Time;
-use jiff::Timestamp;
+use crate::drain::DrainLimit;
+use api::k8s::{IntOrString, Time};
+use api::v1alpha1::{MaxDisruption, PoolProgress};
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// What people ask for.
 #[derive(Clone, Debug, Default)]
 pub struct Policy {
+    /// The RolloutPolicy.
+    pub name: Arc<str>,
     /// Nodes begin only while one of these is open; empty means at any time. Updates under way when it closes still
     /// finish.
     pub windows: Vec<Window>,
@@ -33,60 +56,146 @@ pub struct Policy {
     /// Which nodes go before which others. Nodes of no wave go last, when all waves have proved themselves. Empty means
     /// all at once.
     pub waves: Vec<Wave>,
-    /// Gates that must hold whenever a node begins.
-    pub gates: Vec<Arc<str>>,
+    /// How many nodes of one zone may be out at once.
+    pub zones: Option<ZoneLimit>,
+    /// What must hold for more nodes to go.
+    pub gates: Vec<Gate>,
+    /// Whether nodes go back when a gate or a node fails. Otherwise the pool holds.
+    pub rolls_back: bool,
+    /// After how long on its way to a config a node has failed.
+    pub node_deadline: Option<SignedDuration>,
+    /// How many nodes that are out of service in another config take no slot: a number, or a percentage of the pool.
+    pub unrelated_unavailable: Option<IntOrString>,
+    /// The most that a change may cost a node outside of windows; `None`: nothing happens there.
+    pub max_disruption: Option<MaxDisruption>,
+    /// What happens to a drain that does not end.
+    pub drain: Option<DrainLimit>,
 }
 
 impl Policy {
     /// Whether it restricts nothing.
     pub fn is_default(&self) -> bool {
-        let Self { windows, freezes, waves, gates } = self;
-        windows.is_empty() && freezes.is_empty() && waves.is_empty() && gates.is_empty()
+        let Self { name: _, windows, freezes, zones, unrelated_unavailable, waves: _, gates: _, .. } = self;
+        let free = windows.is_empty() && freezes.is_empty() && zones.is_none() && self.drain.is_none();
+        free && unrelated_unavailable.is_none() && self.node_deadline.is_none() && !self.has_progress()
     }
+
+    /// How many nodes of a pool of this size may be out for reasons of their own and take no slot. A percentage is rounded
+    /// down.
+    pub(crate) fn excused(&self, nodes: usize) -> usize {
+        match &self.unrelated_unavailable {
+            None => 0,
+            Some(IntOrString::Int(n)) => usize::try_from(*n).unwrap_or_default(),
+            Some(IntOrString::String(text)) => {
+                let percent = text.strip_suffix('%').and_then(|number| number.parse::<usize>().ok());
+                nodes.saturating_mul(percent.unwrap_or_default()) / 100
+            }
+        }
+    }
+
+    /// Whether it decides by what happened before: that must be stored before a node moves.
+    pub fn has_progress(&self) -> bool {
+        !self.waves.is_empty() || !self.gates.is_empty() || self.rolls_back
+    }
+}
+
+/// A limit on the nodes of one zone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ZoneLimit {
+    /// The label that names a node's zone. Nodes without it are one zone together.
+    pub key: Arc<str>,
+    /// How many of them may be out of service or on their way.
+    pub max: usize,
 }
 
 /// What is known at the time of the plan.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct PolicyFacts {
-    /// Gates by name. One that is missing is unknown.
+    /// What gates say, by name. One that is missing has not been checked.
     pub gates: BTreeMap<Arc<str>, GateState>,
-    /// Waves that a person has approved, each for this rendered config.
-    pub approved: BTreeSet<(Arc<str>, Arc<str>)>,
-    /// Since when nodes are done in the pool's config; soak times count from there. A node that is missing here counts
-    /// from now.
-    pub done_since: BTreeMap<Arc<str>, Timestamp>,
+    /// What was found broken by gates whose baseline is not stored yet.
+    pub baselines: BTreeMap<Arc<str>, Vec<String>>,
+    /// The pool's entry in the policy's status.
+    pub progress: PoolProgress,
+    /// The approval that the pool's annotations hold.
+    pub approval: Option<ApprovalRequest>,
+    /// Since when nodes are on their way to the pool's config, as far as the caller has seen it. A node that is missing
+    /// here has no deadline yet.
+    pub sent: BTreeMap<Arc<str>, Timestamp>,
+    /// What changes cost a node, as far as that is known.
+    pub costs: Costs,
+    /// The controller let nodes go when it last wrote the pool's entry: for views that do not know what changes cost.
+    pub let_go: bool,
 }
 
-/// What a gate says.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
-pub enum GateState {
-    /// It holds.
-    Passed,
-    /// It does not hold, and why.
-    Failed(String),
-    /// It could not be asked, and why. No node begins because of a gate that could not be read.
-    Unknown(String),
+/// What changes from one rendered config to another cost a node.
+pub type Costs = BTreeMap<ChangeAsked, ChangeCost>;
+
+/// A change from one rendered config to another.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ChangeAsked {
+    /// The config that nodes are in.
+    pub from: Arc<str>,
+    /// The one that they are to move to.
+    pub to: Arc<str>,
 }
 
-/// A policy, and what is known for it.
+/// What a change costs a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ChangeCost {
+    /// The least limit that lets it pass; `None`: it reboots the node, or cannot be applied.
+    pub least: Option<MaxDisruption>,
+    /// It is about certificates and nothing else.
+    pub certificates: bool,
+}
+
+/// The policy of a pool.
 #[derive(Clone, Copy, Debug)]
-pub struct PolicyInput<'a> {
-    /// The policy.
-    pub policy: &'a Policy,
-    /// What is known.
-    pub facts: &'a PolicyFacts,
+pub enum PolicyInput<'a> {
+    /// It is in force.
+    InForce {
+        /// The policy.
+        policy: &'a Policy,
+        /// What is known.
+        facts: &'a PolicyFacts,
+    },
+    /// There is one, but it cannot be followed, and why, with the remedy. The pool holds.
+    Unusable(&'a str),
 }
 
-impl PolicyFacts {
-    /// The first of these gates that does not hold.
-    fn shut<'a>(&self, gates: impl IntoIterator<Item = &'a Arc<str>>) -> Option<(Arc<str>, GateState)> {
-        gates.into_iter().find_map(|gate| match self.gates.get(gate) {
-            Some(GateState::Passed) => None,
-            Some(state) => Some((gate.clone(), state.clone())),
-            None => Some((gate.clone(), GateState::Unknown("it has not been checked yet".to_owned()))),
-        })
-    }
+/// What a plan says about a pool's policy.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PolicyPlan {
+    /// The RolloutPolicy.
+    pub policy: Arc<str>,
+    /// The pool's entry in the policy's status from now on.
+    pub progress: PoolProgress,
+    /// Gates that have to be checked now; others need no checks, and what they said before counts no longer.
+    pub checks: Vec<GateCheck>,
+    /// Changes whose cost decides whether nodes may go, and is not known yet.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub changes: Vec<ChangeAsked>,
+    /// The pool's nodes leave a rejected config, so no drain of theirs is given up.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub back: bool,
+    /// Nodes whose pods have to be looked at, once and again, as long as they stand here.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub looks: Vec<Arc<str>>,
+}
+
+/// A gate that has to be checked.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct GateCheck {
+    /// The gate.
+    pub gate: Arc<str>,
+    /// What was broken before the change; absent: that is what the check has to find out.
+    pub baseline: Option<Vec<String>>,
+    /// The nodes that it is about: those of the wave for a Job, those of the pool for a condition of nodes, none for
+    /// others.
+    pub nodes: Vec<Arc<str>>,
 }
 
 /// A time for readers of a plan: whole seconds, as API objects write it.

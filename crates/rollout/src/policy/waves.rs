@@ -1,17 +1,18 @@
-//! Which nodes a policy lets go now: first windows and freezes, then the one wave whose turn it is, once the waves
-//! before it have proved themselves.
+//! Which nodes each wave has, and when nodes may begin at all: windows and freezes.
 //!
-//! What it is not: the choice among those nodes (see `decide`).
+//! What it is not: whose turn it is (see `progress`), or the choice among those nodes (see `decide`).
 
-use crate::capacity::order;
+use crate::hold::Hold;
 use crate::node::Flags;
-use crate::plan::Hold;
-use crate::policy::calendar::Opening;
-use crate::policy::{PolicyInput, earlier, time};
+use crate::order::order;
+use crate::policy::calendar::{Freeze, Opening};
+use crate::policy::{Policy, ZoneLimit, earlier, time};
 use crate::view::NodeView;
 use api::k8s::{IntOrString, LabelSelector};
+use api::names::EMPTY_CONFIG;
+use api::v1alpha1::MaxDisruption;
 use jiff::{SignedDuration, Timestamp};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// Nodes that go before others.
@@ -28,8 +29,6 @@ pub struct Wave {
     pub soak: SignedDuration,
     /// It begins only once a person has approved it, for this very config.
     pub needs_approval: bool,
-    /// Gates that must hold before it begins, while it goes and soaks, and from then on.
-    pub gates: Vec<Arc<str>>,
 }
 
 /// Which nodes a wave takes.
@@ -41,6 +40,8 @@ pub enum Members {
     Number(usize),
     /// This percentage of the pool's nodes, rounded up, in the same order.
     Percent(u8),
+    /// All that are left.
+    Rest,
 }
 
 /// What a policy allows now.
@@ -48,15 +49,28 @@ pub enum Members {
 pub(crate) struct Allowance {
     /// Nothing new begins.
     pub(crate) hold: Option<Hold>,
-    /// The wave whose turn it is, and its nodes; `None`: all nodes.
+    /// The wave whose turn it is, and the nodes that may go; `None`: all nodes.
     pub(crate) turn: Option<(Arc<str>, HashSet<Arc<str>>)>,
     /// The wave's own limit, as it is written in the policy.
     pub(crate) max_unavailable: Option<IntOrString>,
+    /// How many nodes of one zone may be out.
+    pub(crate) zones: Option<ZoneLimit>,
+    /// Nodes without any config get this one, whatever else is held: it is proved, and they carry no workload yet.
+    pub(crate) joins: Option<Arc<str>>,
+    /// Nodes leave a rejected config: the newest first, and those that are out of service because of it, too.
+    pub(crate) back: bool,
+    /// Nodes are looked at before they are cordoned.
+    pub(crate) looks: bool,
     /// When to plan again although nothing has changed.
     pub(crate) look_again: Option<Timestamp>,
 }
 
 impl Allowance {
+    /// The config that a node without any gets, if one is proved.
+    pub(crate) fn joining(&self, node: &NodeView) -> Option<&Arc<str>> {
+        self.joins.as_ref().filter(|_| node.current_config.as_deref() == Some(EMPTY_CONFIG))
+    }
+
     /// Whether this node may begin.
     pub(crate) fn allows(&self, node: &str) -> bool {
         self.turn.as_ref().is_none_or(|(_, nodes)| nodes.contains(node))
@@ -66,105 +80,104 @@ impl Allowance {
 /// The name of the nodes that no wave takes.
 const REST: &str = "rest";
 
-/// What the policy allows for a pool's nodes now.
-pub(crate) fn allowance(
-    policed: PolicyInput<'_>,
-    config: &str,
-    nodes: &[(&NodeView, Flags)],
-    now: Timestamp,
-) -> Allowance {
-    let PolicyInput { policy, facts } = policed;
-    if policy.is_default() || !nodes.iter().any(|(_, f)| f.candidate) {
-        return Allowance::default();
-    }
-    let hold = |hold, look_again| Allowance { hold: Some(hold), look_again, ..Allowance::default() };
-    if let Some(freeze) = policy.freezes.iter().find(|f| f.holds(now)) {
-        let until = freeze.until.map(time);
-        return hold(Hold::Frozen { until, reason: freeze.reason.clone() }, freeze.until);
-    }
-    let mut look_again = policy.freezes.iter().map(|f| f.from).filter(|from| *from > now).min();
-    if !policy.windows.is_empty() {
-        let openings: Vec<Opening> = policy.windows.iter().map(|w| w.at(now)).collect();
-        // The window that closes last.
-        let closes =
-            openings.iter().filter_map(|o| if let Opening::Open(end) = o { Some(*end) } else { None });
-        let Some(closes) = closes.max() else {
-            let opens =
-                openings.iter().filter_map(|o| if let Opening::Shut(at) = o { *at } else { None }).min();
-            return hold(Hold::OutsideWindow { opens: opens.map(time) }, opens);
-        };
-        look_again = earlier(look_again, Some(closes));
-    }
-    if let Some((gate, state)) = facts.shut(&policy.gates) {
-        return hold(Hold::Gate { gate, state }, look_again);
-    }
-    let mut rest = Some((REST.into(), None));
-    let mut members = members(&policy.waves, nodes);
-    let mut gates: Vec<Arc<str>> = vec![];
-    for wave in &policy.waves {
-        gates.extend(wave.gates.iter().cloned());
-        let mine = members.remove(&wave.name).unwrap_or_default();
-        let of_it = || nodes.iter().filter(|(n, _)| mine.contains(&n.name));
-        let open = of_it().any(|(_, f)| !(f.updated && f.ready));
-        let begun = of_it().any(|(_, f)| !f.candidate);
-        if open && wave.needs_approval && !begun {
-            let approved = facts.approved.contains(&(wave.name.clone(), config.into()));
-            if !approved {
-                return hold(Hold::Approval { wave: wave.name.clone() }, look_again);
-            }
-        }
-        if let Some((gate, state)) = facts.shut(&gates) {
-            return hold(Hold::Gate { gate, state }, look_again);
-        }
-        if open {
-            rest = Some((wave.name.clone(), Some((mine, wave.max_unavailable.clone()))));
-            break;
-        }
-        // If it is not known since when a node is done, it counts from now.
-        let done = of_it().map(|(n, _)| facts.done_since.get(&n.name).copied().unwrap_or(now).min(now)).max();
-        let soaked = done.and_then(|done| done.checked_add(wave.soak).ok()).filter(|until| *until > now);
-        if let Some(until) = soaked {
-            let hold = Hold::Soak { wave: wave.name.clone(), until: time(until) };
-            return Allowance {
-                hold: Some(hold),
-                look_again: earlier(look_again, Some(until)),
-                ..Allowance::default()
-            };
-        }
-    }
-    match rest {
-        Some((name, Some((nodes, max_unavailable)))) => {
-            Allowance { hold: None, turn: Some((name, nodes)), max_unavailable, look_again }
-        }
-        // All waves have proved themselves.
-        _ => Allowance { look_again, ..Allowance::default() },
+/// A wave and its nodes.
+pub(super) struct Group<'a> {
+    pub(super) name: Arc<str>,
+    /// `None`: the nodes that no wave takes.
+    pub(super) wave: Option<&'a Wave>,
+    pub(super) nodes: HashSet<Arc<str>>,
+}
+
+impl Group<'_> {
+    pub(super) fn soak(&self) -> SignedDuration {
+        self.wave.map_or(SignedDuration::ZERO, |w| w.soak)
     }
 }
 
-/// Which nodes each wave takes. This does not depend on the nodes' progress.
-fn members(waves: &[Wave], nodes: &[(&NodeView, Flags)]) -> HashMap<Arc<str>, HashSet<Arc<str>>> {
+/// All waves with their nodes, in order; each node is in one. This does not depend on the nodes' progress. Waves without
+/// nodes are there, too.
+pub(super) fn groups<'a>(waves: &'a [Wave], nodes: &[(&NodeView, Flags)]) -> Vec<Group<'a>> {
     let mut left: Vec<&NodeView> = nodes.iter().map(|(n, _)| *n).collect();
     left.sort_unstable_by(|a, b| order(a, b));
     let all = left.len();
-    let mut members = HashMap::new();
+    let mut groups = vec![];
     for wave in waves {
-        let number = match &wave.members {
+        let others = match &wave.members {
             Members::Selected(selector) => {
                 let (mine, others) = left.into_iter().partition(|n: &&NodeView| {
                     let label = |key: &str| n.labels.get(key);
                     api::selector::matches_by(Some(selector), &label).unwrap_or(false)
                 });
-                left = others;
-                let mine: Vec<&NodeView> = mine;
-                members.insert(wave.name.clone(), mine.iter().map(|n| n.name.clone()).collect());
-                continue;
+                left = mine;
+                others
             }
-            Members::Number(number) => *number,
-            Members::Percent(percent) => all.saturating_mul(usize::from(*percent)).div_ceil(100),
+            Members::Number(number) => left.split_off((*number).min(left.len())),
+            Members::Percent(percent) => {
+                let number = all.saturating_mul(usize::from(*percent)).div_ceil(100);
+                left.split_off(number.min(left.len()))
+            }
+            Members::Rest => vec![],
         };
-        let others = left.split_off(number.min(left.len()));
-        members.insert(wave.name.clone(), left.iter().map(|n| n.name.clone()).collect());
+        let nodes = left.iter().map(|n| n.name.clone()).collect();
+        groups.push(Group { name: wave.name.clone(), wave: Some(wave), nodes });
         left = others;
     }
-    members
+    if !left.is_empty() || groups.is_empty() {
+        let nodes = left.iter().map(|n| n.name.clone()).collect();
+        groups.push(Group { name: REST.into(), wave: None, nodes });
+    }
+    groups
+}
+
+/// What a calendar says of a time.
+#[derive(Debug, Default)]
+pub(super) struct When {
+    /// Why no node may begin, each reason with what may pass it all the same. A change has to pass all of them.
+    pub(super) holds: Vec<(Hold, Option<Passes>)>,
+    /// When this changes.
+    pub(super) look_again: Option<Timestamp>,
+}
+
+/// Changes that windows and freezes let pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Passes {
+    /// Those of certificates and of nothing else.
+    Certificates,
+    /// Those that cost a node no more than this.
+    UpTo(MaxDisruption),
+}
+
+/// Why no node may begin at this time, if none may, and when that changes. What passes a freeze still waits for a window.
+pub(super) fn calendar(policy: &Policy, now: Timestamp) -> When {
+    let mut in_force: Vec<&Freeze> = policy.freezes.iter().filter(|f| f.holds(now)).collect();
+    // One that lets nothing pass counts before others.
+    in_force.sort_by_key(|f| f.certificates);
+    let mut when = When::default();
+    if let Some(freeze) = in_force.first() {
+        let hold = Hold::Frozen { until: freeze.until.map(time), reason: freeze.reason.clone() };
+        when.holds.push((hold, freeze.certificates.then_some(Passes::Certificates)));
+        when.look_again = freeze.until;
+        if !freeze.certificates {
+            return when;
+        }
+    }
+    let freezes = policy.freezes.iter().map(|f| f.from).filter(|from| *from > now).min();
+    if policy.windows.is_empty() {
+        when.look_again = earlier(when.look_again, freezes);
+        return when;
+    }
+    let openings: Vec<Opening> = policy.windows.iter().map(|w| w.at(now)).collect();
+    // The window that closes last.
+    let closes = openings.iter().filter_map(|o| if let Opening::Open(end) = o { Some(*end) } else { None });
+    match closes.max() {
+        Some(closes) => when.look_again = earlier(when.look_again, earlier(freezes, Some(closes))),
+        None => {
+            let opens = openings.iter().filter_map(|o| if let Opening::Shut(at) = o { *at } else { None });
+            let opens = opens.min();
+            let hold = Hold::OutsideWindow { opens: opens.map(time) };
+            when.holds.push((hold, policy.max_disruption.map(Passes::UpTo)));
+            when.look_again = earlier(when.look_again, opens);
+        }
+    }
+    when
 }

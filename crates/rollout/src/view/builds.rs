@@ -41,6 +41,11 @@ impl OsConfig {
             },
         }
     }
+
+    /// The pool that it is for; empty if it names none.
+    pub fn pool(&self) -> &str {
+        &self.pool
+    }
 }
 
 impl OsBuild {

@@ -9,12 +9,15 @@ mod workload;
 
 pub use builds::{OsBuild, OsConfig};
 pub use names::{Labels, Names};
-pub use workload::{BudgetView, Owner, PodPhase, PodView};
+pub use workload::{BudgetView, EtcdMember, Owner, PodPhase, PodView};
 
 pub use api::names::own;
 
+use crate::node::roles::{is_control_plane, is_etcd};
 use api::k8s::{Node, ObjectMeta, Taint};
-use api::names::{UPDATE_TAINT, UPDATE_TAINT_EFFECT, annotation, label, state};
+use api::names::{
+    JOINING_TAINT, JOINING_TAINT_EFFECT, UPDATE_TAINT, UPDATE_TAINT_EFFECT, annotation, label, state,
+};
 use api::text::{MAX_REASON_CHARS, cut};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -154,10 +157,20 @@ pub struct NodeView {
     pub control_plane_topology: Option<Arc<str>>,
     /// [`annotation::DRIFT`].
     pub drift: Option<Arc<str>>,
+    /// [`own::TRIAL`].
+    pub trial: Option<Arc<str>>,
     /// [`own::CORDON`].
     pub cordon: Option<CordonMark>,
     /// [`own::DRAIN_WAIT`].
     pub drain_wait: Option<Arc<str>>,
+    /// [`own::QUARANTINE`].
+    pub quarantine: Option<Arc<str>>,
+    /// Which boot of its machine it reports, if it can run etcd.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub boot: Option<Arc<str>>,
+    /// [`own::ETCD_BEFORE`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub etcd_before: Option<Arc<str>>,
 }
 
 impl NodeView {
@@ -198,11 +211,19 @@ impl NodeView {
             last_applied_drain: shared(annotation::LAST_APPLIED_DRAIN),
             control_plane_topology: shared(annotation::CONTROL_PLANE_TOPOLOGY),
             drift: shared(annotation::DRIFT),
+            trial: shared(own::TRIAL),
             cordon: note(own::CORDON).and_then(CordonMark::parse),
             drain_wait: note(own::DRAIN_WAIT).map(Arc::from),
+            quarantine: note(own::QUARANTINE).map(Arc::from),
+            boot: None,
+            etcd_before: note(own::ETCD_BEFORE).map(Arc::from),
         };
+        let labels = Labels::new(labels.as_ref(), names);
+        let runs_etcd = is_control_plane(&labels) || is_etcd(&labels);
+        let boot = node.status.as_ref().and_then(|s| s.node_info.as_ref()).map(|i| i.boot_id.as_str());
         Self {
-            labels: Labels::new(labels.as_ref(), names),
+            labels,
+            boot: boot.filter(|id| runs_etcd && !id.is_empty()).map(Arc::from),
             state: DaemonState::new(note(annotation::STATE), names),
             reason: note(annotation::REASON)
                 .filter(|r| !r.is_empty())
@@ -242,6 +263,11 @@ impl NodeView {
         self.taints.iter().any(is_update_taint)
     }
 
+    /// Whether it carries the taint of nodes that have joined and are not in their pool's config yet.
+    pub fn has_joining_taint(&self) -> bool {
+        self.taints.iter().any(is_joining_taint)
+    }
+
     /// Whether a daemon manages this node.
     pub fn is_managed(&self) -> bool {
         !self.is_windows() && self.current_config.as_deref().is_some_and(|c| !c.is_empty())
@@ -274,8 +300,12 @@ impl NodeView {
             last_applied_drain,
             control_plane_topology,
             drift,
+            trial,
             cordon,
             drain_wait,
+            quarantine,
+            boot,
+            etcd_before,
         } = self;
         *name == other.name
             && *uid == other.uid
@@ -289,7 +319,10 @@ impl NodeView {
             && *custom_pool_labels_applied == other.custom_pool_labels_applied
             && (desired_drain, last_applied_drain) == (&other.desired_drain, &other.last_applied_drain)
             && (control_plane_topology, drift) == (&other.control_plane_topology, &other.drift)
+            && *trial == other.trial
             && (cordon, drain_wait) == (&other.cordon, &other.drain_wait)
+            && *quarantine == other.quarantine
+            && (boot, etcd_before) == (&other.boot, &other.etcd_before)
             && *labels == other.labels
     }
 }
@@ -297,6 +330,11 @@ impl NodeView {
 /// Whether it is the taint of nodes that wait for an update.
 pub fn is_update_taint(taint: &Taint) -> bool {
     taint.key == UPDATE_TAINT && taint.effect == UPDATE_TAINT_EFFECT
+}
+
+/// Whether it is the taint of nodes that have joined and are not in their pool's config yet.
+pub fn is_joining_taint(taint: &Taint) -> bool {
+    taint.key == JOINING_TAINT && taint.effect == JOINING_TAINT_EFFECT
 }
 
 /// The first present condition that makes the node not ready, with its reason and message.

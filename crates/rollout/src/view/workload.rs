@@ -6,6 +6,9 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;
 
+/// On the kubelet's mirror of a static pod.
+const MIRROR: &str = "kubernetes.io/config.mirror";
+
 /// The controller of a pod.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owner {
@@ -66,7 +69,7 @@ impl PodView {
             node: names.get(spec.and_then(|s| s.node_name.as_deref()).unwrap_or_default()),
             labels: Labels::new(labels.as_ref(), names),
             owner: owner.map(|o| Owner { kind: names.get(&o.kind), name: names.get(&o.name) }),
-            mirror: annotations.as_ref().is_some_and(|a| a.contains_key("kubernetes.io/config.mirror")),
+            mirror: annotations.as_ref().is_some_and(|a| a.contains_key(MIRROR)),
             phase: match pod.status.as_ref().and_then(|s| s.phase.as_deref()) {
                 Some("Succeeded" | "Failed") => PodPhase::Finished,
                 _ => PodPhase::Alive,
@@ -85,6 +88,50 @@ impl PodView {
 impl fmt::Display for PodView {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// A member of etcd that runs as a static pod of a control-plane node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct EtcdMember {
+    /// Its node.
+    pub node: Arc<str>,
+    /// Whether its kubelet says that it is Ready.
+    pub ready: bool,
+    /// The id of its container, as the kubelet reported it last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub container: Option<Arc<str>>,
+}
+
+impl EtcdMember {
+    /// Where the pods are, and the label that selects them: kubeadm's, and OpenShift's. Source: kubeadm's manifests, and
+    /// those of OpenShift's etcd operator.
+    pub const PLACES: [(&str, &str); 2] = [("kube-system", "component=etcd"), ("openshift-etcd", "app=etcd")];
+
+    /// The name of the container, in kubeadm's pods and in OpenShift's.
+    const CONTAINER: &str = "etcd";
+
+    /// The member of a mirror pod. `None`: the pod is not a member, is not bound to a node, or is being deleted.
+    pub fn of(pod: &Pod) -> Option<Self> {
+        let ObjectMeta { namespace, labels, annotations, deletion_timestamp, .. } = &pod.metadata;
+        let (namespace, labels) = (namespace.as_deref()?, labels.as_ref()?);
+        let is_member = Self::PLACES.iter().any(|(place, label)| {
+            let (key, value) = label.split_once('=').unwrap_or((label, ""));
+            *place == namespace && labels.get(key).is_some_and(|v| v == value)
+        });
+        let mirror = annotations.as_ref().is_some_and(|a| a.contains_key(MIRROR));
+        let node = pod.spec.as_ref().and_then(|s| s.node_name.as_deref()).filter(|n| !n.is_empty())?;
+        let mut conditions = pod.status.iter().flat_map(|s| s.conditions.iter().flatten());
+        let ready = conditions.any(|c| c.type_ == "Ready" && c.status == "True");
+        let mut containers = pod.status.iter().flat_map(|s| s.container_statuses.iter().flatten());
+        let container =
+            containers.find(|c| c.name == Self::CONTAINER).and_then(|c| c.container_id.as_deref());
+        (is_member && mirror && deletion_timestamp.is_none()).then(|| Self {
+            node: node.into(),
+            ready,
+            container: container.filter(|id| !id.is_empty()).map(Arc::from),
+        })
     }
 }
 

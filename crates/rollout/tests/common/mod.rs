@@ -1,5 +1,5 @@
-//! Builders for pools and nodes, shared by the tests. What it is not: a fake of anything.
-#![allow(dead_code)] // Each test file is a crate of its own and uses a part.
+//! Builders for pools and nodes, shared by the tests. What it is not: a fake API server or controller.
+#![allow(dead_code, reason = "each test file is a crate of its own and uses a part")]
 
 use api::k8s::{LabelSelector, Node, Time};
 use api::v1::{MachineConfigPool, MachineConfigPoolSpec, PoolConfiguration};
@@ -96,6 +96,13 @@ impl Mk {
         self
     }
 
+    pub(crate) fn boot(mut self, id: &str) -> Self {
+        self.0["status"]["nodeInfo"] = json!({"bootID": id, "architecture": "", "containerRuntimeVersion": "",
+            "kernelVersion": "", "kubeProxyVersion": "", "kubeletVersion": "", "machineID": "", "operatingSystem": "",
+            "osImage": "", "systemUUID": ""});
+        self
+    }
+
     pub(crate) fn created(mut self, second: i64) -> Self {
         self.0["metadata"]["creationTimestamp"] = json!(at(second).to_string());
         self
@@ -181,11 +188,11 @@ impl World {
 
     /// Applies a plan to the views.
     pub(crate) fn apply(&mut self, plan: &RolloutPlan) {
+        for patch in plan.patches() {
+            let node = self.nodes.iter_mut().find(|n| n.name == patch.node).unwrap();
+            *node = patch.applied_to(node);
+        }
         for (pool, plan) in self.pools.iter_mut().zip(&plan.pools) {
-            for patch in &plan.patches {
-                let node = self.nodes.iter_mut().find(|n| n.name == patch.node).unwrap();
-                *node = patch.applied_to(node);
-            }
             let key = api::names::annotation::FIRST_BOOT_NODES.to_owned();
             match &plan.first_boot_nodes {
                 rollout::Change::Keep => {}
@@ -221,7 +228,11 @@ pub(crate) fn goes(plan: &PoolPlan) -> Vec<String> {
 
 /// The body of one node's patch without `resourceVersion`; null if there is no patch.
 pub(crate) fn patch(plan: &PoolPlan, node: &str) -> Value {
-    let Some(patch) = plan.patches.iter().find(|p| &*p.node == node) else { return Value::Null };
+    plan.patches.iter().find(|p| &*p.node == node).map_or(Value::Null, body)
+}
+
+/// The body of a patch without `resourceVersion`.
+pub(crate) fn body(patch: &rollout::NodePatch) -> Value {
     let mut body = patch.merge_patch();
     let version = body["metadata"].as_object_mut().unwrap().remove("resourceVersion");
     assert_eq!(version, Some(json!("1")), "every patch is bound to the version it was decided on");

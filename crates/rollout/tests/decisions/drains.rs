@@ -2,7 +2,11 @@
 //! They include cases 164 to 166 from the table of the reference's own tests, by number.
 
 use crate::common::{Mk, at, moved};
-use rollout::drain::{Answer, Blocker, Drain, DrainPlan, LATE_AFTER, Request, SLOW_AFTER, Skip, plan};
+use api::v1alpha1::DrainEnd;
+use rollout::drain::{
+    Answer, Blocker, Drain, DrainLimit, DrainPlan, LATE_AFTER, Outlook, Request, SLOW_AFTER, Skip, outlook,
+    plan, plan_within,
+};
 use rollout::view::{BudgetView, CordonMark, Names, NodeView, PodView};
 use serde_json::{Value, json};
 
@@ -58,10 +62,10 @@ fn evicted(plan: &DrainPlan) -> Vec<&str> {
 }
 
 #[test]
-fn a_cordon_that_is_refused_is_told_of_as_such() {
+fn a_refused_cordon_is_reported_as_refused() {
     let told = |node: &NodeView, state: &Drain| {
         let plan = run(node, &[], &[], state, 0);
-        let progress = plan.told_of_refusal("denied");
+        let progress = plan.progress_when_refused("denied");
         progress.map(|p| (p.parent.type_, p.parent.status, p.child.unwrap().type_, p.parent.message))
     };
     let rows = [
@@ -102,13 +106,13 @@ fn a_request_is_open_until_it_is_echoed() {
 }
 
 #[test]
-fn a_drain_cordons_then_evicts_then_says_done() {
+fn a_drain_cordons_then_evicts_then_reports_done() {
     let mut node = node("drain-v1", "uncordon-v0").view();
     let pods = [pod("web", &json!({}))];
     let first = run(&node, &pods, &[], &Drain::Idle, 0);
     let patch = first.patch.as_ref().unwrap();
     assert_eq!(patch.unschedulable, Some(true), "165");
-    assert!(first.evict.is_empty(), "not before the node is seen cordoned");
+    assert!(first.evict.is_empty(), "no eviction before the cordon was seen");
     assert_eq!(first.progress.as_ref().unwrap().child.as_ref().unwrap().type_, "Cordoned");
     apply(&mut node, &first);
     let second = run(&node, &pods, &[], &first.state, 1);
@@ -135,7 +139,7 @@ fn a_drain_cordons_then_evicts_then_says_done() {
 }
 
 #[test]
-fn a_node_uncordoned_by_others_is_cordoned_again_and_not_called_drained() {
+fn a_node_uncordoned_during_a_drain_is_cordoned_again_and_not_reported_drained() {
     let mut node = node("drain-v1", "").view();
     let first = run(&node, &[], &[], &Drain::Idle, 0);
     apply(&mut node, &first);
@@ -144,7 +148,10 @@ fn a_node_uncordoned_by_others_is_cordoned_again_and_not_called_drained() {
     let patch = again.patch.unwrap();
     assert_eq!(patch.unschedulable, Some(true), "166");
     assert!(patch.last_applied_drain.is_keep(), "166");
-    assert!(matches!(again.state, Drain::Draining { since, .. } if since == at(9)), "the time starts again");
+    assert!(
+        matches!(again.state, Drain::Draining { since, .. } if since == at(9)),
+        "the time limit starts again"
+    );
 }
 
 #[test]
@@ -179,7 +186,7 @@ fn pods_are_chosen_as_kubectl_chooses_them() {
         };
         assert_eq!(got, want, "{about}");
         assert!(plan.evict.iter().all(|e| e.grace.is_none() && &*e.uid == "uid-p"), "{about}");
-        assert_eq!(plan.patch.is_some(), want.is_err(), "{about}: pods that stay do not hold up the drain");
+        assert_eq!(plan.patch.is_some(), want.is_err(), "{about}: pods that stay do not block the drain");
     }
     let elsewhere = pod("p", &json!({"spec": {"nodeName": "other"}}));
     assert!(run(&node, &[elsewhere], &[], &Drain::Idle, 0).evict.is_empty());
@@ -190,7 +197,7 @@ fn blocked(state: &mut Drain, second: i64) {
 }
 
 #[test]
-fn a_budget_is_waited_for_and_named() {
+fn a_drain_waits_for_a_disruption_budget_and_names_it() {
     let node = node("drain-v1", "").cordoned().view();
     let pods = [pod("web", &json!({}))];
     let none = [budget(&json!({"matchLabels": {"app": "web"}}), 0)];
@@ -203,14 +210,14 @@ fn a_budget_is_waited_for_and_named() {
     for part in ["app/web", "app/pdb", "allows 0 disruptions", "1 pods healthy, 1 needed"] {
         assert!(text.contains(part), "{text}");
     }
-    assert_eq!(evicted(&run(&node, &pods, &none, &state, 2)), ["web"], "tried again after a while");
+    assert_eq!(evicted(&run(&node, &pods, &none, &state, 2)), ["web"], "retried after a delay");
     let free = [budget(&json!({}), 1)];
     let soon = at(0) + jiff::SignedDuration::from_millis(300);
     let refs = (pods.iter().collect::<Vec<_>>(), free.iter().collect::<Vec<_>>());
     assert_eq!(
         evicted(&plan(&node, &refs.0, &refs.1, &waits.state, soon)),
         ["web"],
-        "at once when it is allowed"
+        "at once when the budget allows it"
     );
     let other = [budget(&json!({"matchLabels": {"app": "db"}}), 0)];
     let unknown = run(&node, &pods, &other, &state, 0);
@@ -218,7 +225,7 @@ fn a_budget_is_waited_for_and_named() {
 }
 
 #[test]
-fn one_free_place_is_not_tried_by_every_pod() {
+fn only_as_many_evictions_are_tried_as_the_budget_allows() {
     let node = node("drain-v1", "").cordoned().view();
     let pods: Vec<_> = ["a", "b", "c"].map(|n| pod(n, &json!({}))).into();
     let mut state = run(&node, &pods, &[], &Drain::Idle, 0).state;
@@ -232,7 +239,7 @@ fn one_free_place_is_not_tried_by_every_pod() {
 }
 
 #[test]
-fn a_drain_that_does_not_end_says_so_in_time_and_once() {
+fn an_overdue_drain_is_reported_once_at_the_time_limit() {
     let mut node = node("drain-v1", "").cordoned().view();
     let pods = [pod("web", &json!({}))];
     let budgets = [budget(&json!({}), 0)];
@@ -262,7 +269,7 @@ fn a_drain_that_does_not_end_says_so_in_time_and_once() {
 }
 
 #[test]
-fn a_drain_whose_pods_cannot_be_read_says_so_and_evicts_nothing() {
+fn a_drain_whose_pods_cannot_be_listed_says_so_and_evicts_nothing() {
     let mut node = node("drain-v1", "").cordoned().view();
     let mut state = Drain::default();
     let mut said = vec![];
@@ -275,10 +282,14 @@ fn a_drain_whose_pods_cannot_be_read_says_so_and_evicts_nothing() {
         state = plan.state;
         let wait = node.drain_wait.as_deref().unwrap();
         assert!(wait.contains("list of its pods") && wait.contains(why), "{second}: {wait}");
-        assert_eq!(node.last_applied_drain.as_deref().unwrap_or_default(), "", "it is not called drained");
+        assert_eq!(
+            node.last_applied_drain.as_deref().unwrap_or_default(),
+            "",
+            "the node is not reported drained"
+        );
     }
     assert_eq!(said, [(12, "DrainWaiting".to_owned()), (700, "DrainThresholdExceeded".to_owned())]);
-    // They can be read again, and there are none.
+    // The pods can be listed again, and there are none.
     let plan = run(&node, &[], &[], &state, 701);
     apply(&mut node, &plan);
     assert_eq!((node.last_applied_drain.as_deref(), node.drain_wait), (Some("drain-v1"), None));
@@ -294,13 +305,13 @@ fn a_persons_cordon_stays_after_the_update() {
     let plan = run(&node, &[], &[], &Drain::Idle, 1);
     apply(&mut node, &plan);
     assert!(node.unschedulable && node.cordon.is_none());
-    assert_eq!(node.last_applied_drain.as_deref(), Some("uncordon-v1"), "the daemon goes on");
+    assert_eq!(node.last_applied_drain.as_deref(), Some("uncordon-v1"), "the daemon continues");
     let text = plan.progress.unwrap().parent.message;
     assert!(text.contains("stays so"), "{text}");
 }
 
 #[test]
-fn a_cordon_of_ours_is_known_after_a_restart_and_after_a_second_target() {
+fn our_cordon_is_recognised_after_a_restart_and_after_a_second_target() {
     let mut node = node("drain-v1", "uncordon-v0").view();
     let first = run(&node, &[], &[], &Drain::Idle, 0);
     apply(&mut node, &first);
@@ -325,4 +336,109 @@ fn a_cordon_of_ours_is_known_after_a_restart_and_after_a_second_target() {
     let drained = run(&foreign, &[], &[], &Drain::Idle, 0);
     apply(&mut foreign, &drained);
     assert_eq!(foreign.cordon, None, "not a person's");
+}
+
+#[test]
+fn a_drain_past_its_limit_is_told_or_given_up_or_goes_past_the_budget_and_not_before() {
+    let pods = [pod("web", &json!({}))];
+    let budgets = [budget(&json!({}), 0)];
+    let (pods, budgets): (Vec<_>, Vec<_>) = (pods.iter().collect(), budgets.iter().collect());
+    for then in [DrainEnd::Report, DrainEnd::Quarantine, DrainEnd::DeletePods] {
+        let limit = Some(DrainLimit { after: jiff::SignedDuration::from_secs(60), then });
+        let mut node = moved("n", "rendered-a-1", "rendered-a-2")
+            .note("desiredDrain", "drain-rendered-a-2")
+            .cordoned()
+            .note("cordon", "drain")
+            .view();
+        let first = plan_within(limit, &node, &pods, &budgets, &Drain::Idle, at(0));
+        let mut state = first.state;
+        state.record("uid-web", Answer::Blocked("no".to_owned()), at(0));
+        let before = plan_within(limit, &node, &pods, &budgets, &state, at(59));
+        assert!(before.evict.iter().all(|e| !e.past_budget) && before.over.is_none(), "{then:?}: {before}");
+        assert!(before.recheck <= Some(jiff::SignedDuration::from_secs(1)), "{then:?}: {:?}", before.recheck);
+        let mut state = before.state;
+        state.record("uid-web", Answer::Blocked("no".to_owned()), at(59));
+        let after = plan_within(limit, &node, &pods, &budgets, &state, at(60));
+        assert!(after.over.as_ref().unwrap().contains("the drain of node n takes more than 1m"), "{after:?}");
+        let told = |plan: &DrainPlan| {
+            plan.events.iter().filter(|e| e.message.contains("takes more than 1m")).count()
+        };
+        assert_eq!(told(&after), 1, "{then:?}");
+        let past: Vec<bool> = after.evict.iter().map(|e| e.past_budget).collect();
+        assert_eq!(past, if then == DrainEnd::DeletePods { vec![true] } else { vec![] }, "{then:?}");
+        apply(&mut node, &after);
+        let aside = (then == DrainEnd::Quarantine).then_some("rendered-a-2");
+        assert_eq!(node.quarantine.as_deref(), aside, "{then:?}");
+        let again = plan_within(limit, &node, &pods, &budgets, &after.state, at(90));
+        assert_eq!(told(&again), 0, "{then:?}: it is told once");
+        assert_eq!(again.evict.is_empty(), aside.is_some(), "{then:?}: what is put aside keeps its pods");
+    }
+}
+
+#[test]
+fn a_node_that_cannot_be_called_back_is_not_put_aside_and_its_drain_goes_on() {
+    let pods = [pod("web", &json!({}))];
+    let budgets = [budget(&json!({}), 0)];
+    let (pods, budgets): (Vec<_>, Vec<_>) = (pods.iter().collect(), budgets.iter().collect());
+    let limit = Some(DrainLimit { after: jiff::SignedDuration::from_secs(60), then: DrainEnd::Quarantine });
+    let rows = [
+        ("rendered-b-1", "", true, "of the same pool"),
+        ("rendered-a-1", "", false, "it comes from another pool"),
+        ("rendered-b-2", "", false, "only its image changes"),
+        ("rendered-a-1", "rendered-b-2", false, "it was marked all the same"),
+    ];
+    for (current, mark, is_put_aside, about) in rows {
+        let mut node = moved("n", current, "rendered-b-2")
+            .note("desiredDrain", "drain-rendered-b-2")
+            .cordoned()
+            .note("cordon", "drain")
+            .view();
+        node.quarantine = (!mark.is_empty()).then(|| mark.into());
+        let first = plan_within(limit, &node, &pods, &budgets, &Drain::Idle, at(0));
+        let mut state = first.state;
+        state.record("uid-web", Answer::Blocked("no".to_owned()), at(0));
+        let after = plan_within(limit, &node, &pods, &budgets, &state, at(60));
+        let over = after.over.as_deref().unwrap();
+        assert_eq!(over.contains("is given up"), is_put_aside, "{about}: {over}");
+        apply(&mut node, &after);
+        let want = is_put_aside.then_some("rendered-b-2").or((!mark.is_empty()).then_some(mark));
+        assert_eq!(node.quarantine.as_deref(), want, "{about}");
+        let later = plan_within(limit, &node, &pods, &budgets, &after.state, at(90));
+        assert_eq!(evicted(&later).is_empty(), is_put_aside, "{about}: {later}");
+    }
+}
+
+#[test]
+fn a_look_before_the_cordon_finds_what_a_drain_would_wait_for() {
+    let node = node("", "").view();
+    let bare = json!({"metadata": {"ownerReferences": null}});
+    let scratch = json!({"spec": {"volumes": [{"name": "v", "emptyDir": {}}]}});
+    let daemon_set = json!({"metadata": {"ownerReferences": [
+        {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "ds", "uid": "1", "controller": true}]}});
+    let elsewhere = json!({"spec": {"nodeName": "m"}});
+    let finished = json!({"status": {"phase": "Succeeded"}});
+    let leaving = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
+    let all = || json!({});
+    let rows = [
+        (vec![], 0, "its pods can leave"),
+        (vec![pod("web", &json!({}))], 1, "its pods can leave"),
+        (
+            vec![pod("web", &json!({}))],
+            0,
+            "pod app/web: PodDisruptionBudget app/pdb allows no disruption now",
+        ),
+        (vec![pod("web", &bare)], 1, "pod app/web has no controller that creates it again"),
+        (vec![pod("web", &scratch)], 1, "pod app/web loses its emptyDir"),
+        (vec![pod("web", &bare)], 0, "allows no disruption now"),
+        (vec![pod("web", &daemon_set)], 0, "its pods can leave"),
+        (vec![pod("web", &elsewhere)], 0, "its pods can leave"),
+        (vec![pod("web", &finished)], 0, "its pods can leave"),
+        (vec![pod("web", &leaving)], 0, "its pods can leave"),
+    ];
+    for (pods, allowed, want) in rows {
+        let budget = budget(&all(), allowed);
+        let seen = outlook(&node, &pods.iter().collect::<Vec<_>>(), &[&budget]);
+        assert!(seen.to_string().contains(want), "{pods:?} {allowed}: {seen}");
+        assert_eq!(matches!(seen, Outlook::Waits(_)), want.contains("no disruption"), "{seen}");
+    }
 }

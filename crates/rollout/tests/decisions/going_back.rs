@@ -67,7 +67,7 @@ fn a_pause_stops_new_nodes_and_lets_running_ones_finish() {
 }
 
 #[test]
-fn a_bad_config_breaks_no_more_than_the_bound_and_a_revert_frees_its_nodes() {
+fn a_bad_config_breaks_max_unavailable_nodes_at_most_and_a_revert_recovers_them() {
     for back_to in ["v0", "v2"] {
         let mut world = six(json!(2));
         for _ in 0..4 {
@@ -85,7 +85,7 @@ fn a_bad_config_breaks_no_more_than_the_bound_and_a_revert_frees_its_nodes() {
                 node.state = DaemonState::Done;
             }
         }
-        assert_eq!(at(&world, back_to), 6, "without a hand on any node");
+        assert_eq!(at(&world, back_to), 6, "without manual work on any node");
         world.settle();
         assert_eq!(world.pools[0].status.as_ref().unwrap().degraded_machine_count, 0);
     }
@@ -112,7 +112,7 @@ fn a_node_that_failed_under_its_own_cordon_goes_back_and_takes_no_further_slot()
 }
 
 #[test]
-fn a_revert_mid_way_leaves_waiting_nodes_alone_and_takes_their_taint() {
+fn a_revert_during_a_rollout_only_removes_the_taint_of_waiting_nodes() {
     let mut world = six(json!(1));
     round(&mut world);
     daemons(&mut world, "");
@@ -123,23 +123,23 @@ fn a_revert_mid_way_leaves_waiting_nodes_alone_and_takes_their_taint() {
 }
 
 #[test]
-fn another_bound_holds_from_the_next_plan_on() {
+fn a_changed_max_unavailable_holds_from_the_next_plan_on() {
     let mut world = six(json!(3));
     assert_eq!(round(&mut world).len(), 3);
     world.pools[0].spec.max_unavailable = serde_json::from_value(json!(1)).unwrap();
-    assert!(round(&mut world).is_empty(), "three are on their way");
+    assert!(round(&mut world).is_empty(), "three are being updated");
     daemons(&mut world, "");
     assert_eq!(round(&mut world), ["n3"]);
     world.pools[0].spec.max_unavailable = serde_json::from_value(json!("50%")).unwrap();
-    assert_eq!(round(&mut world), ["n4", "n5"], "a slot that is opened is used at once");
+    assert_eq!(round(&mut world), ["n4", "n5"], "a new slot is used at once");
 }
 
 #[test]
-fn nodes_come_and_go() {
+fn nodes_may_join_and_leave_during_a_rollout() {
     let mut world = six(json!(1));
     round(&mut world);
     world.nodes.remove(0);
-    assert_eq!(round(&mut world), ["n1"], "a node that is gone holds no slot");
+    assert_eq!(round(&mut world), ["n1"], "a deleted node holds no slot");
     world.nodes.push(moved("n9", "v1", "v1").unready().view());
     daemons(&mut world, "");
     assert!(round(&mut world).is_empty(), "a new node that is not ready yet takes the slot");
@@ -148,7 +148,7 @@ fn nodes_come_and_go() {
 }
 
 #[test]
-fn nodes_change_pools_mid_way() {
+fn nodes_may_change_pools_during_a_rollout() {
     let mut world = six(json!(1));
     world.pools.push(pool("infra", "v5", json!(1)));
     round(&mut world);
@@ -158,7 +158,7 @@ fn nodes_change_pools_mid_way() {
             .into_iter()
             .collect();
     }
-    // n0 is on its way to v1 and holds infra's only slot; worker's is free.
+    // n0 is being updated to v1 and holds infra's only slot; worker's is free.
     assert_eq!(round(&mut world), ["n1"]);
     daemons(&mut world, "");
     assert_eq!(round(&mut world), ["n2", "n0"]);
@@ -172,7 +172,7 @@ fn nodes_change_pools_mid_way() {
 }
 
 #[test]
-fn a_rendered_config_that_vanished_takes_no_node() {
+fn a_missing_rendered_config_is_given_to_no_node() {
     let mut world = six(json!(2));
     world.settle();
     let plan = rollout::plan(&rollout::Inputs {

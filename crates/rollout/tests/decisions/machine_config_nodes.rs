@@ -10,7 +10,7 @@ fn condition<'a>(status: &'a MachineConfigNodeStatus, type_: &str) -> &'a api::v
 }
 
 #[test]
-fn each_node_has_one_and_it_goes_with_its_node() {
+fn each_node_has_a_machine_config_node_that_is_deleted_with_it() {
     let have = |node: &rollout::view::NodeView, pool| {
         let mut object = new(node, Some(pool));
         object.metadata.uid = Some(format!("mcn-{}", node.name));
@@ -42,11 +42,11 @@ fn each_node_has_one_and_it_goes_with_its_node() {
     assert_eq!(new(&c, None).spec.config_version.desired, "not-yet-set");
     let mut early: MachineConfigNode = new(&c, None);
     early.spec.config_version.desired = "v1".to_owned();
-    assert!(lifecycle([(&c, None)], &[&early]).is_empty(), "what another wrote there stays");
+    assert!(lifecycle([(&c, None)], &[&early]).is_empty(), "fields of other writers stay");
 }
 
 #[test]
-fn a_step_is_written_once_and_moves_only_its_own_times() {
+fn a_step_is_written_once_and_changes_only_its_own_times() {
     let node = moved("a", "v0", "v1").view();
     let cordoned = Progress::part(("UpdateExecuted", "Unknown"), ("Cordoned", "True"), "cordoned");
     let step = |old: Option<&MachineConfigNodeStatus>, progress: &Progress, second| {
@@ -60,14 +60,18 @@ fn a_step_is_written_once_and_moves_only_its_own_times() {
     assert_eq!(first.observed_generation, Some(7));
     let versions = first.config_version.as_ref().unwrap();
     assert_eq!((versions.current.as_str(), versions.desired.as_str()), ("v0", "v1"));
-    assert_eq!(step(Some(&first), &cordoned, 2), None, "nothing new, nothing written");
+    assert_eq!(step(Some(&first), &cordoned, 2), None, "nothing changed, so nothing is written");
     let drained = Progress::part(("UpdateExecuted", "Unknown"), ("Drained", "True"), "cordoned");
     let second = step(Some(&first), &drained, 3).unwrap();
-    assert_eq!(condition(&second, "Drained").last_transition_time, Time(at(3)), "a child is never lost");
+    assert_eq!(
+        condition(&second, "Drained").last_transition_time,
+        Time(at(3)),
+        "a child condition is never dropped"
+    );
     assert_eq!(condition(&second, "UpdateExecuted").last_transition_time, Time(at(1)));
     let updated = step(Some(&second), &Progress::of("Updated", "True", "done"), 4).unwrap();
     let open: Vec<_> = updated.conditions.as_ref().unwrap().iter().filter(|c| c.status != "False").collect();
-    assert_eq!(open.len(), 1, "an update that is over leaves no step open");
+    assert_eq!(open.len(), 1, "a finished update leaves no step in progress");
     assert_eq!(condition(&updated, "Drained").message, "Action during update to v1: cordoned");
     let next = step(Some(&updated), &cordoned, 5).unwrap();
     assert_eq!(condition(&next, "Updated").status, "False");

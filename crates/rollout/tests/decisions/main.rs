@@ -1,7 +1,7 @@
 //! What the plans decide over pools, nodes and pods, by tables and by properties.
 //!
 //! What it is not: every order of events (`protocol`), or what the reference does (`reference`).
-#![allow(clippy::unwrap_used, clippy::panic)] // A test that cannot go on ends.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on ends")]
 
 #[path = "../common/mod.rs"]
 mod common;

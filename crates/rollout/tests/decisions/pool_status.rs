@@ -36,7 +36,7 @@ fn image_of(image: &str, state: BuildState, built: &str) -> Layering {
 }
 
 #[test]
-fn done_and_available_are_as_the_reference_counts_them() {
+fn updated_and_available_are_counted_as_the_reference_counts_them() {
     let ok = || moved("n", "v1", "v1");
     let layered = || image_of("img1", BuildState::Succeeded, "img1");
     let plain = Layering::default;
@@ -70,12 +70,12 @@ fn done_and_available_are_as_the_reference_counts_them() {
 }
 
 #[test]
-fn nodes_go_to_an_image_when_its_build_is_the_one_in_force() {
+fn nodes_update_to_an_image_only_when_its_build_is_current() {
     let config = |image: &str| Some(OsConfigView { name: "mosc".into(), image: image.into() });
     let build = |state, image: &str| {
         Some(OsBuildView { name: "mosb".into(), machine_config: "v1".into(), state, image: image.into() })
     };
-    // `None`: nodes go. `Some(error?)`: they wait.
+    // `None`: nodes are updated. `Some(error?)`: they wait.
     let rows = [
         ("no image build at all", None, None, None),
         ("72", config(""), None, Some(false)),
@@ -94,7 +94,7 @@ fn nodes_go_to_an_image_when_its_build_is_the_one_in_force() {
 }
 
 #[test]
-fn a_status_counts_and_says_where_the_pool_stands() {
+fn a_status_has_counts_and_conditions() {
     let all = |n: usize, f: fn(&str) -> Mk| (0..n).map(|i| f(&format!("n{i}"))).collect::<Vec<_>>();
     let old = |name: &str| moved(name, "v0", "v0");
     let ok = |name: &str| moved(name, "v1", "v1");
@@ -119,7 +119,7 @@ fn a_status_counts_and_says_where_the_pool_stands() {
 
     world.pools[0].spec.paused = false;
     let got = status(&world);
-    assert_eq!(counts(&got), [3, 0, 0, 1, 0], "the node that is sent off counts at once");
+    assert_eq!(counts(&got), [3, 0, 0, 1, 0], "a node that was just sent counts at once");
     assert_eq!(says(&got, "Updating").1, "All nodes are updating to MachineConfig v1", "78");
 
     let got = status(&World::workers(json!(1), vec![moved("a", "v0", "v1"), old("b"), old("c")]));
@@ -144,7 +144,7 @@ fn a_status_counts_and_says_where_the_pool_stands() {
 }
 
 #[test]
-fn a_layered_pool_says_what_its_build_does() {
+fn a_layered_pool_reports_the_state_of_its_build() {
     let build = |state| image_of("A", state, "A");
     let none = Layering { config: Some(OsConfigView { name: "mosc".into(), image: "".into() }), build: None };
     let new = image_of("A", BuildState::Succeeded, "B");
@@ -190,7 +190,7 @@ fn a_layered_pool_says_what_its_build_does() {
 }
 
 #[test]
-fn certificates_and_the_stream_are_shown() {
+fn a_status_has_certificates_and_the_stream() {
     let mut world = World::workers(json!(1), vec![moved("a", "v1", "v1")]);
     let cert = |bundle: &str| ControllerCertificate {
         subject: "CN=ca".to_owned(),
@@ -218,7 +218,7 @@ fn certificates_and_the_stream_are_shown() {
 }
 
 #[test]
-fn transitions_are_told_once_and_keep_their_times() {
+fn transitions_emit_one_event_and_conditions_keep_their_times() {
     let mut world = World::workers(json!(1), vec![moved("a", "v1", "v1")]);
     world.settle();
     world.pools[0].spec.configuration.name = "v2".to_owned();
@@ -236,23 +236,23 @@ fn transitions_are_told_once_and_keep_their_times() {
     let list = world.pools[0].status.clone().unwrap().conditions.unwrap();
     let time = |type_: &str| conditions::get(&list, type_).unwrap().last_transition_time.clone().unwrap().0;
     assert_eq!(time("Updated"), crate::common::at(200_002));
-    assert_eq!(time("NodeDegraded"), crate::common::at(100_000), "it has said so all the time");
-    assert!(world.plan_at(300_000).pools[0].status.is_none(), "nothing new, nothing written");
+    assert_eq!(time("NodeDegraded"), crate::common::at(100_000), "the condition does not change");
+    assert!(world.plan_at(300_000).pools[0].status.is_none(), "nothing changed, so nothing is written");
 }
 
 #[test]
-fn a_refused_change_is_told_on_the_pool_and_events_are_of_those_who_were_sent() {
+fn a_refused_change_is_reported_on_the_pool_and_events_name_only_nodes_that_were_patched() {
     let mut world = World::workers(json!(3), ["a", "b", "c"].map(|n| moved(n, "v0", "v0")).to_vec());
     let plan = world.plan_of("worker");
     for (sent, want) in [
         (&["a", "b", "c"][..], "Set target for 3 nodes to MachineConfig v1"),
         (&["b"], "Targeted node b to MachineConfig v1"),
     ] {
-        let told = plan.told_of_sent(sent);
+        let told = plan.events_of_sent(sent);
         assert_eq!((told.len(), told[0].reason.text(), &*told[0].message), (1, "SetDesiredConfig", want));
     }
-    assert!(plan.told_of_sent(&[]).is_empty());
-    assert!(plan.told_of_status().all(|e| e.reason.text() != "SetDesiredConfig"));
+    assert!(plan.events_of_sent(&[]).is_empty());
+    assert!(plan.events_of_status().all(|e| e.reason.text() != "SetDesiredConfig"));
     // Two were sent, and one patch was refused.
     for node in ["a", "b"] {
         let patch = plan.patches.iter().find(|p| &*p.node == node).unwrap();
@@ -278,14 +278,11 @@ fn a_refused_change_is_told_on_the_pool_and_events_are_of_those_who_were_sent() 
         updating == "True" && message.contains("node c") && message.contains("webhook says no"),
         "{message}"
     );
-    assert!(
-        rollout::plan(&inputs(None)).pools[0].patches.iter().any(|p| &*p.node == "c"),
-        "it is tried again"
-    );
+    assert!(rollout::plan(&inputs(None)).pools[0].patches.iter().any(|p| &*p.node == "c"), "it is retried");
 }
 
 #[test]
-fn a_refusal_and_other_troubles_are_told_also_where_all_nodes_are_updated() {
+fn problems_are_reported_also_when_all_nodes_are_updated() {
     use rollout::{Trouble, TroubleOf};
     let all = [
         (TroubleOf::Cluster, "of all"),
@@ -315,7 +312,7 @@ fn a_refusal_and_other_troubles_are_told_also_where_all_nodes_are_updated() {
 }
 
 #[test]
-fn a_pool_with_nothing_rendered_yet_says_so_and_tells_of_nodes_that_another_wants_too() {
+fn a_pool_without_a_rendered_config_says_so_and_reports_membership_conflicts() {
     let mut world = World::workers(json!(1), vec![node("n").roles(&["worker", "infra", "gpu"])]);
     for name in ["infra", "gpu"] {
         world.pools.push(crate::common::pool(name, "", json!(1)));
@@ -340,7 +337,7 @@ fn a_pool_with_nothing_rendered_yet_says_so_and_tells_of_nodes_that_another_want
 }
 
 #[test]
-fn what_one_node_says_never_makes_a_status_too_large_to_write() {
+fn one_nodes_long_reason_never_makes_the_status_too_large() {
     let of = |text: &str, n: usize| {
         let bad = |i: usize| moved(&format!("n{i}"), "v0", "v1").state("Degraded").note("reason", text);
         let world = World::workers(json!(1), (0..n).map(bad).collect());

@@ -6,7 +6,7 @@ use api::k8s::Node;
 use proptest::prelude::{Just, Strategy, any, prop_oneof, proptest};
 use proptest::{collection, option, prop_assert, prop_assert_eq};
 use rollout::view::{DaemonState, NodeView};
-use rollout::{RolloutPlan, Step};
+use rollout::{NodePatch, RolloutPlan, Step};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
@@ -40,6 +40,9 @@ fn any_node(i: usize) -> impl Strategy<Value = Mk> {
             }
             if flags.2 {
                 n = n.taint("team", "NoSchedule");
+            }
+            if flags.3 >= 192 {
+                n = n.taint("machineconfig.dev/joining", "NoSchedule");
             }
             match flags.3 % 8 {
                 0 => n.unready(),
@@ -121,7 +124,7 @@ fn merge(to: &mut Value, change: &Value) {
 
 proptest! {
     #[test]
-    fn the_bound_is_never_exceeded((world, _) in any_world()) {
+    fn max_unavailable_is_never_exceeded((world, _) in any_world()) {
         let plan = world.plan();
         let mut after = world.clone();
         after.apply(&plan);
@@ -143,7 +146,8 @@ proptest! {
         for (pool, plan) in world.pools.iter().zip(&plan.pools).filter(|(p, _)| p.spec.paused) {
             prop_assert!(plan.patches.iter().all(|p| p.desired_config.is_keep() && p.desired_image.is_keep()));
             let scheduler = world.facts.masters_schedulable.is_some();
-            prop_assert!(plan.patches.is_empty() || scheduler, "{:?} {plan}", pool.metadata.name);
+            let tainted = |p: &NodePatch| world.nodes.iter().any(|n| n.name == p.node && n.has_joining_taint());
+            prop_assert!(plan.patches.iter().all(tainted) || scheduler, "{:?} {plan}", pool.metadata.name);
         }
     }
 
@@ -161,6 +165,7 @@ proptest! {
             return Ok(());
         }
         prop_assert!(again.pools.iter().all(|p| p.patches.is_empty() && p.events.is_empty()), "{plan}then\n{again}");
+        prop_assert!(again.unmanaged_patches.is_empty(), "{plan}then\n{again}");
         prop_assert!(again.pools.iter().all(|p| p.status.is_none()), "{plan}then\n{again:?}");
     }
 
@@ -199,9 +204,9 @@ proptest! {
     }
 
     #[test]
-    fn the_json_of_a_patch_does_what_the_plan_counts_on((world, nodes) in any_world()) {
+    fn the_json_patch_has_the_effect_that_the_plan_assumes((world, nodes) in any_world()) {
         let plan = world.plan();
-        for patch in plan.pools.iter().flat_map(|p| &p.patches) {
+        for patch in plan.patches() {
             let at = world.nodes.iter().position(|n| n.name == patch.node).unwrap();
             let mk = nodes[at].clone();
             let expected = patch.applied_to(&mk.clone().view());

@@ -3,9 +3,10 @@
 //!
 //! What it is not: the cases of OpenShift's clusters (see `nodes`).
 
-use crate::common::{Mk, World, goes, moved, node, notes, patch, pool};
+use crate::common::{Mk, World, at, goes, moved, node, notes, patch, pool};
 use api::v1::ControllerConfigSpec;
-use rollout::{Cluster, Facts, NoPool, Step, Wait};
+use rollout::view::EtcdMember;
+use rollout::{Cluster, Facts, NoPool, Sources, Step, Streams, Wait};
 use serde_json::{Value, json};
 
 fn labelled(labels: &[(&str, &str)]) -> Mk {
@@ -55,7 +56,7 @@ fn a_node_of_a_plain_cluster_needs_no_label_of_ours() {
 }
 
 #[test]
-fn a_node_without_role_and_agent_takes_no_slot_and_is_not_sent() {
+fn a_node_without_role_and_agent_takes_no_slot_and_is_not_updated() {
     let bare = |n: &str| node(n).roles(&[]);
     let old = moved("old", "v0", "v0").roles(&[]);
     let nodes = vec![bare("virtual"), old, bare("lost").unready()];
@@ -76,7 +77,7 @@ fn a_node_without_role_and_agent_takes_no_slot_and_is_not_sent() {
 }
 
 #[test]
-fn without_a_controller_config_nobody_is_assumed_a_worker_or_told_a_topology() {
+fn without_a_controller_config_no_node_is_assumed_a_worker_or_gets_a_topology() {
     let role = |r: &str| format!("node-role.kubernetes.io/{r}");
     let pools = ["infra", "master", "worker"].map(|p| pool(p, "v0", Value::Null)).to_vec();
     let bare =
@@ -97,7 +98,7 @@ fn without_a_controller_config_nobody_is_assumed_a_worker_or_told_a_topology() {
 }
 
 #[test]
-fn without_a_pool_of_their_own_nodes_are_in_none_and_windows_is_never_ours() {
+fn nodes_without_a_matching_pool_and_windows_nodes_are_in_no_pool() {
     let worker = || vec![pool("worker", "v1", Value::Null)];
     let control_plane = labelled(&[("node-role.kubernetes.io/control-plane", "")]);
     let windows = labelled(&[("kubernetes.io/os", "windows")]);
@@ -127,11 +128,11 @@ fn control_plane_nodes_go_one_at_a_time_in_any_pool() {
     let workers = ["w1", "w2"].map(|n| moved(n, "v0", "v0"));
     let mut world = World::workers(json!("100%"), [nodes.to_vec(), workers.to_vec()].concat());
     let plan = world.plan_of("worker");
-    assert_eq!(goes(&plan), ["a", "w1", "w2"], "etcd loses one member, and workers go as before");
+    assert_eq!(goes(&plan), ["a", "w1", "w2"], "one etcd member is out, and workers are updated as before");
     let waits = plan.nodes.iter().find(|n| &*n.node == "b").unwrap();
     assert_eq!(waits.step, Step::Waits(Wait::ControlPlane(["a".into()].into())));
     assert!(waits.step.to_string().contains("one at a time, and the turn is taken by a"), "{waits}");
-    // The next one goes when the first is back, and not before.
+    // The next one is sent only when the first is back.
     let plan = world.plan();
     world.apply(&plan);
     assert!(goes(&world.plan_of("worker")).is_empty());
@@ -140,7 +141,7 @@ fn control_plane_nodes_go_one_at_a_time_in_any_pool() {
 }
 
 #[test]
-fn pools_share_the_one_turn_of_the_control_plane() {
+fn all_pools_share_the_one_slot_of_the_control_plane() {
     let pools =
         || [pool("etcd", "v1", json!(3)), pool("master", "v1", json!(1)), pool("worker", "v1", json!(3))];
     let master = |n: &str| moved(n, "v0", "v0").roles(&["master"]);
@@ -156,7 +157,7 @@ fn pools_share_the_one_turn_of_the_control_plane() {
     assert!(!world.plan().unmanaged.is_empty() && sent(&world).is_empty(), "{}", world.plan());
     // A node that holds the turn is itself sent: nothing else would bring it back.
     let world = World::new(pools().to_vec(), vec![etcd("e1").unready(), master("m1")]);
-    assert_eq!(sent(&world), Vec::<String>::new(), "it is not ready: it goes when it is");
+    assert_eq!(sent(&world), Vec::<String>::new(), "it is not ready, and is updated when it is");
     // A member that is out counts, whether its pool is paused or not.
     let mut world = World::new(pools().to_vec(), vec![etcd("e1").unready(), master("m1")]);
     world.pools[0].spec.paused = true;
@@ -166,7 +167,7 @@ fn pools_share_the_one_turn_of_the_control_plane() {
 }
 
 #[test]
-fn only_control_plane_nodes_are_told_that_they_are_alone() {
+fn only_control_plane_nodes_get_the_single_replica_topology() {
     let master = |n: &str| moved(n, "v1", "v1").roles(&["control-plane"]);
     let pools = [pool("master", "v1", json!(1)), pool("worker", "v1", json!(1))].to_vec();
     let told = |n: Mk| n.note("controlPlaneTopology", "SingleReplica");
@@ -178,11 +179,149 @@ fn only_control_plane_nodes_are_told_that_they_are_alone() {
         notes(&[("controlPlaneTopology", Some("SingleReplica"))])
     );
     let workers = world.plan_of("worker");
-    assert_eq!(patch(&workers, "w"), Value::Null, "they have each other");
+    assert_eq!(patch(&workers, "w"), Value::Null, "two control-plane nodes are no single replica");
     assert_eq!(patch(&workers, "x"), notes(&[("controlPlaneTopology", None)]), "of an earlier version");
     world.settle();
     world.facts.control_plane_topology = "HighlyAvailable".into();
     let all = notes(&[("controlPlaneTopology", Some("HighlyAvailable"))]);
     assert_eq!(patch(&world.plan_of("worker"), "w"), all);
     assert_eq!(patch(&world.plan_of("master"), "m"), all);
+}
+
+/// kubeadm's stacked etcd: a node is Ready and Done some seconds before its member of etcd is back.
+#[test]
+fn the_next_control_plane_node_waits_until_etcd_is_ready_on_the_one_before() {
+    let master = |name: &str, config: &str| moved(name, config, config).roles(&["master"]);
+    let nodes = vec![master("a", "v1"), master("b", "v0"), master("c", "v0")];
+    let mut world = World::new(vec![pool("master", "v1", Value::Null)], nodes);
+    assert_eq!(goes(&world.plan_of("master")), ["b"], "etcd runs elsewhere, or all of it is Ready");
+    world.facts.etcd_not_ready = vec!["a".into()];
+    let plan = world.plan_of("master");
+    assert_eq!(goes(&plan), Vec::<String>::new());
+    let waits = plan.nodes.iter().find(|n| &*n.node == "b").unwrap();
+    assert_eq!(waits.step, Step::Waits(Wait::Etcd(["a".into()].into())));
+    let words = "the next control-plane node goes when etcd is Ready again on a; see kubectl get pods -A --field-selector spec.nodeName=a";
+    assert!(waits.to_string().contains(words), "{waits}");
+    let status = serde_json::to_string(&plan.status).unwrap();
+    assert!(status.contains(words), "the pool says so: {status}");
+    // A member that only the node's new config brings back does not keep the node from it.
+    world.facts.etcd_not_ready = vec!["b".into()];
+    assert_eq!(goes(&world.plan_of("master")), ["b"]);
+    world.facts.etcd_not_ready = vec!["b".into(), "c".into()];
+    assert_eq!(goes(&world.plan_of("master")), Vec::<String>::new(), "two of three are gone");
+    // Workers do not wait.
+    let workers = vec![moved("w", "v0", "v0"), master("a", "v1")];
+    let mut world =
+        World::new(vec![pool("master", "v1", Value::Null), pool("worker", "v1", Value::Null)], workers);
+    world.facts.etcd_not_ready = vec!["a".into()];
+    assert_eq!(goes(&world.plan_of("worker")), ["w"]);
+}
+
+/// After a short reboot the pod's condition Ready is still the one from before.
+#[test]
+fn a_pod_of_etcd_from_before_the_reboot_does_not_count_as_ready() {
+    let member = |container: &str, ready: bool| {
+        let status = json!({"conditions": [{"type": "Ready", "status": if ready { "True" } else { "False" }}],
+            "containerStatuses": [{"name": "etcd", "containerID": container, "image": "", "imageID": "", "ready": ready, "restartCount": 0}]});
+        let pod = json!({
+            "metadata": {"name": "etcd-a", "namespace": "kube-system", "labels": {"component": "etcd"},
+                "annotations": {"kubernetes.io/config.mirror": "1"}},
+            "spec": {"nodeName": "a", "containers": []}, "status": status,
+        });
+        EtcdMember::of(&serde_json::from_value(pod).unwrap()).unwrap()
+    };
+    let master =
+        |name: &str, config: &str, boot: &str| moved(name, config, config).roles(&["master"]).boot(boot);
+    // The note is made when the node is sent.
+    let nodes = vec![master("a", "v0", "b1"), master("b", "v0", "b7")];
+    let mut world = World::new(vec![pool("master", "v1", Value::Null)], nodes);
+    world.facts.etcd_containers = [("a".into(), "c1".into())].into();
+    let plan = world.plan_of("master");
+    let note = patch(&plan, "a")["metadata"]["annotations"]["machineconfig.dev/etcd-before"].clone();
+    assert_eq!((goes(&plan), note), (vec!["a".to_owned()], json!("b1 c1")), "{plan}");
+    // Until the reboot it follows the container; after it, and on a node that is not sent, it stays.
+    for (about, mk, note, want) in [
+        ("sent", moved("a", "v0", "v1").boot("b1"), "b1 c1", json!("b1 c2")),
+        ("has booted", moved("a", "v0", "v1").boot("b2"), "b1 c1", Value::Null),
+        ("is updated", moved("a", "v1", "v1").boot("b1"), "b1 c1", Value::Null),
+        ("as noted", moved("a", "v0", "v1").boot("b1"), "b1 c2", Value::Null),
+    ] {
+        let mk = mk.roles(&["master"]).note("machineconfig.dev/etcd-before", note);
+        let mut world = World::new(vec![pool("master", "v1", Value::Null)], vec![mk]);
+        world.facts.etcd_containers = [("a".into(), "c2".into())].into();
+        let plan = world.plan_of("master");
+        let got = plan.patches.first().map_or(Value::Null, |p| {
+            p.merge_patch()["metadata"]["annotations"]["machineconfig.dev/etcd-before"].clone()
+        });
+        assert_eq!(got, want, "{about}: {plan}");
+    }
+    for (about, note, boot, member, waits) in [
+        ("the pod is from before the reboot", Some("b1 c1"), "b2", member("c1", true), true),
+        ("the kubelet has reported the new container", Some("b1 c1"), "b2", member("c2", true), false),
+        ("it is not Ready yet", Some("b1 c1"), "b2", member("c2", false), true),
+        ("no reboot was needed", Some("b1 c1"), "b1", member("c1", true), false),
+        ("it was sent by an older controller", None, "b2", member("c1", true), false),
+        ("not a note of ours", Some("b1"), "b2", member("c1", true), false),
+        ("the kubelet reports no container", Some("b1 c1"), "b2", member("", true), false),
+    ] {
+        let mut a = master("a", "v1", boot);
+        if let Some(note) = note {
+            a = a.note("machineconfig.dev/etcd-before", note);
+        }
+        let world = World::new(vec![pool("master", "v1", Value::Null)], vec![a, master("b", "v0", "b7")]);
+        let sources = Sources {
+            pools: world.pools.iter().collect(),
+            nodes: world.nodes.iter().collect(),
+            configs: None,
+            os_configs: vec![],
+            os_builds: vec![],
+            controller_config: None,
+            streams: Streams::Known(None),
+            operator_nodes: vec![],
+            masters_schedulable: None,
+            etcd: vec![member],
+            policies: None,
+        };
+        let facts = Facts { cluster: world.facts.cluster, ..sources.facts() };
+        let plan = rollout::plan(&sources.inputs(&facts, api::k8s::Time(at(5_000))));
+        assert_eq!(goes(&plan.pools[0]).is_empty(), waits, "{about}: {}", plan.pools[0]);
+    }
+}
+
+#[test]
+fn only_a_mirror_pod_of_etcd_is_a_member() {
+    let member = |pod: Value| {
+        EtcdMember::of(&serde_json::from_value(pod).unwrap()).map(|m| (m.node.to_string(), m.ready))
+    };
+    let mut pod = json!({
+        "metadata": {"name": "etcd-a", "namespace": "kube-system", "labels": {"component": "etcd", "tier": "control-plane"},
+            "annotations": {"kubernetes.io/config.mirror": "1"}},
+        "spec": {"nodeName": "a"},
+        "status": {"conditions": [{"type": "Initialized", "status": "True"}, {"type": "Ready", "status": "True"}]},
+    });
+    assert_eq!(member(pod.clone()), Some(("a".to_owned(), true)));
+    pod["status"]["conditions"][1]["status"] = json!("False");
+    assert_eq!(member(pod.clone()), Some(("a".to_owned(), false)));
+    pod["status"] = json!({});
+    assert_eq!(member(pod.clone()), Some(("a".to_owned(), false)));
+    let mut openshift = pod.clone();
+    openshift["metadata"]["namespace"] = json!("openshift-etcd");
+    openshift["metadata"]["labels"] = json!({"app": "etcd", "k8s-app": "etcd"});
+    assert_eq!(member(openshift.clone()), Some(("a".to_owned(), false)));
+    openshift["metadata"]["labels"] = json!({"app": "guard"});
+    assert_eq!(member(openshift), None);
+    for (path, value) in [
+        ("/metadata/annotations", json!({})),
+        ("/metadata/labels/component", json!("etcd-backup")),
+        ("/metadata/namespace", json!("default")),
+        ("/spec/nodeName", json!("")),
+        ("/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z")),
+    ] {
+        let mut other = pod.clone();
+        match other.pointer_mut(path) {
+            Some(place) => *place = value,
+            None => other["metadata"]["deletionTimestamp"] = value,
+        }
+        assert_eq!(member(other), None, "{path}");
+    }
 }

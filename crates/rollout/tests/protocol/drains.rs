@@ -3,7 +3,7 @@
 //! while it may; evictions that are refused; a pool that gets another config meanwhile; and a person who cordons or
 //! uncordons at any moment.
 //!
-//! The decisions are made by the real `rollout::drain::plan`. Checked is: a node is called drained only while it is
+//! The real `rollout::drain::plan` makes the decisions. Checked: a node is reported drained only while it is
 //! cordoned and empty; it is cordoned at the end exactly if a person had cordoned it; and the end can be reached from
 //! every state.
 //!
@@ -161,7 +161,10 @@ fn controller(s: &State, out: &mut Vec<State>) {
         if *valid {
             let newly_drained = node.applied != s.node.applied
                 && node.applied.as_deref().is_some_and(|a| a.starts_with("drain-"));
-            assert!(!newly_drained || (node.unschedulable && pods(s).is_empty()), "drained, it says: {s:#?}");
+            assert!(
+                !newly_drained || (node.unschedulable && pods(s).is_empty()),
+                "the node is reported drained: {s:#?}"
+            );
             out.push(write(&lost, |t| t.node.clone_from(node)));
         }
         out.push(lost);
@@ -215,7 +218,7 @@ fn explore(start: State) -> usize {
     while let Some(s) = queue.pop_front() {
         let id = index[&s];
         if s.phase == Phase::Finished {
-            // A person who changes their mind twice within one update cannot be told apart from one who does nothing.
+            // A person who changes their mind twice within one update looks the same as one who does nothing.
             assert!(s.node.unschedulable == s.person, "{s:#?}");
             ends.push(id);
         }
@@ -239,7 +242,7 @@ fn explore(start: State) -> usize {
 }
 
 #[test]
-fn a_drain_ends_empty_and_the_node_is_left_as_a_person_wants_it() {
+fn a_drain_ends_with_no_pods_and_respects_a_persons_cordon() {
     let rows = [(false, 0), (true, 0), (false, 1), (true, 1)];
     let rows = [0, 1].into_iter().flat_map(|targets| rows.map(|(person, moods)| (person, moods, targets)));
     let rows: Vec<_> = rows.collect();

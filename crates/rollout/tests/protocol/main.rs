@@ -19,11 +19,12 @@
 //!
 //! What it is not: time, or more than a handful of nodes. The ignored tests are wider and take minutes: `cargo test
 //! --release -p rollout --test protocol -- --ignored --nocapture`.
-#![allow(clippy::unwrap_used, clippy::panic)] // A test that cannot go on ends.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on ends")]
 #[path = "../common/mod.rs"]
 mod common;
 mod drains;
 mod model;
+mod policy;
 mod state;
 
 use model::{Fault, Model};
@@ -73,13 +74,13 @@ impl Model {
 }
 
 #[test]
-fn one_controller_with_a_lagging_cache_holds_the_bound() {
+fn one_controller_with_a_stale_cache_keeps_max_unavailable() {
     let states = Model::new(3, 1, 1).explore();
     assert!(states > 1_000, "{states}");
 }
 
 #[test]
-fn two_slots_are_two_slots() {
+fn max_unavailable_two_allows_two_nodes() {
     for (nodes, failures, edits) in [(3, false, 1), (3, true, 0), (4, false, 0)] {
         let mut model = Model::new(nodes, 2, 1);
         (model.failures, model.edits, model.stranded) = (failures, edits, false);
@@ -88,10 +89,10 @@ fn two_slots_are_two_slots() {
     }
 }
 
-/// The same with everything at once, as far as memory allows.
+/// The same with all events combined, as far as memory allows.
 #[test]
 #[ignore = "minutes, and gigabytes"]
-fn wider() {
+fn all_events_combined_keep_max_unavailable() {
     let with = |nodes, max, change: fn(&mut Model)| {
         let mut model = Model::new(nodes, max, 1);
         model.stranded = false;
@@ -111,7 +112,7 @@ fn wider() {
 /// from adding up, as long as nobody gives the pool another target at that moment. The lease makes sure that there are
 /// not two.
 #[test]
-fn two_controllers_at_once_hold_the_bound() {
+fn two_controllers_at_once_keep_max_unavailable() {
     for nodes in [2, 3] {
         let mut model = Model::new(nodes, 1, 2);
         (model.failures, model.edits) = (nodes == 2, 0);
@@ -123,7 +124,7 @@ fn two_controllers_at_once_hold_the_bound() {
 /// Patches of an earlier leader arrive under the next one, and so do copies of patches that were sent again: at the
 /// worst moment, and while somebody gives the pool another target.
 #[test]
-fn patches_that_outlive_their_leader_hold_the_bound() {
+fn late_patches_of_a_former_leader_keep_max_unavailable() {
     for (nodes, max, failures, edits, reverts) in
         [(2, 1, true, 1, false), (2, 1, false, 2, true), (3, 1, false, 1, false), (3, 2, false, 0, false)]
     {
@@ -134,9 +135,9 @@ fn patches_that_outlive_their_leader_hold_the_bound() {
     }
 }
 
-/// Every event in order, several events behind, and old ones again.
+/// Events in order, delayed by several, and old ones repeated.
 #[test]
-fn events_that_come_late_and_again_hold_the_bound() {
+fn late_and_repeated_events_keep_max_unavailable() {
     for (nodes, failures, lag) in [(2, true, 2), (3, false, 2)] {
         let mut model = Model::new(nodes, 1, 1);
         (model.repeats, model.lag, model.failures, model.stranded) = (true, lag, failures, false);
@@ -145,7 +146,7 @@ fn events_that_come_late_and_again_hold_the_bound() {
     }
 }
 
-/// A node that nothing was asked of is lost in the middle, and comes back.
+/// A node that is not being updated is lost during the rollout, and comes back.
 #[test]
 fn a_node_that_is_lost_takes_a_slot() {
     for (nodes, max, outages) in [(3, 1, 2), (3, 2, 1)] {
@@ -159,7 +160,7 @@ fn a_node_that_is_lost_takes_a_slot() {
 /// A controller that gets no answer for one node continues with the others, keeps a slot for that node, and gives the
 /// patch up in the end.
 #[test]
-fn a_node_that_is_not_answered_for_keeps_its_slot_and_no_more() {
+fn a_node_with_an_unanswered_patch_holds_exactly_one_slot() {
     for (nodes, max, failures, edits, late) in
         [(2, 1, true, 1, false), (2, 1, false, 1, true), (3, 2, false, 0, false), (3, 1, false, 1, false)]
     {
@@ -174,7 +175,7 @@ fn a_node_that_is_not_answered_for_keeps_its_slot_and_no_more() {
 /// Drifted nodes are repaired by the next config, with one slot as well as with two, even if all have drifted; and
 /// never is one node too many out.
 #[test]
-fn nodes_that_drift_are_sent_in_the_slot_that_they_hold() {
+fn drifted_nodes_are_updated_in_the_slot_that_they_hold() {
     for (nodes, max, drifts, failures, late) in
         [(2, 1, 2, true, false), (2, 1, 2, false, true), (3, 1, 2, false, false), (3, 2, 2, false, false)]
     {
@@ -187,7 +188,7 @@ fn nodes_that_drift_are_sent_in_the_slot_that_they_hold() {
 }
 
 #[test]
-fn a_config_that_breaks_nodes_stops_at_the_bound_and_a_better_one_frees_them() {
+fn a_config_that_breaks_nodes_stops_at_max_unavailable_and_a_good_one_recovers_them() {
     let mut model = Model::new(3, 1, 1);
     (model.failures, model.broken) = (false, Some(1));
     let states = model.explore();
@@ -195,7 +196,7 @@ fn a_config_that_breaks_nodes_stops_at_the_bound_and_a_better_one_frees_them() {
 }
 
 #[test]
-fn a_pool_that_is_paused_and_resumed_goes_on() {
+fn a_paused_pool_continues_when_resumed() {
     let mut model = Model::new(2, 1, 1);
     (model.pauses, model.edits) = (true, 3);
     let states = model.explore();
@@ -212,12 +213,12 @@ fn found(fault: Fault) -> String {
         model.goes_on = matches!(fault, Fault::KeepsNoSlot | Fault::TrustsSilence);
         model.explore()
     });
-    let Err(panic) = explored else { panic!("{fault:?}: the explorer sees nothing wrong") };
+    let Err(panic) = explored else { panic!("{fault:?}: the explorer does not find this fault") };
     panic.downcast_ref::<String>().cloned().unwrap_or_default()
 }
 
 #[test]
-fn the_explorer_finds_faults_that_are_put_in() {
+fn the_explorer_finds_injected_bugs() {
     for (fault, want) in [
         (Fault::Forgets, "nodes out of service, 1 allowed"),
         (Fault::TrustsRefusal, "nodes out of service, 1 allowed"),

@@ -249,7 +249,7 @@ impl Model {
             St::Degraded if node.des != node.cur => {
                 push(Node { st: St::Working, ready: true, ..node }, node.des);
             }
-            // It failed at something that it is no longer asked to do.
+            // It failed at a config that is no longer desired.
             St::Degraded => push(Node { st: St::Done, ready: true, ..node }, node.des),
             St::Drifted if node.des != node.cur => push(Node { st: St::Working, ..node }, node.des),
             St::Drifted => {}
@@ -398,7 +398,7 @@ impl Model {
             }
         }
         if self.late {
-            // Not lost, but still on its way.
+            // Not lost, but still in flight.
             lost.late.push(Flight { again: false, ..flight });
         }
         out.extend([answered, unanswered, lost]);

@@ -98,7 +98,7 @@ impl State {
         self.logs[i][self.controllers[c].at[i] as usize]
     }
 
-    /// Nobody is to blame for a node that was lost by itself or drifted: [`Model::plan`] checks whether plans take it
+    /// Nodes that were lost by themselves or drifted are no violation: [`Model::plan`] checks whether plans take them
     /// into account.
     pub(crate) fn out_of_service(&self) -> usize {
         let lost = |n: Node| matches!(n.st, St::Done | St::Drifted) && n.cur == n.des;

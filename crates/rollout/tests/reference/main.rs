@@ -6,7 +6,7 @@
 //! `maxUnavailable` that cannot be read or are negative, pools of the control plane, nodes under their update's own
 //! cordon, nodes that have drifted, configs whose names say that they were rendered for the same pool, and builds that
 //! failed in a pool that is not paused (there the reference writes no status at all).
-#![allow(clippy::unwrap_used, clippy::panic)] // A test that cannot go on ends.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on ends")]
 #[path = "../common/mod.rs"]
 mod common;
 mod machine;

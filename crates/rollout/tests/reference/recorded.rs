@@ -233,7 +233,7 @@ fn accepted(dir: &Path) -> BTreeMap<String, Vec<usize>> {
 fn sent(expect: &mut Expect, nodes: &[usize]) {
     for i in nodes {
         let node = expect.nodes.get_mut(*i).unwrap();
-        assert_eq!(node["desiredConfig"], "OLD", "the reference has left it where it is");
+        assert_eq!(node["desiredConfig"], "OLD", "the reference did not move it");
         node.insert("desiredConfig".to_owned(), json!("NEW"));
         let taints = node.get_mut("taints").and_then(Value::as_array_mut).unwrap();
         taints.retain(|t| *t != "UpdateInProgress:PreferNoSchedule");

@@ -61,7 +61,7 @@ impl std::fmt::Debug for BootTokens {
     }
 }
 
-/// The record in a Secret. A broken one is logged and admits nobody.
+/// The record in a Secret. A broken one is logged and admits no machine.
 fn held(secret: &Secret) -> Option<Arc<StoredToken>> {
     match Record::from_secret(secret) {
         Ok(record) => {
@@ -271,7 +271,7 @@ mod tests {
         let admission = asked(&tokens, &[&good], "worker", true).unwrap();
         assert_eq!((admission.id.as_str(), admission.node.as_deref()), (token.id(), Some("worker-7")));
         tokens.record_use(&admission, "worker").await.unwrap();
-        // Without a record of the use, there is no config.
+        // If the use cannot be recorded, no config is served.
         let admission = asked(&tokens, &[&once], "worker", true).unwrap();
         let refusal = tokens.record_use(&admission, "worker").await.unwrap_err();
         assert_eq!((refusal.status().as_u16(), refusal.retry_after().is_some()), (503, true));

@@ -1,4 +1,4 @@
-//! Tables for the request's head, and answers from prepared configs without sockets.
+//! Tables for the request's head, and answers from prepared configs, without sockets.
 
 use super::*;
 use crate::prepared::cache::{Freshness, Update};
@@ -168,10 +168,10 @@ async fn readiness_tells_from_which_state_answers_come() {
     let shared = mk_shared().await;
     let why = "connection refused".to_owned();
     shared.configs.set_freshness(Freshness::LastGood { since: SystemTime::now(), why });
-    // The network of the machines sees the status only.
+    // The port that machines reach returns the status only.
     let (head, body) = send(&shared, "GET", "/readyz", &[]).await;
     assert_eq!((head.status, body.is_empty(), head.headers.get(CONTENT_TYPE)), (StatusCode::OK, true, None));
-    // The metrics' address shows everything.
+    // The metrics port explains it.
     let (head, body) = health(&shared, "/readyz").unwrap().into_parts();
     let body = http_body_util::BodyExt::collect(body).await.unwrap().to_bytes();
     let told: Value = serde_json::from_slice(&body).unwrap();

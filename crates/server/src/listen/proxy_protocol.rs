@@ -4,7 +4,7 @@
 //! Format: <https://www.haproxy.org/download/2.9/doc/proxy-protocol.txt>, section 2.2.
 //!
 //! Guarantees: a connection from a balancer must begin with the header, before TLS. From other addresses no header is read,
-//! so nobody can claim another address. A balancer's own connections (`LOCAL`, its health checks) keep its address.
+//! so no client can claim another address. A balancer's own connections (`LOCAL`, its health checks) keep its address.
 //!
 //! What it is not: the parser, which is a library; and version 1, which is text that a client could send itself.
 
@@ -79,7 +79,7 @@ mod tests {
             (header(1, 0x11, &[&four[..], &[3, 0, 4, 1, 2, 3, 4]].concat()), "10.0.0.17"),
             (header(1, 0x21, &six), "fdfd:fdfd:fdfd:fdfd:fdfd:fdfd:fdfd:fdfd"),
             (header(1, 0x21, &mapped), "10.0.0.17"),
-            // The balancer's own connection.
+            // A connection of the load balancer itself (LOCAL).
             (header(0, 0, &[]), "10.0.0.9"),
             (header(1, 0, &[]), "10.0.0.9"),
         ];

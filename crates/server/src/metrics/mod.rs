@@ -117,7 +117,7 @@ impl Metrics {
     }
 
     /// Updates the metrics of each pool. Pools that no longer exist lose theirs.
-    pub(crate) fn tell_pools(&self, state: &State) {
+    pub(crate) fn update_pools(&self, state: &State) {
         let seconds = |at: SystemTime| {
             let since = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
             i64::try_from(since.as_secs()).unwrap_or(i64::MAX)

@@ -10,6 +10,7 @@ use crate::answer::refusal::SERVED;
 use crate::answer::refusal::{Place, Refusal};
 use crate::prepared::document;
 use api::names::annotation;
+use api::text::hex;
 use api::v1::MachineConfig;
 use ignition::{Config, File, Resource, Version};
 use serde_json::{Map, Value, json};
@@ -377,14 +378,6 @@ fn node_annotations(name: &str, image: Option<String>) -> Result<Vec<u8>, serde_
         }
     }
     serde_json::to_vec(&Value::Object(map))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut s, b| {
-        let _ = write!(s, "{b:02x}");
-        s
-    })
 }
 
 #[cfg(test)]

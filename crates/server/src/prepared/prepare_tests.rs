@@ -77,7 +77,7 @@ fn every_version_that_is_served_gets_the_files_of_the_first_boot() {
 fn the_encapsulated_config_is_in_the_version_asked_for_and_at_bootstrap_in_3_5() {
     for version in SERVED {
         let inner = |s: &Source| json_file(&served(s, version), ENCAPSULATED)["spec"]["config"].clone();
-        // Agents read up to 3.5.
+        // Agents read versions up to 3.5.
         let want = version.min(Version::V3_5);
         assert_eq!(inner(&mk_empty()), json!({"ignition": {"version": want.as_str()}}));
         let bootstrap = Source { mode: Mode::Bootstrap, ..mk_empty() };

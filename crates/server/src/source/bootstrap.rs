@@ -204,7 +204,7 @@ impl Folder {
                 let freshness = Freshness::Current;
                 let update = Update { pools: pools.into(), freshness, bootstrap: true, ..Update::default() };
                 shared.configs.publish(update, SystemTime::now()).await;
-                shared.metrics.tell_pools(&shared.configs.now());
+                shared.metrics.update_pools(&shared.configs.now());
             }
             Err(error) => tracing::error!("the directory was not read: {error}"),
         }

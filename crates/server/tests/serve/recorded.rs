@@ -1,5 +1,5 @@
-//! The reference's recorded answers, request by request, over real TLS. What was answered is answered with an equal
-//! config (files to the byte); what was refused is refused, and a client's fault with a 4xx.
+//! The reference's recorded answers, request by request, over real TLS. Where it served a config, ours is equal (files
+//! to the byte). Where it refused, ours refuses, with a 4xx if the request is at fault.
 
 use crate::support::Running;
 use serde_json::{Map, Value};
@@ -48,7 +48,7 @@ fn seen(config: &Value) -> Value {
     config
 }
 
-/// How the answer to one request differs from the recorded one. `None`: it does not.
+/// The difference between the answer to one request and the recorded one. `None` if there is none.
 async fn check(server: &Running, case: &Value, request: &Value) -> Option<String> {
     let text = |name: &str| request[name].as_str().unwrap_or_default();
     let (method, path, want) = (text("method"), text("path"), request["status"].as_u64().unwrap());

@@ -1,4 +1,4 @@
-//! Requests as real clients write them, correctly and not: methods, targets, HTTP versions, irrelevant headers and
+//! Requests as real clients write them, and malformed ones: methods, targets, HTTP versions, irrelevant headers and
 //! manipulated headers. Each is sent as bytes over TLS.
 
 use crate::support::{Answer, PATIENCE, Running};
@@ -26,7 +26,7 @@ async fn start_with(config: &str) -> Running {
     Running::start(files, "kind: Config\n", |_| {}).await.unwrap()
 }
 
-/// The answer to these bytes on a new connection. `None`: it was closed without an answer.
+/// The answer to these bytes on a new connection. `None` if the server closed it without an answer.
 async fn say(server: &Running, bytes: &[u8]) -> Option<Answer> {
     let mut stream = server.connect(|_| {}).await.unwrap();
     // The server may close before all is written.
@@ -38,7 +38,7 @@ async fn say(server: &Running, bytes: &[u8]) -> Option<Answer> {
 }
 
 #[tokio::test]
-async fn every_way_to_write_a_request_has_its_answer() {
+async fn every_form_of_a_request_has_its_answer() {
     let server = start().await;
     let rows: [(&str, &str, u16); 47] = [
         ("GET", "/config/master", 200),
@@ -107,7 +107,7 @@ async fn every_way_to_write_a_request_has_its_answer() {
 }
 
 #[tokio::test]
-async fn headers_that_play_no_part_change_nothing_and_those_that_trick_are_refused() {
+async fn irrelevant_headers_change_nothing_and_smuggling_headers_are_refused() {
     let server = start().await;
     let plain = server.ask("GET", "/config/master", &[]).await.unwrap();
     for (name, value) in [
@@ -146,7 +146,7 @@ async fn headers_that_play_no_part_change_nothing_and_those_that_trick_are_refus
         let status = answer.map_or(400, |a| a.status);
         assert!((400..500).contains(&status), "{name}: {status}");
     }
-    // Old clients.
+    // An HTTP/1.0 client.
     let old = say(&server, b"GET /config/master HTTP/1.0\r\n\r\n").await.unwrap();
     assert_eq!((old.status, &old.body), (200, &plain.body));
     // Two requests in one packet: two answers, and no third one from a smuggled body.
@@ -164,7 +164,7 @@ async fn headers_that_play_no_part_change_nothing_and_those_that_trick_are_refus
 }
 
 #[tokio::test]
-async fn each_version_asked_for_is_answered_in_a_version_that_its_ignition_reads() {
+async fn each_requested_version_is_answered_in_one_that_its_ignition_reads() {
     let server = start().await;
     let rows = [
         ("1.0.0", 400, ""),
@@ -206,7 +206,7 @@ async fn each_version_asked_for_is_answered_in_a_version_that_its_ignition_reads
 }
 
 #[tokio::test]
-async fn a_directory_with_a_sticky_bit_goes_only_to_machines_whose_ignition_sets_it() {
+async fn a_directory_with_a_sticky_bit_is_served_only_to_ignitions_that_set_it() {
     let sticky = "metadata: {name: rendered-1}\nspec: {config: {ignition: {version: 3.5.0}, \
         storage: {directories: [{path: /srv/tmp, mode: 1023}]}}}\n";
     let server = start_with(sticky).await;

@@ -1,5 +1,5 @@
-//! The server below HTTP: TLS versions, certificates that change, clients that are slow, half closed or send too much,
-//! and the server's shutdown.
+//! The server below HTTP: TLS versions, changing certificates, clients that are slow, half closed or send too much, and
+//! the server's shutdown.
 
 use crate::support::{Answer, PATIENCE, Running, certify, client, connect};
 use http_body_util::{BodyExt as _, Empty};
@@ -48,7 +48,7 @@ fn count(registry: &Registry, line: &str) -> u64 {
     found.unwrap_or_default()
 }
 
-/// A ClientHello of one version and some suites, without extensions.
+/// A ClientHello of one TLS version with these cipher suites and no extensions.
 fn hello(version: [u8; 2], suites: &[[u8; 2]]) -> Vec<u8> {
     let mut body = version.to_vec();
     body.extend([7; 32]);
@@ -125,7 +125,7 @@ async fn http2_is_refused_unless_it_is_switched_on() {
 }
 
 #[tokio::test]
-async fn a_changed_certificate_is_taken_without_dropping_a_connection_and_a_broken_one_is_not() {
+async fn a_changed_certificate_is_loaded_without_dropping_connections_and_a_broken_one_is_not() {
     let mut server = start(10, |_| {}).await;
     let mut kept = server.connect(|_| {}).await.unwrap();
     std::fs::write(server.dir.path().join("cert"), "nonsense").unwrap();
@@ -144,7 +144,7 @@ async fn a_changed_certificate_is_taken_without_dropping_a_connection_and_a_brok
 }
 
 #[tokio::test]
-async fn clients_that_are_slow_are_cut_and_counted() {
+async fn slow_clients_are_disconnected_and_counted() {
     let mut registry = Registry::default();
     let metrics = Metrics::new(&mut registry);
     let limit = Duration::from_secs(2);
@@ -182,7 +182,7 @@ async fn clients_that_are_slow_are_cut_and_counted() {
 }
 
 #[tokio::test]
-async fn a_client_that_takes_nothing_is_cut() {
+async fn a_client_that_reads_nothing_is_disconnected() {
     let mut registry = Registry::default();
     let metrics = Metrics::new(&mut registry);
     let server = start(6 << 20, |o| {
@@ -233,14 +233,14 @@ async fn connections_over_the_limit_wait_for_their_turn() {
     let server = start(10, |o| o.listen.limits.connections = 1).await;
     let first = server.connect(|_| {}).await.unwrap();
     let second = tokio::time::timeout(Duration::from_millis(300), server.ask("GET", "/healthz", &[])).await;
-    assert!(second.is_err(), "there is no place for a second");
+    assert!(second.is_err(), "the limit has no room for a second");
     drop(first);
     assert_eq!(server.ask("GET", "/healthz", &[]).await.unwrap().status, 200);
     server.finish().await.unwrap();
 }
 
 #[tokio::test]
-async fn the_end_finishes_running_answers_and_does_not_wait_for_idle_connections() {
+async fn shutdown_finishes_running_answers_and_does_not_wait_for_idle_connections() {
     let server = start(6 << 20, |_| {}).await;
     let _idle = server.connect(|_| {}).await.unwrap();
     let mut running = server.connect(|_| {}).await.unwrap();
@@ -262,7 +262,7 @@ async fn the_end_finishes_running_answers_and_does_not_wait_for_idle_connections
 }
 
 #[tokio::test]
-async fn the_plain_port_answers_the_same() {
+async fn the_plain_http_port_gives_the_same_answers() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let server = start(10, |o| o.listen.insecure_port = free.port()).await;
     let mut stream = TcpStream::connect(free).await.unwrap();
@@ -274,7 +274,7 @@ async fn the_plain_port_answers_the_same() {
 }
 
 #[tokio::test]
-async fn the_plain_port_is_closed_unless_it_is_asked_for() {
+async fn plain_http_is_off_by_default() {
     assert_eq!(server::ListenOptions::default().insecure_port, 0);
 }
 
@@ -292,11 +292,11 @@ async fn one_address_cannot_take_all_connections() {
     assert_eq!(count(&registry, "mcs_connections_cut_total{cause=\"address\"}"), 1);
     let other =
         crate::support::connect_from([127, 0, 0, 2].into(), server.addr, trusting(&server), |_| {}).await;
-    assert!(other.is_ok(), "another address has places of its own");
+    assert!(other.is_ok(), "another address has a limit of its own");
     held.pop();
     let begun = Instant::now();
     while server.connect(|_| {}).await.is_err() {
-        assert!(begun.elapsed() < PATIENCE, "a place that was left is free");
+        assert!(begun.elapsed() < PATIENCE, "a closed connection frees its place");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     server.finish().await.unwrap();
@@ -322,7 +322,7 @@ async fn through(server: &Running, from: [u8; 4], first: &[u8]) -> Option<u16> {
 }
 
 #[tokio::test]
-async fn a_balancer_says_for_whom_it_speaks_and_nobody_else_may() {
+async fn only_a_named_load_balancer_may_send_proxy_protocol() {
     let mut registry = Registry::default();
     let metrics = Metrics::new(&mut registry);
     let server = start(10, |o| {
@@ -337,7 +337,7 @@ async fn a_balancer_says_for_whom_it_speaks_and_nobody_else_may() {
     };
     let balancer = [127, 0, 0, 9];
     assert_eq!(through(&server, balancer, &header(17)).await, Some(200));
-    // Each machine behind it is counted separately.
+    // The limit applies to each machine behind the balancer.
     let held = tokio::net::TcpSocket::new_v4().unwrap();
     held.bind(std::net::SocketAddr::from((balancer, 0))).unwrap();
     let mut held = held.connect(server.addr).await.unwrap();
@@ -348,7 +348,7 @@ async fn a_balancer_says_for_whom_it_speaks_and_nobody_else_may() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert_eq!(through(&server, balancer, &header(18)).await, Some(200));
-    // The balancer must send the header, and nobody else can.
+    // The balancer must send the PROXY header, and nobody else may.
     assert_eq!(through(&server, balancer, b"").await, None);
     assert_eq!(through(&server, [127, 0, 0, 1], &header(17)).await, None);
     assert_eq!(through(&server, [127, 0, 0, 1], b"").await, Some(200));
@@ -358,7 +358,7 @@ async fn a_balancer_says_for_whom_it_speaks_and_nobody_else_may() {
 }
 
 #[tokio::test]
-async fn files_that_come_later_are_served_within_seconds_and_requests_are_counted() {
+async fn new_files_are_served_within_seconds_and_requests_are_counted() {
     let mut registry = Registry::default();
     let metrics = Metrics::new(&mut registry);
     let server = Running::start([("machine-pools/master.yaml", POOL)], "kind: Config\n", |o| {
@@ -404,7 +404,7 @@ async fn a_server_that_cannot_work_does_not_start() {
 }
 
 #[tokio::test]
-async fn answers_without_a_body_leave_a_kept_connection_in_step() {
+async fn responses_without_a_body_keep_a_persistent_connection_usable() {
     let server = start(2000, |_| {}).await;
     let tag = server.ask("GET", "/config/master", &[]).await.unwrap();
     let tag = tag.header("etag").unwrap();

@@ -1,4 +1,4 @@
-//! A bootstrap server on a free port, and a client that sends exactly the bytes that it is given.
+//! A bootstrap server on a free port, and a client that sends exactly the bytes it is given.
 #![allow(dead_code, reason = "each test uses its part")]
 
 use anyhow::{Context as _, Result};
@@ -16,7 +16,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_util::sync::CancellationToken;
 
-/// No answer in a test takes longer.
+/// The time limit for an answer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A running server.
@@ -28,7 +28,7 @@ pub(crate) struct Running {
     pub(crate) der: Vec<u8>,
 }
 
-/// Writes a new certificate and key for `localhost`.
+/// Writes a new key and certificate for `localhost`; returns the certificate.
 pub(crate) fn certify(dir: &Path) -> Result<Vec<u8>> {
     let pair = rcgen::generate_simple_self_signed(["localhost".to_owned()])?;
     std::fs::write(dir.join("key"), pair.signing_key.serialize_pem())?;
@@ -37,7 +37,7 @@ pub(crate) fn certify(dir: &Path) -> Result<Vec<u8>> {
 }
 
 impl Running {
-    /// Serves files (path below the base directory, text).
+    /// Starts a server for these files (path below the base directory, text).
     pub(crate) async fn start<'a>(
         files: impl IntoIterator<Item = (&'a str, &'a str)>,
         kubeconfig: &str,
@@ -90,7 +90,7 @@ impl Running {
         Answer::to(stream, &head).await
     }
 
-    /// Stops it and waits.
+    /// Stops the server and waits for its end.
     pub(crate) async fn finish(self) -> Result<()> {
         self.stop.cancel();
         Ok(tokio::time::timeout(PATIENCE, self.task).await??)
@@ -114,7 +114,7 @@ pub(crate) async fn connect(
     connect_from(std::net::Ipv4Addr::LOCALHOST.into(), addr, config, adjust).await
 }
 
-/// As a machine at this address.
+/// Connects from this address, as a machine would.
 pub(crate) async fn connect_from(
     from: std::net::IpAddr,
     addr: SocketAddr,
@@ -125,7 +125,7 @@ pub(crate) async fn connect_from(
     connect_as("localhost", from, addr, config).await
 }
 
-/// To a server whose certificate is for this name.
+/// Connects to a server whose certificate is for this name.
 pub(crate) async fn connect_as(
     name: &'static str,
     from: std::net::IpAddr,
@@ -139,7 +139,6 @@ pub(crate) async fn connect_as(
     Ok(tokio::time::timeout(PATIENCE, TlsConnector::from(Arc::new(config)).connect(name, stream)).await??)
 }
 
-/// A response, read.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -148,7 +147,7 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// Sends a request that asks for the end of its connection.
+    /// Sends a request that asks the server to close the connection, and reads the response.
     pub(crate) async fn to(mut stream: TlsStream<TcpStream>, head: &str) -> Result<Self> {
         stream.write_all(head.as_bytes()).await?;
         // Without it the bytes may stay in the TLS layer's buffer when the socket is not ready.

@@ -1,5 +1,6 @@
 //! The idle agent: memory, CPU and requests of `mco daemon start` on a machine that boots, first after the boot, then
-//! after an update of many files that needed no reboot; and how soon it reports a file that somebody has changed.
+//! after an update of many files that needed no reboot. Also measured: how soon the agent reports a file that somebody
+//! has changed.
 //!
 //! Requests are those of the node's user in the API server's audit log, including watches. The Lease and the status
 //! that a kubelet sends are not counted. The kubelet is a stand-in.
@@ -24,24 +25,24 @@ const NODE: &str = "worker-0";
 const USER: &str = "system:node:worker-0";
 /// The time limit for everything.
 const LIMIT: Duration = Duration::from_secs(300);
-/// Between two looks.
+/// The pause between two checks.
 const POLL: Duration = Duration::from_millis(500);
-/// Between two looks where milliseconds count.
+/// The pause between two checks where milliseconds count.
 const LOOK: Duration = Duration::from_millis(5);
 /// How often a file is changed by hand.
 const DRIFTS: u32 = 10;
-/// After the last step, until nothing more is sent and given back.
+/// How long to wait after the last step, until the agent sends no more requests and has returned its memory.
 const CALM: Duration = Duration::from_secs(20);
 /// How long the idle agent is measured without `--idle`, in seconds.
 const REST: u64 = 60;
-/// Files of the update, below a path that needs no reboot: as many as fit into one object.
+/// The number of files in the update, below a path that needs no reboot: as many as fit into one object.
 const FILES: usize = 200;
 const BYTES: usize = 4096;
 const FOLDER: &str = "/etc/nmstate/openshift";
-/// The kernel's clock tick for `/proc/PID/stat`, fixed at 100 a second on Linux' user interface.
+/// The kernel's clock tick in `/proc/PID/stat`: fixed at 100 a second in Linux's user-space interface.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// All requests of the node's user, and when a watch begins.
+/// Logs all requests of the node's user; of a watch also when it begins.
 const POLICY: &str = "apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
@@ -89,7 +90,7 @@ async fn measure(lab: &Lab, a: &Bench, log: &Path, samples: &mut Samples) -> any
     drifts(lab, &nodes, samples).await
 }
 
-/// Changes a file as a person would, and restores it.
+/// Changes a file as a person would, waits until the agent reports the drift, and restores the file.
 async fn drifts(lab: &Lab, nodes: &Api<Node>, samples: &mut Samples) -> anyhow::Result<()> {
     let path = lab.node(0).root_of_boot()?.join(FOLDER.trim_start_matches('/')).join("0.yaml");
     let whole = std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
@@ -112,7 +113,7 @@ async fn drifts(lab: &Lab, nodes: &Api<Node>, samples: &mut Samples) -> anyhow::
     Ok(())
 }
 
-/// So many files of 4 KiB, below a path that needs no reboot.
+/// `count` files of 4 KiB each, below a path that needs no reboot.
 pub(crate) fn many_files(count: usize) -> impl Iterator<Item = Value> {
     (0..count).map(|i| {
         let text: String = format!("{i}.").chars().cycle().take(BYTES).collect();
@@ -131,7 +132,7 @@ fn config() -> anyhow::Result<MachineConfig> {
     Ok(serde_json::from_value(object)?)
 }
 
-/// Waits until the node is done with another config than `before`; gives its name.
+/// Waits until the node has applied a config other than `before`; returns its name.
 async fn done_with(nodes: &Api<Node>, before: &str) -> anyhow::Result<String> {
     let start = Instant::now();
     loop {
@@ -146,7 +147,7 @@ async fn done_with(nodes: &Api<Node>, before: &str) -> anyhow::Result<String> {
     }
 }
 
-/// The rendered config that a node is in and wants no other.
+/// The rendered config that a node has applied, if it wants no other.
 pub(crate) fn settled_in(node: &Node) -> Option<String> {
     let says = |key: &str| node.annotations().get(key).cloned().unwrap_or_default();
     let current = says(annotation::CURRENT_CONFIG);
@@ -192,7 +193,7 @@ fn length(log: &Path) -> anyhow::Result<u64> {
     Ok(std::fs::metadata(log).context("the API server writes no audit log")?.len())
 }
 
-/// The requests of the node's user since that position, by verb and resource.
+/// The requests of the node's user that were logged after position `from`, by verb and resource.
 fn requests(log: &Path, from: u64) -> anyhow::Result<BTreeMap<String, f64>> {
     let mut file = std::fs::File::open(PathBuf::from(log))?;
     file.seek(SeekFrom::Start(from))?;

@@ -1,5 +1,5 @@
-//! What the server serves in the benchmark: pools with a rendered config each, written to a real cluster in the state
-//! in which a controller leaves them.
+//! What the server serves in the benchmark: pools with a rendered config each, written to a real cluster just as a
+//! controller would leave them.
 
 use api::names::{CONTROLLER_CONFIG, NAMESPACE};
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::time::Duration;
 
-/// Files in each config, and lines in each file: they make an answer of about 400 KB.
+/// The number of files in each config, and of lines in each file: together they make an answer of about 400 KB.
 const FILES: usize = 40;
 const LINES: usize = 62;
 
@@ -67,7 +67,7 @@ fn controller_config() -> anyhow::Result<Value> {
     Ok(serde_json::to_value(&config)?)
 }
 
-/// A config of files like those of real pools: settings and scripts.
+/// A config with files like those of real pools: settings and scripts.
 fn rendered(name: &str, seed: usize) -> Value {
     let files: Vec<Value> = (0..FILES)
         .map(|f| {

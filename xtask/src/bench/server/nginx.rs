@@ -1,16 +1,16 @@
-//! nginx, the server for comparison: with its own configuration in the benchmark's folder, in the foreground, ended
-//! with it.
+//! nginx, the server for comparison. It runs in the foreground with a configuration of its own in the benchmark's
+//! folder, and is stopped with the benchmark.
 
 use super::Side;
 use anyhow::Context;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// The program. Not on every PATH.
+/// The program's full path: it is not in every user's PATH.
 pub(super) const PROGRAM: &str = "/usr/sbin/nginx";
 
-/// nginx as an administrator would set it up for this: a worker a core, sessions resumed by ticket and by cache, an
-/// access log, files kept open. Connections are kept for as many requests as the load has.
+/// nginx as an administrator would set it up for this: one worker per core, sessions resumed by ticket and by cache, an
+/// access log, files kept open. A connection is kept for as many requests as the load sends.
 fn config(dir: &Path, port: u16) -> String {
     let dir = dir.display();
     format!(
@@ -42,7 +42,6 @@ http {{
     )
 }
 
-/// Starts it.
 pub(super) fn start(dir: &Path, port: u16) -> anyhow::Result<Side> {
     let file = dir.join("nginx.conf");
     std::fs::write(&file, config(dir, port))?;
@@ -58,7 +57,6 @@ pub(super) fn start(dir: &Path, port: u16) -> anyhow::Result<Side> {
     Ok(Side { name: "nginx", port, child })
 }
 
-/// Its version.
 pub(super) fn version() -> anyhow::Result<String> {
     let output = Command::new(PROGRAM).arg("-v").output()?;
     let text = String::from_utf8_lossy(&output.stderr);

@@ -1,5 +1,5 @@
-//! Clients: one request on a connection of its own, and storms of them, each with a new TCP connection and a TLS session
-//! that resumes an older one, as machines that ask again do.
+//! The clients: one request on a connection of its own, or a storm of requests, each on a new TCP connection whose TLS
+//! session resumes an earlier one. Machines that ask again behave like this.
 
 use anyhow::{Context, bail};
 use rustls::HandshakeKind;
@@ -10,19 +10,19 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-/// Machines that ask at the same time.
+/// The number of machines that ask at the same time.
 const AT_ONCE: usize = 32;
-/// No answer takes longer.
+/// The time limit for an answer.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Clients that trust one certificate.
 pub(crate) struct Clients(Arc<rustls::ClientConfig>);
 
-/// What a storm gave.
+/// The result of a storm.
 pub(crate) struct Storm {
-    /// Connections a second.
+    /// Connections per second.
     pub(crate) rate: f64,
-    /// The part of them that resumed a session.
+    /// The share of them that resumed a session.
     pub(crate) resumed: f64,
 }
 
@@ -36,7 +36,7 @@ impl Clients {
         Ok(Self(Arc::new(builder.with_root_certificates(roots).with_no_client_auth())))
     }
 
-    /// The body at a path; anything but a 200 is an error.
+    /// Returns the body at a path; any status other than 200 is an error.
     pub(crate) async fn get(&self, port: u16, path: &str) -> anyhow::Result<Vec<u8>> {
         Ok(tokio::time::timeout(PATIENCE, self.ask(port, path)).await??.0)
     }
@@ -67,7 +67,7 @@ impl Clients {
         Ok((answer.split_off(end + 4), resumed))
     }
 
-    /// New connections, one after the other, from [`AT_ONCE`] machines, for a while.
+    /// Opens new connections for a while, one after the other on each of [`AT_ONCE`] machines.
     pub(crate) async fn storm(&self, port: u16, during: Duration) -> anyhow::Result<Storm> {
         let begun = Instant::now();
         let machine = async || {

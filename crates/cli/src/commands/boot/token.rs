@@ -137,17 +137,11 @@ struct Row {
 }
 
 fn row(record: Record, now: Timestamp) -> Row {
-    let state = match (&record.used, record.expires) {
-        (_, Some(end)) if end <= now => "expired",
-        (Some(_), _) if record.is_spent(now) => "used",
-        (Some(_), _) => "in use",
-        _ => "good",
-    };
     let second = |t: Timestamp| t.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     Row {
+        state: record.state(now).as_str(),
         id: record.id,
         pool: record.pool,
-        state,
         node: record.node,
         addresses: record.addresses.iter().map(ToString::to_string).collect(),
         single_use: record.single_use,
@@ -186,7 +180,7 @@ async fn records(client: &Client) -> anyhow::Result<Vec<Record>> {
     for namespace in [NAMESPACE, OLD_NAMESPACE] {
         let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
         let listed = match tokio::time::timeout(CALL, secrets.list(&labelled)).await.context("no answer")? {
-            // Who may see tokens need not see what stands in the old namespace.
+            // A user who may see tokens need not have rights in the old namespace.
             Err(kube::Error::Api(status)) if status.code == 403 && namespace == OLD_NAMESPACE => continue,
             listed => listed?,
         };
@@ -226,7 +220,7 @@ async fn revoke(a: TokenRevoke) -> anyhow::Result<u8> {
         let id = id.split('.').next().unwrap_or_default();
         let name = format!("{NAME_PREFIX}{id}");
         let mut found = false;
-        // The old namespace first: what is left there would be brought over again.
+        // The old namespace first: a Secret that stays there would be moved again.
         for namespace in [OLD_NAMESPACE, NAMESPACE] {
             let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
             let params = DeleteParams::default();

@@ -15,7 +15,7 @@ use kube::api::{Api, ApiResource, DynamicObject, ListParams};
 use kube::{Client, ResourceExt};
 use operator::boot_tokens;
 use operator::install::settings::{DEFAULT_DNS_IP, Settings};
-use operator::install::{Existing, Options, Step, apply, find_existing, foreign, plan};
+use operator::install::{Existing, Options, Step, apply, find_existing, foreign, payload, plan};
 use rollout::topology::{self, Topology};
 use rollout::view::NodeView;
 use serde_json::{Value, json};
@@ -46,7 +46,7 @@ pub(crate) async fn run(a: Install) -> anyhow::Result<u8> {
         openshift_config_crds: a.openshift_config_crds,
         ..Options::default()
     };
-    // With an image the operator finds out what is right, and a guess would only stand in its way.
+    // With an image the operator finds out what is right, and a guess would only get in its way.
     options.found.cluster_dns_ip = options.image.is_none().then(|| DEFAULT_DNS_IP.to_owned());
     // Without a kubeconfig the objects are for a cluster that does not exist yet.
     let config = match a.dry_run {
@@ -68,6 +68,11 @@ pub(crate) async fn run(a: Install) -> anyhow::Result<u8> {
             }
             look(&client, &mut options).await?;
             follow(&mut options, (a.open, a.require_token), a.balancers, find_existing(&client).await?);
+            if let Some(image) = &options.image
+                && let Some(other) = payload::look(&client, options.settings.as_ref(), image).await?
+            {
+                bail!("{other}");
+            }
             Some(client)
         }
     };
@@ -95,7 +100,7 @@ pub(crate) async fn run(a: Install) -> anyhow::Result<u8> {
         boot_tokens::keep_namespace(&client).await?;
         boot_tokens::move_tokens(&client).await?;
     }
-    // The installation goes on when nobody reads its progress any more (`mco install | head -1`).
+    // The installation continues after its output was closed (`mco install | head -1`).
     apply(&client, &steps, |step| drop(output::write(&format!("{step}\n")))).await?;
     if with_tokens {
         boot_tokens::move_tokens(&client).await?;
@@ -157,6 +162,7 @@ fn follow(
     options.require_token = require_token || (!open && found.require_token.unwrap_or(true));
     options.pull_secret = found.pull_secret;
     options.old_tokens = found.old_tokens;
+    options.openshift_namespaces = found.openshift_namespaces;
 }
 
 /// `None`: the object or its kind does not exist.
@@ -213,7 +219,7 @@ mod tests {
 
     #[test]
     fn tokens_are_asked_for_unless_it_is_open_already_or_shall_be() {
-        // --open, --require-token, what is there, what becomes of it.
+        // Columns: --open, --require-token, what the cluster has, whether tokens are required afterwards.
         let rows = [
             (false, false, None, true),
             (true, false, None, false),

@@ -24,7 +24,7 @@ pub(super) async fn wait(client: &Client, limit: Duration) -> anyhow::Result<u8>
         let progress = progress::look(client).await;
         let (words, over) = match progress {
             Ok(Progress::Done(words)) => {
-                // Progress that nobody reads ends nothing.
+                // A closed output does not end the command.
                 output::write(&format!("{words}\n"))?;
                 return Ok(exit::OK);
             }

@@ -1,5 +1,6 @@
 //! What a person changes in a cluster.
 
+pub(crate) mod approve;
 pub(crate) mod install;
 mod installed;
 pub(crate) mod pause;

@@ -1,22 +1,31 @@
 //! `mco uninstall`.
 
 use crate::args::boot::Uninstall;
+use crate::input::confirm::confirm;
 use crate::{connect, exit, output};
 use anyhow::bail;
-use operator::uninstall::{Plan, carry_out, look, plan};
+use operator::uninstall::{Member, Plan, carry_out, look, look_at_hosts, plan, restore_hosts};
+use serde_json::json;
+use std::collections::BTreeMap;
 
 pub(crate) async fn run(a: Uninstall) -> anyhow::Result<u8> {
     let client = connect::connect(&a.cluster).await?;
-    let plan = plan(&look(&client).await?);
+    let mut plan = plan(&look(&client).await?);
+    let hosts = if a.restore_hosts { look_at_hosts(&client).await? } else { vec![] };
     if a.dry_run {
-        output::print_object(a.output, &serde_json::to_value(&plan)?, || lines(&plan))?;
+        let mut object = serde_json::to_value(&plan)?;
+        if a.restore_hosts {
+            object["hosts"] = json!(hosts);
+        }
+        output::print_object(a.output, &object, || lines(&hosts, &plan))?;
         return Ok(exit::OK);
     }
     if plan.actions.is_empty() {
         output::write("nothing is installed\n")?;
         return Ok(exit::OK);
     }
-    if !plan.busy.is_empty() && !a.force {
+    // Nodes that go back to their own files are waited for.
+    if !plan.busy.is_empty() && !a.force && !a.restore_hosts {
         bail!(
             "nothing was removed: {}. An update that nobody ends leaves a node cordoned, or between two configs; wait until mco \
             status says that it is done, or pass --force",
@@ -24,21 +33,44 @@ pub(crate) async fn run(a: Uninstall) -> anyhow::Result<u8> {
         );
     }
     if !a.yes {
-        output::write(&lines(&plan))?;
-        eprintln!("mco: nothing was removed: this takes away all MachineConfigs and pools, too. Add --yes");
-        return Ok(exit::USAGE);
+        output::write(&lines(&hosts, &plan))?;
+        match confirm("This takes away all MachineConfigs and pools, too. Go on?")? {
+            None => {
+                eprintln!(
+                    "mco: nothing was removed: this takes away all MachineConfigs and pools, too. Add --yes"
+                );
+                return Ok(exit::USAGE);
+            }
+            Some(false) => return Ok(exit::FINDINGS),
+            Some(true) => {}
+        }
     }
-    // The removal goes on when nobody reads its progress any more.
+    let mut kept = BTreeMap::new();
+    if a.restore_hosts {
+        let limit = a.restore_timeout.unsigned_abs();
+        let tell = |step| drop(output::write(&format!("{step}\n")));
+        kept = restore_hosts(&client, limit, a.force, tell).await?;
+        plan = operator::uninstall::plan(&look(&client).await?);
+    }
+    // The removal continues after its output was closed.
     carry_out(&client, &plan, |action| drop(output::write(&format!("{action}\n")))).await?;
     for stays in &plan.stays {
         output::write(&format!("stays: {stays}\n"))?;
     }
-    output::write("uninstalled; hosts keep their files\n")?;
+    for (node, why) in &kept {
+        output::write(&format!("Node {node} keeps its files: {why}\n"))?;
+    }
+    output::write(match (a.restore_hosts, kept.is_empty()) {
+        (false, _) => "uninstalled; hosts keep their files\n",
+        (true, true) => "uninstalled; hosts have their own files again\n",
+        (true, false) => "uninstalled; the other hosts have their own files again\n",
+    })?;
     Ok(exit::OK)
 }
 
-fn lines(plan: &Plan) -> String {
+fn lines(hosts: &[Member], plan: &Plan) -> String {
+    let hosts = hosts.iter().map(|h| format!("{h}\n"));
     let actions = plan.actions.iter().map(|a| format!("{a}\n"));
     let stays = plan.stays.iter().map(|s| format!("stays: {s}\n"));
-    actions.chain(stays).chain(plan.busy.iter().map(|b| format!("busy: {b}\n"))).collect()
+    hosts.chain(actions).chain(stays).chain(plan.busy.iter().map(|b| format!("busy: {b}\n"))).collect()
 }

@@ -1,6 +1,7 @@
 //! What only looks at a cluster.
 
 pub(crate) mod bundle;
+pub(crate) mod dashboard;
 pub(crate) mod explain;
 pub(crate) mod history;
 pub(crate) mod plan;

@@ -19,16 +19,9 @@ pub(crate) async fn run(a: Status) -> anyhow::Result<u8> {
     let client = connect::connect(&a.cluster).await?;
     let timeout = a.timeout.and_then(|t| Duration::try_from(t).ok());
     let end = timeout.and_then(|t| Instant::now().checked_add(t));
-    let start = ClusterWatch::start(&client);
-    let mut cluster = match end {
-        None => start.await?,
-        Some(end) => match tokio::time::timeout_at(end, start).await {
-            Ok(started) => started?,
-            Err(_) => {
-                eprintln!("mco: not updated in time: the API server has not answered yet");
-                return Ok(exit::TIMEOUT);
-            }
-        },
+    let Some(mut cluster) = start(&a, &client, end).await? else {
+        eprintln!("mco: not updated in time: the API server has not answered yet");
+        return Ok(exit::TIMEOUT);
     };
     let filter = filter(&a);
     let mut last: Option<Snapshot> = None;
@@ -107,6 +100,42 @@ pub(crate) async fn run(a: Status) -> anyhow::Result<u8> {
             eprintln!("mco: not updated in time: {}", behind.unwrap_or_else(|| now.waits_for()));
             return Ok(exit::TIMEOUT);
         }
+    }
+}
+
+/// Begins to follow the cluster; `None`: it was too late for that.
+///
+/// With `--until-updated` an API server that is away is waited for from the first request on: the only control-plane node
+/// may be rebooting into the config that is waited for.
+async fn start(
+    a: &Status,
+    client: &kube::Client,
+    end: Option<Instant>,
+) -> Result<Option<ClusterWatch>, insight::FollowError> {
+    let mut misses = 0;
+    loop {
+        let start = ClusterWatch::start(client);
+        let started = match end {
+            None => start.await,
+            Some(end) => match tokio::time::timeout_at(end, start).await {
+                Ok(started) => started,
+                Err(_) => return Ok(None),
+            },
+        };
+        let error = match started {
+            Ok(cluster) => return Ok(Some(cluster)),
+            Err(error) if a.until_updated && error.is_transient() => error,
+            Err(error) => return Err(error),
+        };
+        if misses == 0 {
+            eprintln!("mco: waiting: {}", client::chain(&error));
+        }
+        let again = Instant::now() + AGAIN.delay(misses);
+        misses += 1;
+        if end.is_some_and(|end| end <= again) {
+            return Ok(None);
+        }
+        tokio::time::sleep_until(again).await;
     }
 }
 

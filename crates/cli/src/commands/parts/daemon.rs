@@ -1,20 +1,22 @@
 //! `mco daemon`.
 
-use crate::args::daemon::{DaemonFirstBoot, DaemonPlan, DaemonRecover, DaemonStart};
+use crate::args::daemon::{DaemonFirstBoot, DaemonPlan, DaemonRecover, DaemonStart, DaemonTry};
 use crate::args::rollout::Refuse;
 use crate::commands::shell;
 use crate::input::manifests;
 use crate::output::Kind;
 use crate::{exit, output};
-use daemon::FirstBoot;
-use host::{DisruptionPolicy, HostPlan, Irreconcilable, Recovery, Severity};
+use daemon::{FirstBoot, PlannedHere, TryOnHost, TryState};
+use host::{DisruptionPolicy, HostPlan, Irreconcilable, OsChoice, Recovery, Severity};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Duration;
 
 /// Changes the process's root to the host's root folder, which is mounted into the pod, and executes the program again from
-/// there; does nothing where that folder is `/`.
-pub(crate) fn enter(root_mount: &Path) -> anyhow::Result<()> {
-    daemon::chroot_into_host(root_mount, std::env::args_os())?;
+/// there; does nothing where that folder is `/`. `files`: those of the pod that its arguments name, which stay readable.
+pub(crate) fn enter(root_mount: &Path, files: &[&Path]) -> anyhow::Result<()> {
+    daemon::chroot_into_host(root_mount, std::env::args_os(), files)?;
     Ok(())
 }
 
@@ -55,13 +57,105 @@ pub(crate) fn recover(a: &DaemonRecover) -> anyhow::Result<u8> {
                 "the host will be in config {config} when it has booted into the staged operating system\n"
             )
         }
+        Recovery::OnTrial { config } => {
+            format!("on trial: the host is in config {config}, which is undone unless it is confirmed\n")
+        }
+        Recovery::AwaitsReturn { config, desired, why } => {
+            format!(
+                "the host will be back in config {config} when it has rebooted, because it did not come up as \
+                 {desired} asks: {why}\n"
+            )
+        }
         Recovery::RolledBack { config, desired, why } => {
             format!(
-                "undone: the host is back in config {config}, because it did not boot into the operating \
-                 system of {desired}: {why}\n"
+                "undone: the host is back in config {config}, because {desired} did not come up as it should: \
+                 {why}\n"
             )
         }
     })?;
+    Ok(exit::OK)
+}
+
+/// How often a try is looked at: a confirmation in another session shows within this time.
+const LOOK: Duration = Duration::from_millis(500);
+
+pub(crate) fn try_here(a: &DaemonTry) -> anyhow::Result<u8> {
+    let (origin, config) = one(&a.file)?;
+    let config = daemon::read_config(&origin, &config.to_string())?;
+    let within = a.confirm_within.unsigned_abs();
+    let mut tried = TryOnHost::begin(&a.root_mount, &origin, &config, within)?;
+    let (name, seconds) = (tried.config.clone(), within.as_secs());
+    for why in &tried.because {
+        output::write(&format!("it can cut this host off: {why}\n"))?;
+    }
+    if tried.reboots {
+        output::write(&format!(
+            "rebooting into config {name}; log in again and run `mco daemon confirm` within {seconds} s of the boot, \
+             else it is undone\n"
+        ))?;
+        return Ok(exit::OK);
+    }
+    output::write(&format!(
+        "the host is in config {name} for {seconds} s: press Enter to keep it (or run `mco daemon confirm` in another \
+         session), u and Enter to undo it now\n"
+    ))?;
+    let answers = answers();
+    loop {
+        let state = match answers.recv_timeout(LOOK) {
+            Ok(line) if line.trim().is_empty() => tried.keep()?,
+            Ok(line) if line.trim() == "u" => tried.give_up("a person undid it")?,
+            Ok(line) => {
+                output::write(&format!(
+                    "{:?} is neither; press Enter to keep it, u and Enter to undo it\n",
+                    line.trim()
+                ))?;
+                continue;
+            }
+            Err(RecvTimeoutError::Timeout) => tried.look()?,
+            Err(RecvTimeoutError::Disconnected) => {
+                std::thread::sleep(LOOK);
+                tried.look()?
+            }
+        };
+        match state {
+            TryState::Open(_) => {}
+            TryState::Kept => {
+                output::write(&format!("kept: the host is in config {name}\n"))?;
+                return Ok(exit::OK);
+            }
+            TryState::Undone(reboots) => {
+                let next = if reboots { "; the machine reboots for that" } else { "" };
+                output::write(&format!("undone: the host is as it was before{next}\n"))?;
+                return Ok(exit::FINDINGS);
+            }
+        }
+    }
+}
+
+/// The lines of standard input. The end of it is no answer.
+fn answers() -> Receiver<String> {
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lines().map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
+}
+
+pub(crate) fn confirm(a: &DaemonRecover) -> anyhow::Result<u8> {
+    let Some(config) = daemon::confirm_on_host(&a.root_mount)? else {
+        output::write("no change is on trial on this host, or the reboot into it is still to come\n")?;
+        return Ok(exit::FINDINGS);
+    };
+    output::write(&format!("kept: the host is in config {config}\n"))?;
+    Ok(exit::OK)
+}
+
+pub(crate) fn watch_trial(a: &DaemonRecover) -> anyhow::Result<u8> {
+    daemon::watch_trial(&a.root_mount)?;
     Ok(exit::OK)
 }
 
@@ -91,18 +185,21 @@ struct Planned {
     plan: Option<HostPlan>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     irreconcilable: Vec<Irreconcilable>,
+    /// The back ends for the operating system that were asked whether they fit this host, with their answers.
+    os_back_ends: OsChoice,
 }
 
 impl Planned {
     fn text(&self) -> String {
-        match &self.plan {
+        let planned = match &self.plan {
             Some(plan) if plan.is_empty() => format!("{plan}\nnothing to do\n"),
             Some(plan) => format!("{plan}\n"),
             None => {
                 let lines = self.irreconcilable.iter().map(|i| format!("  {i}\n"));
                 "it cannot be applied to this host:\n".to_owned() + &lines.collect::<String>()
             }
-        }
+        };
+        format!("{planned}what can change the operating system here: {}\n", self.os_back_ends)
     }
 
     fn is_refused(&self, refuse: Option<Refuse>) -> bool {
@@ -120,11 +217,15 @@ pub(crate) fn plan(a: &DaemonPlan) -> anyhow::Result<u8> {
     };
     let (origin, config) = one(&a.file)?;
     let config = daemon::read_config(&origin, &config.to_string())?;
-    let planned = match daemon::plan_on_host(&a.root_mount, &config, &policy)? {
-        Ok(plan) => {
-            Planned { severity: Some(plan.disruption.severity()), plan: Some(plan), irreconcilable: vec![] }
-        }
-        Err(irreconcilable) => Planned { severity: None, plan: None, irreconcilable },
+    let PlannedHere { os: os_back_ends, plan } = daemon::plan_on_host(&a.root_mount, &config, &policy)?;
+    let planned = match plan {
+        Ok(plan) => Planned {
+            severity: Some(plan.disruption.severity()),
+            plan: Some(plan),
+            irreconcilable: vec![],
+            os_back_ends,
+        },
+        Err(irreconcilable) => Planned { severity: None, plan: None, irreconcilable, os_back_ends },
     };
     output::print(a.output, Kind::HostPlan, &planned, || planned.text())?;
     Ok(if planned.is_refused(a.refuse) { exit::FINDINGS } else { exit::OK })

@@ -3,7 +3,7 @@
 use crate::args::boot::OperatorStart;
 use crate::commands::shell;
 use crate::{connect, exit, output};
-use operator::keep::{self, Options};
+use operator::sync::{self, Options};
 
 pub(crate) async fn start(a: OperatorStart) -> anyhow::Result<u8> {
     let client = connect::connect(&a.cluster).await?;
@@ -14,11 +14,11 @@ pub(crate) async fn start(a: OperatorStart) -> anyhow::Result<u8> {
         metrics: a.metrics.with(a.metrics_listen),
     };
     if a.once {
-        for done in Box::pin(keep::once(client, options)).await? {
+        for done in Box::pin(sync::once(client, options)).await? {
             output::write(&format!("written: {done}\n"))?;
         }
         return Ok(exit::OK);
     }
-    Box::pin(keep::run(client, options, shell::shutdown_signal()?)).await?;
+    Box::pin(sync::run(client, options, shell::shutdown_signal()?)).await?;
     Ok(exit::OK)
 }

@@ -3,37 +3,39 @@
 //! Flow: caches → plan → all Node patches at once (a bounded number in flight) → pool status → events. Each patch is
 //! bound to the version that the plan was made from. If one is refused because its node has changed, the pool's status
 //! is written as it is without that patch, and the cluster is planned again: nothing is repeated blindly. A refusal
-//! that lasts is reported on the pool. A patch without an answer goes on by itself ([`crate::flight::requests`]), and
+//! that lasts is reported on the pool. A patch without an answer goes on by itself ([`send`]), and
 //! the next plan leaves its node alone.
 //!
 //! What it is not: a rule. The plan says which node moves, and why another waits.
 
 mod report;
+mod send;
 
 use crate::cache::settings::{FEATURE_GATE, STREAMS};
-use crate::cache::stores::{Config, Stores};
+use crate::cache::stores::{Config, ImageBuild, ImageConfig, Stores};
 use crate::dirty::{Changed, DirtyKeys, Known};
-use crate::flight::permits::Whose;
-use crate::flight::refusals::NotWritten;
-use crate::flight::requests::{PATIENCE, Requests, Written};
-use crate::io::events::{Source, node_reference, reference};
+use crate::flight::refusals::Topic;
 use crate::passes::descriptor::{Descriptor, Right, kind};
 use crate::passes::queue::{Outcome, Pass, Spacing, Work};
+use crate::policies::Policies;
 use crate::shared::Shared;
 use crate::term::fence::{Fence, Fenced};
 use crate::term::leader::now;
 use api::k8s::ResourceExt;
 use api::v1::MachineConfigPool;
-use futures::stream::{self, StreamExt};
+use api::v1alpha1::RolloutPolicy;
+use client::CallError;
 use jiff::Timestamp;
 use report::Report;
-use rollout::view::{NodeView, OsBuild, OsConfig};
+use rollout::policy::PoolPolicies;
+use rollout::view::NodeView;
 use rollout::{
-    ConfigView, Configs, EventObject, EventPlan, Facts, Inputs, NodePatch, PoolPlan, Sources, Streams,
-    Trouble, TroubleOf, Unanswered,
+    ConfigView, Configs, Facts, Inputs, PoolPlan, Sources, Streams, Trouble, TroubleOf, Unanswered,
 };
+use send::{NO_POOL, Requests, Sent};
 use serde_json::Value;
 use std::collections::{BTreeMap, HashSet};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -47,6 +49,7 @@ pub(crate) const PASS: Descriptor = Descriptor {
         kind::POOLS,
         kind::CONFIGS,
         kind::CONTROLLER_CONFIGS,
+        kind::ROLLOUT_POLICIES,
         kind::NODES,
         kind::OS_CONFIGS,
         kind::OS_BUILDS,
@@ -55,11 +58,17 @@ pub(crate) const PASS: Descriptor = Descriptor {
         kind::SCHEDULERS,
         kind::MACHINE_CONFIGURATIONS,
         kind::PODS,
+        kind::BUDGETS,
     ],
     writes: &[
         Right::new("patch", kind::NODES),
         Right::new("patch", kind::POOLS),
         Right::new("patch", kind::POOL_STATUS),
+        Right::new("patch", kind::ROLLOUT_POLICY_STATUS),
+        // The gates of policies.
+        Right::new("list", kind::DEPLOYMENTS),
+        Right::new("list", kind::STATEFUL_SETS),
+        Right::new("list", kind::DAEMON_SETS),
     ],
     marked_by,
     start: |shared, handover| {
@@ -71,6 +80,9 @@ pub(crate) const PASS: Descriptor = Descriptor {
     },
 };
 
+/// The key of writes of policies' status in [`crate::flight::refusals::Troubles`].
+const POLICY_STATUS: &str = "status of rolloutpolicies";
+
 /// The only key: a plan looks at the whole cluster, because a node's pool depends on all pools.
 const ALL: &str = "cluster";
 
@@ -80,6 +92,13 @@ fn marked_by(changed: &Changed<'_>, _: Known<'_>, marks: &mut DirtyKeys) {
             let all = [change.old.as_deref(), change.new.as_deref()];
             all.into_iter().flatten().any(|config| matches!(config, Config::Rendered(_)))
         }
+        Changed::RolloutPolicy(change) => {
+            let read = |p: &Option<Arc<RolloutPolicy>>| {
+                let deleted = |p: &RolloutPolicy| p.metadata.deletion_timestamp.is_some();
+                p.as_ref().map(|p| (p.metadata.generation, deleted(p), p.spec.clone(), p.status.clone()))
+            };
+            read(&change.old) != read(&change.new)
+        }
         // A pool's status names its stream.
         Changed::Setting(kind) => [STREAMS, FEATURE_GATE].contains(kind),
         Changed::Pool(_)
@@ -87,7 +106,10 @@ fn marked_by(changed: &Changed<'_>, _: Known<'_>, marks: &mut DirtyKeys) {
         | Changed::Node(_)
         | Changed::PlanInput
         | Changed::TermBegins => true,
-        Changed::MachineConfigNode(_) | Changed::SettingKnown | Changed::TemplateInput => false,
+        Changed::MachineConfigNode(_)
+        | Changed::ImageBuild(_)
+        | Changed::SettingKnown
+        | Changed::TemplateInput => false,
     };
     if concerns {
         marks.mark(Pass::Node, ALL);
@@ -100,16 +122,9 @@ pub(crate) struct Nodes {
     fence: Fence,
     requests: Requests,
     report: Report,
+    policies: Policies,
     pruned: Mutex<Instant>,
 }
-
-/// Patches of a pool's plan that hold a permit or wait for one. No more are started, because each takes ten kilobytes.
-const PATCHES_WAITING: usize = 512;
-
-/// How long the patches of one plan are sent; the rest is planned again. An API server that is busy with thousands of
-/// nodes takes minutes for all patches. If somebody pauses the pool or gives it another config, whatever was not sent
-/// yet stops at once.
-const SENDING: Duration = Duration::from_millis(500);
 
 /// How often interned strings that nothing holds any more are dropped.
 const PRUNE: Duration = Duration::from_secs(60);
@@ -122,36 +137,16 @@ fn until(at: Timestamp, now: Timestamp) -> Duration {
     Duration::try_from(at.duration_since(now)).unwrap_or_default().min(LONGEST_WAIT)
 }
 
-/// The outcome of a pool's plan.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Sent {
-    /// It was carried out.
-    All,
-    /// The time for one plan is over (see [`SENDING`]), or the pool has changed.
-    Some,
-    /// Objects have changed since the plan: these nodes, or the pool.
-    Stale(Vec<Arc<str>>),
-    /// A write was refused, in the API server's words.
-    Refused(String),
-}
-
-impl From<NotWritten> for Sent {
-    fn from(not_written: NotWritten) -> Self {
-        match not_written {
-            NotWritten::Stale => Self::Stale(vec![]),
-            NotWritten::Refused(why) => Self::Refused(why),
-        }
-    }
-}
-
 /// The inputs of a plan, held for as long as the plan is.
 struct Snapshot<'a> {
     stores: &'a Stores,
     pools: Vec<Arc<MachineConfigPool>>,
     nodes: Vec<Arc<NodeView>>,
-    os_configs: Vec<Arc<OsConfig>>,
-    os_builds: Vec<Arc<OsBuild>>,
+    os_configs: Vec<Arc<ImageConfig>>,
+    os_builds: Vec<Arc<ImageBuild>>,
     streams: Option<Arc<Value>>,
+    rollout_policies: Vec<Arc<RolloutPolicy>>,
+    policies: PoolPolicies,
     facts: Facts,
 }
 
@@ -165,6 +160,7 @@ impl Nodes {
             fence,
             requests: Requests::default(),
             report: Report::default(),
+            policies: Policies::default(),
             pruned: Mutex::new(Instant::now()),
         }
     }
@@ -173,11 +169,16 @@ impl Nodes {
     pub(crate) async fn pass(&self) -> Outcome {
         let begin = Instant::now();
         self.prune(begin);
+        // Before the inputs are read: a gate that stops passing meanwhile is not missed.
+        let setbacks = self.shared.setbacks.load(Ordering::Acquire);
         let snapshot = self.snapshot();
         let plan = rollout::plan(&snapshot.inputs());
+        let Snapshot { policies, rollout_policies, .. } = &snapshot;
+        let at = now();
+        self.policies.follow(&self.shared, &plan, policies, rollout_policies, &at);
         tracing::debug!(
             nodes = snapshot.nodes.len(),
-            patches = plan.pools.iter().map(|p| p.patches.len()).sum::<usize>(),
+            patches = plan.patches().count(),
             took = ?begin.elapsed(),
             "planned"
         );
@@ -187,13 +188,35 @@ impl Nodes {
             return Outcome::Stale;
         }
         // Taken only here: a pass that ends before this point leaves them to the next one.
-        refused.extend(self.requests.take_failed());
+        refused.extend(self.requests.take_refusals());
         let mut outcome = refused.values().next().map_or(Outcome::Done, |why| Outcome::Failed(why.clone()));
         let free = |(plan, _): &(&PoolPlan, _)| !refused.contains_key(&*plan.pool);
         let both: Vec<_> = plan.pools.iter().zip(&snapshot.pools).filter(free).collect();
-        let done = futures::future::join_all(both.iter().map(|(plan, pool)| self.carry_out(plan, pool)));
+        let done = futures::future::join_all(
+            both.iter().map(|(plan, pool)| self.requests.carry_out(&self.shared, plan, pool, setbacks)),
+        );
+        let written = self.policies.write(&self.shared, &plan, policies, rollout_policies, &at);
+        let unmanaged = async {
+            match refused.contains_key(NO_POOL) {
+                true => Sent::All,
+                false => self.requests.free_unmanaged(&self.shared, &plan.unmanaged_patches).await,
+            }
+        };
+        let (done, written, unmanaged) = futures::join!(done, written, unmanaged);
+        match self.policies_written(written) {
+            Outcome::Done => {}
+            other => outcome = other,
+        }
+        match unmanaged {
+            Sent::Refused(why) => outcome = Outcome::Failed(why),
+            Sent::Stale(_) if matches!(outcome, Outcome::Done | Outcome::After(_)) => {
+                outcome = Outcome::Stale;
+            }
+            Sent::Some if outcome == Outcome::Done => outcome = Outcome::After(Duration::ZERO),
+            Sent::All | Sent::Some | Sent::Stale(_) => {}
+        }
         let mut moved_on: BTreeMap<String, Vec<Arc<str>>> = BTreeMap::new();
-        for (result, (_, pool)) in done.await.into_iter().zip(&both) {
+        for (result, (_, pool)) in done.into_iter().zip(&both) {
             match result {
                 Sent::All => {}
                 Sent::Some if outcome == Outcome::Done => outcome = Outcome::After(Duration::ZERO),
@@ -210,13 +233,12 @@ impl Nodes {
                 }
             }
         }
-        let patched: HashSet<&str> =
-            plan.pools.iter().flat_map(|p| &p.patches).map(|patch| &*patch.node).collect();
+        let patched: HashSet<&str> = plan.patches().map(|patch| &*patch.node).collect();
         let under_way = self.requests.unanswered();
         let tried = |node: &str| patched.contains(node) || under_way.contains_key(node);
         self.shared.node_troubles.retain(tried);
         if !refused.is_empty() || moved_on.values().any(|nodes| !nodes.is_empty()) {
-            self.tell_undone(&refused, &moved_on).await;
+            self.report_unwritten_nodes(&refused, &moved_on).await;
         }
         // Pools report overdue patches at that time, and a policy may let other nodes go.
         let looks = [self.requests.next_overdue(), plan.look_again.map(|at| until(at, now().0))];
@@ -229,7 +251,7 @@ impl Nodes {
     /// The status of pools with a node that could not be patched: the counts as they are without that patch, and, once
     /// it must be reported, why the rollout does not continue. The pass is repeated, and its next status replaces this
     /// one.
-    async fn tell_undone(
+    async fn report_unwritten_nodes(
         &self,
         refused: &BTreeMap<String, String>,
         moved_on: &BTreeMap<String, Vec<Arc<str>>>,
@@ -255,6 +277,24 @@ impl Nodes {
         futures::future::join_all(tell).await;
     }
 
+    /// The outcome of the writes of policies' status. No node moves before the rollout's progress is written, so pools
+    /// report it when that fails.
+    fn policies_written(&self, written: Result<(), CallError>) -> Outcome {
+        let shared = &self.shared;
+        let (outcome, words) = match written {
+            Ok(()) => {
+                shared.troubles.over(POLICY_STATUS);
+                (Outcome::Done, None)
+            }
+            Err(e) if e.is_conflict() || e.is_not_found() => return Outcome::Stale,
+            Err(e) => (Outcome::Failed(e.chain()), shared.troubles.words(POLICY_STATUS, &e)),
+        };
+        let text =
+            words.map(|w| format!("the status of RolloutPolicies cannot be written, so no wave begins: {w}"));
+        shared.report_problem(Topic::Policies, TroubleOf::Cluster, text);
+        outcome
+    }
+
     fn prune(&self, now: Instant) {
         let mut last = self.pruned.lock().unwrap_or_else(PoisonError::into_inner);
         if now.duration_since(*last) >= PRUNE {
@@ -276,13 +316,22 @@ impl Nodes {
             os_configs: stores.os_configs.all(),
             os_builds: stores.os_builds.all(),
             streams,
+            rollout_policies: stores.rollout_policies.all(),
+            policies: PoolPolicies::default(),
             facts: Facts::default(),
         };
+        if !snapshot.rollout_policies.is_empty() {
+            let policies: Vec<&RolloutPolicy> = snapshot.rollout_policies.iter().map(AsRef::as_ref).collect();
+            let pools: Vec<&MachineConfigPool> = snapshot.pools.iter().map(AsRef::as_ref).collect();
+            let exists = |name: &str| stores.configs.get(name).is_some();
+            snapshot.policies = PoolPolicies::of(&policies, &pools, &exists, Some(&self.policies.live()));
+        }
         let controller_config = stores.controller_config();
         let sources = Sources {
             controller_config: controller_config.as_deref(),
             operator_nodes: stores.operator_nodes.all().iter().map(|node| (**node).clone()).collect(),
             masters_schedulable: stores.masters_schedulable.get(api::names::CLUSTER).map(|s| *s),
+            etcd: stores.etcd.iter().flat_map(|s| s.all()).filter_map(|member| (*member).clone()).collect(),
             ..snapshot.sources()
         };
         let late = self.requests.overdue_first_boots().into_iter().map(|pool| Trouble {
@@ -297,95 +346,11 @@ impl Nodes {
         snapshot.facts = Facts {
             unanswered: self.requests.unanswered(),
             troubles: self.shared.side_problems.all().into_iter().chain(late).collect(),
+            outlooks: self.policies.outlooks(),
+            looks: true,
             ..sources.facts()
         };
         snapshot
-    }
-
-    async fn carry_out(&self, plan: &PoolPlan, pool: &MachineConfigPool) -> Sent {
-        let (mut refused, mut moved_on) = (None, vec![]);
-        // Nodes that move go first: thousands of others may only get or lose a taint.
-        let (moves, rest): (Vec<&NodePatch>, Vec<&NodePatch>) =
-            plan.patches.iter().partition(|p| !p.desired_config.is_keep());
-        let patches: Vec<NodePatch> = moves.into_iter().chain(rest).cloned().collect();
-        // While a patch waits for its permit, somebody may pause the pool, revert the change, or lower
-        // `maxUnavailable`.
-        let planned = pool.metadata.generation;
-        let send = |patch: NodePatch| {
-            let (shared, pool) = (self.shared.clone(), plan.pool.clone());
-            let requests = &self.requests;
-            async move {
-                let as_planned =
-                    || shared.stores.pools.get(&pool).is_some_and(|p| p.metadata.generation == planned);
-                let place = shared.place(Whose::Pool(&pool)).await;
-                if !as_planned() {
-                    return (patch, None);
-                }
-                // The channel closes without an answer only when this controller shuts down.
-                let answer = requests.send(&shared, &pool, place, patch.clone()).await.ok();
-                (patch, answer)
-            }
-        };
-        let (until, all) = (tokio::time::Instant::now() + SENDING, patches.len());
-        let in_time = |_: &NodePatch| futures::future::ready(tokio::time::Instant::now() < until);
-        let mut results =
-            stream::iter(patches).take_while(in_time).map(send).buffer_unordered(PATCHES_WAITING);
-        let mut answers = 0;
-        // Patches that still wait for a permit by then are dropped, unsent. Those that were sent continue on their own.
-        let last = until + PATIENCE;
-        let mut sent: Vec<Arc<str>> = vec![];
-        while let Ok(Some((patch, answer))) = tokio::time::timeout_at(last, results.next()).await {
-            let Some(result) = answer else { continue };
-            answers += 1;
-            match result {
-                Ok(()) if !patch.desired_config.is_keep() => sent.push(patch.node),
-                Ok(()) => {}
-                Err(NotWritten::Stale) => moved_on.push(patch.node),
-                Err(NotWritten::Refused(why)) => refused = refused.or(Some(why)),
-            }
-        }
-        let sent: Vec<&str> = sent.iter().map(|n| &**n).collect();
-        for event in plan.told_of_sent(&sent) {
-            self.tell(&event, pool);
-        }
-        if let Some(why) = refused {
-            return Sent::Refused(why);
-        }
-        if !moved_on.is_empty() {
-            return Sent::Stale(moved_on);
-        }
-        // A name that was used is removed from the list before anything else is written to the version that was planned
-        // from; the status follows with the next plan. A write without an answer delays nothing.
-        if !plan.first_boot_nodes.is_keep() {
-            match self.requests.first_boot_nodes(&self.shared, pool, &plan.first_boot_nodes).await {
-                Ok(Written::Done) => return Sent::Some,
-                Ok(Written::Pending) => {}
-                Err(not_written) => return not_written.into(),
-            }
-        }
-        // Written also while many patches are left: with thousands of nodes that takes minutes, and somebody is
-        // watching.
-        if let Some(status) = &plan.status
-            && let Err(not_written) = self.requests.status(&self.shared, pool, status).await
-        {
-            return not_written.into();
-        }
-        for event in plan.told_of_status() {
-            self.tell(event, pool);
-        }
-        if answers < all { Sent::Some } else { Sent::All }
-    }
-
-    fn tell(&self, event: &EventPlan, pool: &MachineConfigPool) {
-        let about = match &event.about {
-            EventObject::Pool(name) if **name == pool.name_any() => reference(pool),
-            EventObject::Pool(name) => match self.shared.stores.pools.get(name) {
-                Some(pool) => reference(&*pool),
-                None => return,
-            },
-            EventObject::Node(name) => node_reference(name),
-        };
-        self.shared.events.publish(Source::Node, about, event.reason, event.message.clone());
     }
 }
 
@@ -407,12 +372,14 @@ impl Snapshot<'_> {
             pools: self.pools.iter().map(AsRef::as_ref).collect(),
             nodes: self.nodes.iter().map(AsRef::as_ref).collect(),
             configs: Some(self.stores),
-            os_configs: self.os_configs.iter().map(AsRef::as_ref).collect(),
-            os_builds: self.os_builds.iter().map(AsRef::as_ref).collect(),
+            os_configs: self.os_configs.iter().map(|c| &c.view).collect(),
+            os_builds: self.os_builds.iter().map(|b| &b.view).collect(),
             controller_config: None,
             streams: Streams::Known(self.streams.as_deref()),
             operator_nodes: vec![],
             masters_schedulable: None,
+            etcd: vec![],
+            policies: Some(&self.policies),
         }
     }
 

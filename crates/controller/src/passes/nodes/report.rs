@@ -31,13 +31,13 @@ pub(super) struct Report {
 impl Report {
     /// Reports what a plan says; `pools` are those that it was made from.
     pub(super) fn tell(&self, shared: &Shared, plan: &RolloutPlan, pools: &[Arc<MachineConfigPool>]) {
-        self.tell_unmanaged(plan);
-        self.tell_unvouched(shared, plan);
+        self.report_unmanaged_nodes(plan);
+        self.report_unexpected_first_boots(shared, plan);
         self.count(shared, plan, pools);
     }
 
     /// Reports nodes that no pool can own: once, and again when the reason changes.
-    fn tell_unmanaged(&self, plan: &RolloutPlan) {
+    fn report_unmanaged_nodes(&self, plan: &RolloutPlan) {
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         let before = std::mem::take(&mut *told);
         for unmanaged in &plan.unmanaged {
@@ -64,7 +64,7 @@ impl Report {
     }
 
     /// Reports, once, nodes that get no labels because only their own Node says that they booted into another pool.
-    fn tell_unvouched(&self, shared: &Shared, plan: &RolloutPlan) {
+    fn report_unexpected_first_boots(&self, shared: &Shared, plan: &RolloutPlan) {
         let now: BTreeSet<_> = plan.pools.iter().flat_map(|p| p.unexpected.iter().cloned()).collect();
         let mut told = self.unexpected.lock().unwrap_or_else(PoisonError::into_inner);
         for (node, pool) in now.difference(&told) {
@@ -98,9 +98,10 @@ impl Report {
         self.count_steps(shared, plan);
         let stores = &shared.stores;
         let unwatched = stores.boot_image_skew.get(api::names::CLUSTER).is_some_and(|none| *none);
-        // If boot images are not managed by us, or that is not known, there is nothing to report.
+        // On clusters without an Infrastructure of their own nobody provides boot images, and there is nothing to report.
         let applies = stores.controller_config().is_some_and(|c| {
-            !["", "SingleReplica"].contains(&c.spec.control_plane_topology())
+            c.spec.copies_infrastructure()
+                && !["", "SingleReplica"].contains(&c.spec.control_plane_topology())
                 && c.spec.platform_type() != "BareMetal"
         });
         metrics.boot_image_skew.set(i64::from(unwatched && applies));

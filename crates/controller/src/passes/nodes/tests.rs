@@ -3,12 +3,15 @@
 use super::*;
 use crate::cache::store::Item;
 use crate::fake_server::shared_with;
+use crate::flight::nodes::{PATCHES_IN_FLIGHT, Whose};
+use crate::passes::nodes::send::PATCHES_WAITING;
 use crate::term::leader::Handover;
 use api::k8s::ObjectMeta;
 use api::v1::MachineConfigPoolStatus;
 use http::{Request, Response};
 use kube::client::Body;
 use prometheus_client::registry::Registry;
+use rollout::NodePatch;
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -32,7 +35,7 @@ async fn a_pool_that_is_deleted_while_a_pass_runs_leaves_no_series() {
     shared.stores.pools.remove("short");
     shared.metrics.forget_pool("short");
     assert!(!has(&registry));
-    // The pass that began before the deletion.
+    // A pass that began before the deletion reports after it.
     nodes.report.tell(&shared, &plan, &snapshot.pools);
     assert!(!has(&registry));
 }
@@ -82,17 +85,17 @@ async fn a_plan_that_takes_long_to_send_is_made_anew_before_the_rest_is_sent() {
         status: Some(MachineConfigPoolStatus { machine_count: 7, ..Default::default() }),
         ..PoolPlan::default()
     };
-    let sent = nodes.carry_out(&plan(5000), &pool).await;
+    let sent = nodes.requests.carry_out(&nodes.shared, &plan(5000), &pool, 0).await;
     // Four rounds are answered within half a second; patches that wait for a permit at that time are still sent.
-    let most = PATCHES_WAITING + 4 * crate::flight::permits::PATCHES_IN_FLIGHT;
+    let most = PATCHES_WAITING + 4 * PATCHES_IN_FLIGHT;
     assert_eq!((sent, patched.swap(0, Ordering::Relaxed)), (Sent::Some, most));
-    assert_eq!(written.load(Ordering::Relaxed), 1, "the status is told on the way");
-    let sent = nodes.carry_out(&plan(100), &pool).await;
+    assert_eq!(written.load(Ordering::Relaxed), 1, "the status is written meanwhile");
+    let sent = nodes.requests.carry_out(&nodes.shared, &plan(100), &pool, 0).await;
     assert_eq!((sent, patched.swap(0, Ordering::Relaxed)), (Sent::All, 100));
     assert_eq!(written.load(Ordering::Relaxed), 2);
-    // The first round is on its way when the pool changes; the rest is not sent.
+    // The first patches are being sent when the pool changes; the rest is not sent.
     let slow = plan(100);
-    let (sent, ()) = tokio::join!(nodes.carry_out(&slow, &pool), async {
+    let (sent, ()) = tokio::join!(nodes.requests.carry_out(&nodes.shared, &slow, &pool, 0), async {
         tokio::time::sleep(Duration::from_millis(50)).await;
         let paused = MachineConfigPool {
             metadata: ObjectMeta { generation: Some(2), ..pool.metadata.clone() },
@@ -100,7 +103,7 @@ async fn a_plan_that_takes_long_to_send_is_made_anew_before_the_rest_is_sent() {
         };
         now_in_cluster(&paused, 2);
     });
-    let first = crate::flight::permits::PATCHES_IN_FLIGHT;
+    let first = PATCHES_IN_FLIGHT;
     assert_eq!((sent, patched.load(Ordering::Relaxed)), (Sent::Some, first));
 }
 
@@ -189,7 +192,7 @@ async fn a_node_that_is_never_answered_for_holds_up_nobody_but_itself() {
     let nodes = Nodes::new(shared.clone(), Fence::after(Handover::Clean, &shared));
     let pass = async || {
         let outcome = tokio::time::timeout(Duration::from_secs(10), nodes.pass()).await;
-        outcome.expect("a pass ends, whatever one node does")
+        outcome.expect("a pass ends although one node does not answer")
     };
     for _ in 0..4 {
         pass().await;
@@ -197,9 +200,10 @@ async fn a_node_that_is_never_answered_for_holds_up_nobody_but_itself() {
     let said = asked.status.lock().unwrap().clone();
     assert!(said.contains("does not answer changes of Node a1"), "{said}");
     let went = asked.sent.lock().unwrap().clone();
-    assert_eq!(went, ["b1".to_owned()].into(), "the other pool goes on, and this one keeps the slot");
-    let drain = tokio::time::timeout(Duration::from_secs(1), shared.place(Whose::Drain)).await;
-    assert!(drain.is_ok(), "drains have places of their own");
+    assert_eq!(went, ["b1".to_owned()].into(), "the other pool continues, and this one keeps the slot");
+    let drain =
+        tokio::time::timeout(Duration::from_secs(1), shared.permits.take(Whose::Drain, &shared.terms)).await;
+    assert!(drain.is_ok(), "drains have permits of their own");
     // The patch is tried for some minutes, until it can no longer arrive. Then the node is read, and patched again.
     tokio::time::sleep(crate::term::leader::STRAY * 4).await;
     let tries = asked.a1.load(Ordering::Relaxed);
@@ -215,15 +219,23 @@ async fn a_node_that_is_never_answered_for_holds_up_nobody_but_itself() {
 /// The requests to a server that answers patches of node `a1` with a given code, and accepts writes to pools.
 struct Refusing {
     code: u16,
-    /// It does not answer changes of pools' annotations either.
+    /// Whether it leaves changes of pools' annotations unanswered too.
     mute: bool,
     written: Mutex<String>,
     annotated: AtomicUsize,
+    /// How often a Node was patched.
+    patched: AtomicUsize,
 }
 
 impl Refusing {
     fn new(code: u16, mute: bool) -> Arc<Self> {
-        Arc::new(Self { code, mute, written: Mutex::default(), annotated: AtomicUsize::new(0) })
+        Arc::new(Self {
+            code,
+            mute,
+            written: Mutex::default(),
+            annotated: AtomicUsize::new(0),
+            patched: AtomicUsize::new(0),
+        })
     }
 
     /// The node pass over pool `a` with node `a1`, whose update taint should be removed.
@@ -245,6 +257,7 @@ impl Refusing {
                         std::future::pending::<()>().await;
                     }
                 } else {
+                    server.patched.fetch_add(1, Ordering::Relaxed);
                     (code, object) = (
                         server.code,
                         json!({"kind": "Status", "code": server.code, "message": "no, says a1"}),
@@ -288,11 +301,30 @@ async fn a_conflict_that_lasts_is_told_on_a_pool_whose_nodes_are_all_updated_and
         assert!(matches!(later, Outcome::Failed(_)), "{code}: {later:?}");
         let written = server.written.lock().unwrap().clone();
         assert!(written.contains("no, says a1") && written.contains("Updating"), "{code}: {written}");
-        // A write that was given up has not failed when it is tried again later.
+        // A write that was abandoned is not yet a failure when it is tried again later.
         assert!(shared.node_troubles.knows("a1"));
         shared.stores.nodes.remove("a1");
         nodes.pass().await;
         assert!(!shared.node_troubles.knows("a1"), "{code}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_taint_of_a_node_that_no_pool_owns_is_removed_and_a_refusal_is_tried_again() {
+    for code in [200, 422] {
+        let server = Refusing::new(code, false);
+        let (nodes, shared) = server.nodes(a_pool("a", 1));
+        let mut node = a_node("a1", 2, "new");
+        node["metadata"]["labels"] = json!({"node-role.kubernetes.io/storage": ""});
+        node["spec"]["taints"] = json!([{"key": "machineconfig.dev/joining", "effect": "NoSchedule"}]);
+        let view = Arc::new(shared.view(&serde_json::from_value(node).unwrap()));
+        shared.stores.nodes.apply("a1".to_owned(), Item { version: 2, uid: "a1".to_owned(), value: view });
+        for _ in 0..2 {
+            let done = nodes.pass().await;
+            let refused = matches!(&done, Outcome::Failed(why) if why.contains("no, says a1"));
+            assert_eq!(refused, code != 200, "{done:?}");
+        }
+        assert!(server.patched.load(Ordering::Relaxed) >= 1, "{code}");
     }
 }
 
@@ -308,9 +340,9 @@ async fn a_list_of_first_boots_that_is_never_answered_for_slows_no_pass_and_is_t
         nodes.pass().await;
     }
     assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
-    assert_eq!(server.annotated.load(Ordering::Relaxed), 1, "one is under way");
+    assert_eq!(server.annotated.load(Ordering::Relaxed), 1, "one write is in flight");
     let written = server.written.lock().unwrap().clone();
-    assert!(written.contains("\"machineCount\":1"), "the status is written all the same: {written}");
+    assert!(written.contains("\"machineCount\":1"), "the status is still written: {written}");
     assert!(
         written.contains("does not answer") && written.contains(api::names::annotation::FIRST_BOOT_NODES),
         "{written}"

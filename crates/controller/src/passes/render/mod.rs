@@ -6,36 +6,30 @@
 //!
 //! What it is not: merging or naming. `render` says whether a set of MachineConfigs can be rendered, and why not.
 
-mod pin;
+mod write;
 
-use crate::cache::settings::{FEATURE_GATE, STREAMS};
+use crate::cache::settings::{FEATURE_GATE, MACHINE_CONFIGURATION, STREAMS};
 use crate::cache::stores::Config;
 use crate::dirty::{Changed, DirtyKeys, Known};
+use crate::flight::pools::set_condition;
 use crate::flight::refusals::{AGAIN, Failure as _, WriteError};
-use crate::flight::writes::set_condition;
 use crate::gates::RenderGate;
-use crate::io::events::{Source, reference, release_version};
-use crate::io::merge_patch::{bound, difference};
-use crate::io::metrics;
+use crate::io::events::{Source, reference};
 use crate::passes::descriptor::{Descriptor, Right, kind};
 use crate::passes::queue::{Growth, Outcome, Pass, Spacing, Work};
 use crate::shared::Shared;
-use crate::term::leader::now;
 use api::conditions::Condition;
 use api::events::ControllerEvent;
 use api::k8s::{LabelSelector, ResourceExt};
-use api::names::{CONTROLLER_CONFIG, WORKER, annotation, pool_condition};
+use api::names::{CONTROLLER_CONFIG, WORKER, pool_condition};
 use api::render_reason::RenderReason;
 use api::text::cut;
-use api::v1::{MachineConfig, MachineConfigPool, MachineConfigPoolSpec, PoolConfiguration};
+use api::v1::{MachineConfig, MachineConfigPool, MachineConfigPoolSpec};
 use client::call;
-use kube::api::{Patch, PatchParams, PostParams};
-use pin::Pin;
-use render::{Inputs, Mode, Reason, RenderError, RenderPlan};
-use rollout::view::own;
-use serde_json::json;
+use render::{Inputs, Mode, Overrides, Reason, RenderError, RenderPlan};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
+use write::{Pin, carry_out, name_config, put_back};
 
 /// The descriptor of this pass.
 pub(crate) const PASS: Descriptor = Descriptor {
@@ -47,7 +41,14 @@ pub(crate) const PASS: Descriptor = Descriptor {
         parallel: 8,
         spacing: Spacing { growth: Growth::Changes, ..Spacing::millis(50, 1000) },
     },
-    reads: &[kind::POOLS, kind::CONFIGS, kind::CONTROLLER_CONFIGS, kind::STREAMS, kind::FEATURE_GATES],
+    reads: &[
+        kind::POOLS,
+        kind::CONFIGS,
+        kind::CONTROLLER_CONFIGS,
+        kind::STREAMS,
+        kind::FEATURE_GATES,
+        kind::MACHINE_CONFIGURATIONS,
+    ],
     writes: &[
         Right::new("create", kind::CONFIGS),
         Right::new("update", kind::CONFIGS),
@@ -85,13 +86,15 @@ fn marked_by(changed: &Changed<'_>, known: Known<'_>, marks: &mut DirtyKeys) {
                 marks.mark_all(Pass::Render, pools_of(&change.name, config, known));
             }
         }
-        Changed::Setting(kind) if [STREAMS, FEATURE_GATE].contains(kind) => {
+        Changed::Setting(kind) if [STREAMS, FEATURE_GATE, MACHINE_CONFIGURATION].contains(kind) => {
             marks.mark_all(Pass::Render, all());
         }
         Changed::ControllerConfig(_) | Changed::TermBegins => marks.mark_all(Pass::Render, all()),
         Changed::Node(_)
         | Changed::MachineConfigNode(_)
+        | Changed::RolloutPolicy(_)
         | Changed::PlanInput
+        | Changed::ImageBuild(_)
         | Changed::Setting(_)
         | Changed::SettingKnown
         | Changed::TemplateInput => {}
@@ -201,11 +204,11 @@ impl Rendering {
         let pin = Pin::of(&self.shared, pool).await?;
         // This comes first: a config that cannot be rendered must not prevent a rollback.
         if let Pin::To(configuration) = &pin {
-            self.name(pool, configuration.clone()).await?;
+            name_config(&self.shared, pool, configuration.clone()).await?;
         }
         let pool = self.shared.stores.pools.get(name).unwrap_or_else(|| pool.clone());
         match self.plan(&pool).await? {
-            Ok(plan) => self.carry_out(&pool, plan, &pin).await,
+            Ok(plan) => carry_out(&self.shared, &pool, plan, &pin).await,
             Err(Why::NotYet(what)) => {
                 tracing::debug!(pool = name, "not rendered yet: {what}");
                 self.has_begun(&pool).await
@@ -317,6 +320,7 @@ impl Rendering {
         let inputs = Inputs {
             current: current.as_ref(),
             stream: stream.as_ref(),
+            overrides: Overrides::of_cluster(settings.one(MACHINE_CONFIGURATION).as_deref()),
             ..Inputs::new(pool, &selected, &controller_config, &self.shared.versions)
         };
         match render::plan(&inputs) {
@@ -331,131 +335,6 @@ impl Rendering {
                 Ok(Ok(plan))
             }
             Err(e) => Ok(Err(Why::degraded(e.reason, e.to_string()))),
-        }
-    }
-
-    async fn carry_out(
-        &self,
-        pool: &MachineConfigPool,
-        plan: RenderPlan,
-        pin: &Pin,
-    ) -> Result<(), WriteError> {
-        let (shared, pool_name) = (&self.shared, pool.name_any());
-        let name = plan.name().to_owned();
-        // A config that belonged to a deleted pool of the same name is taken over. Otherwise the garbage collector
-        // would delete it.
-        let ours = |config: &Config| match config {
-            Config::Rendered(rendered) => rendered.is_owned_by(pool),
-            Config::Source(_) => false,
-        };
-        if !shared.stores.configs.get(&name).as_deref().is_some_and(ours) {
-            self.create(pool, &plan.rendered).await?;
-        }
-        let overridden = plan.rendered.annotations().contains_key(annotation::OS_IMAGE_URL_OVERRIDDEN);
-        let labels = metrics::Pool { pool: pool_name.clone() };
-        shared.metrics.os_image_url_override.get_or_create(&labels).set(overridden.into());
-        shared.forget_series_if_gone(&labels.pool);
-
-        let wanted = PoolConfiguration {
-            name: name.clone(),
-            source: Some(plan.source),
-            ..PoolConfiguration::default()
-        };
-        if matches!(pin, Pin::None) {
-            self.name(pool, wanted).await?;
-        }
-        shared.metrics.success(
-            "machine-config-controller-render",
-            "Sync Machine Config Pool",
-            &pool_name,
-            now().0,
-        );
-        let fresh = shared.stores.pools.get(&pool_name);
-        let pool = fresh.as_deref().unwrap_or(pool);
-        let condition = pin.condition(&pool_name);
-        Ok(set_condition(shared, pool, condition).await?)
-    }
-
-    /// Writes a config's name into the pool, and records it in the pool's history.
-    async fn name(&self, pool: &MachineConfigPool, wanted: PoolConfiguration) -> Result<(), WriteError> {
-        let (shared, pool_name, name) = (&self.shared, pool.name_any(), wanted.name.clone());
-        let have = &pool.spec.configuration;
-        if have.name != wanted.name || have.source != wanted.source {
-            // Fields that others wrote beside ours stay.
-            let wanted = PoolConfiguration {
-                api_version: have.api_version.clone(),
-                kind: have.kind.clone(),
-                ..wanted
-            };
-            if let Some(patch) = difference(&json!(have), &json!(wanted)) {
-                shared.named.expect(&pool_name, wanted);
-                let mut patch = bound(
-                    "spec",
-                    &json!({ "configuration": patch }),
-                    pool.metadata.resource_version.as_deref(),
-                );
-                if have.name != name
-                    && let Some(metadata) = patch.get_mut("metadata")
-                {
-                    let history = rollout::with_next(pool, &name, &now());
-                    metadata["annotations"] = json!({ own::CONFIG_HISTORY: history });
-                }
-                let api = shared.api::<MachineConfigPool>();
-                let answer = call(
-                    || format!("spec.configuration of machineconfigpool {pool_name}"),
-                    api.patch(&pool_name, &PatchParams::default(), &Patch::Merge(patch)),
-                )
-                .await?;
-                tracing::info!(pool = pool_name, config = name, was = have.name, "rendered");
-                shared.pool_answer(answer);
-                if shared.stores.configs.get(&name).is_none() {
-                    // It was deleted before the pool named it. If it is deleted from now on, that change marks the
-                    // pool.
-                    shared.queues.of(Pass::Render).mark(pool_name.clone());
-                }
-                shared.queues.of(Pass::Garbage).mark(pool_name.clone());
-            }
-        }
-        Ok(())
-    }
-
-    async fn create(&self, pool: &MachineConfigPool, rendered: &MachineConfig) -> Result<(), WriteError> {
-        let shared = &self.shared;
-        let name = rendered.name_any();
-        let api = shared.api::<MachineConfig>();
-        let what = || format!("machineconfig {name}");
-        let made = match call(what, api.create(&PostParams::default(), rendered)).await {
-            Ok(made) => made,
-            Err(e) if e.is_conflict() => {
-                // An earlier pass created it and the cache does not show it yet, or somebody else created it.
-                let there = call(what, api.get(&name)).await?;
-                return put_back(shared, &there, rendered).await;
-            }
-            Err(e) => return Err(e.into()),
-        };
-        let note = |key: &str| rendered.annotations().get(key).cloned().unwrap_or_default();
-        if rendered.annotations().contains_key(annotation::OS_IMAGE_URL_OVERRIDDEN) {
-            let message = format!("osImageURL is {}, set by a MachineConfig", rendered.spec.os_image_url);
-            shared.events.publish(
-                Source::Render,
-                reference(&made),
-                ControllerEvent::OSImageURLOverridden,
-                message,
-            );
-        }
-        let release = shared.stores.controller_config();
-        let message = format!(
-            "{name} generated from controller version {} for release {}",
-            note(annotation::GENERATED_BY_CONTROLLER),
-            release.as_deref().map_or("", release_version),
-        );
-        let about = reference(pool);
-        shared.events.publish(Source::Render, about, ControllerEvent::RenderedConfigGenerated, message);
-        let altered = made.spec != rendered.spec;
-        shared.config_answer(made);
-        match altered {
-            true => Err(WriteError::Altered { name, fields: "spec".to_owned() }),
-            false => Ok(()),
         }
     }
 
@@ -476,46 +355,6 @@ impl Rendering {
 /// The selector is present and empty, so it matches everything.
 fn selects_all(selector: &LabelSelector) -> bool {
     api::selector::is_empty(selector)
-}
-
-/// Restores a rendered config to what its name says: content, owner and annotations.
-async fn put_back(shared: &Shared, there: &MachineConfig, wanted: &MachineConfig) -> Result<(), WriteError> {
-    let name = there.name_any();
-    let mut fixed = there.clone();
-    fixed.spec = wanted.spec.clone();
-    fixed.metadata.owner_references.clone_from(&wanted.metadata.owner_references);
-    // If the new provenance is too large to store, an old one of other MachineConfigs must not stay.
-    fixed.annotations_mut().remove(annotation::PROVENANCE);
-    fixed.annotations_mut().extend(wanted.annotations().clone());
-    if json!(fixed) == json!(there) {
-        shared.config_answer(there.clone());
-        return Ok(());
-    }
-    let visible = |mc: &MachineConfig| {
-        let mut mc = mc.clone();
-        mc.annotations_mut().remove(annotation::PROVENANCE);
-        json!(mc)
-    };
-    if visible(&fixed) == visible(there) {
-        tracing::debug!(
-            name,
-            "other MachineConfigs now render to the same config; its provenance is updated"
-        );
-    } else {
-        tracing::warn!(
-            name,
-            "the rendered config is not what its pool renders (content, owner or annotations) and is restored"
-        );
-    }
-    let api = shared.api::<MachineConfig>();
-    let answer =
-        call(|| format!("machineconfig {name}"), api.replace(&name, &PostParams::default(), &fixed)).await?;
-    let altered = answer.spec != fixed.spec;
-    shared.config_answer(answer);
-    match altered {
-        true => Err(WriteError::Altered { name, fields: "spec".to_owned() }),
-        false => Ok(()),
-    }
 }
 
 #[cfg(test)]

@@ -3,6 +3,9 @@
 use super::*;
 use crate::cache::store::Item;
 use crate::fake_server::{answer, shared};
+use crate::passes::render::write::create;
+use rollout::view::own;
+use serde_json::json;
 
 const CONFIG: &str = "rendered-worker-";
 
@@ -87,11 +90,10 @@ async fn what_the_api_server_stores_otherwise_than_it_was_sent_is_an_error() {
             )
         });
         let pool = MachineConfigPool::new("worker", Default::default());
-        let rendering = Rendering::new(Arc::new(shared));
-        let made = rendering.create(&pool, &rendered).await;
+        let made = create(&shared, &pool, &rendered).await;
         let mut there = rendered.clone();
         there.spec = spec("other");
-        let back = put_back(&rendering.shared, &there, &rendered).await;
+        let back = put_back(&shared, &there, &rendered).await;
         for done in [made, back] {
             let altered = matches!(done, Err(WriteError::Altered { .. }));
             assert_eq!((done.is_ok(), altered), (fine, !fine), "{stored}: {done:?}");

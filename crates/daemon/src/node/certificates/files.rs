@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_is_written_once_with_modes_kept_and_the_users_registries_winning() {
+    fn certificates_are_written_once_keep_their_modes_and_image_registry_user_data_wins() {
         let (dir, root) = mk();
         let read = |path: &str| std::fs::read_to_string(dir.path().join(path)).unwrap();
         let mode =
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_changes_is_noticed_and_put_back_and_a_secret_is_not_left_to_everybody() {
+    fn an_edited_certificate_file_is_restored_and_a_private_one_is_not_world_readable() {
         let (dir, root) = mk();
         std::fs::create_dir_all(dir.path().join("etc/docker/certs.d")).unwrap();
         let wanted = Wanted::of(&mk_spec());
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_cluster_does_not_say_is_left_as_it_is() {
+    fn files_that_the_cluster_does_not_define_are_left_alone() {
         let (dir, root) = mk();
         std::fs::create_dir_all(dir.path().join("etc/kubernetes")).unwrap();
         std::fs::write(dir.path().join("etc/kubernetes/kubelet-ca.crt"), "the host's").unwrap();
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_written_is_named_and_holds_no_other_up() {
+    fn a_file_that_cannot_be_written_is_named_and_does_not_block_the_others() {
         let (dir, root) = mk();
         std::fs::create_dir_all(dir.path().join("etc/kubernetes/kubelet-ca.crt")).unwrap();
         let (changed, failed) = Wanted::of(&mk_spec()).write(&root);

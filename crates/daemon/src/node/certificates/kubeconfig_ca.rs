@@ -1,7 +1,7 @@
 //! The API server's CA in a kubeconfig: finds the certificates that are new, adds them to the kubeconfig, and decides
 //! whether the kubelet must read it at once. Pure.
 //!
-//! Not here: reading and writing these files, nor restarting the kubelet (see `writer`).
+//! Not here: reading and writing these files (see `kubeconfig_files`), and restarting the kubelet (see `writer`).
 
 use api::k8s::ByteString;
 use serde_json::{Value, json};
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn new_signers_are_taken_over_and_only_those_that_matter_restart_the_kubelet() {
+    fn new_signers_are_added_and_restart_the_kubelet_only_when_needed() {
         let (old, lb, service) = (mk_ca("old"), mk_ca("kube-apiserver-lb-signer"), mk_ca("service-signer"));
         let kubeconfig = mk_kubeconfig(&old);
         // The same certificates in another text form are not new.
@@ -111,7 +111,7 @@ mod tests {
             let got = rotation(bundle.as_bytes(), &kubeconfig).unwrap();
             assert_eq!((got.new, got.at_once), (new.into_iter().map(str::to_owned).collect(), at_once));
             let changed = with_ca(kubeconfig.clone(), &got.ca).unwrap();
-            assert_eq!(rotation(bundle.as_bytes(), &changed), None, "it is taken over");
+            assert_eq!(rotation(bundle.as_bytes(), &changed), None, "the kubeconfig has the new CA now");
             assert_eq!(changed["users"], kubeconfig["users"]);
         }
         // A removed signer alone is no reason to change a working kubeconfig.
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kubeconfig_of_another_form_is_not_changed() {
+    fn a_kubeconfig_in_an_unknown_form_is_not_changed() {
         assert_eq!(with_ca(json!({"clusters": []}), b"x"), None);
         assert!(ca_of(&json!({"clusters": [{"cluster": {"certificate-authority-data": 7}}]})).is_empty());
         assert_eq!(

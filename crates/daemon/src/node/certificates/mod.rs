@@ -7,11 +7,12 @@
 //!
 //! ```text
 //! ControllerConfig (a watch of that one object) ─► wanted ─► files ─► disk, where it differs
-//!             service-ca-rotate=true ─► kubeconfig_ca ─► /etc/kubernetes/kubeconfig, the kubelet's own ─► its restart
+//!             service-ca-rotate=true ─► kubeconfig_ca ─► the kubelet's kubeconfigs and the agent's ─► the kubelet's restart
 //! ```
 
 mod files;
 mod kubeconfig_ca;
+mod kubeconfig_files;
 mod writer;
 
-pub(crate) use writer::Writer;
+pub(crate) use writer::{Place, Writer};

@@ -3,22 +3,24 @@
 //! A failure is retried, and reported by an event and in the log. If a person has to fix it, on this host or in the
 //! cluster, the node is degraded until a retry succeeds. An API server that does not answer does not degrade the node.
 //! An annotation says which version of the object the host has.
+//!
+//! The API server's CA is read when the agent starts, and then whenever the object says that it was replaced ([`due`]).
 
-use super::files::{Wanted, put};
-use super::kubeconfig_ca::{ca_of, rotation, with_ca};
+use super::files::Wanted;
+use super::kubeconfig_files::take_over;
 use crate::cluster::calls::Cluster;
-use crate::cluster::node_watch::{NodeUpdates, watch_anew};
+use crate::cluster::own_node::{NodeUpdates, watch_anew};
 use crate::node::Trouble;
 use crate::protocol::clock::Moment;
 use crate::protocol::{Note, backoff};
 use api::events::AgentEvent;
 use api::k8s::{ByteString, ConfigMap, Node};
-use api::names::{CONTROLLER_CONFIG, NAMESPACE, annotation};
+use api::names::{CONTROLLER_CONFIG, NAMESPACE, annotation, own};
 use api::v1::ControllerConfig;
 use client::chain;
 use client::jitter;
 use futures::StreamExt;
-use host::{Attributes, DbusSystemd, Root, Systemd};
+use host::{DbusSystemd, Root, Systemd};
 use jiff::Timestamp;
 use kube::runtime::watcher;
 use kube::{Api, Client};
@@ -29,31 +31,40 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-/// The bootstrap kubeconfig with which a kubelet requests its credentials, and the kubeconfig that it then uses.
-const KUBECONFIGS: [&str; 2] = ["/etc/kubernetes/kubeconfig", "/var/lib/kubelet/kubeconfig"];
 /// The kubelet's unit.
 const KUBELET: &str = "kubelet.service";
 /// The ConfigMap with the API server's CA, and the key in it.
 const KUBECONFIG_DATA: (&str, &str) = ("kubeconfig-data", "ca-bundle.crt");
-/// Mode and owner of a new kubeconfig, which holds a token.
-const SECRET: Attributes = Attributes { mode: 0o600, uid: 0, gid: 0 };
 /// The time limit for reading one object, once in a rotation.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How often the files are checked for changes by others. Contents are read only if a file changed.
 const LOOK: Duration = Duration::from_secs(15);
 
+/// The host that a [`Writer`] writes to.
+pub(crate) struct Place {
+    pub(crate) root: Root,
+    /// Where `root` is mounted.
+    pub(crate) root_mount: PathBuf,
+    /// The kubeconfigs that must trust the API server, as far as they exist. Paths on the host.
+    pub(crate) kubeconfigs: Vec<String>,
+}
+
 /// The task that keeps the certificates up to date.
 pub(crate) struct Writer {
     client: Client,
     cluster: Cluster,
     node: String,
-    root: Root,
-    root_mount: PathBuf,
+    place: Place,
     /// Signals a change of the node's config, which may have overwritten one of the files.
     updates: NodeUpdates,
     /// Whether the kubelet must be restarted to read a CA that is already on the disk.
     restart_owed: bool,
+    /// What the object said when the API server's CA was last read. Kept here and not on the Node, so that a write that
+    /// fails hides no rotation. `None`: this process has not read it yet, and a rotation may have come and gone before.
+    looked: Option<Rotate>,
+    /// A rotation was announced, and the CA is not in the kubeconfigs yet.
+    rotation_owed: bool,
     /// The annotations on the Node, once they were read.
     told: Option<NodeAnnotations>,
     /// The fingerprints of the files when they were last correct.
@@ -86,34 +97,63 @@ struct NodeAnnotations {
     rotation: String,
 }
 
+/// What the object says about the API server's CA.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Rotate {
+    /// `service-ca-rotate`.
+    word: String,
+    /// When the CA was last replaced. Empty: never, or an administrator replaces it.
+    at: String,
+}
+
+/// Whether the API server's CA is to be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Due {
+    /// It was read since it was last replaced.
+    Nothing,
+    /// A rotation may have been missed. The CA need not exist.
+    Look,
+    /// It is being rotated, so it must exist.
+    Rotation,
+}
+
+/// Compares what the object says with what it said when the CA was last read. Two rotations within an hour differ in their
+/// times, even if the `false` between them was never seen here.
+fn due(looked: Option<&Rotate>, now: &Rotate, owed: bool) -> Due {
+    let begins = |was: &Rotate| now.word == "true" && was.word != "true";
+    match looked {
+        // The operator leaves the time, so what is owed stays owed after the hour. An administrator takes back what he asked.
+        _ if owed && (now.word == "true" || !now.at.is_empty()) => Due::Rotation,
+        _ if owed => Due::Look,
+        None if now.word == "true" => Due::Rotation,
+        None => Due::Look,
+        Some(was) if begins(was) || (now.at != was.at && !now.at.is_empty()) => Due::Rotation,
+        Some(_) => Due::Nothing,
+    }
+}
+
 /// The parts of the object that are used.
 struct Source {
     version: String,
-    /// `service-ca-rotate`.
-    rotate: String,
+    rotate: Rotate,
     wanted: Wanted,
 }
 
 impl Source {
     fn of(object: &ControllerConfig) -> Self {
         let meta = &object.metadata;
-        let notes = meta.annotations.as_ref();
+        let note =
+            |key: &str| meta.annotations.as_ref().and_then(|a| a.get(key)).cloned().unwrap_or_default();
         Self {
             version: meta.resource_version.clone().unwrap_or_default(),
-            rotate: notes.and_then(|a| a.get(annotation::SERVICE_CA_ROTATE)).cloned().unwrap_or_default(),
+            rotate: Rotate { word: note(annotation::SERVICE_CA_ROTATE), at: note(own::SERVER_CA_ROTATED_AT) },
             wanted: Wanted::of(&object.spec),
         }
     }
 }
 
 impl Writer {
-    pub(crate) fn new(
-        client: Client,
-        node: &str,
-        root: Root,
-        root_mount: PathBuf,
-        updates: NodeUpdates,
-    ) -> Self {
+    pub(crate) fn new(client: Client, node: &str, place: Place, updates: NodeUpdates) -> Self {
         let cluster = Cluster::new(client.clone(), node);
         let node = node.to_owned();
         let trouble = watch::Sender::new(None);
@@ -121,10 +161,11 @@ impl Writer {
             client,
             cluster,
             node,
-            root,
-            root_mount,
+            place,
             updates,
             restart_owed: false,
+            looked: None,
+            rotation_owed: false,
             told: None,
             left: None,
             trouble,
@@ -185,7 +226,7 @@ impl Writer {
                 }
                 () = sleep => {}
                 _ = look.tick(), if self.left.is_some() => {
-                    let now = source.as_ref().map(|s| s.wanted.fingerprints(&self.root));
+                    let now = source.as_ref().map(|s| s.wanted.fingerprints(&self.place.root));
                     if now == self.left {
                         continue;
                     }
@@ -220,7 +261,7 @@ impl Writer {
             tracing::warn!(registry = %name, "ControllerConfig has a CA under a name that is not a \
                 registry's; it is left out");
         }
-        let (root, wanted) = (self.root.clone(), source.wanted.clone());
+        let (root, wanted) = (self.place.root.clone(), source.wanted.clone());
         let work = move || {
             let (changed, failed) = wanted.write(&root);
             Ok((changed, failed, wanted.fingerprints(&root)))
@@ -239,12 +280,10 @@ impl Writer {
             self.told = Some(self.on_the_node().await.map_err(TaskError::NoAnswer)?);
         }
         let told = self.told.clone().unwrap_or_default();
-        if source.rotate == "true" && told.rotation != "true" {
-            self.rotate().await?;
-        }
-        let now = NodeAnnotations { version: source.version.clone(), rotation: source.rotate.clone() };
+        let looked = self.follow(&source.rotate).await?;
+        let now = NodeAnnotations { version: source.version.clone(), rotation: source.rotate.word.clone() };
         if changed.is_empty() && !told.version.is_empty() && told.rotation == now.rotation {
-            return Ok(());
+            return looked;
         }
         let mut notes =
             BTreeMap::from([(annotation::LAST_SYNCED_CONTROLLER_CONFIG.to_owned(), now.version.clone())]);
@@ -253,7 +292,28 @@ impl Writer {
         }
         self.cluster.annotate_from_file(&notes).await.map_err(|e| TaskError::NoAnswer(e.chain()))?;
         self.told = Some(now);
-        Ok(())
+        looked
+    }
+
+    /// Reads the API server's CA if that is due. The outer error: a rotation was not followed, and nothing may say that it
+    /// was. The inner one: the look of a new process, which is repeated.
+    async fn follow(&mut self, rotate: &Rotate) -> Result<Result<(), TaskError>, TaskError> {
+        match due(self.looked.as_ref(), rotate, self.rotation_owed) {
+            Due::Nothing => {}
+            Due::Look => {
+                if let Err(why) = self.rotate(false).await {
+                    return Ok(Err(why));
+                }
+                self.rotation_owed = false;
+            }
+            Due::Rotation => {
+                self.rotation_owed = true;
+                self.rotate(true).await?;
+                self.rotation_owed = false;
+            }
+        }
+        self.looked = Some(rotate.clone());
+        Ok(Ok(()))
     }
 
     /// The annotations on the Node. Read once per process.
@@ -269,29 +329,48 @@ impl Writer {
         })
     }
 
-    /// Writes the API server's new CA to the kubeconfigs.
-    async fn rotate(&mut self) -> Result<(), TaskError> {
+    /// Writes the API server's new CA to the kubeconfigs. `asked_for`: it is being rotated, so it must be there.
+    async fn rotate(&mut self, asked_for: bool) -> Result<(), TaskError> {
         let (name, key) = KUBECONFIG_DATA;
         let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), NAMESPACE);
-        let Some(map) = timeout(api.get_opt(name)).await.map_err(TaskError::NoAnswer)? else {
+        let found = timeout(api.get_opt(name)).await;
+        let found =
+            found.map_err(|why| TaskError::NoAnswer(format!("get ConfigMap {NAMESPACE}/{name}: {why}")))?;
+        let Some(map) = found else {
+            if !asked_for {
+                return Ok(());
+            }
             return Err(TaskError::Failed(format!(
                 "ConfigMap {NAMESPACE}/{name} does not exist, but the API server's CA is being rotated; \
                  create it with the new CA under {key}"
             )));
         };
         let Some(bundle) = bundle(&map, key) else {
+            if !asked_for {
+                return Ok(());
+            }
             return Err(TaskError::Failed(format!(
                 "ConfigMap {NAMESPACE}/{name} has no {key}; put the new CA there"
             )));
         };
-        let root = self.root.clone();
-        let (written, at_once) =
-            blocking(move || take_over(&root, &bundle)).await.map_err(TaskError::Failed)?;
-        if written.is_empty() {
+        let (root, paths) = (self.place.root.clone(), self.place.kubeconfigs.clone());
+        let taken = blocking(move || take_over(&root, &paths, &bundle)).await.map_err(TaskError::Failed)?;
+        if asked_for && taken.found.is_empty() {
+            return Err(TaskError::Failed(format!(
+                "the API server's CA is being rotated, and this host has no kubeconfig at {}, so nothing was written; start \
+                 the agent with --kubeconfig and the path of the kubelet's, or give the kubelet the new CA by hand and put a \
+                 link at the first of these paths",
+                self.place.kubeconfigs.join(", ")
+            )));
+        }
+        for (path, file) in &taken.named {
+            tracing::info!(%path, %file, "this kubeconfig names a file with the API server's CA, which its owner renews");
+        }
+        if taken.written.is_empty() {
             return Ok(());
         }
-        tracing::info!(files = ?written, at_once, "the kubeconfig now has the API server's new CA");
-        if at_once {
+        tracing::info!(files = ?taken.written, at_once = taken.at_once, "the kubeconfig now has the API server's new CA");
+        if taken.at_once {
             return self.restart_kubelet().await.map_err(TaskError::Failed);
         }
         self.restart_owed = true;
@@ -312,13 +391,22 @@ impl Writer {
     }
 
     async fn restart_kubelet(&mut self) -> Result<(), String> {
-        let mut systemd = DbusSystemd::new(tokio::runtime::Handle::current(), &self.root_mount);
-        blocking(move || {
+        let mut systemd = DbusSystemd::new(tokio::runtime::Handle::current(), &self.place.root_mount);
+        let known = blocking(move || {
             let known = systemd.state(KUBELET).map_err(|e| chain(&e))?.is_some();
-            if known { systemd.restart(KUBELET).map_err(|e| chain(&e)) } else { Ok(()) }
+            if known {
+                systemd.restart(KUBELET).map_err(|e| chain(&e))?;
+            }
+            Ok(known)
         })
         .await?;
-        tracing::info!("the kubelet was restarted: it has read the API server's new CA");
+        if known {
+            tracing::info!("the kubelet was restarted: it has read the API server's new CA");
+        } else {
+            tracing::warn!(
+                "this host has no {KUBELET}: restart the service that runs the kubelet, it must read the API server's new CA"
+            );
+        }
         self.restart_owed = false;
         Ok(())
     }
@@ -337,34 +425,6 @@ impl Writer {
             self.cluster.tell(&note, &uid, Timestamp::now()).await;
         }
     }
-}
-
-/// Writes the CA to the kubeconfigs that lack a part of it. Returns which ones, and whether the kubelet must read it
-/// now.
-fn take_over(root: &Root, bundle: &[u8]) -> Result<(Vec<String>, bool), String> {
-    let read = |path: &str| -> Result<Option<Value>, String> {
-        let text = root.text(path).map_err(|e| chain(&e))?;
-        // Do not show the parser's message: it could quote a token.
-        text.map(|t| api::yaml::from_str(&t).map_err(|_| format!("{path} is not a kubeconfig; repair it")))
-            .transpose()
-    };
-    let (mut written, mut at_once) = (Vec::new(), false);
-    for path in KUBECONFIGS {
-        let Some(kubeconfig) = read(path)? else { continue };
-        // A kubeconfig without CA data names a file, and the kubelet reads the CA from there.
-        if ca_of(&kubeconfig).is_empty() {
-            continue;
-        }
-        let Some(rotation) = rotation(bundle, &kubeconfig) else { continue };
-        let Some(new) = with_ca(kubeconfig, &rotation.ca) else { continue };
-        let text = api::yaml::to_string(&new).map_err(|_| format!("{path} cannot be rewritten"))?;
-        tracing::info!(path, certificates = ?rotation.new, "new signers of the API server");
-        if put(root, path, text.as_bytes(), SECRET).map_err(|e| chain(&e))? {
-            written.push(path.to_owned());
-            at_once |= rotation.at_once;
-        }
-    }
-    Ok((written, at_once))
 }
 
 /// The CA bundle in a ConfigMap: from binary data, from base64 text, or from plain text.
@@ -391,55 +451,5 @@ async fn blocking<T: Send + 'static>(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn mk_pem(name: &str) -> String {
-        let key = rcgen::KeyPair::generate().unwrap();
-        let mut params = rcgen::CertificateParams::default();
-        params.distinguished_name.push(rcgen::DnType::CommonName, name);
-        params.self_signed(&key).unwrap().pem()
-    }
-
-    #[test]
-    fn both_kubeconfigs_get_the_new_ca_and_a_file_that_is_named_is_left_alone() {
-        let dir = tempfile::tempdir().unwrap();
-        let options = host::Options { sync: false, owners: false };
-        let root = Root::open_with(dir.path(), options, std::sync::Arc::new(host::fault::NoFaults)).unwrap();
-        let (old, new) = (mk_pem("old"), mk_pem("service-signer"));
-        let data = serde_json::json!(ByteString(old.clone().into_bytes()));
-        let text = format!(
-            "clusters:\n- name: local\n  cluster:\n    server: https://api\n    certificate-authority-data: {}\n",
-            data.as_str().unwrap()
-        );
-        for path in ["etc/kubernetes", "var/lib/kubelet"] {
-            std::fs::create_dir_all(dir.path().join(path)).unwrap();
-            std::fs::write(dir.path().join(path).join("kubeconfig"), &text).unwrap();
-        }
-        let both = format!("{old}{new}");
-        let (written, at_once) = take_over(&root, both.as_bytes()).unwrap();
-        assert_eq!((written, at_once), (KUBECONFIGS.map(str::to_owned).to_vec(), true));
-        assert_eq!(take_over(&root, both.as_bytes()).unwrap(), (vec![], false));
-        let named = "clusters: [{name: c, cluster: {server: 'https://api', certificate-authority: /ca}}]";
-        std::fs::write(dir.path().join("etc/kubernetes/kubeconfig"), named).unwrap();
-        assert_eq!(take_over(&root, mk_pem("third").as_bytes()).unwrap().0, [KUBECONFIGS[1]]);
-        assert_eq!(std::fs::read_to_string(dir.path().join("etc/kubernetes/kubeconfig")).unwrap(), named);
-        std::fs::write(dir.path().join("etc/kubernetes/kubeconfig"), "token: [hush").unwrap();
-        let why = take_over(&root, both.as_bytes()).unwrap_err();
-        assert!(why.contains(KUBECONFIGS[0]) && !why.contains("hush"), "{why}");
-    }
-
-    #[test]
-    fn a_bundle_may_be_bytes_base64_or_text() {
-        let map = |value: Value| serde_json::from_value::<ConfigMap>(value).unwrap();
-        for value in [
-            serde_json::json!({"binaryData": {"ca-bundle.crt": "UEVN"}, "data": {"ca-bundle.crt": "other"}}),
-            serde_json::json!({"data": {"ca-bundle.crt": "UEVN\n"}}),
-        ] {
-            assert_eq!(bundle(&map(value), "ca-bundle.crt").unwrap(), b"PEM");
-        }
-        let text = serde_json::json!({"data": {"ca-bundle.crt": "-----BEGIN"}});
-        assert_eq!(bundle(&map(text), "ca-bundle.crt").unwrap(), b"-----BEGIN");
-        assert_eq!(bundle(&map(serde_json::json!({})), "ca-bundle.crt"), None);
-    }
-}
+#[path = "writer_tests.rs"]
+mod tests;

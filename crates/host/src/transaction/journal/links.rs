@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_link_belongs_to_the_units_of_a_change_by_its_name_or_by_what_it_leads_to() {
+    fn an_enablement_link_belongs_to_a_unit_by_its_name_or_by_its_target() {
         let units = ["a.service", "t@.service", "i@one.service", "alias.service"].map(str::to_owned);
         let links = Links { units: Some(units.into()), ..Links::default() };
         for (path, target, ours) in [

@@ -8,7 +8,8 @@ use std::io::{self, Read, Seek, SeekFrom};
 
 use sha2::{Digest, Sha256};
 
-use super::{BEGIN, Before, DATA, Journal, Links, PriorState, put_away};
+use super::file::move_aside;
+use super::{BEGIN, Before, DATA, Journal, Links, PriorState};
 use crate::disk::batch::{FileChange, SavedFile};
 use crate::disk::found::{Found, FsError};
 use crate::disk::root::{Root, hex, kept_name};
@@ -104,7 +105,7 @@ impl Journal {
                 && !part.is_whole()?
             {
                 let why = format!("the kept contents of {} are damaged", b.path);
-                return Err(put_away(root, BEGIN, why));
+                return Err(move_aside(root, BEGIN, why));
             }
         }
         let mut gone = Vec::new();

@@ -1,8 +1,8 @@
-//! Drains with the real disruption controller: what a node reports while a budget blocks a pod, pods and budgets of
-//! one name in two namespaces, cordons by people, a node that is deleted during its drain, one that fails after it;
-//! and a single control-plane node, whose pods have nowhere to go.
+//! Drains with the real disruption controller: what a node reports while a PodDisruptionBudget blocks a pod, pods and
+//! budgets of one name in two namespaces, cordons by people, a node that is deleted during its drain, one that fails
+//! after it, one that is put aside by its policy; and a single control-plane node, whose pods have nowhere to go.
 //!
-//! Not here: drains of machines (`tests/node/drain.rs`, `tests/node/drained.rs`), or the rules (`rollout`'s own
+//! Not here: drains of machines (`tests/node/drain.rs`, `tests/node/drained.rs`), and the rules (`rollout`'s own
 //! tests).
 
 mod scenarios;
@@ -12,18 +12,19 @@ use crate::product::{Cluster, with_controller};
 use std::time::Duration;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn drains_wait_for_budgets_say_so_and_keep_what_people_did() {
+async fn drains_wait_for_budgets_report_it_and_keep_cordons_of_people() {
     let Some(builder) = with_controller() else { return };
     let builder =
-        builder.nodes(9).simulated().reboot_time(Duration::from_millis(300)).controller_manager(true);
+        builder.nodes(11).simulated().reboot_time(Duration::from_millis(300)).controller_manager(true);
     let cluster = Cluster::start(builder).await;
-    let pools: [(&str, &[&str]); 6] = [
+    let pools: [(&str, &[&str]); 7] = [
         ("held", &["worker-0", "worker-1"]),
         ("person", &["worker-2"]),
         ("twice", &["worker-3"]),
         ("frees", &["worker-4"]),
         ("breaks", &["worker-6", "worker-7"]),
         ("spaces", &["worker-8"]),
+        ("aside", &["worker-9", "worker-10"]),
     ];
     for (pool, nodes) in pools {
         cluster.add_pool(pool, nodes).await;
@@ -37,7 +38,8 @@ async fn drains_wait_for_budgets_say_so_and_keep_what_people_did() {
         scenarios::two_budgets_for_one_pod(&cluster),
         scenarios::a_budget_that_comes_to_allow_it(&cluster),
         scenarios::broken_after_its_drain(&cluster),
-        scenarios::one_name_in_two_namespaces(&cluster)
+        scenarios::one_name_in_two_namespaces(&cluster),
+        scenarios::put_aside(&cluster)
     );
     cluster.no_panic();
     cluster.stop().await;

@@ -1,6 +1,6 @@
-//! The scenarios of drains. Each has a pool of its own, and all run at once.
+//! The scenarios of drains. Each has a pool of its own, and all run at the same time.
 //!
-//! Not here: the cluster that they share, see `mod.rs`.
+//! Not here: the cluster that they share (`mod.rs`).
 
 use crate::product::controllers::{all_well, slow};
 use crate::product::observer::Observer;
@@ -12,7 +12,7 @@ use kube::api::DeleteParams;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// The report names the pod, the budget and the allowed disruptions; then the node is deleted, and the pool goes on
+/// The report names the pod, the budget and the allowed disruptions; then the node is deleted, and the pool continues
 /// without it.
 pub(crate) async fn deleted_in_the_middle(cluster: &Cluster) {
     for (name, node) in [("held-0", "worker-0"), ("held-1", "worker-1")] {
@@ -56,8 +56,8 @@ pub(crate) async fn deleted_in_the_middle(cluster: &Cluster) {
     observer.guard(scenario).await;
 }
 
-/// A node that a person has cordoned waits, whatever the limit, and `mco status` says so; it is updated when it is
-/// uncordoned. One that is cordoned during its update is still drained, and the cordon remains for the person to
+/// A node that a person has cordoned waits whatever the limit is, and `mco status` says so; it is updated when it is
+/// uncordoned. A node that is cordoned during its update is still drained, and the cordon is left for the person to
 /// remove.
 pub(crate) async fn a_persons_cordon_stays(cluster: &Cluster) {
     assert_eq!(cluster.kubectl(&["cordon", "worker-2"]).await.code, 0);
@@ -98,7 +98,7 @@ pub(crate) async fn a_persons_cordon_stays(cluster: &Cluster) {
         })
         .await;
     assert!(!is_there(cluster, "default", "person").await, "the pod was not evicted");
-    // If anything follows Done, it follows within this time.
+    // Anything that might still follow Done would follow within this time.
     tokio::time::sleep(Duration::from_secs(2)).await;
     let node = cluster.get("Node", "worker-2").await;
     assert_eq!(node["spec"]["unschedulable"], Value::Bool(true), "a person's cordon was ended");
@@ -122,19 +122,19 @@ pub(crate) async fn two_budgets_for_one_pod(cluster: &Cluster) {
     all_well(cluster, &[3], &["50-twice"]).await;
 }
 
-/// A second pod becomes healthy elsewhere: the budget allows one disruption, and the drain continues by itself.
+/// A second pod becomes healthy on another node: now the budget allows one disruption, and the drain continues.
 pub(crate) async fn a_budget_that_comes_to_allow_it(cluster: &Cluster) {
     pod(cluster, "frees", "frees", Place::on("worker-4")).await;
     budget(cluster, "default", ("frees", "frees"), 1, 1).await;
     cluster.create(slow("50-frees", "frees")).await;
     says(cluster, "worker-4", &["default/frees", "default/frees allows 0 disruptions", "1 pods healthy"])
         .await;
-    // On a node that is not drained.
+    // This node is not being drained.
     pod(cluster, "frees-too", "frees", Place::on("worker-5")).await;
     cluster.settled("frees", 1, &["50-frees"], &[]).await;
     assert!(!is_there(cluster, "default", "frees").await);
     let said = note(&cluster.get("Node", "worker-4").await, "drainWaitsFor");
-    assert_eq!(said, "", "it waits for nothing any more");
+    assert_eq!(said, "", "the node no longer waits");
     all_well(cluster, &[4], &["50-frees"]).await;
 }
 
@@ -154,7 +154,7 @@ pub(crate) async fn broken_after_its_drain(cluster: &Cluster) {
                 (cluster.get("Node", &sent).await["spec"]["unschedulable"] == true).then_some(sent)
             })
             .await;
-        // Everything was in order when the update was planned. Now a folder is created at the file's path.
+        // The host had no obstacle when the update was planned. Now a folder is created at the file's path.
         let index = node.trim_start_matches("worker-").parse().unwrap();
         let folder = cluster.lab.node(index).root().join("etc/50-breaks/kept");
         std::fs::create_dir_all(&folder).unwrap();
@@ -177,8 +177,8 @@ pub(crate) async fn broken_after_its_drain(cluster: &Cluster) {
     all_well(cluster, &[6, 7], &[]).await;
 }
 
-/// Two pods of one name in two namespaces; one of them has a budget, and there is another budget of the same name. A
-/// further change in the meantime: the node gets the final config, and never the first one.
+/// Two pods of one name in two namespaces: one of them has a budget, and there is another budget of the same name. A
+/// further change is made in the meantime: the node gets the final config, and never the first one.
 pub(crate) async fn one_name_in_two_namespaces(cluster: &Cluster) {
     let namespaces: Api<Namespace> = Api::all(cluster.client.clone());
     for name in ["left", "right"] {
@@ -187,7 +187,7 @@ pub(crate) async fn one_name_in_two_namespaces(cluster: &Cluster) {
             .await;
     }
     budget(cluster, "left", ("web", "left"), 1, 1).await;
-    // Of the same name, but for other pods.
+    // A budget of the same name, but for other pods.
     budget(cluster, "right", ("web", "nobody"), 1, 0).await;
 
     cluster.create(machine_config("50-spaces", "spaces", one_file("/etc/spaces", "x"))).await;
@@ -214,7 +214,7 @@ pub(crate) async fn one_name_in_two_namespaces(cluster: &Cluster) {
     budgets(cluster, "left").delete("web", &DeleteParams::default()).await.unwrap();
     cluster.settled("spaces", 1, &["50-spaces", "51-spaces"], &[]).await;
     let reached = |e: &String| (e.starts_with("NodeDone") || e.starts_with("Reboot")) && e.contains(&first);
-    // Reported once the API server has time, and in order.
+    // The events are written as soon as the API server accepts them, and in order.
     let events = cluster
         .wait("the end of the update is told", async || {
             let events = cluster.events("worker-8").await;
@@ -226,4 +226,38 @@ pub(crate) async fn one_name_in_two_namespaces(cluster: &Cluster) {
     assert!(!is_there(cluster, "left", "web-0").await);
     let node = cluster.get("Node", "worker-8").await;
     assert_eq!((node["spec"].get("unschedulable"), note(&node, "drainWaitsFor").as_str()), (None, ""));
+}
+
+/// Of two nodes the one whose pod cannot leave goes last. Its drain does not end: it is put aside, takes pods again and is
+/// named, and it goes when its pod can leave.
+pub(crate) async fn put_aside(cluster: &Cluster) {
+    pod(cluster, "aside", "aside", Place::on("worker-9")).await;
+    budget(cluster, "default", ("aside", "aside"), 1, 1).await;
+    let policy = json!({
+        "apiVersion": "machineconfig.dev/v1alpha1", "kind": "RolloutPolicy", "metadata": {"name": "aside"},
+        "spec": {"pools": {"names": ["aside"]}, "drain": {"after": "2s", "then": "Quarantine"}},
+    });
+    cluster.create(policy).await;
+    let observer = Observer::start(cluster, "aside", 1).await;
+    let aside = |node: &Value| node["metadata"]["annotations"]["machineconfig.dev/quarantine"].clone();
+    let scenario = async {
+        cluster.create(machine_config("50-aside", "aside", one_file("/etc/50-aside", "50-aside"))).await;
+        let config = cluster
+            .wait("the node is put aside, and takes pods again", async || {
+                let node = cluster.get("Node", "worker-9").await;
+                let in_service = node["spec"].get("unschedulable").is_none() && is_done(&node);
+                aside(&node).as_str().map(str::to_owned).filter(|_| in_service)
+            })
+            .await;
+        assert_eq!(config, cluster.rendered("aside").await);
+        assert_eq!(observer.starts()[0].node, "worker-10", "the node that can drain goes first");
+        assert!(is_there(cluster, "default", "aside").await, "the budget did not hold");
+        let said = cluster.mco(&["status", "aside"]).await;
+        assert!(said.out.contains("put aside, because"), "{}", said.out);
+        budgets(cluster, "default").delete("aside", &DeleteParams::default()).await.unwrap();
+        cluster.settled("aside", 2, &["50-aside"], &[]).await;
+    };
+    observer.guard(scenario).await;
+    assert!(aside(&cluster.get("Node", "worker-9").await).is_null());
+    all_well(cluster, &[9, 10], &["50-aside"]).await;
 }

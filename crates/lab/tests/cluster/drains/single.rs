@@ -1,5 +1,5 @@
-//! A single control-plane node: it runs two controllers with their budget, and still takes a change that needs a
-//! reboot. With a second control-plane node everything is as on larger clusters.
+//! A single control-plane node: it runs two controllers with their PodDisruptionBudget, and still takes a change that
+//! needs a reboot. With a second control-plane node it behaves as on larger clusters.
 //!
 //! Not here: the rule by which nodes are counted (see `rollout::topology`).
 
@@ -76,7 +76,7 @@ pub(crate) async fn single(cluster: &Cluster) {
         .spawn()
         .unwrap();
     replicas(cluster, 1).await;
-    // An administrator wants two of them. Their budget allows one disruption, and the second one has nowhere to go.
+    // An administrator scales to two. The budget allows one disruption, but the second pod has no other node to go to.
     let scaled = cluster.kubectl(&["-n", NAMESPACE, "scale", "deployment", CONTROLLER, "--replicas=2"]).await;
     assert_eq!(scaled.code, 0, "{scaled:?}");
     let before = running(cluster, 2).await;
@@ -90,7 +90,7 @@ pub(crate) async fn single(cluster: &Cluster) {
     assert!(!events.iter().any(|e| e.starts_with("Drain:") || e.starts_with("Cordon:")), "{events:?}");
     assert_eq!(running(cluster, 2).await, before, "nobody was evicted");
 
-    // The worker is drained as usual: its pods may find room elsewhere.
+    // The worker is drained as usual: its pods may fit on other nodes.
     pod(cluster, "guest", "guest", Place::on("worker-0")).await;
     budget(cluster, "default", ("stays", "guest"), 1, 1).await;
     cluster.create(slow("50-worker", "worker")).await;
@@ -105,8 +105,8 @@ pub(crate) async fn single(cluster: &Cluster) {
     operator.kill().await.unwrap();
 }
 
-/// The topology follows the nodes, the number of controllers follows the topology, and what administrators decide
-/// stays.
+/// The topology follows the number of control-plane nodes, and the number of controllers follows the topology. What
+/// administrators set is kept.
 async fn follows(cluster: &Cluster) {
     let again = cluster
         .mco(&[
@@ -118,7 +118,8 @@ async fn follows(cluster: &Cluster) {
         .await;
     assert_eq!(again.code, 0, "{again:?}");
     replicas(cluster, 2).await;
-    // Two were somebody's number, which the operator keeps. Back at the number that it was given, it follows again.
+    // An administrator had set two replicas, which the operator keeps. Once it is scaled back to the operator's number,
+    // the operator manages it again.
     let scaled = cluster.kubectl(&["-n", NAMESPACE, "scale", "deployment", CONTROLLER, "--replicas=1"]).await;
     assert_eq!(scaled.code, 0, "{scaled:?}");
     let role =
@@ -130,7 +131,7 @@ async fn follows(cluster: &Cluster) {
     cluster.patch("Node", "worker-0", role(Value::Null)).await;
     topology(cluster, ["SingleReplica", "SingleReplica"]).await;
     replicas(cluster, 1).await;
-    // An administrator who wants drains there anyway gets them.
+    // An administrator can set the topology to get drains on a single control-plane node.
     let own = json!({"spec": {"infra": {"status": {"controlPlaneTopology": "HighlyAvailable"}}}});
     cluster.patch("ControllerConfig", CONTROLLER, own).await;
     replicas(cluster, 2).await;

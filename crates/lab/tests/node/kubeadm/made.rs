@@ -1,4 +1,5 @@
-//! The cluster itself: what kubeadm leaves on its nodes, a reboot of the only control plane, and nothing left afterwards.
+//! The cluster itself: what kubeadm sets up on its nodes, a reboot of the only control-plane node, and nothing left
+//! behind afterwards.
 
 use super::watchers::Quorum;
 use crate::common;
@@ -34,10 +35,10 @@ async fn kubeadm_makes_a_cluster_that_survives_a_reboot_and_leaves_nothing() {
     let up = state.wait_for(|state| matches!(state, MachineState::Running { boot: 2, .. }));
     tokio::time::timeout(LIMIT, up).await.unwrap().unwrap();
     cluster.wait_ready(LIMIT).await.unwrap();
-    // The only member was away: whoever looks on must have seen it.
+    // The only etcd member was down during the reboot, so `Quorum` must have recorded the loss.
     assert!(quorum.lost().is_some());
     assert_ne!(node.boot_id().await.unwrap(), boot);
-    // The pods' control groups of the last boot were removed before the kubelet started.
+    // The control groups of the last boot's pods were removed before the kubelet started.
     let left =
         node.run(["journalctl", "-b", "-u", "lab-kubelet-prepare.service", "--no-pager"]).await.unwrap();
     assert!(!left.contains("rmdir: failed"), "{left}");

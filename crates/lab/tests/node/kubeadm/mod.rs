@@ -1,5 +1,5 @@
-//! Clusters that `kubeadm` made of machines that boot: the clusters themselves, and the product on them, installed from its
-//! image by the commands of `docs/getting-started/kubeadm.md`.
+//! Clusters that `kubeadm` made of machines that boot: the clusters themselves, and the product on them, installed from
+//! its image with the commands of `docs/getting-started/kubeadm.md`.
 //!
 //! Not here: the lab's other clusters, whose control plane runs beside the nodes.
 

@@ -15,7 +15,8 @@ async fn the_guide_installs_from_an_image_and_rolls_through_worker_and_master() 
     let Some(site) = Site::start(1, 1).await else { return };
     site.install().await;
     let (master, worker) = (&site.cluster.control_planes()[0], &site.cluster.workers()[0]);
-    // With one control-plane node there is one controller: a second would have nowhere to go while that reboots.
+    // With one control-plane node there is one controller: a second one would have no other node to go to during the
+    // reboot.
     let controllers = site.ours("deployments").await;
     let controller =
         controllers.iter().find(|d| d["metadata"]["name"] == "machine-config-controller").unwrap();
@@ -23,7 +24,7 @@ async fn the_guide_installs_from_an_image_and_rolls_through_worker_and_master() 
 
     let before = [boots(master), boots(worker)];
     for role in ["worker", "master"] {
-        let name = site.apply_the_guides_change(role).await;
+        let name = site.apply_the_guides_change(&[role]).await.remove(0);
         site.changed(role, &[if role == "master" { master } else { worker }], &name).await;
     }
     site.until_updated().await;

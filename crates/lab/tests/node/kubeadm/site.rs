@@ -1,6 +1,6 @@
-//! A cluster of kubeadm with the product in it, as its administrator sees it: commands of the guide, objects, waiting.
+//! A kubeadm cluster with the product, as its administrator sees it: the guide's commands, objects, waiting.
 //!
-//! What it is not: `product::Cluster`. There the lab runs the controller; here everything runs in pods.
+//! Not here: `product::Cluster`, where the lab runs the controller. Here everything runs in pods.
 
 use crate::product::{self, Said, objects, repository};
 use kube::Client;
@@ -10,23 +10,23 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use tokio::sync::SemaphorePermit;
 
-/// A pool of three takes a drain and a reboot three times, beside another pool and on two cores.
+/// The time limit for a pool of three: three drains and reboots, beside another pool and on two cores.
 pub(crate) const LIMIT: Duration = Duration::from_secs(720);
-/// A command that does not wait for machines.
+/// The time limit for a command that does not wait for machines.
 const COMMAND_LIMIT: Duration = Duration::from_secs(120);
 const POLL: Duration = Duration::from_millis(500);
-/// Where the parts are.
+/// The product's namespace.
 pub(crate) const NAMESPACE: &str = "openshift-machine-config-operator";
 
 pub(crate) struct Site {
     pub(crate) cluster: Kubeadm,
     pub(crate) client: Client,
-    /// Given back after the cluster has gone: fields are dropped in this order.
+    /// Released after the cluster is gone: fields are dropped in this order.
     _place: SemaphorePermit<'static>,
 }
 
 impl Site {
-    /// A cluster whose nodes have the image. `None`: skipped, and said so.
+    /// Starts a cluster whose nodes have the image. `None`: skipped, with a message.
     pub(crate) async fn start(control_planes: usize, workers: usize) -> Option<Self> {
         if !lab::require_root() {
             return None;
@@ -49,19 +49,20 @@ impl Site {
         self.cluster.stop().await;
     }
 
-    /// The guide's installation, up to every node in its pool's config.
+    /// Installs the product as the guide does, until every node has its pool's config.
     pub(crate) async fn install(&self) {
         let start = Instant::now();
         let args = ["install", "--image", PRODUCT_IMAGE, "--daemon-image", PRODUCT_IMAGE];
         self.mco_within(&args, LIMIT).await;
-        // Nodes may reboot by now, the only control-plane node too: the command is given again, as the guide says.
+        // Nodes may be rebooting by now, even the only control-plane node. So the command is repeated, as the guide
+        // says.
         self.wait("`mco status --all` shows the nodes", async || {
             let said = self.run(lab::built_mco().unwrap(), &["status", "--all"], COMMAND_LIMIT).await;
             (said.code == 0 && said.out.contains("worker-0")).then_some(())
         })
         .await;
         self.until_updated().await;
-        // The command has said so, and it is so.
+        // Check that what the command reported is true.
         let pools = [("master", self.cluster.control_planes()), ("worker", self.cluster.workers())];
         for (pool, nodes) in pools {
             if objects::settled(&self.client, pool, nodes.len(), &[], &[]).await.is_none() {
@@ -77,7 +78,7 @@ impl Site {
         );
     }
 
-    /// Waits as the guide does.
+    /// Waits with the command of the guide.
     pub(crate) async fn until_updated(&self) {
         let args = ["status", "--watch", "--until-updated", "--timeout", "12m"];
         self.mco_within(&args, LIMIT + COMMAND_LIMIT).await;
@@ -96,7 +97,7 @@ impl Site {
         }
     }
 
-    /// A command of the guide; it must do what it is to.
+    /// Runs a command of the guide, which must succeed. Returns its output.
     pub(crate) async fn mco(&self, args: &[&str]) -> String {
         self.mco_within(args, COMMAND_LIMIT).await
     }
@@ -116,23 +117,62 @@ impl Site {
         said.out
     }
 
-    /// The guide's MachineConfig, for this role. Returns its name and its file.
-    pub(crate) async fn apply_the_guides_change(&self, role: &str) -> String {
-        let guide = std::fs::read_to_string(repository().join("docs/getting-started/kubeadm.md")).unwrap();
-        let yaml = guide.split("```yaml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
-        let name = format!("50-{role}-motd");
-        let text = yaml.replace("50-worker-motd", &name).replace("role: worker", &format!("role: {role}"));
-        assert!(text.contains(&name) && text.contains(&format!("role: {role}")), "{text}");
-        let file = self.cluster.folder().join(format!("{name}.yaml"));
-        std::fs::write(&file, text).unwrap();
-        let file = file.to_string_lossy().into_owned();
-        self.mco(&["lint", "-f", &file]).await;
-        self.mco(&["plan", "-f", &file]).await;
-        self.kubectl(&["apply", "-f", &file]).await;
-        name
+    /// Reads with kubectl. A node with an API server may be rebooting, so a read that fails is repeated.
+    pub(crate) async fn read(&self, args: &[&str]) -> String {
+        let start = Instant::now();
+        loop {
+            let said = self.run(self.cluster.kubectl(), args, COMMAND_LIMIT).await;
+            if said.code == 0 {
+                return said.out;
+            }
+            assert!(start.elapsed() < COMMAND_LIMIT, "kubectl {args:?}: {said:?}");
+            tokio::time::sleep(POLL).await;
+        }
     }
 
-    /// Waits until the pool is in a config with this MachineConfig, and reads the guide's file from its nodes.
+    /// Makes the guide's change reboot its nodes, by a policy: by itself its file takes effect without one.
+    async fn reboots_for_the_guides_change(&self) {
+        let file = self.cluster.folder().join("reboot-policy.yaml");
+        let policy = "apiVersion: operator.openshift.io/v1\nkind: MachineConfiguration\nmetadata: {name: cluster}\n\
+            spec: {managementState: Managed, nodeDisruptionPolicy: {files: [{path: /etc/motd, actions: [{type: Reboot}]}]}}\n";
+        std::fs::write(&file, policy).unwrap();
+        self.kubectl(&["apply", "--server-side", "--force-conflicts", "-f", &file.to_string_lossy()]).await;
+    }
+
+    /// Applies the guide's MachineConfig for each of these roles, all at once: after the first one, control-plane nodes
+    /// begin to reboot, and with them the API servers that the next command would ask. Returns their names.
+    pub(crate) async fn apply_the_guides_change(&self, roles: &[&str]) -> Vec<String> {
+        let guide = std::fs::read_to_string(repository().join("docs/getting-started/kubeadm.md")).unwrap();
+        let yaml = guide.split("```yaml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+        let (mut names, mut files) = (vec![], vec![]);
+        for role in roles {
+            let name = format!("50-{role}-motd");
+            let text =
+                yaml.replace("50-worker-motd", &name).replace("role: worker", &format!("role: {role}"));
+            assert!(text.contains(&name) && text.contains(&format!("role: {role}")), "{text}");
+            let file = self.cluster.folder().join(format!("{name}.yaml"));
+            std::fs::write(&file, text).unwrap();
+            let file = file.to_string_lossy().into_owned();
+            self.mco(&["lint", "-f", &file]).await;
+            let cheap = self.mco(&["plan", "-f", &file]).await;
+            let is_said =
+                cheap.contains("disruption: none") || cheap.contains("MachineConfiguration cluster");
+            assert!(is_said, "the guide says that it costs nothing: {cheap}");
+            names.push(name);
+            files.push(file);
+        }
+        self.reboots_for_the_guides_change().await;
+        for file in &files {
+            let dear = self.mco(&["plan", "-f", file]).await;
+            assert!(dear.contains("by the policy for /etc/motd of MachineConfiguration cluster"), "{dear}");
+        }
+        let mut args = vec!["apply"];
+        args.extend(files.iter().flat_map(|file| ["-f", file.as_str()]));
+        self.kubectl(&args).await;
+        names
+    }
+
+    /// Waits until the pool has a config with this MachineConfig, and reads the guide's file from its nodes.
     pub(crate) async fn changed(&self, pool: &str, nodes: &[&lab::RealNode], machine_config: &str) {
         let start = Instant::now();
         while objects::settled(&self.client, pool, nodes.len(), &[machine_config], &[]).await.is_none() {
@@ -148,7 +188,7 @@ impl Site {
         }
     }
 
-    /// Waits until this is found.
+    /// Polls until `look` returns something.
     pub(crate) async fn wait<T>(&self, what: &str, look: impl AsyncFn() -> Option<T>) -> T {
         let start = Instant::now();
         loop {
@@ -163,22 +203,22 @@ impl Site {
         }
     }
 
-    /// Objects of a kind in the product's namespace, as JSON.
+    /// Objects of a kind in the product's namespace.
     pub(crate) async fn ours(&self, kind: &str) -> Vec<Value> {
-        let text = self.kubectl(&["-n", NAMESPACE, "get", kind, "-o", "json"]).await;
+        let text = self.read(&["-n", NAMESPACE, "get", kind, "-o", "json"]).await;
         let list: Value = serde_json::from_str(&text).unwrap();
         list["items"].as_array().cloned().unwrap_or_default()
     }
 
-    /// No container of the product has ended badly, and none has said that it panicked.
+    /// Checks that no container of the product has crashed or panicked.
     pub(crate) async fn no_panic(&self) {
         for pod in self.ours("pods").await {
             let name = pod["metadata"]["name"].as_str().unwrap().to_owned();
-            let log = self.kubectl(&["-n", NAMESPACE, "logs", &name, "--tail=-1"]).await;
+            let log = self.read(&["-n", NAMESPACE, "logs", &name, "--tail=-1"]).await;
             assert!(!log.contains("panicked at"), "{name}: {log}");
             for container in pod["status"]["containerStatuses"].as_array().into_iter().flatten() {
                 let last = &container["lastState"]["terminated"];
-                // 134 is an abort, 139 a fault of memory; 137 and 143 are the reboot's.
+                // 134 is SIGABRT, 139 SIGSEGV. 137 and 143 come from the reboots.
                 assert!(
                     ![134, 139].contains(&last["exitCode"].as_i64().unwrap_or_default()),
                     "{name}: {last}"
@@ -187,7 +227,7 @@ impl Site {
         }
     }
 
-    /// Everything that helps to see why a test waits, for people.
+    /// Everything that helps to see why a test waits.
     pub(crate) async fn state(&self) -> String {
         let mut out = objects::state(&self.client).await;
         let commands: [&[&str]; 4] = [

@@ -8,13 +8,14 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// A leader of etcd that ends is followed by another within seconds; a busy computer takes longer. Without a quorum there
-/// would be none until a node has booted and started its pods.
+/// The time limit for an election in etcd: it takes seconds, and longer on a busy computer. Without a quorum there
+/// would be no leader until a node has booted and started its pods.
 const ELECTION: Duration = Duration::from_secs(20);
-/// Writes go on through another API server: the balancer sees within a second that one has gone, then an election.
+/// Writes continue through another API server: the load balancer notices within a second that one is down, and then
+/// etcd may need an election.
 const WITHOUT_WRITES: Duration = Duration::from_secs(40);
 
-/// The names of a Deployment's pods.
+/// The pods of a Deployment by UID, each with its node.
 async fn pods_of(site: &Site, deployment: &str) -> BTreeMap<String, String> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let pods = site.ours("pods").await;
@@ -24,15 +25,15 @@ async fn pods_of(site: &Site, deployment: &str) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// How often the lease of the controller has changed hands.
+/// How often the controller's lease has changed its holder.
 async fn transitions(site: &Site) -> u64 {
     let args = ["-n", NAMESPACE, "get", "lease", "machine-config-controller", "-o", "json"];
-    let lease: Value = serde_json::from_str(&site.kubectl(&args).await).unwrap();
+    let lease: Value = serde_json::from_str(&site.read(&args).await).unwrap();
     lease["spec"]["leaseTransitions"].as_u64().unwrap_or_default()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_change_rolls_through_three_control_planes_and_three_workers_in_use() {
+async fn a_change_rolls_through_three_control_planes_and_three_workers_under_load() {
     let Some(site) = Site::start(3, 3).await else { return };
     let quorum = Quorum::start(site.cluster.etcd_members());
     let writer = Writer::start(site.client.clone()).await;
@@ -47,7 +48,7 @@ async fn a_change_rolls_through_three_control_planes_and_three_workers_in_use() 
     let handed = transitions(&site).await;
 
     let start = Instant::now();
-    let names = [site.apply_the_guides_change("master").await, site.apply_the_guides_change("worker").await];
+    let names = site.apply_the_guides_change(&["master", "worker"]).await;
     let masters: Vec<&RealNode> = site.cluster.control_planes().iter().collect();
     let workers: Vec<&RealNode> = site.cluster.workers().iter().collect();
     site.changed("master", &masters, &names[0]).await;
@@ -61,7 +62,7 @@ async fn a_change_rolls_through_three_control_planes_and_three_workers_in_use() 
     let without_writes = writer.finish().await;
     assert!(without_writes < WITHOUT_WRITES, "no write was acknowledged for {without_writes:?}");
 
-    // Every node has rebooted, those of the leaders too: others have taken over.
+    // Every node has rebooted, including those of the leaders, so other pods have taken over.
     for (part, old) in before {
         site.wait(&format!("{part} runs in other pods"), async || {
             let now = pods_of(&site, part).await;

@@ -1,7 +1,7 @@
-//! Those who look on while a rollout goes through a cluster: a client that writes all the time, a look at etcd's members,
-//! and a look at a workload with a budget.
+//! Observers that run during a rollout: a client that writes all the time, health checks of etcd's members, and a watch
+//! of a workload with a PodDisruptionBudget.
 //!
-//! They judge by what they see themselves, not by what the product reports.
+//! They judge by what they observe themselves, not by what the product reports.
 
 use crate::product::pods;
 use futures::StreamExt;
@@ -20,7 +20,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
-/// A task that ends with its owner.
+/// A task that is aborted when its owner is dropped.
 struct Task(JoinHandle<()>);
 
 impl Drop for Task {
@@ -31,21 +31,21 @@ impl Drop for Task {
 
 // === a client that writes ===
 
-/// One write; then its outcome is unknown.
+/// The time limit for a write; after it, the outcome is unknown.
 const WRITE_LIMIT: Duration = Duration::from_secs(5);
-/// Between two writes: some thousand in a rollout.
+/// The pause between two writes: a rollout sees some thousand of them.
 const WRITE_PAUSE: Duration = Duration::from_millis(150);
 
 #[derive(Debug, Default)]
 struct Written {
     acknowledged: BTreeSet<String>,
     failed: usize,
-    /// What was acknowledged and not there when it was read at once.
+    /// Acknowledged writes that an immediate read did not find.
     missed: Vec<String>,
     longest_gap: Duration,
 }
 
-/// Creates objects one after another, and reads each one that was acknowledged.
+/// Creates objects one after another, and reads back each one whose write was acknowledged.
 pub(super) struct Writer {
     client: Client,
     namespace: String,
@@ -88,8 +88,8 @@ impl Writer {
         Self { client, namespace, written, task: Task(task) }
     }
 
-    /// Ends it. Every write that was acknowledged must be there with what was written. Returns the longest time without an
-    /// acknowledged write.
+    /// Stops the writes. Checks that every acknowledged object exists with its content. Returns the longest time
+    /// without an acknowledged write.
     pub(super) async fn finish(self) -> Duration {
         drop(self.task);
         let maps: Api<ConfigMap> = Api::namespaced(self.client, &self.namespace);
@@ -106,35 +106,35 @@ impl Writer {
             written.failed,
             written.longest_gap.as_secs_f64()
         );
-        assert_eq!(written.missed, Vec::<String>::new(), "acknowledged, and not there a moment later");
+        assert_eq!(written.missed, Vec::<String>::new(), "acknowledged, but missing a moment later");
         let lost: Vec<&String> = written
             .acknowledged
             .iter()
             .filter(|name| there.get(*name).map(String::as_str) != name.strip_prefix("w-"))
             .collect();
         assert!(lost.is_empty(), "acknowledged and lost: {lost:?}");
-        assert!(written.acknowledged.len() > 100, "it has hardly written: {written:?}");
+        assert!(written.acknowledged.len() > 100, "it has written too little: {written:?}");
         written.longest_gap
     }
 }
 
 // === etcd's members ===
 
-/// Between two looks at the members.
+/// The pause between two checks of the members.
 const LOOK_PAUSE: Duration = Duration::from_millis(250);
-/// A member that does not answer in this time is away.
+/// A member that does not answer within this time counts as down.
 const LOOK_LIMIT: Duration = Duration::from_secs(3);
 
 #[derive(Debug, Default)]
 struct Members {
     looks: usize,
-    /// Looks in a row with too few members.
+    /// How many checks in a row found too few members.
     few: usize,
     lost: Option<String>,
-    /// Since when no member has answered a read that needs a quorum.
+    /// The time since which no member could answer a read that needs a quorum.
     without_leader: Option<Instant>,
     longest_without_leader: Duration,
-    /// How often each was away.
+    /// How often each member was down.
     away: Vec<usize>,
 }
 
@@ -158,14 +158,14 @@ impl Quorum {
         Self { seen, task: Task(task) }
     }
 
-    /// Ends it. Says when the quorum was lost, where the test itself took it away.
+    /// Stops the checks. Returns when the quorum was lost, for tests that take it away on purpose.
     pub(super) fn lost(self) -> Option<String> {
         drop(self.task);
         self.seen.lock().unwrap().lost.take()
     }
 
-    /// Ends it. More than half of the members must have been there all the time. Returns the longest time in which none could
-    /// answer a read that needs a quorum: elections.
+    /// Stops the checks. Checks that more than half of the members were up all the time, and that each was down once.
+    /// Returns the longest time without a member that could answer a read that needs a quorum: the time of elections.
     pub(super) fn finish(self) -> Duration {
         drop(self.task);
         let seen = std::mem::take(&mut *self.seen.lock().unwrap());
@@ -185,7 +185,7 @@ impl Quorum {
 }
 
 impl Members {
-    /// `None`: no answer. A member without a leader answers, and says that it is not healthy.
+    /// `None` is no answer. A member without a leader answers that it is not healthy.
     fn judge(&mut self, answers: &[Option<bool>]) {
         self.looks += 1;
         let there = answers.iter().filter(|answer| answer.is_some()).count();
@@ -193,7 +193,8 @@ impl Members {
             *away += usize::from(answer.is_none());
         }
         self.few = if 2 * there > answers.len() { 0 } else { self.few + 1 };
-        // One answer can be late on a busy computer; a member that starts needs seconds.
+        // On a busy computer one answer can be late, so a single failure does not count. A member that restarts needs
+        // seconds.
         if self.few > 1 && self.lost.is_none() {
             self.lost = Some(format!("look {}: {there} of {} members answer", self.looks, answers.len()));
         }
@@ -206,7 +207,7 @@ impl Members {
     }
 }
 
-/// etcd's `/health`: whether it could read with a quorum.
+/// Asks etcd's `/health`: whether the member could read with a quorum.
 async fn health(member: SocketAddr) -> Option<bool> {
     let ask = async {
         let mut stream = TcpStream::connect(member).await?;
@@ -236,7 +237,8 @@ fn a_quorum_is_lost_when_two_of_three_are_away_twice_in_a_row() {
 
 // === a workload with a budget ===
 
-/// The pods that are ready and are not about to end, by name; and the fewest there ever were.
+/// The pods by name, with whether they are ready and not being deleted; and the smallest number of ready ones ever
+/// seen.
 #[derive(Debug, Default)]
 struct Ready {
     pods: BTreeMap<String, bool>,
@@ -247,26 +249,26 @@ struct Ready {
 impl Ready {
     fn count(&mut self) {
         let now = self.pods.values().filter(|ready| **ready).count();
-        // Counted from the moment when all were there.
+        // Counting begins when all pods are ready for the first time.
         if self.fewest.is_some() || now == REPLICAS {
             self.fewest = Some(self.fewest.map_or(now, |fewest| fewest.min(now)));
         }
     }
 }
 
-/// How many pods it has, and how many its budget keeps.
+/// The number of pods, and how many of them the PodDisruptionBudget keeps.
 const REPLICAS: usize = 3;
 const KEPT: usize = 2;
 const APP: &str = "kept";
 
-/// A Deployment with a budget, and a watch of its pods.
+/// A Deployment with a PodDisruptionBudget, and a watch of its pods.
 pub(super) struct Workload {
     seen: Arc<Mutex<Ready>>,
     task: Task,
 }
 
 impl Workload {
-    /// Starts it and returns when all its pods are ready.
+    /// Creates them and returns when all pods are ready.
     pub(super) async fn start(client: Client) -> Self {
         let labels = json!({"app": APP});
         let pods_api: Api<Pod> = Api::namespaced(client.clone(), "default");
@@ -323,7 +325,7 @@ impl Workload {
                         seen.evicted += 1;
                         seen.count();
                     }
-                    // The watcher begins anew, with a list.
+                    // The watcher starts again with a list.
                     Err(_) => {}
                 }
             }
@@ -337,7 +339,7 @@ impl Workload {
         workload
     }
 
-    /// Ends the watch. There must never have been fewer pods than the budget keeps.
+    /// Stops the watch. Checks that there were never fewer ready pods than the PodDisruptionBudget keeps.
     pub(super) fn finish(self) {
         drop(self.task);
         let seen = self.seen.lock().unwrap();
@@ -347,7 +349,7 @@ impl Workload {
     }
 }
 
-/// As the disruption controller counts: ready, and not about to end.
+/// Counts pods as the disruption controller does: ready, and not being deleted.
 fn is_kept(pod: &Pod) -> bool {
     let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
     let ready =

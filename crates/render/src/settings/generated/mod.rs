@@ -15,103 +15,28 @@
 //! If something cannot be made, it is refused for its pools, with object, path and remedy; what was made for them
 //! before stays.
 
+mod error;
 mod objects;
+mod stale;
 mod status;
 
+pub use error::GeneratedError;
 pub use objects::Kind;
 pub use status::status;
 
-use crate::settings::container_runtime::{self, ContainerRuntimeConfig, ContainerRuntimeError};
-use crate::settings::kubelet::{self, KubeletError, Original};
-use crate::settings::kubelet_config::{KubeletConfig, KubeletConfigError};
+use crate::settings::container_runtime::{self, ContainerRuntimeConfig};
+use crate::settings::kubelet::{self, Original};
+use crate::settings::kubelet_config::KubeletConfig;
 use crate::settings::registries::mirrors::MirrorSets;
 use crate::settings::registries::signatures::{Conflict, Signatures};
 use crate::settings::registries::{self, RegistriesError, Sources};
-use crate::template::{Part, Rendering, TemplateError};
+use crate::template::{Part, Rendering};
 use crate::version::{Mode, Versions};
 use api::k8s::{OwnerReference, ResourceExt as _};
 use api::names::{ARBITER, MASTER, WORKER, annotation, label};
 use api::v1::{MachineConfig, MachineConfigPool};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// Settings that cannot be turned into a MachineConfig.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum GeneratedError {
-    /// A template.
-    #[error(transparent)]
-    Template(#[from] TemplateError),
-    /// A kubelet's config.
-    #[error(transparent)]
-    Kubelet(#[from] KubeletError),
-    /// A KubeletConfig.
-    #[error(transparent)]
-    KubeletConfig(#[from] KubeletConfigError),
-    /// A ContainerRuntimeConfig.
-    #[error(transparent)]
-    ContainerRuntime(#[from] ContainerRuntimeError),
-    /// Registries and mirrors.
-    #[error(transparent)]
-    Registries(#[from] RegistriesError),
-    /// The list of feature gates.
-    #[error("FeatureGate cluster: status.featureGates: {0}")]
-    FeatureGates(String),
-    /// A pool selector that cannot be evaluated.
-    #[error("{kind} {name}: spec.machineConfigPoolSelector: {message}")]
-    Selector {
-        /// The object's kind.
-        kind: Kind,
-        /// The object.
-        name: String,
-        /// What is wrong.
-        message: String,
-    },
-    /// An object that selects no pool.
-    #[error(
-        "{kind} {name}: spec.machineConfigPoolSelector: could not find any MachineConfigPool whose labels it matches; \
-         correct it, or label the pool"
-    )]
-    NoPool {
-        /// The object's kind.
-        kind: Kind,
-        /// The object.
-        name: String,
-    },
-    /// A KubeletConfig although the kubelet's config is managed by others.
-    #[error(
-        "KubeletConfig {name}: the templates do not generate the kubelet's config of pool {pool}; switch on \
-         a template layer that does: annotate ControllerConfig machine-config-controller with {}=kubeadm (or kubelet)",
-        annotation::TEMPLATE_LAYERS
-    )]
-    NoKubelet {
-        /// The object.
-        name: String,
-        /// The pool.
-        pool: String,
-    },
-    /// Several objects for one pool, before there is a cluster that knows which was first.
-    #[error(
-        "MachineConfigPool {pool}: more than one {kind} is for it: {names}; before there is a cluster, use one"
-    )]
-    Several {
-        /// The pool.
-        pool: String,
-        /// The kind.
-        kind: Kind,
-        /// The objects.
-        names: String,
-    },
-    /// The number in the name of what is made cannot be used.
-    #[error("{kind} {name}: {message}")]
-    Number {
-        /// The object's kind.
-        kind: Kind,
-        /// The object.
-        name: String,
-        /// What is wrong, and the remedy.
-        message: String,
-    },
-}
 
 /// The cluster's settings, as JSON; a missing object counts as not set.
 #[derive(Debug, Clone, Default)]
@@ -257,7 +182,7 @@ pub fn plan(inputs: &Inputs<'_>) -> Plan {
         &mut plan,
     );
     if cluster {
-        objects::stale(inputs, &mut plan);
+        stale::stale(inputs, &mut plan);
     }
     plan
 }
@@ -445,5 +370,5 @@ fn feature_gates(inputs: &Inputs<'_>) -> Result<BTreeMap<String, bool>, Generate
 }
 
 #[cfg(test)]
-#[allow(clippy::needless_pass_by_value, reason = "json! values read better where they stand")]
+#[expect(clippy::needless_pass_by_value, reason = "json! values read better where they stand")]
 mod tests;

@@ -1,7 +1,8 @@
 //! KubeletConfigs and ContainerRuntimeConfigs of a cluster: which pools each selects, the names of its MachineConfigs,
-//! its finalizers, and which MachineConfigs nothing needs any more.
+//! and its finalizers.
 //!
-//! What it is not: what such an object may say (see `kubelet_config`, `container_runtime`).
+//! What it is not: what such an object may say (see `kubelet_config`, `container_runtime`), and which MachineConfigs nothing
+//! needs any more (see `stale`).
 //!
 //! Names: the first object for a pool makes `99-POOL-generated-kubelet`, later ones `…-1`, `…-2` and so on up to 9. An
 //! annotation of the object holds the number, so that it never changes; a later MachineConfig wins over an earlier one.
@@ -12,7 +13,7 @@ use api::k8s::{LabelSelector, OwnerReference, ResourceExt as _};
 use api::names::{GROUP, annotation};
 use api::v1::MachineConfig;
 use serde_json::Value;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt;
 
 /// The largest number of a name.
@@ -80,7 +81,7 @@ struct Object<'a, T> {
     selector: Option<GeneratedError>,
 }
 
-fn text<'a>(object: &'a Value, path: &str) -> &'a str {
+pub(super) fn text<'a>(object: &'a Value, path: &str) -> &'a str {
     object.pointer(path).and_then(Value::as_str).unwrap_or_default()
 }
 
@@ -149,12 +150,11 @@ impl<'a, T> Object<'a, T> {
     }
 }
 
-fn owner(config: &MachineConfig) -> Option<&OwnerReference> {
+pub(super) fn owner(config: &MachineConfig) -> Option<&OwnerReference> {
     config.metadata.owner_references.iter().flatten().find(|o| o.controller == Some(true))
 }
 
 /// Plans all objects of one kind: `make` returns what an object makes for a pool.
-#[allow(clippy::too_many_arguments, reason = "each is a different thing, and all callers stand in one place")]
 pub(super) fn plan<'a, T>(
     inputs: &Inputs<'_>,
     facts: &[Facts<'_>],
@@ -411,7 +411,7 @@ fn is_free<T>(
 }
 
 /// The parts of a generated MachineConfig's name: `97`, `98` or `99`, the pool, and the subject.
-fn parse(name: &str) -> Option<(&str, String, &str)> {
+pub(super) fn parse(name: &str) -> Option<(&str, String, &str)> {
     let (left, right) = name.rsplit_once("-generated-")?;
     let (order, pool) = left.split_once('-')?;
     let (word, number) = right.split_once('-').map_or((right, None), |(word, number)| (word, Some(number)));
@@ -423,65 +423,4 @@ fn parse(name: &str) -> Option<(&str, String, &str)> {
             | ("99", "registries", None)
     );
     (known && numbered).then(|| (order, pool.to_owned(), word))
-}
-
-/// Generated MachineConfigs that nothing needs any more: of deleted pools, of removed settings, of other versions, and
-/// with the names of old releases.
-pub(super) fn stale(inputs: &Inputs<'_>, plan: &mut Plan) {
-    let wanted: BTreeSet<&str> = plan.wanted.iter().filter_map(|c| c.metadata.name.as_deref()).collect();
-    let leaving: BTreeSet<&str> = plan.gone.iter().map(|r| r.name.as_str()).collect();
-    let known: BTreeMap<&str, Kind> = inputs
-        .settings
-        .kubelet_configs
-        .iter()
-        .map(|o| (text(o, "/metadata/uid"), Kind::KubeletConfig))
-        .chain(
-            inputs
-                .settings
-                .runtime_configs
-                .iter()
-                .map(|o| (text(o, "/metadata/uid"), Kind::ContainerRuntimeConfig)),
-        )
-        .collect();
-    let mut gone = Vec::new();
-    for config in &inputs.existing {
-        let name = config.name_any();
-        let version = config.annotations().get(annotation::GENERATED_BY_CONTROLLER);
-        // Without the mark it is somebody's own, or comes from a bootstrap whose settings may not have arrived yet.
-        let Some(version) = version.filter(|v| !v.is_empty()) else { continue };
-        if wanted.contains(name.as_str()) || leaving.contains(name.as_str()) || plan.kept.contains(&name) {
-            continue;
-        }
-        let why = match (parse(&name), owner(config)) {
-            (Some(("97" | "98", ..)), _) => "its pool, or the templates' kubelet config, no longer exists",
-            (Some((_, _, "registries")), _) => {
-                "there are no registry settings any more, or its pool no longer exists"
-            }
-            (Some(_), Some(owner)) if known.contains_key(owner.uid.as_str()) => continue,
-            (Some(_), Some(_)) => "the object that it was generated from no longer exists",
-            (Some(_), None) if *version != inputs.versions.hash => {
-                "it is of another version, and nothing generates it now"
-            }
-            (Some(_), None) => continue,
-            (None, _) if is_old_name(inputs, &name) => {
-                "it has the name of an old release, and the new one exists"
-            }
-            (None, _) => continue,
-        };
-        gone.push(Removal { name, why: why.to_owned() });
-    }
-    plan.gone.extend(gone);
-}
-
-/// `99-POOL-UID-kubelet` and so on.
-fn is_old_name(inputs: &Inputs<'_>, name: &str) -> bool {
-    inputs.pools.iter().any(|pool| {
-        let (pool, Some(uid)) = (pool.name_any(), pool.metadata.uid.as_deref()) else { return false };
-        let rest = name.get(2..).and_then(|r| r.strip_prefix(&format!("-{pool}-{uid}-")));
-        matches!(
-            (name.get(..2), rest),
-            (Some("97" | "98" | "99"), Some("kubelet"))
-                | (Some("99"), Some("containerruntime" | "registries"))
-        )
-    })
 }

@@ -1,4 +1,4 @@
-//! Tables of what is generated in a cluster: names, owners, what stays and what is deleted.
+//! Tables: what is generated in a cluster, with names and owners, and what is kept or deleted.
 
 use super::*;
 use crate::template::TemplateSet;
@@ -30,7 +30,7 @@ fn pool(name: &str) -> MachineConfigPool {
     .unwrap()
 }
 
-/// A KubeletConfig for these pools, created in this second.
+/// A KubeletConfig for these pools, created at this second.
 fn kubelet_config(name: &str, second: u32, pools: &[&str], config: Value) -> Value {
     json!({
         "kind": "KubeletConfig",
@@ -129,7 +129,7 @@ fn each_object_has_a_number_of_its_own_that_never_changes() {
             vec![with_suffix(of("b", 2), "1"), of("c", 3)],
             &["99-worker-generated-kubelet-1", "99-worker-generated-kubelet-2"],
         ),
-        // The older one is from before the annotation existed.
+        // The older one was created before the annotation existed.
         (
             vec![
                 {
@@ -167,7 +167,7 @@ fn an_object_writes_its_number_and_its_names_into_itself() {
         (owner.kind.as_str(), owner.uid.as_str(), owner.controller),
         ("KubeletConfig", "uid-a", Some(true))
     );
-    // Once they exist, nothing is left to write. A finalizer of somebody else stays.
+    // Once they exist, nothing is left to write. Other finalizers stay.
     let mut done = with_suffix(kubelet_config("a", 1, &["worker", "infra"], json!({})), "");
     done["metadata"]["finalizers"] =
         json!(["99-infra-generated-kubelet", "99-worker-generated-kubelet", "foregroundDeletion"]);
@@ -193,7 +193,7 @@ fn what_is_refused_keeps_what_it_made_and_names_the_field() {
     assert_eq!(plan.refused.keys().collect::<Vec<_>>(), ["worker"]);
     assert!(plan.gone.is_empty() && plan.kept.contains("99-worker-generated-kubelet"), "{:?}", plan.gone);
     assert!(of_kubelet_configs(&plan).is_empty(), "neither removed nor written");
-    // Also if the selector is what is wrong.
+    // The same if the selector is invalid.
     bad = good;
     bad["spec"]["machineConfigPoolSelector"] =
         json!({"matchExpressions": [{"key": "pool", "operator": "Like", "values": ["x"]}]});
@@ -204,7 +204,7 @@ fn what_is_refused_keeps_what_it_made_and_names_the_field() {
     let plan = planned(&templates(), &[bad], &stands);
     let said = plan.objects[0].verdict.clone().unwrap().unwrap_err().to_string();
     assert!(said.contains("matchLabels") && !said.contains("hunter2"), "{said}");
-    // A MachineConfig that another version made is now marked with this version, and has its content.
+    // A MachineConfig of another version is marked with this version now, and gets its content.
     let mut old = stands;
     for config in &mut old {
         config.annotations_mut().insert(annotation::GENERATED_BY_CONTROLLER.to_owned(), "v0".to_owned());
@@ -234,12 +234,13 @@ fn a_pool_that_is_not_selected_any_more_loses_it_and_a_deleted_object_takes_all_
         (object.deleting, object.finalizers.as_deref(), &object.verdict),
         (true, Some(&[][..]), &None)
     );
-    // An object that disappeared without us: there may be no garbage collector.
+    // The object was deleted while no controller ran: we delete what it generated, because there may be no garbage
+    // collector.
     assert_eq!(
         gone(&planned(&templates(), &[], &stands)),
         ["99-infra-generated-kubelet", "99-worker-generated-kubelet"]
     );
-    // An object that selects no pool is reported, and delays nothing.
+    // An object that selects no pool is reported, and does not delay any rendering.
     let plan = planned(&templates(), &[kubelet_config("a", 1, &["nobody"], json!({}))], &[]);
     let said = plan.objects[0].verdict.clone().unwrap().unwrap_err().to_string();
     assert!(said.contains("could not find any MachineConfigPool") && plan.refused.is_empty(), "{said}");
@@ -311,7 +312,7 @@ fn registries_are_for_built_in_pools_and_a_bad_mirror_keeps_the_last_good_ones()
     let said = plan.refused["infra"][0].to_string();
     assert!(said.starts_with("ImageDigestMirrorSet m: spec.imageDigestMirrors[0].mirrors"), "{said}");
     assert_eq!(gone(&planned(&TemplateSet::default(), &[], &stands)).len(), 2, "no settings any more");
-    // A bootstrap's MachineConfig has no mark; its settings may not have arrived yet.
+    // A MachineConfig from bootstrap has no version mark; the settings that it came from may not have been created yet.
     let mut unmarked = stands;
     unmarked.iter_mut().for_each(|c| c.metadata.annotations = None);
     assert!(gone(&planned(&TemplateSet::default(), &[], &unmarked)).is_empty());

@@ -341,5 +341,5 @@ fn attachments(signatures: &Signatures, conf: &Conf) -> String {
 }
 
 #[cfg(test)]
-#[allow(clippy::needless_pass_by_value, reason = "json! values read better where they stand")]
+#[expect(clippy::needless_pass_by_value, reason = "json! values read better where they stand")]
 mod tests;

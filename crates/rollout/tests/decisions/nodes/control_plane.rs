@@ -36,7 +36,7 @@ fn the_node_that_runs_the_operator_goes_last() {
 }
 
 #[test]
-fn masters_and_the_arbiter_take_turns() {
+fn masters_and_the_arbiter_update_one_at_a_time() {
     let old = |name: &str| moved(name, "v0", "v0");
     let ok = |name: &str| moved(name, "v1", "v1");
     let both = arbiter_world(old("m"), old("a"));
@@ -72,7 +72,7 @@ fn the_scheduler_decides_whether_masters_take_pods() {
         vec![pool("master", "v1", Value::Null)],
         vec![moved("m", "v1", "v1").roles(&["master"]).taint("node-role.kubernetes.io/master", "NoSchedule")],
     );
-    assert!(world.plan_of("master").patches.is_empty(), "no Scheduler, no opinion");
+    assert!(world.plan_of("master").patches.is_empty(), "without a Scheduler object nothing is decided");
     world.facts.masters_schedulable = Some(true);
     let body = patch(&world.plan_of("master"), "m");
     assert_eq!(body["metadata"]["labels"]["node-role.kubernetes.io/worker"], "");

@@ -61,7 +61,7 @@ fn a_machine_that_booted_into_a_custom_pool_gets_its_labels_first() {
 
 /// Whoever has a node's credentials can write annotations of its Node, and delete what was recorded there.
 #[test]
-fn a_nodes_own_word_gives_it_no_labels_and_a_vouched_one_gets_them_once() {
+fn a_first_boot_gets_pool_labels_once_and_only_if_an_administrator_named_the_node() {
     let says = |name: &str, current: &str| moved(name, current, current).note("firstPivotConfig", "ri");
     for (list, labelled) in [("", false), ("b", false), ("aa,b", false), ("b, a", true)] {
         let mut world = booted(says("a", "v0"));
@@ -73,7 +73,7 @@ fn a_nodes_own_word_gives_it_no_labels_and_a_vouched_one_gets_them_once() {
         let told: Vec<_> = plan.unexpected.iter().map(|(node, pool)| (&**node, &**pool)).collect();
         assert_eq!(told == [("a", "infra")], !labelled, "{list}: {told:?}");
     }
-    // Also if it is in its pool's config by then.
+    // Also if it is in its pool's config already.
     let mut world = booted(says("a", "v1"));
     expects(&mut world, "b,a");
     assert_eq!(
@@ -88,7 +88,7 @@ fn a_nodes_own_word_gives_it_no_labels_and_a_vouched_one_gets_them_once() {
     world.nodes = vec![says("a", "v1").view()];
     let plan = world.plan();
     assert!(plan.pools.iter().all(|p| p.patches.is_empty()), "once: {plan}");
-    // One that already has the labels, and one that was given them and is in another pool now.
+    // A node that already has the labels, and one that got them and is in another pool now.
     for mk in
         [says("a", "v2").roles(&["worker", "infra"]), says("a", "v1").note("customPoolLabelsApplied", "")]
     {
@@ -99,7 +99,7 @@ fn a_nodes_own_word_gives_it_no_labels_and_a_vouched_one_gets_them_once() {
 }
 
 #[test]
-fn only_a_selector_that_leaves_no_choice_gives_labels() {
+fn only_an_unambiguous_selector_gives_labels() {
     let expr = |op: &str, values: Value| json!({"matchExpressions": [{"key": "k", "operator": op, "values": values}]});
     let rows: [(&str, Value, Value); 8] = [
         ("55", json!({"matchLabels": {"k": ""}}), json!({"k": ""})),

@@ -50,7 +50,7 @@ fn two_custom_pools_are_refused_with_node_pools_and_remedy() {
     for pool in &plan.pools[1..] {
         let conditions = pool.status.as_ref().unwrap().conditions.as_deref().unwrap();
         assert_eq!(api::conditions::get(conditions, rollout::MEMBERSHIP_CONFLICT).unwrap().message, text);
-        assert!(!api::conditions::is_true(conditions, "Degraded"), "the pool's own nodes are fine");
+        assert!(!api::conditions::is_true(conditions, "Degraded"), "the pool's own nodes are not degraded");
         assert!(pool.events.iter().any(|e| e.reason.text() == rollout::MEMBERSHIP_CONFLICT), "{pool}");
     }
     world.apply(&plan);
@@ -62,7 +62,7 @@ fn two_custom_pools_are_refused_with_node_pools_and_remedy() {
 }
 
 #[test]
-fn a_pool_has_the_nodes_whose_owner_it_is() {
+fn a_pool_counts_only_the_nodes_that_it_owns() {
     let many = |prefix: &str, roles: &[&str], n: usize| -> Vec<Mk> {
         (0..n).map(|i| node(&format!("{prefix}{i}")).roles(roles)).collect()
     };
@@ -85,7 +85,7 @@ fn a_pool_has_the_nodes_whose_owner_it_is() {
 }
 
 #[test]
-fn a_pool_with_a_broken_selector_is_degraded_alone_and_no_node_that_may_be_its_own_moves() {
+fn a_broken_selector_degrades_its_pool_only_and_holds_nodes_that_it_may_match() {
     let broken = |name: &str, selector_of: Value| {
         let mut pool = pool(name, &format!("rendered-{name}-1"), json!(10));
         pool.spec.node_selector = selector(selector_of);
@@ -112,11 +112,11 @@ fn a_pool_with_a_broken_selector_is_degraded_alone_and_no_node_that_may_be_its_o
             at("k", &["worker"], "infra-two"),
             at("m", &["master", "infra"], "infra"),
             at("g", &["gpu", "worker"], "gpu"),
-            // Either gpu or a conflict: that cannot be known.
+            // Either gpu or a conflict: the broken selector leaves that open.
             at("h", &["gpu", "infra"], "gpu"),
         ];
         let mut world = World::new(pools, nodes);
-        // The pool was fine before somebody broke its selector.
+        // The pool worked before somebody broke its selector.
         world.pools[1].status = Some(api::v1::MachineConfigPoolStatus {
             conditions: Some(vec![api::conditions::Condition::new("Updated", true, "", "")]),
             ..Default::default()
@@ -146,7 +146,7 @@ fn a_pool_with_a_broken_selector_is_degraded_alone_and_no_node_that_may_be_its_o
             assert_eq!(is(&world, pool, rollout::MEMBERSHIP_CONFLICT), want, "pool {pool}");
             assert!(!want || !is(&world, pool, "Updated") && !is(&world, pool, "Updating"), "nobody knows");
         }
-        // Once corrected, it is as fine as the others.
+        // Once corrected, it works again.
         world.pools[1].spec.node_selector = selector(json!({"matchLabels": {role: ""}}));
         world.nodes.retain(|n| &*n.name != "h");
         world.settle();
@@ -156,7 +156,7 @@ fn a_pool_with_a_broken_selector_is_degraded_alone_and_no_node_that_may_be_its_o
 }
 
 #[test]
-fn a_broken_selector_of_a_built_in_pool_holds_whom_nobody_else_owns() {
+fn a_broken_selector_of_a_built_in_pool_holds_nodes_of_no_other_pool() {
     let role = |role: &str| format!("node-role.kubernetes.io/{role}");
     for (name, want) in [("worker", vec!["infra", "master"]), ("master", vec!["infra", "worker"])] {
         let mut pools: Vec<_> =

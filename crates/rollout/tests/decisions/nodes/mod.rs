@@ -6,7 +6,7 @@ mod membership;
 mod slots;
 mod written;
 
-use crate::common::{Mk, World, at, goes, moved, node, notes, patch, pool, selector};
+use crate::common::{Mk, World, at, body, goes, moved, node, notes, patch, pool, selector};
 use rollout::{
     BuildState, Change, Cluster, Facts, Hold, Layering, OsBuildView, OsConfigView, Step, Unanswered, Wait,
     max_unavailable,

@@ -1,4 +1,4 @@
-//! How many nodes go, and which.
+//! How many nodes are updated at once, and which.
 
 use super::*;
 
@@ -32,7 +32,7 @@ fn max_unavailable_is_rounded_down_and_at_least_one() {
 }
 
 #[test]
-fn a_bound_that_cannot_be_read_holds_the_pool_and_says_so() {
+fn an_invalid_max_unavailable_holds_the_pool_and_is_reported() {
     let mut world = World::workers(json!("half"), vec![moved("a", "v0", "v0")]);
     let plan = world.plan_of("worker");
     assert_eq!(plan.hold, Some(Hold::MaxUnavailable("half".to_owned())));
@@ -44,7 +44,7 @@ fn a_bound_that_cannot_be_read_holds_the_pool_and_says_so() {
 }
 
 #[test]
-fn as_many_nodes_go_as_there_are_free_slots() {
+fn as_many_nodes_update_as_there_are_free_slots() {
     let ok = |n: &str| moved(n, "v1", "v1");
     let old = |n: &str| moved(n, "v0", "v0");
     let img = |n: &str, v: &str, i: &str| moved(n, v, v).images(Some(i), Some(i));
@@ -176,7 +176,7 @@ fn as_many_nodes_go_as_there_are_free_slots() {
 }
 
 #[test]
-fn zones_and_then_age_decide_who_goes_first() {
+fn nodes_are_ordered_by_zone_then_age() {
     let zone = |name: &str, zone: &str, age: i64| {
         let n = moved(name, "v0", "v0").created(age);
         if zone.is_empty() { n } else { n.label("topology.kubernetes.io/zone", zone) }
@@ -202,7 +202,7 @@ fn zones_and_then_age_decide_who_goes_first() {
 }
 
 #[test]
-fn a_drifted_node_goes_in_the_slot_that_it_holds() {
+fn a_drifted_node_is_updated_in_the_slot_that_it_holds() {
     let drifted = |name: &str| moved(name, "v0", "v0").state("Degraded");
     let (old, busy) = (|name: &str| moved(name, "v0", "v0"), |name: &str| moved(name, "v0", "v1"));
     let stuck = |name: &str| busy(name).state("Degraded");
@@ -224,7 +224,7 @@ fn a_drifted_node_goes_in_the_slot_that_it_holds() {
         ("with room for both", 2, vec![old("a").unready(), drifted("b"), old("c")], &["b"]),
         ("it is away itself", 1, vec![drifted("a").unready(), old("b")], &none),
         (
-            "where it belongs, it holds the slot",
+            "a node in its target config holds the slot",
             1,
             vec![moved("a", "v1", "v1").state("Degraded"), old("b")],
             &none,
@@ -236,7 +236,7 @@ fn a_drifted_node_goes_in_the_slot_that_it_holds() {
         let plan = world.plan_of("worker");
         assert_eq!(goes(&plan), want, "{about}: {plan}");
         world.apply(&world.plan());
-        assert!(goes(&world.plan_of("worker")).is_empty(), "{about}: and nobody beside it");
+        assert!(goes(&world.plan_of("worker")).is_empty(), "{about}: and no other node");
     }
     let world = World::workers(json!(1), vec![drifted("a"), drifted("b"), old("c")]);
     let plan = world.plan_of("worker");
@@ -249,7 +249,7 @@ fn a_drifted_node_goes_in_the_slot_that_it_holds() {
     // The operator's own node goes last, but not while it holds the slot that the others wait for.
     world.facts.operator_node = Some("m1".into());
     assert_eq!(goes(&world.plan_of("master")), ["m1"]);
-    // Nor beside a control-plane node that is out, whatever pool that is in.
+    // Nor while another control-plane node is out of service, whatever its pool.
     world.pools.push(pool("worker", "v1", json!(1)));
     world.nodes.push(old("w").roles(&["worker"]).label("node-role.kubernetes.io/etcd", "").unready().view());
     let plan = world.plan_of("master");
@@ -262,7 +262,7 @@ fn a_drifted_node_goes_in_the_slot_that_it_holds() {
 }
 
 #[test]
-fn a_node_whose_patch_has_no_answer_keeps_a_slot_and_is_left_alone() {
+fn a_node_with_an_unanswered_patch_keeps_its_slot_and_gets_no_other() {
     let old = |name: &str| moved(name, "v0", "v0");
     let none: [&str; 0] = [];
     let sent = Unanswered { moves: true, overdue: false };
@@ -274,7 +274,7 @@ fn a_node_whose_patch_has_no_answer_keeps_a_slot_and_is_left_alone() {
         ("one that does not move it takes none", 1, vec![old("a"), old("b")], tainted, &["b"]),
         ("one that is away has its slot", 2, vec![old("a").unready(), old("b"), old("c")], sent, &["b"]),
         (
-            "a drifted one may be on its way",
+            "a drifted one may be updated",
             1,
             vec![old("a").state("Degraded"), old("b").state("Degraded")],
             sent,
@@ -296,8 +296,8 @@ fn a_node_whose_patch_has_no_answer_keeps_a_slot_and_is_left_alone() {
     }
     let mut world = arbiter_world(old("m"), moved("a", "v1", "v1"));
     world.facts.unanswered = [("a".into(), sent)].into();
-    assert_eq!(goes(&world.plan_of("master")), none, "the arbiter may be on its way");
+    assert_eq!(goes(&world.plan_of("master")), none, "the arbiter may be in progress");
     let mut world = arbiter_world(moved("m", "v1", "v1"), old("a"));
     world.facts.unanswered = [("m".into(), sent)].into();
-    assert_eq!(goes(&world.plan_of("arbiter")), none, "a master may be on its way");
+    assert_eq!(goes(&world.plan_of("arbiter")), none, "a master may be in progress");
 }

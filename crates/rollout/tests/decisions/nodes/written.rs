@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_node_gets_one_patch_with_nothing_but_what_changes() {
+fn a_node_gets_one_patch_with_only_the_changed_fields() {
     let taints = |list: Value| json!({"spec": {"taints": list}});
     let update = json!({"key": "UpdateInProgress", "effect": "PreferNoSchedule"});
     let to_v1 = notes(&[("desiredConfig", Some("v1"))]);
@@ -77,7 +77,7 @@ fn a_node_gets_one_patch_with_nothing_but_what_changes() {
 }
 
 #[test]
-fn held_pools_write_nothing_to_nodes() {
+fn a_held_pool_patches_no_node() {
     let nodes =
         || vec![moved("a", "v0", "v0"), moved("b", "v0", "v0").taint("UpdateInProgress", "PreferNoSchedule")];
     let mut empty = World::workers(json!(1), nodes());
@@ -118,27 +118,27 @@ fn nodes_learn_the_control_planes_topology_once() {
 }
 
 #[test]
-fn nodes_get_their_pools_rules_for_drift_and_lose_them_with_it() {
-    let rules = "repair /etc/app/**";
-    let mut world = World::workers(json!(1), vec![moved("a", "v1", "v1"), moved("b", "v0", "v0")]);
-    world.pools[0]
-        .metadata
-        .annotations
-        .get_or_insert_default()
-        .insert(api::names::annotation::DRIFT.into(), rules.into());
-    let plan = world.plan_of("worker");
-    assert_eq!(patch(&plan, "a"), notes(&[("drift", Some(rules))]));
-    assert_eq!(patch(&plan, "b"), notes(&[("desiredConfig", Some("v1")), ("drift", Some(rules))]));
-    world.pools[0].spec.paused = true;
-    assert_eq!(patch(&world.plan_of("worker"), "b"), notes(&[("drift", Some(rules))]), "it is no update");
-    world.nodes = vec![moved("a", "v1", "v1").note("drift", rules).view()];
-    assert!(world.plan_of("worker").patches.is_empty());
-    world.pools[0].metadata.annotations = None;
-    assert_eq!(patch(&world.plan_of("worker"), "a"), notes(&[("drift", None)]));
+fn nodes_get_their_pools_drift_rules_and_trial_settings_and_lose_them_with_the_pools() {
+    for (key, name, text) in [
+        (api::names::annotation::DRIFT, "drift", "repair /etc/app/**"),
+        (api::names::own::TRIAL, "trial", "within=5m"),
+    ] {
+        let mut world = World::workers(json!(1), vec![moved("a", "v1", "v1"), moved("b", "v0", "v0")]);
+        world.pools[0].metadata.annotations.get_or_insert_default().insert(key.into(), text.into());
+        let plan = world.plan_of("worker");
+        assert_eq!(patch(&plan, "a"), notes(&[(name, Some(text))]));
+        assert_eq!(patch(&plan, "b"), notes(&[("desiredConfig", Some("v1")), (name, Some(text))]));
+        world.pools[0].spec.paused = true;
+        assert_eq!(patch(&world.plan_of("worker"), "b"), notes(&[(name, Some(text))]), "it is no update");
+        world.nodes = vec![moved("a", "v1", "v1").note(name, text).view()];
+        assert!(world.plan_of("worker").patches.is_empty());
+        world.pools[0].metadata.annotations = None;
+        assert_eq!(patch(&world.plan_of("worker"), "a"), notes(&[(name, None)]));
+    }
 }
 
 #[test]
-fn a_plan_reads_like_an_answer() {
+fn the_printed_plan_is_readable() {
     let nodes = vec![
         moved("a", "v1", "v1"),
         moved("b", "v0", "v1"),
@@ -179,4 +179,139 @@ fn a_plan_reads_like_an_answer() {
     pool infra → MachineConfig v2: held, the pool is paused
       k: waits: its pool is held
     "#);
+}
+
+#[test]
+fn a_node_that_joins_is_kept_free_until_it_is_in_its_pools_config() {
+    let joining = json!({"key": "machineconfig.dev/joining", "effect": "NoSchedule"});
+    let update = json!({"key": "UpdateInProgress", "effect": "PreferNoSchedule"});
+    let empty = |name: &str| moved(name, "mco-empty-mc", "mco-empty-mc").created(2_000);
+    let taints = |list: Value| json!({"spec": {"taints": list}});
+    let tainted = |mk: Mk| mk.taint("machineconfig.dev/joining", "NoSchedule");
+    let sent = |list: Value| {
+        let mut patch = notes(&[("desiredConfig", Some("v1"))]);
+        patch["spec"] = json!({ "taints": list });
+        patch
+    };
+    let on_its_way = || tainted(moved("a", "mco-empty-mc", "v1").created(2_000));
+    let rows: Vec<(&str, Mk, Value)> = vec![
+        ("goes at once", empty("a"), sent(json!([joining]))),
+        ("waits for another one", empty("a").unready(), taints(json!([update, joining]))),
+        ("is tainted already", on_its_way(), Value::Null),
+        ("was there before its pool", empty("a").created(1_000), notes(&[("desiredConfig", Some("v1"))])),
+        (
+            "had a config before",
+            moved("a", "v0", "v0").created(2_000),
+            notes(&[("desiredConfig", Some("v1"))]),
+        ),
+        (
+            "is done",
+            tainted(moved("a", "v1", "v1").created(2_000)).taint("team", "NoSchedule"),
+            taints(json!([{"key": "team", "effect": "NoSchedule"}])),
+        ),
+        (
+            "had a config before, registered again, and goes at once",
+            tainted(moved("a", "v0", "v0").created(2_000)),
+            notes(&[("desiredConfig", Some("v1"))]),
+        ),
+        (
+            "had a config before, registered again, and waits",
+            tainted(moved("a", "v0", "v0").created(2_000)).cordoned(),
+            taints(json!([update])),
+        ),
+        (
+            "registered with the taint, and its agent has not reported",
+            tainted(node("a").created(2_000)),
+            taints(json!([joining, update])),
+        ),
+    ];
+    let of = |mk: Mk| {
+        let mut world = World::workers(json!(1), vec![mk]);
+        world.pools[0].metadata.creation_timestamp = Some(api::k8s::Time(at(1_500)));
+        world
+    };
+    for (about, mk, want) in rows {
+        let plan = of(mk).plan_of("worker");
+        assert_eq!(patch(&plan, "a"), want, "{about}: {plan}");
+    }
+    let plan = of(empty("a").roles(&["worker", "control-plane"])).plan_of("worker");
+    assert!(
+        !patch(&plan, "a").to_string().contains("joining"),
+        "the control plane has taints of its own: {plan}"
+    );
+    // Its kubelet registered it before kubeadm labelled it.
+    let above = || on_its_way().roles(&["worker", "control-plane"]);
+    for is_paused in [false, true] {
+        let mut world = of(above());
+        world.pools[0].spec.paused = is_paused;
+        let plan = world.plan_of("worker");
+        assert_eq!(patch(&plan, "a"), taints(Value::Null), "paused: {is_paused}: {plan}");
+    }
+    let mut paused = of(empty("a"));
+    paused.pools[0].spec.paused = true;
+    assert!(paused.plan_of("worker").patches.is_empty(), "a paused pool writes nothing");
+    let rows = [
+        ("it is in the pool's config", moved("a", "v1", "v1"), taints(Value::Null)),
+        ("it registered again in the config that it had", moved("a", "v0", "v0"), taints(Value::Null)),
+        ("it is on its way", moved("a", "v0", "v1"), Value::Null),
+        ("it never had a config", empty("a"), Value::Null),
+        ("its agent has not reported", node("a"), Value::Null),
+    ];
+    for (about, mk, want) in rows {
+        let mut paused = of(tainted(mk.created(2_000)));
+        paused.pools[0].spec.paused = true;
+        let plan = paused.plan_of("worker");
+        assert_eq!(patch(&plan, "a"), want, "paused, {about}: {plan}");
+    }
+    // Another node has the only slot.
+    let mut busy = of(tainted(moved("a", "v0", "v0").created(2_000)));
+    busy.nodes.push(moved("b", "v0", "v1").view());
+    let plan = busy.plan_of("worker");
+    assert_eq!(patch(&plan, "a"), taints(json!([update])), "it waits for its turn: {plan}");
+}
+
+#[test]
+fn a_node_that_no_pool_owns_loses_the_taint_of_nodes_that_join() {
+    const UNTIL: i64 = 2_000 + 600;
+    let tainted = |mk: Mk| mk.taint("machineconfig.dev/joining", "NoSchedule").created(2_000);
+    let role = |roles: &[&str]| tainted(node("a").roles(roles));
+    let rows: Vec<(&str, Mk, Cluster, i64, Option<i64>)> = vec![
+        ("another role", role(&["storage"]), Cluster::Plain, 2_001, None),
+        ("two custom pools", role(&["infra", "gpu"]), Cluster::Plain, 2_001, None),
+        ("no agent yet", role(&[]), Cluster::Plain, UNTIL - 1, Some(UNTIL)),
+        ("no agent any more", role(&[]), Cluster::Plain, UNTIL, None),
+        ("not labelled yet", role(&[]), Cluster::OpenShift, UNTIL - 1, Some(UNTIL)),
+        ("nobody labels it", role(&[]), Cluster::OpenShift, UNTIL, None),
+    ];
+    for (about, mk, cluster, second, until) in rows {
+        let mut world = World::workers(json!(1), vec![mk.clone().taint("team", "NoSchedule")]);
+        world.pools.extend(["infra", "gpu"].map(|name| pool(name, "v1", Value::Null)));
+        world.facts.cluster = cluster;
+        let plan = world.plan_at(second);
+        let got: Vec<Value> = plan.unmanaged_patches.iter().map(body).collect();
+        let team = json!([{"key": "team", "effect": "NoSchedule"}]);
+        let want = if until.is_some() { vec![] } else { vec![json!({"spec": {"taints": team}})] };
+        assert_eq!(got, want, "{about}: {plan}");
+        assert_eq!(plan.look_again, until.map(at), "{about}: it is looked at again in time");
+        let words = plan.unmanaged[0].to_string();
+        assert_eq!(
+            words.contains("machineconfig.dev/joining:NoSchedule"),
+            until.is_some(),
+            "{about}: {words}"
+        );
+        if until.is_none() {
+            let unanswered = Unanswered { moves: false, overdue: false };
+            world.facts.unanswered.insert("a".into(), unanswered);
+            assert!(
+                world.plan_at(second).unmanaged_patches.is_empty(),
+                "{about}: not while a patch is on its way"
+            );
+            world.facts.unanswered.clear();
+            world.apply(&plan);
+            let plan = world.plan_at(second);
+            assert!(plan.unmanaged_patches.is_empty() && plan.unmanaged.len() == 1, "{about}: {plan}");
+        }
+    }
+    let plan = World::workers(json!(1), vec![node("a").roles(&["storage"])]).plan();
+    assert!(plan.unmanaged_patches.is_empty(), "without the taint there is nothing to remove: {plan}");
 }

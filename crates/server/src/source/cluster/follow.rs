@@ -98,7 +98,7 @@ impl Follower {
             if dirty && self.missing(shared).is_none() {
                 self.rebuild(shared).await;
             }
-            self.tell_freshness(shared);
+            self.publish_freshness(shared);
         }
     }
 
@@ -117,11 +117,11 @@ impl Follower {
         let change = match change {
             Ok(change) => change,
             Err(error) => {
-                self.went_down(kind, &chain(&error));
+                self.watch_failed(kind, &chain(&error));
                 return false;
             }
         };
-        self.came_back(kind);
+        self.watch_recovered(kind);
         match change {
             Change::Pool(event) => self.state.pools.apply(event, |o| (o.name_any(), decode(o))),
             Change::Config(event) => self.state.configs.apply(event, |o| {
@@ -148,14 +148,14 @@ impl Follower {
         true
     }
 
-    fn went_down(&mut self, kind: &'static str, why: &str) {
+    fn watch_failed(&mut self, kind: &'static str, why: &str) {
         if self.down.insert(kind, why.to_owned()).is_none() {
             tracing::warn!(kind, "the cluster cannot be read, the last good state is served: {why}");
         }
         self.down_since.get_or_insert_with(SystemTime::now);
     }
 
-    fn came_back(&mut self, kind: &'static str) {
+    fn watch_recovered(&mut self, kind: &'static str) {
         if self.down.remove(kind).is_some() {
             tracing::info!(kind, "the cluster can be read again");
         }
@@ -173,7 +173,7 @@ impl Follower {
         let changed = self.state.set_credentials(read);
         for kind in self.down.keys().copied().collect::<Vec<_>>() {
             if self.reader.can_list(kind).await {
-                self.came_back(kind);
+                self.watch_recovered(kind);
             }
         }
         changed
@@ -217,7 +217,7 @@ impl Follower {
         let held_back = self.held_back.clone();
         let update = Update { pools, held_back, freshness: self.freshness(), bootstrap: false };
         shared.configs.publish(update, SystemTime::now()).await;
-        shared.metrics.tell_pools(&shared.configs.now());
+        shared.metrics.update_pools(&shared.configs.now());
     }
 
     fn freshness(&self) -> Freshness {
@@ -227,7 +227,7 @@ impl Follower {
         }
     }
 
-    fn tell_freshness(&self, shared: &Shared) {
+    fn publish_freshness(&self, shared: &Shared) {
         let missing = self.missing(shared);
         let up = self.down.is_empty() && missing.is_none();
         shared.metrics.source_up.set(i64::from(up));

@@ -121,8 +121,11 @@ impl ClusterState {
 
     /// The rendered configs to serve, each with the version to fetch.
     pub(crate) fn wanted(&self) -> BTreeMap<&str, &str> {
-        let names =
-            self.pools.items.iter().filter_map(|(n, p)| served_config(p.as_ref().ok()?, self.standing(n)));
+        let names = self
+            .pools
+            .items
+            .iter()
+            .filter_map(|(n, p)| served_config(p.as_ref().ok()?, self.served_config_name(n)));
         names.filter_map(|name| Some((name, self.configs.get(name)?.as_str()))).collect()
     }
 
@@ -164,7 +167,7 @@ impl ClusterState {
     }
 
     /// The config that a pool serves now, if it still exists.
-    fn standing(&self, pool: &str) -> Option<&str> {
+    fn served_config_name(&self, pool: &str) -> Option<&str> {
         Some(self.good.get(pool).filter(|r| self.exists(r))?.name())
     }
 
@@ -182,7 +185,7 @@ impl ClusterState {
         let not_yet = |why: String| Refusal::NotYet { pool: name.to_owned(), why };
         let broken = |why: String| Refusal::Broken { pool: name.to_owned(), why };
         let pool = pool.as_ref().map_err(|e| broken(format!("the MachineConfigPool cannot be read: {e}")))?;
-        let config = served_config(pool, self.standing(name)).ok_or_else(|| {
+        let config = served_config(pool, self.served_config_name(name)).ok_or_else(|| {
             not_yet(
                 "its status names no rendered config; the controller sets it once it has rendered one"
                     .to_owned(),

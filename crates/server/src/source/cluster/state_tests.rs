@@ -1,4 +1,4 @@
-//! Tables: what a pool serves in all kinds of states of the cluster.
+//! Tables: what a pool serves in each state of the cluster.
 
 use super::*;
 use serde_json::json;

@@ -1,0 +1,188 @@
+//! A person's consent to the wave of a pool that waits for it, as an annotation of the pool.
+//!
+//! What it is not: the decision whether the wave begins; the controller makes it (see `rollout::policy`).
+
+use crate::{ActionError, Do};
+use api::names::own;
+use api::v1::MachineConfigPool;
+use api::v1alpha1::RolloutPolicy;
+use client::call;
+use kube::Client;
+use kube::api::{Api, ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::core::GroupVersionKind;
+use rollout::policy::{Policy, PoolPolicies};
+use serde::Serialize;
+use serde_json::json;
+
+/// What is approved.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Approval {
+    /// The pool.
+    pub pool: String,
+    /// Its config, for which alone the approval is.
+    pub config: String,
+    /// The wave that waits.
+    pub wave: String,
+    /// Who approves.
+    pub by: String,
+}
+
+/// The wave that waits, and the config that it waits with. `config`, `expected`: the config and the wave that somebody was
+/// shown; `None`: whatever waits.
+///
+/// # Errors
+/// There is nothing to approve, or not this.
+fn waiting(
+    pool: &MachineConfigPool,
+    policy: &Policy,
+    object: Option<&RolloutPolicy>,
+    config: Option<&str>,
+    expected: Option<&str>,
+) -> Result<(String, String), String> {
+    let name = pool.metadata.name.as_deref().unwrap_or_default();
+    let target = pool.spec.configuration.name.as_str();
+    if let Some(config) = config.filter(|c| *c != target) {
+        return Err(format!(
+            "{config} is not the config of pool {name} any more; that is {target}: look at it, and approve it"
+        ));
+    }
+    let progress = object.and_then(|o| o.status.as_ref()?.pools.iter().find(|p| p.name == name));
+    let progress = progress.filter(|p| p.config.as_deref() == Some(target));
+    let Some(wave) = progress.and_then(|p| p.wave.as_deref()) else {
+        return Err(format!(
+            "no wave of pool {name} waits for an approval; `mco status` says where it stands"
+        ));
+    };
+    if let Some(expected) = expected.filter(|e| *e != wave) {
+        return Err(format!(
+            "wave {expected} of pool {name} does not wait any more; now wave {wave} does: look at it, and approve it"
+        ));
+    }
+    // A wave may also wait because another pool has rejected the same change.
+    let needed = policy.waves.iter().any(|w| &*w.name == wave && w.needs_approval)
+        || progress.is_some_and(|p| p.approval_needed);
+    let given = progress.is_some_and(|p| p.approvals.iter().any(|a| a.wave == wave && a.config == target));
+    match (needed, given) {
+        (false, _) => {
+            Err(format!("wave {wave} of pool {name} needs no approval; `mco status` says what it waits for"))
+        }
+        (true, true) => Err(format!("wave {wave} of pool {name} is approved already")),
+        (true, false) => Ok((target.to_owned(), wave.to_owned())),
+    }
+}
+
+/// Approves the wave of a pool that waits; with `config` only if that is the pool's config still, with `wave` only if that is
+/// the wave that waits.
+///
+/// # Errors
+/// Nothing waits for an approval, or not this; a request that failed, also because the pool changed meanwhile.
+pub async fn approve(
+    client: &Client,
+    name: &str,
+    config: Option<&str>,
+    wave: Option<&str>,
+    how: Do,
+) -> Result<Approval, ActionError> {
+    let pools: Api<MachineConfigPool> = Api::all(client.clone());
+    let policies: Api<RolloutPolicy> = Api::all(client.clone());
+    let pool = call(|| format!("machineconfigpool {name}"), pools.get(name)).await?;
+    let all = ListParams::default();
+    let objects = call(|| "list rolloutpolicies".to_owned(), policies.list(&all)).await?.items;
+    let all: Vec<&RolloutPolicy> = objects.iter().collect();
+    let of_pools = PoolPolicies::of(&all, &[&pool], &|_| true, None);
+    let Some(policy) = of_pools.policy(name) else {
+        return Err(ActionError::Refused(format!(
+            "no RolloutPolicy is in force for pool {name}; `kubectl get rop` lists them"
+        )));
+    };
+    let object = objects.iter().find(|o| o.metadata.name.as_deref() == Some(&*policy.name));
+    let (config, wave) = waiting(&pool, policy, object, config, wave).map_err(ActionError::Refused)?;
+    let by = whoami(client).await?;
+    if how == Do::Write {
+        let annotations = json!({own::APPROVED: format!("{config}/{wave}"), own::APPROVED_BY: by});
+        // Bound to the version that was looked at: the pool may get another config meanwhile.
+        let metadata = json!({"resourceVersion": pool.metadata.resource_version, "annotations": annotations});
+        let (params, patch) = (PatchParams::default(), Patch::Merge(json!({ "metadata": metadata })));
+        let what = || format!("cannot annotate machineconfigpool {name}");
+        call(what, pools.patch(name, &params, &patch)).await?;
+    }
+    Ok(Approval { pool: name.to_owned(), config, wave, by })
+}
+
+/// The name by which the API server knows the user of this client.
+async fn whoami(client: &Client) -> Result<String, ActionError> {
+    let kind =
+        ApiResource::from_gvk(&GroupVersionKind::gvk("authentication.k8s.io", "v1", "SelfSubjectReview"));
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &kind);
+    let mut question = DynamicObject::new("", &kind);
+    question.metadata.name = None;
+    let answer = call(|| "ask who you are".to_owned(), api.create(&PostParams::default(), &question)).await?;
+    let name = answer.data.pointer("/status/userInfo/username").and_then(serde_json::Value::as_str);
+    name.map(str::to_owned)
+        .ok_or_else(|| ActionError::Refused("the API server does not say who you are".to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_wave_that_waits_is_approved_and_only_for_the_present_config() {
+        let pool: MachineConfigPool = serde_json::from_value(json!({
+            "metadata": {"name": "worker"}, "spec": {"configuration": {"name": "new"}},
+        }))
+        .unwrap();
+        let policy = |progress: serde_json::Value| -> RolloutPolicy {
+            serde_json::from_value(json!({
+                "metadata": {"name": "p"},
+                "spec": {"pools": {"names": ["worker"]}, "waves": [
+                    {"name": "canary", "size": 1}, {"name": "rest", "approval": "Needed"}]},
+                "status": {"pools": [progress]},
+            }))
+            .unwrap()
+        };
+        let at = "2026-07-01T12:00:00Z";
+        let given = json!([{"wave": "rest", "config": "new", "by": "jane", "at": at}]);
+        let rows = [
+            (json!({"name": "worker", "config": "new", "wave": "rest"}), None, Ok("rest")),
+            (json!({"name": "worker", "config": "new", "wave": "rest"}), Some("new"), Ok("rest")),
+            (
+                json!({"name": "worker", "config": "new", "wave": "rest"}),
+                Some("old"),
+                Err("old is not the config"),
+            ),
+            (json!({"name": "worker", "config": "new", "wave": "canary"}), None, Err("needs no approval")),
+            (
+                json!({"name": "worker", "config": "new", "wave": "canary", "approvalNeeded": true}),
+                None,
+                Ok("canary"),
+            ),
+            (
+                json!({"name": "worker", "config": "old", "wave": "rest"}),
+                None,
+                Err("no wave of pool worker waits"),
+            ),
+            (
+                json!({"name": "worker", "config": "new", "wave": "rest", "approvals": given}),
+                None,
+                Err("approved already"),
+            ),
+        ];
+        let rows = rows.map(|(progress, config, want)| (progress, config, None, want));
+        let rests = || json!({"name": "worker", "config": "new", "wave": "rest"});
+        let shown = [
+            (rests(), Some("new"), Some("rest"), Ok("rest")),
+            (rests(), Some("new"), Some("canary"), Err("now wave rest does")),
+        ];
+        for (progress, config, expected, want) in rows.into_iter().chain(shown) {
+            let object = policy(progress);
+            let read = rollout::policy::read("p", &object.spec).unwrap();
+            match (waiting(&pool, &read, Some(&object), config, expected), want) {
+                (Ok((config, wave)), Ok(want)) => assert_eq!((&*config, &*wave), ("new", want)),
+                (Err(why), Err(want)) => assert!(why.contains(want), "{why}"),
+                (got, want) => panic!("{got:?}, not {want:?}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! What people do to a rollout: [`pause()`] and resume, [`approve()`], [`undo()`], [`retry()`]. `mco` and the dashboard do these
+//! here, so that both check the same and say the same.
+//!
+//! Each first says what it means, as a plain value, and then writes one object, bound to what was looked at.
+//!
+//! What it is not: the question whether a person is sure, which whoever calls asks; or what becomes of it, which the
+//! controller and the node's agent decide.
+
+mod approve;
+mod pause;
+mod retry;
+mod undo;
+pub mod words;
+
+pub use approve::{Approval, approve};
+pub use pause::{Paused, pause};
+pub use retry::{Asked, retry};
+pub use undo::{Undo, UndoSubject, Undoing, undo};
+
+use client::CallError;
+use insight::{ChangeError, FollowError, ListError, RollbackError, UnreadableConfig, UnrenderableError};
+use rollout::SituationError;
+
+/// Whether anything is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Do {
+    /// Only what it means is said.
+    Preview,
+    /// It is done.
+    Write,
+}
+
+/// Why nothing was done.
+#[derive(Debug, thiserror::Error)]
+pub enum ActionError {
+    /// It cannot be done, or not any more; the text says why and what to look at.
+    #[error("{0}")]
+    Refused(String),
+    /// A request failed.
+    #[error(transparent)]
+    Call(#[from] CallError),
+    /// The cluster cannot be looked at.
+    #[error(transparent)]
+    Follow(#[from] FollowError),
+    /// Its objects cannot be listed.
+    #[error(transparent)]
+    List(#[from] ListError),
+    /// An object that matters cannot be read.
+    #[error(transparent)]
+    Object(#[from] SituationError),
+    /// A MachineConfig cannot be read.
+    #[error(transparent)]
+    Config(#[from] UnreadableConfig),
+    /// It cannot be said what it means for the nodes.
+    #[error(transparent)]
+    Change(#[from] ChangeError),
+    /// The pool's MachineConfigs cannot be rendered, so that it cannot follow them.
+    #[error("its MachineConfigs cannot be rendered; correct them first")]
+    Unrenderable(#[source] UnrenderableError),
+    /// There is no config to go back to.
+    #[error(transparent)]
+    Rollback(#[from] RollbackError),
+}
+
+impl ActionError {
+    /// The API server refused a request because of a missing right.
+    pub fn is_forbidden(&self) -> bool {
+        matches!(self, Self::Call(error) if error.is_forbidden())
+    }
+}

@@ -1,0 +1,151 @@
+//! Pins a pool to a config that it had, or takes the pin away. See `rollout::pinned` for what a pin is.
+//!
+//! What it is not: a change of MachineConfigs (those are named, with who wrote them last, to be corrected where they come
+//! from), or the answer, which is [`insight::UndoPlan`].
+
+use crate::ActionError;
+use api::k8s::Time;
+use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
+use client::call;
+use desired::mask::Secrets;
+use insight::{ChangeView, PoolChange, UndoPlan};
+use kube::api::{Api, Patch, PatchParams};
+use kube::{Client, ResourceExt};
+use rollout::view::own;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+/// While nodes move, a pool's status changes often, and with it the resourceVersion that a patch is bound to.
+const TRIES: usize = 10;
+
+/// What is to be undone.
+#[derive(Debug, Clone, Copy)]
+pub struct Undo<'a> {
+    /// The pool.
+    pub pool: &'a str,
+    /// The config that it is to be pinned to; `None`: the one before.
+    pub to: Option<&'a str>,
+    /// Take the pin away instead.
+    pub release: bool,
+    /// Whether the difference shows secrets.
+    pub secrets: Secrets,
+    /// The ControllerConfig that counts where the cluster has none.
+    pub controller_config: &'a ControllerConfig,
+}
+
+/// An undo that was looked at, and is not done yet.
+#[derive(Debug, Clone)]
+pub struct Undoing {
+    /// What it means.
+    pub plan: UndoPlan,
+    /// What has no effect in the rendered configs, or will not work.
+    pub warnings: Vec<String>,
+    /// Kinds that may not be listed, and were taken for absent.
+    pub forbidden: Vec<String>,
+    seen: MachineConfigPool,
+    /// The config that the pool gets.
+    target: String,
+}
+
+/// Looks at what an undo means. Nothing is written. `None`: the pool is to be released, and is not pinned.
+///
+/// # Errors
+/// There is no such pool, or no config to go back to; what a change cannot be worked out for; a request that failed.
+pub async fn undo(client: &Client, what: Undo<'_>) -> Result<Option<Undoing>, ActionError> {
+    let insight::Listed { objects, forbidden } = insight::for_planning(client, true).await?;
+    let situation = insight::situation(&objects)?;
+    let Some(pool) = situation.pools.get(what.pool).cloned() else {
+        let there: Vec<&str> = situation.pools.keys().map(String::as_str).collect();
+        let why = format!("there is no pool {:?}; the pools are: {}", what.pool, there.join(", "));
+        return Err(ActionError::Refused(why));
+    };
+    let configs = insight::configs(&objects)?;
+    let all: Vec<MachineConfig> = configs.values().cloned().collect();
+    let from = pool.spec.configuration.name.clone();
+    let mut warnings = vec![];
+    let to = if what.release {
+        if rollout::pinned(&pool).is_none() {
+            return Ok(None);
+        }
+        let said = insight::rendered_now(&objects, what.pool, what.controller_config);
+        let (said, more) = said.map_err(ActionError::Unrenderable)?;
+        warnings = more;
+        said.ok_or_else(|| ActionError::Refused("its MachineConfigs gave no rendered config".to_owned()))?
+    } else {
+        insight::rollback_target(&pool, &insight::rendered_of(&pool, &all), what.to)?.clone()
+    };
+    let now = Time(jiff::Timestamp::now());
+    let policy = insight::disruption_policy(&objects)?;
+    let then = situation.with_target(what.pool, &to.name_any());
+    let view = ChangeView { configs: &configs, policy: &policy, now: &now, secrets: what.secrets };
+    let change =
+        (from != to.name_any()).then(|| PoolChange::of(view, &then, what.pool, &from, &to)).transpose()?;
+    let plan = match what.release {
+        true => UndoPlan::released(&pool, change),
+        false => UndoPlan::pinned(&pool, &to, &all, change),
+    };
+    Ok(Some(Undoing { plan, warnings, forbidden, seen: pool, target: to.name_any() }))
+}
+
+/// What an undo is about. Two of them are equal where a person who was shown one of them would be shown the same again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct UndoSubject {
+    /// The UID of the pool.
+    pub uid: Option<String>,
+    /// Its config now.
+    pub config: String,
+    /// The config that it is pinned to now, if it is.
+    pub pin: Option<String>,
+    /// The config that it gets.
+    pub target: String,
+}
+
+impl Undoing {
+    /// What it is about.
+    pub fn subject(&self) -> UndoSubject {
+        UndoSubject {
+            uid: self.seen.metadata.uid.clone(),
+            config: self.seen.spec.configuration.name.clone(),
+            pin: rollout::pinned(&self.seen).map(str::to_owned),
+            target: self.target.clone(),
+        }
+    }
+
+    /// Does it, if the pool still has the config and the pin that were looked at.
+    ///
+    /// # Errors
+    /// The pool changed meanwhile, or keeps changing; no running host can apply the config; a request that failed.
+    pub async fn write(&mut self, client: &Client) -> Result<(), ActionError> {
+        if self.plan.is_impossible() {
+            return Err(ActionError::Refused(
+                "nothing was done: no running host can apply this config".to_owned(),
+            ));
+        }
+        let pools: Api<MachineConfigPool> = Api::all(client.clone());
+        let name = self.seen.name_any();
+        let what = || format!("cannot annotate machineconfigpool {name}");
+        for _ in 0..TRIES {
+            let pool = call(what, pools.get(&name)).await?;
+            let same = pool.spec.configuration.name == self.seen.spec.configuration.name
+                && rollout::pinned(&pool) == rollout::pinned(&self.seen)
+                && pool.metadata.uid == self.seen.metadata.uid;
+            if !same {
+                let why = format!("pool {name} changed in the meantime; run the command again");
+                return Err(ActionError::Refused(why));
+            }
+            let (version, pin) = (&pool.metadata.resource_version, &self.plan.pin);
+            let patch = json!({"metadata": {"resourceVersion": version, "annotations": {own::PINNED: pin}}});
+            let (params, patch) = (PatchParams::default(), Patch::Merge(patch));
+            match call(what, pools.patch(&name, &params, &patch)).await {
+                Err(error) if error.is_conflict() => {}
+                other => {
+                    other?;
+                    self.plan.done = true;
+                    return Ok(());
+                }
+            }
+        }
+        Err(ActionError::Refused(format!("pool {name} keeps changing: nothing was written; try again")))
+    }
+}

@@ -1,0 +1,244 @@
+//! What people do, and what a change would do, in words: what the terminal prints and the page shows. Pure.
+//!
+//! What it is not: what is said; that is `insight`'s and this crate's.
+
+use crate::{Approval, Asked, Paused};
+use insight::{ChangePlan, Outcome, PoolChange, PoolHistory, UndoPlan};
+use render::history::Change;
+use std::fmt::Write;
+
+/// How many nodes are named before it is said how many more there are.
+const NAMED: usize = 5;
+/// How many nodes a list of drains shows; for the rest it gives a number.
+const SHOWN: usize = 10;
+
+/// All pools that a change touches, and the notes.
+pub fn plan(changes: &ChangePlan) -> String {
+    let mut out: String = changes.pools.iter().map(pool).collect();
+    if changes.pools.is_empty() {
+        out += "no pool's config changes\n";
+    }
+    for note in &changes.notes {
+        let _ = writeln!(out, "note: {note}");
+    }
+    out
+}
+
+/// One pool: from where to where, the disruption, the nodes in order, the difference.
+fn pool(change: &PoolChange) -> String {
+    let (p, mut out) = (change, String::new());
+    let from = if p.from.is_empty() { "(none)" } else { &p.from };
+    let _ = writeln!(out, "pool {}: {from} → {}", p.pool, p.to);
+    for cost in &p.costs {
+        let whose = match cost.from == p.from {
+            true => String::new(),
+            false => format!(" for {} nodes in {}", cost.nodes, cost.from),
+        };
+        let _ = match &cost.outcome {
+            Outcome::Applied { disruption, .. } => {
+                let _ = writeln!(out, "  disruption{whose}: {disruption}");
+                disruption.decided.iter().try_for_each(|decided| writeln!(out, "    rule: {decided}"))
+            }
+            Outcome::Irreconcilable { irreconcilable } => {
+                let _ = writeln!(out, "  cannot be applied to a running host{whose}:");
+                irreconcilable.iter().try_for_each(|i| writeln!(out, "    {i}"))
+            }
+            Outcome::Unknown { because } => writeln!(out, "  disruption{whose}: unknown, {because}"),
+        };
+    }
+    let count = p.nodes.len();
+    let _ = match &p.held {
+        _ if count == 0 => writeln!(out, "  no node of the pool has to move"),
+        Some(why) => writeln!(out, "  {count} nodes, none of them now: {why}"),
+        None => writeln!(out, "  {count} nodes, at most {} at once, in this order:", p.max_unavailable),
+    };
+    for (i, node) in p.nodes.iter().enumerate() {
+        let when = match (&node.waits, node.now) {
+            (Some(why), _) => format!(" (waits: {why})"),
+            (None, true) => " (at once)".to_owned(),
+            (None, false) => String::new(),
+        };
+        let _ = writeln!(out, "  {:>4}. {}{when}", i + 1, node.node);
+    }
+    ahead(p, &mut out);
+    out += &p.diff;
+    out
+}
+
+/// What stands between the change and its end.
+fn ahead(p: &PoolChange, out: &mut String) {
+    if let Some(time) = &p.time {
+        let _ = writeln!(out, "  {time}");
+    }
+    let (waits, loses): (Vec<_>, Vec<_>) = p.drains.iter().partition(|d| d.waits);
+    for (title, drains) in [("drains that would wait now", waits), ("what drains would lose", loses)] {
+        if drains.is_empty() {
+            continue;
+        }
+        let _ = writeln!(out, "  {title}:");
+        for drain in drains.iter().take(SHOWN) {
+            let _ = writeln!(out, "    {}: {}", drain.node, drain.why);
+        }
+        if drains.len() > SHOWN {
+            let _ = writeln!(out, "    and {} more", drains.len() - SHOWN);
+        }
+    }
+    let Some(policy) = &p.policy else { return };
+    let _ = writeln!(out, "  RolloutPolicy {} applies:", policy.policy);
+    let parts = [
+        ("waves", &policy.waves),
+        ("gates", &policy.gates),
+        ("windows", &policy.windows),
+        ("freezes", &policy.freezes),
+    ];
+    for (what, all) in parts.into_iter().filter(|(_, all)| !all.is_empty()) {
+        let _ = writeln!(out, "    {what}: {}", all.join("; "));
+    }
+}
+
+/// What an undo means, before it is done; what it meant, afterwards.
+pub fn undo(plan: &UndoPlan) -> String {
+    let mut out = String::new();
+    let name = &plan.pool;
+    if let (Some(change), false) = (&plan.change, plan.done) {
+        out += &pool(change);
+    }
+    let _ = match (&plan.pin, plan.done) {
+        (Some(config), true) => {
+            writeln!(out, "pool {name} is pinned to {config}: the controller sends its nodes there")
+        }
+        (None, true) => writeln!(out, "pool {name} follows its MachineConfigs again"),
+        (None, false) => writeln!(out, "pool {name} would follow its MachineConfigs again"),
+        (Some(config), false) => writeln!(out, "pool {name} would be pinned to {config}"),
+    };
+    if !plan.machine_configs.is_empty() {
+        out += "these MachineConfigs still differ; correct them at their source:\n";
+        plan.machine_configs.iter().for_each(|c| out += &format!("  {}\n", line(c)));
+    }
+    if plan.pin.is_some() {
+        let _ = writeln!(out, "no change of them is rolled out until `mco undo {name} --release`");
+    }
+    out
+}
+
+/// A pool's rendered configs, the newest first, each with what it changed.
+pub fn history(past: &PoolHistory) -> String {
+    let mut out = String::new();
+    for row in &past.configs {
+        let mut words = vec![];
+        words.extend(row.step.rendered.as_ref().map(|t| format!("rendered {}", t.0)));
+        words.extend(row.in_force.last().map(|t| format!("in force since {}", t.0)).filter(|_| row.current));
+        words.extend(
+            row.in_force.last().map(|t| format!("was in force from {}", t.0)).filter(|_| !row.current),
+        );
+        words.extend((row.nodes > 0).then(|| format!("{} nodes in it", row.nodes)));
+        let mark = if row.current { "*" } else { " " };
+        let pin = if past.pinned.as_deref() == Some(&row.step.config) { " (pinned)" } else { "" };
+        let _ = writeln!(out, "{mark} {}{pin}  {}", row.step.config, words.join(", "));
+        for change in &row.step.changes {
+            let _ = writeln!(out, "    {}", line(change));
+        }
+        if let Some(unknown) = &row.step.unknown {
+            let _ = writeln!(out, "    the difference is not known: {unknown}");
+        }
+    }
+    if past.configs.is_empty() {
+        let _ = writeln!(out, "pool {} has no rendered config yet; is the controller running?", past.pool);
+    }
+    for gone in &past.gone {
+        let since = gone.since.as_ref().map(|t| format!(" from {}", t.0)).unwrap_or_default();
+        let _ = writeln!(out, "  {}  was in force{since}; deleted since", gone.config);
+    }
+    out
+}
+
+/// A change in a line: the MachineConfig, what it is about, and who wrote it last.
+fn line(change: &Change) -> String {
+    let things: Vec<String> = change.things.iter().map(ToString::to_string).collect();
+    let name = match change.machine_config.as_str() {
+        "" => "(no MachineConfig is recorded)",
+        name => name,
+    };
+    let who = match &change.written {
+        _ if change.deleted => "; it is deleted".to_owned(),
+        None => String::new(),
+        Some(written) => {
+            let at = written.at.as_ref().map(|t| format!(" at {}", t.0)).unwrap_or_default();
+            let since = if change.written_since { ", after this config was rendered" } else { "" };
+            let kept = written.kept_by.as_ref().map(|k| format!(", kept by {k}")).unwrap_or_default();
+            format!("; last written by {}{at}{since}{kept}", written.by)
+        }
+    };
+    format!("{name}: {}{who}", things.join(", "))
+}
+
+/// Pools that are paused or resumed, and what becomes of their nodes.
+pub fn paused(all: &[Paused]) -> String {
+    let mut out = String::new();
+    for d in all {
+        let word = if d.paused { "paused" } else { "resumed" };
+        let already = if d.changed { "" } else { " already" };
+        let _ = writeln!(out, "pool {} is{already} {word}", d.pool);
+        if !d.under_way.is_empty() {
+            let _ = writeln!(out, "  already under way, and will finish: {}", named(&d.under_way));
+        }
+        if !d.waiting.is_empty() {
+            let what = if d.paused { "wait for `mco resume`" } else { "will be updated in turn" };
+            let _ = writeln!(out, "  {what}: {}", named(&d.waiting));
+        }
+    }
+    out
+}
+
+fn named(nodes: &[String]) -> String {
+    let mut text = nodes.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
+    if nodes.len() > NAMED {
+        let _ = write!(text, " and {} more", nodes.len() - NAMED);
+    }
+    text
+}
+
+/// A node whose agent tries again.
+pub fn asked(of: &Asked) -> String {
+    let Asked { node, state, reason } = of;
+    let why = if reason.is_empty() { String::new() } else { format!(": {reason}") };
+    match state.as_str() {
+        "Degraded" | "Unreconcilable" => format!("node {node}: retries now; it was {state}{why}\n"),
+        _ => format!("node {node}: is {state}; anything that it waits to retry is retried now\n"),
+    }
+}
+
+/// A wave that is approved.
+pub fn approved(done: &Approval) -> String {
+    format!("wave {} of pool {} is approved for {} by {}\n", done.wave, done.pool, done.config, done.by)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_says_what_becomes_of_nodes_under_way_and_of_those_that_wait() {
+        let names = |n: usize| (0..n).map(|i| format!("n{i}")).collect::<Vec<_>>();
+        let done = |paused, changed, moving, waiting| Paused {
+            pool: "worker".to_owned(),
+            paused,
+            changed,
+            under_way: names(moving),
+            waiting: names(waiting),
+        };
+        let rows = [
+            (
+                done(true, true, 1, 6),
+                "pool worker is paused\n  already under way, and will finish: n0\n  wait for `mco resume`: \
+                 n0, n1, n2, n3, n4 and 1 more\n",
+            ),
+            (done(true, false, 0, 0), "pool worker is already paused\n"),
+            (done(false, true, 0, 2), "pool worker is resumed\n  will be updated in turn: n0, n1\n"),
+            (done(false, false, 0, 0), "pool worker is already resumed\n"),
+        ];
+        for (done, want) in rows {
+            assert_eq!(paused(&[done]), want);
+        }
+    }
+}

@@ -1,0 +1,330 @@
+//! The Containerfile of a build: the base image, what the rendered MachineConfig puts into it, and then what the user wrote.
+//! Its stages are named as in the reference (`extract`, `configs`), because users' Containerfiles begin with
+//! `FROM configs AS final`.
+//!
+//! Also here: what is wrong with a Containerfile, with its line, before a build is started for nothing.
+//!
+//! What it is not: a parser. buildah has the last word.
+
+use api::v1::MachineConfigSpec;
+
+/// The packages of each kernel type.
+const KERNELS: [(&str, &[&str]); 3] = [
+    ("default", &["kernel", "kernel-core", "kernel-modules", "kernel-modules-core", "kernel-modules-extra"]),
+    ("realtime", &["kernel-rt-core", "kernel-rt-modules", "kernel-rt-modules-extra", "kernel-rt-kvm"]),
+    (
+        "64k-pages",
+        &["kernel-64k-core", "kernel-64k-modules", "kernel-64k-modules-core", "kernel-64k-modules-extra"],
+    ),
+];
+
+/// The packages of each extension.
+const EXTENSIONS: [(&str, &[&str]); 7] = [
+    ("two-node-ha", &["pacemaker", "pcs", "fence-agents-all"]),
+    ("ipsec", &["NetworkManager-libreswan", "libreswan", "openvswitch3.5-ipsec"]),
+    ("usbguard", &["usbguard"]),
+    ("kerberos", &["krb5-workstation", "libkadm5"]),
+    ("kernel-devel", &["kernel-devel", "kernel-headers"]),
+    ("sandboxed-containers", &["kata-containers"]),
+    ("sysstat", &["sysstat"]),
+];
+
+/// Instructions that must have an argument.
+const WITH_ARGUMENT: [&str; 16] = [
+    "ADD",
+    "ARG",
+    "CMD",
+    "COPY",
+    "ENTRYPOINT",
+    "ENV",
+    "EXPOSE",
+    "FROM",
+    "LABEL",
+    "ONBUILD",
+    "RUN",
+    "SHELL",
+    "STOPSIGNAL",
+    "USER",
+    "VOLUME",
+    "WORKDIR",
+];
+/// Instructions that may be without.
+const OTHERS: [&str; 2] = ["HEALTHCHECK", "MAINTAINER"];
+
+/// Why no Containerfile can be made, or the user's cannot be built. Trying again does not help.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ContainerfileError {
+    /// The pool's config names no image to start from.
+    #[error(
+        "rendered MachineConfig {0} has no osImageURL, so there is no base image; set osImageURL in a MachineConfig, or \
+         baseOSContainerImage in the ControllerConfig"
+    )]
+    NoBase(String),
+    /// An extension whose packages are not known.
+    #[error("extension {0:?} cannot be put into an image; take it out of the pool's MachineConfigs")]
+    Extension(String),
+    /// A kernel that is not known.
+    #[error("kernel type {0:?} cannot be put into an image; it is default, realtime or 64k-pages")]
+    Kernel(String),
+    /// No stage at all.
+    #[error("the Containerfile has no FROM; begin it with `FROM configs AS final`")]
+    NoFrom,
+    /// An unknown instruction.
+    #[error("line {line} of the Containerfile: unknown instruction {word}")]
+    Unknown {
+        /// The line, from 1.
+        line: usize,
+        /// The word.
+        word: String,
+    },
+    /// An instruction without what it needs.
+    #[error("line {line} of the Containerfile: {word} needs an argument")]
+    NoArgument {
+        /// The line, from 1.
+        line: usize,
+        /// The instruction.
+        word: String,
+    },
+    /// ENV or LABEL in another form.
+    #[error("line {line} of the Containerfile: {word} instruction must use key=value form")]
+    NoValue {
+        /// The line, from 1.
+        line: usize,
+        /// The instruction.
+        word: String,
+    },
+}
+
+/// What the Containerfile is made from.
+#[derive(Debug, Clone, Copy)]
+pub struct Inputs<'a> {
+    /// The pool's name.
+    pub pool: &'a str,
+    /// The rendered MachineConfig's name.
+    pub rendered: &'a str,
+    /// What it says.
+    pub spec: &'a MachineConfigSpec,
+    /// Whether the cluster has certificate authorities of its own.
+    pub trust_bundle: bool,
+    /// The user's Containerfile; empty if there is none.
+    pub user: &'a str,
+}
+
+/// The Containerfile of a build.
+///
+/// # Errors
+/// No base image, unknown extensions, or a Containerfile of the user's that cannot be built.
+pub fn render(inputs: Inputs<'_>) -> Result<String, ContainerfileError> {
+    let Inputs { pool, rendered, spec, trust_bundle, user } = inputs;
+    check(user)?;
+    let base = spec.os_image_url.as_str();
+    if base.is_empty() {
+        return Err(ContainerfileError::NoBase(rendered.to_owned()));
+    }
+    let mut out = format!(
+        "FROM {base} AS extract\n\
+         COPY machineconfig.json.gz /tmp/machineconfig.json.gz\n\
+         RUN mkdir -p /etc/machine-config-daemon && \\\n    \
+             base64 -d /tmp/machineconfig.json.gz | gunzip > /etc/machine-config-daemon/currentconfig\n\n\
+         FROM {base} AS configs\n\
+         COPY --from=extract /etc/machine-config-daemon/currentconfig /etc/machine-config-daemon/currentconfig\n\
+         RUN container=oci bash -c 'set -eo pipefail; \\\n    \
+             jq .spec.config /etc/machine-config-daemon/currentconfig > /tmp/ignition.json; \\\n    \
+             exec -a ignition-apply /usr/lib/dracut/modules.d/30ignition/ignition --ignore-unsupported /tmp/ignition.json' && \\\n    \
+             rm -f /tmp/ignition.json && ostree container commit\n"
+    );
+    if let Some(install) = packages(spec)? {
+        let extensions = &spec.base_os_extensions_container_image;
+        out.push_str(&format!(
+            "RUN --mount=type=bind,from={extensions},source=/,target=/tmp/mco-extensions/os-extensions-content \\\n    \
+                 printf '[coreos-extensions]\\nname=coreos-extensions\\nbaseurl=file:///tmp/mco-extensions/os-extensions-content/usr/share/rpm-ostree/extensions/\\nenabled=1\\ngpgcheck=0\\n' \\\n    \
+                 > /etc/yum.repos.d/coreos-extensions.repo && \\\n    \
+                 {install} && \\\n    \
+                 rm /etc/yum.repos.d/coreos-extensions.repo && ostree container commit\n"
+        ));
+    }
+    out.push_str(
+        "RUN rm -f /usr/lib/tmpfiles.d/usbguard.conf && \\\n    \
+             printf 'd /var/log/usbguard 0755 root root -\\nd /var/lib/ipsec 0700 root root -\\nd /var/lib/ipsec/nss 0700 root root -\\n' \\\n    \
+             > /usr/lib/tmpfiles.d/usbguard_ipsec.conf && ostree container commit\n",
+    );
+    if trust_bundle {
+        out.push_str(
+            "COPY openshift-config-user-ca-bundle.crt /etc/pki/ca-trust/source/anchors/openshift-config-user-ca-bundle.crt\n\
+             RUN update-ca-trust && ostree container commit\n",
+        );
+    }
+    out.push_str(&format!(
+        "LABEL machineconfig={rendered}\nLABEL machineconfigpool={pool}\nLABEL baseOSContainerImage={base}\n"
+    ));
+    if !user.trim().is_empty() {
+        out.push('\n');
+        out.push_str(user);
+        if !user.ends_with('\n') {
+            out.push('\n');
+        }
+    }
+    Ok(out)
+}
+
+/// The command that installs extensions and another kernel; `None` if there is nothing to install or nowhere to install
+/// from.
+fn packages(spec: &MachineConfigSpec) -> Result<Option<String>, ContainerfileError> {
+    let known = |name: &str| EXTENSIONS.iter().find(|(e, _)| *e == name).map(|(_, packages)| *packages);
+    let mut wanted: Vec<&str> = vec![];
+    for name in spec.extensions.iter().flatten() {
+        wanted.extend(known(name).ok_or_else(|| ContainerfileError::Extension(name.clone()))?);
+    }
+    let kernel = if spec.kernel_type.is_empty() { "default" } else { &spec.kernel_type };
+    let kernels = KERNELS.iter().find(|(k, _)| *k == kernel).map(|(_, packages)| *packages);
+    let kernels = kernels.ok_or_else(|| ContainerfileError::Kernel(kernel.to_owned()))?;
+    if spec.base_os_extensions_container_image.is_empty() {
+        return Ok(None);
+    }
+    let mut commands = vec![];
+    if !wanted.is_empty() {
+        let quoted = wanted.join(" ");
+        commands.push(format!("extensions=\"{quoted}\" && rpm-ostree install $extensions"));
+    }
+    if kernel != "default" {
+        let old = KERNELS.first().map(|(_, packages)| packages.join(" ")).unwrap_or_default();
+        let new = kernels.iter().map(|p| format!("--install {p}")).collect::<Vec<_>>().join(" ");
+        let first = kernels.first().copied().unwrap_or_default();
+        commands.push(format!("{{ rpm -q {first} || rpm-ostree override remove {old} {new}; }}"));
+    }
+    Ok((!commands.is_empty()).then(|| commands.join(" && ")))
+}
+
+/// Whether a Containerfile can be built, as far as its lines show it. An empty one, or one of comments alone, is fine.
+///
+/// # Errors
+/// The first line that is wrong.
+pub fn check(text: &str) -> Result<(), ContainerfileError> {
+    let mut lines = text.lines().enumerate();
+    let (mut from, mut any) = (false, false);
+    while let Some((at, first)) = lines.next() {
+        let trimmed = first.trim();
+        if trimmed.is_empty() || trimmed.starts_with('#') {
+            continue;
+        }
+        any = true;
+        let line = at + 1;
+        let mut whole = trimmed.to_owned();
+        // A comment between the lines of one instruction belongs to none of them.
+        while let Some(begun) = whole.strip_suffix('\\') {
+            let mut begun = begun.to_owned();
+            match lines.next() {
+                Some((_, next)) if next.trim_start().starts_with('#') => begun.push('\\'),
+                Some((_, next)) => begun.push_str(next.trim()),
+                None => {}
+            }
+            whole = begun;
+        }
+        let (word, rest) = whole.split_once(char::is_whitespace).unwrap_or((&whole, ""));
+        let upper = word.to_ascii_uppercase();
+        let rest = rest.trim();
+        if !WITH_ARGUMENT.contains(&upper.as_str()) && !OTHERS.contains(&upper.as_str()) {
+            return Err(ContainerfileError::Unknown { line, word: word.to_owned() });
+        }
+        if rest.is_empty() && WITH_ARGUMENT.contains(&upper.as_str()) {
+            return Err(ContainerfileError::NoArgument { line, word: upper });
+        }
+        if matches!(upper.as_str(), "ENV" | "LABEL") && !rest.contains('=') {
+            return Err(ContainerfileError::NoValue { line, word: upper });
+        }
+        from |= upper == "FROM";
+        for end in heredocs(rest) {
+            for (_, inner) in lines.by_ref() {
+                if inner.trim() == end {
+                    break;
+                }
+            }
+        }
+    }
+    if any && !from { Err(ContainerfileError::NoFrom) } else { Ok(()) }
+}
+
+/// The words that end the here-documents of an instruction.
+fn heredocs(rest: &str) -> Vec<String> {
+    let ends = rest.split("<<").skip(1).map(|after| {
+        let word = after.trim_start_matches('-').split_whitespace().next().unwrap_or_default();
+        word.trim_matches(['"', '\'']).to_owned()
+    });
+    ends.filter(|w| w.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec() -> MachineConfigSpec {
+        MachineConfigSpec {
+            os_image_url: "r.example.com/os@sha256:0".to_owned(),
+            ..MachineConfigSpec::default()
+        }
+    }
+
+    fn inputs<'a>(spec: &'a MachineConfigSpec, user: &'a str) -> Inputs<'a> {
+        Inputs { pool: "worker", rendered: "rendered-worker-1", spec, trust_bundle: false, user }
+    }
+
+    #[test]
+    fn the_users_part_comes_last_and_starts_from_the_pools_image() {
+        let text = render(inputs(&spec(), "FROM configs AS final\nRUN true")).unwrap();
+        assert!(text.ends_with("\nFROM configs AS final\nRUN true\n"), "{text}");
+        assert!(text.contains("FROM r.example.com/os@sha256:0 AS configs\n"), "{text}");
+        assert!(text.contains("LABEL machineconfigpool=worker\n"), "{text}");
+        // What we write passes our own check.
+        assert_eq!(check(&text), Ok(()), "{text}");
+        let none = MachineConfigSpec::default();
+        assert_eq!(
+            render(inputs(&none, "")),
+            Err(ContainerfileError::NoBase("rendered-worker-1".to_owned()))
+        );
+    }
+
+    #[test]
+    fn extensions_are_installed_from_their_image_and_only_known_ones() {
+        let with = |image: &str, names: &[&str], kernel: &str| {
+            let extensions = Some(names.iter().map(|n| (*n).to_owned()).collect());
+            let base_os_extensions_container_image = image.to_owned();
+            let kernel_type = kernel.to_owned();
+            let spec =
+                MachineConfigSpec { base_os_extensions_container_image, extensions, kernel_type, ..spec() };
+            render(inputs(&spec, ""))
+        };
+        let text = with("r.example.com/ext", &["kerberos", "usbguard"], "").unwrap();
+        assert!(text.contains("from=r.example.com/ext,"), "{text}");
+        assert!(text.contains("extensions=\"krb5-workstation libkadm5 usbguard\""), "{text}");
+        assert_eq!(check(&text), Ok(()), "{text}");
+        assert!(!with("", &["usbguard"], "").unwrap().contains("coreos-extensions"));
+        assert_eq!(with("x", &["nonsense"], ""), Err(ContainerfileError::Extension("nonsense".to_owned())));
+        let text = with("r.example.com/ext", &[], "realtime").unwrap();
+        assert!(text.contains("--install kernel-rt-core"), "{text}");
+    }
+
+    #[test]
+    fn a_containerfile_that_cannot_be_built_is_refused_with_its_line() {
+        let unknown = |line, word: &str| Err(ContainerfileError::Unknown { line, word: word.to_owned() });
+        let bare = |line, word: &str| Err(ContainerfileError::NoArgument { line, word: word.to_owned() });
+        let value = |line, word: &str| Err(ContainerfileError::NoValue { line, word: word.to_owned() });
+        for (text, want) in [
+            ("", Ok(())),
+            ("# a comment\n\n", Ok(())),
+            ("FROM configs AS final\nRUN a && \\\n  # why\n  b\n", Ok(())),
+            ("from x\nrun <<EOF\nBADINSTRUCTION\nEOF\nUSER root\n", Ok(())),
+            ("FROM x\nCOPY <<-'END' /etc/x\nnot an instruction\nEND\n", Ok(())),
+            ("FROM x\nHEALTHCHECK NONE\n", Ok(())),
+            ("FROM x\nLABEL a=b\nENV \\\n  X=1\n", Ok(())),
+            ("RUN true\n", Err(ContainerfileError::NoFrom)),
+            ("FROM\n", bare(1, "FROM")),
+            ("FROM x\n\nRUN\n", bare(3, "RUN")),
+            ("FROM x\nCOPY\n", bare(2, "COPY")),
+            ("FROM x\nBADINSTRUCTION y\n", unknown(2, "BADINSTRUCTION")),
+            ("FROM x\nENV KEY value\n", value(2, "ENV")),
+            ("FROM x\nLABEL key\n", value(2, "LABEL")),
+        ] {
+            assert_eq!(check(text), want, "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! Image builds: a pool's OS image, made of its rendered MachineConfig, the base image and a Containerfile.
+//!
+//! What it is: pure functions. [`plan`] says what happens next to the builds of one pool: which one is created, started,
+//! reused, interrupted or deleted, and which image is in force. [`objects`] makes the Job and the ConfigMaps of a build,
+//! [`containerfile`] the Containerfile. A build's name is a hash of its inputs (`render::build_name`), the same in every
+//! implementation.
+//!
+//! What it is not: the network or a clock, or the rollout of an image (see `rollout`). The caller carries the plan out.
+
+pub mod containerfile;
+mod job;
+pub mod names;
+pub mod objects;
+mod plan;
+mod prune;
+mod report;
+mod state;
+
+pub use job::{JobFacts, JobFailure};
+pub use plan::{Base, BuildPlan, Inputs, Point, Step, Wait, plan, refused};
+pub use report::{Report, last_words};
+pub use state::{State, is_ended};

@@ -1,0 +1,146 @@
+//! The names, labels and annotations of a build's objects, as the reference has them.
+//!
+//! What it is not: the name of the build itself, which is a hash (`render::build_name`).
+
+use api::v1::{MachineOSBuild, MachineOSConfig};
+use std::collections::BTreeMap;
+
+/// On every object of a build. Jobs are watched by it.
+pub const LAYERING: &str = api::names::label::LAYERING;
+/// On objects that go when the build has ended.
+pub const EPHEMERAL: &str = api::names::label::EPHEMERAL_BUILD_OBJECT;
+/// The pool that the image is for.
+pub const POOL: &str = api::names::label::BUILD_POOL;
+/// The MachineOSConfig that asked for the build.
+pub const OS_CONFIG: &str = api::names::label::OS_CONFIG;
+/// The MachineOSBuild.
+pub const OS_BUILD: &str = api::names::label::OS_BUILD;
+/// The rendered MachineConfig.
+pub const RENDERED: &str = api::names::label::BUILD_OF;
+/// On a MachineOSConfig: an image that was built elsewhere and is taken as the first one. On a MachineOSBuild, as a label
+/// with the value `true`: the build stands for such an image.
+pub const PRE_BUILT: &str = api::names::annotation::PRE_BUILT_IMAGE;
+/// On a MachineOSConfig: build again, whatever there is.
+pub const REBUILD: &str = api::names::annotation::REBUILD;
+/// On a MachineOSBuild: the uid of its Job.
+pub const JOB_UID: &str = api::names::annotation::JOB_UID;
+/// On a MachineOSBuild: the Secret that its image is pushed with.
+pub const PUSH_SECRET: &str = api::names::annotation::PUSH_SECRET;
+/// On a MachineOSBuild: a hash of the MachineOSConfig's spec that it was made from. Ours alone: by it an image is reused for
+/// a MachineConfig that needs no other one.
+pub const BUILT_FROM: &str = api::names::own::OS_CONFIG_HASH;
+/// On a MachineOSBuild: the image that it is to have without a Job, because that image fits. Ours alone.
+pub const REUSES: &str = api::names::own::REUSES_IMAGE;
+
+/// The pull secret of base images if the MachineOSConfig names none.
+pub const DEFAULT_PULL_SECRET: &str = "global-pull-secret-copy";
+
+/// The Job of a build.
+pub fn job(build: &str) -> String {
+    format!("build-{build}")
+}
+
+/// The ConfigMap in which a builder of the reference reports the digest, under the key `digest`.
+pub fn digest(build: &str) -> String {
+    format!("digest-{build}")
+}
+
+/// The ConfigMap with the Containerfile.
+pub fn containerfile(build: &str) -> String {
+    format!("containerfile-{build}")
+}
+
+/// The ConfigMap with the rendered MachineConfig.
+pub fn machine_config(build: &str) -> String {
+    format!("mc-{build}")
+}
+
+/// The ConfigMap with the cluster's own certificate authorities.
+pub fn trust_bundle(build: &str) -> String {
+    format!("additionaltrustbundle-{build}")
+}
+
+/// The ConfigMap with `/etc/containers/policy.json`.
+pub fn policy(build: &str) -> String {
+    format!("etc-policy-{build}")
+}
+
+/// The ConfigMap with `/etc/containers/registries.conf`.
+pub fn registries(build: &str) -> String {
+    format!("etc-registries-{build}")
+}
+
+/// All ConfigMaps that a build may have.
+pub fn config_maps(build: &str) -> [String; 6] {
+    [
+        containerfile(build),
+        machine_config(build),
+        trust_bundle(build),
+        policy(build),
+        registries(build),
+        digest(build),
+    ]
+}
+
+/// The labels of a MachineOSBuild.
+pub fn build_labels(pool: &str, os_config: &str, rendered: &str) -> BTreeMap<String, String> {
+    let pairs = [(POOL, pool), (OS_CONFIG, os_config), (RENDERED, rendered)];
+    pairs.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+}
+
+/// The labels of a Job, of its pods and of its ConfigMaps.
+pub fn object_labels(pool: &str, build: &MachineOSBuild) -> BTreeMap<String, String> {
+    let name = build.metadata.name.as_deref().unwrap_or_default();
+    let mut all = build_labels(pool, &build.spec.machine_os_config.name, &build.spec.machine_config.name);
+    for (key, value) in [(LAYERING, ""), (EPHEMERAL, ""), (OS_BUILD, name)] {
+        all.insert(key.to_owned(), value.to_owned());
+    }
+    all
+}
+
+/// The place that a build pushes to: that of the MachineOSConfig, with the build's name as its tag.
+pub fn push_spec(config: &MachineOSConfig, build: &str) -> String {
+    format!("{}:{build}", repository(&config.spec.rendered_image_push_spec))
+}
+
+/// An image by its digest.
+pub fn by_digest(push_spec: &str, digest: &str) -> String {
+    format!("{}@{digest}", repository(push_spec))
+}
+
+/// An image's name without its tag or digest. A colon before the last slash begins a port.
+pub fn repository(image: &str) -> &str {
+    let image = image.split('@').next().unwrap_or_default();
+    let name = image.rfind('/').map_or(0, |at| at + 1);
+    match image.get(name..).and_then(|n| n.find(':')) {
+        Some(at) => image.get(..name + at).unwrap_or(image),
+        None => image,
+    }
+}
+
+/// Whether a text is a digest: `sha256:` and 64 hexadecimal digits in lower case.
+pub fn is_digest(text: &str) -> bool {
+    text.strip_prefix("sha256:").is_some_and(|hex| {
+        hex.len() == 64 && hex.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_digest_takes_the_place_of_a_tag_and_ports_stay() {
+        for (image, want) in [
+            ("registry.example.com/org/repo:latest", "registry.example.com/org/repo"),
+            ("registry.example.com:5000/repo", "registry.example.com:5000/repo"),
+            ("127.0.0.1:5000/os:v1", "127.0.0.1:5000/os"),
+            ("r.example.com/os@sha256:00", "r.example.com/os"),
+        ] {
+            assert_eq!(repository(image), want, "{image}");
+        }
+        let digest = format!("sha256:{}", "0a".repeat(32));
+        assert!(is_digest(&digest) && !is_digest("sha256:00") && !is_digest(&digest.to_uppercase()));
+        assert_eq!(by_digest("r.example.com/o:t", &digest), format!("r.example.com/o@{digest}"));
+    }
+}

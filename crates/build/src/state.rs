@@ -1,0 +1,217 @@
+//! How far a build is, and the conditions that say so. Once a build has ended, nothing changes it any more.
+//!
+//! What it is not: what follows from a state (see `plan`).
+
+use api::k8s::{MetaCondition, Time};
+use api::v1::{MachineOSBuild, MachineOSBuildStatus};
+use jiff::SignedDuration;
+use serde::Serialize;
+
+/// How far a build is: which of its conditions is `True`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub enum State {
+    /// None is.
+    Initial,
+    /// Its Job exists, and no pod of it runs yet.
+    Prepared,
+    /// A pod builds.
+    Building,
+    /// The image is pushed.
+    Succeeded,
+    /// It failed, and is not tried again.
+    Failed,
+    /// It was stopped: another build took its place, or somebody deleted its Job.
+    Interrupted,
+}
+
+/// The condition types, with the reason and the message of each, and the state that it stands for.
+const CONDITIONS: [(State, &str, &str, &str); 5] = [
+    (State::Prepared, "Prepared", "Prepared", "Build Prepared and Pending"),
+    (State::Building, "Building", "Building", "Image Build In Progress"),
+    (State::Failed, "Failed", "Failed", "Build Failed"),
+    (State::Interrupted, "Interrupted", "Interrupted", "Build Interrupted"),
+    (State::Succeeded, "Succeeded", "Ready", "Build Ready"),
+];
+
+/// The reason of an interruption by a newer build, after which the build may begin again.
+pub(crate) const SUPERSEDED: &str = "Superseded";
+/// The reason in the conditions of a build that stands for an image from elsewhere.
+pub(crate) const SEEDED: &str = "PreBuiltImageSeeded";
+/// Characters of a condition's message that come from a build's log.
+const MAX_CAUSE: usize = 4000;
+
+impl State {
+    /// Whether the build has ended.
+    pub fn is_terminal(self) -> bool {
+        matches!(self, Self::Succeeded | Self::Failed | Self::Interrupted)
+    }
+
+    /// Whether a build may go from this state to another one. A Job's pod may come and go, but a build does not go back.
+    pub(crate) fn may_become(self, next: Self) -> bool {
+        match (self, next) {
+            (Self::Initial, _) => next != Self::Initial,
+            (Self::Prepared, Self::Building) => true,
+            (Self::Prepared | Self::Building, _) => next.is_terminal(),
+            (Self::Succeeded | Self::Failed | Self::Interrupted, _) => false,
+        }
+    }
+
+    /// The state of a build.
+    pub fn of(build: &MachineOSBuild) -> Self {
+        let conditions = build.status.iter().flat_map(|s| s.conditions.iter().flatten());
+        let is_true: Vec<&str> =
+            conditions.filter(|c| c.status == "True").map(|c| c.type_.as_str()).collect();
+        // A build has one of them. If it has several, the one that ends the build counts.
+        let by_weight = [2, 3, 4, 1, 0].into_iter().filter_map(|i| CONDITIONS.get(i));
+        by_weight
+            .filter(|(_, type_, ..)| is_true.contains(type_))
+            .map(|(s, ..)| *s)
+            .next()
+            .unwrap_or(Self::Initial)
+    }
+}
+
+/// Whether a build has ended.
+pub fn is_ended(build: &MachineOSBuild) -> bool {
+    State::of(build).is_terminal()
+}
+
+/// The condition that is `True`.
+pub(crate) fn present(build: &MachineOSBuild) -> Option<&MetaCondition> {
+    let mut all = build.status.iter().flat_map(|s| s.conditions.iter().flatten());
+    all.find(|c| c.status == "True")
+}
+
+/// What a state's condition says besides its fixed words.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Cause {
+    /// Another reason.
+    pub(crate) reason: Option<&'static str>,
+    /// Why, for people.
+    pub(crate) why: Option<String>,
+}
+
+/// The status of a build in another state. `at`: when its Job began and ended, where that is known.
+pub(crate) fn status(
+    build: &MachineOSBuild,
+    state: State,
+    cause: &Cause,
+    at: (Option<&Time>, Option<&Time>),
+    now: &Time,
+) -> MachineOSBuildStatus {
+    let mut status = build.status.clone().unwrap_or_default();
+    let old = status.conditions.take().unwrap_or_default();
+    status.conditions = Some(
+        CONDITIONS
+            .iter()
+            .map(|(of, type_, reason, message)| {
+                let word = if *of == state { "True" } else { "False" };
+                let before = old.iter().find(|c| c.type_ == *type_ && c.status == word);
+                let mut condition = MetaCondition {
+                    type_: (*type_).to_owned(),
+                    status: word.to_owned(),
+                    reason: (*reason).to_owned(),
+                    message: (*message).to_owned(),
+                    last_transition_time: before
+                        .map_or_else(|| now.clone(), |c| c.last_transition_time.clone()),
+                    observed_generation: None,
+                };
+                if *of == state {
+                    if let Some(reason) = cause.reason {
+                        condition.reason = reason.to_owned();
+                    }
+                    if let Some(why) = &cause.why {
+                        let why = api::text::cut(why, MAX_CAUSE);
+                        condition.message = format!("{message}: {why}");
+                    }
+                }
+                condition
+            })
+            .collect(),
+    );
+    let (began, ended) = at;
+    if state != State::Initial && status.build_start.is_none() {
+        status.build_start = Some(began.unwrap_or(now).clone());
+    }
+    if state.is_terminal() && status.build_end.is_none() {
+        let end = ended.unwrap_or(now).clone();
+        // The API knows seconds, and refuses an end that is not later than the start.
+        status.build_end = Some(match &status.build_start {
+            Some(start) if end.0.as_second() <= start.0.as_second() => after(start),
+            _ => end,
+        });
+    }
+    status
+}
+
+/// A second later.
+fn after(time: &Time) -> Time {
+    Time(time.0.saturating_add(SignedDuration::from_secs(1)).unwrap_or(time.0))
+}
+
+/// The status of a build that stands for an image from elsewhere.
+pub(crate) fn seeded(image: &str, now: &Time) -> MachineOSBuildStatus {
+    let mut status = status(
+        &MachineOSBuild::default(),
+        State::Succeeded,
+        &Cause { reason: Some(SEEDED), why: None },
+        (None, None),
+        now,
+    );
+    for condition in status.conditions.iter_mut().flatten() {
+        condition.reason = SEEDED.to_owned();
+        condition.message = match condition.status.as_str() {
+            "True" => format!("Pre-built image {image:?} successfully seeded"),
+            _ => "Skipped: using pre-built image".to_owned(),
+        };
+    }
+    status.digested_image_push_spec = Some(image.to_owned());
+    status
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use State::{Building, Failed, Initial, Interrupted, Prepared, Succeeded};
+    use serde_json::json;
+
+    #[test]
+    fn a_build_goes_forward_and_a_build_that_has_ended_stays() {
+        let all = [Initial, Prepared, Building, Succeeded, Failed, Interrupted];
+        for from in all {
+            for to in all {
+                let may = match (from, to) {
+                    (Initial, to) => to != Initial,
+                    (Prepared, Building) => true,
+                    (Prepared | Building, to) => [Succeeded, Failed, Interrupted].contains(&to),
+                    _ => false,
+                };
+                assert_eq!(from.may_become(to), may, "{from:?} → {to:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_status_has_all_conditions_and_is_read_back() {
+        let now: Time = serde_json::from_value(json!("2026-11-23T07:00:00Z")).unwrap();
+        let mut build = MachineOSBuild::default();
+        for state in [Prepared, Building, Succeeded] {
+            build.status = Some(status(&build, state, &Cause::default(), (None, None), &now));
+            assert_eq!(State::of(&build), state);
+        }
+        let status = build.status.unwrap();
+        let words: Vec<_> =
+            status.conditions.iter().flatten().map(|c| (&*c.type_, &*c.status, &*c.reason)).collect();
+        assert_eq!(
+            words,
+            [
+                ("Prepared", "False", "Prepared"),
+                ("Building", "False", "Building"),
+                ("Failed", "False", "Failed"),
+                ("Interrupted", "False", "Interrupted"),
+                ("Succeeded", "True", "Ready"),
+            ]
+        );
+        assert_eq!(json!(status)["buildEnd"], "2026-11-23T07:00:01Z", "later than the start");
+    }
+}

@@ -1,0 +1,13 @@
+//! `mco approve`. What it does is [`actions::approve()`]'s.
+
+use crate::args::rollout::Approve;
+use crate::output::Kind;
+use crate::{connect, exit, output};
+use actions::{Do, words};
+
+pub(crate) async fn run(a: Approve) -> anyhow::Result<u8> {
+    let client = connect::connect(&a.cluster).await?;
+    let done = actions::approve(&client, &a.pool, a.config.as_deref(), None, Do::Write).await?;
+    output::print(a.output, Kind::Approval, &done, || words::approved(&done))?;
+    Ok(exit::OK)
+}

@@ -1,0 +1,428 @@
+//! Leadership: of several processes that do the same, only the holder of a Lease (`coordination.k8s.io/v1`) acts; the
+//! others keep their caches warm.
+//!
+//! Flow: read the lease; take it if it is free, ours or expired; renew it well before it ends; give it up at once when
+//! renewing fails for too long, or on shutdown. Writes are bound to the version that was read, so two candidates never
+//! both succeed.
+//!
+//! Guarantees: a free lease is taken at the first look, so a fresh cluster waits for one request. Clocks of machines
+//! are not compared: a lease is expired when *we* have seen no change of it for its whole duration.
+//!
+//! What it is not: fencing. A holder that is cut off stops by its own clock four seconds before the lease ends, but
+//! what it sent before may still arrive. [`Handover`] says whether that is possible; the next holder voids it.
+
+mod candidacy;
+
+pub use candidacy::Candidacy;
+
+use crate::call::{CallError, call};
+use api::k8s::ObjectMeta;
+use api::names::NAMESPACE;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::jiff;
+use kube::api::{Api, PostParams};
+use kube::{Client, ResourceExt};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// A holder that is silent for this long counts as dead.
+const DURATION: Duration = Duration::from_secs(15);
+/// How often the lease is renewed; several tries fit into [`GIVE_UP`].
+const RENEW: Duration = Duration::from_secs(4);
+/// If the holder could not renew for this long it stops acting, before anyone else may start.
+const GIVE_UP: Duration = Duration::from_secs(11);
+/// How long a shutdown waits until the lease is released. Together with the last patches this is less than a hand-over
+/// may take.
+const GIVING_UP: Duration = Duration::from_secs(2);
+/// How often a candidate looks at the lease: what a clean hand-over costs.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// A request that was sent this long ago has arrived or never will: the API server ends each request after a minute.
+pub const STRAY: Duration = Duration::from_mins(2);
+/// The annotation on a lease that was released: requests of its last holder, or of one before, may still be on their
+/// way.
+const STRAYS: &str = api::names::own::REQUESTS_UNDER_WAY;
+
+/// How this process became the leader.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Handover {
+    /// Nobody led before, or the last leader had an answer to every request.
+    Clean,
+    /// The last leader was not heard of again: its requests may still arrive.
+    Unclean,
+}
+
+/// Whether this process should act.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Role {
+    /// It should not.
+    Standby,
+    /// It should.
+    Leads(Handover),
+}
+
+impl Role {
+    /// Whether it should.
+    fn leads(&self) -> bool {
+        matches!(self, Self::Leads(_))
+    }
+}
+
+/// What the leadership task and those who act tell each other, besides the role.
+#[derive(Debug, Default)]
+pub struct TermSignals {
+    ends: Mutex<Option<Instant>>,
+    unanswered: std::sync::atomic::AtomicBool,
+}
+
+impl TermSignals {
+    /// Whether the lease has expired, even if no other process has noticed yet. A process that was suspended and continues sees
+    /// it here.
+    pub fn over(&self) -> bool {
+        self.ends.lock().unwrap_or_else(PoisonError::into_inner).is_some_and(|at| Instant::now() >= at)
+    }
+
+    /// Records that the lease was held at this time.
+    pub fn renewed(&self, at: Instant) {
+        *self.ends.lock().unwrap_or_else(PoisonError::into_inner) = Some(at + GIVE_UP);
+    }
+
+    /// Records that a request has no answer when the lease is released.
+    pub fn leave_unanswered(&self) {
+        self.unanswered.store(true, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    fn left_unanswered(&self) -> bool {
+        self.unanswered.load(std::sync::atomic::Ordering::Relaxed)
+    }
+}
+
+/// Leads until `stop`: for a process that is known to be the only one.
+async fn always(leading: watch::Sender<Role>, stop: CancellationToken) {
+    leading.send_replace(Role::Leads(Handover::Clean));
+    stop.cancelled().await;
+    leading.send_replace(Role::Standby);
+}
+
+/// A candidate for a Lease.
+struct ByLease {
+    client: Client,
+    name: &'static str,
+    identity: String,
+    terms: Arc<TermSignals>,
+}
+
+impl ByLease {
+    /// A candidate for the Lease of this name in [`NAMESPACE`].
+    fn new(client: Client, name: &'static str, terms: Arc<TermSignals>) -> Self {
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        let (host, pid) = (host.trim(), std::process::id());
+        let start = jiff::Timestamp::now().as_microsecond();
+        Self { client, name, identity: format!("{host}_{pid}_{start:x}"), terms }
+    }
+}
+
+/// What a look at the lease shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LeaseState {
+    /// Nobody has it: take it.
+    Free,
+    /// Its holder is silent: take it.
+    Expired,
+    /// We have it: renew it.
+    Ours,
+    /// Somebody else has it.
+    Theirs,
+}
+
+fn look(spec: &LeaseSpec, identity: &str, unchanged_for: Duration) -> LeaseState {
+    let lasts = spec.lease_duration_seconds.and_then(|s| u64::try_from(s).ok()).unwrap_or_default();
+    match spec.holder_identity.as_deref() {
+        None | Some("") => LeaseState::Free,
+        Some(holder) if holder == identity => LeaseState::Ours,
+        Some(_) if unchanged_for >= Duration::from_secs(lasts) => LeaseState::Expired,
+        Some(_) => LeaseState::Theirs,
+    }
+}
+
+/// Follows the Lease until `stop`, then gives it up.
+async fn campaign(me: ByLease, leading: watch::Sender<Role>, stop: CancellationToken) {
+    let api: Api<Lease> = Api::namespaced(me.client.clone(), NAMESPACE);
+    let mut seen: Option<(String, Instant)> = None;
+    let mut renewed: Option<Instant> = None;
+    let mut told: Option<String> = None;
+    let mut begun: Option<(Instant, Handover)> = None;
+    loop {
+        let attempt = Instant::now();
+        // Neither a try nor a pause may last beyond the moment when we must stop.
+        let left = |renewed: Option<Instant>| renewed.map(|at| GIVE_UP.saturating_sub(at.elapsed()));
+        let limit = left(renewed).map_or(RENEW, |left| left.min(RENEW));
+        let result = tokio::time::timeout(limit, attempt_once(&api, me.name, &me.identity, &mut seen)).await;
+        let mut pause = LOOK;
+        match result {
+            Ok(Ok(Held::Ours(handover))) => {
+                renewed = Some(attempt);
+                me.terms.renewed(attempt);
+                told = None;
+                pause = RENEW;
+                if !leading.borrow().leads() {
+                    tracing::info!(identity = me.identity, ?handover, "leading");
+                    begun = Some((attempt, handover));
+                    leading.send_replace(Role::Leads(handover));
+                }
+            }
+            Ok(Ok(Held::Theirs(holder))) => {
+                if leading.send_replace(Role::Standby).leads() {
+                    tracing::warn!(holder, "lost the lease to another holder; standing by");
+                } else if told.as_ref() != Some(&holder) {
+                    tracing::info!(holder, "standing by: another holder leads");
+                    told = Some(holder);
+                }
+                renewed = None;
+            }
+            Ok(Err(error)) => {
+                let text = if error.is_not_found() {
+                    format!(
+                        "namespace {NAMESPACE} does not exist; `mco install` creates it, \
+                         or run without a lease with --leader-elect=false"
+                    )
+                } else {
+                    error.chain()
+                };
+                if told.as_ref() != Some(&text) {
+                    tracing::warn!("cannot get the lease: {text}");
+                    told = Some(text);
+                }
+            }
+            Err(_) => {
+                tracing::warn!("cannot get the lease: the API server did not answer within {limit:.1?}");
+            }
+        }
+        if left(renewed) == Some(Duration::ZERO) {
+            tracing::warn!("the lease could not be renewed for {} s; standing by", GIVE_UP.as_secs());
+            leading.send_replace(Role::Standby);
+            renewed = None;
+        }
+        let pause = left(renewed).map_or(pause, |left| left.min(pause));
+        tokio::select! {
+            () = stop.cancelled() => break,
+            () = tokio::time::sleep(pause) => {}
+        }
+    }
+    if leading.send_replace(Role::Standby).leads() {
+        let early = begun.is_some_and(|(at, how)| how == Handover::Unclean && at.elapsed() < STRAY);
+        release(&api, me.name, &me.identity, early || me.terms.left_unanswered()).await;
+    }
+}
+
+enum Held {
+    /// We hold it; the value is the kind of hand-over if we did not lead a moment ago.
+    Ours(Handover),
+    Theirs(String),
+}
+
+async fn attempt_once(
+    api: &Api<Lease>,
+    name: &str,
+    identity: &str,
+    seen: &mut Option<(String, Instant)>,
+) -> Result<Held, CallError> {
+    let what = || format!("lease {NAMESPACE}/{name}");
+    let Some(lease) = call(what, api.get_opt(name)).await? else {
+        let mut lease = Lease {
+            metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
+            spec: None,
+        };
+        lease.spec = Some(taken(None, identity));
+        return match call(what, api.create(&PostParams::default(), &lease)).await {
+            Ok(_) => Ok(Held::Ours(Handover::Clean)),
+            Err(e) if e.is_conflict() => Ok(Held::Theirs("another candidate".to_owned())),
+            Err(e) => Err(e),
+        };
+    };
+    let version = lease.resource_version().unwrap_or_default();
+    let since = match seen {
+        Some((v, at)) if *v == version => *at,
+        _ => {
+            let now = Instant::now();
+            *seen = Some((version, now));
+            now
+        }
+    };
+    let spec = lease.spec.clone().unwrap_or_default();
+    let mut next = lease;
+    let strays = next.annotations_mut().remove(STRAYS).is_some();
+    let handover = match look(&spec, identity, since.elapsed()) {
+        LeaseState::Theirs => return Ok(Held::Theirs(spec.holder_identity.unwrap_or_default())),
+        LeaseState::Free if !strays => Handover::Clean,
+        // The lease is ours, but we did not lead: we had lost it for a while, and with it the answers to our requests.
+        LeaseState::Free | LeaseState::Expired | LeaseState::Ours => Handover::Unclean,
+    };
+    next.spec = Some(taken(Some(&spec), identity));
+    match call(what, api.replace(name, &PostParams::default(), &next)).await {
+        Ok(_) => Ok(Held::Ours(handover)),
+        Err(e) if e.is_conflict() => Ok(Held::Theirs("another candidate".to_owned())),
+        Err(e) => Err(e),
+    }
+}
+
+/// The lease's spec when we hold it.
+fn taken(old: Option<&LeaseSpec>, identity: &str) -> LeaseSpec {
+    let now = MicroTime(jiff::Timestamp::now());
+    let ours = old.filter(|o| o.holder_identity.as_deref() == Some(identity));
+    let transitions = old.and_then(|o| o.lease_transitions).unwrap_or_default();
+    LeaseSpec {
+        holder_identity: Some(identity.to_owned()),
+        lease_duration_seconds: i32::try_from(DURATION.as_secs()).ok(),
+        acquire_time: ours.and_then(|o| o.acquire_time.clone()).or_else(|| Some(now.clone())),
+        renew_time: Some(now),
+        lease_transitions: Some(if ours.is_some() { transitions } else { transitions.saturating_add(1) }),
+        ..LeaseSpec::default()
+    }
+}
+
+/// Gives the lease up, so that the next leader does not wait until it expires.
+async fn release(api: &Api<Lease>, name: &str, identity: &str, strays: bool) {
+    let what = || format!("lease {NAMESPACE}/{name}");
+    let given_up = async {
+        let Some(mut lease) = call(what, api.get_opt(name)).await? else { return Ok(()) };
+        let Some(spec) = lease.spec.as_mut().filter(|s| s.holder_identity.as_deref() == Some(identity))
+        else {
+            return Ok(());
+        };
+        spec.holder_identity = Some(String::new());
+        spec.lease_duration_seconds = Some(1);
+        if strays {
+            lease.annotations_mut().insert(STRAYS.to_owned(), "true".to_owned());
+        }
+        call(what, api.replace(name, &PostParams::default(), &lease)).await.map(|_| ())
+    };
+    // A shutdown does not wait for an API server that is away: the lease then expires by itself.
+    match tokio::time::timeout(GIVING_UP, given_up).await {
+        Ok(Ok(())) => tracing::info!("lease released"),
+        Ok(Err(error)) => tracing::warn!("lease not released: {}", error.chain()),
+        Err(_) => tracing::warn!("lease not released: no answer"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NAME: &str = "machine-config-controller";
+
+    #[test]
+    fn a_lease_is_taken_when_free_ours_or_expired() {
+        let held = |holder: &str| LeaseSpec {
+            holder_identity: Some(holder.to_owned()),
+            lease_duration_seconds: Some(15),
+            ..LeaseSpec::default()
+        };
+        let secs = Duration::from_secs;
+        for (spec, silent, want) in [
+            (LeaseSpec::default(), secs(0), LeaseState::Free),
+            (held(""), secs(0), LeaseState::Free),
+            (held("me"), secs(0), LeaseState::Ours),
+            (held("you"), secs(14), LeaseState::Theirs),
+            (held("you"), secs(15), LeaseState::Expired),
+        ] {
+            assert_eq!(look(&spec, "me", silent), want, "{spec:?} {silent:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_holder_that_cannot_renew_stops_before_its_lease_expires_for_others() {
+        // The lease is missing, is created, and from then on requests hang.
+        let requests = std::sync::Arc::new(std::sync::atomic::AtomicU32::new(0));
+        let serve = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let n = requests.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            async move {
+                if n > 1 {
+                    std::future::pending::<()>().await;
+                }
+                let missing = serde_json::json!({"kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound"});
+                let (code, body) = match *request.method() == http::Method::GET {
+                    true => (404, missing),
+                    false => (201, serde_json::json!({"metadata": {"name": NAME}})),
+                };
+                let body = kube::client::Body::from(body.to_string().into_bytes());
+                Ok::<_, std::io::Error>(http::Response::builder().status(code).body(body).unwrap())
+            }
+        });
+        let leading = watch::Sender::new(Role::Standby);
+        let mut led = leading.subscribe();
+        let stop = CancellationToken::new();
+        let terms = Arc::new(TermSignals::default());
+        let me = ByLease::new(Client::new(serve, "default"), NAME, terms.clone());
+        let task = tokio::spawn(campaign(me, leading, stop.clone()));
+        assert_eq!(*led.wait_for(Role::leads).await.unwrap(), Role::Leads(Handover::Clean));
+        assert!(!terms.over());
+        let begin = Instant::now();
+        led.wait_for(|l| !l.leads()).await.unwrap();
+        assert!(terms.over(), "also for a caller that asks, not only for one that waits");
+        assert!(begin.elapsed() < DURATION, "acted for {:?}; the lease lasts {DURATION:?}", begin.elapsed());
+        stop.cancel();
+        task.await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_term_begins_cleanly_only_when_no_write_of_an_earlier_holder_can_be_in_flight() {
+        let lease = |holder: &str, strays: bool| {
+            let notes = if strays { serde_json::json!({STRAYS: "true"}) } else { serde_json::json!({}) };
+            serde_json::json!({"metadata": {"name": NAME, "resourceVersion": "5", "annotations": notes},
+                "spec": {"holderIdentity": holder, "leaseDurationSeconds": 15}})
+        };
+        let clean = Some(Handover::Clean);
+        let unclean = Some(Handover::Unclean);
+        for (about, there, silent, want) in [
+            ("a first controller", None, 0, clean),
+            ("given up", Some(lease("", false)), 0, clean),
+            ("given up soon after a crash, or with a patch unanswered", Some(lease("", true)), 0, unclean),
+            ("held", Some(lease("you", false)), 14, None),
+            ("its holder is silent", Some(lease("you", false)), 15, unclean),
+            ("lost, and nobody took it", Some(lease("me", false)), 0, unclean),
+        ] {
+            let written = Arc::new(Mutex::new(serde_json::Value::Null));
+            let (kept, body) = (written.clone(), there.clone());
+            let serve = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+                let (kept, body) = (kept.clone(), body.clone());
+                async move {
+                    let missing = serde_json::json!({"kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound"});
+                    let (code, answer) = if *request.method() == http::Method::GET {
+                        body.map_or((404, missing), |lease| (200, lease))
+                    } else {
+                        let bytes = request.into_body().collect_bytes().await.unwrap();
+                        let lease: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
+                        *kept.lock().unwrap() = lease.clone();
+                        (200, lease)
+                    };
+                    let body = kube::client::Body::from(answer.to_string().into_bytes());
+                    Ok::<_, std::io::Error>(http::Response::builder().status(code).body(body).unwrap())
+                }
+            });
+            let api: Api<Lease> = Api::namespaced(Client::new(serve, "default"), NAMESPACE);
+            let mut seen = Some(("5".to_owned(), Instant::now()));
+            tokio::time::advance(Duration::from_secs(silent)).await;
+            let got = match attempt_once(&api, NAME, "me", &mut seen).await.unwrap() {
+                Held::Ours(handover) => Some(handover),
+                Held::Theirs(_) => None,
+            };
+            assert_eq!(got, want, "{about}");
+            let left = written.lock().unwrap()["metadata"]["annotations"][STRAYS].clone();
+            assert!(left.is_null(), "{about}: the mark is the last holder's");
+        }
+    }
+
+    #[test]
+    fn taking_over_counts_a_transition_and_renewing_does_not() {
+        let first = taken(None, "a");
+        let renewed = taken(Some(&first), "a");
+        assert_eq!(renewed.lease_transitions, first.lease_transitions);
+        assert_eq!(renewed.acquire_time, first.acquire_time);
+        assert_eq!(taken(Some(&renewed), "b").lease_transitions, Some(2));
+    }
+}

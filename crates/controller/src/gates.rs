@@ -1,0 +1,324 @@
+//! The gates that a pool's rendering waits for: the ControllerConfig belongs to this version, and the MachineConfigs
+//! are up to date with the templates and with the cluster's settings. Passes open the gates; rendering asks them.
+//!
+//! What they are not: the passes. They hold no client and write nothing.
+
+use crate::flight::own_config::{is_as, leaving};
+use api::k8s::ResourceExt;
+use api::names::annotation::GENERATED_BY_VERSION;
+use api::names::own::RELEASED_VERSION;
+use api::render_reason::RenderReason;
+use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::time::Instant;
+
+const WAIT_FOR_TEMPLATES: RenderGate =
+    RenderGate::Wait("the MachineConfigs from templates are being written");
+const WAIT_FOR_SETTINGS: RenderGate =
+    RenderGate::Wait("the MachineConfigs from the cluster's settings are being written");
+
+/// Whether a pool may be rendered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum RenderGate {
+    /// It may.
+    Open,
+    /// Something is still on its way; its arrival makes the pool dirty again.
+    Wait(&'static str),
+    /// It may not, for a reason that the pool's condition shows.
+    Refuse {
+        /// The condition's reason.
+        reason: RenderReason,
+        /// Its message.
+        message: String,
+    },
+}
+
+/// All gates.
+#[derive(Debug, Default)]
+pub(crate) struct Gates {
+    /// Which version the ControllerConfig belongs to.
+    pub(crate) version: VersionGate,
+    /// What the templates produce.
+    pub(crate) templates: TemplateGate,
+    /// Whether what is generated from settings is up to date.
+    pub(crate) settings: SettingsGate,
+}
+
+impl Gates {
+    /// Resets the gates at the start of a term: another leader may have written since, and an upgrade brings other
+    /// templates.
+    pub(crate) fn begin(&self) {
+        let Self { version, templates, settings } = self;
+        version.forget();
+        templates.forget();
+        settings.begin();
+    }
+}
+
+/// Which version the ControllerConfig belongs to: the history of its annotation `generated-by-version` in this term.
+/// Only a controller of that version renders, so that the inputs of two versions never mix (see
+/// `passes::version_claim`).
+#[derive(Debug, Default)]
+pub(crate) struct VersionGate(Mutex<ClaimHistory>);
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct ClaimHistory {
+    /// How often we have taken it over, and when last.
+    pub(crate) taken: Option<(u32, Instant)>,
+    /// Why it is not ours now, for the pools' condition.
+    pub(crate) why: Option<String>,
+    /// Since when the operator has not released this version for rendering, as far as this term knows.
+    pub(crate) held: Option<Instant>,
+}
+
+/// The version that the operator has released for rendering, if it is not this one. Its parts are still being rolled out.
+pub(crate) fn held<'a>(config: &'a ControllerConfig, version: &str) -> Option<&'a str> {
+    config.annotations().get(RELEASED_VERSION).map(String::as_str).filter(|released| *released != version)
+}
+
+/// The version in the annotation, if it is not this one.
+pub(crate) fn other<'a>(config: &'a ControllerConfig, version: &str) -> Option<&'a str> {
+    config.annotations().get(GENERATED_BY_VERSION).map(String::as_str).filter(|found| *found != version)
+}
+
+impl VersionGate {
+    pub(crate) fn past(&self) -> ClaimHistory {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn set(&self, past: ClaimHistory) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = past;
+    }
+
+    /// Forgets the history at the start of a term: whoever wrote before may be gone.
+    pub(crate) fn forget(&self) {
+        self.set(ClaimHistory::default());
+    }
+
+    /// Whether this version may render pools from this ControllerConfig.
+    pub(crate) fn check(&self, config: &ControllerConfig, version: &str) -> RenderGate {
+        match (held(config, version).or(other(config, version)), self.past().why) {
+            (None, None) => RenderGate::Open,
+            (Some(_), None) if held(config, version).is_some() => {
+                RenderGate::Wait("the operator is rolling out the other parts of this version")
+            }
+            (Some(_), None) => {
+                RenderGate::Wait("the controller is writing its version to the ControllerConfig")
+            }
+            (_, Some(message)) => RenderGate::Refuse { reason: RenderReason::VersionSkew, message },
+        }
+    }
+}
+
+/// The result of the template pass in this term.
+#[derive(Debug, Clone, Default)]
+enum State {
+    /// Nothing yet.
+    #[default]
+    Unknown,
+    /// The templates cannot be rendered, and why.
+    Failing(String),
+    /// They produce these.
+    Made(Arc<Made>),
+}
+
+/// What the templates produce from one ControllerConfig.
+#[derive(Debug, Clone, Default)]
+struct Made {
+    /// The ControllerConfig's uid and generation.
+    of: (Option<String>, Option<i64>),
+    /// The MachineConfigs as they should be stored.
+    wanted: Vec<MachineConfig>,
+    /// By MachineConfig: why it cannot be written, in the API server's words.
+    refused: BTreeMap<String, String>,
+}
+
+/// What the templates produce, and whether the MachineConfigs of a pool are stored like that. A pool is not rendered
+/// from a template's MachineConfig that somebody has just changed or deleted: its nodes would go to that config, and
+/// then back. The template pass reports what the templates produce and which of it the API server refuses.
+#[derive(Debug, Default)]
+pub(crate) struct TemplateGate(Mutex<State>);
+
+fn id(config: &ControllerConfig) -> (Option<String>, Option<i64>) {
+    (config.metadata.uid.clone(), config.metadata.generation)
+}
+
+impl TemplateGate {
+    fn set(&self, state: State) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = state;
+    }
+
+    fn get(&self) -> State {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Forgets the result: another leader may have had other templates.
+    pub(crate) fn forget(&self) {
+        self.set(State::Unknown);
+    }
+
+    /// Records that the templates cannot be rendered. Returns whether that is new.
+    pub(crate) fn failing(&self, why: &str) -> bool {
+        let known = matches!(self.get(), State::Failing(known) if known == why);
+        self.set(State::Failing(why.to_owned()));
+        !known
+    }
+
+    /// Records what the templates produce. Returns whether that differs from before.
+    pub(crate) fn made(&self, config: &ControllerConfig, wanted: &[MachineConfig]) -> bool {
+        let refused = match self.get() {
+            State::Made(made) if made.of == id(config) && made.wanted == wanted => return false,
+            // A refusal is reported until it is known to be over.
+            State::Made(made) => made.refused.clone(),
+            State::Unknown | State::Failing(_) => BTreeMap::new(),
+        };
+        self.set(State::Made(Arc::new(Made { of: id(config), wanted: wanted.to_vec(), refused })));
+        true
+    }
+
+    /// Records which of it cannot be written. Returns whether that differs from before.
+    pub(crate) fn refused(&self, refused: BTreeMap<String, String>) -> bool {
+        let State::Made(made) = self.get() else { return false };
+        let new = made.refused != refused;
+        if new {
+            self.set(State::Made(Arc::new(Made { refused, ..Made::clone(&made) })));
+        }
+        new
+    }
+
+    /// Whether the templates produce a MachineConfig of this name.
+    pub(crate) fn makes(&self, name: &str) -> bool {
+        matches!(self.get(), State::Made(made) if made.wanted.iter().any(|w| w.name_any() == name))
+    }
+
+    /// Whether this pool may be rendered from what is stored.
+    pub(crate) fn check(
+        &self,
+        config: &ControllerConfig,
+        pool: &MachineConfigPool,
+        standing: &[&MachineConfig],
+    ) -> RenderGate {
+        match self.get() {
+            State::Unknown => WAIT_FOR_TEMPLATES,
+            State::Failing(why) => RenderGate::Refuse {
+                reason: RenderReason::TemplatesFailing,
+                message: format!("templates: {why}"),
+            },
+            State::Made(made) if made.of != id(config) => WAIT_FOR_TEMPLATES,
+            State::Made(made) => made.check(pool, standing),
+        }
+    }
+}
+
+impl Made {
+    fn check(&self, pool: &MachineConfigPool, standing: &[&MachineConfig]) -> RenderGate {
+        let selector = pool.spec.machine_config_selector.as_ref();
+        // A selector that cannot be evaluated is reported by the selection itself.
+        let selects = |config: &MachineConfig| {
+            api::selector::matches(selector, config.metadata.labels.as_ref()).unwrap_or(false)
+        };
+        let find = |name: Option<&String>| standing.iter().find(|c| c.metadata.name.as_ref() == name);
+        let off = self.wanted.iter().filter(|wanted| {
+            let have = find(wanted.metadata.name.as_ref());
+            let concerned = selects(wanted) || have.is_some_and(|have| selects(have));
+            concerned && !have.is_some_and(|have| is_as(have, wanted))
+        });
+        let leaving = leaving(&self.wanted, standing).into_iter().filter(|have| selects(have));
+        let mut names = off.chain(leaving).map(ResourceExt::name_any).peekable();
+        if names.peek().is_none() {
+            return RenderGate::Open;
+        }
+        let refused = names.find_map(|name| self.refused.get(&name));
+        refused.map_or(WAIT_FOR_TEMPLATES, |why| RenderGate::Refuse {
+            reason: RenderReason::Refused,
+            message: why.clone(),
+        })
+    }
+}
+
+/// How long rendering waits for settings that keep changing. After that it renders from what is stored, because
+/// somebody may be overwriting the generated MachineConfigs again and again.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How far the stored MachineConfigs are up to date with the cluster's settings, so that no pool is rendered from half
+/// of them. The pass that generates them (`passes::generated`) settles it.
+#[derive(Debug)]
+pub(crate) struct SettingsGate {
+    /// Counts changes of settings.
+    changes: AtomicU64,
+    /// The count of changes that the stored MachineConfigs were made from.
+    settled: AtomicU64,
+    /// Why a pool cannot have the settings that select it.
+    refused: Mutex<BTreeMap<String, String>>,
+    /// Since when they are out of date, if they were up to date before.
+    behind: Mutex<Option<Instant>>,
+    /// When this term began.
+    started: Mutex<Instant>,
+}
+
+impl Default for SettingsGate {
+    fn default() -> Self {
+        // Nothing is settled before the first pass.
+        let (changes, settled) = (AtomicU64::new(1), AtomicU64::new(0));
+        let (refused, behind) = (Mutex::default(), Mutex::default());
+        Self { changes, settled, refused, behind, started: Mutex::new(Instant::now()) }
+    }
+}
+
+impl SettingsGate {
+    /// A term begins. Another leader may have written since, so results and refusals of earlier terms no longer count.
+    pub(crate) fn begin(&self) {
+        // This comes first: it closes the gate, whatever else is reset below.
+        self.settled.store(0, Ordering::Release);
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        *self.behind.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.started.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
+    pub(crate) fn age(&self) -> Duration {
+        self.started.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
+    }
+
+    /// Closes the gate: settings have changed.
+    pub(crate) fn close(&self) {
+        self.behind.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(Instant::now);
+        self.changes.fetch_add(1, Ordering::AcqRel);
+    }
+
+    pub(crate) fn count(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
+    /// Records that the stored MachineConfigs match the settings as they were at `count`, except for what is refused.
+    pub(crate) fn settle(&self, count: u64, refused: BTreeMap<String, String>) {
+        *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = refused;
+        let mut behind = self.behind.lock().unwrap_or_else(PoisonError::into_inner);
+        self.settled.store(count, Ordering::Release);
+        if count == self.count() {
+            *behind = None;
+        }
+    }
+
+    /// Whether this pool may be rendered now.
+    pub(crate) fn check(&self, pool: &str) -> RenderGate {
+        let settled = self.settled.load(Ordering::Acquire);
+        if settled != self.count() {
+            let behind = *self.behind.lock().unwrap_or_else(PoisonError::into_inner);
+            if settled == 0 || behind.is_none_or(|since| since.elapsed() < PATIENCE) {
+                return WAIT_FOR_SETTINGS;
+            }
+        }
+        let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        refused.get(pool).map_or(RenderGate::Open, |why| RenderGate::Refuse {
+            reason: RenderReason::SettingsRefused,
+            message: why.clone(),
+        })
+    }
+}
+
+#[cfg(test)]
+#[path = "gates_tests.rs"]
+mod tests;

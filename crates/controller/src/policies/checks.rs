@@ -1,0 +1,201 @@
+//! The checks of gates: one task for each gate of a pool that has to be checked, all beside each other. A result that
+//! says something new has the cluster planned again at once.
+//!
+//! What it is not: the requests (see `requests`), or what a result means (see `rollout::policy::gates`).
+
+use crate::policies::requests;
+use crate::shared::Shared;
+use api::k8s::Time;
+use api::v1alpha1::RolloutPolicy;
+use rollout::RolloutPlan;
+use rollout::policy::gates::{Reading, Record};
+use rollout::policy::{Gate, GateState, Live, PoolPolicies};
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+
+/// A pool and one of its gates.
+type Key = (Arc<str>, Arc<str>);
+
+/// The RolloutPolicy that a gate stands in.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct OfPolicy {
+    pub(super) name: String,
+    pub(super) uid: String,
+    pub(super) generation: Option<i64>,
+}
+
+/// What a check is about, as the last plan said it.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Wanted {
+    /// The rendered config that is on its way.
+    pub(super) config: Arc<str>,
+    /// Since when it is; `None`: that is not stored.
+    pub(super) since: Option<Time>,
+    /// The policy that asks for it.
+    pub(super) policy: OfPolicy,
+    /// What was broken before.
+    pub(super) baseline: Option<Vec<String>>,
+    /// The nodes that it is about.
+    pub(super) nodes: Vec<Arc<str>>,
+}
+
+/// A gate that is being checked.
+#[derive(Debug)]
+struct Task {
+    /// The policy that contains it.
+    of: OfPolicy,
+    wanted: watch::Sender<Wanted>,
+    handle: AbortHandle,
+}
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.handle.abort();
+    }
+}
+
+/// The gates that are checked, and what they say.
+#[derive(Debug, Default)]
+pub(super) struct Checks {
+    tasks: Mutex<BTreeMap<Key, Task>>,
+    results: Arc<Results>,
+}
+
+#[derive(Debug, Default)]
+struct Results {
+    live: Mutex<Live>,
+}
+
+impl Checks {
+    pub(super) fn live(&self) -> Live {
+        self.results.live.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Starts and ends checks, so that those run that the plan asks for. What a gate said that is not checked any more
+    /// is forgotten.
+    pub(super) fn want(
+        &self,
+        shared: &Arc<Shared>,
+        plan: &RolloutPlan,
+        policies: &PoolPolicies,
+        objects: &[Arc<RolloutPolicy>],
+    ) {
+        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut before = std::mem::take(&mut *tasks);
+        for pool in &plan.pools {
+            let (Some(of_plan), Some(policy), Some(target)) =
+                (&pool.policy, policies.policy(&pool.pool), &pool.target)
+            else {
+                continue;
+            };
+            let object = objects.iter().find(|o| o.metadata.name.as_deref() == Some(&*policy.name));
+            let of = OfPolicy {
+                name: policy.name.to_string(),
+                uid: object.and_then(|o| o.metadata.uid.clone()).unwrap_or_default(),
+                generation: object.and_then(|o| o.metadata.generation),
+            };
+            for check in &of_plan.checks {
+                let Some(gate) = policy.gates.iter().find(|g| g.name == check.gate) else { continue };
+                let key = (pool.pool.clone(), gate.name.clone());
+                let wanted = Wanted {
+                    config: target.config.clone(),
+                    since: of_plan.progress.since.clone(),
+                    policy: of.clone(),
+                    baseline: check.baseline.clone(),
+                    nodes: check.nodes.clone(),
+                };
+                // What it said of another config says nothing of this one.
+                let same = |t: &Task| {
+                    let had = t.wanted.borrow();
+                    t.of == of && had.config == wanted.config && had.since == wanted.since
+                };
+                let task = match before.remove(&key).filter(same) {
+                    Some(task) => {
+                        task.wanted.send_if_modified(|had| {
+                            let new = *had != wanted;
+                            *had = wanted;
+                            new
+                        });
+                        task
+                    }
+                    None => {
+                        self.results.forget(&key);
+                        self.start(shared, key.clone(), gate, of.clone(), wanted)
+                    }
+                };
+                tasks.insert(key, task);
+            }
+        }
+        for (key, task) in before {
+            drop(task);
+            if !tasks.contains_key(&key) {
+                self.results.forget(&key);
+            }
+        }
+    }
+
+    fn start(&self, shared: &Arc<Shared>, key: Key, gate: &Gate, of: OfPolicy, wanted: Wanted) -> Task {
+        let (wanted, is_wanted) = watch::channel(wanted);
+        let run = run(shared.clone(), key, gate.clone(), is_wanted, self.results.clone());
+        Task { of, wanted, handle: tokio::spawn(run).abort_handle() }
+    }
+}
+
+impl Results {
+    fn forget(&self, (pool, gate): &Key) {
+        let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
+        live.gates.get_mut(pool).map(|gates| gates.remove(gate));
+        live.found.get_mut(pool).map(|gates| gates.remove(gate));
+    }
+
+    /// Takes what a gate says. Returns whether it is news.
+    fn put(&self, (pool, gate): &Key, record: &Record) -> bool {
+        let Some(state) = &record.state else { return false };
+        let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(found) = &record.found {
+            live.found.entry(pool.clone()).or_default().insert(gate.clone(), found.clone());
+        }
+        let old = live.gates.entry(pool.clone()).or_default().insert(gate.clone(), state.clone());
+        old.as_ref() != Some(state)
+    }
+}
+
+async fn run(
+    shared: Arc<Shared>,
+    key: Key,
+    gate: Gate,
+    wanted: watch::Receiver<Wanted>,
+    results: Arc<Results>,
+) {
+    let mut record = Record::default();
+    loop {
+        let begin = Instant::now();
+        let about = wanted.borrow().clone();
+        let answer = tokio::time::timeout(gate.timeout, requests::check(&shared, &gate, &about)).await;
+        let reading = answer.unwrap_or_else(|_| {
+            Reading::NoAnswer(format!("no answer within {} s", gate.timeout.as_secs_f64()))
+        });
+        let had = record.state.clone();
+        // The baseline may have been stored while the check ran.
+        let baseline = wanted.borrow().baseline.clone();
+        record.take(&gate, baseline.as_deref(), reading);
+        if had != record.state {
+            let (pool, name) = &key;
+            match &record.state {
+                Some(GateState::Passed) | None => tracing::info!(%pool, gate = %name, "the gate passes"),
+                Some(state) => tracing::warn!(%pool, gate = %name, ?state, "the gate does not pass"),
+            }
+        }
+        if results.put(&key, &record) {
+            if record.state != Some(GateState::Passed) {
+                shared.setbacks.fetch_add(1, Ordering::AcqRel);
+            }
+            shared.mark_cluster();
+        }
+        tokio::time::sleep_until(begin + gate.interval).await;
+    }
+}

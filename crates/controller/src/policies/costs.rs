@@ -1,0 +1,116 @@
+//! What changes cost a node, for windows and freezes that let some pass: computed from the two rendered configs, which are read
+//! for that and kept nowhere.
+//!
+//! What it is not: the computation (see `host::passing`), or what follows from it (see `rollout::policy`).
+
+use crate::io::backoff;
+use crate::passes::descriptor::kind;
+use crate::shared::Shared;
+use api::v1::MachineConfig;
+use client::call;
+use desired::{DisruptionPolicy, Wanted};
+use kube::Api;
+use kube::api::{ApiResource, DynamicObject};
+use kube::core::GroupVersionKind;
+use rollout::policy::{ChangeAsked, ChangeCost, Costs};
+use serde_json::json;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+
+/// A cost is computed again after this time: the cluster's disruption policy may have changed.
+const KEPT: Duration = Duration::from_secs(300);
+
+/// The costs that were computed.
+#[derive(Debug, Default)]
+pub(super) struct CostsOfChanges {
+    task: Mutex<Option<Task>>,
+    known: Arc<Mutex<Known>>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    costs: Costs,
+    since: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct Task {
+    of: BTreeSet<ChangeAsked>,
+    handle: AbortHandle,
+}
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.handle.abort();
+    }
+}
+
+impl CostsOfChanges {
+    /// What is known. Old answers are forgotten, and asked for again.
+    pub(super) fn known(&self) -> Costs {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.since.is_some_and(|since| since.elapsed() > KEPT) {
+            *known = Known::default();
+        }
+        known.costs.clone()
+    }
+
+    /// Has these computed.
+    pub(super) fn want(&self, shared: &Arc<Shared>, asked: BTreeSet<ChangeAsked>) {
+        let mut task = self.task.lock().unwrap_or_else(PoisonError::into_inner);
+        if asked.is_empty() {
+            *task = None;
+        } else if task.as_ref().is_none_or(|t| t.of != asked || t.handle.is_finished()) {
+            let run = run(shared.clone(), asked.clone(), self.known.clone());
+            *task = Some(Task { of: asked, handle: tokio::spawn(run).abort_handle() });
+        }
+    }
+}
+
+async fn run(shared: Arc<Shared>, asked: BTreeSet<ChangeAsked>, known: Arc<Mutex<Known>>) {
+    let mut failures = 0;
+    for change in asked {
+        let cost = loop {
+            match cost(&shared, &change).await {
+                Ok(cost) => break cost,
+                Err(why) => {
+                    let ChangeAsked { from, to } = &change;
+                    tracing::warn!(%from, %to, "what the change costs a node is not known, so no window lets it pass: {why}");
+                    failures += 1;
+                    tokio::time::sleep(backoff::WORK.delay(failures)).await;
+                }
+            }
+        };
+        let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.costs.insert(change, cost);
+        known.since.get_or_insert_with(Instant::now);
+    }
+    shared.mark_cluster();
+}
+
+async fn cost(shared: &Shared, change: &ChangeAsked) -> Result<ChangeCost, String> {
+    let configs = shared.api::<MachineConfig>();
+    let get = async |name: &str| {
+        let read =
+            call(|| format!("machineconfig {name}"), configs.get(name)).await.map_err(|e| e.chain())?;
+        Wanted::parse(&read.spec).map_err(|bad| format!("machineconfig {name}: {}", bad.len()))
+    };
+    let (group, plural) = kind::MACHINE_CONFIGURATIONS;
+    let mut resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", "MachineConfiguration"));
+    resource.plural = plural.to_owned();
+    let api: Api<DynamicObject> = Api::all_with(shared.client.clone(), &resource);
+    let what = || "machineconfiguration cluster".to_owned();
+    let object = match call(what, api.get(api::names::CLUSTER)).await {
+        Ok(object) => Some(json!(object)),
+        // The kind may not be installed.
+        Err(e) if e.is_not_found() => None,
+        Err(e) => return Err(e.chain()),
+    };
+    let policy = DisruptionPolicy::of_cluster(object.as_ref())?;
+    let host::Passing { least, certificates } =
+        host::passing(&get(&change.from).await?, &get(&change.to).await?, &policy);
+    Ok(ChangeCost { least, certificates })
+}

@@ -1,0 +1,184 @@
+//! RolloutPolicies as the node pass uses them: what gates say, since when nodes are on their way, and the writing of the
+//! policies' status.
+//!
+//! What it is not: a decision. `rollout::policy` says which gates have to be checked and what follows from them.
+
+mod checks;
+mod costs;
+mod looks;
+mod requests;
+
+use crate::flight::merge_patch::{bound, difference};
+use crate::passes::queue::Pass;
+use crate::shared::Shared;
+use api::k8s::{ResourceExt, Time};
+use api::v1alpha1::{DrainEnd, RolloutPolicy, RolloutPolicyStatus};
+use checks::Checks;
+use client::{CallError, call};
+use costs::CostsOfChanges;
+use futures::future::join_all;
+use jiff::Timestamp;
+use kube::api::{Patch, PatchParams};
+use looks::Looks;
+use rollout::drain::Outlook;
+use rollout::policy::{Live, PoolPolicies};
+use rollout::{RolloutPlan, Step};
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The config that a node is on its way to, and since when.
+type OnTheWay = (Arc<str>, Timestamp);
+
+/// What one term's node pass remembers about policies.
+#[derive(Debug, Default)]
+pub(crate) struct Policies {
+    checks: Checks,
+    costs: CostsOfChanges,
+    looks: Looks,
+    sent: Mutex<Sent>,
+}
+
+impl Policies {
+    /// What is known besides objects.
+    pub(crate) fn live(&self) -> Live {
+        let sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
+        Live {
+            sent: sent.iter().map(|(node, (_, since))| (node.clone(), *since)).collect(),
+            costs: self.costs.known(),
+            ..self.checks.live()
+        }
+    }
+
+    /// What drains of nodes would do, as far as they were looked at.
+    pub(crate) fn outlooks(&self) -> BTreeMap<Arc<str>, Outlook> {
+        self.looks.known()
+    }
+
+    /// Has done what a plan asks for, and no more: checks of gates, costs of changes, looks at nodes. Remembers which nodes are
+    /// on their way.
+    pub(crate) fn follow(
+        &self,
+        shared: &Arc<Shared>,
+        plan: &RolloutPlan,
+        policies: &PoolPolicies,
+        objects: &[Arc<RolloutPolicy>],
+        now: &Time,
+    ) {
+        self.checks.want(shared, plan, policies, objects);
+        let of_policies = || plan.pools.iter().filter_map(|pool| pool.policy.as_ref());
+        self.costs.want(shared, of_policies().flat_map(|p| p.changes.iter().cloned()).collect());
+        self.looks.want(shared, of_policies().flat_map(|p| p.looks.iter().cloned()).collect());
+        limit_drains(shared, plan, policies);
+        let mut sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
+        let limited = |pool: &str| policies.policy(pool).is_some_and(|p| p.node_deadline.is_some());
+        if follow_sent(&mut sent, plan, &limited, now.0) {
+            // This plan was made without these times, so it does not say when their deadlines end.
+            shared.mark_cluster();
+        }
+    }
+
+    /// Writes the status of each policy that a plan changes. Returns the first error.
+    pub(crate) async fn write(
+        &self,
+        shared: &Arc<Shared>,
+        plan: &RolloutPlan,
+        policies: &PoolPolicies,
+        objects: &[Arc<RolloutPolicy>],
+        now: &Time,
+    ) -> Result<(), CallError> {
+        let of_policies = plan.of_policies();
+        let writes = objects.iter().filter_map(|object| {
+            let status = policies.status(object, &of_policies, now)?;
+            Some(async move { write_status(shared, object, &status).await })
+        });
+        join_all(writes).await.into_iter().collect()
+    }
+}
+
+/// Whether a node is on its way to its pool's config, or should be in it.
+fn is_away(step: &Step) -> bool {
+    matches!(step, Step::Goes | Step::Moving { .. } | Step::Failing(_) | Step::Unavailable(_))
+}
+
+/// Says how long the drains of nodes that are on their way may take.
+fn limit_drains(shared: &Shared, plan: &RolloutPlan, policies: &PoolPolicies) {
+    let mut limits = BTreeMap::new();
+    for pool in &plan.pools {
+        let Some(limit) = policies.policy(&pool.pool).and_then(|p| p.drain) else { continue };
+        // A node that is put aside would stay in the rejected config.
+        if limit.then == DrainEnd::Quarantine && pool.policy.as_ref().is_none_or(|p| p.back) {
+            continue;
+        }
+        limits.extend(pool.nodes.iter().filter(|n| is_away(&n.step)).map(|n| (n.node.clone(), limit)));
+    }
+    let mut had = shared.drain_limits.lock().unwrap_or_else(PoisonError::into_inner);
+    let news = limits.iter().filter(|(node, limit)| had.get(*node) != Some(limit));
+    shared.queues.of(Pass::Drain).mark_all(news.map(|(node, _)| node.to_string()));
+    *had = limits;
+}
+
+/// What each node is on its way to, by name.
+type Sent = BTreeMap<Arc<str>, OnTheWay>;
+
+/// Remembers which nodes of `limited` pools are on their way after a plan, and since when. Returns whether there are new
+/// ones.
+fn follow_sent(sent: &mut Sent, plan: &RolloutPlan, limited: &dyn Fn(&str) -> bool, now: Timestamp) -> bool {
+    let (mut before, mut news) = (std::mem::take(sent), false);
+    for pool in &plan.pools {
+        let Some(target) = pool.target.as_ref().filter(|_| limited(&pool.pool)) else { continue };
+        for node in pool.nodes.iter().filter(|n| is_away(&n.step)) {
+            let known = before.remove(&node.node).filter(|(config, _)| *config == target.config);
+            news |= known.is_none();
+            sent.insert(node.node.clone(), known.unwrap_or_else(|| (target.config.clone(), now)));
+        }
+    }
+    news
+}
+
+/// Writes the differences of a policy's status, bound to the version that it was computed from.
+async fn write_status(
+    shared: &Shared,
+    policy: &RolloutPolicy,
+    status: &RolloutPolicyStatus,
+) -> Result<(), CallError> {
+    let name = policy.name_any();
+    let old = policy.status.as_ref().map_or(json!({}), |s| json!(s));
+    let Some(patch) = difference(&old, &json!(status)) else { return Ok(()) };
+    let body = Patch::Merge(bound("status", &patch, policy.metadata.resource_version.as_deref()));
+    let api = shared.api::<RolloutPolicy>();
+    let what = || format!("status of rolloutpolicy {name}");
+    let answer = call(what, api.patch_status(&name, &PatchParams::default(), &body)).await?;
+    shared.rollout_policy_answer(answer);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rollout::{NodeStep, PoolPlan, Target};
+
+    #[test]
+    fn a_node_that_is_newly_on_its_way_is_planned_again_once_so_that_its_deadline_is_known() {
+        let plan = |config: &str, step: Step| RolloutPlan {
+            pools: vec![PoolPlan {
+                pool: "worker".into(),
+                target: Some(Target { config: config.into(), image: None }),
+                nodes: vec![NodeStep { node: "a".into(), step }],
+                ..PoolPlan::default()
+            }],
+            ..RolloutPlan::default()
+        };
+        let at = |second: i64| Timestamp::from_second(second).unwrap();
+        let mut sent = Sent::new();
+        let mut follow = |config: &str, step: Step, second: i64| {
+            let news = follow_sent(&mut sent, &plan(config, step), &|_| true, at(second));
+            (news, sent.get("a").map(|(_, since)| since.as_second()))
+        };
+        assert_eq!(follow("new", Step::Goes, 1), (true, Some(1)));
+        assert_eq!(follow("new", Step::Goes, 2), (false, Some(1)));
+        assert_eq!(follow("newer", Step::Goes, 3), (true, Some(3)));
+        assert_eq!(follow("newer", Step::Done, 4), (false, None));
+        assert!(!follow_sent(&mut Sent::new(), &plan("new", Step::Goes), &|_| false, at(5)));
+    }
+}

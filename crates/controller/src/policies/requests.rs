@@ -1,0 +1,318 @@
+//! The requests of one check of a gate: to the API server, to Prometheus, or to any HTTP server.
+//!
+//! What it is not: what an answer means (see `rollout::policy::gates`), or a timeout of the whole check (see `checks`).
+//! A token is read for each check and goes into no text.
+
+use crate::cache::stores::TrimmedNode;
+use crate::policies::checks::{OfPolicy, Wanted};
+use crate::shared::Shared;
+use api::k8s::{LabelSelector, ResourceExt, Secret};
+use api::names::NAMESPACE;
+use api::text::cut;
+use api::v1alpha1::{SecretKey, WorkloadKind};
+use client::{call, chain};
+use futures::future::join_all;
+use http_body_util::{BodyExt, Limited};
+use kube::api::{ApiResource, DynamicObject, ListParams, PostParams};
+use kube::core::{GroupVersionKind, Selector};
+use kube::{Api, Client};
+use rollout::policy::Gate;
+use rollout::policy::gates::{Check, Reading, of_http, of_nodes, of_prometheus, of_workload};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Objects in one page of a list.
+const PAGE: u32 = 100;
+/// The longest answer that is read: a vector of ten thousand values.
+const LONGEST_ANSWER: usize = 1 << 20;
+/// Characters of an error in a gate's message.
+const WORDS: usize = 300;
+/// How often the end of a Job is looked for.
+const LOOK_AT_JOB: Duration = Duration::from_secs(1);
+/// How long a Job is kept after its end, for people who want to see its logs.
+const JOB_IS_KEPT: Duration = Duration::from_secs(24 * 3600);
+/// Connections are made within this time or not at all.
+const CONNECT: Duration = Duration::from_secs(5);
+
+/// Runs one check.
+pub(super) async fn check(shared: &Shared, gate: &Gate, about: &Wanted) -> Reading {
+    let result = match &gate.check {
+        Check::NodeCondition { type_, status } => nodes(shared, type_, status, &about.nodes).await,
+        Check::Workloads { kinds, namespaces, selector } => {
+            workloads(shared, kinds, namespaces.as_deref(), selector).await
+        }
+        Check::Prometheus { url, query, operator, bound, token } => {
+            let query: String = url_encoded(query);
+            get(shared, &format!("{url}/api/v1/query?query={query}"), token.as_ref(), true, gate.timeout)
+                .await
+                .map(|(status, body)| of_prometheus(status, &body, *operator, *bound))
+        }
+        Check::Http { url, status, token } => get(shared, url, token.as_ref(), false, gate.timeout)
+            .await
+            .map(|(code, _)| of_http(code, *status)),
+        Check::Job { namespace, cron_job } => jobs(shared, gate, namespace, cron_job, about).await,
+    };
+    result.unwrap_or_else(|why| Reading::NoAnswer(cut(&why, WORDS).into_owned()))
+}
+
+/// Everything but letters, digits and `-._~` as `%XX` (RFC 3986, section 2.3).
+fn url_encoded(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => out.push(byte.into()),
+            other => out.push_str(&format!("%{other:02X}")),
+        }
+    }
+    out
+}
+
+async fn nodes(shared: &Shared, type_: &str, wanted: &str, of: &[Arc<str>]) -> Result<Reading, String> {
+    let api = Api::<TrimmedNode>::all(shared.client.clone());
+    let mut statuses: BTreeMap<String, String> = BTreeMap::new();
+    let mut params = ListParams::default().limit(PAGE);
+    loop {
+        let page = call(|| "list nodes".to_owned(), api.list(&params)).await.map_err(|e| e.chain())?;
+        for TrimmedNode(node) in page.items {
+            let conditions = node.status.as_ref().and_then(|s| s.conditions.as_deref()).unwrap_or_default();
+            let status = conditions.iter().find(|c| c.type_ == type_).map(|c| c.status.clone());
+            statuses.insert(node.name_any(), status.unwrap_or_default());
+        }
+        match page.metadata.continue_.filter(|c| !c.is_empty()) {
+            Some(next) => params = ListParams::default().limit(PAGE).continue_token(&next),
+            None => return Ok(of_nodes(wanted, of, &statuses)),
+        }
+    }
+}
+
+async fn workloads(
+    shared: &Shared,
+    kinds: &[WorkloadKind],
+    namespaces: Option<&[String]>,
+    selector: &LabelSelector,
+) -> Result<Reading, String> {
+    let selector: Selector = selector.clone().try_into().map_err(|e| format!("its selector: {e}"))?;
+    let (mut broken, mut seen) = (vec![], false);
+    for kind in kinds {
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("apps", "v1", &format!("{kind:?}")));
+        let apis: Vec<Api<DynamicObject>> = match namespaces {
+            Some(all) => all
+                .iter()
+                .map(|namespace| Api::namespaced_with(shared.client.clone(), namespace, &resource))
+                .collect(),
+            None => vec![Api::all_with(shared.client.clone(), &resource)],
+        };
+        for api in apis {
+            let mut params = ListParams::default().labels_from(&selector).limit(PAGE);
+            loop {
+                let what = || format!("list {kind:?}s");
+                let page = call(what, api.list(&params)).await.map_err(|e| e.chain())?;
+                seen |= !page.items.is_empty();
+                broken.extend(page.items.iter().filter_map(|o| of_workload(*kind, &json!(o))));
+                match page.metadata.continue_.filter(|c| !c.is_empty()) {
+                    Some(next) => params = params.continue_token(&next),
+                    None => break,
+                }
+            }
+        }
+    }
+    broken.sort_unstable();
+    match seen {
+        true => Ok(Reading::Broken(broken)),
+        false => Err("its selector picks no workload; correct it, or the namespaces".to_owned()),
+    }
+}
+
+async fn token(shared: &Shared, at: &SecretKey) -> Result<String, String> {
+    let api = Api::<Secret>::namespaced(shared.client.clone(), NAMESPACE);
+    let SecretKey { name, key } = at;
+    let secret = call(|| format!("secret {NAMESPACE}/{name}"), api.get(name)).await.map_err(|e| {
+        format!("{}; the controller's service account needs the right to get this Secret", e.chain())
+    })?;
+    let value = secret.data.as_ref().and_then(|d| d.get(key));
+    let value = value.ok_or_else(|| format!("Secret {NAMESPACE}/{name} has no key {key}"))?;
+    let text =
+        std::str::from_utf8(&value.0).ok().map(str::trim).filter(|t| t.chars().all(|c| c.is_ascii_graphic()));
+    text.map(str::to_owned)
+        .ok_or_else(|| format!("key {key} of Secret {NAMESPACE}/{name} is no bearer token"))
+}
+
+/// A GET request: the status, and the body if it is wanted.
+async fn get(
+    shared: &Shared,
+    url: &str,
+    secret: Option<&SecretKey>,
+    body: bool,
+    limit: Duration,
+) -> Result<(u16, String), String> {
+    let uri: http::Uri = url.parse().map_err(|e| format!("its url: {e}"))?;
+    let (Some(scheme), Some(authority)) = (uri.scheme(), uri.authority()) else {
+        return Err("its url names no server".to_owned());
+    };
+    let at = || format!("GET {scheme}://{authority}{}", uri.path());
+    let base =
+        http::Uri::builder().scheme(scheme.clone()).authority(authority.clone()).path_and_query("/").build();
+    let mut config = kube::Config::new(base.map_err(|e| format!("its url: {e}"))?);
+    config.default_retry = false;
+    (config.connect_timeout, config.read_timeout, config.write_timeout) =
+        (Some(CONNECT.min(limit)), Some(limit), Some(limit));
+    let client = Client::try_from(config).map_err(|e| format!("{}: {}", at(), chain(&e)))?;
+    let path = uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
+    let mut request = http::Request::get(path);
+    if let Some(secret) = secret {
+        request =
+            request.header(http::header::AUTHORIZATION, format!("Bearer {}", token(shared, secret).await?));
+    }
+    let request = request.body(kube::client::Body::empty()).map_err(|e| format!("{}: {e}", at()))?;
+    let answer = client.send(request).await.map_err(|e| format!("{}: {}", at(), chain(&e)))?;
+    let status = answer.status().as_u16();
+    if !body {
+        return Ok((status, String::new()));
+    }
+    let bytes = Limited::new(answer.into_body(), LONGEST_ANSWER).collect().await;
+    let bytes = bytes.map_err(|e| format!("{}: the answer cannot be read: {e}", at()))?.to_bytes();
+    Ok((status, String::from_utf8_lossy(&bytes).into_owned()))
+}
+
+/// The Job of a gate on each node: made from the CronJob's template, once for each config, and waited for.
+async fn jobs(
+    shared: &Shared,
+    gate: &Gate,
+    namespace: &str,
+    cron_job: &str,
+    about: &Wanted,
+) -> Result<Reading, String> {
+    let api = |kind: &str| -> Api<DynamicObject> {
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("batch", "v1", kind));
+        Api::namespaced_with(shared.client.clone(), namespace, &resource)
+    };
+    let (cron_jobs, jobs) = (api("CronJob"), api("Job"));
+    let what = || format!("cronjob {namespace}/{cron_job}");
+    let template = call(what, cron_jobs.get(cron_job)).await.map_err(|e| e.chain())?;
+    let template = template.data.pointer("/spec/jobTemplate").cloned().unwrap_or_default();
+    let ends = about.nodes.iter().map(|node| one_job(&jobs, gate, &template, about, node));
+    let ends: Vec<Option<String>> = join_all(ends).await.into_iter().collect::<Result<_, _>>()?;
+    Ok(Reading::Broken(ends.into_iter().flatten().collect()))
+}
+
+/// The Job's name. A Job of an earlier attempt at the same config says nothing of this one, so the name follows the
+/// policy's generation and the time at which the rollout began.
+fn job_name(gate: &Gate, about: &Wanted, node: &str) -> String {
+    let Wanted { config, since, policy, baseline: _, nodes: _ } = about;
+    let generation = policy.generation.unwrap_or_default();
+    let since = since.as_ref().map(|t| t.0.as_second()).unwrap_or_default();
+    let hash = Sha256::digest(format!("{config}/{node}/{}/{generation}/{since}", policy.uid));
+    let hash = api::text::hex(hash.iter().take(8));
+    let short: String = gate.name.chars().take(40).collect();
+    format!("gate-{short}-{hash}")
+}
+
+/// A Job on one node from a CronJob's template. It goes with its policy, and a day after its end unless the template
+/// says when.
+fn job(template: &Value, about: &Wanted, node: &str, name: &str) -> Value {
+    let mut job = template.clone();
+    job["apiVersion"] = "batch/v1".into();
+    job["kind"] = "Job".into();
+    job["metadata"]["name"] = name.into();
+    job["metadata"]["annotations"]["machineconfig.dev/config"] = (*about.config).into();
+    let OfPolicy { name, uid, generation: _ } = &about.policy;
+    if !uid.is_empty() {
+        job["metadata"]["ownerReferences"] = json!([
+            {"apiVersion": "machineconfig.dev/v1alpha1", "kind": "RolloutPolicy", "name": name, "uid": uid},
+        ]);
+    }
+    if job["spec"]["ttlSecondsAfterFinished"].is_null() {
+        job["spec"]["ttlSecondsAfterFinished"] = JOB_IS_KEPT.as_secs().into();
+    }
+    job["spec"]["template"]["spec"]["nodeName"] = node.into();
+    job
+}
+
+/// Waits for the end of the Job on one node. Returns how it failed, if it did.
+async fn one_job(
+    jobs: &Api<DynamicObject>,
+    gate: &Gate,
+    template: &Value,
+    about: &Wanted,
+    node: &str,
+) -> Result<Option<String>, String> {
+    let name = job_name(gate, about, node);
+    loop {
+        let job = match call(|| format!("job {name}"), jobs.get(&name)).await {
+            Ok(job) => job,
+            Err(e) if e.is_not_found() => {
+                let job = job(template, about, node, &name);
+                let job = serde_json::from_value(job).map_err(|e| format!("the CronJob's template: {e}"))?;
+                let made = call(|| format!("job {name}"), jobs.create(&PostParams::default(), &job)).await;
+                match made {
+                    Ok(job) => job,
+                    Err(e) if e.is_conflict() => continue,
+                    Err(e) => return Err(e.chain()),
+                }
+            }
+            Err(e) => return Err(e.chain()),
+        };
+        let conditions = job.data.pointer("/status/conditions").and_then(Value::as_array).cloned();
+        let is = |type_: &str| {
+            conditions.iter().flatten().find(|c| c["type"] == type_ && c["status"] == "True").cloned()
+        };
+        if is("Complete").is_some() {
+            return Ok(None);
+        }
+        if let Some(failed) = is("Failed") {
+            let why = failed["message"].as_str().unwrap_or_default();
+            return Ok(Some(format!("{name} on {node} ({why})")));
+        }
+        tokio::time::sleep(LOOK_AT_JOB).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use api::k8s::Time;
+
+    fn about(uid: &str, generation: i64, since: &str) -> Wanted {
+        Wanted {
+            config: "new".into(),
+            since: Some(Time(since.parse().unwrap())),
+            policy: OfPolicy { name: "p".to_owned(), uid: uid.to_owned(), generation: Some(generation) },
+            baseline: None,
+            nodes: vec!["n".into()],
+        }
+    }
+
+    #[test]
+    fn a_job_belongs_to_one_attempt_and_goes_with_its_policy() {
+        let gate = Gate {
+            name: "smoke".into(),
+            before_wave: true,
+            soak: true,
+            always: false,
+            interval: Duration::from_secs(30),
+            timeout: Duration::from_secs(10),
+            failure_limit: 1,
+            no_answer_fails: false,
+            check: Check::Job { namespace: "default".to_owned(), cron_job: "smoke".to_owned() },
+        };
+        let first = about("u", 1, "2026-07-01T12:00:00Z");
+        let name = job_name(&gate, &first, "n");
+        assert_eq!(job_name(&gate, &about("u", 1, "2026-07-01T12:00:00Z"), "n"), name);
+        for other in [
+            about("v", 1, "2026-07-01T12:00:00Z"),
+            about("u", 2, "2026-07-01T12:00:00Z"),
+            about("u", 1, "2026-07-02T12:00:00Z"),
+        ] {
+            assert_ne!(job_name(&gate, &other, "n"), name, "{other:?}");
+        }
+        let made = job(&json!({"spec": {"template": {"spec": {}}}}), &first, "n", &name);
+        assert_eq!(made["spec"]["ttlSecondsAfterFinished"], 86400);
+        assert_eq!(made["metadata"]["ownerReferences"][0]["uid"], "u");
+        assert_eq!(made["spec"]["template"]["spec"]["nodeName"], "n");
+        let keeps = json!({"spec": {"ttlSecondsAfterFinished": 60, "template": {"spec": {}}}});
+        assert_eq!(job(&keeps, &first, "n", &name)["spec"]["ttlSecondsAfterFinished"], 60);
+    }
+}

@@ -1,0 +1,138 @@
+//! The agent's part in the trial of a change: it looks at the node, and does what `protocol::trial` decides.
+//!
+//! Not here: that decision, the clock and the undo (see `host`), nor the unit that undoes the change if this process does
+//! not run (see `entry::trial`).
+
+use super::{Agent, Next};
+use crate::protocol::clock::Moment;
+use crate::protocol::{Before, Job, Look, Note, Phase};
+use api::events::AgentEvent;
+use api::trial::TrialRules;
+use host::Check;
+use std::time::Duration;
+use tokio::net::TcpStream;
+
+/// The time limit for a new connection to the API server.
+const CONNECT: Duration = Duration::from_secs(5);
+
+impl Agent {
+    /// How the next change is tried, and how the node is before it. Settings that cannot be read are reported, and the
+    /// defaults apply.
+    pub(super) fn trial_of_next(&self) -> (TrialRules, Before) {
+        let node = &self.view.node;
+        let rules = TrialRules::parse(&node.trial).unwrap_or_else(|why| {
+            let text = format!("{}: {why}; the defaults apply", api::names::own::TRIAL);
+            self.tell(&[Note { kind: AgentEvent::TrialRulesInvalid, text }]);
+            TrialRules::default()
+        });
+        (rules, Before { ready: node.ready, heard: node.heard, person: false })
+    }
+
+    /// Looks at the node whose change is on trial.
+    pub(super) async fn look_at_trial(&mut self) -> Next {
+        let api = self.ask_api_server().await;
+        match self.host(|m| m.look_at_trial().and_then(|units| Ok((units, m.facts()?)))).await {
+            Ok((units, disk)) => {
+                self.view.disk = disk;
+                let last = Look { at: Moment::now(), api, units };
+                let earlier = match std::mem::take(&mut self.view.phase) {
+                    Phase::OnTrial { last, .. } => Some(last),
+                    _ => None,
+                };
+                if earlier.is_none() {
+                    tracing::info!(looked = ?last, "a change is on trial");
+                }
+                self.view.phase = Phase::OnTrial { last, earlier };
+                Next::Step
+            }
+            Err(e) => self.failed(Job::Confirm, e.kind, e.event, e.text).await,
+        }
+    }
+
+    /// Whether the API server can be reached anew, and what it says about the Node. A firewall may keep connections that
+    /// exist and refuse others.
+    async fn ask_api_server(&mut self) -> Result<(), String> {
+        let connected = match self.settings.api_server.clone() {
+            None => Ok(()),
+            Some((host, port)) => {
+                match tokio::time::timeout(CONNECT, TcpStream::connect((host.as_str(), port))).await {
+                    Ok(Ok(_)) => Ok(()),
+                    Ok(Err(error)) => Err(format!("no new connection to {host}:{port}: {error}")),
+                    Err(_) => {
+                        Err(format!("no new connection to {host}:{port} within {} s", CONNECT.as_secs()))
+                    }
+                }
+            }
+        };
+        let answered = match connected {
+            Err(why) => Err((why, true)),
+            Ok(()) => match self.cluster.own_node().await {
+                Ok(node) => {
+                    self.take_answer(&node);
+                    Ok(())
+                }
+                // The answer is that there is no such Node.
+                Err(error) if error.is_not_found() => Ok(()),
+                Err(error) => {
+                    let silent = error.is_outage();
+                    Err((error.chain(), silent))
+                }
+            },
+        };
+        answered.map_err(|(why, silent)| {
+            if silent {
+                self.view.silent_since.get_or_insert_with(Moment::now);
+            }
+            why
+        })
+    }
+
+    /// Keeps the change.
+    pub(super) async fn confirm_trial(&mut self) -> Next {
+        match self.host(|m| m.confirm_trial().and_then(|config| Ok((config, m.facts()?)))).await {
+            Ok((config, disk)) => {
+                tracing::info!(config = config.as_deref().unwrap_or_default(), "the change is confirmed");
+                (self.view.disk, self.view.phase) = (disk, Phase::Idle);
+                Next::Step
+            }
+            Err(e) => self.failed(Job::Confirm, e.kind, e.event, e.text).await,
+        }
+    }
+
+    /// Undoes the change. The reboot that this may need is recorded on the disk.
+    pub(super) async fn fail_trial(&mut self, check: Check, why: String) -> Next {
+        let text =
+            format!("The update is undone, because it can cut the node off and was not confirmed: {why}");
+        let done = self.host(move |m| m.fail_trial(check, &why)).await;
+        self.look().await;
+        self.view.checked = false;
+        self.tell(&[Note { kind: AgentEvent::TrialFailed, text }]);
+        match done {
+            Ok(_) => {
+                self.view.phase = Phase::Idle;
+                if check == Check::Api {
+                    // From here on the old config is what does not reach the API server.
+                    self.view.silent_since = Some(Moment::now());
+                }
+                Next::Step
+            }
+            Err(e) => self.failed(Job::Confirm, e.kind, e.event, e.text).await,
+        }
+    }
+
+    /// Has a config tried again that was undone.
+    pub(super) async fn forget_tried(&mut self) -> Next {
+        tracing::info!(tried = ?self.view.disk.tried, "the record of a config that was tried and undone is removed");
+        match self.host(|m| m.forget_tried().and_then(|()| m.facts())).await {
+            Ok(disk) => {
+                self.view.disk = disk;
+                // The refusal of that config is no reason to wait any more.
+                if let Phase::Failed(_) = self.view.phase {
+                    self.view.phase = Phase::Idle;
+                }
+                Next::Step
+            }
+            Err(e) => self.failed(Job::Recover, e.kind, e.event, e.text).await,
+        }
+    }
+}

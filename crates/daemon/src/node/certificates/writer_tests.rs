@@ -1,0 +1,157 @@
+//! Tests of the writer: rotations of the API server's CA, with an API server that answers from a table.
+
+use super::*;
+use crate::node::certificates::kubeconfig_files::tests::{mk_kubeconfig, mk_pem, mk_root, paths, write};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+/// An API server with a Node and the ConfigMap. What it refuses, and what was written to the Node.
+#[derive(Default)]
+struct Api {
+    bundle: String,
+    map_fails: bool,
+    patch_fails: bool,
+    reads: u32,
+    notes: BTreeMap<String, String>,
+}
+
+fn mk_writer(dir: &Path, api: &Arc<Mutex<Api>>) -> Writer {
+    let api = api.clone();
+    let serve = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        let api = api.clone();
+        async move {
+            let is_map = request.uri().path().ends_with("/configmaps/kubeconfig-data");
+            let is_patch = *request.method() == http::Method::PATCH;
+            let body = request.into_body().collect_bytes().await.unwrap();
+            let mut api = api.lock().unwrap();
+            let node = serde_json::json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}});
+            let fails = (is_map && api.map_fails) || (is_patch && api.patch_fails);
+            api.reads += u32::from(is_map);
+            let answer = if fails {
+                serde_json::json!({"kind": "Status", "status": "Failure", "code": 503, "reason": "ServiceUnavailable"})
+            } else if is_map {
+                serde_json::json!({"metadata": {"name": "kubeconfig-data"}, "data": {"ca-bundle.crt": api.bundle}})
+            } else {
+                if is_patch {
+                    let patch: Value = serde_json::from_slice(&body).unwrap();
+                    let notes = patch["metadata"]["annotations"].clone();
+                    api.notes.extend(serde_json::from_value::<BTreeMap<_, _>>(notes).unwrap());
+                }
+                node
+            };
+            let body = kube::client::Body::from(answer.to_string().into_bytes());
+            let code = if fails { 503 } else { 200 };
+            Ok::<_, std::io::Error>(http::Response::builder().status(code).body(body).unwrap())
+        }
+    });
+    let place = Place { root: mk_root(dir), root_mount: dir.to_path_buf(), kubeconfigs: paths(None) };
+    Writer::new(Client::new(serve, "default"), "n", place, watch::channel(None).1)
+}
+
+fn mk_source(word: &str, at: &str) -> Source {
+    let mut object = ControllerConfig::new(CONTROLLER_CONFIG, api::v1::ControllerConfigSpec::default());
+    object.metadata.resource_version = Some("7".to_owned());
+    object.metadata.annotations = Some(BTreeMap::from([
+        (annotation::SERVICE_CA_ROTATE.to_owned(), word.to_owned()),
+        (own::SERVER_CA_ROTATED_AT.to_owned(), at.to_owned()),
+    ]));
+    Source::of(&object)
+}
+
+/// A signer for which the kubelet need not be restarted: tests have no systemd.
+fn mk_signer() -> String {
+    mk_pem("kube-apiserver-lb-signer")
+}
+
+#[tokio::test]
+async fn a_rotation_without_any_kubeconfig_fails_and_is_not_reported_as_observed() {
+    let dir = tempfile::tempdir().unwrap();
+    let api = Arc::new(Mutex::new(Api { bundle: mk_signer(), ..Api::default() }));
+    let mut writer = mk_writer(dir.path(), &api);
+    let why = writer.bring(&mk_source("true", "1")).await.unwrap_err();
+    let TaskError::Failed(why) = why else { panic!("{why:?}") };
+    assert!(why.contains("/etc/kubernetes/kubelet.conf") && why.contains("--kubeconfig"), "{why}");
+    assert!(!api.lock().unwrap().notes.contains_key(annotation::LAST_OBSERVED_SERVER_CA));
+    // The rotation stays pending after the hour, until there is a kubeconfig.
+    assert!(writer.bring(&mk_source("false", "1")).await.is_err());
+    write(dir.path(), "/etc/kubernetes/kubelet.conf", &mk_kubeconfig(&mk_pem("old")));
+    writer.bring(&mk_source("false", "1")).await.unwrap();
+    assert!(writer.restart_owed, "the CA was written");
+}
+
+#[tokio::test]
+async fn an_agent_that_starts_without_an_answer_retries() {
+    let dir = tempfile::tempdir().unwrap();
+    write(dir.path(), "/etc/kubernetes/kubelet.conf", &mk_kubeconfig(&mk_pem("old")));
+    let api = Arc::new(Mutex::new(Api { bundle: mk_signer(), map_fails: true, ..Api::default() }));
+    let mut writer = mk_writer(dir.path(), &api);
+    let why = writer.bring(&mk_source("false", "")).await.unwrap_err();
+    assert!(matches!(why, TaskError::NoAnswer(_)), "the node is not degraded: {why:?}");
+    assert!(api.lock().unwrap().notes.contains_key(annotation::LAST_SYNCED_CONTROLLER_CONFIG));
+    api.lock().unwrap().map_fails = false;
+    writer.bring(&mk_source("false", "")).await.unwrap();
+    assert!(writer.restart_owed, "the CA was written");
+    let reads = api.lock().unwrap().reads;
+    writer.bring(&mk_source("false", "")).await.unwrap();
+    assert_eq!(api.lock().unwrap().reads, reads, "one answer is enough");
+}
+
+#[tokio::test]
+async fn a_second_rotation_within_the_hour_is_followed_also_when_its_start_was_missed() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = "/etc/kubernetes/kubelet.conf";
+    write(dir.path(), path, &mk_kubeconfig(&mk_pem("old")));
+    let api = Arc::new(Mutex::new(Api { bundle: mk_signer(), ..Api::default() }));
+    let mut writer = mk_writer(dir.path(), &api);
+    writer.bring(&mk_source("true", "1")).await.unwrap();
+    let one = std::fs::read_to_string(dir.path().join(&path[1..])).unwrap();
+    // The agent sees the `false` between the two but cannot write it to the Node. The second time it does not see it.
+    api.lock().unwrap().patch_fails = true;
+    writer.bring(&mk_source("false", "1")).await.unwrap_err();
+    api.lock().unwrap().patch_fails = false;
+    api.lock().unwrap().bundle = mk_signer();
+    writer.bring(&mk_source("true", "2")).await.unwrap();
+    let two = std::fs::read_to_string(dir.path().join(&path[1..])).unwrap();
+    assert_ne!(one, two, "the second CA");
+    api.lock().unwrap().bundle = mk_signer();
+    writer.bring(&mk_source("true", "3")).await.unwrap();
+    assert_ne!(two, std::fs::read_to_string(dir.path().join(&path[1..])).unwrap(), "the third CA");
+}
+
+#[test]
+fn the_ca_is_read_at_start_and_at_each_rotation_only() {
+    let says = |word: &str, at: &str| Rotate { word: word.to_owned(), at: at.to_owned() };
+    let rows = [
+        (None, says("", ""), Due::Look),
+        (None, says("false", "1"), Due::Look),
+        (None, says("true", ""), Due::Rotation),
+        (Some(says("", "")), says("false", ""), Due::Nothing),
+        // An administrator's.
+        (Some(says("false", "")), says("true", ""), Due::Rotation),
+        (Some(says("true", "")), says("true", ""), Due::Nothing),
+        // The operator's.
+        (Some(says("true", "1")), says("true", "2"), Due::Rotation),
+        (Some(says("false", "1")), says("false", "2"), Due::Rotation),
+        (Some(says("true", "1")), says("false", "1"), Due::Nothing),
+        (Some(says("true", "1")), says("true", ""), Due::Nothing),
+    ];
+    for (looked, now, want) in rows {
+        assert_eq!(due(looked.as_ref(), &now, false), want, "{looked:?} {now:?}");
+        let owed = if now == says("false", "") || now == says("", "") { Due::Look } else { Due::Rotation };
+        assert_eq!(due(looked.as_ref(), &now, true), owed, "{looked:?} {now:?}");
+    }
+}
+
+#[test]
+fn a_bundle_may_be_bytes_base64_or_text() {
+    let map = |value: Value| serde_json::from_value::<ConfigMap>(value).unwrap();
+    for value in [
+        serde_json::json!({"binaryData": {"ca-bundle.crt": "UEVN"}, "data": {"ca-bundle.crt": "other"}}),
+        serde_json::json!({"data": {"ca-bundle.crt": "UEVN\n"}}),
+    ] {
+        assert_eq!(bundle(&map(value), "ca-bundle.crt").unwrap(), b"PEM");
+    }
+    let text = serde_json::json!({"data": {"ca-bundle.crt": "-----BEGIN"}});
+    assert_eq!(bundle(&map(text), "ca-bundle.crt").unwrap(), b"-----BEGIN");
+    assert_eq!(bundle(&map(serde_json::json!({})), "ca-bundle.crt"), None);
+}

@@ -1,0 +1,84 @@
+//! Tests of the protocol's steps on a host in a folder.
+
+use super::*;
+use api::v1::MachineConfigSpec;
+use serde_json::json;
+
+#[test]
+fn an_image_is_fetched_by_its_own_step_and_staged_by_the_apply() {
+    let dir = tempfile::TempDir::new().unwrap();
+    std::fs::create_dir_all(dir.path().join("etc/systemd/system")).unwrap();
+    let options = host::Options { sync: false, owners: false };
+    let root = Root::open_with(dir.path(), options, std::sync::Arc::new(host::fault::NoFaults)).unwrap();
+    let systemd = Box::new(host::FakeSystemd::new(&root));
+    let os = host::FakeOs::default();
+    let machine = Machine::new(Host::new(root, systemd, Box::new(os.clone())));
+    let image = "registry.example.com/os@sha256:1";
+    let spec = MachineConfigSpec { os_image_url: image.to_owned(), ..MachineConfigSpec::default() };
+    let (from, to) =
+        (MachineConfig::new(EMPTY_CONFIG, MachineConfigSpec::default()), MachineConfig::new("one", spec));
+    let (cost, work) = machine.prepare(&from, &to, &DisruptionPolicy::default()).unwrap();
+    assert!(cost.reboot && work.needs_fetch());
+    assert_eq!(os.fetches(), 0, "planning changes nothing and does not wait");
+    machine.fetch(&work, &host::Pull::default()).unwrap();
+    machine.fetch(&work, &host::Pull::default()).unwrap();
+    let staged = |os: &host::FakeOs| host::OsBackend::status(&mut os.clone()).unwrap().staged;
+    assert_eq!((os.fetches(), staged(&os)), (1, None));
+    machine.apply(work, &Default::default(), &Default::default()).unwrap();
+    assert_eq!((os.fetches(), staged(&os).unwrap().image.as_str()), (1, image));
+}
+
+#[test]
+fn fields_that_the_back_end_supports_are_changed_and_others_are_refused_with_the_reason() {
+    let dir = tempfile::TempDir::new().unwrap();
+    std::fs::create_dir_all(dir.path().join("etc/systemd/system")).unwrap();
+    let options = host::Options { sync: false, owners: false };
+    let root = Root::open_with(dir.path(), options, std::sync::Arc::new(host::fault::NoFaults)).unwrap();
+    let systemd = Box::new(host::FakeSystemd::new(&root));
+    let booted = host::Deployment { kernel_type: "default".to_owned(), ..host::Deployment::default() };
+    let status = host::OsStatus { booted, ..host::OsStatus::default() };
+    let os = host::FakeOs::with_kernel_arguments_only(status).taking_node_image(true);
+    let machine = Machine::new(Host::new(root, systemd, Box::new(os.clone())));
+    assert!(machine.facts().unwrap().takes_images);
+    let _ = os.taking_node_image(false);
+    assert!(!machine.facts().unwrap().takes_images);
+    let from = MachineConfig::new(EMPTY_CONFIG, MachineConfigSpec::default());
+    let arguments = Some(vec!["nosmt".to_owned()]);
+    let spec = MachineConfigSpec { kernel_arguments: arguments, ..MachineConfigSpec::default() };
+    let policy = DisruptionPolicy::default();
+    let to = MachineConfig::new("one", spec.clone());
+    let (cost, work) = machine.prepare(&from, &to, &policy).unwrap();
+    assert!(cost.reboot && work.plan.to_string().contains("+nosmt"), "{}", work.plan);
+    let spec = MachineConfigSpec { os_image_url: "registry.example.com/os:1".to_owned(), ..spec };
+    let refused = machine.prepare(&from, &MachineConfig::new("two", spec), &policy).unwrap_err();
+    assert_eq!(refused.kind, FailureKind::Unreconcilable);
+    assert!(
+        refused.text.contains("spec.osImageURL") && refused.text.contains("this fake cannot"),
+        "{refused}"
+    );
+    assert!(!refused.text.contains("spec.kernelArguments"), "{refused}");
+}
+
+#[test]
+fn a_file_created_during_the_drain_is_kept_as_the_original() {
+    let dir = tempfile::TempDir::new().unwrap();
+    std::fs::create_dir(dir.path().join("etc")).unwrap();
+    let options = host::Options { sync: false, owners: false };
+    let root = Root::open_with(dir.path(), options, std::sync::Arc::new(host::fault::NoFaults)).unwrap();
+    let systemd = Box::new(host::FakeSystemd::new(&root));
+    let machine = Machine::new(Host::new(root, systemd, Box::new(host::Unsupported::default())));
+    let config = |name: &str, files: serde_json::Value| {
+        let config = Some(json!({"ignition": {"version": "3.5.0"}, "storage": {"files": files}}));
+        MachineConfig::new(name, MachineConfigSpec { config, ..MachineConfigSpec::default() })
+    };
+    let from = config(EMPTY_CONFIG, json!([]));
+    let to = config("one", json!([{"path": "/etc/app.conf", "contents": {"source": "data:,ours"}}]));
+    let (cost, work) = machine.prepare(&from, &to, &DisruptionPolicy::default()).unwrap();
+    assert_eq!(cost, Cost { drain: true, reboot: true });
+    assert!(!format!("{work:?}").contains("ours"), "{work:?}");
+    let read = |path: &str| std::fs::read_to_string(dir.path().join(path)).unwrap();
+    std::fs::write(dir.path().join("etc/app.conf"), "the host's").unwrap();
+    machine.apply(work, &Default::default(), &Default::default()).unwrap();
+    assert_eq!(read("etc/app.conf"), "ours");
+    assert_eq!(read("etc/machine-config-daemon/orig/etc/app.conf.mcdorig"), "the host's");
+}

@@ -1,0 +1,39 @@
+//! The image that a Node names besides its config, as a step of the protocol: a host that cannot run it says so.
+//!
+//! Not here: the images of configs, which the host's plan refuses or stages.
+
+use super::disruption::uncordon_changes;
+use super::facts::{View, cut_reason};
+use super::step::{Action, Note, Waiting};
+use api::events::AgentEvent;
+use api::names::{annotation, state};
+
+/// Reports that the pool has an image of its own that this host cannot run, or that the host runs one that it cannot
+/// leave. Waiting silently would occupy the node's slot forever. An unreconcilable node is moved on as soon as its
+/// pool wants something else.
+pub(super) fn refuse_image(view: &View) -> Action {
+    let node = &view.node;
+    const NOBODY: &str = "this agent cannot apply images to this host's operating system";
+    let why = cut_reason(&match node.desired_image.as_str() {
+        "" => format!(
+            "the node should change from the image {} to its config's own, but {NOBODY}; reinstall the machine",
+            node.current_image
+        ),
+        wanted => format!(
+            "the pool wants the image {wanted} on this node, but {NOBODY}; remove the pool's \
+             MachineOSConfig, or move the node to a pool without one"
+        ),
+    });
+    // If it was drained for an update, uncordon it: the host is complete in its config and cannot take another one.
+    let (mut changes, cordon) = uncordon_changes(node, &view.config_on_disk());
+    let mut notes = vec![];
+    if node.state != state::UNRECONCILABLE || node.reason != why {
+        changes.insert(annotation::STATE, state::UNRECONCILABLE.to_owned());
+        changes.insert(annotation::REASON, why.clone());
+        notes.push(Note::new(AgentEvent::FailedToReconcile, why));
+    }
+    if changes.is_empty() {
+        return Action::Wait { why: Waiting::Image, until: None };
+    }
+    Action::Write { changes, notes, cordon, conditional: cordon.is_some() }
+}

@@ -1,0 +1,167 @@
+//! A change on trial: when it is confirmed, when it is undone, and when a config that was undone may be tried again.
+
+use super::{at, mk_view, owed};
+use crate::protocol::facts::Phase;
+use crate::protocol::{Action, Before, Look, RebootFact, TrialFacts, TriedFacts, View, Waiting, step};
+use host::{Check, UnitRun, UnitState};
+use jiff::{SignedDuration, Timestamp};
+
+const KUBELET: &str = "kubelet.service";
+
+fn active(invocation: &str) -> UnitState {
+    UnitState { active: "active".to_owned(), invocation: invocation.to_owned() }
+}
+
+/// A node whose change to `new` is on trial, with this much of the ten minutes left.
+fn mk_trial(left: i64) -> View {
+    let mut view = mk_view("new", "old", "new", "Working");
+    view.node.heard = Timestamp::from_second(100).ok();
+    view.disk.trial = Some(TrialFacts {
+        config: "new".to_owned(),
+        begun: true,
+        reboots: false,
+        within: SignedDuration::from_mins(10),
+        left: SignedDuration::from_secs(left),
+        units: vec![UnitRun { unit: KUBELET.to_owned(), invocation: "a".to_owned() }],
+        before: Before { ready: true, heard: Timestamp::from_second(100).ok(), person: false },
+    });
+    view
+}
+
+fn look(units: &[UnitState]) -> Look {
+    let units = units.iter().map(|state| (KUBELET.to_owned(), state.clone())).collect();
+    Look { at: at(1000), api: Ok(()), units }
+}
+
+fn looked(mut view: View, earlier: Option<Look>, last: Look) -> View {
+    view.phase = Phase::OnTrial { last, earlier };
+    view
+}
+
+#[test]
+fn a_change_is_confirmed_when_all_that_was_well_before_is_well_on_two_looks() {
+    let steady = looked(mk_trial(500), Some(look(&[active("a")])), look(&[active("a")]));
+    assert_eq!(step(&steady), Action::ConfirmTrial);
+    assert_eq!(step(&mk_trial(500)), Action::LookAtTrial, "nothing was looked at yet");
+    let no_units = looked(mk_trial(500), None, look(&[]));
+    assert_eq!(step(&no_units), Action::ConfirmTrial, "nothing can have been started again in between");
+
+    // What was broken before is not asked for.
+    let mut broken = steady.clone();
+    broken.node.ready = false;
+    broken.disk.trial.as_mut().unwrap().before.ready = false;
+    assert_eq!(step(&broken), Action::ConfirmTrial);
+
+    // A kubelet that was started again has to have reported since.
+    let mut again = looked(mk_trial(500), Some(look(&[active("b")])), look(&[active("b")]));
+    assert!(matches!(step(&again), Action::Wait { why: Waiting::Confirmation, .. }));
+    again.node.heard = Timestamp::from_second(130).ok();
+    assert_eq!(step(&again), Action::ConfirmTrial);
+
+    // So does the kubelet of a machine that has rebooted.
+    let mut rebooted = steady;
+    rebooted.node.boot_id = "one".to_owned();
+    rebooted.disk.reboot =
+        RebootFact::Rebooted { config: "new".to_owned(), boot_id: "one".to_owned(), began: None };
+    assert!(matches!(step(&rebooted), Action::Wait { why: Waiting::Confirmation, .. }));
+    rebooted.node.boot_id = "two".to_owned();
+    assert_eq!(step(&rebooted), Action::ConfirmTrial);
+}
+
+#[test]
+fn what_fails_is_named_when_the_time_is_up_and_not_before() {
+    let failed = UnitState { active: "failed".to_owned(), invocation: "b".to_owned() };
+    let silent = Look { api: Err("no new connection to 10.0.0.1:6443".to_owned()), ..look(&[active("a")]) };
+    let not_ready = |mut view: View| {
+        view.node.ready = false;
+        view
+    };
+    let steady = || (Some(look(&[active("a")])), look(&[active("a")]));
+    for (about, view, check, word) in [
+        ("kubelet", looked(mk_trial(0), None, look(&[failed])), Check::Unit, "kubelet.service ran before"),
+        ("API server", looked(mk_trial(0), None, silent), Check::Api, "10.0.0.1:6443"),
+        (
+            "Node",
+            {
+                let (a, b) = steady();
+                looked(not_ready(mk_trial(0)), a, b)
+            },
+            Check::Node,
+            "Ready before",
+        ),
+        (
+            "started again and again",
+            looked(mk_trial(0), Some(look(&[active("a")])), look(&[active("b")])),
+            Check::Node,
+            "has not reported",
+        ),
+    ] {
+        match step(&view) {
+            Action::FailTrial { check: found, why } => {
+                assert_eq!(found, check, "{about}: {why}");
+                assert!(why.contains(word), "{about}: {why}");
+            }
+            other => panic!("{about}: {other:?}"),
+        }
+        let mut early = view;
+        early.disk.trial.as_mut().unwrap().left = SignedDuration::from_secs(90);
+        let until = match step(&early) {
+            Action::Wait { why: Waiting::Confirmation, until } => until,
+            other => panic!("{about}: {other:?}"),
+        };
+        assert_eq!(until, Some(at(1005)), "{about}");
+        early.now = at(1005);
+        assert_eq!(step(&early), Action::LookAtTrial, "{about}");
+        // Another config is wanted: the rest of the time is not waited for, but a boot's time is.
+        early.node.desired = "newer".to_owned();
+        assert!(matches!(step(&early), Action::FailTrial { .. }), "{about}");
+        early.disk.trial.as_mut().unwrap().left = SignedDuration::from_secs(590);
+        assert_eq!(step(&early), Action::LookAtTrial, "{about}");
+    }
+}
+
+#[test]
+fn a_trial_begins_after_its_reboot_and_needs_neither_the_node_nor_the_api_server() {
+    let mut view = mk_trial(600);
+    view.disk.trial.as_mut().unwrap().begun = false;
+    view.disk.reboot = owed("new");
+    view.disk.reboot_of_trial = true;
+    assert!(!matches!(step(&view), Action::LookAtTrial), "the reboot comes first");
+    // Into such a change a node reboots sooner without a word: the change is undone if it was what silenced it.
+    view.node.unschedulable = true;
+    view.node.last_applied_drain = "drain-new".to_owned();
+    view.node.desired_drain = "drain-new".to_owned();
+    view.silent_since = Some(at(1000 - 61));
+    assert!(matches!(step(&view), Action::Reboot { announced: false, .. }), "{:?}", step(&view));
+    view.disk.reboot_of_trial = false;
+    assert!(!matches!(step(&view), Action::Reboot { announced: false, .. }), "any other waits five minutes");
+
+    let mut unseen = mk_trial(600);
+    unseen.node = Default::default();
+    assert_eq!(step(&unseen), Action::LookAtTrial);
+    unseen.disk.trial.as_mut().unwrap().before.person = true;
+    assert!(matches!(step(&unseen), Action::Wait { why: Waiting::Confirmation, .. }), "a person confirms it");
+}
+
+#[test]
+fn a_config_that_was_undone_is_tried_again_for_another_wish_a_person_or_an_api_server_that_stays_away() {
+    let tried = |check, silent: Option<i64>, desired: &str, retry| {
+        let mut view = mk_view("old", "old", desired, "Working");
+        view.disk.tried = Some(TriedFacts { config: "new".to_owned(), check, retry });
+        view.silent_since = silent.map(at);
+        matches!(step(&view), Action::ForgetTried)
+    };
+    assert!(!tried(Check::Unit, None, "new", false));
+    assert!(tried(Check::Unit, None, "old", false), "another config is wanted");
+    assert!(tried(Check::Unit, None, "new", true), "a person asks");
+    assert!(!tried(Check::Unit, Some(0), "new", false), "what failed was not the API server");
+    assert!(!tried(Check::Api, None, "new", false), "it answers in the old config: the change is to blame");
+    assert!(!tried(Check::Api, Some(1000 - 119), "new", false), "it may still come up");
+    assert!(tried(Check::Api, Some(1000 - 120), "new", false), "it is away in the old config too");
+    // A new process that has not seen its Node yet wakes up in time.
+    let mut view = mk_view("old", "", "", "");
+    view.node = Default::default();
+    view.disk.tried = Some(TriedFacts { config: "new".to_owned(), check: Check::Api, retry: false });
+    view.silent_since = Some(at(990));
+    assert_eq!(step(&view), Action::Wait { why: Waiting::Node, until: Some(at(1110)) });
+}

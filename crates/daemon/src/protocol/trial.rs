@@ -1,0 +1,191 @@
+//! A change on trial, as steps of the protocol: what is looked at, when the change is confirmed, and when it is undone.
+//! Pure.
+//!
+//! A change that can cut the node off is kept only if afterwards the units that ran before run again, the API server
+//! answers on a new connection, and the Node is Ready again if it was before. What was broken before the change is not
+//! asked for.
+//!
+//! An API server that is away for everybody looks from here like one that the change has cut off. So the change is
+//! undone as well when the time is up; but if the API server does not answer in the old config either, the change is
+//! not to blame, and may be tried again when the API server is back. At most as many nodes go back in an outage as are
+//! on trial: those that are being updated, never those that are done.
+//!
+//! What it is not: the undo and the clock (see `host`), nor what puts a change on trial (see `desired`).
+
+use super::disruption::kubelet_reports;
+use super::facts::{Phase, RebootFact, View};
+use super::step::{Action, Waiting};
+use crate::protocol::clock::Moment;
+use desired::KUBELET_UNITS;
+use host::{Check, UnitRun};
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+
+/// How often a node on trial is looked at. A service that does not start is down again by the second look, and the
+/// longest pause that an update pays for its trial is this one.
+const LOOK_AGAIN: SignedDuration = SignedDuration::from_secs(5);
+/// How long a change may go on with its trial when the node is to be in another config: a boot fits in.
+const SUPERSEDED_PATIENCE: SignedDuration = SignedDuration::from_mins(2);
+/// How long the API server must not answer in the old config until a change that was undone because it did not answer
+/// counts as not to blame. A network that comes up late answers by then.
+const NOT_TO_BLAME_AFTER: SignedDuration = SignedDuration::from_mins(2);
+
+/// What the agent keeps of the time before a change, to compare with it afterwards.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Before {
+    /// The Node was Ready.
+    pub ready: bool,
+    /// When the kubelet had last reported.
+    pub heard: Option<Timestamp>,
+    /// A person tries the change and confirms it: the agent does not.
+    pub person: bool,
+}
+
+/// A change on trial.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TrialFacts {
+    /// The config of the change, in which the host is.
+    pub config: String,
+    /// Whether it is in effect. `false`: its reboot is still to come.
+    pub begun: bool,
+    /// Whether it takes effect with a reboot.
+    pub reboots: bool,
+    /// The time for its confirmation.
+    pub within: SignedDuration,
+    /// How much of that is left.
+    pub left: SignedDuration,
+    /// The units that ran before it.
+    pub units: Vec<UnitRun>,
+    /// What else was so before it.
+    pub before: Before,
+}
+
+/// The failure of a change that was tried and undone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TriedFacts {
+    /// Its config.
+    pub config: String,
+    /// What failed.
+    pub check: Check,
+    /// A person asked for another try.
+    pub retry: bool,
+}
+
+/// One look at a node on trial. The Node itself is in the view.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Look {
+    /// When.
+    pub at: Moment,
+    /// Whether the API server answered on a new connection; if not, how.
+    pub api: Result<(), String>,
+    /// The units that ran before the change: name and state.
+    pub units: Vec<(String, host::UnitState)>,
+}
+
+/// Why a change cannot be confirmed yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Unmet {
+    /// What failed.
+    check: Check,
+    /// How, for people.
+    why: String,
+    /// It may only be that there was no second look yet.
+    unsteady: bool,
+}
+
+impl Unmet {
+    fn new(check: Check, why: String) -> Self {
+        Self { check, why, unsteady: false }
+    }
+}
+
+/// The next action for a change on trial.
+pub(super) fn confirm(view: &View, trial: &TrialFacts) -> Action {
+    if trial.before.person {
+        let until = (!trial.left.is_zero()).then(|| view.now + trial.left);
+        return Action::Wait { why: Waiting::Confirmation, until: until.or(Some(view.now + LOOK_AGAIN)) };
+    }
+    let Phase::OnTrial { last, earlier } = &view.phase else { return Action::LookAtTrial };
+    let Err(unmet) = judge(view, trial, last, earlier.as_ref()) else { return Action::ConfirmTrial };
+    let desired = &view.node.desired;
+    let superseded = !desired.is_empty() && *desired != trial.config;
+    let given_up = superseded && !unmet.unsteady && trial.within - trial.left >= SUPERSEDED_PATIENCE;
+    if trial.left.is_zero() || given_up {
+        return Action::FailTrial { check: unmet.check, why: unmet.why };
+    }
+    let next = last.at + LOOK_AGAIN.min(trial.left);
+    if view.now < next {
+        return Action::Wait { why: Waiting::Confirmation, until: Some(next) };
+    }
+    Action::LookAtTrial
+}
+
+/// Whether the node is as it was before the change, as far as that is looked at.
+fn judge(view: &View, trial: &TrialFacts, last: &Look, earlier: Option<&Look>) -> Result<(), Unmet> {
+    for (unit, state) in &last.units {
+        if !state.runs() {
+            let why = format!(
+                "{unit} ran before the change and is {} now; see journalctl -u {unit} on the node",
+                state.active
+            );
+            return Err(Unmet::new(Check::Unit, why));
+        }
+    }
+    if let Err(why) = &last.api {
+        return Err(Unmet::new(Check::Api, format!("the API server does not answer this node: {why}")));
+    }
+    let node = &view.node;
+    if trial.before.ready {
+        if !node.seen || !reports(view, trial, last) {
+            let why = "the kubelet has not reported since the change; see journalctl -u kubelet on the node";
+            return Err(Unmet::new(Check::Node, why.to_owned()));
+        }
+        if !node.ready {
+            let why = "the Node was Ready before the change and is not now; its conditions say why";
+            return Err(Unmet::new(Check::Node, why.to_owned()));
+        }
+    }
+    for (unit, state) in &last.units {
+        let same = |look: &Look| look.units.iter().any(|(u, s)| u == unit && s == state);
+        if !earlier.is_some_and(same) {
+            let why = format!("{unit} is started again and again; see journalctl -u {unit} on the node");
+            return Err(Unmet { unsteady: true, ..Unmet::new(Check::Unit, why) });
+        }
+    }
+    Ok(())
+}
+
+/// Whether the Node's Ready condition is from after the change. Its value may be most of a minute old otherwise: so
+/// long the cluster takes to notice that a kubelet is gone.
+fn reports(view: &View, trial: &TrialFacts, last: &Look) -> bool {
+    let node = &view.node;
+    if let RebootFact::Rebooted { boot_id, began, .. } = &view.disk.reboot {
+        return kubelet_reports(node, boot_id, *began);
+    }
+    let restarted = trial.units.iter().filter(|run| KUBELET_UNITS.contains(&run.unit.as_str())).any(|run| {
+        let now = last.units.iter().find(|(unit, _)| *unit == run.unit);
+        now.is_some_and(|(_, state)| state.invocation != run.invocation)
+    });
+    !restarted || node.heard.is_none() || node.heard != trial.before.heard
+}
+
+/// Whether the record of a failed trial is removed now: the node is to be in another config, a person asks
+/// for another try, or the API server does not answer in the old config either. Otherwise, when to decide again.
+pub(super) fn forgets_failure(view: &View) -> Result<(), Option<Moment>> {
+    let Some(tried) = &view.disk.tried else { return Err(None) };
+    if view.disk.open || view.disk.trial.is_some() || view.disk.reboot != RebootFact::None {
+        return Err(None);
+    }
+    let desired = &view.node.desired;
+    if tried.retry || view.node.seen && !desired.is_empty() && *desired != tried.config {
+        return Ok(());
+    }
+    if tried.check != Check::Api {
+        return Err(None);
+    }
+    match view.silent_since.map(|since| since + NOT_TO_BLAME_AFTER) {
+        Some(then) if then <= view.now => Ok(()),
+        then => Err(then),
+    }
+}

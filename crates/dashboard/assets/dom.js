@@ -1,0 +1,115 @@
+// Builds the page's elements. Every text goes in as a text node, so that no name or message becomes markup.
+// What it is not: what is shown.
+
+/** An element. `props`: attributes; `on` has its event listeners; `class` its classes. */
+export function el(tag, props = {}, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(props)) {
+    if (name === "on") {
+      for (const [event, run] of Object.entries(value)) made.addEventListener(event, run);
+    } else if (value === true) {
+      made.setAttribute(name, "");
+    } else if (value !== false && value !== null && value !== undefined) {
+      made.setAttribute(name, String(value));
+    }
+  }
+  add(made, children);
+  return made;
+}
+
+function add(parent, children) {
+  for (const child of children) {
+    if (Array.isArray(child)) add(parent, child);
+    else if (child instanceof Node) parent.append(child);
+    else if (child !== null && child !== undefined && child !== false) parent.append(document.createTextNode(String(child)));
+  }
+}
+
+// While a button is held down, what is under it is not replaced: the click would be lost.
+let pressed = null;
+const held = new Map();
+document.addEventListener("pointerdown", (event) => { pressed = event.target; }, true);
+for (const over of ["pointerup", "pointercancel"]) {
+  document.addEventListener(over, () => setTimeout(() => {
+    pressed = null;
+    const all = [...held];
+    held.clear();
+    for (const [parent, children] of all) fill(parent, ...children);
+  }), true);
+}
+
+/** Puts other children into an element; what has the focus keeps it, if it is there again under the same `data-key`. */
+export function fill(parent, ...children) {
+  if (pressed && parent.contains(pressed)) {
+    held.set(parent, children);
+    return parent;
+  }
+  const key = parent.contains(document.activeElement) ? document.activeElement.dataset.key : undefined;
+  parent.replaceChildren();
+  add(parent, children);
+  if (key) parent.querySelector(`[data-key="${CSS.escape(key)}"]`)?.focus({ preventScroll: true });
+  return parent;
+}
+
+/** Compares names as people sort them: node-2 before node-10. Made once: it is ten times as fast as `localeCompare`. */
+export const byName = new Intl.Collator(undefined, { numeric: true }).compare;
+
+/** What a phase is called, and what stands for it where colours are not enough. */
+export const PHASES = {
+  failing: { word: "failing", sign: "×", about: "Its update fails" },
+  unavailable: { word: "unavailable", sign: "!", about: "In the pool's config, not available" },
+  moving: { word: "moving", sign: "↻", about: "It is being updated" },
+  goes: { word: "goes", sign: "›", about: "It is given the pool's config now" },
+  waits: { word: "waits", sign: "·", about: "It needs an update and waits" },
+  done: { word: "done", sign: "", about: "In the pool's config and available" },
+};
+
+/** A phase with its colour. */
+export function phase(name) {
+  const known = Object.hasOwn(PHASES, name);
+  return el("span", { class: "phase" }, el("span", { class: `dot ${known ? name : ""}`, "aria-hidden": "true" }), name);
+}
+
+const WHEN = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+const CLOCK = new Intl.DateTimeFormat(undefined, { timeStyle: "medium" });
+
+/** A moment in the reader's zone; the element keeps the exact one. */
+export function time(text, short = false) {
+  const at = new Date(text);
+  if (!text || Number.isNaN(at.getTime())) return text ? String(text) : "–";
+  return el("time", { datetime: text, title: text }, (short ? CLOCK : WHEN).format(at));
+}
+
+/** A length of time in words. */
+export function span(seconds) {
+  const s = Math.max(0, Math.round(seconds));
+  if (s < 90) return `${s} s`;
+  if (s < 5400) return `${Math.round(s / 60)} min`;
+  if (s < 172800) return `${(s / 3600).toFixed(1)} h`;
+  return `${Math.round(s / 86400)} days`;
+}
+
+/** Names and values, one under the other. Empty ones are left out. */
+export function facts(rows) {
+  const shown = rows.filter(([, value]) => value !== undefined && value !== null && value !== "");
+  return el("dl", {}, shown.map(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]));
+}
+
+/** A table with a caption for readers of screens. */
+export function table(caption, heads, rows) {
+  const head = el("thead", {}, el("tr", {}, heads.map((h) => el("th", { scope: "col" }, h))));
+  const body = el("tbody", {}, rows.map((r) => (r instanceof Node ? r : el("tr", {}, r.map((c) => el("td", {}, c))))));
+  return el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption }, el("table", {}, el("caption", { class: "soft" }, caption), head, body));
+}
+
+/** A unified difference, line by line. */
+export function difference(text) {
+  if (!text) return el("p", { class: "soft" }, "No difference.");
+  const kind = (line) => (line.startsWith("+") ? "added" : line.startsWith("-") ? "removed" : "plain");
+  return el("pre", { tabindex: "0" }, text.split("\n").map((line) => el("span", { class: kind(line) }, line || " ")));
+}
+
+/** A link to a view. */
+export function link(view, name, text = name) {
+  return el("a", { href: `#/${view}/${encodeURIComponent(name)}`, "data-key": `${view}/${name}` }, text);
+}

@@ -1,0 +1,213 @@
+// The fleet: every node as a cell, by pool and zone, on a canvas that draws only what is seen; and the same as a table, for
+// keyboards and readers of screens.
+// What it is not: where the nodes come from.
+import { PHASES, byName, el, fill, link, phase } from "./dom.js";
+
+const HEAD = 26;
+const GAP = 10;
+const SIZES = [6, 9, 13, 18, 26];
+const ROWS = 100;
+const RANK = Object.keys(PHASES);
+
+/** The view; it lives until `signal` is aborted. */
+export function fleet(store, signal) {
+  const canvas = el("canvas", { role: "img" });
+  const spacer = el("div", { class: "spacer" });
+  const viewport = el("div", { class: "viewport", tabindex: "0", role: "group", "aria-label": "Map of all nodes. Arrow keys choose a node, Enter opens it, plus and minus zoom." }, canvas, spacer);
+  const hint = el("div", { class: "hint", hidden: true });
+  const said = el("p", { role: "status", class: "soft" });
+  const counts = el("div", { class: "row" });
+  const problems = el("div");
+  const listed = el("div");
+  const search = el("input", { type: "search", "aria-label": "Only nodes with this in name, reason or config", placeholder: "name, reason, config" });
+  const only = el("select", { "aria-label": "Only nodes in this phase" }, el("option", { value: "" }, "every phase"), RANK.map((p) => el("option", { value: p }, p)));
+  let size = SIZES[2];
+  let order = [];
+  let cells = [];
+  let heads = [];
+  let perRow = 1;
+  let height = 0;
+  let chosen = null;
+  let shown = ROWS;
+  let colours = {};
+  let drawn = new Map();
+
+  function readColours() {
+    const style = getComputedStyle(document.documentElement);
+    const read = (name) => style.getPropertyValue(`--${name}`).trim();
+    colours = Object.fromEntries([...RANK, "ink", "soft", "panel", "focus"].map((n) => [n, read(n)]));
+  }
+
+  function layOut() {
+    // Sorted once for the map and the table; it stays so until nodes come or go.
+    order = [...store.nodes.keys()].sort(byName);
+    const groups = new Map();
+    for (const node of order.map((name) => store.nodes.get(name))) {
+      const key = JSON.stringify([node.pool, node.zone ?? ""]);
+      if (!groups.has(key)) groups.set(key, []);
+      groups.get(key).push(node);
+    }
+    const width = Math.max(100, viewport.clientWidth - 2 * GAP);
+    perRow = Math.max(1, Math.floor(width / size));
+    cells = [];
+    heads = [];
+    let y = GAP;
+    for (const key of [...groups.keys()].sort()) {
+      const [pool, zone] = JSON.parse(key);
+      const nodes = groups.get(key);
+      heads.push({ y, text: `${pool}${zone ? ` · ${zone}` : ""} (${nodes.length})` });
+      y += HEAD;
+      nodes.forEach((node, i) => cells.push({ name: node.name, x: GAP + (i % perRow) * size, y: y + Math.floor(i / perRow) * size }));
+      y += Math.ceil(nodes.length / perRow) * size + GAP;
+    }
+    height = y;
+    spacer.style.height = `${Math.max(0, height - viewport.clientHeight)}px`;
+  }
+
+  function draw() {
+    const scale = window.devicePixelRatio || 1;
+    const [w, h] = [viewport.clientWidth, viewport.clientHeight];
+    if (canvas.width !== Math.round(w * scale) || canvas.height !== Math.round(h * scale)) {
+      canvas.width = Math.round(w * scale);
+      canvas.height = Math.round(h * scale);
+      canvas.style.width = `${w}px`;
+      canvas.style.height = `${h}px`;
+    }
+    const pen = canvas.getContext("2d", { willReadFrequently: false });
+    pen.setTransform(scale, 0, 0, scale, 0, 0);
+    pen.fillStyle = colours.panel;
+    pen.fillRect(0, 0, w, h);
+    const top = viewport.scrollTop;
+    pen.font = "600 14px system-ui, sans-serif";
+    pen.textBaseline = "middle";
+    pen.textAlign = "left";
+    pen.fillStyle = colours.ink;
+    for (const head of heads) {
+      if (head.y + HEAD > top && head.y < top + h) pen.fillText(head.text, GAP, head.y - top + HEAD / 2, w - 2 * GAP);
+    }
+    drawn = new Map();
+    const inner = size > 8 ? size - 2 : size - 1;
+    pen.font = `600 ${Math.round(size * 0.6)}px system-ui, sans-serif`;
+    pen.textAlign = "center";
+    for (const cell of cells) {
+      const y = cell.y - top;
+      if (y + size < 0 || y > h) continue;
+      const node = store.nodes.get(cell.name);
+      if (!node) continue;
+      pen.fillStyle = colours[node.phase] ?? colours.soft;
+      pen.fillRect(cell.x, y, inner, inner);
+      drawn.set(cell.name, node.phase);
+      if (size >= 13 && PHASES[node.phase]?.sign) {
+        pen.fillStyle = colours.panel;
+        pen.fillText(PHASES[node.phase].sign, cell.x + inner / 2, y + inner / 2);
+      }
+      if (cell.name === chosen) {
+        pen.strokeStyle = colours.focus;
+        pen.lineWidth = 3;
+        pen.strokeRect(cell.x - 1, y - 1, inner + 2, inner + 2);
+      }
+    }
+  }
+
+  function summary() {
+    const all = new Map(RANK.map((p) => [p, 0]));
+    for (const node of store.nodes.values()) all.set(node.phase, (all.get(node.phase) ?? 0) + 1);
+    fill(counts, [...all].map(([p, n]) => el("span", {}, phase(p), ` ${n}`)));
+    canvas.setAttribute("aria-label", `${store.nodes.size} nodes: ${[...all].filter(([, n]) => n > 0).map(([p, n]) => `${n} ${p}`).join(", ")}. The table beside the map lists them.`);
+    const found = store.findings.map((f) => el("li", {}, f.pool ? [link("pool", f.pool), ": "] : "", f.node ? [link("node", f.node), ": "] : "", f.message));
+    const stray = store.unmanaged.map((text) => el("li", {}, text));
+    fill(problems, found.length + stray.length ? el("section", { class: "panel" }, el("h2", {}, "Needs attention"), el("ul", {}, found.slice(0, ROWS), stray.slice(0, ROWS))) : "");
+  }
+
+  function list() {
+    const word = search.value.trim().toLowerCase();
+    const fits = (n) => (!only.value || n.phase === only.value) && (!word || [n.name, n.why, n.current, n.desired, n.zone ?? ""].some((t) => t.toLowerCase().includes(word)));
+    const found = order.map((name) => store.nodes.get(name)).filter((n) => n && fits(n));
+    const all = RANK.flatMap((rank) => found.filter((n) => n.phase === rank));
+    const rows = all.slice(0, shown).map((n) => el("tr", { "data-node": n.name, "data-phase": n.phase }, el("td", {}, link("node", n.name)), el("td", {}, n.pool), el("td", {}, phase(n.phase)), el("td", {}, n.why)));
+    const head = el("tr", {}, ["Node", "Pool", "Phase", "What it does or waits for"].map((h) => el("th", { scope: "col" }, h)));
+    const more = all.length > shown ? el("button", { "data-key": "more", on: { click: () => { shown += ROWS; list(); } } }, `Show ${Math.min(ROWS, all.length - shown)} more of ${all.length}`) : "";
+    fill(listed, el("table", {}, el("caption", { class: "soft" }, `${all.length} of ${store.nodes.size} nodes`), el("thead", {}, head), el("tbody", {}, rows)), more);
+  }
+
+  function choose(name, scroll) {
+    chosen = name;
+    const cell = cells.find((c) => c.name === name);
+    const node = store.nodes.get(name);
+    if (!cell || !node) return;
+    if (scroll) {
+      if (cell.y < viewport.scrollTop) viewport.scrollTop = cell.y - HEAD;
+      if (cell.y + size > viewport.scrollTop + viewport.clientHeight) viewport.scrollTop = cell.y + size - viewport.clientHeight + GAP;
+    }
+    fill(said, `${name}, pool ${node.pool}, ${node.phase}: ${node.why}`);
+    draw();
+  }
+
+  function zoom(step) {
+    const at = SIZES.indexOf(size) + step;
+    if (at < 0 || at >= SIZES.length) return;
+    size = SIZES[at];
+    layOut();
+    draw();
+  }
+
+  const under = (event) => {
+    const box = viewport.getBoundingClientRect();
+    const [x, y] = [event.clientX - box.left, event.clientY - box.top + viewport.scrollTop];
+    return cells.find((c) => x >= c.x && x < c.x + size && y >= c.y && y < c.y + size)?.name;
+  };
+  viewport.addEventListener("scroll", draw, { passive: true });
+  viewport.addEventListener("pointermove", (event) => {
+    const node = store.nodes.get(under(event) ?? "");
+    hint.hidden = !node;
+    if (!node) return;
+    fill(hint, el("strong", {}, node.name), el("br"), phase(node.phase), " ", node.why);
+    hint.style.left = `${Math.min(event.clientX + 14, window.innerWidth - 260)}px`;
+    hint.style.top = `${event.clientY + 14}px`;
+  });
+  viewport.addEventListener("pointerleave", () => { hint.hidden = true; });
+  const open = (name) => { location.hash = `#/node/${encodeURIComponent(name)}`; };
+  viewport.addEventListener("click", (event) => { const name = under(event); if (name) open(name); });
+  viewport.addEventListener("keydown", (event) => {
+    const step = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -perRow, ArrowDown: perRow, Home: -Infinity, End: Infinity }[event.key];
+    if (step !== undefined && cells.length) {
+      const at = cells.findIndex((c) => c.name === chosen);
+      choose(cells[Math.min(cells.length - 1, Math.max(0, at < 0 ? 0 : at + step))].name, true);
+    } else if (event.key === "Enter" && chosen) open(chosen);
+    else if (event.key === "+" || event.key === "=") zoom(1);
+    else if (event.key === "-") zoom(-1);
+    else return;
+    event.preventDefault();
+  });
+  search.addEventListener("input", () => { shown = ROWS; list(); });
+  only.addEventListener("change", () => { shown = ROWS; list(); });
+  const resized = new ResizeObserver(() => { layOut(); draw(); });
+  let slow = 0;
+  const redraw = () => {
+    layOut();
+    draw();
+    summary();
+    list();
+  };
+  store.addEventListener("change", (event) => {
+    if (event.detail.nodes === null) return redraw();
+    draw();
+    // Tables are slow to build: ten times a second is enough for a person.
+    slow ||= setTimeout(() => { slow = 0; if (!signal.aborted) { summary(); list(); } }, 100);
+  }, { signal });
+  document.addEventListener("mco-theme", () => { readColours(); draw(); }, { signal });
+  signal.addEventListener("abort", () => resized.disconnect());
+  const buttons = el("div", { class: "row" }, el("button", { on: { click: () => zoom(-1) } }, "Smaller"), el("button", { on: { click: () => zoom(1) } }, "Larger"), counts);
+  const view = el("div", {}, el("h2", {}, "Fleet"), problems, buttons, said, el("div", { class: "fleet" }, el("div", {}, viewport, hint), el("section", { "aria-label": "Nodes" }, el("div", { class: "row" }, search, only), listed)));
+  queueMicrotask(() => { readColours(); redraw(); resized.observe(viewport); });
+  // What the canvas shows: read back from its pixels, for tests.
+  view.cell = (name) => {
+    const cell = cells.find((c) => c.name === name);
+    if (!cell || !drawn.has(name)) return null;
+    const scale = window.devicePixelRatio || 1;
+    const at = [cell.x + 1, cell.y - viewport.scrollTop + 1].map((n) => Math.round(n * scale));
+    const pixel = [...canvas.getContext("2d").getImageData(at[0], at[1], 1, 1).data].slice(0, 3);
+    return { phase: drawn.get(name), pixel };
+  };
+  return view;
+}

@@ -1,0 +1,55 @@
+// One node: what its agent says, its steps and conditions, what its next config changes, its drain, its events.
+// What it is not: the list of nodes (see fleet.js).
+import { difference, el, facts, fill, link, phase, table, time } from "./dom.js";
+import { button } from "./actions.js";
+import { ask } from "./store.js";
+
+function conditions(caption, list) {
+  if (!list) return el("p", { class: "soft" }, `${caption}: none.`);
+  if (list.error) return el("p", { class: "bad" }, list.error);
+  return table(caption, ["Condition", "Status", "Since", "Reason", "Message"], list.map((c) => [c.type, c.status, time(c.lastTransitionTime), c.reason ?? "", c.message ?? ""]));
+}
+
+/** The view. */
+export function node(store, signal, name) {
+  const top = el("div");
+  const more = el("div", {}, el("p", { class: "soft" }, "Reading…"));
+  let last = "";
+  let waiting = 0;
+  const read = async () => {
+    try {
+      const said = await ask(`api/nodes/${encodeURIComponent(name)}`);
+      if (signal.aborted) return;
+      const events = said.events.error ? el("p", { class: "bad" }, said.events.error) : table("Events, the newest first", ["When", "Type", "Reason", "Message"], said.events.map((e) => [time(e.at), e.type ?? "", e.reason ?? "", e.message ?? ""]));
+      const change = said.difference.error ? el("p", { class: "bad" }, said.difference.error) : difference(said.difference.text);
+      fill(more,
+        el("section", { class: "panel" }, facts([
+          ["Agent", said.state], ["Cordoned", said.cordoned ? "yes" : "no"], ["Kubelet", said.kubelet], ["OS", said.os], ["Kernel", said.kernel],
+          ["Drain asked for", said.drain.desired], ["Drain answered", said.drain.applied], ["Drain waits for", said.drain.waitsFor], ["Drift policy", said.driftPolicy],
+        ]), said.reason ? [el("h3", {}, "What the agent says"), el("pre", { tabindex: "0" }, said.reason)] : ""),
+        el("h3", {}, "What the config that it goes to changes"), change,
+        conditions("Steps of the update", said.steps), conditions("Conditions of the Node", said.conditions), events);
+    } catch (error) {
+      if (!signal.aborted) fill(more, el("p", { class: "bad" }, error.message));
+    }
+  };
+  const draw = () => {
+    const n = store.nodes.get(name);
+    if (!n) return fill(top, el("p", {}, `No pool has a node ${name}.`));
+    const now = JSON.stringify([n.phase, n.state, n.current, n.desired]);
+    if (now !== last) {
+      last = now;
+      waiting ||= setTimeout(() => { waiting = 0; if (!signal.aborted) read(); }, 300);
+    }
+    const config = (text) => text && el("span", { class: "mono" }, link("config", text));
+    return fill(top, el("section", { class: "panel", "data-node": name, "data-phase": n.phase }, facts([
+      ["Phase", phase(n.phase)], ["Why", n.why], ["Since", n.since ? time(n.since) : ""], ["Pool", link("pool", n.pool)], ["Zone", n.zone], ["Current config", config(n.current)], ["Desired config", config(n.desired)],
+    ]), el("p", { class: "row" }, button("Retry now what failed", { action: "retry", node: name }))));
+  };
+  store.addEventListener("change", (event) => {
+    if (event.detail.nodes === null || event.detail.nodes.has(name)) draw();
+  }, { signal });
+  draw();
+  if (!waiting) read();
+  return el("div", {}, el("h2", {}, `Node ${name}`), top, more);
+}

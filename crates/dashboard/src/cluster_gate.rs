@@ -1,0 +1,436 @@
+//! Who may talk to the dashboard where it runs in the cluster: decided from a request's head and the API server's word.
+//!
+//! - `Host` must be the Service's name, this pod's loopback (`kubectl port-forward`), or a name that the settings give, so that
+//!   a name which an attacker's DNS server points here is refused (DNS rebinding).
+//! - What changes something must come from the page itself: `Origin`, and a header that a form cannot send (CSRF).
+//! - The answers forbid frames (see `answer`), against clickjacking.
+//! - A person is known by a bearer token, a session that began with one, or a trusted proxy's headers (see `person`); who may
+//!   not list what the fleet is made from gets 403 and nothing else (see `rights`).
+//!
+//! A session is a cookie for a token that this process keeps in memory alone. It ends with the token, or when the person signs
+//! out. An open stream ends with its session; one that came by a proxy ends after a minute, and the browser comes again.
+//!
+//! What it is not: the gate of `mco dashboard` on a person's own computer (see `gate`).
+
+use crate::DashboardError;
+use crate::gate::{ACTION_HEADER, Refusal, same_origin_or_typed, secret};
+use crate::person::{Proof, Tokens, proof};
+use crate::rights::{Person, Rights};
+use api::names::NAMESPACE;
+use http::header::{COOKIE, HOST, ORIGIN};
+use http::request::Parts;
+use http::{HeaderMap, Method, StatusCode};
+use ipnet::IpNet;
+use kube::Client;
+use sha2::{Digest as _, Sha256};
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// The name of the Service.
+pub(crate) const SERVICE: &str = "machine-config-dashboard";
+/// The cookie. Browsers take one of this prefix from HTTPS only, for the whole host and no other.
+const NAME: &str = "__Host-mco-dashboard";
+/// How long a session lasts at most; a token that ends before ends it.
+const SESSION: Duration = Duration::from_secs(12 * 60 * 60);
+/// How long what a proxy said counts for an open stream; then the browser must come by the proxy again, which alone knows
+/// when its own session has ended.
+const PROXY: Duration = Duration::from_secs(60);
+/// How many sessions there are; the oldest goes.
+const SESSIONS: usize = 1024;
+/// How many of them one person has; that person's oldest goes, so that nobody can end those of others.
+const SESSIONS_OF_ONE: usize = 16;
+
+const SIGN_IN: Refusal = Refusal(
+    StatusCode::UNAUTHORIZED,
+    "sign in: reload the page, or send a bearer token that the API server knows",
+);
+const OTHER_HOST: Refusal = Refusal(
+    StatusCode::MISDIRECTED_REQUEST,
+    "the dashboard is not known by this name: add it to spec.dashboard.hosts of MachineConfigOperator cluster",
+);
+const OTHER_SITE: Refusal = Refusal(StatusCode::FORBIDDEN, "only the dashboard's own page may ask for this");
+const NO_RIGHTS: Refusal = Refusal(
+    StatusCode::FORBIDDEN,
+    "you may not look at this: ask for the ClusterRole machine-config-dashboard-viewer",
+);
+const NOT_KNOWN: Refusal = Refusal(
+    StatusCode::SERVICE_UNAVAILABLE,
+    "the API server does not say who you are and what you may see; try again",
+);
+
+/// The hash of a cookie's value.
+type Key = [u8; 32];
+
+/// A session's token, whose it is, and when the session ends.
+struct Kept {
+    token: Arc<str>,
+    person: Arc<Person>,
+    until: Instant,
+}
+
+/// When somebody must be let in again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ends {
+    /// At this time.
+    At(Instant),
+    /// With this session.
+    With(Key),
+}
+
+/// Who may talk to a dashboard in the cluster.
+pub(crate) struct ClusterGate {
+    /// Names by which people reach it, some with a port.
+    hosts: Vec<String>,
+    /// Addresses of proxies whose headers count.
+    proxies: Vec<IpNet>,
+    tokens: Tokens,
+    rights: Arc<Rights>,
+    sessions: Mutex<HashMap<Key, Kept>>,
+}
+
+impl std::fmt::Debug for ClusterGate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ClusterGate")
+            .field("hosts", &self.hosts)
+            .field("proxies", &self.proxies)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Somebody who was let in.
+#[derive(Debug, Clone)]
+pub(crate) struct Visitor {
+    pub(crate) proof: Proof,
+    pub(crate) person: Arc<Person>,
+    pub(crate) ends: Ends,
+}
+
+impl ClusterGate {
+    /// `client` has the dashboard's own account.
+    pub(crate) fn new(client: &Client, hosts: Vec<String>, proxies: Vec<IpNet>) -> Self {
+        let rights = Arc::new(Rights::new(client.clone()));
+        Self { hosts, proxies, tokens: Tokens::new(client.clone()), rights, sessions: Mutex::default() }
+    }
+
+    /// The client for a person.
+    pub(crate) fn client_of(&self, person: Arc<Person>) -> Client {
+        self.rights.client_of(person)
+    }
+
+    /// Whether a request is for this dashboard at all, and from where it may be.
+    pub(crate) fn is_for_us(&self, request: &Parts) -> Result<(), Refusal> {
+        let mut hosts = request.headers.get_all(HOST).iter();
+        let (first, second) = (hosts.next(), hosts.next());
+        let host = first.and_then(|h| h.to_str().ok()).filter(|_| second.is_none()).ok_or(OTHER_HOST)?;
+        let target = request.uri.authority().is_none_or(|a| self.is_our_name(a.as_str()));
+        if !self.is_our_name(host) || !target {
+            return Err(OTHER_HOST);
+        }
+        let reads = [Method::GET, Method::HEAD].contains(&request.method);
+        // After a sign-in at an identity provider, a browser comes from there. The page alone may be opened so, and not in a
+        // frame; it changes nothing.
+        let is_page =
+            request.uri.path() == "/" && text(&request.headers, "sec-fetch-dest") == Some("document");
+        if !(same_origin_or_typed(&request.headers) || is_page && reads) {
+            return Err(OTHER_SITE);
+        }
+        if !reads {
+            let own = text(&request.headers, ORIGIN.as_str()).and_then(|o| o.strip_prefix("https://"));
+            let same = |name: &str| own.is_some_and(|own| own.eq_ignore_ascii_case(name));
+            // A proxy may put its own name in the place of the one in the browser.
+            let is_own = same(host) || self.hosts.iter().any(|name| same(name));
+            if !is_own || text(&request.headers, ACTION_HEADER) != Some("1") {
+                return Err(OTHER_SITE);
+            }
+        }
+        Ok(())
+    }
+
+    /// With any port: the Service, a port that is forwarded, and an ingress have different ones.
+    fn is_our_name(&self, host: &str) -> bool {
+        let (name, port) = split(host);
+        if port.is_some_and(|port| port.parse::<u16>().is_err()) {
+            return false;
+        }
+        let is = |ours: &str| ours.eq_ignore_ascii_case(name);
+        let service = name.get(..SERVICE.len()).filter(|n| n.eq_ignore_ascii_case(SERVICE));
+        let rest = service.map(|_| name[SERVICE.len()..].to_ascii_lowercase());
+        let of_service = rest.is_some_and(|rest| {
+            let full = format!(".{NAMESPACE}.svc");
+            rest.is_empty()
+                || rest == format!(".{NAMESPACE}")
+                || rest == full
+                || rest == format!("{full}.cluster.local")
+        });
+        let configured = self.hosts.iter().any(|ours| match split(ours) {
+            (_, Some(_)) => ours.eq_ignore_ascii_case(host),
+            (ours, None) => is(ours),
+        });
+        of_service || configured || ["localhost", "127.0.0.1", "[::1]"].into_iter().any(is)
+    }
+
+    /// Lets somebody in whose request is for us.
+    pub(crate) async fn admit(
+        &self,
+        request: &Parts,
+        from: IpAddr,
+        now: Instant,
+    ) -> Result<Visitor, Refusal> {
+        let headers = &request.headers;
+        let (proof, ends) = match proof(headers, from, &self.proxies) {
+            Ok(Some(proof @ Proof::Proxy(_))) => (proof, Ends::At(now + PROXY)),
+            Ok(Some(proof @ Proof::Token(_))) => (proof, Ends::At(now + SESSION)),
+            Ok(None) => {
+                let (key, token) = self.session(headers, now).ok_or(SIGN_IN)?;
+                (Proof::Token(token), Ends::With(key))
+            }
+            Err(why) => return Err(Refusal(StatusCode::BAD_REQUEST, why)),
+        };
+        let person = self.look(&proof).await?;
+        Ok(Visitor { proof, person, ends })
+    }
+
+    /// Whether the time is over for which somebody was let in.
+    pub(crate) fn has_ended(&self, ends: Ends, now: Instant) -> bool {
+        match ends {
+            Ends::At(end) => now >= end,
+            Ends::With(key) => self.lock().get(&key).is_none_or(|kept| now >= kept.until),
+        }
+    }
+
+    /// Whether somebody is still known, and may still look.
+    pub(crate) async fn look(&self, proof: &Proof) -> Result<Arc<Person>, Refusal> {
+        let asked = async {
+            let person = match proof {
+                Proof::Proxy(person) => Arc::clone(person),
+                Proof::Token(token) => match self.tokens.person(token).await? {
+                    Some(person) => person,
+                    None => return Ok(Err(SIGN_IN)),
+                },
+            };
+            Ok(match self.rights.lacks(&person).await? {
+                None => Ok(person),
+                Some(right) => {
+                    tracing::info!(user = %person.name, "refused: may not {right}");
+                    Err(NO_RIGHTS)
+                }
+            })
+        };
+        asked.await.unwrap_or_else(|error: client::CallError| {
+            tracing::warn!("a viewer is refused: {}", client::chain(&error));
+            Err(NOT_KNOWN)
+        })
+    }
+
+    /// Begins a session with a token, and returns the value of `Set-Cookie`.
+    pub(crate) async fn sign_in(&self, token: &str, now: Instant) -> Result<String, Refusal> {
+        let token: Arc<str> = token.trim().into();
+        if token.is_empty() {
+            return Err(SIGN_IN);
+        }
+        let person = self.look(&Proof::Token(Arc::clone(&token))).await?;
+        let Ok(value) = secret() else {
+            return Err(Refusal(StatusCode::INTERNAL_SERVER_ERROR, "no random numbers"));
+        };
+        let mut sessions = self.lock();
+        sessions.retain(|_, kept| kept.until > now);
+        let its = |kept: &Kept| kept.person.name == person.name;
+        if sessions.values().filter(|kept| its(kept)).count() >= SESSIONS_OF_ONE {
+            remove_oldest(&mut sessions, its);
+        }
+        if sessions.len() >= SESSIONS {
+            remove_oldest(&mut sessions, |_| true);
+        }
+        sessions.insert(digest(&value), Kept { token, person, until: now + SESSION });
+        Ok(cookie(&value, SESSION))
+    }
+
+    /// Ends the session of this request, and returns the value of `Set-Cookie` that removes the cookie.
+    pub(crate) fn sign_out(&self, headers: &HeaderMap) -> String {
+        let mut sessions = self.lock();
+        for value in cookies(headers) {
+            sessions.remove(&digest(value));
+        }
+        cookie("", Duration::ZERO)
+    }
+
+    /// Whether somebody is known by a session alone, so that another sign-in makes a difference.
+    pub(crate) fn has_session(&self, headers: &HeaderMap, from: IpAddr, now: Instant) -> bool {
+        matches!(proof(headers, from, &self.proxies), Ok(None)) && self.session(headers, now).is_some()
+    }
+
+    fn session(&self, headers: &HeaderMap, now: Instant) -> Option<(Key, Arc<str>)> {
+        let sessions = self.lock();
+        cookies(headers).find_map(|value| {
+            let key = digest(value);
+            let kept = sessions.get(&key).filter(|kept| kept.until > now)?;
+            Some((key, Arc::clone(&kept.token)))
+        })
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Key, Kept>> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Removes the oldest session among those that are meant.
+fn remove_oldest(sessions: &mut HashMap<Key, Kept>, meant: impl Fn(&Kept) -> bool) {
+    let oldest = sessions.iter().filter(|(_, kept)| meant(kept)).min_by_key(|(_, kept)| kept.until);
+    if let Some(key) = oldest.map(|(key, _)| *key) {
+        sessions.remove(&key);
+    }
+}
+
+/// The cookie with a value for a time.
+fn cookie(value: &str, age: Duration) -> String {
+    format!("{NAME}={value}; Path=/; Secure; HttpOnly; SameSite=Strict; Max-Age={}", age.as_secs())
+}
+
+/// The values of our cookie.
+fn cookies(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+    let all = headers.get_all(COOKIE).iter().filter_map(|v| v.to_str().ok()).flat_map(|v| v.split(';'));
+    all.filter_map(|c| c.trim().split_once('=')).filter(|(name, _)| *name == NAME).map(|(_, value)| value)
+}
+
+fn digest(text: &str) -> Key {
+    Sha256::digest(text.as_bytes()).into()
+}
+
+fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    headers.get(name).and_then(|v| v.to_str().ok())
+}
+
+/// A host's name, and its port.
+fn split(host: &str) -> (&str, Option<&str>) {
+    match host.rsplit_once(':') {
+        // An IPv6 address has brackets.
+        Some((name, port)) if !port.contains(']') => (name, Some(port)),
+        _ => (host, None),
+    }
+}
+
+/// For a dashboard that cannot be set up.
+pub(crate) fn check_hosts(hosts: &[String]) -> Result<(), DashboardError> {
+    let odd = |host: &&String| host.is_empty() || host.contains(['/', ' ', '@']);
+    hosts.iter().find(odd).map_or(Ok(()), |host| Err(DashboardError::Host { host: host.clone() }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::Request;
+
+    fn gate() -> ClusterGate {
+        let hosts = vec!["mco.example.com".to_owned(), "other.example.com:8443".to_owned()];
+        ClusterGate::new(&crate::routes::tests::no_cluster(), hosts, vec![])
+    }
+
+    fn head(method: &str, path: &str, headers: &[(&str, &str)]) -> Parts {
+        let mut request = Request::builder().method(method).uri(path);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        request.body(()).unwrap().into_parts().0
+    }
+
+    #[tokio::test]
+    async fn only_names_that_are_ours_are_answered_to() {
+        let gate = gate();
+        for (host, ours) in [
+            ("machine-config-dashboard", true),
+            ("Machine-Config-Dashboard.openshift-machine-config-operator.svc", true),
+            ("machine-config-dashboard.openshift-machine-config-operator.svc.cluster.local:9001", true),
+            ("machine-config-dashboard.attacker.example", false),
+            ("machine-config-dashboard.svc", false),
+            ("localhost:8443", true),
+            ("127.0.0.1", true),
+            ("[::1]:8443", true),
+            ("mco.example.com", true),
+            ("mco.example.com:443", true),
+            ("other.example.com:8443", true),
+            ("other.example.com", false),
+            ("attacker.example", false),
+            ("mco.example.com.attacker.example", false),
+            ("mco.example.com:x", false),
+            ("10.0.0.1", false),
+            ("", false),
+        ] {
+            let asked = gate.is_for_us(&head("GET", "/api/snapshot", &[("host", host)]));
+            assert_eq!(asked.err(), (!ours).then_some(OTHER_HOST), "{host}");
+        }
+        assert_eq!(gate.is_for_us(&head("GET", "/", &[])).err(), Some(OTHER_HOST));
+        let two = [("host", "localhost"), ("host", "attacker.example")];
+        assert_eq!(gate.is_for_us(&head("GET", "/", &two)).err(), Some(OTHER_HOST));
+        let absolute = head("GET", "http://attacker.example/", &[("host", "localhost")]);
+        assert_eq!(gate.is_for_us(&absolute).err(), Some(OTHER_HOST));
+    }
+
+    #[tokio::test]
+    async fn other_sites_open_the_page_and_nothing_else() {
+        let gate = gate();
+        let host = ("host", "mco.example.com");
+        let (origin, header) = (("origin", "https://mco.example.com"), (ACTION_HEADER, "1"));
+        let cross = ("sec-fetch-site", "cross-site");
+        let document = ("sec-fetch-dest", "document");
+        type Row<'a> = (&'a str, &'a str, &'a str, Vec<(&'a str, &'a str)>, bool);
+        let rows: Vec<Row<'_>> = vec![
+            ("after a sign-in elsewhere", "GET", "/", vec![host, cross, document], true),
+            ("in a frame", "GET", "/", vec![host, cross, ("sec-fetch-dest", "iframe")], false),
+            ("an answer as a document", "GET", "/api/snapshot", vec![host, cross, document], false),
+            ("by a script", "GET", "/api/snapshot", vec![host, cross], false),
+            (
+                "the page's own script",
+                "GET",
+                "/api/snapshot",
+                vec![host, ("sec-fetch-site", "same-origin")],
+                true,
+            ),
+            ("an action", "POST", "/api/actions", vec![host, origin, header], true),
+            (
+                "behind a proxy that changes the host",
+                "POST",
+                "/api/actions",
+                vec![("host", "machine-config-dashboard"), origin, header],
+                true,
+            ),
+            ("without the header", "POST", "/api/actions", vec![host, origin], false),
+            ("without an origin", "POST", "/api/actions", vec![host, header], false),
+            ("by a form", "POST", "/", vec![host, cross, document], false),
+            (
+                "of another origin",
+                "POST",
+                "/api/actions",
+                vec![host, header, ("origin", "https://attacker.example")],
+                false,
+            ),
+            (
+                "of another port",
+                "POST",
+                "/api/actions",
+                vec![host, header, ("origin", "https://mco.example.com:1")],
+                false,
+            ),
+            (
+                "in plain text",
+                "POST",
+                "/api/actions",
+                vec![host, header, ("origin", "http://mco.example.com")],
+                false,
+            ),
+            (
+                "a sign-in from elsewhere",
+                "POST",
+                "/api/session",
+                vec![host, header, ("origin", "null")],
+                false,
+            ),
+        ];
+        for (what, method, path, headers, may) in rows {
+            let asked = gate.is_for_us(&head(method, path, &headers));
+            assert_eq!(asked.err(), (!may).then_some(OTHER_SITE), "{what}");
+        }
+    }
+}

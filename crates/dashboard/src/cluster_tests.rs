@@ -1,0 +1,467 @@
+//! The dashboard in the cluster as people, strangers and attackers meet it: by a bearer token, by a session, and by a proxy.
+
+use crate::act::{CHECKS, LARGEST_IN_CLUSTER};
+use crate::cluster_gate::ClusterGate;
+use crate::feed::Feed;
+use crate::gate::ACTION_HEADER;
+use crate::picture::tests::picture;
+use crate::rights::{FLEET, Person};
+use crate::routes::tests::{READS, is_hardened, object, status, text};
+use crate::routes::{Door, Peer, Shared, router};
+use api::v1::ControllerConfig;
+use axum::Router;
+use axum::body::Body;
+use axum::response::Response;
+use http::{Method, Request, StatusCode};
+use http_body_util::BodyExt as _;
+use insight::Phase;
+use kube::Client;
+use serde_json::{Value, json};
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt as _;
+
+const HOST: &str = "mco.example.com";
+const PROXY: &str = "10.0.0.7";
+const ELSEWHERE: &str = "10.0.0.8";
+const PATHS: [&str; 7] =
+    ["/", "/app.js", "/api/snapshot", "/api/events", "/api/rollouts", "/api/nodes/n1", "/nothing"];
+
+/// A cluster that knows some people.
+#[derive(Clone, Default)]
+struct Api {
+    /// Jane's token has ended.
+    ended: Arc<AtomicBool>,
+    /// She has no rights any more.
+    revoked: Arc<AtomicBool>,
+    /// What was done to objects.
+    writes: Arc<AtomicUsize>,
+    /// The reviews of rights, and after them the requests that they were for.
+    asked: Arc<Mutex<Vec<String>>>,
+}
+
+impl Api {
+    fn client(&self) -> Client {
+        let me = self.clone();
+        let answer = move |request: http::Request<kube::client::Body>| {
+            let me = me.clone();
+            async move { Ok::<_, std::io::Error>(me.answer(request).await) }
+        };
+        Client::new(tower::service_fn(answer), "default")
+    }
+
+    async fn answer(&self, request: http::Request<kube::client::Body>) -> http::Response<kube::client::Body> {
+        let metadata =
+            request.headers().get("accept").is_some_and(|a| a.to_str().unwrap().contains("PartialObject"));
+        let (head, body) = request.into_parts();
+        let path = head.uri.path().to_owned();
+        let body = body.collect().await.unwrap().to_bytes();
+        let (code, value) = if path.ends_with("reviews") {
+            let mut review: Value = serde_json::from_slice(&body).unwrap();
+            review["status"] = match path.ends_with("/tokenreviews") {
+                true => self.who(&review["spec"]),
+                false => json!({"allowed": self.may(&review["spec"])}),
+            };
+            (201, review)
+        } else {
+            if head.method == Method::PATCH {
+                self.writes.fetch_add(1, Ordering::Relaxed);
+            }
+            self.asked.lock().unwrap().push(format!("{} {path}", head.method));
+            object(&path, metadata).map_or_else(|| (404, status(404, "nothing")), |v| (200, v))
+        };
+        let body = kube::client::Body::from(value.to_string().into_bytes());
+        http::Response::builder().status(code).body(body).unwrap()
+    }
+
+    fn who(&self, spec: &Value) -> Value {
+        let name = match spec["token"].as_str().unwrap() {
+            "of-jane" if !self.ended.load(Ordering::Relaxed) => "jane",
+            "of-joe" => "joe",
+            "of-ann" => "ann",
+            _ => return json!({"authenticated": false}),
+        };
+        json!({"authenticated": true, "user": {"username": name, "groups": ["system:authenticated"]}})
+    }
+
+    fn may(&self, spec: &Value) -> bool {
+        let attributes = &spec["resourceAttributes"];
+        self.asked.lock().unwrap().push(format!("may {} {attributes}", spec["user"]));
+        let is_fleet = FLEET.iter().any(|(group, resource)| {
+            attributes["verb"] == "list"
+                && attributes["resource"] == *resource
+                && attributes["group"].as_str().unwrap_or_default() == *group
+        });
+        match spec["user"].as_str().unwrap() {
+            "jane" => !self.revoked.load(Ordering::Relaxed),
+            "pete" => spec["groups"].as_array().unwrap().contains(&json!("ops")),
+            "ann" => is_fleet,
+            _ => false,
+        }
+    }
+}
+
+pub(crate) struct Site {
+    pub(crate) app: Router,
+    feed: Arc<Feed>,
+    api: Api,
+}
+
+/// How somebody is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum By<'a> {
+    Nothing,
+    Token(&'a str),
+    Cookie(&'a str),
+    /// A proxy's headers, from this address.
+    Proxy(&'a str, &'a str, &'a str),
+}
+
+impl Site {
+    pub(crate) fn new() -> Self {
+        let (api, feed) = (Api::default(), Arc::new(Feed::new("https://c")));
+        let client = api.client();
+        let gate =
+            ClusterGate::new(&client, vec![HOST.to_owned()], vec![format!("{PROXY}/32").parse().unwrap()]);
+        let shared = Shared {
+            client: gate.client_of(Arc::default()),
+            door: Door::Cluster(Arc::new(gate)),
+            feed: Arc::clone(&feed),
+            record: Arc::default(),
+            controller_config: Arc::new(ControllerConfig::new("x", Default::default())),
+            checks: Arc::new(Semaphore::new(CHECKS)),
+            stop: CancellationToken::new(),
+        };
+        Self { app: router(shared), feed, api }
+    }
+
+    async fn send(
+        &self,
+        method: &str,
+        path: &str,
+        by: By<'_>,
+        headers: &[(&str, &str)],
+        body: Body,
+    ) -> Response {
+        let mut request = Request::builder().method(method).uri(path);
+        if !headers.iter().any(|(name, _)| *name == "host") {
+            request = request.header("host", HOST);
+        }
+        let mut from = ELSEWHERE;
+        match by {
+            By::Nothing => {}
+            By::Token(token) => request = request.header("authorization", format!("Bearer {token}")),
+            By::Cookie(cookie) => request = request.header("cookie", cookie),
+            By::Proxy(address, user, groups) => {
+                from = address;
+                request = request.header("x-forwarded-user", user).header("x-forwarded-groups", groups);
+            }
+        }
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let from: IpAddr = from.parse().unwrap();
+        let request = request.extension(Peer(from)).body(body).unwrap();
+        self.app.clone().oneshot(request).await.unwrap()
+    }
+
+    async fn get(&self, path: &str, by: By<'_>) -> Response {
+        self.send("GET", path, by, &[], Body::empty()).await
+    }
+
+    async fn post(&self, path: &str, by: By<'_>, body: &Value) -> Response {
+        let own =
+            [("origin", "https://mco.example.com"), (ACTION_HEADER, "1"), ("sec-fetch-site", "same-origin")];
+        self.send("POST", path, by, &own, Body::from(body.to_string())).await
+    }
+
+    /// Signs in, and returns the cookie.
+    async fn sign_in(&self, token: &str) -> String {
+        let answer = self.post("/api/session", By::Nothing, &json!({"token": token})).await;
+        assert_eq!(answer.status(), 200);
+        let cookie = answer.headers()["set-cookie"].to_str().unwrap().to_owned();
+        for word in ["__Host-", "Path=/", "Secure", "HttpOnly", "SameSite=Strict"] {
+            assert!(cookie.contains(word), "{word}: {cookie}");
+        }
+        assert!(!cookie.contains(token), "{cookie}");
+        cookie.split(';').next().unwrap().to_owned()
+    }
+}
+
+#[tokio::test]
+async fn who_is_not_known_gets_the_page_to_sign_in_and_nothing_else() {
+    let site = Site::new();
+    site.feed.put(picture(&[("n1", Phase::Moving, "it works")]));
+    let strangers = [
+        By::Nothing,
+        By::Token("guessed"),
+        By::Cookie("__Host-mco-dashboard=00"),
+        By::Cookie("__Host-mco-dashboard="),
+        By::Proxy(ELSEWHERE, "pete", "ops"),
+    ];
+    for by in strangers {
+        for path in PATHS {
+            let answer = site.get(path, by).await;
+            assert_eq!(answer.status(), 401, "{by:?} {path}");
+            assert!(is_hardened(answer.headers()), "{by:?} {path}");
+            let text = text(answer).await;
+            assert!(!text.contains("n1") && !text.contains("pools"), "{by:?} {path}: {text}");
+            assert_eq!(text.contains("<form"), path == "/", "{by:?} {path}: {text}");
+        }
+    }
+    for path in ["/sign-in.js", "/style.css"] {
+        let answer = site.get(path, By::Nothing).await;
+        assert!(answer.status() == 200 && is_hardened(answer.headers()), "{path}");
+    }
+    assert_eq!(site.get("/healthz", By::Nothing).await.status(), 200);
+    assert_eq!(*site.api.asked.lock().unwrap(), Vec::<String>::new(), "nothing was read");
+}
+
+#[tokio::test]
+async fn who_has_no_right_to_the_fleet_gets_403_and_nothing_else() {
+    let site = Site::new();
+    site.feed.put(picture(&[("n1", Phase::Moving, "it works")]));
+    for by in [By::Token("of-joe"), By::Proxy(PROXY, "joe", "ops"), By::Proxy(PROXY, "pete", "others")] {
+        for path in PATHS {
+            let answer = site.get(path, by).await;
+            assert_eq!(answer.status(), 403, "{by:?} {path}");
+            assert!(is_hardened(answer.headers()), "{by:?} {path}");
+            let text = text(answer).await;
+            assert!(
+                text.contains("machine-config-dashboard-viewer") && !text.contains("n1"),
+                "{path}: {text}"
+            );
+        }
+        let paused = site.post("/api/actions", by, &json!({"action": "pause", "pool": "worker"})).await;
+        assert_eq!(paused.status(), 403, "{by:?}");
+    }
+    let signed_in = site.post("/api/session", By::Nothing, &json!({"token": "of-joe"})).await;
+    assert_eq!((signed_in.status(), signed_in.headers().get("set-cookie")), (StatusCode::FORBIDDEN, None));
+    let reads = |asked: &String| !asked.starts_with("may ");
+    assert!(!site.api.asked.lock().unwrap().iter().any(reads), "nothing was read for them");
+}
+
+#[tokio::test]
+async fn who_has_the_rights_sees_all_without_a_secret_and_each_request_was_asked_about() {
+    let site = Site::new();
+    let cookie = site.sign_in("of-jane").await;
+    for (by, user) in [
+        (By::Token("of-jane"), "jane"),
+        (By::Cookie(&cookie), "jane"),
+        (By::Proxy(PROXY, "pete", "ops"), "pete"),
+    ] {
+        site.api.asked.lock().unwrap().clear();
+        for (path, shows) in READS {
+            let answer = site.get(path, by).await;
+            assert_eq!(answer.status(), 200, "{by:?} {path}");
+            let text = text(answer).await;
+            assert!(text.contains(shows) && !text.contains("hunter2"), "{by:?} {path}: {text}");
+        }
+        assert_eq!(site.get("/", by).await.status(), 200);
+        let asked = site.api.asked.lock().unwrap().clone();
+        let first = asked.iter().position(|a| a == "GET /api/v1/nodes/n1").unwrap();
+        if by != By::Cookie(&cookie) {
+            let review = asked[..first].iter().any(|a| {
+                a.starts_with(&format!("may \"{user}\""))
+                    && a.contains("\"name\":\"n1\"")
+                    && a.contains("\"nodes\"")
+            });
+            assert!(review, "{asked:#?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_right_to_look_at_the_fleet_is_none_to_details_and_actions() {
+    let site = Site::new();
+    let ann = By::Token("of-ann");
+    assert_eq!(site.get("/api/snapshot", ann).await.status(), 200);
+    for path in ["/api/nodes/n1", "/api/configs/rendered-worker-2"] {
+        let answer = site.get(path, ann).await;
+        assert_eq!(answer.status(), 403, "{path}");
+        assert!(text(answer).await.contains("may not get"), "{path}");
+    }
+    for action in [
+        json!({"action": "retry", "node": "n1", "confirm": true}),
+        json!({"action": "pause", "pool": "worker", "confirm": true}),
+        json!({"action": "undo", "pool": "worker", "confirm": true, "seen": null}),
+    ] {
+        let answer = site.post("/api/actions", ann, &action).await;
+        assert!(answer.status().is_client_error() || answer.status().is_server_error(), "{action}");
+    }
+    assert_eq!(site.api.writes.load(Ordering::Relaxed), 0);
+    let retry = json!({"action": "retry", "node": "n1", "confirm": true});
+    let done = site.post("/api/actions", By::Token("of-jane"), &retry).await;
+    assert_eq!((done.status().as_u16(), site.api.writes.load(Ordering::Relaxed)), (200, 1));
+    // A name that is a path of its own is no node.
+    for odd in ["/api/nodes/n1%2Fstatus", "/api/nodes/..%2Fpods", "/api/nodes/a%252Fb"] {
+        let answer = site.get(odd, By::Token("of-jane")).await;
+        assert!([403, 404].contains(&answer.status().as_u16()), "{odd}: {}", answer.status());
+    }
+}
+
+#[tokio::test]
+async fn other_sites_and_names_get_nothing_in_any_mode() {
+    let site = Site::new();
+    site.feed.put(picture(&[("n1", Phase::Moving, "it works")]));
+    let cookie = site.sign_in("of-jane").await;
+    let retry = || Body::from(json!({"action": "retry", "node": "n1", "confirm": true}).to_string());
+    for by in [By::Token("of-jane"), By::Cookie(&cookie), By::Proxy(PROXY, "pete", "ops")] {
+        for path in PATHS {
+            let rebound = site.send("GET", path, by, &[("host", "attacker.example")], Body::empty()).await;
+            assert_eq!(rebound.status(), 421, "DNS rebinding, {by:?} {path}");
+            assert!(is_hardened(rebound.headers()) && !text(rebound).await.contains("n1"), "{by:?} {path}");
+            let framed = [("sec-fetch-site", "cross-site"), ("sec-fetch-dest", "iframe")];
+            let framed = site.send("GET", path, by, &framed, Body::empty()).await;
+            assert!(framed.status() == 403 && is_hardened(framed.headers()), "clickjacking, {by:?} {path}");
+        }
+        let shown = site.get("/", by).await;
+        assert!(shown.status() == 200 && is_hardened(shown.headers()), "no frame shows it, {by:?}");
+        for headers in [
+            &[][..],
+            &[(ACTION_HEADER, "1")],
+            &[("origin", "https://mco.example.com")],
+            &[("origin", "https://attacker.example"), (ACTION_HEADER, "1")],
+            &[("origin", "null"), (ACTION_HEADER, "1")],
+            &[("origin", "http://mco.example.com"), (ACTION_HEADER, "1")],
+        ] {
+            let forged = site.send("POST", "/api/actions", by, headers, retry()).await;
+            assert_eq!(forged.status(), 403, "a forged action, {by:?} {headers:?}");
+        }
+    }
+    assert_eq!(site.api.writes.load(Ordering::Relaxed), 0);
+    // Nor can another site sign a browser in.
+    for headers in [
+        &[("origin", "https://attacker.example"), (ACTION_HEADER, "1")][..],
+        &[("origin", "https://mco.example.com")],
+        &[("host", "attacker.example"), ("origin", "https://attacker.example"), (ACTION_HEADER, "1")],
+    ] {
+        let token = Body::from(json!({"token": "of-jane"}).to_string());
+        let answer = site.send("POST", "/api/session", By::Nothing, headers, token).await;
+        assert!(
+            answer.status().is_client_error() && !answer.headers().contains_key("set-cookie"),
+            "{headers:?}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_or_a_right_that_ends_ends_the_session_and_the_stream() {
+    for (is_token, status) in [(true, 401), (false, 403)] {
+        let site = Site::new();
+        let cookie = site.sign_in("of-jane").await;
+        let by = By::Cookie(&cookie);
+        let mut body = site.get("/api/events", by).await.into_body();
+        assert!(body.frame().await.is_some());
+        let end = if is_token { &site.api.ended } else { &site.api.revoked };
+        end.store(true, Ordering::Relaxed);
+        let started = tokio::time::Instant::now();
+        while let Some(frame) = body.frame().await {
+            frame.unwrap();
+            assert!(started.elapsed().as_secs() < 120, "the stream goes on");
+        }
+        assert_eq!(site.get("/api/snapshot", by).await.status(), status);
+        let page = text(site.get("/", by).await).await;
+        assert!(page.contains("<form"), "somebody else can sign in: {page}");
+        assert_eq!(page.contains("machine-config-dashboard-viewer"), !is_token, "{page}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_ends_with_its_session_and_a_proxys_person_comes_by_the_proxy_again() {
+    let site = Site::new();
+    let cookie = site.sign_in("of-jane").await;
+    let other = site.sign_in("of-jane").await;
+    let ends_after = async |by: By<'_>| {
+        let started = tokio::time::Instant::now();
+        let mut body = site.get("/api/events", by).await.into_body();
+        while let Some(frame) = body.frame().await {
+            frame.unwrap();
+            assert!(started.elapsed().as_secs() < 13 * 60 * 60, "{by:?}: the stream goes on");
+        }
+        started.elapsed().as_secs()
+    };
+    let proxied = ends_after(By::Proxy(PROXY, "pete", "ops")).await;
+    assert!((60..90).contains(&proxied), "{proxied} s");
+    let mut signed_out = site.get("/api/events", By::Cookie(&other)).await.into_body();
+    let own = [("origin", "https://mco.example.com"), (ACTION_HEADER, "1")];
+    let done = site.send("DELETE", "/api/session", By::Cookie(&other), &own, Body::empty()).await;
+    assert_eq!(done.status(), 200);
+    assert!(done.headers()["set-cookie"].to_str().unwrap().contains("Max-Age=0"));
+    while signed_out.frame().await.is_some() {}
+    assert_eq!(site.get("/api/snapshot", By::Cookie(&other)).await.status(), 401);
+    assert_eq!(site.get("/api/snapshot", By::Cookie(&cookie)).await.status(), 200, "the other session stays");
+    let session = ends_after(By::Cookie(&cookie)).await;
+    assert!((11 * 60 * 60..12 * 60 * 60 + 60).contains(&session), "{session} s");
+    assert_eq!(site.get("/api/snapshot", By::Cookie(&cookie)).await.status(), 401);
+}
+
+#[tokio::test]
+async fn few_texts_are_looked_at_at_the_same_time_and_none_that_is_large() {
+    let site = Site::new();
+    let jane = By::Token("of-jane");
+    let own = [("origin", "https://mco.example.com"), (ACTION_HEADER, "1")];
+    let check = |body: Body| site.send("POST", "/api/check", jane, &own, body);
+    let large = check(Body::from(vec![b' '; LARGEST_IN_CLUSTER + 1])).await;
+    assert_eq!(large.status(), 413);
+    assert!(text(large).await.contains("2 MiB"));
+    let manifest = "{kind: MachineConfig, metadata: {name: a}}";
+    let never = || Body::from_stream(futures::stream::pending::<Result<&[u8], std::io::Error>>());
+    let mut two: Vec<_> = (0..CHECKS).map(|_| Box::pin(check(never()))).collect();
+    for waiting in &mut two {
+        assert!(futures::poll!(waiting).is_pending());
+    }
+    // The reviews of the person's rights are answered in the meantime.
+    tokio::time::timeout(Duration::from_millis(200), futures::future::join_all(&mut two)).await.unwrap_err();
+    assert_eq!(check(Body::from(manifest)).await.status(), 429);
+    drop(two);
+    assert_eq!(check(Body::from(manifest)).await.status(), 200);
+}
+
+#[tokio::test]
+async fn the_page_knows_who_looks_and_whether_signing_out_means_something() {
+    let site = Site::new();
+    let cookie = site.sign_in("of-jane").await;
+    for (by, user, can) in [
+        (By::Cookie(&cookie), "jane", true),
+        (By::Token("of-jane"), "jane", false),
+        (By::Proxy(PROXY, "pete", "ops"), "pete", false),
+    ] {
+        let said: Value = serde_json::from_str(&text(site.get("/api/session", by).await).await).unwrap();
+        assert_eq!(said, json!({"user": user, "canSignOut": can}), "{by:?}");
+    }
+    // Another site cannot sign anybody out.
+    let forged = [("origin", "https://attacker.example"), (ACTION_HEADER, "1")];
+    let answer = site.send("DELETE", "/api/session", By::Cookie(&cookie), &forged, Body::empty()).await;
+    assert_eq!(answer.status(), 403);
+    assert_eq!(site.get("/api/snapshot", By::Cookie(&cookie)).await.status(), 200);
+}
+
+#[tokio::test]
+async fn nobody_ends_the_sessions_of_others() {
+    let site = Site::new();
+    let jane = site.sign_in("of-jane").await;
+    let first = site.sign_in("of-ann").await;
+    for _ in 0..16 {
+        site.sign_in("of-ann").await;
+    }
+    assert_eq!(site.get("/api/snapshot", By::Cookie(&first)).await.status(), 401, "her own oldest goes");
+    assert_eq!(site.get("/api/snapshot", By::Cookie(&jane)).await.status(), 200);
+}
+
+#[tokio::test]
+async fn what_is_recorded_of_an_approval_is_the_persons_name() {
+    let rights = Arc::new(crate::rights::Rights::new(Api::default().client()));
+    let person = Arc::new(Person { name: "jane".to_owned(), ..Person::default() });
+    let review = http::Request::post("/apis/authentication.k8s.io/v1/selfsubjectreviews")
+        .body(kube::client::Body::empty())
+        .unwrap();
+    let answer = rights.client_of(person).send(review).await.unwrap();
+    let body = answer.into_body().collect().await.unwrap().to_bytes();
+    let said: Value = serde_json::from_slice(&body).unwrap();
+    assert_eq!(said["status"]["userInfo"]["username"], "jane");
+}

@@ -1,0 +1,232 @@
+//! The picture that all viewers share, and the numbered differences by which each of them follows it. What is sent is written
+//! once, whatever the number of viewers.
+//!
+//! A viewer that reads too slowly loses its stream. It comes back with the number of the last difference that it has; if
+//! those since are still here it gets them, else it is told to take the whole picture again.
+//!
+//! What it is not: where pictures come from (see `live`).
+
+use crate::picture::{Delta, Picture};
+use insight::{Finding, PoolRow};
+use serde::Serialize;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::broadcast;
+
+use crate::picture::Cell;
+
+/// How many differences a viewer may be behind before its stream ends. At ten a second that is half a minute.
+const BEHIND: usize = 256;
+/// How many bytes of past differences are kept for viewers that come back.
+const KEPT: usize = 2 << 20;
+
+/// One difference, as it is sent.
+#[derive(Debug, Clone)]
+pub(crate) struct Message {
+    seq: u64,
+    /// A whole server-sent event.
+    pub(crate) text: Arc<str>,
+}
+
+/// What a viewer gets who comes with the number of the last difference that it has.
+pub(crate) struct Followed {
+    /// What it has missed; `None`: it must take the whole picture.
+    pub(crate) missed: Option<Vec<Message>>,
+    /// What comes.
+    pub(crate) news: broadcast::Receiver<Message>,
+}
+
+/// The shared picture.
+#[derive(Debug)]
+pub(crate) struct Feed {
+    /// What the page calls the cluster.
+    cluster: String,
+    /// Numbers of another run of the program mean nothing here.
+    epoch: String,
+    state: Mutex<State>,
+    news: broadcast::Sender<Message>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    seq: u64,
+    picture: Picture,
+    /// The whole picture as JSON, once somebody has asked for it.
+    written: Option<Arc<str>>,
+    past: VecDeque<Message>,
+    past_bytes: usize,
+}
+
+/// The whole picture.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Whole<'a> {
+    id: String,
+    cluster: &'a str,
+    version: &'static str,
+    pools: Vec<&'a PoolRow>,
+    nodes: Vec<&'a Cell>,
+    unmanaged: &'a [String],
+    findings: &'a [Finding],
+    trouble: &'a str,
+}
+
+impl Feed {
+    pub(crate) fn new(cluster: &str) -> Self {
+        let cluster = without_user(cluster);
+        let epoch = jiff::Timestamp::now().as_millisecond().to_string();
+        let state = State {
+            picture: Picture { trouble: Some("asking the API server".to_owned()), ..Picture::default() },
+            ..State::default()
+        };
+        Self { cluster, epoch, state: Mutex::new(state), news: broadcast::Sender::new(BEHIND) }
+    }
+
+    /// Takes the next picture, and tells what differs.
+    pub(crate) fn put(&self, picture: Picture) {
+        let mut state = self.lock();
+        let Some(delta) = Delta::between(&state.picture, &picture) else { return };
+        let seq = state.seq + 1;
+        // Values of our own types: they always have a form in JSON.
+        let data = serde_json::to_string(&delta).unwrap_or_default();
+        let text = format!("id: {}.{seq}\nevent: delta\ndata: {data}\n\n", self.epoch);
+        let message = Message { seq, text: text.into() };
+        state.seq = seq;
+        state.picture = picture;
+        state.written = None;
+        state.past_bytes += message.text.len();
+        state.past.push_back(message.clone());
+        while state.past_bytes > KEPT || state.past.len() > BEHIND {
+            let Some(oldest) = state.past.pop_front() else { break };
+            state.past_bytes -= oldest.text.len();
+        }
+        // Under the lock, so that nobody who follows misses one. Nobody may be there.
+        let _ = self.news.send(message);
+    }
+
+    /// Says why nothing is known, or what is known may be out of date.
+    pub(crate) fn trouble(&self, why: &str) {
+        let trouble = Some(insight::redacted_lines(why));
+        let picture = Picture { trouble, ..self.lock().picture.clone() };
+        self.put(picture);
+    }
+
+    /// The whole picture as JSON, with the number to follow it from.
+    pub(crate) fn whole(&self) -> Arc<str> {
+        let mut state = self.lock();
+        if let Some(written) = &state.written {
+            return Arc::clone(written);
+        }
+        let Picture { pools, nodes, unmanaged, findings, trouble } = &state.picture;
+        let whole = Whole {
+            id: format!("{}.{}", self.epoch, state.seq),
+            cluster: &self.cluster,
+            version: api::names::VERSION_RAW,
+            pools: pools.values().collect(),
+            nodes: nodes.values().collect(),
+            unmanaged,
+            findings,
+            trouble: trouble.as_deref().unwrap_or_default(),
+        };
+        let written: Arc<str> = serde_json::to_string(&whole).unwrap_or_default().into();
+        state.written = Some(Arc::clone(&written));
+        written
+    }
+
+    /// Whether anything is known of the cluster, be it why nothing is.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.lock().seq > 0
+    }
+
+    /// Follows from a number on.
+    pub(crate) fn follow(&self, last: Option<&str>) -> Followed {
+        let state = self.lock();
+        let news = self.news.subscribe();
+        let last =
+            last.and_then(|id| id.strip_prefix(self.epoch.as_str())?.strip_prefix('.')?.parse::<u64>().ok());
+        let first_kept = state.past.front().map_or(state.seq + 1, |m| m.seq);
+        let missed = last.filter(|last| *last <= state.seq && last + 1 >= first_kept);
+        let missed = missed.map(|last| state.past.iter().filter(|m| m.seq > last).cloned().collect());
+        Followed { missed, news }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The address of a cluster without a user and a password in it. The rest stays as it is: addresses of managed clusters look
+/// random and are public.
+fn without_user(address: &str) -> String {
+    let (scheme, rest) = address.split_once("://").map_or(("", address), |(scheme, rest)| (scheme, rest));
+    let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+    let Some((_, host)) = authority.rsplit_once('@') else { return address.to_owned() };
+    let mark = if scheme.is_empty() { "" } else { "://" };
+    format!("{scheme}{mark}{host}{path}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::picture::tests::picture;
+    use insight::Phase;
+
+    fn id(feed: &Feed) -> String {
+        let whole: serde_json::Value = serde_json::from_str(&feed.whole()).unwrap();
+        whole["id"].as_str().unwrap().to_owned()
+    }
+
+    #[test]
+    fn who_comes_back_gets_what_it_missed_or_is_told_to_begin_again() {
+        let feed = Feed::new("c");
+        let start = id(&feed);
+        let missed = |last: Option<&str>| feed.follow(last).missed.map(|all| all.len());
+        assert_eq!(missed(Some(&start)), Some(0));
+        feed.put(picture(&[("a", Phase::Done, "")]));
+        feed.put(picture(&[("a", Phase::Done, "")]));
+        feed.put(picture(&[("a", Phase::Moving, "")]));
+        assert_eq!(missed(Some(&start)), Some(2), "the same again is no news");
+        assert_eq!(missed(Some(&id(&feed))), Some(0));
+        for unknown in [None, Some(""), Some("1.1"), Some("x"), Some(format!("{}9", id(&feed)).as_str())] {
+            assert_eq!(missed(unknown), None, "{unknown:?}");
+        }
+        for n in 0..BEHIND {
+            feed.put(picture(&[("a", Phase::Moving, &n.to_string())]));
+        }
+        assert_eq!(missed(Some(&start)), None, "too long ago");
+    }
+
+    #[test]
+    fn the_name_of_the_cluster_has_no_password() {
+        for (address, shown) in [
+            ("https://jane:hunter2@c.example.com:6443/a@b", "https://c.example.com:6443/a@b"),
+            ("https://0123456789ABCDEF.gr7.example.com", "https://0123456789ABCDEF.gr7.example.com"),
+            ("jane:p@ss@c", "c"),
+            ("", ""),
+        ] {
+            let whole: serde_json::Value = serde_json::from_str(&Feed::new(address).whole()).unwrap();
+            assert_eq!(whole["cluster"], shown);
+        }
+    }
+
+    #[test]
+    fn past_differences_take_no_more_than_their_share() {
+        let feed = Feed::new("c");
+        for n in 0..8 {
+            feed.put(picture(&[("a", Phase::Moving, &format!("{n}{}", "x".repeat(KEPT / 3)))]));
+        }
+        let state = feed.lock();
+        assert!(state.past_bytes <= KEPT && !state.past.is_empty());
+        assert_eq!(state.past_bytes, state.past.iter().map(|m| m.text.len()).sum::<usize>());
+    }
+
+    #[test]
+    fn a_slow_reader_is_told_that_it_is_behind_and_holds_nothing_up() {
+        let feed = Feed::new("c");
+        let mut slow = feed.follow(None).news;
+        for n in 0..=BEHIND {
+            feed.put(picture(&[("a", Phase::Moving, &n.to_string())]));
+        }
+        assert!(matches!(slow.try_recv(), Err(broadcast::error::TryRecvError::Lagged(_))));
+    }
+}

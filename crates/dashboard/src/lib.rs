@@ -1,0 +1,302 @@
+//! The dashboard: a page that shows a fleet live, the JSON and the stream of events that fill it, and who may see and do what.
+//!
+//! Flow: [`insight::ClusterWatch`] → `picture` (what is shown, masked) → `feed` (numbered differences) → one stream for each
+//! viewer. What is asked for seldom (a node's details, a comparison of configs) is read from the API server when it is asked
+//! for. Every request passes `gate` first; where the dashboard runs in the cluster, `cluster_gate`.
+//!
+//! What it is not: decisions, or words of its own about pools and nodes. Those are `rollout`'s and `insight`'s, so the page
+//! says what `mco status` says.
+
+mod act;
+mod answer;
+mod cluster_gate;
+mod feed;
+mod gate;
+mod live;
+mod look;
+mod network;
+mod page;
+mod person;
+mod picture;
+mod record;
+mod rights;
+mod routes;
+
+use crate::cluster_gate::ClusterGate;
+use crate::feed::Feed;
+use crate::gate::Gate;
+use api::v1::ControllerConfig;
+use ipnet::IpNet;
+use kube::Client;
+use listen::tls::{Tls, TlsProfile};
+use std::future::IntoFuture as _;
+use std::io::ErrorKind;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+/// How long answers under way may take once the dashboard is to end. A browser keeps connections open on which it asks nothing.
+const LAST_ANSWERS: Duration = Duration::from_secs(2);
+
+/// Why there is no dashboard.
+#[derive(Debug, thiserror::Error)]
+pub enum DashboardError {
+    /// The address cannot be listened on.
+    #[error("cannot listen on {address}; is another program using the port? choose one with --port")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The system gives no random numbers, so there is no token that nobody can guess.
+    #[error("the system's random number generator failed")]
+    Random,
+    /// A name by which nobody can reach a server.
+    #[error("--host {host:?} is no name of a host: write one such as mco.example.com, or with a port")]
+    Host {
+        /// What was given.
+        host: String,
+    },
+    /// A trusted proxy that is everybody.
+    #[error(
+        "--trusted-proxy {net} is every address, so everybody could be anybody: name the proxy's own address"
+    )]
+    Proxy {
+        /// What was given.
+        net: IpNet,
+    },
+    /// The certificate cannot be used.
+    #[error(transparent)]
+    Tls(#[from] listen::ListenError),
+    /// The server ended.
+    #[error("the dashboard's server ended")]
+    Serve(#[source] std::io::Error),
+}
+
+/// The cluster that is shown.
+#[derive(Clone)]
+pub struct Cluster {
+    /// With the rights of the person who looks.
+    pub client: Client,
+    /// What the page calls it.
+    pub name: String,
+    /// The ControllerConfig that counts where the cluster has none.
+    pub controller_config: ControllerConfig,
+}
+
+impl std::fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Cluster").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// A dashboard for one person on this computer, with that person's client and rights.
+#[derive(Debug)]
+pub struct Dashboard {
+    listener: TcpListener,
+    address: SocketAddr,
+    gate: Arc<Gate>,
+}
+
+impl Dashboard {
+    /// Listens on a loopback address; port 0 takes a free one. Nothing is served before [`Dashboard::serve`].
+    ///
+    /// # Errors
+    /// An address that cannot be listened on; no random numbers.
+    pub async fn listen(address: SocketAddr) -> Result<Self, DashboardError> {
+        let bind = async {
+            let listener = TcpListener::bind(address).await?;
+            let address = listener.local_addr()?;
+            Ok((listener, address))
+        };
+        let (listener, address) = bind.await.map_err(|source| DashboardError::Listen { address, source })?;
+        Ok(Self { listener, address, gate: Arc::new(Gate::new(address.port())?) })
+    }
+
+    /// An address that opens the page in one browser. Each is good for one use within ten minutes; older ones end.
+    ///
+    /// # Errors
+    /// No random numbers.
+    pub fn invite(&self) -> Result<String, DashboardError> {
+        invite(&self.gate, self.address)
+    }
+
+    /// Hands out further addresses while [`Dashboard::serve`] runs.
+    pub fn inviter(&self) -> impl Fn() -> Result<String, DashboardError> + Send + Sync + use<> {
+        let (gate, address) = (Arc::clone(&self.gate), self.address);
+        move || invite(&gate, address)
+    }
+
+    /// Serves until `stop`, and then for two seconds at most.
+    ///
+    /// # Errors
+    /// The server ends before that.
+    pub async fn serve(self, cluster: Cluster, stop: CancellationToken) -> Result<(), DashboardError> {
+        let Cluster { client, name, controller_config } = cluster;
+        let feed = Arc::new(Feed::new(&name));
+        let record = Arc::default();
+        let live =
+            tokio::spawn(live::run(client.clone(), Arc::clone(&feed), Arc::clone(&record), stop.clone()));
+        let controller_config = Arc::new(controller_config);
+        let door = routes::Door::Local(self.gate);
+        let checks = Arc::new(Semaphore::new(act::CHECKS));
+        let stop_of = stop.clone();
+        let shared = routes::Shared { door, feed, record, client, controller_config, checks, stop: stop_of };
+        let app = routes::router(shared);
+        let served = axum::serve(self.listener, app).with_graceful_shutdown(stop.clone().cancelled_owned());
+        let too_long = async {
+            stop.cancelled().await;
+            tokio::time::sleep(LAST_ANSWERS).await;
+        };
+        let ended = tokio::select! {
+            ended = served.into_future() => ended.map_err(DashboardError::Serve),
+            () = too_long => Ok(()),
+        };
+        stop.cancel();
+        // It ends with `stop`; its failure would be a fault in the program, which the runtime has printed.
+        let _ = live.await;
+        ended
+    }
+}
+
+/// How a dashboard in the cluster is reached.
+#[derive(Debug, Clone)]
+pub struct Network {
+    /// Where it listens, by HTTPS.
+    pub listen: SocketAddr,
+    /// Certificate and key: PEM, read again when they change. `None`, and while the files are not there: a self-signed one.
+    pub certificate: Option<(PathBuf, PathBuf)>,
+    /// Names by which people reach it besides the Service's, with or without a port.
+    pub hosts: Vec<String>,
+    /// Addresses of proxies that sign people in: their `X-Forwarded-User` and `X-Forwarded-Groups` count.
+    pub proxies: Vec<IpNet>,
+}
+
+/// A dashboard for everybody who may look at the cluster. What is read and done for somebody is read and done with the
+/// dashboard's own account, after the question whether that person may.
+#[derive(Debug)]
+pub struct ClusterDashboard {
+    listener: TcpListener,
+    address: SocketAddr,
+    tls: Tls,
+    network: Network,
+}
+
+impl ClusterDashboard {
+    /// Listens. Nothing is served before [`ClusterDashboard::serve`].
+    ///
+    /// # Errors
+    /// An address that cannot be listened on, a certificate that cannot be used, a host that is none.
+    pub async fn listen(network: Network) -> Result<Self, DashboardError> {
+        cluster_gate::check_hosts(&network.hosts)?;
+        if let Some(net) = network.proxies.iter().find(|net| net.prefix_len() == 0) {
+            return Err(DashboardError::Proxy { net: *net });
+        }
+        let profile = TlsProfile::default();
+        let tls = match &network.certificate {
+            Some((cert, key)) => Tls::load_when_there(cert, key, &profile)?,
+            None => Tls::self_signed(&profile)?,
+        };
+        let failed = |source| DashboardError::Listen { address: network.listen, source };
+        let listener = match TcpListener::bind(network.listen).await {
+            // A machine without IPv6.
+            Err(e) if network.listen.ip() == Ipv6Addr::UNSPECIFIED && e.kind() != ErrorKind::AddrInUse => {
+                TcpListener::bind((Ipv4Addr::UNSPECIFIED, network.listen.port())).await
+            }
+            listener => listener,
+        };
+        let listener = listener.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        Ok(Self { listener, address, tls, network })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serves until `stop`, and then for two seconds at most. `cluster` has the client of the dashboard's own account.
+    pub async fn serve(self, cluster: Cluster, stop: CancellationToken) {
+        let Cluster { client, name, controller_config } = cluster;
+        let Network { hosts, proxies, .. } = self.network;
+        let gate = ClusterGate::new(&client, hosts, proxies);
+        let feed = Arc::new(Feed::new(&name));
+        let record = Arc::default();
+        let live = live::run(client, Arc::clone(&feed), Arc::clone(&record), stop.clone());
+        let live = tokio::spawn(live);
+        let shared = routes::Shared {
+            // Nobody has a right to anything.
+            client: gate.client_of(Arc::default()),
+            door: routes::Door::Cluster(Arc::new(gate)),
+            feed,
+            record,
+            controller_config: Arc::new(controller_config),
+            checks: Arc::new(Semaphore::new(act::CHECKS)),
+            stop: stop.clone(),
+        };
+        network::serve(self.listener, &self.tls, routes::router(shared), &stop).await;
+        // It ends with `stop`; its failure would be a fault in the program, which the runtime has printed.
+        let _ = live.await;
+    }
+}
+
+fn invite(gate: &Gate, address: SocketAddr) -> Result<String, DashboardError> {
+    Ok(format!("http://{address}{}/?token={}", gate.base(), gate.invite(Instant::now())?))
+}
+
+#[cfg(test)]
+mod cluster_tests;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpStream;
+
+    #[tokio::test]
+    async fn no_proxy_is_everybody() {
+        for (net, may) in [("10.0.0.7/32", true), ("0.0.0.0/0", false), ("::/0", false)] {
+            let network = Network {
+                listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+                certificate: None,
+                hosts: vec![],
+                proxies: vec![net.parse().unwrap()],
+            };
+            let listening = ClusterDashboard::listen(network).await;
+            assert_eq!(listening.is_ok(), may, "{net}");
+            let refused = listening.err().map(|error| error.to_string());
+            assert!(refused.is_none_or(|why| why.contains(net) && why.contains("own address")), "{net}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_request_that_is_never_complete_does_not_keep_the_program_from_its_end() {
+        let page = Dashboard::listen(SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
+        let address = page.address;
+        let cluster = Cluster {
+            client: routes::tests::no_cluster(),
+            name: "c".to_owned(),
+            controller_config: ControllerConfig::new("x", Default::default()),
+        };
+        let stop = CancellationToken::new();
+        let served = tokio::spawn(page.serve(cluster, stop.clone()));
+        let mut half = TcpStream::connect(address).await.unwrap();
+        half.write_all(b"GET / HTTP/1.1\r\nHos").await.unwrap();
+        // The connections are accepted in their order: with this answer, the first one is there.
+        let mut whole = TcpStream::connect(address).await.unwrap();
+        let request = format!("GET / HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+        whole.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        whole.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 401"), "{answer}");
+        stop.cancel();
+        let ended = tokio::time::timeout(Duration::from_secs(5), served).await;
+        ended.expect("it ends").unwrap().unwrap();
+        drop(half);
+    }
+}

@@ -1,0 +1,411 @@
+//! What a person may see and do through the dashboard in the cluster. The dashboard asks the API server with its own account;
+//! each request that is made for a person is preceded by the question whether that person may make it (SubjectAccessReview),
+//! so that nobody sees or does more than with `kubectl`.
+//!
+//! [`Rights::client_of`] gives the client for a person. It is the only one that handlers get, so no request can be made for
+//! somebody without that question.
+//!
+//! What it is not: who somebody is (see `person`).
+
+use client::CallError;
+use http::{Method, Request, Response, StatusCode, Uri};
+use k8s_openapi::api::authorization::v1::{
+    NonResourceAttributes, ResourceAttributes, SubjectAccessReviewSpec,
+};
+use kube::Client;
+use kube::client::Body;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How long a permission is remembered: every change of the page asks for the same ones.
+const ALLOWED_FOR: Duration = Duration::from_secs(30);
+/// How long a refusal is remembered: who gets a right looks again soon.
+const REFUSED_FOR: Duration = Duration::from_secs(5);
+/// How many answers are remembered: some dozens for each person.
+const REMEMBERED: usize = 10_000;
+
+/// The lists that the fleet is made from. Who may not list all of these gets nothing at all.
+pub(crate) const FLEET: [(&str, &str); 5] = [
+    ("", "nodes"),
+    (api::names::GROUP, "machineconfigpools"),
+    (api::names::GROUP, "machineconfigs"),
+    (api::names::GROUP, "machineconfignodes"),
+    ("machineconfig.dev", "rolloutpolicies"),
+];
+
+/// Somebody who looks at the page.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Person {
+    pub(crate) name: String,
+    pub(crate) uid: Option<String>,
+    pub(crate) groups: Vec<String>,
+    pub(crate) extra: BTreeMap<String, Vec<String>>,
+}
+
+/// What a request to the API server needs.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum Right {
+    /// Of objects.
+    Objects {
+        verb: String,
+        group: String,
+        version: String,
+        resource: String,
+        subresource: String,
+        /// Empty: all, or it has none.
+        namespace: String,
+        /// Empty: all.
+        name: String,
+    },
+    /// Of a path that is no object.
+    Path { verb: String, path: String },
+}
+
+impl Right {
+    /// To list all objects of a kind.
+    pub(crate) fn list(group: &str, resource: &str) -> Self {
+        let [verb, group, resource] = ["list", group, resource].map(str::to_owned);
+        let [version, subresource, namespace, name] = [const { String::new() }; 4];
+        Self::Objects { verb, group, version, resource, subresource, namespace, name }
+    }
+
+    /// What this request needs, as the API server reads it:
+    /// <https://kubernetes.io/docs/reference/access-authn-authz/authorization/#determine-the-request-verb>. `None`: its path
+    /// can be read in more than one way, which no name of an object makes necessary.
+    pub(crate) fn of(method: &Method, uri: &Uri) -> Option<Self> {
+        let odd = |segment: &str| ["", ".", ".."].contains(&segment);
+        if uri.path().contains('%') || uri.path().split('/').skip(1).any(odd) {
+            return None;
+        }
+        Some(Self::read(method, uri))
+    }
+
+    fn read(method: &Method, uri: &Uri) -> Self {
+        let segments: Vec<&str> = uri.path().split('/').filter(|s| !s.is_empty()).collect();
+        let (group, version, rest) = match &segments[..] {
+            ["api", version, rest @ ..] if !rest.is_empty() => ("", *version, rest),
+            ["apis", group, version, rest @ ..] if !rest.is_empty() => (*group, *version, rest),
+            _ => {
+                let verb = method.as_str().to_lowercase();
+                return Self::Path { verb, path: uri.path().to_owned() };
+            }
+        };
+        // `namespaces/NAME` is a namespace itself.
+        let (namespace, rest) = match rest {
+            ["namespaces", namespace, rest @ ..] if !rest.is_empty() => (*namespace, rest),
+            rest => ("", rest),
+        };
+        let at = |place: usize| rest.get(place).copied().unwrap_or_default();
+        let (resource, name) = (at(0), at(1));
+        let watches =
+            uri.query().unwrap_or_default().split('&').any(|q| ["watch=true", "watch=1"].contains(&q));
+        let verb = match (method.as_str(), name.is_empty()) {
+            ("GET" | "HEAD", _) if watches => "watch",
+            ("GET" | "HEAD", true) => "list",
+            ("GET" | "HEAD", false) => "get",
+            ("POST", _) => "create",
+            ("PUT", _) => "update",
+            ("PATCH", _) => "patch",
+            ("DELETE", true) => "deletecollection",
+            ("DELETE", false) => "delete",
+            (other, _) => other,
+        };
+        let subresource = rest.get(2..).unwrap_or_default().join("/");
+        let [verb, group, version, resource, namespace, name] =
+            [verb, group, version, resource, namespace, name].map(str::to_owned);
+        Self::Objects { verb, group, version, resource, subresource, namespace, name }
+    }
+
+    /// Nothing is stored for a question about oneself.
+    fn asks_who_i_am(&self) -> bool {
+        matches!(self, Self::Objects { verb, group, resource, .. }
+            if verb == "create" && group == "authentication.k8s.io" && resource == "selfsubjectreviews")
+    }
+
+    fn changes(&self) -> bool {
+        let (Self::Objects { verb, .. } | Self::Path { verb, .. }) = self;
+        !["get", "list", "watch", "head"].contains(&verb.as_str())
+    }
+
+    fn spec(&self, person: &Person) -> SubjectAccessReviewSpec {
+        let given = |text: &String| (!text.is_empty()).then(|| text.clone());
+        let mut spec = SubjectAccessReviewSpec {
+            user: Some(person.name.clone()),
+            uid: person.uid.clone(),
+            groups: Some(person.groups.clone()),
+            extra: Some(person.extra.clone()),
+            ..SubjectAccessReviewSpec::default()
+        };
+        match self {
+            Self::Path { verb, path } => {
+                let path = NonResourceAttributes { path: Some(path.clone()), verb: Some(verb.clone()) };
+                spec.non_resource_attributes = Some(path);
+            }
+            Self::Objects { verb, group, version, resource, subresource, namespace, name } => {
+                spec.resource_attributes = Some(ResourceAttributes {
+                    verb: Some(verb.clone()),
+                    group: given(group),
+                    version: given(version),
+                    resource: Some(resource.clone()),
+                    subresource: given(subresource),
+                    namespace: given(namespace),
+                    name: given(name),
+                    ..ResourceAttributes::default()
+                });
+            }
+        }
+        spec
+    }
+}
+
+impl fmt::Display for Right {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Path { verb, path } => write!(f, "{verb} {path}"),
+            Self::Objects { verb, group, resource, subresource, namespace, name, .. } => {
+                write!(f, "{verb} {resource}")?;
+                for (mark, text) in [("/", subresource), (".", group), (" ", name)] {
+                    if !text.is_empty() {
+                        write!(f, "{mark}{text}")?;
+                    }
+                }
+                if namespace.is_empty() { Ok(()) } else { write!(f, " in namespace {namespace}") }
+            }
+        }
+    }
+}
+
+type Remembered = HashMap<(Arc<Person>, Right), (bool, Instant)>;
+
+/// Asks the API server, and remembers its answers for a short time.
+pub(crate) struct Rights {
+    /// With the dashboard's own account.
+    client: Client,
+    remembered: Mutex<Remembered>,
+}
+
+impl fmt::Debug for Rights {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rights").finish_non_exhaustive()
+    }
+}
+
+impl Rights {
+    pub(crate) fn new(client: Client) -> Self {
+        Self { client, remembered: Mutex::default() }
+    }
+
+    /// Whether a person has a right.
+    pub(crate) async fn has(&self, person: &Arc<Person>, right: Right) -> Result<bool, CallError> {
+        let key = (Arc::clone(person), right);
+        let known = self.lock().get(&key).filter(|(_, until)| *until > Instant::now()).map(|(may, _)| *may);
+        if let Some(may) = known {
+            return Ok(may);
+        }
+        let may = listen::has_right(&self.client, key.1.spec(person)).await?;
+        let mut remembered = self.lock();
+        if remembered.len() >= REMEMBERED {
+            remembered.retain(|_, (_, until)| *until > Instant::now());
+        }
+        if remembered.len() < REMEMBERED {
+            let time = if may { ALLOWED_FOR } else { REFUSED_FOR };
+            remembered.insert(key, (may, Instant::now() + time));
+        }
+        Ok(may)
+    }
+
+    /// What a person lacks to look at the fleet; `None`: nothing.
+    pub(crate) async fn lacks(&self, person: &Arc<Person>) -> Result<Option<Right>, CallError> {
+        for (group, resource) in FLEET {
+            let right = Right::list(group, resource);
+            if !self.has(person, right.clone()).await? {
+                return Ok(Some(right));
+            }
+        }
+        Ok(None)
+    }
+
+    /// A client that makes only such requests as this person may make. Others are answered with 403, as by the API server.
+    pub(crate) fn client_of(self: &Arc<Self>, person: Arc<Person>) -> Client {
+        let rights = Arc::clone(self);
+        let send = move |request: Request<Body>| {
+            let (rights, person) = (Arc::clone(&rights), Arc::clone(&person));
+            async move { rights.send(&person, request).await }
+        };
+        Client::new(tower::service_fn(send), "default")
+    }
+
+    async fn send(
+        &self,
+        person: &Arc<Person>,
+        request: Request<Body>,
+    ) -> Result<Response<Body>, kube::Error> {
+        let Some(right) = Right::of(request.method(), request.uri()) else {
+            let why = "this is no name of an object";
+            return Ok(answer(StatusCode::FORBIDDEN, &failure(403, "Forbidden", why)));
+        };
+        if right.asks_who_i_am() {
+            return Ok(answer(StatusCode::CREATED, &me(person)));
+        }
+        match self.has(person, right.clone()).await {
+            Ok(true) => {
+                let answered = self.client.send(request).await;
+                if right.changes() {
+                    log_change(person, &right, &answered);
+                }
+                answered
+            }
+            Ok(false) => {
+                let why = format!("user {:?} may not {right}", person.name);
+                Ok(answer(StatusCode::FORBIDDEN, &failure(403, "Forbidden", &why)))
+            }
+            Err(error) => {
+                let why = format!("whether you may {right} is not known: {}", client::chain(&error));
+                Ok(answer(StatusCode::SERVICE_UNAVAILABLE, &failure(503, "ServiceUnavailable", &why)))
+            }
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Remembered> {
+        self.remembered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The API server's audit log has the dashboard's account for a change; this says who wanted it, and what came of it.
+fn log_change(person: &Person, right: &Right, answered: &Result<Response<Body>, kube::Error>) {
+    let user = &person.name;
+    match answered {
+        Ok(answer) if answer.status().is_success() => {
+            tracing::info!(%user, status = answer.status().as_u16(), "{right}: done for a viewer of the dashboard");
+        }
+        Ok(answer) => {
+            tracing::warn!(%user, status = answer.status().as_u16(), "{right}: not done for a viewer of the dashboard");
+        }
+        Err(error) => tracing::warn!(
+            %user,
+            "{right}: whether it was done for a viewer of the dashboard is not known: {}",
+            api::text::chain(error)
+        ),
+    }
+}
+
+/// A SelfSubjectReview: an approval is recorded with the person's name, not with that of the dashboard's account.
+fn me(person: &Person) -> Value {
+    json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview", "metadata": {},
+        "status": {"userInfo": {"username": person.name, "groups": person.groups}}})
+}
+
+fn failure(code: u16, reason: &str, why: &str) -> Value {
+    json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "reason": reason, "code": code, "message": why})
+}
+
+fn answer(status: StatusCode, value: &Value) -> Response<Body> {
+    let mut response = Response::new(Body::from(value.to_string().into_bytes()));
+    *response.status_mut() = status;
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    /// What is logged.
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Log {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// The log of a change that the API server answers with this status; `None`: it does not answer.
+    async fn logged(status: Option<u16>) -> String {
+        let answer = move |request: Request<Body>| async move {
+            let review = request.uri().path().ends_with("/subjectaccessreviews");
+            match status {
+                _ if review => {
+                    let allowed = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
+                        "metadata": {}, "spec": {}, "status": {"allowed": true}});
+                    Ok(answer(StatusCode::CREATED, &allowed))
+                }
+                Some(status) => Ok(answer(StatusCode::from_u16(status).unwrap(), &json!({}))),
+                None => Err(std::io::Error::other("nobody is there")),
+            }
+        };
+        let log = Log::default();
+        let writer = log.clone();
+        let subscriber =
+            tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
+        let _set = tracing::subscriber::set_default(subscriber);
+        let rights = Rights::new(Client::new(tower::service_fn(answer), "default"));
+        let person = Arc::new(Person { name: "jane".to_owned(), ..Person::default() });
+        let patch = Request::patch("/api/v1/nodes/n1").body(Body::empty()).unwrap();
+        let _ = rights.send(&person, patch).await;
+        let bytes = log.0.lock().unwrap().clone();
+        String::from_utf8(bytes).unwrap()
+    }
+
+    #[tokio::test]
+    async fn the_log_says_that_a_change_is_done_when_it_is_done() {
+        for (status, says) in [
+            (Some(200), "patch nodes n1: done for"),
+            (Some(409), "patch nodes n1: not done for"),
+            (Some(500), "patch nodes n1: not done for"),
+            (None, "patch nodes n1: whether it was done"),
+        ] {
+            let log = logged(status).await;
+            let lines: Vec<&str> = log.lines().filter(|line| line.contains("patch nodes n1")).collect();
+            assert!(
+                matches!(lines[..], [line] if line.contains(says) && line.contains("jane")),
+                "{status:?}: {log}"
+            );
+            let shown = status.is_none_or(|status| log.contains(&format!("status={status}")));
+            assert!(shown, "{status:?}: {log}");
+        }
+    }
+
+    #[test]
+    fn a_request_needs_the_right_that_the_api_server_would_ask_for() {
+        let rows = [
+            ("GET", "/api/v1/nodes", "list nodes"),
+            ("GET", "/api/v1/nodes?limit=500&watch=true", "watch nodes"),
+            ("GET", "/api/v1/nodes/n1", "get nodes n1"),
+            ("PATCH", "/api/v1/nodes/n1?fieldManager=x", "patch nodes n1"),
+            ("PATCH", "/api/v1/nodes/n1/status", "patch nodes/status n1"),
+            ("GET", "/api/v1/namespaces/a/pods", "list pods in namespace a"),
+            ("GET", "/api/v1/namespaces/a/pods/p/log", "get pods/log p in namespace a"),
+            ("GET", "/api/v1/namespaces/a", "get namespaces a"),
+            ("GET", "/api/v1/namespaces", "list namespaces"),
+            ("DELETE", "/api/v1/namespaces/a/pods", "deletecollection pods in namespace a"),
+            (
+                "PUT",
+                "/apis/machineconfiguration.openshift.io/v1/machineconfigpools/worker",
+                "update machineconfigpools.machineconfiguration.openshift.io worker",
+            ),
+            (
+                "POST",
+                "/apis/policy/v1/namespaces/a/poddisruptionbudgets",
+                "create poddisruptionbudgets.policy in namespace a",
+            ),
+            ("GET", "/apis/policy/v1", "get /apis/policy/v1"),
+            ("GET", "/version", "get /version"),
+        ];
+        for (method, path, want) in rows {
+            let right = Right::of(&method.parse().unwrap(), &path.parse().unwrap()).unwrap();
+            assert_eq!(right.to_string(), want, "{method} {path}");
+            assert_eq!(right.changes(), method != "GET", "{method} {path}");
+        }
+        for odd in ["/api/v1//nodes", "/api/v1/nodes/../pods", "/api/v1/nodes/a%2Fstatus", "/api/v1/nodes/"] {
+            assert_eq!(Right::of(&Method::GET, &odd.parse().unwrap()), None, "{odd}");
+        }
+    }
+}

@@ -1,0 +1,418 @@
+//! What a cluster's MachineConfiguration says about changes of hosts: what a change of a path, a unit or a key costs, and
+//! which changes are accepted although existing machines cannot follow them. Types, the defaults, and the merge of a user's
+//! policies into them. Pure.
+//!
+//! Not here: the total cost of a change (see `host`).
+
+use crate::rules::Overrides;
+use api::v1alpha1::Reboots;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// The service of the container runtime that the defaults reload.
+const CRIO: &str = "crio.service";
+/// The service that adds new certificate authorities to the host's trust store.
+pub const UPDATE_CA_TRUST: &str = "coreos-update-ca-trust.service";
+const KUBELET: &str = "kubelet.service";
+const IRI_REGISTRY: &str = "iri-registry.service";
+
+/// Services that the defaults name. If the host does not have one of these, there is nothing to reload or restart. Any
+/// other name comes from a user's policy, and a host without that service is reported as a mistake.
+pub const DEFAULT_SERVICES: [&str; 4] = [CRIO, UPDATE_CA_TRUST, KUBELET, IRI_REGISTRY];
+
+/// Policies, in the form of `MachineConfiguration.status.nodeDisruptionPolicyStatus.clusterPolicies`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DisruptionPolicy {
+    /// Policies for files and folders.
+    pub files: Vec<FilePolicy>,
+    /// Policies for units.
+    pub units: Vec<UnitPolicy>,
+    /// The policy for keys and password of the core user.
+    pub sshkey: KeyPolicy,
+    /// `spec.irreconcilableValidationOverrides`, which is not part of the policies' form.
+    #[serde(skip)]
+    pub overrides: Overrides,
+    /// What a change without a policy costs: the annotation [`api::names::annotation::REBOOTS`], which is not part of the
+    /// policies' form either.
+    #[serde(skip)]
+    pub reboots: Reboots,
+    /// Whether userspace is never restarted alone on this node, and the machine reboots instead. Not part of the
+    /// policies' form: the agent sets it from the roles of its node.
+    #[serde(skip)]
+    pub only_whole_reboots: bool,
+}
+
+/// What a change at or below a path costs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FilePolicy {
+    /// The file or folder.
+    pub path: String,
+    /// The actions, in order.
+    pub actions: Vec<PolicyAction>,
+}
+
+/// What a change of a unit costs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnitPolicy {
+    /// The unit.
+    pub name: String,
+    /// The actions, in order.
+    pub actions: Vec<PolicyAction>,
+}
+
+/// What a change of the core user costs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct KeyPolicy {
+    /// The actions, in order.
+    pub actions: Vec<PolicyAction>,
+}
+
+/// One action after a change.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type")]
+pub enum PolicyAction {
+    /// Drain and reboot.
+    Reboot,
+    /// Drain.
+    Drain,
+    /// Reload a service.
+    Reload {
+        /// The service.
+        reload: Service,
+    },
+    /// Restart a service.
+    Restart {
+        /// The service.
+        restart: Service,
+    },
+    /// Make systemd reload its units.
+    DaemonReload,
+    /// Nothing.
+    None,
+    /// Reload the container runtime, and drain unless the change of `registries.conf` is harmless. Only in the
+    /// defaults.
+    Special,
+}
+
+/// The service of an action.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Service {
+    /// Its name with `.service`.
+    pub service_name: String,
+}
+
+impl PolicyAction {
+    /// Reloads a service.
+    #[must_use]
+    pub fn reload(name: &str) -> Self {
+        Self::Reload { reload: Service { service_name: name.to_owned() } }
+    }
+
+    /// Restarts a service.
+    #[must_use]
+    pub fn restart(name: &str) -> Self {
+        Self::Restart { restart: Service { service_name: name.to_owned() } }
+    }
+}
+
+impl Default for DisruptionPolicy {
+    /// The cluster's defaults.
+    fn default() -> Self {
+        use PolicyAction::{DaemonReload, None, Special};
+        let file = |path: &str, actions: Vec<PolicyAction>| FilePolicy { path: path.to_owned(), actions };
+        let (reload, restart) = (PolicyAction::reload, PolicyAction::restart);
+        Self {
+            files: vec![
+                file("/var/lib/kubelet/config.json", vec![None]),
+                file("/etc/machine-config-daemon/no-reboot/containers-gpg.pub", vec![reload(CRIO)]),
+                file("/etc/containers/policy.json", vec![reload(CRIO)]),
+                file("/etc/containers/registries.conf", vec![Special]),
+                file("/etc/containers/registries.d", vec![reload(CRIO)]),
+                file("/etc/crio/policies", vec![reload(CRIO)]),
+                file("/etc/nmstate/openshift", vec![None]),
+                file(
+                    "/etc/pki/ca-trust/source/anchors/openshift-config-user-ca-bundle.crt",
+                    vec![restart(UPDATE_CA_TRUST), restart(CRIO)],
+                ),
+                file("/etc/kubernetes/credential-providers", vec![restart(KUBELET)]),
+                file(
+                    "/etc/systemd/system/kubelet.service.d/40-kubelet-crio-image-credential-provider.conf",
+                    vec![DaemonReload, restart(KUBELET)],
+                ),
+                file("/etc/iri-registry", vec![restart(IRI_REGISTRY)]),
+                file("/usr/local/bin/load-registry-image.sh", vec![restart(IRI_REGISTRY)]),
+                file("/etc/pki/ca-trust/source/anchors/iri-root-ca.crt", vec![restart(UPDATE_CA_TRUST)]),
+            ],
+            units: vec![UnitPolicy {
+                name: IRI_REGISTRY.to_owned(),
+                actions: vec![DaemonReload, restart(IRI_REGISTRY)],
+            }],
+            sshkey: KeyPolicy { actions: vec![None] },
+            overrides: Overrides::default(),
+            reboots: Reboots::AsReference,
+            only_whole_reboots: false,
+        }
+    }
+}
+
+/// The setting of an object's annotation. A value that is not known counts as none: it may be a later version's.
+fn reboots(object: &Value) -> Reboots {
+    let value = object["metadata"]["annotations"].get(api::names::annotation::REBOOTS);
+    value.and_then(|v| Reboots::deserialize(v).ok()).unwrap_or_default()
+}
+
+impl DisruptionPolicy {
+    /// The policies of MachineConfiguration `cluster`, in the form of JSON; without it the defaults. If an operator has written
+    /// the status for the current generation, the status is used. Otherwise it is computed here as the operator would write
+    /// it.
+    ///
+    /// # Errors
+    /// A policy that cannot be parsed, with its field path.
+    pub fn of_cluster(object: Option<&Value>) -> Result<Self, String> {
+        let Some(object) = object else { return Ok(Self::default()) };
+        let at = |path: &str| object.pointer(path).filter(|v| !v.is_null());
+        let is_current = at("/metadata/generation") == at("/status/observedGeneration");
+        if let Some(status) = Self::of_status(object)?.filter(|_| is_current) {
+            let overrides = Overrides::of_cluster(Some(object));
+            return Ok(Self { overrides, reboots: reboots(object), ..status });
+        }
+        Self::effective(object)
+    }
+
+    /// The policies in force by the object's spec: the user's, merged into the defaults. The operator writes them into the
+    /// status.
+    ///
+    /// # Errors
+    /// A policy that cannot be parsed, with its field path.
+    pub fn effective(object: &Value) -> Result<Self, String> {
+        let overrides = Overrides::of_cluster(Some(object));
+        let merged = match Self::read_at(object, "/spec/nodeDisruptionPolicy")? {
+            Some(user) => Self::default().merge(&user),
+            None => Self::default(),
+        };
+        Ok(Self { overrides, reboots: reboots(object), ..merged })
+    }
+
+    /// The policies in the object's status. `None`: there are none.
+    ///
+    /// # Errors
+    /// A policy that cannot be parsed, with its field path.
+    pub fn of_status(object: &Value) -> Result<Option<Self>, String> {
+        Self::read_at(object, "/status/nodeDisruptionPolicyStatus/clusterPolicies")
+    }
+
+    fn read_at(object: &Value, path: &str) -> Result<Option<Self>, String> {
+        let Some(value) = object.pointer(path).filter(|v| !v.is_null()) else { return Ok(None) };
+        api::shape::read::<Self>(value).map(Some).map_err(|e| {
+            let part = path.replace('/', ".");
+            let dot = if e.path.is_empty() { ": " } else { "." };
+            format!("MachineConfiguration cluster, {}{dot}{e}", part.trim_start_matches('.'))
+        })
+    }
+
+    /// No policies at all.
+    #[must_use]
+    pub fn empty() -> Self {
+        Self {
+            files: Vec::new(),
+            units: Vec::new(),
+            sshkey: KeyPolicy::default(),
+            overrides: Overrides::default(),
+            reboots: Reboots::AsReference,
+            only_whole_reboots: false,
+        }
+    }
+
+    /// Merges a user's policies into these. A policy for the same path or unit replaces ours, the others are appended.
+    /// The user's actions for keys replace ours unless there are none.
+    #[must_use]
+    pub fn merge(mut self, user: &Self) -> Self {
+        for policy in &user.files {
+            match self.files.iter_mut().find(|p| p.path == policy.path) {
+                Some(ours) => *ours = policy.clone(),
+                None => self.files.push(policy.clone()),
+            }
+        }
+        for policy in &user.units {
+            match self.units.iter_mut().find(|p| p.name == policy.name) {
+                Some(ours) => *ours = policy.clone(),
+                None => self.units.push(policy.clone()),
+            }
+        }
+        if !user.sshkey.actions.is_empty() {
+            self.sshkey = user.sshkey.clone();
+        }
+        self
+    }
+
+    /// The most specific policy for a path: one for the path itself, or for the deepest folder above it.
+    #[must_use]
+    pub fn for_path(&self, path: &str) -> Option<&FilePolicy> {
+        let covers = |policy: &str| {
+            let policy = policy.trim_end_matches('/');
+            path == policy || path.strip_prefix(policy).is_some_and(|rest| rest.starts_with('/'))
+        };
+        self.files.iter().filter(|p| covers(&p.path)).max_by_key(|p| p.path.trim_end_matches('/').len())
+    }
+
+    /// The policy for a unit.
+    #[must_use]
+    pub fn for_unit(&self, name: &str) -> Option<&UnitPolicy> {
+        self.units.iter().find(|p| p.name == name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn mk(paths: &[&str]) -> DisruptionPolicy {
+        let file = |p: &&str| FilePolicy { path: (*p).to_owned(), actions: vec![PolicyAction::None] };
+        DisruptionPolicy { files: paths.iter().map(file).collect(), ..DisruptionPolicy::empty() }
+    }
+
+    #[test]
+    fn the_nearest_policy_wins() {
+        let cases: &[(&str, &[&str], Option<&str>)] = &[
+            ("/etc/mco/test", &["/etc/example"], None),
+            ("/etc/mco/f1", &["/etc/mco/f0", "/etc/mco/f1", "/etc/mco/f2"], Some("/etc/mco/f1")),
+            (
+                "/etc/mco/f1/f2/example",
+                &["/etc/mco/f1", "/etc/mco/f1/f2", "/etc/mco/f1/f2/f3"],
+                Some("/etc/mco/f1/f2"),
+            ),
+            (
+                "/etc/mco/f1/f2/f3",
+                &["/etc/mco/f1", "/etc/mco/f1/f2", "/etc/mco/f1/f2/f3"],
+                Some("/etc/mco/f1/f2/f3"),
+            ),
+            ("/etc/mco/f1/f2/f3", &["/etc/mco/f1/test", "/etc/mco/f1/f2/test", "/etc/mco/f1/f2/f3/f4"], None),
+            ("/etc/mcox", &["/etc/mco"], None),
+            ("/etc/mco/x", &["/etc/mco/"], Some("/etc/mco/")),
+            ("/etc/mco/x", &["/"], Some("/")),
+        ];
+        for (path, policies, want) in cases {
+            assert_eq!(mk(policies).for_path(path).map(|p| p.path.as_str()), *want, "{path} in {policies:?}");
+        }
+    }
+
+    #[test]
+    fn a_users_policy_replaces_the_default_for_its_path_and_else_follows_the_defaults() {
+        let user = DisruptionPolicy {
+            files: vec![
+                FilePolicy {
+                    path: "/etc/containers/policy.json".to_owned(),
+                    actions: vec![PolicyAction::Reboot],
+                },
+                FilePolicy {
+                    path: "/etc/chrony.conf".to_owned(),
+                    actions: vec![PolicyAction::restart("chronyd.service")],
+                },
+            ],
+            sshkey: KeyPolicy { actions: vec![PolicyAction::Drain] },
+            ..DisruptionPolicy::empty()
+        };
+        let merged = DisruptionPolicy::default().merge(&user);
+        assert_eq!(merged.files.len(), DisruptionPolicy::default().files.len() + 1);
+        assert_eq!(merged.for_path("/etc/containers/policy.json").unwrap().actions, [PolicyAction::Reboot]);
+        assert_eq!(merged.files.last().unwrap().path, "/etc/chrony.conf");
+        assert_eq!(merged.sshkey.actions, [PolicyAction::Drain]);
+        assert_eq!(
+            DisruptionPolicy::default().merge(&DisruptionPolicy::empty()),
+            DisruptionPolicy::default()
+        );
+    }
+
+    #[test]
+    fn policies_are_read_in_the_form_of_the_cluster() {
+        let json = r#"{"files":[{"path":"/etc/x","actions":[{"type":"Restart","restart":{"serviceName":"a.service"}},
+            {"type":"DaemonReload"}]}],"sshkey":{"actions":[{"type":"None"}]}}"#;
+        let policy: DisruptionPolicy = serde_json::from_str(json).unwrap();
+        assert_eq!(
+            policy.for_path("/etc/x").unwrap().actions,
+            [PolicyAction::restart("a.service"), PolicyAction::DaemonReload]
+        );
+    }
+
+    fn object_file(path: &str, action: &str) -> Value {
+        json!({ "files": [{ "path": path, "actions": [{ "type": action }] }] })
+    }
+
+    #[test]
+    fn only_a_status_of_the_current_generation_counts() {
+        let object = |generation, observed| {
+            json!({
+                "metadata": { "generation": generation },
+                "spec": { "nodeDisruptionPolicy": object_file("/etc/a", "None") },
+                "status": {
+                    "observedGeneration": observed,
+                    "nodeDisruptionPolicyStatus": { "clusterPolicies": object_file("/etc/a", "Drain") },
+                },
+            })
+        };
+        let action = |o: &Value| {
+            DisruptionPolicy::of_cluster(Some(o)).unwrap().for_path("/etc/a/b").unwrap().actions.clone()
+        };
+        assert_eq!(action(&object(2, 2)), [PolicyAction::Drain]);
+        assert_eq!(action(&object(2, 1)), [PolicyAction::None]);
+        // The user's policies are merged into the defaults.
+        let merged = DisruptionPolicy::of_cluster(Some(&object(2, 1))).unwrap();
+        assert!(merged.for_path("/etc/containers/policy.json").is_some());
+        assert_eq!(DisruptionPolicy::of_cluster(None).unwrap(), DisruptionPolicy::default());
+    }
+
+    #[test]
+    fn the_setting_of_reboots_is_read_from_the_annotation_whoever_wrote_the_status() {
+        let of = |value: Value, observed: i64| {
+            let object = json!({
+                "metadata": {"generation": 2, "annotations": {"machineconfig.dev/reboots": value}},
+                "spec": {},
+                "status": {
+                    "observedGeneration": observed,
+                    "nodeDisruptionPolicyStatus": { "clusterPolicies": object_file("/etc/a", "Drain") },
+                },
+            });
+            DisruptionPolicy::of_cluster(Some(&object)).unwrap().reboots
+        };
+        for observed in [1, 2] {
+            assert_eq!(of(json!("WhenNeeded"), observed), Reboots::WhenNeeded);
+            assert_eq!(of(json!("AsReference"), observed), Reboots::AsReference);
+            assert_eq!(of(json!("Sometimes"), observed), Reboots::AsReference);
+            assert_eq!(of(Value::Null, observed), Reboots::AsReference);
+        }
+        assert_eq!(DisruptionPolicy::of_cluster(None).unwrap().reboots, Reboots::AsReference);
+    }
+
+    #[test]
+    fn overrides_are_read_from_the_spec_whoever_wrote_the_status() {
+        let object = |observed: i64| {
+            json!({
+                "metadata": { "generation": 2 },
+                "spec": { "irreconcilableValidationOverrides": { "storage": ["Disks", "Raid", "Else"] } },
+                "status": {
+                    "observedGeneration": observed,
+                    "nodeDisruptionPolicyStatus": { "clusterPolicies": object_file("/etc/a", "Drain") },
+                },
+            })
+        };
+        let want = Overrides { disks: true, filesystems: false, raid: true };
+        for observed in [1, 2] {
+            assert_eq!(DisruptionPolicy::of_cluster(Some(&object(observed))).unwrap().overrides, want);
+        }
+        assert_eq!(Overrides::of_cluster(None), Overrides::default());
+    }
+
+    #[test]
+    fn an_invalid_policy_is_reported_with_its_path() {
+        let object = json!({ "spec": { "nodeDisruptionPolicy": object_file("/etc/a", "Explode") } });
+        let error = DisruptionPolicy::of_cluster(Some(&object)).unwrap_err();
+        assert_eq!(
+            error,
+            "MachineConfiguration cluster, spec.nodeDisruptionPolicy.files[0].actions[0].type: expected one of Reboot, Drain, Reload, Restart, DaemonReload, None, Special"
+        );
+    }
+}

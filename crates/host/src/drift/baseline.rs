@@ -1,0 +1,225 @@
+//! [`Baseline`]: what a host in a config must look like, in the few bytes that a comparison needs. It is made from the
+//! parsed config when the config is applied, or once after a restart.
+//!
+//! ```text
+//! Wanted (parsed for the update) ─► Baseline ─┬─► comparison (see `compare`)
+//!                                             ├─► watch (see `watch`)
+//! record on the disk ─────────────────────────┴─► Drifted: the contents of what drifted, only when something has
+//! ```
+//!
+//! Not here: contents of files. An agent at rest holds a digest of each, some hundred bytes a path, instead of the
+//! parsed config with its megabytes. If something has drifted, its contents are taken from the record of the config on
+//! the disk, and only the entries of the drifted paths are parsed.
+
+use std::collections::BTreeSet;
+
+use api::v1::MachineConfigSpec;
+use desired::{OsWanted, Want, Wanted, has_contents, sha256};
+use ignition::Owner;
+use serde_json::Value;
+
+use crate::disk::root::Root;
+use crate::drift::compare::Drift;
+use crate::drift::in_effect;
+use crate::error::Error;
+use crate::host::Host;
+use crate::paths;
+use crate::record::CurrentConfig;
+use crate::system::unit_file::Install;
+
+/// What a host in a config must look like: each managed path with the digest of its contents, and the units whose
+/// enablement the config sets. It holds no contents.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Baseline {
+    /// The config's name.
+    name: String,
+    /// The digest of the record that it was made for.
+    record: String,
+    pub(crate) paths: Vec<(String, Expected)>,
+    pub(crate) units: Vec<ExpectedUnit>,
+    /// What the config says of the operating system.
+    pub(crate) os: OsWanted,
+}
+
+/// What must be at a path.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Expected {
+    File { len: u64, sha256: String, mode: u32, user: Owner, group: Owner },
+    Dir { mode: Option<u32>, user: Owner, group: Owner },
+    Link { target: String, hard: bool, user: Owner, group: Owner },
+    Mask,
+    Nothing,
+}
+
+impl Expected {
+    fn of(want: &Want) -> Self {
+        match want {
+            Want::File { content, mode, user, group, .. } => Self::File {
+                len: content.bytes().len() as u64,
+                sha256: content.sha256(),
+                mode: *mode,
+                user: user.clone(),
+                group: group.clone(),
+            },
+            Want::Dir { mode, user, group, .. } => {
+                Self::Dir { mode: *mode, user: user.clone(), group: group.clone() }
+            }
+            Want::Link { target, hard, user, group, .. } => {
+                Self::Link { target: target.clone(), hard: *hard, user: user.clone(), group: group.clone() }
+            }
+            Want::Mask => Self::Mask,
+            Want::Nothing => Self::Nothing,
+        }
+    }
+}
+
+/// What must be true of a unit besides its files.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ExpectedUnit {
+    pub(crate) name: String,
+    pub(crate) enabled: Option<bool>,
+    pub(crate) masked: bool,
+    /// The `[Install]` section of the unit's text in the config. `None`: the config has no text for it.
+    pub(crate) install: Option<Install>,
+}
+
+impl Baseline {
+    /// The baseline of a parsed config, without the entries that are not written as they are given (see
+    /// [`Wanted::was_applied`]).
+    pub(crate) fn new(name: &str, record: String, wanted: &Wanted) -> Self {
+        let paths = wanted.paths.iter().filter(|(_, want)| wanted.was_applied(want));
+        let paths = paths.map(|(path, want)| (path.clone(), Expected::of(want))).collect();
+        let units = wanted.config.systemd.units.iter().map(|unit| ExpectedUnit {
+            name: unit.name.clone(),
+            enabled: unit.enabled,
+            masked: unit.mask == Some(true),
+            install: has_contents(unit).then(|| Install::parse(unit.contents.as_deref().unwrap_or_default())),
+        });
+        let os = wanted.os.clone();
+        Self { name: name.to_owned(), record, paths, units: units.collect(), os }
+    }
+
+    /// The config's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+/// Drift, with the part of the config that says what should be there. Short-lived: it holds contents.
+#[derive(Clone)]
+pub struct Drifted {
+    pub(crate) config: CurrentConfig,
+    pub(crate) drifts: Vec<Drift>,
+    pub(crate) wanted: Wanted,
+}
+
+impl std::fmt::Debug for Drifted {
+    /// Shows what drifted, and no contents.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { config, drifts, wanted: _ } = self;
+        f.debug_struct("Drifted").field("config", config).field("drifts", drifts).finish_non_exhaustive()
+    }
+}
+
+impl Drifted {
+    /// The name of the config.
+    #[must_use]
+    pub fn config(&self) -> &str {
+        &self.config.name
+    }
+
+    /// What differs.
+    #[must_use]
+    pub fn drifts(&self) -> &[Drift] {
+        &self.drifts
+    }
+
+    /// The entries of the config for the drifted paths.
+    #[must_use]
+    pub fn wanted(&self) -> &Wanted {
+        &self.wanted
+    }
+}
+
+impl Host {
+    /// The baseline of the config that was applied last, from its record. The whole config is parsed for it: once after
+    /// a start of the process, or if another process has changed the record. `None`: no config was ever applied.
+    ///
+    /// # Errors
+    /// The record cannot be read, or its Ignition config cannot be parsed at all.
+    pub fn baseline(&self) -> Result<Option<Baseline>, Error> {
+        let Some(config) = self.current_config()? else { return Ok(None) };
+        let wanted = in_effect(self.root(), &config.spec)?;
+        Ok(Some(Baseline::new(&config.name, record(self.root())?, &wanted)))
+    }
+
+    /// The baseline of a config that is parsed already: the one that was just applied, or one that the host should be
+    /// in and has no record of. The drop-in that makes the SSH server read the keys is part of it, as it was written.
+    ///
+    /// # Errors
+    /// The record cannot be read.
+    pub fn baseline_of(&self, name: &str, wanted: Wanted) -> Result<Baseline, Error> {
+        let wanted = super::with_dropin(self.root(), wanted)?;
+        Ok(Baseline::new(name, record(self.root())?, &wanted))
+    }
+
+    /// Whether a baseline is still that of the config that was applied last. Reads the record's bytes, and parses
+    /// nothing.
+    ///
+    /// # Errors
+    /// The record cannot be read.
+    pub fn is_current(&self, baseline: &Baseline) -> Result<bool, Error> {
+        Ok(record(self.root())? == baseline.record)
+    }
+
+    /// The part of a config that says what should be at these drifted paths. Nothing else of the config is parsed.
+    ///
+    /// # Errors
+    /// The Ignition config cannot be parsed.
+    pub fn drifted(&self, config: CurrentConfig, drifts: Vec<Drift>) -> Result<Drifted, Error> {
+        let paths: BTreeSet<String> = drifts.iter().map(Drift::path).collect();
+        let mut wanted = in_effect(self.root(), &entries_for(&config.spec, &paths))?;
+        // The drop-in for the SSH server is added if the config has users, whether it has drifted or not.
+        wanted.paths.retain(|(path, _)| paths.contains(path));
+        wanted.config.passwd = ignition::Passwd::default();
+        Ok(Drifted { config, drifts, wanted })
+    }
+}
+
+/// A digest of all files on the disk that a baseline is made from.
+fn record(root: &Root) -> Result<String, Error> {
+    let mut all = Vec::new();
+    for path in [paths::CURRENT_CONFIG, paths::SSHD_DROPIN_RECORD] {
+        let bytes = root.read_if_there(path)?;
+        all.push(u8::from(bytes.is_some()));
+        let digest = bytes.map(|bytes| sha256(&bytes)).unwrap_or_default();
+        all.extend(digest.into_bytes());
+    }
+    Ok(sha256(&all))
+}
+
+/// The config without the files, folders, links and units that these paths do not belong to. All Ignition versions have
+/// the same names for these lists and for the key of an entry.
+fn entries_for(spec: &MachineConfigSpec, paths: &BTreeSet<String>) -> MachineConfigSpec {
+    let text =
+        |entry: &Value, key: &str| entry.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let unit = |entry: &Value| {
+        let name = text(entry, "name");
+        let dropins = entry.get("dropins").and_then(Value::as_array).into_iter().flatten();
+        paths.contains(&paths::unit(&name))
+            || dropins.into_iter().any(|d| paths.contains(&paths::dropin(&name, &text(d, "name"))))
+    };
+    let mut config = spec.config.clone();
+    let mut keep = |pointer: &str, which: &dyn Fn(&Value) -> bool| {
+        let list = config.as_mut().and_then(|c| c.pointer_mut(pointer)).and_then(Value::as_array_mut);
+        if let Some(list) = list {
+            list.retain(|entry| which(entry));
+        }
+    };
+    for list in ["/storage/files", "/storage/directories", "/storage/links"] {
+        keep(list, &|entry| paths.contains(&text(entry, "path")));
+    }
+    keep("/systemd/units", &unit);
+    MachineConfigSpec { config, ..spec.clone() }
+}

@@ -1,0 +1,479 @@
+//! The table: which changed files take effect without a reboot, and how. Pure.
+//!
+//! A row that needs a program or a unit that the host lacks does not apply, and says so. A path without a row costs what
+//! it costs without the table.
+//!
+//! Not here: units of a config (see `units`).
+
+use desired::mask::may_show;
+use desired::{Want, Wanted};
+
+use super::{Effect, EffectFacts, NotTaken, Planned, Taken, UnitVerb, Way, on_unit, run, sysctl, units};
+use crate::disk::root::split;
+use crate::paths;
+use crate::plan::facts::Facts;
+
+/// How the files of a row take effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum How {
+    /// They are read at each use.
+    AtEachUse,
+    /// One of these units takes them up, by this action. The first that the host has.
+    Unit(UnitVerb, &'static [&'static str]),
+    /// sysctl.d(5).
+    Parameters,
+    /// modules-load.d(5).
+    Modules,
+    /// A program that reads the one file: it is given the path.
+    Reads(&'static str, &'static [&'static str]),
+    /// udev(7).
+    UdevRules,
+    /// systemd.network(5).
+    Networks,
+    /// `sshd -t` and a reload.
+    Sshd,
+    /// The host's store of certificate authorities.
+    Authorities,
+    /// Only a new start of all processes.
+    Userspace,
+}
+
+/// The files of a row.
+#[derive(Clone, Copy, Debug)]
+enum Files {
+    /// This file.
+    Is(&'static str),
+    /// Files in this folder with this ending.
+    In(&'static str, &'static str),
+    /// All files below this folder.
+    Below(&'static str),
+}
+
+impl Files {
+    fn covers(self, path: &str) -> bool {
+        match self {
+            Self::Is(file) => path == file,
+            Self::In(dir, ending) => split(path)
+                .is_ok_and(|(d, name)| d == dir && name.ends_with(ending) && name.len() > ending.len()),
+            Self::Below(dir) => path.strip_prefix(dir).is_some_and(|rest| rest.starts_with('/')),
+        }
+    }
+}
+
+struct Row {
+    name: &'static str,
+    files: &'static [Files],
+    how: How,
+}
+
+/// Loads kernel modules.
+pub(crate) const MODPROBE: &str = "/usr/sbin/modprobe";
+const TMPFILES: &str = "/usr/bin/systemd-tmpfiles";
+const SYSUSERS: &str = "/usr/bin/systemd-sysusers";
+const UDEVADM: &str = "/usr/bin/udevadm";
+const NETWORKCTL: &str = "/usr/bin/networkctl";
+const SSHD: &str = "/usr/sbin/sshd";
+/// The programs that rows run.
+pub(crate) const PROGRAMS: [&str; 6] = [MODPROBE, TMPFILES, SYSUSERS, UDEVADM, NETWORKCTL, SSHD];
+const UDEVD: &str = "systemd-udevd.service";
+const NETWORKD: &str = "systemd-networkd.service";
+const SSHD_UNITS: [&str; 2] = ["ssh.service", "sshd.service"];
+/// Where they run, each connection starts a server of its own, or the first one starts it.
+const SSHD_SOCKETS: [&str; 2] = ["ssh.socket", "sshd.socket"];
+/// Container runtimes read the host's authorities once.
+const RUNTIMES: [&str; 2] = ["crio.service", "containerd.service"];
+/// How long `udevadm settle` waits for devices, in seconds.
+const SETTLE: &str = "--timeout=30";
+
+use Files::{Below, In, Is};
+use UnitVerb::{Reload, Restart};
+
+const ROWS: &[Row] = &[
+    Row {
+        name: "messages at login",
+        files: &[
+            Is("/etc/motd"),
+            Below("/etc/motd.d"),
+            Below("/etc/update-motd.d"),
+            Is("/etc/issue"),
+            Below("/etc/issue.d"),
+            Is("/etc/issue.net"),
+        ],
+        how: How::AtEachUse,
+    },
+    Row { name: "shell profiles", files: &[In("/etc/profile.d", ".sh")], how: How::AtEachUse },
+    Row {
+        name: "log rotation",
+        files: &[Is("/etc/logrotate.conf"), Below("/etc/logrotate.d")],
+        how: How::AtEachUse,
+    },
+    Row { name: "kernel parameters", files: &[In("/etc/sysctl.d", ".conf")], how: How::Parameters },
+    Row { name: "kernel modules", files: &[In("/etc/modules-load.d", ".conf")], how: How::Modules },
+    Row {
+        name: "temporary files",
+        files: &[In("/etc/tmpfiles.d", ".conf")],
+        how: How::Reads(TMPFILES, &["--create"]),
+    },
+    Row { name: "system users", files: &[In("/etc/sysusers.d", ".conf")], how: How::Reads(SYSUSERS, &[]) },
+    Row { name: "udev rules", files: &[In("/etc/udev/rules.d", ".rules")], how: How::UdevRules },
+    Row {
+        name: "chrony",
+        files: &[Is("/etc/chrony.conf"), Below("/etc/chrony")],
+        how: How::Unit(Restart, &["chrony.service", "chronyd.service"]),
+    },
+    Row {
+        name: "timesyncd",
+        files: &[Is("/etc/systemd/timesyncd.conf"), In("/etc/systemd/timesyncd.conf.d", ".conf")],
+        how: How::Unit(Restart, &["systemd-timesyncd.service"]),
+    },
+    Row {
+        name: "journald",
+        files: &[Is("/etc/systemd/journald.conf"), In("/etc/systemd/journald.conf.d", ".conf")],
+        how: How::Unit(Restart, &["systemd-journald.service"]),
+    },
+    Row {
+        name: "logind",
+        files: &[Is("/etc/systemd/logind.conf"), In("/etc/systemd/logind.conf.d", ".conf")],
+        how: How::Unit(Reload, &["systemd-logind.service"]),
+    },
+    Row {
+        name: "resolved",
+        files: &[Is("/etc/systemd/resolved.conf"), In("/etc/systemd/resolved.conf.d", ".conf")],
+        how: How::Unit(Restart, &["systemd-resolved.service"]),
+    },
+    Row {
+        name: "networkd",
+        files: &[Is("/etc/systemd/networkd.conf"), In("/etc/systemd/networkd.conf.d", ".conf")],
+        how: How::Unit(Restart, &[NETWORKD]),
+    },
+    Row { name: "networks of networkd", files: &[Below("/etc/systemd/network")], how: How::Networks },
+    Row {
+        name: "SSH server",
+        files: &[Is("/etc/ssh/sshd_config"), In("/etc/ssh/sshd_config.d", ".conf")],
+        how: How::Sshd,
+    },
+    Row { name: "registries of containerd", files: &[Below("/etc/containerd/certs.d")], how: How::AtEachUse },
+    Row {
+        name: "containerd",
+        files: &[In("/etc/containerd/conf.d", ".toml")],
+        how: How::Unit(Restart, &["containerd.service"]),
+    },
+    Row {
+        name: "CRI-O",
+        files: &[In("/etc/crio/crio.conf.d", "")],
+        how: How::Unit(Restart, &["crio.service"]),
+    },
+    Row {
+        name: "kubelet",
+        files: &[In("/etc/kubernetes/kubelet.conf.d", ".conf")],
+        how: How::Unit(Restart, &["kubelet.service"]),
+    },
+    Row {
+        name: "all processes",
+        files: &[
+            Is("/etc/environment"),
+            Is("/etc/nsswitch.conf"),
+            Is("/etc/ssl/openssl.cnf"),
+            Is("/etc/systemd/system.conf"),
+            In("/etc/systemd/system.conf.d", ".conf"),
+            Is("/etc/locale.conf"),
+            Below("/etc/dbus-1"),
+            Below("/etc/polkit-1"),
+        ],
+        how: How::Userspace,
+    },
+];
+const AUTHORITIES: &str = "certificate authorities";
+const DROPINS: &str = "units";
+
+/// Whether files of this row cost every host nothing, because they are read at each use. What other rows cost depends on
+/// the host.
+pub(crate) fn is_read_at_each_use(row: &str) -> bool {
+    ROWS.iter().any(|r| r.name == row && r.how == How::AtEachUse)
+}
+
+/// The unit of a drop-in that a config has as a plain file.
+fn dropin(path: &str) -> Option<&str> {
+    let (dir, name) = split(path).ok()?;
+    let unit = dir.strip_prefix("/etc/systemd/system/")?.strip_suffix(".d")?;
+    (name.ends_with(".conf") && unit.contains('.') && !unit.contains('/')).then_some(unit)
+}
+
+/// The folders whose files hide files of the same name in the folders of [`LOWER`], and what those are called there.
+const HIDING: [(&str, &str); 4] = [
+    ("/etc/tmpfiles.d", "tmpfiles.d"),
+    ("/etc/sysusers.d", "sysusers.d"),
+    ("/etc/modules-load.d", "modules-load.d"),
+    ("/etc/udev/rules.d", "udev/rules.d"),
+];
+const LOWER: [&str; 4] = ["/run", "/usr/local/lib", "/usr/lib", "/lib"];
+
+/// The files of the host that may count once a config's file at this path is removed: those with the same name in other
+/// folders, and the saved original.
+pub(crate) fn hidden_by(path: &str) -> Vec<String> {
+    let Ok((dir, name)) = split(path) else { return vec![] };
+    let Some((_, folder)) = HIDING.iter().find(|(d, _)| *d == dir) else { return vec![] };
+    let lower = LOWER.iter().map(|l| format!("{l}/{folder}/{name}"));
+    lower.chain([paths::original(path)]).collect()
+}
+
+/// The units whose state the rows for this path need to know.
+pub(crate) fn asks_about(path: &str) -> Vec<String> {
+    let own = |units: &[&str]| units.iter().map(|u| (*u).to_owned()).collect();
+    if let Some(unit) = dropin(path) {
+        return vec![unit.to_owned()];
+    }
+    let row = ROWS.iter().find(|row| row.files.iter().any(|f| f.covers(path)));
+    match row.map(|row| row.how) {
+        Some(How::Unit(_, units)) => own(units),
+        Some(How::UdevRules) => own(&[UDEVD]),
+        Some(How::Networks) => own(&[NETWORKD]),
+        Some(How::Sshd) => own(&[SSHD_UNITS, SSHD_SOCKETS].concat()),
+        None if path.contains("/anchors/") || path.starts_with("/usr/local/share/ca-certificates/") => {
+            own(&RUNTIMES)
+        }
+        None | Some(_) => vec![],
+    }
+}
+
+/// What the rows need of one host.
+struct Here<'a> {
+    row: &'static str,
+    path: &'a str,
+    facts: &'a Facts,
+    effects: Option<&'a EffectFacts>,
+}
+
+impl Here<'_> {
+    fn refuse<T>(&self, why: impl Into<String>) -> Result<T, NotTaken> {
+        Err(NotTaken { row: self.row, why: why.into() })
+    }
+
+    fn runs(&self, unit: &str) -> bool {
+        self.effects.is_some_and(|f| f.running.contains(unit))
+    }
+
+    /// Whether the kernel parameters of a config may be shown.
+    fn shows_parameters(&self, config: &Wanted) -> bool {
+        let mut files = config.paths.iter().filter(|(p, _)| p.starts_with("/etc/sysctl.d/"));
+        files.all(|(path, want)| match want {
+            Want::File { content, mode, .. } => {
+                !self.facts.closed.contains(path) && may_show(path, *mode, content.bytes())
+            }
+            _ => true,
+        })
+    }
+
+    /// The program, if the host has it.
+    fn needs(&self, program: &'static str) -> Result<&'static str, NotTaken> {
+        match self.effects {
+            Some(f) if !f.programs.contains(program) => self.refuse(format!("this host has no {program}")),
+            _ => Ok(program),
+        }
+    }
+
+    fn needs_running(&self, unit: &str) -> Result<(), NotTaken> {
+        match self.effects {
+            Some(_) if !self.runs(unit) => self.refuse(format!("{unit} does not run on this host")),
+            _ => Ok(()),
+        }
+    }
+
+    /// A file that is removed, while the host has another one of its name, which a boot would then follow.
+    fn uncovers(&self) -> bool {
+        self.effects.is_some_and(|f| f.hiding.contains(self.path))
+    }
+
+    /// An action on the first of these units that the host has. One that does not run, and would not run after a boot,
+    /// needs no action.
+    fn unit(&self, action: UnitVerb, units: &[&str]) -> Result<Vec<Planned>, NotTaken> {
+        let there = units.iter().find(|u| self.effects.is_none() || self.facts.unit_files.contains(**u));
+        match there {
+            Some(unit) if self.effects.is_none() || self.runs(unit) => Ok(vec![on_unit(action, unit)]),
+            Some(unit) if self.effects.is_some_and(|f| f.start_at_boot.contains(*unit)) => {
+                self.refuse(format!("{unit} does not run, and a boot would start it"))
+            }
+            Some(_) => Ok(vec![]),
+            None => self.refuse(format!("this host has no {}", units.join(" or "))),
+        }
+    }
+}
+
+/// Why a removed file is left to the boot.
+const UNCOVERED: &str = "the host has another file of this name, which counts once this one is removed";
+
+/// Whether `systemd-tmpfiles --create` skips a line: those with `!`, and those that remove something.
+fn is_of_boot(line: &str) -> bool {
+    let kind = line.split_whitespace().next().unwrap_or_default();
+    kind.contains('!') || kind.starts_with(['r', 'R', 'D'])
+}
+
+/// Whether a udev rule does not act on events of change, or only on others.
+fn is_of_other_events(line: &str) -> bool {
+    line.split(',').any(|part| {
+        let Some(rest) = part.trim_start().strip_prefix("ACTION").map(str::trim_start) else { return false };
+        (rest.starts_with("==") && !rest.contains("change"))
+            || (rest.starts_with("!=") && rest.contains("change"))
+    })
+}
+
+/// What a path has in a config, as text. `Err`: something that rows do not read.
+fn content<'w>(config: &'w Wanted, path: &str) -> Result<Option<&'w str>, String> {
+    match config.at(path) {
+        None | Some(Want::Nothing) => Ok(None),
+        Some(Want::File { content, .. }) => {
+            std::str::from_utf8(content.bytes()).map(Some).map_err(|_| "it is not UTF-8".to_owned())
+        }
+        Some(Want::Dir { .. } | Want::Link { .. } | Want::Mask) => Err("it is not a file".to_owned()),
+    }
+}
+
+/// The lines of a file without comments.
+fn lines(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with(['#', ';']))
+}
+
+/// How a changed path takes effect. `None`: the table has no row for it.
+pub(crate) fn of_file(
+    path: &str,
+    old: &Wanted,
+    new: &Wanted,
+    facts: &Facts,
+    modules: bool,
+) -> Option<Result<Taken, NotTaken>> {
+    let effects = facts.effects.as_ref();
+    let is_authority = match &facts.trust_tool {
+        Some(tool) => tool.reads(path),
+        None => split(path).is_ok_and(|(dir, _)| dir == "/etc/pki/ca-trust/source/anchors"),
+    };
+    let row = ROWS.iter().find(|row| row.files.iter().any(|f| f.covers(path)));
+    let (name, how) = match (row, is_authority, dropin(path)) {
+        (Some(row), _, _) => (row.name, row.how),
+        (None, true, _) => (AUTHORITIES, How::Authorities),
+        (None, false, Some(unit)) => return Some(of_dropin(path, unit, old, new, facts)),
+        (None, false, None) => return None,
+    };
+    let here = Here { row: name, path, facts, effects };
+    let (was, is) = match (content(old, path), content(new, path)) {
+        (Ok(was), Ok(is)) => (was, is),
+        // A link or a folder is taken up only where nothing reads the contents for the effect.
+        _ if how == How::AtEachUse => (None, None),
+        (Err(why), _) | (_, Err(why)) => return Some(here.refuse(why)),
+    };
+    Some(by_row(&here, how, (was, is), (old, new), modules))
+}
+
+fn by_row(
+    here: &Here<'_>,
+    how: How,
+    (was, is): (Option<&str>, Option<&str>),
+    (old, new): (&Wanted, &Wanted),
+    modules: bool,
+) -> Result<Taken, NotTaken> {
+    let path = here.path;
+    let by = |effects| Taken::by(here.row, effects);
+    match how {
+        How::AtEachUse => Ok(by(vec![])),
+        How::Unit(action, units) => here.unit(action, units).map(by),
+        How::Parameters => {
+            let taken = sysctl::of_file(path, old, new, here.effects, modules);
+            match [old, new].into_iter().all(|config| here.shows_parameters(config)) {
+                true => taken,
+                false => taken.map(Taken::hidden).or_else(|_| {
+                    here.refuse(
+                        "it has to be set by a boot; the reason is not shown, as the file may be secret",
+                    )
+                }),
+            }
+        }
+        How::Modules if is.is_none() && here.uncovers() => here.refuse(UNCOVERED),
+        How::Modules => {
+            let named = |text: Option<&str>| {
+                lines(text.unwrap_or_default()).map(str::to_owned).collect::<Vec<String>>()
+            };
+            let (had, has) = (named(was), named(is));
+            let load = |m: &String| {
+                let args = vec!["--".to_owned(), m.clone()];
+                Planned::with(Effect::Program { program: MODPROBE.to_owned(), args }, None)
+            };
+            if !has.is_empty() {
+                here.needs(MODPROBE)?;
+            }
+            let taken = by(has.iter().filter(|m| !had.contains(m)).map(load).collect());
+            let gone: Vec<&str> = had.iter().filter(|m| !has.contains(m)).map(String::as_str).collect();
+            Ok(match gone.is_empty() {
+                true => taken,
+                false => taken.note(format!("{path}: {} stays loaded until the next boot", gone.join(", "))),
+            })
+        }
+        How::Reads(program, args) if is.is_some() => {
+            if let Some(line) = is.into_iter().flat_map(lines).find(|l| program == TMPFILES && is_of_boot(l))
+            {
+                let what = line.split_whitespace().next().unwrap_or_default();
+                return here.refuse(format!("lines of type {what} are followed at boot"));
+            }
+            let args: Vec<&str> = args.iter().copied().chain([path]).collect();
+            let effect = run(here.needs(program)?, &args);
+            // The program cannot read a file that the undo removes.
+            Ok(by(vec![Planned { undo: effect.undo.filter(|_| was.is_some()), ..effect }]))
+        }
+        How::Reads(..) if here.uncovers() => here.refuse(UNCOVERED),
+        How::Reads(..) => Ok(by(vec![]).note(format!("{path}: what it has made stays"))),
+        How::UdevRules => {
+            let names = |l: &str| l.split(',').any(|p| p.trim_start().starts_with("NAME"));
+            if [was, is].into_iter().flatten().flat_map(lines).any(names) {
+                return here.refuse("it names network interfaces, which udev does when they appear");
+            }
+            if [was, is].into_iter().flatten().flat_map(lines).any(is_of_other_events) {
+                return here.refuse("it has rules for events other than change");
+            }
+            let has = |line: &str| lines(is.unwrap_or_default()).any(|l| l == line);
+            if was.into_iter().flat_map(lines).any(|line| !has(line)) || (is.is_none() && here.uncovers()) {
+                return here
+                    .refuse("what a removed or altered rule has set on devices stays until the next boot");
+            }
+            let udevadm = here.needs(UDEVADM)?;
+            here.needs_running(UDEVD)?;
+            Ok(by(vec![
+                run(udevadm, &["control", "--reload"]),
+                run(udevadm, &["trigger", "--type=devices", "--action=change"]),
+                run(udevadm, &["settle", SETTLE]),
+            ]))
+        }
+        How::Networks => {
+            let kind = path.trim_end_matches(".conf").trim_end_matches(".d");
+            if !kind.ends_with(".network") && !split(path).is_ok_and(|(dir, _)| dir.ends_with(".network.d")) {
+                return here.refuse("networkd takes up files of .network while it runs, others at boot");
+            }
+            here.needs_running(NETWORKD)?;
+            Ok(by(vec![run(here.needs(NETWORKCTL)?, &["reload"])]))
+        }
+        How::Sshd => {
+            let test = Planned { undo: None, ..run(here.needs(SSHD)?, &["-t"]) };
+            let by_socket =
+                SSHD_SOCKETS.iter().any(|s| here.runs(s)) && !SSHD_UNITS.iter().any(|u| here.runs(u));
+            let reload = if by_socket { vec![] } else { here.unit(Reload, &SSHD_UNITS)? };
+            Ok(by(std::iter::once(test).chain(reload).collect()))
+        }
+        How::Authorities => {
+            if here.effects.is_some() && here.facts.trust_tool.is_none() {
+                return here.refuse("this host has no program that updates its trust store");
+            }
+            // The program itself is run for each change of authorities, with and without this table.
+            let runtimes = RUNTIMES.iter().filter(|u| here.runs(u)).map(|u| on_unit(Restart, u));
+            Ok(by(runtimes.collect()))
+        }
+        How::Userspace => Ok(Taken { way: Way::Userspace, ..by(vec![]) }),
+    }
+}
+
+fn of_dropin(path: &str, unit: &str, old: &Wanted, new: &Wanted, facts: &Facts) -> Result<Taken, NotTaken> {
+    let refuse = |why: String| NotTaken { row: DROPINS, why };
+    let was = content(old, path).map_err(refuse)?.unwrap_or_default();
+    let is = content(new, path).map_err(refuse)?.unwrap_or_default();
+    units::of_dropin(unit, [was, is], facts).map(|effects| Taken::by(DROPINS, effects)).map_err(refuse)
+}
+
+#[cfg(test)]
+#[path = "table_tests.rs"]
+mod tests;

@@ -1,0 +1,434 @@
+//! Kernel arguments of ordinary hosts: those that boot by GRUB, by systemd-boot or by the firmware of a Raspberry Pi,
+//! and that take no images.
+//!
+//! ```text
+//! find (which loader, or why none) ─► status: host's arguments + own arguments
+//! stage ─► write where the loader reads them ─► generate (GRUB) ─► read back ─► publish
+//! ```
+//!
+//! Only arguments that MachineConfigs set ("own") are changed. Those of the host stay, in their order, and the own ones
+//! come after them. Which ones are own is recorded: in GRUB's drop-in itself, else in a file of the agent.
+//!
+//! Every file is replaced as a whole by one rename, so a power cut leaves the old or the new text. GRUB's own program
+//! does not work like that: it writes over the file that the machine boots with. It is therefore given another file,
+//! and the result is checked before it replaces the real one.
+//!
+//! Not here: images, kernels and extensions, which these hosts get from packages.
+
+pub(crate) mod entries;
+mod find;
+mod grub;
+mod line;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use desired::mask::argument;
+use desired::{OsField, arguments};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::disk::found::{Attributes, Found, FsError};
+use crate::disk::root::{Root, hex};
+use crate::paths::KERNEL_ARGUMENTS;
+use crate::system::os::arguments::booted_arguments;
+use crate::system::os::{
+    ArgumentRules, ArgumentSyntax, Deployment, OsBackend, OsError, OsStatus, Token, UNSUPPORTED, without,
+};
+use crate::system::programs::Programs;
+use crate::system::pull::Pull;
+use find::{Entries, Grub, Loader, Settings, find};
+
+/// How long GRUB may take to generate its configuration. It looks for other systems on all disks.
+const GENERATE: Duration = Duration::from_secs(300);
+/// Where GRUB's configuration is generated before it is checked.
+const GENERATED: &str = "/run/machine-config-daemon-grub.cfg";
+/// The bytes that must be free beside the boot loader's files: each is replaced by a second copy.
+const SPARE: u64 = 1024 * 1024;
+/// The longest command line that all architectures keep: x86 and arm64 cut it at 2048 bytes with its end.
+const LONGEST: usize = 2047;
+/// Mode and owner of a new file of settings.
+const SETTINGS: Attributes = Attributes { mode: 0o644, uid: 0, gid: 0 };
+/// Mode and owner of files that may hold passwords.
+const PRIVATE: Attributes = Attributes { mode: 0o600, uid: 0, gid: 0 };
+
+/// The back end of hosts whose kernel arguments can be changed, and nothing else of their operating system.
+#[derive(Debug)]
+pub struct BootLoader {
+    root: Root,
+    programs: Box<dyn Programs>,
+}
+
+/// What undo needs: everything that a change of the arguments writes, as it was.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Before {
+    /// The texts of files. `None`: it did not exist.
+    files: BTreeMap<String, Option<String>>,
+    /// SHA-256 of what was generated from them.
+    generated: Option<String>,
+    /// The own arguments.
+    own: Vec<String>,
+}
+
+fn os(why: impl Into<String>) -> OsError {
+    OsError::new(why)
+}
+
+impl From<FsError> for OsError {
+    fn from(error: FsError) -> Self {
+        Self { killed: error.killed(), ..Self::new(api::text::chain(&error)) }
+    }
+}
+
+impl BootLoader {
+    /// The back end of this host, which runs the host's programs with `programs`.
+    #[must_use]
+    pub fn new(root: Root, programs: Box<dyn Programs>) -> Self {
+        Self { root, programs }
+    }
+
+    /// The boot loader of a host, if kernel arguments can be changed there.
+    ///
+    /// # Errors
+    /// Why they cannot, with the remedy.
+    pub fn detect(root: &Root) -> Result<&'static str, String> {
+        find(root).map(|loader| loader.name())
+    }
+
+    fn loader(&self) -> Result<Loader, OsError> {
+        find(&self.root).map_err(os)
+    }
+
+    fn text(&self, path: &str) -> Result<String, OsError> {
+        self.root.text(path)?.ok_or_else(|| os(format!("{path} does not exist any more")))
+    }
+
+    /// The arguments that MachineConfigs set.
+    fn own(&self, loader: &Loader) -> Result<Vec<String>, OsError> {
+        match loader {
+            Loader::Grub(grub) => {
+                let text = self.root.text(grub.settings.path())?.unwrap_or_default();
+                grub::own(&text).map_err(|why| os(format!("{}: {why}", grub.settings.path())))
+            }
+            Loader::Entries(_) | Loader::Firmware { .. } => match self.root.text(KERNEL_ARGUMENTS)? {
+                Some(text) => serde_json::from_str(&text).map_err(|e| {
+                    os(format!(
+                        "{KERNEL_ARGUMENTS} is damaged ({e}); write the kernel arguments that MachineConfigs set \
+                         into it as a JSON list"
+                    ))
+                }),
+                None => Ok(Vec::new()),
+            },
+        }
+    }
+
+    /// All arguments of the next boot.
+    fn next(&self, loader: &Loader) -> Result<Vec<String>, OsError> {
+        let text = match loader {
+            Loader::Grub(Grub { cfg, environment, .. }) => {
+                let environment = self.root.text(environment)?.unwrap_or_default();
+                let text = self.text(cfg)?;
+                let list = grub::entries(&text);
+                return match grub::default_entry(&list, grub::chosen(&text, &environment)) {
+                    Some(entry) => Ok(entry.arguments.clone()),
+                    None => Err(os(format!("{cfg} has no entry that boots a kernel"))),
+                };
+            }
+            Loader::Entries(Entries { files, .. }) => {
+                let release = self.root.text("/proc/sys/kernel/osrelease")?.unwrap_or_default();
+                let mut texts = Vec::new();
+                for path in files {
+                    texts.push(self.text(path)?);
+                }
+                let runs = texts.iter().find(|t| entries::value(t, "version") == Some(release.trim()));
+                let chosen = runs.or(texts.last()).map(|t| entries::arguments_of(t));
+                return chosen.ok_or_else(|| os("there is no boot loader entry any more"));
+            }
+            Loader::Firmware { cmdline } => self.text(cmdline)?,
+        };
+        Ok(arguments(&[line::first(&text).to_owned()]))
+    }
+
+    /// The files that a change of the arguments writes.
+    fn files(&self, loader: &Loader) -> Result<Vec<String>, OsError> {
+        Ok(match loader {
+            Loader::Grub(grub) => vec![grub.settings.path().to_owned()],
+            Loader::Entries(Entries { files, new_kernels, .. }) => {
+                let mut all = vec![KERNEL_ARGUMENTS.to_owned()];
+                all.extend(new_kernels.clone());
+                all.extend(files.iter().cloned());
+                all
+            }
+            Loader::Firmware { cmdline } => vec![KERNEL_ARGUMENTS.to_owned(), cmdline.clone()],
+        })
+    }
+
+    fn before(&self) -> Result<Before, OsError> {
+        let loader = self.loader()?;
+        let mut files = BTreeMap::new();
+        for path in self.files(&loader)? {
+            let text = self.root.text(&path)?;
+            files.insert(path, text);
+        }
+        let generated = match &loader {
+            Loader::Grub(grub) => self.root.read_if_there(&grub.cfg)?.map(|b| hex(&Sha256::digest(&b))),
+            Loader::Entries(_) | Loader::Firmware { .. } => None,
+        };
+        Ok(Before { files, generated, own: self.own(&loader)? })
+    }
+
+    /// Replaces a file, or makes it; keeps mode and owner of the one that it replaces. Nothing is written if it has
+    /// this text already.
+    fn put(&self, path: &str, text: &str, new: Attributes) -> Result<(), OsError> {
+        let attributes = self.place(path)?.unwrap_or(new);
+        if self.root.text(path)?.as_deref() == Some(text) {
+            return Ok(());
+        }
+        self.has_room(path, text.len())?;
+        Ok(self.root.write_bytes(path, text.as_bytes(), attributes)?)
+    }
+
+    /// Mode and owner of the file at a path. `None`: there is nothing.
+    fn place(&self, path: &str) -> Result<Option<Attributes>, OsError> {
+        match self.root.found(path)? {
+            Found::File { mode, uid, gid, .. } => Ok(Some(Attributes { mode, uid, gid })),
+            Found::Absent | Found::NoParentFolder { .. } => Ok(None),
+            found => Err(os(format!("{path} is no file but {found:?}; put the file in its place"))),
+        }
+    }
+
+    /// Whether a file system has room for a text of this length, in bytes.
+    fn has_room(&self, path: &str, length: usize) -> Result<(), OsError> {
+        let (_, free) = self.root.space(path)?;
+        let need = SPARE + length as u64;
+        if free < need {
+            return Err(os(format!(
+                "{path}: {need} bytes are needed on its file system and {free} are free; free space there, for \
+                 example by removing old kernels"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Gives every entry of this host these own arguments instead of those that it has.
+    fn change(&mut self, loader: &Loader, had: &[String], own: &[String]) -> Result<(), OsError> {
+        match loader {
+            Loader::Grub(grub) => {
+                self.grub_settings(&grub.settings, own)?;
+                self.generate(grub, own)
+            }
+            Loader::Entries(Entries { files, new_kernels, .. }) => {
+                self.record(own)?;
+                if let Some(path) = new_kernels {
+                    let text = line::edit(&self.text(path)?, had, own);
+                    self.put(path, &text, SETTINGS)?;
+                }
+                for path in files {
+                    let text = entries::with_arguments(&self.text(path)?, had, own);
+                    self.put(path, &text, SETTINGS)?;
+                }
+                for path in files {
+                    let has = entries::arguments_of(&self.text(path)?);
+                    missing(path, own, &has)?;
+                }
+                Ok(())
+            }
+            Loader::Firmware { cmdline } => {
+                self.record(own)?;
+                let text = line::edit_first(&self.text(cmdline)?, had, own);
+                self.put(cmdline, &text, SETTINGS)?;
+                missing(cmdline, own, &arguments(&[line::first(&self.text(cmdline)?).to_owned()]))
+            }
+        }
+    }
+
+    fn record(&self, own: &[String]) -> Result<(), OsError> {
+        let json = serde_json::to_string(own).map_err(|e| os(e.to_string()))?;
+        self.put(KERNEL_ARGUMENTS, &json, PRIVATE)
+    }
+
+    fn grub_settings(&self, settings: &Settings, own: &[String]) -> Result<(), OsError> {
+        match settings {
+            Settings::DropIn(path) if own.is_empty() => Ok(self.root.remove(path)?),
+            Settings::DropIn(path) => self.put(path, &grub::settings(own), SETTINGS),
+            Settings::Shared(path) => {
+                let text = self.root.text(path)?.unwrap_or_default();
+                self.put(path, &grub::with_block(&text, own), SETTINGS)
+            }
+        }
+    }
+
+    /// Generates GRUB's configuration into a file of its own, checks it, and puts it in place.
+    fn generate(&mut self, grub: &Grub, own: &[String]) -> Result<(), OsError> {
+        self.root.remove(GENERATED)?;
+        let done = self.programs.run(grub.program, &["-o", GENERATED], GENERATE);
+        let text = done.map_err(|e| {
+            os(format!(
+                "{e}; what the machine boots with was not changed. Run {} by hand to see its whole output",
+                grub.program
+            ))
+        });
+        let text = text.and_then(|_| self.text(GENERATED));
+        self.root.remove(GENERATED)?;
+        let text = text?;
+        let list = grub::entries(&text);
+        let normal: Vec<_> = list.iter().filter(|e| e.is_ours && !e.is_recovery).collect();
+        if normal.is_empty() {
+            return Err(os(format!(
+                "{} found no kernel of this host to boot; {} was not changed. See that /boot is mounted and \
+                 /etc/grub.d/10_linux can be executed",
+                grub.program, grub.cfg
+            )));
+        }
+        for entry in normal {
+            missing(&format!("the entry {:?} of {}", entry.title, grub.program), own, &entry.arguments)?;
+        }
+        self.put(&grub.cfg, &text, PRIVATE)
+    }
+}
+
+/// Checks that a command line has all of these arguments, in their order.
+fn missing(place: &str, own: &[String], has: &[String]) -> Result<(), OsError> {
+    let mut rest = has.iter();
+    match own.iter().find(|a| !rest.any(|b| b == *a)) {
+        None => Ok(()),
+        Some(lost) => Err(os(format!(
+            "{place} did not take the kernel argument {}; see what else sets the arguments there, such as a file of \
+             /etc/default or /etc/grub.d",
+            argument(lost)
+        ))),
+    }
+}
+
+impl OsBackend for BootLoader {
+    fn name(&self) -> &'static str {
+        "boot loader"
+    }
+
+    fn refuses(&self, field: OsField) -> Option<String> {
+        match field {
+            OsField::KernelArguments => find(&self.root).err(),
+            OsField::Image | OsField::KernelType | OsField::Extensions => Some(UNSUPPORTED.to_owned()),
+        }
+    }
+
+    fn argument_rules(&self) -> Result<ArgumentRules, OsError> {
+        let loader = self.loader()?;
+        let syntax = match loader {
+            Loader::Grub(_) | Loader::Entries(Entries { by_grub: true, .. }) => ArgumentSyntax::Grub,
+            Loader::Entries(_) | Loader::Firmware { .. } => ArgumentSyntax::Line,
+        };
+        Ok(ArgumentRules { syntax, longest: Some(LONGEST), own: Some(self.own(&loader)?) })
+    }
+
+    fn paths(&self) -> Vec<String> {
+        let Ok(loader) = self.loader() else { return Vec::new() };
+        let mut all = self.files(&loader).unwrap_or_default();
+        if let Loader::Grub(grub) = loader {
+            all.push(grub.cfg);
+        }
+        all
+    }
+
+    fn status(&mut self) -> Result<OsStatus, OsError> {
+        let loader = self.loader()?;
+        let deployment = |kernel_arguments| Deployment {
+            kernel_arguments,
+            kernel_type: desired::DEFAULT_KERNEL.to_owned(),
+            ..Deployment::default()
+        };
+        let booted = booted_arguments(&self.root)?;
+        let next = self.next(&loader)?;
+        // Arguments that the loader computes at boot, such as GRUB's variables, cannot be compared.
+        let computed = next.iter().any(|a| a.starts_with('$'));
+        let next: Vec<String> = next.into_iter().filter(|a| !a.starts_with('$')).collect();
+        let more = if computed { Vec::new() } else { without(&booted, &next) };
+        let same = more.is_empty() && without(&next, &booted).is_empty();
+        let staged = (!same).then(|| deployment(next));
+        Ok(OsStatus { booted: deployment(booted), staged, ..OsStatus::default() })
+    }
+
+    /// Nothing is fetched, but what could not be written is found before the node is drained.
+    fn fetch(&mut self, _: &Deployment, _: &Pull) -> Result<(), OsError> {
+        let loader = self.loader()?;
+        let mut paths = self.files(&loader)?;
+        if let Loader::Grub(grub) = &loader {
+            paths.push(grub.cfg.clone());
+        }
+        for path in paths {
+            if self.place(&path)?.is_some() {
+                self.has_room(&path, self.text(&path)?.len())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Also removes what a write that was interrupted left: it may hold a password, and an undo may find nothing else.
+    fn mark(&mut self) -> Result<Token, OsError> {
+        let loader = self.loader()?;
+        let mut paths = self.files(&loader)?;
+        paths.extend(match loader {
+            Loader::Grub(grub) => vec![grub.cfg, GENERATED.to_owned()],
+            Loader::Entries(_) | Loader::Firmware { .. } => Vec::new(),
+        });
+        for path in &paths {
+            self.root.discard_temporary(path)?;
+        }
+        serde_json::to_string(&self.before()?).map(Token).map_err(|e| os(e.to_string()))
+    }
+
+    fn stage(&mut self, target: &Deployment) -> Result<(), OsError> {
+        let loader = self.loader()?;
+        let had = self.own(&loader)?;
+        let status = self.status()?;
+        let host = without(&status.next().kernel_arguments, &had);
+        let own = after(&target.kernel_arguments, &host);
+        self.change(&loader, &had, &own)
+    }
+
+    fn undo(&mut self, before: &Token) -> Result<(), OsError> {
+        let before: Before = serde_json::from_str(&before.0)
+            .map_err(|e| os(format!("the journal's token of the boot loader cannot be read: {e}")))?;
+        let loader = self.loader()?;
+        let own = self.own(&loader)?;
+        // A kernel that was installed meanwhile has an entry of its own.
+        if let Loader::Entries(Entries { files, .. }) = &loader {
+            for path in files.iter().filter(|p| !before.files.contains_key(*p)) {
+                let text = entries::with_arguments(&self.text(path)?, &own, &before.own);
+                self.put(path, &text, SETTINGS)?;
+            }
+        }
+        // Last the record of what is own: an undo that was interrupted needs it again.
+        let (record, others): (Vec<_>, Vec<_>) =
+            before.files.iter().partition(|(p, _)| *p == KERNEL_ARGUMENTS);
+        for (path, text) in others.into_iter().chain(record) {
+            match text {
+                // An entry whose kernel was removed meanwhile stays away.
+                Some(_) if path.ends_with(".conf") && self.root.found(path)?.is_absent() => {}
+                Some(text) => self.put(path, text, SETTINGS)?,
+                None => self.root.remove(path)?,
+            }
+        }
+        match &loader {
+            Loader::Grub(grub) if self.before()?.generated != before.generated => {
+                self.generate(grub, &before.own)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What follows the host's own arguments: `all` without the first occurrence of each of `host`.
+fn after(all: &[String], host: &[String]) -> Vec<String> {
+    let mut out = all.to_vec();
+    for one in host {
+        if let Some(at) = out.iter().position(|a| a == one) {
+            out.remove(at);
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,381 @@
+//! The back end against a stand-in that replays conversations: the answers of bootc 1.6.0 and of OSTree are as recorded
+//! on a Debian machine (`tests/conformance/os/`). The stand-in takes the exact arguments and no others.
+
+use super::*;
+use crate::system::os::replay::Replay;
+
+const BOOTED: &str = "beb8c16117bc3e9758a6d40a66c7a8802f93c9836a748ebcd5851f4a62dc03ed";
+const STAGED: &str = "ea31a8e2c5b530a50b18df61ce79ff57deb4277e1dfff6f939c958815a33f9d4";
+const BEFORE: &str = "77ed71b287759d8b5676ce037747bf17fe9c6a3c26448063b148a2a4f65f994c";
+const MARK: &str = "ostree=/ostree/boot.0/debian/9c6c/0";
+const ADMIN: &str = "/usr/bin/ostree admin status";
+const BOOTC_STATUS: &str = "/usr/bin/bootc status --json";
+const V3: &str = "registry.lab:5055/lab/os:v3";
+
+fn admin(staged: bool) -> String {
+    let first = if staged {
+        format!("  debian {STAGED}.0 (staged)\n    origin: <unknown origin type>\n")
+    } else {
+        String::new()
+    };
+    format!(
+        "{first}* debian {BOOTED}.0\n    origin: <unknown origin type>\n  debian {BEFORE}.1 (rollback)\n    origin: \
+         <unknown origin type>\n"
+    )
+}
+
+/// The recorded answer of bootc in this state.
+fn recorded(state: &str) -> String {
+    let all: Vec<serde_json::Value> =
+        serde_json::from_str(include_str!("../../../../../../tests/conformance/os/bootc-1.6.0.json"))
+            .unwrap();
+    let answer = all.iter().find(|r| r["state"] == state && r["stdout"].is_object()).unwrap();
+    answer["stdout"].to_string()
+}
+
+fn bootc(staged: bool) -> String {
+    recorded(if staged { "after that: v3 is staged" } else { "booted v4, rollback v5" })
+}
+
+struct Rig {
+    dir: tempfile::TempDir,
+    os: OstreeHost,
+    talk: Replay,
+}
+
+impl Rig {
+    fn new(images: Images) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let talk = Replay::default();
+        let root = Root::open(dir.path()).unwrap();
+        let os = OstreeHost::new(root, Box::new(talk.clone()), images);
+        let rig = Self { dir, os, talk };
+        let origin =
+            |image: &str| format!("[origin]\ncontainer-image-reference=ostree-unverified-registry:{image}\n");
+        let deploy = "ostree/deploy/debian/deploy";
+        rig.put(&format!("{deploy}/{BOOTED}.0.origin"), &origin("registry.lab:5055/lab/os:latest"));
+        rig.put(&format!("{deploy}/{STAGED}.0.origin"), &origin(V3));
+        rig.put(
+            &format!("{deploy}/{BOOTED}.0/usr/lib/bootc/kargs.d/10-lab.toml"),
+            "kargs = [\"lab.karg=v4\"]\n",
+        );
+        rig.put(
+            &format!("{deploy}/{STAGED}.0/usr/lib/bootc/kargs.d/10-lab.toml"),
+            "kargs = [\"lab.karg=v3\"]\n",
+        );
+        rig.put(
+            "proc/cmdline",
+            &format!("BOOT_IMAGE=/v root=LABEL=root rw console=ttyS0 {MARK} lab.karg=v4 typed\n"),
+        );
+        rig.put(
+            "boot/loader/entries/ostree-1.conf",
+            "title old\noptions root=LABEL=root rw ostree=/ostree/boot.0/debian/9c6c/1\n",
+        );
+        rig.put(
+            "boot/loader/entries/ostree-2.conf",
+            &format!("title new\noptions root=LABEL=root rw console=ttyS0 {MARK} lab.karg=v4\n"),
+        );
+        rig
+    }
+
+    fn put(&self, path: &str, text: &str) {
+        let at = self.dir.path().join(path);
+        std::fs::create_dir_all(at.parent().unwrap()).unwrap();
+        std::fs::write(at, text).unwrap();
+    }
+
+    /// Its next questions are answered so.
+    fn asks(&self, times: usize, staged: bool) {
+        for _ in 0..times {
+            self.talk.says(ADMIN, admin(staged));
+            if self.os.images == Images::Bootc {
+                self.talk.says(BOOTC_STATUS, bootc(staged));
+            }
+        }
+    }
+
+    fn now(&mut self) -> Deployment {
+        self.asks(1, false);
+        self.os.status().unwrap().next().clone()
+    }
+}
+
+/// `ostree` where `/sysroot` can be written to.
+fn writable(command: &str) -> String {
+    format!("/usr/bin/unshare --mount /bin/sh -c {WRITABLE} sh /usr/bin/ostree {command}")
+}
+
+/// The configuration of an image of this architecture with a label.
+fn configuration(label: &str) -> String {
+    let architecture = match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    };
+    format!(r#"{{"architecture":"{architecture}","os":"linux","config":{{"Labels":{{"{label}":"x"}}}}}}"#)
+}
+
+#[test]
+fn arguments_alone_are_staged_on_the_commit_that_runs_and_undone() {
+    for images in [Images::Bootc, Images::Container, Images::None] {
+        let mut rig = Rig::new(images);
+        let now = rig.now();
+        assert_eq!(now.image, "registry.lab:5055/lab/os:latest");
+        assert_eq!(now.kernel_arguments, ["root=LABEL=root", "rw", "console=ttyS0", "lab.karg=v4"]);
+        let mut target = now.clone();
+        target.kernel_arguments =
+            ["root=LABEL=root", "rw", "lab.karg=v4", "nosmt"].map(str::to_owned).to_vec();
+        rig.asks(1, false);
+        rig.os.fetch(&target, &Pull::default()).unwrap();
+        rig.asks(1, false);
+        let before = rig.os.mark().unwrap();
+        rig.asks(2, false);
+        rig.talk.says(
+            &format!(
+                "/usr/bin/ostree admin deploy --stage --os=debian \
+                 --origin-file=/ostree/deploy/debian/deploy/{BOOTED}.0.origin --karg-delete=console=ttyS0 \
+                 --karg-append=nosmt {BOOTED}"
+            ),
+            "",
+        );
+        // The stand-in has one recorded staged deployment, of another image.
+        rig.put(
+            &format!("ostree/deploy/debian/deploy/{STAGED}.0.origin"),
+            "[origin]\ncontainer-image-reference=ostree-unverified-registry:registry.lab:5055/lab/os:latest\n",
+        );
+        let staged = |rig: &Rig| {
+            rig.talk.says(ADMIN, admin(true));
+            if images == Images::Bootc {
+                rig.talk.says(BOOTC_STATUS, bootc(true).replace(":v3\"", ":latest\""));
+            }
+        };
+        staged(&rig);
+        rig.os.stage(&target).unwrap();
+        staged(&rig);
+        assert_eq!(rig.os.status().unwrap().next(), &target);
+        staged(&rig);
+        rig.talk.says("/usr/bin/ostree admin undeploy 0", "");
+        rig.asks(1, false);
+        rig.os.undo(&before).unwrap();
+        rig.asks(1, false);
+        rig.os.undo(&before).unwrap();
+        rig.talk.done();
+    }
+}
+
+#[test]
+fn ostree_alone_pulls_an_image_and_deploys_it_with_every_argument() {
+    let mut rig = Rig::new(Images::Container);
+    rig.put("usr/libexec/libostree/ext/ostree-container", "");
+    let mut target = rig.now();
+    target.image = V3.to_owned();
+    target.kernel_arguments.push("nosmt".to_owned());
+    rig.asks(1, false);
+    let pulls = writable(&format!("container image pull /ostree/repo ostree-unverified-registry:{V3}"));
+    let metadata =
+        format!("/usr/bin/ostree container image metadata --repo /ostree/repo --config registry:{V3}");
+    rig.talk.says(&pulls, "layers already present: 1; layers needed: 1 (139.3\u{a0}MB)\n");
+    rig.talk.says(&metadata, configuration("ostree.bootable"));
+    let pull = Pull::default();
+    rig.os.fetch(&target, &pull).unwrap();
+    assert_eq!(pull.progress().unwrap().total, 139_300_000);
+
+    // What cannot boot here is refused before the drain; what cannot be asked is checked when it is staged.
+    for (answer, why) in [(configuration("maintainer"), Some("no bootable OS")), (String::new(), None)] {
+        rig.asks(1, false);
+        rig.talk.says(&pulls, "");
+        match why {
+            Some(_) => rig.talk.says(&metadata, answer),
+            None => rig.talk.fails(&metadata, "exit status: 1: error: unrecognized subcommand 'metadata'"),
+        };
+        let said = rig.os.fetch(&target, &Pull::default()).err().map(|e| e.why);
+        assert_eq!(said.is_some(), why.is_some(), "{said:?}");
+        assert!(said.unwrap_or_default().contains(why.unwrap_or_default()));
+    }
+    // As the real program said it on a full disk.
+    rig.asks(1, false);
+    rig.talk.fails(
+        &pulls,
+        "exit status: 1: Layer sha256:2d8d: Importing objects: Writing content object: min-free-space-percent '3%' would \
+         be exceeded, at least 8.2 kB requested",
+    );
+    let why = rig.os.fetch(&target, &Pull::default()).unwrap_err().why;
+    assert!(
+        why.starts_with("/usr/bin/ostree container image pull: ") && why.contains("df -h /sysroot"),
+        "{why}"
+    );
+    // Through the cluster's proxy, whose password nobody is told.
+    rig.put("etc/mco/proxy.env", "HTTPS_PROXY=http://u:hush@p:3128\n");
+    rig.asks(1, false);
+    rig.talk.fails(
+        &format!("env HTTPS_PROXY=http://u:hush@p:3128 {pulls}"),
+        "exit status: 1: proxy u:hush@p refused",
+    );
+    let why = rig.os.fetch(&target, &Pull::default()).unwrap_err().why;
+    assert!(why.contains("refused") && !why.contains("hush"), "{why}");
+    std::fs::remove_file(rig.dir.path().join("etc/mco/proxy.env")).unwrap();
+    rig.asks(2, false);
+    let deploy = format!(
+        "container image deploy --sysroot / --stateroot debian --imgref ostree-unverified-registry:{V3} \
+         --karg=root=LABEL=root --karg=rw --karg=console=ttyS0 --karg=lab.karg=v4 --karg=nosmt"
+    );
+    rig.talk.says(&writable(&deploy), "");
+    rig.asks(2, true);
+    rig.os.stage(&target).unwrap();
+    rig.asks(1, true);
+    assert_eq!(rig.os.status().unwrap().next(), &target);
+    rig.talk.done();
+}
+
+#[test]
+fn bootc_switches_and_the_arguments_of_the_image_change_with_it() {
+    let mut rig = Rig::new(Images::Bootc);
+    let mut target = rig.now();
+    target.image = V3.to_owned();
+    target.kernel_arguments.push("nosmt".to_owned());
+    rig.asks(1, false);
+    rig.os.fetch(&target, &Pull::default()).unwrap();
+    rig.asks(2, false);
+    rig.talk.says(
+        &format!("/usr/bin/bootc switch {V3}"),
+        "layers already present: 1; layers needed: 1 (529 bytes)\n",
+    );
+    rig.asks(1, true);
+    rig.talk.says(
+        &format!(
+            "/usr/bin/ostree admin deploy --stage --os=debian \
+             --origin-file=/ostree/deploy/debian/deploy/{STAGED}.0.origin --karg-none --karg-append=root=LABEL=root \
+             --karg-append=rw --karg-append=console=ttyS0 --karg-append=lab.karg=v3 --karg-append=nosmt {STAGED}"
+        ),
+        "",
+    );
+    rig.asks(1, true);
+    rig.os.stage(&target).unwrap();
+    rig.asks(1, true);
+    let staged = rig.os.status().unwrap().next().clone();
+    assert_eq!(staged.image, V3);
+    assert_eq!(staged.kernel_arguments.join(" "), "root=LABEL=root rw console=ttyS0 lab.karg=v3 nosmt");
+    rig.talk.done();
+}
+
+#[test]
+fn an_argument_that_was_removed_at_the_prompt_once_is_in_the_next_deployment() {
+    let mut rig = Rig::new(Images::Container);
+    rig.put("usr/libexec/libostree/ext/ostree-container", "");
+    rig.put("proc/cmdline", &format!("BOOT_IMAGE=/v rw console=ttyS0 {MARK} lab.karg=v4\n"));
+    let mut target = rig.now();
+    rig.asks(1, false);
+    assert_eq!(rig.os.status().unwrap().booted.kernel_arguments, ["rw", "console=ttyS0", "lab.karg=v4"]);
+    target.image = V3.to_owned();
+    rig.asks(2, false);
+    let deploy = format!(
+        "container image deploy --sysroot / --stateroot debian --imgref ostree-unverified-registry:{V3} \
+         --karg=root=LABEL=root --karg=rw --karg=console=ttyS0 --karg=lab.karg=v4"
+    );
+    rig.talk.says(&writable(&deploy), "");
+    rig.asks(2, true);
+    rig.os.stage(&target).unwrap();
+    rig.talk.done();
+    // What bootc cannot be given is refused while the node is in service.
+    rig.os.images = Images::Bootc;
+    let target =
+        Deployment { image: "ostree-remote-registry:lab:registry.lab:5055/lab/os:v9".to_owned(), ..target };
+    rig.asks(1, true);
+    let why = rig.os.fetch(&target, &Pull::default()).unwrap_err().why;
+    assert!(why.contains("bootc cannot be given ostree-remote"), "{why}");
+}
+
+#[test]
+fn an_entry_is_found_by_the_deployment_that_its_link_names_or_the_change_is_refused() {
+    let mut rig = Rig::new(Images::None);
+    // OSTree has written the entries anew since the boot.
+    for (entry, link, one, more) in [
+        ("1", "boot.1/debian/9c6c/0", format!("{BEFORE}.1"), "old"),
+        ("2", "boot.1/debian/9c6c/1", format!("{BOOTED}.0"), "new"),
+    ] {
+        let at = rig.dir.path().join("ostree").join(link);
+        std::fs::create_dir_all(at.parent().unwrap()).unwrap();
+        std::os::unix::fs::symlink(format!("../../../deploy/debian/deploy/{one}"), at).unwrap();
+        rig.put(
+            &format!("boot/loader/entries/ostree-{entry}.conf"),
+            &format!("options root=LABEL=root {more} ostree=/ostree/{link}\n"),
+        );
+    }
+    assert_eq!(rig.now().kernel_arguments, ["root=LABEL=root", "new"]);
+    std::fs::remove_file(rig.dir.path().join("boot/loader/entries/ostree-2.conf")).unwrap();
+    rig.asks(1, false);
+    let why = rig.os.status().unwrap_err().why;
+    assert!(why.contains(BOOTED) && why.contains("/boot/loader/entries"), "{why}");
+    rig.talk.done();
+}
+
+#[test]
+fn a_new_deployment_that_has_booted_gives_way_and_what_others_staged_is_not_dropped() {
+    let mut rig = Rig::new(Images::Container);
+    rig.asks(1, false);
+    let before = rig.os.mark().unwrap();
+    let why = {
+        rig.asks(1, true);
+        rig.os.undo(&before).unwrap_err().why
+    };
+    assert!(why.contains("not by a MachineConfig") && why.contains("undeploy 0"), "{why}");
+    let booted = format!("* debian {STAGED}.0\n  debian {BEFORE}.1\n  debian {BOOTED}.0 (rollback)\n");
+    let queued = format!("  debian {BOOTED}.0 (pending)\n* debian {STAGED}.0\n  debian {BEFORE}.1\n");
+    rig.talk.says(ADMIN, &*booted).says(ADMIN, &*booted);
+    rig.talk.says("/usr/bin/ostree admin set-default 2", "").says(ADMIN, &*queued);
+    rig.os.undo(&before).unwrap();
+    rig.talk.says(ADMIN, &*queued).says(ADMIN, &*queued);
+    assert!(!rig.os.runs(&before).unwrap());
+    rig.os.undo(&before).unwrap();
+    rig.talk.done();
+}
+
+/// As recorded: podman answered nonsense, so bootc failed, but had staged the image by then.
+#[test]
+fn a_switch_that_staged_and_then_failed_is_a_failure_and_is_undone() {
+    let mut rig = Rig::new(Images::Bootc);
+    let target = Deployment { image: V3.to_owned(), ..rig.now() };
+    rig.asks(1, false);
+    let before = rig.os.mark().unwrap();
+    rig.asks(2, false);
+    rig.talk.fails(
+        &format!("/usr/bin/bootc switch {V3}"),
+        "exit status: 1: error: Switching: Staging: Pruning: Listing images: EOF while parsing a value",
+    );
+    let why = rig.os.stage(&target).unwrap_err().why;
+    assert!(why.contains("/usr/bin/bootc switch") && why.contains("Listing images"), "{why}");
+    rig.asks(1, true);
+    rig.talk.says("/usr/bin/ostree admin undeploy 0", "");
+    rig.asks(1, false);
+    rig.os.undo(&before).unwrap();
+    rig.talk.done();
+}
+
+#[test]
+fn what_others_staged_or_queued_is_left_alone() {
+    let mut rig = Rig::new(Images::Bootc);
+    let target = Deployment { image: V3.to_owned(), ..rig.now() };
+    rig.asks(1, true);
+    let why = rig.os.fetch(&target, &Pull::default()).unwrap_err().why;
+    assert!(why.contains("is staged, and not by a MachineConfig") && why.contains("undeploy 0"), "{why}");
+    // A rollback that was queued by hand.
+    let text = format!("  debian {BEFORE}.1 (pending)\n* debian {BOOTED}.0\n");
+    rig.talk.says(ADMIN, text).says(BOOTC_STATUS, recorded("rollback queued"));
+    let why = rig.os.fetch(&target, &Pull::default()).unwrap_err().why;
+    assert!(why.contains(BEFORE), "{why}");
+    // Both programs must agree.
+    rig.talk.says(ADMIN, admin(true)).says(BOOTC_STATUS, bootc(false));
+    assert!(rig.os.fetch(&target, &Pull::default()).unwrap_err().why.contains("differ on what boots next"));
+    rig.talk.done();
+}
+
+#[test]
+fn what_a_host_of_ostree_cannot_have_is_refused() {
+    let refused = |images: Images| {
+        let rig = Rig::new(images);
+        OsField::ALL.into_iter().filter(|f| rig.os.refuses(*f).is_some()).collect::<Vec<_>>()
+    };
+    assert_eq!(refused(Images::Bootc), [OsField::KernelType, OsField::Extensions]);
+    assert_eq!(refused(Images::Container), [OsField::KernelType, OsField::Extensions]);
+    assert_eq!(refused(Images::None), [OsField::Image, OsField::KernelType, OsField::Extensions]);
+}

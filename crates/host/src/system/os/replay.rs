@@ -1,0 +1,74 @@
+//! A stand-in for programs that are in no registry of Debian: it replays a recorded conversation, and takes no other
+//! program, no other argument and no other order. For tests.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::system::programs::{Output, ProgramError, Programs};
+use crate::system::pull::Pull;
+
+/// What is expected next, and what is answered.
+#[derive(Debug)]
+struct Turn {
+    command: String,
+    answer: Result<String, String>,
+}
+
+/// The stand-in. Clones share the conversation.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Replay(Arc<Mutex<VecDeque<Turn>>>);
+
+impl Replay {
+    /// Expects this command, with its words separated by one space, and answers with this text.
+    pub(crate) fn says(&self, command: &str, text: impl Into<String>) -> &Self {
+        let turn = Turn { command: command.to_owned(), answer: Ok(text.into()) };
+        self.0.lock().unwrap().push_back(turn);
+        self
+    }
+
+    /// Expects this command and fails.
+    pub(crate) fn fails(&self, command: &str, why: &str) -> &Self {
+        let turn = Turn { command: command.to_owned(), answer: Err(why.to_owned()) };
+        self.0.lock().unwrap().push_back(turn);
+        self
+    }
+
+    /// The conversation must be at its end.
+    pub(crate) fn done(&self) {
+        let left = self.0.lock().unwrap();
+        assert!(left.is_empty(), "these commands were not given: {left:?}");
+    }
+}
+
+impl Programs for Replay {
+    fn run(&mut self, program: &str, args: &[&str], _: Duration) -> Result<Output, ProgramError> {
+        let command = [&[program], args].concat().join(" ");
+        let turn = self.0.lock().unwrap().pop_front();
+        let Some(turn) = turn else { panic!("nothing was expected, but {command}") };
+        assert_eq!(command, turn.command);
+        let fail = |why| ProgramError { program: program.to_owned(), why };
+        turn.answer.map(|text| Output { text }).map_err(fail)
+    }
+
+    /// A variable of the environment is expected in front of the command, as `env NAME=VALUE COMMAND`.
+    fn fetch(
+        &mut self,
+        program: &str,
+        args: &[&str],
+        limit: Duration,
+        environment: &[(String, String)],
+        pull: &Pull,
+    ) -> Result<Output, ProgramError> {
+        let mut words: Vec<String> =
+            environment.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        words.push(program.to_owned());
+        words.extend(args.iter().map(|arg| (*arg).to_owned()));
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let done = match environment {
+            [] => self.run(program, args, limit),
+            _ => self.run("env", &words, limit),
+        };
+        done.inspect(|output| pull.hear(output.text.as_bytes()))
+    }
+}

@@ -1,0 +1,214 @@
+//! The commands that bring a host of rpm-ostree from what it boots to what it should boot. Pure: values in, argument
+//! lists out.
+//!
+//! Order: the image's own kernel comes back before the image changes, because packages of the old kernel do not fit
+//! the new image. Then image, kernel arguments, the other kernel, extensions. Each command adds to what the one before
+//! staged.
+
+use desired::DEFAULT_KERNEL;
+
+use super::packages::{KERNEL, is_kernel, of_extensions, of_kernel};
+use super::status::RpmDeployment;
+use crate::system::os::Deployment;
+use crate::system::os::arguments::argument_changes;
+use crate::system::os::reference::{Reference, same_image};
+
+fn command<I: IntoIterator<Item = S>, S: Into<String>>(words: I) -> Vec<String> {
+    words.into_iter().map(Into::into).collect()
+}
+
+/// What is fetched before the drain. It changes nothing that boots.
+pub(super) fn fetch(now: &RpmDeployment, target: &Deployment) -> Vec<Vec<String>> {
+    let mut out = Vec::new();
+    if let Some(reference) = new_image(now, target) {
+        out.push(command(["rebase", "--download-only", &reference]));
+    }
+    let (added, _) = packages(now, target);
+    if !added.is_empty() {
+        let options = ["install", "--download-only", "--idempotent", "--allow-inactive"];
+        out.push(command(options.map(str::to_owned).into_iter().chain(added)));
+    }
+    out
+}
+
+/// The reference of the new image, if there is one.
+fn new_image(now: &RpmDeployment, target: &Deployment) -> Option<String> {
+    let runs = now.deployment(Vec::new()).image;
+    let changes = !target.image.is_empty() && !same_image(&target.image, &runs);
+    changes.then(|| Reference::wanted(&target.image, now.reference().as_ref()).to_string())
+}
+
+/// The packages of extensions that come, and those that go.
+fn packages(now: &RpmDeployment, target: &Deployment) -> (Vec<String>, Vec<String>) {
+    let wanted = of_extensions(&target.extensions);
+    let has: Vec<String> = now.requested_packages.iter().filter(|p| !is_kernel(p)).cloned().collect();
+    let added = wanted.iter().filter(|p| !has.contains(p)).cloned().collect();
+    let mut gone: Vec<String> = has.into_iter().filter(|p| !wanted.contains(p)).collect();
+    gone.sort();
+    (added, gone)
+}
+
+/// What stages the target on a host that would boot `now` with these kernel arguments.
+pub(super) fn stage(now: &RpmDeployment, arguments: &[String], target: &Deployment) -> Vec<Vec<String>> {
+    let mut out = Vec::new();
+    let image = new_image(now, target);
+    let kernel_now = super::packages::kernel_type(&now.requested_packages);
+    let other_kernel = image.is_some() || kernel_now != target.kernel_type;
+    if other_kernel && kernel_now != DEFAULT_KERNEL {
+        let own = |p: &&String| *p == "kernel" || p.starts_with("kernel-");
+        let mut words = vec!["override".to_owned(), "reset".to_owned()];
+        words.extend(now.requested_base_removals.iter().filter(own).cloned());
+        for layer in now.requested_packages.iter().filter(|p| is_kernel(p)) {
+            words.extend(["--uninstall".to_owned(), layer.clone()]);
+        }
+        out.push(words);
+    }
+    out.extend(image.map(|reference| command(["rebase", &reference])));
+    let (gone, added) = argument_changes(arguments, &target.kernel_arguments);
+    if !gone.is_empty() || !added.is_empty() {
+        let gone = gone.iter().map(|a| format!("--delete-if-present={a}"));
+        let added = added.iter().map(|a| format!("--append={a}"));
+        out.push(command(["kargs".to_owned()].into_iter().chain(gone).chain(added)));
+    }
+    if other_kernel && target.kernel_type != DEFAULT_KERNEL {
+        let mut words = command(["override", "remove"].into_iter().chain(KERNEL));
+        for layer in of_kernel(&target.kernel_type) {
+            words.extend(["--install".to_owned(), (*layer).to_owned()]);
+        }
+        out.push(words);
+    }
+    let (added, gone) = packages(now, target);
+    if !added.is_empty() {
+        let mut words = command(["install", "--idempotent", "--allow-inactive"]);
+        words.extend(added);
+        words.extend(gone.iter().flat_map(|p| ["--uninstall".to_owned(), p.clone()]));
+        out.push(words);
+    } else if !gone.is_empty() {
+        out.push(command(["uninstall", "--idempotent"].map(str::to_owned).into_iter().chain(gone)));
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use desired::arguments;
+
+    fn words(text: &str) -> Vec<String> {
+        arguments(&[text.to_owned()])
+    }
+
+    fn now(image: &str, packages: &str, removals: &str) -> RpmDeployment {
+        RpmDeployment {
+            id: "a.0".to_owned(),
+            booted: true,
+            container_image_reference: Some(image.to_owned()),
+            custom_origin: None,
+            requested_packages: words(packages),
+            requested_base_removals: words(removals),
+            requested_local_packages: Vec::new(),
+            requested_local_fileoverride_packages: Vec::new(),
+            requested_base_local_replacements: Vec::new(),
+        }
+    }
+
+    fn target(image: &str, arguments: &str, kernel_type: &str, extensions: &str) -> Deployment {
+        Deployment {
+            image: image.to_owned(),
+            kernel_arguments: words(arguments),
+            kernel_type: kernel_type.to_owned(),
+            extensions: words(extensions),
+        }
+    }
+
+    #[test]
+    fn each_change_has_its_command_in_order() {
+        let unverified = "ostree-unverified-registry:q.io/a:1";
+        let rt = "kernel-rt-core kernel-rt-modules kernel-rt-modules-extra";
+        let removed = "kernel kernel-core kernel-modules";
+        let to_rt = "override remove kernel kernel-core kernel-modules kernel-modules-core kernel-modules-extra \
+            --install kernel-rt-core --install kernel-rt-modules --install kernel-rt-modules-extra";
+        let from_rt = "override reset kernel kernel-core kernel-modules --uninstall kernel-rt-core --uninstall \
+            kernel-rt-modules --uninstall kernel-rt-modules-extra";
+        for (about, has, arguments, wants, want) in [
+            ("nothing", now(unverified, "", ""), "ro", target("q.io/a:1", "ro", "default", ""), vec![]),
+            (
+                "an image",
+                now(unverified, "", ""),
+                "ro",
+                target("q.io/a:2", "ro", "default", ""),
+                vec!["rebase ostree-unverified-registry:q.io/a:2"],
+            ),
+            (
+                "an image of a host that verifies signatures",
+                now("ostree-image-signed:docker://q.io/a:1", "", ""),
+                "ro",
+                target("q.io/a:2", "ro", "default", ""),
+                vec!["rebase ostree-image-signed:registry:q.io/a:2"],
+            ),
+            (
+                "arguments",
+                now(unverified, "", ""),
+                "ro a b=1 host",
+                target("q.io/a:1", "ro host b=2 c", "default", ""),
+                vec!["kargs --delete-if-present=a --delete-if-present=b=1 --append=b=2 --append=c"],
+            ),
+            (
+                "a kernel",
+                now(unverified, "", ""),
+                "ro",
+                target("q.io/a:1", "ro", "realtime", ""),
+                vec![to_rt],
+            ),
+            (
+                "a kernel is given up",
+                now(unverified, rt, removed),
+                "ro",
+                target("q.io/a:1", "ro", "default", ""),
+                vec![from_rt],
+            ),
+            (
+                "an image below another kernel",
+                now(unverified, rt, removed),
+                "ro",
+                target("q.io/a:2", "ro", "realtime", ""),
+                vec![from_rt, "rebase ostree-unverified-registry:q.io/a:2", to_rt],
+            ),
+            (
+                "extensions",
+                now(unverified, "usbguard vim", "firefox"),
+                "ro",
+                target("q.io/a:1", "ro", "default", "vim kerberos"),
+                vec!["install --idempotent --allow-inactive krb5-workstation libkadm5 --uninstall usbguard"],
+            ),
+            (
+                "extensions go",
+                now(unverified, "usbguard vim", ""),
+                "ro",
+                target("q.io/a:1", "ro", "default", ""),
+                vec!["uninstall --idempotent usbguard vim"],
+            ),
+        ] {
+            let got: Vec<String> =
+                stage(&has, &words(arguments), &wants).iter().map(|c| c.join(" ")).collect();
+            assert_eq!(got, want, "{about}");
+        }
+    }
+
+    #[test]
+    fn what_needs_a_network_is_fetched_first() {
+        let has = now("ostree-unverified-registry:q.io/a:1", "", "");
+        let got: Vec<String> = fetch(&has, &target("q.io/a:2", "x", "default", "usbguard"))
+            .iter()
+            .map(|c| c.join(" "))
+            .collect();
+        assert_eq!(
+            got,
+            [
+                "rebase --download-only ostree-unverified-registry:q.io/a:2",
+                "install --download-only --idempotent --allow-inactive usbguard"
+            ]
+        );
+        assert!(fetch(&has, &target("q.io/a:1", "x", "default", "")).is_empty());
+    }
+}

@@ -1,0 +1,254 @@
+//! Hosts of rpm-ostree: images, kernel arguments, kernels and extensions, through its command line
+//! (<https://coreos.github.io/rpm-ostree/>).
+//!
+//! ```text
+//! status --json, kargs ─► status    fetch: rebase --download-only    stage: rebase, kargs, override, install
+//! undo: cleanup --pending, or rollback if the new deployment has booted
+//! ```
+//!
+//! Not here: which commands (see `commands`), what its answers mean (see `status`), and the reboot: no command is given
+//! `--reboot`.
+
+mod commands;
+pub(crate) mod packages;
+mod status;
+
+use std::time::Duration;
+
+use desired::OsField;
+
+use crate::disk::root::Root;
+use crate::paths::JOURNAL_DIR;
+use crate::system::os::arguments::{booted_arguments, of_deployment, really_booted, without_secrets};
+use crate::system::os::undo_token::UndoToken;
+use crate::system::os::{
+    DEPLOYMENTS, Deployment, OsBackend, OsError, OsStatus, Token, boot_room, credentials, differs, staged,
+};
+use crate::system::os_release::OsRelease;
+use crate::system::programs::{Output, ProgramError, Programs};
+use crate::system::pull::Pull;
+use status::{RpmDeployment, Status};
+
+const PROGRAM: &str = "/usr/bin/rpm-ostree";
+/// Questions are answered within seconds; the daemon may have to start first.
+const ASK: Duration = Duration::from_secs(60);
+/// An image of several GB over a slow network.
+const PULL: Duration = Duration::from_secs(2 * 60 * 60);
+/// Packages are unpacked, and an initramfs may be made.
+const STAGE: Duration = Duration::from_secs(60 * 60);
+/// What rpm-ostree says if another transaction runs (its D-Bus daemon takes one at a time).
+const BUSY: &str = "Transaction in progress";
+const DROP: &str = "reboot into it, or drop it with rpm-ostree cleanup --pending; rpm-ostree status shows it";
+const WAIT: &str = "wait for its end (rpm-ostree status), or end it with rpm-ostree cancel";
+/// The distributions that have other kernels as packages.
+const HAVE_KERNELS: [&str; 4] = ["rhcos", "scos", "rhel", "centos"];
+
+/// The back end.
+#[derive(Debug)]
+pub(crate) struct RpmOstree {
+    root: Root,
+    programs: Box<dyn Programs>,
+}
+
+impl RpmOstree {
+    /// The back end of this host, which runs the host's programs with `programs`.
+    #[must_use]
+    pub(crate) fn new(root: Root, programs: Box<dyn Programs>) -> Self {
+        Self { root, programs }
+    }
+
+    fn run(&mut self, args: &[String], limit: Duration) -> Result<String, OsError> {
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        let done = self.programs.run(PROGRAM, &args, limit);
+        Self::heard(&args, done)
+    }
+
+    /// Runs a command that fetches. Its daemon fetches, so it needs no proxy.
+    fn run_fetch(&mut self, args: &[String], pull: &Pull) -> Result<(), OsError> {
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        let done = self.programs.fetch(PROGRAM, &args, PULL, &[], pull);
+        Self::heard(&args, done).map(drop)
+    }
+
+    /// Ends the transaction of a command of the agent that was killed: it goes on in rpm-ostree's daemon.
+    fn cancel(&mut self) {
+        if let Err(error) = self.run(&["cancel".to_owned()], ASK) {
+            tracing::info!(%error, "no transaction was there to be cancelled");
+        }
+    }
+
+    fn heard(args: &[&str], done: Result<Output, ProgramError>) -> Result<String, OsError> {
+        match done {
+            Ok(output) => Ok(output.text),
+            Err(e) if e.why.contains(BUSY) => Err(OsError::new(format!(
+                "rpm-ostree does something else for somebody else; {WAIT} ({})",
+                e.why
+            ))),
+            Err(e) => Err(OsError::new(format!(
+                "rpm-ostree {}: {}",
+                args.first().copied().unwrap_or_default(),
+                without_secrets(&e.why, args)
+            ))),
+        }
+    }
+
+    fn ask(&mut self) -> Result<Status, OsError> {
+        let text = self.run(&["status".to_owned(), "--json".to_owned()], ASK)?;
+        Status::parse(&text).map_err(OsError::new)
+    }
+
+    /// Its state, if no transaction runs. One that the agent began goes on when the agent has ended.
+    fn idle(&mut self) -> Result<Status, OsError> {
+        let status = self.ask()?;
+        match status.busy() {
+            Some(what) => Err(OsError::new(format!(
+                "rpm-ostree is at work ({what}), for somebody else or for an update that was interrupted; {WAIT}"
+            ))),
+            None => Ok(status),
+        }
+    }
+
+    /// Its state, if no transaction runs and nobody else staged anything.
+    fn free(&mut self) -> Result<Status, OsError> {
+        let status = self.idle()?;
+        staged::refuse_foreign(&self.root, status.pending().map(|d| d.id.as_str()), DROP)?;
+        Ok(status)
+    }
+
+    /// The kernel arguments of the next boot.
+    fn arguments(&mut self) -> Result<Vec<String>, OsError> {
+        let text = self.run(&["kargs".to_owned()], ASK)?;
+        Ok(of_deployment(&text))
+    }
+}
+
+impl OsBackend for RpmOstree {
+    fn name(&self) -> &'static str {
+        "rpm-ostree"
+    }
+
+    fn refuses(&self, field: OsField) -> Option<String> {
+        if field != OsField::KernelType {
+            return None;
+        }
+        let OsRelease { id, .. } = OsRelease::read(&self.root).unwrap_or_default();
+        (!HAVE_KERNELS.contains(&id.as_str())).then(|| {
+            format!(
+                "{} has no other kernels as packages; remove spec.kernelType from the MachineConfig, or use an image \
+                 that has the kernel",
+                if id.is_empty() { "this distribution" } else { &id }
+            )
+        })
+    }
+
+    fn unsupported_packages(&mut self) -> Result<usize, OsError> {
+        Ok(self.ask()?.booted().map_or(0, RpmDeployment::unsupported))
+    }
+
+    fn paths(&self) -> Vec<String> {
+        DEPLOYMENTS.map(str::to_owned).to_vec()
+    }
+
+    fn status(&mut self) -> Result<OsStatus, OsError> {
+        let status = self.ask()?;
+        let next = self.arguments()?;
+        let booted = match status.pending() {
+            Some(_) => booted_arguments(&self.root)?,
+            None => really_booted(&next, &booted_arguments(&self.root)?),
+        };
+        let same = status.pending().is_none() && next == booted;
+        let staged = status.next().filter(|_| !same).map(|d| d.deployment(next));
+        let booted = status.booted().map(|d| d.deployment(booted)).unwrap_or_default();
+        let previous = status.previous().map(|d| d.deployment(Vec::new()));
+        Ok(OsStatus { booted, staged, previous, ..OsStatus::default() })
+    }
+
+    fn fetch(&mut self, target: &Deployment, pull: &Pull) -> Result<(), OsError> {
+        let status = self.free()?;
+        if target.kernel_type == "64k-pages" && std::env::consts::ARCH != "aarch64" {
+            return Err(OsError::new("the kernel type 64k-pages exists for arm64 only; choose another one"));
+        }
+        let now = status.next().map(|now| commands::fetch(now, target)).unwrap_or_default();
+        if now.iter().any(|command| command.first().is_some_and(|verb| verb == "rebase")) {
+            boot_room::check(&self.root)?;
+            credentials::link(&self.root)?;
+        }
+        for command in &now {
+            let done = self.run_fetch(command, pull);
+            if done.is_err() && pull.is_cancelled() {
+                self.cancel();
+            }
+            done?;
+        }
+        Ok(())
+    }
+
+    fn mark(&mut self) -> Result<Token, OsError> {
+        let status = self.idle()?;
+        if status.pending().is_none() {
+            staged::forget(&self.root)?;
+        }
+        let id = status.next().map(|d| d.id.clone()).unwrap_or_default();
+        UndoToken { id }.token()
+    }
+
+    fn stage(&mut self, target: &Deployment) -> Result<(), OsError> {
+        let status = self.free()?;
+        let has = self.status()?.next().kernel_arguments.clone();
+        let commands = status.next().map(|now| commands::stage(now, &has, target)).unwrap_or_default();
+        for command in &commands {
+            staged::begin(&self.root, &target.kernel_arguments)?;
+            self.run(command, STAGE)?;
+            // Each stages a deployment of its own.
+            if let Some(staged) = self.ask()?.pending() {
+                staged::record(&self.root, &staged.id, &target.kernel_arguments)?;
+            }
+        }
+        let after = self.ask()?;
+        let arguments = self.arguments()?;
+        let got = after.next().map(|d| d.deployment(arguments)).unwrap_or_default();
+        differs(&got, target).map_or(Ok(()), |what| {
+            Err(OsError::new(format!(
+                "rpm-ostree reported success, but what it staged differs from what was asked for: {what}"
+            )))
+        })
+    }
+
+    fn undo(&mut self, before: &Token) -> Result<(), OsError> {
+        let before = UndoToken::read(before, "rpm-ostree")?;
+        let is = |d: Option<&RpmDeployment>| d.is_some_and(|d| d.id == before.id);
+        let mut status = self.idle()?;
+        if is(status.next()) {
+            return Ok(());
+        }
+        if let Some(pending) = status.pending() {
+            staged::refuse_foreign(&self.root, Some(&pending.id), DROP)?;
+            self.run(&["cleanup".to_owned(), "--pending".to_owned()], STAGE)?;
+            status = self.idle()?;
+        }
+        if status.pending().is_none() {
+            staged::forget(&self.root)?;
+        }
+        if !is(status.next()) && is(status.previous()) {
+            self.run(&["rollback".to_owned()], STAGE)?;
+            status = self.idle()?;
+        }
+        match status.next() {
+            next if is(next) => Ok(()),
+            next => Err(OsError::new(format!(
+                "the machine would boot {} and not {}, as it did before the change; make that one the default by hand \
+                 (rpm-ostree status shows it). If it is gone, remove {JOURNAL_DIR} to keep the operating system that runs",
+                next.map(|d| d.id.as_str()).unwrap_or_default(),
+                before.id
+            ))),
+        }
+    }
+
+    fn runs(&mut self, before: &Token) -> Result<bool, OsError> {
+        let before = UndoToken::read(before, "rpm-ostree")?;
+        Ok(self.ask()?.booted().is_some_and(|d| d.id == before.id))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,264 @@
+//! The back end against a stand-in that replays conversations. No recording of the real program exists: the answers have
+//! the form that rpm-ostree's sources give them. The stand-in takes the exact arguments and no others.
+
+use super::*;
+use crate::system::os::replay::Replay;
+
+const ASKED: &str = "/usr/bin/rpm-ostree status --json";
+const KARGS: &str = "/usr/bin/rpm-ostree kargs";
+const HAS: &str = "root=UUID=1 $ignition_firstboot quiet ostree=/ostree/boot.1/rhcos/a/0\n";
+
+fn one(id: &str, booted: bool, staged: bool, image: &str, packages: &[&str]) -> String {
+    format!(
+        "{{\"id\": \"{id}\", \"osname\": \"rhcos\", \"serial\": 0, \"checksum\": \"c\", \"booted\": {booted}, \"staged\": {staged}, \
+         \"pinned\": false, \"container-image-reference\": \"ostree-unverified-registry:{image}\", \
+         \"requested-packages\": {packages:?}, \"requested-base-removals\": []}}"
+    )
+}
+
+fn status(deployments: &[String], transaction: &str) -> String {
+    format!(
+        "{{\"deployments\": [{}], \"transaction\": {transaction}, \"cached-update\": null, \"update-driver\": null}}",
+        deployments.join(", ")
+    )
+}
+
+fn idle() -> String {
+    status(&[one("rhcos-a.0", true, false, "q.io/a:1", &[])], "null")
+}
+
+fn staged(image: &str, packages: &[&str]) -> String {
+    let two =
+        [one("rhcos-b.0", false, true, image, packages), one("rhcos-a.0", true, false, "q.io/a:1", &[])];
+    status(&two, "null")
+}
+
+struct Rig {
+    _dir: tempfile::TempDir,
+    os: RpmOstree,
+    talk: Replay,
+}
+
+impl Rig {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        for (path, text) in [
+            ("proc/cmdline", "BOOT_IMAGE=(hd0)/v root=UUID=1 quiet ostree=/ostree/boot.1/rhcos/a/0 single\n"),
+            ("etc/os-release", "ID=\"rhcos\"\n"),
+        ] {
+            let at = dir.path().join(path);
+            std::fs::create_dir_all(at.parent().unwrap()).unwrap();
+            std::fs::write(at, text).unwrap();
+        }
+        let talk = Replay::default();
+        let os = RpmOstree::new(Root::open(dir.path()).unwrap(), Box::new(talk.clone()));
+        Self { _dir: dir, os, talk }
+    }
+
+    fn now(&mut self) -> Deployment {
+        self.talk.says(ASKED, idle()).says(KARGS, HAS);
+        self.os.status().unwrap().next().clone()
+    }
+}
+
+#[test]
+fn an_update_is_fetched_staged_read_back_and_undone() {
+    let mut rig = Rig::new();
+    let now = rig.now();
+    assert_eq!(now.image, "q.io/a:1");
+    // What was typed at the prompt is left out, and the variable of the boot loader stays.
+    assert_eq!(now.kernel_arguments, ["root=UUID=1", "$ignition_firstboot", "quiet"]);
+    let mut target = now;
+    target.image = "q.io/a:2".to_owned();
+    target.kernel_arguments.push("password=hush".to_owned());
+    target.extensions.push("usbguard".to_owned());
+
+    rig.talk
+        .says(ASKED, idle())
+        .says("/usr/bin/rpm-ostree rebase --download-only ostree-unverified-registry:q.io/a:2", "")
+        .says("/usr/bin/rpm-ostree install --download-only --idempotent --allow-inactive usbguard", "");
+    rig.os.fetch(&target, &Pull::default()).unwrap();
+    rig.talk.says(ASKED, idle());
+    let before = rig.os.mark().unwrap();
+
+    let kargs = format!("{} password=hush\n", HAS.trim_end());
+    let whole = || staged("q.io/a:2", &["usbguard"]);
+    rig.talk
+        .says(ASKED, idle())
+        .says(ASKED, idle())
+        .says(KARGS, HAS)
+        .says("/usr/bin/rpm-ostree rebase ostree-unverified-registry:q.io/a:2", "Staging deployment...done\n")
+        .says(ASKED, staged("q.io/a:2", &[]))
+        .says("/usr/bin/rpm-ostree kargs --append=password=hush", "")
+        .says(ASKED, staged("q.io/a:2", &[]))
+        .says("/usr/bin/rpm-ostree install --idempotent --allow-inactive usbguard", "")
+        .says(ASKED, whole())
+        .says(ASKED, whole())
+        .says(KARGS, kargs.clone());
+    rig.os.stage(&target).unwrap();
+    rig.talk.says(ASKED, whole()).says(KARGS, kargs);
+    assert_eq!(rig.os.status().unwrap().next(), &target);
+
+    // What the agent staged itself is no obstacle, and is dropped by the undo.
+    rig.talk.says(ASKED, whole());
+    rig.os.fetch(&target, &Pull::default()).unwrap();
+    rig.talk
+        .says(ASKED, whole())
+        .says("/usr/bin/rpm-ostree cleanup --pending", "Freed: 1 kB\n")
+        .says(ASKED, idle());
+    rig.os.undo(&before).unwrap();
+    rig.talk.says(ASKED, idle());
+    rig.os.undo(&before).unwrap();
+    rig.talk.done();
+}
+
+#[test]
+fn what_others_do_meanwhile_is_told_with_the_remedy_and_left_alone() {
+    let mut rig = Rig::new();
+    let target = Deployment { image: "q.io/a:2".to_owned(), ..rig.now() };
+    let busy = status(&[one("rhcos-a.0", true, false, "q.io/a:1", &[])], "[\"upgrade\", \":1.9\", \"/org\"]");
+    rig.talk.says(ASKED, busy);
+    let why = rig.os.fetch(&target, &Pull::default()).unwrap_err().why;
+    assert!(why.contains("(upgrade)") && why.contains("rpm-ostree cancel"), "{why}");
+
+    rig.talk.says(ASKED, staged("q.io/mine", &[]));
+    let why = rig.os.fetch(&target, &Pull::default()).unwrap_err().why;
+    assert!(
+        why.contains("rhcos-b.0 is staged, and not by a MachineConfig") && why.contains("cleanup"),
+        "{why}"
+    );
+
+    // It began between the question and the command.
+    rig.talk.says(ASKED, idle()).fails(
+        "/usr/bin/rpm-ostree rebase --download-only ostree-unverified-registry:q.io/a:2",
+        "exit status: 1: error: Transaction in progress: upgrade You can cancel the current transaction with `rpm-ostree cancel`",
+    );
+    let why = rig.os.fetch(&target, &Pull::default()).unwrap_err().why;
+    assert!(why.contains("for somebody else"), "{why}");
+
+    // A fetch that the agent ends would go on in rpm-ostree's daemon.
+    let pull = Pull::default();
+    pull.cancel();
+    rig.talk
+        .says(ASKED, idle())
+        .fails(
+            "/usr/bin/rpm-ostree rebase --download-only ostree-unverified-registry:q.io/a:2",
+            "it was cancelled",
+        )
+        .says("/usr/bin/rpm-ostree cancel", "");
+    assert!(rig.os.fetch(&target, &pull).unwrap_err().why.contains("it was cancelled"));
+    rig.talk.done();
+}
+
+#[test]
+fn an_argument_that_was_removed_at_the_prompt_once_is_still_the_deployments() {
+    let mut rig = Rig::new();
+    std::fs::write(rig._dir.path().join("proc/cmdline"), "quiet ostree=/ostree/boot.1/rhcos/a/0\n").unwrap();
+    rig.talk.says(ASKED, idle()).says(KARGS, HAS);
+    let status = rig.os.status().unwrap();
+    assert_eq!(status.next().kernel_arguments, ["root=UUID=1", "$ignition_firstboot", "quiet"]);
+    assert_eq!(status.booted.kernel_arguments, ["$ignition_firstboot", "quiet"]);
+    rig.talk.done();
+}
+
+#[test]
+fn a_transaction_that_outlives_the_agent_is_waited_for_and_its_result_is_ours() {
+    let mut rig = Rig::new();
+    let target = Deployment { image: "q.io/a:2".to_owned(), ..rig.now() };
+    rig.talk.says(ASKED, idle());
+    let before = rig.os.mark().unwrap();
+    // The agent is killed while the command runs.
+    rig.talk
+        .says(ASKED, idle())
+        .says(ASKED, idle())
+        .says(KARGS, HAS)
+        .fails("/usr/bin/rpm-ostree rebase ostree-unverified-registry:q.io/a:2", "it was killed");
+    rig.os.stage(&target).unwrap_err();
+    let busy = status(&[one("rhcos-a.0", true, false, "q.io/a:1", &[])], "[\"rebase\", \":1.9\", \"/org\"]");
+    rig.talk.says(ASKED, busy.clone()).says(ASKED, busy);
+    let why = rig.os.mark().unwrap_err().why;
+    assert!(why.contains("(rebase)") && why.contains("wait"), "{why}");
+    let why = rig.os.undo(&before).unwrap_err().why;
+    assert!(why.contains("(rebase)") && why.contains("wait"), "{why}");
+    // It has staged now.
+    let whole = || staged("q.io/a:2", &[]);
+    rig.talk.says(ASKED, whole());
+    assert_ne!(rig.os.mark().unwrap(), before);
+    rig.talk.says(ASKED, whole()).says("/usr/bin/rpm-ostree cleanup --pending", "").says(ASKED, idle());
+    rig.os.undo(&before).unwrap();
+    // What is staged after that is not.
+    rig.talk.says(ASKED, whole());
+    let why = rig.os.undo(&before).unwrap_err().why;
+    assert!(why.contains("not by a MachineConfig") && why.contains("cleanup --pending"), "{why}");
+    rig.talk.done();
+}
+
+#[test]
+fn a_new_deployment_that_has_booted_is_rolled_back() {
+    let mut rig = Rig::new();
+    rig.talk.says(ASKED, idle());
+    let before = rig.os.mark().unwrap();
+    let (a, b) = ("rhcos-a.0", "rhcos-b.0");
+    let booted =
+        || status(&[one(b, true, false, "q.io/a:2", &[]), one(a, false, false, "q.io/a:1", &[])], "null");
+    let queued =
+        || status(&[one(a, false, false, "q.io/a:1", &[]), one(b, true, false, "q.io/a:2", &[])], "null");
+    rig.talk.says(ASKED, booted()).says("/usr/bin/rpm-ostree rollback", "").says(ASKED, queued());
+    rig.os.undo(&before).unwrap();
+    rig.talk.says(ASKED, queued());
+    assert!(!rig.os.runs(&before).unwrap());
+    rig.talk.says(ASKED, queued());
+    rig.os.undo(&before).unwrap();
+    rig.talk.says(ASKED, idle());
+    assert!(rig.os.runs(&before).unwrap());
+    // It is gone.
+    rig.talk.says(ASKED, status(&[one(b, true, false, "q.io/a:2", &[])], "null"));
+    let why = rig.os.undo(&before).unwrap_err().why;
+    assert!(why.contains("rhcos-a.0") && why.contains("journal"), "{why}");
+    rig.talk.done();
+}
+
+#[test]
+fn success_that_is_none_is_an_error_and_no_secret_is_told() {
+    let mut rig = Rig::new();
+    let mut target = rig.now();
+    target.kernel_arguments.push("password=hush".to_owned());
+    let ask = |rig: &Rig| {
+        rig.talk.says(ASKED, idle()).says(ASKED, idle()).says(KARGS, HAS);
+    };
+    ask(&rig);
+    rig.talk
+        .says("/usr/bin/rpm-ostree kargs --append=password=hush", "")
+        .says(ASKED, idle())
+        .says(ASKED, idle())
+        .says(KARGS, HAS);
+    let why = rig.os.stage(&target).unwrap_err().why;
+    assert!(why.contains("reported success") && !why.contains("hush"), "{why}");
+    ask(&rig);
+    rig.talk.fails(
+        "/usr/bin/rpm-ostree kargs --append=password=hush",
+        "exit status: 1: error: bad password=hush",
+    );
+    let why = rig.os.stage(&target).unwrap_err().why;
+    assert!(why.contains("bad") && !why.contains("hush"), "{why}");
+    let strange = idle().replace("requested-packages", "packages");
+    rig.talk.says(ASKED, strange);
+    assert!(rig.os.status().unwrap_err().why.contains("cannot read"));
+    rig.talk.done();
+}
+
+#[test]
+fn other_kernels_are_refused_where_no_package_has_them() {
+    let mut rig = Rig::new();
+    assert_eq!(rig.os.refuses(OsField::KernelType), None);
+    std::fs::write(rig._dir.path().join("etc/os-release"), "NAME=Fedora\nID=fedora\n").unwrap();
+    assert!(rig.os.refuses(OsField::KernelType).unwrap().contains("fedora has no other kernels"));
+    for field in [OsField::Image, OsField::KernelArguments, OsField::Extensions] {
+        assert_eq!(rig.os.refuses(field), None);
+    }
+    if std::env::consts::ARCH != "aarch64" {
+        let target = Deployment { kernel_type: "64k-pages".to_owned(), ..rig.now() };
+        rig.talk.says(ASKED, idle());
+        assert!(rig.os.fetch(&target, &Pull::default()).unwrap_err().why.contains("arm64"));
+    }
+}

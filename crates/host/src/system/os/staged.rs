@@ -1,0 +1,61 @@
+//! Which staged deployment is the agent's own. Another program or a person may stage one at any time; that one is
+//! neither replaced nor dropped.
+//!
+//! The record is in `/run`, as a staged deployment is: both are gone after the boot. It is begun before each command
+//! that stages, because the agent may end before the command does.
+
+use serde::{Deserialize, Serialize};
+
+use crate::disk::found::Attributes;
+use crate::disk::root::Root;
+use crate::system::os::OsError;
+
+const RECORD: &str = "/run/machine-config-daemon-staged";
+const PRIVATE: Attributes = Attributes { mode: 0o600, uid: 0, gid: 0 };
+
+#[derive(Serialize, Deserialize)]
+struct Staged {
+    /// Empty: a command that stages was begun, and its result is not recorded. Nothing of others was staged before
+    /// it, so what is staged is its result.
+    id: String,
+    /// Its kernel arguments. They are in no file that is made for reading before OSTree finalises it.
+    arguments: Vec<String>,
+}
+
+fn recorded(root: &Root) -> Result<Option<Staged>, OsError> {
+    let Some(text) = root.text(RECORD)? else { return Ok(None) };
+    let read = serde_json::from_str(&text);
+    read.map(Some).map_err(|e| OsError::new(format!("{RECORD} is damaged ({e}); remove it")))
+}
+
+/// Records that the agent is about to stage a deployment. Nothing may be staged then, or only what the agent staged.
+pub(super) fn begin(root: &Root, arguments: &[String]) -> Result<(), OsError> {
+    record(root, "", arguments)
+}
+
+/// Forgets it: nothing is staged, so what is staged later is somebody else's.
+pub(super) fn forget(root: &Root) -> Result<(), OsError> {
+    Ok(root.remove(RECORD)?)
+}
+
+/// Records a deployment that the agent staged.
+pub(super) fn record(root: &Root, id: &str, arguments: &[String]) -> Result<(), OsError> {
+    let staged = Staged { id: id.to_owned(), arguments: arguments.to_vec() };
+    let json = serde_json::to_vec(&staged).map_err(|e| OsError::new(e.to_string()))?;
+    Ok(root.write_bytes(RECORD, &json, PRIVATE)?)
+}
+
+/// The kernel arguments of this deployment, if the agent staged it.
+pub(super) fn arguments(root: &Root, id: &str) -> Result<Option<Vec<String>>, OsError> {
+    Ok(recorded(root)?.filter(|s| s.id.is_empty() || s.id == id).map(|s| s.arguments))
+}
+
+/// Refuses to go on if somebody else staged this deployment. `remedy`: how that one is looked at and dropped.
+pub(super) fn refuse_foreign(root: &Root, staged: Option<&str>, remedy: &str) -> Result<(), OsError> {
+    match staged {
+        Some(id) if arguments(root, id)?.is_none() => {
+            Err(OsError::new(format!("the deployment {id} is staged, and not by a MachineConfig; {remedy}")))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,178 @@
+//! What objects render to, by the rule that the controller has: each pool's MachineConfigs as they stand among the objects,
+//! whether a cluster or files gave them. Pure.
+//!
+//! What it is not: the rule (see `render`), or the reading of objects.
+
+use crate::objects::{Objects, is, object, pool_of};
+use api::names::{ARBITER, CONTROLLER_CONFIG, GROUP, MASTER, WORKER};
+use api::shape::ShapeError;
+use api::v1::{ControllerConfig, MachineConfig};
+use kube::ResourceExt;
+use render::bootstrap::{BootstrapError, Manifests, plan_only};
+use render::generated::GeneratedError;
+use render::{TemplateError, TemplateSet, Versions};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// Why objects cannot be rendered.
+#[derive(Debug, thiserror::Error)]
+pub enum UnrenderableError {
+    /// A rendered config among them that cannot be read.
+    #[error("{origin}: rendered config of {pool}")]
+    Rendered {
+        /// Where it comes from.
+        origin: String,
+        /// Its pool.
+        pool: String,
+        /// Its first field that is not as its kind has it.
+        source: ShapeError,
+    },
+    /// A MachineConfig that cannot be read.
+    #[error("{origin}")]
+    Config {
+        /// Where it comes from.
+        origin: String,
+        /// Its first field that is not as its kind has it.
+        source: ShapeError,
+    },
+    /// An object that settings are made over and that cannot be read.
+    #[error("{kind} {name}")]
+    Object {
+        /// Its kind.
+        kind: &'static str,
+        /// Its name, in quotes.
+        name: String,
+        /// Its first field that is not as its kind has it.
+        source: ShapeError,
+    },
+    /// A pool that was asked for and is not there.
+    #[error("there is no pool {missing:?} in the manifests; their pools are: {there}")]
+    NoPool {
+        /// The pool.
+        missing: String,
+        /// Those that there are.
+        there: String,
+    },
+    /// The ControllerConfig has another name.
+    #[error("there is no ControllerConfig {CONTROLLER_CONFIG}; `mco install` creates it")]
+    NoControllerConfig,
+    /// What the settings make as they are, before the change.
+    #[error("cannot generate the MachineConfigs of the cluster's present settings with these templates")]
+    Before(#[source] Box<Self>),
+    /// A template.
+    #[error(transparent)]
+    Template(#[from] TemplateError),
+    /// A setting that is refused.
+    #[error(transparent)]
+    Generated(GeneratedError),
+    /// A pool, or an object that its rendering needs.
+    #[error(transparent)]
+    Render(#[from] BootstrapError),
+}
+
+/// What objects are rendered with that is not among them.
+#[derive(Debug, Clone, Copy)]
+pub struct RenderWith<'a> {
+    /// The templates that base MachineConfigs are made from; may be empty.
+    pub templates: &'a TemplateSet,
+    /// The ControllerConfig that counts where there is none among the objects.
+    pub controller_config: &'a ControllerConfig,
+}
+
+impl RenderWith<'_> {
+    /// Adds the ControllerConfig where there is none.
+    pub fn complete(&self, objects: &mut Objects) {
+        if !objects.iter().any(|(_, v)| is(v, GROUP, "ControllerConfig")) {
+            let config = object(self.controller_config, "ControllerConfig");
+            objects.push(("default ControllerConfig".to_owned(), config));
+        }
+    }
+}
+
+/// The rendered config of each pool.
+pub type Rendered = BTreeMap<String, MachineConfig>;
+
+/// Renders each pool of the objects, or only these. Rendered configs among the objects stand for their pool where nothing
+/// else does. Where there are no pools, each role that a MachineConfig's labels name is one. Also returns what has no effect
+/// or will not work.
+///
+/// # Errors
+/// An object that cannot be read or that a rule refuses; a pool that is not there.
+pub fn rendered(
+    objects: Objects,
+    with: RenderWith<'_>,
+    only: &[String],
+) -> Result<(Rendered, Vec<String>), UnrenderableError> {
+    let (done, mut objects): (Objects, Objects) =
+        objects.into_iter().partition(|(_, v)| pool_of(v).is_some());
+    let (mut all, mut warnings) = (Rendered::new(), vec![]);
+    for (origin, value) in done {
+        if let Some(pool) = pool_of(&value) {
+            match api::shape::read(&value) {
+                Ok(config) => drop(all.insert(pool, config)),
+                Err(source) => return Err(UnrenderableError::Rendered { origin, pool, source }),
+            }
+        }
+    }
+    add_default_pools(&mut objects)?;
+    with.complete(&mut objects);
+    let pool_name =
+        |v: &Value| v.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let is_pool = |v: &Value| is(v, GROUP, "MachineConfigPool");
+    let mut there: Vec<String> =
+        objects.iter().filter(|(_, v)| is_pool(v)).map(|(_, v)| pool_name(v)).collect();
+    there.extend(all.keys().cloned());
+    if let Some(missing) = only.iter().find(|p| !there.contains(p)) {
+        let there = if there.is_empty() { "none".to_owned() } else { there.join(", ") };
+        return Err(UnrenderableError::NoPool { missing: missing.clone(), there });
+    }
+    if !only.is_empty() {
+        // A broken pool that was not asked for does not block the others. Custom pools inherit the OS stream of `worker`.
+        let inherits = only.iter().any(|p| ![MASTER, WORKER, ARBITER].contains(&p.as_str()));
+        let asked = |v: &Value| only.contains(&pool_name(v));
+        objects.retain(|(_, v)| !is_pool(v) || asked(v) || inherits && pool_name(v) == WORKER);
+        for (_, value) in objects.iter_mut().filter(|(_, v)| is_pool(v) && !asked(v)) {
+            *value = stream_alone(value);
+        }
+    }
+    if objects.iter().any(|(_, v)| is_pool(v)) {
+        let versions = Versions::of_this_build();
+        let output = plan_only(&Manifests::read(objects)?, with.templates, None, &versions, only)?;
+        warnings = output.warnings.iter().map(ToString::to_string).collect();
+        let by_name: BTreeMap<String, MachineConfig> =
+            output.machine_configs.into_iter().map(|mc| (mc.name_any(), mc)).collect();
+        for pool in output.pools {
+            if let Some(mc) = by_name.get(&pool.spec.configuration.name) {
+                all.insert(pool.name_any(), mc.clone());
+            }
+        }
+    }
+    Ok((all, warnings))
+}
+
+/// A pool with nothing but what others inherit from it.
+fn stream_alone(pool: &Value) -> Value {
+    let mut alone = json!({
+        "apiVersion": pool["apiVersion"], "kind": pool["kind"], "metadata": {"name": pool["metadata"]["name"]}, "spec": {}
+    });
+    if let Some(stream) = pool.pointer("/spec/osImageStream") {
+        alone["spec"]["osImageStream"] = stream.clone();
+    }
+    alone
+}
+
+/// Adds a pool for each role of the MachineConfigs where there are no pools.
+fn add_default_pools(objects: &mut Objects) -> Result<(), UnrenderableError> {
+    if objects.iter().any(|(_, v)| is(v, GROUP, "MachineConfigPool")) {
+        return Ok(());
+    }
+    let mut configs: Vec<MachineConfig> = vec![];
+    for (origin, value) in objects.iter().filter(|(_, v)| is(v, GROUP, "MachineConfig")) {
+        let config = api::shape::read(value);
+        configs.push(config.map_err(|source| UnrenderableError::Config { origin: origin.clone(), source })?);
+    }
+    for pool in render::default_pools(&configs) {
+        objects.push(("default pools".to_owned(), object(&pool, "MachineConfigPool")));
+    }
+    Ok(())
+}

@@ -1,0 +1,225 @@
+//! The lists that plans and the rendering of a cluster's objects are made over: [`Objects`] from a cluster.
+//!
+//! What it is not: objects from files, which the program reads, or what they mean (see `objects`).
+
+use crate::change::settings::{CONFIG, SETTINGS};
+use crate::objects::{Objects, object};
+use api::k8s::{Node, Pod, PodDisruptionBudget};
+use api::names::GROUP;
+use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
+use client::{CallError, call};
+use kube::api::{Api, ApiResource, DynamicObject, ListParams, ObjectList};
+use kube::core::{GroupVersionKind, PartialObjectMeta};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// An API server that needs longer for all lists is as good as away.
+const LISTS_TIMEOUT: Duration = Duration::from_secs(120);
+/// Objects in one answer.
+const PAGE: u32 = 500;
+
+/// Kinds that need not be installed.
+const OPTIONAL: [(&str, &str, &str); 8] = [
+    (GROUP, "v1", "MachineConfigNode"),
+    (GROUP, "v1", "OSImageStream"),
+    (GROUP, "v1", "MachineOSConfig"),
+    (GROUP, "v1", "MachineOSBuild"),
+    ("machineconfig.dev", "v1alpha1", "RolloutPolicy"),
+    (CONFIG, "v1", "Scheduler"),
+    (CONFIG, "v1", "FeatureGate"),
+    ("operator.openshift.io", "v1", "MachineConfiguration"),
+];
+/// Why a cluster's objects are not known.
+#[derive(Debug, thiserror::Error)]
+pub enum ListError {
+    /// A kind that every installation has is not served.
+    #[error(
+        "the cluster has no MachineConfigPools and MachineConfigs: their CRDs are not installed; run \
+        `mco install`"
+    )]
+    NotInstalled(#[source] Box<kube::Error>),
+    /// A list was refused.
+    #[error("cannot list {kind}s")]
+    Refused {
+        /// The kind.
+        kind: String,
+        /// The API server's answer.
+        source: Box<kube::Error>,
+    },
+    /// The list of a kind that need not be installed failed.
+    #[error(transparent)]
+    Call(#[from] CallError),
+    /// Nobody waited long enough.
+    #[error("the API server has not answered yet")]
+    Unanswered,
+    /// The lists take too long.
+    #[error("no answer from the API server within {} s", LISTS_TIMEOUT.as_secs())]
+    Late,
+}
+
+/// What was listed.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Listed {
+    /// The objects.
+    pub objects: Objects,
+    /// Kinds that need not be installed and that may not be listed (403): taken for absent.
+    pub forbidden: Vec<String>,
+}
+
+impl Listed {
+    fn extend(&mut self, other: Self) {
+        self.objects.extend(other.objects);
+        self.forbidden.extend(other.forbidden);
+    }
+}
+
+/// What a plan is made over; MachineConfigs with their contents only where these are wanted: they are megabytes.
+///
+/// # Errors
+/// A list that failed, or no answer in time.
+pub async fn for_planning(client: &kube::Client, contents: bool) -> Result<Listed, ListError> {
+    let lists = async {
+        let mut all = Listed::default();
+        let objects = &mut all.objects;
+        objects.extend(list::<MachineConfigPool>(client, GROUP, "MachineConfigPool").await?);
+        objects.extend(list::<ControllerConfig>(client, GROUP, "ControllerConfig").await?);
+        objects.extend(list::<Node>(client, "", "Node").await?);
+        objects.extend(match contents {
+            true => list::<MachineConfig>(client, GROUP, "MachineConfig").await?,
+            false => list::<PartialObjectMeta<MachineConfig>>(client, GROUP, "MachineConfig").await?,
+        });
+        let settings = SETTINGS.iter().filter(|_| contents);
+        for (group, version, kind) in OPTIONAL.iter().chain(settings) {
+            all.extend(list_if_there(client, group, version, kind).await?);
+        }
+        all.objects.extend(list::<Pod>(client, "", "Pod").await?);
+        all.objects.extend(list::<PodDisruptionBudget>(client, "policy", "PodDisruptionBudget").await?);
+        Ok(all)
+    };
+    tokio::time::timeout(LISTS_TIMEOUT, lists).await.map_err(|_| ListError::Late)?
+}
+
+/// What a pool's rendered config follows from: pools, MachineConfigs with their contents, and what says which OS images they
+/// get.
+///
+/// # Errors
+/// As [`for_planning`].
+pub async fn for_rendering(client: &kube::Client) -> Result<Listed, ListError> {
+    let lists = async {
+        let mut all = Listed::default();
+        all.objects.extend(list::<MachineConfigPool>(client, GROUP, "MachineConfigPool").await?);
+        all.objects.extend(list::<ControllerConfig>(client, GROUP, "ControllerConfig").await?);
+        all.objects.extend(list::<MachineConfig>(client, GROUP, "MachineConfig").await?);
+        for (group, version, kind) in [(GROUP, "v1", "OSImageStream"), (CONFIG, "v1", "FeatureGate")] {
+            all.extend(list_if_there(client, group, version, kind).await?);
+        }
+        Ok(all)
+    };
+    tokio::time::timeout(LISTS_TIMEOUT, lists).await.map_err(|_| ListError::Late)?
+}
+
+/// Objects of a kind that need not be installed.
+async fn list_if_there(
+    client: &kube::Client,
+    group: &str,
+    version: &str,
+    kind: &str,
+) -> Result<Listed, ListError> {
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+    let all = ListParams::default();
+    match call(|| format!("cannot list {kind}s"), api.list(&all)).await {
+        Ok(found) => {
+            let objects = found.items.iter().map(|o| versioned(o, group, version, kind)).collect();
+            Ok(Listed { objects, forbidden: vec![] })
+        }
+        Err(error) if error.is_absent_or_forbidden() => {
+            let forbidden = error.is_forbidden().then(|| kind.to_owned());
+            Ok(Listed { objects: vec![], forbidden: forbidden.into_iter().collect() })
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+async fn list<K>(client: &kube::Client, group: &str, kind: &str) -> Result<Objects, ListError>
+where
+    K: kube::Resource<DynamicType = ()> + Clone + DeserializeOwned + Serialize + std::fmt::Debug,
+{
+    let api = Api::<K>::all(client.clone());
+    let page = |params: ListParams| {
+        let api = api.clone();
+        async move { api.list(&params).await }
+    };
+    let mut all = Objects::new();
+    let listed = pages(page, |object: K| all.push(document(&object, group, kind))).await;
+    listed.map(|()| all).map_err(|error| match &error {
+        kube::Error::Api(status) if status.code == 404 => ListError::NotInstalled(Box::new(error)),
+        _ => ListError::Refused { kind: kind.to_owned(), source: Box::new(error) },
+    })
+}
+
+/// Goes through a list in pages, so that neither side holds thousands of objects at once. `page` makes one request.
+///
+/// # Errors
+/// That of the first request that fails.
+pub(crate) async fn pages<K: Clone, E, F>(
+    mut page: impl FnMut(ListParams) -> F,
+    mut each: impl FnMut(K),
+) -> Result<(), E>
+where
+    F: Future<Output = Result<ObjectList<K>, E>>,
+{
+    let mut params = ListParams::default().limit(PAGE);
+    loop {
+        let list = page(params.clone()).await?;
+        list.items.into_iter().for_each(&mut each);
+        match list.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => params = params.continue_token(&token),
+            None => return Ok(()),
+        }
+    }
+}
+
+/// Items of a list do not say their kind.
+fn document(of: &impl Serialize, group: &str, kind: &str) -> (String, Value) {
+    versioned(of, group, "v1", kind)
+}
+
+fn versioned(of: &impl Serialize, group: &str, version: &str, kind: &str) -> (String, Value) {
+    let mut value = object(of, kind);
+    let version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
+    value["apiVersion"] = json!(version);
+    ("the cluster".to_owned(), value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_page_of_a_list_is_requested_with_the_token_of_the_previous_one() {
+        let mut asked = vec![];
+        let mut all: Vec<u8> = vec![];
+        let page = |params: ListParams| {
+            let token = params.continue_token;
+            asked.push(token.clone());
+            let (items, next) = match token.as_deref() {
+                None => (vec![1, 2], "x"),
+                Some("x") => (vec![3], "y"),
+                // The last page has an empty token.
+                _ => (vec![4], ""),
+            };
+            let metadata = json!({"continue": next});
+            let list: ObjectList<u8> =
+                serde_json::from_value(json!({"metadata": metadata, "items": items})).unwrap();
+            async move { Ok::<_, ()>(list) }
+        };
+        futures::executor::block_on(pages(page, |n| all.push(n))).unwrap();
+        assert_eq!(all, [1, 2, 3, 4]);
+        assert_eq!(asked, [None, Some("x".to_owned()), Some("y".to_owned())]);
+        let fails = |_: ListParams| async { Err::<ObjectList<u8>, _>("no") };
+        assert_eq!(futures::executor::block_on(pages(fails, |_| ())), Err("no"));
+    }
+}

@@ -1,0 +1,516 @@
+//! Pools and nodes as the cluster has them now, kept up by watches: what a snapshot is planned over, trimmed as in the
+//! controller, so that thousands of nodes cost little here and one request of each kind at the API server. Of
+//! MachineConfigs, which are megabytes, only metadata is asked for, unless OS image streams are used: a pool's stream
+//! follows from their images.
+//!
+//! What it is not: the controller's caches. It writes nothing, and ends with its command.
+
+use crate::status::since::{Progress, readiness};
+use crate::status::watches::{STREAMS_LIMIT, Said, Served, WatchEvent, Watches, streams, watches};
+use crate::status::{KnownNode, Snapshot, View};
+use api::k8s::{ObjectMeta, Time};
+use api::names;
+use api::rendered::owning_pool;
+use api::v1::{ControllerConfig, MachineConfigPool};
+use api::v1alpha1::RolloutPolicy;
+use client::CallError;
+use futures::StreamExt;
+use kube::runtime::watcher::{self, Event};
+use kube::{Client, ResourceExt};
+use rollout::policy::PoolPolicies;
+use rollout::view::{EtcdMember, Names, NodeView, OsBuild, OsConfig};
+use rollout::{ConfigView, Sources, Streams};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// An API server that takes longer than this for the first lists is treated as unreachable.
+const FIRST_LISTS: Duration = Duration::from_secs(30);
+/// Changes are gathered for this long before they are shown: a person cannot follow more than four redraws a second.
+const REDRAW: Duration = Duration::from_millis(250);
+
+/// With fewer interned strings than this, a search for unused ones frees too little to be worth it.
+const MANY_NAMES: usize = 10_000;
+
+/// The objects of one kind: those that are known, and a new list that is not complete yet.
+struct Kind<T> {
+    known: BTreeMap<String, T>,
+    coming: BTreeMap<String, T>,
+    listed: bool,
+}
+
+impl<T> Kind<T> {
+    fn new() -> Self {
+        Self { known: BTreeMap::new(), coming: BTreeMap::new(), listed: false }
+    }
+
+    /// For a kind that need not be installed: where it is not, there is no list to wait for.
+    fn expected(served: bool) -> Self {
+        Self { listed: !served, ..Self::new() }
+    }
+
+    fn take<K: ResourceExt>(&mut self, event: Event<K>, keep: impl FnOnce(&K) -> T) {
+        match event {
+            Event::Init => self.coming.clear(),
+            Event::InitApply(object) => {
+                self.coming.insert(object.name_any(), keep(&object));
+            }
+            Event::InitDone => {
+                self.known = std::mem::take(&mut self.coming);
+                self.listed = true;
+            }
+            Event::Apply(object) => {
+                self.known.insert(object.name_any(), keep(&object));
+            }
+            Event::Delete(object) => {
+                self.known.remove(&object.name_any());
+            }
+        }
+    }
+}
+
+/// A watch that was begun again and has not failed for this long is answered, although nothing has changed that it could tell:
+/// the longest wait before another try is 30 s, and so is the time limit for a connection.
+const TRIED: Duration = Duration::from_secs(70);
+
+/// The watches that fail, by their places: their kinds, why, and since when. One that answers says nothing about another.
+#[derive(Debug, Default)]
+struct Troubles(BTreeMap<usize, (&'static str, String, Instant)>);
+
+impl Troubles {
+    fn note(&mut self, watch: usize, kind: &'static str, why: String, now: Instant) {
+        self.0.insert(watch, (kind, why, now));
+    }
+
+    fn over(&mut self, watch: usize) {
+        self.0.remove(&watch);
+    }
+
+    /// Each reason once: an API server that is away fails all watches for the same one.
+    fn text(&self, now: Instant) -> Option<String> {
+        let mut kinds: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+        for (kind, why, _) in self.0.values().filter(|(.., since)| now.duration_since(*since) < TRIED) {
+            kinds.entry(why).or_default().insert(kind);
+        }
+        let one =
+            |(why, kinds): (&str, BTreeSet<&str>)| format!("{}: {why}", Vec::from_iter(kinds).join(", "));
+        let all: Vec<String> = kinds.into_iter().map(one).collect();
+        (!all.is_empty()).then(|| all.join("; "))
+    }
+}
+
+/// Why the cluster cannot be followed.
+#[derive(Debug, thiserror::Error)]
+pub enum FollowError {
+    /// The first lists take too long.
+    #[error("no answer from the API server within {} s; is the kubeconfig the right one?", FIRST_LISTS.as_secs())]
+    Late,
+    /// The kinds of `machineconfiguration.openshift.io` are not installed.
+    #[error(
+        "the cluster has no MachineConfigPools and MachineConfigs: their CRDs are not installed; run \
+        `mco install`"
+    )]
+    NotInstalled(#[source] Box<watcher::Error>),
+    /// A list was refused, or failed.
+    #[error("cannot list pools, nodes and MachineConfigs")]
+    List(#[source] Box<watcher::Error>),
+    /// The question which kinds are installed was not answered.
+    #[error(transparent)]
+    Call(#[from] CallError),
+    /// The watches ended. They begin again by themselves after every failure, so this is a fault in the program.
+    #[error("the watches ended")]
+    Ended,
+}
+
+impl FollowError {
+    /// Whether the next attempt may succeed although nobody changes anything: no answer, a broken connection, an API
+    /// server that starts or has too much to do.
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Late => true,
+            Self::NotInstalled(_) | Self::Ended => false,
+            Self::Call(error) => error.is_outage(),
+            Self::List(error) => match &**error {
+                watcher::Error::InitialListFailed(error)
+                | watcher::Error::WatchStartFailed(error)
+                | watcher::Error::WatchFailed(error) => match error {
+                    kube::Error::Api(status) => is_busy(status.code),
+                    kube::Error::Service(_) | kube::Error::HyperError(_) | kube::Error::ReadEvents(_) => true,
+                    _ => false,
+                },
+                watcher::Error::WatchError(status) => is_busy(status.code) || status.code == 410,
+                watcher::Error::NoResourceVersion => false,
+            },
+        }
+    }
+}
+
+fn is_busy(code: u16) -> bool {
+    code == 429 || code >= 500
+}
+
+/// Lists everything once and makes a snapshot of it.
+///
+/// # Errors
+/// An API server that does not answer, or refuses.
+pub async fn snapshot(client: &Client, only: &[String]) -> Result<Snapshot, FollowError> {
+    Ok(ClusterWatch::start(client).await?.snapshot(only))
+}
+
+/// The cluster, followed.
+pub struct ClusterWatch {
+    seen: Watches,
+    pools: Kind<MachineConfigPool>,
+    nodes: Kind<KnownNode>,
+    configs: Kind<ConfigView>,
+    settings: Kind<ControllerConfig>,
+    progress: Kind<Option<Progress>>,
+    os_configs: Kind<OsConfig>,
+    os_builds: Kind<OsBuild>,
+    schedulable: Kind<bool>,
+    streams: Kind<Value>,
+    feature_gates: Kind<Value>,
+    /// Which of the kinds that need not be installed are.
+    served: Served,
+    operators: Kind<Option<Arc<str>>>,
+    etcd: [Kind<Option<EtcdMember>>; EtcdMember::PLACES.len()],
+    policies: Kind<RolloutPolicy>,
+    names: Names,
+    troubles: Troubles,
+    /// How many strings are interned when those that are not used any more are dropped.
+    prune_at: usize,
+}
+
+impl std::fmt::Debug for ClusterWatch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ClusterWatch").field("nodes", &self.nodes.known.len()).finish_non_exhaustive()
+    }
+}
+
+impl ClusterWatch {
+    /// Starts the watches; returns when every kind was listed once. The lists of OSImageStreams and FeatureGates are waited
+    /// for no longer than [`STREAMS_LIMIT`] after the others: until both are there, streams are unknown, a pool keeps the
+    /// stream that its status names, and the next snapshot after they arrive has them.
+    ///
+    /// # Errors
+    /// An API server that does not answer, or refuses.
+    pub async fn start(client: &Client) -> Result<Self, FollowError> {
+        let begin = async {
+            // On the heap, as the whole below: callers hold this future within their own.
+            let (seen, served) = Box::pin(watches(client)).await?;
+            let mut me = Self {
+                seen,
+                pools: Kind::new(),
+                nodes: Kind::new(),
+                configs: Kind::new(),
+                settings: Kind::new(),
+                progress: Kind::expected(served.progress.is_there()),
+                os_configs: Kind::expected(served.os_configs.is_there()),
+                os_builds: Kind::expected(served.os_builds.is_there()),
+                schedulable: Kind::expected(served.scheduler.is_there()),
+                streams: Kind::expected(served.streams.is_there()),
+                feature_gates: Kind::expected(served.feature_gates.is_there()),
+                served,
+                operators: Kind::new(),
+                etcd: served.etcd.map(|there| Kind::expected(there.is_there())),
+                policies: Kind::expected(served.policies.is_there()),
+                names: Names::default(),
+                troubles: Troubles::default(),
+                prune_at: MANY_NAMES,
+            };
+            while !me.listed() {
+                me.take_next().await?;
+            }
+            let streams = async {
+                while !me.streams_listed() {
+                    me.take_next().await?;
+                }
+                Ok(())
+            };
+            match tokio::time::timeout(STREAMS_LIMIT, streams).await {
+                Ok(Err(error)) => Err(error),
+                Ok(Ok(())) | Err(_) => Ok(me),
+            }
+        };
+        tokio::time::timeout(FIRST_LISTS, begin).await.map_err(|_| FollowError::Late)?
+    }
+
+    /// Takes the next event of the first lists, in which a failure ends everything.
+    async fn take_next(&mut self) -> Result<(), FollowError> {
+        match self.seen.next().await {
+            Some(Said { event: Ok(seen), .. }) => self.take(seen),
+            Some(Said { event: Err(error), .. }) => return Err(refused(error)),
+            None => return Err(FollowError::Ended),
+        }
+        Ok(())
+    }
+
+    /// Waits for a change, and then for [`REDRAW`] for those that come with it. A watch that fails is started again; until
+    /// it answers, what was known stays, and the failure is logged once.
+    pub async fn changed(&mut self) {
+        self.changed_within(REDRAW).await;
+    }
+
+    /// The same with another time for the changes that come with the first. A caller that is dropped meanwhile loses
+    /// nothing: what was taken stays taken.
+    pub async fn changed_within(&mut self, gather: Duration) {
+        let mut end: Option<Instant> = None;
+        let mut told = false;
+        loop {
+            let seen = match end {
+                None => self.seen.next().await,
+                Some(end) => match tokio::time::timeout_at(end, self.seen.next()).await {
+                    Ok(seen) => seen,
+                    Err(_) => return,
+                },
+            };
+            // Watches do not end.
+            let Some(Said { watch, kind, answered, event }) = seen else { return };
+            if answered {
+                self.troubles.over(watch);
+            }
+            match event {
+                Ok(seen) => {
+                    self.take(seen);
+                    end = end.or_else(|| Some(Instant::now() + gather));
+                }
+                Err(error) => {
+                    let why = client::chain(&error);
+                    if !std::mem::replace(&mut told, true) {
+                        tracing::warn!(
+                            "what is shown may be out of date; asking the API server again: {why}"
+                        );
+                    }
+                    self.troubles.note(watch, kind, why, Instant::now());
+                    end = end.or_else(|| Some(Instant::now() + gather));
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, seen: WatchEvent) {
+        match seen {
+            WatchEvent::Policy(event) => self.policies.take(event, Clone::clone),
+            WatchEvent::Pool(event) => self.pools.take(event, Clone::clone),
+            WatchEvent::Node(event) => self.nodes.take(event, |n| KnownNode {
+                view: NodeView::interned(n, &mut self.names),
+                readiness: readiness(n),
+            }),
+            WatchEvent::Config(event) => self.configs.take(event, |c| config_view(&c.metadata, "")),
+            WatchEvent::ConfigImage(event) => self.configs.take(event, |c| {
+                let image = c.spec.as_ref().map(|spec| &*spec.os_image_url);
+                config_view(&c.metadata, image.unwrap_or_default())
+            }),
+            WatchEvent::Streams(event) => self.streams.take(event, |o| json!(o)),
+            WatchEvent::FeatureGate(event) => self.feature_gates.take(event, |o| json!(o)),
+            WatchEvent::Settings(event) => self.settings.take(event, Clone::clone),
+            WatchEvent::Progress(event) => self.progress.take(event, Progress::of),
+            WatchEvent::OsConfig(event) => self.os_configs.take(event, |o| OsConfig::new(&json!(o))),
+            WatchEvent::OsBuild(event) => self.os_builds.take(event, |o| OsBuild::new(&json!(o))),
+            WatchEvent::Scheduler(event) => {
+                self.schedulable
+                    .take(event, |o| o.data.pointer("/spec/mastersSchedulable") == Some(&json!(true)));
+            }
+            WatchEvent::Etcd(place, event) => {
+                if let Some(kind) = self.etcd.get_mut(place) {
+                    kind.take(event, EtcdMember::of);
+                }
+            }
+            WatchEvent::Operator(event) => self.operators.take(event, |p| {
+                let here = p.metadata.deletion_timestamp.is_none();
+                let node = p.spec.as_ref().and_then(|s| s.node_name.as_deref());
+                node.filter(|n| here && !n.is_empty()).map(Arc::from)
+            }),
+        }
+        if self.names.len() >= self.prune_at {
+            self.names.prune();
+            self.prune_at = self.names.len().saturating_mul(2).max(MANY_NAMES);
+        }
+    }
+
+    /// Why what is known may be out of date: the last failure of each watch that has not been answered since, with the kinds
+    /// that it is about. It ends with time, too: ask again.
+    pub fn trouble(&self) -> Option<String> {
+        self.troubles.text(Instant::now())
+    }
+
+    /// The zone of a node, where its Node has a label for it.
+    pub fn zone(&self, node: &str) -> Option<&str> {
+        self.nodes.known.get(node)?.view.zone()
+    }
+
+    /// What MachineConfigNodes say, by node; `None` for one without a status.
+    pub fn progress(&self) -> &BTreeMap<String, Option<Progress>> {
+        &self.progress.known
+    }
+
+    /// Whether a pool is paused; `None`: there is no such pool.
+    pub fn is_paused(&self, pool: &str) -> Option<bool> {
+        self.pools.known.get(pool).map(|p| p.spec.paused)
+    }
+
+    /// Takes a pool over as the answer to a write shows it, before the watch reports it.
+    pub fn put_pool(&mut self, pool: MachineConfigPool) {
+        self.pools.known.insert(pool.name_any(), pool);
+    }
+
+    /// Everything that the first view needs was seen once.
+    fn listed(&self) -> bool {
+        let Self {
+            pools,
+            nodes,
+            configs,
+            settings,
+            progress,
+            os_configs,
+            os_builds,
+            schedulable,
+            operators,
+            etcd,
+            policies,
+            ..
+        } = self;
+        pools.listed
+            && nodes.listed
+            && configs.listed
+            && settings.listed
+            && progress.listed
+            && os_configs.listed
+            && os_builds.listed
+            && schedulable.listed
+            && operators.listed
+            && etcd.iter().all(|place| place.listed)
+            && policies.listed
+    }
+
+    fn streams_listed(&self) -> bool {
+        self.streams.listed && self.feature_gates.listed
+    }
+
+    /// The OS image streams, as the controller sees them.
+    fn known_streams(&self) -> Streams<'_> {
+        if !self.streams_listed() {
+            return Streams::Unknown;
+        }
+        let gate = self.feature_gates.known.get(names::CLUSTER);
+        streams(&self.served, gate, self.streams.known.get(names::CLUSTER))
+    }
+
+    /// Where everything stands.
+    pub fn snapshot(&self, only: &[String]) -> Snapshot {
+        let (pools, policies): (Vec<_>, Vec<_>) =
+            (self.pools.known.values().collect(), self.policies.known.values().collect());
+        let exists = |name: &str| self.configs.known.contains_key(name);
+        let policies = PoolPolicies::of(&policies, &pools, &exists, None);
+        let sources = Sources {
+            pools: self.pools.known.values().collect(),
+            nodes: self.nodes.known.values().map(|n| &n.view).collect(),
+            configs: Some(&self.configs.known),
+            os_configs: self.os_configs.known.values().collect(),
+            os_builds: self.os_builds.known.values().collect(),
+            controller_config: self.settings.known.get(names::CONTROLLER_CONFIG),
+            streams: self.known_streams(),
+            operator_nodes: self.operators.known.values().cloned().collect(),
+            masters_schedulable: self.schedulable.known.get(names::CLUSTER).copied(),
+            etcd: self.etcd.iter().flat_map(|place| place.known.values().flatten()).cloned().collect(),
+            policies: Some(&policies),
+        };
+        let (facts, now) = (sources.facts(), jiff::Timestamp::now());
+        let plan = rollout::plan(&sources.inputs(&facts, Time(now)));
+        let view = View {
+            plan: &plan,
+            pools: &self.pools.known,
+            nodes: &self.nodes.known,
+            progress: &self.progress.known,
+        };
+        Snapshot::of(view, only, now)
+    }
+}
+
+/// A MachineConfig: the pool that owns it, and its image, where that is read.
+fn config_view(metadata: &ObjectMeta, os_image_url: &str) -> ConfigView {
+    let pool = owning_pool(metadata.owner_references.as_deref());
+    ConfigView { pool: pool.map(Into::into), os_image_url: os_image_url.into() }
+}
+
+fn refused(error: watcher::Error) -> FollowError {
+    let absent = matches!(
+        &error,
+        watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 404
+    );
+    let error = Box::new(error);
+    if absent { FollowError::NotInstalled(error) } else { FollowError::List(error) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_missing_from_a_complete_new_list_are_dropped() {
+        let pool = |name: &str| MachineConfigPool::new(name, Default::default());
+        let mut kind = Kind::new();
+        let mut steps: Vec<(Event<MachineConfigPool>, &[&str])> = vec![
+            (Event::Init, &[]),
+            (Event::InitApply(pool("a")), &[]),
+            (Event::InitApply(pool("b")), &[]),
+            (Event::InitDone, &["a", "b"]),
+            (Event::Apply(pool("c")), &["a", "b", "c"]),
+            (Event::Delete(pool("a")), &["b", "c"]),
+            (Event::Init, &["b", "c"]),
+            (Event::InitApply(pool("c")), &["b", "c"]),
+            (Event::InitDone, &["c"]),
+        ];
+        for (n, (event, want)) in steps.drain(..).enumerate() {
+            kind.take(event, |_| ());
+            assert_eq!(kind.known.keys().collect::<Vec<_>>(), want, "step {n}");
+        }
+    }
+
+    #[test]
+    fn the_trouble_of_one_watch_lasts_until_that_watch_is_answered() {
+        let now = Instant::now();
+        let mut troubles = Troubles::default();
+        assert_eq!(troubles.text(now), None);
+        troubles.note(1, "Nodes", "403 Forbidden".to_owned(), now);
+        troubles.over(2);
+        assert_eq!(troubles.text(now).as_deref(), Some("Nodes: 403 Forbidden"), "another one is answered");
+        troubles.note(2, "MachineConfigPools", "refused".to_owned(), now);
+        troubles.note(1, "Nodes", "refused".to_owned(), now);
+        assert_eq!(troubles.text(now).as_deref(), Some("MachineConfigPools, Nodes: refused"));
+        troubles.over(2);
+        assert_eq!(troubles.text(now).as_deref(), Some("Nodes: refused"));
+        // Nothing changes that the watch could tell, but it would have failed again by then.
+        assert!(troubles.text(now + TRIED - Duration::from_secs(1)).is_some());
+        assert_eq!(troubles.text(now + TRIED), None);
+        troubles.over(1);
+        assert_eq!(troubles.text(now), None);
+    }
+
+    #[test]
+    fn an_api_server_that_is_away_or_busy_is_asked_again_and_one_that_refuses_is_not() {
+        let answer =
+            |code| kube::Error::Api(Box::new(kube::core::Status::failure("no", "Reason").with_code(code)));
+        let list = |error| refused(watcher::Error::InitialListFailed(error));
+        let broken = || kube::Error::Service("connection refused".into());
+        let json = serde_json::from_str::<bool>("x").unwrap_err();
+        let rows = [
+            (FollowError::Late, true),
+            (list(broken()), true),
+            (refused(watcher::Error::WatchStartFailed(broken())), true),
+            (list(answer(503)), true),
+            (list(answer(429)), true),
+            (list(answer(401)), false),
+            (list(answer(403)), false),
+            // The kinds are not installed.
+            (list(answer(404)), false),
+            (list(kube::Error::SerdeError(json)), false),
+            (FollowError::Ended, false),
+        ];
+        for (error, transient) in rows {
+            assert_eq!(error.is_transient(), transient, "{error:?}");
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! Where pools and nodes stand, who waits for what, and why: [`Snapshot`], a plain value. Pure.
+//!
+//! The answers are those of `rollout::plan`, the same value that the controller acts on. What it is not: the watches that
+//! fill it (see `follow`).
+
+pub(crate) mod findings;
+pub(crate) mod follow;
+pub(crate) mod rows;
+pub(crate) mod since;
+mod watches;
+
+use crate::status::findings::Finding;
+use crate::status::rows::{NodeRow, Phase, PoolRow};
+use crate::status::since::Progress;
+use api::conditions;
+use api::names::pool_condition::{RENDER_DEGRADED, UPDATED, UPDATING};
+use api::v1::MachineConfigPool;
+use jiff::Timestamp;
+use rollout::view::NodeView;
+use rollout::{Estimate, Finished, Hold, NodeStep, RolloutPlan, RolloutProgress, Step, Wait, estimate};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// Everything that is shown.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Snapshot {
+    /// The pools, by name.
+    pub pools: Vec<PoolRow>,
+    /// Nodes that no pool owns, and why.
+    pub unmanaged: Vec<String>,
+    /// What is not as it should be; what `--exit-code` is about.
+    pub findings: Vec<Finding>,
+    /// Nodes that a filter leaves out.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub hidden_nodes: usize,
+}
+
+fn is_zero(n: &usize) -> bool {
+    *n == 0
+}
+
+/// Which nodes are shown; the default: all.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Filter {
+    /// Nodes in one of these phases; empty: in any.
+    pub phases: Vec<Phase>,
+    /// Nodes with one of these names; empty: with any.
+    pub nodes: Vec<String>,
+}
+
+impl Filter {
+    fn keeps(&self, node: &NodeRow) -> bool {
+        let phase = self.phases.is_empty() || self.phases.contains(&node.phase);
+        phase && (self.nodes.is_empty() || self.nodes.contains(&node.name))
+    }
+}
+
+/// A Node: what the plan reads of it, and what is only shown.
+#[derive(Debug)]
+pub struct KnownNode {
+    /// As the plan sees it.
+    pub view: NodeView,
+    /// When its readiness last changed.
+    pub readiness: Option<Timestamp>,
+}
+
+/// What a snapshot is made from: the plan, and what is only shown.
+#[derive(Debug, Clone, Copy)]
+pub struct View<'a> {
+    /// What the controller does now.
+    pub plan: &'a RolloutPlan,
+    /// The pools, by name.
+    pub pools: &'a BTreeMap<String, MachineConfigPool>,
+    /// The nodes, by name.
+    pub nodes: &'a BTreeMap<String, KnownNode>,
+    /// What MachineConfigNodes say, by node.
+    pub progress: &'a BTreeMap<String, Option<Progress>>,
+}
+
+fn of_view(view: View<'_>, only: &[String], now: Timestamp) -> Snapshot {
+    let View { plan, pools, nodes, progress } = view;
+    let mut rows = vec![];
+    for p in &plan.pools {
+        if !only.is_empty() && !only.iter().any(|o| **o == *p.pool) {
+            continue;
+        }
+        let pool = pools.get(&*p.pool);
+        let conditions = pool.and_then(|x| x.status.as_ref()).and_then(|s| s.conditions.as_deref());
+        let count = |f: fn(&Step) -> bool| p.nodes.iter().filter(|n| f(&n.step)).count();
+        let updating = conditions.and_then(|list| conditions::get(list, UPDATING));
+        let behind = conditions.and_then(|list| conditions::get(list, UPDATED));
+        let behind = behind.filter(|c| c.status == "False").and_then(|c| c.last_transition_time.as_ref());
+        let row = |n: &NodeStep| {
+            let known = nodes.get(&*n.node);
+            let view = known.map(|k| &k.view);
+            let progress = progress.get(&*n.node).and_then(Option::as_ref);
+            let text = |s: Option<&str>| s.unwrap_or_default().to_owned();
+            NodeRow {
+                name: n.node.to_string(),
+                state: view.map(|v| v.state.to_string()).unwrap_or_default(),
+                current: text(view.and_then(|v| v.current_config.as_deref())),
+                desired: text(view.and_then(|v| v.desired_config.as_deref())),
+                phase: Phase::from(&n.step),
+                since: since::since(&n.step, progress, known.and_then(|k| k.readiness), behind.map(|t| t.0)),
+                why: since::why(&n.step, progress),
+            }
+        };
+        let target = p.target.as_ref().map(|t| &*t.config).unwrap_or_default();
+        let finished = p.nodes.iter().filter(|n| n.step == Step::Done).filter_map(|n| {
+            let done = progress.get(&*n.node)?.as_ref().filter(|d| d.config == target)?;
+            done.done.map(Finished)
+        });
+        let updated = count(|s| matches!(s, Step::Done));
+        let pace = RolloutProgress {
+            began: updating
+                .filter(|c| c.status == "True")
+                .and_then(|c| c.last_transition_time.as_ref().map(|t| t.0)),
+            finished: finished.collect(),
+            left: p.nodes.len() - updated,
+            stuck: count(|s| {
+                matches!(s, Step::Failing(_) | Step::Unavailable(_) | Step::Waits(Wait::Node(_)))
+            }),
+            held: p.hold.is_some(),
+        };
+        rows.push(PoolRow {
+            name: p.pool.to_string(),
+            config: p.target.as_ref().map(|t| t.config.to_string()).unwrap_or_default(),
+            machines: p.nodes.len(),
+            updated,
+            moving: count(|s| matches!(s, Step::Goes | Step::Moving { .. })),
+            degraded: count(|s| matches!(s, Step::Failing(_))),
+            max_unavailable: p.capacity.max,
+            conditions: conditions
+                .into_iter()
+                .flatten()
+                .filter(|c| c.status == "True")
+                .map(|c| (c.type_.clone(), c.message.clone()))
+                .collect(),
+            held: p.hold.as_ref().map(Hold::to_string),
+            pinned: pool.and_then(|p| Some(rollout::pinned_text(p, rollout::pinned(p)?))),
+            stuck: conditions
+                .and_then(|list| conditions::get(list, RENDER_DEGRADED).filter(|c| c.status == "True"))
+                .map(|c| format!("it cannot be rendered: {}", c.message))
+                .or_else(|| p.stuck())
+                .or_else(|| pool.and_then(|p| Some(rollout::pinned_text(p, rollout::pinned(p)?)))),
+            percent: (updated * 100).checked_div(p.nodes.len()).unwrap_or(100),
+            estimate: estimate(&pace, now),
+            nodes: p.nodes.iter().map(row).collect(),
+        });
+    }
+    rows.sort_by(|a, b| a.name.cmp(&b.name));
+    let findings = findings::of(&rows, plan, only);
+    let unmanaged = plan.unmanaged.iter().map(ToString::to_string).collect();
+    Snapshot { pools: rows, unmanaged, findings, hidden_nodes: 0 }
+}
+
+impl Snapshot {
+    /// Where everything stands at `now`. `only`: the pools that are wanted; empty: all.
+    pub fn of(view: View<'_>, only: &[String], now: Timestamp) -> Self {
+        of_view(view, only, now)
+    }
+
+    /// Every pool shown is updated.
+    pub fn is_updated(&self) -> bool {
+        self.pools.iter().all(PoolRow::is_updated)
+    }
+
+    /// Whether a node of this name is in one of the pools shown.
+    pub fn has_node(&self, name: &str) -> bool {
+        self.pools.iter().any(|p| p.nodes.iter().any(|n| n.name == name))
+    }
+
+    /// The two show the same, but for the estimates, which change with every second.
+    pub fn is_like(&self, other: &Self) -> bool {
+        let without = |s: &Self| {
+            let mut s = s.clone();
+            s.pools.iter_mut().for_each(|p| p.estimate = Estimate::Done);
+            s
+        };
+        without(self) == without(other)
+    }
+
+    /// Why a pool shown cannot get to its config before a person has changed something.
+    pub fn stuck(&self) -> Option<String> {
+        let pools = self.pools.iter().filter(|p| !p.is_updated());
+        let lines: Vec<String> =
+            pools.filter_map(|p| Some(format!("pool {}: {}", p.name, p.stuck.as_ref()?))).collect();
+        (!lines.is_empty()).then(|| lines.join("; "))
+    }
+
+    /// What the pools shown wait for: said when a time limit ends the wait for them.
+    pub fn waits_for(&self) -> String {
+        let of_pool = |p: &PoolRow| {
+            let node = p.nodes.iter().find(|n| !matches!(n.phase, Phase::Done | Phase::Waits));
+            let node = node.or_else(|| p.nodes.iter().find(|n| n.phase != Phase::Done));
+            let why = match (&p.stuck, &p.held, node) {
+                (Some(why), ..) | (None, Some(why), _) => why.clone(),
+                (None, None, Some(node)) => format!("node {}: {}", node.name, node.why),
+                (None, None, None) => "its status is not written yet; is the controller running?".to_owned(),
+            };
+            format!("pool {}, {} of {} nodes updated: {why}", p.name, p.updated, p.machines)
+        };
+        let behind: Vec<String> = self.pools.iter().filter(|p| !p.is_updated()).map(of_pool).collect();
+        behind.join("; ")
+    }
+
+    /// Without the nodes that a filter leaves out.
+    #[must_use]
+    pub fn filtered(mut self, filter: &Filter) -> Self {
+        for pool in &mut self.pools {
+            let all = pool.nodes.len();
+            pool.nodes.retain(|node| filter.keeps(node));
+            self.hidden_nodes += all - pool.nodes.len();
+        }
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,341 @@
+//! An API server of paper: it lists and watches the objects of a fleet of any size from memory, over plain HTTP, as fast as they
+//! change. For what only looks at a cluster: five thousand nodes, a thousand changes a second, names that are markup.
+//!
+//! What it is not: an API server. It stores nothing that is sent to it, knows no rights, and has only the kinds that a fleet is
+//! made from.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::fmt::Write as _;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use futures::stream;
+use http::{Request, Response, StatusCode};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::{Bytes, Frame, Incoming};
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::error::{Error, Result};
+use crate::system::process::lock;
+
+const GROUP: &str = "machineconfiguration.openshift.io";
+/// The pools that nodes are dealt out to, and the zones.
+const POOLS: [&str; 4] = ["worker", "infra", "gpu", "edge"];
+const ZONES: [&str; 3] = ["zone-a", "zone-b", "zone-c"];
+/// The phases of a change, as an agent reports them.
+const STATES: [&str; 3] = ["Working", "Rebooting", "Done"];
+
+type Body = UnsyncBoxBody<Bytes, Infallible>;
+
+/// All objects of a resource, by name, each as JSON with its version.
+type Kinds = BTreeMap<&'static str, BTreeMap<String, Value>>;
+
+#[derive(Default)]
+struct State {
+    version: u64,
+    kinds: Kinds,
+    /// What has changed since the start: the version, the resource, and the line that a watch sends.
+    log: Vec<(u64, &'static str, Bytes)>,
+}
+
+/// A running one. Dropping it closes its connections.
+#[derive(Debug)]
+pub struct FleetApi {
+    address: SocketAddr,
+    shared: Shared,
+    names: Vec<String>,
+    task: JoinHandle<()>,
+}
+
+#[derive(Clone)]
+struct Shared {
+    state: Arc<Mutex<State>>,
+    news: Arc<watch::Sender<u64>>,
+    away: Arc<watch::Sender<bool>>,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").finish_non_exhaustive()
+    }
+}
+
+impl Drop for FleetApi {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+fn config_of(pool: &str, number: u8) -> String {
+    format!("rendered-{pool}-{number:032x}")
+}
+
+fn node(name: &str, pool: &str, zone: &str, state: &str, configs: [&str; 2], why: &str) -> Value {
+    let note = |key: &str| format!("{GROUP}/{key}");
+    let role = format!("node-role.kubernetes.io/{pool}");
+    json!({
+        "apiVersion": "v1", "kind": "Node",
+        "metadata": {
+            "name": name, "uid": name, "creationTimestamp": "2026-01-01T00:00:00Z",
+            "labels": {role: "", "kubernetes.io/os": "linux", "topology.kubernetes.io/zone": zone},
+            "annotations": {
+                note("currentConfig"): configs[0], note("desiredConfig"): configs[1],
+                note("state"): state, note("reason"): why,
+            },
+        },
+        "spec": {},
+        "status": {
+            "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "ready",
+                "lastHeartbeatTime": "2026-01-01T00:00:00Z", "lastTransitionTime": "2026-01-01T00:00:00Z"}],
+            "nodeInfo": {"kubeletVersion": "v1.36.3", "osImage": "Debian GNU/Linux 13 (trixie)", "kernelVersion": "6.12.0",
+                "architecture": "amd64", "bootID": "", "containerRuntimeVersion": "containerd://2.1", "kubeProxyVersion": "",
+                "machineID": "", "operatingSystem": "linux", "systemUUID": ""},
+        },
+    })
+}
+
+impl FleetApi {
+    /// A fleet of so many nodes, in four pools and three zones, whose pools have just got another config. `markup` is in the names of zones and in what agents say.
+    ///
+    /// # Errors
+    /// When it cannot listen.
+    pub async fn start(nodes: usize, markup: &str) -> Result<Self> {
+        let failed = |source| Error::Io { step: "listen on", path: "127.0.0.1".into(), source };
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let mut state = State { version: 1, ..State::default() };
+        let names: Vec<String> = (0..nodes).map(|n| format!("node-{n}")).collect();
+        fill(&mut state, &names, markup);
+        let shared = Shared {
+            state: Arc::new(Mutex::new(state)),
+            news: Arc::new(watch::Sender::new(1)),
+            away: Arc::new(watch::Sender::new(false)),
+        };
+        let task = tokio::spawn(accept(listener, shared.clone()));
+        Ok(Self { address, shared, names, task })
+    }
+
+    /// The names of the nodes.
+    #[must_use]
+    pub fn nodes(&self) -> &[String] {
+        &self.names
+    }
+
+    /// Writes a kubeconfig for it.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn write_kubeconfig(&self, path: &Path) -> Result<()> {
+        let config = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "fleet",
+            "clusters": [{"name": "fleet", "cluster": {"server": format!("http://{}", self.address)}}],
+            "users": [{"name": "somebody", "user": {}}],
+            "contexts": [{"name": "fleet", "context": {"cluster": "fleet", "user": "somebody"}}],
+        });
+        std::fs::write(path, config.to_string()).map_err(|source| Error::Io {
+            step: "write",
+            path: path.to_owned(),
+            source,
+        })
+    }
+
+    /// Closes every connection at once, also new ones; or answers again.
+    pub fn go_away(&self, away: bool) {
+        self.shared.away.send_replace(away);
+    }
+
+    /// Lets the update of a node fail.
+    pub fn fail(&self, name: &str, why: &str) {
+        self.say(name, "Degraded", why);
+    }
+
+    /// Changes what the agent of a node says: the step of an update, by its number, with a reason.
+    pub fn step(&self, name: &str, step: usize, why: &str) {
+        self.say(name, STATES[step % STATES.len()], why);
+    }
+
+    fn say(&self, name: &str, said: &str, why: &str) {
+        let mut state = lock(&self.shared.state);
+        let state = &mut *state;
+        let Some(object) = state.kinds.get_mut("nodes").and_then(|all| all.get_mut(name)) else { return };
+        state.version += 1;
+        let metadata = &mut object["metadata"];
+        let pool =
+            POOLS.iter().find(|p| metadata["labels"].get(format!("node-role.kubernetes.io/{p}")).is_some());
+        let (old, new) = (config_of(pool.unwrap_or(&POOLS[0]), 1), config_of(pool.unwrap_or(&POOLS[0]), 2));
+        let current = if said == "Done" { &new } else { &old };
+        for (key, value) in
+            [("state", said), ("reason", why), ("currentConfig", current), ("desiredConfig", &new)]
+        {
+            metadata["annotations"][format!("{GROUP}/{key}")] = json!(value);
+        }
+        metadata["resourceVersion"] = json!(state.version.to_string());
+        let line = json!({"type": "MODIFIED", "object": object}).to_string() + "\n";
+        state.log.push((state.version, "nodes", line.into()));
+        self.shared.news.send_replace(state.version);
+    }
+}
+
+/// The objects of the fleet.
+fn fill(state: &mut State, names: &[String], markup: &str) {
+    let mut put = |resource: &'static str, mut object: Value| {
+        object["metadata"]["resourceVersion"] = json!("1");
+        let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        state.kinds.entry(resource).or_default().insert(name, object);
+    };
+    for (n, name) in names.iter().enumerate() {
+        let (pool, zone) =
+            (POOLS[n % POOLS.len()], format!("{}{markup}", ZONES[n / POOLS.len() % ZONES.len()]));
+        let config = config_of(pool, 1);
+        put("nodes", node(name, pool, &zone, "Done", [&config, &config], markup));
+    }
+    let version = format!("{GROUP}/v1");
+    for pool in POOLS {
+        let owner = json!([{"apiVersion": version, "kind": "MachineConfigPool", "name": pool, "uid": pool, "controller": true}]);
+        for number in 1..=2_u8 {
+            let source = format!("data:,{number}");
+            put(
+                "machineconfigs",
+                json!({"apiVersion": version, "kind": "MachineConfig",
+                "metadata": {"name": config_of(pool, number), "uid": config_of(pool, number), "ownerReferences": owner,
+                    "creationTimestamp": format!("2026-01-0{number}T00:00:00Z")},
+                "spec": {"osImageURL": "registry.example.com/os:1", "config": {"ignition": {"version": "3.4.0"}, "storage": {
+                    "files": [{"path": "/etc/example", "mode": 420, "contents": {"source": source}}]}}}}),
+            );
+        }
+        let (target, old) = (config_of(pool, 2), config_of(pool, 1));
+        put(
+            "machineconfigpools",
+            json!({"apiVersion": version, "kind": "MachineConfigPool",
+            "metadata": {"name": pool, "uid": pool, "generation": 1},
+            "spec": {"configuration": {"name": target}, "maxUnavailable": "10%",
+                "machineConfigSelector": {"matchLabels": {format!("{GROUP}/role"): pool}},
+                "nodeSelector": {"matchLabels": {format!("node-role.kubernetes.io/{pool}"): ""}}},
+            "status": {"observedGeneration": 1, "configuration": {"name": old}, "machineCount": names.len() / POOLS.len(),
+                "conditions": [{"type": "Updating", "status": "True", "reason": "", "message": format!("all nodes {markup}"),
+                    "lastTransitionTime": "2026-01-01T00:00:00Z"}]}}),
+        );
+    }
+    put(
+        "controllerconfigs",
+        json!({"apiVersion": version, "kind": "ControllerConfig",
+        "metadata": {"name": "machine-config-controller", "uid": "c"}, "spec": {}, "status": {"observedGeneration": 1}}),
+    );
+    for empty in ["machineconfignodes", "pods", "poddisruptionbudgets", "events", "secrets"] {
+        state.kinds.entry(empty).or_default();
+    }
+}
+
+async fn accept(listener: TcpListener, shared: Shared) {
+    let mut connections = tokio::task::JoinSet::new();
+    let mut away = shared.away.subscribe();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = away.changed() => {
+                connections.abort_all();
+                continue;
+            }
+        };
+        let Ok((stream, _)) = accepted else { continue };
+        if *away.borrow() {
+            continue;
+        }
+        let shared = shared.clone();
+        connections.spawn(async move {
+            let service = service_fn(|request| {
+                let answer = answer(&shared, &request);
+                async move { Ok::<_, Infallible>(answer) }
+            });
+            let serving = hyper::server::conn::http1::Builder::new();
+            // The other side may leave at any time.
+            let _ = serving.serve_connection(TokioIo::new(stream), service).await;
+        });
+    }
+}
+
+fn json_answer(status: StatusCode, text: String) -> Response<Body> {
+    let mut response = Response::new(Full::new(Bytes::from(text)).boxed_unsync());
+    *response.status_mut() = status;
+    response.headers_mut().insert("content-type", http::HeaderValue::from_static("application/json"));
+    response
+}
+
+fn answer(shared: &Shared, request: &Request<Incoming>) -> Response<Body> {
+    let path: Vec<&str> = request.uri().path().split('/').filter(|s| !s.is_empty()).collect();
+    let rest = match &path[..] {
+        ["api", _, rest @ ..] | ["apis", _, _, rest @ ..] => rest,
+        _ => &[],
+    };
+    let rest = match rest {
+        ["namespaces", _, rest @ ..] => rest,
+        rest => rest,
+    };
+    let query = request.uri().query().unwrap_or_default();
+    let state = lock(&shared.state);
+    let resource = rest.first().and_then(|name| state.kinds.get_key_value(*name)).map(|(name, _)| *name);
+    let (Some(resource), true) = (resource, request.method() == http::Method::GET) else {
+        return not_found();
+    };
+    let objects = &state.kinds[resource];
+    if let Some(name) = rest.get(1) {
+        return objects.get(*name).map_or_else(not_found, |o| json_answer(StatusCode::OK, o.to_string()));
+    }
+    if query.contains("watch=true") {
+        let version = query.split('&').find_map(|q| q.strip_prefix("resourceVersion=")?.parse::<u64>().ok());
+        let after = version.unwrap_or(state.version);
+        drop(state);
+        return followed(shared, resource, after);
+    }
+    let version = state.version;
+    let mut text = format!(
+        "{{\"kind\":\"List\",\"apiVersion\":\"v1\",\"metadata\":{{\"resourceVersion\":\"{version}\"}},\"items\":["
+    );
+    for (n, object) in objects.values().enumerate() {
+        let _ = write!(text, "{}{object}", if n == 0 { "" } else { "," });
+    }
+    text.push_str("]}");
+    json_answer(StatusCode::OK, text)
+}
+
+fn not_found() -> Response<Body> {
+    let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404,
+        "message": "the server could not find the requested resource"});
+    json_answer(StatusCode::NOT_FOUND, status.to_string())
+}
+
+/// What has changed since a version, and what changes from now on.
+fn followed(shared: &Shared, resource: &'static str, after: u64) -> Response<Body> {
+    let start = (shared.clone(), shared.news.subscribe(), after);
+    let lines = stream::unfold(start, move |(shared, mut news, after)| async move {
+        loop {
+            let mut bytes = Vec::new();
+            let mut last = after;
+            {
+                let state = lock(&shared.state);
+                let first = state.log.partition_point(|(version, _, _)| *version <= after);
+                for (version, of, line) in &state.log[first..] {
+                    last = *version;
+                    if *of == resource {
+                        bytes.extend_from_slice(line);
+                    }
+                }
+            }
+            if !bytes.is_empty() {
+                return Some((Ok(Frame::data(Bytes::from(bytes))), (shared, news, last)));
+            }
+            if news.changed().await.is_err() {
+                return None;
+            }
+        }
+    });
+    Response::new(StreamBody::new(lines).boxed_unsync())
+}

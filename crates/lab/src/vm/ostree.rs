@@ -1,0 +1,311 @@
+//! Machines whose operating system is replaced as a whole: Debian 13 as an OSTree deployment, from container images in a
+//! registry, booted by GRUB from the entries that OSTree writes.
+//!
+//! Flow: root by mmdebstrap → tree in OSTree's shape → commits → images A and B → storage of a registry; A is deployed into a
+//! system root → disk. Each is a step in the cache. `ostree container`, which Debian does not have, is built from the crate
+//! `ostree-ext` (`lab/ostree-container`).
+//!
+//! Not here: what a test or the product does with such a machine.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::control_plane::launch::free_port;
+use crate::error::{Error, Result};
+use crate::progress::Reporter;
+use crate::system::debian::bootstrap;
+use crate::system::folder::Folder;
+use crate::system::paths::{Environment, cargo_home, ostree_container};
+use crate::system::process::{Process, run};
+use crate::vm::cache::CacheStep;
+use crate::vm::image::{DISK, DISK_LIMIT, MACHINE, VmImage, root_hook};
+use crate::vm::qemu::Firmware;
+use crate::vm::ssh::Key;
+use crate::vm::tools::{Programs, Tools, WORK};
+use crate::vm::{grub, tools};
+
+/// The crate and 250 others: 3 minutes on two cores.
+const BUILD_LIMIT: Duration = Duration::from_secs(40 * 60);
+/// An initramfs and two images of 140 MB, compressed: 1 minute.
+const IMAGES_LIMIT: Duration = Duration::from_secs(20 * 60);
+const QUERY_LIMIT: Duration = Duration::from_secs(60);
+/// How long a registry may take to listen.
+const REGISTRY_LIMIT: Duration = Duration::from_secs(30);
+const POLL: Duration = Duration::from_millis(100);
+/// This computer, as machines on qemu's user network see it.
+const HOST: &str = "10.0.2.2";
+
+/// What makes images of OSTree commits, a registry, and what the crate is built with. The libraries are those of the machine.
+const OSTREE: Programs<'_> = Programs {
+    name: "tools-ostree",
+    suite: "trixie",
+    packages: &[
+        "gcc",
+        "libc6-dev",
+        "make",
+        "pkgconf",
+        "libostree-dev",
+        "libssl-dev",
+        "libzstd-dev",
+        "zlib1g-dev",
+        "libglib2.0-dev",
+        "ca-certificates",
+        "ostree",
+        "skopeo",
+        "docker-registry",
+    ],
+};
+/// The first GRUB that reads Boot Loader Specification entries (2.14).
+const GRUB: Programs<'_> =
+    Programs { name: "tools-grub", suite: "forky", packages: &["grub-pc-bin", "grub-common"] };
+
+const SUITE: &str = "trixie";
+const PACKAGES: [&str; 15] = [
+    "systemd",
+    "systemd-sysv",
+    "dbus",
+    "udev",
+    "kmod",
+    "procps",
+    "iproute2",
+    "openssh-server",
+    "e2fsprogs",
+    "ca-certificates",
+    "linux-image-cloud-amd64",
+    "dracut",
+    "ostree",
+    "ostree-boot",
+    "skopeo",
+];
+const ROOT: &str = include_str!("recipes/ostree-root.sh");
+const TREE: &str = include_str!("recipes/ostree-tree.sh");
+const IMAGES: &str = include_str!("recipes/ostree-images.sh");
+const SYSROOT: &str = include_str!("recipes/ostree-sysroot.sh");
+const GRUB_STAGES: &str = include_str!("recipes/ostree-grub.sh");
+const DISK_RECIPE: &str = include_str!("recipes/ostree-disk.sh");
+
+/// The image of an OSTree machine, and the registry's storage with its OS images.
+#[derive(Debug, Clone)]
+pub struct OstreeMachine {
+    image: VmImage,
+    ostree: Tools,
+    images: PathBuf,
+}
+
+impl OstreeMachine {
+    /// What is not in the cache is made; all of it takes ten minutes.
+    ///
+    /// # Errors
+    /// Not root, no mirror of Debian, no crates, or a step fails; the error has its last words.
+    pub async fn ensure(progress: &Reporter) -> Result<Self> {
+        let environment = Environment::read();
+        let tools = Tools::ensure(&environment, progress).await?;
+        let key = Key::ensure(tools.cache(), progress).await?;
+        let ostree = tools.with(&OSTREE, progress).await?;
+        let program = container_program(&ostree, progress).await?;
+        let images = images(&ostree, &key, &program, progress).await?;
+        let stages = stages(&tools, progress).await?;
+        let names = [&images, &stages].map(|path| path.to_string_lossy().into_owned());
+        let step = CacheStep {
+            cache: tools.cache(),
+            name: "disk-ostree",
+            recipe: &[&names[0], &names[1], SYSROOT, DISK_RECIPE],
+            telling: "deploying an OS image to a disk",
+        };
+        let disk = step
+            .get(progress, async |part| {
+                make(part)?;
+                let program = ostree.inside(&program)?;
+                let sysroot = format!("{WORK}/sysroot");
+                let from = ostree.inside(&images)?;
+                let command = ["sh", "-c", SYSROOT, "sh", &from, &sysroot, &program];
+                ostree.run(part, command, DISK_LIMIT).await?;
+                let disk = format!("{WORK}/{DISK}");
+                tools.run(part, ["sh", "-c", DISK_RECIPE, "sh", &sysroot, &disk], DISK_LIMIT).await?;
+                // OSTree marks deployments as unchangeable.
+                let remove =
+                    ["sh", "-c", "chattr -R -i /work/sysroot; rm -rf /work/sysroot /work/sysroot.boot"];
+                tools.run(part, remove, DISK_LIMIT).await?;
+                grub::embed(&stages.join("boot.img"), &stages.join("core.img"), &part.join(DISK))
+            })
+            .await?;
+        let image = VmImage { disk: disk.join(DISK), firmware: Firmware::Bios, tools, key, carried: None };
+        Ok(Self { image, ostree, images })
+    }
+
+    /// The disk, with image A deployed.
+    #[must_use]
+    pub fn image(&self) -> &VmImage {
+        &self.image
+    }
+
+    /// Starts the registry with the images `lab/os:a` and `lab/os:b`. They can be read, not written.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub async fn registry(&self, folder: Arc<Folder>) -> Result<Registry> {
+        let dir = folder.make("registry")?;
+        let port = free_port(IpAddr::V4(Ipv4Addr::LOCALHOST))?;
+        let config = dir.join("config.yml");
+        let storage = format!("{}/registry", self.ostree.inside(&self.images)?);
+        let text = format!(
+            "version: 0.1\nlog: {{level: info}}\nstorage:\n  filesystem: {{rootdirectory: {storage}}}\n  \
+             maintenance: {{readonly: {{enabled: true}}}}\nhttp: {{addr: \"127.0.0.1:{port}\"}}\n"
+        );
+        std::fs::write(&config, text).map_err(Error::io("write", &config))?;
+        let mut registry = Registry { port, dir, tools: self.ostree.clone(), process: None, folder };
+        registry.start().await?;
+        Ok(registry)
+    }
+}
+
+/// A registry of OS images on this computer's loopback. Dropping it ends it.
+#[derive(Debug)]
+pub struct Registry {
+    port: u16,
+    dir: PathBuf,
+    tools: Tools,
+    /// `None`: it was stopped.
+    process: Option<Process>,
+    folder: Arc<Folder>,
+}
+
+impl Registry {
+    /// An image as machines name it: `a` or `b`.
+    #[must_use]
+    pub fn reference(&self, tag: &str) -> String {
+        format!("{HOST}:{}/lab/os:{tag}", self.port)
+    }
+
+    /// The file that says what was asked of it.
+    #[must_use]
+    pub fn log(&self) -> PathBuf {
+        self.dir.join("registry.log")
+    }
+
+    /// Ends it at once, with all connections.
+    pub fn stop(&mut self) {
+        self.process = None;
+    }
+
+    /// Starts it on the same port, and waits until it listens.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub async fn start(&mut self) -> Result<()> {
+        let command = ["docker-registry", "serve", &format!("{WORK}/config.yml")];
+        let spec = self.tools.spec("docker-registry", &self.dir, &self.log(), command);
+        let process = Process::spawn(spec, self.folder.path())?;
+        let listening = async {
+            while tokio::net::TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).await.is_err() {
+                process.check()?;
+                tokio::time::sleep(POLL).await;
+            }
+            Ok(())
+        };
+        match tokio::time::timeout(REGISTRY_LIMIT, listening).await {
+            Ok(done) => done?,
+            Err(_) => {
+                return Err(Error::Timeout {
+                    what: "the registry of OS images".to_owned(),
+                    waited: REGISTRY_LIMIT,
+                    detail: crate::system::process::tail(&self.log()),
+                });
+            }
+        }
+        self.process = Some(process);
+        Ok(())
+    }
+}
+
+fn make(folder: &Path) -> Result<()> {
+    std::fs::create_dir(folder).map_err(Error::io("create", folder))
+}
+
+/// The program `ostree-container`, built with this computer's Rust and the machine's libraries.
+async fn container_program(ostree: &Tools, progress: &Reporter) -> Result<PathBuf> {
+    let source = ostree_container();
+    let read = |name: &str| {
+        let path = source.join(name);
+        std::fs::read_to_string(&path).map_err(Error::io("read", &path))
+    };
+    let parts = [read("Cargo.toml")?, read("Cargo.lock")?, read("src/main.rs")?];
+    let root = ostree.root().to_string_lossy();
+    let step = CacheStep {
+        cache: ostree.cache(),
+        name: "ostree-container",
+        recipe: &[&parts[0], &parts[1], &parts[2], &root],
+        telling: "building ostree-container from crates",
+    };
+    let built = step
+        .get(progress, async |part| {
+            make(part)?;
+            let manifest = source.join("Cargo.toml");
+            run("cargo", ["fetch", "--locked", "--manifest-path", &manifest.to_string_lossy()], BUILD_LIMIT)
+                .await?;
+            let toolchain = run("rustc", ["--print", "sysroot"], QUERY_LIMIT).await?;
+            let home = cargo_home();
+            let binds: [(&Path, &str); 3] =
+                [(Path::new(toolchain.trim()), "/rust"), (&home, "/cargo"), (&source, "/source")];
+            let script = "PATH=/rust/bin:/usr/bin:/bin HOME=/root CARGO_HOME=/cargo CARGO_TARGET_DIR=/work/target \
+                cargo build --manifest-path /source/Cargo.toml --release --locked --offline && \
+                mv /work/target/release/ostree-container /work && rm -rf /work/target";
+            ostree.run_with(part, &binds, ["sh", "-c", script], BUILD_LIMIT).await.map(drop)
+        })
+        .await?;
+    Ok(built.join("ostree-container"))
+}
+
+/// The storage of a registry with both images, and A as a folder in OCI's layout.
+async fn images(ostree: &Tools, key: &Key, program: &Path, progress: &Reporter) -> Result<PathBuf> {
+    let packages = PACKAGES.join(",");
+    let step = CacheStep {
+        cache: ostree.cache(),
+        name: "root-ostree",
+        recipe: &[SUITE, &packages, MACHINE, ROOT, &key.public],
+        telling: "building the root of the OSTree machine (Debian 13, mmdebstrap)",
+    };
+    let root = step
+        .get(progress, async |part| bootstrap(SUITE, &PACKAGES, &root_hook(key, ROOT), part).await)
+        .await?;
+    let names = [root.to_string_lossy(), program.to_string_lossy()];
+    let step = CacheStep {
+        cache: ostree.cache(),
+        name: "ostree-images",
+        recipe: &[&names[0], &names[1], TREE, IMAGES],
+        telling: "making two OS images",
+    };
+    step.get(progress, async |part| {
+        make(part)?;
+        let (root, program) = (ostree.inside(&root)?, ostree.inside(program)?);
+        let tree = format!("{WORK}/tree");
+        let command = ["sh", "-c", TREE, "sh", &root, &tree, &program];
+        ostree.run(part, command, IMAGES_LIMIT).await?;
+        let port = free_port(IpAddr::V4(Ipv4Addr::LOCALHOST))?.to_string();
+        let command = ["sh", "-c", IMAGES, "sh", &tree, WORK, &port];
+        ostree.run(part, command, IMAGES_LIMIT).await?;
+        let tree = part.join("tree");
+        std::fs::remove_dir_all(&tree).map_err(Error::io("remove", &tree))
+    })
+    .await
+}
+
+/// GRUB's two stages.
+async fn stages(tools: &Tools, progress: &Reporter) -> Result<PathBuf> {
+    let programs = tools.with(&GRUB, progress).await?;
+    let root = programs.root().to_string_lossy();
+    let step = CacheStep {
+        cache: tools.cache(),
+        name: "grub-stages",
+        recipe: &[&root, GRUB_STAGES],
+        telling: "making GRUB's stages",
+    };
+    step.get(progress, async |part| {
+        make(part)?;
+        let command = ["sh", "-c", GRUB_STAGES, "sh", tools::WORK];
+        programs.run(part, command, DISK_LIMIT).await.map(drop)
+    })
+    .await
+}

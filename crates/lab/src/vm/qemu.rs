@@ -1,0 +1,230 @@
+//! qemu's command line, and whether the processor's own virtualisation (KVM) can be used.
+//!
+//! Not here: the life of a machine (`vm`).
+
+use std::path::Path;
+use std::time::Duration;
+
+use tokio::sync::OnceCell;
+
+use crate::error::{Error, Result};
+use crate::vm::tools::{Tools, WORK};
+
+/// What the machine starts from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Firmware {
+    /// SeaBIOS.
+    Bios,
+    /// OVMF, with variables of its own.
+    Uefi,
+}
+
+/// Who executes the machine's instructions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Accelerator {
+    /// The processor.
+    Kvm,
+    /// qemu itself, ten to twenty times slower.
+    Emulation,
+}
+
+/// A kernel that qemu loads itself, past the firmware's boot order: for disks that have no boot loader yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct DirectBoot {
+    /// As the programs see it.
+    pub(crate) kernel: String,
+    /// As the programs see it.
+    pub(crate) initrd: String,
+    pub(crate) arguments: String,
+}
+
+/// One start of qemu.
+#[derive(Debug, Clone)]
+pub(crate) struct Start {
+    pub(crate) firmware: Firmware,
+    pub(crate) accelerator: Accelerator,
+    pub(crate) memory_mib: u32,
+    /// `DRIVE` of `-drive`, without its id.
+    pub(crate) disk: String,
+    pub(crate) kernel: Option<DirectBoot>,
+    /// Whether [`CARRIED`] is a second disk.
+    pub(crate) carries: bool,
+    /// The port on this computer's loopback that leads to the machine's ssh server.
+    pub(crate) port: u16,
+}
+
+/// The machine's own variables of UEFI, in its folder.
+pub(crate) const VARIABLES: &str = "uefi-variables.fd";
+/// The variables that a new machine begins with, in the programs' root.
+pub(crate) const FIRST_VARIABLES: &str = "usr/share/OVMF/OVMF_VARS_4M.fd";
+/// What the machine writes to its serial port, in its folder.
+pub(crate) const SERIAL: &str = "serial.log";
+/// A file for the machine, in its folder, filled up to whole sectors.
+pub(crate) const CARRIED: &str = "carried.img";
+/// The same as the machine sees it.
+pub(crate) const CARRIED_INSIDE: &str = "/dev/disk/by-id/virtio-carried";
+
+impl Start {
+    /// The whole command line.
+    pub(crate) fn command(&self) -> Vec<String> {
+        let (accelerator, cpu) = match self.accelerator {
+            Accelerator::Kvm => ("kvm", "host"),
+            // Page tables of four levels: a walk through them is emulated too.
+            Accelerator::Emulation => ("tcg,thread=multi,tb-size=512", "max,la57=off"),
+        };
+        let mut words: Vec<String> = [
+            "qemu-system-x86_64",
+            // Without graphics SeaBIOS speaks to the serial port.
+            "-machine",
+            "q35,graphics=off",
+            "-accel",
+            accelerator,
+            "-cpu",
+            cpu,
+            "-smp",
+            "2",
+            "-m",
+            &self.memory_mib.to_string(),
+            "-nodefaults",
+            "-display",
+            "none",
+            "-vga",
+            "none",
+            "-device",
+            "virtio-rng-pci",
+            // The log is kept over power cuts.
+            "-chardev",
+            &format!("file,id=serial,path={WORK}/{SERIAL},append=on"),
+            "-serial",
+            "chardev:serial",
+            "-drive",
+            &format!("{},if=none,id=disk,discard=unmap", self.disk),
+            "-device",
+            "virtio-blk-pci,drive=disk,bootindex=1",
+            "-netdev",
+            &format!("user,id=net,hostfwd=tcp:127.0.0.1:{}-:22", self.port),
+            "-device",
+            "virtio-net-pci,netdev=net,romfile=",
+        ]
+        .map(str::to_owned)
+        .into();
+        if self.firmware == Firmware::Uefi {
+            let code = "if=pflash,format=raw,readonly=on,file=/usr/share/OVMF/OVMF_CODE_4M.fd";
+            let variables = format!("if=pflash,format=raw,file={WORK}/{VARIABLES}");
+            words.extend(["-drive".to_owned(), code.to_owned(), "-drive".to_owned(), variables]);
+        }
+        if self.carries {
+            let drive = format!("file={WORK}/{CARRIED},format=raw,if=none,id=carried,readonly=on");
+            let device = "virtio-blk-pci,drive=carried,serial=carried".to_owned();
+            words.extend(["-drive".to_owned(), drive, "-device".to_owned(), device]);
+        }
+        if let Some(DirectBoot { kernel, initrd, arguments }) = &self.kernel {
+            let pairs = [("-kernel", kernel), ("-initrd", initrd), ("-append", arguments)];
+            words.extend(pairs.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value.clone()]));
+        }
+        words
+    }
+}
+
+/// A disk that is a layer in the machine's folder over one of the cache. What the guest has flushed survives a power cut,
+/// other writes may be lost, as with a real disk: a flush of the guest makes qemu write all that it still has to the file. With
+/// `unsafe` it does not wait for this computer's own disk then, which does not lose its power.
+pub(crate) fn layer() -> String {
+    format!("file={WORK}/disk.qcow2,format=qcow2,cache=unsafe")
+}
+
+/// A disk image that is being made, as the programs see it: it is thrown away when anything fails.
+pub(crate) fn raw(path: &str) -> String {
+    format!("file={path},format=raw,cache=unsafe")
+}
+
+/// Makes the layer.
+///
+/// # Errors
+/// qemu-img fails.
+pub(crate) async fn make_layer(tools: &Tools, work: &Path, base: &str) -> Result<()> {
+    let layer = format!("{WORK}/disk.qcow2");
+    let command = ["qemu-img", "create", "-q", "-f", "qcow2", "-F", "raw", "-b", base, &layer];
+    tools.run(work, command, LAYER_LIMIT).await.map(drop)
+}
+
+const LAYER_LIMIT: Duration = Duration::from_secs(60);
+/// Firmware and 13 bytes: a second where KVM works. Where it does not, qemu hangs or ends at once.
+const PROBE_LIMIT: Duration = Duration::from_secs(8);
+
+static ACCELERATOR: OnceCell<Accelerator> = OnceCell::const_new();
+
+/// Whether KVM really runs a guest, firmware included; asked once in a process. `/dev/kvm` may be there and not work: so a boot
+/// sector is run that writes to qemu's exit port.
+pub(crate) async fn accelerator(tools: &Tools, work: &Path) -> Result<Accelerator> {
+    ACCELERATOR.get_or_try_init(|| probe(tools, work)).await.copied()
+}
+
+async fn probe(tools: &Tools, work: &Path) -> Result<Accelerator> {
+    if !Path::new("/dev/kvm").exists() {
+        return Ok(Accelerator::Emulation);
+    }
+    let sector = work.join("probe.img");
+    std::fs::write(&sector, boot_sector()).map_err(Error::io("write", &sector))?;
+    let image = format!("file={WORK}/probe.img,format=raw,if=none,id=disk");
+    let words = "qemu-system-x86_64 -machine q35,graphics=off -accel kvm -cpu host -m 64 -nodefaults -display none \
+        -device isa-debug-exit,iobase=0xf4,iosize=4 -device virtio-blk-pci,drive=disk,bootindex=1 -drive";
+    // No shell in between: a qemu that hangs is ended with its time limit.
+    let command = words.split_whitespace().chain([image.as_str()]);
+    let ended = tools.output(work, command, PROBE_LIMIT).await;
+    let works = ended.as_ref().is_ok_and(|output| output.code == PROBED);
+    tracing::debug!(works, ?ended, "KVM");
+    Ok(if works { Accelerator::Kvm } else { Accelerator::Emulation })
+}
+
+/// qemu's exit code after [`boot_sector`]: twice the value that it writes, and one.
+const PROBED: i32 = 33;
+
+/// `mov al, 16; mov dx, 0xf4; out dx, al; hlt` and again, with the mark of a boot sector at its end.
+fn boot_sector() -> [u8; 512] {
+    let mut sector = [0; 512];
+    sector[..9].copy_from_slice(&[0xb0, 0x10, 0xba, 0xf4, 0x00, 0xee, 0xf4, 0xeb, 0xfd]);
+    sector[510..].copy_from_slice(&[0x55, 0xaa]);
+    sector
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn start(firmware: Firmware, accelerator: Accelerator) -> Vec<String> {
+        Start {
+            firmware,
+            accelerator,
+            memory_mib: 1024,
+            disk: layer(),
+            kernel: None,
+            carries: true,
+            port: 2222,
+        }
+        .command()
+    }
+
+    #[test]
+    fn a_machine_is_reached_only_from_this_computer() {
+        for firmware in [Firmware::Bios, Firmware::Uefi] {
+            let words = start(firmware, Accelerator::Emulation);
+            let forwards: Vec<&str> = words
+                .iter()
+                .flat_map(|word| word.split(','))
+                .filter(|part| part.contains("hostfwd"))
+                .collect();
+            assert_eq!(forwards, ["hostfwd=tcp:127.0.0.1:2222-:22"]);
+            assert!(!words.iter().any(|word| word.contains("0.0.0.0") || word == "-net"), "{words:?}");
+        }
+    }
+
+    #[test]
+    fn only_uefi_has_variables_and_only_kvm_the_host_s_processor() {
+        let count = |words: &[String], what: &str| words.iter().filter(|word| word.contains(what)).count();
+        let bios = start(Firmware::Bios, Accelerator::Kvm);
+        assert_eq!((count(&bios, "pflash"), count(&bios, "host"), count(&bios, "tcg")), (0, 2, 0));
+        let uefi = start(Firmware::Uefi, Accelerator::Emulation);
+        assert_eq!((count(&uefi, "pflash"), count(&uefi, "host"), count(&uefi, "tcg,")), (2, 1, 1));
+    }
+}

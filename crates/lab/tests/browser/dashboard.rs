@@ -1,0 +1,206 @@
+//! The page shows a live fleet: cells follow nodes, every view is filled, actions and a pasted manifest do what they say,
+//! nothing becomes markup, and nothing is asked of another host.
+
+use crate::chromium::Chromium;
+use crate::product::controllers::Controller;
+use crate::product::{Cluster, lab, machine_config, one_file};
+use serde_json::{Value, json};
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+
+const NODES: usize = 4;
+/// The module is the one that the page runs: an address is loaded once.
+pub(crate) const APP: &str = "import(new URL('app.js', document.baseURI).href)";
+
+/// A running `mco dashboard`, and the address that it prints.
+pub(crate) async fn program(kubeconfig: &Path) -> (Child, String) {
+    program_with(kubeconfig, &[]).await
+}
+
+pub(crate) async fn program_with(kubeconfig: &Path, more: &[&str]) -> (Child, String) {
+    let mut child = Command::new("setpriv")
+        .args(["--pdeathsig", "KILL", "--"])
+        .arg(lab::built_mco().unwrap())
+        .args(["dashboard", "--no-open", "--kubeconfig"])
+        .arg(kubeconfig)
+        .args(more)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let line = tokio::time::timeout(Duration::from_secs(60), lines.next_line()).await;
+    (child, line.unwrap().unwrap().expect("it prints an address"))
+}
+
+/// Whether the canvas shows a node in this phase: the state that was drawn, and its pixel.
+fn shows(node: &str, phase: &str) -> String {
+    let colour = format!("getComputedStyle(document.documentElement).getPropertyValue('--{phase}').trim()");
+    let hex = "'#' + c.pixel.map((n) => n.toString(16).padStart(2, '0')).join('')";
+    format!(
+        "{APP}.then((m) => {{ const c = m.current.cell('{node}'); return c && c.phase === '{phase}' && ({hex}) === {colour}; }})"
+    )
+}
+
+/// Does an action by its button, and waits until the page says that it is done.
+async fn act(browser: &mut Chromium, button: &str, means: &str) {
+    browser.wait(&format!("document.querySelector({button:?})")).await;
+    browser.value(&format!("document.querySelector({button:?}).click()"));
+    browser.wait("document.querySelector('dialog [data-confirm]:enabled')").await;
+    let said = browser.value("document.querySelector('dialog pre').textContent");
+    assert!(said.as_str().unwrap().contains(means), "{said}");
+    browser.value("document.querySelector('dialog [data-confirm]').click()");
+    browser.wait("document.querySelector('dialog [data-done=true]')").await;
+    browser.value("document.querySelector('dialog').close()");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_dashboard_shows_a_rollout_live_and_does_what_it_says() {
+    let Some(builder) = lab() else { return };
+    if !::lab::require((!::lab::is_root()).then(|| "Chromium is installed as root".to_owned())) {
+        return;
+    }
+    ::lab::ensure_browser(&::lab::Reporter::stderr()).await.unwrap();
+    let cluster = Cluster::start(builder.nodes(NODES).simulated().reboot_time(Duration::from_secs(3))).await;
+    assert_eq!(cluster.mco(&["install"]).await.code, 0);
+    let mut controller = Controller::alone(&cluster, cluster.lab.kubeconfig());
+    let first = cluster.settled("worker", NODES, &["00-worker"], &[]).await;
+    let (mut program, address) = program(cluster.lab.kubeconfig()).await;
+    let origin = address.split("/?").next().unwrap().to_owned();
+    let mut browser = Chromium::start();
+
+    // The fleet, and a change of one node in its cell.
+    browser.open(&address);
+    browser
+        .wait(&format!("{APP}.then((m) => m.store.connection === 'live' && m.store.nodes.size === {NODES})"))
+        .await;
+    assert_eq!(
+        browser.value("location.href"),
+        json!(format!("{origin}/")),
+        "the token is not in the address any more"
+    );
+    assert_eq!(browser.value("document.cookie"), json!(""), "no script reads the cookie");
+    for n in 0..NODES {
+        browser.wait(&shows(&format!("worker-{n}"), "done")).await;
+    }
+    cluster.patch("Node", "worker-1", json!({"spec": {"unschedulable": true}})).await;
+    let took = browser.wait(&shows("worker-1", "unavailable")).await;
+    println!("a change of a node was in its cell after {took:?}");
+    browser.wait("document.querySelector('tr[data-node=worker-1][data-phase=unavailable]')").await;
+    cluster.patch("Node", "worker-1", json!({"spec": {"unschedulable": null}})).await;
+    browser.wait(&shows("worker-1", "done")).await;
+
+    // A pasted manifest: what it would do, and nothing is written.
+    browser.value("location.hash = '#/configs'");
+    browser.wait("document.getElementById('manifest')").await;
+    let change = machine_config("50-page", "worker", one_file("/etc/page", "shown"));
+    browser.value(&format!("document.getElementById('manifest').value = {}", json!(change.to_string())));
+    browser.value("document.querySelector('[data-check]').click()");
+    browser.wait("document.body.innerText.includes('+shown')").await;
+    let text = browser.value("document.body.innerText");
+    assert!(text.as_str().unwrap().contains("reboot (/etc/page)"), "{text}");
+    assert_eq!(cluster.get("MachineConfig", "50-page").await, Value::Null);
+
+    // Pause by its button, then the change: nodes wait. Resume: cells move, and are done.
+    browser.value("location.hash = '#/pools'");
+    act(&mut browser, "[data-pool=worker] [data-action=pause]", "pool worker is paused").await;
+    assert_eq!(cluster.get("MachineConfigPool", "worker").await["spec"]["paused"], json!(true));
+    cluster.create(change).await;
+    browser.wait("document.querySelector('[data-pool=worker]').textContent.includes('paused')").await;
+    browser.value("location.hash = '#/fleet'");
+    browser.wait(&shows("worker-2", "waits")).await;
+    browser.value("location.hash = '#/pools'");
+    // Listened for before: a node moves for seconds only.
+    browser.value(&format!(
+        "{APP}.then((m) => m.store.addEventListener('change', () => {{ \
+         if (m.store.nodes.get('worker-2')?.phase === 'moving') window.moved = true; }}))"
+    ));
+    act(&mut browser, "[data-pool=worker] [data-action=resume]", "will be updated in turn").await;
+    browser.value("location.hash = '#/fleet'");
+    browser.wait("window.moved").await;
+    let second = cluster.settled("worker", NODES, &["50-page"], &[]).await;
+    for n in 0..NODES {
+        browser.wait(&shows(&format!("worker-{n}"), "done")).await;
+    }
+
+    // Every other view.
+    browser.value("location.hash = '#/rollout'");
+    browser.wait("document.querySelectorAll('.track div').length > 0").await;
+    browser.value("location.hash = '#/pool/worker'");
+    browser
+        .wait("document.body.innerText.includes('/etc/page') && document.body.innerText.includes('50-page')")
+        .await;
+    browser.value(&format!("location.hash = '#/config/{second}'"));
+    browser.wait("document.body.innerText.includes('shown')").await;
+    browser.value("location.hash = '#/trust'");
+    browser.wait("document.body.innerText.includes('0 boot tokens')").await;
+    browser.value("location.hash = '#/operator'");
+    browser.wait("document.body.innerText.includes('ControllerConfig machine-config-controller')").await;
+
+    // Markup in what others write stays text, on every view that has it.
+    let markup = "<img src=x onerror=\"window.hacked=1\">";
+    let event = json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": "markup", "namespace": "default"},
+        "involvedObject": {"apiVersion": "v1", "kind": "Node", "name": "worker-3"}, "type": "Warning",
+        "reason": "Markup", "message": markup});
+    let file = cluster.lab.folder().join("event.json");
+    std::fs::write(&file, event.to_string()).unwrap();
+    let created = cluster.kubectl(&["create", "-f", &file.to_string_lossy()]).await;
+    assert_eq!(created.code, 0, "{created:?}");
+    browser.value("location.hash = '#/node/worker-3'");
+    browser.wait("document.body.innerText.includes('onerror')").await;
+    assert_eq!(
+        browser.value("String(window.hacked) + document.querySelectorAll('img').length"),
+        json!("undefined0")
+    );
+    browser.wait("document.body.innerText.includes('Conditions of the Node')").await;
+
+    // Undo says what it costs, and does it.
+    browser.value("location.hash = '#/pools'");
+    act(&mut browser, "[data-pool=worker] [data-action=undo]", "would be pinned to").await;
+    cluster
+        .wait("the pool to go back", async || (cluster.rendered("worker").await == first).then_some(()))
+        .await;
+
+    // Release: the pool follows its MachineConfigs again.
+    browser.wait("document.querySelector('[data-pool=worker] [data-action=release]')").await;
+    act(&mut browser, "[data-pool=worker] [data-action=release]", "").await;
+    cluster
+        .wait("the pool to follow again", async || (cluster.rendered("worker").await == second).then_some(()))
+        .await;
+
+    // Retry leaves its request on the Node.
+    browser.value("location.hash = '#/node/worker-0'");
+    act(&mut browser, "[data-action=retry]", "worker-0").await;
+    let node = cluster.get("Node", "worker-0").await;
+    assert!(node["metadata"]["annotations"].to_string().contains("retry"), "{node:#}");
+
+    // Approve: a wave that waits goes on.
+    cluster.settled("worker", NODES, &["50-page"], &[]).await;
+    cluster
+        .create(json!({"apiVersion": "machineconfig.dev/v1alpha1", "kind": "RolloutPolicy", "metadata": {"name": "by-hand"},
+            "spec": {"pools": {"names": ["worker"]}, "waves": [{"name": "all", "approval": "Needed"}]}}))
+        .await;
+    cluster.create(machine_config("51-page", "worker", one_file("/etc/page2", "shown"))).await;
+    browser.value("location.hash = '#/pools'");
+    act(&mut browser, "[data-pool=worker] [data-action=approve]", "all").await;
+    cluster.settled("worker", NODES, &["51-page"], &[]).await;
+
+    assert!(browser.requests() > 10, "requests are seen");
+    assert_eq!(browser.complaints(&origin), Vec::<String>::new());
+
+    // The address was good once: another browser gets nothing.
+    browser.as_a_stranger();
+    browser.open(&address);
+    browser.wait("document.body.innerText.includes('used already')").await;
+    browser.open(&format!("{origin}/api/snapshot"));
+    browser.wait("document.body.innerText.includes('no session')").await;
+    assert!(!browser.value("document.body.innerText").as_str().unwrap().contains("worker-0"));
+
+    assert!(program.try_wait().unwrap().is_none(), "it serves still");
+    controller.lives();
+    cluster.stop().await;
+}

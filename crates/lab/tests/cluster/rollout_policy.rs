@@ -1,0 +1,297 @@
+//! RolloutPolicies against a real API server: the definition is accepted without a warning, its CEL rules compile within
+//! their cost limit, and each contradiction is refused with its remedy. Then the controller follows
+//! them: a canary that does harm goes back, and two policies for one pool hold it.
+
+use crate::product::observer::Observer;
+use crate::product::{
+    Cluster, condition, is_done, lab, machine_config, note, one_file, repository, text, with_controller,
+};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+/// The example with one value changed; null removes a field.
+fn with(pointer: &str, value: Value) -> Value {
+    let file = repository().join("examples/policies/rollout-policy.yaml");
+    let mut policy: Value = api::yaml::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
+    policy["metadata"]["name"] = json!("changed");
+    let (above, field) = pointer.rsplit_once('/').unwrap();
+    let place = policy["spec"].pointer_mut(above).unwrap();
+    match (place, value) {
+        (Value::Object(fields), Value::Null) => drop(fields.remove(field)),
+        (Value::Object(fields), value) => drop(fields.insert(field.to_owned(), value)),
+        (Value::Array(list), value) => match field.parse::<usize>() {
+            Ok(i) => *list.get_mut(i).unwrap() = value,
+            Err(_) => list.push(value),
+        },
+        (other, _) => panic!("{pointer}: {other}"),
+    }
+    policy
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rollout_policy_is_stored_and_its_contradictions_are_refused() {
+    let Some(builder) = lab() else { return };
+    let cluster = Cluster::start(builder).await;
+    let said = cluster.mco(&["install"]).await;
+    assert_eq!(said.code, 0, "{said:?}");
+    for _ in 0..2 {
+        let file = "deploy/crds/rolloutpolicies.machineconfig.dev.yaml";
+        let said = cluster.kubectl(&["apply", "--server-side", "--force-conflicts", "-f", file]).await;
+        assert_eq!((said.code, said.err.as_str()), (0, ""), "{said:?}");
+    }
+    let crd = "crd/rolloutpolicies.machineconfig.dev";
+    let said = cluster.kubectl(&["wait", "--for", "condition=Established", "--timeout=60s", crd]).await;
+    assert_eq!(said.code, 0, "{said:?}");
+    let said = cluster.kubectl(&["get", crd, "-o", "json"]).await;
+    let stored: Value = serde_json::from_str(&said.out).unwrap();
+    let conditions = stored["status"]["conditions"].as_array().unwrap();
+    let unsound = conditions.iter().find(|c| c["type"] == "NonStructuralSchema" && c["status"] == "True");
+    assert_eq!(unsound, None);
+
+    let said = cluster.kubectl(&["apply", "-f", "examples/policies/rollout-policy.yaml"]).await;
+    assert_eq!((said.code, said.err.as_str()), (0, ""), "{said:?}");
+    let said = cluster.kubectl(&["get", "rop"]).await;
+    let lines: Vec<Vec<&str>> = said.out.lines().map(|l| l.split_whitespace().collect()).collect();
+    assert_eq!(lines[0].join(" "), "NAME WAVE ON-FAILURE READY REASON AGE");
+    assert_eq!(lines[1][..2], ["workers", "Rollback"]);
+    let policy = cluster.get("RolloutPolicy", "workers").await;
+    assert_eq!(
+        policy["spec"]["gates"][1]["when"],
+        json!(["BeforeWave", "Soak"]),
+        "defaults are the API server's"
+    );
+    assert_eq!(policy["spec"]["zones"]["topologyKey"], "topology.kubernetes.io/zone");
+    let read: api::v1alpha1::RolloutPolicy = serde_json::from_value(policy).unwrap();
+    assert_eq!(read.spec.gates.len(), 5);
+
+    let one_wave = |wave: Value| json!([wave]);
+    let gate = |more: Value| {
+        let mut gate = json!({"name": "extra"});
+        gate.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        gate
+    };
+    let ready = || json!({"type": "Ready"});
+    let rows = [
+        ("/pools/selector", json!({"matchLabels": {"a": "b"}}), "give either names"),
+        ("/pools/names", Value::Null, "give either names"),
+        ("/pools", json!({"selector": {}}), "selects no pool"),
+        ("/waves/0/nodeSelector", json!({"matchLabels": {"a": "b"}}), "not both"),
+        ("/waves/0/size", Value::Null, "only the last can be one"),
+        ("/waves/0/size", json!("95%"), "more than 100%"),
+        ("/waves/0/size", json!(0), "spec.waves[0].size"),
+        ("/waves/0/size", json!("0%"), "spec.waves[0].size"),
+        ("/waves/0/soak", json!("soon"), "spec.waves[0].soak"),
+        ("/waves/1/name", json!("canary"), "Duplicate value"),
+        ("/waves", one_wave(json!({"name": "A b"})), "spec.waves[0].name"),
+        ("/gates/0/http", json!({"url": "https://a"}), "write one gate for each"),
+        ("/gates/0/nodeCondition", Value::Null, "write one gate for each"),
+        ("/gates/0/when", json!(["Always", "Soak"]), "write it alone"),
+        ("/gates/0/timeout", json!("31s"), "longer than interval"),
+        ("/gates/0/interval", json!("0s"), "must be longer than 0s"),
+        ("/gates/4/when", json!(["Always"]), "runs once a node"),
+        ("/gates/1/workloads/selector", json!({}), "selects no workload"),
+        ("/gates/2/prometheus/bound/value", json!("a little"), "bound.value"),
+        ("/gates/3/http/url", json!("https://me:pw@shop.example.com/"), "http.url"),
+        ("/waves", one_wave(json!({"name": "all"})), ""),
+        ("/gates", json!([gate(json!({"when": ["Soak"], "nodeCondition": ready()}))]), ""),
+        ("/nodeDeadline", json!("0m"), "must be longer than 0s"),
+        ("/windows/0/duration", json!("0h"), "must be longer than 0s"),
+        ("/windows/0/cron", json!("at night"), "spec.windows[0].cron"),
+        ("/windows", Value::Null, "there are none"),
+        ("/freezes/0/to", json!("2026-12-19T00:00:00Z"), "the freeze never takes effect"),
+        ("/maxDisruption", json!("Reboot"), "spec.maxDisruption"),
+    ];
+    let policies = cluster.api("RolloutPolicy");
+    let dry = kube::api::PostParams { dry_run: true, ..Default::default() };
+    for (pointer, value, word) in rows {
+        let object = serde_json::from_value(with(pointer, value.clone())).unwrap();
+        match policies.create(&dry, &object).await {
+            Ok(_) => assert_eq!(word, "", "{pointer} {value} was taken"),
+            Err(kube::Error::Api(status)) => {
+                let told = status.code == 422 && !word.is_empty() && status.message.contains(word);
+                assert!(told, "{pointer} {value}: {word}: {status:?}");
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+    // Gates that are only checked during a soak, in a policy whose waves have no soak.
+    let mut never = with("/gates", json!([gate(json!({"when": ["Soak"], "nodeCondition": ready()}))]));
+    never["spec"]["waves"] = json!([{"name": "all"}]);
+    let refused = policies.create(&dry, &serde_json::from_value(never).unwrap()).await.unwrap_err();
+    assert!(refused.to_string().contains("no wave has a soak"), "{refused}");
+    cluster.stop().await;
+}
+
+/// The number of nodes in pool worker.
+const NODES: usize = 4;
+
+/// A server on loopback that answers every request with the status that is set.
+async fn server() -> (std::net::SocketAddr, Arc<AtomicU16>) {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (address, status) = (listener.local_addr().unwrap(), Arc::new(AtomicU16::new(200)));
+    let says = status.clone();
+    tokio::spawn(async move {
+        while let Ok((mut connection, _)) = listener.accept().await {
+            let says = says.load(Ordering::Relaxed);
+            tokio::spawn(async move {
+                let mut request = [0; 4096];
+                let _ = connection.read(&mut request).await;
+                let answer = format!("HTTP/1.1 {says} -\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+                let _ = connection.write_all(answer.as_bytes()).await;
+            });
+        }
+    });
+    (address, status)
+}
+
+/// The pool's entry in the policy's status.
+async fn progress(cluster: &Cluster) -> Value {
+    cluster.get("RolloutPolicy", "workers").await["status"]["pools"][0].clone()
+}
+
+/// Approves the canary for the pool's present config, once it waits for that.
+async fn approve(cluster: &Cluster, not: &str) -> String {
+    let config = cluster
+        .wait("the canary to wait for its approval", async || {
+            let progress = progress(cluster).await;
+            let waits = text(&progress["held"]).contains("wave canary waits for an approval");
+            let config = text(&progress["config"]);
+            (waits && config != not).then_some(config)
+        })
+        .await;
+    let nodes = cluster.list("Node").await;
+    assert!(nodes.iter().all(|n| note(n, "desiredConfig") != config), "no node goes before that");
+    let said = cluster.mco(&["approve", "worker", "--config", not]).await;
+    assert!(said.code == 1 && said.err.contains("is not the config of pool worker any more"), "{said:?}");
+    let said = cluster.mco(&["approve", "worker", "--config", &config]).await;
+    assert!(said.code == 0 && said.out.starts_with("wave canary of pool worker is approved"), "{said:?}");
+    config
+}
+
+/// A change that applies cleanly and does harm: one canary is hit, comes back by itself, and the fleet is not touched. The
+/// corrected change goes through all waves.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_canary_that_does_harm_goes_back_and_the_fleet_is_not_hit() {
+    let Some(builder) = with_controller() else { return };
+    let (address, answer) = server().await;
+    let builder = builder.nodes(NODES).simulated().reboot_time(Duration::from_millis(500));
+    let cluster = Cluster::start(builder).await;
+    cluster.settled("worker", NODES, &["00-worker"], &[]).await;
+    let before = cluster.rendered("worker").await;
+    let policy = |soak: &str| {
+        json!({
+            "apiVersion": "machineconfig.dev/v1alpha1", "kind": "RolloutPolicy", "metadata": {"name": "workers"},
+            "spec": {
+                "pools": {"names": ["worker"]},
+                "waves": [{"name": "canary", "size": 1, "soak": soak, "approval": "Needed"}, {"name": "rest"}],
+                "gates": [{
+                    "name": "front-page", "when": ["Always"], "interval": "1s", "timeout": "1s", "failureLimit": 1,
+                    "http": {"url": format!("http://{address}/healthz")},
+                }],
+                "onFailure": "Rollback",
+            },
+        })
+    };
+    cluster.create(policy("1h")).await;
+    cluster
+        .wait("the present config to count as proved", async || {
+            (progress(&cluster).await["proved"] == json!(before)).then_some(())
+        })
+        .await;
+
+    let observer = Observer::start(&cluster, "worker", 1).await;
+    let bad = observer
+        .guard(async {
+            cluster.create(machine_config("50-harm", "worker", one_file("/etc/harm", "bad"))).await;
+            let bad = approve(&cluster, &before).await;
+            cluster
+                .wait("the canary to soak", async || {
+                    (!progress(&cluster).await["soakUntil"].is_null()).then_some(())
+                })
+                .await;
+            answer.store(500, Ordering::Relaxed);
+            cluster
+                .wait("all nodes to be in the proved config again", async || {
+                    let nodes = cluster.list("Node").await;
+                    let pool = cluster.get("MachineConfigPool", "worker").await;
+                    let told = condition(&pool, "Degraded").unwrap_or_default();
+                    let back = |n: &Value| is_done(n) && note(n, "currentConfig") == before;
+                    (nodes.iter().all(back) && told.contains("is rejected: gate front-page fails"))
+                        .then_some(())
+                })
+                .await;
+            bad
+        })
+        .await;
+    let hit: BTreeSet<String> = observer.starts().into_iter().map(|s| s.node).collect();
+    assert_eq!(hit.len(), 1, "one node and no other was sent anywhere: {hit:?}");
+    let pool = cluster.get("MachineConfigPool", "worker").await;
+    assert_eq!(pool["spec"]["configuration"]["name"], json!(bad), "spec is not edited");
+    let rejected = progress(&cluster).await["rejected"][0].clone();
+    assert_eq!(rejected["config"], json!(bad));
+    assert!(text(&rejected["reason"]).contains("HTTP status is 500"), "{rejected}");
+    let said = cluster.mco(&["status", "worker"]).await;
+    assert!(said.out.contains("is rejected"), "{}", said.out);
+
+    // The change is corrected: another config, another approval, and with a short soak the fleet follows.
+    answer.store(200, Ordering::Relaxed);
+    let good = json!({"spec": {"config": one_file("/etc/harm", "good")}});
+    cluster.patch("MachineConfig", "50-harm", good).await;
+    let good = approve(&cluster, &bad).await;
+    cluster.patch("RolloutPolicy", "workers", json!({"spec": policy("1s")["spec"]})).await;
+    assert_eq!(cluster.settled("worker", NODES, &["50-harm"], &[]).await, good);
+    cluster
+        .wait("the new config to count as proved", async || {
+            let progress = progress(&cluster).await;
+            (progress["proved"] == json!(good) && progress["config"].is_null()).then_some(())
+        })
+        .await;
+    cluster.no_panic();
+    cluster.stop().await;
+}
+
+/// Two policies for one pool: neither is in force, and the pool holds until one of them goes.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pool_with_two_policies_holds_and_both_say_why() {
+    let Some(builder) = with_controller() else { return };
+    let builder = builder.nodes(1).simulated().reboot_time(Duration::from_millis(500));
+    let cluster = Cluster::start(builder).await;
+    cluster.settled("worker", 1, &["00-worker"], &[]).await;
+    let policy = |name: &str| {
+        json!({
+            "apiVersion": "machineconfig.dev/v1alpha1", "kind": "RolloutPolicy", "metadata": {"name": name},
+            "spec": {"pools": {"names": ["worker"]}},
+        })
+    };
+    for name in ["one", "two"] {
+        cluster.create(policy(name)).await;
+    }
+    for name in ["one", "two"] {
+        cluster
+            .wait("both policies to say that they are not in force", async || {
+                let policy = cluster.get("RolloutPolicy", name).await;
+                let ready = policy["status"]["conditions"][0].clone();
+                (ready["status"] == "False" && ready["reason"] == "SeveralPolicies").then_some(())
+            })
+            .await;
+    }
+    let before = cluster.rendered("worker").await;
+    cluster.create(machine_config("50-two", "worker", one_file("/etc/two", "x"))).await;
+    cluster
+        .wait("the pool to say that it holds", async || {
+            let pool = cluster.get("MachineConfigPool", "worker").await;
+            let says = condition(&pool, "Updating").unwrap_or_default();
+            says.contains("RolloutPolicies one, two are all for this pool").then_some(())
+        })
+        .await;
+    let node = &cluster.list("Node").await[0];
+    assert_eq!(note(node, "desiredConfig"), before);
+    cluster.delete("RolloutPolicy", "two").await;
+    cluster.settled("worker", 1, &["50-two"], &[]).await;
+    cluster.no_panic();
+    cluster.stop().await;
+}

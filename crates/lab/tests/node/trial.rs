@@ -1,0 +1,299 @@
+//! Changes that cut their own node off, on machines that boot: each is undone by the node itself, with a reboot where it
+//! needs one, and the node reports what failed. One machine for each change, all at the same time.
+
+use std::time::{Duration, Instant};
+
+use crate::product::{Cluster, machine_config, note, with_controller};
+use lab::{DAEMON_UNIT, Kubelet, NodeHandle, RECOVER_UNIT};
+use serde_json::{Value, json};
+
+/// How long a change may take to be confirmed where one is.
+const WITHIN: &str = "within=60s";
+/// The same where none is. The lab takes a machine that does not come up for a minute and a half for broken, and one in a
+/// rescue shell does not.
+const NEVER_WITHIN: &str = "within=30s";
+/// The limit for a change, its trial, its undo, and the reboots between them, on a machine with much else to do.
+const LIMIT: Duration = Duration::from_secs(420);
+/// The unit that watches a trial.
+const TRIAL_UNIT: &str = "machine-config-daemon-trial.service";
+/// A kubelet that refuses one of its settings.
+const KUBELET: &str = "[Unit]\nDescription=Stub of kubelet\n\n[Service]\n\
+    ExecStart=/bin/sh -c '! grep -qs refuse /etc/kubernetes/stub.yaml || exit 1; exec sleep infinity'\n\
+    Restart=always\nRestartSec=1\n[Install]\nWantedBy=multi-user.target\n";
+/// A firewall that is loaded when its unit starts.
+const FIREWALL: &str = "[Service]\nType=oneshot\nRemainAfterExit=yes\n\
+    ExecStart=/usr/sbin/iptables-restore /etc/iptables/rules.v4\n[Install]\nWantedBy=multi-user.target\n";
+/// Stops all that is not needed for a rescue shell, the agent, the kubelet and the bus among them, at each boot.
+const RESCUE: &str = "[Unit]\nAfter=kubelet.service machine-config-daemon.service machine-config-daemon-recover.service\n[Service]\nType=oneshot\n\
+    ExecStart=/bin/systemctl --no-block isolate rescue.target\n[Install]\nWantedBy=multi-user.target\n";
+/// Takes the network interface down as soon as the machine has brought it up.
+const NO_NETWORK: &str = "[Service]\nExecStartPost=/bin/ip link set host0 down\n";
+
+fn file(path: &str, text: &str) -> Value {
+    use base64::Engine as _;
+    let source = format!("data:;base64,{}", base64::engine::general_purpose::STANDARD.encode(text));
+    json!({"path": path, "contents": {"source": source}})
+}
+
+fn rules(drop: &str) -> String {
+    format!("*filter\n:INPUT ACCEPT [0:0]\n:FORWARD ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n{drop}COMMIT\n")
+}
+
+/// A pool of this node alone, whose changes are tried for a short time.
+async fn mk_pool(cluster: &Cluster, pool: &str, node: &str, within: &str) {
+    cluster.add_pool(pool, &[node]).await;
+    let trial = json!({"metadata": {"annotations": {"machineconfiguration.openshift.io/trial": within}}});
+    cluster.patch("MachineConfigPool", pool, trial).await;
+    cluster
+        .wait("the node has its pool's settings", async || {
+            (note(&cluster.get("Node", node).await, "trial") == within).then_some(())
+        })
+        .await;
+    cluster.settled(pool, 1, &["00-worker"], &[]).await;
+}
+
+/// Waits until the node is Degraded because it went back, and returns the reason.
+async fn went_back(cluster: &Cluster, node: &str, begun: Instant) -> String {
+    loop {
+        let object = cluster.get("Node", node).await;
+        let reason = note(&object, "reason");
+        if note(&object, "state") == "Degraded" && reason.contains("went back") {
+            println!("{node}: back after {:?}: {reason}", begun.elapsed());
+            assert_ne!(note(&object, "currentConfig"), note(&object, "desiredConfig"), "{node}");
+            return reason;
+        }
+        assert!(
+            begun.elapsed() < LIMIT,
+            "{node} is not back: {}\n{}",
+            object["metadata"]["annotations"],
+            log(&handle(cluster, node)).await
+        );
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+}
+
+fn handle(cluster: &Cluster, node: &str) -> NodeHandle {
+    cluster.lab.nodes().into_iter().find(|n| n.name() == node).unwrap()
+}
+
+/// The end of what the machine has logged.
+async fn log(node: &NodeHandle) -> String {
+    let log = node.run(["journalctl", "--no-pager", "-n", "80"]).await.unwrap_or_else(|e| e.to_string());
+    let journal = node
+        .run([
+            "sh",
+            "-c",
+            "head -c 2000 /var/lib/machine-config-daemon/journal/*.json; ls /var/lib/machine-config-daemon/",
+        ])
+        .await;
+    format!("{log}\n{}", journal.unwrap_or_else(|e| e.to_string()))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_that_cuts_its_node_off_is_undone_by_the_node_and_reported() {
+    if !lab::require_root() {
+        return;
+    }
+    let Some(builder) = with_controller() else { return };
+    let builder = builder
+        .nodes(5)
+        .real()
+        .node_file("/etc/systemd/system/kubelet.service", 0o644, KUBELET)
+        .node_unit("kubelet.service");
+    let cluster = Cluster::start(builder).await;
+    for (pool, node, within) in [
+        ("net", "worker-0", NEVER_WITHIN),
+        ("wall", "worker-1", WITHIN),
+        ("rescue", "worker-2", NEVER_WITHIN),
+        ("kubelet", "worker-3", WITHIN),
+    ] {
+        mk_pool(&cluster, pool, node, within).await;
+    }
+    // A change of the firewall takes effect at once, and so does its undo.
+    let restart = json!({"type": "Restart", "restart": {"serviceName": "netfilter-persistent.service"}});
+    cluster
+        .create(json!({
+            "apiVersion": "operator.openshift.io/v1",
+            "kind": "MachineConfiguration",
+            "metadata": {"name": "cluster"},
+            "spec": {"managementState": "Managed", "nodeDisruptionPolicy": {"files": [
+                {"path": "/etc/iptables/rules.v4", "actions": [restart]},
+            ]}},
+        }))
+        .await;
+    // The first change of each pool is well, and is confirmed.
+    let wall = |text: &str| {
+        let unit = json!({"name": "netfilter-persistent.service", "contents": FIREWALL, "enabled": true});
+        json!({"ignition": {"version": "3.4.0"}, "storage": {"files": [file("/etc/iptables/rules.v4", text)]}, "systemd": {"units": [unit]}})
+    };
+    cluster.create(machine_config("50-wall", "wall", wall(&rules("")))).await;
+    cluster.settled("wall", 1, &["50-wall"], &[]).await;
+    let (net, walled, kubelet) =
+        (handle(&cluster, "worker-0"), handle(&cluster, "worker-1"), handle(&cluster, "worker-3"));
+    assert!(journal_is_empty(&walled).await);
+    let wall_boot = walled.boot_id().await.unwrap();
+    let begun = Instant::now();
+    let network = json!({
+        "ignition": {"version": "3.4.0"},
+        "systemd": {"units": [
+            {"name": "lab-network.service", "enabled": true, "dropins": [{"name": "10-down.conf", "contents": NO_NETWORK}]},
+        ]},
+    });
+    cluster.create(machine_config("60-net", "net", network)).await;
+    let server = cluster.lab.control_plane().server();
+    let dropped = format!("-A OUTPUT -p tcp -d {} --dport {} -j DROP\n", server.ip(), server.port());
+    let patch = json!({"spec": {"config": wall(&rules(&dropped))}});
+    cluster.patch("MachineConfig", "50-wall", patch).await;
+    let rescue = json!({"ignition": {"version": "3.4.0"}, "systemd": {"units": [{"name": "quiet.service", "contents": RESCUE, "enabled": true}]}});
+    cluster.create(machine_config("60-rescue", "rescue", rescue)).await;
+    let refused = json!({"ignition": {"version": "3.4.0"}, "storage": {"files": [file("/etc/kubernetes/stub.yaml", "refuse: true\n")]}});
+    cluster.create(machine_config("60-kubelet", "kubelet", refused)).await;
+
+    // The power is cut in the middle of the kubelet's trial: it goes on after the boot, with what is left of the time.
+    let machine = cluster.lab.real_node(3).unwrap().machine();
+    let clock =
+        cluster.lab.folder().join("nodes/worker-3/upper/var/lib/machine-config-daemon/journal/trial.json");
+    while !clock.exists() {
+        assert!(begun.elapsed() < LIMIT, "no trial begins: {}", log(&kubelet).await);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    machine.power_cut().await.unwrap();
+    let undo = clock.with_file_name("undo.data");
+    assert!(undo.exists() && clock.with_file_name("done.json").exists(), "the undo is not kept");
+    machine.power_on();
+
+    let tried = handle(&cluster, "worker-4");
+    let (net_says, wall_says, rescue_says, kubelet_says, ()) = tokio::join!(
+        went_back(&cluster, "worker-0", begun),
+        went_back(&cluster, "worker-1", begun),
+        went_back(&cluster, "worker-2", begun),
+        went_back(&cluster, "worker-3", begun),
+        by_hand(&tried),
+    );
+    assert!(net_says.contains("no new connection to"), "{net_says}");
+    assert!(wall_says.contains("no new connection to"), "{wall_says}");
+    // The agent was stopped with all else, so the watch of the host's own gave its verdict.
+    let by_the_watch = [
+        "the agent did not confirm it within 30 s",
+        "kubelet.service ran before the change and was inactive",
+    ];
+    assert!(by_the_watch.iter().any(|words| rescue_says.contains(words)), "{rescue_says}");
+    assert!(kubelet_says.contains("kubelet.service ran before the change"), "{kubelet_says}");
+    assert!(kubelet_says.contains("mco retry"), "{kubelet_says}");
+
+    // Each host is as it was, and the undo cost what the change did.
+    assert!(net.read_file("/etc/systemd/system/lab-network.service.d/10-down.conf").await.is_err());
+    assert_eq!(walled.read_file("/etc/iptables/rules.v4").await.unwrap(), rules(""));
+    assert_eq!(walled.boot_id().await.unwrap(), wall_boot, "the firewall's undo needs no reboot");
+    assert!(handle(&cluster, "worker-2").read_file("/etc/systemd/system/quiet.service").await.is_err());
+    assert!(kubelet.read_file("/etc/kubernetes/stub.yaml").await.is_err());
+    assert_eq!(kubelet.run(["systemctl", "is-active", "kubelet.service"]).await.unwrap().trim(), "active");
+    for node in [&net, &walled, &kubelet] {
+        assert!(journal_is_empty(node).await, "{}", node.name());
+    }
+    let recovered = kubelet.logs(RECOVER_UNIT).await.unwrap();
+    assert!(recovered.contains("on trial: "), "{recovered}");
+    assert_eq!(recovered.matches("undone: ").count(), 0, "{recovered}");
+
+    // The node stays there until the config is another one, and then takes it.
+    let better = json!({"spec": {"config": {"storage": {"files": [file("/etc/kubernetes/stub.yaml", "accept: true\n")]}}}});
+    cluster.patch("MachineConfigPool", "kubelet", json!({"spec": {"maxUnavailable": 2}})).await;
+    cluster.patch("MachineConfig", "60-kubelet", better).await;
+    cluster.settled("kubelet", 1, &["60-kubelet"], &[]).await;
+    println!("all of it in {:?}", begun.elapsed());
+    cluster.no_panic();
+    cluster.stop().await;
+}
+
+/// A real kubelet that does not start with its new settings: its Node says Ready for most of a minute, and no pod of the
+/// node's could do anything about it.
+#[tokio::test(flavor = "multi_thread")]
+async fn settings_that_a_real_kubelet_refuses_are_undone() {
+    if !lab::require_root() {
+        return;
+    }
+    let Some(builder) = with_controller() else { return };
+    let builder = builder.nodes(1).real().kubelet(Kubelet::Real).controller_manager(true);
+    let cluster = Cluster::start(builder).await;
+    let node = cluster.lab.node(0);
+    mk_pool(&cluster, "kubelet", "worker-0", WITHIN).await;
+    let command = node.run(["systemctl", "show", "--property=ExecStart", lab::KUBELET_UNIT]).await.unwrap();
+    let path = command.split_whitespace().find_map(|word| word.strip_prefix("--config=")).unwrap();
+    let settings = node.read_file(path).await.unwrap();
+    let config =
+        |text: &str| json!({"ignition": {"version": "3.4.0"}, "storage": {"files": [file(path, text)]}});
+    let begun = Instant::now();
+    let with = |more: &str| {
+        let new = settings.replacen("\"registerNode\": true", &format!("\"registerNode\": true, {more}"), 1);
+        assert_ne!(new, settings);
+        new
+    };
+    let refused = with("\"maxPods\": \"many\"");
+    cluster.create(machine_config("60-kubelet", "kubelet", config(&refused))).await;
+    let says = went_back(&cluster, "worker-0", begun).await;
+    assert!(says.contains("kubelet.service"), "{says}");
+    assert_eq!(node.read_file(path).await.unwrap(), settings);
+    node.wait_ready(&cluster.client, LIMIT).await.unwrap();
+    // Settings that it takes are kept.
+    let accepted = json!({"spec": {"config": config(&with("\"maxPods\": 111"))}});
+    cluster.patch("MachineConfigPool", "kubelet", json!({"spec": {"maxUnavailable": 2}})).await;
+    cluster.patch("MachineConfig", "60-kubelet", accepted).await;
+    cluster.settled("kubelet", 1, &["60-kubelet"], &[]).await;
+    assert!(journal_is_empty(&node).await);
+    println!("a real kubelet: all of it in {:?}", begun.elapsed());
+    cluster.no_panic();
+    cluster.stop().await;
+}
+
+/// A person tries configs on a host that belongs to no cluster: one that is kept at once, one that is confirmed from
+/// another session, and one whose session is killed.
+async fn by_hand(node: &NodeHandle) {
+    node.run(["systemctl", "disable", "--now", DAEMON_UNIT]).await.unwrap();
+    node.run(["rm", "-f", "/etc/machine-config-daemon/currentconfig"]).await.unwrap();
+    let path = "/etc/nmstate/openshift/a.yml";
+    let put = async |text: &str| {
+        let config =
+            json!({"ignition": {"version": "3.4.0"}, "storage": {"files": [file(path, text)]}}).to_string();
+        node.run(["sh", "-c", &format!("cat > /root/{text}.ign <<'EOF'\n{config}\nEOF")]).await.unwrap();
+    };
+    for text in ["one", "two", "three"] {
+        put(text).await;
+    }
+    let said = node.run(["sh", "-c", "echo | mco daemon try -f /root/one.ign"]).await.unwrap();
+    assert!(said.contains("it can cut this host off: /etc/nmstate") && said.contains("kept: "), "{said}");
+    let begin = async |text: &str| {
+        let unit = format!("--unit=try-{text}");
+        let command = format!("sleep 300 | mco daemon try -f /root/{text}.ign --confirm-within 30s");
+        node.run(["systemd-run", &unit, "sh", "-c", &command]).await.unwrap();
+        let start = Instant::now();
+        while node.read_file(path).await.unwrap() != text {
+            assert!(start.elapsed() < LIMIT, "{text} is not applied: {}", log(node).await);
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    begin("two").await;
+    let said = node.run(["mco", "daemon", "confirm"]).await.unwrap();
+    assert!(said.starts_with("kept: "), "{said}");
+    assert_eq!(
+        node.exec(["mco", "daemon", "confirm"]).await.unwrap().code,
+        3,
+        "nothing is on trial any more"
+    );
+    begin("three").await;
+    assert_eq!(node.run(["systemctl", "is-active", TRIAL_UNIT]).await.unwrap().trim(), "active");
+    node.run(["systemctl", "kill", "--signal=KILL", "try-three.service"]).await.unwrap();
+    let start = Instant::now();
+    while node.read_file(path).await.unwrap() != "two" {
+        assert!(start.elapsed() < LIMIT, "the try is not undone: {}", log(node).await);
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    println!("by hand: undone {:?} after its session was killed", start.elapsed());
+    assert!(start.elapsed() > Duration::from_secs(10), "it had thirty seconds");
+}
+
+/// Whether nothing is left of any change.
+async fn journal_is_empty(node: &NodeHandle) -> bool {
+    let left = node.run(["sh", "-c", "ls /var/lib/machine-config-daemon/journal"]).await.unwrap();
+    println!("{}: {left:?}", node.name());
+    left.trim().is_empty()
+}

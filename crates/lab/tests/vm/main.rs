@@ -1,0 +1,42 @@
+//! Whole virtual machines: the lab's own, and the product on them where it changes what only firmware, boot loader and kernel
+//! can show.
+//!
+//! What it is not: machines that share this computer's kernel (`tests/node`). Every test here needs root and takes minutes.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests")]
+
+mod machines;
+mod ostree;
+mod product;
+
+use lab::{OrdinaryMachine, Reporter, VirtualMachine, VmImage};
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+/// Each machine has two processors, emulated on most computers: two at once only make both slower.
+static PLACE: Semaphore = Semaphore::const_new(1);
+
+/// A booted machine, and its place.
+struct Booted {
+    vm: VirtualMachine,
+    _place: SemaphorePermit<'static>,
+}
+
+/// `None`: skipped, and said so.
+async fn boot(machine: OrdinaryMachine) -> Option<Booted> {
+    if !lab::require_root() {
+        return None;
+    }
+    let place = PLACE.acquire().await.unwrap();
+    let image = VmImage::ordinary(machine, &Reporter::stderr()).await.unwrap();
+    let start = std::time::Instant::now();
+    let vm = VirtualMachine::alone("ordinary", &image).await.unwrap();
+    eprintln!("booted in {:.0} s", start.elapsed().as_secs_f32());
+    Some(Booted { vm, _place: place })
+}
+
+/// Does it, and prints how long it took.
+async fn timed<T>(what: &str, doing: impl Future<Output = T>) -> T {
+    let start = std::time::Instant::now();
+    let done = doing.await;
+    eprintln!("{what}: {:.1} s", start.elapsed().as_secs_f32());
+    done
+}

@@ -1,0 +1,120 @@
+//! The agent on ordinary machines: kernel arguments of MachineConfigs beside those that an administrator sets with the
+//! distribution's own tools, over real reboots and power cuts. Each machine goes through all of it in one test, because a boot of
+//! an emulated machine takes 40 s.
+//!
+//! Not here: what the agent writes for each boot loader (tests beside the code of the host).
+
+use lab::{OrdinaryMachine, VirtualMachine};
+use serde_json::json;
+
+use crate::{boot, timed};
+
+/// Where `grub-mkconfig` collects the configuration; it gives the file its name without `.new` when it is complete, which
+/// is too short a moment to wait for.
+const GENERATED: &str = "/run/machine-config-daemon-grub.cfg.new";
+/// Where the config is written in the machine.
+pub(crate) const CONFIG: &str = "/root/config.json";
+const APPLY: [&str; 6] = ["mco", "daemon", "start", "--root-mount=/", "--once-from", CONFIG];
+const RECOVER: &str = "machine-config-daemon-recover.service";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn grub_boots_with_the_arguments_of_machine_configs_after_those_of_the_host() {
+    let Some(booted) = boot(OrdinaryMachine::Grub).await else { return };
+    let vm = &booted.vm;
+    assert_eq!(vm.exec(["test", "-d", "/sys/firmware/efi"]).await.unwrap().code, 1);
+    let edit = "sed -i 's/^GRUB_CMDLINE_LINUX_DEFAULT=.*/GRUB_CMDLINE_LINUX_DEFAULT=\"quiet by.hand\"/' /etc/default/grub";
+    set_changed_and_edited(vm, edit).await;
+
+    // The power goes while the configuration is generated.
+    write(vm, &["lab.four"]).await;
+    let before = vm.kernel_arguments().await.unwrap();
+    let (_cut, ()) = tokio::join!(vm.exec(APPLY), async {
+        vm.run(["sh", "-c", &format!("until [ -e {GENERATED} ]; do sleep 0.1; done")]).await.unwrap();
+        vm.power_cut().await.unwrap();
+    });
+    timed("boot after the power cut", vm.power_on()).await.unwrap();
+    assert_eq!(vm.kernel_arguments().await.unwrap(), before, "half of a change was booted");
+    recovered(vm).await;
+    let host = before.iter().filter(|argument| *argument != "lab.three=3").cloned().collect::<Vec<_>>();
+    apply(vm, &["lab.four"]).await;
+    assert_eq!(vm.kernel_arguments().await.unwrap(), with(&host, &["lab.four"]));
+
+    apply(vm, &[]).await;
+    assert_eq!(vm.kernel_arguments().await.unwrap(), host);
+    assert!(host.contains(&"by.hand".to_owned()), "{host:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn systemd_boot_boots_with_the_arguments_of_machine_configs_after_those_of_the_host() {
+    let Some(booted) = boot(OrdinaryMachine::SystemdBoot).await else { return };
+    let vm = &booted.vm;
+    let status = vm.run(["bootctl", "--no-pager", "status"]).await.unwrap();
+    assert!(status.contains("systemd-boot"), "{status}");
+    let edit = "sed -i 's/$/ by.hand/' /etc/kernel/cmdline && v=$(uname -r) && \
+                kernel-install add $v /boot/vmlinuz-$v /boot/initrd.img-$v";
+    set_changed_and_edited(vm, edit).await;
+    apply(vm, &[]).await;
+    let left = vm.kernel_arguments().await.unwrap();
+    assert!(left.contains(&"by.hand".to_owned()) && !left.iter().any(|a| a.starts_with("lab.")), "{left:?}");
+}
+
+/// Sets arguments, edits the host's by hand, changes the own ones.
+async fn set_changed_and_edited(vm: &VirtualMachine, edit: &str) {
+    install(vm).await;
+    let host = vm.kernel_arguments().await.unwrap();
+    apply(vm, &["lab.one=1", "lab.two"]).await;
+    assert_eq!(vm.kernel_arguments().await.unwrap(), with(&host, &["lab.one=1", "lab.two"]));
+
+    vm.run(["sh", "-c", edit]).await.unwrap();
+    apply(vm, &["lab.three=3"]).await;
+    let now = vm.kernel_arguments().await.unwrap();
+    assert!(now.contains(&"by.hand".to_owned()), "{now:?}");
+    let without: Vec<String> = now.into_iter().filter(|argument| argument != "by.hand").collect();
+    assert_eq!(without, with(&host, &["lab.three=3"]));
+}
+
+fn with(host: &[String], own: &[&str]) -> Vec<String> {
+    host.iter().cloned().chain(own.iter().map(|argument| (*argument).to_owned())).collect()
+}
+
+/// The program under test.
+pub(crate) fn program() -> std::path::PathBuf {
+    lab::built_mco().expect("cargo build -p cli")
+}
+
+/// The program, and the unit that ends or undoes an interrupted change.
+async fn install(vm: &VirtualMachine) {
+    timed("copying mco", vm.copy_in(&program(), "/usr/local/bin/mco", 0o755)).await.unwrap();
+    enable_recovery(vm).await;
+}
+
+/// The unit that ends or undoes an interrupted change.
+pub(crate) async fn enable_recovery(vm: &VirtualMachine) {
+    let unit = include_str!("../../../../deploy/systemd/machine-config-daemon-recover.service");
+    vm.write(&format!("/etc/systemd/system/{RECOVER}"), unit).await.unwrap();
+    vm.run(["systemctl", "enable", RECOVER]).await.unwrap();
+}
+
+async fn write(vm: &VirtualMachine, arguments: &[&str]) {
+    let config = json!({
+        "apiVersion": "machineconfiguration.openshift.io/v1",
+        "kind": "MachineConfig",
+        "metadata": {"name": "60-arguments", "labels": {"machineconfiguration.openshift.io/role": "worker"}},
+        "spec": {"kernelArguments": arguments},
+    });
+    vm.write(CONFIG, &config.to_string()).await.unwrap();
+}
+
+/// Applies it; the agent reboots the machine.
+async fn apply(vm: &VirtualMachine, arguments: &[&str]) {
+    write(vm, arguments).await;
+    let last = vm.boot_id().await.unwrap();
+    timed(&format!("applied {arguments:?}"), vm.run(APPLY)).await.unwrap();
+    timed("the agent's reboot", vm.rebooted(&last)).await.unwrap();
+}
+
+/// The unit has ended or undone what the power cut left.
+async fn recovered(vm: &VirtualMachine) {
+    let state = vm.run(["systemctl", "show", "-P", "Result", RECOVER]).await.unwrap();
+    assert_eq!(state.trim(), "success", "{}", vm.run(["journalctl", "-b", "-u", RECOVER]).await.unwrap());
+}

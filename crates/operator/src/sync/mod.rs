@@ -1,0 +1,267 @@
+//! The running operator: keeps everything that is installed as the settings object says, in one loop of ordered steps.
+//!
+//! Flow: something changes, or [`AGAIN`] passes → the cluster is read ([`cluster::look`]) → each step of [`STEPS`] plans what
+//! it wants ([`plan`], pure) → what differs is written and waited for ([`pass`]) → the conditions are computed ([`status`],
+//! pure) and written where they changed ([`report`]).
+//!
+//! Guarantees: a step begins when all before it are done, so operands are rolled out one after the other (a failure of
+//! MachineConfiguration alone is remembered, and reported at the end); a pass that ends at any point is taken up by the next one; only the holder of the Lease acts.
+//!
+//! What it is not: the manifests (see `manifests`), and `mco install`, which writes what the operator itself needs.
+
+pub(crate) mod boot_images;
+pub(crate) mod cluster;
+mod machine_configuration;
+mod metrics;
+pub(crate) mod objects;
+mod pass;
+mod plan;
+mod report;
+mod rotation;
+mod run;
+pub(crate) mod status;
+pub(crate) mod storage;
+
+pub use metrics::sample as metrics_sample;
+pub use run::{Options, StartError, once, run};
+
+use std::fmt;
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+/// A pass is made at least this often: certificates age for years without any change in the cluster, and the API server
+/// does not tell of everything that a pass looks at.
+const AGAIN: Duration = Duration::from_secs(3600);
+
+/// A step of the installation. Its name is the reason of the condition that says why the operator cannot go on:
+/// `RightsFailed` and so on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Step {
+    /// The settings object makes sense.
+    Settings,
+    /// The operator's own Deployment has the image that the settings name.
+    MachineConfigOperator,
+    /// The definitions of our kinds.
+    CustomResourceDefinitions,
+    /// What the cluster is, for rendering and templates.
+    ControllerConfig,
+    /// What a change costs nodes: the policies in force, in the status of MachineConfiguration `cluster`.
+    MachineConfiguration,
+    /// The built-in pools.
+    MachineConfigPools,
+    /// Accounts and rights of the other parts.
+    Rights,
+    /// What the API server refuses.
+    AdmissionPolicies,
+    /// The config server's CA and certificate.
+    Certificates,
+    /// User data and boot tokens of machines.
+    UserData,
+    /// The controller, and its rollout.
+    MachineConfigController,
+    /// The config server, and its rollout.
+    MachineConfigServer,
+    /// The agents, and their rollout.
+    MachineConfigDaemon,
+    /// The version and the images of the release reach the ControllerConfig, and with it the pools.
+    Release,
+    /// What is no longer wanted goes.
+    Prune,
+    /// Prometheus and Grafana are told of the parts.
+    Monitoring,
+    /// The dashboard, and its rollout.
+    MachineConfigDashboard,
+    /// The pools that an upgrade of the cluster waits for are in their configs.
+    RequiredPools,
+}
+
+impl Step {
+    /// The reason of a condition when this step has failed.
+    pub fn failed(self) -> String {
+        format!("{self}Failed")
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self:?}")
+    }
+}
+
+/// Why a pass stopped before its end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Stop {
+    /// What was begun takes its time; a change of the cluster continues it.
+    Waiting(String),
+    /// It cannot go on: the object, the cause and the remedy.
+    Failed(String),
+}
+
+/// Where a pass has come to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stopped {
+    /// At which step.
+    pub step: Step,
+    /// Why.
+    pub stop: Stop,
+}
+
+/// Which failures a pass has met.
+#[derive(Debug, Default)]
+struct Course {
+    /// A failure that holds up no other step.
+    remembered: Option<Stopped>,
+    /// Where the pass stopped.
+    stopped: Option<Stopped>,
+}
+
+impl Course {
+    /// Takes note of a step that did not end well, and says whether the pass goes on. No other step needs the status of
+    /// MachineConfiguration: nodes must get their rights, certificates and agents whatever somebody wrote into it.
+    fn stop(&mut self, stopped: Stopped) -> ControlFlow<()> {
+        match stopped {
+            Stopped { step: Step::MachineConfiguration, stop: Stop::Failed(_) } => {
+                self.remembered = Some(stopped);
+                ControlFlow::Continue(())
+            }
+            stopped => {
+                self.stopped = Some(stopped);
+                ControlFlow::Break(())
+            }
+        }
+    }
+
+    /// What the pass reports. While parts are rolled out, that is what it waits for; pools may take days. Of two failures
+    /// the later one gives the reason, because it holds up the steps after it.
+    fn end(self) -> Option<Stopped> {
+        match (self.remembered, self.stopped) {
+            (
+                Some(remembered),
+                None | Some(Stopped { step: Step::RequiredPools, stop: Stop::Waiting(_) }),
+            ) => Some(remembered),
+            (
+                Some(Stopped { stop: Stop::Failed(first), .. }),
+                Some(Stopped { step, stop: Stop::Failed(why) }),
+            ) => Some(Stopped { step, stop: Stop::Failed(format!("{why}; also: {first}")) }),
+            (_, stopped) => stopped,
+        }
+    }
+}
+
+/// Which settings a step needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Needs {
+    /// None: it works where the parts were started by hand, too.
+    Nothing,
+    /// The settings object.
+    Settings,
+}
+
+/// What a step does.
+#[derive(Clone, Copy)]
+enum Work {
+    /// Its objects are written where they differ, and waited for where they are workloads.
+    Objects(fn(&plan::Inputs<'_>) -> Result<Vec<serde_json::Value>, String>),
+    /// As [`Self::Objects`], for the operator itself: everything else is left to the operator of the new image.
+    Own(fn(&plan::Inputs<'_>) -> Result<Vec<serde_json::Value>, String>),
+    /// The definitions, unless a newer version wrote them.
+    Definitions,
+    /// The ControllerConfig, without what the release says.
+    ControllerConfig,
+    /// What the release says, in the ControllerConfig.
+    Release,
+    /// The MachineConfiguration is created, and its status is kept.
+    MachineConfiguration,
+    /// Pools are created and never changed.
+    Pools,
+    /// Certificates.
+    Certificates,
+    /// User data.
+    UserData,
+    /// Objects that no step wants are deleted.
+    Prune,
+    /// Pools are looked at.
+    RequiredPools,
+}
+
+/// One step: what it needs, and what it does.
+struct Descriptor {
+    step: Step,
+    needs: Needs,
+    work: Work,
+}
+
+const fn step(step: Step, needs: Needs, work: Work) -> Descriptor {
+    Descriptor { step, needs, work }
+}
+
+/// All steps, in their order. The settings are read before the first one.
+const STEPS: [Descriptor; 17] = {
+    use Needs::{Nothing, Settings};
+    [
+        // First: what follows is for the operator of the image that is wanted.
+        step(Step::MachineConfigOperator, Settings, Work::Own(plan::own)),
+        step(Step::CustomResourceDefinitions, Settings, Work::Definitions),
+        step(Step::ControllerConfig, Settings, Work::ControllerConfig),
+        step(Step::MachineConfiguration, Settings, Work::MachineConfiguration),
+        step(Step::MachineConfigPools, Settings, Work::Pools),
+        step(Step::Rights, Settings, Work::Objects(plan::rights)),
+        step(Step::AdmissionPolicies, Settings, Work::Objects(plan::policies)),
+        // Before the parts: the config server's pods wait for the certificate.
+        step(Step::Certificates, Nothing, Work::Certificates),
+        step(Step::UserData, Nothing, Work::UserData),
+        step(Step::MachineConfigController, Settings, Work::Objects(plan::controller)),
+        step(Step::MachineConfigServer, Settings, Work::Objects(plan::server)),
+        step(Step::MachineConfigDaemon, Settings, Work::Objects(plan::agents)),
+        // After all parts, and before pools are waited for: they are rendered once, by a controller of this version, from the
+        // templates and images of one release.
+        step(Step::Release, Settings, Work::Release),
+        step(Step::Prune, Settings, Work::Prune),
+        // Last of all objects: whoever refuses these keeps nothing else from being there.
+        step(Step::Monitoring, Settings, Work::Objects(plan::monitoring)),
+        step(Step::MachineConfigDashboard, Settings, Work::Objects(plan::dashboard)),
+        step(Step::RequiredPools, Settings, Work::RequiredPools),
+    ]
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_of_machine_configuration_holds_up_no_other_step_and_is_reported_at_the_end() {
+        let failed = |step, why: &str| Stopped { step, stop: Stop::Failed(why.to_owned()) };
+        let waiting = |step| Stopped { step, stop: Stop::Waiting("w".to_owned()) };
+        let stale = failed(Step::MachineConfiguration, "stale");
+        let rows = [
+            (None, Some(stale.clone())),
+            (Some(waiting(Step::RequiredPools)), Some(stale.clone())),
+            (Some(waiting(Step::MachineConfigDaemon)), Some(waiting(Step::MachineConfigDaemon))),
+            (Some(failed(Step::Rights, "no")), Some(failed(Step::Rights, "no; also: stale"))),
+        ];
+        for (later, want) in rows {
+            let mut course = Course::default();
+            assert_eq!(course.stop(stale.clone()), ControlFlow::Continue(()));
+            if let Some(later) = later.clone() {
+                assert_eq!(
+                    course.stop(later),
+                    ControlFlow::Break(()),
+                    "every other step holds up those after it"
+                );
+            }
+            assert_eq!(course.end(), want, "{later:?}");
+        }
+        assert_eq!(Course::default().end(), None);
+    }
+
+    #[test]
+    fn each_step_comes_once_and_the_parts_are_rolled_out_in_their_order() {
+        let order: Vec<Step> = STEPS.iter().map(|d| d.step).collect();
+        let mut sorted = order.clone();
+        sorted.sort();
+        assert_eq!(order, sorted, "as the enum says it");
+        assert_eq!(Step::Rights.failed(), "RightsFailed");
+        let without: Vec<Step> = STEPS.iter().filter(|d| d.needs == Needs::Nothing).map(|d| d.step).collect();
+        assert_eq!(without, [Step::Certificates, Step::UserData]);
+    }
+}

@@ -1,0 +1,351 @@
+//! The objects that the operator keeps: how they are marked as its own, when one must be written, when one may be deleted,
+//! and whether a workload has been rolled out. Pure.
+//!
+//! What it is not: which objects there are to be (see `steps`), and requests (see `cluster`).
+
+use api::detected::digest;
+use api::k8s::Pod;
+use api::names::NAMESPACE;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use serde_json::{Map, Value, json};
+use std::fmt;
+
+/// The owner of the fields that are applied.
+pub(crate) const FIELD_MANAGER: &str = "machine-config-operator";
+/// The label on every object that the operator keeps, and its value. Only these are ever pruned.
+pub(crate) const KEPT_BY: (&str, &str) = ("machineconfig.dev/kept-by", "machine-config-operator");
+/// The annotation with the digest of what was written. Where it is not that of what is wanted now, the object is written.
+const WRITTEN: &str = "machineconfig.dev/written";
+
+/// Which object.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Key {
+    /// Its kind.
+    pub(crate) kind: String,
+    /// Its namespace; empty: it has none.
+    pub(crate) namespace: String,
+    /// Its name.
+    pub(crate) name: String,
+}
+
+impl Key {
+    /// The key of an object.
+    pub(crate) fn of(object: &Value) -> Self {
+        let text = |p: &str| object.pointer(p).and_then(Value::as_str).unwrap_or_default().to_owned();
+        Self { kind: text("/kind"), namespace: text("/metadata/namespace"), name: text("/metadata/name") }
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.namespace.as_str() {
+            "" | NAMESPACE => write!(f, "{} {}", self.kind, self.name),
+            namespace => write!(f, "{} {namespace}/{}", self.kind, self.name),
+        }
+    }
+}
+
+/// The object with the operator's label.
+pub(crate) fn labelled(mut object: Value) -> Value {
+    object["metadata"]["labels"][KEPT_BY.0] = json!(KEPT_BY.1);
+    object
+}
+
+/// The object with the operator's label and the digest of its content.
+pub(crate) fn marked(object: Value) -> Value {
+    let mut object = labelled(object);
+    let digest = digest(object.to_string().as_bytes());
+    object["metadata"]["annotations"][WRITTEN] = json!(digest.get(..16));
+    object
+}
+
+/// Whether the object that is there is not what is wanted: never written, written otherwise, or changed since in a field
+/// that we set.
+pub(crate) fn differs(wanted: &Value, there: Option<&Value>) -> bool {
+    there.is_none_or(|there| !covers(wanted, there))
+}
+
+/// Whether all that is wanted stands there. Fields that the API server or others have added do not count, and neither does
+/// the difference between a field without content and one that is not there.
+pub(crate) fn covers(wanted: &Value, there: &Value) -> bool {
+    match (wanted, there) {
+        (Value::Object(wanted), Value::Object(there)) => {
+            wanted.iter().all(|(key, value)| match there.get(key) {
+                Some(there) => covers(value, there),
+                None => is_empty(value),
+            })
+        }
+        (Value::Array(wanted), Value::Array(there)) => {
+            wanted.len() == there.len() && wanted.iter().zip(there).all(|(w, t)| covers(w, t))
+        }
+        (wanted, Value::Null) => is_empty(wanted),
+        (wanted, there) => wanted == there,
+    }
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Bool(set) => !set,
+        Value::String(text) => text.is_empty(),
+        Value::Array(list) => list.is_empty(),
+        Value::Object(map) => map.values().all(is_empty),
+        Value::Number(_) => false,
+    }
+}
+
+/// The objects that are no longer wanted: they carry our label, our field manager has applied them, and nothing wanted has
+/// their key. An object that somebody else labelled is left alone.
+pub(crate) fn superfluous<'a>(wanted: &[Key], there: impl IntoIterator<Item = &'a Value>) -> Vec<&'a Value> {
+    there.into_iter().filter(|o| is_kept(o) && !wanted.contains(&Key::of(o))).collect()
+}
+
+/// Whether the operator has made this object.
+pub(crate) fn is_kept(object: &Value) -> bool {
+    let labelled = object["metadata"]["labels"][KEPT_BY.0] == KEPT_BY.1;
+    let managers = object["metadata"]["managedFields"].as_array();
+    let applied = managers.into_iter().flatten().any(|m| {
+        m["manager"] == FIELD_MANAGER
+            && m["operation"] == "Apply"
+            && m.get("subresource").is_none_or(|s| s == "")
+    });
+    labelled && applied
+}
+
+/// How far a workload has been rolled out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Rollout {
+    /// Every pod is of the new template, and one at least works.
+    Done,
+    /// Pods are being replaced.
+    Moving(String),
+    /// Kubernetes has given up on it.
+    Stuck(String),
+}
+
+/// How far a Deployment or DaemonSet has been rolled out. Another kind has nothing to roll out.
+///
+/// Pods that are not available do not count once they are of the new template: a node that is drained must not hold the
+/// other parts up. Nor must one that is down: `stranded` of a DaemonSet's pods are never replaced.
+pub(crate) fn rollout(object: &Value, stranded: i64) -> Rollout {
+    let status = |key: &str| object["status"][key].as_i64().unwrap_or_default();
+    let key = Key::of(object);
+    let observed =
+        status("observedGeneration") >= object["metadata"]["generation"].as_i64().unwrap_or_default();
+    let (wanted, updated, available, old) = match key.kind.as_str() {
+        "Deployment" => {
+            let wanted = object["spec"]["replicas"].as_i64().unwrap_or(1);
+            let updated = status("updatedReplicas");
+            // A new pod may stand beside the old one that it is to replace, and only the old one be available.
+            let old = (status("replicas") - updated).max(0);
+            (wanted, updated, status("availableReplicas"), old)
+        }
+        "DaemonSet" => {
+            let wanted = (status("desiredNumberScheduled") - stranded).max(0);
+            (wanted, status("updatedNumberScheduled"), status("numberAvailable"), 0)
+        }
+        _ => return Rollout::Done,
+    };
+    let conditions = object["status"]["conditions"].as_array();
+    let given_up = conditions.into_iter().flatten().find(|c| {
+        c["type"] == "Progressing" && c["status"] == "False" && c["reason"] == "ProgressDeadlineExceeded"
+    });
+    let all = observed && updated >= wanted && (wanted == 0 || available > old);
+    match given_up {
+        _ if all => Rollout::Done,
+        Some(condition) if observed => {
+            Rollout::Stuck(format!("{key}: {}", condition["message"].as_str().unwrap_or("no pod gets ready")))
+        }
+        _ => Rollout::Moving(format!(
+            "{key}: {updated} of {wanted} pods are of this version, {available} are available"
+        )),
+    }
+}
+
+/// How many of these pods should have been gone for [`STRANDED`]: the kubelet that would end them does not answer, and a
+/// DaemonSet makes no other pod on that node meanwhile.
+pub(crate) fn stranded(pods: &[Pod], now: Timestamp) -> i64 {
+    let late = |pod: &&Pod| {
+        let end = pod.metadata.deletion_timestamp.as_ref();
+        end.is_some_and(|end| now.duration_since(end.0) > STRANDED)
+    };
+    i64::try_from(pods.iter().filter(late).count()).unwrap_or(i64::MAX)
+}
+
+/// After the end of a pod's grace period, which its `deletionTimestamp` names.
+const STRANDED: SignedDuration = SignedDuration::from_secs(60);
+
+/// Why a pod cannot start, as its kubelet says it: reasons that no waiting mends.
+const HOPELESS: [&str; 6] = [
+    "ErrImagePull",
+    "ImagePullBackOff",
+    "InvalidImageName",
+    "ErrImageNeverPull",
+    "CreateContainerConfigError",
+    "CrashLoopBackOff",
+];
+
+/// What keeps the pods of a workload from running: the first trouble that waiting does not mend, with the remedy.
+pub(crate) fn trouble(workload: &Key, image: &str, pods: &[Pod]) -> Option<String> {
+    for pod in pods {
+        let name = pod.metadata.name.as_deref().unwrap_or_default();
+        let statuses = pod.status.iter().flat_map(|s| s.container_statuses.iter().flatten());
+        for container in statuses {
+            let Some(waiting) = container.state.as_ref().and_then(|s| s.waiting.as_ref()) else { continue };
+            let reason = waiting.reason.as_deref().unwrap_or_default();
+            if !HOPELESS.contains(&reason) {
+                continue;
+            }
+            let said = waiting.message.as_deref().unwrap_or("the kubelet says no more");
+            let remedy = if reason.contains("Image") || reason.contains("ErrImage") {
+                format!(
+                    "set spec.image of {} to an image that the nodes can pull, or give them {image}",
+                    crate::settings_object::name()
+                )
+            } else {
+                format!("see kubectl -n {NAMESPACE} logs {name} --previous")
+            };
+            return Some(format!("{workload}: pod {name}: {reason}: {said}; {remedy}"));
+        }
+    }
+    None
+}
+
+/// The labels by which a workload selects its pods, as a selector for requests.
+pub(crate) fn selector(workload: &Value) -> String {
+    let labels: Option<&Map<String, Value>> =
+        workload.pointer("/spec/selector/matchLabels").and_then(Value::as_object);
+    let pairs = labels.into_iter().flatten().filter_map(|(k, v)| Some(format!("{k}={}", v.as_str()?)));
+    pairs.collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_is_written_when_a_field_of_ours_is_another_and_only_then() {
+        let wanted = marked(json!({
+            "kind": "Deployment", "metadata": {"name": "a"},
+            "spec": {"replicas": 2, "args": ["x", "y"], "probe": {"host": null, "port": 1}, "none": [], "off": false},
+        }));
+        let mut there = wanted.clone();
+        there["metadata"]["uid"] = json!("u");
+        there["metadata"]["labels"]["theirs"] = json!("1");
+        there["spec"]["strategy"] = json!({"type": "RollingUpdate"});
+        there["spec"]["probe"].as_object_mut().unwrap().remove("host");
+        for gone in ["none", "off"] {
+            there["spec"].as_object_mut().unwrap().remove(gone);
+        }
+        assert!(!differs(&wanted, Some(&there)), "what others add does not count");
+        assert!(differs(&wanted, None));
+        for (path, value) in [
+            ("/spec/replicas", json!(1)),
+            ("/spec/args", json!(["x"])),
+            ("/spec/args/1", json!("z")),
+            ("/metadata/labels", json!({})),
+            ("/metadata/annotations", json!({})),
+        ] {
+            let mut other = there.clone();
+            *other.pointer_mut(path).unwrap() = value;
+            assert!(differs(&wanted, Some(&other)), "{path}");
+        }
+        // A field that is no longer wanted shows only in the digest.
+        let mut less = wanted;
+        less["spec"].as_object_mut().unwrap().remove("args");
+        less["metadata"].as_object_mut().unwrap().remove("annotations");
+        assert!(differs(&marked(less), Some(&there)));
+    }
+
+    #[test]
+    fn only_what_the_operator_made_is_ever_superfluous() {
+        let object = |name: &str, labelled: bool, manager: &str, operation: &str| {
+            let mut object = json!({"kind": "Service", "metadata": {"name": name, "namespace": NAMESPACE,
+                "managedFields": [{"manager": manager, "operation": operation}]}});
+            if labelled {
+                object["metadata"]["labels"] = json!({KEPT_BY.0: KEPT_BY.1});
+            }
+            object
+        };
+        let all = [
+            object("wanted", true, FIELD_MANAGER, "Apply"),
+            object("old", true, FIELD_MANAGER, "Apply"),
+            object("unlabelled", false, FIELD_MANAGER, "Apply"),
+            object("labelled-by-somebody", true, "kubectl-edit", "Update"),
+            object("updated", true, FIELD_MANAGER, "Update"),
+        ];
+        let found = superfluous(&[Key::of(&all[0])], &all);
+        let names: Vec<_> = found.iter().map(|o| o["metadata"]["name"].as_str().unwrap()).collect();
+        assert_eq!(names, ["old"]);
+    }
+
+    #[test]
+    fn a_workload_is_rolled_out_when_all_pods_are_new_and_one_works() {
+        let deployment = |generation: i64, updated: i64, available: i64, pods: i64| {
+            json!({"kind": "Deployment", "metadata": {"name": "c", "namespace": NAMESPACE, "generation": 2},
+                "spec": {"replicas": 2},
+                "status": {"observedGeneration": generation, "replicas": pods, "updatedReplicas": updated,
+                    "availableReplicas": available}})
+        };
+        for (generation, updated, available, pods, done) in [
+            (2, 2, 2, 2, true),
+            // One node is drained or unavailable: the other pod does the work.
+            (2, 2, 1, 2, true),
+            (2, 2, 2, 3, true),
+            (2, 2, 0, 2, false),
+            // Only pods of the old version are available.
+            (2, 2, 1, 3, false),
+            (2, 2, 2, 4, false),
+            (2, 1, 2, 2, false),
+            (1, 2, 2, 2, false),
+        ] {
+            let found = rollout(&deployment(generation, updated, available, pods), 0);
+            assert_eq!(found == Rollout::Done, done, "{generation} {updated} {available} {pods}: {found:?}");
+        }
+        let mut stuck = deployment(2, 1, 1, 2);
+        stuck["status"]["conditions"] = json!([{"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded", "message": "too long"}]);
+        assert_eq!(rollout(&stuck, 0), Rollout::Stuck("Deployment c: too long".to_owned()));
+        let set = |scheduled: i64, updated: i64, available: i64| {
+            json!({"kind": "DaemonSet", "metadata": {"name": "s", "generation": 1}, "status": {"observedGeneration": 1,
+                "desiredNumberScheduled": scheduled, "updatedNumberScheduled": updated, "numberAvailable": available}})
+        };
+        assert_eq!(rollout(&set(0, 0, 0), 0), Rollout::Done, "there is no node for it");
+        assert_eq!(rollout(&set(3, 3, 2), 0), Rollout::Done);
+        assert!(matches!(rollout(&set(3, 2, 3), 0), Rollout::Moving(text) if text.contains("2 of 3")));
+        assert_eq!(rollout(&json!({"kind": "Role"}), 0), Rollout::Done);
+        // The third node is off: its old pod stays until the Node is deleted.
+        assert_eq!(rollout(&set(3, 2, 2), 1), Rollout::Done);
+        assert!(
+            matches!(rollout(&set(3, 1, 2), 1), Rollout::Moving(_)),
+            "an old pod that works is still to be replaced"
+        );
+        let now: Timestamp = "2026-07-01T12:00:00Z".parse().unwrap();
+        let pod = |end: Option<&str>| -> Pod {
+            serde_json::from_value(json!({"metadata": {"name": "p", "deletionTimestamp": end}})).unwrap()
+        };
+        let pods = [pod(None), pod(Some("2026-07-01T11:59:30Z")), pod(Some("2026-07-01T11:58:00Z"))];
+        assert_eq!(stranded(&pods, now), 1);
+    }
+
+    #[test]
+    fn a_pod_that_cannot_pull_its_image_is_named_with_the_remedy() {
+        let pod = |reason: &str| -> Pod {
+            serde_json::from_value(json!({
+                "metadata": {"name": "c-1"},
+                "status": {"containerStatuses": [{"name": "c", "image": "x", "imageID": "", "ready": false, "restartCount": 0,
+                    "state": {"waiting": {"reason": reason, "message": "not found"}}}]},
+            }))
+            .unwrap()
+        };
+        let key =
+            Key { kind: "Deployment".to_owned(), namespace: NAMESPACE.to_owned(), name: "c".to_owned() };
+        let found = trouble(&key, "mco:1", &[pod("ContainerCreating"), pod("ImagePullBackOff")]).unwrap();
+        assert_eq!(
+            found,
+            "Deployment c: pod c-1: ImagePullBackOff: not found; set spec.image of MachineConfigOperator cluster to an image \
+             that the nodes can pull, or give them mco:1"
+        );
+        assert!(trouble(&key, "mco:1", &[pod("CrashLoopBackOff")]).unwrap().contains("logs c-1 --previous"));
+        assert_eq!(trouble(&key, "mco:1", &[pod("ContainerCreating")]), None);
+    }
+}

@@ -1,0 +1,287 @@
+//! One pass through the steps: what was planned is written, and what was written is waited for.
+//!
+//! Flow: [`Keeper::pass`] looks at the cluster, reads the settings, and carries out step after step until one stops. Within
+//! a step every object is tried, so that one that is refused does not keep the others from being there.
+//!
+//! What it is not: the plans (see `plan`), and the conditions (see `status`).
+
+mod controller_config;
+mod definitions;
+mod machine_configuration;
+mod objects;
+mod pools;
+mod trouble;
+
+use super::cluster::{self, Seen};
+use super::metrics::Metrics;
+use super::plan::{self, Inputs, Prometheus};
+use super::run::Options;
+use super::{Course, Descriptor, Needs, STEPS, Step, Stop, Stopped, Work};
+use crate::manifests::pods::Scaled;
+use crate::manifests::rights::CONTROLLER;
+use crate::settings_object;
+use crate::{booting_machines, definitions as kinds, joining};
+use api::names::{CONTROLLER_CONFIG, VERSION_RAW};
+use api::v1::ControllerConfig;
+use api::v1alpha1::ManagementState;
+use client::{CallError, chain};
+use definitions::Stored;
+use kube::Client;
+use serde_json::Value;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+use trouble::{Trouble, failed};
+
+/// A rollout that takes longer than this has failed. The reference's limit, and that of a Deployment.
+const ROLLOUT: Duration = Duration::from_mins(10);
+/// The versions of kubelets change rarely, and reading all Nodes of a large cluster costs.
+const KUBELETS: Duration = Duration::from_mins(10);
+
+/// When the kubelets were looked at, and what was found.
+type Kubelets = (Instant, u64, Vec<(String, u64)>);
+
+/// What keeps an installation, and what it remembers from one pass to the next. All of it can be lost.
+pub(super) struct Keeper {
+    pub(super) client: Client,
+    pub(super) options: Options,
+    pub(super) metrics: Arc<Metrics>,
+    /// Since when a step has been waiting.
+    waiting: HashMap<Step, Instant>,
+    /// The kubelets' versions, and when they were read.
+    kubelets: Option<Kubelets>,
+    /// What is known of the versions in which objects are stored.
+    stored: Stored,
+}
+
+/// What a pass has done and found.
+#[derive(Debug, Default)]
+pub(super) struct Passed {
+    /// What was read.
+    pub(super) seen: Seen,
+    /// What was written, a line each.
+    pub(super) done: Vec<String>,
+    /// Where it stopped.
+    pub(super) stopped: Option<Stopped>,
+    /// Somebody else wrote first: what was read is stale.
+    pub(super) conflict: bool,
+    /// Whether a controller is available.
+    pub(super) controller: Option<bool>,
+    /// The API server's minor version, and the kubelets'.
+    pub(super) kubelets: Option<(u64, Vec<(String, u64)>)>,
+    /// Where the cluster has OpenShift's objects: those of its namespaces that there are.
+    pub(super) openshift: Option<Vec<&'static str>>,
+    /// The release that the cluster was installed with, where it has releases.
+    pub(super) installed: Option<String>,
+    /// Boot images that are too old for an upgrade.
+    pub(super) boot_images: Option<String>,
+    /// Objects that may be stored in a version that an upgrade drops: a sentence for each definition.
+    pub(super) stored: Vec<String>,
+    /// When the first of them may be rewritten.
+    pub(super) settles: Option<Duration>,
+    /// The image of the operator and its parts that is wanted.
+    pub(super) image: Option<String>,
+    /// The release that is wanted, where a payload or the cluster names one.
+    pub(super) release: Option<String>,
+}
+
+impl Keeper {
+    pub(super) fn new(client: Client, options: Options, metrics: Arc<Metrics>) -> Self {
+        Self { client, options, metrics, waiting: HashMap::new(), kubelets: None, stored: Stored::default() }
+    }
+
+    /// Makes one pass.
+    ///
+    /// # Errors
+    /// The cluster could not be read. Everything else is part of what was found.
+    pub(super) async fn pass(&mut self) -> Result<Passed, CallError> {
+        let mut passed = Passed { seen: Box::pin(cluster::look(&self.client)).await?, ..Passed::default() };
+        let wanted = match passed.seen.settings.as_ref() {
+            None => None,
+            Some(settings) if settings.spec.management_state == ManagementState::Unmanaged => {
+                passed.controller = controller(&passed.seen);
+                return Ok(passed);
+            }
+            Some(settings) => {
+                let versions = settings.status.iter().flat_map(|s| &s.versions);
+                let newer = versions
+                    .filter(|v| v.name == super::status::OPERATOR)
+                    .find(|v| kinds::is_newer(&v.version));
+                let read = settings_object::read(settings)
+                    .and_then(|wanted| wanted.with_payload(&passed.seen.release).map_err(|why| vec![why]));
+                let why = match (newer, read) {
+                    (Some(newer), _) => Err(format!(
+                        "{} was brought to {} and this operator is {VERSION_RAW}: it changes nothing; run `mco install` of {} or \
+                         newer, which replaces it",
+                        settings_object::name(),
+                        newer.version,
+                        newer.version
+                    )),
+                    (None, Err(wrong)) => Err(format!("{}: {}", settings_object::name(), wrong.join("; "))),
+                    (None, Ok(wanted)) => Ok(wanted),
+                };
+                match why {
+                    Ok(wanted) => Some(wanted),
+                    Err(why) => {
+                        passed.controller = controller(&passed.seen);
+                        passed.stopped = Some(Stopped { step: Step::Settings, stop: Stop::Failed(why) });
+                        return Ok(passed);
+                    }
+                }
+            }
+        };
+        passed.image = wanted.as_ref().map(|w| w.image.clone());
+        let mut course = Course::default();
+        for descriptor in STEPS.iter().filter(|d| wanted.is_some() || d.needs == Needs::Nothing) {
+            match Box::pin(self.step(descriptor, wanted.as_ref(), &mut passed)).await {
+                Ok(()) => {
+                    self.waiting.remove(&descriptor.step);
+                }
+                Err(Trouble::Conflict) => {
+                    passed.conflict = true;
+                    break;
+                }
+                Err(Trouble::Stop(stop)) => {
+                    let stop = self.within_its_time(descriptor.step, stop);
+                    if course.stop(Stopped { step: descriptor.step, stop }).is_break() {
+                        break;
+                    }
+                }
+            }
+        }
+        passed.stopped = course.end();
+        if wanted.is_some() {
+            passed.controller = controller(&passed.seen);
+            passed.kubelets = self.kubelets().await;
+            // An operator that leaves the definitions to another version leaves the objects to it, too.
+            let early = [Step::MachineConfigOperator, Step::CustomResourceDefinitions];
+            if passed.stopped.as_ref().is_none_or(|stopped| !early.contains(&stopped.step)) {
+                self.stored_versions(&mut passed).await;
+            }
+        }
+        Ok(passed)
+    }
+
+    /// Turns a wait that takes too long into a failure. Pools have their own time.
+    fn within_its_time(&mut self, step: Step, stop: Stop) -> Stop {
+        let Stop::Waiting(what) = stop else { return stop };
+        let since = *self.waiting.entry(step).or_insert_with(Instant::now);
+        if step != Step::RequiredPools && since.elapsed() > ROLLOUT {
+            let minutes = ROLLOUT.as_secs() / 60;
+            return Stop::Failed(format!(
+                "{what}, after more than {minutes} minutes; see kubectl -n openshift-machine-config-operator describe pods"
+            ));
+        }
+        Stop::Waiting(what)
+    }
+
+    /// The kubelets' versions, read now and then. Without them nothing is said about skew.
+    async fn kubelets(&mut self) -> Option<(u64, Vec<(String, u64)>)> {
+        if self.kubelets.as_ref().is_none_or(|(at, ..)| at.elapsed() > KUBELETS) {
+            match cluster::kubelets(&self.client).await {
+                Ok(found) => self.kubelets = found.map(|(server, all)| (Instant::now(), server, all)),
+                Err(error) => tracing::debug!("the kubelets' versions are not known: {}", error.chain()),
+            }
+        }
+        self.kubelets.as_ref().map(|(_, server, all)| (*server, all.clone()))
+    }
+
+    async fn step(
+        &mut self,
+        d: &Descriptor,
+        wanted: Option<&settings_object::Wanted>,
+        passed: &mut Passed,
+    ) -> Result<(), Trouble> {
+        match (d.work, wanted) {
+            (Work::Objects(plan), Some(wanted)) => self.objects(plan, wanted, passed).await,
+            (Work::Own(plan), Some(wanted)) => self.own(plan, wanted, passed).await,
+            (Work::Definitions, Some(wanted)) => self.definitions(wanted.follows_payload, passed).await,
+            (Work::ControllerConfig, Some(wanted)) => Box::pin(self.controller_config(wanted, passed)).await,
+            (Work::MachineConfiguration, Some(_)) => self.machine_configuration(passed).await,
+            (Work::Pools, Some(wanted)) => self.pools(wanted, passed).await,
+            (Work::Prune, Some(wanted)) => self.prune(wanted, passed).await,
+            (Work::Release, Some(_)) => self.release(passed).await,
+            (Work::RequiredPools, Some(_)) => self.required_pools(passed).await,
+            (Work::Certificates, _) => {
+                let spec = spec_of(passed)?;
+                booting_machines::certificates(&self.client, &spec, &mut passed.done).await?;
+                // Parts that somebody has started by hand have certificates of his.
+                if let Some(wanted) = wanted {
+                    let parts = plan::certified(wanted);
+                    booting_machines::metrics_certificates(&self.client, &parts, &mut passed.done).await?;
+                }
+                Ok(())
+            }
+            (Work::UserData, _) => {
+                let require_token = wanted.map_or(self.options.require_token, |w| w.require_token);
+                let spec = spec_of(passed)?;
+                let pools = passed.seen.pools.clone();
+                let done = &mut passed.done;
+                booting_machines::user_data(&self.client, &spec, &pools, require_token, done).await?;
+                // Machines that join wait for this, and nothing else does.
+                if wanted.is_some()
+                    && require_token
+                    && let Err(error) = joining::approve(&self.client, done).await
+                {
+                    tracing::warn!("joining machines wait: {}", chain(&error));
+                }
+                Ok(())
+            }
+            (_, None) => Ok(()),
+        }
+    }
+
+    /// What a function of `plan` makes of the settings and of what was seen.
+    fn planned<T>(
+        &self,
+        plan: fn(&Inputs<'_>) -> Result<T, String>,
+        wanted: &settings_object::Wanted,
+        seen: &Seen,
+    ) -> Result<T, Trouble> {
+        let (config, scaled, log) = (config_of(seen)?, scaled(seen), log(seen));
+        let inputs = Inputs {
+            wanted,
+            config: config.as_ref(),
+            scaled: scaled.as_ref(),
+            own_image: self.options.image.as_deref(),
+            log: log.as_deref(),
+            prometheus: Prometheus::of(&seen.definitions),
+            mutates: seen.mutates,
+        };
+        plan(&inputs).map_err(failed)
+    }
+}
+
+fn config_of(seen: &Seen) -> Result<Option<ControllerConfig>, Trouble> {
+    let Some(config) = &seen.config else { return Ok(None) };
+    let read = serde_json::from_value(config.clone());
+    read.map(Some).map_err(|e| {
+        failed(format!("ControllerConfig {CONTROLLER_CONFIG} cannot be read: line {}", e.line()))
+    })
+}
+
+fn spec_of(passed: &Passed) -> Result<api::v1::ControllerConfigSpec, Trouble> {
+    let config = config_of(&passed.seen)?;
+    config
+        .map(|c| c.spec)
+        .ok_or_else(|| failed(format!("there is no ControllerConfig {CONTROLLER_CONFIG}; run `mco install`")))
+}
+
+fn log(seen: &Seen) -> Option<String> {
+    seen.machine_configuration.as_ref().and_then(super::machine_configuration::log)
+}
+
+fn deployment(seen: &Seen) -> Option<&Value> {
+    seen.kept.iter().find(|o| o["kind"] == "Deployment" && o["metadata"]["name"] == CONTROLLER)
+}
+
+fn scaled(seen: &Seen) -> Option<Scaled> {
+    Scaled::of(deployment(seen)?)
+}
+
+fn controller(seen: &Seen) -> Option<bool> {
+    deployment(seen).map(|d| {
+        d["status"]["availableReplicas"].as_i64().unwrap_or_default() > 0 || d["spec"]["replicas"] == 0
+    })
+}

@@ -1,0 +1,152 @@
+//! The steps that are lists of objects: what differs is written, and workloads are waited for.
+//!
+//! What it is not: which objects those are (see `plan`), and when one differs (see `sync::objects`).
+
+use super::trouble::{Trouble, failed, remedy};
+use super::{Keeper, Passed};
+use crate::monitoring::MONITORING;
+use crate::settings_object;
+use crate::sync::objects::{
+    Key, Rollout, differs, marked, rollout, selector, stranded, superfluous, trouble,
+};
+use crate::sync::plan::{self, Inputs};
+use crate::sync::{Stop, cluster};
+use client::CallError;
+use k8s_openapi::jiff::Timestamp;
+use serde_json::Value;
+
+/// How many refusals are named. Of the others the number is said.
+const SHOWN: usize = 3;
+
+impl Keeper {
+    /// Writes what differs of a step's objects, and waits for its workloads.
+    pub(super) async fn objects(
+        &self,
+        plan: fn(&Inputs<'_>) -> Result<Vec<Value>, String>,
+        wanted: &settings_object::Wanted,
+        passed: &mut Passed,
+    ) -> Result<(), Trouble> {
+        let objects = self.planned(plan, wanted, &passed.seen)?;
+        let mut errors: Vec<CallError> = vec![];
+        let mut slow = None;
+        for object in objects.into_iter().map(marked) {
+            let key = Key::of(&object);
+            let at = passed.seen.kept.iter().position(|o| Key::of(o) == key);
+            let there = at.and_then(|i| passed.seen.kept.get(i));
+            let now = if differs(&object, there) {
+                match cluster::apply(&self.client, &object).await {
+                    Ok(now) => {
+                        self.metrics.applied.inc();
+                        passed.done.push(key.to_string());
+                        now
+                    }
+                    // A definition that has just been made: the API server is about to serve its kind.
+                    Err(error) if error.is_not_found() && object["apiVersion"] == MONITORING => {
+                        let what = format!("{key}: its kind is not served yet");
+                        slow = slow.or(Some((key, Value::Null, Rollout::Moving(what))));
+                        continue;
+                    }
+                    Err(error) => {
+                        errors.push(error);
+                        continue;
+                    }
+                }
+            } else {
+                there.cloned().unwrap_or_default()
+            };
+            let mut how = rollout(&now, 0);
+            if key.kind == "DaemonSet" && matches!(how, Rollout::Moving(_)) {
+                let pods = cluster::pods(&self.client, &selector(&now)).await.unwrap_or_default();
+                how = rollout(&now, stranded(&pods, Timestamp::now()));
+            }
+            match how {
+                Rollout::Done => {}
+                moving => slow = slow.or(Some((key, now.clone(), moving))),
+            }
+            match at.and_then(|i| passed.seen.kept.get_mut(i)) {
+                Some(place) => *place = now,
+                None => passed.seen.kept.push(now),
+            }
+        }
+        if let Some(first) = errors.first() {
+            if errors.iter().all(CallError::is_conflict) {
+                return Err(Trouble::Conflict);
+            }
+            let texts: Vec<String> = errors.iter().take(SHOWN).map(CallError::chain).collect();
+            let more = errors.len().saturating_sub(SHOWN);
+            let more = if more > 0 { format!(" and {more} more objects") } else { String::new() };
+            let remedy = remedy(first);
+            return Err(failed(format!("{}{more}; {remedy}", texts.join("; "))));
+        }
+        match slow {
+            None => Ok(()),
+            Some((key, object, how)) => Err(self.why_slow(&key, &object, how).await),
+        }
+    }
+
+    /// Why a workload is not rolled out yet: what its pods say comes first.
+    async fn why_slow(&self, key: &Key, object: &Value, how: Rollout) -> Trouble {
+        if object.is_null() {
+            return match how {
+                Rollout::Moving(what) | Rollout::Stuck(what) => Trouble::Stop(Stop::Waiting(what)),
+                Rollout::Done => Trouble::Stop(Stop::Waiting(key.to_string())),
+            };
+        }
+        let image = object.pointer("/spec/template/spec/containers/0/image").and_then(Value::as_str);
+        let pods = cluster::pods(&self.client, &selector(object)).await.unwrap_or_default();
+        if let Some(why) = trouble(key, image.unwrap_or_default(), &pods) {
+            return failed(why);
+        }
+        match how {
+            Rollout::Stuck(why) => {
+                failed(format!("{why}; see kubectl -n openshift-machine-config-operator describe pods"))
+            }
+            Rollout::Moving(what) => Trouble::Stop(Stop::Waiting(what)),
+            Rollout::Done => Trouble::Stop(Stop::Waiting(key.to_string())),
+        }
+    }
+
+    /// The operator's own objects. Where the settings name another image than this process runs in, everything else waits
+    /// for the operator of that image: it has the manifests that belong to it. This one goes on until that one is ready.
+    pub(super) async fn own(
+        &self,
+        plan: fn(&Inputs<'_>) -> Result<Vec<Value>, String>,
+        wanted: &settings_object::Wanted,
+        passed: &mut Passed,
+    ) -> Result<(), Trouble> {
+        let written = self.objects(plan, wanted, passed).await;
+        match &self.options.image {
+            Some(own) if *own != wanted.image => match written {
+                Err(Trouble::Stop(Stop::Waiting(_))) | Ok(()) => Err(Trouble::Stop(Stop::Waiting(format!(
+                    "the operator of {} is to take over from the one of {own}",
+                    wanted.image
+                )))),
+                other => other,
+            },
+            // Our own rollout needs no wait: this process is of the image that is wanted.
+            _ => match written {
+                Err(Trouble::Stop(Stop::Waiting(_))) => Ok(()),
+                other => other,
+            },
+        }
+    }
+
+    pub(super) async fn prune(
+        &self,
+        wanted: &settings_object::Wanted,
+        passed: &mut Passed,
+    ) -> Result<(), Trouble> {
+        let mut keys = self.planned(plan::wanted, wanted, &passed.seen)?;
+        // An operator that is no pod keeps no Deployment of its own, and must not take away what keeps itself.
+        if self.options.image.is_none() {
+            let own = crate::manifests::pods::operator(&wanted.image, 1);
+            keys.extend(own.iter().map(Key::of));
+        }
+        for object in superfluous(&keys, &passed.seen.kept) {
+            cluster::delete(&self.client, object).await?;
+            self.metrics.deleted.inc();
+            passed.done.push(format!("deleted {}, which is no longer wanted", Key::of(object)));
+        }
+        Ok(())
+    }
+}

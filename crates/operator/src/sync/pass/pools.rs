@@ -1,0 +1,64 @@
+//! The built-in pools, and the wait for those that an upgrade of the cluster needs.
+//!
+//! What it is not: which pools there are to be, and when one is done (see `plan`).
+
+use super::trouble::{Trouble, failed};
+use super::{Keeper, Passed, ROLLOUT, config_of};
+use crate::install::pool_object;
+use crate::settings_object;
+use crate::sync::plan::{self, Pools};
+use crate::sync::{Step, Stop, cluster};
+use client::{call, chain};
+use kube::api::PostParams;
+use tokio::time::Instant;
+
+impl Keeper {
+    pub(super) async fn pools(
+        &self,
+        wanted: &settings_object::Wanted,
+        passed: &mut Passed,
+    ) -> Result<(), Trouble> {
+        let is_there =
+            |name: &String| passed.seen.pools.iter().any(|p| p.metadata.name.as_ref() == Some(name));
+        let config = config_of(&passed.seen)?;
+        let pools = plan::pools(&wanted.pools, config.as_ref());
+        let missing: Vec<&String> = pools.iter().filter(|name| !is_there(name)).collect();
+        for name in missing {
+            let object = pool_object(name).map_err(|e| failed(chain(&e)))?;
+            let Some(api) = cluster::api_of(&self.client, &object) else { continue };
+            let typed = serde_json::from_value(object).map_err(|e| failed(e.to_string()))?;
+            call(|| format!("create MachineConfigPool {name}"), api.create(&PostParams::default(), &typed))
+                .await?;
+            passed.done.push(format!("MachineConfigPool {name}"));
+        }
+        if passed.done.iter().any(|d| d.starts_with("MachineConfigPool ")) {
+            // The steps after this one see them.
+            passed.seen.pools = cluster::pools(&self.client).await?;
+        }
+        Ok(())
+    }
+
+    pub(super) async fn required_pools(&mut self, passed: &Passed) -> Result<(), Trouble> {
+        let rendered = cluster::rendered(&self.client, &plan::required(&passed.seen.pools)).await?;
+        let release = passed.seen.config.as_ref().and_then(|config| {
+            config["metadata"]["annotations"][api::names::annotation::RELEASE_IMAGE_VERSION].as_str()
+        });
+        let target =
+            plan::Target { controller: api::names::VERSION_HASH, release: release.unwrap_or_default() };
+        match plan::required_pools(&passed.seen.pools, &rendered, target) {
+            Pools::Done => Ok(()),
+            Pools::Stuck(why) => Err(failed(why)),
+            Pools::Moving { what, nodes } => {
+                // The reference's limit: ten minutes a node. Pools without nodes have nothing to wait for.
+                let since = self.waiting.get(&Step::RequiredPools).map(Instant::elapsed).unwrap_or_default();
+                if nodes > 0 && since > ROLLOUT * nodes {
+                    return Err(failed(format!(
+                        "{what}, after {} minutes; mco status says why",
+                        since.as_secs() / 60
+                    )));
+                }
+                Err(Trouble::Stop(Stop::Waiting(what)))
+            }
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! Why a step did not end well, and what to do about it.
+
+use crate::request::ReconcileError;
+use crate::sync::Stop;
+use api::names::VERSION_RAW;
+use client::{CallError, MissingRight, chain};
+
+/// Why a step did not end well.
+pub(super) enum Trouble {
+    Conflict,
+    Stop(Stop),
+}
+
+impl From<CallError> for Trouble {
+    fn from(error: CallError) -> Self {
+        if error.is_conflict() { Self::Conflict } else { Self::Stop(Stop::Failed(with_remedy(&error))) }
+    }
+}
+
+impl From<ReconcileError> for Trouble {
+    fn from(error: ReconcileError) -> Self {
+        match error {
+            ReconcileError::Call(error) => error.into(),
+            other => Self::Stop(Stop::Failed(chain(&other))),
+        }
+    }
+}
+
+pub(super) fn failed(why: impl Into<String>) -> Trouble {
+    Trouble::Stop(Stop::Failed(why.into()))
+}
+
+/// What to do about a refusal.
+pub(super) fn remedy(error: &CallError) -> String {
+    if let Some(right) = MissingRight::of(error) {
+        return format!(
+            "{right}: the operator's rights are not those of {VERSION_RAW}; `mco install` of {VERSION_RAW} with the same --image gives \
+             them; this one alone: {}",
+            right.commands()
+        );
+    }
+    let by_policy = error.status().is_some_and(|s| {
+        s.message.contains("ValidatingAdmissionPolicy") || s.message.contains("admission webhook")
+    });
+    let words = if error.is_forbidden() && !by_policy {
+        "the operator's rights are not those of this version: run `mco install` of this version again with the same --image"
+    } else if error.is_refused() {
+        "change what refuses it, and the operator goes on"
+    } else if error.is_not_found() {
+        "run `mco install` again: it makes the namespaces and kinds"
+    } else {
+        "the operator tries again"
+    };
+    words.to_owned()
+}
+
+/// The error, and what to do about it.
+fn with_remedy(error: &CallError) -> String {
+    format!("{}; {}", error.chain(), remedy(error))
+}

@@ -1,0 +1,416 @@
+//! The operator's loop: who acts, when the next pass begins, and how long a failed one waits.
+//!
+//! Flow: the Lease is won → watches of everything that a pass looks at → a pass at each change, after each wait, and each
+//! hour → the Lease is lost or the process ends, and the pass that runs is dropped. A pass that was dropped anywhere is taken
+//! up by the next one, here or elsewhere.
+//!
+//! What it is not: a pass (see `pass`).
+
+use super::cluster::{KINDS, Kind, kept_label};
+use super::metrics::Metrics;
+use super::pass::{Keeper, Passed};
+use super::plan::Prometheus;
+use super::{AGAIN, Stop, report};
+use crate::facts::openshift;
+use crate::install::resource;
+use crate::manifests::rights::OPERATOR;
+use api::boot_token;
+use api::names::{CLUSTER, CONTROLLER_CONFIG, NAMESPACE};
+use api::server_tls;
+use api::v1::{ControllerConfig, MachineConfigPool};
+use api::v1alpha1::MachineConfigOperator;
+use client::lease::{Candidacy, TermSignals};
+use client::{Backoff, CallError, chain};
+use futures::StreamExt;
+use futures::stream::{BoxStream, SelectAll};
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Api, DynamicObject};
+use kube::core::PartialObjectMeta;
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Client, Resource};
+use listen::tls::TlsProfile;
+use listen::{Access, Addresses, Endpoint, Health, ListenError};
+use prometheus_client::registry::Registry;
+use serde::de::DeserializeOwned;
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// Changes come in bursts: a pass begins this long after the first change.
+const SETTLE: Duration = Duration::from_millis(500);
+/// The waits after passes that failed: jitter keeps several operators, and several clusters, apart.
+const RETRY: Backoff = Backoff { first: Duration::from_secs(1), last: Duration::from_secs(60) };
+/// While something is waited for, a pass is made at least this often: pods tell of their trouble without any change of what
+/// is watched.
+const WAITING: Duration = Duration::from_secs(10);
+/// So many conflicts in a row are taken as a race; more are a fight, and wait as failures do.
+const CONFLICTS: u32 = 5;
+
+/// ConfigMaps in which a cluster says what it is, and the one that agents read.
+const CLUSTER_MAPS: [(&str, &str); 7] = [
+    ("kube-public", "cluster-info"),
+    ("kube-system", "kubeadm-config"),
+    ("kube-system", "kubelet-config"),
+    (NAMESPACE, "kube-root-ca.crt"),
+    (NAMESPACE, "machine-config-operator-images"),
+    (NAMESPACE, "machine-config-osimageurl"),
+    (NAMESPACE, super::rotation::NAME),
+];
+
+/// The operator's options.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// Without a settings object: the config server asks for boot tokens, so user data must have them.
+    pub require_token: bool,
+    /// The image that this process runs in. `None`: it is not a pod, and leaves the operator's own Deployment alone.
+    pub image: Option<String>,
+    /// Act only while holding the Lease, so that several may run.
+    pub leader_elect: bool,
+    /// Where metrics and probes are served.
+    pub metrics: Addresses,
+}
+
+/// Why the operator could not start, or a single pass failed.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// Metrics and probes cannot be served: an address is taken, or a certificate cannot be used.
+    #[error("metrics")]
+    Metrics(#[from] ListenError),
+    /// The cluster could not be read.
+    #[error(transparent)]
+    Call(#[from] CallError),
+    /// A step that cannot be done.
+    #[error("{step}: {why}")]
+    Failed {
+        /// The step.
+        step: super::Step,
+        /// The object, the cause and the remedy.
+        why: String,
+    },
+}
+
+/// Makes one pass, and returns what it wrote. What must be waited for is left to the next pass, but for a definition that has
+/// just got another version to store: after a minute its objects are rewritten.
+///
+/// # Errors
+/// The first step that failed.
+pub async fn once(client: Client, options: Options) -> Result<Vec<String>, StartError> {
+    let metrics = Arc::new(Metrics::new(&mut Registry::default()));
+    let mut keeper = Keeper::new(client, options, metrics);
+    let mut passed = Box::pin(keeper.pass()).await?;
+    for _ in 0..CONFLICTS {
+        if !passed.conflict {
+            break;
+        }
+        passed = Box::pin(keeper.pass()).await?;
+    }
+    // Nobody comes back in time for these: the next run would wait for the whole of it again.
+    for _ in 0..CONFLICTS {
+        let Some(left) = passed.settles else { break };
+        tokio::time::sleep(left).await;
+        let before = std::mem::take(&mut passed.done);
+        passed = Box::pin(keeper.pass()).await?;
+        passed.done.splice(0..0, before);
+    }
+    report::report(&keeper.client, &keeper.metrics, &passed).await;
+    match passed.stopped {
+        Some(super::Stopped { step, stop: Stop::Failed(why) }) => Err(StartError::Failed { step, why }),
+        _ => Ok(passed.done),
+    }
+}
+
+/// Runs until `stop`.
+///
+/// # Errors
+/// The address of the metrics is taken.
+pub async fn run(client: Client, options: Options, stop: CancellationToken) -> Result<(), StartError> {
+    let mut registry = Registry::default();
+    let metrics = Arc::new(Metrics::new(&mut registry));
+    let ready = Arc::new(AtomicBool::new(false));
+    let endpoint = Endpoint {
+        registry: Arc::new(registry),
+        health: Arc::new(Answered(Arc::clone(&ready))),
+        addresses: options.metrics.clone(),
+        access: Access::fixed(client.clone()),
+        profile: TlsProfile::default(),
+    };
+    tokio::spawn(endpoint.bind("--metrics-listen").await?.serve(stop.clone()));
+    tokio::spawn(be_ready(client.clone(), ready, stop.clone()));
+    let mut candidacy = match options.leader_elect {
+        true => Candidacy::by_lease(client.clone(), OPERATOR, Arc::new(TermSignals::default())),
+        false => Candidacy::alone(),
+    };
+    while candidacy.won(&stop).await.is_some() {
+        metrics.leader.set(1);
+        let keeper = Keeper::new(client.clone(), options.clone(), Arc::clone(&metrics));
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = candidacy.lost() => {}
+            () = term(keeper) => {}
+        }
+        metrics.leader.set(0);
+    }
+    candidacy.end().await;
+    Ok(())
+}
+
+/// Ready is whoever has reached the API server, and stands by for the Lease or holds it: a rollout of the operator must not
+/// wait for leadership, which the old one keeps until it ends.
+#[derive(Debug)]
+struct Answered(Arc<AtomicBool>);
+
+impl Health for Answered {
+    fn ready(&self) -> (bool, String) {
+        (self.0.load(Ordering::Relaxed), "{}".to_owned())
+    }
+}
+
+/// Ready once the API server has answered.
+async fn be_ready(client: Client, ready: Arc<AtomicBool>, stop: CancellationToken) {
+    let mut waits = RETRY.series();
+    loop {
+        let answer =
+            client::call(|| "get the API server's version".to_owned(), client.apiserver_version()).await;
+        match answer {
+            Ok(_) => break ready.store(true, Ordering::Relaxed),
+            Err(error) => tracing::debug!("not ready: {}", error.chain()),
+        }
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(waits.next().unwrap_or(RETRY.last)) => {}
+        }
+    }
+}
+
+/// How long to wait for a change after a pass.
+#[derive(Debug, PartialEq, Eq)]
+enum Rest {
+    /// Begin again at once.
+    None,
+    /// Wait this long, unless something changes.
+    UntilChange(Duration),
+    /// Wait this long whatever changes: a failure must not make a busy loop.
+    All(Duration),
+}
+
+/// How long to wait, after so many failures and conflicts in a row.
+fn rest(passed: Option<&Passed>, failures: u32, conflicts: u32) -> Rest {
+    match passed {
+        None => Rest::All(RETRY.delay(failures)),
+        Some(passed) if passed.conflict && conflicts < CONFLICTS => Rest::None,
+        Some(passed) if passed.conflict => Rest::All(RETRY.delay(conflicts)),
+        Some(passed) => match passed.stopped.as_ref().map(|s| &s.stop) {
+            None if !passed.stored.is_empty() => {
+                Rest::UntilChange(passed.settles.map_or(RETRY.last, |left| left.min(RETRY.last)))
+            }
+            None => Rest::UntilChange(AGAIN),
+            Some(Stop::Waiting(_)) => Rest::UntilChange(WAITING),
+            Some(Stop::Failed(_)) => Rest::All(RETRY.delay(failures)),
+        },
+    }
+}
+
+/// Makes passes for as long as it is polled.
+async fn term(mut keeper: Keeper) {
+    let mut followed = Followed::default();
+    let mut changes = changes(&keeper, &followed);
+    let (mut failures, mut conflicts) = (0_u32, 0_u32);
+    let mut told = String::new();
+    loop {
+        let passed = match Box::pin(keeper.pass()).await {
+            Ok(passed) => {
+                passed.done.iter().for_each(|d| tracing::info!("written: {d}"));
+                report::report(&keeper.client, &keeper.metrics, &passed).await;
+                Some(passed)
+            }
+            Err(error) => {
+                tracing::warn!("{}", chain(&error));
+                None
+            }
+        };
+        let words =
+            passed.as_ref().and_then(|p| p.stopped.as_ref()).map_or_else(String::new, |s| match &s.stop {
+                Stop::Waiting(what) => format!("{}: waiting: {what}", s.step),
+                Stop::Failed(why) => format!("{}: {why}", s.step.failed()),
+            });
+        // Once for each trouble, not once for each pass.
+        if !words.is_empty() && words != told {
+            tracing::warn!("{words}");
+        }
+        told = words;
+        let follow = passed.as_ref().map_or_else(|| followed.clone(), Followed::of);
+        if follow != followed {
+            followed = follow;
+            changes = self::changes(&keeper, &followed);
+        }
+        let failed = passed
+            .as_ref()
+            .is_none_or(|p| p.stopped.as_ref().is_some_and(|s| matches!(s.stop, Stop::Failed(_))));
+        let rest = rest(passed.as_ref(), failures, conflicts);
+        failures = if failed { failures.saturating_add(1) } else { 0 };
+        conflicts = if passed.as_ref().is_some_and(|p| p.conflict) { conflicts.saturating_add(1) } else { 0 };
+        match rest {
+            Rest::None => continue,
+            Rest::All(wait) => tokio::time::sleep(wait).await,
+            Rest::UntilChange(wait) => {
+                tokio::select! {
+                    _ = changes.next() => {}
+                    () = tokio::time::sleep(wait) => {}
+                }
+                tokio::time::sleep(SETTLE).await;
+            }
+        }
+        while let Some(Some(())) = futures::FutureExt::now_or_never(changes.next()) {}
+    }
+}
+
+fn of<K>(api: Api<PartialObjectMeta<K>>, config: watcher::Config) -> BoxStream<'static, ()>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
+{
+    watcher::watcher(api, config).default_backoff().map(|_| ()).boxed()
+}
+
+/// What is watched besides what booting machines need.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Followed {
+    /// The parts are kept, as a settings object says.
+    by_settings: bool,
+    /// Which of the Prometheus operator's kinds are served.
+    prometheus: Prometheus,
+    /// Whether MutatingAdmissionPolicies are served.
+    mutates: bool,
+    /// OpenShift's kinds that are served.
+    kinds: Vec<(&'static str, &'static str, &'static str)>,
+    /// OpenShift's namespaces that there are.
+    namespaces: Vec<&'static str>,
+}
+
+impl Followed {
+    fn of(passed: &Passed) -> Self {
+        Self {
+            by_settings: passed.seen.settings.is_some(),
+            prometheus: Prometheus::of(&passed.seen.definitions),
+            mutates: passed.seen.mutates,
+            kinds: openshift::served(&passed.seen.definitions),
+            namespaces: passed.openshift.clone().unwrap_or_default(),
+        }
+    }
+}
+
+/// Yields when something that a pass depends on changes. An error of a watch counts as a change: the pass reports it. Kinds
+/// and namespaces that are not there are not watched: each attempt would be such an error.
+fn changes(keeper: &Keeper, followed: &Followed) -> SelectAll<BoxStream<'static, ()>> {
+    let (by_settings, prometheus) = (followed.by_settings, followed.prometheus);
+    let client = &keeper.client;
+    let all = watcher::Config::default();
+    let named = |name: &str| all.clone().fields(&format!("metadata.name={name}"));
+    let own =
+        |name: &str| of(Api::<PartialObjectMeta<Secret>>::namespaced(client.clone(), NAMESPACE), named(name));
+    let mut streams = SelectAll::new();
+    streams
+        .push(of(Api::<PartialObjectMeta<ControllerConfig>>::all(client.clone()), named(CONTROLLER_CONFIG)));
+    streams.push(of(Api::<PartialObjectMeta<MachineConfigPool>>::all(client.clone()), all.clone()));
+    streams.push(own(server_tls::CA));
+    streams.push(own(server_tls::SERVING));
+    streams.push(of(
+        Api::<PartialObjectMeta<ConfigMap>>::namespaced(client.clone(), NAMESPACE),
+        named(server_tls::CA),
+    ));
+    streams.push(of(
+        Api::<PartialObjectMeta<Secret>>::namespaced(client.clone(), api::user_data::NAMESPACE),
+        all.clone(),
+    ));
+    if by_settings || keeper.options.require_token {
+        // Without tokens the operator may have no right to watch them.
+        let tokens = all.clone().labels(boot_token::LABEL);
+        let own = Api::<PartialObjectMeta<Secret>>::namespaced(client.clone(), boot_token::NAMESPACE);
+        streams.push(of(own, tokens));
+    }
+    if by_settings || keeper.options.image.is_some() {
+        streams
+            .push(of(Api::<PartialObjectMeta<MachineConfigOperator>>::all(client.clone()), named(CLUSTER)));
+    }
+    if by_settings {
+        let joining = all.clone().fields(&format!("spec.signerName={}", crate::joining::SIGNER));
+        streams.push(of(Api::<PartialObjectMeta<CertificateSigningRequest>>::all(client.clone()), joining));
+        // What the cluster says about itself.
+        let map = |namespace: &str, name: &str| {
+            of(Api::<PartialObjectMeta<ConfigMap>>::namespaced(client.clone(), namespace), named(name))
+        };
+        for (namespace, name) in CLUSTER_MAPS.iter().chain(&openshift::SYSTEM_MAPS) {
+            streams.push(map(namespace, name));
+        }
+        for namespace in &followed.namespaces {
+            let maps = Api::<PartialObjectMeta<ConfigMap>>::namespaced(client.clone(), namespace);
+            streams.push(of(maps, all.clone()));
+        }
+        for (kind, plural, name) in &followed.kinds {
+            let api = openshift::api::<PartialObjectMeta<DynamicObject>>(client, kind, plural);
+            streams.push(watcher::watcher(api, named(name)).default_backoff().map(|_| ()).boxed());
+        }
+        // Kinds of OpenShift and of the Prometheus operator may come and go, and ours may be changed.
+        let definitions = Api::<PartialObjectMeta<CustomResourceDefinition>>::all(client.clone());
+        streams.push(of(definitions, all.clone()));
+        if let Some(api) = resource(&super::machine_configuration::new())
+            .map(|r| Api::<PartialObjectMeta<DynamicObject>>::all_with(client.clone(), &r))
+        {
+            streams.push(watcher::watcher(api, named(CLUSTER)).default_backoff().map(|_| ()).boxed());
+        }
+        let kept = all.labels(&kept_label());
+        let served = |kind: &&Kind| match kind.kind {
+            _ if !kind.may_be_missing() => true,
+            "ServiceMonitor" => prometheus.monitors,
+            "PrometheusRule" => prometheus.rules,
+            _ => followed.mutates,
+        };
+        let apis = KINDS.iter().filter(served).flat_map(|kind| kind.apis(client));
+        let watched = |api: Api<PartialObjectMeta<DynamicObject>>| {
+            watcher::watcher(api, kept.clone()).default_backoff().map(|_| ()).boxed()
+        };
+        apis.for_each(|api| streams.push(watched(api)));
+    }
+    streams
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Step, Stopped};
+    use super::*;
+
+    #[test]
+    fn a_failure_waits_longer_each_time_and_never_the_same_while_a_change_ends_any_other_wait() {
+        let stopped =
+            |stop| Passed { stopped: Some(Stopped { step: Step::Rights, stop }), ..Passed::default() };
+        let failed = stopped(Stop::Failed(String::new()));
+        let mut waits = vec![];
+        for failures in 0..8 {
+            let Rest::All(wait) = rest(Some(&failed), failures, 0) else {
+                panic!("a change must not make a busy loop")
+            };
+            assert!(wait <= RETRY.last && wait >= RETRY.first / 2, "{wait:?}");
+            waits.push(wait);
+        }
+        assert!(waits[7] > waits[0] * 8, "{waits:?}");
+        let again: Vec<Rest> = (0..4).map(|_| rest(None, 7, 0)).collect();
+        assert!(again.windows(2).any(|pair| pair[0] != pair[1]), "without jitter: {again:?}");
+        assert_eq!(rest(Some(&Passed::default()), 0, 0), Rest::UntilChange(AGAIN));
+        assert_eq!(rest(Some(&stopped(Stop::Waiting(String::new()))), 0, 0), Rest::UntilChange(WAITING));
+        let stored = Passed { stored: vec!["s".to_owned()], ..Passed::default() };
+        assert_eq!(
+            rest(Some(&stored), 0, 0),
+            Rest::UntilChange(RETRY.last),
+            "what is not rewritten is tried again"
+        );
+        let soon = Duration::from_secs(5);
+        let settles = Passed { settles: Some(soon), ..stored };
+        assert_eq!(rest(Some(&settles), 0, 0), Rest::UntilChange(soon));
+        let race = Passed { conflict: true, ..Passed::default() };
+        assert_eq!(rest(Some(&race), 0, 0), Rest::None);
+        assert!(matches!(rest(Some(&race), 0, CONFLICTS), Rest::All(_)));
+    }
+}

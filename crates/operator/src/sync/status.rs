@@ -1,0 +1,517 @@
+//! The conditions of the settings object and of the ClusterOperator, and each pool in one sentence. Pure; the clock is an
+//! argument.
+//!
+//! Words and reasons are the reference's where it has them. What it is not: writing them (see `report`).
+
+use super::{Step, Stop, Stopped};
+use api::conditions::{get, is_true};
+use api::k8s::Time;
+use api::names::pool_condition as pool;
+use api::v1::MachineConfigPool;
+use api::v1alpha1::{Condition, MachineConfigOperatorStatus, OperandVersion};
+use std::collections::BTreeMap;
+
+/// Complete and at work.
+pub(crate) const AVAILABLE: &str = "Available";
+/// Something is being rolled out.
+pub(crate) const PROGRESSING: &str = "Progressing";
+/// The operator cannot go on.
+pub(crate) const DEGRADED: &str = "Degraded";
+/// An upgrade may begin.
+pub(crate) const UPGRADEABLE: &str = "Upgradeable";
+/// Settings that a later version treats otherwise are in use.
+pub(crate) const EVALUATION: &str = "EvaluationConditionsDetected";
+/// The names of the entries in `status.versions`.
+pub(crate) const OPERATOR: &str = "operator";
+/// The image that was rolled out.
+pub(crate) const OPERATOR_IMAGE: &str = "operator-image";
+/// The release whose payload was rolled out, where there is one.
+pub(crate) const RELEASE: &str = "release";
+/// The build of a pool's image was interrupted; set by whoever builds.
+const BUILD_INTERRUPTED: &str = "BuildInterrupted";
+/// As it is meant to be.
+const AS_EXPECTED: &str = "AsExpected";
+/// Kubelets may be this many minor versions older than the API server, so that the next one still takes them.
+/// Source: <https://kubernetes.io/releases/version-skew-policy/> (three, and one for the upgrade to come).
+const KUBELET_BEHIND: u64 = 2;
+
+/// What the status is computed from.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Facts<'a> {
+    /// The version of this operator.
+    pub(crate) version: &'a str,
+    /// The image that the settings, or the payload, name.
+    pub(crate) image: &'a str,
+    /// The release of the payload. `None`: there is none.
+    pub(crate) release: Option<&'a str>,
+    /// The generation of the settings.
+    pub(crate) generation: Option<i64>,
+    /// Nothing is to be done.
+    pub(crate) unmanaged: bool,
+    /// Where the pass stopped; `None`: it came to its end.
+    pub(crate) stopped: Option<&'a Stopped>,
+    /// A controller is at work. `None`: nobody has looked.
+    pub(crate) controller: Option<bool>,
+    /// All pools.
+    pub(crate) pools: &'a [MachineConfigPool],
+    /// The minor version of the API server and those of the kubelets, by node, as far as they are known.
+    pub(crate) kubelets: Option<(u64, &'a [(String, u64)])>,
+    /// Objects that may be stored in a version that an upgrade drops: a sentence for each definition.
+    pub(crate) stored: &'a [String],
+    /// Boot images that are too old for an upgrade.
+    pub(crate) boot_images: Option<&'a str>,
+    /// Which of the settings that [`evaluation`] looks for are in use.
+    pub(crate) evaluation: &'a [&'static str],
+}
+
+/// KubeletConfigs that say something about swap; the words are the reference's.
+const FAIL_SWAP_ON: &str = "failswapon: KubeletConfig setting is currently unsupported by OpenShift";
+/// The default container runtime that is on its way out; the words are the reference's.
+const RUNC: &str = "runc: transition to default crun";
+
+/// The settings in use that a later version treats otherwise, sorted: of all KubeletConfigs and ContainerRuntimeConfigs.
+pub(crate) fn evaluation(objects: &[serde_json::Value]) -> Vec<&'static str> {
+    let any = |path: &str, fits: fn(&serde_json::Value) -> bool| {
+        objects.iter().filter_map(|o| o.pointer(path)).any(fits)
+    };
+    let mut found = vec![];
+    if any("/spec/kubeletConfig/failSwapOn", |v| !v.is_null()) {
+        found.push(FAIL_SWAP_ON);
+    }
+    if any("/spec/containerRuntimeConfig/defaultRuntime", |v| v == "runc") {
+        found.push(RUNC);
+    }
+    found
+}
+
+/// The status after a pass. Nothing but the times of transition is taken over from a status that says the same.
+pub(crate) fn after(
+    before: &MachineConfigOperatorStatus,
+    facts: &Facts<'_>,
+    now: &Time,
+) -> MachineConfigOperatorStatus {
+    let version = facts.version;
+    let version_of = |name: &str| before.versions.iter().find(|v| v.name == name).map(|v| v.version.as_str());
+    let same = version_of(OPERATOR) == Some(version)
+        && version_of(OPERATOR_IMAGE) == Some(facts.image)
+        // A pass that has stopped early has not looked for a release: that is no news of one.
+        && (version_of(RELEASE) == facts.release || facts.release.is_none() && facts.stopped.is_some());
+    let was = |kind: &str| before.conditions.iter().any(|c| c.type_ == kind && c.status == "True");
+    // Pools move on their own: the installation does not wait for them. A failure of MachineConfiguration is reported when
+    // all steps after it are done.
+    let parts_done =
+        facts.stopped.is_none_or(|s| matches!(s.step, Step::RequiredPools | Step::MachineConfiguration));
+    let mut status = before.clone();
+    status.observed_generation = facts.generation;
+    status.observed_by = version.to_owned();
+    if facts.stopped.is_none() && !facts.unmanaged {
+        status.versions = vec![entry(OPERATOR, version), entry(OPERATOR_IMAGE, facts.image)];
+        status.versions.extend(facts.release.map(|release| entry(RELEASE, release)));
+    }
+    let same = same || (facts.stopped.is_none() && !facts.unmanaged);
+    let of = |name: &str| status.versions.iter().find(|v| v.name == name).map(|v| v.version.as_str());
+    let deployed = in_words(of(OPERATOR).unwrap_or(version), of(RELEASE));
+    let version = in_words(version, facts.release);
+
+    let available = match facts.controller {
+        _ if !(parts_done || was(AVAILABLE)) => {
+            (false, "Installing".to_owned(), format!("{version} is being installed"))
+        }
+        Some(false) => (
+            false,
+            "ControllerNotRunning".to_owned(),
+            "no pod of Deployment machine-config-controller is available: pools do not move; see kubectl -n \
+             openshift-machine-config-operator get pods"
+                .to_owned(),
+        ),
+        _ => (true, AS_EXPECTED.to_owned(), format!("Cluster has deployed {deployed}")),
+    };
+    let progressing = match facts.stopped.map(|s| (s.step, &s.stop)) {
+        _ if facts.unmanaged => (
+            false,
+            "Unmanaged".to_owned(),
+            "spec.managementState is Unmanaged: nothing is changed".to_owned(),
+        ),
+        None => (false, AS_EXPECTED.to_owned(), format!("Cluster version is {version}")),
+        Some((Step::RequiredPools, _)) if same => {
+            (false, AS_EXPECTED.to_owned(), format!("Cluster version is {version}"))
+        }
+        Some((step, Stop::Waiting(what))) => {
+            (true, step.to_string(), format!("Working towards {version}: {what}"))
+        }
+        Some((step, Stop::Failed(_))) if same => {
+            (false, step.failed(), format!("Error while reconciling {version}"))
+        }
+        Some((step, Stop::Failed(_))) => (true, step.failed(), format!("Unable to apply {version}")),
+    };
+    let degraded = match facts.stopped.map(|s| (s.step, &s.stop)) {
+        Some((step, Stop::Failed(why))) => {
+            let begin = if same {
+                format!("Failed to resync {version} because: ")
+            } else {
+                format!("Unable to apply {version}: ")
+            };
+            (true, step.failed(), begin + why)
+        }
+        _ => (false, AS_EXPECTED.to_owned(), String::new()),
+    };
+    let upgradeable = match upgradeable(facts) {
+        None => (true, AS_EXPECTED.to_owned(), String::new()),
+        Some((reason, why)) => (false, reason.to_owned(), why),
+    };
+    let evaluation = match facts.evaluation {
+        [] => (false, AS_EXPECTED.to_owned(), String::new()),
+        found => {
+            let words: Vec<&str> = found.iter().filter_map(|f| f.split(':').next()).collect();
+            (true, words.join("::"), found.join("::"))
+        }
+    };
+    for (kind, (yes, reason, message)) in [
+        (AVAILABLE, available),
+        (PROGRESSING, progressing),
+        (DEGRADED, degraded),
+        (UPGRADEABLE, upgradeable),
+        (EVALUATION, evaluation),
+    ] {
+        let status_word = if yes { "True" } else { "False" };
+        let old = status.conditions.iter().find(|c| c.type_ == kind);
+        let since = old.filter(|c| c.status == status_word).map_or(now, |c| &c.last_transition_time).clone();
+        let new = Condition {
+            type_: kind.to_owned(),
+            status: status_word.to_owned(),
+            observed_generation: facts.generation,
+            last_transition_time: since,
+            reason,
+            message: api::text::cut(&message, 8000).into_owned(),
+        };
+        match status.conditions.iter_mut().find(|c| c.type_ == kind) {
+            Some(there) => *there = new,
+            None => status.conditions.push(new),
+        }
+    }
+    status.extension = facts.pools.iter().map(|p| (name(p).to_owned(), sentence(p))).collect();
+    if let Some(Stopped { stop: Stop::Failed(why), .. }) = facts.stopped {
+        status.extension.insert("lastSyncError".to_owned(), api::text::cut(why, 8000).into_owned());
+    }
+    status
+}
+
+fn entry(name: &str, version: &str) -> OperandVersion {
+    OperandVersion { name: name.to_owned(), version: version.to_owned() }
+}
+
+fn name(pool: &MachineConfigPool) -> &str {
+    pool.metadata.name.as_deref().unwrap_or_default()
+}
+
+/// A version, and the release that it came with.
+fn in_words(version: &str, release: Option<&str>) -> String {
+    match release {
+        None => version.to_owned(),
+        Some(release) => format!("{version}, release {release}"),
+    }
+}
+
+/// Why no upgrade should begin now, as reason and message. `None`: one may.
+fn upgradeable(facts: &Facts<'_>) -> Option<(&'static str, String)> {
+    let with = |condition: &str| -> Vec<&str> {
+        let has = |p: &&MachineConfigPool| {
+            let status = p.status.as_ref();
+            status.and_then(|s| s.conditions.as_deref()).is_some_and(|c| is_true(c, condition))
+        };
+        facts.pools.iter().filter(has).map(name).collect()
+    };
+    let interrupted = with(BUILD_INTERRUPTED);
+    if !interrupted.is_empty() {
+        let pools = interrupted.join(", ");
+        return Some((
+            "InterruptedBuild",
+            format!("image builds of these pools were interrupted: {pools}; let them finish first"),
+        ));
+    }
+    let degraded = with(pool::DEGRADED);
+    if !degraded.is_empty() {
+        let pools = degraded.join(", ");
+        return Some(("DegradedPool", format!("these pools are degraded: {pools}; mco status says why")));
+    }
+    if let Some(why) = facts.boot_images {
+        return Some(("ClusterBootImageSkewError", why.to_owned()));
+    }
+    if !facts.stored.is_empty() {
+        return Some(("StoredVersions", facts.stored.join("; ")));
+    }
+    let (server, kubelets) = facts.kubelets?;
+    let off = |minor: u64| minor > server || server - minor > KUBELET_BEHIND;
+    let list: Vec<String> = kubelets
+        .iter()
+        .filter(|(_, minor)| off(*minor))
+        .map(|(node, minor)| format!("{node} (1.{minor})"))
+        .collect();
+    (!list.is_empty()).then(|| {
+        let more = list.len().saturating_sub(10);
+        let shown = list.iter().take(10).cloned().collect::<Vec<_>>().join(", ");
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let why = format!(
+            "the API server is 1.{server}, and these kubelets would be too old for the next version or are newer than it: \
+             {shown}{more}; bring them to 1.{server} first"
+        );
+        ("KubeletSkew", why)
+    })
+}
+
+/// A pool in one sentence, as the reference says it.
+fn sentence(p: &MachineConfigPool) -> String {
+    let status = p.status.clone().unwrap_or_default();
+    let conditions = status.conditions.as_deref().unwrap_or_default();
+    let because = |kind: &str, what: &str| {
+        let condition = get(conditions, kind).filter(|c| c.status == "True")?;
+        Some(format!(
+            "pool is degraded because {what} with \"{}\": \"{}\"",
+            condition.reason, condition.message
+        ))
+    };
+    let words = because(pool::RENDER_DEGRADED, "rendering fails")
+        .or_else(|| because(pool::NODE_DEGRADED, "nodes fail"))
+        .or_else(|| {
+            is_true(conditions, pool::UPDATED).then(|| {
+                format!(
+                    "all {} nodes are at latest configuration {}",
+                    status.machine_count, status.configuration.name
+                )
+            })
+        })
+        .or_else(|| {
+            is_true(conditions, pool::UPDATING).then(|| {
+                format!(
+                    "{} (ready {}) out of {} nodes are updating to latest configuration {}",
+                    status.updated_machine_count,
+                    status.ready_machine_count,
+                    status.machine_count,
+                    p.spec.configuration.name
+                )
+            })
+        })
+        .or_else(|| because(pool::PINNED_IMAGE_SETS_DEGRADED, "pinned image sets failed"));
+    api::text::cut(&words.unwrap_or_else(|| "<unknown>".to_owned()), 8000).into_owned()
+}
+
+/// The extension of the ClusterOperator: the same sentences.
+pub(crate) fn extension(status: &MachineConfigOperatorStatus) -> &BTreeMap<String, String> {
+    &status.extension
+}
+
+/// The minor version of Kubernetes in `1.36`, `v1.36.2` and the like.
+pub(crate) fn minor(version: &str) -> Option<u64> {
+    version
+        .trim_start_matches('v')
+        .split('.')
+        .nth(1)?
+        .chars()
+        .take_while(char::is_ascii_digit)
+        .collect::<String>()
+        .parse()
+        .ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn at(text: &str) -> Time {
+        serde_json::from_value(json!(text)).unwrap()
+    }
+
+    fn facts<'a>(version: &'a str, stopped: Option<&'a Stopped>) -> Facts<'a> {
+        Facts {
+            version,
+            image: "mco:1",
+            release: None,
+            generation: Some(1),
+            unmanaged: false,
+            stopped,
+            controller: Some(true),
+            pools: &[],
+            kubelets: None,
+            stored: &[],
+            boot_images: None,
+            evaluation: &[],
+        }
+    }
+
+    fn line(status: &MachineConfigOperatorStatus) -> String {
+        let shown = status.conditions.iter().filter(|c| c.type_ != EVALUATION);
+        let all = shown.map(|c| format!("{}={} {}", c.type_, c.status, c.reason));
+        all.collect::<Vec<_>>().join(", ")
+    }
+
+    #[test]
+    fn the_conditions_of_a_life() {
+        let (one, two) = (at("2026-01-01T00:00:00Z"), at("2026-01-02T00:00:00Z"));
+        let stop = |step, stop| Stopped { step, stop };
+        let waiting = stop(Step::MachineConfigController, Stop::Waiting("Deployment c: 0 of 2".to_owned()));
+        let failed = stop(Step::Rights, Stop::Failed("ClusterRole x: no".to_owned()));
+        let pools = stop(Step::RequiredPools, Stop::Waiting("pool master".to_owned()));
+        let mut status = MachineConfigOperatorStatus::default();
+        let mut then = |facts: &Facts<'_>, now: &Time| {
+            status = after(&status, facts, now);
+            line(&status)
+        };
+        let rows = [
+            (
+                "v1.0.0",
+                Some(&waiting),
+                "Available=False Installing, Progressing=True MachineConfigController, Degraded=False AsExpected, Upgradeable=True AsExpected",
+            ),
+            (
+                "v1.0.0",
+                Some(&failed),
+                "Available=False Installing, Progressing=True RightsFailed, Degraded=True RightsFailed, Upgradeable=True AsExpected",
+            ),
+            // All parts run; the pools are still being updated.
+            (
+                "v1.0.0",
+                Some(&pools),
+                "Available=True AsExpected, Progressing=True RequiredPools, Degraded=False AsExpected, Upgradeable=True AsExpected",
+            ),
+            (
+                "v1.0.0",
+                None,
+                "Available=True AsExpected, Progressing=False AsExpected, Degraded=False AsExpected, Upgradeable=True AsExpected",
+            ),
+            // A later change by an administrator: pools are updated, but the installation is not progressing.
+            (
+                "v1.0.0",
+                Some(&pools),
+                "Available=True AsExpected, Progressing=False AsExpected, Degraded=False AsExpected, Upgradeable=True AsExpected",
+            ),
+            (
+                "v1.0.0",
+                Some(&failed),
+                "Available=True AsExpected, Progressing=False RightsFailed, Degraded=True RightsFailed, Upgradeable=True AsExpected",
+            ),
+            // The next version is installed.
+            (
+                "v2.0.0",
+                Some(&waiting),
+                "Available=True AsExpected, Progressing=True MachineConfigController, Degraded=False AsExpected, Upgradeable=True AsExpected",
+            ),
+            (
+                "v2.0.0",
+                Some(&failed),
+                "Available=True AsExpected, Progressing=True RightsFailed, Degraded=True RightsFailed, Upgradeable=True AsExpected",
+            ),
+            (
+                "v2.0.0",
+                None,
+                "Available=True AsExpected, Progressing=False AsExpected, Degraded=False AsExpected, Upgradeable=True AsExpected",
+            ),
+        ];
+        for (i, (version, stopped, want)) in rows.iter().enumerate() {
+            assert_eq!(then(&facts(version, *stopped), if i < 3 { &one } else { &two }), *want, "{i}");
+        }
+        let available = status.conditions.iter().find(|c| c.type_ == AVAILABLE).unwrap();
+        assert_eq!(available.last_transition_time, one, "it has been so since the parts ran");
+        assert_eq!(status.versions[0].version, "v2.0.0");
+        let same = after(&status, &facts("v2.0.0", None), &at("2026-01-03T00:00:00Z"));
+        assert_eq!(same, status, "nothing new is no write");
+        // A release is reported when it is rolled out as a whole.
+        let begun = after(&status, &Facts { release: Some("4.22.1"), ..facts("v2.0.0", Some(&pools)) }, &two);
+        assert_eq!(begun.versions, status.versions);
+        let progressing = begun.conditions.iter().find(|c| c.type_ == PROGRESSING).unwrap();
+        assert_eq!(
+            (progressing.status.as_str(), progressing.message.as_str()),
+            ("True", "Working towards v2.0.0, release 4.22.1: pool master")
+        );
+        let done = after(&begun, &Facts { release: Some("4.22.1"), ..facts("v2.0.0", None) }, &two);
+        assert_eq!(done.versions.last().map(|v| (&*v.name, &*v.version)), Some((RELEASE, "4.22.1")));
+        let available = done.conditions.iter().find(|c| c.type_ == AVAILABLE).unwrap();
+        assert_eq!(available.message, "Cluster has deployed v2.0.0, release 4.22.1");
+        let down = after(&status, &Facts { controller: Some(false), ..facts("v2.0.0", None) }, &two);
+        assert!(line(&down).starts_with("Available=False ControllerNotRunning"), "{}", line(&down));
+        let left = after(&status, &Facts { unmanaged: true, ..facts("v2.0.0", None) }, &two);
+        assert!(line(&left).contains("Progressing=False Unmanaged"), "{}", line(&left));
+    }
+
+    #[test]
+    fn settings_that_later_versions_treat_otherwise_are_told() {
+        let kubelet = |value| json!({"spec": {"kubeletConfig": {"failSwapOn": value}}});
+        let runtime = |name: &str| json!({"spec": {"containerRuntimeConfig": {"defaultRuntime": name}}});
+        assert_eq!(
+            evaluation(&[runtime("crun"), json!({"spec": {"kubeletConfig": {"maxPods": 1}}})]),
+            [""; 0]
+        );
+        assert_eq!(evaluation(&[kubelet(json!(false))]), [FAIL_SWAP_ON]);
+        let both = evaluation(&[runtime("runc"), kubelet(json!(true))]);
+        let found = after(
+            &MachineConfigOperatorStatus::default(),
+            &Facts { evaluation: &both, ..facts("v1.0.0", None) },
+            &at("2026-01-01T00:00:00Z"),
+        );
+        let condition = found.conditions.iter().find(|c| c.type_ == EVALUATION).unwrap();
+        assert_eq!((condition.status.as_str(), condition.reason.as_str()), ("True", "failswapon::runc"));
+        assert_eq!(condition.message, format!("{FAIL_SWAP_ON}::{RUNC}"));
+    }
+
+    #[test]
+    fn an_upgrade_waits_for_pools_builds_and_kubelets() {
+        let pool = |name: &str, condition: &str| -> MachineConfigPool {
+            let conditions = json!([{"type": condition, "status": "True", "reason": "R", "message": "m"}]);
+            serde_json::from_value(json!({"metadata": {"name": name}, "status": {"conditions": conditions}}))
+                .unwrap()
+        };
+        let why = |pools: &[MachineConfigPool], kubelets: &[(String, u64)]| {
+            upgradeable(&Facts { pools, kubelets: Some((36, kubelets)), ..facts("v1.0.0", None) })
+        };
+        let node = |minor: u64| ("n".to_owned(), minor);
+        assert_eq!(why(&[pool("worker", "Updated")], &[node(36), node(34)]), None);
+        assert_eq!(why(&[pool("a", "Degraded")], &[]).unwrap().0, "DegradedPool");
+        assert_eq!(
+            why(&[pool("a", "BuildInterrupted"), pool("b", "Degraded")], &[]).unwrap().0,
+            "InterruptedBuild"
+        );
+        let sentences = ["CustomResourceDefinition a: status.storedVersions has v1beta1".to_owned()];
+        let stored = upgradeable(&Facts { stored: &sentences, ..facts("v1.0.0", None) }).unwrap();
+        assert_eq!((stored.0, stored.1.as_str()), ("StoredVersions", sentences[0].as_str()));
+        let old =
+            upgradeable(&Facts { boot_images: Some("old"), stored: &sentences, ..facts("v1.0.0", None) });
+        assert_eq!(old, Some(("ClusterBootImageSkewError", "old".to_owned())));
+        let (reason, words) = why(&[], &[node(33), node(37), node(35)]).unwrap();
+        assert_eq!(reason, "KubeletSkew");
+        assert!(words.contains("n (1.33), n (1.37); bring"), "{words}");
+        assert_eq!((minor("v1.36.2"), minor("1.36+"), minor("x")), (Some(36), Some(36), None));
+    }
+
+    #[test]
+    fn a_pool_is_told_by_its_first_trouble() {
+        let pool = |conditions: serde_json::Value| -> String {
+            sentence(
+                &serde_json::from_value(json!({
+                    "spec": {"configuration": {"name": "rendered-2"}},
+                    "status": {"machineCount": 3, "updatedMachineCount": 2, "readyMachineCount": 1,
+                        "configuration": {"name": "rendered-1"}, "conditions": conditions},
+                }))
+                .unwrap(),
+            )
+        };
+        let yes = |kind: &str| json!({"type": kind, "status": "True", "reason": "R", "message": "m"});
+        for (conditions, want) in [
+            (json!([yes("Updated")]), "all 3 nodes are at latest configuration rendered-1"),
+            (
+                json!([yes("Updating")]),
+                "2 (ready 1) out of 3 nodes are updating to latest configuration rendered-2",
+            ),
+            (
+                json!([yes("Updating"), yes("NodeDegraded")]),
+                "pool is degraded because nodes fail with \"R\": \"m\"",
+            ),
+            (
+                json!([yes("NodeDegraded"), yes("RenderDegraded")]),
+                "pool is degraded because rendering fails with \"R\": \"m\"",
+            ),
+            (json!([]), "<unknown>"),
+        ] {
+            assert_eq!(pool(conditions), want);
+        }
+    }
+}

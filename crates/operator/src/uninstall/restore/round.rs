@@ -1,0 +1,298 @@
+//! Where each node stands on its way back to its own files, and which go next. Pure.
+//!
+//! What it is not: requests, or a clock (see `run`).
+
+use api::names::EMPTY_CONFIG;
+use api::names::label::ETCD_ROLE;
+use api::v1::MachineConfigPool;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
+use rollout::view::{DaemonState, NodeView};
+use rollout::{Cluster, Index, is_control_plane, max_unavailable};
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long an agent may take until it shows that it has begun. It watches its Node and sees a change within a second.
+pub(super) const ANSWER: Duration = Duration::from_mins(2);
+/// The group of the control-plane nodes of all pools.
+const CONTROL_PLANE: &str = "the control plane";
+
+/// Where a node stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Stand {
+    /// It has no agent, so there is nothing to restore.
+    Unmanaged,
+    /// It is in a pool's config and can be sent.
+    Ready,
+    /// It is on its way to a pool's config. It can be sent when it is there.
+    Busy,
+    /// It was sent, and its agent has not begun.
+    Asked,
+    /// Its agent works on it.
+    Going,
+    /// It has its own files again.
+    Done,
+    /// Its agent has reported that it cannot.
+    Failed,
+}
+
+/// A node before anything is done.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Member {
+    /// The node.
+    pub node: String,
+    /// Its pool, or "the control plane"; empty if it has no pool.
+    pub group: String,
+    /// How many nodes of that group go at once.
+    pub at_once: usize,
+    /// Where it stands.
+    pub stand: Stand,
+}
+
+impl fmt::Display for Member {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { node, group, at_once, stand } = self;
+        match stand {
+            Stand::Unmanaged => write!(f, "Node {node}: has no agent, and is left alone"),
+            Stand::Done => write!(f, "Node {node}: has its own files already"),
+            _ if group.is_empty() => {
+                write!(f, "Node {node}: goes back to its own files (no pool, {at_once} at a time)")
+            }
+            _ => write!(f, "Node {node}: goes back to its own files ({group}, {at_once} at a time)"),
+        }
+    }
+}
+
+/// What one run remembers of a node.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Memory {
+    /// How long it has been where it stands.
+    pub(crate) waited: Duration,
+    /// This run has sent it, and its agent had reported no failure before.
+    pub(crate) sent_well: bool,
+}
+
+/// Everything that a round is decided from.
+#[derive(Debug)]
+pub(crate) struct Seen<'a> {
+    pub(crate) nodes: &'a [NodeView],
+    pub(crate) pools: &'a [MachineConfigPool],
+    /// Nodes whose member of etcd is not Ready.
+    pub(crate) etcd_not_ready: &'a BTreeSet<Arc<str>>,
+    pub(crate) memory: &'a BTreeMap<Arc<str>, Memory>,
+    /// How long a node may take.
+    pub(crate) limit: Duration,
+    /// Go on with the others although a node fails.
+    pub(crate) force: bool,
+}
+
+/// All nodes, those that failed, and those that go next.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Round {
+    pub(crate) stands: BTreeMap<Arc<str>, Stand>,
+    /// With the reason.
+    pub(crate) failed: BTreeMap<Arc<str>, String>,
+    pub(crate) send: BTreeSet<Arc<str>>,
+}
+
+impl Round {
+    /// Whether every node has its own files.
+    pub(crate) fn is_over(&self) -> bool {
+        self.stands.values().all(|s| matches!(s, Stand::Unmanaged | Stand::Done))
+    }
+
+    /// Whether nothing moves and nothing will. `calm`: how long no node has changed where it stands.
+    pub(crate) fn is_stuck(&self, force: bool, calm: Duration, limit: Duration) -> bool {
+        let moves = |(name, stand): (&Arc<str>, &Stand)| {
+            matches!(stand, Stand::Asked | Stand::Going | Stand::Busy) && !self.failed.contains_key(name)
+        };
+        let given_up = !force && !self.failed.is_empty() || calm > ANSWER.min(limit);
+        self.send.is_empty() && !self.stands.iter().any(moves) && given_up
+    }
+
+    /// The nodes that could not be restored, with the reason.
+    pub(crate) fn not_restored(&self) -> BTreeMap<Arc<str>, String> {
+        let mut all = self.failed.clone();
+        for (name, _) in self.stands.iter().filter(|(_, s)| **s == Stand::Ready) {
+            let why = if self.failed.is_empty() {
+                "it was not sent: as many nodes as may be are out of service"
+            } else {
+                "it was not sent, because others failed"
+            };
+            all.entry(name.clone()).or_insert_with(|| why.to_owned());
+        }
+        all
+    }
+}
+
+/// Where a node stands, by its annotations.
+pub(crate) fn stand(node: &NodeView, sent_well: bool) -> Stand {
+    let current = node.current_config.as_deref().unwrap_or_default();
+    let desired = node.desired_config.as_deref().unwrap_or_default();
+    let bad = node.state.is_bad();
+    match (current, desired) {
+        ("", "") => Stand::Unmanaged,
+        (EMPTY_CONFIG, EMPTY_CONFIG) if node.state == DaemonState::Done => Stand::Done,
+        (EMPTY_CONFIG, EMPTY_CONFIG) => Stand::Asked,
+        (_, EMPTY_CONFIG) if bad && sent_well => Stand::Failed,
+        // An agent that had failed before keeps that state until it has succeeded, so other signs count.
+        (_, EMPTY_CONFIG) if node.state == DaemonState::Working || is_moving(node) => Stand::Going,
+        (_, EMPTY_CONFIG) => Stand::Asked,
+        // A node that could not get into another config is still in its current one.
+        (current, desired) if !current.is_empty() && (current == desired || bad) => Stand::Ready,
+        _ => Stand::Busy,
+    }
+}
+
+fn is_moving(node: &NodeView) -> bool {
+    let drains = node.desired_drain.as_deref().is_some_and(|request| request.ends_with(EMPTY_CONFIG));
+    drains || node.rebooting || node.not_ready.is_some()
+}
+
+/// Why a node has failed, if it has.
+fn failure(node: &NodeView, stand: Stand, waited: Duration, limit: Duration) -> Option<String> {
+    let reason = node.reason.as_deref().filter(|_| node.state.is_bad());
+    let too_long = || format!("it is not done after {} s", limit.as_secs());
+    match stand {
+        Stand::Failed => Some(reason.unwrap_or("its agent gives no reason").to_owned()),
+        Stand::Asked if waited > ANSWER.min(limit) => Some(match reason {
+            Some(reason) => reason.to_owned(),
+            None => format!(
+                "its agent has not answered for {} s: start it, or delete the Node if the machine is gone",
+                ANSWER.min(limit).as_secs()
+            ),
+        }),
+        Stand::Going if waited > limit => Some(match (reason, node.drain_wait.as_deref()) {
+            (Some(reason), _) => format!("{}: {reason}", too_long()),
+            (None, Some(pods)) => format!("{}: its drain waits for {pods}", too_long()),
+            (None, None) => format!("{}; see mco status --node {}", too_long(), node.name),
+        }),
+        Stand::Busy if waited > limit => {
+            let desired = node.desired_config.as_deref().unwrap_or_default();
+            Some(format!("{}: it is still on its way to {desired}", too_long()))
+        }
+        _ => None,
+    }
+}
+
+/// The nodes by the group that they share slots with: the pool, or the control plane of all pools.
+fn groups<'a>(nodes: &'a [NodeView], pools: &'a [MachineConfigPool]) -> BTreeMap<&'a str, Vec<&'a NodeView>> {
+    let name = |pool: &'a MachineConfigPool| pool.metadata.name.as_deref().unwrap_or_default();
+    // The kind of cluster decides about nodes without a pool's label only. Those of no pool go one by one.
+    let index = Index::new(Cluster::Plain, pools.iter().map(|p| (name(p), p.spec.node_selector.as_ref())));
+    let mut groups: BTreeMap<&str, Vec<&NodeView>> = BTreeMap::new();
+    for node in nodes {
+        let group = if is_control_plane(&node.labels) || node.labels.get(ETCD_ROLE).is_some() {
+            CONTROL_PLANE
+        } else {
+            index.owners(&node.labels).primary.and_then(|i| pools.get(i)).map(name).unwrap_or_default()
+        };
+        groups.entry(group).or_default().push(node);
+    }
+    groups
+}
+
+/// How many nodes of a group may be out at once. A value that cannot be read counts as one.
+fn at_once(group: &str, pools: &[MachineConfigPool], members: usize) -> usize {
+    if group == CONTROL_PLANE {
+        return 1;
+    }
+    let pool = pools.iter().find(|p| p.metadata.name.as_deref() == Some(group));
+    max_unavailable(group, pool.and_then(|p| p.spec.max_unavailable.as_ref()), members).unwrap_or(1)
+}
+
+/// All nodes, before anything is done.
+pub(crate) fn members(nodes: &[NodeView], pools: &[MachineConfigPool]) -> Vec<Member> {
+    let mut all = vec![];
+    for (group, members) in groups(nodes, pools) {
+        let at_once = at_once(group, pools, members.len());
+        all.extend(members.iter().map(|node| Member {
+            node: node.name.to_string(),
+            group: group.to_owned(),
+            at_once,
+            stand: stand(node, false),
+        }));
+    }
+    all.sort_unstable_by(|a, b| a.node.cmp(&b.node));
+    all
+}
+
+/// The pools that are not paused, each with who has written that last.
+pub(crate) fn resumed(pools: &[MachineConfigPool]) -> Vec<String> {
+    let open = pools.iter().filter(|pool| !pool.spec.paused);
+    let words = open.map(|pool| {
+        let wrote = |entry: &&ManagedFieldsEntry| {
+            entry.fields_v1.as_ref().is_some_and(|fields| fields.0.pointer("/f:spec/f:paused").is_some())
+        };
+        let entries = pool.metadata.managed_fields.iter().flatten().filter(wrote);
+        let last = entries.max_by_key(|entry| entry.time.as_ref().map(|time| time.0));
+        let name = pool.metadata.name.as_deref().unwrap_or_default();
+        match last.and_then(|entry| entry.manager.as_deref()) {
+            Some(manager) => format!("MachineConfigPool {name} (resumed by {manager}) is"),
+            None => format!("MachineConfigPool {name} is"),
+        }
+    });
+    words.collect()
+}
+
+/// Decides which nodes go next.
+pub(crate) fn round(seen: &Seen<'_>) -> Round {
+    let mut round = Round::default();
+    for node in seen.nodes {
+        let Memory { waited, sent_well } = seen.memory.get(&node.name).copied().unwrap_or_default();
+        let stand = stand(node, sent_well);
+        round.stands.insert(node.name.clone(), stand);
+        if let Some(why) = failure(node, stand, waited, seen.limit) {
+            round.failed.insert(node.name.clone(), why);
+        }
+    }
+    // What is wrong with one node may be wrong with all.
+    if !seen.force && !round.failed.is_empty() {
+        return round;
+    }
+    for (group, members) in groups(seen.nodes, seen.pools) {
+        let goes = next(group, &members, seen, &round);
+        round.send.extend(goes);
+    }
+    round
+}
+
+/// The nodes of a group that go now.
+fn next(group: &str, members: &[&NodeView], seen: &Seen<'_>, round: &Round) -> Vec<Arc<str>> {
+    let is = |node: &NodeView, stand: Stand| round.stands.get(&node.name) == Some(&stand);
+    let moving = |node: &&&NodeView| {
+        [Stand::Asked, Stand::Going, Stand::Busy].iter().any(|s| is(node, *s))
+            && !round.failed.contains_key(&node.name)
+    };
+    let moving = members.iter().filter(moving).count();
+    let (up, down): (Vec<&NodeView>, Vec<&NodeView>) =
+        members.iter().copied().filter(|n| is(n, Stand::Ready)).partition(|n| n.ready());
+    if group == CONTROL_PLANE {
+        let well = |n: &NodeView| n.not_ready.is_none() && !seen.etcd_not_ready.contains(&n.name);
+        let others_well = |node: &NodeView| members.iter().all(|n| n.name == node.name || well(n));
+        let one = down.into_iter().chain(up).find(|node| moving == 0 && others_well(node));
+        return one.map(|n| n.name.clone()).into_iter().collect();
+    }
+    let max = at_once(group, seen.pools, members.len());
+    // A node that is out of service already takes no one's place, but no more of them go at once either.
+    let of_down = max.saturating_sub(moving).min(down.len());
+    let out = |node: &&&NodeView| {
+        !node.ready()
+            && !is(node, Stand::Unmanaged)
+            && !is(node, Stand::Asked)
+            && !is(node, Stand::Going)
+            && !is(node, Stand::Busy)
+    };
+    let out = members.iter().filter(out).count();
+    let of_up = max.saturating_sub(moving + out);
+    let goes = down.into_iter().take(of_down).chain(up.into_iter().take(of_up));
+    goes.map(|n| n.name.clone()).collect()
+}
+
+#[cfg(test)]
+#[path = "round_tests.rs"]
+mod tests;

@@ -1,0 +1,220 @@
+//! Tables of nodes and of who goes next.
+
+use super::*;
+use api::k8s::Node;
+use api::names::annotation;
+use serde_json::{Map, Value, json};
+
+const LIMIT: Duration = Duration::from_mins(30);
+
+fn node(name: &str, role: &str, [current, desired, state]: [&str; 3], ready: bool) -> NodeView {
+    let notes = [
+        (annotation::CURRENT_CONFIG, current),
+        (annotation::DESIRED_CONFIG, desired),
+        (annotation::STATE, state),
+        (annotation::REASON, "disk full"),
+    ];
+    let notes = notes.into_iter().filter(|(_, value)| !value.is_empty());
+    let notes: Map<String, Value> = notes.map(|(key, value)| (key.to_owned(), json!(value))).collect();
+    let status = if ready { "True" } else { "False" };
+    let node: Node = serde_json::from_value(json!({
+        "metadata": {"name": name, "annotations": notes, "labels": {format!("node-role.kubernetes.io/{role}"): ""}},
+        "status": {"conditions": [{"type": "Ready", "status": status}]},
+    }))
+    .unwrap();
+    NodeView::from_node(&node)
+}
+
+const IN: [&str; 3] = ["rendered-1", "rendered-1", "Done"];
+const GOING: [&str; 3] = ["rendered-1", EMPTY_CONFIG, "Working"];
+const BACK: [&str; 3] = [EMPTY_CONFIG, EMPTY_CONFIG, "Done"];
+const FAILED: [&str; 3] = ["rendered-1", EMPTY_CONFIG, "Degraded"];
+
+fn worker_pool(max: i64) -> MachineConfigPool {
+    serde_json::from_value(json!({"metadata": {"name": "worker"}, "spec": {"maxUnavailable": max,
+        "nodeSelector": {"matchLabels": {"node-role.kubernetes.io/worker": ""}}}}))
+    .unwrap()
+}
+
+/// A round over these nodes: two workers at once, each node for `waited` where it stands.
+fn decide(nodes: &[NodeView], waited: Duration, force: bool, etcd: &[&str]) -> Round {
+    let memory = nodes.iter().map(|n| (n.name.clone(), Memory { waited, sent_well: true })).collect();
+    round(&Seen {
+        nodes,
+        pools: &[worker_pool(2)],
+        etcd_not_ready: &etcd.iter().map(|n| Arc::from(*n)).collect(),
+        memory: &memory,
+        limit: LIMIT,
+        force,
+    })
+}
+
+fn sent(nodes: &[NodeView]) -> Vec<String> {
+    decide(nodes, Duration::ZERO, false, &[]).send.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn a_pool_that_somebody_resumes_is_named_with_who_did_it() {
+    let pool = |name: &str, paused: bool, managers: &[(&str, &str)]| -> MachineConfigPool {
+        let entry = |(manager, time): &(&str, &str)| {
+            json!({"manager": manager, "operation": "Update", "time": time,
+            "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {"f:paused": {}}}})
+        };
+        let mut entries: Vec<Value> = managers.iter().map(entry).collect();
+        entries.push(json!({"manager": "later", "time": "2026-01-03T00:00:00Z", "fieldsV1": {"f:spec": {"f:maxUnavailable": {}}}}));
+        serde_json::from_value(
+            json!({"metadata": {"name": name, "managedFields": entries}, "spec": {"paused": paused}}),
+        )
+        .unwrap()
+    };
+    let both = [("first", "2026-01-01T00:00:00Z"), ("kubectl-patch", "2026-01-02T00:00:00Z")];
+    let pools = [pool("worker", false, &both), pool("master", true, &both), pool("infra", false, &[])];
+    assert_eq!(
+        resumed(&pools),
+        ["MachineConfigPool worker (resumed by kubectl-patch) is", "MachineConfigPool infra is"]
+    );
+}
+
+#[test]
+fn a_node_stands_where_its_annotations_say() {
+    let (w, e) = ("rendered-1", EMPTY_CONFIG);
+    for (notes, sent_well, want) in [
+        (["", "", ""], false, Stand::Unmanaged),
+        (["", w, "Working"], false, Stand::Busy),
+        (IN, false, Stand::Ready),
+        ([w, "rendered-2", "Done"], false, Stand::Busy),
+        ([w, "rendered-2", "Working"], false, Stand::Busy),
+        ([w, "rendered-2", "Degraded"], false, Stand::Ready),
+        ([w, e, "Done"], true, Stand::Asked),
+        (GOING, true, Stand::Going),
+        (FAILED, true, Stand::Failed),
+        ([w, e, "Unreconcilable"], true, Stand::Failed),
+        // It had failed before it was sent, or an earlier run has sent it.
+        (FAILED, false, Stand::Asked),
+        ([e, e, "Working"], true, Stand::Asked),
+        ([e, e, "Degraded"], true, Stand::Asked),
+        (BACK, false, Stand::Done),
+    ] {
+        assert_eq!(stand(&node("n", "worker", notes, true), sent_well), want, "{notes:?} {sent_well}");
+    }
+    let mut drained = node("n", "worker", FAILED, true);
+    drained.desired_drain = Some(format!("drain-{EMPTY_CONFIG}").into());
+    assert_eq!(stand(&drained, false), Stand::Going);
+}
+
+#[test]
+fn as_many_go_at_once_as_the_pool_allows() {
+    let w = |name: &str, notes, ready| node(name, "worker", notes, ready);
+    let rows: [(&str, Vec<NodeView>, &[&str]); 8] = [
+        ("all are up", vec![w("a", IN, true), w("b", IN, true), w("c", IN, true)], &["a", "b"]),
+        ("one is going", vec![w("a", GOING, true), w("b", IN, true), w("c", IN, true)], &["b"]),
+        (
+            "one updates still",
+            vec![w("a", ["r1", "r2", "Working"], true), w("b", IN, true), w("c", IN, true)],
+            &["b"],
+        ),
+        ("a reboot takes a place", vec![w("a", BACK, false), w("b", GOING, false), w("c", IN, true)], &[]),
+        (
+            "one that is down goes first, and has its place",
+            vec![w("a", IN, true), w("b", IN, false), w("c", IN, true)],
+            &["a", "b"],
+        ),
+        (
+            "three are down",
+            vec![w("a", IN, false), w("b", IN, false), w("c", IN, false), w("d", IN, true)],
+            &["a", "b"],
+        ),
+        (
+            "one has no agent",
+            vec![w("a", ["", "", ""], false), w("b", IN, true), w("c", IN, true)],
+            &["b", "c"],
+        ),
+        ("no pool: one at a time", vec![node("a", "infra", IN, true), node("b", "infra", IN, true)], &["a"]),
+    ];
+    for (about, nodes, want) in rows {
+        assert_eq!(sent(&nodes), want, "{about}");
+    }
+}
+
+#[test]
+fn control_plane_nodes_go_alone_and_only_while_etcd_is_whole() {
+    let m = |name: &str, notes, ready| node(name, "control-plane", notes, ready);
+    let all = [m("a", IN, true), m("b", IN, true), m("c", IN, true)];
+    assert_eq!(sent(&all), ["a"]);
+    assert_eq!(sent(&[m("a", GOING, true), m("b", IN, true)]), [""; 0]);
+    assert_eq!(sent(&[m("a", BACK, false), m("b", IN, true)]), [""; 0], "it is not back yet");
+    assert_eq!(sent(&[m("a", IN, true), m("b", IN, false)]), ["b"], "only the one that is down");
+    assert_eq!(sent(&[m("a", IN, false), m("b", IN, false)]), [""; 0]);
+    let with = |etcd: &[&str]| {
+        let nodes = [m("a", BACK, true), m("b", IN, true), m("c", IN, true)];
+        decide(&nodes, Duration::ZERO, false, etcd).send.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(with(&["a"]), [""; 0], "its node is Ready before its member of etcd is");
+    assert_eq!(with(&["c"]), ["c"], "the node itself may need it");
+    assert_eq!(with(&[]), ["b"]);
+    // Two that were cordoned still serve.
+    let cordoned = |name: &str| NodeView { unschedulable: true, ..m(name, IN, true) };
+    assert_eq!(sent(&[cordoned("a"), cordoned("b")]), ["a"]);
+}
+
+#[test]
+fn a_node_that_fails_holds_all_others_unless_told_otherwise() {
+    let nodes =
+        [node("a", "worker", FAILED, true), node("b", "worker", IN, true), node("c", "worker", IN, true)];
+    let held = decide(&nodes, Duration::ZERO, false, &[]);
+    assert!(held.send.is_empty() && held.is_stuck(false, Duration::ZERO, LIMIT) && !held.is_over());
+    let said = held.not_restored();
+    assert_eq!(said.get("a").map(String::as_str), Some("disk full"));
+    assert_eq!(said.get("b").map(String::as_str), Some("it was not sent, because others failed"));
+    let forced = decide(&nodes, Duration::ZERO, true, &[]);
+    assert_eq!(forced.send.iter().map(|n| &**n).collect::<Vec<_>>(), ["b", "c"]);
+    assert!(!forced.is_stuck(true, Duration::ZERO, LIMIT));
+    // One that is under way is waited for.
+    let nodes = [node("a", "worker", FAILED, true), node("b", "worker", GOING, true)];
+    assert!(!decide(&nodes, Duration::ZERO, false, &[]).is_stuck(false, Duration::ZERO, LIMIT));
+    let back = [node("a", "worker", BACK, true), node("b", "worker", ["", "", ""], true)];
+    assert!(decide(&back, Duration::ZERO, false, &[]).is_over());
+}
+
+#[test]
+fn a_node_that_takes_too_long_has_failed_and_the_reason_says_what_to_do() {
+    let late = LIMIT + Duration::from_secs(1);
+    let mut drains = node("n", "worker", GOING, true);
+    drains.drain_wait = Some("pod default/held".into());
+    for (node, waited, want) in [
+        (node("n", "worker", ["r1", EMPTY_CONFIG, "Done"], true), Duration::from_secs(119), None),
+        (node("n", "worker", ["r1", EMPTY_CONFIG, "Done"], true), Duration::from_secs(121), Some("start it")),
+        (node("n", "worker", [EMPTY_CONFIG, EMPTY_CONFIG, "Degraded"], true), late, Some("disk full")),
+        (node("n", "worker", GOING, true), LIMIT, None),
+        (node("n", "worker", GOING, true), late, Some("mco status --node n")),
+        (drains, late, Some("its drain waits for pod default/held")),
+        (node("n", "worker", ["r1", "r2", "Working"], true), late, Some("still on its way to r2")),
+        (node("n", "worker", IN, true), late, None),
+    ] {
+        let failed = decide(&[node], waited, false, &[]).failed;
+        match want {
+            None => assert!(failed.is_empty(), "{failed:?}"),
+            Some(words) => assert!(failed.get("n").unwrap().contains(words), "{failed:?}"),
+        }
+    }
+}
+
+#[test]
+fn the_plan_says_of_each_node_what_happens() {
+    let nodes = [
+        node("c", "control-plane", IN, true),
+        node("d", "worker", BACK, true),
+        node("u", "worker", ["", "", ""], true),
+        node("w", "worker", IN, true),
+    ];
+    let lines: Vec<String> = members(&nodes, &[worker_pool(2)]).iter().map(ToString::to_string).collect();
+    assert_eq!(
+        lines,
+        [
+            "Node c: goes back to its own files (the control plane, 1 at a time)",
+            "Node d: has its own files already",
+            "Node u: has no agent, and is left alone",
+            "Node w: goes back to its own files (worker, 2 at a time)",
+        ]
+    );
+}

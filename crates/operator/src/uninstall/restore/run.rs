@@ -1,0 +1,224 @@
+//! Takes the nodes back: reads, sends, waits. What it is not: a choice of any kind (see `round`).
+
+use super::round::{Member, Memory, Round, Seen, Stand, members, resumed, round, stand};
+use crate::sync::cluster;
+use crate::sync::objects::FIELD_MANAGER;
+use crate::uninstall::UninstallError;
+use api::k8s::{Node, Pod};
+use api::names::{EMPTY_CONFIG, annotation};
+use api::v1::MachineConfigPool;
+use client::{CallError, call};
+use kube::api::{Api, ListParams, Patch, PatchParams};
+use kube::{Client, ResourceExt as _};
+use rollout::view::{EtcdMember, Names, NodeView};
+use serde_json::json;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How often the nodes are looked at, and the time added for each node: a list of thousands is megabytes.
+const LOOK: Duration = Duration::from_secs(1);
+const LOOK_PER_NODE: Duration = Duration::from_millis(5);
+
+/// A step, for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Progress {
+    /// These pools are paused now.
+    Paused(Vec<String>),
+    /// A node was told to go back.
+    Sent(String),
+    /// A node has its own files.
+    Done(String),
+    /// A node does not get there, and why.
+    Failed(String, String),
+    /// The API server does not answer, as while the only control-plane node reboots.
+    Unanswered(String),
+}
+
+impl fmt::Display for Progress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Paused(pools) => write!(f, "paused: {}", pools.join(", ")),
+            Self::Sent(node) => write!(f, "Node {node}: goes back to its own files"),
+            Self::Done(node) => write!(f, "Node {node}: has its own files"),
+            Self::Failed(node, why) => write!(f, "Node {node}: {why}"),
+            Self::Unanswered(why) => write!(f, "waits for the API server: {why}"),
+        }
+    }
+}
+
+async fn nodes(client: &Client) -> Result<Vec<NodeView>, CallError> {
+    let api: Api<Node> = Api::all(client.clone());
+    let list = call(|| "list Nodes".to_owned(), api.list(&ListParams::default())).await?;
+    let mut names = Names::default();
+    Ok(list.items.iter().map(|node| NodeView::interned(node, &mut names)).collect())
+}
+
+async fn etcd_not_ready(client: &Client) -> Result<BTreeSet<Arc<str>>, CallError> {
+    let mut all = BTreeSet::new();
+    for (namespace, label) in EtcdMember::PLACES {
+        let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
+        let what = || format!("list pods of etcd in {namespace}");
+        let pods = call(what, api.list(&ListParams::default().labels(label))).await?;
+        all.extend(pods.items.iter().filter_map(EtcdMember::of).filter(|m| !m.ready).map(|m| m.node));
+    }
+    Ok(all)
+}
+
+/// What would be done: each node, its pool, and where it stands.
+///
+/// # Errors
+/// The API server's answer.
+pub async fn look_at_hosts(client: &Client) -> Result<Vec<Member>, UninstallError> {
+    Ok(members(&nodes(client).await?, &cluster::pools(client).await?))
+}
+
+/// What a run knows of the nodes from one round to the next.
+#[derive(Default)]
+struct Watch {
+    since: BTreeMap<Arc<str>, (Stand, Instant)>,
+    sent_well: BTreeSet<Arc<str>>,
+    told: BTreeSet<Arc<str>>,
+    changed: Option<Instant>,
+}
+
+impl Watch {
+    /// Takes note of where the nodes stand now.
+    fn memory(&mut self, nodes: &[NodeView], now: Instant) -> BTreeMap<Arc<str>, Memory> {
+        let mut all = BTreeMap::new();
+        for node in nodes {
+            let sent_well = self.sent_well.contains(&node.name);
+            let stand = stand(node, sent_well);
+            let before = self.since.get(&node.name).filter(|(before, _)| *before == stand);
+            let since = before.map_or(now, |(_, since)| *since);
+            if before.is_none() {
+                self.changed = Some(now);
+                self.since.insert(node.name.clone(), (stand, now));
+            }
+            all.insert(node.name.clone(), Memory { waited: now - since, sent_well });
+        }
+        all
+    }
+
+    /// Says what is new.
+    fn tell(&mut self, round: &Round, progress: &mut impl FnMut(Progress)) {
+        for (name, stand) in &round.stands {
+            if *stand == Stand::Done && self.told.insert(name.clone()) {
+                progress(Progress::Done(name.to_string()));
+            }
+        }
+        for (name, why) in &round.failed {
+            if self.told.insert(name.clone()) {
+                progress(Progress::Failed(name.to_string(), why.clone()));
+            }
+        }
+    }
+}
+
+/// Takes all nodes back, and returns those that could not be restored, with the reason; with `force` only, else that is an
+/// error. `limit`: how long one node may take.
+///
+/// # Errors
+/// Nodes that fail, do not answer or take too long; a pool that somebody resumes meanwhile; the API server's answer, or that it does not answer for `limit`. Nothing
+/// was removed then, and the pools are paused.
+pub async fn restore_hosts(
+    client: &Client,
+    limit: Duration,
+    force: bool,
+    mut progress: impl FnMut(Progress),
+) -> Result<BTreeMap<String, String>, UninstallError> {
+    pause(client, &mut progress).await?;
+    let mut watch = Watch::default();
+    let mut silent: Option<Instant> = None;
+    loop {
+        let seen = async {
+            Ok((cluster::pools(client).await?, nodes(client).await?, etcd_not_ready(client).await?))
+        };
+        let (pools, nodes, etcd) = match seen.await {
+            Ok(seen) => seen,
+            Err(error) => {
+                let since = *silent.get_or_insert_with(|| {
+                    progress(Progress::Unanswered(client::chain(&error)));
+                    Instant::now()
+                });
+                if !may_pass(&error) || since.elapsed() > limit {
+                    return Err(error.into());
+                }
+                tokio::time::sleep(LOOK).await;
+                continue;
+            }
+        };
+        silent = None;
+        let resumed = resumed(&pools);
+        if !resumed.is_empty() {
+            return Err(UninstallError::Resumed { pools: resumed });
+        }
+        let memory = watch.memory(&nodes, Instant::now());
+        let round = round(&Seen {
+            nodes: &nodes,
+            pools: &pools,
+            etcd_not_ready: &etcd,
+            memory: &memory,
+            limit,
+            force,
+        });
+        watch.tell(&round, &mut progress);
+        let calm = watch.changed.map_or(Duration::ZERO, |changed| changed.elapsed());
+        if round.is_over() {
+            return Ok(BTreeMap::new());
+        }
+        if round.is_stuck(force, calm, limit) {
+            let left = round.not_restored().into_iter().map(|(name, why)| (name.to_string(), why)).collect();
+            return if force { Ok(left) } else { Err(UninstallError::NotRestored { nodes: left }) };
+        }
+        for node in nodes.iter().filter(|n| round.send.contains(&n.name)) {
+            if send(client, node).await? {
+                if !node.state.is_bad() {
+                    watch.sent_well.insert(node.name.clone());
+                }
+                progress(Progress::Sent(node.name.to_string()));
+            }
+        }
+        let more = LOOK_PER_NODE.saturating_mul(u32::try_from(nodes.len()).unwrap_or(u32::MAX));
+        tokio::time::sleep(LOOK + more).await;
+    }
+}
+
+/// Whether an error may be one of a moment: no answer, or an API server that is starting.
+fn may_pass(error: &CallError) -> bool {
+    error.is_unanswered() || error.is_too_many_requests() || error.is_server_fault()
+}
+
+/// Sends a node to the empty config. `false`: it has changed since it was looked at, or does not answer; the next round sees.
+async fn send(client: &Client, node: &NodeView) -> Result<bool, CallError> {
+    let api: Api<Node> = Api::all(client.clone());
+    let patch = Patch::Merge(json!({"metadata": {
+        "resourceVersion": node.resource_version, "annotations": {annotation::DESIRED_CONFIG: EMPTY_CONFIG},
+    }}));
+    let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+    let request = api.patch_metadata(&node.name, &params, &patch);
+    match call(|| format!("patch Node {}", node.name), request).await {
+        Ok(_) => Ok(true),
+        Err(error) if error.is_conflict() || error.is_not_found() || may_pass(&error) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Pauses the pools.
+async fn pause(client: &Client, progress: &mut impl FnMut(Progress)) -> Result<(), UninstallError> {
+    let pools = cluster::pools(client).await?;
+    let api: Api<MachineConfigPool> = Api::all(client.clone());
+    let mut paused = vec![];
+    for name in pools.iter().filter(|p| !p.spec.paused).map(|p| p.name_any()) {
+        let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+        let patch = Patch::Merge(json!({"spec": {"paused": true}}));
+        call(|| format!("pause MachineConfigPool {name}"), api.patch(&name, &params, &patch)).await?;
+        paused.push(name);
+    }
+    if !paused.is_empty() {
+        progress(Progress::Paused(paused));
+    }
+    Ok(())
+}

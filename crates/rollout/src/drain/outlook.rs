@@ -1,0 +1,57 @@
+//! What a drain of a node would wait for, found out before the node is cordoned.
+//!
+//! What it is not: a promise. Pods and budgets change between the look and the drain.
+
+use super::pods::stays;
+use crate::view::{BudgetView, NodeView, PodPhase, PodView};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// What a drain of a node would do. Nodes with the least go first.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Outlook {
+    /// All its pods can leave, and run elsewhere afterwards.
+    Ends,
+    /// All its pods can leave. Of one, something is lost; which, and what.
+    Loses(String),
+    /// It would wait; for which pod, and why.
+    Waits(String),
+}
+
+/// Looks at a node before it is cordoned. `pods` may contain pods of other nodes; `budgets` must contain all budgets.
+pub fn outlook(node: &NodeView, pods: &[&PodView], budgets: &[&BudgetView]) -> Outlook {
+    let leaves = |pod: &&&PodView| pod.node == node.name && stays(pod).is_none() && !pod.deleting;
+    let mut mine: Vec<&PodView> =
+        pods.iter().filter(leaves).filter(|p| p.phase == PodPhase::Alive).copied().collect();
+    mine.sort_unstable_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
+    let loses = mine.iter().find_map(|pod| match (&pod.owner, pod.empty_dir) {
+        (None, _) => Some(format!("pod {pod} has no controller that creates it again")),
+        (Some(_), true) => Some(format!("pod {pod} loses its emptyDir")),
+        (Some(_), false) => None,
+    });
+    let mut worst = loses.map_or(Outlook::Ends, Outlook::Loses);
+    for budget in budgets {
+        let guarded: Vec<&&PodView> = mine.iter().filter(|pod| budget.guards(pod)).collect();
+        let Some(pod) = guarded.first() else { continue };
+        // Evicted one by one, they run elsewhere, and the budget allows the next one. If it allows none, it may never.
+        if budget.disruptions_allowed <= 0 {
+            let BudgetView { namespace, name, current_healthy, desired_healthy, .. } = budget;
+            let why = format!(
+                "pod {pod}: PodDisruptionBudget {namespace}/{name} allows no disruption now ({current_healthy} pods healthy, \
+                 {desired_healthy} needed)"
+            );
+            worst = worst.max(Outlook::Waits(why));
+        }
+    }
+    worst
+}
+
+impl fmt::Display for Outlook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ends => f.write_str("its pods can leave"),
+            Self::Loses(why) | Self::Waits(why) => f.write_str(why),
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! Why a pool or a node does not move: values that policies decide on, plans say, and people read.
+//!
+//! What it is not: the decision (see `policy` and `plan`), or the words (see `explain`).
+
+use crate::layered::ImageWait;
+use crate::view::DaemonState;
+use api::k8s::Time;
+use api::v1alpha1::{GateOutcome, GateResult};
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+/// Why no node of a pool is given anything new.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub enum Hold {
+    /// `spec.nodeSelector` is `{}`.
+    SelectsAll,
+    /// `spec.configuration.name` is empty.
+    NothingRendered,
+    /// The MachineConfig that `spec.configuration` names does not exist.
+    ConfigMissing(Arc<str>),
+    /// It is being deleted.
+    Deleting,
+    /// `spec.paused`.
+    Paused,
+    /// The OS image is not ready.
+    Image(ImageWait),
+    /// `spec.maxUnavailable` cannot be read. Holds its text.
+    MaxUnavailable(String),
+    /// The arbiter moves only when all masters are done or, where they are held, available.
+    Masters(Vec<Arc<str>>),
+    /// Masters do not move while the arbiter is unavailable.
+    Arbiter(Vec<Arc<str>>),
+    /// There is no master pool beside the arbiter's.
+    NoMasterPool,
+    /// A change of one of its nodes was refused; in the API server's words.
+    Refused(String),
+    /// A freeze of its policy is in force.
+    Frozen {
+        /// Until when; `None`: until somebody takes it back.
+        until: Option<Time>,
+        /// The reason, as it was written.
+        reason: String,
+    },
+    /// None of its policy's windows is open.
+    OutsideWindow {
+        /// When one opens; `None`: never.
+        opens: Option<Time>,
+    },
+    /// A gate does not hold, or that is unknown.
+    Gate {
+        /// The gate.
+        gate: Arc<str>,
+        /// What it says.
+        state: GateState,
+    },
+    /// A wave begins only when a person lets it go.
+    Approval {
+        /// The wave.
+        wave: Arc<str>,
+        /// An approval that is not for it, as it is in the pool's annotation.
+        wrong: Option<String>,
+    },
+    /// Its policy cannot be followed; why, with the remedy.
+    Policy(String),
+    /// What was decided last is being written into the policy's status; nodes go when it is.
+    Recording {
+        /// The RolloutPolicy.
+        policy: Arc<str>,
+    },
+    /// A node failed on its way, and the policy holds the pool for that.
+    NodeFailed {
+        /// The node.
+        node: Arc<str>,
+        /// How.
+        why: String,
+        /// The RolloutPolicy.
+        policy: Arc<str>,
+    },
+    /// The pool's config did harm and is not tried again.
+    Rejected {
+        /// The config.
+        config: Arc<str>,
+        /// The harm.
+        reason: String,
+        /// The RolloutPolicy.
+        policy: Arc<str>,
+        /// Where the nodes go, or have gone; absent: they stay where they are.
+        back_to: Option<Arc<str>>,
+    },
+    /// Another pool has rejected a change that this one would take, too. Its first wave begins only when a person lets it go.
+    RejectedElsewhere {
+        /// The wave.
+        wave: Arc<str>,
+        /// The other pool.
+        pool: Arc<str>,
+        /// What that pool has rejected.
+        config: Arc<str>,
+        /// The MachineConfigs in both.
+        shared: Vec<Arc<str>>,
+    },
+    /// A wave of its policy selects nodes by label, and there is none that no earlier wave has: it would prove nothing.
+    EmptyWave {
+        /// The wave.
+        wave: Arc<str>,
+    },
+    /// A wave is done and is to prove itself for a time.
+    Soak {
+        /// The wave.
+        wave: Arc<str>,
+        /// Until when.
+        until: Time,
+    },
+    /// A pool's selector cannot be evaluated: no node's pool is sure.
+    Selector {
+        /// The pool.
+        pool: Arc<str>,
+        /// What is wrong, with its path.
+        error: String,
+    },
+}
+
+/// Why a node is not available, or does not reach its config.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub enum Reason {
+    /// Its conditions say so.
+    NotReady(Arc<str>),
+    /// `spec.unschedulable` is set.
+    Cordoned,
+    /// Its daemon says Degraded or Unreconcilable, for this reason.
+    Daemon(DaemonState, Option<Arc<str>>),
+    /// Its daemon is not done.
+    NotDone(DaemonState),
+}
+
+/// What a gate says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub enum GateState {
+    /// It passes.
+    Passed,
+    /// Checks fail, but not as often in a row yet that the gate has failed; the last one's reason. No node begins.
+    Failing(String),
+    /// It has failed, and why.
+    Failed(String),
+    /// It could not be asked, and why. No node begins because of a gate that could not be read.
+    Unknown(String),
+}
+
+impl GateState {
+    /// As the status of a policy holds it.
+    pub fn of(result: &GateResult) -> Self {
+        let message = result.message.clone();
+        match result.outcome {
+            GateOutcome::Passed => Self::Passed,
+            GateOutcome::Failing => Self::Failing(message),
+            GateOutcome::Failed => Self::Failed(message),
+            GateOutcome::NoAnswer => Self::Unknown(message),
+        }
+    }
+}

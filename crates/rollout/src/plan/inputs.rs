@@ -1,0 +1,346 @@
+//! The inputs of a plan, and how they are assembled from the cluster's objects, in one place. The controller fills
+//! [`Sources`] from its caches, `mco status` from its watches, and `mco plan --from` from files, so all three plan alike.
+//!
+//! What it is not: the reading of objects, or the decision.
+
+use crate::drain::Outlook;
+use crate::layered::Layering;
+use crate::node::control_plane;
+use crate::node::roles::Cluster;
+use crate::policy::{PolicyInput, PoolPolicies};
+use crate::status::streams::stream_of;
+use crate::topology::{self, Topology};
+use crate::view::{EtcdMember, NodeView, OsBuild, OsConfig};
+use api::k8s::Time;
+use api::v1::{ControllerCertificate, ControllerConfig, MachineConfigPool};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Everything that a decision is made from.
+#[derive(Clone, Debug)]
+pub struct Inputs<'a> {
+    /// All pools of the cluster: which pool a node is in depends on all of them.
+    pub pools: Vec<PoolInput<'a>>,
+    /// All nodes of the cluster, in any order.
+    pub nodes: Vec<&'a NodeView>,
+    /// What is known besides pools and nodes.
+    pub facts: &'a Facts,
+    /// The time, for transition times of conditions.
+    pub now: Time,
+}
+
+/// A pool and what belongs to it.
+#[derive(Clone, Debug)]
+pub struct PoolInput<'a> {
+    /// The pool.
+    pub pool: &'a MachineConfigPool,
+    /// On-cluster image builds for it; by default none.
+    pub layering: Layering,
+    /// Whether the MachineConfig that `spec.configuration` names exists. No node is sent to one that does not.
+    pub config_exists: bool,
+    /// The OS image stream that the rendered config's image belongs to, if streams are used.
+    pub stream: Option<&'a str>,
+    /// Why a change of one of its nodes was refused just now. This plan then changes no node of the pool, and the
+    /// status says so.
+    pub refused: Option<&'a str>,
+    /// The policy of the rollout and its facts; `None` means as `spec.maxUnavailable` says, at any time.
+    pub policy: Option<PolicyInput<'a>>,
+}
+
+impl<'a> PoolInput<'a> {
+    /// A pool without image builds whose rendered config exists.
+    pub fn of(pool: &'a MachineConfigPool) -> Self {
+        Self {
+            pool,
+            layering: Layering::default(),
+            config_exists: true,
+            stream: None,
+            refused: None,
+            policy: None,
+        }
+    }
+
+    /// The pool's name.
+    pub fn name(&self) -> &'a str {
+        self.pool.metadata.name.as_deref().unwrap_or_default()
+    }
+}
+
+/// Facts about the cluster besides pools and nodes. The default is a plain Kubernetes cluster about which nothing is
+/// known.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Facts {
+    /// Who labels its nodes.
+    pub cluster: Cluster,
+    /// `HighlyAvailable`, `SingleReplica` and so on; empty if unknown, and then not copied to nodes.
+    pub control_plane_topology: Arc<str>,
+    /// `status.controllerCertificates` of the ControllerConfig.
+    pub certificates: Vec<ControllerCertificate>,
+    /// The one node that runs the operator; `None` if there are several pods.
+    pub operator_node: Option<Arc<str>>,
+    /// For each MachineConfig that a node first booted into, the pool that owns it.
+    pub first_pivot_pools: BTreeMap<Arc<str>, Arc<str>>,
+    /// Nodes with a patch that the API server has not answered: the patch may have arrived, may still arrive, or never
+    /// will.
+    pub unanswered: BTreeMap<Arc<str>, Unanswered>,
+    /// `spec.mastersSchedulable` of OpenShift's Scheduler; `None` if there is none. Control-plane nodes are then left
+    /// alone.
+    pub masters_schedulable: Option<bool>,
+    /// Nodes whose member of etcd is not Ready, or not known to be since its node booted. While there is one, no other
+    /// control-plane node goes.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub etcd_not_ready: Vec<Arc<str>>,
+    /// For each node with a member of etcd, the id of its container.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub etcd_containers: BTreeMap<Arc<str>, Arc<str>>,
+    /// Other problems. They delay nothing; pools report them in the message of `Updating`.
+    pub troubles: Vec<Trouble>,
+    /// What drains of nodes would do, as far as they were looked at.
+    pub outlooks: BTreeMap<Arc<str>, Outlook>,
+    /// The caller looks at the nodes that a plan asks for, or has looked at all. Otherwise no node waits for a look.
+    pub looks: bool,
+}
+
+/// A problem besides the rollout.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Trouble {
+    /// Which pools report it.
+    pub of: TroubleOf,
+    /// What it is, with the object and the remedy.
+    pub text: String,
+}
+
+/// Which pools report a [`Trouble`].
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub enum TroubleOf {
+    /// All of them.
+    Cluster,
+    /// This one.
+    Pool(Arc<str>),
+    /// The one that owns this node.
+    Node(Arc<str>),
+}
+
+/// A patch without an answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unanswered {
+    /// It sends its node to another config, so the node may be on its way.
+    pub moves: bool,
+    /// The answer takes longer than it should.
+    pub overdue: bool,
+}
+
+impl Facts {
+    /// The facts that come from the ControllerConfig and the nodes; all others have their default.
+    pub fn of<'a>(config: Option<&ControllerConfig>, nodes: impl IntoIterator<Item = &'a NodeView>) -> Self {
+        let spec = config.map(|c| &c.spec);
+        let certificates = config.and_then(|c| c.status.as_ref()?.controller_certificates.clone());
+        Self {
+            cluster: Cluster::of(spec),
+            control_plane_topology: topology::control_plane(config, Topology::of(nodes)).into(),
+            certificates: certificates.unwrap_or_default(),
+            ..Self::default()
+        }
+    }
+
+    /// Whether the topology has an arbiter beside two masters, or is not known. An arbiter's pool is then held for its
+    /// masters.
+    pub fn has_arbiter(&self) -> bool {
+        self.cluster == Cluster::Unknown || &*self.control_plane_topology == "HighlyAvailableArbiter"
+    }
+}
+
+/// The part of a MachineConfig that a rollout reads.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ConfigView {
+    /// The pool that it was rendered for.
+    pub pool: Option<Arc<str>>,
+    /// `spec.osImageURL`; empty if there is none.
+    pub os_image_url: Box<str>,
+}
+
+/// The MachineConfigs of the cluster.
+pub trait Configs {
+    /// The one with this name.
+    fn view(&self, name: &str) -> Option<ConfigView>;
+}
+
+impl Configs for BTreeMap<String, ConfigView> {
+    fn view(&self, name: &str) -> Option<ConfigView> {
+        self.get(name).cloned()
+    }
+}
+
+/// What is known about OpenShift's OS image streams.
+#[derive(Clone, Copy, Debug)]
+pub enum Streams<'a> {
+    /// Nothing: what a pool's status says about them stays.
+    Unknown,
+    /// The OSImageStream `cluster`, if streams are used.
+    Known(Option<&'a Value>),
+}
+
+/// Everything that the inputs of a plan are made from.
+#[expect(missing_debug_implementations, reason = "it is borrowed for one call, and holds a trait object")]
+#[derive(Clone)]
+pub struct Sources<'a> {
+    /// All pools.
+    pub pools: Vec<&'a MachineConfigPool>,
+    /// All nodes.
+    pub nodes: Vec<&'a NodeView>,
+    /// All MachineConfigs; `None` if they are not known. Each pool's is then assumed to exist.
+    pub configs: Option<&'a dyn Configs>,
+    /// All MachineOSConfigs.
+    pub os_configs: Vec<&'a OsConfig>,
+    /// All MachineOSBuilds.
+    pub os_builds: Vec<&'a OsBuild>,
+    /// The one ControllerConfig.
+    pub controller_config: Option<&'a ControllerConfig>,
+    /// Streams of OS images.
+    pub streams: Streams<'a>,
+    /// The node of each pod of the operator; `None` for a pod that has no node or is being deleted.
+    pub operator_nodes: Vec<Option<Arc<str>>>,
+    /// `spec.mastersSchedulable` of OpenShift's Scheduler `cluster`.
+    pub masters_schedulable: Option<bool>,
+    /// The members of etcd that run as static pods; none if etcd runs elsewhere.
+    pub etcd: Vec<EtcdMember>,
+    /// The RolloutPolicies of the pools; `None` if there are none.
+    pub policies: Option<&'a PoolPolicies>,
+}
+
+impl<'a> Sources<'a> {
+    /// What is known besides pools and nodes.
+    pub fn facts(&self) -> Facts {
+        let booted = self.nodes.iter().filter(|n| !n.custom_pool_labels_applied);
+        let booted = booted.filter_map(|n| n.first_pivot_config.clone());
+        let owned = |name: Arc<str>| Some((name.clone(), self.configs?.view(&name)?.pool?));
+        Facts {
+            first_pivot_pools: booted.filter_map(owned).collect(),
+            operator_node: match self.operator_nodes.as_slice() {
+                [one] => one.clone(),
+                _ => None,
+            },
+            masters_schedulable: self.masters_schedulable,
+            // A pod of a node that is gone stays until somebody clears it away.
+            etcd_not_ready: self
+                .etcd
+                .iter()
+                .filter(|member| {
+                    let node = self.nodes.iter().find(|n| n.name == member.node);
+                    node.is_some_and(|node| !member.ready || control_plane::is_of_earlier_boot(member, node))
+                })
+                .map(|member| member.node.clone())
+                .collect(),
+            etcd_containers: self
+                .etcd
+                .iter()
+                .filter_map(|member| Some((member.node.clone(), member.container.clone()?)))
+                .collect(),
+            ..Facts::of(self.controller_config, self.nodes.iter().copied())
+        }
+    }
+
+    /// The inputs of a plan at a point in time, with the result of [`Sources::facts`].
+    pub fn inputs(&self, facts: &'a Facts, now: Time) -> Inputs<'a> {
+        let input = |pool: &'a MachineConfigPool| {
+            let (input, config) = (PoolInput::of(pool), &pool.spec.configuration.name);
+            let view = |name: &str| self.configs.and_then(|all| all.view(name));
+            let url = |name: &str| view(name).map(|c| c.os_image_url.into_string());
+            let had = pool.status.as_ref().and_then(|s| s.os_image_stream.as_ref()).map(|s| &*s.name);
+            PoolInput {
+                stream: match self.streams {
+                    Streams::Unknown => had,
+                    Streams::Known(streams) => streams.and_then(|streams| stream_of(pool, url, streams)),
+                },
+                config_exists: self.configs.is_none_or(|all| all.view(config).is_some()),
+                policy: self.policies.and_then(|all| all.input(input.name())),
+                layering: Layering::find(input.name(), config, &self.os_configs, &self.os_builds),
+                ..input
+            }
+        };
+        Inputs {
+            pools: self.pools.iter().copied().map(input).collect(),
+            nodes: self.nodes.clone(),
+            facts,
+            now,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn time() -> Time {
+        Time(jiff::Timestamp::UNIX_EPOCH)
+    }
+
+    #[test]
+    fn every_input_of_the_view_reaches_the_plan() {
+        let pool: MachineConfigPool = serde_json::from_value(json!({"metadata": {"name": "infra"},
+            "spec": {"configuration": {"name": "rendered-infra-1"}}, "status": {"osImageStream": {"name": "old"}}}))
+        .unwrap();
+        let node = |pivot: &str| NodeView {
+            name: "n".into(),
+            first_pivot_config: Some(pivot.into()),
+            ..NodeView::default()
+        };
+        let nodes = [node("rendered-infra-0"), node("gone")];
+        let view = |url: &str| ConfigView { pool: Some("infra".into()), os_image_url: url.into() };
+        let configs: BTreeMap<String, ConfigView> = [("rendered-infra-0", ""), ("rendered-infra-1", "i2")]
+            .map(|(name, url)| (name.to_owned(), view(url)))
+            .into();
+        let config: ControllerConfig =
+            serde_json::from_value(json!({"metadata": {"name": "c"}, "spec": {"infra": {
+            "status": {"controlPlaneTopology": "SingleReplica"}}},
+            "status": {"controllerCertificates": [{"bundleFile": "b", "subject": "s", "signer": "s"}]}}))
+            .unwrap();
+        let streams = json!({"status": {"availableStreams": [{"name": "second", "osImage": "i2"}]}});
+        let os_config = OsConfig::new(&json!({"metadata": {"name": "os"},
+            "spec": {"machineConfigPool": {"name": "infra"}}, "status": {"currentImagePullSpec": "i"}}));
+        let sources = Sources {
+            pools: vec![&pool],
+            nodes: nodes.iter().collect(),
+            configs: Some(&configs),
+            os_configs: vec![&os_config],
+            os_builds: vec![],
+            controller_config: Some(&config),
+            streams: Streams::Known(Some(&streams)),
+            operator_nodes: vec![Some("m".into())],
+            masters_schedulable: Some(true),
+            policies: None,
+            etcd: ["n", "gone"]
+                .map(|node| EtcdMember { node: node.into(), ready: false, container: Some("c".into()) })
+                .into(),
+        };
+        let facts = sources.facts();
+        assert!(!facts.control_plane_topology.is_empty());
+        assert_eq!((facts.certificates.len(), facts.masters_schedulable), (1, Some(true)));
+        assert_eq!(facts.operator_node.as_deref(), Some("m"));
+        assert_eq!(facts.etcd_not_ready, ["n".into()], "and not that of a node that is gone");
+        assert_eq!(facts.etcd_containers.get("n").map(|id| &**id), Some("c"));
+        let pivots = BTreeMap::from([("rendered-infra-0".into(), "infra".into())]);
+        assert_eq!(facts.first_pivot_pools, pivots);
+        let inputs = sources.inputs(&facts, time());
+        let input = &inputs.pools[0];
+        assert_eq!((input.stream, input.config_exists), (Some("second"), true));
+        assert!(input.layering.is_layered());
+        // With two pods, or none on a node, no single node has to go last.
+        for operator_nodes in [vec![], vec![None], vec![Some("a".into()), Some("b".into())]] {
+            assert_eq!(Sources { operator_nodes, ..sources.clone() }.facts().operator_node, None);
+        }
+        let unknown = Sources { streams: Streams::Unknown, configs: None, ..sources.clone() };
+        let inputs = unknown.inputs(&facts, time());
+        assert_eq!((inputs.pools[0].stream, inputs.pools[0].config_exists), (Some("old"), true));
+        let none = BTreeMap::new();
+        let off = Sources { streams: Streams::Known(None), configs: Some(&none), ..sources };
+        let inputs = off.inputs(&facts, time());
+        assert_eq!((inputs.pools[0].stream, inputs.pools[0].config_exists), (None, false));
+    }
+}

@@ -1,0 +1,210 @@
+//! Policies in relation to a cluster's pools: what a plan needs to know of each pool's policy, and the policies' status
+//! from a plan. The controller, `mco status` and the dump reader all come here.
+//!
+//! What it is not: reading or writing of objects.
+
+use crate::hold::GateState;
+use crate::policy::{
+    ApprovalRequest, Assigned, Costs, Policy, PolicyFacts, PolicyInput, PolicyPlan, PolicyPool, Verdict,
+    assign, time,
+};
+use api::k8s::Time;
+use api::names::own;
+use api::text::{MAX_REASON_CHARS, cut};
+use api::v1::MachineConfigPool;
+use api::v1alpha1::{Condition, PoolProgress, RolloutPolicy, RolloutPolicyStatus};
+use jiff::Timestamp;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The one condition of a RolloutPolicy.
+const READY: &str = "Ready";
+
+/// What a running controller knows besides objects.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Live {
+    /// What gates say, by pool and gate.
+    pub gates: BTreeMap<Arc<str>, BTreeMap<Arc<str>, GateState>>,
+    /// What they found broken when there was no baseline, by pool and gate.
+    pub found: BTreeMap<Arc<str>, BTreeMap<Arc<str>, Vec<String>>>,
+    /// Since when nodes are on their way to their pool's config.
+    pub sent: BTreeMap<Arc<str>, Timestamp>,
+    /// What changes cost a node.
+    pub costs: Costs,
+}
+
+/// The policy of one pool.
+#[derive(Clone, Debug)]
+enum PoolPolicy {
+    InForce { policy: Arc<Policy>, facts: Box<PolicyFacts> },
+    Unusable(String),
+}
+
+/// The policies of all pools.
+#[derive(Clone, Debug, Default)]
+pub struct PoolPolicies {
+    pools: BTreeMap<String, PoolPolicy>,
+    verdicts: BTreeMap<String, Verdict>,
+}
+
+/// The entry of a pool in a policy's status. A policy that has changed since has forgotten what it rejected: that is how
+/// a rejected config is tried again.
+fn entry(policy: &RolloutPolicy, pool: &str) -> Option<PoolProgress> {
+    let status = policy.status.as_ref()?;
+    let mut entry = status.pools.iter().find(|p| p.name == pool)?.clone();
+    if status.observed_generation != policy.metadata.generation {
+        entry.rejected.clear();
+    }
+    Some(entry)
+}
+
+fn name_of(policy: &RolloutPolicy) -> &str {
+    policy.metadata.name.as_deref().unwrap_or_default()
+}
+
+impl PoolPolicies {
+    /// Finds the policy of each pool. `exists`: whether there is a MachineConfig of this name. `live`: what gates said;
+    /// without it, what the policies' status says.
+    pub fn of(
+        policies: &[&RolloutPolicy],
+        pools: &[&MachineConfigPool],
+        exists: &dyn Fn(&str) -> bool,
+        live: Option<&Live>,
+    ) -> Self {
+        let policies: Vec<&RolloutPolicy> =
+            policies.iter().copied().filter(|p| p.metadata.deletion_timestamp.is_none()).collect();
+        if policies.is_empty() {
+            return Self::default();
+        }
+        let views: Vec<PolicyPool<'_>> = pools
+            .iter()
+            .map(|p| PolicyPool {
+                name: p.metadata.name.as_deref().unwrap_or_default(),
+                labels: p.metadata.labels.as_ref(),
+            })
+            .collect();
+        let assigned = assign(policies.iter().copied(), &views);
+        let mut all = Self { verdicts: assigned.policies, ..Self::default() };
+        for pool in pools {
+            let name = pool.metadata.name.as_deref().unwrap_or_default();
+            let of_pool = match assigned.pools.get(name) {
+                None => continue,
+                Some(Assigned::Unusable(why)) => PoolPolicy::Unusable(why.clone()),
+                Some(Assigned::Policy(policy)) => {
+                    let object = policies.iter().find(|p| name_of(p) == &*policy.name);
+                    let mut progress = object.and_then(|p| entry(p, name)).unwrap_or_default();
+                    // It may have been deleted as unused; then there is nothing to go back to.
+                    progress.proved = progress.proved.filter(|proved| exists(proved));
+                    let stored = || progress.gates.iter().map(|g| (g.gate.as_str().into(), GateState::of(g)));
+                    let gates = match live {
+                        Some(live) => live.gates.get(name).cloned().unwrap_or_default(),
+                        None => stored().collect(),
+                    };
+                    let let_go = live.is_none() && !progress.name.is_empty() && progress.held.is_none();
+                    let notes = pool.metadata.annotations.as_ref();
+                    let note = |key: &str| notes.and_then(|a| a.get(key)).map(String::as_str);
+                    let facts = PolicyFacts {
+                        gates,
+                        baselines: live.and_then(|l| l.found.get(name).cloned()).unwrap_or_default(),
+                        approval: note(own::APPROVED)
+                            .filter(|v| !v.trim().is_empty())
+                            .map(|v| ApprovalRequest::parse(v, note(own::APPROVED_BY))),
+                        sent: live.map(|l| l.sent.clone()).unwrap_or_default(),
+                        let_go,
+                        costs: live.map(|l| l.costs.clone()).unwrap_or_default(),
+                        progress,
+                    };
+                    PoolPolicy::InForce { policy: policy.clone(), facts: Box::new(facts) }
+                }
+            };
+            all.pools.insert(name.to_owned(), of_pool);
+        }
+        all
+    }
+
+    /// The policy of a pool, for a plan.
+    pub fn input(&self, pool: &str) -> Option<PolicyInput<'_>> {
+        Some(match self.pools.get(pool)? {
+            PoolPolicy::InForce { policy, facts } => PolicyInput::InForce { policy, facts },
+            PoolPolicy::Unusable(why) => PolicyInput::Unusable(why),
+        })
+    }
+
+    /// The policy of a pool, if it is in force.
+    pub fn policy(&self, pool: &str) -> Option<&Arc<Policy>> {
+        match self.pools.get(pool)? {
+            PoolPolicy::InForce { policy, .. } => Some(policy),
+            PoolPolicy::Unusable(_) => None,
+        }
+    }
+
+    /// Adds what changes cost a node.
+    pub fn learn(&mut self, costs: &Costs) {
+        for pool in self.pools.values_mut() {
+            if let PoolPolicy::InForce { facts, .. } = pool {
+                facts.costs.extend(costs.iter().map(|(change, cost)| (change.clone(), *cost)));
+            }
+        }
+    }
+
+    /// Takes over what a plan says of pools' progress, as if it were stored, with all gates open and without waits: for
+    /// looking ahead. Returns whether anything changed.
+    pub fn advance(&mut self, plans: &[(&str, &PolicyPlan)]) -> bool {
+        let mut changed = false;
+        for (pool, next) in plans {
+            let Some(PoolPolicy::InForce { facts, .. }) = self.pools.get_mut(*pool) else { continue };
+            changed |= facts.progress != next.progress;
+            facts.progress.clone_from(&next.progress);
+        }
+        changed
+    }
+
+    /// A policy's status after a plan, if it differs from the present one.
+    pub fn status(
+        &self,
+        policy: &RolloutPolicy,
+        plans: &[(&str, &PolicyPlan)],
+        now: &Time,
+    ) -> Option<RolloutPolicyStatus> {
+        let name = name_of(policy);
+        let verdict = self.verdicts.get(name)?;
+        let old = policy.status.clone().unwrap_or_default();
+        let of_plan = |pool: &str| {
+            let (_, of_it) = plans.iter().find(|(of, plan)| *of == pool && &*plan.policy == name)?;
+            Some(of_it.progress.clone())
+        };
+        let (status, reason, message, pools): (_, _, _, Vec<PoolProgress>) = match verdict {
+            Verdict::InForce(pools) => {
+                let entries = pools.iter().filter_map(|pool| of_plan(pool).or_else(|| entry(policy, pool)));
+                ("True", "InForce", format!("in force for {}", pools.join(", ")), entries.collect())
+            }
+            // What is known of its pools is kept, until it is clear which policy is theirs.
+            Verdict::NotInForce { reason, message } => {
+                let known = old.pools.iter().map(|p| of_plan(&p.name).unwrap_or_else(|| p.clone()));
+                // It may be in force for others of them.
+                let others = plans.iter().filter(|(pool, _)| old.pools.iter().all(|o| o.name != *pool));
+                let others = others.filter_map(|(pool, _)| of_plan(pool));
+                ("False", *reason, message.clone(), known.chain(others).collect())
+            }
+        };
+        let generation = policy.metadata.generation;
+        let before = old.conditions.iter().find(|c| c.type_ == READY);
+        let since = before.filter(|c| c.status == status).map(|c| c.last_transition_time.clone());
+        let ready = Condition {
+            type_: READY.to_owned(),
+            status: status.to_owned(),
+            observed_generation: generation,
+            last_transition_time: since.unwrap_or_else(|| time(now.0)),
+            reason: reason.to_owned(),
+            message: cut(&message, MAX_REASON_CHARS).into_owned(),
+        };
+        let mut conditions = old.conditions.clone();
+        match conditions.iter_mut().find(|c| c.type_ == READY) {
+            Some(known) => *known = ready,
+            None => conditions.push(ready),
+        }
+        let current_wave = pools.iter().find_map(|p| p.wave.clone());
+        let new = RolloutPolicyStatus { observed_generation: generation, conditions, current_wave, pools };
+        (new != old).then_some(new)
+    }
+}

@@ -1,0 +1,107 @@
+//! What gates say of a pool's rollout, which of them have to be checked, and what has failed.
+//!
+//! What it is not: the checks, and what one answer means (see `policy::gates`).
+
+use super::{Look, WORDS};
+use crate::hold::{GateState, Hold, Reason};
+use crate::node::Flags;
+use crate::policy::waves::Group;
+use crate::policy::{Gate, GateCheck, earlier};
+use api::text::cut;
+use api::v1alpha1::{GateOutcome, GateResult, PoolProgress};
+use jiff::Timestamp;
+
+impl Look<'_> {
+    /// What has failed: as a hold, and as the reason why the config is rejected. And when a node's deadline ends next.
+    pub(super) fn failure(
+        &self,
+        groups: &[Group<'_>],
+        at: usize,
+    ) -> (Option<(Hold, String)>, Option<Timestamp>) {
+        let strays = self.left_by_earlier_changes(groups, at).next().is_some();
+        let failed = |gate: &Gate| match self.facts.gates.get(&gate.name) {
+            Some(state @ GateState::Failed(_)) => {
+                Some(Hold::Gate { gate: gate.name.clone(), state: state.clone() })
+            }
+            _ => None,
+        };
+        if let Some(hold) = self.policy.gates.iter().find_map(failed).filter(|_| !strays) {
+            let reason = hold.to_string();
+            return (Some((hold, reason)), None);
+        }
+        let mut ends: Option<Timestamp> = None;
+        for (node, flags) in self.nodes.iter().filter(|(_, f)| f.at_target) {
+            let why = if flags.failing {
+                Reason::Daemon(node.state.clone(), node.reason.clone()).to_string()
+            } else if let (Some(limit), Some(since), false) =
+                (self.policy.node_deadline, self.facts.sent.get(&node.name), flags.updated && flags.ready)
+            {
+                match since.checked_add(limit) {
+                    Ok(end) if end <= self.now => format!("it has not reached the config within {limit:#}"),
+                    Ok(end) => {
+                        ends = earlier(ends, Some(end));
+                        continue;
+                    }
+                    Err(_) => continue,
+                }
+            } else {
+                continue;
+            };
+            let reason = format!("node {} failed: {why}", node.name);
+            let hold = Hold::NodeFailed { node: node.name.clone(), why, policy: self.policy.name.clone() };
+            return (Some((hold, reason)), None);
+        }
+        (None, ends)
+    }
+
+    pub(super) fn result(&self, gate: &str) -> GateResult {
+        let (outcome, message) = match self.facts.gates.get(gate) {
+            Some(GateState::Passed) => (GateOutcome::Passed, ""),
+            Some(GateState::Failed(why)) => (GateOutcome::Failed, why.as_str()),
+            Some(GateState::Failing(why)) => (GateOutcome::Failing, why.as_str()),
+            Some(GateState::Unknown(why)) => (GateOutcome::NoAnswer, why.as_str()),
+            None => (GateOutcome::NoAnswer, gates_unchecked()),
+        };
+        GateResult { gate: gate.to_owned(), outcome, message: cut(message, WORDS).into_owned() }
+    }
+
+    pub(super) fn check(
+        &self,
+        gate: &Gate,
+        progress: &PoolProgress,
+        of_wave: Option<&Group<'_>>,
+    ) -> GateCheck {
+        let baseline = progress.baseline.iter().find(|b| *b.gate == *gate.name).map(|b| b.broken.clone());
+        let nodes = match (gate.of_nodes(), gate.of_wave(), of_wave) {
+            // A node that reboots for its update is out of service for a while; that is no failure.
+            (true, ..) => self.nodes.iter().filter(|(_, f)| f.done).map(|(n, _)| n.name.clone()).collect(),
+            // A Job says something about the config on nodes that are in it. On a node that is out of service it would
+            // never end.
+            (_, true, Some(group)) => {
+                let runs = |f: &Flags| f.updated && f.ready;
+                let of_it = self.nodes.iter().filter(|(n, f)| runs(f) && group.nodes.contains(&n.name));
+                let mut all: Vec<_> = of_it.map(|(n, _)| n.name.clone()).collect();
+                all.sort_unstable();
+                all
+            }
+            _ => vec![],
+        };
+        GateCheck { gate: gate.name.clone(), baseline, nodes }
+    }
+
+    /// The first of these gates that does not hold.
+    pub(super) fn first_closed_gate<'g>(&self, gates: impl Iterator<Item = &'g Gate>) -> Option<Hold> {
+        gates
+            .filter_map(|gate| match self.facts.gates.get(&gate.name) {
+                Some(GateState::Passed) => None,
+                Some(state) => Some((gate, state.clone())),
+                None => Some((gate, GateState::Unknown(gates_unchecked().to_owned()))),
+            })
+            .map(|(gate, state)| Hold::Gate { gate: gate.name.clone(), state })
+            .next()
+    }
+}
+
+fn gates_unchecked() -> &'static str {
+    "it has not been checked yet"
+}

@@ -1,0 +1,229 @@
+//! How far a pool's rollout is under its policy: the stored progress, and what is true of the nodes, give the wave whose
+//! turn it is, the gates that have to be checked, and the progress from here.
+//!
+//! States of a pool's entry: no config is on its way (`config` is absent) → the config is recorded → the baselines of
+//! all gates are → its waves move and soak, one after the other → it is proved, and `config` is absent again. From any
+//! state with a config it may become rejected; it stays so until the policy or the pool's config changes.
+//!
+//! What it is not: the writing of the status, or the choice of nodes.
+
+mod approvals;
+mod gates;
+mod turn;
+mod windows;
+
+pub use approvals::ApprovalRequest;
+
+use crate::hold::Hold;
+use crate::node::Flags;
+use crate::policy::elsewhere::Elsewhere;
+use crate::policy::waves::groups;
+use crate::policy::{Allowance, ChangeAsked, GateCheck, Policy, PolicyFacts, PolicyInput, earlier, time};
+use crate::view::NodeView;
+use api::text::cut;
+use api::v1::MachineConfigPool;
+use api::v1alpha1::{GateOutcome, PoolProgress, RejectedConfig};
+use jiff::Timestamp;
+
+/// How many rejected configs a pool's entry holds; the schema allows no more.
+const REJECTED: usize = 16;
+/// Characters of a reason or a hold in status.
+const WORDS: usize = 1500;
+
+/// What follows from a policy.
+#[derive(Debug, Default)]
+pub(crate) struct Next {
+    pub(crate) allowance: Allowance,
+    pub(crate) progress: PoolProgress,
+    pub(crate) checks: Vec<GateCheck>,
+    /// Changes whose cost has to be known.
+    pub(crate) changes: Vec<ChangeAsked>,
+}
+
+/// The pool that a policy is for.
+#[derive(Clone, Copy)]
+pub(crate) struct About<'a> {
+    pub(crate) pool: &'a MachineConfigPool,
+    /// Its config; for a pool with an image build, the one of the build.
+    pub(crate) config: &'a str,
+    /// It has no image build: of an earlier one, the image is not known.
+    pub(crate) plain: bool,
+    /// What other pools have rejected.
+    pub(crate) elsewhere: &'a [Elsewhere<'a>],
+}
+
+/// Whether the pool's own config is rejected.
+pub(crate) fn is_rejected(input: Option<PolicyInput<'_>>, config: &str) -> bool {
+    let Some(PolicyInput::InForce { facts, .. }) = input else { return false };
+    facts.progress.rejected.iter().any(|r| r.config == config)
+}
+
+/// The config that a pool's nodes go back to, and what was rejected, as it is stored.
+pub(crate) fn rollback_target<'a>(
+    input: Option<PolicyInput<'a>>,
+    config: &str,
+) -> Option<(&'a str, &'a RejectedConfig)> {
+    let Some(PolicyInput::InForce { policy, facts }) = input else { return None };
+    let rejected = facts.progress.rejected.iter().find(|r| r.config == config)?;
+    let proved = facts.progress.proved.as_deref().filter(|proved| *proved != config && policy.rolls_back)?;
+    Some((proved, rejected))
+}
+
+/// The state of one pool's rollout while it is looked at.
+struct Look<'a> {
+    policy: &'a Policy,
+    facts: &'a PolicyFacts,
+    about: About<'a>,
+    config: &'a str,
+    nodes: &'a [(&'a NodeView, Flags)],
+    now: Timestamp,
+}
+
+/// What the policy allows for a pool's nodes now, and the progress from here. The flags are those for the pool's own
+/// config.
+pub(crate) fn next(
+    (policy, facts): (&Policy, &PolicyFacts),
+    about: About<'_>,
+    nodes: &[(&NodeView, Flags)],
+    now: Timestamp,
+) -> Next {
+    let look = Look { policy, facts, about, config: about.config, nodes, now };
+    let pool = about.pool.metadata.name.as_deref().unwrap_or_default();
+    let mut next = look.next(pool, about.plain);
+    next.progress.name = pool.to_owned();
+    let words = next.allowance.hold.as_ref().filter(|h| !matches!(h, Hold::Recording { .. }));
+    next.progress.held = words.map(|h| cut(&h.to_string(), WORDS).into_owned());
+    next
+}
+
+impl Look<'_> {
+    fn next(&self, pool: &str, may_go_back: bool) -> Next {
+        let (policy, old, config) = (self.policy, &self.facts.progress, self.config);
+        let mut progress = old.clone();
+        progress.gates = vec![];
+        progress.approval_needed = false;
+        let held = |hold, look_again, progress| Next {
+            allowance: Allowance { hold: Some(hold), look_again, ..Allowance::default() },
+            progress,
+            ..Next::default()
+        };
+        if self.nodes.is_empty() {
+            return Next { progress, ..Next::default() };
+        }
+        let on_its_way = old.config.as_deref() == Some(config);
+        let all_updated = self.nodes.iter().all(|(_, f)| f.updated);
+        let has_candidates = self.nodes.iter().any(|(_, f)| f.candidate);
+        // An OS image may change while the rendered config keeps its name, so of a layered pool the name proves nothing.
+        let proved = old.proved.as_deref() == Some(config) && may_go_back;
+        if all_updated && !on_its_way || proved {
+            // Nodes that join a pool whose config is proved take it without waves.
+            let mut next = Next {
+                progress: if all_updated { settled(old, pool, config) } else { idle(old) },
+                ..Next::default()
+            };
+            if has_candidates {
+                self.hold_outside_windows(&mut next);
+            }
+            return next;
+        }
+        if policy.has_progress() && !on_its_way {
+            // Of a change that replaces one that was never proved, the baseline is the one from before both.
+            let baseline = if old.config.is_some() { old.baseline.clone() } else { vec![] };
+            let rejected = self.with_abandoned();
+            let (name, proved) = (pool.to_owned(), old.proved.clone());
+            let first = groups(&policy.waves, self.nodes).into_iter().next().map(|g| g.name.to_string());
+            let config = Some(config.to_owned());
+            let progress = PoolProgress {
+                name,
+                config,
+                proved,
+                since: Some(time(self.now)),
+                wave: first,
+                rejected,
+                baseline,
+                ..PoolProgress::default()
+            };
+            return held(self.recording(), None, progress);
+        }
+        if let Some(rejected) = old.rejected.iter().find(|r| r.config == config) {
+            let hold = Hold::Rejected {
+                config: config.into(),
+                reason: rejected.reason.clone(),
+                policy: policy.name.clone(),
+                back_to: None,
+            };
+            let progress = PoolProgress { wave: None, wave_begun: false, soak_until: None, ..progress };
+            return held(hold, None, progress);
+        }
+        let groups = groups(&policy.waves, self.nodes);
+        let at = old.wave.as_deref().and_then(|w| groups.iter().position(|g| *g.name == *w)).unwrap_or(0);
+        let (failure, mut look_again) = self.failure(&groups, at);
+        let mut next = self.wave(&groups, at, progress);
+        look_again = earlier(look_again, next.allowance.look_again);
+        next.allowance.look_again = look_again;
+        next.progress.gates = next.checks.iter().map(|check| self.result(&check.gate)).collect();
+        if let Some((hold, reason)) = failure {
+            let begun = self.nodes.iter().any(|(_, f)| f.at_target);
+            let proved = old.proved.is_some() && may_go_back;
+            if policy.rolls_back && begun && proved {
+                let rejected = RejectedConfig {
+                    config: config.to_owned(),
+                    reason: cut(&reason, WORDS).into_owned(),
+                    at: time(self.now),
+                };
+                next.progress.rejected.insert(0, rejected);
+                next.progress.rejected.truncate(REJECTED);
+                (next.progress.wave, next.progress.soak_until) = (None, None);
+                next.progress.wave_begun = false;
+            } else {
+                // A wave does not end, and its soak does not go on, while something fails.
+                next.progress.wave = old.wave.clone();
+                next.progress.wave_begun = old.wave_begun;
+                next.progress.soak_until = None;
+            }
+            next.allowance =
+                Allowance { turn: next.allowance.turn, hold: Some(hold), look_again, ..Allowance::default() };
+            return next;
+        }
+        if has_candidates && next.allowance.hold.is_none() {
+            self.hold_outside_windows(&mut next);
+        }
+        next
+    }
+
+    fn recording(&self) -> Hold {
+        Hold::Recording { policy: self.policy.name.clone() }
+    }
+
+    /// What was rejected before, and the config that this one replaces, if a gate failed while it was on its way: the
+    /// nodes in it are to leave it, and may be why the gate fails.
+    fn with_abandoned(&self) -> Vec<RejectedConfig> {
+        let old = &self.facts.progress;
+        let mut all = old.rejected.clone();
+        let failed = old.gates.iter().find(|g| g.outcome == GateOutcome::Failed);
+        if let (Some(config), Some(gate)) = (&old.config, failed)
+            && !all.iter().any(|r| r.config == *config)
+        {
+            let reason = format!("it was replaced while gate {} failed: {}", gate.gate, gate.message);
+            let reason = cut(&reason, WORDS).into_owned();
+            all.insert(0, RejectedConfig { config: config.clone(), reason, at: time(self.now) });
+            all.truncate(REJECTED);
+        }
+        all
+    }
+}
+
+/// No config is on its way.
+fn idle(old: &PoolProgress) -> PoolProgress {
+    PoolProgress {
+        name: old.name.clone(),
+        proved: old.proved.clone(),
+        rejected: old.rejected.clone(),
+        ..PoolProgress::default()
+    }
+}
+
+/// All nodes are in the config, and nothing speaks against it.
+fn settled(old: &PoolProgress, pool: &str, config: &str) -> PoolProgress {
+    PoolProgress { name: pool.to_owned(), proved: Some(config.to_owned()), ..idle(old) }
+}

@@ -1,0 +1,42 @@
+//! Windows and freezes: whether what a pool's nodes would take may begin now.
+//!
+//! What it is not: what the calendar says of a time (see `policy::waves`).
+
+use super::{Look, Next};
+use crate::policy::waves::{Passes, calendar};
+use crate::policy::{ChangeAsked, earlier};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+impl Look<'_> {
+    /// Holds nodes back outside of windows and within freezes, unless what they would take may pass.
+    pub(super) fn hold_outside_windows(&self, next: &mut Next) {
+        let when = calendar(self.policy, self.now);
+        next.allowance.look_again = earlier(next.allowance.look_again, when.look_again);
+        let mut passes = |limit: Option<Passes>| limit.is_some_and(|l| self.may_pass(l, &mut next.changes));
+        next.allowance.hold = when.holds.into_iter().find(|(_, limit)| !passes(*limit)).map(|(hold, _)| hold);
+    }
+
+    /// Whether what all nodes would take may pass a window or a freeze. `asked`: the changes whose cost is not known.
+    fn may_pass(&self, limit: Passes, asked: &mut Vec<ChangeAsked>) -> bool {
+        // What an OS image costs is not known.
+        if !self.about.plain {
+            return false;
+        }
+        // One that is put aside goes as soon as its pods can leave.
+        let asks = self.nodes.iter().filter(|(_, f)| f.can_be_asked() || f.aside);
+        let from: BTreeSet<Arc<str>> = asks.filter_map(|(n, _)| n.current_config.clone()).collect();
+        // If nobody asks, nothing shows that what comes next may pass.
+        let mut passes = !from.is_empty();
+        for from in from {
+            let change = ChangeAsked { from, to: self.config.into() };
+            match (self.facts.costs.get(&change), limit) {
+                (None, _) if self.facts.let_go => {}
+                (None, _) => asked.push(change),
+                (Some(cost), Passes::Certificates) => passes &= cost.certificates,
+                (Some(cost), Passes::UpTo(most)) => passes &= cost.least.is_some_and(|least| least <= most),
+            }
+        }
+        passes && asked.is_empty()
+    }
+}

@@ -1,0 +1,65 @@
+//! When gates are checked, and what waits for them.
+
+use super::*;
+
+fn checks(plan: &PoolPlan) -> Vec<(String, bool)> {
+    let all = &plan.policy.as_ref().unwrap().checks;
+    all.iter().map(|c| (c.gate.to_string(), c.baseline.is_some())).collect()
+}
+
+#[test]
+fn gates_are_checked_when_they_are_to_be_and_nothing_goes_before_they_pass() {
+    let policy = gated(gate("ready", true, true, false));
+    let mut facts = PolicyFacts::default();
+    let plan = settled(&six(0, 0), &policy, &mut facts, NOON);
+    assert_eq!(
+        hold(&plan),
+        "gate ready cannot be read, and no node goes without it: it has not been checked yet"
+    );
+    assert_eq!(checks(&plan), [("ready".to_owned(), false)]);
+    // The first check says what was broken before; the second one compares with that.
+    facts.gates = [("ready".into(), GateState::Passed)].into();
+    facts.baselines = [("ready".into(), vec!["f".to_owned()])].into();
+    let plan = planned(&six(0, 0), &policy, &facts, NOON);
+    assert_eq!((&*goes(&plan), plan.hold.is_some()), ("", true), "the baseline is not stored yet");
+    let plan = settled(&six(0, 0), &policy, &mut facts, NOON);
+    // The wave has begun, and that is stored: the gate has no more to say until it soaks.
+    assert_eq!((&*goes(&plan), checks(&plan), facts.progress.wave_begun), ("a", vec![], true));
+    assert_eq!(facts.progress.baseline[0].broken, ["f"]);
+    // The canary moves: this gate has nothing to say, and a failure of an old check would be no news.
+    facts.gates.clear();
+    let plan = settled(&six(0, 1), &policy, &mut facts, NOON);
+    assert_eq!((checks(&plan), plan.hold), (vec![], None));
+    // It soaks: the gate is checked, and its soak does not end without an answer.
+    let plan = settled(&six(1, 0), &policy, &mut facts, NOON);
+    assert_eq!(checks(&plan).len(), 1);
+    let late = "2026-07-01T14:00:00Z";
+    let rows = [
+        (None, "gate ready cannot be read, and no node goes without it: it has not been checked yet"),
+        (
+            Some(GateState::Unknown("Prometheus does not answer".to_owned())),
+            "gate ready cannot be read, and no node goes without it: Prometheus does not answer",
+        ),
+        (Some(GateState::Failing("1 of 3".to_owned())), "gate ready does not pass: 1 of 3"),
+        (Some(GateState::Failed("3 of 5 replicas".to_owned())), "gate ready fails: 3 of 5 replicas"),
+    ];
+    for (state, want) in rows {
+        let mut facts =
+            PolicyFacts { gates: state.map(|s| ("ready".into(), s)).into_iter().collect(), ..facts.clone() };
+        let plan = settled(&six(1, 0), &policy, &mut facts, late);
+        assert_eq!((&*goes(&plan), &*hold(&plan)), ("", want));
+        assert!(!plan.hold.unwrap().needs_a_person());
+    }
+    facts.gates = [("ready".into(), GateState::Passed)].into();
+    let plan = settled(&six(1, 0), &policy, &mut facts, late);
+    assert_eq!(goes(&plan), "bcd");
+    // A gate that is checked all the time stops the next node in the middle of a wave.
+    let policy = gated(gate("ready", false, false, true));
+    let mut facts = PolicyFacts { progress: facts.progress, ..PolicyFacts::default() };
+    for (state, want) in
+        [(Some(GateState::Passed), "d"), (Some(GateState::Failed(String::new())), ""), (None, "")]
+    {
+        facts.gates = state.into_iter().map(|s| ("ready".into(), s)).collect();
+        assert_eq!(goes(&settled(&six(1, 2), &policy, &mut facts.clone(), late)), want);
+    }
+}

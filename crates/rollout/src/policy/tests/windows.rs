@@ -1,0 +1,100 @@
+//! Windows and freezes.
+
+use super::*;
+
+#[test]
+fn a_window_opens_by_the_clock_of_its_zone_and_closes_when_its_time_is_over() {
+    use crate::policy::calendar::Opening::{Open, Shut};
+    let rows = [
+        // Every night at ten, for four hours: 20:00 UTC in summer, 21:00 in winter.
+        ("0 22 * * *", 4, "2026-07-01T19:59:59Z", Shut(Some(at("2026-07-01T20:00:00Z")))),
+        ("0 22 * * *", 4, "2026-07-01T20:00:00Z", Open(at("2026-07-02T00:00:00Z"))),
+        ("0 22 * * *", 4, "2026-07-01T23:59:59Z", Open(at("2026-07-02T00:00:00Z"))),
+        ("0 22 * * *", 4, "2026-07-02T00:00:00Z", Shut(Some(at("2026-07-02T20:00:00Z")))),
+        ("0 22 * * *", 4, "2026-12-01T20:30:00Z", Shut(Some(at("2026-12-01T21:00:00Z")))),
+        // Saturdays.
+        ("30 6 * * 6", 1, "2026-07-01T00:00:00Z", Shut(Some(at("2026-07-04T04:30:00Z")))),
+        // On 29 March clocks go from two to three: a start at half past two is an hour later.
+        ("30 2 * * *", 1, "2026-03-29T00:00:00Z", Shut(Some(at("2026-03-29T01:30:00Z")))),
+        // On 25 October clocks go from three to two: the first half past two counts.
+        ("30 2 * * *", 1, "2026-10-25T00:00:00Z", Shut(Some(at("2026-10-25T00:30:00Z")))),
+        ("30 2 * * *", 1, "2026-10-25T01:30:00Z", Shut(Some(at("2026-10-26T01:30:00Z")))),
+        // It lasts longer than the time between two starts, so it is always open.
+        ("0 * * * *", 2, "2026-07-01T12:30:00Z", Open(at("2026-07-01T13:00:00Z"))),
+        ("0 0 30 2 *", 1, "2026-07-01T12:30:00Z", Shut(None)),
+        ("0 0 29 2 *", 1, "2026-07-01T12:30:00Z", Shut(Some(at("2028-02-28T23:00:00Z")))),
+    ];
+    for (cron, lasts, now, want) in rows {
+        let window = Window::new(cron, berlin(), hours(lasts)).unwrap();
+        assert_eq!(window.at(at(now)), want, "{cron} for {lasts} h at {now}");
+    }
+}
+
+#[test]
+fn a_window_that_cannot_be_says_why() {
+    for (cron, lasts, want) in [
+        ("0 22 * *", 1, "five fields"),
+        ("0 22 * * * Europe/Berlin", 1, "five fields"),
+        ("@daily", 1, "five fields"),
+        ("0 25 * * *", 1, "0 25 * * *"),
+        ("0 22 * * FUN", 1, "FUN"),
+        ("0 22 * * *", 0, "longer"),
+    ] {
+        let error = Window::new(cron, TimeZone::UTC, hours(lasts)).unwrap_err().to_string();
+        assert!(error.contains(want) && !error.contains('\n'), "{cron}: {error}");
+    }
+}
+
+#[test]
+fn outside_of_windows_and_within_freezes_nothing_begins_and_what_is_under_way_ends() {
+    let window = Window::new("0 14 * * *", TimeZone::UTC, hours(2)).unwrap();
+    let freeze = Freeze {
+        from: at("2026-07-01T15:00:00Z"),
+        until: Some(at("2026-07-03T00:00:00Z")),
+        reason: "quarter's end".to_owned(),
+        certificates: false,
+    };
+    let policy = Policy { windows: vec![window], freezes: vec![freeze], ..Policy::default() };
+    let rows = [
+        (
+            NOON,
+            "",
+            "no maintenance window is open; the next one opens at 2026-07-01T14:00:00Z",
+            "2026-07-01T14:00:00Z",
+        ),
+        // The freeze comes before the window's end.
+        ("2026-07-01T14:00:00Z", "cd", "", "2026-07-01T15:00:00Z"),
+        (
+            "2026-07-01T15:00:00Z",
+            "",
+            "a freeze is in force until 2026-07-03T00:00:00Z: quarter's end",
+            "2026-07-03T00:00:00Z",
+        ),
+        ("2026-07-03T15:59:59Z", "cd", "", "2026-07-03T16:00:00Z"),
+        (
+            "2026-07-03T16:00:00Z",
+            "",
+            "no maintenance window is open; the next one opens at 2026-07-04T14:00:00Z",
+            "2026-07-04T14:00:00Z",
+        ),
+    ];
+    for (now, want, hold, again) in rows {
+        let plan = planned(&six(1, 1), &policy, &PolicyFacts::default(), now);
+        let held = plan.hold.as_ref().map(Hold::to_string).unwrap_or_default();
+        assert_eq!((&*goes(&plan), &*held), (want, hold), "{now}");
+        assert_eq!(plan.look_again, Some(at(again)), "{now}");
+        let updating = plan.status.as_ref().and_then(|s| s.conditions.as_deref());
+        let updating = api::conditions::get(updating.unwrap(), "Updating").unwrap();
+        assert!(updating.message.contains(hold), "{now}: {}", updating.message);
+        // A node that has finished loses its taint meanwhile, and one on its way is not called back.
+        assert!(plan.patches.iter().all(|p| p.desired_config.is_keep() || want.contains(&*p.node)), "{plan}");
+    }
+    let mut ended = six(1, 0);
+    let taint = json!({"key": "UpdateInProgress", "effect": "PreferNoSchedule"});
+    ended[0].taints = [serde_json::from_value(taint).unwrap()].into();
+    let plan = planned(&ended, &policy, &PolicyFacts::default(), NOON);
+    assert!(plan.hold.is_some() && plan.patches.iter().any(|p| &*p.node == "a"), "{plan}");
+    // If no node has to go, there is nothing to wait for.
+    let plan = planned(&six(6, 0), &policy, &PolicyFacts::default(), NOON);
+    assert_eq!((plan.hold, plan.look_again), (None, None));
+}

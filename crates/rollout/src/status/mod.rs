@@ -1,0 +1,425 @@
+//! A pool's status: counts, conditions, and the events of their transitions.
+//!
+//! What it is not: the condition that rendering sets, which is copied unchanged. The texts of `Updated` and `Updating`
+//! are part of the interface: scripts wait for them.
+
+pub(crate) mod pin;
+pub(crate) mod streams;
+
+use crate::hold::Hold;
+use crate::layered::BuildState;
+use crate::node::Flags;
+use crate::plan::inputs::PoolInput;
+use crate::plan::{EventObject, EventPlan, Target};
+use crate::status::pin::pinned;
+use crate::view::{NodeView, own};
+use api::conditions::{self, Condition};
+use api::events::ControllerEvent;
+use api::k8s::Time;
+use api::names::pool_condition::{
+    CONFIG_PINNED, CONFIG_UNPROVED, DEGRADED, IMAGE_BUILD_DEGRADED, MEMBERSHIP_CONFLICT, NODE_DEGRADED,
+    PINNED_IMAGE_SETS_DEGRADED, RENDER_DEGRADED, UPDATED, UPDATING,
+};
+use api::text::{MAX_ANSWER_CHARS, MAX_NODE_WORDS, cut};
+use api::v1::{CertExpiry, ControllerCertificate, MachineConfigPool, MachineConfigPoolStatus, NamedRef};
+
+/// The bundle whose certificates a pool's status lists.
+const API_SERVER_BUNDLE: &str = "KubeAPIServerServingCAData";
+/// How many nodes a condition names. Messages are for people, and the pool is written whenever one changes.
+const NAMED_NODES: usize = 10;
+
+/// What a status is made from.
+pub(crate) struct PoolFacts<'a> {
+    pub(crate) input: &'a PoolInput<'a>,
+    pub(crate) target: &'a Target,
+    pub(crate) hold: Option<&'a Hold>,
+    /// The pool's config did harm: nodes leave it, or have left it.
+    pub(crate) rejected: Option<&'a Hold>,
+    /// Whether the pool's config has proved itself.
+    pub(crate) proof: Proof<'a>,
+    pub(crate) nodes: &'a [(&'a NodeView, Flags)],
+    pub(crate) conflicts: &'a [String],
+    pub(crate) certificates: &'a [ControllerCertificate],
+    /// Nodes whose last patch has no answer although it should have one by now.
+    pub(crate) overdue: &'a [&'a str],
+    /// Other problems.
+    pub(crate) troubles: &'a [&'a str],
+}
+
+/// Whether a pool's config has proved itself under the pool's policy.
+#[derive(Clone, Copy)]
+pub(crate) enum Proof<'a> {
+    /// It has, or nobody asks for that.
+    Given,
+    /// It has not, under this policy.
+    Missing(&'a str),
+    /// The policy cannot be read, so it is as it was.
+    Unknown,
+}
+
+/// The status, if it differs from the present one, and the events.
+pub(crate) fn of(facts: &PoolFacts<'_>, now: &Time) -> (Option<MachineConfigPoolStatus>, Vec<EventPlan>) {
+    let PoolFacts { input, target, hold, rejected, proof, nodes, conflicts, certificates, overdue, troubles } =
+        facts;
+    let pool = input.pool;
+    let old = pool.status.clone().unwrap_or_default();
+    let old_conditions = old.conditions.clone().unwrap_or_default();
+    let count = |pick: fn(&Flags) -> bool| {
+        i32::try_from(nodes.iter().filter(|(_, f)| pick(f)).count()).unwrap_or(i32::MAX)
+    };
+    let mut new = old.clone();
+    new.observed_generation = pool.metadata.generation.unwrap_or_default();
+    new.machine_count = count(|_| true);
+    new.updated_machine_count = count(|f| f.updated);
+    new.ready_machine_count = count(|f| f.updated && f.ready);
+    new.unavailable_machine_count = count(|f| f.unavailable);
+    new.degraded_machine_count = count(|f| f.degraded);
+    let expirys: Vec<_> =
+        certificates.iter().filter(|c| c.bundle_file == API_SERVER_BUNDLE).map(expiry).collect();
+    if !expirys.is_empty() || new.cert_expirys.is_some() {
+        new.cert_expirys = Some(expirys);
+    }
+    let rendered = !pool.spec.configuration.name.is_empty();
+    let all_updated = rendered
+        && new.updated_machine_count == new.machine_count
+        && new.ready_machine_count == new.machine_count
+        && new.unavailable_machine_count == 0
+        && rejected.is_none()
+        && !input.layering.building();
+    // New machines get this config, so it must have proved itself.
+    if all_updated && !matches!(proof, Proof::Missing(_)) {
+        new.configuration = pool.spec.configuration.clone();
+    }
+    let mut list = old_conditions.clone();
+    let mut set = |type_: &str, status, reason: &str, message: String| {
+        conditions::set(&mut list, Condition::new(type_, status, reason, message), now)
+    };
+    let line = line(pool, target);
+    let paused = pool.spec.paused;
+    if all_updated {
+        set(UPDATED, true, "", format!("All nodes are updated with {line}"));
+    } else {
+        set(UPDATED, false, "", String::new());
+    }
+    let (mut updating, mut message) = match (all_updated, paused) {
+        _ if !rendered => (false, Hold::NothingRendered.to_string()),
+        (true, _) => (false, String::new()),
+        (false, true) => (false, format!("Pool is paused; will not update to {line}")),
+        (false, false) => (true, format!("All nodes are updating to {line}")),
+    };
+    if let Some((status, text)) = layered_updating(input, &old_conditions, all_updated).filter(|_| rendered) {
+        (updating, message) = (status, text);
+    } else if let Some(hold @ (Hold::MaxUnavailable(_) | Hold::ConfigMissing(_))) = hold
+        && !all_updated
+    {
+        message = format!("{message}; held: {}", cut(&hold.to_string(), MAX_ANSWER_CHARS));
+    }
+    let mut add = |text: &str| {
+        if !message.is_empty() {
+            message.push_str("; ");
+        }
+        message.push_str(text);
+    };
+    // Also if all nodes are updated: a taint or a label of one of them may still be wrong.
+    if let Some(hold) = hold.or(*rejected)
+        && hold.is_told()
+    {
+        add(&format!("held: {}", cut(&hold.to_string(), MAX_ANSWER_CHARS)));
+    }
+    if let Some(text) = aside(nodes) {
+        add(&text);
+    }
+    if let Some(text) = unanswered(overdue) {
+        add(&text);
+    }
+    troubles.iter().take(NAMED_NODES).for_each(|text| add(&cut(text, MAX_ANSWER_CHARS)));
+    set(UPDATING, updating, "", message);
+    match (pinned(pool), conditions::get(&old_conditions, CONFIG_PINNED)) {
+        (Some(config), _) => set(CONFIG_PINNED, true, "Pinned", pinned_text(pool, config)),
+        (None, Some(_)) => set(CONFIG_PINNED, false, "", String::new()),
+        (None, None) => false,
+    };
+    match (proof, conditions::get(&old_conditions, CONFIG_UNPROVED)) {
+        (Proof::Missing(policy), _) => {
+            let text = unproved_text(&pool.spec.configuration.name, policy, &new.configuration.name);
+            set(CONFIG_UNPROVED, true, "RolloutPolicy", text)
+        }
+        (Proof::Given, Some(_)) => set(CONFIG_UNPROVED, false, "", String::new()),
+        (Proof::Given, None) | (Proof::Unknown, _) => false,
+    };
+    let degraded_text = degraded_nodes(nodes);
+    let node_degraded = new.degraded_machine_count > 0;
+    if node_degraded {
+        let reason = format!("{} nodes are reporting degraded status on sync", new.degraded_machine_count);
+        set(NODE_DEGRADED, true, &reason, degraded_text.clone());
+    } else {
+        set(NODE_DEGRADED, false, "", String::new());
+    }
+    let build_was = conditions::is_true(&old_conditions, IMAGE_BUILD_DEGRADED);
+    let mut build_degraded = build_was;
+    if let Some((reason, message)) = build_cleared(input, build_was) {
+        set(IMAGE_BUILD_DEGRADED, false, reason, message.to_owned());
+        build_degraded = false;
+    }
+    let render = conditions::get(&old_conditions, RENDER_DEGRADED).filter(|c| c.status == "True");
+    let rejected = rejected.map(|r| cut(&r.to_string(), MAX_ANSWER_CHARS).into_owned());
+    let message = match (node_degraded, build_degraded, render) {
+        _ if rejected.is_some() => rejected.clone().unwrap_or_default(),
+        (true, ..) => degraded_text,
+        (false, true, _) => "The OS image build of this pool failed; see ImageBuildDegraded".to_owned(),
+        (false, false, Some(render)) => render.message.clone(),
+        (false, false, None) => String::new(),
+    };
+    let degraded = node_degraded || build_degraded || render.is_some() || rejected.is_some();
+    set(DEGRADED, degraded, "", message);
+    set_conflict(&mut list, conflicts, now);
+    new.os_image_stream =
+        input.stream.filter(|_| all_updated && !degraded).map(|s| NamedRef { name: s.to_owned() });
+    let events = events(input.name(), &old, &old_conditions, &new, &list, &line);
+    if list != old_conditions {
+        new.conditions = Some(list);
+    }
+    ((new != old).then_some(new), events)
+}
+
+impl Hold {
+    /// Whether `Updating` reports this hold, whatever else it says.
+    fn is_told(&self) -> bool {
+        match self {
+            Self::Refused(_)
+            | Self::Frozen { .. }
+            | Self::OutsideWindow { .. }
+            | Self::Gate { .. }
+            | Self::Approval { .. }
+            | Self::Policy(_)
+            | Self::NodeFailed { .. }
+            | Self::Rejected { .. }
+            | Self::EmptyWave { .. }
+            | Self::RejectedElsewhere { .. }
+            | Self::Soak { .. } => true,
+            // It lasts for one request.
+            Self::Recording { .. }
+            | Self::SelectsAll
+            | Self::NothingRendered
+            | Self::ConfigMissing(_)
+            | Self::Deleting
+            | Self::Paused
+            | Self::Image(_)
+            | Self::MaxUnavailable(_)
+            | Self::Masters(_)
+            | Self::Arbiter(_)
+            | Self::NoMasterPool
+            | Self::Selector { .. } => false,
+        }
+    }
+}
+
+/// The text about a pin, the same wherever it is shown.
+pub fn pinned_text(pool: &MachineConfigPool, config: &str) -> String {
+    let name = pool.metadata.name.as_deref().unwrap_or_default();
+    format!(
+        "the pool is pinned to MachineConfig {config}; changes of its MachineConfigs are rendered but not \
+         rolled out until \
+         `mco undo {name} --release`, or until the annotation {} is removed",
+        own::PINNED
+    )
+}
+
+/// The text about a config that has not proved itself. `served`: what machines get that boot for the first time; empty if
+/// there is nothing else than that config.
+fn unproved_text(config: &str, policy: &str, served: &str) -> String {
+    let text = format!("MachineConfig {config} has not proved itself under RolloutPolicy {policy}");
+    match served {
+        "" => text,
+        served => format!("{text}; machines that boot for the first time get {served}"),
+    }
+}
+
+/// Sets only the membership condition, for a pool whose nodes cannot be known; if that is a mistake in the pool,
+/// `Degraded` too.
+pub(crate) fn conflict_only(
+    pool: &MachineConfigPool,
+    reason: ControllerEvent,
+    why: &str,
+    now: &Time,
+) -> (Option<MachineConfigPoolStatus>, Vec<EventPlan>) {
+    let mut new = pool.status.clone().unwrap_or_default();
+    let mut list = new.conditions.take().unwrap_or_default();
+    let why = cut(why, MAX_ANSWER_CHARS);
+    let told = set_conflict(&mut list, &[why.clone().into_owned()], now);
+    // Whoever waits for `Updated` must not see it while the pool's nodes are not known.
+    let mut mistake = |type_: &str, status, message: &str| {
+        reason == ControllerEvent::MembershipConflict
+            && conditions::set(&mut list, Condition::new(type_, status, "", message), now)
+    };
+    let degraded =
+        mistake(DEGRADED, true, &why) | mistake(UPDATED, false, "") | mistake(UPDATING, false, &why);
+    if !told && !degraded {
+        return (None, vec![]);
+    }
+    new.conditions = Some(list);
+    new.observed_generation = pool.metadata.generation.unwrap_or_default();
+    let name = pool.metadata.name.as_deref().unwrap_or_default();
+    let events = told.then(|| event(name, reason, why.into_owned()));
+    (Some(new), events.into_iter().collect())
+}
+
+fn set_conflict(list: &mut Vec<Condition>, conflicts: &[String], now: &Time) -> bool {
+    if conflicts.is_empty() && !conditions::is_true(list, MEMBERSHIP_CONFLICT) {
+        return false;
+    }
+    let mut message = conflicts.iter().take(NAMED_NODES).cloned().collect::<Vec<_>>().join("; ");
+    if conflicts.len() > NAMED_NODES {
+        message.push_str(&format!("; and {} more", conflicts.len() - NAMED_NODES));
+    }
+    conditions::set(list, Condition::new(MEMBERSHIP_CONFLICT, !conflicts.is_empty(), "", message), now)
+}
+
+fn expiry(c: &ControllerCertificate) -> CertExpiry {
+    CertExpiry { bundle: c.bundle_file.clone(), subject: c.subject.clone(), expiry: c.not_after.clone() }
+}
+
+/// The config that the pool's messages name, with the image if one is in force.
+fn line(pool: &MachineConfigPool, target: &Target) -> String {
+    let config = &pool.spec.configuration.name;
+    match &target.image {
+        Some(image) => format!("MachineConfig {config} / Image {image}"),
+        None => format!("MachineConfig {config}"),
+    }
+}
+
+fn degraded_nodes(nodes: &[(&NodeView, Flags)]) -> String {
+    let bad: Vec<_> = nodes.iter().filter(|(_, f)| f.degraded).map(|(n, _)| n).collect();
+    let named = bad.iter().take(NAMED_NODES).map(|n| match &n.reason {
+        // Quoted before it is cut, because a control character takes several characters.
+        Some(reason) => {
+            format!("Node {} is reporting: {}", n.name, cut(&format!("{reason:?}"), MAX_NODE_WORDS))
+        }
+        None => format!("Node {} is {}", n.name, n.state),
+    });
+    let mut text = named.collect::<Vec<_>>().join(", ");
+    if bad.len() > NAMED_NODES {
+        text.push_str(&format!(", and {} more", bad.len() - NAMED_NODES));
+    }
+    text
+}
+
+/// The text about nodes that are put aside.
+fn aside(nodes: &[(&NodeView, Flags)]) -> Option<String> {
+    let all: Vec<&str> = nodes.iter().filter(|(_, f)| f.aside).map(|(n, _)| &*n.name).collect();
+    let named = all.iter().take(NAMED_NODES).copied().collect::<Vec<_>>().join(", ");
+    let more = all.len().saturating_sub(NAMED_NODES);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    (!all.is_empty()).then(|| {
+        format!(
+            "put aside, because their drains did not end: {named}{more}; each goes when its pods can leave, or without its \
+             annotation {}",
+            own::QUARANTINE
+        )
+    })
+}
+
+/// The text about patches without an answer.
+fn unanswered(overdue: &[&str]) -> Option<String> {
+    let (named, more) =
+        (overdue.get(..NAMED_NODES).unwrap_or(overdue), overdue.len().saturating_sub(NAMED_NODES));
+    let mut names = named.join(", ");
+    if more > 0 {
+        names.push_str(&format!(" and {more} more"));
+    }
+    (!overdue.is_empty()).then(|| {
+        format!(
+            "the API server does not answer changes of Node {names}; they are sent again, and slots are kept \
+             for them; check for an admission webhook that hangs"
+        )
+    })
+}
+
+/// What `Updating` says of a pool with an image build, if that differs from a pool without one.
+fn layered_updating(input: &PoolInput<'_>, old: &[Condition], all_updated: bool) -> Option<(bool, String)> {
+    let config = input.layering.config.as_ref()?;
+    let paused = input.pool.spec.paused;
+    let degraded = [RENDER_DEGRADED, NODE_DEGRADED, PINNED_IMAGE_SETS_DEGRADED];
+    if !paused && degraded.iter().any(|t| conditions::is_true(old, t)) {
+        return Some((false, "Pool update is held until its degraded condition is cleared".to_owned()));
+    }
+    let Some(build) = &input.layering.build else {
+        let text = format!("waiting for an OS image build of MachineOSConfig {} to start", config.name);
+        return Some((
+            true,
+            if paused { format!("Pool is paused; {text}") } else { format!("Pool is {text}") },
+        ));
+    };
+    let name = &build.name;
+    let (status, text) = match (build.state, paused) {
+        (BuildState::Prepared, false) => (true, "is waiting for the OS image build to start"),
+        (BuildState::Prepared, true) => {
+            (true, "is paused; the OS image build is prepared and will not roll out")
+        }
+        (BuildState::Building, false) => (true, "is waiting for the OS image build to complete"),
+        (BuildState::Building, true) => (true, "is paused; the OS image build is in progress"),
+        (BuildState::Succeeded, false) if all_updated => return None,
+        (BuildState::Succeeded, false) => (true, "is waiting for its nodes to apply the new OS image"),
+        (BuildState::Succeeded, true) => {
+            (false, "is paused; the OS image build is complete and will not roll out")
+        }
+        (BuildState::Failed, false) => (false, "update is stopped: the OS image build failed"),
+        (BuildState::Failed, true) => (false, "is paused; the OS image build failed"),
+        (BuildState::Interrupted, false) => (false, "update is stopped: the OS image build was interrupted"),
+        (BuildState::Interrupted, true) => (false, "is paused; the OS image build was interrupted"),
+        (BuildState::Initial, false) => (true, "is waiting for the OS image build to start"),
+        (BuildState::Initial, true) => (true, "is paused; the OS image build is created and has not started"),
+    };
+    Some((status, format!("Pool {text} (MachineOSBuild {name})")))
+}
+
+/// Why a failed image build no longer counts.
+fn build_cleared(input: &PoolInput<'_>, was: bool) -> Option<(&'static str, &'static str)> {
+    let layering = &input.layering;
+    match (&layering.config, layering.build.as_ref().map(|b| b.state)) {
+        (_, Some(BuildState::Building | BuildState::Prepared)) => {
+            Some(("Building", "A new build has started"))
+        }
+        (_, Some(BuildState::Succeeded)) => Some(("BuildSuccess", "The build succeeded")),
+        (Some(_), None) if was => Some(("BuildPending", "A new build is due")),
+        (None, None) if was => Some(("NoLayeredObjects", "The pool has no image build")),
+        _ => None,
+    }
+}
+
+fn event(pool: &str, reason: ControllerEvent, message: String) -> EventPlan {
+    EventPlan::new(reason, EventObject::Pool(pool.into()), message)
+}
+
+/// The events for what changed between two statuses.
+fn events(
+    pool: &str,
+    old: &MachineConfigPoolStatus,
+    before: &[Condition],
+    new: &MachineConfigPoolStatus,
+    after: &[Condition],
+    line: &str,
+) -> Vec<EventPlan> {
+    let mut list = vec![];
+    let changed = |type_: &str| {
+        let (b, a) = (conditions::get(before, type_), conditions::get(after, type_));
+        a.filter(|a| b.is_none_or(|b| (&b.status, &b.message) != (&a.status, &a.message)))
+    };
+    if let Some(now) = changed(UPDATING).filter(|c| c.status == "True") {
+        list.push(event(pool, ControllerEvent::Updating, now.message.clone()));
+    }
+    if old.configuration.name != new.configuration.name {
+        let message = format!("Pool {pool} has completed its update to {line}");
+        list.push(event(pool, ControllerEvent::Completed, message));
+    }
+    let worse = |b: Option<&Condition>| b.is_none_or(|b| b.status != "True");
+    if let Some(now) =
+        changed(DEGRADED).filter(|c| c.status == "True" && worse(conditions::get(before, DEGRADED)))
+    {
+        list.push(event(pool, ControllerEvent::Degraded, now.message.clone()));
+    }
+    if let Some(now) = changed(MEMBERSHIP_CONFLICT).filter(|c| c.status == "True") {
+        list.push(event(pool, ControllerEvent::MembershipConflict, now.message.clone()));
+    }
+    list
+}

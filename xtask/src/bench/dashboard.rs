@@ -1,0 +1,243 @@
+//! `bench dashboard`: how soon the dashboard shows a large fleet and what changes in it, and what it costs. The cluster exists on
+//! paper ([`lab::FleetApi`]), so that its own speed limits nothing; the dashboard is the program, with viewers over HTTP.
+//!
+//! What it is not: the browser. The test in `crates/lab/tests/browser` prints how soon a change is drawn, and frames a second.
+
+use super::{Bench, Outcome, Samples, high_water_mark};
+use anyhow::{Context, bail};
+use lab::{FleetApi, Folder};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::TcpStream;
+use tokio::process::{Child, Command};
+
+/// The nodes of the large fleet, and of the one with viewers.
+const LARGE: usize = 5000;
+const SMALL: usize = 1000;
+/// How many look at the same time.
+const VIEWERS: usize = 50;
+/// How long changes come.
+const LOAD: Duration = Duration::from_secs(15);
+/// Single changes whose way to a viewer is measured.
+const CHANGES: usize = 200;
+/// The time limit for any answer.
+const LIMIT: Duration = Duration::from_secs(60);
+/// The ticks of a second in `/proc`: 100 on every Linux, see `USER_HZ` in proc(5).
+const TICKS: f64 = 100.0;
+/// How often a load writes: what is due since the last time.
+const TICK: Duration = Duration::from_millis(20);
+
+pub(super) fn run(root: &Path, a: &Bench) -> anyhow::Result<Outcome> {
+    let program = a.program.clone().unwrap_or_else(|| root.join("target/release/mco"));
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(measure(&program, a.runs))
+}
+
+/// A dashboard, and a session of it.
+struct Site {
+    child: Child,
+    /// Host and port.
+    host: String,
+    /// The path below which everything lies.
+    base: String,
+    cookie: String,
+}
+
+impl Site {
+    async fn start(program: &Path, kubeconfig: &Path) -> anyhow::Result<Self> {
+        let mut child = Command::new(program)
+            .args(["dashboard", "--no-open", "--kubeconfig"])
+            .arg(kubeconfig)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .with_context(|| format!("cannot run {}", program.display()))?;
+        let mut lines = BufReader::new(child.stdout.take().context("it has no output")?).lines();
+        let address =
+            tokio::time::timeout(LIMIT, lines.next_line()).await??.context("it printed no address")?;
+        let rest = address.strip_prefix("http://").context("an address of HTTP")?;
+        let (host, path) = rest.split_once('/').context("a path")?;
+        let (base, token) = path.split_once("/?").context("a token")?;
+        let mut site = Self { child, host: host.to_owned(), base: format!("/{base}"), cookie: String::new() };
+        let signed_in = site.get(&format!("/?{token}")).await?;
+        let head = String::from_utf8_lossy(&signed_in).to_lowercase();
+        let cookie = head.lines().find_map(|line| line.strip_prefix("set-cookie: ")).context("a cookie")?;
+        site.cookie = cookie.split(';').next().unwrap_or_default().to_owned();
+        Ok(site)
+    }
+
+    async fn ask(&self, path: &str, connection: &str) -> anyhow::Result<TcpStream> {
+        let mut stream = TcpStream::connect(&self.host).await?;
+        let Self { host, base, cookie, .. } = self;
+        let head = format!(
+            "GET {base}{path} HTTP/1.1\r\nHost: {host}\r\nCookie: {cookie}\r\nConnection: {connection}\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).await?;
+        Ok(stream)
+    }
+
+    /// A whole answer with its head.
+    async fn get(&self, path: &str) -> anyhow::Result<Vec<u8>> {
+        let mut answer = vec![];
+        let mut stream = self.ask(path, "close").await?;
+        tokio::time::timeout(LIMIT, stream.read_to_end(&mut answer)).await??;
+        if !answer.starts_with(b"HTTP/1.1 200") {
+            bail!("{path}: {}", String::from_utf8_lossy(&answer).lines().next().unwrap_or_default());
+        }
+        Ok(answer)
+    }
+
+    /// The picture, once it has all nodes; and the number that its stream begins with.
+    async fn snapshot(&self, nodes: usize) -> anyhow::Result<(Vec<u8>, String)> {
+        let end = Instant::now() + LIMIT;
+        loop {
+            let answer = self.get("/api/snapshot").await?;
+            let text = String::from_utf8_lossy(&answer);
+            let count = text.matches("\"phase\":").count();
+            if count >= nodes {
+                let id = text.split("\"id\":\"").nth(1).and_then(|rest| rest.split('"').next());
+                let id = id.context("the snapshot has a number")?.to_owned();
+                return Ok((answer, id));
+            }
+            if Instant::now() > end {
+                bail!("the dashboard shows {count} of {nodes} nodes");
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    /// Processor time that it has used, in seconds, and its largest memory in MiB.
+    fn used(&self) -> anyhow::Result<(f64, f64)> {
+        let pid = self.child.id().context("it has ended")?;
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
+        // After the name, which has any characters: utime and stime are the 14th and 15th of all fields.
+        let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+        let ticks: f64 = fields.iter().skip(11).take(2).filter_map(|f| f.parse::<f64>().ok()).sum();
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+        Ok((ticks / TICKS, high_water_mark(&status)))
+    }
+}
+
+async fn measure(program: &Path, runs: u32) -> anyhow::Result<Outcome> {
+    let folder = Folder::create(&lab::Environment::read())?;
+    let kubeconfig = |name: &str| -> PathBuf { folder.path().join(name) };
+    let mut figures = Samples::default();
+
+    let fleet = FleetApi::start(LARGE, "").await?;
+    fleet.write_kubeconfig(&kubeconfig("large"))?;
+    let site = Site::start(program, &kubeconfig("large")).await?;
+    site.snapshot(LARGE).await?;
+    for _ in 0..runs {
+        let start = Instant::now();
+        let (answer, _) = site.snapshot(LARGE).await?;
+        figures.put("first view of 5,000 nodes (aim: 1000)", "ms", milliseconds(start));
+        figures.put("its size", "KB", kilo(answer.len()));
+    }
+    let mut changes = one_by_one(&fleet, &site).await?;
+    changes.sort_by(f64::total_cmp);
+    for time in &changes {
+        figures.put("a change of a node to a viewer", "ms", *time);
+    }
+    let p99 = changes.get(changes.len() * 99 / 100).copied().unwrap_or(f64::NAN);
+    figures.put("a change of a node to a viewer, p99 (aim: 200)", "ms", p99);
+    let bytes = Arc::new(AtomicU64::new(0));
+    let (_, id) = site.snapshot(LARGE).await?;
+    let viewer = tokio::spawn(count(
+        site.ask(&format!("/api/events?after={id}"), "keep-alive").await?,
+        Arc::clone(&bytes),
+    ));
+    let made = load(&fleet, 1000).await;
+    #[expect(clippy::cast_precision_loss, reason = "some megabytes")]
+    let sent = bytes.load(Ordering::Relaxed) as f64;
+    figures.put("changes a second that were made", "1/s", made);
+    figures.put("bytes a second to one viewer (aim: 1000)", "KB/s", sent / 1000.0 / LOAD.as_secs_f64());
+    viewer.abort();
+    drop((site, fleet));
+
+    let fleet = FleetApi::start(SMALL, "").await?;
+    fleet.write_kubeconfig(&kubeconfig("small"))?;
+    let site = Site::start(program, &kubeconfig("small")).await?;
+    let mut viewers = tokio::task::JoinSet::new();
+    for _ in 0..VIEWERS {
+        let (_, id) = site.snapshot(SMALL).await?;
+        let stream = site.ask(&format!("/api/events?after={id}"), "keep-alive").await?;
+        viewers.spawn(count(stream, Arc::default()));
+    }
+    let ((before, _), start) = (site.used()?, Instant::now());
+    let made = load(&fleet, 200).await;
+    let (after, memory) = site.used()?;
+    figures.put("50 viewers, 1,000 nodes: changes a second", "1/s", made);
+    let share = 100.0 * (after - before) / start.elapsed().as_secs_f64();
+    figures.put("50 viewers, 1,000 nodes: time of one processor (aim: 100)", "%", share);
+    figures.put("50 viewers, 1,000 nodes: memory (aim: 80)", "MiB", memory);
+    if viewers.try_join_next().is_some() {
+        bail!("a viewer lost its stream");
+    }
+    Ok(Outcome { versions: vec![], figures: figures.0 })
+}
+
+/// The time from each of some changes to the viewer's stream, in milliseconds.
+async fn one_by_one(fleet: &FleetApi, site: &Site) -> anyhow::Result<Vec<f64>> {
+    let (_, id) = site.snapshot(LARGE).await?;
+    let mut stream = site.ask(&format!("/api/events?after={id}"), "keep-alive").await?;
+    let mut times = vec![];
+    let mut buffer = vec![0; 1 << 16];
+    for (n, name) in fleet.nodes().iter().enumerate().take(CHANGES) {
+        let mark = format!("change number {n} of many");
+        let mut seen = vec![];
+        let start = Instant::now();
+        fleet.fail(name, &mark);
+        while !String::from_utf8_lossy(&seen).contains(&mark) {
+            let count = tokio::time::timeout(LIMIT, stream.read(&mut buffer)).await??;
+            if count == 0 {
+                bail!("the stream ended");
+            }
+            seen.extend_from_slice(buffer.get(..count).unwrap_or_default());
+        }
+        times.push(milliseconds(start));
+    }
+    Ok(times)
+}
+
+/// Counts what a stream brings, until it ends.
+async fn count(mut stream: TcpStream, bytes: Arc<AtomicU64>) {
+    let mut buffer = vec![0; 1 << 16];
+    while let Ok(count @ 1..) = stream.read(&mut buffer).await {
+        bytes.fetch_add(count as u64, Ordering::Relaxed);
+    }
+}
+
+/// Changes nodes so often a second, for [`LOAD`]: each goes through the steps of an update. Returns how often it was done.
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "some thousands"
+)]
+async fn load(fleet: &FleetApi, a_second: u32) -> f64 {
+    let (start, mut made) = (Instant::now(), 0_usize);
+    while start.elapsed() < LOAD {
+        let due = (start.elapsed().as_secs_f64() * f64::from(a_second)) as usize;
+        while made < due {
+            let nodes = fleet.nodes();
+            fleet.step(&nodes[made % nodes.len()], made / nodes.len(), "");
+            made += 1;
+        }
+        tokio::time::sleep(TICK).await;
+    }
+    made as f64 / start.elapsed().as_secs_f64()
+}
+
+fn milliseconds(since: Instant) -> f64 {
+    since.elapsed().as_secs_f64() * 1000.0
+}
+
+#[expect(clippy::cast_precision_loss, reason = "some megabytes")]
+fn kilo(bytes: usize) -> f64 {
+    bytes as f64 / 1000.0
+}
