@@ -7,17 +7,18 @@
 
 use crate::entry::without_cluster::plan_once;
 use crate::error::DaemonError;
-use crate::protocol::Before;
+use crate::protocol::{Before, restarted, restarts};
 use api::text::chain;
 use api::v1::MachineConfig;
-use host::{Check, Error, Host, HostPrograms, OpenTrial, Programs as _, RebootStatus};
+use host::{Check, Error, Host, HostPrograms, Programs as _, RebootStatus, UnitState};
 use std::path::Path;
 use std::time::Duration;
 
 /// How often the clock is looked at.
 const LOOK: Duration = Duration::from_secs(5);
-/// How much longer than the trial's time the agent may take for its own verdict.
-const GRACE: Duration = Duration::from_secs(15);
+/// How much longer than the trial's time the agent may take for its own verdict. Its last look tries a new connection (5 s)
+/// and asks the API server (30 s) before it decides, on a machine that may be busy with its boot.
+const GRACE: Duration = Duration::from_secs(50);
 /// How long the agent may take for the reboot after the undo: the pods may have to leave first.
 const REBOOT_GRACE: Duration = Duration::from_mins(5);
 /// The same if this process had to undo the change, and the pods had left for the reboot into it.
@@ -42,9 +43,9 @@ pub(crate) fn command() -> Vec<String> {
 /// The root folder or systemd cannot be used.
 pub fn watch_trial(root_mount: &Path) -> Result<(), DaemonError> {
     let (mut host, _runtime) = open(root_mount)?;
-    let mut grace = REBOOT_GRACE;
+    let mut seen = Seen { grace: REBOOT_GRACE, units: Vec::new() };
     loop {
-        match look(&mut host, &mut grace) {
+        match look(&mut host, &mut seen) {
             Ok(Some(wait)) => std::thread::sleep(wait),
             Ok(None) => return Ok(()),
             Err(Error::Busy { .. }) => std::thread::sleep(LOOK),
@@ -56,8 +57,17 @@ pub fn watch_trial(root_mount: &Path) -> Result<(), DaemonError> {
     }
 }
 
+/// What the watch keeps from one look to the next.
+#[derive(Debug)]
+struct Seen {
+    /// How long the agent may take for the reboot after the undo.
+    grace: Duration,
+    /// The units that ran before the change, as they were at the last look.
+    units: Vec<(String, UnitState)>,
+}
+
 /// One look. Returns when to look again; `None`: there is nothing left to watch.
-fn look(host: &mut Host, grace: &mut Duration) -> Result<Option<Duration>, Error> {
+fn look(host: &mut Host, seen: &mut Seen) -> Result<Option<Duration>, Error> {
     let Some(open) = host.trial()? else {
         if host.has_unfinished_change()? {
             // An undo that was interrupted. Usually the agent continues it.
@@ -67,7 +77,7 @@ fn look(host: &mut Host, grace: &mut Duration) -> Result<Option<Duration>, Error
         if !owed.back {
             return Ok(None);
         }
-        std::thread::sleep(*grace);
+        std::thread::sleep(seen.grace);
         if let RebootStatus::Owed(owed) = host.reboot_status()?
             && owed.back
         {
@@ -78,6 +88,10 @@ fn look(host: &mut Host, grace: &mut Duration) -> Result<Option<Duration>, Error
     let person = serde_json::from_str::<Before>(&open.trial.before).is_ok_and(|b| b.person);
     if !open.left.is_zero() {
         host.tick_trial()?;
+        // Not in the last moment: what is compared with it later must have had time to end.
+        if open.left >= LOOK {
+            seen.units = host.trial_units(&open.trial).unwrap_or_default();
+        }
         return Ok(Some(open.left.min(LOOK)));
     }
     if !person {
@@ -87,12 +101,13 @@ fn look(host: &mut Host, grace: &mut Duration) -> Result<Option<Duration>, Error
             _ => return Ok(Some(Duration::ZERO)),
         }
     }
-    let (check, why) = failing(host, &open, person);
+    let units = host.trial_units(&open.trial).unwrap_or_default();
+    let (check, why) = failing(&units, &seen.units, open.trial.within, person);
     host.fail_trial(check, &why)?;
     if person {
-        *grace = Duration::ZERO;
+        seen.grace = Duration::ZERO;
     } else if open.trial.reboots {
-        *grace = SHORT_REBOOT_GRACE;
+        seen.grace = SHORT_REBOOT_GRACE;
     }
     Ok(Some(Duration::ZERO))
 }
@@ -221,26 +236,32 @@ fn open(root_mount: &Path) -> Result<(Host, tokio::runtime::Runtime), DaemonErro
     Ok((host, runtime))
 }
 
-/// What failed, as far as it can be seen without the API server.
-fn failing(host: &mut Host, open: &OpenTrial, person: bool) -> (Check, String) {
-    let within = open.trial.within;
-    let units = host.trial_units(&open.trial).unwrap_or_default();
+/// What failed, as far as it can be seen without the API server. `earlier`: the units at an earlier look.
+fn failing(
+    units: &[(String, UnitState)],
+    earlier: &[(String, UnitState)],
+    within: u64,
+    person: bool,
+) -> (Check, String) {
     let stopped = units.iter().find(|(_, state)| !state.runs());
+    let restarted = restarted(earlier, units);
     if person {
         let also =
             stopped.map(|(unit, state)| format!("; {unit} ran before the change and was {}", state.active));
+        let also = also.or_else(|| restarted.map(|unit| format!("; {}", restarts(unit))));
         let why = format!("nobody confirmed it within {within} s{}", also.unwrap_or_default());
         return (Check::Confirmation, why);
     }
-    match stopped {
-        Some((unit, state)) => {
-            let why = format!(
-                "{unit} ran before the change and was {} when the {within} s for its confirmation were over; see \
-                 journalctl -u {unit} on the node",
-                state.active
-            );
-            (Check::Unit, why)
-        }
+    if let Some((unit, state)) = stopped {
+        let why = format!(
+            "{unit} ran before the change and was {} when the {within} s for its confirmation were over; see \
+             journalctl -u {unit} on the node",
+            state.active
+        );
+        return (Check::Unit, why);
+    }
+    match restarted {
+        Some(unit) => (Check::Unit, restarts(unit)),
         None => (
             Check::Confirmation,
             format!("the agent did not confirm it within {within} s; does its pod run?"),
@@ -260,4 +281,30 @@ fn reboot(host: &mut Host, config: &str) -> Result<(), Error> {
         }
     }
     Err(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kubelet(active: &str, run: &str) -> Vec<(String, UnitState)> {
+        let state = UnitState { active: active.to_owned(), invocation: run.to_owned() };
+        vec![("kubelet.service".to_owned(), state)]
+    }
+
+    #[test]
+    fn the_watch_names_a_unit_that_is_down_or_started_again_and_again_before_an_agent_that_is_silent() {
+        for (now, earlier, check, word) in [
+            (kubelet("failed", "a"), kubelet("active", "a"), Check::Unit, "was failed"),
+            (kubelet("active", "b"), kubelet("activating", "a"), Check::Unit, "again and again"),
+            (kubelet("active", "b"), kubelet("inactive", ""), Check::Confirmation, "the agent did not"),
+            (kubelet("active", "a"), kubelet("active", "a"), Check::Confirmation, "the agent did not"),
+            (kubelet("active", "a"), vec![], Check::Confirmation, "the agent did not"),
+        ] {
+            let (found, why) = failing(&now, &earlier, 60, false);
+            assert!(found == check && why.contains(word), "{now:?} after {earlier:?}: {why}");
+            let (found, _) = failing(&now, &earlier, 60, true);
+            assert_eq!(found, Check::Confirmation, "a person decides");
+        }
+    }
 }

@@ -38,3 +38,4 @@ pub use facts::{
 };
 pub use step::{Action, Changes, Cordon, Note, Waiting, step};
 pub use trial::{Before, Look, TrialFacts, TriedFacts};
+pub(crate) use trial::{restarted, restarts};

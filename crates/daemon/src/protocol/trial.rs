@@ -17,7 +17,7 @@ use super::facts::{Phase, RebootFact, View};
 use super::step::{Action, Waiting};
 use crate::protocol::clock::Moment;
 use desired::KUBELET_UNITS;
-use host::{Check, UnitRun};
+use host::{Check, UnitRun, UnitState};
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -80,7 +80,7 @@ pub struct Look {
     /// Whether the API server answered on a new connection; if not, how.
     pub api: Result<(), String>,
     /// The units that ran before the change: name and state.
-    pub units: Vec<(String, host::UnitState)>,
+    pub units: Vec<(String, UnitState)>,
 }
 
 /// Why a change cannot be confirmed yet.
@@ -132,28 +132,57 @@ fn judge(view: &View, trial: &TrialFacts, last: &Look, earlier: Option<&Look>) -
             return Err(Unmet::new(Check::Unit, why));
         }
     }
+    // A restart that was seen says more than what may have another cause, or needs more time. Between two starts such a
+    // unit is active for a moment.
+    if let Some(unit) = earlier.and_then(|earlier| restarted(&earlier.units, &last.units)) {
+        return Err(Unmet::new(Check::Unit, restarts(unit)));
+    }
     if let Err(why) = &last.api {
         return Err(Unmet::new(Check::Api, format!("the API server does not answer this node: {why}")));
     }
     let node = &view.node;
     if trial.before.ready {
         if !node.seen || !reports(view, trial, last) {
-            let why = "the kubelet has not reported since the change; see journalctl -u kubelet on the node";
-            return Err(Unmet::new(Check::Node, why.to_owned()));
+            let kubelet = kubelet_of(trial);
+            let why = format!(
+                "{kubelet} has not reported since the change; see journalctl -u {kubelet} on the node"
+            );
+            return Err(Unmet::new(Check::Node, why));
         }
         if !node.ready {
             let why = "the Node was Ready before the change and is not now; its conditions say why";
             return Err(Unmet::new(Check::Node, why.to_owned()));
         }
     }
-    for (unit, state) in &last.units {
-        let same = |look: &Look| look.units.iter().any(|(u, s)| u == unit && s == state);
-        if !earlier.is_some_and(same) {
-            let why = format!("{unit} is started again and again; see journalctl -u {unit} on the node");
+    for at in &last.units {
+        if !earlier.is_some_and(|earlier| earlier.units.contains(at)) {
+            let why = format!("{} was seen to run only once since the change", at.0);
             return Err(Unmet { unsteady: true, ..Unmet::new(Check::Unit, why) });
         }
     }
     Ok(())
+}
+
+/// The first of these units that is in another run than at an earlier look.
+pub(crate) fn restarted<'l>(
+    earlier: &[(String, UnitState)],
+    last: &'l [(String, UnitState)],
+) -> Option<&'l String> {
+    last.iter().find_map(|(unit, state)| {
+        let mut then = earlier.iter().filter(|(u, _)| u == unit).map(|(_, then)| &then.invocation);
+        then.any(|then| !then.is_empty() && *then != state.invocation).then_some(unit)
+    })
+}
+
+/// How a unit fails that is started again and again.
+pub(crate) fn restarts(unit: &str) -> String {
+    format!("{unit} is started again and again; see journalctl -u {unit} on the node")
+}
+
+/// The kubelet of this node, as its unit is called.
+fn kubelet_of(trial: &TrialFacts) -> &str {
+    let ran = trial.units.iter().map(|run| run.unit.as_str()).find(|unit| KUBELET_UNITS.contains(unit));
+    ran.unwrap_or("kubelet.service")
 }
 
 /// Whether the Node's Ready condition is from after the change. Its value may be most of a minute old otherwise: so

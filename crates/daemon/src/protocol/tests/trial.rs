@@ -12,6 +12,10 @@ fn active(invocation: &str) -> UnitState {
     UnitState { active: "active".to_owned(), invocation: invocation.to_owned() }
 }
 
+fn activating(invocation: &str) -> UnitState {
+    UnitState { active: "activating".to_owned(), ..active(invocation) }
+}
+
 /// A node whose change to `new` is on trial, with this much of the ten minutes left.
 fn mk_trial(left: i64) -> View {
     let mut view = mk_view("new", "old", "new", "Working");
@@ -45,6 +49,10 @@ fn a_change_is_confirmed_when_all_that_was_well_before_is_well_on_two_looks() {
     assert_eq!(step(&mk_trial(500)), Action::LookAtTrial, "nothing was looked at yet");
     let no_units = looked(mk_trial(500), None, look(&[]));
     assert_eq!(step(&no_units), Action::ConfirmTrial, "nothing can have been started again in between");
+
+    // One that has only just started may be about to end.
+    let starting = looked(mk_trial(500), Some(look(&[activating("a")])), look(&[active("a")]));
+    assert!(matches!(step(&starting), Action::Wait { why: Waiting::Confirmation, .. }));
 
     // What was broken before is not asked for.
     let mut broken = steady.clone();
@@ -92,8 +100,20 @@ fn what_fails_is_named_when_the_time_is_up_and_not_before() {
         (
             "started again and again",
             looked(mk_trial(0), Some(look(&[active("a")])), look(&[active("b")])),
+            Check::Unit,
+            "kubelet.service is started again and again",
+        ),
+        (
+            "active for a moment between two starts",
+            looked(mk_trial(0), Some(look(&[activating("a")])), look(&[active("b")])),
+            Check::Unit,
+            "kubelet.service is started again and again",
+        ),
+        (
+            "silent",
+            looked(mk_trial(0), Some(look(&[active("b")])), look(&[active("b")])),
             Check::Node,
-            "has not reported",
+            "kubelet.service has not reported",
         ),
     ] {
         match step(&view) {
