@@ -61,7 +61,7 @@ complete -c mco -n "__fish_mco_using_subcommand install" -l timeout -d 'With --i
 complete -c mco -n "__fish_mco_using_subcommand install" -l proxy-protocol-from -d 'With --image: a load balancer in front of the config server that speaks PROXY protocol, version 2; may be given several times; `none` removes all; without this option the existing ones stay' -r
 complete -c mco -n "__fish_mco_using_subcommand install" -l api-server-url -d 'The API server\'s URL, as machines reach it [default: from the kubeconfig, unless that is a loopback address]' -r
 complete -c mco -n "__fish_mco_using_subcommand install" -l api-server-ca -d 'The CA that the API server\'s clients trust, PEM [default: the kubeconfig\'s]' -r -F
-complete -c mco -n "__fish_mco_using_subcommand install" -l daemon-image -d 'Run the node agents as pods of this image [default: they run as services of their hosts]' -r
+complete -c mco -n "__fish_mco_using_subcommand install" -l daemon-image -d 'Run the node agents as pods of this image [default: with --image pods of that image, or what the settings say; without it services of their hosts]' -r
 complete -c mco -n "__fish_mco_using_subcommand install" -s o -l output -d 'With --dry-run: how to print the objects' -r -f -a "text\t'For people'
 json\t'For programs'
 yaml\t'For programs and people'"
@@ -72,6 +72,7 @@ complete -c mco -n "__fish_mco_using_subcommand install" -l no-wait -d 'With --i
 complete -c mco -n "__fish_mco_using_subcommand install" -l take-over -d 'Install on a cluster whose objects another program keeps, and take them over from it'
 complete -c mco -n "__fish_mco_using_subcommand install" -l require-token -d 'With --image: the config server gives configs only to machines with a boot token [default for a new installation; one that is there stays as it is]'
 complete -c mco -n "__fish_mco_using_subcommand install" -l open -d 'With --image: the config server serves configs to anyone who can reach it, over plain HTTP (22624) too, as OpenShift\'s does'
+complete -c mco -n "__fish_mco_using_subcommand install" -l agents-of-hosts -d 'With --image: the node agents are services of their hosts, from a package or an image of the host'
 complete -c mco -n "__fish_mco_using_subcommand install" -l openshift-config-crds -d 'Also install the CRDs of OpenShift\'s config and operator kinds, which are read if they exist'
 complete -c mco -n "__fish_mco_using_subcommand install" -l dry-run -d 'Print what would be done, and do nothing'
 complete -c mco -n "__fish_mco_using_subcommand install" -l log-json -d 'One JSON object per log line'
@@ -270,7 +271,7 @@ complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subc
 complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subcommand_from start" -l context -d 'The context of the kubeconfig to use [default: its current-context]' -r
 complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subcommand_from start" -l kubeconfig-list -d 'The environment\'s kubeconfig files, used without --kubeconfig: for each setting the first file that has it counts' -r
 complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subcommand_from start" -l templates -d 'The folder of the templates that the base MachineConfigs are made from' -r -F
-complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subcommand_from start" -l metrics-listen -d 'Where /metrics and /healthz are served; `off` for nowhere' -r
+complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subcommand_from start" -l metrics-listen -d 'Where /metrics, /healthz and /readyz are served; `off` for nowhere' -r
 complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subcommand_from start" -l metrics-secure-listen -d 'Where the same is served by HTTPS; `off` for nowhere. Who reads metrics there shows a bearer token, and needs the right to `get` the path /metrics' -r
 complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subcommand_from start" -l metrics-cert -d 'The certificate for that (PEM); read again when it changes [default: a self-signed one, made at start]' -r -F
 complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subcommand_from start" -l metrics-key -d 'Its key (PEM)' -r -F

@@ -43,7 +43,7 @@ _arguments "${_arguments_options[@]}" : \
 '*--proxy-protocol-from=[With --image\: a load balancer in front of the config server that speaks PROXY protocol, version 2; may be given several times; \`none\` removes all; without this option the existing ones stay]:IP[/BITS]:_default' \
 '--api-server-url=[The API server'\''s URL, as machines reach it \[default\: from the kubeconfig, unless that is a loopback address\]]:URL:_default' \
 '--api-server-ca=[The CA that the API server'\''s clients trust, PEM \[default\: the kubeconfig'\''s\]]:FILE:_files' \
-'--daemon-image=[Run the node agents as pods of this image \[default\: they run as services of their hosts\]]:IMAGE:_default' \
+'--daemon-image=[Run the node agents as pods of this image \[default\: with --image pods of that image, or what the settings say; without it services of their hosts\]]:IMAGE:_default' \
 '-o+[With --dry-run\: how to print the objects]:OUTPUT:((text\:"For people"
 json\:"For programs"
 yaml\:"For programs and people"))' \
@@ -57,6 +57,7 @@ yaml\:"For programs and people"))' \
 '--take-over[Install on a cluster whose objects another program keeps, and take them over from it]' \
 '--require-token[With --image\: the config server gives configs only to machines with a boot token \[default for a new installation; one that is there stays as it is\]]' \
 '(--require-token)--open[With --image\: the config server serves configs to anyone who can reach it, over plain HTTP (22624) too, as OpenShift'\''s does]' \
+'(--daemon-image)--agents-of-hosts[With --image\: the node agents are services of their hosts, from a package or an image of the host]' \
 '--openshift-config-crds[Also install the CRDs of OpenShift'\''s config and operator kinds, which are read if they exist]' \
 '--dry-run[Print what would be done, and do nothing]' \
 '--log-json[One JSON object per log line]' \
@@ -390,7 +391,7 @@ _arguments "${_arguments_options[@]}" : \
 '--context=[The context of the kubeconfig to use \[default\: its current-context\]]:NAME:_default' \
 '--kubeconfig-list=[The environment'\''s kubeconfig files, used without --kubeconfig\: for each setting the first file that has it counts]:FILES:_default' \
 '--templates=[The folder of the templates that the base MachineConfigs are made from]:DIR:_files' \
-'--metrics-listen=[Where /metrics and /healthz are served; \`off\` for nowhere]:ADDR:_default' \
+'--metrics-listen=[Where /metrics, /healthz and /readyz are served; \`off\` for nowhere]:ADDR:_default' \
 '--metrics-secure-listen=[Where the same is served by HTTPS; \`off\` for nowhere. Who reads metrics there shows a bearer token, and needs the right to \`get\` the path /metrics]:ADDR:_default' \
 '--metrics-cert=[The certificate for that (PEM); read again when it changes \[default\: a self-signed one, made at start\]]:FILE:_files' \
 '--metrics-key=[Its key (PEM)]:FILE:_files' \

@@ -61,8 +61,11 @@ async fn resolve(cluster: &Cluster) -> anyhow::Result<(kube::Config, String)> {
     let kubeconfig = files.read()?;
     let context = choose(&kubeconfig, cluster.context.as_deref(), &from)?;
     let options = KubeConfigOptions { context: Some(context.clone()), ..KubeConfigOptions::default() };
+    let named = ::client::names_proxy(&kubeconfig, Some(&context));
     let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await;
-    Ok((config.map_err(|e| anyhow!("{from}: context {context:?}: {}", unusable(&e)))?, from))
+    let mut config = config.map_err(|e| anyhow!("{from}: context {context:?}: {}", unusable(&e)))?;
+    ::client::settle_proxy(&mut config, named);
+    Ok((config, from))
 }
 
 /// The kubeconfigs in use, by where they were found.

@@ -36,16 +36,17 @@ use crate::io::events::Recorder;
 use crate::io::metrics::Metrics;
 use crate::shared::Shared;
 use crate::term::leader::LEASE;
+use crate::term::readiness::Readiness;
 use client::lease::Candidacy;
 use listen::tls::TlsProfile;
-use listen::{Access, Addresses, Endpoint, Healthy, ListenError};
+use listen::{Access, Addresses, Endpoint, ListenError};
 use prometheus_client::registry::Registry;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// Where the controller listens for `/metrics` and `/healthz` unless told otherwise.
+/// Where the controller listens for `/metrics`, `/healthz` and `/readyz` unless told otherwise.
 pub const DEFAULT_METRICS_LISTEN: &str = "127.0.0.1:8797";
 
 /// The rights that the controller needs for objects of the whole cluster, which its ClusterRole must grant. Not
@@ -61,7 +62,7 @@ pub struct Options {
     pub kubeconfig: Option<PathBuf>,
     /// The template directory: `ROLE/MACHINECONFIG/PLATFORM/{files,units,extensions}`.
     pub templates: PathBuf,
-    /// Where `/metrics` and `/healthz` are served.
+    /// Where `/metrics`, `/healthz` and `/readyz` are served.
     pub metrics_addresses: Addresses,
     /// Act only while holding the lease; off for a controller that is known to be alone.
     pub leader_elect: bool,
@@ -119,17 +120,18 @@ pub async fn run_with(
     // Not a child of `shutdown`: watches and metrics end after the passes and the lease.
     let rest = CancellationToken::new();
     let tasks = TaskTracker::new();
+    let addresses = options.metrics_addresses;
+    let mut shared = Shared::new(client.clone(), options.templates, events, metrics, &passes::MARKERS);
+    shared.versions = options.versions;
+    let shared = Arc::new(shared);
     let endpoint = Endpoint {
         registry: Arc::new(registry),
-        health: Arc::new(Healthy),
-        addresses: options.metrics_addresses,
+        health: Arc::new(Readiness::new(&shared)),
+        addresses,
         access: Access::fixed(client.clone()),
         profile: TlsProfile::default(),
     };
     tasks.spawn(endpoint.bind("--metrics-listen").await?.serve(rest.clone()));
-    let mut shared = Shared::new(client.clone(), options.templates, events, metrics, &passes::MARKERS);
-    shared.versions = options.versions;
-    let shared = Arc::new(shared);
     let events_task = tokio::spawn(write_events);
     shared.watch(&tasks, &rest);
 

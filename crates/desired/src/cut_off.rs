@@ -33,7 +33,7 @@ mod because {
 }
 
 /// The files. Registries, pull policies and registry certificates are not here: a wrong one stops pulls, not the node.
-const FILES: [(Where, &str); 47] = [
+const FILES: [(Where, &str); 49] = [
     (Where::Below("/etc/systemd/network"), because::NETWORK),
     (Where::File("/etc/systemd/networkd.conf"), because::NETWORK),
     (Where::Below("/etc/systemd/networkd.conf.d"), because::NETWORK),
@@ -68,6 +68,8 @@ const FILES: [(Where, &str); 47] = [
     (Where::File("/etc/sysconfig/kubelet"), because::KUBELET),
     (Where::Below("/etc/rancher"), because::KUBELET),
     (Where::Below("/etc/k0s"), because::KUBELET),
+    (Where::Below("/var/lib/rancher"), because::KUBELET),
+    (Where::Below("/var/lib/k0s"), because::KUBELET),
     (Where::Below("/etc/cni/net.d"), because::CNI),
     (Where::Below("/etc/crio"), because::RUNTIME),
     (Where::File("/etc/containerd/config.toml"), because::RUNTIME),

@@ -58,6 +58,7 @@ pub use system::pull::{Pull, Pulled};
 pub use system::systemd::{Rationale, ServiceAction, Systemd, SystemdError, UnitFileState, UnitState};
 pub use system::users::{User, Users};
 pub use transaction::apply::Applied;
+pub use transaction::lock::OnlyAgent;
 pub use transaction::reboot::RebootStatus;
 pub use transaction::recover::Recovery;
 pub use transaction::trial::{OpenTrial, TRIAL_UNIT};

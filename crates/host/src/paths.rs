@@ -8,6 +8,8 @@ pub use desired::paths::{
 
 /// The lock of the one process that changes the host.
 pub const LOCK: &str = "/var/lib/machine-config-daemon/lock";
+/// The lock that the agent of this host holds while it runs.
+pub const AGENT_LOCK: &str = "/var/lib/machine-config-daemon/agent.lock";
 /// A stand-in for the links that systemd makes in this folder, to check whether it can make them.
 pub const UNITS_PROBE: &str = "/etc/systemd/system/default.target";
 /// The folders of unit files, highest precedence first (systemd.unit(5)).

@@ -26,6 +26,7 @@ pub use control_plane::certs::{Authority, Pair};
 pub use control_plane::programs::{KUBERNETES_VERSION, Program, Programs};
 pub use control_plane::{ControlPlane, ControlPlaneOptions, client};
 pub use delivery::packages::PackageRecipe;
+pub use delivery::plugin::PluginArchive;
 pub use delivery::{
     BuiltImage, CERTIFICATES_IN_IMAGE, ImageRecipe, PRODUCT_IMAGE, PROGRAM_IN_IMAGE, TEMPLATES_IN_IMAGE,
     architecture, product_image,

@@ -2,8 +2,9 @@
 //! that node and no other. [`decide`] is pure; [`approve`] reads and writes.
 //!
 //! All booting machines speak as the same account, so the request itself proves nothing. What proves it: a boot token was made
-//! for the node of this name (`mco token create --node`), a machine has just used it, and there is no such Node yet. A request
-//! that does not fit is left alone: somebody else may approve it.
+//! for the node of this name (`mco token create --node`), a machine has just used it, there is no such Node yet, and nobody has
+//! asked for the same node with another key since: a token is worth one key, whoever else has the booting machines' account. A
+//! request that does not fit is left alone: somebody else may approve it.
 //!
 //! What it is not: the renewal of certificates and the kubelets' serving certificates, which the cluster's own controllers
 //! and its administrators approve.
@@ -27,20 +28,35 @@ const NODES: &str = "system:nodes";
 const NODE: &str = "system:node:";
 /// How long after the token's use the request may come: a first boot, with an update of the operating system and a reboot.
 const BOOT: SignedDuration = SignedDuration::from_hours(1);
+/// How far the clock of the config server, which writes the token's use down, may be ahead of the API server's.
+const SKEW: SignedDuration = SignedDuration::from_mins(1);
 /// What a kubelet's client certificate is for. `key encipherment` is asked for with RSA keys only.
 const USAGES: [&str; 3] = ["client auth", "digital signature", "key encipherment"];
 
-/// The node that a request is for. `None`: it is not what a joining kubelet asks for.
-fn asked_for(csr: &CertificateSigningRequest) -> Option<String> {
-    let account = format!("system:serviceaccount:{NAMESPACE}:{BOOTSTRAPPER}");
+/// What a joining kubelet asks for.
+#[derive(Debug, PartialEq, Eq)]
+struct Asked {
+    /// The node.
+    node: String,
+    /// The public key, as in the request.
+    key: Vec<u8>,
+}
+
+/// What a request asks for that is still to be decided. `None`: it is not a joining kubelet's.
+fn asked_for(csr: &CertificateSigningRequest) -> Option<Asked> {
     let decided = csr
         .status
         .as_ref()
         .is_some_and(|s| s.conditions.iter().flatten().next().is_some() || s.certificate.is_some());
+    of_joining(csr).filter(|_| !decided)
+}
+
+/// What a joining kubelet's request asks for, decided or not.
+fn of_joining(csr: &CertificateSigningRequest) -> Option<Asked> {
+    let account = format!("system:serviceaccount:{NAMESPACE}:{BOOTSTRAPPER}");
     let usages = csr.spec.usages.as_deref().unwrap_or_default();
     let fits = csr.spec.signer_name == SIGNER
         && csr.spec.username.as_deref() == Some(&account)
-        && !decided
         && usages.iter().any(|u| u == USAGES[0])
         && usages.iter().all(|u| USAGES.contains(&u.as_str()));
     if !fits {
@@ -50,15 +66,16 @@ fn asked_for(csr: &CertificateSigningRequest) -> Option<String> {
 }
 
 /// The node in the subject: `O=system:nodes, CN=system:node:NAME`, and no other name anywhere.
-fn subject(pem: &[u8]) -> Option<String> {
+fn subject(pem: &[u8]) -> Option<Asked> {
     use x509_parser::prelude::*;
     let (_, pem) = parse_x509_pem(pem).ok()?;
     let (_, request) = X509CertificationRequest::from_der(&pem.contents).ok()?;
     let info = &request.certification_request_info;
-    let mut organisations = info.subject.iter_organization().filter_map(|o| o.as_str().ok());
-    let mut names = info.subject.iter_common_name().filter_map(|n| n.as_str().ok());
-    let (organisation, name) = (organisations.next()?, names.next()?);
-    let alone = organisations.next().is_none() && names.next().is_none();
+    // Both attributes once each, and nothing else, whatever it is encoded as.
+    let (organisation, name) =
+        (info.subject.iter_organization().next()?, info.subject.iter_common_name().next()?);
+    let (organisation, name) = (organisation.as_str().ok()?, name.as_str().ok()?);
+    let alone = info.subject.iter_attributes().count() == 2;
     // A client certificate has no other names.
     let other_names = request
         .requested_extensions()
@@ -66,17 +83,34 @@ fn subject(pem: &[u8]) -> Option<String> {
         .flatten()
         .any(|e| matches!(e, ParsedExtension::SubjectAlternativeName(_)));
     let node = name.strip_prefix(NODE)?;
-    (alone && !other_names && organisation == NODES && !node.is_empty()).then(|| node.to_owned())
+    let key = info.subject_pki.raw.to_vec();
+    (alone && !other_names && organisation == NODES && !node.is_empty())
+        .then(|| Asked { node: node.to_owned(), key })
 }
 
-/// Whether a request is approved: the node, and the token that speaks for it. `Err`: why it is left alone.
+/// A request for the same node with another key, made since the token was used.
+fn rival<'a>(
+    asked: &Asked,
+    all: &'a [CertificateSigningRequest],
+    since: Timestamp,
+) -> Option<&'a CertificateSigningRequest> {
+    all.iter().find(|other| {
+        let made = other.metadata.creation_timestamp.as_ref();
+        made.is_none_or(|at| since.duration_since(at.0) <= SKEW)
+            && of_joining(other).is_some_and(|o| o.node == asked.node && o.key != asked.key)
+    })
+}
+
+/// Whether a request is approved, of all that there are: the node, and the token that speaks for it. `Err`: why it is left alone.
 pub(crate) fn decide(
     csr: &CertificateSigningRequest,
+    all: &[CertificateSigningRequest],
     tokens: &[Record],
     is_there: impl Fn(&str) -> bool,
     now: Timestamp,
 ) -> Option<Result<(String, String), String>> {
-    let node = asked_for(csr)?;
+    let asked = asked_for(csr)?;
+    let node = asked.node.clone();
     if is_there(&node) {
         return Some(Err(format!("Node {node} is there already: a machine that joins has none")));
     }
@@ -84,9 +118,18 @@ pub(crate) fn decide(
         let used = r.used.as_ref().is_some_and(|u| now.duration_since(u.at) <= BOOT);
         r.single_use && r.node.as_deref() == Some(&node) && used
     };
-    Some(match tokens.iter().find(recent) {
-        Some(token) => Ok((node, token.id.clone())),
-        None => Err(format!("no boot token for node {node} was used within the last hour")),
+    let Some(token) = tokens.iter().find(recent) else {
+        return Some(Err(format!("no boot token for node {node} was used within the last hour")));
+    };
+    let since = token.used.as_ref().map_or(now, |used| used.at);
+    Some(match rival(&asked, all, since) {
+        None => Ok((node, token.id.clone())),
+        Some(other) => Err(format!(
+            "CertificateSigningRequest {} asks for node {node} with another key, and boot token {} is worth one: if both are of \
+             that machine, approve this one by hand; else somebody else has the account of booting machines",
+            other.metadata.name.as_deref().unwrap_or_default(),
+            token.id
+        )),
     })
 }
 
@@ -110,9 +153,9 @@ pub(crate) async fn approve(client: &Client, done: &mut Vec<String>) -> Result<(
     let nodes: Api<Node> = Api::all(client.clone());
     for csr in pending {
         let name = csr.metadata.name.clone().unwrap_or_default();
-        let Some(node) = asked_for(csr) else { continue };
+        let Some(Asked { node, .. }) = asked_for(csr) else { continue };
         let there = call(format!("get Node {node}"), nodes.get_opt(&node)).await?.is_some();
-        match decide(csr, &tokens, |_| there, now) {
+        match decide(csr, &all, &tokens, |_| there, now) {
             Some(Ok((node, token))) => {
                 let condition = CertificateSigningRequestCondition {
                     type_: "Approved".to_owned(),
@@ -187,7 +230,8 @@ mod tests {
         };
         let good = || csr(request(NODES, "system:node:n1", false));
         let verdict = |csr: &CertificateSigningRequest, token: Record, there: bool| {
-            decide(csr, &[token], |_| there, now).map(|v| v.map(|(node, _)| node).unwrap_or_else(|why| why))
+            decide(csr, std::slice::from_ref(csr), &[token], |_| there, now)
+                .map(|v| v.map(|(node, _)| node).unwrap_or_else(|why| why))
         };
         let fine = || token(Some("n1"), Some(60), true);
         assert_eq!(verdict(&good(), fine(), false).as_deref(), Some("n1"));
@@ -207,6 +251,29 @@ mod tests {
             change(&mut csr);
             csr
         };
+        // Somebody else asks for the same node since the token was used: one of the two is not that machine.
+        let at = |csr: CertificateSigningRequest, ago: i64| {
+            let mut csr = csr;
+            let made = Timestamp::from_second(1_000_000 - ago).unwrap();
+            csr.metadata.creation_timestamp = Some(api::k8s::Time(made));
+            csr.metadata.name = Some(format!("csr-{ago}"));
+            csr
+        };
+        let mine = at(good(), 20);
+        let among = |other: CertificateSigningRequest| {
+            let all = [mine.clone(), other];
+            decide(&mine, &all, &[fine()], |_| false, now).unwrap().is_ok()
+        };
+        assert!(!among(at(good(), 30)), "another key");
+        let mut approved = at(good(), 30);
+        approved.status.get_or_insert_default().conditions =
+            Some(vec![CertificateSigningRequestCondition::default()]);
+        assert!(!among(approved), "another key, which was approved");
+        assert!(among(at(good(), 130)), "of an earlier life of that machine");
+        assert!(among(mine.clone()), "the same key again");
+        let mut elsewhere = at(good(), 30);
+        elsewhere.spec.username = Some("system:node:n9".to_owned());
+        assert!(among(elsewhere), "not by the account of booting machines");
         for (about, csr) in [
             ("another group", csr(request("system:masters", "system:node:n1", false))),
             ("no node", csr(request(NODES, "admin", false))),

@@ -26,8 +26,8 @@ pub struct Wanted {
     pub image: String,
     /// [`Self::image`] is to be that of the release's payload, see [`Self::with_payload`].
     pub follows_payload: bool,
-    /// The image of agents that run as pods. `None`: agents run as services of their hosts.
-    pub agents: Option<String>,
+    /// Agents that run as pods. `None`: they run as services of their hosts.
+    pub agents: Option<AgentPods>,
     /// The config server gives configs only to machines with a boot token.
     pub require_token: bool,
     /// Load balancers that send the client's address by PROXY protocol.
@@ -46,6 +46,15 @@ pub struct Wanted {
     pub found: Settings,
 }
 
+/// Agents that run as pods.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct AgentPods {
+    /// Their image.
+    pub image: String,
+    /// The kubeconfig, as a path on the hosts. `None`: they look for the kubelet's.
+    pub kubeconfig: Option<String>,
+}
+
 /// How the dashboard is reached.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DashboardSettings {
@@ -53,6 +62,8 @@ pub struct DashboardSettings {
     pub hosts: Vec<String>,
     /// Proxies that sign people in.
     pub proxies: Vec<IpNet>,
+    /// Who may connect; empty: everybody.
+    pub connections_from: Vec<IpNet>,
 }
 
 impl Wanted {
@@ -63,8 +74,8 @@ impl Wanted {
     pub(crate) fn with_payload(mut self, found: &release::Found) -> Result<Self, String> {
         if self.follows_payload {
             let image = release::operator_image(found)?;
-            if self.agents.as_ref() == Some(&self.image) {
-                self.agents = Some(image.clone());
+            if let Some(agents) = self.agents.as_mut().filter(|agents| agents.image == self.image) {
+                agents.image.clone_from(&image);
             }
             self.image = image;
         }
@@ -88,6 +99,13 @@ pub fn read(object: &MachineConfigOperator) -> Result<Wanted, Vec<String>> {
     if let Some(other) = &spec.agents.image {
         image("spec.agents.image", other);
     }
+    if let Some(path) = &spec.agents.kubeconfig
+        && (!path.starts_with('/') || path.contains(char::is_whitespace))
+    {
+        wrong.push(format!(
+            "spec.agents.kubeconfig {path:?} is no absolute path; write one such as /etc/mco/agent.kubeconfig"
+        ));
+    }
     let mut nets = |path: &str, given: &[String]| {
         let mut nets = vec![];
         for (i, text) in given.iter().enumerate() {
@@ -102,6 +120,13 @@ pub fn read(object: &MachineConfigOperator) -> Result<Wanted, Vec<String>> {
     };
     let balancers = nets("spec.configServer.proxyProtocolFrom", &spec.config_server.proxy_protocol_from);
     let proxies = nets("spec.dashboard.trustedProxies", &spec.dashboard.trusted_proxies);
+    let connections_from = nets("spec.dashboard.connectionsFrom", &spec.dashboard.connections_from);
+    for net in balancers.iter().filter(|net| net.prefix_len() == 0) {
+        wrong.push(format!(
+            "spec.configServer.proxyProtocolFrom {net} is every address, so every machine could name any client; name the \
+             load balancer's own address"
+        ));
+    }
     for net in proxies.iter().filter(|net| net.prefix_len() == 0) {
         wrong.push(format!(
             "spec.dashboard.trustedProxies {net} is every address, so everybody could be anybody; name the proxy's own address"
@@ -165,7 +190,10 @@ pub fn read(object: &MachineConfigOperator) -> Result<Wanted, Vec<String>> {
     };
     let agents = match spec.agents.run_as {
         RunAs::HostServices => None,
-        RunAs::Pods => Some(spec.agents.image.clone().unwrap_or_else(|| spec.image.clone())),
+        RunAs::Pods => Some(AgentPods {
+            image: spec.agents.image.clone().unwrap_or_else(|| spec.image.clone()),
+            kubeconfig: spec.agents.kubeconfig.clone(),
+        }),
     };
     Ok(Wanted {
         image: spec.image.clone(),
@@ -176,8 +204,11 @@ pub fn read(object: &MachineConfigOperator) -> Result<Wanted, Vec<String>> {
         pools: spec.pools.clone(),
         prometheus: spec.monitoring.prometheus == PrometheusObjects::WhereServed,
         dashboards: spec.monitoring.dashboards == DashboardObjects::ConfigMaps,
-        dashboard: (spec.dashboard.run == RunDashboard::InCluster)
-            .then(|| DashboardSettings { hosts: spec.dashboard.hosts.clone(), proxies }),
+        dashboard: (spec.dashboard.run == RunDashboard::InCluster).then(|| DashboardSettings {
+            hosts: spec.dashboard.hosts.clone(),
+            proxies,
+            connections_from,
+        }),
         said,
         found,
     })
@@ -199,8 +230,8 @@ mod tests {
     #[test]
     fn every_entry_that_makes_no_sense_is_named_with_its_path() {
         let bad = object(
-            "spec: {image: 'a b', pools: [worker, Bad_Pool], clusterDNSIP: x, agents: {runAs: Pods, image: ''}, \
-             configServer: {proxyProtocolFrom: [10.0.0.1, 10.0.0.0/99]}, \
+            "spec: {image: 'a b', pools: [worker, Bad_Pool], clusterDNSIP: x, agents: {runAs: Pods, image: '', kubeconfig: etc/mine}, \
+             configServer: {proxyProtocolFrom: [10.0.0.1, 10.0.0.0/99, '::/0']}, \
              dashboard: {hosts: [a.example, 'https://a'], trustedProxies: [10.0.0.7, ten, 0.0.0.0/0]}, \
              apiServer: {url: 'http://a', caData: bm9uZQ==}}",
         );
@@ -208,7 +239,9 @@ mod tests {
         for path in [
             "spec.image \"a b\"",
             "spec.agents.image \"\"",
+            "spec.agents.kubeconfig \"etc/mine\"",
             "spec.configServer.proxyProtocolFrom[1]",
+            "spec.configServer.proxyProtocolFrom ::/0",
             "spec.dashboard.hosts[1]",
             "spec.dashboard.trustedProxies[1]",
             "spec.dashboard.trustedProxies 0.0.0.0/0",
@@ -219,7 +252,7 @@ mod tests {
         ] {
             assert!(wrong.iter().any(|w| w.starts_with(path)), "{path}: {wrong:?}");
         }
-        assert_eq!(wrong.len(), 10, "{wrong:?}");
+        assert_eq!(wrong.len(), 12, "{wrong:?}");
     }
 
     #[test]
@@ -231,7 +264,7 @@ mod tests {
             (wanted.said.api_server_url.as_deref(), wanted.found.api_server_url),
             (Some("https://a:6443"), None)
         );
-        assert_eq!(wanted.agents.as_deref(), Some("mco:1"));
+        assert_eq!(wanted.agents.map(|a| a.image).as_deref(), Some("mco:1"));
         assert!(wanted.require_token);
         let mut record = Detected::default();
         record.set(API_SERVER_URL, "https://a:6443");
@@ -253,7 +286,7 @@ mod tests {
         };
         let of = |spec: &str| {
             let wanted = read(&object(&format!("spec: {{{spec}}}"))).unwrap().with_payload(&found).unwrap();
-            (wanted.image, wanted.agents.unwrap_or_default())
+            (wanted.image, wanted.agents.unwrap_or_default().image)
         };
         let both = |a: &str, b: &str| (a.to_owned(), b.to_owned());
         assert_eq!(of("image: mco:1, agents: {runAs: Pods}"), both("mco:1", "mco:1"));
@@ -266,7 +299,8 @@ mod tests {
             of(&format!("{follows}, agents: {{runAs: Pods, image: 'mine:1'}}")),
             both("r/mco@sha256:1", "mine:1")
         );
-        assert_eq!(of(follows), both("r/mco@sha256:1", ""));
+        assert_eq!(of(follows), both("r/mco@sha256:1", "r/mco@sha256:1"));
+        assert_eq!(of(&format!("{follows}, agents: {{runAs: HostServices}}")), both("r/mco@sha256:1", ""));
         let none = read(&object(&format!("spec: {{{follows}}}"))).unwrap();
         let why = none.with_payload(&release::Found::default()).unwrap_err();
         assert!(why.contains("machine-config-operator-images is not there"), "{why}");
@@ -279,7 +313,7 @@ mod tests {
         let before = object(text);
         let wanted = read(&before).unwrap();
         assert_eq!(wanted.image, "registry.example.com/mco:0.1.0");
-        assert_eq!(wanted.agents.as_deref(), Some("registry.example.com/agent:0.1.0"));
+        assert_eq!(wanted.agents.map(|a| a.image).as_deref(), Some("registry.example.com/agent:0.1.0"));
         assert!(!wanted.require_token);
         assert_eq!(
             wanted.balancers,

@@ -85,7 +85,7 @@ async fn show(
     for node in &site.nodes {
         node.load_image(&archive).await.with_context(|| format!("the image on {}", node.name()))?;
     }
-    mco(site, &["install", "--image", PRODUCT_IMAGE, "--daemon-image", PRODUCT_IMAGE]).await?;
+    mco(site, &["install", "--image", PRODUCT_IMAGE]).await?;
     println!("every node takes its pool's first config now: it is drained and reboots");
     mco(site, &["status", "--watch", "--until-updated", "--timeout", "30m"]).await?;
     println!("all nodes are in their pools after {:.1} s", start.elapsed().as_secs_f64());

@@ -13,6 +13,12 @@ use std::process::Command;
 const AARCH64_LG_PAGE: &str = "16";
 /// Flags for rustc. The static C library is not position-independent (`crates/cli/build.rs` says why that is fine).
 const FLAGS: [&str; 2] = ["-Ctarget-feature=+crt-static", "-Crelocation-model=static"];
+/// The other target that the program is made for.
+const AARCH64: &str = "aarch64-unknown-linux-gnu";
+/// This computer's target.
+const HERE: &str = if cfg!(target_arch = "aarch64") { AARCH64 } else { "x86_64-unknown-linux-gnu" };
+/// The linker for [`AARCH64`], as Debian's package gcc-aarch64-linux-gnu names it.
+const LINKER: &str = "aarch64-linux-gnu-gcc";
 /// The folder of a static build for tests. `lab::delivered_mco` looks here.
 const FOR_TESTS: &str = "target/debug/static";
 
@@ -64,23 +70,91 @@ pub(crate) fn for_tests(root: &Path) -> anyhow::Result<PathBuf> {
     Ok(to)
 }
 
+/// What this computer lacks to build for a target: the standard library of the pinned toolchain, and a linker. `libraries`: the
+/// folder of that library, where the compiler knows the target. `linker`: whether one is on the PATH.
+fn lacks(target: &str, libraries: Option<&Path>, linker: bool) -> Vec<String> {
+    let holds_std = |folder: &Path| {
+        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        entries.map(|entry| entry.file_name()).any(|name| name.to_string_lossy().starts_with("libstd-"))
+    };
+    let mut lacks = vec![];
+    if !libraries.is_some_and(holds_std) {
+        lacks.push(format!(
+            "Rust's standard library for {target}: run `rustup target add {target}`. It comes from Rust's own releases only; no \
+             package registry has it"
+        ));
+    }
+    if !linker {
+        lacks.push(format!("the linker {LINKER}: install Debian's gcc-aarch64-linux-gnu"));
+    }
+    lacks
+}
+
+/// Says at once what is missing: otherwise hundreds of libraries fail to build one after the other.
+fn can_build(root: &Path, target: &str) -> anyhow::Result<()> {
+    if target == HERE {
+        return Ok(());
+    }
+    if target != AARCH64 {
+        bail!("--target {target}: the program is made for {HERE} on this computer, and for {AARCH64}");
+    }
+    let asked = Command::new("rustc")
+        .args(["--print", "target-libdir", "--target", target])
+        .current_dir(root)
+        .output();
+    let libraries = asked
+        .ok()
+        .filter(|o| o.status.success())
+        .map(|o| String::from_utf8_lossy(&o.stdout).trim().to_owned());
+    let linker = Command::new(LINKER).arg("--version").output().is_ok_and(|o| o.status.success());
+    let lacks = lacks(target, libraries.as_deref().map(Path::new), linker);
+    if !lacks.is_empty() {
+        bail!("cannot build for {target} on this computer, which lacks:\n- {}", lacks.join("\n- "));
+    }
+    Ok(())
+}
+
 fn cargo(root: &Path, args: &[&str], target: Option<&str>) -> anyhow::Result<()> {
+    if let Some(target) = target {
+        can_build(root, target)?;
+    }
     let mut command = Command::new(env!("CARGO"));
     command.args(["rustc", "--package", "cli", "--bin", "mco"]).args(args).arg("--").args(FLAGS);
     let architecture = target.map_or(std::env::consts::ARCH, |t| t.split('-').next().unwrap_or_default());
     if architecture == "aarch64" {
         command.env("JEMALLOC_SYS_WITH_LG_PAGE", AARCH64_LG_PAGE);
     }
-    if target == Some("aarch64-unknown-linux-gnu") && std::env::consts::ARCH != "aarch64" {
-        // The name in Debian's package gcc-aarch64-linux-gnu.
-        command.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", "aarch64-linux-gnu-gcc");
+    if target == Some(AARCH64) && HERE != AARCH64 {
+        command.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", LINKER);
     }
     let status = command.current_dir(root).status().context("cannot run cargo rustc")?;
     if !status.success() {
-        let hint = target.map_or_else(String::new, |target| {
-            format!("; it needs `rustup target add {target}`, and a C compiler for it (Debian: gcc-aarch64-linux-gnu)")
-        });
-        bail!("cargo rustc of mco ended with {status}{hint}");
+        bail!("cargo rustc of mco ended with {status}");
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_build_for_another_architecture_lacks_is_said_before_it_begins() {
+        let dir = std::env::temp_dir().join(format!("mco-xtask-target-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        for (libraries, linker, words) in [
+            (None, true, &["rustup target add aarch64-unknown-linux-gnu"][..]),
+            (Some(dir.as_path()), false, &["rustup target add", "gcc-aarch64-linux-gnu"]),
+        ] {
+            let lacks = lacks(AARCH64, libraries, linker);
+            assert_eq!(lacks.len(), words.len(), "{lacks:?}");
+            assert!(lacks.iter().zip(words).all(|(lack, word)| lack.contains(word)), "{lacks:?}");
+        }
+        std::fs::write(dir.join("libstd-0123.rlib"), "").unwrap();
+        assert!(lacks(AARCH64, Some(dir.as_path()), true).is_empty());
+        let error = can_build(Path::new("."), "riscv64gc-unknown-linux-gnu").unwrap_err().to_string();
+        assert!(error.contains("riscv64gc-unknown-linux-gnu") && error.contains(AARCH64), "{error}");
+        assert!(can_build(Path::new("."), HERE).is_ok());
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
 }

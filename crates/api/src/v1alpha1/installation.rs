@@ -70,6 +70,10 @@ const NETS: Cel = Cel {
     rule: "self.all(n, isCIDR(n) || isIP(n))",
     message: "each entry is an IP address or a range such as 10.0.0.4/31",
 };
+const NOT_ALL: Cel = Cel {
+    rule: "self.all(n, !isCIDR(n) || cidr(n).prefixLength() > 0)",
+    message: "a range of all addresses would trust everybody; name the addresses themselves",
+};
 const HOSTS: Cel = Cel {
     rule: "self.all(h, h.matches('^[A-Za-z0-9.-]+(:[0-9]+)?$'))",
     message: "each entry is a name such as mco.example.com, or with a port",
@@ -86,6 +90,14 @@ const IP: Cel = Cel { rule: "isIP(self)", message: "must be an IP address" };
 const IMAGE_OF_PODS: Cel = Cel {
     rule: "!has(self.image) || self.runAs == 'Pods'",
     message: "agents that are services of their hosts have no image; set runAs to Pods, or take image out",
+};
+const KUBECONFIG_OF_PODS: Cel = Cel {
+    rule: "!has(self.kubeconfig) || self.runAs == 'Pods'",
+    message: "agents that are services of their hosts get their kubeconfig from their unit (--kubeconfig); set runAs to Pods, or take kubeconfig out",
+};
+const PATH: Cel = Cel {
+    rule: "self.matches('^/[^\\\\s]+$')",
+    message: "the kubeconfig is an absolute path on the hosts without spaces, such as /etc/mco/agent.kubeconfig",
 };
 
 /// What is installed, and how.
@@ -158,7 +170,7 @@ pub enum ManagementState {
 /// How node agents run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(extend("x-kubernetes-validations" = [IMAGE_OF_PODS]))]
+#[schemars(extend("x-kubernetes-validations" = [IMAGE_OF_PODS, KUBECONFIG_OF_PODS]))]
 pub struct Agents {
     /// As pods, or as services of their hosts.
     #[serde(default)]
@@ -167,15 +179,21 @@ pub struct Agents {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 512), extend("x-kubernetes-validations" = [IMAGE]))]
     pub image: Option<String>,
+    /// The kubeconfig of the pods, as a path on the hosts. Without it they look for the kubelet's, where kubeadm, k3s, RKE2, k0s
+    /// and OpenShift have it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 2, max = 256), extend("x-kubernetes-validations" = [PATH]))]
+    pub kubeconfig: Option<String>,
 }
 
-/// What starts an agent.
+/// What starts an agent. The default holds for objects that are new: an API server writes a default into each object that it
+/// stores, so one that was made when this was `HostServices` says so itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum RunAs {
     /// systemd of each host, from a package or an image of the host.
-    #[default]
     HostServices,
     /// The kubelet: one pod on each Linux node.
+    #[default]
     Pods,
 }
 
@@ -189,7 +207,7 @@ pub struct ConfigServer {
     /// Load balancers that send the client's address by PROXY protocol, version 2: addresses or ranges.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(min = 1, max = 64)),
-        extend("x-kubernetes-list-type" = "set", "x-kubernetes-validations" = [NETS]))]
+        extend("x-kubernetes-list-type" = "set", "x-kubernetes-validations" = [NETS, NOT_ALL]))]
     pub proxy_protocol_from: Vec<String>,
 }
 
@@ -252,8 +270,14 @@ pub struct Dashboard {
     /// sends from such an address can be anybody.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), inner(length(min = 1, max = 64)),
-        extend("x-kubernetes-list-type" = "set", "x-kubernetes-validations" = [NETS]))]
+        extend("x-kubernetes-list-type" = "set", "x-kubernetes-validations" = [NETS, NOT_ALL]))]
     pub trusted_proxies: Vec<String>,
+    /// Who may connect to it: addresses or ranges, as the network plugin sees them (a NetworkPolicy). Without any, everybody
+    /// who reaches its pod.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16), inner(length(min = 1, max = 64)),
+        extend("x-kubernetes-list-type" = "set", "x-kubernetes-validations" = [NETS]))]
+    pub connections_from: Vec<String>,
 }
 
 impl Dashboard {
@@ -350,10 +374,7 @@ mod tests {
         let object: MachineConfigOperator = crate::yaml::from_str("spec: {image: mco:1}").unwrap();
         let spec = object.spec;
         assert_eq!(spec.pools, ["master", "worker"]);
-        assert_eq!(
-            (spec.agents.run_as, spec.config_server.access),
-            (RunAs::HostServices, Access::BootTokens)
-        );
+        assert_eq!((spec.agents.run_as, spec.config_server.access), (RunAs::Pods, Access::BootTokens));
         assert_eq!(spec.management_state, ManagementState::Managed);
         let bare: MachineConfigOperator = crate::yaml::from_str("metadata: {name: cluster}").unwrap();
         assert_eq!(bare.spec.image, "");

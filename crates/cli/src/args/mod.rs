@@ -184,9 +184,13 @@ pub(crate) struct Install {
     /// The CA that the API server's clients trust, PEM [default: the kubeconfig's]
     #[arg(long, value_name = "FILE")]
     pub(crate) api_server_ca: Option<PathBuf>,
-    /// Run the node agents as pods of this image [default: they run as services of their hosts]
+    /// Run the node agents as pods of this image [default: with --image pods of that image, or what the settings say; without
+    /// it services of their hosts]
     #[arg(long, value_name = "IMAGE")]
     pub(crate) daemon_image: Option<String>,
+    /// With --image: the node agents are services of their hosts, from a package or an image of the host
+    #[arg(long, requires = "image", conflicts_with = "daemon_image")]
+    pub(crate) agents_of_hosts: bool,
     /// Also install the CRDs of OpenShift's config and operator kinds, which are read if they exist
     #[arg(long)]
     pub(crate) openshift_config_crds: bool,
@@ -219,7 +223,7 @@ pub(crate) struct ControllerStart {
     /// The folder of the templates that the base MachineConfigs are made from
     #[arg(long, value_name = "DIR")]
     pub(crate) templates: PathBuf,
-    /// Where /metrics and /healthz are served; `off` for nowhere
+    /// Where /metrics, /healthz and /readyz are served; `off` for nowhere
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8797")]
     pub(crate) metrics_listen: Listen,
     #[command(flatten)]

@@ -40,9 +40,12 @@ pub(crate) async fn client(kubeconfig: Option<&Path>) -> Result<Client, ClientEr
     let mut config = match kubeconfig {
         Some(path) => {
             let file = kube::config::Kubeconfig::read_from(path).map_err(|e| refused(Box::new(e)))?;
-            kube::Config::from_custom_kubeconfig(file, &kube::config::KubeConfigOptions::default())
-                .await
-                .map_err(|e| refused(Box::new(e)))?
+            let names_proxy = ::client::names_proxy(&file, None);
+            let options = kube::config::KubeConfigOptions::default();
+            let config = kube::Config::from_custom_kubeconfig(file, &options).await;
+            let mut config = config.map_err(|e| refused(Box::new(e)))?;
+            ::client::settle_proxy(&mut config, names_proxy);
+            config
         }
         None => kube::Config::infer().await.map_err(|e| refused(Box::new(e)))?,
     };

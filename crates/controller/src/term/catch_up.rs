@@ -202,7 +202,7 @@ async fn listed(followed: &WatchedKind) -> Result<(BTreeMap<String, u64>, u64), 
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::cache::store::{Item, Store};
     use crate::fake_server::{answer, shared};
@@ -214,7 +214,7 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU32, Ordering};
 
-    fn followed(shared: &Shared, kind: &str, need: Need, cache: &Arc<Store<u8>>) -> WatchedKind {
+    pub(crate) fn followed(shared: &Shared, kind: &str, need: Need, cache: &Arc<Store<u8>>) -> WatchedKind {
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(api::names::GROUP, "v1", kind));
         let (api, which) = (Api::all_with(shared.client.clone(), &resource), watcher::Config::default());
         WatchedKind { kind: kind.to_owned(), need, api, which, cache: cache.clone() }

@@ -11,10 +11,24 @@ use kube::{Client, Config};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// The paths of kubelets' kubeconfigs: on OpenShift-like hosts, and on kubeadm hosts.
-const KUBELETS: [&str; 2] = ["/var/lib/kubelet/kubeconfig", "/etc/kubernetes/kubelet.conf"];
-/// The paths of the kubeconfigs with which kubelets request their credentials, on the same hosts.
-const BOOTSTRAPS: [&str; 2] = ["/etc/kubernetes/kubeconfig", "/etc/kubernetes/bootstrap-kubelet.conf"];
+/// The paths of kubelets' kubeconfigs: on OpenShift-like hosts, and on those of kubeadm, k3s, RKE2 and k0s.
+/// Sources: <https://kubernetes.io/docs/reference/setup-tools/kubeadm/implementation-details/>,
+/// <https://docs.k3s.io/cli/server>, <https://docs.rke2.io/reference/server_config>, <https://docs.k0sproject.io/stable/cli/k0s_worker/>
+/// (the folders of data; the files' names are those that the distributions write there).
+const KUBELETS: [&str; 5] = [
+    "/var/lib/kubelet/kubeconfig",
+    "/etc/kubernetes/kubelet.conf",
+    "/var/lib/rancher/k3s/agent/kubelet.kubeconfig",
+    "/var/lib/rancher/rke2/agent/kubelet.kubeconfig",
+    "/var/lib/k0s/kubelet.conf",
+];
+/// The paths of the kubeconfigs with which kubelets request their credentials: on OpenShift-like hosts, and on those of kubeadm
+/// and k0s. The agents of k3s and RKE2 have none.
+const BOOTSTRAPS: [&str; 3] = [
+    "/etc/kubernetes/kubeconfig",
+    "/etc/kubernetes/bootstrap-kubelet.conf",
+    "/var/lib/k0s/kubelet-bootstrap.conf",
+];
 /// The time limit for connecting to the API server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often to check whether the credentials were renewed. The kubelet renews them weeks before they expire.
@@ -64,7 +78,7 @@ pub(crate) async fn connect(
     let mut waits = 0_u32;
     let path = loop {
         let named = kubeconfig.is_some();
-        if let Some(found) = candidates.iter().find(|p| p.exists() && (named || is_kubeconfig(p))) {
+        if let Some(found) = search(&candidates, named) {
             break found;
         }
         if waits.is_multiple_of(SAY_EVERY) {
@@ -82,8 +96,10 @@ pub(crate) async fn connect(
     files.extend(named(&kubeconfig));
     let files = files.into_iter().map(|f| (f.clone(), stamp(&f))).collect();
     let options = KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
+    let names_proxy = client::names_proxy(&kubeconfig, context);
     let mut config =
         Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(|e| fail(e.to_string()))?;
+    client::settle_proxy(&mut config, names_proxy);
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     // The agent retries by itself, with the reason in its log and status.
     config.default_retry = false;
@@ -116,6 +132,11 @@ fn address(url: &http::Uri) -> Option<(String, u16)> {
     })?;
     let host = url.host()?.trim_start_matches('[').trim_end_matches(']');
     Some((host.to_owned(), port))
+}
+
+/// The first of these files that is there. `named`: an administrator has named it, so it is used whatever it holds.
+fn search(candidates: &[PathBuf], named: bool) -> Option<&PathBuf> {
+    candidates.iter().find(|p| p.exists() && (named || is_kubeconfig(p)))
 }
 
 /// Whether the file is a kubeconfig: some distributions have the kubelet's settings at this path.
@@ -157,10 +178,10 @@ mod tests {
     fn the_api_servers_ca_is_written_to_every_kubeconfig_that_is_searched_and_to_the_one_that_was_named() {
         let all = kubeconfigs(None, Path::new("/"));
         assert!(KUBELETS.iter().chain(&BOOTSTRAPS).all(|path| all.iter().any(|p| p == path)), "{all:?}");
-        let k3s = "/var/lib/rancher/k3s/agent/kubelet.kubeconfig";
+        let own = "/etc/mco/agent.kubeconfig";
         let last = |given: &str, mount: &str| kubeconfigs(Some(Path::new(given)), Path::new(mount)).pop();
-        assert_eq!(last(k3s, "/").as_deref(), Some(k3s));
-        assert_eq!(last(&format!("/rootfs{k3s}"), "/rootfs").as_deref(), Some(k3s));
+        assert_eq!(last(own, "/").as_deref(), Some(own));
+        assert_eq!(last(&format!("/rootfs{own}"), "/rootfs").as_deref(), Some(own));
         assert_eq!(kubeconfigs(Some(Path::new(KUBELETS[1])), Path::new("/")), all, "no file twice");
     }
 
@@ -172,6 +193,25 @@ mod tests {
         for (text, is) in [(settings, false), ("clusters: [{name: c}]", true), ("{", false)] {
             std::fs::write(&file, text).unwrap();
             assert_eq!(is_kubeconfig(&file), is, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_kubelets_kubeconfig_is_found_where_each_distribution_has_it() {
+        for path in [
+            "/var/lib/kubelet/kubeconfig",
+            "/etc/kubernetes/kubelet.conf",
+            "/var/lib/rancher/k3s/agent/kubelet.kubeconfig",
+            "/var/lib/rancher/rke2/agent/kubelet.kubeconfig",
+            "/var/lib/k0s/kubelet.conf",
+        ] {
+            let dir = tempfile::tempdir().unwrap();
+            let at = |path: &str| dir.path().join(path.trim_start_matches('/'));
+            let candidates: Vec<PathBuf> = KUBELETS.iter().map(|path| at(path)).collect();
+            assert_eq!(search(&candidates, false), None);
+            std::fs::create_dir_all(at(path).parent().unwrap()).unwrap();
+            std::fs::write(at(path), "clusters: [{name: c}]").unwrap();
+            assert_eq!(search(&candidates, false), Some(&at(path)));
         }
     }
 

@@ -11,7 +11,7 @@ use crate::cluster::report::Reporting;
 use crate::error::DaemonError;
 use crate::metrics::Metrics;
 use crate::node::certificates::{Place, Writer};
-use host::{DbusSystemd, Host, HostPrograms, OsChoice, Programs, Recovery, Root};
+use host::{DbusSystemd, Host, HostPrograms, OnlyAgent, OsChoice, Programs, Recovery, Root};
 use listen::tls::TlsProfile;
 use listen::{Access, Addresses, Endpoint, Healthy};
 use prometheus_client::registry::Registry;
@@ -24,6 +24,12 @@ use tokio_util::sync::CancellationToken;
 
 /// If the machine still runs this long after its reboot was started, the reboot is requested again.
 const REBOOT_PATIENCE: Duration = Duration::from_secs(600);
+
+/// How often to look whether another agent of this host has ended, and after how many times it is logged again.
+const ANOTHER: Duration = Duration::from_secs(2);
+const SAY_EVERY: u32 = 60;
+/// The unit of an agent that is a service of its host.
+const UNIT: &str = "machine-config-daemon.service";
 
 /// The default address of the kubelet's health endpoint.
 const KUBELET_HEALTHZ: SocketAddr =
@@ -80,6 +86,8 @@ pub async fn start(options: StartOptions, shutdown: CancellationToken) -> Result
         reporting,
     } = options;
     let node_name = if node_name.is_empty() { host_name() } else { node_name };
+    // Held until the process ends.
+    let Some(_alone) = shutdown.run_until_cancelled(alone(&root_mount)).await else { return Ok(()) };
     let mut registry = Registry::default();
     let metrics = Metrics::register(&mut registry);
     // Who may read metrics is asked as this node, with the credentials that it has at the time.
@@ -153,6 +161,31 @@ pub async fn start(options: StartOptions, shutdown: CancellationToken) -> Result
                 );
             }
         }
+    }
+}
+
+/// Waits until no other agent runs on this host. `None`: it cannot be known, and the agent goes on: what it does to the host is
+/// guarded by another lock.
+async fn alone(root_mount: &Path) -> Option<OnlyAgent> {
+    let mut waits = 0_u32;
+    loop {
+        let taken = Root::open(root_mount).map_err(host::Error::from).and_then(|root| OnlyAgent::take(&root));
+        match taken {
+            Ok(Some(alone)) => return Some(alone),
+            Ok(None) => {}
+            Err(error) => {
+                tracing::warn!(error = %client::chain(&error), "it is not known whether this host has another agent");
+                return None;
+            }
+        }
+        if waits.is_multiple_of(SAY_EVERY) {
+            tracing::warn!(
+                "another agent runs on this host, and this one waits until it ends; to have one only, disable {UNIT} on the \
+                 host, or set spec.agents.runAs of the MachineConfigOperator to HostServices"
+            );
+        }
+        waits = waits.saturating_add(1);
+        tokio::time::sleep(ANOTHER).await;
     }
 }
 

@@ -84,6 +84,15 @@ const COUNTS: [&str; 20] = [
 ];
 /// Last parts of words whose value is a path.
 const PLACES: [&str; 6] = ["file", "files", "path", "dir", "directory", "folder"];
+/// How the names of Secrets begin that the installation or a cluster has, and that messages name.
+const OWN_SECRETS: [&str; 6] = [
+    "machine-config-",
+    "node-bootstrapper-token",
+    "pull-secret",
+    "boot-token-",
+    "worker-user-data",
+    "master-user-data",
+];
 /// Folders that a path begins with. A secret rarely does.
 const ROOTS: [&str; 15] = [
     "/etc/", "/usr/", "/var/", "/run/", "/opt/", "/proc/", "/sys/", "/dev/", "/lib/", "/bin/", "/sbin/",
@@ -228,12 +237,36 @@ fn names_value(line: &str, follows: bool) -> bool {
         let len = rest.find(|c| !in_word(c)).unwrap_or(rest.len());
         let (word, after) = rest.split_at(len);
         at = start + len;
+        // `Secret NAMESPACE/NAME`, as messages name such an object: the word is its kind, and its name may hold such words, too.
+        if word == "Secret"
+            && let Some(name) = after.strip_prefix(' ').map(object_name).filter(|name| !name.is_empty())
+        {
+            at += 1 + name.len();
+            continue;
+        }
         let in_path = line.get(..start).is_some_and(|b| b.ends_with('/')) || after.starts_with('/');
         if !in_path && names_secret(word) && has_value(word, after, follows) {
             return true;
         }
     }
     false
+}
+
+/// The name of a Kubernetes object that a text begins with: with its namespace, or one of our own Secrets. Any other word may be
+/// a value.
+fn object_name(text: &str) -> &str {
+    let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.' | '/');
+    let name = text.split(|c| !fits(c)).next().unwrap_or_default().trim_end_matches(['.', '-', '/']);
+    let rest = text.get(name.len()..).unwrap_or_default();
+    let ends = rest.is_empty() || rest.starts_with([' ', ',', ';', ')', '"']) || rest.starts_with(": ");
+    let sound = |part: &str| part.starts_with(|c: char| c.is_ascii_lowercase()) && part.contains('-');
+    let known = match name.split_once('/') {
+        Some((namespace, name)) => {
+            !namespace.is_empty() && !name.contains('/') && (sound(namespace) || sound(name))
+        }
+        None => OWN_SECRETS.iter().any(|own| name.starts_with(own)),
+    };
+    if known && ends && !has_key(name) { name } else { "" }
 }
 
 fn follows_header(header: &str) -> bool {
@@ -361,6 +394,13 @@ mod tests {
             "rd.luks.key=abc",
             "password: yes-this-is-it",
             "PasswordAuthentication=hunter2",
+            "Secret hunter2",
+            "Secret correct-horse",
+            "Secret: openshift-config/pull-secret",
+            "Secret openshift-config/pull-secret password hunter2",
+            "Secret a/b",
+            "Secret my-app/0123456789abcdef0123456789abcdef",
+            "my Secret pull-secret=hunter2",
             "tokens: [abc]",
             "tokens: [\n  abc]",
             "password: |\n  hunter2\n",
@@ -420,6 +460,10 @@ mod tests {
             "ExecStart=/usr/bin/fetch-token /run/x",
             "[Unit]\nDescription=A service\n[Service]\nExecStart=/bin/true\n[Install]\nWantedBy=multi-user.target\n",
             "root=UUID=11111111-2222-3333-4444-555555555555",
+            "Secret openshift-config/pull-secret is not there",
+            "Secret machine-config-server-tls cannot be read: it has no key",
+            "apply Secret node-bootstrapper-token: the server refuses it",
+            "get Secret openshift-machine-api/worker-user-data: not found",
             "vm.swappiness = 10",
             "unqualified-search-registries = [\"docker.io\"]",
             "[[registry]]\nlocation = \"quay.io\"",

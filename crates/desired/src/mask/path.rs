@@ -8,7 +8,7 @@ use ignition::Config;
 const SEARCH: i64 = 0o001;
 
 /// Folders that are closed by convention, with everything below: keys, credentials, homes, the agent's own records.
-const FOLDERS: [&str; 33] = [
+const FOLDERS: [&str; 35] = [
     "/root",
     "/var/roothome",
     "/home",
@@ -26,6 +26,8 @@ const FOLDERS: [&str; 33] = [
     "/var/lib/etcd",
     "/var/lib/rancher",
     "/etc/rancher",
+    "/var/lib/k0s",
+    "/etc/k0s",
     "/etc/NetworkManager/system-connections",
     "/etc/wireguard",
     "/etc/ipsec.d",

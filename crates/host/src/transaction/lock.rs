@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use crate::disk::found::{Attributes, Found, FsError};
 use crate::disk::root::Root;
 use crate::error::Error;
-use crate::paths::{LOCK, STATE_DIR};
+use crate::paths::{AGENT_LOCK, LOCK, STATE_DIR};
 
 /// Mode and owner of the agent's own folder.
 const PRIVATE_DIR: Attributes = Attributes { mode: 0o700, uid: 0, gid: 0 };
@@ -54,6 +54,10 @@ impl Lock {
     /// # Errors
     /// [`Error::Busy`] if another process has it; or the lock file cannot be made.
     pub(crate) fn take(root: &Root) -> Result<Self, Error> {
+        Self::of_file(root, LOCK)
+    }
+
+    fn of_file(root: &Root, path: &'static str) -> Result<Self, Error> {
         let own = match root.found(STATE_DIR)? {
             Found::Dir { mode, uid, gid } => {
                 mode == PRIVATE_DIR.mode
@@ -66,11 +70,56 @@ impl Lock {
             root.make_dir(STATE_DIR, PRIVATE_DIR)?;
         }
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW;
-        let file = root.handle(LOCK, flags, 0o600)?;
+        let file = root.handle(path, flags, 0o600)?;
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Self(file)),
-            Err(Errno::WOULDBLOCK) => Err(Error::Busy { path: LOCK }),
-            Err(e) => Err(FsError::new("lock", LOCK, e).into()),
+            Err(Errno::WOULDBLOCK) => Err(Error::Busy { path }),
+            Err(e) => Err(FsError::new("lock", path, e).into()),
         }
+    }
+}
+
+/// Held by the agent of a host while it runs. A host can have two by mistake: a service from a package, and the pod of a
+/// DaemonSet. Both would write the same Node.
+pub struct OnlyAgent {
+    _lock: Lock,
+}
+
+impl std::fmt::Debug for OnlyAgent {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("OnlyAgent")
+    }
+}
+
+impl OnlyAgent {
+    /// Takes the lock; `None`: another agent runs on this host.
+    ///
+    /// # Errors
+    /// The lock file cannot be made.
+    pub fn take(root: &Root) -> Result<Option<Self>, Error> {
+        match Lock::of_file(root, AGENT_LOCK) {
+            Ok(lock) => Ok(Some(Self { _lock: lock })),
+            Err(Error::Busy { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Options;
+
+    #[test]
+    fn a_host_has_one_agent_which_changes_it_all_the_same() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = Options { sync: false, owners: false };
+        let root =
+            || Root::open_with(dir.path(), options, std::sync::Arc::new(crate::fault::NoFaults)).unwrap();
+        let first = OnlyAgent::take(&root()).unwrap().expect("nobody has it");
+        assert!(OnlyAgent::take(&root()).unwrap().is_none(), "a second agent waits");
+        drop(Lock::take(&root()).expect("the lock of changes is another one"));
+        drop(first);
+        assert!(OnlyAgent::take(&root()).unwrap().is_some(), "the first one has ended");
     }
 }

@@ -47,6 +47,8 @@ pub enum Program {
     KubeProxy,
     /// Renders and installs the Helm chart in a test.
     Helm,
+    /// Installs the kubectl plugin in a test.
+    Krew,
 }
 
 impl Program {
@@ -75,6 +77,7 @@ impl Program {
             Self::Kubeadm => "kubeadm",
             Self::KubeProxy => "kube-proxy",
             Self::Helm => "helm",
+            Self::Krew => "krew",
         }
     }
 
@@ -82,6 +85,7 @@ impl Program {
         match self {
             Self::Etcd => "etcd",
             Self::Helm => "helm",
+            Self::Krew => "krew",
             _ => "kube",
         }
     }
@@ -90,6 +94,7 @@ impl Program {
         match self {
             Self::Etcd => "go.etcd.io/etcd/server/v3".to_owned(),
             Self::Helm => "helm.sh/helm/v3/cmd/helm".to_owned(),
+            Self::Krew => "sigs.k8s.io/krew/cmd/krew".to_owned(),
             other => format!("k8s.io/kubernetes/cmd/{}", other.file()),
         }
     }
@@ -119,8 +124,9 @@ fn link_flags() -> String {
 pub struct Programs {
     ready: Option<PathBuf>,
     cache: PathBuf,
-    /// Helm has a folder of its own, so that an update of Helm does not rebuild the control plane's programs.
+    /// Helm and krew have folders of their own, so that an update of one does not rebuild the control plane's programs.
     helm: PathBuf,
+    krew: PathBuf,
     modules: PathBuf,
 }
 
@@ -136,6 +142,7 @@ impl Programs {
             ready: environment.programs.clone(),
             cache: environment.cache.join("control-plane").join(key(&["kube", "etcd"])?),
             helm: environment.cache.join("helm").join(key(&["helm"])?),
+            krew: environment.cache.join("krew").join(key(&["krew"])?),
             modules,
         })
     }
@@ -147,7 +154,11 @@ impl Programs {
     }
 
     fn folder(&self, program: Program) -> &Path {
-        if program == Program::Helm { &self.helm } else { &self.cache }
+        match program {
+            Program::Helm => &self.helm,
+            Program::Krew => &self.krew,
+            _ => &self.cache,
+        }
     }
 
     /// The program's path, if it exists already.
@@ -212,7 +223,7 @@ impl Programs {
         let target = self.folder(program).join(program.file());
         let part = self.folder(program).join(format!("{}.part-{}", program.file(), std::process::id()));
         let flags = match program {
-            Program::Etcd | Program::Helm => "-s -w".to_owned(),
+            Program::Etcd | Program::Helm | Program::Krew => "-s -w".to_owned(),
             _ => link_flags(),
         };
         let part_text = part.to_string_lossy().into_owned();

@@ -10,6 +10,7 @@
 //! Not here: the build of the program. Images for the lab's own pods are written without buildah (`machine/image.rs`).
 
 pub(crate) mod packages;
+pub(crate) mod plugin;
 mod staging;
 
 use std::fs;
@@ -233,6 +234,71 @@ mod tests {
         let lines: Vec<&str> = ignore.lines().filter(|line| !line.starts_with('#')).collect();
         assert_eq!(lines, ["*", &format!("!{root}")]);
         assert!(containerfile.contains(&format!("ENTRYPOINT [\"/{PROGRAM_IN_IMAGE}\"]")), "{containerfile}");
+    }
+
+    /// Debian's registry, by HTTPS with a certificate that buildah finds where administrators put such.
+    struct Registry {
+        child: std::process::Child,
+        name: String,
+        trusted: PathBuf,
+    }
+
+    impl Drop for Registry {
+        fn drop(&mut self) {
+            let _gone = fs::remove_dir_all(&self.trusted);
+            let _ended = self.child.kill();
+            let _reaped = self.child.wait();
+        }
+    }
+
+    async fn registry(dir: &Path) -> Registry {
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+        fs::write(dir.join("tls.crt"), made.cert.pem()).unwrap();
+        fs::write(dir.join("tls.key"), made.signing_key.serialize_pem()).unwrap();
+        let at = dir.display();
+        let config = format!(
+            "version: 0.1\nlog: {{level: error}}\nstorage: {{filesystem: {{rootdirectory: '{at}/data'}}}}\n\
+             http: {{addr: '127.0.0.1:{port}', tls: {{certificate: '{at}/tls.crt', key: '{at}/tls.key'}}}}\n"
+        );
+        fs::write(dir.join("config.yml"), config).unwrap();
+        let name = format!("127.0.0.1:{port}");
+        let trusted = Path::new("/etc/containers/certs.d").join(&name);
+        fs::create_dir_all(&trusted).unwrap();
+        fs::copy(dir.join("tls.crt"), trusted.join("ca.crt")).unwrap();
+        let mut command = std::process::Command::new("docker-registry");
+        command.arg("serve").arg(dir.join("config.yml")).stderr(fs::File::create(dir.join("log")).unwrap());
+        let registry = Registry { child: command.spawn().unwrap(), name, trusted };
+        for _ in 0..200 {
+            if tokio::net::TcpStream::connect(("127.0.0.1", port)).await.is_ok() {
+                return registry;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        panic!("the registry does not listen: {}", fs::read_to_string(dir.join("log")).unwrap());
+    }
+
+    #[tokio::test]
+    async fn an_image_is_sent_to_a_registry_and_comes_back_by_its_digest() {
+        if !crate::testing::require_root() {
+            return;
+        }
+        crate::system::packages::ensure_test_packages(&crate::progress::Reporter::stderr()).await.unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let registry = registry(dir.path()).await;
+        let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let recipe = ImageRecipe::for_tests(&repository, Path::new("/bin/true"), "lab.invalid/mco:1");
+        let folder = dir.path().join("image");
+        fs::create_dir_all(&folder).unwrap();
+        let image = recipe.build(&folder).await.unwrap();
+        let digest = image.push(&format!("{}/team/mco:1.0", registry.name)).await.unwrap();
+        assert_eq!(digest, image.save_oci(&folder.join("oci.tar")).await.unwrap(), "as the archive's");
+        let copy = format!("docker://{}/team/mco@{digest}", registry.name);
+        let mut store: Vec<String> = image.store().to_vec();
+        store.extend(["pull".to_owned(), "--quiet".to_owned(), copy]);
+        run("buildah", store, LIMIT).await.unwrap();
+        let refused = image.push(&format!("{}/team/mco:1.0", "127.0.0.1:1")).await.unwrap_err().to_string();
+        assert!(refused.contains("127.0.0.1:1"), "{refused}");
     }
 
     #[tokio::test]

@@ -22,13 +22,14 @@ const NEEDED: [(&str, &str); 6] = [
     ("setpriv", "util-linux"),
 ];
 /// The same for tests that break disks, change clocks, and build images and packages.
-const FOR_TESTS: [(&str, &str); 6] = [
+const FOR_TESTS: [(&str, &str); 7] = [
     ("mkfs.ext4", "e2fsprogs"),
     ("chattr", "e2fsprogs"),
     ("xfs_io", "xfsprogs"),
     ("faketime", "faketime"),
     ("buildah", "buildah"),
     ("rpmbuild", "rpm"),
+    ("docker-registry", "docker-registry"),
 ];
 /// The same for tests of the dashboard.
 const FOR_BROWSERS: [(&str, &str); 1] = [("chromium", "chromium")];

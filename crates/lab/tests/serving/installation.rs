@@ -144,7 +144,7 @@ async fn there(cluster: &Cluster, role: &str) -> Option<()> {
 
 /// The first certificate of a machine that booted with a token is approved only for the node for which the token was
 /// made.
-async fn joins(cluster: &Cluster, dir: &Path) {
+pub(crate) async fn joins(cluster: &Cluster, dir: &Path) {
     use api::boot_token::{ENTROPY, Record, Token, Use};
     use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
     use k8s_openapi::api::core::v1::Secret;

@@ -12,6 +12,7 @@ mod definitions;
 
 mod installation;
 mod monitoring;
+mod older_settings;
 mod openshift;
 mod packages;
 mod parts;

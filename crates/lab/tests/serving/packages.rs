@@ -4,7 +4,9 @@
 //! Not here: packages for hosts (`tests/node/packages.rs`).
 
 use crate::product::repository;
-use lab::{ControlPlane, ControlPlaneOptions, Environment, Folder, Program, Programs, Reporter, sweep};
+use lab::{
+    ControlPlane, ControlPlaneOptions, Environment, Folder, PackageRecipe, Program, Programs, Reporter, sweep,
+};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -173,4 +175,49 @@ async fn the_helm_chart_and_the_kustomize_base_match_the_install() {
     let left = said(get.args(["get", "namespaces,deployments", "-A", "-o", "name"]));
     assert!(left.contains("/openshift-machine-api") && !left.contains("deployment"), "{left}");
     plane.stop().await;
+}
+
+/// krew itself reads the manifest, compares the archive's digest and installs the plugin; kubectl finds it there.
+#[tokio::test(flavor = "multi_thread")]
+async fn krew_installs_the_plugin_and_kubectl_finds_it() {
+    let environment = Environment::read();
+    let programs = Programs::new(&environment).unwrap();
+    let progress = Reporter::stderr();
+    let krew = programs.get(Program::Krew, &progress).await.unwrap();
+    let kubectl = programs.get(Program::Kubectl, &progress).await.unwrap();
+    let work = tempfile::tempdir().unwrap();
+    // A stand-in for the program that prints its own name and arguments.
+    let program = work.path().join("mco");
+    std::fs::write(&program, "#!/bin/sh\necho \"${0##*/} $*\"\n").unwrap();
+    std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let recipe = PackageRecipe {
+        repository: repository(),
+        program: program.clone(),
+        version: "1.2.3".to_owned(),
+        epoch: 0,
+        architecture: lab::architecture(std::env::consts::ARCH).to_owned(),
+    };
+    let archive = recipe.plugin(&program, work.path()).await.unwrap();
+    assert_eq!(archive, recipe.plugin(&program, work.path()).await.unwrap(), "the same bytes twice");
+    let manifest = work.path().join("mco.yaml");
+    let root = work.path().join("krew");
+    let install = |value: &Value| {
+        std::fs::write(&manifest, api::yaml::to_string(value).unwrap()).unwrap();
+        let mut install = Command::new(&krew);
+        install.arg("install").arg(format!("--manifest={}", manifest.display()));
+        install.arg(format!("--archive={}", archive.path.display())).env("KREW_ROOT", &root);
+        install
+    };
+    let good = recipe.krew_manifest("https://releases.example.com/mco.tar.gz", &archive);
+    let mut other = good.clone();
+    other["spec"]["platforms"][0]["sha256"] = Value::from("0".repeat(64));
+    let refused = install(&other).env("HOME", "/nonexistent").output().unwrap();
+    assert!(!refused.status.success(), "an archive with another digest is installed");
+    said(&mut install(&good));
+    let called = said(
+        Command::new(&kubectl)
+            .args(["mco", "status"])
+            .env("PATH", format!("{}:/bin", root.join("bin").display())),
+    );
+    assert_eq!(called.trim(), "kubectl-mco status");
 }

@@ -45,7 +45,7 @@ async fn registered(cluster: &Cluster, name: &str) -> usize {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_registers_with_the_joining_taint_and_loses_it_in_its_pools_config() {
-    let Some((cluster, dir, account)) = installed(&[]).await else { return };
+    let Some((cluster, dir, account)) = installed(&["--agents-of-hosts"]).await else { return };
     assert_eq!(registered(&cluster, "before").await, 0, "there is no policy yet");
     let running = operator(dir.path(), "operator", &account);
     set(&cluster, json!({"agents": {"runAs": "Pods"}})).await;

@@ -6,7 +6,7 @@
 //! let through), an operator of an old version or of another image, and an installation that is killed at any moment.
 //!
 //! What it is not: an upgrade that is killed at each step (see `upgrade`), certificates and user data that are deleted (see
-//! `parts`), and waits of the loop (unit tests of `operator::keep`).
+//! `parts`), and waits of the loop (unit tests of `operator::sync`).
 
 use crate::installation::{IMAGE, URL, here, installed, operator, says, set, settings};
 use crate::parts::Part;
@@ -36,7 +36,7 @@ async fn problems_of_an_installation_are_reported_with_remedy_and_resolve_by_the
     no_image(&cluster).await;
     newer_definitions(&cluster).await;
     follows_a_payload(&cluster).await;
-    nonsense(&cluster).await;
+    nonsense(&cluster, dir.path()).await;
     running.stop().await;
     old_operator(&cluster, dir.path(), &account).await;
     without_rights(&cluster, dir.path()).await;
@@ -195,7 +195,7 @@ async fn follows_a_payload(cluster: &Cluster) {
 }
 
 /// Settings that the API server lets through and that make no sense: nothing is changed, and the condition names each entry.
-async fn nonsense(cluster: &Cluster) {
+async fn nonsense(cluster: &Cluster, dir: &Path) {
     let controller = async || {
         here(cluster, "deployment", "machine-config-controller").await["metadata"]["generation"].clone()
     };
@@ -206,6 +206,8 @@ async fn nonsense(cluster: &Cluster) {
     assert!(why.contains("spec.pools[2] \"Bad_Pool\" is no name of a pool; use a-z, 0-9 and -"), "{why}");
     assert_eq!(controller().await, before, "the running parts are not changed, though the image is valid");
     says(cluster, "Available", "True", &[]).await;
+    // A machine that joins meanwhile is let in.
+    crate::installation::joins(cluster, dir).await;
     set(cluster, json!({"image": "registry.example.com/mco:1", "pools": ["master", "worker"]})).await;
     says(cluster, "Degraded", "False", &[]).await;
 }
@@ -368,8 +370,89 @@ async fn invalid_objects_are_refused_by_admission_policies() {
             .await;
     assert_eq!(said.code, 0, "{said:?}");
     a_migration_is_let_through(&cluster).await;
+    only_builds(&cluster).await;
     running.stop().await;
     cluster.stop().await;
+}
+
+/// The controller's right to create Jobs is for builds of images: with its account nobody gets at what the installation keeps.
+async fn only_builds(cluster: &Cluster) {
+    let controller = format!("--as=system:serviceaccount:{NAMESPACE}:machine-config-controller");
+    let build = json!({"metadata": {"name": "infra-0", "uid": "5d2c1f1e-0000-4000-8000-000000000000"}, "spec": {
+        "machineConfig": {"name": "rendered-infra-1"}, "machineOSConfig": {"name": "infra"},
+        "renderedImagePushSpec": "r.example.com/os:infra-0"}});
+    let build: api::v1::MachineOSBuild = serde_json::from_value(build).unwrap();
+    let config =
+        json!({"metadata": {"name": "infra"}, "spec": {"renderedImagePushSecret": {"name": "push"}}});
+    let config: api::v1::MachineOSConfig = serde_json::from_value(config).unwrap();
+    let rendered = json!({"metadata": {"name": "rendered-infra-1"},
+        "spec": {"osImageURL": "r.example.com/base@sha256:1", "config": {"ignition": {"version": "3.5.0"}}}});
+    let rendered: api::v1::MachineConfig = serde_json::from_value(rendered).unwrap();
+    let inputs = build::objects::Inputs {
+        pool: "infra",
+        build: &build,
+        config: &config,
+        rendered: &rendered,
+        cluster: None,
+        builder: "r.example.com/buildah:1",
+    };
+    let mut job = build::objects::of(inputs).unwrap().job;
+    job["metadata"]["namespace"] = json!(NAMESPACE);
+    let create = ["create", &controller, "--dry-run=server"];
+    let said = put(cluster, &create, &job).await;
+    assert_eq!(said.code, 0, "a real build: {said:?}");
+    let with = |path: &str, value: Value| {
+        let mut other = job.clone();
+        let (parent, key) = path.rsplit_once('/').unwrap();
+        let parent = other.pointer_mut(&format!("/spec/template/spec{parent}")).unwrap();
+        match parent {
+            Value::Array(list) => list.push(value),
+            parent => parent[key] = value,
+        }
+        other
+    };
+    let secret = |name: &str| json!({"name": "x", "secret": {"secretName": name}});
+    for (why, job) in [
+        ("a build has no rights", with("/serviceAccountName", json!("machine-config-operator"))),
+        ("a build has no rights", with("/automountServiceAccountToken", json!(true))),
+        ("nothing of its host", with("/hostPID", json!(true))),
+        ("nothing of its host", with("/containers/0/securityContext", json!({"privileged": true}))),
+        (
+            "nothing of its host",
+            with(
+                "/initContainers",
+                json!([{"name": "i", "image": "i", "securityContext": {"privileged": true}}]),
+            ),
+        ),
+        ("volumes of ConfigMaps", with("/volumes/-", json!({"name": "x", "hostPath": {"path": "/"}}))),
+        (
+            "volumes of ConfigMaps",
+            with(
+                "/volumes/-",
+                json!({"name": "x", "projected": {"sources": [{"secret": {"name": "push"}}]}}),
+            ),
+        ),
+        ("none of the Secrets", with("/volumes/-", secret("machine-config-server-ca"))),
+        ("none of the Secrets", with("/volumes/-", secret("node-bootstrapper-token"))),
+        ("none of the Secrets", with("/volumes/-", secret("machine-config-operator-metrics-tls"))),
+        (
+            "none of the Secrets",
+            with(
+                "/containers/0/env/-",
+                json!({"name": "X", "valueFrom": {"secretKeyRef": {"name": "push", "key": "k"}}}),
+            ),
+        ),
+        ("none of the Secrets", with("/containers/0/envFrom", json!([{"secretRef": {"name": "push"}}]))),
+    ] {
+        let said = put(cluster, &create, &job).await;
+        assert!(
+            said.code != 0 && said.err.contains(why) && said.err.contains("build-infra-0"),
+            "{why}: {said:?}"
+        );
+        // Of others it is not asked.
+        let said = put(cluster, &["create", "--as=jane", "--dry-run=server"], &job).await;
+        assert_eq!(said.code, 0, "{why}: {said:?}");
+    }
 }
 
 /// Two objects that are older than the policies, by which both would be refused.

@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// A step, and the requests that only it makes: verb, and the words of their path.
 type Row = (&'static str, &'static str, &'static [&'static str]);
 
-/// All steps of `operator::keep`, in their order.
+/// All steps of `operator::sync`, in their order.
 const STEPS: [Row; 16] = [
     ("MachineConfigOperator", "PATCH", &["/apps/v1/", "/machine-config-operator"]),
     ("CustomResourceDefinitions", "PATCH", &["/customresourcedefinitions/"]),

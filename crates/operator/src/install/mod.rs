@@ -51,8 +51,11 @@ pub struct Options {
     pub pools_there: Vec<String>,
     /// The topology of the control plane that is in effect; empty: not known.
     pub control_plane_topology: String,
-    /// The image of the agents' pods. `None`: agents run as services of their hosts.
+    /// The image of the agents' pods. `None`: with `image` what the settings say, which for new ones is pods of that image;
+    /// without it agents run as services of their hosts.
     pub daemon_image: Option<String>,
+    /// With `image`, and without one for the agents: they run as services of their hosts.
+    pub agents_of_hosts: bool,
     /// The image of the pods of controller, config server and operator. `None`: they run outside of the cluster.
     pub image: Option<String>,
     /// With `image`: the config server gives configs only to machines with a boot token. False: to everybody, also over
@@ -81,6 +84,7 @@ impl Default for Options {
             pools_there: vec![],
             control_plane_topology: String::new(),
             daemon_image: None,
+            agents_of_hosts: false,
             image: None,
             require_token: true,
             balancers: vec![],

@@ -5,6 +5,7 @@
 use super::settings::{self, Settings};
 use super::{How, InstallError, Options, Step};
 use crate::manifests::{self, admission, agents, pods};
+use crate::settings_object::AgentPods;
 use crate::sync::objects::marked;
 use crate::{definitions, settings_object};
 use api::detected::{API_SERVER_CA, API_SERVER_URL, CLUSTER_DNS_IP, Detected, digest};
@@ -13,7 +14,8 @@ use api::names::annotation::FOUND_OUT;
 use api::names::{self, label};
 use api::v1::{ControllerConfig, MachineConfigPool, MachineConfigPoolSpec};
 use api::v1alpha1::{
-    Access, ImageFrom, MachineConfigOperator, MachineConfigOperatorSpec, ManagementState, Reboots, RunAs,
+    Access, Agents, ImageFrom, MachineConfigOperator, MachineConfigOperatorSpec, ManagementState, Reboots,
+    RunAs,
 };
 use kube::ResourceExt as _;
 use serde_json::{Map, Value, json};
@@ -70,7 +72,8 @@ pub fn plan(options: &Options) -> Result<Vec<Step>, InstallError> {
         steps.push(Step { how: How::CreateIfMissing, object: pool_object(name)? });
     }
     steps.extend(agents::rights().into_iter().chain(admission::of_agents()).map(apply));
-    steps.extend(options.daemon_image.as_deref().map(agents::daemon_set).map(apply));
+    let pods = options.daemon_image.clone().map(|image| AgentPods { image, kubeconfig: None });
+    steps.extend(pods.as_ref().map(agents::daemon_set).map(apply));
     Ok(steps)
 }
 
@@ -92,9 +95,13 @@ fn settings_step(options: &Options, image: &str) -> Result<Step, InstallError> {
     if let Some(pools) = &options.pools {
         spec.pools.clone_from(pools);
     }
-    if let Some(image) = &options.daemon_image {
-        spec.agents.run_as = RunAs::Pods;
-        spec.agents.image = (*image != spec.image).then(|| image.clone());
+    match (&options.daemon_image, options.agents_of_hosts) {
+        (Some(image), _) => {
+            spec.agents.run_as = RunAs::Pods;
+            spec.agents.image = (*image != spec.image).then(|| image.clone());
+        }
+        (None, true) => spec.agents = Agents { run_as: RunAs::HostServices, ..Agents::default() },
+        (None, false) => {}
     }
     spec.config_server.access = if options.require_token { Access::BootTokens } else { Access::Everybody };
     spec.config_server.proxy_protocol_from = options.balancers.iter().map(ToString::to_string).collect();

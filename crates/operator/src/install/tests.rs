@@ -117,6 +117,15 @@ fn what_is_said_stays_in_the_settings_and_what_is_found_out_follows_the_cluster(
     for field in ["imageFrom", "managementState"] {
         assert_eq!(with("", "", None)["spec"].get(field), None, "the administrator's value is not put back");
     }
+    // New settings have agents as pods; those that are there keep what they say.
+    assert_eq!(with("", "", None)["spec"]["agents"], json!({"runAs": "Pods"}));
+    let of_hosts = settings_of(&Options {
+        image: Some("mco:1".to_owned()),
+        agents_of_hosts: true,
+        ..Options::default()
+    });
+    assert_eq!(of_hosts["spec"]["agents"], json!({"runAs": "HostServices"}));
+    assert_eq!(with("", "", Some(&of_hosts))["spec"]["agents"], json!({"runAs": "HostServices"}));
     // If the agents use the same image, the object names no image for them.
     for (image, own) in [("mco:1", Value::Null), ("other:1", json!("other:1"))] {
         let agents = settings_of(&Options {

@@ -11,8 +11,9 @@
 //! | `machine-config-pool-selectors` | selectors of pools that no part can read |
 //! | `machine-config-contents` | Ignition versions, paths, modes and unit names that can never work |
 //! | `generated-machine-config-guards` | writes to generated and rendered MachineConfigs by anyone but the controller |
+//! | `image-build-job-guards` | Jobs of the controller in our namespace that could do more than build an image |
 //!
-//! The first five have the reference's names, the last three are ours. [`joining`] refuses nothing: it gives Nodes that
+//! The first five have the reference's names, the last four are ours. [`joining`] refuses nothing: it gives Nodes that
 //! register the taint of nodes that join.
 //!
 //! Guarantees: one object is refused by one policy, because of several refusals the API server reports any one. An update that
@@ -21,7 +22,8 @@
 //! What it is not: the full check of a config, which is too much for CEL. `mco lint` and rendering do that; what is refused
 //! here is refused there too.
 
-use super::rights::{AGENT, CONTROLLER};
+use super::rights::{AGENT, BOOTSTRAP_TOKEN, CONTROLLER};
+use crate::monitoring;
 use api::names::annotation::GENERATED_BY_CONTROLLER;
 use api::names::{
     ARBITER, CLUSTER, GROUP, JOINING_TAINT, JOINING_TAINT_EFFECT, MASTER, NAMESPACE, WORKER, label,
@@ -29,7 +31,7 @@ use api::names::{
 use serde_json::{Value, json};
 
 /// The policies' names. The name of a policy's binding is `NAME-binding`.
-const NAMES: [&str; 8] = [
+const NAMES: [&str; 9] = [
     "mcn-guards",
     "machine-configuration-guards",
     "custom-machine-config-pool-selector",
@@ -38,6 +40,7 @@ const NAMES: [&str; 8] = [
     "machine-config-pool-selectors",
     "machine-config-contents",
     "generated-machine-config-guards",
+    "image-build-job-guards",
 ];
 
 /// The names of all policies.
@@ -153,6 +156,7 @@ pub(crate) fn all() -> Vec<Value> {
         selectors(),
         contents(),
         generated(),
+        build_jobs(),
     ];
     policies.into_iter().flat_map(|policy| [policy.clone(), binding(&policy)]).collect()
 }
@@ -161,8 +165,8 @@ pub(crate) fn all() -> Vec<Value> {
 /// has its pool's config. The controller adds the same taint, but only after the agent has reported.
 ///
 /// Registration never fails because of it, and no taint is added while no controller is running that would remove it: the
-/// PodDisruptionBudget of the controller counts the pods whose container runs (they have no readiness probe, so one of
-/// them may still wait for the lease), and goes with their namespace. Windows nodes get none, and of the control plane those whose kubelet registers with its role or taint; from others, which kubeadm
+/// PodDisruptionBudget of the controller counts the pods that are ready (one of them may still wait for the lease), and goes
+/// with their namespace. Windows nodes get none, and of the control plane those whose kubelet registers with its role or taint; from others, which kubeadm
 /// labels later, the controller removes it at once.
 ///
 /// The kind is stable in Kubernetes 1.36, and not served by default before.
@@ -515,6 +519,79 @@ fn generated() -> Value {
     };
     let mut policy = policy(NAMES[7], &on, &[], vec![rule]);
     also(&mut policy, "not-by-the-controller", &bound_by_generated());
+    policy
+}
+
+/// The controller may create Jobs in our namespace, for builds of images; a right to create them cannot be limited by name. A pod
+/// may mount any Secret of its namespace, act as any of its accounts and see its host, so the controller could do all of that.
+/// Here it cannot: a build has no account with rights, nothing of its host, and none of the Secrets that the installation itself keeps. Those
+/// that the administrator names for pulls and pushes it must have.
+fn build_jobs() -> Value {
+    let on = On { group: "batch", resources: &["jobs"], operations: &["CREATE"] };
+    let ours =
+        [api::server_tls::CA, api::server_tls::SERVING, monitoring::CA, monitoring::READER, BOOTSTRAP_TOKEN]
+            .map(|name| format!("'{name}'"))
+            .join(", ");
+    // `PART-metrics-tls`.
+    let of_metrics = monitoring::certificate("");
+    let is_ours = |name: &str| format!("({name} in [{ours}] || {name}.endsWith('{of_metrics}'))");
+    let is_on = |field: &str| format!("(has(variables.pod.{field}) && variables.pod.{field})");
+    let variables = [
+        ("pod", "object.spec.template.spec"),
+        (
+            "containers",
+            "variables.pod.containers + (has(variables.pod.initContainers) ? variables.pod.initContainers : [])",
+        ),
+        ("volumes", "has(variables.pod.volumes) ? variables.pod.volumes : []"),
+    ];
+    let at =
+        "'Job ' + object.metadata.name + ': the controller may only build images in this namespace, and ";
+    let remedy = "; a Job for another purpose, such as the gate of a RolloutPolicy, belongs into a namespace of its own'";
+    let rule = |expression: String, message: &'static str, words: &str| Rule {
+        expression,
+        message,
+        words: Some(format!("{at}{words}{remedy}")),
+    };
+    let rules = vec![
+        rule(
+            "(!has(variables.pod.serviceAccountName) || variables.pod.serviceAccountName in ['', 'default', 'machine-os-builder']) && \
+             has(variables.pod.automountServiceAccountToken) && !variables.pod.automountServiceAccountToken"
+                .to_owned(),
+            "the controller may only build images in this namespace, and a build has no rights",
+            "a build has no rights: spec.template.spec.serviceAccountName is machine-os-builder or not set, automountServiceAccountToken is false",
+        ),
+        rule(
+            format!(
+                "!{} && !{} && !{} && variables.containers.all(c, !has(c.securityContext) || \
+                 !has(c.securityContext.privileged) || !c.securityContext.privileged)",
+                is_on("hostNetwork"),
+                is_on("hostPID"),
+                is_on("hostIPC")
+            ),
+            "the controller may only build images in this namespace, and a build sees nothing of its host",
+            "a build sees nothing of its host: no host namespaces, no privileged containers",
+        ),
+        rule(
+            "variables.volumes.all(v, has(v.emptyDir) || has(v.configMap) || has(v.secret))".to_owned(),
+            "the controller may only build images in this namespace, and a build has volumes of ConfigMaps and Secrets only",
+            "a build has volumes of ConfigMaps, Secrets and empty folders only",
+        ),
+        rule(
+            format!(
+                "variables.volumes.all(v, !has(v.secret) || !has(v.secret.secretName) || !{}) && variables.containers.all(c, \
+                 (!has(c.env) || c.env.all(e, !has(e.valueFrom) || !has(e.valueFrom.secretKeyRef))) && \
+                 (!has(c.envFrom) || c.envFrom.all(e, !has(e.secretRef))))",
+                is_ours("v.secret.secretName")
+            ),
+            "the controller may only build images in this namespace, and a build has none of the installation's Secrets",
+            "a build has none of the Secrets of the installation itself, and Secrets in volumes only",
+        ),
+    ];
+    let mut policy = policy(NAMES[8], &on, &variables, rules);
+    policy["spec"]["matchConstraints"]["namespaceSelector"] =
+        json!({"matchLabels": {"kubernetes.io/metadata.name": NAMESPACE}});
+    policy["spec"]["matchConditions"] =
+        json!([{"name": "by-the-controller", "expression": format!("!({})", not_by_the_controller())}]);
     policy
 }
 

@@ -8,6 +8,7 @@
 //! MachineConfigNode.
 
 use crate::manifests::pods::{METRICS, metrics_volume};
+use crate::settings_object::AgentPods;
 use api::names::{GROUP, NAMESPACE};
 use serde_json::{Value, json};
 
@@ -100,8 +101,18 @@ pub(crate) fn rights() -> Vec<Value> {
 }
 
 /// The agents as pods: one on each node, which enters its host's namespaces first.
-pub(crate) fn daemon_set(image: &str) -> Value {
+pub(crate) fn daemon_set(agents: &AgentPods) -> Value {
+    let AgentPods { image, kubeconfig } = agents;
     let labels = json!({"k8s-app": NAME});
+    let mut args = vec![
+        "daemon".to_owned(),
+        "start".to_owned(),
+        "--root-mount=/rootfs".to_owned(),
+        format!("--metrics-secure-listen=:{METRICS}"),
+        format!("--metrics-cert={METRICS_FOLDER}/tls.crt"),
+        format!("--metrics-key={METRICS_FOLDER}/tls.key"),
+    ];
+    args.extend(kubeconfig.iter().map(|path| format!("--kubeconfig={path}")));
     json!({
         "apiVersion": "apps/v1",
         "kind": "DaemonSet",
@@ -130,14 +141,7 @@ pub(crate) fn daemon_set(image: &str) -> Value {
                         "name": NAME,
                         "image": image,
                         "command": ["/usr/bin/mco"],
-                        "args": [
-                            "daemon",
-                            "start",
-                            "--root-mount=/rootfs",
-                            format!("--metrics-secure-listen=:{METRICS}"),
-                            format!("--metrics-cert={METRICS_FOLDER}/tls.crt"),
-                            format!("--metrics-key={METRICS_FOLDER}/tls.key"),
-                        ],
+                        "args": args,
                         "ports": [{"name": "metrics", "containerPort": METRICS}],
                         "env": [
                             {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
@@ -175,9 +179,13 @@ mod tests {
 
     #[test]
     fn the_pod_enters_the_host_and_is_given_time_to_finish() {
-        let set = daemon_set("registry.example.com/mco:1");
+        let mut agents = AgentPods { image: "registry.example.com/mco:1".to_owned(), kubeconfig: None };
+        let set = daemon_set(&agents);
         let pod = &set["spec"]["template"]["spec"];
         assert_eq!(pod["containers"][0]["image"], "registry.example.com/mco:1");
         assert_eq!((&pod["hostPID"], &pod["terminationGracePeriodSeconds"]), (&json!(true), &json!(600)));
+        assert!(!set.to_string().contains("--kubeconfig"), "it looks for the kubelet's");
+        agents.kubeconfig = Some("/etc/mco/agent.kubeconfig".to_owned());
+        assert!(daemon_set(&agents).to_string().contains("\"--kubeconfig=/etc/mco/agent.kubeconfig\""));
     }
 }

@@ -64,7 +64,7 @@ pub(crate) struct Parts<'a> {
 /// The controller, in the order in which its objects must be written.
 pub(crate) fn controller(parts: &Parts<'_>) -> Vec<Value> {
     // Who may connect, before there is anything to connect to.
-    vec![policy(CONTROLLER, METRICS), controller_pods(parts), budget(), controller_service()]
+    vec![policy(CONTROLLER, METRICS, &[]), controller_pods(parts), budget(), controller_service()]
 }
 
 /// The config server.
@@ -75,7 +75,7 @@ pub(crate) fn server(parts: &Parts<'_>) -> Vec<Value> {
 /// The operator.
 pub(crate) fn operator(image: &str, replicas: u32) -> Vec<Value> {
     vec![
-        policy(OPERATOR, METRICS),
+        policy(OPERATOR, METRICS, &[]),
         operator_pods(image, replicas),
         service(OPERATOR, &json!([{"name": "metrics", "port": METRICS}])),
     ]
@@ -84,7 +84,7 @@ pub(crate) fn operator(image: &str, replicas: u32) -> Vec<Value> {
 /// The dashboard.
 pub(crate) fn dashboard(image: &str, settings: &DashboardSettings) -> Vec<Value> {
     vec![
-        policy(DASHBOARD, PAGE),
+        policy(DASHBOARD, PAGE, &settings.connections_from),
         dashboard_pods(image, settings),
         service(DASHBOARD, &json!([{"name": "https", "port": 443, "targetPort": PAGE}])),
     ]
@@ -195,6 +195,8 @@ fn controller_pods(parts: &Parts<'_>) -> Value {
     let more = json!({
         "ports": [{"name": "metrics", "containerPort": METRICS}],
         "livenessProbe": probe("/healthz", METRICS, None),
+        // A version that cannot read the cluster does not take the place of one that can.
+        "readinessProbe": probe("/readyz", METRICS, None),
     });
     let mut pod = pod(CONTROLLER, parts.image, &args, more);
     // The controller drains its own node, too.
@@ -298,7 +300,7 @@ fn operator_pods(image: &str, replicas: u32) -> Value {
 
 /// One pod: sessions are in its memory, and a page that was open finds the next one.
 fn dashboard_pods(image: &str, settings: &DashboardSettings) -> Value {
-    let DashboardSettings { hosts, proxies } = settings;
+    let DashboardSettings { hosts, proxies, connections_from: _ } = settings;
     let mut args = vec![
         "dashboard".to_owned(),
         "--in-cluster".to_owned(),
@@ -400,9 +402,14 @@ fn ports(parts: &Parts<'_>) -> Vec<(&'static str, u16)> {
     ports
 }
 
-/// A network policy: only the port of the metrics and probes is reached. The config server needs no policy, as policies do
+/// A network policy: only the port of the metrics and probes is reached, by these addresses, or by everybody where none is named. The config server needs no policy, as policies do
 /// not apply to the host's network, which it uses to serve booting machines.
-fn policy(name: &str, port: u16) -> Value {
+fn policy(name: &str, port: u16, from: &[IpNet]) -> Value {
+    let mut ingress = json!({"ports": [{"protocol": "TCP", "port": port}]});
+    if !from.is_empty() {
+        ingress["from"] =
+            from.iter().map(|net| json!({"ipBlock": {"cidr": net.trunc().to_string()}})).collect();
+    }
     json!({
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
@@ -410,7 +417,7 @@ fn policy(name: &str, port: u16) -> Value {
         "spec": {
             "podSelector": {"matchLabels": labels(name)},
             "policyTypes": ["Ingress"],
-            "ingress": [{"ports": [{"protocol": "TCP", "port": port}]}],
+            "ingress": [ingress],
         },
     })
 }
@@ -498,9 +505,19 @@ mod tests {
     }
 
     #[test]
+    fn every_part_that_is_rolled_out_says_when_it_is_ready() {
+        for object in objects(true).iter().filter(|o| o["spec"].get("template").is_some()) {
+            let container = &object["spec"]["template"]["spec"]["containers"][0];
+            for (probe, path) in [("livenessProbe", "/healthz"), ("readinessProbe", "/readyz")] {
+                assert_eq!(container[probe]["httpGet"]["path"], path, "{container}");
+            }
+        }
+    }
+
+    #[test]
     fn each_pod_starts_without_the_certificate_of_its_metrics_and_finds_it_later() {
         let with_pods = objects(true).into_iter().filter(|o| o["spec"].get("template").is_some());
-        for object in with_pods.chain([crate::manifests::agents::daemon_set("mco:1")]) {
+        for object in with_pods.chain([crate::manifests::agents::daemon_set(&Default::default())]) {
             let name = object["metadata"]["name"].as_str().unwrap();
             let pod = &object["spec"]["template"]["spec"];
             let volumes = pod["volumes"].as_array().unwrap();
@@ -528,8 +545,14 @@ mod tests {
     #[test]
     fn the_dashboard_is_told_its_names_and_whose_word_counts() {
         let proxies = vec!["10.0.0.7/32".parse().unwrap()];
-        let all =
-            dashboard("mco:1", &DashboardSettings { hosts: vec!["mco.example.com".to_owned()], proxies });
+        let all = dashboard(
+            "mco:1",
+            &DashboardSettings {
+                hosts: vec!["mco.example.com".to_owned()],
+                proxies,
+                connections_from: vec!["10.0.0.9/8".parse().unwrap()],
+            },
+        );
         let kinds: Vec<&str> = all.iter().map(|o| o["kind"].as_str().unwrap()).collect();
         assert_eq!(
             kinds,
@@ -550,7 +573,12 @@ mod tests {
         let resources = json!({"requests": {"cpu": "20m", "memory": "50Mi"}, "limits": {"memory": "1Gi"}});
         assert_eq!(container["resources"], resources, "it takes no control-plane node's memory");
         let port = json!(PAGE);
-        assert_eq!(all[0]["spec"]["ingress"][0]["ports"][0]["port"], port);
+        assert_eq!(
+            all[0]["spec"]["ingress"],
+            json!([{"ports": [{"protocol": "TCP", "port": PAGE}], "from": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]}])
+        );
+        let open = dashboard("mco:1", &DashboardSettings::default());
+        assert_eq!(open[0]["spec"]["ingress"][0].get("from"), None, "nobody is named");
         assert_eq!(
             (&container["ports"][0]["containerPort"], &all[2]["spec"]["ports"][0]["targetPort"]),
             (&port, &port)

@@ -10,7 +10,7 @@ use crate::monitoring::{MONITORING, READER};
 use api::boot_token;
 use api::k8s::{Node, ObjectMeta, Pod, Secret};
 use api::names::{CLUSTER, CONTROLLER_CONFIG, NAMESPACE};
-use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
+use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool, MachineOSBuild, MachineOSConfig};
 use api::v1alpha1::MachineConfigOperator;
 use client::{CallError, call};
 use futures::future::try_join_all;
@@ -101,6 +101,8 @@ pub(super) struct Seen {
     pub(super) machine_configuration: Option<Value>,
     /// Settings in use that a later version treats otherwise, see [`super::status::evaluation`].
     pub(super) evaluation: Vec<&'static str>,
+    /// Pools whose image builds were interrupted, see [`super::image_builds`].
+    pub(super) interrupted: Vec<String>,
     /// All pools.
     pub(super) pools: Vec<MachineConfigPool>,
     /// The objects with our label, each with its kind.
@@ -159,6 +161,17 @@ async fn evaluation(client: &Client) -> Result<Vec<&'static str>, CallError> {
     Ok(super::status::evaluation(&all))
 }
 
+/// Pools whose image builds were interrupted; none where the kinds do not exist.
+async fn interrupted(client: &Client) -> Result<Vec<String>, CallError> {
+    let all = ListParams::default();
+    let configs: Api<MachineOSConfig> = Api::all(client.clone());
+    let configs = optional("list MachineOSConfigs", configs.list(&all)).await?.map(|l| l.items);
+    let Some(configs) = configs.filter(|configs| !configs.is_empty()) else { return Ok(vec![]) };
+    let builds: Api<MachineOSBuild> = Api::all(client.clone());
+    let builds = optional("list MachineOSBuilds", builds.list(&all)).await?.map(|l| l.items);
+    Ok(super::image_builds::interrupted(&configs, &builds.unwrap_or_default()))
+}
+
 /// All pools; none where the kind does not exist yet.
 pub(crate) async fn pools(client: &Client) -> Result<Vec<MachineConfigPool>, CallError> {
     let pools: Api<MachineConfigPool> = Api::all(client.clone());
@@ -202,21 +215,24 @@ pub(super) async fn look(client: &Client) -> Result<Seen, CallError> {
         let kinds = optional(&what, client.list_api_group_resources(ADMISSION)).await?;
         Ok(kinds.is_some_and(|all| all.resources.iter().any(|r| r.kind == MUTATING)))
     };
-    let (config, machine_configuration, evaluation, pools, kept, definitions, mutates, release) = futures::try_join!(
-        config(client),
-        machine_configuration(client),
-        evaluation(client),
-        pools(client),
-        kept(client),
-        definitions,
-        mutates,
-        release::look(client)
-    )?;
+    let (config, machine_configuration, evaluation, interrupted, pools, kept, definitions, mutates, release) =
+        futures::try_join!(
+            config(client),
+            machine_configuration(client),
+            evaluation(client),
+            interrupted(client),
+            pools(client),
+            kept(client),
+            definitions,
+            mutates,
+            release::look(client)
+        )?;
     Ok(Seen {
         settings,
         config,
         machine_configuration,
         evaluation,
+        interrupted,
         pools,
         kept,
         definitions,

@@ -11,6 +11,7 @@
 
 pub(crate) mod boot_images;
 pub(crate) mod cluster;
+mod image_builds;
 mod machine_configuration;
 mod metrics;
 pub(crate) mod objects;

@@ -137,7 +137,7 @@ pub(super) fn server(inputs: &Inputs<'_>) -> Result<Vec<Value>, String> {
 
 /// The agents, where they are pods.
 pub(super) fn agents(inputs: &Inputs<'_>) -> Result<Vec<Value>, String> {
-    Ok(inputs.logging(inputs.wanted.agents.as_deref().map(agents::daemon_set).into_iter().collect()))
+    Ok(inputs.logging(inputs.wanted.agents.as_ref().map(agents::daemon_set).into_iter().collect()))
 }
 
 /// Who may read metrics, how Prometheus finds them, the alerts, the dashboards.
@@ -314,6 +314,7 @@ pub(super) fn required_pools(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings_object::AgentPods;
     use serde_json::json;
 
     fn config(url: &str) -> ControllerConfig {
@@ -325,7 +326,7 @@ mod tests {
     fn wanted_of(agents: Option<&str>, require_token: bool) -> Wanted {
         Wanted {
             image: "mco:1".to_owned(),
-            agents: agents.map(str::to_owned),
+            agents: agents.map(|image| AgentPods { image: image.to_owned(), kubeconfig: None }),
             require_token,
             pools: vec!["worker".to_owned()],
             ..Wanted::default()

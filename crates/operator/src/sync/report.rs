@@ -51,6 +51,7 @@ async fn write(client: &Client, settings: &MachineConfigOperator, passed: &Passe
         stopped: passed.stopped.as_ref(),
         controller: passed.controller,
         pools: &passed.seen.pools,
+        interrupted: &passed.seen.interrupted,
         kubelets,
         stored: &passed.stored,
         boot_images: passed.boot_images.as_deref(),

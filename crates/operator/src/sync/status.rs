@@ -6,6 +6,7 @@
 use super::{Step, Stop, Stopped};
 use api::conditions::{get, is_true};
 use api::k8s::Time;
+use api::names::annotation::REBUILD;
 use api::names::pool_condition as pool;
 use api::v1::MachineConfigPool;
 use api::v1alpha1::{Condition, MachineConfigOperatorStatus, OperandVersion};
@@ -27,8 +28,10 @@ pub(crate) const OPERATOR: &str = "operator";
 pub(crate) const OPERATOR_IMAGE: &str = "operator-image";
 /// The release whose payload was rolled out, where there is one.
 pub(crate) const RELEASE: &str = "release";
-/// The build of a pool's image was interrupted; set by whoever builds.
+/// The build of a pool's image was interrupted; set on pools by others who build. Of our own builds [`Facts::interrupted`] says it.
 const BUILD_INTERRUPTED: &str = "BuildInterrupted";
+/// How many pools have a sentence: the definition allows 256 entries, and `lastSyncError` is one.
+const MAX_SENTENCES: usize = 255;
 /// As it is meant to be.
 const AS_EXPECTED: &str = "AsExpected";
 /// Kubelets may be this many minor versions older than the API server, so that the next one still takes them.
@@ -54,6 +57,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) controller: Option<bool>,
     /// All pools.
     pub(crate) pools: &'a [MachineConfigPool],
+    /// The pools whose image builds were interrupted, each with the build.
+    pub(crate) interrupted: &'a [String],
     /// The minor version of the API server and those of the kubelets, by node, as far as they are known.
     pub(crate) kubelets: Option<(u64, &'a [(String, u64)])>,
     /// Objects that may be stored in a version that an upgrade drops: a sentence for each definition.
@@ -189,7 +194,9 @@ pub(crate) fn after(
             None => status.conditions.push(new),
         }
     }
-    status.extension = facts.pools.iter().map(|p| (name(p).to_owned(), sentence(p))).collect();
+    // One more than fits the definition would keep the whole status from being written.
+    let pools = facts.pools.iter().take(MAX_SENTENCES);
+    status.extension = pools.map(|p| (name(p).to_owned(), sentence(p))).collect();
     if let Some(Stopped { stop: Stop::Failed(why), .. }) = facts.stopped {
         status.extension.insert("lastSyncError".to_owned(), api::text::cut(why, 8000).into_owned());
     }
@@ -221,12 +228,16 @@ fn upgradeable(facts: &Facts<'_>) -> Option<(&'static str, String)> {
         };
         facts.pools.iter().filter(has).map(name).collect()
     };
-    let interrupted = with(BUILD_INTERRUPTED);
+    let mut interrupted = with(BUILD_INTERRUPTED);
+    interrupted.extend(facts.interrupted.iter().map(String::as_str));
     if !interrupted.is_empty() {
         let pools = interrupted.join(", ");
         return Some((
             "InterruptedBuild",
-            format!("image builds of these pools were interrupted: {pools}; let them finish first"),
+            format!(
+                "image builds of these pools were interrupted: {pools}; have them built again (annotation {REBUILD} on the \
+                 MachineOSConfig) and let that finish first"
+            ),
         ));
     }
     let degraded = with(pool::DEGRADED);
@@ -332,6 +343,7 @@ mod tests {
             stopped,
             controller: Some(true),
             pools: &[],
+            interrupted: &[],
             kubelets: None,
             stored: &[],
             boot_images: None,
@@ -469,6 +481,12 @@ mod tests {
         assert_eq!(
             why(&[pool("a", "BuildInterrupted"), pool("b", "Degraded")], &[]).unwrap().0,
             "InterruptedBuild"
+        );
+        let stopped = ["a (a-1)".to_owned()];
+        let ours = upgradeable(&Facts { interrupted: &stopped, ..facts("v1.0.0", None) }).unwrap();
+        assert!(
+            ours.0 == "InterruptedBuild" && ours.1.contains("a (a-1)") && ours.1.contains("/rebuild"),
+            "{ours:?}"
         );
         let sentences = ["CustomResourceDefinition a: status.storedVersions has v1beta1".to_owned()];
         let stored = upgradeable(&Facts { stored: &sentences, ..facts("v1.0.0", None) }).unwrap();

@@ -42,6 +42,7 @@ pub(crate) async fn run(a: Install) -> anyhow::Result<u8> {
             ..Settings::default()
         },
         daemon_image: a.daemon_image,
+        agents_of_hosts: a.agents_of_hosts,
         image: a.image,
         openshift_config_crds: a.openshift_config_crds,
         ..Options::default()
@@ -154,8 +155,11 @@ fn follow(
         true => found.balancers,
         false => balancers.into_iter().filter_map(|b| b.0).collect(),
     };
-    if options.daemon_image.is_none() {
-        // Agents that an earlier version installed as pods stay pods.
+    if options.daemon_image.is_none() && !options.agents_of_hosts {
+        // What starts the agents stays as it is. Versions before the settings object have no other word for it than a DaemonSet
+        // that is there, or is not.
+        let before_settings = found.settings.is_none() && found.require_token.is_some();
+        options.agents_of_hosts = before_settings && found.agents.is_none();
         options.daemon_image = found.agents;
     }
     options.settings = found.settings;
@@ -234,6 +238,31 @@ mod tests {
             let found = Existing { require_token: there, ..Existing::default() };
             follow(&mut options, (open, require), vec![], found);
             assert_eq!(options.require_token, want, "{open} {require} {there:?}");
+        }
+    }
+
+    #[test]
+    fn agents_stay_as_they_run_unless_somebody_says_otherwise() {
+        let image = |name: &str| Some(name.to_owned());
+        let settings = Some(api::v1alpha1::MachineConfigOperator::default());
+        let an_older_one = Existing { require_token: Some(true), ..Existing::default() };
+        let its_pods = Existing { agents: image("old"), ..an_older_one.clone() };
+        let with_settings = Existing { settings, ..an_older_one.clone() };
+        // Columns: --daemon-image, --agents-of-hosts, what is there, and what the plan is told.
+        let rows = [
+            (None, false, Existing::default(), (None, false)),
+            (None, true, Existing::default(), (None, true)),
+            (image("new"), false, Existing::default(), (image("new"), false)),
+            (None, false, an_older_one, (None, true)),
+            (None, false, its_pods.clone(), (image("old"), false)),
+            (None, true, its_pods, (None, true)),
+            // The settings say it.
+            (None, false, with_settings, (None, false)),
+        ];
+        for (daemon_image, agents_of_hosts, found, want) in rows {
+            let mut options = Options { daemon_image, agents_of_hosts, ..Options::default() };
+            follow(&mut options, (false, false), vec![], found.clone());
+            assert_eq!((options.daemon_image, options.agents_of_hosts), want, "{found:?}");
         }
     }
 

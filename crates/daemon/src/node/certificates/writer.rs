@@ -31,8 +31,9 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-/// The kubelet's unit.
-const KUBELET: &str = "kubelet.service";
+/// The units that are a kubelet and no API server: a restart of the others would take that away too.
+const KUBELETS: [&str; 4] =
+    ["kubelet.service", "k3s-agent.service", "rke2-agent.service", "k0sworker.service"];
 /// The ConfigMap with the API server's CA, and the key in it.
 const KUBECONFIG_DATA: (&str, &str) = ("kubeconfig-data", "ca-bundle.crt");
 /// The time limit for reading one object, once in a rotation.
@@ -393,19 +394,21 @@ impl Writer {
     async fn restart_kubelet(&mut self) -> Result<(), String> {
         let mut systemd = DbusSystemd::new(tokio::runtime::Handle::current(), &self.place.root_mount);
         let known = blocking(move || {
-            let known = systemd.state(KUBELET).map_err(|e| chain(&e))?.is_some();
-            if known {
-                systemd.restart(KUBELET).map_err(|e| chain(&e))?;
+            for unit in KUBELETS {
+                if systemd.state(unit).map_err(|e| chain(&e))?.is_some() {
+                    systemd.restart(unit).map_err(|e| chain(&e))?;
+                    return Ok(Some(unit));
+                }
             }
-            Ok(known)
+            Ok(None)
         })
         .await?;
-        if known {
-            tracing::info!("the kubelet was restarted: it has read the API server's new CA");
-        } else {
-            tracing::warn!(
-                "this host has no {KUBELET}: restart the service that runs the kubelet, it must read the API server's new CA"
-            );
+        match known {
+            Some(unit) => tracing::info!(%unit, "restarted: the kubelet has read the API server's new CA"),
+            None => tracing::warn!(
+                "this host has none of {}: restart the service that runs the kubelet, it must read the API server's new CA",
+                KUBELETS.join(", ")
+            ),
         }
         self.restart_owed = false;
         Ok(())

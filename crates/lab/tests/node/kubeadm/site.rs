@@ -52,7 +52,7 @@ impl Site {
     /// Installs the product as the guide does, until every node has its pool's config.
     pub(crate) async fn install(&self) {
         let start = Instant::now();
-        let args = ["install", "--image", PRODUCT_IMAGE, "--daemon-image", PRODUCT_IMAGE];
+        let args = ["install", "--image", PRODUCT_IMAGE];
         self.mco_within(&args, LIMIT).await;
         // Nodes may be rebooting by now, even the only control-plane node. So the command is repeated, as the guide
         // says.

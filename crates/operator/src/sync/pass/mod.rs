@@ -23,7 +23,7 @@ use crate::settings_object;
 use crate::{booting_machines, definitions as kinds, joining};
 use api::names::{CONTROLLER_CONFIG, VERSION_RAW};
 use api::v1::ControllerConfig;
-use api::v1alpha1::ManagementState;
+use api::v1alpha1::{Access, ManagementState};
 use client::{CallError, chain};
 use definitions::Stored;
 use kube::Client;
@@ -39,6 +39,9 @@ const ROLLOUT: Duration = Duration::from_mins(10);
 /// The versions of kubelets change rarely, and reading all Nodes of a large cluster costs.
 const KUBELETS: Duration = Duration::from_mins(10);
 
+/// Since when a step waits, and for what it was made to.
+type Waiting = HashMap<Step, (Instant, String)>;
+
 /// When the kubelets were looked at, and what was found.
 type Kubelets = (Instant, u64, Vec<(String, u64)>);
 
@@ -48,7 +51,7 @@ pub(super) struct Keeper {
     pub(super) options: Options,
     pub(super) metrics: Arc<Metrics>,
     /// Since when a step has been waiting.
-    waiting: HashMap<Step, Instant>,
+    waiting: Waiting,
     /// The kubelets' versions, and when they were read.
     kubelets: Option<Kubelets>,
     /// What is known of the versions in which objects are stored.
@@ -82,6 +85,8 @@ pub(super) struct Passed {
     pub(super) settles: Option<Duration>,
     /// The image of the operator and its parts that is wanted.
     pub(super) image: Option<String>,
+    /// A newer version keeps the installation.
+    pub(super) outdated: bool,
     /// The release that is wanted, where a payload or the cluster names one.
     pub(super) release: Option<String>,
 }
@@ -96,6 +101,17 @@ impl Keeper {
     /// # Errors
     /// The cluster could not be read. Everything else is part of what was found.
     pub(super) async fn pass(&mut self) -> Result<Passed, CallError> {
+        let mut passed = Box::pin(self.steps()).await?;
+        // Whatever keeps the installation from going on is no fault of a machine that joins.
+        if may_join(&passed)
+            && let Err(error) = joining::approve(&self.client, &mut passed.done).await
+        {
+            tracing::warn!("joining machines wait: {}", chain(&error));
+        }
+        Ok(passed)
+    }
+
+    async fn steps(&mut self) -> Result<Passed, CallError> {
         let mut passed = Passed { seen: Box::pin(cluster::look(&self.client)).await?, ..Passed::default() };
         let wanted = match passed.seen.settings.as_ref() {
             None => None,
@@ -110,6 +126,7 @@ impl Keeper {
                     .find(|v| kinds::is_newer(&v.version));
                 let read = settings_object::read(settings)
                     .and_then(|wanted| wanted.with_payload(&passed.seen.release).map_err(|why| vec![why]));
+                passed.outdated = newer.is_some();
                 let why = match (newer, read) {
                     (Some(newer), _) => Err(format!(
                         "{} was brought to {} and this operator is {VERSION_RAW}: it changes nothing; run `mco install` of {} or \
@@ -143,7 +160,7 @@ impl Keeper {
                     break;
                 }
                 Err(Trouble::Stop(stop)) => {
-                    let stop = self.within_its_time(descriptor.step, stop);
+                    let stop = within_its_time(&mut self.waiting, descriptor.step, &goal(&passed), stop);
                     if course.stop(Stopped { step: descriptor.step, stop }).is_break() {
                         break;
                     }
@@ -163,17 +180,10 @@ impl Keeper {
         Ok(passed)
     }
 
-    /// Turns a wait that takes too long into a failure. Pools have their own time.
-    fn within_its_time(&mut self, step: Step, stop: Stop) -> Stop {
-        let Stop::Waiting(what) = stop else { return stop };
-        let since = *self.waiting.entry(step).or_insert_with(Instant::now);
-        if step != Step::RequiredPools && since.elapsed() > ROLLOUT {
-            let minutes = ROLLOUT.as_secs() / 60;
-            return Stop::Failed(format!(
-                "{what}, after more than {minutes} minutes; see kubectl -n openshift-machine-config-operator describe pods"
-            ));
-        }
-        Stop::Waiting(what)
+    /// How long a step has been waiting for this.
+    fn waited(&self, step: Step, goal: &str) -> Duration {
+        let waiting = self.waiting.get(&step).filter(|(_, before)| before == goal);
+        waiting.map(|(since, _)| since.elapsed()).unwrap_or_default()
     }
 
     /// The kubelets' versions, read now and then. Without them nothing is said about skew.
@@ -219,13 +229,6 @@ impl Keeper {
                 let pools = passed.seen.pools.clone();
                 let done = &mut passed.done;
                 booting_machines::user_data(&self.client, &spec, &pools, require_token, done).await?;
-                // Machines that join wait for this, and nothing else does.
-                if wanted.is_some()
-                    && require_token
-                    && let Err(error) = joining::approve(&self.client, done).await
-                {
-                    tracing::warn!("joining machines wait: {}", chain(&error));
-                }
                 Ok(())
             }
             (_, None) => Ok(()),
@@ -251,6 +254,39 @@ impl Keeper {
         };
         plan(&inputs).map_err(failed)
     }
+}
+
+/// What the steps are working towards. Another goal has a time of its own: an administrator who has just corrected an image is
+/// not to be told that the rollout takes too long.
+fn goal(passed: &Passed) -> String {
+    let generation = passed.seen.settings.as_ref().and_then(|s| s.metadata.generation).unwrap_or_default();
+    let configs = plan::required(&passed.seen.pools).into_iter().map(|p| p.spec.configuration.name);
+    let image = passed.image.as_deref().unwrap_or_default();
+    format!("{generation} {image} {}", configs.collect::<Vec<_>>().join(" "))
+}
+
+/// Turns a wait that takes too long into a failure. Pools have their own time.
+fn within_its_time(waiting: &mut Waiting, step: Step, goal: &str, stop: Stop) -> Stop {
+    let Stop::Waiting(what) = stop else { return stop };
+    if waiting.get(&step).is_none_or(|(_, before)| before != goal) {
+        waiting.insert(step, (Instant::now(), goal.to_owned()));
+    }
+    let since = waiting.get(&step).map(|(since, _)| since.elapsed()).unwrap_or_default();
+    if step != Step::RequiredPools && since > ROLLOUT {
+        let minutes = ROLLOUT.as_secs() / 60;
+        return Stop::Failed(format!(
+            "{what}, after more than {minutes} minutes; see kubectl -n openshift-machine-config-operator describe pods"
+        ));
+    }
+    Stop::Waiting(what)
+}
+
+/// Whether certificates of machines that join are this operator's to approve: it manages an installation with boot tokens, which
+/// no newer version keeps.
+fn may_join(passed: &Passed) -> bool {
+    let Some(settings) = passed.seen.settings.as_ref().filter(|_| !passed.outdated) else { return false };
+    settings.spec.management_state == ManagementState::Managed
+        && settings.spec.config_server.access == Access::BootTokens
 }
 
 fn config_of(seen: &Seen) -> Result<Option<ControllerConfig>, Trouble> {
@@ -284,4 +320,45 @@ fn controller(seen: &Seen) -> Option<bool> {
     deployment(seen).map(|d| {
         d["status"]["availableReplicas"].as_i64().unwrap_or_default() > 0 || d["spec"]["replicas"] == 0
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use api::v1alpha1::MachineConfigOperator;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_rollout_fails_after_its_time_and_another_one_has_a_time_of_its_own() {
+        let mut waiting = Waiting::default();
+        let mut look = |goal: &str| {
+            let stop = Stop::Waiting("Deployment c: 0 of 2".to_owned());
+            matches!(
+                within_its_time(&mut waiting, Step::MachineConfigController, goal, stop),
+                Stop::Failed(_)
+            )
+        };
+        assert!(!look("image 1"));
+        tokio::time::advance(ROLLOUT + Duration::from_secs(1)).await;
+        assert!(look("image 1"));
+        assert!(!look("image 2"), "somebody has just corrected the image");
+        tokio::time::advance(ROLLOUT + Duration::from_secs(1)).await;
+        assert!(look("image 2"));
+    }
+
+    #[test]
+    fn machines_join_unless_the_installation_is_somebody_elses() {
+        let of = |spec: &str, outdated: bool| {
+            let settings: MachineConfigOperator =
+                api::yaml::from_str(&format!("spec: {{image: x, {spec}}}")).unwrap();
+            let seen = Seen { settings: Some(settings), ..Seen::default() };
+            // Wherever a pass has stopped.
+            let stopped = Stopped { step: Step::Settings, stop: Stop::Failed("nonsense".to_owned()) };
+            may_join(&Passed { seen, outdated, stopped: Some(stopped), ..Passed::default() })
+        };
+        assert!(of("pools: [Bad_Pool]", false));
+        assert!(!of("pools: []", true), "a newer version keeps it");
+        assert!(!of("managementState: Unmanaged", false));
+        assert!(!of("configServer: {access: Everybody}", false), "there are no tokens");
+        assert!(!may_join(&Passed::default()));
+    }
 }

@@ -10,7 +10,6 @@ use crate::sync::plan::{self, Pools};
 use crate::sync::{Step, Stop, cluster};
 use client::{call, chain};
 use kube::api::PostParams;
-use tokio::time::Instant;
 
 impl Keeper {
     pub(super) async fn pools(
@@ -50,11 +49,13 @@ impl Keeper {
             Pools::Stuck(why) => Err(failed(why)),
             Pools::Moving { what, nodes } => {
                 // The reference's limit: ten minutes a node. Pools without nodes have nothing to wait for.
-                let since = self.waiting.get(&Step::RequiredPools).map(Instant::elapsed).unwrap_or_default();
-                if nodes > 0 && since > ROLLOUT * nodes {
+                let (since, limit) =
+                    (self.waited(Step::RequiredPools, &super::goal(passed)), ROLLOUT * nodes);
+                if nodes > 0 && since > limit {
+                    // Not the time so far: each minute would be news.
                     return Err(failed(format!(
-                        "{what}, after {} minutes; mco status says why",
-                        since.as_secs() / 60
+                        "{what}, after more than {} minutes; mco status says why",
+                        limit.as_secs() / 60
                     )));
                 }
                 Err(Trouble::Stop(Stop::Waiting(what)))

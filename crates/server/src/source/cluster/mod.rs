@@ -154,7 +154,10 @@ async fn connect(kubeconfig: Option<PathBuf>) -> Result<Client, ServerError> {
             let told = |e: kube::config::KubeconfigError| cluster(format!("{}: {e}", path.display()));
             let file = Kubeconfig::read_from(&path).map_err(told)?;
             let options = KubeConfigOptions::default();
-            kube::Config::from_custom_kubeconfig(file, &options).await.map_err(told)?
+            let names_proxy = client::names_proxy(&file, None);
+            let mut config = kube::Config::from_custom_kubeconfig(file, &options).await.map_err(told)?;
+            client::settle_proxy(&mut config, names_proxy);
+            config
         }
         None => kube::Config::infer().await.map_err(|e| cluster(e.to_string()))?,
     };
