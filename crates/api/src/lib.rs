@@ -9,6 +9,7 @@
 //! The formats are those of OpenShift's `machineconfiguration.openshift.io/v1`.
 
 pub mod boot_token;
+pub mod build_state;
 pub mod conditions;
 pub mod crds;
 pub mod definition;

@@ -31,6 +31,12 @@ impl<'a> RenderedName<'a> {
     }
 }
 
+/// Whether both are names of rendered configs of one pool.
+pub fn of_one_pool(a: Option<&str>, b: &str) -> bool {
+    let pool = |name| RenderedName::parse(name).map(|n| n.pool);
+    a.and_then(pool).is_some_and(|a| Some(a) == pool(b))
+}
+
 /// The pool that owns a MachineConfig, by its owner references. `None`: it is a source, written by a person or by the
 /// controller, and not rendered.
 pub fn owning_pool(owners: Option<&[OwnerReference]>) -> Option<&str> {

@@ -1,28 +1,11 @@
-//! How far a build is, and the conditions that say so. Once a build has ended, nothing changes it any more.
+//! The conditions that say how far a build is. Once a build has ended, nothing changes it any more.
 //!
 //! What it is not: what follows from a state (see `plan`).
 
+pub use api::build_state::BuildState as State;
 use api::k8s::{MetaCondition, Time};
 use api::v1::{MachineOSBuild, MachineOSBuildStatus};
 use jiff::SignedDuration;
-use serde::Serialize;
-
-/// How far a build is: which of its conditions is `True`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub enum State {
-    /// None is.
-    Initial,
-    /// Its Job exists, and no pod of it runs yet.
-    Prepared,
-    /// A pod builds.
-    Building,
-    /// The image is pushed.
-    Succeeded,
-    /// It failed, and is not tried again.
-    Failed,
-    /// It was stopped: another build took its place, or somebody deleted its Job.
-    Interrupted,
-}
 
 /// The condition types, with the reason and the message of each, and the state that it stands for.
 const CONDITIONS: [(State, &str, &str, &str); 5] = [
@@ -39,37 +22,6 @@ pub(crate) const SUPERSEDED: &str = "Superseded";
 pub(crate) const SEEDED: &str = "PreBuiltImageSeeded";
 /// Characters of a condition's message that come from a build's log.
 const MAX_CAUSE: usize = 4000;
-
-impl State {
-    /// Whether the build has ended.
-    pub fn is_terminal(self) -> bool {
-        matches!(self, Self::Succeeded | Self::Failed | Self::Interrupted)
-    }
-
-    /// Whether a build may go from this state to another one. A Job's pod may come and go, but a build does not go back.
-    pub(crate) fn may_become(self, next: Self) -> bool {
-        match (self, next) {
-            (Self::Initial, _) => next != Self::Initial,
-            (Self::Prepared, Self::Building) => true,
-            (Self::Prepared | Self::Building, _) => next.is_terminal(),
-            (Self::Succeeded | Self::Failed | Self::Interrupted, _) => false,
-        }
-    }
-
-    /// The state of a build.
-    pub fn of(build: &MachineOSBuild) -> Self {
-        let conditions = build.status.iter().flat_map(|s| s.conditions.iter().flatten());
-        let is_true: Vec<&str> =
-            conditions.filter(|c| c.status == "True").map(|c| c.type_.as_str()).collect();
-        // A build has one of them. If it has several, the one that ends the build counts.
-        let by_weight = [2, 3, 4, 1, 0].into_iter().filter_map(|i| CONDITIONS.get(i));
-        by_weight
-            .filter(|(_, type_, ..)| is_true.contains(type_))
-            .map(|(s, ..)| *s)
-            .next()
-            .unwrap_or(Self::Initial)
-    }
-}
 
 /// Whether a build has ended.
 pub fn is_ended(build: &MachineOSBuild) -> bool {
@@ -172,24 +124,8 @@ pub(crate) fn seeded(image: &str, now: &Time) -> MachineOSBuildStatus {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use State::{Building, Failed, Initial, Interrupted, Prepared, Succeeded};
+    use State::{Building, Prepared, Succeeded};
     use serde_json::json;
-
-    #[test]
-    fn a_build_goes_forward_and_a_build_that_has_ended_stays() {
-        let all = [Initial, Prepared, Building, Succeeded, Failed, Interrupted];
-        for from in all {
-            for to in all {
-                let may = match (from, to) {
-                    (Initial, to) => to != Initial,
-                    (Prepared, Building) => true,
-                    (Prepared | Building, to) => [Succeeded, Failed, Interrupted].contains(&to),
-                    _ => false,
-                };
-                assert_eq!(from.may_become(to), may, "{from:?} → {to:?}");
-            }
-        }
-    }
 
     #[test]
     fn a_status_has_all_conditions_and_is_read_back() {

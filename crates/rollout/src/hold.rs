@@ -160,3 +160,46 @@ impl GateState {
         }
     }
 }
+
+/// Why a node that is to go does not go now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub enum Wait {
+    /// The pool is held; its `hold` says why.
+    Pool,
+    /// All slots are taken, by these nodes.
+    Capacity {
+        /// How many may be on their way.
+        max: usize,
+        /// Those that are: shared by all nodes that wait for the same.
+        by: Arc<[Arc<str>]>,
+    },
+    /// It is not available itself; it goes when it is.
+    Node(Reason),
+    /// The API server has not answered its last patch.
+    Unanswered,
+    /// It runs the operator, and another control-plane node goes first.
+    RunsOperator,
+    /// It is a control-plane node, and these of whatever pools are out of service or on their way.
+    ControlPlane(Arc<[Arc<str>]>),
+    /// It is a control-plane node, and the members of etcd on these are not Ready.
+    Etcd(Arc<[Arc<str>]>),
+    /// It booted into this custom pool's config, and gets its labels first.
+    PoolLabels(Arc<str>),
+    /// This wave of the pool's policy goes first.
+    Wave(Arc<str>),
+    /// Its pods are looked at before it is cordoned.
+    Look,
+    /// It is put aside, because its drain did not end.
+    Aside {
+        /// What its drain would wait for now, if it has been looked at.
+        why: Option<String>,
+    },
+    /// As many nodes of its zone as the policy allows are out.
+    Zone {
+        /// The zone; empty: nodes without one.
+        zone: Arc<str>,
+        /// How many may be.
+        max: usize,
+    },
+}

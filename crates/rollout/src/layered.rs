@@ -4,6 +4,7 @@
 //! What it is not: the build, or the choice among several builds ([`Layering`] holds the one that belongs to the pool's
 //! rendered config).
 
+pub use api::build_state::BuildState;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;
@@ -39,23 +40,26 @@ pub struct OsBuildView {
     pub image: Arc<str>,
 }
 
-/// The progress of a build: its one condition that is `True`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
-pub enum BuildState {
-    /// No condition is `True` yet.
-    #[default]
-    Initial,
-    /// `Prepared`.
-    Prepared,
-    /// `Building`.
-    Building,
-    /// `Succeeded`.
-    Succeeded,
-    /// `Failed`.
-    Failed,
-    /// `Interrupted`.
-    Interrupted,
+/// Where nodes should go.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Target {
+    /// The rendered MachineConfig.
+    pub config: Arc<str>,
+    /// The layered OS image, where the pool has one.
+    pub image: Option<Arc<str>>,
+}
+
+impl Target {
+    /// Where the nodes of a pool with this rendered config go: to the image that was built for it, where one is built.
+    pub(crate) fn of(config: Arc<str>, layering: &Layering) -> Self {
+        match &layering.build {
+            Some(build) if layering.config.is_some() => {
+                Self { config: build.machine_config.clone(), image: layering.image().cloned() }
+            }
+            _ => Self { config, image: None },
+        }
+    }
 }
 
 /// Why nodes do not go to the image yet.

@@ -9,13 +9,17 @@
 //! plans out.
 
 pub mod drain;
+mod event;
 mod explain;
+mod facts;
 mod forecast;
 mod hold;
+mod inputs;
 mod layered;
 pub mod mcn;
 mod node;
 mod order;
+mod patch;
 mod plan;
 pub mod policy;
 mod status;
@@ -23,22 +27,20 @@ pub mod topology;
 pub mod view;
 
 pub use api::names::pool_condition::{CONFIG_PINNED, MEMBERSHIP_CONFLICT};
+pub use event::{EventObject, EventPlan};
 pub use explain::estimate::{Estimate, Finished, RolloutProgress, estimate};
+pub use facts::{Facts, Trouble, TroubleOf, Unanswered};
 pub use forecast::situation::{Situation, SituationError};
 pub use forecast::{DrainForecast, Forecast, NodeAfter, NodeForecast, PoolForecast, Queued};
-pub use hold::{Hold, Reason};
-pub use layered::{BuildState, ImageWait, Layering, OsBuildView, OsConfigView};
-pub use node::membership::{BrokenSelector, Index, Owners};
-pub use node::roles::{Cluster, is_control_plane};
+pub use hold::{Hold, Reason, Wait};
+pub use inputs::streams::stream_of;
+pub use inputs::{ConfigView, Configs, Inputs, PoolInput, Sources, Streams};
+pub use layered::{BuildState, ImageWait, Layering, OsBuildView, OsConfigView, Target};
+pub use node::membership::{BrokenSelector, Index, NoPool, Owners, Unmanaged};
+pub use patch::{Change, NodePatch};
 pub use plan::capacity::max_unavailable;
 pub use plan::decide::plan;
-pub use plan::inputs::{
-    ConfigView, Configs, Facts, Inputs, PoolInput, Sources, Streams, Trouble, TroubleOf, Unanswered,
-};
-pub use plan::patch::{Change, NodePatch};
-pub use plan::{
-    Capacity, EventObject, EventPlan, NoPool, NodeStep, PoolPlan, RolloutPlan, Step, Target, Unmanaged, Wait,
-};
+pub use plan::{Capacity, NodeStep, PoolPlan, RolloutPlan, Step};
 pub use status::pin::{InForce, before, past, pinned, with_next};
 pub use status::pinned_text;
-pub use status::streams::stream_of;
+pub use view::roles::{Cluster, is_control_plane};

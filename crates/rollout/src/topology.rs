@@ -10,8 +10,8 @@
 //! What it is not: the drain, or OpenShift's topology, which its installer decides and its Infrastructure object
 //! records.
 
-use crate::node::roles::{Cluster, is_control_plane, is_etcd};
 use crate::view::NodeView;
+use crate::view::roles::{Cluster, is_control_plane, is_etcd};
 use api::detected::{CONTROL_PLANE_TOPOLOGY, Detected, INFRASTRUCTURE_TOPOLOGY};
 use api::names::annotation::FOUND_OUT;
 use api::names::topology::{HIGHLY_AVAILABLE, SINGLE_REPLICA};

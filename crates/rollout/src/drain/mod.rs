@@ -16,13 +16,13 @@ pub use pods::{
     Answer, Attempt, Blocker, ECHO, Evict, RETRY_ALLOWED, RETRY_MAX, RETRY_MIN, Skip, Skipped, Waiting,
 };
 
+use crate::event::{EventObject, EventPlan};
 use crate::mcn::Progress;
-use crate::node::may_return;
-use crate::plan::patch::{Change, NodePatch};
-use crate::plan::{EventObject, EventPlan};
+use crate::patch::{Change, NodePatch};
 use crate::view::{BudgetView, CordonMark, NodeView, PodView};
 use api::drain_request::DrainVerb;
 use api::events::ControllerEvent;
+use api::rendered::of_one_pool;
 use api::v1alpha1::DrainEnd;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -383,6 +383,12 @@ fn drain(
     // Its pods stay: it is called back.
     plan.evict = if is_aside { vec![] } else { found.evict };
     plan.waiting = found.waiting;
+}
+
+/// Whether a node that was sent to `config` can be called back to `current`: both are its pool's, and not the same one. A
+/// node that came from another pool first reaches what that pool sent it to.
+pub(crate) fn may_return(current: Option<&str>, config: &str) -> bool {
+    current != Some(config) && of_one_pool(current, config)
 }
 
 fn say(node: &Arc<str>, told: DrainReport, text: &str) -> EventPlan {

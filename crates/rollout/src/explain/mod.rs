@@ -5,11 +5,11 @@
 pub(crate) mod estimate;
 pub(crate) mod stuck;
 
-use crate::hold::GateState;
-use crate::hold::{Hold, Reason};
-use crate::plan::{
-    Capacity, EventObject, EventPlan, NoPool, NodeStep, PoolPlan, RolloutPlan, Step, Target, Unmanaged, Wait,
-};
+use crate::event::{EventObject, EventPlan};
+use crate::hold::{GateState, Hold, Reason, Wait};
+use crate::layered::Target;
+use crate::node::membership::{NoPool, Unmanaged};
+use crate::plan::{Capacity, NodeStep, PoolPlan, RolloutPlan, Step};
 use crate::view::own;
 use api::names::{JOINING_TAINT, JOINING_TAINT_EFFECT};
 use std::fmt::{self, Display, Formatter};

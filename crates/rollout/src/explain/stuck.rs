@@ -4,8 +4,8 @@
 //! What it is not: a guess at how long something takes. A node that fails is tried again and may succeed the next time;
 //! only what stays as it is until somebody decides otherwise counts.
 
-use crate::hold::{Hold, Reason};
-use crate::plan::{NodeStep, PoolPlan, Step, Wait};
+use crate::hold::{Hold, Reason, Wait};
+use crate::plan::{NodeStep, PoolPlan, Step};
 use crate::view::DaemonState;
 use std::collections::BTreeSet;
 
@@ -94,7 +94,7 @@ impl PoolPlan {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::Target;
+    use crate::layered::Target;
     use std::sync::Arc;
 
     #[test]

@@ -7,10 +7,12 @@
 pub(crate) mod situation;
 
 use crate::drain::{self, Drain, Request, Skipped, Waiting};
+use crate::event::EventPlan;
 use crate::forecast::situation::Situation;
-use crate::hold::Hold;
+use crate::hold::{Hold, Wait};
+use crate::layered::Target;
 use crate::plan::decide::plan;
-use crate::plan::{Capacity, EventPlan, PoolPlan, RolloutPlan, Step, Target, Wait};
+use crate::plan::{Capacity, PoolPlan, RolloutPlan, Step};
 use crate::view::{BudgetView, NodeView, PodView};
 use api::k8s::Time;
 use api::v1::{MachineConfigPool, MachineConfigPoolStatus};

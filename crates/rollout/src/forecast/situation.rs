@@ -4,8 +4,8 @@
 //! What it is not: the reading of files, or the decision.
 
 use crate::drain::outlook;
-use crate::plan::inputs::{ConfigView, Configs, Sources, Streams};
-use crate::plan::inputs::{Facts, Inputs};
+use crate::facts::Facts;
+use crate::inputs::{ConfigView, Configs, Inputs, Sources, Streams};
 use crate::policy::{Costs, PoolPolicies};
 use crate::status::pin::pinned;
 use crate::status::pinned_text;

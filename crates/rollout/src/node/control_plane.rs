@@ -4,11 +4,11 @@
 //! What it is not: the choice of nodes, which nodes they are (see `roles`), or which pool owns one (see
 //! `membership`).
 
+use crate::facts::Facts;
+use crate::hold::Wait;
 use crate::node::Flags;
-use crate::node::roles::{Cluster, is_control_plane, is_etcd};
-use crate::plan::Wait;
-use crate::plan::inputs::Facts;
-use crate::plan::patch::{Change, NodePatch};
+use crate::patch::{Change, NodePatch};
+use crate::view::roles::{Cluster, is_control_plane, is_etcd};
 use crate::view::{EtcdMember, NodeView};
 use api::k8s::Taint;
 use api::names::label::{

@@ -9,8 +9,8 @@
 //!
 //! What it is not: the choice of which nodes to update.
 
-use crate::plan::inputs::Facts;
-use crate::plan::patch::Change;
+use crate::facts::Facts;
+use crate::patch::Change;
 use crate::view::NodeView;
 use api::k8s::LabelSelector;
 use api::names::{MASTER, WORKER, annotation};

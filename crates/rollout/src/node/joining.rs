@@ -4,10 +4,9 @@
 //! rest of a node's patch (see `decide`).
 
 use crate::node::Flags;
-use crate::node::membership::has_role;
-use crate::node::roles::is_control_plane;
-use crate::plan::NoPool;
+use crate::node::membership::{NoPool, has_role};
 use crate::view::NodeView;
+use crate::view::roles::is_control_plane;
 use api::names::EMPTY_CONFIG;
 use api::v1::MachineConfigPool;
 use jiff::{SignedDuration, Timestamp};

@@ -10,14 +10,15 @@
 //! What it is not: a choice between custom pools. A node that two custom pools want is refused, because either answer
 //! would reconfigure a machine against somebody's will.
 
-use crate::node::roles::{Cluster, is_control_plane};
-use crate::plan::inputs::PoolInput;
-use crate::plan::{NoPool, Unmanaged};
+use crate::view::roles::{Cluster, is_control_plane};
 use crate::view::{Labels, NodeView};
 use api::k8s::LabelSelector;
 use api::names::{MASTER, WORKER, label};
 use api::rendered::RenderedName;
 use api::selector::{self, SelectorError};
+use api::v1::MachineConfigPool;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -203,6 +204,31 @@ impl<'a> Index<'a> {
     }
 }
 
+/// A node that no pool can own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Unmanaged {
+    /// The node.
+    pub node: Arc<str>,
+    /// Why.
+    pub why: NoPool,
+    /// Until when it keeps the taint of nodes that join; `None`: it has none, or the plan removes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tainted_until: Option<Timestamp>,
+}
+
+/// Why no pool owns a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub enum NoPool {
+    /// No pool's selector matches.
+    NoMatch,
+    /// It has no role label, and no daemon has reported from it: it may not be a worker of ours.
+    NoDaemon,
+    /// Two or more custom pools match.
+    SeveralCustom(Vec<Arc<str>>),
+}
+
 /// All nodes, by owning pool.
 #[derive(Debug, Default)]
 pub(crate) struct Membership<'a> {
@@ -220,11 +246,13 @@ pub(crate) struct Membership<'a> {
 
 /// Assigns all nodes to the pools.
 pub(crate) fn resolve<'a>(
-    pools: &[PoolInput<'_>],
+    pools: &[&MachineConfigPool],
     nodes: &[&'a NodeView],
     cluster: Cluster,
 ) -> Membership<'a> {
-    let index = Index::new(cluster, pools.iter().map(|p| (p.name(), p.pool.spec.node_selector.as_ref())));
+    let names: Vec<&str> = pools.iter().map(|p| p.metadata.name.as_deref().unwrap_or_default()).collect();
+    let selectors = pools.iter().map(|p| p.spec.node_selector.as_ref());
+    let index = Index::new(cluster, names.iter().copied().zip(selectors));
     let broken = (0..pools.len()).map(|i| index.broken(i).cloned()).collect();
     let mut all = Membership { members: vec![vec![]; pools.len()], broken, ..Membership::default() };
     for node in nodes {
@@ -250,8 +278,8 @@ pub(crate) fn resolve<'a>(
         } else if owners.several.is_empty() {
             NoPool::NoMatch
         } else {
-            let names = owners.several.iter().filter_map(|&i| pools.get(i)).map(|p| p.name().into());
-            NoPool::SeveralCustom(names.collect())
+            let several = owners.several.iter().filter_map(|&i| names.get(i)).map(|name| (*name).into());
+            NoPool::SeveralCustom(several.collect())
         };
         all.unowned.push(node);
         all.unmanaged.push(Unmanaged { node: node.name.clone(), why, tainted_until: None });

@@ -7,14 +7,14 @@ pub(crate) mod control_plane;
 pub(crate) mod first_boot;
 pub(crate) mod joining;
 pub(crate) mod membership;
-pub(crate) mod roles;
 
+use crate::drain::may_return;
+use crate::facts::Unanswered;
 use crate::hold::Reason;
 use crate::layered::Layering;
-use crate::plan::inputs::Unanswered;
 use crate::view::{CordonMark, DaemonState, NodeView};
 use api::drain_request::DrainVerb;
-use api::rendered::RenderedName;
+use api::rendered::of_one_pool;
 
 /// What the pool wants its nodes to be in.
 #[derive(Clone, Copy, Debug)]
@@ -154,18 +154,6 @@ fn waits(node: &NodeView, ready: bool, ours: bool) -> bool {
     let answered = node.desired_drain == node.last_applied_drain;
     let begins = node.state == DaemonState::Done && answered;
     in_service && sent && (begins || node.state == DaemonState::Working && asked && !answered)
-}
-
-/// Whether both are rendered configs of the same pool. A node that came from another pool first reaches what that pool
-/// sent it to.
-fn of_one_pool(a: Option<&str>, b: &str) -> bool {
-    let pool = |name| RenderedName::parse(name).map(|n| n.pool);
-    a.and_then(pool).is_some_and(|a| Some(a) == pool(b))
-}
-
-/// Whether a node that was sent to `config` can be called back to `current`: both are its pool's, and not the same one.
-pub(crate) fn may_return(current: Option<&str>, config: &str) -> bool {
-    current != Some(config) && of_one_pool(current, config)
 }
 
 fn equals_build(desired: Desired<'_>, layering: &Layering) -> bool {

@@ -4,12 +4,16 @@
 //! What it is not: what is free (see `capacity`, `policy`), or the patches (see `decide`).
 
 use crate::drain::Outlook;
+use crate::event::{EventObject, EventPlan};
+use crate::facts::Facts;
+use crate::hold::Wait;
+use crate::inputs::PoolInput;
+use crate::layered::Target;
 use crate::node::Flags;
 use crate::node::control_plane::ControlPlaneTurn;
 use crate::node::first_boot::{self, FirstBootPool, LabelSet};
 use crate::order::order;
-use crate::plan::inputs::{Facts, PoolInput};
-use crate::plan::{Capacity, EventObject, EventPlan, PoolPlan, Target, Wait};
+use crate::plan::{Capacity, PoolPlan};
 use crate::policy::{Allowance, ZoneLimit};
 use crate::view::NodeView;
 use api::events::ControllerEvent;

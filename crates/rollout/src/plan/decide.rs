@@ -6,18 +6,20 @@
 //! What it is not: I/O or a clock. The executor decides nothing again.
 
 use crate::drain::Outlook;
-use crate::hold::{Hold, Reason};
+use crate::facts::TroubleOf;
+use crate::hold::{Hold, Reason, Wait};
+use crate::inputs::{Inputs, PoolInput};
+use crate::layered::Target;
 use crate::node::control_plane::{self, ControlPlaneTurn};
-use crate::node::membership::{self, BrokenSelector, Membership};
-use crate::node::roles::is_control_plane;
+use crate::node::membership::{self, BrokenSelector, Membership, NoPool, Unmanaged};
 use crate::node::{Desired, Flags, Goal, first_boot, flags, joining, why_unavailable};
+use crate::patch::{Change, NodePatch};
 use crate::plan::capacity::{max_unavailable, measure};
 use crate::plan::choice::choose;
-use crate::plan::inputs::{Inputs, PoolInput, TroubleOf};
-use crate::plan::patch::{Change, NodePatch};
-use crate::plan::{Capacity, NoPool, NodeStep, PoolPlan, RolloutPlan, Step, Target, Unmanaged, Wait};
+use crate::plan::{Capacity, NodeStep, PoolPlan, RolloutPlan, Step};
 use crate::policy::{self, About, Allowance, Elsewhere, PolicyInput, PolicyPlan};
 use crate::status;
+use crate::view::roles::is_control_plane;
 use crate::view::{NodeView, own};
 use api::events::ControllerEvent;
 use api::names::{ARBITER, MASTER, annotation};
@@ -92,8 +94,9 @@ use std::sync::Arc;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn plan(inputs: &Inputs<'_>) -> RolloutPlan {
+    let pools: Vec<_> = inputs.pools.iter().map(|p| p.pool).collect();
     let Membership { members, mut unmanaged, unowned, alerts, broken } =
-        membership::resolve(&inputs.pools, &inputs.nodes, inputs.facts.cluster);
+        membership::resolve(&pools, &inputs.nodes, inputs.facts.cluster);
     let members = members.iter().zip(&broken);
     let rejects = |p: &&PoolInput<'_>| policy::is_rejected(p.policy, &p.pool.spec.configuration.name);
     let elsewhere: Vec<Elsewhere<'_>> =

@@ -1,21 +1,20 @@
 //! What a rollout decision says: [`RolloutPlan`].
 //!
-//! What it is not: what it is made from (see `inputs`), or the decision itself (see `decide`). A plan is complete: the
+//! What it is not: what it is made from (see [`crate::Inputs`]), or the decision itself (see `decide`). A plan is complete: the
 //! executor chooses nothing, and every node of a pool has a [`Step`] that says what it does or what it waits for.
 
 pub(crate) mod capacity;
 mod choice;
 pub(crate) mod decide;
-pub(crate) mod inputs;
 pub(crate) mod late_patches;
-pub(crate) mod patch;
 
-use crate::hold::{Hold, Reason};
-use crate::layered::Layering;
-use crate::plan::patch::{Change, NodePatch};
+use crate::event::EventPlan;
+use crate::hold::{Hold, Reason, Wait};
+use crate::layered::Target;
+use crate::node::membership::Unmanaged;
+use crate::patch::{Change, NodePatch};
 use crate::policy::PolicyPlan;
 use crate::view::DaemonState;
-use api::events::{ControllerEvent, Severity};
 use api::v1::MachineConfigPoolStatus;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -85,28 +84,6 @@ pub struct PoolPlan {
     pub look_again: Option<Timestamp>,
 }
 
-/// Where nodes should go.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Target {
-    /// The rendered MachineConfig.
-    pub config: Arc<str>,
-    /// The layered OS image, where the pool has one.
-    pub image: Option<Arc<str>>,
-}
-
-impl Target {
-    /// Where the nodes of a pool with this rendered config go: to the image that was built for it, where one is built.
-    pub(crate) fn of(config: Arc<str>, layering: &Layering) -> Self {
-        match &layering.build {
-            Some(build) if layering.config.is_some() => {
-                Self { config: build.machine_config.clone(), image: layering.image().cloned() }
-            }
-            _ => Self { config, image: None },
-        }
-    }
-}
-
 /// The safety check, computed before anything is chosen.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -124,31 +101,6 @@ pub struct Capacity {
     pub unanswered: Vec<Arc<str>>,
     /// How many more may go, before this plan.
     pub free: usize,
-}
-
-/// A node that no pool can own.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Unmanaged {
-    /// The node.
-    pub node: Arc<str>,
-    /// Why.
-    pub why: NoPool,
-    /// Until when it keeps the taint of nodes that join; `None`: it has none, or the plan removes it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tainted_until: Option<Timestamp>,
-}
-
-/// Why no pool owns a node.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
-pub enum NoPool {
-    /// No pool's selector matches.
-    NoMatch,
-    /// It has no role label, and no daemon has reported from it: it may not be a worker of ours.
-    NoDaemon,
-    /// Two or more custom pools match.
-    SeveralCustom(Vec<Arc<str>>),
 }
 
 /// A node and where it stands.
@@ -184,77 +136,4 @@ pub enum Step {
     Failing(Reason),
     /// It is to go and cannot yet.
     Waits(Wait),
-}
-
-/// Why a node that is to go does not go now.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
-pub enum Wait {
-    /// The pool is held; its `hold` says why.
-    Pool,
-    /// All slots are taken, by these nodes.
-    Capacity {
-        /// How many may be on their way.
-        max: usize,
-        /// Those that are: shared by all nodes that wait for the same.
-        by: Arc<[Arc<str>]>,
-    },
-    /// It is not available itself; it goes when it is.
-    Node(Reason),
-    /// The API server has not answered its last patch.
-    Unanswered,
-    /// It runs the operator, and another control-plane node goes first.
-    RunsOperator,
-    /// It is a control-plane node, and these of whatever pools are out of service or on their way.
-    ControlPlane(Arc<[Arc<str>]>),
-    /// It is a control-plane node, and the members of etcd on these are not Ready.
-    Etcd(Arc<[Arc<str>]>),
-    /// It booted into this custom pool's config, and gets its labels first.
-    PoolLabels(Arc<str>),
-    /// This wave of the pool's policy goes first.
-    Wave(Arc<str>),
-    /// Its pods are looked at before it is cordoned.
-    Look,
-    /// It is put aside, because its drain did not end.
-    Aside {
-        /// What its drain would wait for now, if it has been looked at.
-        why: Option<String>,
-    },
-    /// As many nodes of its zone as the policy allows are out.
-    Zone {
-        /// The zone; empty: nodes without one.
-        zone: Arc<str>,
-        /// How many may be.
-        max: usize,
-    },
-}
-
-/// The object that an event is about. Both kinds are cluster-scoped: the event is in our own namespace.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
-pub enum EventObject {
-    /// A MachineConfigPool.
-    Pool(Arc<str>),
-    /// A Node.
-    Node(Arc<str>),
-}
-
-/// An event to record.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct EventPlan {
-    /// Normal or Warning.
-    pub kind: Severity,
-    /// Which event.
-    pub reason: ControllerEvent,
-    /// The object.
-    pub about: EventObject,
-    /// A sentence.
-    pub message: String,
-}
-
-impl EventPlan {
-    pub(crate) fn new(reason: ControllerEvent, about: EventObject, message: String) -> Self {
-        Self { kind: reason.severity(), reason, about, message }
-    }
 }

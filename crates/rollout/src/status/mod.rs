@@ -4,13 +4,12 @@
 //! are part of the interface: scripts wait for them.
 
 pub(crate) mod pin;
-pub(crate) mod streams;
 
+use crate::event::{EventObject, EventPlan};
 use crate::hold::Hold;
-use crate::layered::BuildState;
+use crate::inputs::PoolInput;
+use crate::layered::{BuildState, Target};
 use crate::node::Flags;
-use crate::plan::inputs::PoolInput;
-use crate::plan::{EventObject, EventPlan, Target};
 use crate::status::pin::pinned;
 use crate::view::{NodeView, own};
 use api::conditions::{self, Condition};

@@ -7,7 +7,6 @@ use crate::layered::{BuildState, Layering, OsBuildView, OsConfigView};
 use api::names::annotation::CURRENT_BUILD;
 use serde_json::Value;
 use std::borrow::Borrow;
-use std::collections::BTreeSet;
 
 /// A MachineOSConfig.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,23 +51,8 @@ impl OsBuild {
     /// From the object as JSON.
     pub fn new(object: &Value) -> Self {
         let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
-        let is_true: BTreeSet<&str> = conditions
-            .into_iter()
-            .flatten()
-            .filter(|c| c["status"] == "True")
-            .filter_map(|c| c["type"].as_str())
-            .collect();
-        // A build has one of them. If it has several, the one that ends the build counts.
-        let state = [
-            ("Failed", BuildState::Failed),
-            ("Interrupted", BuildState::Interrupted),
-            ("Succeeded", BuildState::Succeeded),
-            ("Building", BuildState::Building),
-            ("Prepared", BuildState::Prepared),
-        ]
-        .into_iter()
-        .find(|(type_, _)| is_true.contains(type_))
-        .map_or(BuildState::Initial, |(_, state)| state);
+        let is_true = conditions.into_iter().flatten().filter(|c| c["status"] == "True");
+        let state = BuildState::from_true(is_true.filter_map(|c| c["type"].as_str()));
         Self {
             os_config: text(object, "/spec/machineOSConfig/name").to_owned(),
             view: OsBuildView {

@@ -5,6 +5,7 @@
 
 mod builds;
 mod names;
+pub(crate) mod roles;
 mod workload;
 
 pub use builds::{OsBuild, OsConfig};
@@ -13,7 +14,7 @@ pub use workload::{BudgetView, EtcdMember, Owner, PodPhase, PodView};
 
 pub use api::names::own;
 
-use crate::node::roles::{is_control_plane, is_etcd};
+use self::roles::{is_control_plane, is_etcd};
 use api::k8s::{Node, ObjectMeta, Taint};
 use api::names::{
     JOINING_TAINT, JOINING_TAINT_EFFECT, UPDATE_TAINT, UPDATE_TAINT_EFFECT, annotation, label, state,

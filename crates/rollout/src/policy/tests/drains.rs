@@ -4,7 +4,7 @@
 
 use super::*;
 use crate::drain::{DrainLimit, Outlook};
-use crate::plan::Wait;
+use crate::hold::Wait;
 use api::v1alpha1::{DrainEnd, MaxDisruption};
 
 const OLD: &str = "rendered-worker-00000000000000000000000000000001";

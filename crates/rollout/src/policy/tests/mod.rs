@@ -3,10 +3,10 @@
 
 use super::*;
 use crate::hold::Hold;
-use crate::plan::inputs::{Facts, Inputs, PoolInput};
 use crate::plan::{PoolPlan, Step};
 use crate::view::NodeView;
 use crate::{Cluster, plan};
+use crate::{Facts, Inputs, PoolInput};
 use api::k8s::{IntOrString, LabelSelector, Node};
 use api::names::annotation;
 use api::v1::MachineConfigPool;

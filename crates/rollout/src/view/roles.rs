@@ -1,9 +1,8 @@
 //! Role labels of nodes: who sets them, and which of them mean the control plane.
 //!
-//! What it is not: which pool owns a node (see `membership`), or the rules for control-plane nodes (see
-//! `control_plane`).
+//! What it is not: which pool owns a node, or the rules for control-plane nodes (see `node`).
 
-use crate::view::Labels;
+use super::names::Labels;
 use api::names::label::{CONTROL_PLANE_ROLE, ETCD_ROLE, MASTER_ROLE};
 use api::v1::ControllerConfigSpec;
 use serde::{Deserialize, Serialize};
