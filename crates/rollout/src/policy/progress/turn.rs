@@ -6,177 +6,234 @@ use super::{Look, Next, settled};
 use crate::hold::Hold;
 use crate::node::Flags;
 use crate::policy::waves::{Group, Members};
-use crate::policy::{Allowance, GateCheck, time};
+use crate::policy::{Allowance, Gate, GateCheck, time};
 use crate::view::NodeView;
 use api::names::EMPTY_CONFIG;
 use api::v1alpha1::{GateBaseline, PoolProgress};
 use std::collections::HashSet;
 use std::sync::Arc;
 
+/// One walk through the waves, from the stored one on: what it has found so far.
+struct Turn<'l, 'a> {
+    look: &'l Look<'a>,
+    groups: &'l [Group<'l>],
+    /// The wave that is stored.
+    stored: usize,
+    /// The wave that is looked at.
+    at: usize,
+    progress: PoolProgress,
+    checks: Vec<GateCheck>,
+}
+
 impl Look<'_> {
     /// The wave whose turn it is, from the one that is stored on.
-    pub(super) fn wave(&self, groups: &[Group<'_>], at: usize, mut progress: PoolProgress) -> Next {
-        let (policy, old) = (self.policy, &self.facts.progress);
+    pub(super) fn wave(&self, groups: &[Group<'_>], at: usize, progress: PoolProgress) -> Next {
+        let mut turn = Turn { look: self, groups, stored: at, at, progress, checks: vec![] };
+        let allowance = turn.of_earlier_changes().or_else(|| turn.baselines()).or_else(|| {
+            turn.checks.extend(turn.always().map(|gate| self.check(gate, &self.facts.progress, None)));
+            turn.waves()
+        });
+        match allowance {
+            Some(allowance) => {
+                Next { allowance, progress: turn.progress, checks: turn.checks, ..Next::default() }
+            }
+            None => {
+                let old = &self.facts.progress;
+                Next { progress: settled(old, &old.name, self.config), ..Next::default() }
+            }
+        }
+    }
+}
+
+/// Nothing moves, and why.
+fn held(hold: Hold) -> Allowance {
+    Allowance { hold: Some(hold), ..Allowance::default() }
+}
+
+impl<'l> Turn<'l, '_> {
+    /// The gates that are checked all the time.
+    fn always(&self) -> impl Iterator<Item = &'l Gate> + use<'l> {
+        self.look.policy.gates.iter().filter(|gate| gate.always)
+    }
+
+    /// Nodes that an earlier change left in a config go first.
+    fn of_earlier_changes(&mut self) -> Option<Allowance> {
         // A node that is out of service for good does not keep the others from going.
         let moves = |f: &Flags| f.can_be_asked() || f.unanswered || f.at_target && !f.updated;
         let ahead: HashSet<Arc<str>> = self
-            .left_by_earlier_changes(groups, at)
+            .look
+            .left_by_earlier_changes(self.groups, self.at)
             .filter(|(_, f)| moves(f))
             .map(|(n, _)| n.name.clone())
             .collect();
-        if !ahead.is_empty() {
-            progress.soak_until = None;
-            let first = groups.first();
-            let wave = first.map(|g| g.name.clone()).unwrap_or_default();
-            let allowance = Allowance {
-                hold: first.and_then(|g| self.approval(g, &mut progress)),
-                turn: Some((wave, ahead)),
-                max_unavailable: first.and_then(|g| g.wave?.max_unavailable.clone()),
-                ..Allowance::default()
-            };
-            return Next { allowance, progress, ..Next::default() };
+        if ahead.is_empty() {
+            return None;
         }
-        let mut checks: Vec<GateCheck> = vec![];
-        // Baselines first: whatever a gate says later is compared with them.
+        self.progress.soak_until = None;
+        let first = self.groups.first();
+        let wave = first.map(|g| g.name.clone()).unwrap_or_default();
+        Some(Allowance {
+            hold: first.and_then(|g| self.look.approval(g, &mut self.progress)),
+            turn: Some((wave, ahead)),
+            max_unavailable: first.and_then(|g| g.wave?.max_unavailable.clone()),
+            ..Allowance::default()
+        })
+    }
+
+    /// Baselines come before waves: whatever a gate says later is compared with them.
+    fn baselines(&mut self) -> Option<Allowance> {
+        let (look, old) = (self.look, &self.look.facts.progress);
         let mut hold = None;
-        for gate in policy.gates.iter().filter(|g| g.has_baseline()) {
+        for gate in look.policy.gates.iter().filter(|g| g.has_baseline()) {
             if old.baseline.iter().any(|b| *b.gate == *gate.name) {
                 continue;
             }
-            match self.facts.baselines.get(&gate.name) {
+            match look.facts.baselines.get(&gate.name) {
                 Some(broken) => {
                     let broken = broken.clone();
-                    progress.baseline.push(GateBaseline { gate: gate.name.to_string(), broken });
-                    hold.get_or_insert(self.recording());
+                    self.progress.baseline.push(GateBaseline { gate: gate.name.to_string(), broken });
+                    hold.get_or_insert(look.recording());
                 }
                 None => {
-                    checks.push(self.check(gate, old, None));
-                    hold = self.first_closed_gate(std::iter::once(gate)).or(hold);
+                    self.checks.push(look.check(gate, old, None));
+                    hold = look.first_closed_gate(std::iter::once(gate)).or(hold);
                     // It passed, but what it compares with is not known: the check was one of before.
-                    hold.get_or_insert_with(|| self.recording());
+                    hold.get_or_insert_with(|| look.recording());
                 }
             }
         }
-        if let Some(hold) = hold {
-            return Next {
-                allowance: Allowance { hold: Some(hold), ..Allowance::default() },
-                progress,
-                checks,
-                ..Next::default()
-            };
-        }
-        let always = || policy.gates.iter().filter(|g| g.always);
-        checks.extend(always().map(|g| self.check(g, old, None)));
-        let excused = self.excused();
-        let is_done = |group: &Group<'_>, last: bool| {
-            let mut of_it = self.nodes.iter().filter(|(n, _)| group.nodes.contains(&n.name)).peekable();
-            // Nodes that are excused prove nothing. After the last wave nothing comes that relies on it.
-            let (mut proves, mut all) = (last || of_it.peek().is_none(), true);
-            for (node, flags) in of_it {
-                let updated = flags.updated && flags.ready;
-                proves |= updated;
-                all &= updated || excused.contains(&*node.name);
-            }
-            proves && all
-        };
-        let mut now_at = at;
-        while let Some(group) = groups.get(now_at) {
-            if let Some(hold) = self.empty_wave(group) {
-                progress.soak_until = None;
-                let allowance = Allowance { hold: Some(hold), ..Allowance::default() };
-                return Next { allowance, progress, checks, ..Next::default() };
-            }
-            let is_last = now_at + 1 == groups.len();
-            if !is_done(group, is_last && now_at > 0) {
-                progress.soak_until = None;
-                if policy.has_progress() && (now_at != at || old.wave.as_deref() != Some(&*group.name)) {
-                    (progress.wave, progress.wave_begun) = (Some(group.name.to_string()), false);
-                    let hold = Some(self.recording());
-                    let allowance = Allowance { hold, ..Allowance::default() };
-                    return Next { allowance, progress, checks, ..Next::default() };
-                }
-                let mut hold = self.approval(group, &mut progress);
-                let first = policy.gates.iter().filter(|g| g.before_wave);
-                // Whether it has begun is stored, not seen from its nodes: one may have booted into the config.
-                if !old.wave_begun && first.clone().next().is_some() {
-                    let last = now_at.checked_sub(1).and_then(|i| groups.get(i));
-                    checks.extend(first.clone().map(|g| self.check(g, old, last)));
-                    hold = hold
-                        .or_else(|| self.first_closed_gate(first))
-                        .or_else(|| self.first_closed_gate(always()));
-                    if hold.is_none() {
-                        progress.wave_begun = true;
-                        hold = Some(self.recording());
-                    }
-                }
-                let hold = hold.or_else(|| self.first_closed_gate(always()));
-                let earlier = groups.get(..=at).unwrap_or_default();
-                let nodes = earlier.iter().flat_map(|g| g.nodes.iter().cloned()).collect();
-                let allowance = Allowance {
-                    hold,
-                    turn: group.wave.map(|_| (group.name.clone(), nodes)),
-                    max_unavailable: group.wave.and_then(|w| w.max_unavailable.clone()),
-                    ..Allowance::default()
-                };
-                return Next { allowance, progress, checks, ..Next::default() };
-            }
-            if is_last && let Some(late) = groups.iter().take(now_at).find(|g| !is_done(g, false)) {
-                // A node of an earlier wave is not there any more, or has come to it since.
-                progress.soak_until = None;
-                let nodes = self.nodes.iter().map(|(n, _)| n.name.clone()).collect();
-                let turn = Some((late.name.clone(), nodes));
-                let hold = self.approval(late, &mut progress).or_else(|| self.first_closed_gate(always()));
-                return Next {
-                    allowance: Allowance { hold, turn, ..Allowance::default() },
-                    progress,
-                    checks,
-                    ..Next::default()
-                };
-            }
-            if group.soak().is_positive() && !group.nodes.is_empty() {
-                let soaks = policy.gates.iter().filter(|g| g.soak);
-                checks.extend(soaks.clone().map(|g| self.check(g, old, Some(group))));
-                let stored = old
-                    .soak_until
-                    .as_ref()
-                    .filter(|_| now_at == at && old.wave.as_deref() == Some(&*group.name));
-                progress.wave_begun &= now_at == at;
-                progress.wave = Some(group.name.to_string());
-                let whole = time(self.now.checked_add(group.soak()).unwrap_or(self.now));
-                // The policy may have been given a shorter soak meanwhile.
-                let until = stored.filter(|until| until.0 <= whole.0).cloned().unwrap_or(whole);
-                progress.soak_until = Some(until.clone());
-                let gate = self.first_closed_gate(soaks.chain(always()));
-                if stored.is_none() || until.0 > self.now || gate.is_some() {
-                    let hold = match gate {
-                        Some(gate) if until.0 <= self.now => gate,
-                        _ => Hold::Soak { wave: group.name.clone(), until: until.clone() },
-                    };
-                    let look_again = (until.0 > self.now).then_some(until.0);
-                    let allowance = Allowance { hold: Some(hold), look_again, ..Allowance::default() };
-                    return Next { allowance, progress, checks, ..Next::default() };
-                }
-            } else if !group.nodes.is_empty()
-                && let Some(hold) = self.first_closed_gate(always())
-            {
-                progress.wave_begun &= now_at == at;
-                progress.wave = Some(group.name.to_string());
-                return Next {
-                    allowance: Allowance { hold: Some(hold), ..Allowance::default() },
-                    progress,
-                    checks,
-                    ..Next::default()
-                };
-            }
-            progress.soak_until = None;
-            // A gate that is checked before the next wave, too, is checked anew.
-            checks.truncate(always().count());
-            now_at += 1;
-        }
-        let progress = settled(old, &old.name, self.config);
-        Next { progress, ..Next::default() }
+        hold.map(held)
     }
 
+    /// The first wave, from the stored one on, that is not done, soaks, or waits for a gate. `None`: all are done.
+    fn waves(&mut self) -> Option<Allowance> {
+        let excused = self.look.excused();
+        while let Some(group) = self.groups.get(self.at) {
+            if let Some(hold) = self.look.empty_wave(group) {
+                self.progress.soak_until = None;
+                return Some(held(hold));
+            }
+            let is_last = self.at + 1 == self.groups.len();
+            if !self.is_done(group, is_last && self.at > 0, &excused) {
+                return Some(self.moves(group));
+            }
+            let mut earlier = self.groups.iter().take(self.at);
+            if is_last && let Some(late) = earlier.find(|g| !self.is_done(g, false, &excused)) {
+                return Some(self.goes_back_to(late));
+            }
+            if let Some(allowance) = self.rests(group) {
+                return Some(allowance);
+            }
+            self.progress.soak_until = None;
+            // A gate that is checked before the next wave, too, is checked anew.
+            self.checks.truncate(self.always().count());
+            self.at += 1;
+        }
+        None
+    }
+
+    /// Whether all of a wave's nodes are in the config, besides those that are excused. These prove nothing: after the
+    /// last wave nothing comes that relies on it, of another one a node must be there.
+    fn is_done(&self, group: &Group<'_>, is_last: bool, excused: &HashSet<&str>) -> bool {
+        let of_it = self.look.nodes.iter().filter(|(n, _)| group.nodes.contains(&n.name));
+        let mut of_it = of_it.peekable();
+        let (mut proves, mut all) = (is_last || of_it.peek().is_none(), true);
+        for (node, flags) in of_it {
+            let updated = flags.updated && flags.ready;
+            proves |= updated;
+            all &= updated || excused.contains(&*node.name);
+        }
+        proves && all
+    }
+
+    /// A wave that is not done: its nodes go, once people and gates let it begin.
+    fn moves(&mut self, group: &Group<'_>) -> Allowance {
+        let (look, old) = (self.look, &self.look.facts.progress);
+        self.progress.soak_until = None;
+        let is_stored = self.at == self.stored && old.wave.as_deref() == Some(&*group.name);
+        if look.policy.has_progress() && !is_stored {
+            (self.progress.wave, self.progress.wave_begun) = (Some(group.name.to_string()), false);
+            return held(look.recording());
+        }
+        let mut hold = look.approval(group, &mut self.progress);
+        let first = look.policy.gates.iter().filter(|g| g.before_wave);
+        // Whether it has begun is stored, not seen from its nodes: one may have booted into the config.
+        if !old.wave_begun && first.clone().next().is_some() {
+            let last = self.at.checked_sub(1).and_then(|i| self.groups.get(i));
+            self.checks.extend(first.clone().map(|g| look.check(g, old, last)));
+            hold = hold
+                .or_else(|| look.first_closed_gate(first))
+                .or_else(|| look.first_closed_gate(self.always()));
+            if hold.is_none() {
+                self.progress.wave_begun = true;
+                hold = Some(look.recording());
+            }
+        }
+        let hold = hold.or_else(|| look.first_closed_gate(self.always()));
+        let earlier = self.groups.get(..=self.stored).unwrap_or_default();
+        let nodes = earlier.iter().flat_map(|g| g.nodes.iter().cloned()).collect();
+        Allowance {
+            hold,
+            turn: group.wave.map(|_| (group.name.clone(), nodes)),
+            max_unavailable: group.wave.and_then(|w| w.max_unavailable.clone()),
+            ..Allowance::default()
+        }
+    }
+
+    /// A node of an earlier wave is not there any more, or has come to it since: all nodes may go.
+    fn goes_back_to(&mut self, late: &Group<'_>) -> Allowance {
+        self.progress.soak_until = None;
+        let nodes = self.look.nodes.iter().map(|(n, _)| n.name.clone()).collect();
+        let hold = self.look.approval(late, &mut self.progress);
+        let hold = hold.or_else(|| self.look.first_closed_gate(self.always()));
+        Allowance { hold, turn: Some((late.name.clone(), nodes)), ..Allowance::default() }
+    }
+
+    /// What a wave that is done waits for before the next one: its soak time, and its gates. `None`: nothing.
+    fn rests(&mut self, group: &Group<'_>) -> Option<Allowance> {
+        if group.nodes.is_empty() {
+            return None;
+        }
+        if group.soak().is_positive() {
+            return self.soaks(group);
+        }
+        let hold = self.look.first_closed_gate(self.always())?;
+        self.stays_in(group);
+        Some(held(hold))
+    }
+
+    fn soaks(&mut self, group: &Group<'_>) -> Option<Allowance> {
+        let (look, old) = (self.look, &self.look.facts.progress);
+        let gates = look.policy.gates.iter().filter(|g| g.soak);
+        self.checks.extend(gates.clone().map(|g| look.check(g, old, Some(group))));
+        let is_stored = self.at == self.stored && old.wave.as_deref() == Some(&*group.name);
+        let stored = old.soak_until.as_ref().filter(|_| is_stored);
+        self.stays_in(group);
+        let whole = time(look.now.checked_add(group.soak()).unwrap_or(look.now));
+        // The policy may have been given a shorter soak meanwhile.
+        let until = stored.filter(|until| until.0 <= whole.0).cloned().unwrap_or(whole);
+        self.progress.soak_until = Some(until.clone());
+        let is_over = until.0 <= look.now;
+        let gate = look.first_closed_gate(gates.chain(self.always()));
+        if stored.is_some() && is_over && gate.is_none() {
+            return None;
+        }
+        let look_again = (!is_over).then_some(until.0);
+        let hold = match gate {
+            Some(gate) if is_over => gate,
+            _ => Hold::Soak { wave: group.name.clone(), until },
+        };
+        Some(Allowance { look_again, ..held(hold) })
+    }
+
+    /// The progress stays in this wave.
+    fn stays_in(&mut self, group: &Group<'_>) {
+        self.progress.wave_begun &= self.at == self.stored;
+        self.progress.wave = Some(group.name.to_string());
+    }
+}
+
+impl Look<'_> {
     /// Nodes that a wave does not wait for: those that are put aside, and as many as the policy says of those that are out of
     /// service in another config, for reasons of their own.
     fn excused(&self) -> HashSet<&str> {
