@@ -165,7 +165,7 @@ pub mod own {
     /// boot with the same container, the pod of etcd is as it was before the reboot, and says nothing about the member.
     pub const ETCD_BEFORE: &str = "machineconfig.dev/etcd-before";
     /// Node: when a new leader wrote to the node to fence off writes of the one before, which had crashed or lost its connection.
-    pub const SEALED: &str = "machineconfiguration.openshift.io/sealed";
+    pub const FENCED: &str = "machineconfiguration.openshift.io/sealed";
     /// Node: any text; a change of it makes the agent retry at once what failed (`mco retry`).
     pub const RETRY: &str = "machineconfiguration.openshift.io/retry";
     /// MachineConfigPool, and copied from it to its Nodes: how changes that can cut a node off are tried, see

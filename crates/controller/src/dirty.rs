@@ -7,7 +7,7 @@
 use crate::cache::settings::Kind;
 use crate::cache::store::Change;
 use crate::cache::stores::{Config, Stores};
-use crate::flight::pools::Named;
+use crate::flight::echoes::Named;
 use crate::gates::TemplateGate;
 use crate::passes::queue::Pass;
 use api::v1::{ControllerConfig, MachineConfigNode, MachineConfigPool};

@@ -10,9 +10,9 @@ use crate::cache::stores::{
 };
 use crate::cache::watch::{WatchedKind, version_of};
 use crate::dirty::{Changed, Known, Marker, dirty};
-use crate::flight::nodes::Permits;
+use crate::flight::echoes::Named;
 use crate::flight::own_config::Kept;
-use crate::flight::pools::Named;
+use crate::flight::permits::Permits;
 use crate::flight::refusals::{SideProblems, Topic, Troubles};
 use crate::gates::Gates;
 use crate::io::events::Recorder;

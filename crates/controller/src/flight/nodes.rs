@@ -1,26 +1,21 @@
-//! Patches of Nodes: permits, and sending until the outcome is known. Each patch is bound to the resource version that it
+//! Patches of Nodes, sent until the outcome is known. Each patch is bound to the resource version that it
 //! was decided on, and its answer goes into the cache before anything else is decided.
 //!
-//! What it is not: the choice of what to write.
+//! What it is not: the choice of what to write, or how many are sent at once (see `permits`).
 
 use crate::cache::stores::TrimmedNode;
+use crate::flight::permits::Whose;
 use crate::io::backoff::WORK;
 use crate::shared::Shared;
-use crate::term::leader::{STRAY, TermSignals};
+use crate::term::leader::STRAY;
 use client::{CallError, call};
 use kube::api::{Patch, PatchParams};
 use rollout::NodePatch;
 use serde_json::Value;
-use std::collections::HashMap;
 use std::fmt::Display;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
-
-/// How often a delayed patch checks whether the lease was renewed after all.
-const LEASE_LOOK: Duration = Duration::from_millis(20);
 
 /// After this many server errors in a row for one Node's patch, the server will continue to fail: an admission webhook
 /// is down, for example. If the first attempt did take effect after all, the next one was a conflict, and the watch has
@@ -37,92 +32,6 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How often the cache is checked for the outcome of a patch.
 const LOOK: Duration = Duration::from_millis(250);
-
-/// Node patches in flight at once, for each pool and for all drains together: at ten milliseconds each, thousands a
-/// second. The API server serves 200 writes at a time by default, which leaves room for others. Each patch in flight
-/// holds a connection with its buffers here.
-pub(crate) const PATCHES_IN_FLIGHT: usize = 32;
-
-/// Whose patch a permit is for.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Whose<'a> {
-    /// A drain's.
-    Drain,
-    /// That of a node of this pool.
-    Pool(&'a str),
-}
-
-/// All permits for Node patches. Each pool has its own, and drains have theirs, so that unanswered patches of one pool
-/// do not block other pools. They are no rate limit: an answered patch frees its permit at once.
-#[derive(Debug)]
-pub(crate) struct Permits {
-    /// Cancelled when no further Node patch may be sent, because this controller shuts down.
-    closing: CancellationToken,
-    drains: Arc<Semaphore>,
-    pools: Mutex<HashMap<String, Arc<Semaphore>>>,
-}
-
-impl Default for Permits {
-    fn default() -> Self {
-        Self {
-            closing: CancellationToken::new(),
-            drains: Arc::new(Semaphore::new(PATCHES_IN_FLIGHT)),
-            pools: Mutex::default(),
-        }
-    }
-}
-
-impl Permits {
-    /// The permits of one pool, or of drains.
-    fn of(&self, whose: Whose<'_>) -> Arc<Semaphore> {
-        let Whose::Pool(pool) = whose else { return self.drains.clone() };
-        let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
-        let new = || Arc::new(Semaphore::new(PATCHES_IN_FLIGHT));
-        pools.entry(pool.to_owned()).or_insert_with(new).clone()
-    }
-
-    /// Waits for a permit to send a Node patch, and until the lease is held. Never returns once [`Permits::close`] was
-    /// called.
-    pub(crate) async fn take(&self, whose: Whose<'_>, terms: &TermSignals) -> OwnedSemaphorePermit {
-        let permit = self.of(whose).acquire_owned().await;
-        // The lease may still be renewed. If it is not, the pass that waits here is dropped with all others.
-        while terms.over() {
-            tokio::time::sleep(LEASE_LOOK).await;
-        }
-        match permit {
-            Ok(permit) if !self.closing.is_cancelled() => permit,
-            none => {
-                // The one who waits for all permits must get this one.
-                drop(none);
-                std::future::pending().await
-            }
-        }
-    }
-
-    /// Stops further Node patches and waits, for at most `most`, for the answers of those in flight. A patch that is
-    /// still on its way when the next leader plans could take a slot that this leader gives to another node.
-    pub(crate) async fn close(&self, terms: &TermSignals, most: Duration) {
-        self.closing.cancel();
-        if tokio::time::timeout(most, self.take_all()).await.is_err() {
-            terms.leave_unanswered();
-            tracing::warn!("some patches of nodes have no answer yet; the next leader fences them off");
-        }
-    }
-
-    /// Waits until every permit is free, and takes all of them for good.
-    async fn take_all(&self) {
-        let pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
-        let mut all: Vec<Arc<Semaphore>> = pools;
-        all.push(self.drains.clone());
-        let number = u32::try_from(PATCHES_IN_FLIGHT).unwrap_or(u32::MAX);
-        futures::future::join_all(all.iter().map(async |places| {
-            if let Ok(taken) = places.acquire_many(number).await {
-                taken.forget();
-            }
-        }))
-        .await;
-    }
-}
 
 /// Sends one patch of a drain, and puts the answer into the cache. Its outcome affects no decision about other nodes.
 pub(crate) async fn patch_node(shared: &Shared, patch: &NodePatch) -> Result<(), CallError> {
@@ -233,6 +142,7 @@ mod tests {
     use crate::fake_server::{answer, shared};
     use rollout::view::NodeView;
     use serde_json::json;
+    use std::sync::Arc;
     use std::sync::atomic::{AtomicU32, Ordering};
 
     #[tokio::test(start_paused = true)]

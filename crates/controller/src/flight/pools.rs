@@ -1,8 +1,7 @@
 //! Writes to pools that several passes share: status, conditions, the list of expected first boots. Each is bound to the
-//! resource version that it was decided on, and its answer goes into the cache before anything else is decided. Also
-//! here: what tells the echo of our own write from a change by somebody else.
+//! resource version that it was decided on, and its answer goes into the cache before anything else is decided.
 //!
-//! What it is not: the choice of what to write.
+//! What it is not: the choice of what to write, or which changes from the watch are our own (see `echoes`).
 
 use crate::flight::merge_patch::{bound, difference};
 use crate::shared::Shared;
@@ -10,49 +9,12 @@ use crate::term::leader::now;
 use api::conditions::{self, Condition};
 use api::k8s::ResourceExt;
 use api::names::annotation;
-use api::v1::{MachineConfigPool, MachineConfigPoolStatus, PoolConfiguration};
+use api::v1::{MachineConfigPool, MachineConfigPoolStatus};
 use client::{CallError, call};
 use kube::api::{Patch, PatchParams};
 use rollout::Change;
 use serde_json::{Value, json};
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-/// The config that rendering last wrote into each pool. When that write comes back from the watch, nothing needs to be
-/// done.
-#[derive(Debug, Default)]
-pub(crate) struct Named(Mutex<HashMap<String, PoolConfiguration>>);
-
-impl Named {
-    fn all(&self) -> MutexGuard<'_, HashMap<String, PoolConfiguration>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Records the config that is about to be written into the pool.
-    pub(crate) fn expect(&self, pool: &str, configuration: PoolConfiguration) {
-        self.all().insert(pool.to_owned(), configuration);
-    }
-
-    /// Whether this is what rendering last wrote into the pool.
-    pub(crate) fn is(&self, pool: &str, configuration: &PoolConfiguration) -> bool {
-        self.all().get(pool).is_some_and(|named| named == configuration)
-    }
-
-    /// Forgets a pool that is gone.
-    pub(crate) fn forget(&self, pool: &str) {
-        self.all().remove(pool);
-    }
-
-    /// Forgets everything at the start of a term: another leader may have written other configs into the pools.
-    pub(crate) fn clear(&self) {
-        self.all().clear();
-    }
-
-    #[cfg(test)]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.all().is_empty()
-    }
-}
+use std::sync::Arc;
 
 /// Writes the list of nodes that a pool expects to boot into it, if the plan changes it.
 pub(crate) async fn write_first_boot_nodes(

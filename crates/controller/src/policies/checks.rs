@@ -3,9 +3,9 @@
 //!
 //! What it is not: the requests (see `requests`), or what a result means (see `rollout::policy::gates`).
 
+use crate::policies::about::{OfPolicy, Wanted};
 use crate::policies::requests;
 use crate::shared::Shared;
-use api::k8s::Time;
 use api::v1alpha1::RolloutPolicy;
 use rollout::RolloutPlan;
 use rollout::policy::gates::{Reading, Record};
@@ -19,29 +19,6 @@ use tokio::time::Instant;
 
 /// A pool and one of its gates.
 type Key = (Arc<str>, Arc<str>);
-
-/// The RolloutPolicy that a gate stands in.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct OfPolicy {
-    pub(super) name: String,
-    pub(super) uid: String,
-    pub(super) generation: Option<i64>,
-}
-
-/// What a check is about, as the last plan said it.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Wanted {
-    /// The rendered config that is on its way.
-    pub(super) config: Arc<str>,
-    /// Since when it is; `None`: that is not stored.
-    pub(super) since: Option<Time>,
-    /// The policy that asks for it.
-    pub(super) policy: OfPolicy,
-    /// What was broken before.
-    pub(super) baseline: Option<Vec<String>>,
-    /// The nodes that it is about.
-    pub(super) nodes: Vec<Arc<str>>,
-}
 
 /// A gate that is being checked.
 #[derive(Debug)]

@@ -3,6 +3,7 @@
 //!
 //! What it is not: a decision. `rollout::policy` says which gates have to be checked and what follows from them.
 
+mod about;
 mod checks;
 mod costs;
 mod looks;

@@ -4,7 +4,7 @@
 //! A token is read for each check and goes into no text.
 
 use crate::cache::stores::TrimmedNode;
-use crate::policies::checks::{OfPolicy, Wanted};
+use crate::policies::about::{OfPolicy, Wanted};
 use crate::shared::Shared;
 use api::k8s::{LabelSelector, ResourceExt, Secret};
 use api::names::NAMESPACE;

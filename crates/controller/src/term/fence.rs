@@ -5,7 +5,8 @@
 //! What it is not: needed in a term that began cleanly, for a node that has changed since the term began, or once the
 //! term is so old that no request of the earlier leader can still arrive.
 
-use crate::flight::nodes::{PATIENCE, Whose, until_answered};
+use crate::flight::nodes::{PATIENCE, until_answered};
+use crate::flight::permits::Whose;
 use crate::shared::Shared;
 use crate::term::leader::{Handover, STRAY, now};
 use futures::StreamExt;
@@ -116,7 +117,7 @@ impl Fence {
         let (shared, pool, node) = (shared.clone(), pool.to_owned(), node.clone());
         self.tasks.lock().unwrap_or_else(PoisonError::into_inner).spawn(async move {
             let place = shared.permits.take(Whose::Pool(&pool), &shared.terms).await;
-            let body = Patch::Strategic(json!({"metadata": {"annotations": {own::SEALED: now()}}}));
+            let body = Patch::Strategic(json!({"metadata": {"annotations": {own::FENCED: now()}}}));
             let done = until_answered(&shared, &place, &node, &body, &node).await;
             writing.lock().unwrap_or_else(PoisonError::into_inner).remove(&node);
             drop(place);

@@ -7,7 +7,8 @@
 //!
 //! What it is not: retries, and when they end (see [`crate::flight::nodes`]).
 
-use crate::flight::nodes::{PATIENCE, Whose, until_settled};
+use crate::flight::nodes::{PATIENCE, until_settled};
+use crate::flight::permits::Whose;
 use crate::flight::pools::{write_first_boot_nodes, write_status};
 use crate::flight::refusals::NotWritten;
 use crate::io::events::{Source, node_reference, reference};

@@ -3,7 +3,7 @@
 use super::*;
 use crate::cache::store::Item;
 use crate::fake_server::shared_with;
-use crate::flight::nodes::{PATCHES_IN_FLIGHT, Whose};
+use crate::flight::permits::{PATCHES_IN_FLIGHT, Whose};
 use crate::passes::nodes::send::PATCHES_WAITING;
 use crate::term::leader::Handover;
 use api::k8s::ObjectMeta;
