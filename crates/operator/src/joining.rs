@@ -112,7 +112,7 @@ pub(crate) fn decide(
     let asked = asked_for(csr)?;
     let node = asked.node.clone();
     if is_there(&node) {
-        return Some(Err(format!("Node {node} is there already: a machine that joins has none")));
+        return Some(Err(format!("Node {node} exists already; a machine that joins has no Node yet")));
     }
     let recent = |r: &&Record| {
         let used = r.used.as_ref().is_some_and(|u| now.duration_since(u.at) <= BOOT);
@@ -241,7 +241,7 @@ mod tests {
             (token(Some("n1"), None, true), false, "no boot token for node n1"),
             (token(Some("n1"), Some(7200), true), false, "within the last hour"),
             (token(Some("n1"), Some(60), false), false, "no boot token for node n1"),
-            (fine(), true, "is there already"),
+            (fine(), true, "exists already"),
         ] {
             let said = verdict(&good(), record, there).unwrap();
             assert!(said.contains(why), "{said}");

@@ -173,15 +173,6 @@ pub(super) fn stale(there: &Value) -> Option<Stale> {
     })
 }
 
-/// Whether a request may succeed when it is made again as it is.
-fn may_pass(error: &CallError) -> bool {
-    match error.code() {
-        Some(429) => true,
-        Some(code) => code >= 500,
-        None => !matches!(error, CallError::Malformed { .. }),
-    }
-}
-
 async fn retried<T, F>(what: &str, mut request: impl FnMut() -> F) -> Result<T, CallError>
 where
     F: Future<Output = kube::Result<T>>,
@@ -189,7 +180,7 @@ where
     let mut tried = 0;
     loop {
         match call(|| what.to_owned(), request()).await {
-            Err(error) if may_pass(&error) && tried + 1 < TRIES => {
+            Err(error) if error.is_outage() && tried + 1 < TRIES => {
                 tokio::time::sleep(RETRY.delay(tried)).await;
                 tried += 1;
             }
@@ -375,7 +366,7 @@ mod tests {
     fn what_is_refused_is_not_tried_again_at_once() {
         for (code, again) in [(429, true), (500, true), (503, true), (403, false), (409, false), (422, false)]
         {
-            assert_eq!(may_pass(&error(code)), again, "{code}");
+            assert_eq!(error(code).is_outage(), again, "{code}");
         }
     }
 }

@@ -134,7 +134,11 @@ pub async fn restore_hosts(
     let mut silent: Option<Instant> = None;
     loop {
         let seen = async {
-            Ok((cluster::pools(client).await?, nodes(client).await?, etcd_not_ready(client).await?))
+            Ok::<_, CallError>((
+                cluster::pools(client).await?,
+                nodes(client).await?,
+                etcd_not_ready(client).await?,
+            ))
         };
         let (pools, nodes, etcd) = match seen.await {
             Ok(seen) => seen,
@@ -143,7 +147,7 @@ pub async fn restore_hosts(
                     progress(Progress::Unanswered(client::chain(&error)));
                     Instant::now()
                 });
-                if !may_pass(&error) || since.elapsed() > limit {
+                if !error.is_outage() || since.elapsed() > limit {
                     return Err(error.into());
                 }
                 tokio::time::sleep(LOOK).await;
@@ -186,11 +190,6 @@ pub async fn restore_hosts(
     }
 }
 
-/// Whether an error may be one of a moment: no answer, or an API server that is starting.
-fn may_pass(error: &CallError) -> bool {
-    error.is_unanswered() || error.is_too_many_requests() || error.is_server_fault()
-}
-
 /// Sends a node to the empty config. `false`: it has changed since it was looked at, or does not answer; the next round sees.
 async fn send(client: &Client, node: &NodeView) -> Result<bool, CallError> {
     let api: Api<Node> = Api::all(client.clone());
@@ -201,7 +200,7 @@ async fn send(client: &Client, node: &NodeView) -> Result<bool, CallError> {
     let request = api.patch_metadata(&node.name, &params, &patch);
     match call(|| format!("patch Node {}", node.name), request).await {
         Ok(_) => Ok(true),
-        Err(error) if error.is_conflict() || error.is_not_found() || may_pass(&error) => Ok(false),
+        Err(error) if error.is_conflict() || error.is_not_found() || error.is_outage() => Ok(false),
         Err(error) => Err(error),
     }
 }
