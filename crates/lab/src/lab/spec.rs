@@ -308,6 +308,11 @@ impl LabBuilder {
         self
     }
 
+    /// Adds a service that every real node starts at boot: the file of its unit, which is below multi-user.target.
+    pub fn node_service(self, name: &str, unit: impl Into<Vec<u8>>) -> Self {
+        self.node_file(&format!("etc/systemd/system/{name}"), 0o644, unit).node_unit(name)
+    }
+
     /// Sets whether a proxy is put between the daemons of simulated nodes and the API server: [`Lab::daemon_faults`].
     pub fn daemon_faults(mut self, wanted: bool) -> Self {
         self.spec.daemon_faults = wanted;

@@ -33,6 +33,8 @@ const FOR_TESTS: [(&str, &str); 7] = [
 ];
 /// The same for tests of the dashboard.
 const FOR_BROWSERS: [(&str, &str); 1] = [("chromium", "chromium")];
+/// What gets a package from the npm registry, where it is not cached yet.
+const FOR_NPM: [(&str, &str); 1] = [("npm", "npm")];
 /// Also run by the test of the crate `ignition` that compares with Debian's `ignition-validate`.
 const UNPACK: &str = include_str!("unpack-package.sh");
 /// The same for virtual machines; their other programs are in a root of their own.
@@ -100,10 +102,10 @@ const AXE: &str = "4.14.1";
 /// The digest of its script, so that no other program runs in the browser.
 const AXE_SHA256: &str = "29348999450cdf2849a8e70b7912fc2da85a849da39c0d0d5394f51d4a9ed95c";
 
-/// The script of axe-core, from the npm registry the first time.
+/// The script of axe-core, from the npm registry the first time. Debian's npm is installed for that if it is missing.
 ///
 /// # Errors
-/// No npm, no registry, or another script than the known one.
+/// As [`ensure_packages`], or there is no registry, or it has another script than the known one.
 pub async fn axe(cache: &Path, progress: &Reporter) -> Result<String> {
     let file = cache.join(format!("axe-core-{AXE}.js"));
     let known = |text: &str| hex(&Sha256::digest(text.as_bytes())) == AXE_SHA256;
@@ -112,6 +114,7 @@ pub async fn axe(cache: &Path, progress: &Reporter) -> Result<String> {
     {
         return Ok(text);
     }
+    ensure(&FOR_NPM, progress).await?;
     let step = progress.begin(format!("getting axe-core {AXE} from the npm registry"));
     let failed = |step: &'static str, path: &Path| {
         let path = path.to_owned();

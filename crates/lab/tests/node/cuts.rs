@@ -23,11 +23,7 @@ async fn drift_is_reported_at_once_and_a_power_cut_is_recovered_before_the_kubel
         return;
     }
     let Some(builder) = with_controller() else { return };
-    let builder = builder
-        .nodes(1)
-        .real()
-        .node_file("/etc/systemd/system/kubelet.service", 0o644, KUBELET)
-        .node_unit("kubelet.service");
+    let builder = builder.nodes(1).real().node_service("kubelet.service", KUBELET);
     let cluster = Cluster::start(builder).await;
     cluster.settled("worker", 1, &["00-worker"], &[]).await;
     changed_by_hand(&cluster).await;
@@ -273,10 +269,8 @@ async fn a_power_cut_during_service_restarts_is_recovered_at_boot_without_waitin
     let builder = builder
         .nodes(1)
         .real()
-        .node_file("/etc/systemd/system/kubelet.service", 0o644, slow("kubelet"))
-        .node_unit("kubelet.service")
-        .node_file("/etc/systemd/system/containerd.service", 0o644, slow("containerd"))
-        .node_unit("containerd.service");
+        .node_service("kubelet.service", slow("kubelet"))
+        .node_service("containerd.service", slow("containerd"));
     let cluster = Cluster::start(builder).await;
     cluster.settled("worker", 1, &["00-worker"], &[]).await;
     cut_while_services_restart(&cluster).await;

@@ -23,6 +23,8 @@ mod machines;
 mod packages;
 #[path = "../product/mod.rs"]
 mod product;
+#[path = "../common/prometheus.rs"]
+mod prometheus;
 mod restored;
 mod second_distribution;
 mod second_drain;

@@ -24,11 +24,7 @@ async fn an_agent_maintains_certificates_and_logins_and_cannot_write_other_nodes
         return;
     }
     let Some(builder) = with_controller() else { return };
-    let builder = builder
-        .nodes(2)
-        .real()
-        .node_file("/etc/systemd/system/kubelet.service", 0o644, KUBELET)
-        .node_unit("kubelet.service");
+    let builder = builder.nodes(2).real().node_service("kubelet.service", KUBELET);
     let cluster = Cluster::start(builder).await;
     let node = cluster.lab.node(0);
     cluster.settled("worker", 2, &["00-worker"], &[]).await;

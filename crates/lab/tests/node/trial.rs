@@ -102,11 +102,7 @@ async fn a_change_that_cuts_its_node_off_is_undone_by_the_node_and_reported() {
         return;
     }
     let Some(builder) = with_controller() else { return };
-    let builder = builder
-        .nodes(5)
-        .real()
-        .node_file("/etc/systemd/system/kubelet.service", 0o644, KUBELET)
-        .node_unit("kubelet.service");
+    let builder = builder.nodes(5).real().node_service("kubelet.service", KUBELET);
     let cluster = Cluster::start(builder).await;
     for (pool, node, within) in [
         ("net", "worker-0", NEVER_WITHIN),

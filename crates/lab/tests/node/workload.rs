@@ -6,14 +6,13 @@
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::process::Stdio;
 
 use crate::product::observer::Observer;
 use crate::product::{Cluster, condition, is_done, machine_config, note, one_file, text, with_controller};
+use crate::prometheus;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tokio::process::Command;
 
 const NODES: usize = 3;
 /// Where the shops listen.
@@ -49,16 +48,8 @@ async fn get(server: SocketAddr, path: &str) -> Result<(String, String), String>
 
 /// The addresses of the series that a query answers with.
 async fn instances(prometheus: SocketAddr, query: &str) -> BTreeSet<String> {
-    let encoded: String = query
-        .bytes()
-        .map(|b| if b.is_ascii_alphanumeric() { char::from(b).to_string() } else { format!("%{b:02X}") })
-        .collect();
-    let Ok((_, body)) = get(prometheus, &format!("/api/v1/query?query={encoded}")).await else {
-        return BTreeSet::new();
-    };
-    let body: Value = serde_json::from_str(&body).unwrap();
-    assert_eq!(body["status"], "success", "{body}");
-    let series = body["data"]["result"].as_array().unwrap();
+    // It may not listen yet.
+    let series = prometheus::query(prometheus, query).await.unwrap_or_default();
     series.iter().map(|s| text(&s["metric"]["instance"])).collect()
 }
 
@@ -95,9 +86,7 @@ async fn a_change_that_breaks_the_workload_hits_one_canary_which_is_back_by_itse
     }
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    let unpacked = lab::unpack_package("prometheus", folder).await;
-    if !lab::require(unpacked.err().map(|e| format!("Debian's prometheus cannot be had: {}", lab::chain(&e))))
-    {
+    if !prometheus::unpacked(folder).await {
         return;
     }
     let Some(builder) = with_controller() else { return };
@@ -132,18 +121,7 @@ async fn a_change_that_breaks_the_workload_hits_one_canary_which_is_back_by_itse
         "global": {"scrape_interval": "1s"},
         "scrape_configs": [{"job_name": "shop", "static_configs": [{"targets": targets}]}],
     });
-    std::fs::write(folder.join("prometheus.yaml"), scrape.to_string()).unwrap();
-    let log = std::fs::File::create(folder.join("prometheus.log")).unwrap();
-    let _prometheus = Command::new(folder.join("usr/bin/prometheus"))
-        .args(["--config.file=prometheus.yaml", "--storage.tsdb.path=data"])
-        .arg(format!("--web.listen-address={listen}"))
-        .current_dir(folder)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(log)
-        .kill_on_drop(true)
-        .spawn()
-        .unwrap();
+    let _prometheus = prometheus::start(folder, listen, &scrape);
     let all: BTreeSet<String> = targets.into_iter().collect();
     cluster
         .wait("Prometheus to see all shops open", async || {

@@ -18,6 +18,8 @@ mod packages;
 mod parts;
 #[path = "../product/mod.rs"]
 mod product;
+#[path = "../common/prometheus.rs"]
+mod prometheus;
 mod registration;
 mod removal;
 mod scraping;

@@ -9,6 +9,7 @@
 use crate::parts::free_address;
 use crate::product::controllers::Controller;
 use crate::product::{Cluster, lab, machine_config, one_file};
+use crate::prometheus::{self, query};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Api;
 use kube::api::PostParams;
@@ -17,10 +18,9 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
-use std::process::Stdio;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::process::Command;
 
 /// Queries that have results only while nodes are being updated or drains are blocked.
@@ -43,25 +43,6 @@ async fn sample(text: String) -> SocketAddr {
     address
 }
 
-/// Runs an instant query: its series, or Prometheus's error.
-async fn query(prometheus: SocketAddr, expr: &str) -> Result<Vec<Value>, String> {
-    let encoded: String = expr
-        .bytes()
-        .map(|b| if b.is_ascii_alphanumeric() { char::from(b).to_string() } else { format!("%{b:02X}") })
-        .collect();
-    let mut stream = TcpStream::connect(prometheus).await.map_err(|e| e.to_string())?;
-    let head = format!("GET /api/v1/query?query={encoded} HTTP/1.0\r\nHost: prometheus\r\n\r\n");
-    stream.write_all(head.as_bytes()).await.map_err(|e| e.to_string())?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.map_err(|e| e.to_string())?;
-    let body = answer.split_once("\r\n\r\n").ok_or("no body")?.1;
-    let body: Value = serde_json::from_str(body).map_err(|e| format!("{e}: {body}"))?;
-    if body["status"] != "success" {
-        return Err(body.to_string());
-    }
-    Ok(body["data"]["result"].as_array().cloned().unwrap_or_default())
-}
-
 async fn promtool(folder: &Path, args: &[&str]) -> Result<(), String> {
     let output = Command::new(folder.join("usr/bin/promtool")).args(args).current_dir(folder).output().await;
     let output = output.map_err(|e| e.to_string())?;
@@ -74,9 +55,7 @@ async fn promtool(folder: &Path, args: &[&str]) -> Result<(), String> {
 async fn alerts_fire_and_dashboards_are_filled() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    let unpacked = lab::unpack_package("prometheus", folder).await;
-    if !lab::require(unpacked.err().map(|e| format!("Debian's prometheus cannot be had: {}", lab::chain(&e))))
-    {
+    if !prometheus::unpacked(folder).await {
         return;
     }
     alerts(folder).await;
@@ -101,18 +80,7 @@ async fn alerts_fire_and_dashboards_are_filled() {
             job("machine-config-server", server),
         ],
     });
-    std::fs::write(folder.join("prometheus.yaml"), config.to_string()).unwrap();
-    let log = std::fs::File::create(folder.join("prometheus.log")).unwrap();
-    let _prometheus = Command::new(folder.join("usr/bin/prometheus"))
-        .args(["--config.file=prometheus.yaml", "--storage.tsdb.path=data"])
-        .arg(format!("--web.listen-address={listen}"))
-        .current_dir(folder)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(log)
-        .kill_on_drop(true)
-        .spawn()
-        .unwrap();
+    let _prometheus = prometheus::start(folder, listen, &config);
 
     cluster.settled("worker", 3, &["00-worker"], &[]).await;
     cluster.create(machine_config("50-motd", "worker", one_file("/etc/hello", "hello"))).await;
