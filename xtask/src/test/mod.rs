@@ -3,7 +3,7 @@
 //!
 //! Flow: checks that need no build ([`checks`]) → the test programs are built ([`programs`]) → they are divided into
 //! jobs ([`jobs`], pure) → the jobs run side by side, and a failure is printed when it happens ([`lanes`]) → examples
-//! in the documentation.
+//! in the documentation → what nobody needs any more goes from `target` ([`prune`]).
 //!
 //! What it is not: a test framework. Each job is one run of a program that plain `cargo test` would run too.
 
@@ -11,6 +11,7 @@ mod checks;
 mod jobs;
 mod lanes;
 mod programs;
+mod prune;
 
 use anyhow::{Context, bail};
 use clap::Args;
@@ -94,7 +95,8 @@ pub(crate) fn run(root: &Path, a: &Test) -> anyhow::Result<()> {
     let (chosen, left): (Vec<_>, Vec<_>) = all.into_iter().partition(|t| jobs::runs(t, scope));
     println!("== building {} test programs", chosen.len());
     let built = Instant::now();
-    let programs = programs::build(root, &chosen, a.only.is_empty() && left.is_empty())?;
+    let everything = a.only.is_empty() && left.is_empty();
+    let programs::Built { programs, files } = programs::build(root, &chosen, everything)?;
     println!("built in {:.0} s", built.elapsed().as_secs_f64());
     let plan = jobs::plan(&programs, &left, scope, &a.only, &lanes::last_times(root))?;
     let with_image = scope == Scope::All && a.only.is_empty() && lab::is_root();
@@ -123,6 +125,10 @@ pub(crate) fn run(root: &Path, a: &Test) -> anyhow::Result<()> {
         None => Ok(()),
     };
 
+    if a.only.is_empty() {
+        // What is left out now was built by an earlier run, and is needed by the next one.
+        prune::run(root, if everything { &files } else { &[] })?;
+    }
     done.print_slowest();
     if !plan.left_out.is_empty() {
         println!("== left out, {} tests:", plan.left_out.len());

@@ -137,8 +137,15 @@ fn targets_of(metadata: &Value) -> anyhow::Result<Vec<Target>> {
     Ok(targets)
 }
 
+/// The test programs, and every file that cargo has named while it built them.
+#[derive(Debug)]
+pub(super) struct Built {
+    pub(super) programs: Vec<Program>,
+    pub(super) files: Vec<PathBuf>,
+}
+
 /// Builds them all in one run of cargo, so that every library is built with one set of features, and lists their tests.
-pub(super) fn build(root: &Path, chosen: &[Target], all: bool) -> anyhow::Result<Vec<Program>> {
+pub(super) fn build(root: &Path, chosen: &[Target], all: bool) -> anyhow::Result<Built> {
     let mut args = vec!["test", "--workspace", "--no-run", "--message-format", "json-render-diagnostics"];
     if !all {
         for (kind, flag) in [(Kind::Library, "--lib"), (Kind::Program, "--bins")] {
@@ -155,8 +162,8 @@ pub(super) fn build(root: &Path, chosen: &[Target], all: bool) -> anyhow::Result
     if !output.status.success() {
         bail!("cargo {} ended with {}", args.join(" "), output.status);
     }
-    let built: Vec<(PathBuf, PathBuf)> =
-        String::from_utf8_lossy(&output.stdout).lines().filter_map(executable).collect();
+    let said = String::from_utf8_lossy(&output.stdout);
+    let built: Vec<(PathBuf, PathBuf)> = said.lines().filter_map(executable).collect();
     let mut programs = vec![];
     for target in chosen {
         let (_, executable) = built
@@ -169,7 +176,14 @@ pub(super) fn build(root: &Path, chosen: &[Target], all: bool) -> anyhow::Result
             tests: list(executable)?,
         });
     }
-    Ok(programs)
+    Ok(Built { programs, files: said.lines().flat_map(files).collect() })
+}
+
+/// The files of a line of cargo's JSON messages.
+fn files(line: &str) -> Vec<PathBuf> {
+    let message: Value = serde_json::from_str(line).unwrap_or_default();
+    let names = message["filenames"].as_array().cloned().unwrap_or_default();
+    names.iter().filter_map(Value::as_str).map(PathBuf::from).collect()
 }
 
 /// The root source file and the path of a test program, from a line of cargo's JSON messages.
@@ -228,6 +242,8 @@ mod tests {
         assert_eq!(executable(&line(true).to_string()), Some(("/w/a/t.rs".into(), "/t/t-1".into())));
         assert_eq!(executable(&line(false).to_string()), None);
         assert_eq!(executable("warning: no JSON"), None);
+        assert_eq!(files(r#"{"filenames": ["/t/a.rlib", "/t/a.rmeta"]}"#).len(), 2);
+        assert!(files("warning: no JSON").is_empty());
         assert_eq!(
             listed("m::one: test\nm::bench: benchmark\ntwo: test\n\n2 tests, 1 benchmarks\n"),
             ["m::one", "two"]
