@@ -31,9 +31,9 @@ const BROWSERS: [(&str, &str); 1] = [("lab", "browser")];
 const TOGETHER: [(&str, &str, &str); 3] =
     [("controller", "cluster", ""), ("lab", "control_plane", ""), ("lab", "cluster", "agents::")];
 
-/// Tests that wait for minutes: for an API server that is unavailable, or for a lease that expires. They run beside the
-/// others and occupy no lane.
-const WAITING: [&str; 7] = [
+/// Tests that wait for minutes: for an API server that is unavailable, for a lease that expires, or until every API server
+/// writes a new version. They run beside the others and occupy no lane.
+const WAITING: [&str; 8] = [
     "a_rollout_survives_two_minutes_without_the_api_server",
     "a_rollout_survives_changes_of_leader",
     "late_patches_of_a_dead_leader_are_refused",
@@ -41,6 +41,7 @@ const WAITING: [&str; 7] = [
     "a_node_that_cuts_itself_off_reboots_after_the_time_limit",
     "a_rollout_survives_the_loss_of_the_api_server_of_the_controller_and_of_a_node",
     "a_controller_resumes_after_its_network_dropped_all_packets",
+    "objects_outlive_the_version_in_which_they_are_stored",
 ];
 
 /// One run of a test program.

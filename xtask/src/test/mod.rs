@@ -58,21 +58,7 @@ pub(crate) fn run(root: &Path, a: &Test) -> anyhow::Result<()> {
     if a.only.is_empty() {
         checks::run(root)?;
     }
-    if scope != Scope::Unit {
-        println!("== the control plane's programs");
-        prepare_lab()?;
-    }
-    if scope == Scope::All && lab::is_root() {
-        // Tests of images and packages need it. It comes first, because all other builds write to the same file in
-        // target/debug.
-        println!("== the mco program, linked as it is delivered");
-        crate::image::program::for_tests(root)?;
-        if a.only.is_empty() {
-            // Minutes when they are not cached: no test should seem to hang meanwhile.
-            println!("== virtual machines");
-            crate::demo::runtime()?.block_on(lab::prepare_virtual_machines(&lab::Reporter::stderr()))?;
-        }
-    }
+    prepare(root, scope, a.only.is_empty())?;
     if !a.rest.is_empty() || !a.only.is_empty() {
         // Cluster tests start the `mco` in target/debug. A whole run builds it together with its tests.
         step(root, "the mco program", &["build", "-p", "cli"])?;
@@ -129,19 +115,7 @@ pub(crate) fn run(root: &Path, a: &Test) -> anyhow::Result<()> {
         // What is left out now was built by an earlier run, and is needed by the next one.
         prune::run(root, if everything { &files } else { &[] })?;
     }
-    done.print_slowest();
-    if !plan.left_out.is_empty() {
-        println!("== left out, {} tests:", plan.left_out.len());
-        for name in &plan.left_out {
-            println!("    {name}");
-        }
-    }
-    if !done.skipped.is_empty() {
-        println!("== skipped here:");
-        for line in &done.skipped {
-            println!("    {line}");
-        }
-    }
+    summary(&done, &plan.left_out);
     if !done.failed.is_empty() {
         bail!(
             "{} failed after {:.0} s:\n    {}",
@@ -158,6 +132,43 @@ pub(crate) fn run(root: &Path, a: &Test) -> anyhow::Result<()> {
     };
     println!("== {} tests passed{skipped} in {:.0} s", done.passed, start.elapsed().as_secs_f64());
     Ok(())
+}
+
+/// What tests of this scope need before they are built.
+fn prepare(root: &Path, scope: Scope, everything: bool) -> anyhow::Result<()> {
+    if scope != Scope::Unit {
+        println!("== the control plane's programs");
+        prepare_lab()?;
+    }
+    if scope == Scope::All && lab::is_root() {
+        // Tests of images and packages need it. It comes first, because all other builds write to the same file in
+        // target/debug.
+        println!("== the mco program, linked as it is delivered");
+        crate::image::program::for_tests(root)?;
+        if everything {
+            // Minutes when they are not cached: no test should seem to hang meanwhile.
+            println!("== virtual machines");
+            crate::demo::runtime()?.block_on(lab::prepare_virtual_machines(&lab::Reporter::stderr()))?;
+        }
+    }
+    Ok(())
+}
+
+/// The slowest tests, those that were left out, and those that could not run here.
+fn summary(done: &lanes::Done, left_out: &[String]) {
+    done.print_slowest();
+    if !left_out.is_empty() {
+        println!("== left out, {} tests:", left_out.len());
+        for name in left_out {
+            println!("    {name}");
+        }
+    }
+    if !done.skipped.is_empty() {
+        println!("== skipped here:");
+        for line in &done.skipped {
+            println!("    {line}");
+        }
+    }
 }
 
 /// Builds or finds the control plane's programs once, with progress, so that the first cluster test does not seem to
