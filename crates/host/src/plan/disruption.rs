@@ -233,64 +233,7 @@ pub(crate) fn disruption(
     notes: &mut Vec<String>,
     bad: &mut Vec<Irreconcilable>,
 ) -> Disruption {
-    let mut asked: Vec<(PolicyAction, String)> = Vec::new();
-    let mut by_table = ByTable::default();
-    let mut decided = Vec::new();
-    if facts.force {
-        asked.push((PolicyAction::Reboot, FORCE_FILE.to_owned()));
-        decided.push(by_default(FORCE_FILE));
-    }
-    for field in &changes.os {
-        // The host keeps its image (see `plan::os`).
-        if *field == OsField::Image && new.os.image.is_empty() {
-            notes
-                .push(format!("{} is not set any more: the host keeps the image that it runs", field.path()));
-        } else {
-            asked.push((PolicyAction::Reboot, field.path().to_owned()));
-            decided.push(by_default(field.path()));
-        }
-    }
-    let when_needed = policy.reboots == Reboots::WhenNeeded;
-    let ours = DisruptionPolicy::default();
-    let mut by_policy = |what: &str, name: &str, built_in: bool, actions: &[PolicyAction]| {
-        asked.extend(actions.iter().map(|a| (a.clone(), what.to_owned())));
-        let policy = name.to_owned();
-        let rule = if built_in { Rule::BuiltIn { policy } } else { Rule::Policy { policy } };
-        let cost = actions.iter().map(in_words).collect::<Vec<_>>().join(", ");
-        decided.push(Decided { what: what.to_owned(), rule, cost });
-    };
-    let mut rest: Vec<(&String, Option<Result<Taken, NotTaken>>)> = Vec::new();
-    let modules = when_needed && changes.files.iter().any(|p| p.starts_with("/etc/modules-load.d/"));
-    for path in &changes.files {
-        match policy.for_path(path) {
-            Some(p) => by_policy(path, &p.path, ours.files.contains(p), &p.actions),
-            None if when_needed => rest.push((path, table::of_file(path, old, new, facts, modules))),
-            None => rest.push((path, None)),
-        }
-    }
-    for unit in &changes.units {
-        match policy.for_unit(unit) {
-            Some(p) => by_policy(unit, &p.name, ours.units.contains(p), &p.actions),
-            None if when_needed => rest.push((unit, Some(units::of_unit(unit, old, new, facts)))),
-            None => rest.push((unit, None)),
-        }
-    }
-    if changes.passwd {
-        let p = &policy.sshkey;
-        by_policy("spec.config.passwd", "sshkey", *p == ours.sshkey, &p.actions);
-    }
-    for (what, taken) in rest {
-        let rule = match taken {
-            Some(Ok(taken)) => {
-                decided.push(by_table.take(what, taken));
-                continue;
-            }
-            Some(Err(NotTaken { row, why })) => Rule::NotHere { row: row.to_owned(), why },
-            None => Rule::Default,
-        };
-        asked.push((PolicyAction::Reboot, what.clone()));
-        decided.push(Decided { rule, ..by_default(what) });
-    }
+    let Asked { asked, by_table, decided } = Asked::by((old, new), changes, policy, facts, notes);
     let mut out = Disruption { decided, ..Disruption::default() };
     for (action, because) in &asked {
         if matches!(action, PolicyAction::Reboot) {
@@ -310,31 +253,134 @@ pub(crate) fn disruption(
     }
     by_table.settle(&mut out, facts, notes);
     for (action, because) in &asked {
-        match action {
-            PolicyAction::Reboot | PolicyAction::None => {}
-            PolicyAction::Drain => push(&mut out.drain, because),
-            PolicyAction::DaemonReload => push(&mut out.daemon_reload, because),
-            PolicyAction::Reload { reload } => {
-                service(&mut out, ServiceAction::Reload, &reload.service_name, because);
+        carry_over(action, because, (old, new), &mut out, bad);
+    }
+    keep_what_is_there(&mut out, new, facts, notes, bad);
+    out
+}
+
+/// What the changes ask for, and which rule said so.
+struct Asked {
+    asked: Vec<(PolicyAction, String)>,
+    by_table: ByTable,
+    decided: Vec<Decided>,
+}
+
+impl Asked {
+    fn by(
+        (old, new): (&Wanted, &Wanted),
+        changes: &Changes,
+        policy: &DisruptionPolicy,
+        facts: &Facts,
+        notes: &mut Vec<String>,
+    ) -> Self {
+        let mut asked: Vec<(PolicyAction, String)> = Vec::new();
+        let mut by_table = ByTable::default();
+        let mut decided = Vec::new();
+        if facts.force {
+            asked.push((PolicyAction::Reboot, FORCE_FILE.to_owned()));
+            decided.push(by_default(FORCE_FILE));
+        }
+        for field in &changes.os {
+            // The host keeps its image (see `plan::os`).
+            if *field == OsField::Image && new.os.image.is_empty() {
+                notes.push(format!(
+                    "{} is not set any more: the host keeps the image that it runs",
+                    field.path()
+                ));
+            } else {
+                asked.push((PolicyAction::Reboot, field.path().to_owned()));
+                decided.push(by_default(field.path()));
             }
-            PolicyAction::Restart { restart } => {
-                service(&mut out, ServiceAction::Restart, &restart.service_name, because);
+        }
+        let when_needed = policy.reboots == Reboots::WhenNeeded;
+        let ours = DisruptionPolicy::default();
+        let mut by_policy = |what: &str, name: &str, built_in: bool, actions: &[PolicyAction]| {
+            asked.extend(actions.iter().map(|a| (a.clone(), what.to_owned())));
+            let policy = name.to_owned();
+            let rule = if built_in { Rule::BuiltIn { policy } } else { Rule::Policy { policy } };
+            let cost = actions.iter().map(in_words).collect::<Vec<_>>().join(", ");
+            decided.push(Decided { what: what.to_owned(), rule, cost });
+        };
+        let mut rest: Vec<(&String, Option<Result<Taken, NotTaken>>)> = Vec::new();
+        let modules = when_needed && changes.files.iter().any(|p| p.starts_with("/etc/modules-load.d/"));
+        for path in &changes.files {
+            match policy.for_path(path) {
+                Some(p) => by_policy(path, &p.path, ours.files.contains(p), &p.actions),
+                None if when_needed => rest.push((path, table::of_file(path, old, new, facts, modules))),
+                None => rest.push((path, None)),
             }
-            PolicyAction::Special => {
-                service(&mut out, ServiceAction::Reload, "crio.service", because);
-                match registries_drain(old, new) {
-                    Ok(None) => {}
-                    Ok(Some(why)) => push(&mut out.drain, &format!("{because}: {why}")),
-                    Err(why) => bad.push(Irreconcilable {
-                        path: because.clone(),
-                        why: format!("it is not TOML: {why}"),
-                        remedy: "correct the file's contents".to_owned(),
-                        scope: Scope::Config,
-                    }),
+        }
+        for unit in &changes.units {
+            match policy.for_unit(unit) {
+                Some(p) => by_policy(unit, &p.name, ours.units.contains(p), &p.actions),
+                None if when_needed => rest.push((unit, Some(units::of_unit(unit, old, new, facts)))),
+                None => rest.push((unit, None)),
+            }
+        }
+        if changes.passwd {
+            let p = &policy.sshkey;
+            by_policy("spec.config.passwd", "sshkey", *p == ours.sshkey, &p.actions);
+        }
+        for (what, taken) in rest {
+            let rule = match taken {
+                Some(Ok(taken)) => {
+                    decided.push(by_table.take(what, taken));
+                    continue;
                 }
+                Some(Err(NotTaken { row, why })) => Rule::NotHere { row: row.to_owned(), why },
+                None => Rule::Default,
+            };
+            asked.push((PolicyAction::Reboot, what.clone()));
+            decided.push(Decided { rule, ..by_default(what) });
+        }
+        Self { asked, by_table, decided }
+    }
+}
+
+/// Adds an action of a policy to the cost.
+fn carry_over(
+    action: &PolicyAction,
+    because: &str,
+    (old, new): (&Wanted, &Wanted),
+    out: &mut Disruption,
+    bad: &mut Vec<Irreconcilable>,
+) {
+    match action {
+        PolicyAction::Reboot | PolicyAction::None => {}
+        PolicyAction::Drain => push(&mut out.drain, because),
+        PolicyAction::DaemonReload => push(&mut out.daemon_reload, because),
+        PolicyAction::Reload { reload } => {
+            service(out, ServiceAction::Reload, &reload.service_name, because);
+        }
+        PolicyAction::Restart { restart } => {
+            service(out, ServiceAction::Restart, &restart.service_name, because);
+        }
+        PolicyAction::Special => {
+            service(out, ServiceAction::Reload, "crio.service", because);
+            match registries_drain(old, new) {
+                Ok(None) => {}
+                Ok(Some(why)) => push(&mut out.drain, &format!("{because}: {why}")),
+                Err(why) => bad.push(Irreconcilable {
+                    path: because.to_owned(),
+                    why: format!("it is not TOML: {why}"),
+                    remedy: "correct the file's contents".to_owned(),
+                    scope: Scope::Config,
+                }),
             }
         }
     }
+}
+
+/// Drops services that this host does not have: with a note if a rule of ours names them, else as a fault of the policy. And
+/// effects on units that are restarted in any case.
+fn keep_what_is_there(
+    out: &mut Disruption,
+    new: &Wanted,
+    facts: &Facts,
+    notes: &mut Vec<String>,
+    bad: &mut Vec<Irreconcilable>,
+) {
     if let Some(tool) = &facts.trust_tool
         && !facts.unit_files.contains(UPDATE_CA_TRUST)
         && let Some(s) = out.services.iter_mut().find(|s| s.unit == UPDATE_CA_TRUST)
@@ -372,7 +418,6 @@ pub(crate) fn disruption(
         Effect::Unit { action: UnitVerb::Restart | UnitVerb::Reload, unit } => !restarted(unit),
         _ => true,
     });
-    out
 }
 
 /// What no rule makes cheaper.
