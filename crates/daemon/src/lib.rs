@@ -22,7 +22,7 @@ pub use entry::chroot::chroot_into_host;
 pub use entry::first_boot::{FirstBoot, complete_first_boot, first_boot};
 pub use entry::start::{StartOptions, recover, start};
 pub use entry::trial::{TryOnHost, TryState, confirm_on_host, watch_trial};
-pub use entry::without_cluster::{AppliedOnce, PlannedHere, apply_once, plan_on_host, read_config};
+pub use entry::without_cluster::{AppliedOnce, PlannedOnHost, apply_once, plan_on_host, read_config};
 pub use error::DaemonError;
 pub use metrics::{Metrics, metrics_sample};
 pub use node::Trouble;

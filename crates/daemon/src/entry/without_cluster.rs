@@ -33,7 +33,7 @@ pub struct AppliedOnce {
 
 /// What `daemon plan` found.
 #[derive(Debug)]
-pub struct PlannedHere {
+pub struct PlannedOnHost {
     /// What can change the operating system of this host, and why.
     pub os: OsChoice,
     /// The plan; or what cannot be applied here.
@@ -48,7 +48,7 @@ pub fn plan_on_host(
     root_mount: &Path,
     config: &MachineConfig,
     policy: &DisruptionPolicy,
-) -> Result<PlannedHere, DaemonError> {
+) -> Result<PlannedOnHost, DaemonError> {
     // The runtime's own thread talks to systemd while this thread waits.
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
@@ -58,7 +58,7 @@ pub fn plan_on_host(
     let (mut host, os) = crate::entry::start::open(root_mount, runtime.handle().clone())?;
     let from = host.current_config().map_err(|error| look_error(&error))?.unwrap_or_else(no_config);
     let plan = plan_between(&mut host, &from, config, policy)?;
-    Ok(PlannedHere { os, plan })
+    Ok(PlannedOnHost { os, plan })
 }
 
 fn plan_between(

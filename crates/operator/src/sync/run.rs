@@ -8,7 +8,7 @@
 
 use super::cluster::{KINDS, Kind, kept_label};
 use super::metrics::Metrics;
-use super::pass::{Keeper, Passed};
+use super::pass::{Passed, Syncer};
 use super::plan::Prometheus;
 use super::{AGAIN, Stop, report};
 use crate::facts::openshift;
@@ -100,23 +100,23 @@ pub enum StartError {
 /// The first step that failed.
 pub async fn once(client: Client, options: Options) -> Result<Vec<String>, StartError> {
     let metrics = Arc::new(Metrics::new(&mut Registry::default()));
-    let mut keeper = Keeper::new(client, options, metrics);
-    let mut passed = Box::pin(keeper.pass()).await?;
+    let mut syncer = Syncer::new(client, options, metrics);
+    let mut passed = Box::pin(syncer.pass()).await?;
     for _ in 0..CONFLICTS {
         if !passed.conflict {
             break;
         }
-        passed = Box::pin(keeper.pass()).await?;
+        passed = Box::pin(syncer.pass()).await?;
     }
     // Nobody comes back in time for these: the next run would wait for the whole of it again.
     for _ in 0..CONFLICTS {
         let Some(left) = passed.settles else { break };
         tokio::time::sleep(left).await;
         let before = std::mem::take(&mut passed.done);
-        passed = Box::pin(keeper.pass()).await?;
+        passed = Box::pin(syncer.pass()).await?;
         passed.done.splice(0..0, before);
     }
-    report::report(&keeper.client, &keeper.metrics, &passed).await;
+    report::report(&syncer.client, &syncer.metrics, &passed).await;
     match passed.stopped {
         Some(super::Stopped { step, stop: Stop::Failed(why) }) => Err(StartError::Failed { step, why }),
         _ => Ok(passed.done),
@@ -146,11 +146,11 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
     };
     while candidacy.won(&stop).await.is_some() {
         metrics.leader.set(1);
-        let keeper = Keeper::new(client.clone(), options.clone(), Arc::clone(&metrics));
+        let syncer = Syncer::new(client.clone(), options.clone(), Arc::clone(&metrics));
         tokio::select! {
             () = stop.cancelled() => {}
             () = candidacy.lost() => {}
-            () = term(keeper) => {}
+            () = term(syncer) => {}
         }
         metrics.leader.set(0);
     }
@@ -215,16 +215,16 @@ fn rest(passed: Option<&Passed>, failures: u32, conflicts: u32) -> Rest {
 }
 
 /// Makes passes for as long as it is polled.
-async fn term(mut keeper: Keeper) {
+async fn term(mut syncer: Syncer) {
     let mut followed = Followed::default();
-    let mut changes = changes(&keeper, &followed);
+    let mut changes = changes(&syncer, &followed);
     let (mut failures, mut conflicts) = (0_u32, 0_u32);
     let mut told = String::new();
     loop {
-        let passed = match Box::pin(keeper.pass()).await {
+        let passed = match Box::pin(syncer.pass()).await {
             Ok(passed) => {
                 passed.done.iter().for_each(|d| tracing::info!("written: {d}"));
-                report::report(&keeper.client, &keeper.metrics, &passed).await;
+                report::report(&syncer.client, &syncer.metrics, &passed).await;
                 Some(passed)
             }
             Err(error) => {
@@ -245,7 +245,7 @@ async fn term(mut keeper: Keeper) {
         let follow = passed.as_ref().map_or_else(|| followed.clone(), Followed::of);
         if follow != followed {
             followed = follow;
-            changes = self::changes(&keeper, &followed);
+            changes = self::changes(&syncer, &followed);
         }
         let failed = passed
             .as_ref()
@@ -304,9 +304,9 @@ impl Followed {
 
 /// Yields when something that a pass depends on changes. An error of a watch counts as a change: the pass reports it. Kinds
 /// and namespaces that are not there are not watched: each attempt would be such an error.
-fn changes(keeper: &Keeper, followed: &Followed) -> SelectAll<BoxStream<'static, ()>> {
+fn changes(syncer: &Syncer, followed: &Followed) -> SelectAll<BoxStream<'static, ()>> {
     let (by_settings, prometheus) = (followed.by_settings, followed.prometheus);
-    let client = &keeper.client;
+    let client = &syncer.client;
     let all = watcher::Config::default();
     let named = |name: &str| all.clone().fields(&format!("metadata.name={name}"));
     let own =
@@ -325,13 +325,13 @@ fn changes(keeper: &Keeper, followed: &Followed) -> SelectAll<BoxStream<'static,
         Api::<PartialObjectMeta<Secret>>::namespaced(client.clone(), api::user_data::NAMESPACE),
         all.clone(),
     ));
-    if by_settings || keeper.options.require_token {
+    if by_settings || syncer.options.require_token {
         // Without tokens the operator may have no right to watch them.
         let tokens = all.clone().labels(boot_token::LABEL);
         let own = Api::<PartialObjectMeta<Secret>>::namespaced(client.clone(), boot_token::NAMESPACE);
         streams.push(of(own, tokens));
     }
-    if by_settings || keeper.options.image.is_some() {
+    if by_settings || syncer.options.image.is_some() {
         streams
             .push(of(Api::<PartialObjectMeta<MachineConfigOperator>>::all(client.clone()), named(CLUSTER)));
     }

@@ -6,7 +6,7 @@ use crate::commands::shell;
 use crate::input::manifests;
 use crate::output::Kind;
 use crate::{exit, output};
-use daemon::{FirstBoot, PlannedHere, TryOnHost, TryState};
+use daemon::{FirstBoot, PlannedOnHost, TryOnHost, TryState};
 use host::{DisruptionPolicy, HostPlan, Irreconcilable, OsChoice, Recovery, Severity};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -217,7 +217,7 @@ pub(crate) fn plan(a: &DaemonPlan) -> anyhow::Result<u8> {
     };
     let (origin, config) = one(&a.file)?;
     let config = daemon::read_config(&origin, &config.to_string())?;
-    let PlannedHere { os: os_back_ends, plan } = daemon::plan_on_host(&a.root_mount, &config, &policy)?;
+    let PlannedOnHost { os: os_back_ends, plan } = daemon::plan_on_host(&a.root_mount, &config, &policy)?;
     let planned = match plan {
         Ok(plan) => Planned {
             severity: Some(plan.disruption.severity()),

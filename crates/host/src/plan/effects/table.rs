@@ -237,14 +237,14 @@ pub(crate) fn asks_about(path: &str) -> Vec<String> {
 }
 
 /// What the rows need of one host.
-struct Here<'a> {
+struct RowFacts<'a> {
     row: &'static str,
     path: &'a str,
     facts: &'a Facts,
     effects: Option<&'a EffectFacts>,
 }
 
-impl Here<'_> {
+impl RowFacts<'_> {
     fn refuse<T>(&self, why: impl Into<String>) -> Result<T, NotTaken> {
         Err(NotTaken { row: self.row, why: why.into() })
     }
@@ -353,7 +353,7 @@ pub(crate) fn of_file(
         (None, false, Some(unit)) => return Some(of_dropin(path, unit, old, new, facts)),
         (None, false, None) => return None,
     };
-    let here = Here { row: name, path, facts, effects };
+    let here = RowFacts { row: name, path, facts, effects };
     let (was, is) = match (content(old, path), content(new, path)) {
         (Ok(was), Ok(is)) => (was, is),
         // A link or a folder is taken up only where nothing reads the contents for the effect.
@@ -364,7 +364,7 @@ pub(crate) fn of_file(
 }
 
 fn by_row(
-    here: &Here<'_>,
+    here: &RowFacts<'_>,
     how: How,
     (was, is): (Option<&str>, Option<&str>),
     (old, new): (&Wanted, &Wanted),

@@ -3,7 +3,7 @@
 //! What it is not: what is looked at and computed for it (see `facts`), and the rotation of that CA (see `rotation`).
 
 use super::trouble::{Trouble, failed};
-use super::{Keeper, Passed, config_of};
+use super::{Passed, Syncer, config_of};
 use crate::facts::openshift::{OpenShift, Wanted};
 use crate::facts::{self, release};
 use crate::install::settings::{self, Settings};
@@ -19,7 +19,7 @@ use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::ApiResource;
 use serde_json::{Value, json};
 
-impl Keeper {
+impl Syncer {
     /// What the cluster is: by OpenShift's objects where it has them, else by what kubeadm and others write down.
     pub(super) async fn controller_config(
         &self,

@@ -4,7 +4,7 @@
 //! What it is not: the way from one definition to another, and the rewriting (see `storage`).
 
 use super::trouble::{Trouble, failed};
-use super::{Keeper, Passed};
+use super::{Passed, Syncer};
 use crate::definitions;
 use crate::install::established;
 use crate::sync::objects::{Key, differs, marked};
@@ -44,7 +44,7 @@ fn newer_remedy(follows_payload: bool, version: &str) -> String {
     format!("run `mco install` of {version} or newer")
 }
 
-impl Keeper {
+impl Syncer {
     /// `follows_payload`: the image is the release's, so that `mco install` alone does not bring another one.
     pub(super) async fn definitions(
         &mut self,

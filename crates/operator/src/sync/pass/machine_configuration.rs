@@ -3,14 +3,14 @@
 //! What it is not: what is computed from it (see `sync::machine_configuration`).
 
 use super::trouble::{Trouble, failed};
-use super::{Keeper, Passed, config_of};
+use super::{Passed, Syncer, config_of};
 use crate::sync::{boot_images, cluster, machine_configuration, objects};
 use api::names::CLUSTER;
 use client::call;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
-impl Keeper {
+impl Syncer {
     /// The MachineConfiguration where there is none, and its status.
     pub(super) async fn machine_configuration(&self, passed: &mut Passed) -> Result<(), Trouble> {
         let new = machine_configuration::new();

@@ -1,6 +1,6 @@
 //! One pass through the steps: what was planned is written, and what was written is waited for.
 //!
-//! Flow: [`Keeper::pass`] looks at the cluster, reads the settings, and carries out step after step until one stops. Within
+//! Flow: [`Syncer::pass`] looks at the cluster, reads the settings, and carries out step after step until one stops. Within
 //! a step every object is tried, so that one that is refused does not keep the others from being there.
 //!
 //! What it is not: the plans (see `plan`), and the conditions (see `status`).
@@ -45,8 +45,8 @@ type Waiting = HashMap<Step, (Instant, String)>;
 /// When the kubelets were looked at, and what was found.
 type Kubelets = (Instant, u64, Vec<(String, u64)>);
 
-/// What keeps an installation, and what it remembers from one pass to the next. All of it can be lost.
-pub(super) struct Keeper {
+/// What brings an installation to its settings, pass after pass, and what it remembers from one pass to the next. All of it can be lost.
+pub(super) struct Syncer {
     pub(super) client: Client,
     pub(super) options: Options,
     pub(super) metrics: Arc<Metrics>,
@@ -91,7 +91,7 @@ pub(super) struct Passed {
     pub(super) release: Option<String>,
 }
 
-impl Keeper {
+impl Syncer {
     pub(super) fn new(client: Client, options: Options, metrics: Arc<Metrics>) -> Self {
         Self { client, options, metrics, waiting: HashMap::new(), kubelets: None, stored: Stored::default() }
     }

@@ -3,7 +3,7 @@
 //! What it is not: which objects those are (see `plan`), and when one differs (see `sync::objects`).
 
 use super::trouble::{Trouble, failed, remedy};
-use super::{Keeper, Passed};
+use super::{Passed, Syncer};
 use crate::monitoring::MONITORING;
 use crate::settings_object;
 use crate::sync::objects::{
@@ -18,7 +18,7 @@ use serde_json::Value;
 /// How many refusals are named. Of the others the number is said.
 const SHOWN: usize = 3;
 
-impl Keeper {
+impl Syncer {
     /// Writes what differs of a step's objects, and waits for its workloads.
     pub(super) async fn objects(
         &self,

@@ -3,7 +3,7 @@
 //! What it is not: which pools there are to be, and when one is done (see `plan`).
 
 use super::trouble::{Trouble, failed};
-use super::{Keeper, Passed, ROLLOUT, config_of};
+use super::{Passed, ROLLOUT, Syncer, config_of};
 use crate::install::pool_object;
 use crate::settings_object;
 use crate::sync::plan::{self, Pools};
@@ -11,7 +11,7 @@ use crate::sync::{Step, Stop, cluster};
 use client::{call, chain};
 use kube::api::PostParams;
 
-impl Keeper {
+impl Syncer {
     pub(super) async fn pools(
         &self,
         wanted: &settings_object::Wanted,
