@@ -29,6 +29,7 @@ mod because {
     pub(super) const CNI: &str = "the runtime sets up the network of pods by it";
     pub(super) const RUNTIME: &str = "the container runtime does not start with a wrong one";
     pub(super) const SSH: &str = "people log in through what it configures";
+    pub(super) const SSH_UNIT: &str = "people log in through it";
     pub(super) const MOUNTS: &str = "the machine stops in emergency mode if a mount in it fails";
 }
 
@@ -86,7 +87,7 @@ const FILES: [(Where, &str); 49] = [
 ];
 
 /// The units that a node cannot do without: any change of them counts, also of their drop-ins and of their enablement.
-const UNITS: [(&str, &str); 31] = [
+const UNITS: [(&str, &str); 34] = [
     ("kubelet.service", "it is the kubelet"),
     ("k3s.service", "it is the kubelet"),
     ("k3s-agent.service", "it is the kubelet"),
@@ -115,9 +116,12 @@ const UNITS: [(&str, &str); 31] = [
     ("netfilter-persistent.service", "it is the firewall"),
     ("firewalld.service", "it is the firewall"),
     ("ufw.service", "it is the firewall"),
-    ("sshd.service", "people log in through it"),
-    ("ssh.service", "people log in through it"),
-    ("ssh.socket", "people log in through it"),
+    ("sshd.service", because::SSH_UNIT),
+    ("ssh.service", because::SSH_UNIT),
+    ("sshd.socket", because::SSH_UNIT),
+    ("ssh.socket", because::SSH_UNIT),
+    ("sshd@.service", because::SSH_UNIT),
+    ("ssh@.service", because::SSH_UNIT),
 ];
 
 /// The units that are a kubelet, one for each distribution. What runs of them before a change has to run after it.
@@ -130,8 +134,9 @@ pub const KUBELET_UNITS: [&str; 7] = [
     "k0scontroller.service",
     "k0sworker.service",
 ];
-/// The units that are an SSH server.
-pub const SSH_UNITS: [&str; 2] = ["sshd.service", "ssh.service"];
+/// The units that are an SSH server, or the socket that starts one for each login. People can log in while one of them
+/// runs.
+pub const SSH_UNITS: [&str; 4] = ["sshd.service", "ssh.service", "sshd.socket", "ssh.socket"];
 
 /// Why a change of the file, link or folder at this path can cut a node off. `texts`: what the path holds before and
 /// after the change. `None`: it cannot.
@@ -167,6 +172,12 @@ pub fn unit_cuts_off(name: &str, starts: bool) -> Option<&'static str> {
     }
     let runs = [".service", ".path", ".socket", ".timer", ".target"].iter().any(|kind| name.ends_with(kind));
     (starts && runs).then_some("it starts at boot, and may stop other units or change the network")
+}
+
+/// Whether such a reason is about people's logins.
+#[must_use]
+pub fn is_about_logins(why: &str) -> bool {
+    [because::SSH, because::SSH_UNIT].contains(&why)
 }
 
 /// Why a change of this field can cut a node off.

@@ -22,7 +22,7 @@ pub mod rules;
 mod wanted;
 
 pub use content::{Content, sha256};
-pub use cut_off::{KUBELET_UNITS, SSH_UNITS, field_cuts_off, file_cuts_off, unit_cuts_off};
+pub use cut_off::{KUBELET_UNITS, SSH_UNITS, field_cuts_off, file_cuts_off, is_about_logins, unit_cuts_off};
 pub use disruption_policy::{
     DEFAULT_SERVICES, DisruptionPolicy, FilePolicy, KeyPolicy, PolicyAction, Service, UPDATE_CA_TRUST,
     UnitPolicy,

@@ -44,7 +44,10 @@ pub use plan::sshd::{Answer, SshdAnswers};
 pub use plan::step::{Replaces, Secret, Step, UnitAction};
 pub use plan::trust::TrustTool;
 pub use plan::{Change, HostPlan};
-pub use record::{Boot, Check, CurrentConfig, Names, OsFailure, PendingReboot, Trial, TrialFailure, UnitRun};
+pub use record::{
+    Aftermath, Boot, Check, CurrentConfig, LoginUnit, Names, OsFailure, PendingReboot, Trial, TrialFailure,
+    UnitRun,
+};
 pub use system::dbus::DbusSystemd;
 pub use system::fake_os::FakeOs;
 pub use system::fake_systemd::FakeSystemd;

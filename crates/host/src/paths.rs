@@ -52,6 +52,8 @@ pub const PASSWD_LOCK: &str = "/etc/.pwd.lock";
 pub const OS_FAILURE: &str = "/var/lib/machine-config-daemon/os-failure.json";
 /// The record that a config was tried and undone, because the change was not confirmed.
 pub const TRIAL_FAILURE: &str = "/var/lib/machine-config-daemon/trial-failure.json";
+/// Room on the disk for the records of a trial's end, should the disk be full then.
+pub const TRIAL_RESERVE: &str = "/var/lib/machine-config-daemon/trial-reserve";
 /// The kernel arguments that MachineConfigs set, where the boot loader's own files do not tell them from the host's.
 pub const KERNEL_ARGUMENTS: &str = "/var/lib/machine-config-daemon/kernel-arguments.json";
 /// The values that kernel parameters had before this agent set them, by their path below `/proc/sys`.

@@ -124,6 +124,13 @@ pub struct Trial {
     /// Those of them that ran before the change.
     #[serde(default)]
     pub units: Vec<UnitRun>,
+    /// The SSH server is asked for.
+    #[serde(skip)]
+    pub(crate) asked_logins: bool,
+    /// The SSH server, or the socket that starts it, as it was before the change: what ran, and what of it starts at
+    /// boot. Empty: it is not asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub logins: Vec<LoginUnit>,
     /// What the caller compares with afterwards. Only the caller can read it.
     #[serde(default)]
     pub before: String,
@@ -137,6 +144,18 @@ pub struct UnitRun {
     pub unit: String,
     /// systemd's id of this run: each start has another one.
     pub invocation: String,
+}
+
+/// A unit by which people log in.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LoginUnit {
+    /// Its name.
+    pub unit: String,
+    /// It ran.
+    pub ran: bool,
+    /// It starts at boot.
+    pub enabled: bool,
 }
 
 /// What was checked of a change on trial.
@@ -165,6 +184,45 @@ pub struct TrialFailure {
     pub check: Check,
     /// How, for people.
     pub why: String,
+    /// What is still looked at after the undo. `None`: nothing is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub aftermath: Option<Aftermath>,
+    /// The boot that has to end before the files are undone, because it runs another deployment than they fit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) left: Option<Boot>,
+    /// How often the machine was rebooted because the undo failed.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) reboots: u32,
+}
+
+impl TrialFailure {
+    /// A record that nothing is looked at for any more.
+    #[must_use]
+    pub fn new(config: impl Into<String>, check: Check, why: impl Into<String>) -> Self {
+        Self { config: config.into(), check, why: why.into(), aftermath: None, left: None, reboots: 0 }
+    }
+}
+
+/// Whether the node is well again after a change was undone is looked at for a while, because the change may not have been to
+/// blame, or may have left effects behind that only a reboot ends.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Aftermath {
+    /// The units that ran before the change.
+    #[serde(default)]
+    pub units: Vec<UnitRun>,
+    /// What the caller noted before the change (see [`Trial::before`]).
+    #[serde(default)]
+    pub before: String,
+    /// The boot in which the change was undone. While it lasts, effects of the change may stay. `None`: the undo needed a
+    /// reboot anyway.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub undone_in: Option<Boot>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes it so")]
+fn is_zero(n: &u32) -> bool {
+    *n == 0
 }
 
 /// A pending reboot: a change needs it and it has not happened yet.

@@ -16,7 +16,7 @@ pub(crate) mod options;
 pub(crate) mod run;
 #[cfg(test)]
 mod tests;
-mod trial;
+pub(crate) mod trial;
 
 use crate::agent::options::Exit;
 use crate::cluster::calls::Cluster;

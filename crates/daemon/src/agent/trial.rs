@@ -14,6 +14,11 @@ use tokio::net::TcpStream;
 
 /// The time limit for a new connection to the API server.
 const CONNECT: Duration = Duration::from_secs(5);
+/// The time limit for its answer. It is shorter than that of other requests: together with the connection it has to fit into
+/// the time that the host's own watch leaves the agent after the end of a trial (see `entry::trial`).
+const ANSWER: Duration = Duration::from_secs(8);
+/// The longest that a look may take.
+pub(crate) const LONGEST_LOOK: Duration = CONNECT.saturating_add(ANSWER);
 
 impl Agent {
     /// How the next change is tried, and how the node is before it. Settings that cannot be read are reported, and the
@@ -25,16 +30,17 @@ impl Agent {
             self.tell(&[Note { kind: AgentEvent::TrialRulesInvalid, text }]);
             TrialRules::default()
         });
-        (rules, Before { ready: node.ready, heard: node.heard, person: false })
+        let api_server = self.settings.api_server.clone();
+        (rules, Before { ready: node.ready, heard: node.heard, person: false, api_server })
     }
 
     /// Looks at the node whose change is on trial.
     pub(super) async fn look_at_trial(&mut self) -> Next {
         let api = self.ask_api_server().await;
-        match self.host(|m| m.look_at_trial().and_then(|units| Ok((units, m.facts()?)))).await {
-            Ok((units, disk)) => {
+        match self.host(|m| m.look_at_trial().and_then(|looked| Ok((looked, m.facts()?)))).await {
+            Ok(((units, logins), disk)) => {
                 self.view.disk = disk;
-                let last = Look { at: Moment::now(), api, units };
+                let last = Look { at: Moment::now(), api, units, logins };
                 let earlier = match std::mem::take(&mut self.view.phase) {
                     Phase::OnTrial { last, .. } => Some(last),
                     _ => None,
@@ -66,14 +72,15 @@ impl Agent {
         };
         let answered = match connected {
             Err(why) => Err((why, true)),
-            Ok(()) => match self.cluster.own_node().await {
-                Ok(node) => {
+            Ok(()) => match tokio::time::timeout(ANSWER, self.cluster.own_node()).await {
+                Err(_) => Err((format!("no answer within {} s", ANSWER.as_secs()), true)),
+                Ok(Ok(node)) => {
                     self.take_answer(&node);
                     Ok(())
                 }
                 // The answer is that there is no such Node.
-                Err(error) if error.is_not_found() => Ok(()),
-                Err(error) => {
+                Ok(Err(error)) if error.is_not_found() => Ok(()),
+                Ok(Err(error)) => {
                     let silent = error.is_outage();
                     Err((error.chain(), silent))
                 }

@@ -7,4 +7,5 @@ pub(crate) mod chroot;
 pub(crate) mod first_boot;
 pub(crate) mod start;
 pub(crate) mod trial;
+pub(crate) mod try_on_host;
 pub(crate) mod without_cluster;

@@ -1,30 +1,45 @@
 //! The watch over a change on trial: a process of the host's own that undoes the change when the time is up. It needs no
 //! kubelet, no container runtime and no network, so it is there when the agent is not.
 //!
-//! It leaves the agent a little longer than the time, because the agent knows better what failed.
+//! It leaves the agent a little longer than the time, because the agent knows better what failed. After the undo it sees to
+//! the reboot, and looks for a while whether the node is well again (see `protocol::after_undo`). If the undo fails it goes on
+//! trying, in the end after a reboot. With a machine in emergency mode it waits for nothing: a unit of its own starts it there.
 //!
-//! Not here: the confirmation by the agent (see `protocol::trial`), nor the clock and the undo (see `host`).
+//! Not here: the confirmation by the agent (see `protocol::trial`), the clock and the undo (see `host`), nor a person's try
+//! (see `try_on_host`).
 
-use crate::entry::without_cluster::plan_once;
 use crate::error::DaemonError;
-use crate::protocol::{Before, restarted, restarts};
+use crate::node::boot_units::PROGRAM;
+use crate::protocol::{After, AfterUndo, Before, after_undo, restarted, restarts};
 use api::text::chain;
-use api::v1::MachineConfig;
-use host::{Check, Error, Host, HostPrograms, Programs as _, RebootStatus, UnitState};
+use host::{
+    Aftermath, Check, Error, Host, HostPrograms, OpenTrial, Programs as _, RebootStatus, TrialFailure,
+    UnitState,
+};
+use jiff::SignedDuration;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use tokio::net::TcpStream;
+use tokio::runtime::Runtime;
 
 /// How often the clock is looked at.
 const LOOK: Duration = Duration::from_secs(5);
-/// How much longer than the trial's time the agent may take for its own verdict. Its last look tries a new connection (5 s)
-/// and asks the API server (30 s) before it decides, on a machine that may be busy with its boot.
-const GRACE: Duration = Duration::from_secs(50);
+/// How much longer than the trial's time the agent may take for its own verdict: its last look, on a machine that may be busy
+/// with its boot.
+const GRACE: Duration = Duration::from_secs(20);
 /// How long the agent may take for the reboot after the undo: the pods may have to leave first.
 const REBOOT_GRACE: Duration = Duration::from_mins(5);
-/// The same if this process had to undo the change, and the pods had left for the reboot into it.
+/// The same if this process had to undo the change, and the pods had left for the reboot into it; or if the API server is
+/// away, so that nobody could drain the node.
 const SHORT_REBOOT_GRACE: Duration = Duration::from_secs(20);
-/// The program of the host on hosts whose `/usr` can be written to; the units that run before the kubelet start it too.
-const PROGRAM: &str = "/usr/local/bin/mco";
+/// The time limit for a new connection to the API server.
+const CONNECT: Duration = Duration::from_secs(5);
+/// After so many failures of the undo in a row, a minute apart at most, the machine is rebooted to try it again.
+const FAILURES: u32 = 12;
+
+/// How a change fails with which the machine does not come up.
+const IN_EMERGENCY: &str =
+    "the machine stopped in emergency mode with it; see the log of that boot (journalctl) on the node";
 
 /// The command of the unit that watches. The program may have been replaced by another version since this process began.
 pub(crate) fn command() -> Vec<String> {
@@ -37,196 +52,195 @@ pub(crate) fn command() -> Vec<String> {
     })
 }
 
-/// Watches until no change of this host is on trial and no reboot out of one is pending.
+/// Watches until no change of this host is on trial, no reboot out of one is pending, and nothing is looked at after one.
 ///
 /// # Errors
 /// The root folder or systemd cannot be used.
 pub fn watch_trial(root_mount: &Path) -> Result<(), DaemonError> {
-    let (mut host, _runtime) = open(root_mount)?;
-    let mut seen = Seen { grace: REBOOT_GRACE, units: Vec::new() };
+    let (host, runtime) = open(root_mount)?;
+    // It must not start itself anew.
+    let host = host.with_trial_watch(Vec::new());
+    let mut watch =
+        Watch { host, runtime, grace: REBOOT_GRACE, units: Vec::new(), unwell_since: None, failures: 0 };
     loop {
-        match look(&mut host, &mut seen) {
+        match watch.look() {
             Ok(Some(wait)) => std::thread::sleep(wait),
             Ok(None) => return Ok(()),
             Err(Error::Busy { .. }) => std::thread::sleep(LOOK),
             Err(error) => {
                 tracing::error!(error = chain(&error), "the change on trial cannot be watched; trying again");
+                watch.failed();
                 std::thread::sleep(LOOK);
             }
         }
     }
 }
 
-/// What the watch keeps from one look to the next.
+/// The watch, with what it keeps from one look to the next.
 #[derive(Debug)]
-struct Seen {
+struct Watch {
+    host: Host,
+    runtime: Runtime,
     /// How long the agent may take for the reboot after the undo.
     grace: Duration,
     /// The units that ran before the change, as they were at the last look.
     units: Vec<(String, UnitState)>,
+    /// Since when the node is not well after the undo.
+    unwell_since: Option<Instant>,
+    /// How often in a row a look has failed.
+    failures: u32,
 }
 
-/// One look. Returns when to look again; `None`: there is nothing left to watch.
-fn look(host: &mut Host, seen: &mut Seen) -> Result<Option<Duration>, Error> {
-    let Some(open) = host.trial()? else {
-        if host.has_unfinished_change()? {
-            // An undo that was interrupted. Usually the agent continues it.
-            host.recover()?;
+impl Watch {
+    /// One look. Returns when to look again; `None`: there is nothing left to watch.
+    fn look(&mut self) -> Result<Option<Duration>, Error> {
+        if let Some(open) = self.host.trial()? {
+            return self.on_trial(&open).map(Some);
         }
-        let RebootStatus::Owed(owed) = host.reboot_status()? else { return Ok(None) };
-        if !owed.back {
-            return Ok(None);
+        if self.host.has_unfinished_change()? || self.host.has_failed_trial()? {
+            // An undo that was interrupted or has failed. Usually the agent continues it.
+            self.host.recover()?;
         }
-        std::thread::sleep(seen.grace);
-        if let RebootStatus::Owed(owed) = host.reboot_status()?
+        self.failures = 0;
+        if let RebootStatus::Owed(owed) = self.host.reboot_status()?
             && owed.back
         {
-            reboot(host, &owed.config)?;
-        }
-        return Ok(Some(LOOK));
-    };
-    let person = serde_json::from_str::<Before>(&open.trial.before).is_ok_and(|b| b.person);
-    if !open.left.is_zero() {
-        host.tick_trial()?;
-        // Not in the last moment: what is compared with it later must have had time to end.
-        if open.left >= LOOK {
-            seen.units = host.trial_units(&open.trial).unwrap_or_default();
-        }
-        return Ok(Some(open.left.min(LOOK)));
-    }
-    if !person {
-        std::thread::sleep(GRACE);
-        match host.trial()? {
-            Some(still) if still.names == open.names => {}
-            _ => return Ok(Some(Duration::ZERO)),
-        }
-    }
-    let units = host.trial_units(&open.trial).unwrap_or_default();
-    let (check, why) = failing(&units, &seen.units, open.trial.within, person);
-    host.fail_trial(check, &why)?;
-    if person {
-        seen.grace = Duration::ZERO;
-    } else if open.trial.reboots {
-        seen.grace = SHORT_REBOOT_GRACE;
-    }
-    Ok(Some(Duration::ZERO))
-}
-
-/// A config that a person tries on this host.
-#[derive(Debug)]
-pub struct TryOnHost {
-    host: Host,
-    /// What systemd is talked to with.
-    _runtime: tokio::runtime::Runtime,
-    /// The config that is tried.
-    pub config: String,
-    /// The machine is rebooting into it.
-    pub reboots: bool,
-    /// What in it can cut the host off.
-    pub because: Vec<String>,
-}
-
-/// How a try stands.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum TryState {
-    /// It is neither kept nor undone; so much of the time is left.
-    Open(Duration),
-    /// It is kept.
-    Kept,
-    /// It was undone. `true`: the machine reboots for that.
-    Undone(bool),
-}
-
-impl TryOnHost {
-    /// Applies a config for a try. Starts the reboot that it needs.
-    ///
-    /// # Errors
-    /// The host belongs to a cluster, or the config cannot be applied. Then nothing is changed.
-    pub fn begin(
-        root_mount: &Path,
-        from: &str,
-        config: &MachineConfig,
-        within: Duration,
-    ) -> Result<Self, DaemonError> {
-        let fail = |why: String| DaemonError::Once { from: from.to_owned(), why };
-        let (mut host, runtime) = open(root_mount)?;
-        let mut plan = plan_once(&mut host, from, config)?;
-        let before = Before { person: true, ..Before::default() };
-        let before = serde_json::to_string(&before).map_err(|e| fail(e.to_string()))?;
-        plan.on_trial(within, &[], before);
-        host.apply(&plan).map_err(|e| fail(chain(&e)))?;
-        let reboots = plan.disruption.needs_reboot();
-        let because = plan.cut_offs.iter().map(ToString::to_string).collect();
-        let config = plan.names.desired;
-        if reboots && let Err(refused) = host.reboot(&format!("trying config {config} from {from}")) {
-            let why = format!("{}; the change is undone", chain(&refused));
-            host.fail_trial(Check::Confirmation, &why).map_err(DaemonError::Recover)?;
-            return Err(fail(why));
-        }
-        Ok(Self { host, _runtime: runtime, config, reboots, because })
-    }
-
-    /// How the try stands. Undoes it when its time is up.
-    ///
-    /// # Errors
-    /// The host cannot be read, or the undo fails.
-    pub fn look(&mut self) -> Result<TryState, DaemonError> {
-        match self.host.trial().map_err(DaemonError::Recover)? {
-            Some(open) if open.left.is_zero() => self.give_up("nobody confirmed it in time"),
-            Some(open) => {
-                self.host.tick_trial().map_err(DaemonError::Recover)?;
-                Ok(TryState::Open(open.left))
+            std::thread::sleep(self.grace);
+            if let RebootStatus::Owed(owed) = self.host.reboot_status()?
+                && owed.back
+            {
+                reboot(&mut self.host, &owed.config)?;
             }
-            None => self.ended(),
+            return Ok(Some(LOOK));
+        }
+        match self.host.trial_failure()? {
+            Some(failed) => match failed.aftermath.clone() {
+                Some(aftermath) => self.after_undo(&failed, &aftermath),
+                None => Ok(None),
+            },
+            None => Ok(None),
         }
     }
 
-    /// Keeps the change.
-    ///
-    /// # Errors
-    /// The host cannot be changed.
-    pub fn keep(&mut self) -> Result<TryState, DaemonError> {
-        self.host.confirm_trial().map_err(DaemonError::Recover)?;
-        self.ended()
+    /// Waits for the end of the time, and undoes the change then.
+    fn on_trial(&mut self, open: &OpenTrial) -> Result<Duration, Error> {
+        if open.begun && self.host.in_emergency() {
+            // The recovery of this boot has not run.
+            self.host.recover()?;
+            self.host.fail_trial(Check::Boot, IN_EMERGENCY)?;
+            self.grace = Duration::ZERO;
+            return Ok(Duration::ZERO);
+        }
+        let before = before(&open.trial.before);
+        if !open.left.is_zero() {
+            self.host.tick_trial()?;
+            // Not in the last moment: what is compared with it later must have had time to end.
+            if open.left >= LOOK {
+                self.units = self.host.trial_units(&open.trial).unwrap_or_default();
+            }
+            return Ok(open.left.min(LOOK));
+        }
+        if !before.person {
+            std::thread::sleep(GRACE);
+            match self.host.trial()? {
+                Some(still) if still.names == open.names => {}
+                _ => return Ok(Duration::ZERO),
+            }
+        }
+        let units = self.host.trial_units(&open.trial).unwrap_or_default();
+        let logins = self.host.lost_logins(&open.trial);
+        let seen = Seen { units: &units, earlier: &self.units, logins, api: self.ask(&before) };
+        let (check, why) = failing(&seen, open.trial.within, before.person);
+        self.host.fail_trial(check, &why)?;
+        if before.person {
+            self.grace = Duration::ZERO;
+        } else if open.trial.reboots {
+            self.grace = SHORT_REBOOT_GRACE;
+        }
+        Ok(Duration::ZERO)
     }
 
-    /// Undoes the change now.
-    ///
-    /// # Errors
-    /// The undo fails. `mco daemon recover` continues it.
-    pub fn give_up(&mut self, why: &str) -> Result<TryState, DaemonError> {
-        match self.host.fail_trial(Check::Confirmation, why) {
-            // The watch does it at this moment.
-            Ok(_) | Err(Error::Busy { .. }) => {}
-            Err(error) => return Err(DaemonError::Recover(error)),
+    /// Looks whether the node is well in the old config, and does what follows from that.
+    fn after_undo(&mut self, failed: &TrialFailure, after: &Aftermath) -> Result<Option<Duration>, Error> {
+        let before = before(&after.before);
+        let api = self.ask(&before);
+        let running = self.host.running_of(&after.units)?;
+        let stopped = after.units.iter().find(|run| !running.contains(&run.unit)).map(|run| &run.unit);
+        let now = self.host.boot()?;
+        let same_boot = after.undone_in.as_ref().is_some_and(|boot| boot.is_same_boot(&now));
+        let unwell = match (&api, stopped) {
+            (Ok(()), None) => Duration::ZERO,
+            _ => self.unwell_since.get_or_insert_with(Instant::now).elapsed(),
+        };
+        let seen = After {
+            check: failed.check,
+            api: api.is_ok(),
+            units: stopped.is_none(),
+            same_boot,
+            unwell: SignedDuration::try_from(unwell).unwrap_or(SignedDuration::MAX),
+        };
+        match after_undo(seen) {
+            AfterUndo::LookAgain => return Ok(Some(LOOK)),
+            AfterUndo::Settled => {
+                tracing::info!(config = %failed.config, ?seen, "the config that was undone stays refused");
+                self.host.settle_trial_failure()?;
+                return Ok(None);
+            }
+            AfterUndo::Reboot => {
+                tracing::error!(config = %failed.config, ?api, ?stopped, "the change is undone, and what failed \
+                    fails still: something of it may have stayed; rebooting");
+                self.host.reboot_after_undo()?;
+                self.grace = if api.is_ok() { REBOOT_GRACE } else { SHORT_REBOOT_GRACE };
+            }
+            AfterUndo::NotToBlame => {
+                tracing::warn!(config = %failed.config, "the API server is away in the old config too: the \
+                    change is not to blame, and may be tried again");
+                self.host.forget_trial_failure()?;
+                return Ok(None);
+            }
         }
-        self.ended()
+        Ok(Some(Duration::ZERO))
     }
 
-    fn ended(&mut self) -> Result<TryState, DaemonError> {
-        if let Some(open) = self.host.trial().map_err(DaemonError::Recover)? {
-            return Ok(TryState::Open(open.left));
+    /// Whether the API server can be reached: as far as it can be seen without credentials.
+    fn ask(&self, before: &Before) -> Result<(), String> {
+        let Some((host, port)) = &before.api_server else { return Ok(()) };
+        let at = format!("no new connection to {host}:{port}");
+        let connecting =
+            async { tokio::time::timeout(CONNECT, TcpStream::connect((host.as_str(), *port))).await };
+        match self.runtime.block_on(connecting) {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error)) => Err(format!("{at}: {error}")),
+            Err(_) => Err(format!("{at} within {} s", CONNECT.as_secs())),
         }
-        let current = self.host.current_config().map_err(DaemonError::Recover)?;
-        if current.is_some_and(|c| c.name == self.config) {
-            return Ok(TryState::Kept);
+    }
+
+    /// Counts a look that failed, and reboots if a reboot may be what helps.
+    fn failed(&mut self) {
+        self.failures = self.failures.saturating_add(1);
+        if !self.failures.is_multiple_of(FAILURES) {
+            return;
         }
-        let owed = self.host.reboot_status().map_err(DaemonError::Recover)?;
-        Ok(TryState::Undone(matches!(owed, RebootStatus::Owed(_))))
+        match self.host.may_reboot_to_undo() {
+            Ok(true) => {
+                let why = "the undo of a change that was tried fails; it is tried again after a reboot";
+                if let Err(error) = reboot_because(&mut self.host, why) {
+                    tracing::error!(error = chain(&error), "the machine does not reboot");
+                }
+            }
+            Ok(false) => tracing::error!("the undo fails after reboots too: repair the host by hand"),
+            Err(error) => tracing::error!(error = chain(&error), "whether a reboot may help is not known"),
+        }
     }
 }
 
-/// Keeps the change that is on trial on this host. Returns its config. `None`: none is, or its reboot is still to come.
-///
-/// # Errors
-/// The host cannot be read or changed.
-pub fn confirm_on_host(root_mount: &Path) -> Result<Option<String>, DaemonError> {
-    let (mut host, _runtime) = open(root_mount)?;
-    host.confirm_trial().map_err(DaemonError::Recover)
+/// What the agent noted before the change. Another program's note says nothing.
+fn before(text: &str) -> Before {
+    serde_json::from_str(text).unwrap_or_default()
 }
 
 /// Opens the host, with the runtime whose own thread talks to systemd while this thread waits.
-fn open(root_mount: &Path) -> Result<(Host, tokio::runtime::Runtime), DaemonError> {
+pub(crate) fn open(root_mount: &Path) -> Result<(Host, tokio::runtime::Runtime), DaemonError> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
@@ -236,15 +250,21 @@ fn open(root_mount: &Path) -> Result<(Host, tokio::runtime::Runtime), DaemonErro
     Ok((host, runtime))
 }
 
-/// What failed, as far as it can be seen without the API server. `earlier`: the units at an earlier look.
-fn failing(
-    units: &[(String, UnitState)],
-    earlier: &[(String, UnitState)],
-    within: u64,
-    person: bool,
-) -> (Check, String) {
-    let stopped = units.iter().find(|(_, state)| !state.runs());
-    let restarted = restarted(earlier, units);
+/// What the watch sees when the time is up.
+struct Seen<'s> {
+    units: &'s [(String, UnitState)],
+    /// The units at an earlier look.
+    earlier: &'s [(String, UnitState)],
+    /// Why people can no longer log in.
+    logins: Option<String>,
+    /// Whether a connection to the API server can be made.
+    api: Result<(), String>,
+}
+
+/// What failed, as far as it can be seen from the host alone.
+fn failing(seen: &Seen<'_>, within: u64, person: bool) -> (Check, String) {
+    let stopped = seen.units.iter().find(|(_, state)| !state.runs());
+    let restarted = restarted(seen.earlier, seen.units);
     if person {
         let also =
             stopped.map(|(unit, state)| format!("; {unit} ran before the change and was {}", state.active));
@@ -260,9 +280,15 @@ fn failing(
         );
         return (Check::Unit, why);
     }
-    match restarted {
-        Some(unit) => (Check::Unit, restarts(unit)),
-        None => (
+    if let Some(unit) = restarted {
+        return (Check::Unit, restarts(unit));
+    }
+    if let Some(why) = &seen.logins {
+        return (Check::Unit, why.clone());
+    }
+    match &seen.api {
+        Err(why) => (Check::Api, format!("the API server does not answer this node: {why}")),
+        Ok(()) => (
             Check::Confirmation,
             format!("the agent did not confirm it within {within} s; does its pod run?"),
         ),
@@ -270,9 +296,8 @@ fn failing(
 }
 
 /// Reboots by systemd's bus; if that is gone, by systemd's own socket; and if that does not work, at once.
-fn reboot(host: &mut Host, config: &str) -> Result<(), Error> {
-    let why = format!("back to config {config}: a change was tried and not confirmed");
-    let Err(error) = host.reboot(&why) else { return Ok(()) };
+fn reboot_because(host: &mut Host, why: &str) -> Result<(), Error> {
+    let Err(error) = host.reboot(why) else { return Ok(()) };
     tracing::error!(error = chain(&error), "the reboot was refused; asking systemctl");
     for arguments in [&["reboot"][..], &["--force", "reboot"]] {
         match HostPrograms.run("systemctl", arguments, Duration::from_secs(60)) {
@@ -281,6 +306,11 @@ fn reboot(host: &mut Host, config: &str) -> Result<(), Error> {
         }
     }
     Err(error)
+}
+
+/// Reboots back out of a change that was tried.
+fn reboot(host: &mut Host, config: &str) -> Result<(), Error> {
+    reboot_because(host, &format!("back to config {config}: a change was tried and not confirmed"))
 }
 
 #[cfg(test)]
@@ -293,6 +323,11 @@ mod tests {
     }
 
     #[test]
+    fn the_agent_has_given_its_verdict_before_the_watch_gives_one() {
+        assert!(crate::agent::trial::LONGEST_LOOK + LOOK <= GRACE);
+    }
+
+    #[test]
     fn the_watch_names_a_unit_that_is_down_or_started_again_and_again_before_an_agent_that_is_silent() {
         for (now, earlier, check, word) in [
             (kubelet("failed", "a"), kubelet("active", "a"), Check::Unit, "was failed"),
@@ -301,10 +336,20 @@ mod tests {
             (kubelet("active", "a"), kubelet("active", "a"), Check::Confirmation, "the agent did not"),
             (kubelet("active", "a"), vec![], Check::Confirmation, "the agent did not"),
         ] {
-            let (found, why) = failing(&now, &earlier, 60, false);
+            let api = Ok(());
+            let seen = Seen { units: &now, earlier: &earlier, logins: None, api };
+            let (found, why) = failing(&seen, 60, false);
             assert!(found == check && why.contains(word), "{now:?} after {earlier:?}: {why}");
-            let (found, _) = failing(&now, &earlier, 60, true);
+            let (found, _) = failing(&seen, 60, true);
             assert_eq!(found, Check::Confirmation, "a person decides");
         }
+        // An agent in a pod does not start without an API server: then its silence says nothing about the change.
+        let (now, silent) = (kubelet("active", "a"), Err("no new connection to 10.0.0.1:6443".to_owned()));
+        let seen = Seen { units: &now, earlier: &now, logins: None, api: silent.clone() };
+        let (check, why) = failing(&seen, 60, false);
+        assert!(check == Check::Api && why.contains("10.0.0.1:6443"), "{why}");
+        let logins = Some("no SSH server runs now".to_owned());
+        let (check, why) = failing(&Seen { logins, ..seen }, 60, false);
+        assert!(check == Check::Unit && why.contains("SSH"), "{why}");
     }
 }

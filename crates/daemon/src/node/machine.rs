@@ -4,6 +4,7 @@
 //! Not here: changes of files. The one file that is handled here is `node-annotations.json`, which the first boot
 //! leaves.
 
+use crate::node::boot_units::boot_units;
 use crate::node::drift_reason::LastReason;
 use crate::node::drift_repair::{Repairs, Rules};
 use crate::protocol::join::{self, KUBELET_SETTINGS, SERVER_DATA, STATIC_PODS};
@@ -130,6 +131,9 @@ fn trial_facts(open: host::OpenTrial) -> TrialFacts {
         before: serde_json::from_str(&open.trial.before).unwrap_or_default(),
     }
 }
+
+/// What runs of the units that ran before a change, and why people can no longer log in.
+pub(crate) type LookedAt = (Vec<(String, host::UnitState)>, Option<String>);
 
 fn cost(plan: &HostPlan) -> Cost {
     Cost { drain: plan.disruption.needs_drain(), reboot: plan.disruption.needs_reboot() }
@@ -269,19 +273,27 @@ impl Machine {
                 RebootFact::Rebooted { config: r.config, boot_id, began }
             }
         };
+        let tried = match host.trial_failure()? {
+            Some(failed) => {
+                let now = host.boot()?;
+                let here = |aftermath: &host::Aftermath| {
+                    aftermath.undone_in.as_ref().is_some_and(|boot| boot.is_same_boot(&now))
+                };
+                let in_doubt = failed.aftermath.as_ref().is_some_and(|aftermath| !here(aftermath));
+                Some(TriedFacts { config: failed.config, check: failed.check, retry: false, in_doubt })
+            }
+            None => None,
+        };
         Ok(DiskFacts {
-            open: host.has_unfinished_change()?,
+            // The undo of a trial that waits for nothing but its reboot goes on by itself.
+            open: host.has_unfinished_change()? || host.has_failed_trial()? && !back,
             current: host.current_config()?.map(|c| c.name),
             annotations_file: !self.root.found(ANNOTATIONS_FILE)?.is_absent(),
             force: !self.root.found(host::paths::FORCE_FILE)?.is_absent(),
             reboot,
-            reboot_of_trial: back || trial.is_some(),
+            reboot_of_trial: back,
             trial,
-            tried: host.trial_failure()?.map(|f| TriedFacts {
-                config: f.config,
-                check: f.check,
-                retry: false,
-            }),
+            tried,
             takes_images: host.takes_node_image(),
         })
     }
@@ -387,41 +399,50 @@ impl Machine {
             let before = serde_json::to_string(before).map_err(|e| MachineError::broken(e.to_string()))?;
             plan.on_trial(rules.within.unsigned_abs(), &rules.units, before);
         }
+        let mut notes = Vec::new();
+        if plan.trial.is_some()
+            && let Err(error) = host.ensure_units(&boot_units())
+        {
+            let text = format!(
+                "this host undoes the change by itself only until its next boot, because the units that go on with it \
+                 then are not there: {}; install them, see machine-config-daemon-recover.service in the documentation",
+                chain(&error)
+            );
+            tracing::warn!("{text}");
+            notes.push(Note { kind: AgentEvent::ConfigWarning, text });
+        }
         host.apply(&plan)?;
         self.set_baseline(&host, &plan.names.desired, change.into_new_config());
-        let mut notes: Vec<Note> = plan
-            .disruption
-            .services
-            .iter()
-            .map(|s| match s.action {
-                ServiceAction::Reload => Note {
-                    kind: AgentEvent::ServiceReload,
-                    text: format!("Config changes do not require reboot. Service {} was reloaded.", s.unit),
-                },
-                ServiceAction::Restart => Note {
-                    kind: AgentEvent::ServiceRestart,
-                    text: format!("Config changes do not require reboot. Service {} was restarted.", s.unit),
-                },
-                ServiceAction::Run => Note {
-                    kind: AgentEvent::ServiceRestart,
-                    text: format!("Config changes do not require reboot. {} was run.", s.unit),
-                },
-            })
-            .collect();
-        if notes.is_empty() && !plan.disruption.needs_reboot() {
+        let services = plan.disruption.services.iter().map(|s| match s.action {
+            ServiceAction::Reload => Note {
+                kind: AgentEvent::ServiceReload,
+                text: format!("Config changes do not require reboot. Service {} was reloaded.", s.unit),
+            },
+            ServiceAction::Restart => Note {
+                kind: AgentEvent::ServiceRestart,
+                text: format!("Config changes do not require reboot. Service {} was restarted.", s.unit),
+            },
+            ServiceAction::Run => Note {
+                kind: AgentEvent::ServiceRestart,
+                text: format!("Config changes do not require reboot. {} was run.", s.unit),
+            },
+        });
+        notes.extend(services);
+        if plan.disruption.services.is_empty() && !plan.disruption.needs_reboot() {
             let text = "Config changes do not require reboot.".to_owned();
             notes.push(Note { kind: AgentEvent::SkipReboot, text });
         }
         Ok(notes)
     }
 
-    /// Looks at the units of the change that is on trial, and writes down how much of its time has passed.
-    pub(crate) fn look_at_trial(&self) -> Result<Vec<(String, host::UnitState)>, MachineError> {
+    /// Looks at the units of the change that is on trial, and at why people can no longer log in, and writes down how much
+    /// of its time has passed.
+    pub(crate) fn look_at_trial(&self) -> Result<LookedAt, MachineError> {
         let mut host = self.host();
         host.tick_trial()?;
         match host.trial()? {
-            Some(open) => Ok(host.trial_units(&open.trial)?),
-            None => Ok(Vec::new()),
+            Some(open) => Ok((host.trial_units(&open.trial)?, host.lost_logins(&open.trial))),
+            None => Ok(LookedAt::default()),
         }
     }
 

@@ -5,6 +5,7 @@
 
 use tokio::sync::watch;
 
+pub(crate) mod boot_units;
 pub(crate) mod certificates;
 pub(crate) mod drift_check;
 pub(crate) mod drift_reason;

@@ -92,10 +92,9 @@ pub(super) fn overdue(
 /// cuts the node off, and the reboot completes the change.
 const ANNOUNCE_LIMIT: SignedDuration = SignedDuration::from_mins(5);
 
-/// The same for a reboot into a change on trial, or back out of one. Silence is then more probably the change's doing, and
-/// if it is not, no harm is done: the node is drained, and the change is undone if it cannot be confirmed. A short
-/// outage of the API server is over by then.
-const ANNOUNCE_LIMIT_ON_TRIAL: SignedDuration = SignedDuration::from_mins(1);
+/// The same for a reboot back out of a change that was tried. Silence is then more probably the change's doing. Not for the
+/// reboot into one: while the API server is away for everybody, nothing could confirm the change.
+const ANNOUNCE_LIMIT_BACK: SignedDuration = SignedDuration::from_mins(1);
 
 /// After this many reboots that did not lead to a new boot, no further one is started.
 const MOST_REBOOTS: u32 = 3;
@@ -176,7 +175,7 @@ fn reboot_owed(view: &View, config: String, cleared: bool) -> Action {
     let answered = node.last_applied_drain == drain_of(&config);
     let away = if node.seen { !drains || node.unschedulable && (cleared || answered) } else { cleared };
     let applied = view.disk.current.as_deref() == Some(&*config);
-    let patience = if view.disk.reboot_of_trial { ANNOUNCE_LIMIT_ON_TRIAL } else { ANNOUNCE_LIMIT };
+    let patience = if view.disk.reboot_of_trial { ANNOUNCE_LIMIT_BACK } else { ANNOUNCE_LIMIT };
     let limit = view.silent_since.map(|since| since + patience).filter(|_| away && applied);
     if limit.is_some_and(|limit| limit <= view.now) {
         return Action::Reboot { config, announced };

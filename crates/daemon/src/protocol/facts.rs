@@ -187,8 +187,8 @@ pub struct DiskFacts {
     pub trial: Option<TrialFacts>,
     /// The config that was tried and undone.
     pub tried: Option<TriedFacts>,
-    /// The pending reboot leads into a change on trial, or back out of one. That change may be what keeps the API server
-    /// from answering.
+    /// The pending reboot leads back out of a change that was tried. That change may be what keeps the API server from
+    /// answering.
     pub reboot_of_trial: bool,
     /// Whether the back end for the host's operating system can run an image that is not the config's.
     pub takes_images: bool,

@@ -37,5 +37,5 @@ pub use facts::{
     backoff, cut_reason, disturbing_backoff, outage_backoff,
 };
 pub use step::{Action, Changes, Cordon, Note, Waiting, step};
+pub(crate) use trial::{After, AfterUndo, after_undo, restarted, restarts};
 pub use trial::{Before, Look, TrialFacts, TriedFacts};
-pub(crate) use trial::{restarted, restarts};

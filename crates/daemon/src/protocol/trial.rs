@@ -7,7 +7,8 @@
 //!
 //! An API server that is away for everybody looks from here like one that the change has cut off. So the change is
 //! undone as well when the time is up; but if the API server does not answer in the old config either, the change is
-//! not to blame, and may be tried again when the API server is back. At most as many nodes go back in an outage as are
+//! not to blame, and may be tried again when the API server is back. The host's own watch sees to that too, because an agent
+//! in a pod does not start without an API server. At most as many nodes go back in an outage as are
 //! on trial: those that are being updated, never those that are done.
 //!
 //! What it is not: the undo and the clock (see `host`), nor what puts a change on trial (see `desired`).
@@ -28,7 +29,7 @@ const LOOK_AGAIN: SignedDuration = SignedDuration::from_secs(5);
 const SUPERSEDED_PATIENCE: SignedDuration = SignedDuration::from_mins(2);
 /// How long the API server must not answer in the old config until a change that was undone because it did not answer
 /// counts as not to blame. A network that comes up late answers by then.
-const NOT_TO_BLAME_AFTER: SignedDuration = SignedDuration::from_mins(2);
+pub(crate) const NOT_TO_BLAME_AFTER: SignedDuration = SignedDuration::from_mins(2);
 
 /// What the agent keeps of the time before a change, to compare with it afterwards.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,6 +41,9 @@ pub struct Before {
     pub heard: Option<Timestamp>,
     /// A person tries the change and confirms it: the agent does not.
     pub person: bool,
+    /// Host and port of the API server, for the host's own watch. `None`: not known, or it is reached through a proxy.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub api_server: Option<(String, u16)>,
 }
 
 /// A change on trial.
@@ -70,6 +74,9 @@ pub struct TriedFacts {
     pub check: Check,
     /// A person asked for another try.
     pub retry: bool,
+    /// Whether the change is to blame is open: since the undo nothing has shown that the node is well in the old config,
+    /// and the machine has rebooted, so no effect of the change has stayed.
+    pub in_doubt: bool,
 }
 
 /// One look at a node on trial. The Node itself is in the view.
@@ -81,6 +88,8 @@ pub struct Look {
     pub api: Result<(), String>,
     /// The units that ran before the change: name and state.
     pub units: Vec<(String, UnitState)>,
+    /// Why people can no longer log in as before.
+    pub logins: Option<String>,
 }
 
 /// Why a change cannot be confirmed yet.
@@ -136,6 +145,9 @@ fn judge(view: &View, trial: &TrialFacts, last: &Look, earlier: Option<&Look>) -
     // unit is active for a moment.
     if let Some(unit) = earlier.and_then(|earlier| restarted(&earlier.units, &last.units)) {
         return Err(Unmet::new(Check::Unit, restarts(unit)));
+    }
+    if let Some(why) = &last.logins {
+        return Err(Unmet::new(Check::Unit, why.clone()));
     }
     if let Err(why) = &last.api {
         return Err(Unmet::new(Check::Api, format!("the API server does not answer this node: {why}")));
@@ -210,11 +222,59 @@ pub(super) fn forgets_failure(view: &View) -> Result<(), Option<Moment>> {
     if tried.retry || view.node.seen && !desired.is_empty() && *desired != tried.config {
         return Ok(());
     }
-    if tried.check != Check::Api {
+    // Nobody may have confirmed it because the API server was away: an agent in a pod does not start then.
+    if !tried.in_doubt || !matches!(tried.check, Check::Api | Check::Confirmation) {
         return Err(None);
     }
     match view.silent_since.map(|since| since + NOT_TO_BLAME_AFTER) {
         Some(then) if then <= view.now => Ok(()),
         then => Err(then),
+    }
+}
+
+/// What the host's watch sees after a change was undone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct After {
+    /// What had failed.
+    pub(crate) check: Check,
+    /// The API server answers, or its address is not known.
+    pub(crate) api: bool,
+    /// The units that ran before the change run.
+    pub(crate) units: bool,
+    /// This is still the boot in which the change was undone.
+    pub(crate) same_boot: bool,
+    /// For how long one of them has failed, as far as this process knows.
+    pub(crate) unwell: SignedDuration,
+}
+
+/// What the watch does next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AfterUndo {
+    /// The node is well in the old config, or what fails has nothing to do with the verdict: the config stays refused.
+    Settled,
+    /// Look again.
+    LookAgain,
+    /// An effect of the change may have stayed: reboot.
+    Reboot,
+    /// The API server is away in the old config too: the config may be tried again.
+    NotToBlame,
+}
+
+/// Decides that. What a change leaves behind in the running system (rules of a firewall, an address) goes with a reboot,
+/// so one is made before anything else is concluded.
+pub(crate) fn after_undo(after: After) -> AfterUndo {
+    let After { check, api, units, same_boot, unwell } = after;
+    if api && units {
+        return AfterUndo::Settled;
+    }
+    if unwell < NOT_TO_BLAME_AFTER {
+        return AfterUndo::LookAgain;
+    }
+    if same_boot {
+        return AfterUndo::Reboot;
+    }
+    match check {
+        Check::Api | Check::Confirmation if !api => AfterUndo::NotToBlame,
+        _ => AfterUndo::Settled,
     }
 }

@@ -189,7 +189,6 @@ impl World {
                 v.disk.tried = None;
                 self.before = v.disk.current.replace(pair.to.clone());
                 v.disk.trial = is_tried(&pair.to).then(|| mk_trial(&pair.to, c.reboot, v.node.ready));
-                v.disk.reboot_of_trial = v.disk.trial.is_some();
                 (v.checked, v.phase) = (true, Phase::Applied { config: pair.to, asked: None });
             }
             Action::Reboot { config, .. } if broken => self.fail(Job::Reboot { config }),
@@ -230,7 +229,7 @@ impl World {
             Action::FailTrial { check, .. } => {
                 let Some(trial) = v.disk.trial.take() else { panic!("{v:?}") };
                 v.disk.current.clone_from(&self.before);
-                v.disk.tried = Some(TriedFacts { config: trial.config, check, retry: false });
+                v.disk.tried = Some(TriedFacts { config: trial.config, check, retry: false, in_doubt: true });
                 v.disk.reboot_of_trial = trial.reboots;
                 if trial.reboots {
                     let config = self.before.clone().unwrap_or(EMPTY_CONFIG.to_owned());
@@ -302,14 +301,14 @@ fn mk_trial(config: &str, reboots: bool, ready: bool) -> TrialFacts {
         within,
         left: within,
         units: vec![UnitRun { unit: "kubelet.service".to_owned(), invocation: "a".to_owned() }],
-        before: Before { ready, heard: None, person: false },
+        before: Before { ready, heard: None, person: false, api_server: None },
     }
 }
 
 fn mk_look(at: Moment, broken: bool) -> Look {
     let state = UnitState { active: "active".to_owned(), invocation: "a".to_owned() };
     let api = if broken { Err("no answer".to_owned()) } else { Ok(()) };
-    Look { at, api, units: vec![("kubelet.service".to_owned(), state)] }
+    Look { at, api, units: vec![("kubelet.service".to_owned(), state)], logins: None }
 }
 
 #[test]

@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-use desired::{KUBELET_UNITS, SSH_UNITS, Want, Wanted, field_cuts_off, file_cuts_off, unit_cuts_off};
+use desired::{KUBELET_UNITS, Want, Wanted, field_cuts_off, file_cuts_off, is_about_logins, unit_cuts_off};
 use serde::Serialize;
 
 use crate::paths;
@@ -59,15 +59,16 @@ pub(crate) fn cut_offs_of(changes: &Changes, old: &Wanted, new: &Wanted) -> Vec<
     out
 }
 
-/// The units that have to run after such a change if they ran before it: the kubelet, and the SSH server if it is
-/// concerned.
+/// The units that have to run after such a change if they ran before it: the kubelet.
 #[must_use]
-pub(crate) fn needed_units(cut_offs: &[CutOff]) -> Vec<String> {
-    let ssh = |c: &CutOff| file_cuts_off(&c.path, &[]).is_some_and(|_| c.path.starts_with("/etc/ssh"));
-    let named = |c: &CutOff| SSH_UNITS.contains(&c.path.as_str());
-    let with_ssh = cut_offs.iter().any(|c| ssh(c) || named(c));
-    let ssh = SSH_UNITS.iter().filter(|_| with_ssh);
-    KUBELET_UNITS.iter().chain(ssh).map(|unit| (*unit).to_owned()).collect()
+pub(crate) fn needed_units() -> Vec<String> {
+    KUBELET_UNITS.iter().map(|unit| (*unit).to_owned()).collect()
+}
+
+/// Whether such a change concerns the SSH server: then people must be able to log in afterwards if they were before.
+#[must_use]
+pub(crate) fn concerns_logins(cut_offs: &[CutOff]) -> bool {
+    cut_offs.iter().any(|c| is_about_logins(c.why))
 }
 
 #[cfg(test)]
@@ -115,7 +116,18 @@ mod tests {
             ]
         );
         assert_eq!(cut_offs(&new, &new), []);
-        assert!(needed_units(&found).contains(&"sshd.service".to_owned()));
-        assert_eq!(needed_units(&[]), KUBELET_UNITS);
+        assert!(concerns_logins(&found) && !concerns_logins(&[]));
+        for unit in ["sshd.service", "ssh.service", "sshd.socket", "ssh.socket", "ssh@.service"] {
+            let masked = wanted(json!({"systemd": {"units": [{"name": unit, "mask": true}]}}));
+            assert!(concerns_logins(&cut_offs(&new, &masked)), "{unit}");
+        }
+        let drop_in = |path: &str| wanted(json!({"storage": {"files": [file(path, "x")]}}));
+        let none = wanted(json!({}));
+        assert!(concerns_logins(&cut_offs(&none, &drop_in("/etc/systemd/system/ssh.service.d/10.conf"))));
+        assert!(!concerns_logins(&cut_offs(
+            &none,
+            &drop_in("/etc/systemd/system/kubelet.service.d/10.conf")
+        )));
+        assert_eq!(needed_units(), KUBELET_UNITS);
     }
 }

@@ -29,7 +29,7 @@ use desired::{Irreconcilable, OsField, Scope, Want, Wanted, irreconcilable};
 use serde::Serialize;
 
 use crate::paths::{CURRENT_CONFIG, OS_FAILURE, TRIAL_FAILURE};
-use crate::plan::cut_off::{CutOff, cut_offs_of, needed_units};
+use crate::plan::cut_off::{CutOff, concerns_logins, cut_offs_of, needed_units};
 use crate::plan::disruption::{Changes, Disruption, disruption};
 use crate::plan::facts::Facts;
 use crate::plan::os::{OsChange, refused_arguments};
@@ -76,14 +76,17 @@ impl HostPlan {
     /// run afterwards, besides the kubelet and what the change concerns, if they run before. `before`: what the caller
     /// wants to compare with afterwards.
     pub fn on_trial(&mut self, within: Duration, units: &[String], before: String) {
-        let mut asked = needed_units(&self.cut_offs);
+        let mut asked = needed_units();
         asked.extend(units.iter().filter(|u| !asked.contains(u)).cloned().collect::<Vec<_>>());
         let because = self.cut_offs.iter().map(ToString::to_string).collect();
         let (within, reboots, soft) =
             (within.as_secs(), self.disruption.needs_reboot(), self.disruption.soft);
         let of_os = |cut_off: &CutOff| OsField::ALL.iter().any(|field| field.path() == cut_off.path);
         let files = !self.cut_offs.iter().all(of_os);
-        self.trial = Some(Trial { because, within, reboots, soft, files, asked, units: Vec::new(), before });
+        let asked_logins = concerns_logins(&self.cut_offs);
+        let (units, logins) = (Vec::new(), Vec::new());
+        self.trial =
+            Some(Trial { because, within, reboots, soft, files, asked, units, asked_logins, logins, before });
     }
 
     /// The change of the operating system, if there is one.

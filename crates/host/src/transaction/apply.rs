@@ -65,6 +65,14 @@ impl Host {
         let mut trial = plan.trial.clone();
         if let Some(trial) = &mut trial {
             trial.units = self.running(&trial.asked);
+            if trial.asked_logins {
+                trial.logins = self.login_units();
+            }
+        }
+        if trial.is_some()
+            && let Err(e) = self.reserve_room()
+        {
+            return Err(e.into());
         }
         let journal = match Journal::begin(&self.root, plan, before_os, boot, trial) {
             Ok(journal) => journal,

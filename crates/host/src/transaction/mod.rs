@@ -4,6 +4,7 @@
 
 pub(crate) mod apply;
 pub(crate) mod effects;
+mod guard;
 pub(crate) mod journal;
 pub(crate) mod lock;
 pub(crate) mod reboot;

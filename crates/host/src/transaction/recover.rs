@@ -122,6 +122,7 @@ impl Host {
         for effect in &journal.effects {
             self.undo_effect(effect, services, marked)?;
         }
+        self.start_what_ran(journal, services)?;
         Journal::retract(&self.root)?;
         Journal::clear(&self.root, Some(journal))?;
         Ok(())
@@ -153,7 +154,7 @@ impl Host {
         let path = paths::REBOOT_PENDING;
         let json = serde_json::to_vec(&pending)
             .map_err(|e| Error::Config { name: path.to_owned(), why: e.to_string() })?;
-        Ok(self.root.write_bytes(path, &json, PRIVATE)?)
+        Ok(self.write_needed(path, &json)?)
     }
 
     /// Completes or undoes a change that a crash interrupted. Call it at start-up, before anything else. A second call
@@ -171,7 +172,22 @@ impl Host {
             }
             done => done?,
         }
-        let recovery = self.recover_locked()?;
+        let recovery = match self.recover_locked() {
+            // An undo that fails now may succeed later; nobody may be there to try it again.
+            Err(failed) if !failed.killed() => {
+                if let Err(error) = self.watch_if_needed() {
+                    tracing::warn!(error = %chain(&error), "the watch is not started");
+                }
+                return Err(failed);
+            }
+            done => done?,
+        };
+        match self.watch_if_needed() {
+            Err(error) if !error.killed() => {
+                tracing::warn!(error = %chain(&error), "the watch is not started");
+            }
+            done => done?,
+        }
         // Housekeeping: its failure must not keep an unfinished change from being undone.
         let chores = [self.close_originals(), Journal::forget_damaged(&self.root).map_err(Error::from)];
         for chore in chores {

@@ -12,6 +12,12 @@
 //! A change that has booted another deployment is undone in two parts: the old deployment is made the default and the
 //! machine reboots into it, and only then the files are undone, because each deployment has an `/etc` of its own.
 //!
+//! A disk that is full when a trial ends: room for its records is kept from before the change on (`trial-reserve`), and given
+//! back when one of them does not fit. Until the verdict a record that cannot be written costs nothing but its content.
+//!
+//! After the undo, what failed is looked at for a while (see [`Aftermath`]): if it fails still, the change may not have been
+//! to blame, or has left something behind that only a reboot ends.
+//!
 //! Guarantees: as soon as `failed.json` is on the disk the change is undone, whatever crashes; before that, it is not. A
 //! change is undone once: the record of its failure keeps the config from being tried again. A change whose boots never
 //! last until the confirmation is undone by the boot after [`MOST_BOOTS`]. A restart of userspace alone counts as a boot.
@@ -21,6 +27,7 @@
 
 use std::time::Duration;
 
+use desired::SSH_UNITS;
 use serde::{Deserialize, Serialize};
 
 use crate::disk::found::FsError;
@@ -28,7 +35,8 @@ use crate::error::Error;
 use crate::host::Host;
 use crate::paths;
 use crate::plan::steps::PRIVATE;
-use crate::record::{Boot, Check, Names, Trial, TrialFailure, UnitRun};
+use crate::record::{Aftermath, Boot, Check, LoginUnit, Names, Trial, TrialFailure, UnitRun};
+use crate::system::systemd::ServiceAction;
 use crate::transaction::journal::{Journal, Stage};
 use crate::transaction::lock::Lock;
 use crate::transaction::reboot::RebootStatus;
@@ -42,10 +50,16 @@ pub(crate) const CLOCK: &str = "/var/lib/machine-config-daemon/journal/trial.jso
 pub(crate) const FAILED: &str = "/var/lib/machine-config-daemon/journal/failed.json";
 /// Why the machine reboots after the undo.
 const BACK_FROM_TRIAL: &str = "back to what ran before a change that was tried";
+/// Why the machine reboots after an undo that needed none.
+const EFFECTS_STAY: &str = "what failed in a trial fails after the undo too";
 /// How often the time that has passed is written down. A power cut gives back at most this much.
 const TICK: Duration = Duration::from_secs(15);
 /// So many boots may end before the change is confirmed: a power cut and a second one are no fault of the change.
 const MOST_BOOTS: u32 = 3;
+/// How often the machine is rebooted because the undo fails. What a reboot does not mend once or twice needs a person.
+const MOST_REBOOTS: u32 = 2;
+/// The room for the records of a trial's end: each has a block of its own for its contents, its name and a temporary file.
+const RESERVE: usize = 64 * 1024;
 
 /// How much of a trial's time has passed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -107,7 +121,14 @@ impl Host {
             taken => taken?,
         };
         match self.journal_on_trial()? {
-            Some(journal) if self.has_begun(&journal)? => self.write_clock().map(drop),
+            Some(journal) if self.has_begun(&journal)? => match self.write_clock() {
+                // What has passed in this boot is known without it.
+                Err(error) if !error.killed() => {
+                    tracing::warn!(%error, "the time of the change's trial cannot be written down");
+                    Ok(())
+                }
+                done => done.map(drop),
+            },
             _ => Ok(()),
         }
     }
@@ -186,6 +207,57 @@ impl Host {
         Ok(out)
     }
 
+    /// Which of these units run now, in whichever run.
+    ///
+    /// # Errors
+    /// systemd cannot be reached.
+    pub fn running_of(&mut self, units: &[UnitRun]) -> Result<Vec<String>, Error> {
+        let mut out = Vec::new();
+        for run in units {
+            if self.systemd.unit_state(&run.unit)?.runs() {
+                out.push(run.unit.clone());
+            }
+        }
+        Ok(out)
+    }
+
+    /// Whether the machine has stopped in emergency mode.
+    pub fn in_emergency(&mut self) -> bool {
+        self.systemd.is_running("emergency.service").unwrap_or(false)
+    }
+
+    /// How people log in on this host: what of the SSH server's units runs, and what of them starts at boot.
+    pub(crate) fn login_units(&mut self) -> Vec<LoginUnit> {
+        let mut out = Vec::new();
+        for unit in SSH_UNITS {
+            let ran = self.systemd.unit_state(unit).is_ok_and(|state| state.runs());
+            let enabled = self.systemd.state(unit).ok().flatten().is_some_and(|state| state.is_enabled());
+            if ran || enabled {
+                out.push(LoginUnit { unit: unit.to_owned(), ran, enabled });
+            }
+        }
+        out
+    }
+
+    /// Why people can no longer log in as before a change on trial, or could not after the next boot. A server may have been
+    /// replaced by the socket that starts it, and the other way round. `None`: they can.
+    pub fn lost_logins(&mut self, trial: &Trial) -> Option<String> {
+        let now = self.login_units();
+        let named = |of: fn(&LoginUnit) -> bool| {
+            let units = trial.logins.iter().filter(|unit| of(unit)).map(|unit| unit.unit.as_str());
+            Some(units.collect::<Vec<_>>().join(" and ")).filter(|units| !units.is_empty())
+        };
+        if let Some(ran) = named(|unit| unit.ran)
+            && !now.iter().any(|unit| unit.ran)
+        {
+            return Some(format!("{ran} ran before the change, and no SSH server runs now"));
+        }
+        let enabled = named(|unit| unit.enabled)?;
+        (!now.iter().any(|unit| unit.enabled)).then(|| {
+            format!("{enabled} started at boot before the change, and no SSH server does now: it is masked or disabled")
+        })
+    }
+
     /// Begins the trial of a change that was just committed and needs no boot.
     pub(crate) fn begin_trial(&mut self, journal: &Journal) -> Result<(), Error> {
         if !self.has_begun(journal)? {
@@ -205,7 +277,14 @@ impl Host {
         let config = journal.names.desired.clone();
         let Some(trial) = &journal.trial else { return Ok(Recovery::Nothing) };
         if self.has_begun(journal)? {
-            let clock = self.write_clock()?;
+            let clock = match self.write_clock() {
+                // The time that has passed counts all the same.
+                Err(error) if !error.killed() => {
+                    tracing::warn!(%error, "the time of the change's trial cannot be written down");
+                    self.clock_now()?
+                }
+                done => done?,
+            };
             if clock.boots > MOST_BOOTS {
                 let why = format!(
                     "the machine has booted {MOST_BOOTS} times into it, and no boot lasted until the change was confirmed"
@@ -257,32 +336,126 @@ impl Host {
     /// Called by the undo of a change that was on trial, when its paths are restored: makes the record of the failure
     /// last, and a reboot pending if the machine has booted into the change.
     pub(crate) fn undone_trial(&mut self, journal: &Journal, services: ServiceUndo) -> Result<(), Error> {
-        if journal.trial.is_none() {
-            return Ok(());
-        }
-        // Only now: the undo restores the record of an earlier failure that the change had removed.
-        if let Some(bytes) = self.root.read_if_there(FAILED)? {
-            self.root.write_bytes(paths::TRIAL_FAILURE, &bytes, PRIVATE)?;
-        }
+        let Some(trial) = &journal.trial else { return Ok(()) };
+        let failed = self.failed()?;
         // The machine is back in the deployment of before the change. If no file of the change can cut the node off, what
-        // has started since does not matter.
+        // has started since does not matter. The undo has restored the record of a pending reboot, so that one does not
+        // tell.
+        let now = self.boot()?;
+        let left = failed.as_ref().and_then(|failed| failed.left.as_ref());
         let returned = journal.os_change().is_some()
-            && !journal.trial.as_ref().is_some_and(|trial| trial.files)
-            && matches!(self.reboot_status()?, RebootStatus::Rebooted(done) if done.back);
-        if services == ServiceUndo::LaterBoot && !returned {
+            && !trial.files
+            && left.is_some_and(|left| !left.is_same_boot(&now));
+        let reboots = services == ServiceUndo::LaterBoot && !returned;
+        // Only now: the undo restores the record of an earlier failure that the change had removed.
+        if let Some(failed) = failed {
+            let undone_in = (services != ServiceUndo::LaterBoot).then_some(now);
+            let (units, before) = (trial.units.clone(), trial.before.clone());
+            let aftermath = Some(Aftermath { units, before, undone_in });
+            let lasting = TrialFailure { aftermath, left: None, reboots: 0, ..failed };
+            self.write_record(paths::TRIAL_FAILURE, &lasting)?;
+        }
+        if reboots {
             // Nobody may be able to give permission: the change may have cut the node off from its cluster.
             self.record_return_reboot(&journal.names.current, BACK_FROM_TRIAL, true)?;
         }
         Ok(())
     }
 
+    /// Called by the undo of a change that was on trial, when services have been acted on: starts what ran before the change
+    /// and does not run now, whatever has stopped it.
+    pub(crate) fn start_what_ran(&mut self, journal: &Journal, services: ServiceUndo) -> Result<(), Error> {
+        let Some(trial) = journal.trial.as_ref().filter(|_| services != ServiceUndo::LaterBoot) else {
+            return Ok(());
+        };
+        let logins = trial.logins.iter().filter(|unit| unit.ran).map(|unit| &unit.unit);
+        let ran: Vec<String> = trial.units.iter().map(|run| &run.unit).chain(logins).cloned().collect();
+        for unit in ran {
+            self.tolerate("start", &unit, |s| match s.is_running(&unit)? {
+                true => Ok(()),
+                false => s.queue(ServiceAction::Restart, &unit),
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Whether a change that was on trial has failed and is not undone yet. [`Host::recover`] continues the undo.
+    ///
+    /// # Errors
+    /// The journal's folder cannot be read.
+    pub fn has_failed_trial(&self) -> Result<bool, Error> {
+        Ok(!self.root.found(FAILED)?.is_absent()
+            && (Journal::is_open(&self.root)? || Journal::is_committed(&self.root)?))
+    }
+
+    /// Counts a reboot that is made because the undo of a change on trial fails. `false`: it has been tried often enough,
+    /// or cannot be counted.
+    ///
+    /// # Errors
+    /// Another process is changing the host, or the record cannot be read.
+    pub fn may_reboot_to_undo(&mut self) -> Result<bool, Error> {
+        let _lock = Lock::take_soon(&self.root)?;
+        let Some(failed) = self.failed()?.filter(|failed| failed.reboots < MOST_REBOOTS) else {
+            return Ok(false);
+        };
+        let counted = TrialFailure { reboots: failed.reboots.saturating_add(1), ..failed };
+        match self.write_record(FAILED, &counted) {
+            Err(error) if !error.killed() => {
+                tracing::error!(%error, "a reboot that cannot be counted is not made");
+                Ok(false)
+            }
+            done => done.map(|()| true),
+        }
+    }
+
+    /// Ends the look at what follows an undo: the config stays refused.
+    ///
+    /// # Errors
+    /// The record cannot be read or written.
+    pub fn settle_trial_failure(&mut self) -> Result<(), Error> {
+        match self.trial_failure()? {
+            Some(failure) if failure.aftermath.is_some() => {
+                self.write_record(paths::TRIAL_FAILURE, &TrialFailure { aftermath: None, ..failure })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes a reboot pending because what failed in a trial fails after the undo too: an effect of the change may have
+    /// stayed. It is made once: the machine is in another boot then.
+    ///
+    /// # Errors
+    /// Another process is changing the host, or the records cannot be read or written.
+    pub fn reboot_after_undo(&mut self) -> Result<(), Error> {
+        let _lock = Lock::take_soon(&self.root)?;
+        let config = self.current_config()?.map(|config| config.name).unwrap_or_default();
+        self.record_return_reboot(&config, EFFECTS_STAY, true)
+    }
+
+    /// Whether the watch has something to do on this host.
+    pub(crate) fn watch_if_needed(&mut self) -> Result<(), Error> {
+        let back = matches!(self.reboot_status()?, RebootStatus::Owed(owed) if owed.back);
+        let looks = self.trial_failure()?.is_some_and(|failure| failure.aftermath.is_some());
+        // One that runs looks at all of it, and must not be started anew while it waits.
+        if (back || looks || self.has_failed_trial()?) && !self.watch_runs() {
+            self.start_trial_watch()?;
+        }
+        Ok(())
+    }
+
+    fn watch_runs(&mut self) -> bool {
+        !self.trial_watch.is_empty() && self.systemd.is_running(TRIAL_UNIT).unwrap_or(false)
+    }
+
     fn fail_locked(&mut self, journal: &Journal, check: Check, why: &str) -> Result<Recovery, Error> {
         let names = &journal.names;
         tracing::error!(config = %names.current, desired = %names.desired, %why, "a change on trial is undone");
-        let failure = TrialFailure { config: names.desired.clone(), check, why: why.to_owned() };
-        let json = serde_json::to_vec(&failure)
-            .map_err(|e| Error::Config { name: FAILED.to_owned(), why: e.to_string() })?;
-        self.root.write_bytes(FAILED, &json, PRIVATE)?;
+        // In one write with the verdict: whichever process goes on knows which boot had to end.
+        let left = match journal.os_change() {
+            Some((before, _)) if !self.os.runs(before)? => Some(self.boot()?),
+            _ => None,
+        };
+        self.write_record(FAILED, &TrialFailure { left, ..TrialFailure::new(&names.desired, check, why) })?;
         self.undo_trial(journal)
     }
 
@@ -299,6 +472,39 @@ impl Host {
         let why = self.trial_failure()?.map(|f| f.why).unwrap_or_default();
         let Names { current: config, desired } = journal.names.clone();
         Ok(Recovery::RolledBack { config, desired, why })
+    }
+
+    /// Keeps room for the records of the trial's end.
+    pub(crate) fn reserve_room(&self) -> Result<(), FsError> {
+        // Not the same byte again and again: a file system may store that in no room at all.
+        let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
+        let bytes = std::iter::repeat_with(|| {
+            seed ^= seed << 13;
+            seed ^= seed >> 7;
+            seed ^= seed << 17;
+            seed.to_le_bytes()
+        });
+        let bytes: Vec<u8> = bytes.flatten().take(RESERVE).collect();
+        self.root.write_bytes(paths::TRIAL_RESERVE, &bytes, PRIVATE)
+    }
+
+    /// Writes a record that a trial's end cannot do without. On a full disk the room that was kept for it is given back.
+    pub(crate) fn write_needed(&self, path: &str, bytes: &[u8]) -> Result<(), FsError> {
+        match self.root.write_bytes(path, bytes, PRIVATE) {
+            Err(full) if is_full(&full) && !self.root.found(paths::TRIAL_RESERVE)?.is_absent() => {
+                tracing::warn!(%path, "the disk is full; using the room that was kept for the end of the trial");
+                self.root.discard_temporary(path)?;
+                self.root.remove(paths::TRIAL_RESERVE)?;
+                self.root.write_bytes(path, bytes, PRIVATE)
+            }
+            done => done,
+        }
+    }
+
+    fn write_record(&self, path: &str, record: &impl Serialize) -> Result<(), Error> {
+        let json = serde_json::to_vec(record)
+            .map_err(|e| Error::Config { name: path.to_owned(), why: e.to_string() })?;
+        Ok(self.write_needed(path, &json)?)
     }
 
     fn journal_on_trial(&self) -> Result<Option<Journal>, Error> {
@@ -350,7 +556,11 @@ impl Host {
         }
         let json = serde_json::to_vec(&now)
             .map_err(|e| Error::Config { name: CLOCK.to_owned(), why: e.to_string() })?;
-        self.root.write_bytes(CLOCK, &json, PRIVATE)?;
+        // Without a first record no time would ever pass. The others are not worth the room that is kept for the end.
+        match self.clock()? {
+            None => self.write_needed(CLOCK, &json)?,
+            Some(_) => self.root.write_bytes(CLOCK, &json, PRIVATE)?,
+        }
         Ok(now)
     }
 
@@ -374,8 +584,14 @@ impl Host {
     }
 }
 
-/// Removes what a trial leaves beside its journal.
-pub(crate) const REMAINS: [&str; 2] = [CLOCK, FAILED];
+/// Whether there was no room for a write.
+fn is_full(error: &FsError) -> bool {
+    use std::io::ErrorKind;
+    matches!(error.source.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
+}
+
+/// What a trial leaves beside its journal.
+pub(crate) const REMAINS: [&str; 3] = [CLOCK, FAILED, paths::TRIAL_RESERVE];
 
 impl Journal {
     /// Whether there is a journal of a committed change.

@@ -15,3 +15,4 @@ mod loader;
 mod outcome;
 mod points;
 mod trial;
+mod trial_ends;

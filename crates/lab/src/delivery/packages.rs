@@ -20,8 +20,9 @@ use crate::system::process::{find_on_path, run};
 /// The time limit for compression on a slow machine.
 const LIMIT: Duration = Duration::from_secs(600);
 /// The units, in `deploy/systemd`.
-const UNITS: [&str; 3] = [
+const UNITS: [&str; 4] = [
     "machine-config-daemon-recover.service",
+    "machine-config-daemon-emergency.service",
     "machine-config-daemon-firstboot.service",
     "machine-config-daemon.service",
 ];
@@ -35,7 +36,7 @@ const DESCRIPTION: &str = "Brings this host to the MachineConfig that its cluste
                            Each change is a transaction.";
 /// Stops the units before the program is removed, unless it is an upgrade.
 const STOP: &str = "systemctl disable --now machine-config-daemon.service machine-config-daemon-firstboot.service \
-                    machine-config-daemon-recover.service || :";
+                    machine-config-daemon-recover.service machine-config-daemon-emergency.service || :";
 /// Restarts the agent, which first finishes a change that it has begun, so this may take minutes. The units of first
 /// boot and recovery are not run again.
 const RESTART: &str =

@@ -27,14 +27,19 @@ fn mk_trial(left: i64) -> View {
         within: SignedDuration::from_mins(10),
         left: SignedDuration::from_secs(left),
         units: vec![UnitRun { unit: KUBELET.to_owned(), invocation: "a".to_owned() }],
-        before: Before { ready: true, heard: Timestamp::from_second(100).ok(), person: false },
+        before: Before {
+            ready: true,
+            heard: Timestamp::from_second(100).ok(),
+            person: false,
+            api_server: None,
+        },
     });
     view
 }
 
 fn look(units: &[UnitState]) -> Look {
     let units = units.iter().map(|state| (KUBELET.to_owned(), state.clone())).collect();
-    Look { at: at(1000), api: Ok(()), units }
+    Look { at: at(1000), api: Ok(()), units, logins: None }
 }
 
 fn looked(mut view: View, earlier: Option<Look>, last: Look) -> View {
@@ -98,6 +103,15 @@ fn what_fails_is_named_when_the_time_is_up_and_not_before() {
             "Ready before",
         ),
         (
+            "logins",
+            {
+                let (a, b) = steady();
+                looked(mk_trial(0), a, Look { logins: Some("no SSH server runs now".to_owned()), ..b })
+            },
+            Check::Unit,
+            "no SSH server",
+        ),
+        (
             "started again and again",
             looked(mk_trial(0), Some(look(&[active("a")])), look(&[active("b")])),
             Check::Unit,
@@ -145,16 +159,19 @@ fn a_trial_begins_after_its_reboot_and_needs_neither_the_node_nor_the_api_server
     let mut view = mk_trial(600);
     view.disk.trial.as_mut().unwrap().begun = false;
     view.disk.reboot = owed("new");
-    view.disk.reboot_of_trial = true;
     assert!(!matches!(step(&view), Action::LookAtTrial), "the reboot comes first");
-    // Into such a change a node reboots sooner without a word: the change is undone if it was what silenced it.
+    // An outage is no reason to reboot into such a change sooner than into any other. Out of one it is.
     view.node.unschedulable = true;
     view.node.last_applied_drain = "drain-new".to_owned();
     view.node.desired_drain = "drain-new".to_owned();
-    view.silent_since = Some(at(1000 - 61));
-    assert!(matches!(step(&view), Action::Reboot { announced: false, .. }), "{:?}", step(&view));
-    view.disk.reboot_of_trial = false;
-    assert!(!matches!(step(&view), Action::Reboot { announced: false, .. }), "any other waits five minutes");
+    for (silent, back, reboots) in
+        [(61, false, false), (299, false, false), (300, false, true), (61, true, true)]
+    {
+        view.silent_since = Some(at(1000 - silent));
+        view.disk.reboot_of_trial = back;
+        let found = matches!(step(&view), Action::Reboot { announced: false, .. });
+        assert_eq!(found, reboots, "{silent} s, back: {back}");
+    }
 
     let mut unseen = mk_trial(600);
     unseen.node = Default::default();
@@ -167,7 +184,7 @@ fn a_trial_begins_after_its_reboot_and_needs_neither_the_node_nor_the_api_server
 fn a_config_that_was_undone_is_tried_again_for_another_wish_a_person_or_an_api_server_that_stays_away() {
     let tried = |check, silent: Option<i64>, desired: &str, retry| {
         let mut view = mk_view("old", "old", desired, "Working");
-        view.disk.tried = Some(TriedFacts { config: "new".to_owned(), check, retry });
+        view.disk.tried = Some(TriedFacts { config: "new".to_owned(), check, retry, in_doubt: true });
         view.silent_since = silent.map(at);
         matches!(step(&view), Action::ForgetTried)
     };
@@ -178,10 +195,52 @@ fn a_config_that_was_undone_is_tried_again_for_another_wish_a_person_or_an_api_s
     assert!(!tried(Check::Api, None, "new", false), "it answers in the old config: the change is to blame");
     assert!(!tried(Check::Api, Some(1000 - 119), "new", false), "it may still come up");
     assert!(tried(Check::Api, Some(1000 - 120), "new", false), "it is away in the old config too");
+    assert!(
+        tried(Check::Confirmation, Some(1000 - 120), "new", false),
+        "no agent could confirm it without one"
+    );
+    let mut settled = mk_view("old", "old", "new", "Working");
+    settled.silent_since = Some(at(0));
+    let record =
+        |in_doubt| Some(TriedFacts { config: "new".to_owned(), check: Check::Api, retry: false, in_doubt });
+    settled.disk.tried = record(true);
+    assert_eq!(step(&settled), Action::ForgetTried);
+    settled.disk.tried = record(false);
+    assert_ne!(
+        step(&settled),
+        Action::ForgetTried,
+        "the node was well in the old config, or has to reboot first"
+    );
     // A new process that has not seen its Node yet wakes up in time.
     let mut view = mk_view("old", "", "", "");
     view.node = Default::default();
-    view.disk.tried = Some(TriedFacts { config: "new".to_owned(), check: Check::Api, retry: false });
+    view.disk.tried =
+        Some(TriedFacts { config: "new".to_owned(), check: Check::Api, retry: false, in_doubt: true });
     view.silent_since = Some(at(990));
     assert_eq!(step(&view), Action::Wait { why: Waiting::Node, until: Some(at(1110)) });
+}
+
+#[test]
+fn after_an_undo_the_watch_waits_then_reboots_once_then_says_who_was_to_blame() {
+    use crate::protocol::trial::{After, AfterUndo, after_undo};
+    let after = |check, api, units, same_boot, seconds| {
+        after_undo(After { check, api, units, same_boot, unwell: SignedDuration::from_secs(seconds) })
+    };
+    for check in [Check::Api, Check::Confirmation, Check::Unit, Check::Node, Check::Boot] {
+        for same_boot in [true, false] {
+            assert_eq!(after(check, true, true, same_boot, 0), AfterUndo::Settled);
+            assert_eq!(
+                after(check, false, true, same_boot, 119),
+                AfterUndo::LookAgain,
+                "it may still come up"
+            );
+            assert_eq!(after(check, true, false, same_boot, 119), AfterUndo::LookAgain);
+        }
+        assert_eq!(after(check, false, true, true, 120), AfterUndo::Reboot, "effects may have stayed");
+        assert_eq!(after(check, true, false, true, 120), AfterUndo::Reboot);
+        assert_eq!(after(check, true, false, false, 120), AfterUndo::Settled, "a reboot does not help");
+        let forgiven = matches!(check, Check::Api | Check::Confirmation);
+        let want = if forgiven { AfterUndo::NotToBlame } else { AfterUndo::Settled };
+        assert_eq!(after(check, false, true, false, 120), want, "{check:?}");
+    }
 }

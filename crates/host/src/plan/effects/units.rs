@@ -26,13 +26,14 @@ const LATE: [&str; 6] = [
     "paths.target",
 ];
 /// Units whose restart cuts off what depends on them, and the agent itself, which carries the change out.
-const NEVER: [&str; 8] = [
+const NEVER: [&str; 9] = [
     "dbus.service",
     "dbus.socket",
     "dbus-broker.service",
     "NetworkManager.service",
     "machine-config-daemon.service",
     "machine-config-daemon-recover.service",
+    "machine-config-daemon-emergency.service",
     "machine-config-daemon-firstboot.service",
     // It ends its containers with itself, unless its settings say otherwise.
     "docker.service",

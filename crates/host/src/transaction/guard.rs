@@ -1,0 +1,68 @@
+//! The units of a host that go on with a trial after a boot, and which this crate only makes sure of.
+//!
+//! Not here: their texts (the caller has them), nor what they do (see `recover` and `trial`).
+
+use crate::disk::found::Attributes;
+use crate::error::Error;
+use crate::host::Host;
+use crate::paths;
+use crate::system::systemd::SystemdError;
+use crate::transaction::lock::Lock;
+
+/// Mode and owner of a unit file.
+const UNIT_FILE: Attributes = Attributes { mode: 0o644, uid: 0, gid: 0 };
+
+impl Host {
+    /// Makes sure that the host has these units (name and text) and that they start at boot. One that is there stays as it
+    /// is. Without a watch over trials (see [`Host::with_trial_watch`]) nothing is done: then there is nothing to start.
+    ///
+    /// # Errors
+    /// Another process is changing the host; a unit is masked, or cannot be written or enabled; or the program that it
+    /// starts is not there.
+    pub fn ensure_units(&mut self, units: &[(&str, String)]) -> Result<(), Error> {
+        if self.trial_watch.is_empty() {
+            return Ok(());
+        }
+        let _lock = Lock::take_soon(&self.root)?;
+        let mut enable = Vec::new();
+        let mut written = false;
+        for (unit, text) in units {
+            match self.systemd.state(unit)? {
+                Some(state) if state.is_enabled() => continue,
+                Some(state) if state.is_masked() => {
+                    return Err(SystemdError::new("enable", *unit, "it is masked").into());
+                }
+                Some(_) => {}
+                None => {
+                    self.has_program(unit, text)?;
+                    self.root.make_parents(&paths::unit(unit))?;
+                    self.root.write_bytes(&paths::unit(unit), text.as_bytes(), UNIT_FILE)?;
+                    written = true;
+                }
+            }
+            tracing::info!(%unit, "a unit that goes on with a trial at boot is enabled");
+            enable.push((*unit).to_owned());
+        }
+        if written {
+            self.systemd.daemon_reload()?;
+        }
+        if !enable.is_empty() {
+            self.systemd.enable(&enable)?;
+            self.root.sync_file_system(paths::UNITS_DIR)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the program that a unit starts is on the disk.
+    fn has_program(&self, unit: &str, text: &str) -> Result<(), Error> {
+        let program =
+            text.lines().find_map(|line| line.strip_prefix("ExecStart=")?.split_whitespace().next());
+        match program {
+            Some(program) if self.root.found(program)?.is_absent() => {
+                let why = format!("the program that it starts is not there: {program}");
+                Err(SystemdError::new("install", unit, why).into())
+            }
+            _ => Ok(()),
+        }
+    }
+}
