@@ -14,6 +14,9 @@ use rollout::policy::{Policy, PoolPolicies};
 use serde::Serialize;
 use serde_json::json;
 
+/// What stands for the wave where a pool has none.
+const ALL: &str = "all";
+
 /// What is approved.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -72,6 +75,34 @@ fn waiting(
     }
 }
 
+/// What is approved: the wave that waits by the pool's policy, or the pool as a whole if it waits because another one has
+/// rejected its change.
+///
+/// # Errors
+/// There is nothing to approve, or not this.
+fn asked(
+    pool: &MachineConfigPool,
+    pools: &[MachineConfigPool],
+    objects: &[RolloutPolicy],
+    config: Option<&str>,
+    wave: Option<&str>,
+) -> Result<(String, String), String> {
+    let name = pool.metadata.name.as_deref().unwrap_or_default();
+    let (all, pools): (Vec<&RolloutPolicy>, Vec<&MachineConfigPool>) =
+        (objects.iter().collect(), pools.iter().collect());
+    let of_pools = PoolPolicies::of(&all, &pools, &|_| true, None);
+    let target = &pool.spec.configuration.name;
+    let shown = config.is_none_or(|config| config == target) && wave.is_none_or(|wave| wave == ALL);
+    if shown && of_pools.held_by_others(pool, &pools).is_some() {
+        return Ok((target.clone(), ALL.to_owned()));
+    }
+    let Some(policy) = of_pools.policy(name) else {
+        return Err(format!("no RolloutPolicy is in force for pool {name}; `kubectl get rop` lists them"));
+    };
+    let object = objects.iter().find(|o| o.metadata.name.as_deref() == Some(&*policy.name));
+    waiting(pool, policy, object, config, wave)
+}
+
 /// Approves the wave of a pool that waits; with `config` only if that is the pool's config still, with `wave` only if that is
 /// the wave that waits.
 ///
@@ -89,15 +120,8 @@ pub async fn approve(
     let pool = call(|| format!("machineconfigpool {name}"), pools.get(name)).await?;
     let all = ListParams::default();
     let objects = call(|| "list rolloutpolicies".to_owned(), policies.list(&all)).await?.items;
-    let all: Vec<&RolloutPolicy> = objects.iter().collect();
-    let of_pools = PoolPolicies::of(&all, &[&pool], &|_| true, None);
-    let Some(policy) = of_pools.policy(name) else {
-        return Err(ActionError::Refused(format!(
-            "no RolloutPolicy is in force for pool {name}; `kubectl get rop` lists them"
-        )));
-    };
-    let object = objects.iter().find(|o| o.metadata.name.as_deref() == Some(&*policy.name));
-    let (config, wave) = waiting(&pool, policy, object, config, wave).map_err(ActionError::Refused)?;
+    let others = call(|| "list machineconfigpools".to_owned(), pools.list(&all)).await?.items;
+    let (config, wave) = asked(&pool, &others, &objects, config, wave).map_err(ActionError::Refused)?;
     let by = whoami(client).await?;
     if how == Do::Write {
         let annotations = json!({own::APPROVED: format!("{config}/{wave}"), own::APPROVED_BY: by});
@@ -180,6 +204,49 @@ mod tests {
             let read = rollout::policy::read("p", &object.spec).unwrap();
             match (waiting(&pool, &read, Some(&object), config, expected), want) {
                 (Ok((config, wave)), Ok(want)) => assert_eq!((&*config, &*wave), ("new", want)),
+                (Err(why), Err(want)) => assert!(why.contains(want), "{why}"),
+                (got, want) => panic!("{got:?}, not {want:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_pool_without_waves_is_approved_as_a_whole_while_another_ones_rejection_holds_it() {
+        let pool = |name: &str, annotation: Option<&str>| -> MachineConfigPool {
+            serde_json::from_value(json!({
+                "metadata": {"name": name, "annotations": {own::APPROVED: annotation.unwrap_or_default()}},
+                "spec": {"configuration": {"name": format!("new-{name}"), "source": [{"name": "base"}, {"name": "harm"}]}},
+                "status": {"configuration": {"name": format!("old-{name}"), "source": [{"name": "base"}]}},
+            }))
+            .unwrap()
+        };
+        let policy = |name: &str, pool: &str, rejected: serde_json::Value, windows: bool| -> RolloutPolicy {
+            let window = json!([{"name": "w", "cron": "0 22 * * *", "duration": "1h"}]);
+            serde_json::from_value(json!({
+                "metadata": {"name": name, "generation": 1},
+                "spec": {"pools": {"names": [pool]}, "onFailure": "Rollback", "windows": if windows { window } else { json!([]) }},
+                "status": {"observedGeneration": 1, "pools": [{"name": pool, "rejected": rejected}]},
+            }))
+            .unwrap()
+        };
+        let rejected = json!([{"config": "new-worker", "reason": "harm", "at": "2026-07-01T12:00:00Z"}]);
+        let rejecting = policy("p", "worker", rejected, false);
+        let mut only_windows = policy("q", "infra", json!([]), true);
+        only_windows.spec.on_failure = api::v1alpha1::OnFailure::Hold;
+        let worker = pool("worker", None);
+        let free = "no RolloutPolicy is in force for pool infra";
+        let rows = [
+            (None, vec![rejecting.clone()], Ok(("new-infra", "all"))),
+            (None, vec![rejecting.clone(), only_windows], Ok(("new-infra", "all"))),
+            (Some("old-infra/all"), vec![rejecting.clone()], Ok(("new-infra", "all"))),
+            (Some("new-infra/all"), vec![rejecting], Err(free)),
+            (None, vec![], Err(free)),
+        ];
+        for (given, policies, want) in rows {
+            let infra = pool("infra", given);
+            let got = asked(&infra, &[worker.clone(), infra.clone()], &policies, None, None);
+            match (got, want) {
+                (Ok((config, wave)), Ok(want)) => assert_eq!((&*config, &*wave), want),
                 (Err(why), Err(want)) => assert!(why.contains(want), "{why}"),
                 (got, want) => panic!("{got:?}, not {want:?}"),
             }

@@ -76,8 +76,9 @@ pub mod annotation {
     /// On the ControllerConfig and on the controller's Deployment: values that were detected or guessed, see
     /// [`crate::detected`]. Ours alone.
     pub const FOUND_OUT: &str = "machineconfiguration.openshift.io/found-out";
-    /// On MachineConfiguration `cluster`: what a change without a disruption policy costs, see
-    /// [`crate::v1alpha1::Reboots`]. The operator copies it from its settings. Ours alone.
+    /// On MachineConfiguration `cluster`, pools and Nodes: what a change without a disruption policy costs, see
+    /// [`crate::v1alpha1::Reboots`]. The operator copies the cluster's from its settings. A pool's counts more; the controller
+    /// copies it to each Node. Ours alone.
     pub const REBOOTS: &str = "machineconfig.dev/reboots";
     /// On a KubeletConfig or ContainerRuntimeConfig: the number at the end of the names of the MachineConfigs generated from it; empty for the
     /// first one of a pool. Written once by the controller, never changed.

@@ -164,6 +164,13 @@ fn reboots(object: &Value) -> Reboots {
     value.and_then(|v| Reboots::deserialize(v).ok()).unwrap_or_default()
 }
 
+/// The setting in this text. One that is not known costs what the reference costs: it may be a later version's.
+fn reboots_of(text: &str) -> Reboots {
+    use serde::de::IntoDeserializer;
+    let text: serde::de::value::StrDeserializer<'_, serde::de::value::Error> = text.into_deserializer();
+    Reboots::deserialize(text).unwrap_or_default()
+}
+
 impl DisruptionPolicy {
     /// The policies of MachineConfiguration `cluster`, in the form of JSON; without it the defaults. If an operator has written
     /// the status for the current generation, the status is used. Otherwise it is computed here as the operator would write
@@ -180,6 +187,16 @@ impl DisruptionPolicy {
             return Ok(Self { overrides, reboots: reboots(object), ..status });
         }
         Self::effective(object)
+    }
+
+    /// The same policies for the nodes of a pool with this value of the annotation [`api::names::annotation::REBOOTS`]. Without
+    /// one, or with an empty one, the cluster's setting stays.
+    #[must_use]
+    pub fn of_pool(self, setting: Option<&str>) -> Self {
+        match setting.filter(|s| !s.is_empty()) {
+            Some(setting) => Self { reboots: reboots_of(setting), ..self },
+            None => self,
+        }
     }
 
     /// The policies in force by the object's spec: the user's, merged into the defaults. The operator writes them into the
@@ -385,6 +402,17 @@ mod tests {
             assert_eq!(of(Value::Null, observed), Reboots::AsReference);
         }
         assert_eq!(DisruptionPolicy::of_cluster(None).unwrap().reboots, Reboots::AsReference);
+        // A pool's own setting counts more than the cluster's.
+        for (cluster, pool, want) in [
+            (Reboots::WhenNeeded, None, Reboots::WhenNeeded),
+            (Reboots::WhenNeeded, Some(""), Reboots::WhenNeeded),
+            (Reboots::WhenNeeded, Some("AsReference"), Reboots::AsReference),
+            (Reboots::WhenNeeded, Some("Sometimes"), Reboots::AsReference),
+            (Reboots::AsReference, Some("WhenNeeded"), Reboots::WhenNeeded),
+        ] {
+            let policy = DisruptionPolicy { reboots: cluster, ..DisruptionPolicy::default() };
+            assert_eq!(policy.of_pool(pool).reboots, want, "{cluster:?} {pool:?}");
+        }
     }
 
     #[test]

@@ -90,8 +90,8 @@ pub enum Hold {
     },
     /// Another pool has rejected a change that this one would take, too. Its first wave begins only when a person lets it go.
     RejectedElsewhere {
-        /// The wave.
-        wave: Arc<str>,
+        /// The wave; `None`: the pool has no waves, and no node of it goes.
+        wave: Option<Arc<str>>,
         /// The other pool.
         pool: Arc<str>,
         /// What that pool has rejected.
@@ -118,6 +118,40 @@ pub enum Hold {
         /// What is wrong, with its path.
         error: String,
     },
+}
+
+impl Hold {
+    /// In one word, for the conditions of a policy.
+    pub(crate) fn word(&self) -> &'static str {
+        match self {
+            Self::Frozen { .. } => "Frozen",
+            Self::OutsideWindow { .. } => "OutsideWindow",
+            Self::Gate { state: GateState::Failed(_), .. } => "GateFailed",
+            Self::Gate { state: GateState::Unknown(_), .. } => "GateUnreadable",
+            Self::Gate { state: GateState::Passed | GateState::Failing(_), .. } => "GateNotPassed",
+            Self::Approval { wrong: None, .. } => "ApprovalNeeded",
+            Self::Approval { wrong: Some(_), .. } => "WrongApproval",
+            Self::Policy(_) => "Policy",
+            Self::Recording { .. } => "Recording",
+            Self::NodeFailed { .. } => "NodeFailed",
+            Self::Rejected { .. } => "Rejected",
+            Self::RejectedElsewhere { .. } => "RejectedElsewhere",
+            Self::EmptyWave { .. } => "EmptyWave",
+            Self::Soak { .. } => "Soak",
+            Self::Paused => "Paused",
+            Self::SelectsAll
+            | Self::NothingRendered
+            | Self::ConfigMissing(_)
+            | Self::Deleting
+            | Self::Image(_)
+            | Self::MaxUnavailable(_)
+            | Self::Masters(_)
+            | Self::Arbiter(_)
+            | Self::NoMasterPool
+            | Self::Refused(_)
+            | Self::Selector { .. } => "Pool",
+        }
+    }
 }
 
 /// Why a node is not available, or does not reach its config.

@@ -65,6 +65,8 @@ pub struct NodePatch {
     pub drift: Change<Arc<str>>,
     /// A copy of the pool's settings for changes that can cut a node off.
     pub trial: Change<Arc<str>>,
+    /// What a change without a disruption policy costs, if the pool says that for itself.
+    pub reboots: Change<Arc<str>>,
     /// The last drain request that was completed.
     pub last_applied_drain: Change<Arc<str>>,
     /// Who cordoned it.
@@ -105,6 +107,7 @@ impl NodePatch {
             topology,
             drift,
             trial,
+            reboots,
             last_applied_drain,
             cordon,
             drain_wait,
@@ -120,6 +123,7 @@ impl NodePatch {
             && topology.is_keep()
             && drift.is_keep()
             && trial.is_keep()
+            && reboots.is_keep()
             && last_applied_drain.is_keep()
             && cordon.is_keep()
             && drain_wait.is_keep()
@@ -174,6 +178,7 @@ impl NodePatch {
             (annotation::CONTROL_PLANE_TOPOLOGY, &self.topology),
             (annotation::DRIFT, &self.drift),
             (own::TRIAL, &self.trial),
+            (annotation::REBOOTS, &self.reboots),
             (annotation::LAST_APPLIED_DRAIN, &self.last_applied_drain),
             (own::DRAIN_WAIT, &self.drain_wait),
             (own::QUARANTINE, &self.quarantine),
@@ -217,6 +222,7 @@ impl NodePatch {
         self.topology.apply(&mut after.control_plane_topology);
         self.drift.apply(&mut after.drift);
         self.trial.apply(&mut after.trial);
+        self.reboots.apply(&mut after.reboots);
         self.last_applied_drain.apply(&mut after.last_applied_drain);
         self.cordon.apply(&mut after.cordon);
         self.drain_wait.apply(&mut after.drain_wait);
@@ -245,6 +251,7 @@ impl fmt::Display for NodePatch {
             ("controlPlaneTopology", &self.topology),
             ("drift", &self.drift),
             ("trial", &self.trial),
+            ("reboots", &self.reboots),
             ("lastAppliedDrain", &self.last_applied_drain),
             ("drainWaitsFor", &self.drain_wait),
             ("quarantine", &self.quarantine),

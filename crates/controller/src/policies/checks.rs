@@ -11,7 +11,7 @@ use rollout::RolloutPlan;
 use rollout::policy::gates::{Reading, Record};
 use rollout::policy::{Gate, GateState, Live, PoolPolicies};
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
@@ -27,10 +27,13 @@ struct Task {
     of: OfPolicy,
     wanted: watch::Sender<Wanted>,
     handle: AbortHandle,
+    /// It is over: what it still finds counts no longer. A task that runs just now ends only at its next wait.
+    over: Arc<AtomicBool>,
 }
 
 impl Drop for Task {
     fn drop(&mut self) {
+        self.over.store(true, Ordering::Release);
         self.handle.abort();
     }
 }
@@ -117,8 +120,9 @@ impl Checks {
 
     fn start(&self, shared: &Arc<Shared>, key: Key, gate: &Gate, of: OfPolicy, wanted: Wanted) -> Task {
         let (wanted, is_wanted) = watch::channel(wanted);
-        let run = run(shared.clone(), key, gate.clone(), is_wanted, self.results.clone());
-        Task { of, wanted, handle: tokio::spawn(run).abort_handle() }
+        let over = Arc::new(AtomicBool::new(false));
+        let run = run(shared.clone(), key, gate.clone(), is_wanted, self.results.clone(), over.clone());
+        Task { of, wanted, handle: tokio::spawn(run).abort_handle(), over }
     }
 }
 
@@ -129,10 +133,14 @@ impl Results {
         live.found.get_mut(pool).map(|gates| gates.remove(gate));
     }
 
-    /// Takes what a gate says. Returns whether it is news.
-    fn put(&self, (pool, gate): &Key, record: &Record) -> bool {
+    /// Takes what a gate says, unless its check is over. Returns whether it is news.
+    fn put(&self, (pool, gate): &Key, record: &Record, over: &AtomicBool) -> bool {
         let Some(state) = &record.state else { return false };
         let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
+        // Asked under the lock: whoever ends a check says so before it takes the lock to forget what the check said.
+        if over.load(Ordering::Acquire) {
+            return false;
+        }
         if let Some(found) = &record.found {
             live.found.entry(pool.clone()).or_default().insert(gate.clone(), found.clone());
         }
@@ -147,6 +155,7 @@ async fn run(
     gate: Gate,
     wanted: watch::Receiver<Wanted>,
     results: Arc<Results>,
+    over: Arc<AtomicBool>,
 ) {
     let mut record = Record::default();
     loop {
@@ -167,12 +176,46 @@ async fn run(
                 Some(state) => tracing::warn!(%pool, gate = %name, ?state, "the gate does not pass"),
             }
         }
-        if results.put(&key, &record) {
+        if results.put(&key, &record, &over) {
             if record.state != Some(GateState::Passed) {
                 shared.setbacks.fetch_add(1, Ordering::AcqRel);
             }
             shared.mark_cluster();
         }
         tokio::time::sleep_until(begin + gate.interval).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_a_check_finds_after_its_end_does_not_count() {
+        let (results, key) = (Results::default(), ("worker".into(), "shop".into()));
+        let over = Arc::new(AtomicBool::new(false));
+        let task = Task {
+            of: OfPolicy::default(),
+            wanted: watch::channel(Wanted {
+                config: "old".into(),
+                since: None,
+                policy: OfPolicy::default(),
+                baseline: None,
+                nodes: vec![],
+            })
+            .0,
+            handle: tokio::spawn(std::future::pending::<()>()).abort_handle(),
+            over: over.clone(),
+        };
+        let mut passed = Record::default();
+        passed.state.get_or_insert(GateState::Passed);
+        let known = || results.live.lock().unwrap().gates.get("worker").map_or(0, BTreeMap::len);
+        assert!(results.put(&key, &passed, &over), "it is news");
+        assert_eq!(known(), 1);
+        // The pool gets another config, while the check of the old one is about to say that all is well.
+        drop(task);
+        results.forget(&key);
+        assert!(!results.put(&key, &passed, &over));
+        assert_eq!(known(), 0);
     }
 }

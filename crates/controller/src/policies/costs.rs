@@ -6,6 +6,8 @@
 use crate::io::backoff;
 use crate::passes::descriptor::kind;
 use crate::shared::Shared;
+use api::names::annotation;
+use api::rendered::RenderedName;
 use api::v1::MachineConfig;
 use client::call;
 use desired::{DisruptionPolicy, Wanted};
@@ -109,7 +111,10 @@ async fn cost(shared: &Shared, change: &ChangeAsked) -> Result<ChangeCost, Strin
         Err(e) if e.is_not_found() => None,
         Err(e) => return Err(e.chain()),
     };
-    let policy = DisruptionPolicy::of_cluster(object.as_ref())?;
+    let pool = RenderedName::parse(&change.to).and_then(|name| shared.stores.pools.get(name.pool));
+    let notes = pool.as_ref().and_then(|p| p.metadata.annotations.as_ref());
+    let setting = notes.and_then(|notes| notes.get(annotation::REBOOTS)).map(String::as_str);
+    let policy = DisruptionPolicy::of_cluster(object.as_ref())?.of_pool(setting);
     let host::Passing { least, certificates } =
         host::passing(&get(&change.from).await?, &get(&change.to).await?, &policy);
     Ok(ChangeCost { least, certificates })

@@ -30,8 +30,8 @@ const PAGE: u32 = 100;
 const LONGEST_ANSWER: usize = 1 << 20;
 /// Characters of an error in a gate's message.
 const WORDS: usize = 300;
-/// How often the end of a Job is looked for.
-const LOOK_AT_JOB: Duration = Duration::from_secs(1);
+/// The first and the longest pause between two looks for the end of a Job; each is twice as long as the one before.
+const LOOK_AT_JOB: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(1)];
 /// How long a Job is kept after its end, for people who want to see its logs.
 const JOB_IS_KEPT: Duration = Duration::from_secs(24 * 3600);
 /// Connections are made within this time or not at all.
@@ -240,6 +240,7 @@ async fn one_job(
     node: &str,
 ) -> Result<Option<String>, String> {
     let name = job_name(gate, about, node);
+    let [mut pause, longest] = LOOK_AT_JOB;
     loop {
         let job = match call(|| format!("job {name}"), jobs.get(&name)).await {
             Ok(job) => job,
@@ -266,7 +267,8 @@ async fn one_job(
             let why = failed["message"].as_str().unwrap_or_default();
             return Ok(Some(format!("{name} on {node} ({why})")));
         }
-        tokio::time::sleep(LOOK_AT_JOB).await;
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(longest);
     }
 }
 

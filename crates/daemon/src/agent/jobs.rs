@@ -196,6 +196,7 @@ impl Agent {
             Ok(Ok(found)) => DisruptionPolicy::of_cluster(found.as_ref()).ok(),
             Ok(Err(_)) | Err(_) => None,
         };
+        let policy = policy.map(|p| p.of_pool(Some(&self.view.node.reboots)));
         match self.host(move |m| m.repair(&repair, policy.as_ref())).await {
             Ok(notes) => {
                 self.tell(&notes);
@@ -231,7 +232,7 @@ impl Agent {
         let policy = DisruptionPolicy::of_cluster(self.cluster.machine_configuration().await?.as_ref());
         let policy = policy.map_err(MachineError::broken)?;
         let only_whole_reboots = self.view.node.keeps_a_quorum();
-        let policy = DisruptionPolicy { only_whole_reboots, ..policy };
+        let policy = DisruptionPolicy { only_whole_reboots, ..policy }.of_pool(Some(&self.view.node.reboots));
         Ok(self.host(move |m| m.prepare(&from, &to, &policy)).await?)
     }
 

@@ -79,6 +79,8 @@ pub struct NodeFacts {
     pub retry: String,
     /// `trial`: the pool's settings for changes that can cut the node off.
     pub trial: String,
+    /// `reboots`: what a change without a disruption policy costs, if the pool says that for itself.
+    pub reboots: String,
     /// `drift`: the pool's rules for paths that have drifted.
     pub drift: String,
     /// `spec.unschedulable`: cordoned, by this agent, the drain controller or a person.
@@ -149,6 +151,7 @@ impl NodeFacts {
             topology: note(annotation::CONTROL_PLANE_TOPOLOGY),
             retry: note(own::RETRY),
             trial: note(own::TRIAL),
+            reboots: note(annotation::REBOOTS),
             drift: note(annotation::DRIFT),
             unschedulable: node.spec.as_ref().and_then(|s| s.unschedulable).unwrap_or_default(),
             own_cordon: notes

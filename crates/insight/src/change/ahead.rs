@@ -3,9 +3,11 @@
 //! What it is not: a promise. The pace is that of the pool's last rollout, and whoever must approve a wave is a person.
 
 use crate::change::ChangeView;
+use api::names::annotation;
 use api::v1::MachineConfig;
 use api::v1alpha1::{RolloutPolicy, Wave};
 use desired::Wanted;
+use host::DisruptionPolicy;
 use jiff::{SignedDuration, Timestamp};
 use rollout::drain::{Outlook, outlook};
 use rollout::policy::{ChangeAsked, ChangeCost, Costs};
@@ -75,15 +77,23 @@ impl fmt::Display for TimeAhead {
     }
 }
 
+/// The disruption policy for a pool's nodes: a pool may say for itself what a change without a policy costs.
+pub(crate) fn policy_of(policy: &DisruptionPolicy, situation: &Situation, pool: &str) -> DisruptionPolicy {
+    let notes = situation.pools.get(pool).and_then(|p| p.metadata.annotations.as_ref());
+    let setting = notes.and_then(|notes| notes.get(annotation::REBOOTS));
+    policy.clone().of_pool(setting.map(String::as_str))
+}
+
 /// What the change to a config costs the nodes of a situation, for windows that let some changes pass.
-pub(crate) fn costs(view: ChangeView<'_>, situation: &Situation, to: &MachineConfig) -> Costs {
+pub(crate) fn costs(view: ChangeView<'_>, situation: &Situation, pool: &str, to: &MachineConfig) -> Costs {
     let Ok(new) = Wanted::parse(&to.spec) else { return Costs::new() };
+    let policy = policy_of(view.policy, situation, pool);
     let name: Arc<str> = to.metadata.name.as_deref().unwrap_or_default().into();
     let from: BTreeSet<&Arc<str>> =
         situation.nodes.values().filter_map(|node| node.current_config.as_ref()).collect();
     let cost = |from: &Arc<str>| {
         let old = Wanted::parse(&view.configs.get(&**from)?.spec).ok()?;
-        let host::Passing { least, certificates } = host::passing(&old, &new, view.policy);
+        let host::Passing { least, certificates } = host::passing(&old, &new, &policy);
         let change = ChangeAsked { from: from.clone(), to: name.clone() };
         Some((change, ChangeCost { least, certificates }))
     };

@@ -236,7 +236,7 @@ impl ChangePlan {
             if from == target && goes(&then).is_subset(&goes(before)) {
                 continue;
             }
-            then.costs = ahead::costs(view, &then, to);
+            then.costs = ahead::costs(view, &then, pool, to);
             let mut change = PoolChange::of(view, &then, pool, from, to)?;
             let done = ahead::done(changed.iter().map(|(_, v)| v), pool);
             change.time = ahead::time(&then, pool, change.nodes.len(), &done);
@@ -268,6 +268,7 @@ impl PoolChange {
         to: &MachineConfig,
     ) -> Result<Self, ChangeError> {
         let ChangeView { configs, policy, now, secrets } = view;
+        let policy = &ahead::policy_of(policy, then, pool);
         let diff = render::diff(configs.get(from), Some(to), secrets)
             .map_err(|why| ChangeError::Diff { pool: pool.to_owned(), why })?;
         let forecast = then.forecast(now);

@@ -56,7 +56,7 @@ async fn a_rollout_policy_is_stored_and_its_contradictions_are_refused() {
     assert_eq!((said.code, said.err.as_str()), (0, ""), "{said:?}");
     let said = cluster.kubectl(&["get", "rop"]).await;
     let lines: Vec<Vec<&str>> = said.out.lines().map(|l| l.split_whitespace().collect()).collect();
-    assert_eq!(lines[0].join(" "), "NAME WAVE ON-FAILURE READY REASON AGE");
+    assert_eq!(lines[0].join(" "), "NAME WAVE HELD ON-FAILURE READY REASON AGE");
     assert_eq!(lines[1][..2], ["workers", "Rollback"]);
     let policy = cluster.get("RolloutPolicy", "workers").await;
     assert_eq!(

@@ -106,12 +106,18 @@ impl Display for Hold {
                     "; it is tried again when RolloutPolicy {policy} changes, and another config as soon as there is one"
                 )
             }
-            Self::RejectedElsewhere { wave, pool, config, shared } => write!(
-                f,
-                "wave {wave} waits: pool {pool} has rejected {config}, and this change has MachineConfig {} in common with it; \
-                 correct it, or let the wave go with `mco approve POOL`",
-                Names(shared)
-            ),
+            Self::RejectedElsewhere { wave, pool, config, shared } => {
+                let (who, it) = match wave {
+                    Some(wave) => (format!("wave {wave} waits"), "the wave"),
+                    None => ("no node goes".to_owned(), "it"),
+                };
+                write!(
+                    f,
+                    "{who}: pool {pool} has rejected {config}, and this change has MachineConfig {} in common with it; \
+                     correct it, or let {it} go with `mco approve POOL`",
+                    Names(shared)
+                )
+            }
             Self::EmptyWave { wave } => write!(
                 f,
                 "wave {wave} selects no node that is left; correct its nodeSelector, or label a node"

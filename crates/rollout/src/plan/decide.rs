@@ -228,30 +228,33 @@ impl<'a> Eval<'a> {
                 excused = policy.excused(nodes.len());
                 let name = policy.name.clone();
                 let is_back = back.is_some();
-                let plan = |progress, checks, changes| PolicyPlan {
+                let plan = |progress, checks, changes, held: Option<&Hold>| PolicyPlan {
                     policy: name,
                     progress,
                     checks,
                     changes,
                     back: is_back,
+                    held_for: held.map(|hold| hold.word().to_owned()),
+                    overlap: policy::overlap(&policy.waves, &nodes),
                     looks: vec![],
                 };
                 if let Some(back) = &back {
                     let held = Some(cut(&back.why.to_string(), MAX_REASON_CHARS).into_owned());
                     let progress = PoolProgress { held, gates: vec![], ..facts.progress.clone() };
-                    followed = Some(plan(progress, vec![], vec![]));
+                    followed = Some(plan(progress, vec![], vec![], Some(&back.why)));
                     // All are back.
                     let hold = nodes.iter().all(|(_, f)| !f.candidate).then(|| back.why.clone());
                     // What is out of service may be so because of the config that it leaves.
                     excused = 0;
                     Allowance { hold, back: true, zones: policy.zones.clone(), ..Allowance::default() }
                 } else if policy.is_default() {
-                    Allowance::default()
+                    without_waves(input, elsewhere)
                 } else {
                     let plain = !input.layering.is_layered();
                     let about = About { pool: input.pool, config: goal.config, plain, elsewhere };
                     let next = policy::next((policy, facts), about, &nodes, inputs.now.0);
-                    followed = Some(plan(next.progress, next.checks, next.changes));
+                    let held = next.allowance.hold.as_ref().filter(|h| !matches!(h, Hold::Recording { .. }));
+                    followed = Some(plan(next.progress, next.checks, next.changes, held));
                     let proved = facts.progress.proved.as_deref().filter(|_| !input.layering.is_layered());
                     let looks = policy.drain.is_some() && inputs.facts.looks;
                     Allowance {
@@ -262,7 +265,8 @@ impl<'a> Eval<'a> {
                     }
                 }
             }
-            _ => Allowance::default(),
+            (None, None) => without_waves(input, elsewhere),
+            (Some(_), _) => Allowance::default(),
         };
         let mut max = max.unwrap_or(0);
         if let Some(own) = &leave.max_unavailable {
@@ -388,6 +392,7 @@ impl<'a> Eval<'a> {
             if !matches!(self.hold, Some(Hold::SelectsAll | Hold::Selector { .. })) {
                 patch.drift = copied(self.input.pool, annotation::DRIFT, node.drift.as_deref());
                 patch.trial = copied(self.input.pool, own::TRIAL, node.trial.as_deref());
+                patch.reboots = copied(self.input.pool, annotation::REBOOTS, node.reboots.as_deref());
                 control_plane::adjust(node, inputs.facts, &mut patch);
             }
             let step = if goes {
@@ -465,6 +470,7 @@ impl<'a> Eval<'a> {
             hold: self.hold.as_ref(),
             rejected: self.back.as_ref().map(|b| &b.why),
             proof: self.proof(),
+            overlap: self.policy.as_ref().and_then(|plan| plan.overlap.as_deref()),
             nodes: &after,
             conflicts,
             certificates: &inputs.facts.certificates,
@@ -494,6 +500,11 @@ fn puts_aside(policy: Option<PolicyInput<'_>>) -> bool {
             policy.drain.is_some_and(|drain| drain.then == DrainEnd::Quarantine)
         }
     }
+}
+
+/// What a pool may do that has no policy, or one that asks for nothing: all, unless another pool has rejected its change.
+fn without_waves(input: &PoolInput<'_>, elsewhere: &[Elsewhere<'_>]) -> Allowance {
+    Allowance { hold: policy::holds_without_waves(elsewhere, input.pool), ..Allowance::default() }
 }
 
 /// What the pool's policy says about a config that it has rejected.

@@ -8,6 +8,9 @@ use api::v1alpha1::{RolloutPolicy, RolloutPolicySpec};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+/// Why a policy that picks no pool is not in force, in one word.
+pub(super) const NO_POOL: &str = "NoPool";
+
 /// A pool, as far as policies pick it.
 #[derive(Clone, Copy, Debug)]
 pub struct PolicyPool<'a> {
@@ -29,8 +32,13 @@ pub enum Assigned {
 /// Whether a policy is in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// For these pools.
-    InForce(Vec<String>),
+    /// For pools.
+    InForce {
+        /// These.
+        pools: Vec<String>,
+        /// Names in the policy that no pool has.
+        missing: Vec<String>,
+    },
     /// For none, or not for all that it picks: the reason in one word, and in words with the remedy.
     NotInForce {
         /// One word.
@@ -71,12 +79,16 @@ pub fn assign<'a>(
     let mut of_pool: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     let mut read_policies: BTreeMap<&str, Result<Arc<Policy>, String>> = BTreeMap::new();
     let mut picked: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    let mut missing: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for policy in policies {
         let name = policy.metadata.name.as_deref().unwrap_or_default();
         let mine: Vec<&str> = pools.iter().filter(|p| picks(&policy.spec, p)).map(|p| p.name).collect();
         for pool in &mine {
             of_pool.entry(pool).or_default().push(name);
         }
+        let named = policy.spec.pools.names.iter().flatten();
+        let unknown = named.filter(|name| !mine.contains(&name.as_str())).cloned().collect();
+        missing.insert(name, unknown);
         picked.insert(name, mine);
         let read = read(name, &policy.spec).map(Arc::new).map_err(|e| e.to_string());
         read_policies.insert(name, read);
@@ -101,7 +113,7 @@ pub fn assign<'a>(
         let verdict = match (read_policies.get(name), mine.iter().find(disputed)) {
             (Some(Err(why)), _) => not("Invalid", format!("{why}. Its pools hold until it is corrected")),
             _ if mine.is_empty() => {
-                not("NoPool", "it picks no pool; correct spec.pools, or label a MachineConfigPool".to_owned())
+                not(NO_POOL, "it picks no pool; correct spec.pools, or label a MachineConfigPool".to_owned())
             }
             (_, Some(pool)) => {
                 let others = of_pool.get(*pool).into_iter().flatten().filter(|other| **other != name);
@@ -112,7 +124,10 @@ pub fn assign<'a>(
                 );
                 not("SeveralPolicies", message)
             }
-            _ => Verdict::InForce(mine.iter().map(|p| (*p).to_owned()).collect()),
+            _ => Verdict::InForce {
+                pools: mine.iter().map(|p| (*p).to_owned()).collect(),
+                missing: missing.remove(name).unwrap_or_default(),
+            },
         };
         assignment.policies.insert(name.to_owned(), verdict);
     }

@@ -6,6 +6,7 @@
 //! What it is not: a comparison of contents.
 
 use crate::hold::Hold;
+use api::names::own;
 use api::v1::{MachineConfigPool, PoolConfiguration};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,6 +18,8 @@ pub(crate) struct Elsewhere<'a> {
     config: &'a str,
     /// The MachineConfigs that may be why.
     suspects: BTreeSet<&'a str>,
+    /// Those of them that the change took away.
+    gone: BTreeSet<&'a str>,
 }
 
 fn sources(of: &PoolConfiguration) -> BTreeSet<&str> {
@@ -39,19 +42,45 @@ impl<'a> Elsewhere<'a> {
     /// What this pool has rejected, if that is its config.
     pub(crate) fn of(pool: &'a MachineConfigPool) -> Self {
         let name = pool.metadata.name.as_deref().unwrap_or_default();
-        Self { pool: name, config: &pool.spec.configuration.name, suspects: changed(pool) }
+        let suspects = changed(pool);
+        let gone = &suspects - &sources(&pool.spec.configuration);
+        Self { pool: name, config: &pool.spec.configuration.name, suspects, gone }
     }
 
-    /// Why a wave of this other pool waits, if its change has something in common with the rejected one.
-    pub(crate) fn holds(&self, pool: &MachineConfigPool, wave: &Arc<str>) -> Option<Hold> {
+    /// Why a wave of this other pool waits, or the pool as a whole, if its change has something in common with the rejected
+    /// one.
+    pub(super) fn holds(&self, pool: &MachineConfigPool, wave: Option<&Arc<str>>) -> Option<Hold> {
         let change = changed(pool);
-        let takes = &sources(&pool.spec.configuration) | &change;
-        let shared: Vec<Arc<str>> = takes.intersection(&self.suspects).map(|s| Arc::from(*s)).collect();
-        (!change.is_empty() && !shared.is_empty()).then(|| Hold::RejectedElsewhere {
-            wave: wave.clone(),
+        // A person has sent the pool to this very config.
+        let pin = pool.metadata.annotations.as_ref().and_then(|a| a.get(own::PINNED));
+        if change.is_empty() || pin.is_some_and(|pin| !pin.is_empty()) {
+            return None;
+        }
+        let has = sources(&pool.spec.configuration);
+        // What the rejected change brought must be in this one's config, and what it took away must go here, too. Whoever
+        // takes back what was rejected elsewhere does not wait.
+        let is_shared = |name: &&&str| match self.gone.contains(**name) {
+            true => change.contains(**name) && !has.contains(**name),
+            false => has.contains(**name),
+        };
+        let shared: Vec<Arc<str>> = self.suspects.iter().filter(is_shared).map(|s| Arc::from(*s)).collect();
+        (!shared.is_empty()).then(|| Hold::RejectedElsewhere {
+            wave: wave.cloned(),
             pool: self.pool.into(),
             config: self.config.into(),
             shared,
         })
     }
+}
+
+/// Why no node goes of a pool that has no waves: another pool has rejected the same change, and nobody has let it go. The
+/// approval is the pool's annotation itself, because there is no policy that could keep it.
+pub(crate) fn holds_without_waves(all: &[Elsewhere<'_>], pool: &MachineConfigPool) -> Option<Hold> {
+    let name = pool.metadata.name.as_deref();
+    let hold = all.iter().filter(|e| Some(e.pool) != name).find_map(|e| e.holds(pool, None))?;
+    let approved = pool.metadata.annotations.as_ref().and_then(|a| a.get(own::APPROVED));
+    // The config stands before the slash.
+    let config = approved.and_then(|value| value.trim().split('/').next());
+    let is_approved = config == Some(pool.spec.configuration.name.as_str());
+    (!is_approved).then_some(hold)
 }

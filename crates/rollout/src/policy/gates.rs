@@ -228,7 +228,8 @@ fn words(operator: Operator) -> &'static str {
     }
 }
 
-fn some(all: &[&str]) -> String {
+/// The first of these, and how many more there are.
+pub(super) fn some(all: &[&str]) -> String {
     let named = all.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
     match all.len().saturating_sub(NAMED) {
         0 => named,

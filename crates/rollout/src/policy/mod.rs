@@ -31,9 +31,9 @@ pub use progress::ApprovalRequest;
 pub use read::{PolicyError, read};
 pub use waves::{Members, Wave};
 
-pub(crate) use elsewhere::Elsewhere;
+pub(crate) use elsewhere::{Elsewhere, holds_without_waves};
 pub(crate) use progress::{About, is_rejected, next, rollback_target};
-pub(crate) use waves::Allowance;
+pub(crate) use waves::{Allowance, overlap};
 
 use crate::drain::DrainLimit;
 use api::k8s::{IntOrString, Time};
@@ -180,6 +180,12 @@ pub struct PolicyPlan {
     /// The pool's nodes leave a rejected config, so no drain of theirs is given up.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub back: bool,
+    /// Why no further node moves, in one word; absent: nodes may move, or that lasts for one request only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_for: Option<String>,
+    /// Waves whose selectors pick the same nodes, in words with the remedy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overlap: Option<String>,
     /// Nodes whose pods have to be looked at, once and again, as long as they stand here.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub looks: Vec<Arc<str>>,

@@ -3,10 +3,11 @@
 //!
 //! What it is not: reading or writing of objects.
 
-use crate::hold::GateState;
+use crate::hold::{GateState, Hold};
+use crate::policy::assign::NO_POOL;
 use crate::policy::{
-    ApprovalRequest, Assigned, Costs, Policy, PolicyFacts, PolicyInput, PolicyPlan, PolicyPool, Verdict,
-    assign, time,
+    ApprovalRequest, Assigned, Costs, Elsewhere, Policy, PolicyFacts, PolicyInput, PolicyPlan, PolicyPool,
+    Verdict, assign, holds_without_waves, is_rejected, time,
 };
 use api::k8s::Time;
 use api::names::own;
@@ -14,11 +15,15 @@ use api::text::{MAX_REASON_CHARS, cut};
 use api::v1::MachineConfigPool;
 use api::v1alpha1::{Condition, PoolProgress, RolloutPolicy, RolloutPolicyStatus};
 use jiff::Timestamp;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// The one condition of a RolloutPolicy.
+/// The condition of a RolloutPolicy that says whether it is in force.
 const READY: &str = "Ready";
+/// The one that says whether it holds a pool, and why.
+const HELD: &str = "Held";
+/// The one that says whether waves select the same nodes; it is there once they did.
+const WAVES_OVERLAP: &str = "WavesOverlap";
 
 /// What a running controller knows besides objects.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -45,6 +50,8 @@ enum PoolPolicy {
 pub struct PoolPolicies {
     pools: BTreeMap<String, PoolPolicy>,
     verdicts: BTreeMap<String, Verdict>,
+    /// Pools that people have paused.
+    paused: BTreeSet<String>,
 }
 
 /// The entry of a pool in a policy's status. A policy that has changed since has forgotten what it rejected: that is how
@@ -56,6 +63,12 @@ fn entry(policy: &RolloutPolicy, pool: &str) -> Option<PoolProgress> {
         entry.rejected.clear();
     }
     Some(entry)
+}
+
+/// The entry of a pool that people have paused: what held it before does so no longer. What gates said stays, because it
+/// counts if the config is replaced meanwhile.
+fn paused(known: PoolProgress) -> PoolProgress {
+    PoolProgress { held: Some(Hold::Paused.to_string()), ..known }
 }
 
 fn name_of(policy: &RolloutPolicy) -> &str {
@@ -84,7 +97,8 @@ impl PoolPolicies {
             })
             .collect();
         let assigned = assign(policies.iter().copied(), &views);
-        let mut all = Self { verdicts: assigned.policies, ..Self::default() };
+        let paused = pools.iter().filter(|p| p.spec.paused).filter_map(|p| p.metadata.name.clone()).collect();
+        let mut all = Self { verdicts: assigned.policies, paused, ..Self::default() };
         for pool in pools {
             let name = pool.metadata.name.as_deref().unwrap_or_default();
             let of_pool = match assigned.pools.get(name) {
@@ -138,6 +152,15 @@ impl PoolPolicies {
         }
     }
 
+    /// Why no node of a pool goes that has no waves: another one has rejected the same change. `pools`: all of them. A pool
+    /// whose policy stores its progress waits by wave instead.
+    pub fn held_by_others(&self, pool: &MachineConfigPool, pools: &[&MachineConfigPool]) -> Option<Hold> {
+        let name = |pool: &MachineConfigPool| pool.metadata.name.clone().unwrap_or_default();
+        let rejects = |p: &&&MachineConfigPool| is_rejected(self.input(&name(p)), &p.spec.configuration.name);
+        let all: Vec<Elsewhere<'_>> = pools.iter().filter(rejects).map(|p| Elsewhere::of(p)).collect();
+        holds_without_waves(&all, pool).filter(|_| self.policy(&name(pool)).is_none_or(|p| !p.has_progress()))
+    }
+
     /// Adds what changes cost a node.
     pub fn learn(&mut self, costs: &Costs) {
         for pool in self.pools.values_mut() {
@@ -174,9 +197,19 @@ impl PoolPolicies {
             Some(of_it.progress.clone())
         };
         let (status, reason, message, pools): (_, _, _, Vec<PoolProgress>) = match verdict {
-            Verdict::InForce(pools) => {
-                let entries = pools.iter().filter_map(|pool| of_plan(pool).or_else(|| entry(policy, pool)));
-                ("True", "InForce", format!("in force for {}", pools.join(", ")), entries.collect())
+            Verdict::InForce { pools, missing } => {
+                let stored = |pool: &str| {
+                    let known = entry(policy, pool)?;
+                    Some(if self.paused.contains(pool) { paused(known) } else { known })
+                };
+                let entries = pools.iter().filter_map(|pool| of_plan(pool).or_else(|| stored(pool)));
+                let mut message = format!("in force for {}", pools.join(", "));
+                if !missing.is_empty() {
+                    let missing = missing.join(", ");
+                    message +=
+                        &format!("; there is no MachineConfigPool {missing}: correct spec.pools.names");
+                }
+                ("True", "InForce", message, entries.collect())
             }
             // What is known of its pools is kept, until it is clear which policy is theirs.
             Verdict::NotInForce { reason, message } => {
@@ -188,20 +221,52 @@ impl PoolPolicies {
             }
         };
         let generation = policy.metadata.generation;
-        let before = old.conditions.iter().find(|c| c.type_ == READY);
-        let since = before.filter(|c| c.status == status).map(|c| c.last_transition_time.clone());
-        let ready = Condition {
-            type_: READY.to_owned(),
-            status: status.to_owned(),
-            observed_generation: generation,
-            last_transition_time: since.unwrap_or_else(|| time(now.0)),
-            reason: reason.to_owned(),
-            message: cut(&message, MAX_REASON_CHARS).into_owned(),
-        };
         let mut conditions = old.conditions.clone();
-        match conditions.iter_mut().find(|c| c.type_ == READY) {
-            Some(known) => *known = ready,
-            None => conditions.push(ready),
+        let mut set = |type_: &str, status: &str, reason: &str, message: &str| {
+            let before = old.conditions.iter().find(|c| c.type_ == type_);
+            let since = before.filter(|c| c.status == status).map(|c| c.last_transition_time.clone());
+            let new = Condition {
+                type_: type_.to_owned(),
+                status: status.to_owned(),
+                observed_generation: generation,
+                last_transition_time: since.unwrap_or_else(|| time(now.0)),
+                reason: reason.to_owned(),
+                message: cut(message, MAX_REASON_CHARS).into_owned(),
+            };
+            match conditions.iter_mut().find(|c| c.type_ == type_) {
+                Some(known) => *known = new,
+                None => conditions.push(new),
+            }
+        };
+        set(READY, status, reason, &message);
+        let mine = || plans.iter().filter(|(_, plan)| &*plan.policy == name);
+        let held: Vec<(&str, &str)> =
+            pools.iter().filter_map(|p| Some((p.name.as_str(), p.held.as_deref()?))).collect();
+        match held.first() {
+            // A policy that is not in force holds its pools for that.
+            _ if matches!(verdict, Verdict::NotInForce { .. }) && reason != NO_POOL => {
+                set(HELD, "True", reason, &message);
+            }
+            None => set(HELD, "False", "NotHeld", "no pool is held by this policy"),
+            Some((first, _)) => {
+                let word =
+                    mine().find(|(pool, _)| pool == first).and_then(|(_, plan)| plan.held_for.as_deref());
+                let paused = self.paused.contains(*first).then_some("Paused");
+                let stored = old.conditions.iter().find(|c| c.type_ == HELD && c.status == "True");
+                let word = word.or(paused).or(stored.map(|c| c.reason.as_str())).unwrap_or("Held");
+                let words = held.iter().map(|(pool, why)| format!("pool {pool}: {why}"));
+                set(HELD, "True", word, &words.collect::<Vec<_>>().join("; "));
+            }
+        }
+        // A pool without a plan says nothing about its nodes.
+        let overlaps =
+            mine().filter_map(|(pool, plan)| Some(format!("pool {pool}: {}", plan.overlap.as_deref()?)));
+        let overlaps = overlaps.collect::<Vec<_>>().join("; ");
+        let told = old.conditions.iter().any(|c| c.type_ == WAVES_OVERLAP);
+        match (overlaps.is_empty(), mine().next().is_some()) {
+            (false, _) => set(WAVES_OVERLAP, "True", "SameNodes", &overlaps),
+            (true, true) if told => set(WAVES_OVERLAP, "False", "Distinct", "each node is in one wave"),
+            (true, _) => {}
         }
         let current_wave = pools.iter().find_map(|p| p.wave.clone());
         let new = RolloutPolicyStatus { observed_generation: generation, conditions, current_wave, pools };

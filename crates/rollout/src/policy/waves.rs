@@ -6,6 +6,7 @@ use crate::hold::Hold;
 use crate::node::Flags;
 use crate::order::order;
 use crate::policy::calendar::{Freeze, Opening};
+use crate::policy::gates::some;
 use crate::policy::{Policy, ZoneLimit, earlier, time};
 use crate::view::NodeView;
 use api::k8s::{IntOrString, LabelSelector};
@@ -77,8 +78,16 @@ impl Allowance {
     }
 }
 
-/// The name of the nodes that no wave takes.
+/// The name of the nodes that no wave takes, unless a wave has it.
 const REST: &str = "rest";
+
+/// A name for the nodes that no wave takes that no wave has: progress is stored by name.
+fn rest(waves: &[Wave]) -> Arc<str> {
+    let taken = |name: &str| waves.iter().any(|wave| &*wave.name == name);
+    let others = (2..=waves.len().saturating_add(2)).map(|n| format!("{REST}-{n}"));
+    let free = std::iter::once(REST.to_owned()).chain(others).find(|name| !taken(name));
+    free.unwrap_or_default().into()
+}
 
 /// A wave and its nodes.
 pub(super) struct Group<'a> {
@@ -124,9 +133,46 @@ pub(super) fn groups<'a>(waves: &'a [Wave], nodes: &[(&NodeView, Flags)]) -> Vec
     }
     if !left.is_empty() || groups.is_empty() {
         let nodes = left.iter().map(|n| n.name.clone()).collect();
-        groups.push(Group { name: REST.into(), wave: None, nodes });
+        groups.push(Group { name: rest(waves), wave: None, nodes });
     }
     groups
+}
+
+/// Waves whose selectors pick the same nodes, in words with the remedy. Such a node goes with the first of them, which may
+/// not be what was meant.
+pub(crate) fn overlap(waves: &[Wave], nodes: &[(&NodeView, Flags)]) -> Option<String> {
+    let selectors: Vec<(&Wave, &LabelSelector)> = waves
+        .iter()
+        .filter_map(|wave| match &wave.members {
+            Members::Selected(selector) => Some((wave, selector)),
+            Members::Number(_) | Members::Percent(_) | Members::Rest => None,
+        })
+        .collect();
+    if selectors.len() < 2 {
+        return None;
+    }
+    let (mut shared, mut named) = (vec![], vec![false; selectors.len()]);
+    for (node, _) in nodes {
+        let label = |key: &str| node.labels.get(key);
+        let picks = |s: &LabelSelector| api::selector::matches_by(Some(s), &label).unwrap_or(false);
+        let by: Vec<bool> = selectors.iter().map(|(_, selector)| picks(selector)).collect();
+        if by.iter().filter(|picked| **picked).count() > 1 {
+            shared.push(&*node.name);
+            named.iter_mut().zip(by).for_each(|(named, by)| *named |= by);
+        }
+    }
+    if shared.is_empty() {
+        return None;
+    }
+    shared.sort_unstable();
+    let waves = selectors.iter().zip(named).filter(|(_, named)| *named);
+    let waves: Vec<&str> = waves.map(|((wave, _), _)| &*wave.name).collect();
+    Some(format!(
+        "waves {} select the same nodes ({}), and each of these goes with the first of them; if that is not meant, leave them \
+         out of the later nodeSelector, for example with NotIn",
+        waves.join(" and "),
+        some(&shared)
+    ))
 }
 
 /// What a calendar says of a time.

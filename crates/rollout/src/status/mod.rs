@@ -36,6 +36,8 @@ pub(crate) struct PoolFacts<'a> {
     pub(crate) rejected: Option<&'a Hold>,
     /// Whether the pool's config has proved itself.
     pub(crate) proof: Proof<'a>,
+    /// Waves of the pool's policy that select the same nodes, in words.
+    pub(crate) overlap: Option<&'a str>,
     pub(crate) nodes: &'a [(&'a NodeView, Flags)],
     pub(crate) conflicts: &'a [String],
     pub(crate) certificates: &'a [ControllerCertificate],
@@ -58,8 +60,19 @@ pub(crate) enum Proof<'a> {
 
 /// The status, if it differs from the present one, and the events.
 pub(crate) fn of(facts: &PoolFacts<'_>, now: &Time) -> (Option<MachineConfigPoolStatus>, Vec<EventPlan>) {
-    let PoolFacts { input, target, hold, rejected, proof, nodes, conflicts, certificates, overdue, troubles } =
-        facts;
+    let PoolFacts {
+        input,
+        target,
+        hold,
+        rejected,
+        proof,
+        overlap,
+        nodes,
+        conflicts,
+        certificates,
+        overdue,
+        troubles,
+    } = facts;
     let pool = input.pool;
     let old = pool.status.clone().unwrap_or_default();
     let old_conditions = old.conditions.clone().unwrap_or_default();
@@ -124,6 +137,9 @@ pub(crate) fn of(facts: &PoolFacts<'_>, now: &Time) -> (Option<MachineConfigPool
         && hold.is_told()
     {
         add(&format!("held: {}", cut(&hold.to_string(), MAX_ANSWER_CHARS)));
+    }
+    if let Some(text) = overlap.filter(|_| !all_updated) {
+        add(&cut(text, MAX_ANSWER_CHARS));
     }
     if let Some(text) = aside(nodes) {
         add(&text);

@@ -160,6 +160,8 @@ pub struct NodeView {
     pub drift: Option<Arc<str>>,
     /// [`own::TRIAL`].
     pub trial: Option<Arc<str>>,
+    /// [`annotation::REBOOTS`].
+    pub reboots: Option<Arc<str>>,
     /// [`own::CORDON`].
     pub cordon: Option<CordonMark>,
     /// [`own::DRAIN_WAIT`].
@@ -213,6 +215,7 @@ impl NodeView {
             control_plane_topology: shared(annotation::CONTROL_PLANE_TOPOLOGY),
             drift: shared(annotation::DRIFT),
             trial: shared(own::TRIAL),
+            reboots: shared(annotation::REBOOTS),
             cordon: note(own::CORDON).and_then(CordonMark::parse),
             drain_wait: note(own::DRAIN_WAIT).map(Arc::from),
             quarantine: note(own::QUARANTINE).map(Arc::from),
@@ -302,6 +305,7 @@ impl NodeView {
             control_plane_topology,
             drift,
             trial,
+            reboots,
             cordon,
             drain_wait,
             quarantine,
@@ -321,6 +325,7 @@ impl NodeView {
             && (desired_drain, last_applied_drain) == (&other.desired_drain, &other.last_applied_drain)
             && (control_plane_topology, drift) == (&other.control_plane_topology, &other.drift)
             && *trial == other.trial
+            && *reboots == other.reboots
             && (cordon, drain_wait) == (&other.cordon, &other.drain_wait)
             && *quarantine == other.quarantine
             && (boot, etcd_before) == (&other.boot, &other.etcd_before)

@@ -36,12 +36,7 @@ pub(crate) fn moved(name: &str, current: &str, desired: &str) -> Mk {
 
 impl Mk {
     pub(crate) fn note(mut self, key: &str, value: &str) -> Self {
-        let key = if key.contains('/') {
-            key.to_owned()
-        } else {
-            format!("machineconfiguration.openshift.io/{key}")
-        };
-        self.0["metadata"]["annotations"][key] = json!(value);
+        self.0["metadata"]["annotations"][key_of(key)] = json!(value);
         self
     }
 
@@ -243,8 +238,15 @@ pub(crate) fn body(patch: &rollout::NodePatch) -> Value {
 }
 
 /// A patch of annotations.
+/// The key of an annotation; one without a group is of the reference's.
+fn key_of(key: &str) -> String {
+    match key.contains('/') {
+        true => key.to_owned(),
+        false => format!("machineconfiguration.openshift.io/{key}"),
+    }
+}
+
 pub(crate) fn notes(pairs: &[(&str, Option<&str>)]) -> Value {
-    let map: serde_json::Map<String, Value> =
-        pairs.iter().map(|(k, v)| (format!("machineconfiguration.openshift.io/{k}"), json!(v))).collect();
+    let map: serde_json::Map<String, Value> = pairs.iter().map(|(k, v)| (key_of(k), json!(v))).collect();
     json!({"metadata": {"annotations": map}})
 }

@@ -13,7 +13,10 @@
 //! on, and it follows when its drain can end. In another one, another pool has rejected the change: no node goes before a
 //! person approves it.
 //!
-//! What it is not: caches that lag and patches that outlive their leader's fence; the other models of this test have those.
+//! In one model the patches of a leader that died arrive under the next one, which writes to the nodes that they could send
+//! before it sends others.
+//!
+//! What it is not: caches that lag; the other models of this test have those.
 
 use crate::common::{moved, pool, pool as other_pool};
 use api::k8s::Time;
@@ -72,6 +75,10 @@ struct State {
     freed: bool,
     /// A person has approved the canary of the first change.
     approved: bool,
+    /// Patches of an earlier leader that may still arrive, and of which this one knows nothing.
+    late: Vec<Flight<(usize, u8, bool)>>,
+    /// Nodes whose older patches are void: this leader has written to them, or has seen them change.
+    sealed: Vec<bool>,
 }
 
 /// Faults that the search must find.
@@ -91,6 +98,8 @@ enum Fault {
     SeesNodesDone,
     /// The same on the way back only.
     SeesNodesBack,
+    /// A new leader does not make void what an earlier one may still have under way.
+    SealsNothing,
 }
 
 /// What a model is about besides the rollout itself.
@@ -112,6 +121,8 @@ struct About {
     max: usize,
     /// A wave of one node is between the canary and the rest.
     second: bool,
+    /// Patches of a leader that died arrive under the next one.
+    late: bool,
 }
 
 impl About {
@@ -179,6 +190,8 @@ impl Model {
             gate: None,
             freed: false,
             approved: false,
+            late: vec![],
+            sealed: vec![true; self.views.len()],
         }
     }
 
@@ -321,9 +334,26 @@ impl Model {
             });
             push(&|t| drop(t.statuses.remove(k)));
         }
-        // A crash: the next leader fences off the patches of the last one. A status write may still arrive.
+        // A crash. A status write may still arrive, and so may patches, if they can be late.
         if s.gate.is_some() || !s.patches.is_empty() {
-            push(&|t| (t.gate, t.patches) = (None, vec![]));
+            push(&|t| {
+                t.gate = None;
+                let patches = std::mem::take(&mut t.patches);
+                if self.about.late {
+                    t.late.extend(patches.into_iter().filter(|f| f.valid));
+                    t.late.sort_by_key(|f| f.what);
+                    t.late.dedup();
+                    t.sealed = vec![false; t.nodes.len()];
+                }
+            });
+        }
+        for k in 0..s.late.len() {
+            push(&|t| {
+                let Flight { what: (i, des, lifts), .. } = t.late.remove(k);
+                let aside = t.nodes[i].aside.filter(|_| !lifts);
+                t.write(i, Node { des, aside, ..t.nodes[i] });
+            });
+            push(&|t| drop(t.late.remove(k)));
         }
         if self.about.stuck.is_some() && !s.freed && !self.about.for_good {
             push(&|t| t.freed = true);
@@ -355,6 +385,16 @@ impl Model {
         let mut t = s.clone();
         if !checked && self.fault != Some(Fault::KeepsOldResults) {
             t.gate = None;
+        }
+        let exposed = plan.exposed();
+        let open: Vec<usize> =
+            (0..s.nodes.len()).filter(|i| !s.sealed[*i] && exposed.contains(&self.views[*i].name)).collect();
+        if !open.is_empty() && self.fault != Some(Fault::SealsNothing) {
+            // Before it sends nodes, it writes to all that a patch of an earlier leader could send in addition.
+            for i in open {
+                push(&|t| t.write(i, t.nodes[i]));
+            }
+            return out;
         }
         for patch in &plan.patches {
             let i = self.views.iter().position(|v| v.name == patch.node).unwrap();
@@ -469,6 +509,8 @@ impl State {
     fn write(&mut self, i: usize, node: Node) {
         self.nodes[i] = node;
         self.patches.iter_mut().filter(|f| f.what.0 == i).for_each(|f| f.valid = false);
+        self.late.retain(|f| f.what.0 != i);
+        self.sealed[i] = true;
     }
 }
 
@@ -517,6 +559,17 @@ fn a_node_whose_drain_does_not_end_is_put_aside_and_the_others_go_on() {
 }
 
 #[test]
+fn patches_of_a_dead_leader_that_arrive_late_keep_the_bound_and_the_end() {
+    for (nodes, edits, harms, shows_at, max) in
+        [(3, false, true, 0, 1), (3, true, false, 0, 1), (3, false, true, 2, 2)]
+    {
+        let about = About { late: true, edits, harms, shows_at, max, ..About::default() };
+        let states = Model::new(nodes, None, about).explore();
+        assert!(states > 100, "{about:?}: {states}");
+    }
+}
+
+#[test]
 fn what_another_pool_has_rejected_reaches_no_node_before_a_person_says_so() {
     for (edits, harms) in [(false, true), (false, false), (true, true)] {
         let states =
@@ -536,6 +589,7 @@ fn the_search_finds_what_goes_wrong_without_each_guard() {
         (Fault::LooksNowhere, About { elsewhere: true, ..About::default() }),
         (Fault::SeesNodesBack, About { shows_at: 2, ..harms }),
         (Fault::SeesNodesDone, About { second: true, ..About::default() }),
+        (Fault::SealsNothing, About { late: true, edits: true, ..About::default() }),
     ] {
         let found = std::panic::catch_unwind(|| Model::new(3, Some(fault), about).explore());
         assert!(found.is_err(), "{fault:?} is not found");

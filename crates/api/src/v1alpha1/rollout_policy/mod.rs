@@ -31,6 +31,11 @@ kind! {
         categories: ["mco"],
         columns: [
             Column::text("Wave", ".status.currentWave", "The wave of the pool that is furthest behind."),
+            Column::text(
+                "Held",
+                ".status.conditions[?(@.type==\"Held\")].reason",
+                "Why no further node of its pools moves, as one word; `NotHeld` if nothing holds them.",
+            ),
             Column::text("On-Failure", ".spec.onFailure", "What happens when a gate or a node fails."),
             Column::text(
                 "Ready",

@@ -15,7 +15,8 @@ pub struct RolloutPolicyStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub observed_generation: Option<i64>,
-    /// `Ready`: the policy is sound, picks pools, and is the only one for each of them.
+    /// `Ready`: the policy is sound, picks pools, and is the only one for each of them. `Held`: no further node of one of
+    /// its pools moves, and why. `WavesOverlap`: selectors of its waves pick the same nodes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,

@@ -4,7 +4,7 @@
 
 use super::Look;
 use crate::hold::Hold;
-use crate::policy::elsewhere::Elsewhere;
+use crate::policy::elsewhere::{Elsewhere, holds_without_waves};
 use crate::policy::time;
 use crate::policy::waves::Group;
 use api::text::cut;
@@ -33,6 +33,10 @@ impl ApprovalRequest {
 impl Look<'_> {
     /// Why a wave may not begin, as far as people decide that.
     pub(super) fn approval(&self, group: &Group<'_>, progress: &mut PoolProgress) -> Option<Hold> {
+        if !self.policy.has_progress() {
+            // Nothing of its rollouts is stored, so an approval is not either.
+            return holds_without_waves(self.about.elsewhere, self.about.pool);
+        }
         let elsewhere = self.rejected_elsewhere(group);
         let needed = group.wave.is_some_and(|w| w.needs_approval);
         if !needed && elsewhere.is_none() {
@@ -56,7 +60,7 @@ impl Look<'_> {
         let is_first = waves.next().is_none_or(|w| *w.name == *group.name);
         let other = |e: &&Elsewhere<'_>| Some(e.pool) != self.about.pool.metadata.name.as_deref();
         let mut others = self.about.elsewhere.iter().filter(other);
-        others.find_map(|e| e.holds(self.about.pool, &group.name)).filter(|_| is_first)
+        others.find_map(|e| e.holds(self.about.pool, Some(&group.name))).filter(|_| is_first)
     }
 
     /// Takes an approval of this wave, or says that there is none.

@@ -107,6 +107,20 @@ fn two_pools(sources: [[&[&str]; 2]; 2], facts: &PolicyFacts) -> (String, bool) 
         waves: vec![wave("canary", Members::Number(1)), wave("rest", Members::Rest)],
         ..Policy::default()
     };
+    let plan = two_pools_with(sources, Some((&policy, facts)), None);
+    (hold(&plan), plan.policy.as_ref().is_some_and(|p| p.progress.approval_needed))
+}
+
+/// The same where `other` has this policy, or none, and this approval in its annotation.
+fn two_pools_with(
+    sources: [[&[&str]; 2]; 2],
+    of_other: Option<(&Policy, &PolicyFacts)>,
+    approval: Option<&str>,
+) -> PoolPlan {
+    let policy = Policy {
+        waves: vec![wave("canary", Members::Number(1)), wave("rest", Members::Rest)],
+        ..Policy::default()
+    };
     let mut rejecting = under_way(&policy, &six(0, 0));
     let rejected = json!({"config": "new", "reason": "gate ok fails", "at": NOON});
     rejecting.progress.rejected = vec![serde_json::from_value(rejected).unwrap()];
@@ -122,7 +136,9 @@ fn two_pools(sources: [[&[&str]; 2]; 2], facts: &PolicyFacts) -> (String, bool) 
         }))
         .unwrap()
     };
-    let pools = [of("worker", sources[0]), of("other", sources[1])];
+    let mut pools = [of("worker", sources[0]), of("other", sources[1])];
+    pools[1].metadata.annotations =
+        approval.map(|value| [(api::names::own::APPROVED.to_owned(), value.to_owned())].into());
     let nodes = ["worker", "other"].map(|role| {
         let mut node = node(role, "z", "old", "old");
         node.labels = crate::view::Labels::new(
@@ -132,19 +148,48 @@ fn two_pools(sources: [[&[&str]; 2]; 2], facts: &PolicyFacts) -> (String, bool) 
         node
     });
     let cluster = Facts { cluster: Cluster::Plain, ..Facts::default() };
-    let with = |pool, facts| PoolInput {
-        policy: Some(PolicyInput::InForce { policy: &policy, facts }),
+    let with = |pool, of: Option<(_, _)>| PoolInput {
+        policy: of.map(|(policy, facts)| PolicyInput::InForce { policy, facts }),
         ..PoolInput::of(pool)
     };
     let inputs = Inputs {
-        pools: vec![with(&pools[0], &rejecting), with(&pools[1], facts)],
+        pools: vec![with(&pools[0], Some((&policy, &rejecting))), with(&pools[1], of_other)],
         nodes: nodes.iter().collect(),
         facts: &cluster,
         now: Time(at(NOON)),
     };
-    let RolloutPlan { pools, .. } = plan(&inputs);
-    let asks = pools[1].policy.as_ref().is_some_and(|p| p.progress.approval_needed);
-    (hold(&pools[1]), asks)
+    let RolloutPlan { mut pools, .. } = plan(&inputs);
+    pools.remove(1)
+}
+
+#[test]
+fn a_pool_without_waves_waits_as_a_whole_for_what_another_has_rejected() {
+    let both = [["base"].as_slice(), ["base", "a"].as_slice()];
+    let other = [["base"].as_slice(), ["base", "b"].as_slice()];
+    let (nothing, facts) = (Policy::default(), PolicyFacts::default());
+    let windows = Policy {
+        windows: vec![Window::new("0 11 * * *", TimeZone::UTC, hours(2)).unwrap()],
+        ..Policy::default()
+    };
+    for policy in [None, Some((&nothing, &facts)), Some((&windows, &facts))] {
+        let rows = [
+            (both, None, "no node goes: pool worker has rejected new"),
+            (both, Some("old/all"), "no node goes: pool worker has rejected new"),
+            (both, Some("new/all"), ""),
+            (other, None, ""),
+            // It has the change already, and a person takes it back.
+            ([["base", "a"].as_slice(), ["base"].as_slice()], None, ""),
+        ];
+        for (sources, approval, want) in rows {
+            let plan = two_pools_with([both, sources], policy, approval);
+            assert!(hold(&plan).starts_with(want), "{approval:?}: {plan}");
+            assert_eq!(
+                (hold(&plan).is_empty(), goes(&plan).is_empty()),
+                (want.is_empty(), !want.is_empty()),
+                "{plan}"
+            );
+        }
+    }
 }
 
 #[test]

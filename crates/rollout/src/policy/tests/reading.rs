@@ -83,7 +83,7 @@ fn a_pool_has_one_policy_and_holds_when_that_is_not_so() {
             .policies
             .iter()
             .map(|(policy, verdict)| match verdict {
-                Verdict::InForce(_) => format!("{policy} InForce"),
+                Verdict::InForce { .. } => format!("{policy} InForce"),
                 Verdict::NotInForce { reason, .. } => format!("{policy} {reason}"),
             })
             .collect();
@@ -273,4 +273,55 @@ fn the_status_of_a_policy_follows_the_plan_and_is_written_on_change_only() {
     let (plan, _) = run(&policy, NOON);
     assert_eq!(goes(&plan.pools[0]), "a", "{plan}");
     assert_eq!(policy.status.unwrap().current_wave.as_deref(), Some("canary"));
+}
+
+#[test]
+fn a_policys_conditions_name_what_holds_which_pool_and_pools_that_are_not_there() {
+    let mut policy: RolloutPolicy = serde_json::from_value(json!({
+        "metadata": {"name": "p", "generation": 1},
+        "spec": {"pools": {"names": ["worker", "wroker"]}, "waves": [{"name": "canary", "size": 1, "approval": "Needed"}]},
+        "status": {"observedGeneration": 1, "pools": [{"name": "worker", "config": "new", "wave": "canary"}]},
+    }))
+    .unwrap();
+    let (mut pool, nodes) = (pool(3), six(0, 0));
+    let facts = Facts { cluster: Cluster::Plain, ..Facts::default() };
+    let mut said = |policy: &mut RolloutPolicy, approve: Option<&str>, paused: bool| {
+        let notes = approve.map(|value| [(api::names::own::APPROVED.to_owned(), value.to_owned())].into());
+        (pool.metadata.annotations, pool.spec.paused) = (notes, paused);
+        for _ in 0..4 {
+            let policies = PoolPolicies::of(&[policy], &[&pool], &|_| true, None);
+            let inputs = Inputs {
+                pools: vec![PoolInput { policy: policies.input("worker"), ..PoolInput::of(&pool) }],
+                nodes: nodes.iter().collect(),
+                facts: &facts,
+                now: Time(at(NOON)),
+            };
+            match policies.status(policy, &plan(&inputs).of_policies(), &Time(at(NOON))) {
+                Some(status) => policy.status = Some(status),
+                None => break,
+            }
+        }
+        let all = &policy.status.as_ref().unwrap().conditions;
+        let of = |type_: &str| all.iter().find(|c| c.type_ == type_).cloned().unwrap();
+        let held = of("Held");
+        (of("Ready").message, held.status, held.reason, held.message)
+    };
+    let rows = [
+        (None, false, "True", "ApprovalNeeded", "pool worker: wave canary waits for an approval"),
+        (
+            Some("old/canary"),
+            false,
+            "True",
+            "WrongApproval",
+            "that of old/canary is for another config or wave",
+        ),
+        (None, true, "True", "Paused", "pool worker: the pool is paused"),
+        (Some("new/canary"), false, "False", "NotHeld", "no pool is held"),
+    ];
+    for (approve, paused, status, reason, words) in rows {
+        let got = said(&mut policy, approve, paused);
+        assert!(got.0.contains("in force for worker; there is no MachineConfigPool wroker"), "{}", got.0);
+        assert_eq!((&*got.1, &*got.2), (status, reason), "{approve:?}: {}", got.3);
+        assert!(got.3.contains(words), "{approve:?}: {}", got.3);
+    }
 }

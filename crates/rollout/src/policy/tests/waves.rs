@@ -166,3 +166,47 @@ fn no_wave_sends_more_than_the_pool_allows_and_what_was_sent_before_goes_where_t
     let plan = settled(&back, &first, &mut PolicyFacts::default(), NOON);
     assert!(goes(&plan).starts_with('a'), "{plan}");
 }
+
+#[test]
+fn nodes_of_no_wave_go_last_also_where_a_wave_is_named_as_they_are() {
+    for names in [["canary", "most"], ["canary", "rest"], ["rest", "rest-2"]] {
+        let waves = names.map(|name| wave(name, Members::Number(2)));
+        let policy = Policy { waves: waves.into(), ..Policy::default() };
+        let (mut facts, mut seen) = (under_way(&policy, &six(0, 0)), vec![]);
+        for done in [0, 2, 4] {
+            let plan = settled(&six(done, 0), &policy, &mut facts, NOON);
+            seen.push(goes(&plan));
+        }
+        assert_eq!(seen, ["ab", "cd", "ef"], "{names:?}: {:?}", facts.progress);
+    }
+}
+
+#[test]
+fn waves_that_select_the_same_nodes_are_told_and_each_node_goes_with_the_first() {
+    let select = |name: &str, zone: &str| {
+        let labels = [("topology.kubernetes.io/zone".to_owned(), zone.to_owned())];
+        let selector = LabelSelector { match_labels: Some(labels.into()), ..LabelSelector::default() };
+        wave(name, Members::Selected(selector))
+    };
+    let apart: Vec<NodeView> =
+        ["a", "b"].into_iter().zip(["y", "z"]).map(|(name, zone)| node(name, zone, "old", "old")).collect();
+    let rows = [
+        (
+            vec![select("first", "z"), select("second", "z")],
+            six(0, 0),
+            Some("waves first and second select the same nodes (a, b, c, d, e and 1 more)"),
+        ),
+        (vec![select("first", "y"), select("second", "z")], apart.clone(), None),
+        (vec![select("first", "z"), wave("second", Members::Rest)], apart, None),
+    ];
+    for (waves, nodes, want) in rows {
+        let policy = Policy { waves, ..Policy::default() };
+        let plan = settled(&nodes, &policy, &mut under_way(&policy, &nodes), NOON);
+        let told = plan.policy.as_ref().unwrap().overlap.clone();
+        assert_eq!(told.is_some(), want.is_some(), "{plan}");
+        assert!(told.unwrap_or_default().contains(want.unwrap_or_default()), "{plan}");
+        let conditions = plan.status.unwrap().conditions.unwrap();
+        let updating = conditions.iter().find(|c| c.type_ == "Updating").unwrap();
+        assert_eq!(updating.message.contains("select the same nodes"), want.is_some(), "{updating:?}");
+    }
+}

@@ -118,10 +118,11 @@ fn nodes_learn_the_control_planes_topology_once() {
 }
 
 #[test]
-fn nodes_get_their_pools_drift_rules_and_trial_settings_and_lose_them_with_the_pools() {
+fn nodes_get_their_pools_settings_and_lose_them_with_the_pools() {
     for (key, name, text) in [
         (api::names::annotation::DRIFT, "drift", "repair /etc/app/**"),
         (api::names::own::TRIAL, "trial", "within=5m"),
+        (api::names::annotation::REBOOTS, api::names::annotation::REBOOTS, "AsReference"),
     ] {
         let mut world = World::workers(json!(1), vec![moved("a", "v1", "v1"), moved("b", "v0", "v0")]);
         world.pools[0].metadata.annotations.get_or_insert_default().insert(key.into(), text.into());
