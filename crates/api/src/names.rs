@@ -176,6 +176,9 @@ pub mod own {
     pub const PINNED: &str = "machineconfiguration.openshift.io/pinned-config";
     /// MachineConfigPool: the rendered configs that the pool had, oldest first, with times (`mco history`). At most twenty.
     pub const CONFIG_HISTORY: &str = "machineconfiguration.openshift.io/config-history";
+    /// MachineConfigNode: the updates that the node went through, oldest first, with the times of their parts and what their drains
+    /// waited for (JSON). At most ten. Written by the agent.
+    pub const UPDATES: &str = "machineconfig.dev/updates";
     /// MachineConfigPool: a person's consent to a wave of its RolloutPolicy, as `CONFIG/WAVE` (`mco approve`). It is for that
     /// rendered config only.
     pub const APPROVED: &str = "machineconfig.dev/approve";

@@ -24,6 +24,7 @@ mod plan;
 pub mod policy;
 mod status;
 pub mod topology;
+mod updates;
 pub mod view;
 
 pub use api::names::pool_condition::{CONFIG_PINNED, MEMBERSHIP_CONFLICT};
@@ -43,4 +44,5 @@ pub use plan::decide::plan;
 pub use plan::{Capacity, NodeStep, PoolPlan, RolloutPlan, Step};
 pub use status::pin::{InForce, before, past, pinned, with_next};
 pub use status::pinned_text;
+pub use updates::{PastUpdate, past_updates};
 pub use view::roles::{Cluster, is_control_plane};

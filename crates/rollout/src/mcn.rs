@@ -33,6 +33,10 @@ const KNOWN: [&str; 14] = [
 
 /// The beginning of the message of a node that pulls its OS image.
 const PULLING: &str = "Pulling the OS image: ";
+/// In the message of a drain: what follows it is what the drain waits for.
+const WAITS: &str = "; it waits for ";
+/// In the message of a drain that is over: what follows it is what the drain waited for last.
+pub(crate) const WAITED: &str = "; it waited for ";
 
 /// How far the pull of the OS image is that goes on now. `None`: no pull goes on.
 pub fn pull_progress(status: &MachineConfigNodeStatus) -> Option<&str> {
@@ -226,7 +230,8 @@ impl Progress {
     pub fn draining(node: &str, waits_for: Option<&str>) -> Self {
         let mut message = format!("Node {node} is being drained");
         if let Some(text) = waits_for {
-            message.push_str(&format!("; it waits for {text}"));
+            message.push_str(WAITS);
+            message.push_str(text);
         }
         Self::part((c::UPDATE_EXECUTED, "Unknown"), (c::DRAINED, "Unknown"), message)
     }
@@ -317,10 +322,17 @@ fn put(list: &mut Vec<NodeStepCondition>, step: &StepCondition, now: &Time) {
     let StepCondition { type_, status, reason, message } = step.clone();
     match list.iter_mut().find(|have| have.type_ == type_) {
         Some(have) => {
+            let waited = have.message.split_once(WAITS).map(|(_, what)| what.to_owned());
+            let is_over = have.type_ == c::DRAINED && have.status == "Unknown" && status == "True";
             if have.status != status {
                 have.last_transition_time = now.clone();
             }
             (have.status, have.reason, have.message) = (status, reason, message);
+            // Who asks later why it took so long has nothing else: events end after an hour.
+            if let Some(what) = waited.filter(|_| is_over) {
+                have.message.push_str(WAITED);
+                have.message.push_str(&what);
+            }
         }
         None => {
             let last_transition_time = now.clone();

@@ -212,6 +212,14 @@ impl Cluster {
         self.call(what, api.patch_status(&self.node, &params, patch)).await
     }
 
+    /// Patches the node's own MachineConfigNode, except its status.
+    pub(crate) async fn patch_progress(&self, patch: &Patch<Value>) -> Result<MachineConfigNode, CallError> {
+        let api: Api<MachineConfigNode> = Api::all(self.client.clone());
+        let what = format!("changing MachineConfigNode {}", self.node);
+        let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+        self.call(what, api.patch(&self.node, &params, patch)).await
+    }
+
     /// The node's name.
     pub(crate) fn node(&self) -> &str {
         &self.node

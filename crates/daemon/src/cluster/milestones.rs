@@ -10,6 +10,7 @@ use api::v1::MachineConfigNodeStatus;
 use jiff::Timestamp;
 use json_patch::jsonptr::PointerBuf;
 use json_patch::{AddOperation, Patch, PatchOperation, ReplaceOperation, TestOperation};
+use rollout::PastUpdate;
 use rollout::mcn::{self, Progress};
 use rollout::view::NodeView;
 use serde_json::{Value, json};
@@ -155,6 +156,21 @@ pub(super) fn after(
         }
     }
     new.filter(|new| old.is_none_or(|old| timeless(old) != timeless(new)))
+}
+
+/// The update that ends with these milestones, as it is written down; see [`PastUpdate`].
+pub(super) fn past(
+    old: Option<&MachineConfigNodeStatus>,
+    said: &[Said],
+    node: &NodeView,
+    generation: i64,
+) -> Option<PastUpdate> {
+    let ends = |(_, progress): &Said| progress.parent.type_ == c::UPDATED && progress.parent.status == "True";
+    let end = said.iter().position(ends)?;
+    let (before, (at, _)) = (said.get(..end)?, said.get(end)?);
+    let reached = after(old, before, node, generation);
+    let config = node.current_config.as_deref()?;
+    PastUpdate::of(reached.as_ref().or(old)?, config, Timestamp::from_second(at.as_second()).unwrap_or(*at))
 }
 
 fn timeless(status: &MachineConfigNodeStatus) -> MachineConfigNodeStatus {

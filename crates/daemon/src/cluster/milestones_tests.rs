@@ -235,3 +235,48 @@ fn a_status_is_written_whole_where_no_patch_can_be_guarded() {
     turned.conditions.as_mut().unwrap().reverse();
     assert_eq!(patch(&turned, &new), None);
 }
+
+#[test]
+fn an_update_that_ends_is_written_down_whether_its_steps_were_written_before_or_not() {
+    let node = NodeFacts {
+        desired: "rendered-worker-2".into(),
+        current: "rendered-worker-2".into(),
+        ..NodeFacts::default()
+    };
+    let view = node_view("n", &node);
+    let steps = [
+        (Milestone::Wanted, 0),
+        (Milestone::Prepared(Cost { drain: true, reboot: true }), 1),
+        (Milestone::Cordoned, 2),
+        (Milestone::Drained, 22),
+        (Milestone::Applying, 23),
+        (Milestone::Applied { reboots: true, services: vec![] }, 30),
+        (Milestone::Rebooting, 31),
+        (Milestone::Rebooted, 60),
+        (Milestone::Uncordoned, 65),
+        (Milestone::Updated, 66),
+    ];
+    let said: Vec<Said> = steps
+        .iter()
+        .flat_map(|(milestone, second)| milestone.says("n", &node).into_iter().map(move |p| (at(*second), p)))
+        .collect();
+    for written in 0..said.len() {
+        let (before, left) = said.split_at(written);
+        let status = after(None, before, &view, 1);
+        let noted = past(status.as_ref(), left, &view, 1);
+        // Its last milestone says several things; the first of them withdraws nothing.
+        let Some(noted) = noted else {
+            assert!(left.iter().all(|(_, p)| p.parent.type_ != c::UPDATED), "{written}");
+            continue;
+        };
+        assert_eq!((noted.config.as_str(), noted.began), ("rendered-worker-2", at(2)), "{written}");
+        let parts = (noted.drained, noted.applied, noted.rebooted, noted.uncordoned, noted.done);
+        assert_eq!(parts, (Some(20), Some(28), Some(58), Some(63), 64), "{written}");
+    }
+    // An agent that starts, or says so again, has made no update.
+    let done = after(None, &said, &view, 1);
+    let again: Vec<Said> = Milestone::Updated.says("n", &node).into_iter().map(|p| (at(90), p)).collect();
+    for status in [None, done.as_ref()] {
+        assert_eq!(past(status, &again, &view, 1), None);
+    }
+}

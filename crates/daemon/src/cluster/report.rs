@@ -7,8 +7,9 @@
 //! Nothing decides on what is written here. What a milestone changes is in `milestones`.
 
 use crate::cluster::calls::Cluster;
-use crate::cluster::milestones::{Milestone, Said, after, node_view, patch};
+use crate::cluster::milestones::{Milestone, Said, after, node_view, past, patch};
 use crate::protocol::{Note, View, outage_backoff};
+use api::names::own;
 use api::v1::MachineConfigNode;
 use client::CallError;
 use client::jitter;
@@ -290,6 +291,7 @@ impl Writer {
             },
         };
         let generation = seen.metadata.generation.unwrap_or(1).max(1);
+        let seen = self.write_down(seen, generation).await?;
         let Some(new) = after(seen.status.as_ref(), &self.said, &self.node, generation) else {
             self.seen = Some(seen);
             return Ok(());
@@ -313,5 +315,27 @@ impl Writer {
         seen.metadata.managed_fields = None;
         self.seen = Some(seen);
         Ok(())
+    }
+
+    /// Writes an update down that is over, before its conditions are withdrawn. Where that is refused, the status is worth more.
+    async fn write_down(
+        &self,
+        seen: MachineConfigNode,
+        generation: i64,
+    ) -> Result<MachineConfigNode, CallError> {
+        let past = past(seen.status.as_ref(), &self.said, &self.node, generation);
+        let Some(text) = past.and_then(|update| update.noted(&seen.metadata)) else { return Ok(seen) };
+        let patch = Patch::Merge(json!({ "metadata": { "annotations": { own::UPDATES: text } } }));
+        match self.cluster.patch_progress(&patch).await {
+            Ok(mut new) => {
+                new.metadata.managed_fields = None;
+                Ok(new)
+            }
+            Err(error) if error.is_client_error() => {
+                tracing::warn!(error = error.chain(), "the times of this update's parts are not kept");
+                Ok(seen)
+            }
+            Err(error) => Err(error),
+        }
     }
 }
