@@ -176,7 +176,8 @@ pub struct ClusterWatch {
     served: Served,
     operators: Kind<Option<Arc<str>>>,
     etcd: [Kind<Option<EtcdMember>>; EtcdMember::PLACES.len()],
-    policies: Kind<RolloutPolicy>,
+    /// `None`: one that this version cannot read.
+    policies: Kind<Option<RolloutPolicy>>,
     names: Names,
     troubles: Troubles,
     /// How many strings are interned when those that are not used any more are dropped.
@@ -213,7 +214,7 @@ impl ClusterWatch {
                 streams: Kind::expected(served.streams.is_there()),
                 feature_gates: Kind::expected(served.feature_gates.is_there()),
                 served,
-                operators: Kind::new(),
+                operators: Kind::expected(served.operators.is_there()),
                 etcd: served.etcd.map(|there| Kind::expected(there.is_there())),
                 policies: Kind::expected(served.policies.is_there()),
                 names: Names::default(),
@@ -250,12 +251,12 @@ impl ClusterWatch {
     /// Waits for a change, and then for [`REDRAW`] for those that come with it. A watch that fails is started again; until
     /// it answers, what was known stays, and the failure is logged once.
     pub async fn changed(&mut self) {
-        self.changed_within(REDRAW).await;
+        self.changed_until(|now| now + REDRAW).await;
     }
 
-    /// The same with another time for the changes that come with the first. A caller that is dropped meanwhile loses
-    /// nothing: what was taken stays taken.
-    pub async fn changed_within(&mut self, gather: Duration) {
+    /// The same; `until` says, at the time of the first change, until when those that come with it are gathered. A caller that is
+    /// dropped meanwhile loses nothing: what was taken stays taken.
+    pub async fn changed_until(&mut self, until: impl Fn(Instant) -> Instant) {
         let mut end: Option<Instant> = None;
         let mut told = false;
         loop {
@@ -274,7 +275,7 @@ impl ClusterWatch {
             match event {
                 Ok(seen) => {
                     self.take(seen);
-                    end = end.or_else(|| Some(Instant::now() + gather));
+                    end = end.or_else(|| Some(until(Instant::now())));
                 }
                 Err(error) => {
                     let why = client::chain(&error);
@@ -284,7 +285,7 @@ impl ClusterWatch {
                         );
                     }
                     self.troubles.note(watch, kind, why, Instant::now());
-                    end = end.or_else(|| Some(Instant::now() + gather));
+                    end = end.or_else(|| Some(until(Instant::now())));
                 }
             }
         }
@@ -292,7 +293,9 @@ impl ClusterWatch {
 
     fn take(&mut self, seen: WatchEvent) {
         match seen {
-            WatchEvent::Policy(event) => self.policies.take(event, Clone::clone),
+            WatchEvent::Policy(event) => {
+                self.policies.take(event, |object| serde_json::from_value(json!(object)).ok());
+            }
             WatchEvent::Pool(event) => self.pools.take(event, Clone::clone),
             WatchEvent::Node(event) => self.nodes.take(event, |n| KnownNode {
                 view: NodeView::interned(n, &mut self.names),
@@ -334,6 +337,16 @@ impl ClusterWatch {
     /// that it is about. It ends with time, too: ask again.
     pub fn trouble(&self) -> Option<String> {
         self.troubles.text(Instant::now())
+    }
+
+    /// What is not known because this person may not read it, the API server did not say in time, or another version has written
+    /// it: each a sentence.
+    pub fn unread(&self) -> Vec<String> {
+        let newer = self.policies.known.iter().filter(|(_, policy)| policy.is_none());
+        let newer = newer.map(|(name, _)| {
+            format!("RolloutPolicy {name} cannot be read, another version has written it: what it holds back looks free to move")
+        });
+        self.served.unread().into_iter().map(str::to_owned).chain(newer).collect()
     }
 
     /// The zone of a node, where its Node has a label for it.
@@ -401,7 +414,7 @@ impl ClusterWatch {
     /// Where everything stands.
     pub fn snapshot(&self, only: &[String]) -> Snapshot {
         let (pools, policies): (Vec<_>, Vec<_>) =
-            (self.pools.known.values().collect(), self.policies.known.values().collect());
+            (self.pools.known.values().collect(), self.policies.known.values().flatten().collect());
         let exists = |name: &str| self.configs.known.contains_key(name);
         let policies = PoolPolicies::of(&policies, &pools, &exists, None);
         let sources = Sources {

@@ -6,7 +6,7 @@ use api::k8s::Node;
 use api::names::node_condition::{NODE_DEGRADED, UPDATED};
 use api::v1::MachineConfigNode;
 use jiff::Timestamp;
-use rollout::{Reason, Step, Wait};
+use rollout::{PastUpdate, Reason, Step, Wait};
 use serde::Serialize;
 
 /// How far a node is, as its MachineConfigNode says.
@@ -24,6 +24,8 @@ pub struct Progress {
     pub pull: Option<String>,
     /// The steps of the update that are begun or done. Those of an update that is over are withdrawn, but for `Updated`.
     pub steps: Vec<Milestone>,
+    /// Updates that are over, the oldest first.
+    pub updates: Vec<PastUpdate>,
 }
 
 /// A step of an update that is begun or done.
@@ -59,7 +61,8 @@ impl Progress {
         });
         let steps = begun.collect();
         let pull = rollout::mcn::pull_progress(status).map(str::to_owned);
-        Some(Self { config, done: when(UPDATED), step, degraded: when(NODE_DEGRADED), pull, steps })
+        let updates = rollout::past_updates(&object.metadata);
+        Some(Self { config, done: when(UPDATED), step, degraded: when(NODE_DEGRADED), pull, steps, updates })
     }
 }
 

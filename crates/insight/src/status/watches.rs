@@ -39,7 +39,8 @@ pub(super) enum WatchEvent {
     Operator(Event<Pod>),
     /// A pod in one of [`EtcdMember::PLACES`].
     Etcd(usize, Event<Pod>),
-    Policy(Event<RolloutPolicy>),
+    /// Decoded one by one: one that another version has written must not hide the others.
+    Policy(Event<DynamicObject>),
 }
 
 /// A MachineConfig of which nothing but the image is decoded.
@@ -122,10 +123,56 @@ pub(super) struct Served {
     pub(super) streams: Presence,
     pub(super) feature_gates: Presence,
     pub(super) policies: Presence,
+    /// The pods of the operator.
+    pub(super) operators: Presence,
     /// For each of [`EtcdMember::PLACES`], whether its pods may be read.
     pub(super) etcd: [Presence; EtcdMember::PLACES.len()],
     /// Whether the images of MachineConfigs are read, because streams are used.
     images: bool,
+}
+
+impl Served {
+    /// What is missing where a kind cannot be read.
+    pub(super) fn unread(&self) -> Vec<&'static str> {
+        let etcd = self.etcd.contains(&Presence::Unknown).then_some(Presence::Unknown);
+        let streams =
+            [self.streams, self.feature_gates].into_iter().find(|there| *there == Presence::Unknown);
+        let all = [
+            (
+                Some(self.progress),
+                "MachineConfigNodes cannot be read: steps and times of updates are not known",
+            ),
+            (Some(self.policies), "RolloutPolicies cannot be read: what they hold back looks free to move"),
+            (
+                Some(self.os_configs),
+                "MachineOSConfigs cannot be read: pools with an image of their own look like others",
+            ),
+            (
+                Some(self.os_builds),
+                "MachineOSBuilds cannot be read: what waits for an image looks free to move",
+            ),
+            (
+                Some(self.scheduler),
+                "Schedulers cannot be read: whether control-plane nodes take pods is not known",
+            ),
+            (
+                Some(self.operators),
+                "pods of the operator cannot be read: which control-plane node goes last is not known",
+            ),
+            (
+                streams,
+                "OSImageStreams and FeatureGates cannot be read: a pool's stream is the one that its status names",
+            ),
+            (
+                etcd,
+                "pods of etcd cannot be read: whether a control-plane node waits for its member is not known",
+            ),
+        ];
+        all.into_iter()
+            .filter(|(there, _)| *there == Some(Presence::Unknown))
+            .map(|(_, words)| words)
+            .collect()
+    }
 }
 
 /// Starts the watches of all kinds that the cluster has and this person may read.
@@ -141,13 +188,11 @@ pub(super) async fn watches(client: &Client) -> Result<(Watches, Served), CallEr
     let pools = watcher(Api::<MachineConfigPool>::all(client.clone()), how()).default_backoff();
     let nodes = watcher(Api::<Node>::all(client.clone()), how()).default_backoff();
     let operators = Api::<Pod>::namespaced(client.clone(), names::NAMESPACE);
-    let operators = watcher(operators, how().labels("k8s-app=machine-config-operator")).default_backoff();
     let settings = watcher(Api::<ControllerConfig>::all(client.clone()), how()).default_backoff();
     let mut all = vec![
         settings.map(said("ControllerConfigs", WatchEvent::Settings)).boxed(),
         pools.map(said("MachineConfigPools", WatchEvent::Pool)).boxed(),
         nodes.map(said("Nodes", WatchEvent::Node)).boxed(),
-        operators.map(said("operator pods", WatchEvent::Operator)).boxed(),
     ];
     let dynamic = |group: &str, kind: &str| -> Api<DynamicObject> {
         Api::all_with(client.clone(), &ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", kind)))
@@ -177,6 +222,7 @@ pub(super) async fn watches(client: &Client) -> Result<(Watches, Served), CallEr
         presence(scheduler.clone()),
         about_streams,
         presence(policies.clone()),
+        presence(operators.clone()),
         futures::future::try_join_all(etcd.iter().map(|(api, _)| presence(api.clone()))),
     )?;
     let served = Served {
@@ -188,7 +234,8 @@ pub(super) async fn watches(client: &Client) -> Result<(Watches, Served), CallEr
         feature_gates: there.4.1,
         images: there.4.2,
         policies: there.5,
-        etcd: std::array::from_fn(|place| there.6.get(place).copied().unwrap_or(Presence::Unknown)),
+        operators: there.6,
+        etcd: std::array::from_fn(|place| there.7.get(place).copied().unwrap_or(Presence::Unknown)),
     };
     all.push(match served.images {
         true => {
@@ -203,6 +250,11 @@ pub(super) async fn watches(client: &Client) -> Result<(Watches, Served), CallEr
             watcher(configs, how()).default_backoff().map(seen).boxed()
         }
     });
+    if served.operators.is_there() {
+        let ours = how().labels("k8s-app=machine-config-operator");
+        let seen = said("operator pods", WatchEvent::Operator);
+        all.push(watcher(operators, ours).default_backoff().map(seen).boxed());
+    }
     for (place, (api, which)) in etcd.into_iter().enumerate() {
         if served.etcd.get(place).is_some_and(|there| there.is_there()) {
             let members = watcher(api, which).default_backoff();
@@ -211,6 +263,8 @@ pub(super) async fn watches(client: &Client) -> Result<(Watches, Served), CallEr
     }
     if served.policies.is_there() {
         let seen = said("RolloutPolicies", WatchEvent::Policy);
+        let resource = ApiResource::erase::<RolloutPolicy>(&());
+        let policies = Api::<DynamicObject>::all_with(client.clone(), &resource);
         all.push(watcher(policies, how()).default_backoff().map(seen).boxed());
     }
     if served.progress.is_there() {
@@ -288,6 +342,7 @@ mod tests {
             streams,
             feature_gates,
             policies: Presence::Absent,
+            operators: Presence::Absent,
             etcd: [Presence::Absent; EtcdMember::PLACES.len()],
             images,
         };
