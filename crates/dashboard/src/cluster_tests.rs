@@ -5,7 +5,7 @@ use crate::cluster_gate::ClusterGate;
 use crate::feed::Feed;
 use crate::gate::ACTION_HEADER;
 use crate::picture::tests::picture;
-use crate::rights::{FLEET, Person};
+use crate::rights::{FLEET, Person, WITH_SECRETS};
 use crate::routes::tests::{READS, is_hardened, object, status, text};
 use crate::routes::{Door, Peer, Shared, router};
 use api::v1::ControllerConfig;
@@ -83,6 +83,7 @@ impl Api {
             "of-jane" if !self.ended.load(Ordering::Relaxed) => "jane",
             "of-joe" => "joe",
             "of-ann" => "ann",
+            "of-vic" => "vic",
             _ => return json!({"authenticated": false}),
         };
         json!({"authenticated": true, "user": {"username": name, "groups": ["system:authenticated"]}})
@@ -100,6 +101,14 @@ impl Api {
             "jane" => !self.revoked.load(Ordering::Relaxed),
             "pete" => spec["groups"].as_array().unwrap().contains(&json!("ops")),
             "ann" => is_fleet,
+            "vic" => {
+                let kind = |&(group, resource): &(&str, &str)| {
+                    attributes["resource"] == resource
+                        && attributes["group"].as_str().unwrap_or_default() == group
+                };
+                attributes["verb"] != "patch"
+                    && (attributes["subresource"] == "masked" || !WITH_SECRETS.iter().any(kind))
+            }
             _ => false,
         }
     }
@@ -273,6 +282,28 @@ async fn who_has_the_rights_sees_all_without_a_secret_and_each_request_was_asked
             assert!(review, "{asked:#?}");
         }
     }
+}
+
+#[tokio::test]
+async fn who_may_see_masked_objects_only_sees_the_whole_page_and_changes_nothing() {
+    let site = Site::new();
+    let vic = By::Token("of-vic");
+    for (path, shows) in READS {
+        let answer = site.get(path, vic).await;
+        assert_eq!(answer.status(), 200, "{path}");
+        let text = text(answer).await;
+        assert!(
+            text.contains(shows) && !text.contains("hunter2") && !text.contains("may not"),
+            "{path}: {text}"
+        );
+    }
+    let retry = json!({"action": "retry", "node": "n1", "confirm": true});
+    assert_eq!(site.post("/api/actions", vic, &retry).await.status(), 403);
+    assert_eq!(site.api.writes.load(Ordering::Relaxed), 0);
+    // The right is one to read.
+    let asked = site.api.asked.lock().unwrap().clone();
+    let masked: Vec<_> = asked.iter().filter(|a| a.contains("masked")).collect();
+    assert!(!masked.is_empty() && masked.iter().all(|a| !a.contains("patch")), "{masked:#?}");
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! What a person may see and do through the dashboard in the cluster. The dashboard asks the API server with its own account;
 //! each request that is made for a person is preceded by the question whether that person may make it (SubjectAccessReview),
-//! so that nobody sees or does more than with `kubectl`.
+//! so that nobody does more than with `kubectl`, and nobody sees more, but for what is masked: see [`WITH_SECRETS`].
 //!
 //! [`Rights::client_of`] gives the client for a person. It is the only one that handlers get, so no request can be made for
 //! somebody without that question.
@@ -36,6 +36,17 @@ pub(crate) const FLEET: [(&str, &str); 5] = [
     (api::names::GROUP, "machineconfignodes"),
     ("machineconfig.dev", "rolloutpolicies"),
 ];
+
+/// What people may see on the page alone, masked: whole objects of these kinds can have secrets in them, and nobody needs those for
+/// the page. So the page asks for a subresource [`MASKED`] of them, which no API server serves: with it, `kubectl` reads nothing.
+pub(crate) const WITH_SECRETS: [(&str, &str); 4] = [
+    (api::names::GROUP, "machineconfigs"),
+    (api::names::GROUP, "controllerconfigs"),
+    ("", "pods"),
+    ("", "events"),
+];
+/// That subresource's name.
+const MASKED: &str = "masked";
 
 /// Somebody who looks at the page.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
@@ -120,6 +131,17 @@ impl Right {
         Self::Objects { verb, group, version, resource, subresource, namespace, name }
     }
 
+    /// The right to see the same on the page alone; `None`: there is no such right.
+    fn masked(&self) -> Option<Self> {
+        let Self::Objects { group, resource, subresource, .. } = self else { return None };
+        let has_secrets = WITH_SECRETS.contains(&(group, resource)) && subresource.is_empty();
+        let mut right = self.clone();
+        if let Self::Objects { subresource, .. } = &mut right {
+            MASKED.clone_into(subresource);
+        }
+        (has_secrets && !self.changes()).then_some(right)
+    }
+
     /// Nothing is stored for a question about oneself.
     fn asks_who_i_am(&self) -> bool {
         matches!(self, Self::Objects { verb, group, resource, .. }
@@ -199,8 +221,18 @@ impl Rights {
         Self { client, remembered: Mutex::default() }
     }
 
+    /// Whether a person may have an answer of this on the page.
+    async fn may_see(&self, person: &Arc<Person>, right: &Right) -> Result<bool, CallError> {
+        if let Some(masked) = right.masked()
+            && self.has(person, masked).await?
+        {
+            return Ok(true);
+        }
+        self.has(person, right.clone()).await
+    }
+
     /// Whether a person has a right.
-    pub(crate) async fn has(&self, person: &Arc<Person>, right: Right) -> Result<bool, CallError> {
+    async fn has(&self, person: &Arc<Person>, right: Right) -> Result<bool, CallError> {
         let key = (Arc::clone(person), right);
         let known = self.lock().get(&key).filter(|(_, until)| *until > Instant::now()).map(|(may, _)| *may);
         if let Some(may) = known {
@@ -222,7 +254,7 @@ impl Rights {
     pub(crate) async fn lacks(&self, person: &Arc<Person>) -> Result<Option<Right>, CallError> {
         for (group, resource) in FLEET {
             let right = Right::list(group, resource);
-            if !self.has(person, right.clone()).await? {
+            if !self.may_see(person, &right).await? {
                 return Ok(Some(right));
             }
         }
@@ -251,7 +283,7 @@ impl Rights {
         if right.asks_who_i_am() {
             return Ok(answer(StatusCode::CREATED, &me(person)));
         }
-        match self.has(person, right.clone()).await {
+        match self.may_see(person, &right).await {
             Ok(true) => {
                 let answered = self.client.send(request).await;
                 if right.changes() {

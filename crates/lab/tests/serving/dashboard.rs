@@ -84,6 +84,18 @@ async fn the_dashboard_in_the_cluster_shows_the_fleet_to_who_may_see_it_and_to_n
             assert!(!text.contains("worker-1") && !text.contains("rendered-"), "{path}: {text}");
         }
     }
+    // With `kubectl` she reads no whole object that can have a secret in it.
+    for (kind, may) in [
+        ("machineconfigs.machineconfiguration.openshift.io", "no"),
+        ("controllerconfigs.machineconfiguration.openshift.io", "no"),
+        ("pods", "no"),
+        ("events", "no"),
+        ("machineconfigpools.machineconfiguration.openshift.io", "yes"),
+    ] {
+        let who = format!("--as=system:serviceaccount:{NAMESPACE}:jane");
+        let said = cluster.kubectl(&["auth", "can-i", "list", kind, "--all-namespaces", &who]).await;
+        assert_eq!(said.out.trim(), may, "{kind}: {said:?}");
+    }
     let elsewhere = format!("{}.svc", "machine-config-server.openshift-machine-config-operator");
     assert!(
         ask(address, &bundle, &elsewhere, "/", Some(&jane)).await.is_none(),

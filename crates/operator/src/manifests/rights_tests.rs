@@ -54,6 +54,10 @@ fn the_dashboard_writes_what_its_actions_write_and_reads_no_secret_but_boot_toke
                 ));
             }
             assert!(!lists(&rule["resources"], "secrets") || place == boot_token::NAMESPACE, "{rule}");
+            for whole in ["machineconfigs", "controllerconfigs", "pods", "events"] {
+                let viewers = role["metadata"]["name"] == VIEWER;
+                assert!(!viewers || !lists(&rule["resources"], whole), "people see it masked: {rule}");
+            }
         }
     }
     let patch = |resource: &str| (DASHBOARD, json!([resource]), json!(["patch"]));
