@@ -21,7 +21,9 @@ export function fleet(store, signal) {
   const listed = el("div");
   const search = el("input", { type: "search", "aria-label": "Only nodes with this in name, reason or config", placeholder: "name, reason, config" });
   const only = el("select", { "aria-label": "Only nodes in this phase" }, el("option", { value: "" }, "every phase"), RANK.map((p) => el("option", { value: p }, p)));
+  const within = el("select", { "aria-label": "The group that fills the map", "data-key": "group" });
   let size = SIZES[2];
+  let group = "";
   let order = [];
   let cells = [];
   let heads = [];
@@ -52,10 +54,13 @@ export function fleet(store, signal) {
     cells = [];
     heads = [];
     let y = GAP;
-    for (const key of [...groups.keys()].sort()) {
-      const [pool, zone] = JSON.parse(key);
+    const keys = [...groups.keys()].sort();
+    if (group && !groups.has(group)) group = "";
+    const named = (key) => `${JSON.parse(key).filter(Boolean).join(" · ")} (${groups.get(key).length})`;
+    fill(within, [["", "every group"], ...keys.map((key) => [key, named(key)])].map(([key, text]) => el("option", { value: key, selected: key === group }, text)));
+    for (const key of keys.filter((key) => !group || key === group)) {
       const nodes = groups.get(key);
-      heads.push({ y, text: `${pool}${zone ? ` · ${zone}` : ""} (${nodes.length})` });
+      heads.push({ y, key, text: named(key) });
       y += HEAD;
       nodes.forEach((node, i) => cells.push({ name: node.name, x: GAP + (i % perRow) * size, y: y + Math.floor(i / perRow) * size }));
       y += Math.ceil(nodes.length / perRow) * size + GAP;
@@ -151,9 +156,32 @@ export function fleet(store, signal) {
     draw();
   }
 
-  const under = (event) => {
+  /** Fills the map with one group, its cells as large as they may be; or shows all again. */
+  function enter(key) {
+    const all = key === "";
+    group = key;
+    chosen = null;
+    size = all ? SIZES[2] : SIZES.at(-1);
+    layOut();
+    while (!all && height > viewport.clientHeight && size > SIZES[0]) {
+      size = SIZES[SIZES.indexOf(size) - 1];
+      layOut();
+    }
+    viewport.scrollTop = 0;
+    draw();
+  }
+  within.addEventListener("change", () => enter(within.value));
+
+  const spot = (event) => {
     const box = viewport.getBoundingClientRect();
-    const [x, y] = [event.clientX - box.left, event.clientY - box.top + viewport.scrollTop];
+    return [event.clientX - box.left, event.clientY - box.top + viewport.scrollTop];
+  };
+  const heading = (event) => {
+    const [, y] = spot(event);
+    return heads.find((h) => y >= h.y && y < h.y + HEAD)?.key;
+  };
+  const under = (event) => {
+    const [x, y] = spot(event);
     return cells.find((c) => x >= c.x && x < c.x + size && y >= c.y && y < c.y + size)?.name;
   };
   viewport.addEventListener("scroll", draw, { passive: true });
@@ -167,7 +195,11 @@ export function fleet(store, signal) {
   });
   viewport.addEventListener("pointerleave", () => { hint.hidden = true; });
   const open = (name) => { location.hash = `#/node/${encodeURIComponent(name)}`; };
-  viewport.addEventListener("click", (event) => { const name = under(event); if (name) open(name); });
+  viewport.addEventListener("click", (event) => {
+    const [name, key] = [under(event), heading(event)];
+    if (name) open(name);
+    else if (key !== undefined) enter(group ? "" : key);
+  });
   viewport.addEventListener("keydown", (event) => {
     const step = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -perRow, ArrowDown: perRow, Home: -Infinity, End: Infinity }[event.key];
     if (step !== undefined && cells.length) {
@@ -197,9 +229,11 @@ export function fleet(store, signal) {
   }, { signal });
   document.addEventListener("mco-theme", () => { readColours(); draw(); }, { signal });
   signal.addEventListener("abort", () => resized.disconnect());
-  const buttons = el("div", { class: "row" }, el("button", { on: { click: () => zoom(-1) } }, "Smaller"), el("button", { on: { click: () => zoom(1) } }, "Larger"), counts);
+  const buttons = el("div", { class: "row" }, el("button", { on: { click: () => zoom(-1) } }, "Smaller"), el("button", { on: { click: () => zoom(1) } }, "Larger"), within, counts);
   const view = el("div", {}, el("h2", {}, "Fleet"), problems, buttons, said, el("div", { class: "fleet" }, el("div", {}, viewport, hint), el("section", { "aria-label": "Nodes" }, el("div", { class: "row" }, search, only), listed)));
   queueMicrotask(() => { readColours(); redraw(); resized.observe(viewport); });
+  // Where a group's heading is, for tests.
+  view.head = (text) => heads.find((h) => h.text.startsWith(text));
   // What the canvas shows: read back from its pixels, for tests.
   view.cell = (name) => {
     const cell = cells.find((c) => c.name === name);

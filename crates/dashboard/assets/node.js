@@ -1,6 +1,6 @@
-// One node: what its agent says, its steps and conditions, what its next config changes, its drain, its events.
+// One node: what its agent says, its steps and conditions, what its next config changes, its past updates, its drain, its events.
 // What it is not: the list of nodes (see fleet.js).
-import { difference, el, facts, fill, link, phase, table, time } from "./dom.js";
+import { difference, el, facts, fill, link, phase, span, table, time } from "./dom.js";
 import { button } from "./actions.js";
 import { ask } from "./store.js";
 
@@ -8,6 +8,22 @@ function conditions(caption, list) {
   if (!list) return el("p", { class: "soft" }, `${caption}: none.`);
   if (list.error) return el("p", { class: "bad" }, list.error);
   return table(caption, ["Condition", "Status", "Since", "Reason", "Message"], list.map((c) => [c.type, c.status, time(c.lastTransitionTime), c.reason ?? "", c.message ?? ""]));
+}
+
+/** How often what the stream does not tell is read again, in milliseconds. */
+const AGAIN = 30000;
+
+const took = (seconds) => (seconds === null || seconds === undefined ? "–" : span(seconds));
+
+/** The updates that are over. */
+function updates(all) {
+  if (!all.length) return el("p", { class: "soft" }, "Its updates so far: none that its agent wrote down.");
+  return table("Its updates so far, the newest first", ["Config", "Began", "Done", "Drain", "Change", "Reboot", "Return", "Whole", "Its drain waited for"], all.map((u) => [el("span", { class: "mono" }, link("config", u.config)), time(u.began), time(u.done), took(u.drain), took(u.change), took(u.reboot), took(u.back), took(u.seconds), u.waited]));
+}
+
+/** What an agent says: a difference of drift has its lines. */
+function reason(text) {
+  return /^[+-]/m.test(text) ? difference(text) : el("pre", { tabindex: "0" }, text);
 }
 
 /** The view. */
@@ -26,8 +42,8 @@ export function node(store, signal, name) {
         el("section", { class: "panel" }, facts([
           ["Agent", said.state], ["Cordoned", said.cordoned ? "yes" : "no"], ["Kubelet", said.kubelet], ["OS", said.os], ["Kernel", said.kernel],
           ["Drain asked for", said.drain.desired], ["Drain answered", said.drain.applied], ["Drain waits for", said.drain.waitsFor], ["Drift policy", said.driftPolicy],
-        ]), said.reason ? [el("h3", {}, "What the agent says"), el("pre", { tabindex: "0" }, said.reason)] : ""),
-        el("h3", {}, "What the config that it goes to changes"), change,
+        ]), said.reason ? [el("h3", {}, "What the agent says"), reason(said.reason)] : ""),
+        el("h3", {}, "What the config that it goes to changes"), change, updates(said.updates),
         conditions("Steps of the update", said.steps), conditions("Conditions of the Node", said.conditions), events);
     } catch (error) {
       if (!signal.aborted) fill(more, el("p", { class: "bad" }, error.message));
@@ -36,7 +52,7 @@ export function node(store, signal, name) {
   const draw = () => {
     const n = store.nodes.get(name);
     if (!n) return fill(top, el("p", {}, `No pool has a node ${name}.`));
-    const now = JSON.stringify([n.phase, n.state, n.current, n.desired]);
+    const now = JSON.stringify([n.phase, n.state, n.current, n.desired, n.why]);
     if (now !== last) {
       last = now;
       waiting ||= setTimeout(() => { waiting = 0; if (!signal.aborted) read(); }, 300);
@@ -49,6 +65,9 @@ export function node(store, signal, name) {
   store.addEventListener("change", (event) => {
     if (event.detail.nodes === null || event.detail.nodes.has(name)) draw();
   }, { signal });
+  // Its events and conditions are not in the stream.
+  const again = setInterval(() => { if (!document.hidden) read(); }, AGAIN);
+  signal.addEventListener("abort", () => clearInterval(again));
   draw();
   if (!waiting) read();
   return el("div", {}, el("h2", {}, `Node ${name}`), top, more);

@@ -80,18 +80,26 @@ export function origins(explanation) {
 export function pool(store, signal, name) {
   const top = el("div");
   const more = el("div", {}, el("p", { class: "soft" }, "Reading…"));
+  let last = "";
+  let waiting = 0;
   const draw = () => {
     const p = store.pools.get(name);
     if (!p) return fill(top, el("p", {}, `There is no pool ${name}.`));
+    // The wave, and what the pool gets, follow from these.
+    const now = JSON.stringify([p.config, p.held, p.pinned, p.updated]);
+    if (now !== last && last) waiting ||= setTimeout(() => { waiting = 0; if (!signal.aborted) read(); }, 1000);
+    last = now;
     const nodes = store.of(name).sort((a, b) => byName(a.name, b.name));
     const rows = nodes.slice(0, 500).map((n) => [link("node", n.name), phase(n.phase), n.since ? time(n.since) : "–", n.why]);
     return fill(top, el("section", { class: "panel" }, progress(store, p), about(p), forPool(p)), table(nodes.length > 500 ? `The first 500 of ${nodes.length} nodes` : `${nodes.length} nodes`, ["Node", "Phase", "Since", "What it does or waits for"], rows));
   };
-  store.addEventListener("change", draw, { signal });
-  draw();
-  ask(`api/pools/${encodeURIComponent(name)}`).then((said) => {
+  const read = () => ask(`api/pools/${encodeURIComponent(name)}`).then((said) => {
+    if (signal.aborted) return;
     const past = said.history.error ? el("p", { class: "bad" }, said.history.error) : el("pre", { tabindex: "0" }, said.history);
     fill(more, el("h3", {}, "Rollout policy"), policies(said.policies), el("h3", {}, "What it gets, and who set it"), origins(said.explanation), el("h3", {}, "Its configs, the newest first"), past);
   }).catch((error) => fill(more, el("p", { class: "bad" }, error.message)));
+  store.addEventListener("change", draw, { signal });
+  draw();
+  read();
   return el("div", {}, el("h2", {}, `Pool ${name}`), top, more);
 }

@@ -1,4 +1,4 @@
-// The rollout: for each node the phases of its update as bars, the stuck and the slowest first; also of the last rollouts.
+// The rollout: for each node the phases of its update as bars, the stuck and the slowest first; also of the last ten rollouts.
 // What it is not: a record of its own; that is the server's.
 import { el, fill, link, span, time } from "./dom.js";
 import { ask } from "./store.js";
@@ -23,7 +23,7 @@ function line(node, begin, end) {
 }
 
 function rollout(one) {
-  const times = one.nodes.flatMap((n) => n.bars.flatMap((b) => [b.from, b.to])).filter(Boolean).map(Date.parse);
+  const times = one.nodes.flatMap((n) => [n.done, ...n.bars.flatMap((b) => [b.from, b.to])]).filter(Boolean).map((t) => Date.parse(t));
   const open = one.nodes.some((n) => n.bars.some((b) => !b.to));
   const begin = times.length ? Math.min(...times) : Date.now();
   const end = open || !times.length ? Date.now() : Math.max(...times);
@@ -43,7 +43,7 @@ export function rollouts(store, signal) {
     try {
       const said = await ask("api/rollouts");
       if (signal.aborted) return;
-      fill(body, said.rollouts.length ? said.rollouts.map(rollout) : el("p", { class: "soft" }, "No update was seen yet."));
+      fill(body, said.rollouts.length ? said.rollouts.map(rollout) : el("p", { class: "soft" }, store.unread.find((text) => text.startsWith("MachineConfigNodes")) ?? "No update was seen yet."));
     } catch (error) {
       fill(body, el("p", { class: "bad" }, error.message));
     }
@@ -53,5 +53,5 @@ export function rollouts(store, signal) {
   }, { signal });
   read();
   const legend = el("p", { class: "row" }, Object.entries(PARTS).map(([part, word]) => el("span", { class: "phase" }, el("span", { class: `dot seg-${part}`, "aria-hidden": "true" }), word)));
-  return el("div", {}, el("h2", {}, "Rollout"), el("p", { class: "soft" }, "Phases are known of updates that this dashboard saw under way; of earlier ones, when they were done."), legend, body);
+  return el("div", {}, el("h2", {}, "Rollout"), el("p", { class: "soft" }, "The last ten rollouts of each pool, the newest first. A node keeps the times of its last ten updates."), legend, body);
 }

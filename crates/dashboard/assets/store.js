@@ -40,11 +40,15 @@ export class Store extends EventTarget {
   cluster = "";
   version = "";
   trouble = "";
+  /** What is not known because it may not be read: sentences. */
+  unread = [];
   pools = new Map();
   nodes = new Map();
   unmanaged = [];
   findings = [];
   connection = "connecting";
+  /** Why the server gives nothing now, in its words; empty: it does not answer. */
+  why = "";
   /** Why the server refuses this person, in its words. */
   refusal = "";
   #changed = new Set();
@@ -54,6 +58,7 @@ export class Store extends EventTarget {
   #heard = 0;
   #again = 0;
   #turn = 0;
+  #said = "connecting ";
 
   constructor() {
     super();
@@ -83,6 +88,7 @@ export class Store extends EventTarget {
       this.cluster = whole.cluster;
       this.version = whole.version;
       this.trouble = whole.trouble;
+      this.unread = whole.unread;
       this.pools = new Map(whole.pools.map((p) => [p.name, p]));
       this.nodes = new Map(whole.nodes.map((n) => [n.name, n]));
       this.unmanaged = whole.unmanaged;
@@ -97,6 +103,7 @@ export class Store extends EventTarget {
         this.refusal = error.message;
         return this.#say("refused");
       }
+      this.why = error.status ? error.message : "";
       this.#say("away");
       this.#later();
     }
@@ -115,7 +122,10 @@ export class Store extends EventTarget {
       this.#heard = Date.now();
       then(event);
     });
-    on("open", () => this.#say("live"));
+    on("open", () => {
+      this.why = "";
+      this.#say("live");
+    });
     on("beat", () => {});
     on("delta", (event) => this.apply(JSON.parse(event.data)));
     on("reset", () => this.connect());
@@ -158,6 +168,7 @@ export class Store extends EventTarget {
     for (const name of delta.poolsGone ?? []) this.pools.delete(name);
     if (delta.unmanaged) this.unmanaged = delta.unmanaged;
     if (delta.findings) this.findings = delta.findings;
+    if (delta.unread) this.unread = delta.unread;
     if (delta.trouble !== undefined) this.trouble = delta.trouble;
     this.#tell(moved || delta.gone || delta.poolsGone ? null : changed);
   }
@@ -187,7 +198,9 @@ export class Store extends EventTarget {
 
   #say(connection) {
     // A reader of the screen reads the line aloud each time that it is written.
-    if (this.connection === connection) return;
+    const now = `${connection} ${this.why}`;
+    if (this.#said === now) return;
+    this.#said = now;
     this.connection = connection;
     this.dispatchEvent(new Event("connection"));
   }

@@ -5,7 +5,7 @@ import { ask } from "./store.js";
 
 function load(title, path, draw) {
   const body = el("div", {}, el("p", { class: "soft" }, "Reading…"));
-  ask(path).then((said) => fill(body, draw(said))).catch((error) => fill(body, el("p", { class: "bad" }, error.message)));
+  ask(path).then((said) => fill(body, el("p", { class: "soft" }, "As of ", time(new Date().toISOString())), draw(said))).catch((error) => fill(body, el("p", { class: "bad" }, error.message)));
   return el("div", {}, el("h2", {}, title), body);
 }
 

@@ -7,8 +7,8 @@
 //!
 //! What it is not: whether the request comes from the page (see `gate`).
 
-use crate::answer;
 use crate::routes::{self, Here, Shared};
+use crate::{answer, look};
 use actions::{ActionError, Do, Undo, Undoing, words};
 use api::k8s::Time;
 use axum::body::Bytes;
@@ -42,6 +42,20 @@ enum Action {
     Undo { pool: String, to: Option<String> },
     Release { pool: String },
     Retry { node: String },
+}
+
+impl Action {
+    /// Everything that becomes a part of a request's address.
+    fn names(&self) -> impl Iterator<Item = &str> {
+        let (first, second) = match self {
+            Self::Pause { pool } | Self::Resume { pool } | Self::Release { pool } => (pool, None),
+            Self::Approve { pool, config: other } | Self::Undo { pool, to: other } => {
+                (pool, other.as_deref())
+            }
+            Self::Retry { node } => (node, None),
+        };
+        [Some(first.as_str()), second].into_iter().flatten()
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -87,6 +101,9 @@ pub(crate) async fn action(Here(shared): Here, body: Result<Bytes, BytesRejectio
             return answer::failed(StatusCode::BAD_REQUEST, "this is no action that the dashboard knows");
         }
     };
+    if !wanted.action.names().all(look::is_name) {
+        return look::no_name();
+    }
     let how = if wanted.confirm { Do::Write } else { Do::Preview };
     match run(&shared, wanted.action, how, wanted.seen).await {
         Ok(Said { text, possible, done, seen }) => {

@@ -8,16 +8,16 @@
 //!   not list what the fleet is made from gets 403 and nothing else (see `rights`).
 //!
 //! A session is a cookie for a token that this process keeps in memory alone. It ends with the token, or when the person signs
-//! out. An open stream ends with its session; one that came by a proxy ends after a minute, and the browser comes again.
+//! out, after [`SESSION`] at most. An open stream ends with its session; one that came by a proxy ends after a minute, and the browser comes again.
 //!
 //! What it is not: the gate of `mco dashboard` on a person's own computer (see `gate`).
 
 use crate::DashboardError;
-use crate::gate::{ACTION_HEADER, Refusal, same_origin_or_typed, secret};
+use crate::gate::{ACTION_HEADER, OTHER_SITE, Refusal, SESSION, cookies, same_origin_or_typed, secret, text};
 use crate::person::{Proof, Tokens, proof};
 use crate::rights::{Person, Rights};
 use api::names::NAMESPACE;
-use http::header::{COOKIE, HOST, ORIGIN};
+use http::header::{HOST, ORIGIN};
 use http::request::Parts;
 use http::{HeaderMap, Method, StatusCode};
 use ipnet::IpNet;
@@ -33,8 +33,6 @@ use tokio::time::Instant;
 pub(crate) const SERVICE: &str = "machine-config-dashboard";
 /// The cookie. Browsers take one of this prefix from HTTPS only, for the whole host and no other.
 const NAME: &str = "__Host-mco-dashboard";
-/// How long a session lasts at most; a token that ends before ends it.
-const SESSION: Duration = Duration::from_secs(12 * 60 * 60);
 /// How long what a proxy said counts for an open stream; then the browser must come by the proxy again, which alone knows
 /// when its own session has ended.
 const PROXY: Duration = Duration::from_secs(60);
@@ -51,7 +49,6 @@ const OTHER_HOST: Refusal = Refusal(
     StatusCode::MISDIRECTED_REQUEST,
     "the dashboard is not known by this name: add it to spec.dashboard.hosts of MachineConfigOperator cluster",
 );
-const OTHER_SITE: Refusal = Refusal(StatusCode::FORBIDDEN, "only the dashboard's own page may ask for this");
 const NO_RIGHTS: Refusal = Refusal(
     StatusCode::FORBIDDEN,
     "you may not look at this: ask for the ClusterRole machine-config-dashboard-viewer",
@@ -251,7 +248,7 @@ impl ClusterGate {
     /// Ends the session of this request, and returns the value of `Set-Cookie` that removes the cookie.
     pub(crate) fn sign_out(&self, headers: &HeaderMap) -> String {
         let mut sessions = self.lock();
-        for value in cookies(headers) {
+        for value in cookies(headers, NAME) {
             sessions.remove(&digest(value));
         }
         cookie("", Duration::ZERO)
@@ -264,7 +261,7 @@ impl ClusterGate {
 
     fn session(&self, headers: &HeaderMap, now: Instant) -> Option<(Key, Arc<str>)> {
         let sessions = self.lock();
-        cookies(headers).find_map(|value| {
+        cookies(headers, NAME).find_map(|value| {
             let key = digest(value);
             let kept = sessions.get(&key).filter(|kept| kept.until > now)?;
             Some((key, Arc::clone(&kept.token)))
@@ -289,18 +286,8 @@ fn cookie(value: &str, age: Duration) -> String {
     format!("{NAME}={value}; Path=/; Secure; HttpOnly; SameSite=Strict; Max-Age={}", age.as_secs())
 }
 
-/// The values of our cookie.
-fn cookies(headers: &HeaderMap) -> impl Iterator<Item = &str> {
-    let all = headers.get_all(COOKIE).iter().filter_map(|v| v.to_str().ok()).flat_map(|v| v.split(';'));
-    all.filter_map(|c| c.trim().split_once('=')).filter(|(name, _)| *name == NAME).map(|(_, value)| value)
-}
-
 fn digest(text: &str) -> Key {
     Sha256::digest(text.as_bytes()).into()
-}
-
-fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
-    headers.get(name).and_then(|v| v.to_str().ok())
 }
 
 /// A host's name, and its port.

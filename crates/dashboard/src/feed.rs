@@ -69,6 +69,7 @@ struct Whole<'a> {
     unmanaged: &'a [String],
     findings: &'a [Finding],
     trouble: &'a str,
+    unread: &'a [String],
 }
 
 impl Feed {
@@ -117,7 +118,7 @@ impl Feed {
         if let Some(written) = &state.written {
             return Arc::clone(written);
         }
-        let Picture { pools, nodes, unmanaged, findings, trouble } = &state.picture;
+        let Picture { pools, nodes, unmanaged, findings, trouble, unread } = &state.picture;
         let whole = Whole {
             id: format!("{}.{}", self.epoch, state.seq),
             cluster: &self.cluster,
@@ -127,6 +128,7 @@ impl Feed {
             unmanaged,
             findings,
             trouble: trouble.as_deref().unwrap_or_default(),
+            unread,
         };
         let written: Arc<str> = serde_json::to_string(&whole).unwrap_or_default().into();
         state.written = Some(Arc::clone(&written));

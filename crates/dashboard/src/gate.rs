@@ -24,7 +24,7 @@ use subtle::ConstantTimeEq as _;
 /// to that question is no.
 pub(crate) const ACTION_HEADER: &str = "x-mco-dashboard";
 /// How long a browser may look at the page before it needs another address.
-const SESSION: Duration = Duration::from_secs(12 * 60 * 60);
+pub(crate) const SESSION: Duration = Duration::from_secs(12 * 60 * 60);
 /// How long a token is good. An address that was never opened stays in a terminal, and the browser's command line shows it.
 const TOKEN: Duration = Duration::from_secs(10 * 60);
 /// How many browsers look at the same time; the oldest goes.
@@ -52,7 +52,8 @@ const OTHER_HOST: Refusal = Refusal(
     StatusCode::MISDIRECTED_REQUEST,
     "the dashboard answers on this computer's loopback address only",
 );
-const OTHER_SITE: Refusal = Refusal(StatusCode::FORBIDDEN, "only the dashboard's own page may ask for this");
+pub(crate) const OTHER_SITE: Refusal =
+    Refusal(StatusCode::FORBIDDEN, "only the dashboard's own page may ask for this");
 
 /// A session, as long as it lasts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -159,13 +160,10 @@ impl Gate {
     }
 
     fn session(&self, headers: &HeaderMap, now: Instant) -> Option<Session> {
-        let cookies =
-            headers.get_all(COOKIE).iter().filter_map(|v| v.to_str().ok()).flat_map(|v| v.split(';'));
-        let ours = cookies.filter_map(|c| c.trim().split_once('=')).filter(|(name, _)| *name == self.cookie);
         let state = self.lock();
         let known =
             |value: &str| state.sessions.iter().find(|(have, until)| *until > now && same(have, value));
-        ours.filter_map(|(_, value)| known(value)).map(|(_, until)| Session { until: *until }).next()
+        cookies(headers, &self.cookie).filter_map(known).map(|(_, until)| Session { until: *until }).next()
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
@@ -178,7 +176,16 @@ pub(crate) fn same_origin_or_typed(headers: &HeaderMap) -> bool {
     text(headers, "sec-fetch-site").is_none_or(|site| ["same-origin", "none"].contains(&site))
 }
 
-fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+/// The values of the cookies of this name.
+pub(crate) fn cookies<'a>(headers: &'a HeaderMap, name: &'a str) -> impl Iterator<Item = &'a str> {
+    let all = headers.get_all(COOKIE).iter().filter_map(|v| v.to_str().ok()).flat_map(|v| v.split(';'));
+    all.filter_map(|c| c.trim().split_once('='))
+        .filter(move |(have, _)| *have == name)
+        .map(|(_, value)| value)
+}
+
+/// A header, if it is text.
+pub(crate) fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name).and_then(|v| v.to_str().ok())
 }
 

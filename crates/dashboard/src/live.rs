@@ -11,11 +11,13 @@ use insight::{ClusterWatch, Snapshot};
 use kube::Client;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Changes are gathered for this long: well below what a person sees as a delay, and a thousand changes a second become ten
-/// messages.
-const GATHER: Duration = Duration::from_millis(100);
+/// Two pictures are this far apart: well below what a person sees as a delay, and a thousand changes a second become ten messages.
+const APART: Duration = Duration::from_millis(100);
+/// A change after a while without one is shown at once, with those that come within this time.
+const GATHER: Duration = Duration::from_millis(10);
 /// Times pass without a change in the cluster: soak times and windows end.
 const TICK: Duration = Duration::from_secs(5);
 /// When a cluster that could not be followed is asked again.
@@ -48,16 +50,25 @@ pub(crate) async fn run(
 async fn follow(mut cluster: ClusterWatch, feed: &Feed, record: &Mutex<Record>, stop: &CancellationToken) {
     let mut masker = Masker::default();
     loop {
+        let begun = Instant::now();
         let snapshot = cluster.snapshot(&[]);
         note(&cluster, &snapshot, record);
         let zone = |node: &str| cluster.zone(node);
-        feed.put(Picture::of(snapshot, zone, cluster.trouble().as_deref(), &mut masker));
+        let (trouble, unread) = (cluster.trouble(), cluster.unread());
+        feed.put(Picture::of(snapshot, zone, trouble.as_deref(), unread, &mut masker));
+        let took = begun.elapsed();
         tokio::select! {
             () = stop.cancelled() => return,
             // A tick without a change: what depends on the time is looked at again.
-            _ = tokio::time::timeout(TICK, cluster.changed_within(GATHER)) => {}
+            _ = tokio::time::timeout(TICK, cluster.changed_until(|now| gathered(now, begun, took))) => {}
         }
     }
+}
+
+/// Until when the changes are gathered that come with one at `now`. A picture that takes long is followed by a rest as long, so
+/// that a fleet of any size leaves half of a processor.
+fn gathered(now: Instant, begun: Instant, took: Duration) -> Instant {
+    (now + GATHER).max(begun + APART.max(took * 2))
 }
 
 /// Notes how far each node's update is, and forgets pools and nodes that are gone.
@@ -72,4 +83,22 @@ fn note(cluster: &ClusterWatch, snapshot: &Snapshot, record: &Mutex<Record>) {
     }
     let pools = snapshot.pools.iter().map(|pool| &*pool.name).collect();
     record.retain(&pools, |node| cluster.progress().contains_key(node));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_single_change_is_shown_at_once_and_many_are_gathered() {
+        let begun = Instant::now();
+        let ms = Duration::from_millis;
+        // The change after the last picture's beginning, how long that took, and when the next one begins.
+        for (change, took, next) in
+            [(3000, 5, 3010), (95, 5, 105), (20, 5, 100), (20, 80, 160), (0, 0, 100), (170, 80, 180)]
+        {
+            let end = gathered(begun + ms(change), begun, ms(took));
+            assert_eq!(end, begun + ms(next), "{change} {took}");
+        }
+    }
 }

@@ -21,6 +21,7 @@ use k8s_openapi::api::core::v1::Event;
 use kube::api::{Api, ApiResource, DynamicObject, ListParams};
 use kube::core::{GroupVersionKind, PartialObjectMeta};
 use kube::{Client, ResourceExt};
+use rollout::PastUpdate;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -50,8 +51,22 @@ fn refused(error: &CallError) -> Response {
     answer::failed(status, &client::chain(error))
 }
 
+/// Whether this can be the name of an object. A request's address is made of it, where `?` and `/` mean something.
+pub(crate) fn is_name(text: &str) -> bool {
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || ['.', '-'].contains(&c);
+    !text.is_empty() && text.len() <= 253 && text.chars().all(plain) && !text.starts_with('.')
+}
+
+/// The answer about a name that no object has.
+pub(crate) fn no_name() -> Response {
+    answer::failed(StatusCode::NOT_FOUND, "this is no name of an object")
+}
+
 /// One node: what its agent says, its steps, conditions, events, and what its next config changes.
 pub(crate) async fn node(Here(shared): Here, Path(name): Path<String>) -> Response {
+    if !is_name(&name) {
+        return no_name();
+    }
     let client = &shared.client;
     let nodes: Api<Node> = Api::all(client.clone());
     let node = match call(|| format!("get node {name}"), nodes.get_opt(&name)).await {
@@ -87,10 +102,26 @@ pub(crate) async fn node(Here(shared): Here, Path(name): Path<String>) -> Respon
         "kubelet": info.kubelet_version,
         "os": info.os_image,
         "kernel": info.kernel_version,
+        "updates": steps.as_ref().map(|object| past(object.as_ref())).unwrap_or_default(),
         "steps": part(steps.map(|object| object.and_then(|o| o.status)?.conditions)),
         "events": part(events),
         "difference": difference,
     }))
+}
+
+/// The updates that a node went through, the newest first.
+fn past(object: Option<&MachineConfigNode>) -> Vec<Value> {
+    let all = object.map(|object| rollout::past_updates(&object.metadata)).unwrap_or_default();
+    let row = |update: &PastUpdate| {
+        let PastUpdate { config, began, drained, applied, rebooted, uncordoned: _, done, waited } = update;
+        // How long each part took; they follow one another.
+        let (drain, change) = (drained.unwrap_or_default(), applied.unwrap_or_default());
+        let back = rebooted.or(*applied).unwrap_or_default();
+        json!({"config": config, "began": began, "done": update.at(*done), "seconds": done, "drain": drained,
+            "change": change.saturating_sub(drain), "reboot": rebooted.map(|at| at.saturating_sub(change)),
+            "back": done.saturating_sub(back), "waited": waited})
+    };
+    all.iter().rev().map(row).collect()
 }
 
 /// The newest events about a node. Times are those of the last occurrence.
@@ -133,6 +164,9 @@ async fn difference(client: &Client, from: &str, to: &str) -> Value {
 
 /// What a pool gets and who set it, its past configs, and its policy.
 pub(crate) async fn pool(Here(shared): Here, Path(name): Path<String>) -> Response {
+    if !is_name(&name) {
+        return no_name();
+    }
     let policies: Api<RolloutPolicy> = Api::all(shared.client.clone());
     let all = ListParams::default();
     let (explained, past, policies) = tokio::join!(
@@ -169,6 +203,9 @@ pub(crate) async fn configs(Here(shared): Here) -> Response {
 
 /// One config: its OS image and the like, and all that it sets, masked.
 pub(crate) async fn config(Here(shared): Here, Path(name): Path<String>) -> Response {
+    if !is_name(&name) {
+        return no_name();
+    }
     let api: Api<MachineConfig> = Api::all(shared.client.clone());
     let config = match call(|| format!("get machineconfig {name}"), api.get(&name)).await {
         Ok(config) => config,
@@ -246,6 +283,9 @@ fn systems(nodes: &[Node]) -> BTreeMap<System, Vec<String>> {
 
 /// How two configs differ.
 pub(crate) async fn compare(Here(shared): Here, Path((from, to)): Path<(String, String)>) -> Response {
+    if !is_name(&from) || !is_name(&to) {
+        return no_name();
+    }
     answer::masked(difference(&shared.client, &from, &to).await)
 }
 

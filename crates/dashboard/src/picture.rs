@@ -36,6 +36,8 @@ pub(crate) struct Picture {
     pub(crate) findings: Vec<Finding>,
     /// Why all this is not known, or may be out of date.
     pub(crate) trouble: Option<String>,
+    /// What of it is not known because it may not be read.
+    pub(crate) unread: Vec<String>,
 }
 
 /// Masks texts, and remembers what it made of them: thousands of nodes wait for the same reason.
@@ -65,10 +67,11 @@ impl Picture {
         snapshot: Snapshot,
         zone: impl Fn(&str) -> Option<&'a str>,
         trouble: Option<&str>,
+        unread: Vec<String>,
         masker: &mut Masker,
     ) -> Self {
         let Snapshot { pools, mut unmanaged, mut findings, hidden_nodes: _ } = snapshot;
-        let mut all = Self { trouble: trouble.map(str::to_owned), ..Self::default() };
+        let mut all = Self { trouble: trouble.map(str::to_owned), unread, ..Self::default() };
         all.trouble.iter_mut().for_each(|t| masker.mask(t));
         unmanaged.iter_mut().for_each(|t| masker.mask(t));
         findings.iter_mut().for_each(|f| masker.mask(&mut f.message));
@@ -116,6 +119,9 @@ pub(crate) struct Delta<'a> {
     /// The new trouble, if it differs; empty: there is none any more.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) trouble: Option<&'a str>,
+    /// All of it, if any differs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) unread: Option<&'a [String]>,
 }
 
 impl<'a> Delta<'a> {
@@ -140,6 +146,7 @@ impl<'a> Delta<'a> {
                 .collect(),
             unmanaged: (old.unmanaged != new.unmanaged).then_some(&new.unmanaged[..]),
             findings: (old.findings != new.findings).then_some(&new.findings[..]),
+            unread: (old.unread != new.unread).then_some(&new.unread[..]),
             trouble: (old.trouble != new.trouble).then(|| new.trouble.as_deref().unwrap_or_default()),
             whys,
         };
@@ -313,7 +320,7 @@ pub(crate) mod tests {
             hidden_nodes: 0,
         };
         let trouble = Some("Bearer hunter2secrethunter2secret");
-        let shown = Picture::of(snapshot, |_| Some("z"), trouble, &mut Masker::default());
+        let shown = Picture::of(snapshot, |_| Some("z"), trouble, vec![], &mut Masker::default());
         let empty = Picture::default();
         let text = serde_json::to_string(&Delta::between(&empty, &shown)).unwrap();
         assert!(!text.contains("hunter2"), "{text}");

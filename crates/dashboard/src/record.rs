@@ -1,17 +1,18 @@
-//! How long each node took for each phase of its update: a record of the steps that MachineConfigNodes show, as the dashboard
-//! sees them, for the last rollouts of each pool. Pure.
+//! How long each node took for each phase of its update, for the last rollouts of each pool: the steps of an update under way,
+//! which its MachineConfigNode shows as conditions, and the updates that are over, which it keeps (see [`rollout::PastUpdate`]).
+//! Pure.
 //!
-//! A node withdraws the times of its steps when its update is done, so phases are known of updates that were seen under way.
-//! Of an update that was over before, only its end is known.
+//! An agent that does not write its past updates down shows the end of the last one only, unless it was seen under way.
 //!
-//! What it is not: a store. It ends with the program.
+//! What it is not: a store. What is over lives in the MachineConfigNodes.
 
 use api::names::node_condition as c;
 use insight::{Milestone, Progress};
 use jiff::{SignedDuration, Timestamp};
+use rollout::PastUpdate;
 use serde::Serialize;
 use serde_json::json;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 /// How many rollouts of each pool are kept.
@@ -44,6 +45,8 @@ struct Rollout {
     pool: String,
     config: String,
     nodes: BTreeMap<String, Track>,
+    /// The latest time that is known of it.
+    last: Timestamp,
 }
 
 /// A part of a node's update.
@@ -70,10 +73,12 @@ struct Bar {
     to: Option<Timestamp>,
 }
 
-/// The last rollouts, the oldest first.
+/// The last rollouts.
 #[derive(Debug, Default)]
 pub(crate) struct Record {
-    rollouts: VecDeque<Rollout>,
+    rollouts: Vec<Rollout>,
+    /// The beginning of each node's last past update that was noted: thousands of nodes are looked at ten times a second.
+    noted: HashMap<String, Timestamp>,
     /// What is shown, as JSON, and since when.
     written: Option<(Timestamp, Arc<str>)>,
 }
@@ -92,13 +97,14 @@ impl Record {
     /// Notes what a node's MachineConfigNode shows now.
     pub(crate) fn note(&mut self, seen: Seen<'_>) {
         let Seen { pool, node, desired, progress } = seen;
+        self.note_past(pool, node, &progress.updates);
         let done = progress.steps.iter().find(|s| s.step == c::UPDATED && s.done);
         if let Some(done) = done {
             // A node that has not begun yet shows the end of an older rollout. That never takes the place of a newer one.
-            if progress.config != desired && !self.has_room(pool, &progress.config) {
+            if !self.fits(pool, &progress.config, done.since) {
                 return;
             }
-            let track = self.track(pool, &progress.config, node);
+            let track = self.track(pool, &progress.config, node, done.since);
             track.done.get_or_insert(done.since);
             track.failing = false;
             return;
@@ -106,7 +112,8 @@ impl Record {
         if progress.steps.is_empty() || desired.is_empty() {
             return;
         }
-        let track = self.track(pool, desired, node);
+        let last = progress.steps.iter().map(|s| s.since).max().unwrap_or_default();
+        let track = self.track(pool, desired, node, last);
         // It goes there once more: what an earlier way took is over.
         if track.done.take().is_some() {
             *track = Track::default();
@@ -122,8 +129,31 @@ impl Record {
         }
     }
 
+    /// Notes the updates of a node that are over and were not noted before.
+    fn note_past(&mut self, pool: &str, node: &str, updates: &[PastUpdate]) {
+        let Some(newest) = updates.last().map(|update| update.began) else { return };
+        let known = self.noted.get(node).copied();
+        if known == Some(newest) {
+            return;
+        }
+        self.noted.insert(node.to_owned(), newest);
+        for update in updates.iter().filter(|update| known.is_none_or(|known| update.began > known)) {
+            let end = update.at(update.done);
+            if self.fits(pool, &update.config, end) {
+                let track = self.track(pool, &update.config, node, end);
+                // A second way to a config that is under way has taken the place of the first.
+                if track.done.is_none_or(|done| done <= end)
+                    && (track.done.is_some() || track.steps.is_empty())
+                {
+                    *track = Track::of(update);
+                }
+            }
+        }
+    }
+
     /// Forgets pools and nodes that are gone.
     pub(crate) fn retain(&mut self, pools: &BTreeSet<&str>, is_node: impl Fn(&str) -> bool) {
+        self.noted.retain(|node, _| is_node(node));
         self.rollouts.retain_mut(|rollout| {
             rollout.nodes.retain(|node, _| is_node(node));
             pools.contains(&*rollout.pool) && !rollout.nodes.is_empty()
@@ -135,18 +165,31 @@ impl Record {
         of_pool.clone().count() < KEPT || of_pool.any(|r| r.config == config)
     }
 
-    fn track(&mut self, pool: &str, config: &str, node: &str) -> &mut Track {
-        let at = self.rollouts.iter().position(|r| r.pool == pool && r.config == config);
-        let at = at.unwrap_or_else(|| {
-            let oldest = self.rollouts.iter().position(|r| r.pool == pool);
-            if let Some(oldest) = oldest.filter(|_| !self.has_room(pool, config)) {
+    /// Whether something that ended then is among the last rollouts.
+    fn fits(&self, pool: &str, config: &str, end: Timestamp) -> bool {
+        self.has_room(pool, config) || self.oldest(pool).is_some_and(|(_, last)| last < end)
+    }
+
+    /// The place of a pool's rollout of which nothing was heard for the longest time, and that time.
+    fn oldest(&self, pool: &str) -> Option<(usize, Timestamp)> {
+        let of_pool = self.rollouts.iter().enumerate().filter(|(_, r)| r.pool == pool);
+        of_pool.map(|(place, r)| (place, r.last)).min_by_key(|(_, last)| *last)
+    }
+
+    /// A node's track, in the place of the oldest rollout where there is none yet. `at`: the latest time that is known of it.
+    fn track(&mut self, pool: &str, config: &str, node: &str, at: Timestamp) -> &mut Track {
+        let place = self.rollouts.iter().position(|r| r.pool == pool && r.config == config);
+        let place = place.unwrap_or_else(|| {
+            if let Some((oldest, _)) = self.oldest(pool).filter(|_| !self.has_room(pool, config)) {
                 self.rollouts.remove(oldest);
             }
-            let nodes = BTreeMap::new();
-            self.rollouts.push_back(Rollout { pool: pool.to_owned(), config: config.to_owned(), nodes });
+            let (pool, config) = (pool.to_owned(), config.to_owned());
+            self.rollouts.push(Rollout { pool, config, nodes: BTreeMap::new(), last: at });
             self.rollouts.len() - 1
         });
-        self.rollouts[at].nodes.entry(node.to_owned()).or_default()
+        let rollout = &mut self.rollouts[place];
+        rollout.last = rollout.last.max(at);
+        rollout.nodes.entry(node.to_owned()).or_default()
     }
 
     /// What the page shows, as JSON; the same text for a second.
@@ -177,7 +220,9 @@ impl Record {
             }
             Shown { pool: rollout.pool.clone(), config: rollout.config.clone(), total, nodes }
         };
-        self.rollouts.iter().rev().map(shown).collect()
+        let mut all: Vec<&Rollout> = self.rollouts.iter().rev().collect();
+        all.sort_by_key(|rollout| std::cmp::Reverse(rollout.last));
+        all.into_iter().map(shown).collect()
     }
 }
 
@@ -206,6 +251,23 @@ struct Line {
 }
 
 impl Track {
+    /// Of an update that is over.
+    fn of(update: &PastUpdate) -> Self {
+        let at = |after: Option<u32>| after.map(|seconds| update.at(seconds));
+        let mut steps = BTreeMap::new();
+        let mut put = |step: &str, began: Option<Timestamp>, done: Option<Timestamp>| {
+            if done.is_some() {
+                steps.insert(step.to_owned(), Times { began, done });
+            }
+        };
+        let changes = at(update.drained).unwrap_or(update.began);
+        put(c::DRAINED, Some(update.began), at(update.drained));
+        put(c::APPLIED_FILES_AND_OS, Some(changes), at(update.applied));
+        put(c::REBOOTED_NODE, at(update.applied), at(update.rebooted));
+        put(c::UNCORDONED, None, at(update.uncordoned));
+        Self { steps, done: Some(update.at(update.done)), failing: false, waited: update.waited.clone() }
+    }
+
     fn bars(&self) -> Vec<Bar> {
         let at = |step: &str| self.steps.get(step).copied().unwrap_or_default();
         let (cordoned, drained, applied) = (at(c::CORDONED), at(c::DRAINED), at(c::APPLIED_FILES_AND_OS));
@@ -257,6 +319,7 @@ mod tests {
             degraded: None,
             pull: None,
             steps: steps.collect(),
+            updates: vec![],
         }
     }
 
@@ -375,6 +438,69 @@ mod tests {
         assert_eq!((record.rollouts.len(), bars(&record)), (1, Some(4)));
         record.retain(&BTreeSet::new(), |_| true);
         assert_eq!(record.rollouts.len(), 0);
+    }
+
+    #[test]
+    fn what_was_over_before_it_began_to_look_is_read_from_the_nodes() {
+        let update = |n: i64| PastUpdate {
+            config: format!("c{n}"),
+            began: at(100 * n),
+            drained: Some(20),
+            applied: Some(28),
+            rebooted: Some(67),
+            uncordoned: Some(72),
+            done: 75,
+            waited: "pod a/b: its budget".to_owned(),
+        };
+        let progress = |updates: Vec<PastUpdate>, steps: &[(&str, bool, i64, &str)]| Progress {
+            updates,
+            ..progress(&format!("c{KEPT}"), steps)
+        };
+        let all: Vec<PastUpdate> = (1..=10).map(update).collect();
+        let over = progress(all.clone(), &[(c::UPDATED, true, 1075, "")]);
+        let mut record = Record::default();
+        // The nodes of a pool need not have gone through the same; the newest ten rollouts are kept, whoever is read first.
+        let older = progress((-20..=-5).map(update).collect(), &[(c::UPDATED, true, -425, "")]);
+        let older = Progress { config: "c-5".to_owned(), ..older };
+        let desired = format!("c{KEPT}");
+        for _ in 0..2 {
+            note(&mut record, "older", "c-5", &older);
+            note(&mut record, "n", &desired, &over);
+        }
+        let shown = record.shown(at(2000));
+        let configs: Vec<_> = shown.iter().map(|r| &*r.config).collect();
+        assert_eq!(configs, ["c10", "c9", "c8", "c7", "c6", "c5", "c4", "c3", "c2", "c1"]);
+        let line = &shown[9].nodes[0];
+        let bars: Vec<_> = line.bars.iter().map(|b| (b.part, b.from, b.to)).collect();
+        let bar = |part, from, to| (part, at(from), Some(at(to)));
+        assert_eq!(
+            bars,
+            [
+                bar(Part::Drain, 100, 120),
+                bar(Part::Apply, 120, 128),
+                bar(Part::Reboot, 128, 167),
+                bar(Part::Back, 167, 172)
+            ]
+        );
+        assert_eq!((line.seconds, line.done, &*line.waited), (75, Some(at(175)), "pod a/b: its budget"));
+        // A light one: nothing was drained, nothing rebooted.
+        let light = PastUpdate {
+            drained: None,
+            rebooted: None,
+            uncordoned: None,
+            applied: Some(3),
+            done: 4,
+            ..update(11)
+        };
+        let next = progress(vec![light], &[(c::UPDATED, true, 1104, "")]);
+        note(&mut record, "n", "c11", &next);
+        let bars: Vec<_> =
+            record.shown(at(2000))[0].nodes[0].bars.iter().map(|b| (b.part, b.from, b.to)).collect();
+        assert_eq!(bars, [bar(Part::Apply, 1100, 1103), bar(Part::Back, 1103, 1104)]);
+        // What is under way is not taken for over: it goes to c10 once more.
+        note(&mut record, "n", "c10", &progress(all, &[(c::CORDONED, true, 1200, "")]));
+        let again = record.shown(at(1210)).into_iter().find(|r| r.config == "c10").unwrap();
+        assert_eq!((again.nodes[0].done, again.nodes[0].seconds), (None, 10));
     }
 
     #[test]

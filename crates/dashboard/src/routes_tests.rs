@@ -490,6 +490,86 @@ async fn what_a_person_may_not_read_says_so_and_the_rest_of_the_page_stands() {
 }
 
 #[tokio::test]
+async fn a_name_that_means_something_in_an_address_reaches_no_api_server() {
+    let asked: Arc<Mutex<Vec<String>>> = Arc::default();
+    let log = Arc::clone(&asked);
+    let answer = move |request: http::Request<kube::client::Body>| {
+        log.lock().unwrap().push(request.uri().to_string());
+        let body = kube::client::Body::from(status(404, "nothing").to_string().into_bytes());
+        std::future::ready(Ok::<_, std::io::Error>(http::Response::builder().status(404).body(body).unwrap()))
+    };
+    let browser = Browser::of(Client::new(tower::service_fn(answer), "default")).sign_in().await;
+    // A change that says that it is done, and is not; a watch; another object.
+    for odd in
+        ["n1%3FdryRun=All", "n1%3Fwatch=yes", "n1%2Fproxy%2Fmetrics", "..%2Fpods", "N1", "n1%20", "%2E"]
+    {
+        for kind in ["nodes", "pools", "configs", "compare/a"] {
+            let answer = browser.get(&format!("/api/{kind}/{odd}")).await;
+            assert_eq!(answer.status(), 404, "{kind} {odd}");
+        }
+    }
+    for odd in ["n1?dryRun=All", "n1/status", ""] {
+        for action in [
+            json!({"action": "retry", "node": odd, "confirm": true}),
+            json!({"action": "pause", "pool": odd, "confirm": true}),
+            json!({"action": "undo", "pool": "worker", "to": odd}),
+        ] {
+            let answer = browser.post("/api/actions", action.to_string()).await;
+            assert_eq!(answer.status(), 404, "{action}");
+        }
+    }
+    assert_eq!(*asked.lock().unwrap(), Vec::<String>::new());
+    assert_eq!(browser.get("/api/nodes/node-1.example.com").await.status(), 404);
+    assert_eq!(*asked.lock().unwrap(), ["/api/v1/nodes/node-1.example.com"]);
+}
+
+/// A viewer over a socket who reads nothing for a while: the server holds no more for it than for others, ends its stream, and
+/// gives it what it missed when it comes back.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_that_stands_still_is_dropped_and_comes_back_to_what_it_missed() {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let browser = Browser::signed_in().await;
+    let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let app = browser.app.clone();
+    let served = tokio::spawn(async move { axum::serve(listener, app).await });
+    let ask = async |after: &str| {
+        let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+        let head = format!(
+            "GET {}/api/events?after={after} HTTP/1.1\r\nHost: {HOST}\r\nConnection: close\r\nCookie: {}\r\n\r\n",
+            browser.gate.base(),
+            browser.cookie
+        );
+        stream.write_all(head.as_bytes()).await.unwrap();
+        stream
+    };
+    let mut slow = ask("").await;
+    let mut all = vec![];
+    slow.read_buf(&mut all).await.unwrap();
+    // More than sockets hold, and more differences than a viewer may be behind.
+    let big = "x".repeat(64 << 10);
+    for n in 0..600 {
+        browser.feed.put(picture(&[("n1", Phase::Moving, &format!("{n} {big}"))]));
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    tokio::time::timeout(Duration::from_secs(20), slow.read_to_end(&mut all))
+        .await
+        .expect("it ends")
+        .unwrap();
+    let text = String::from_utf8_lossy(&all);
+    assert!(!text.contains("599 x"), "it was not given everything");
+    let last = text.lines().filter_map(|line| line.strip_prefix("id: ")).next_back().unwrap().to_owned();
+    let first_word = |text: &str| text.contains("event: reset") || text.contains("599 x");
+    let mut again = ask(&last).await;
+    let mut all = vec![];
+    while !first_word(&String::from_utf8_lossy(&all)) {
+        let read = tokio::time::timeout(Duration::from_secs(10), again.read_buf(&mut all)).await;
+        assert!(read.expect("it goes on").unwrap() > 0);
+    }
+    served.abort();
+}
+
+#[tokio::test]
 async fn more_than_ten_megabytes_are_not_looked_at() {
     let browser = Browser::of(seeded(false)).sign_in().await;
     let long = browser.post("/api/check", vec![b'#'; (10 << 20) + 1]).await;
