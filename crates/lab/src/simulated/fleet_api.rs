@@ -1,10 +1,10 @@
 //! An API server of paper: it lists and watches the objects of a fleet of any size from memory, over plain HTTP, as fast as they
 //! change. For what only looks at a cluster: five thousand nodes, a thousand changes a second, names that are markup.
 //!
-//! What it is not: an API server. It stores nothing that is sent to it, knows no rights, and has only the kinds that a fleet is
-//! made from.
+//! What it is not: an API server. It stores nothing that is sent to it, and has only the kinds that a fleet is made from. Of rights
+//! it knows what a test forbids ([`FleetApi::forbid`]), of people whose tokens a test names ([`FleetApi::know`]).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::fmt::Write as _;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -18,6 +18,7 @@ use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::{Bytes, Frame, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -44,6 +45,10 @@ struct State {
     kinds: Kinds,
     /// What has changed since the start: the version, the resource, and the line that a watch sends.
     log: Vec<(u64, &'static str, Bytes)>,
+    /// Whose token it is, by token.
+    people: BTreeMap<String, String>,
+    /// Resources that nobody may read.
+    forbidden: BTreeSet<String>,
 }
 
 /// A running one. Dropping it closes its connections.
@@ -100,6 +105,25 @@ fn node(name: &str, pool: &str, zone: &str, state: &str, configs: [&str; 2], why
                 "machineID": "", "operatingSystem": "linux", "systemUUID": ""},
         },
     })
+}
+
+/// A node's progress: it is in its config, and keeps the times of two updates.
+fn progress(name: &str, number: usize, pool: &str, config: &str) -> Value {
+    // Some take longer than others.
+    let (drain, change, reboot) = (8 + number % 37, 5 + number % 11, 31 + number % 53);
+    let update = |config: &str, began: &str| {
+        let (applied, rebooted) = (drain + change, drain + change + reboot);
+        json!({"config": config, "began": began, "drained": drain, "applied": applied, "rebooted": rebooted,
+            "uncordoned": rebooted + 6, "done": rebooted + 7, "waited": ""})
+    };
+    let older = format!("2026-01-01T09:{:02}:00Z", number % 60);
+    let newer = format!("2026-01-02T10:{:02}:00Z", number % 60);
+    let updates = json!([update(&config_of(pool, 0), &older), update(config, &newer)]).to_string();
+    json!({"apiVersion": format!("{GROUP}/v1"), "kind": "MachineConfigNode",
+        "metadata": {"name": name, "uid": format!("{name}-progress"), "annotations": {"machineconfig.dev/updates": updates}},
+        "spec": {"node": {"name": name}, "pool": {"name": pool}, "configVersion": {"desired": config}},
+        "status": {"configVersion": {"current": config, "desired": config}, "conditions": [
+            {"type": "Updated", "status": "True", "reason": "Updated", "message": "", "lastTransitionTime": newer}]}})
 }
 
 impl FleetApi {
@@ -162,6 +186,63 @@ impl FleetApi {
         self.say(name, STATES[step % STATES.len()], why);
     }
 
+    /// From now on this is somebody's token.
+    pub fn know(&self, token: &str, user: &str) {
+        lock(&self.shared.state).people.insert(token.to_owned(), user.to_owned());
+    }
+
+    /// From now on it is nobody's.
+    pub fn forget(&self, token: &str) {
+        lock(&self.shared.state).people.remove(token);
+    }
+
+    /// From now on nobody may read this resource.
+    pub fn forbid(&self, resource: &str) {
+        lock(&self.shared.state).forbidden.insert(resource.to_owned());
+    }
+
+    /// Adds an object; nobody is told who follows already.
+    pub fn add(&self, resource: &'static str, object: Value) {
+        let mut state = lock(&self.shared.state);
+        let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        state.kinds.entry(resource).or_default().insert(name, object);
+    }
+
+    /// Changes an object that there is.
+    pub fn change(&self, resource: &str, name: &str, change: impl FnOnce(&mut Value)) {
+        let mut state = lock(&self.shared.state);
+        let state = &mut *state;
+        let Some((resource, objects)) = state.kinds.iter_mut().find(|(have, _)| **have == resource) else {
+            return;
+        };
+        let Some(object) = objects.get_mut(name) else { return };
+        state.version += 1;
+        change(object);
+        object["metadata"]["resourceVersion"] = json!(state.version.to_string());
+        let line = json!({"type": "MODIFIED", "object": object}).to_string() + "\n";
+        state.log.push((state.version, resource, line.into()));
+        self.shared.news.send_replace(state.version);
+    }
+
+    /// Shows a node in the middle of its update: it has been drained, and is being changed since a moment.
+    pub fn begin(&self, name: &str, waited: &str) {
+        let now = Timestamp::now();
+        let ago = |seconds: i64| (now - SignedDuration::from_secs(seconds)).to_string();
+        let step = |type_: &str, status: &str, seconds: i64, message: &str| json!({"type": type_, "status": status, "reason": type_, "message": message, "lastTransitionTime": ago(seconds)});
+        self.change("machineconfignodes", name, |object| {
+            object["status"]["conditions"] = json!([
+                step("UpdatePrepared", "True", 95, ""),
+                step("Cordoned", "True", 94, ""),
+                step(
+                    "Drained",
+                    "Unknown",
+                    94,
+                    &format!("Node {name} is being drained; it waits for {waited}")
+                ),
+            ]);
+        });
+    }
+
     fn say(&self, name: &str, said: &str, why: &str) {
         let mut state = lock(&self.shared.state);
         let state = &mut *state;
@@ -196,6 +277,7 @@ fn fill(state: &mut State, names: &[String], markup: &str) {
             (POOLS[n % POOLS.len()], format!("{}{markup}", ZONES[n / POOLS.len() % ZONES.len()]));
         let config = config_of(pool, 1);
         put("nodes", node(name, pool, &zone, "Done", [&config, &config], markup));
+        put("machineconfignodes", progress(name, n, pool, &config));
     }
     let version = format!("{GROUP}/v1");
     for pool in POOLS {
@@ -229,7 +311,7 @@ fn fill(state: &mut State, names: &[String], markup: &str) {
         json!({"apiVersion": version, "kind": "ControllerConfig",
         "metadata": {"name": "machine-config-controller", "uid": "c"}, "spec": {}, "status": {"observedGeneration": 1}}),
     );
-    for empty in ["machineconfignodes", "pods", "poddisruptionbudgets", "events", "secrets"] {
+    for empty in ["pods", "poddisruptionbudgets", "rolloutpolicies", "events", "secrets"] {
         state.kinds.entry(empty).or_default();
     }
 }
@@ -251,9 +333,16 @@ async fn accept(listener: TcpListener, shared: Shared) {
         }
         let shared = shared.clone();
         connections.spawn(async move {
-            let service = service_fn(|request| {
-                let answer = answer(&shared, &request);
-                async move { Ok::<_, Infallible>(answer) }
+            let service = service_fn(|request: Request<Incoming>| {
+                let shared = shared.clone();
+                async move {
+                    if request.method() != http::Method::POST {
+                        return Ok::<_, Infallible>(answer(&shared, &request));
+                    }
+                    let path = request.uri().path().to_owned();
+                    let body = request.into_body().collect().await.map(http_body_util::Collected::to_bytes);
+                    Ok(review(&shared, &path, &body.unwrap_or_default()))
+                }
             });
             let serving = hyper::server::conn::http1::Builder::new();
             // The other side may leave at any time.
@@ -285,6 +374,9 @@ fn answer(shared: &Shared, request: &Request<Incoming>) -> Response<Body> {
     let (Some(resource), true) = (resource, request.method() == http::Method::GET) else {
         return not_found();
     };
+    if state.forbidden.contains(resource) {
+        return forbidden(resource);
+    }
     let objects = &state.kinds[resource];
     if let Some(name) = rest.get(1) {
         return objects.get(*name).map_or_else(not_found, |o| json_answer(StatusCode::OK, o.to_string()));
@@ -304,6 +396,33 @@ fn answer(shared: &Shared, request: &Request<Incoming>) -> Response<Body> {
     }
     text.push_str("]}");
     json_answer(StatusCode::OK, text)
+}
+
+/// Whose token it is, and whether somebody may.
+fn review(shared: &Shared, path: &str, body: &[u8]) -> Response<Body> {
+    let Ok(mut review) = serde_json::from_slice::<Value>(body) else { return not_found() };
+    let state = lock(&shared.state);
+    review["status"] = if path.ends_with("/tokenreviews") {
+        let token = review["spec"]["token"].as_str().unwrap_or_default();
+        match state.people.get(token) {
+            Some(user) => {
+                json!({"authenticated": true, "user": {"username": user, "groups": ["system:authenticated"]}})
+            }
+            None => json!({"authenticated": false}),
+        }
+    } else if path.ends_with("/subjectaccessreviews") {
+        let resource = review["spec"]["resourceAttributes"]["resource"].as_str().unwrap_or_default();
+        json!({"allowed": !state.forbidden.contains(resource)})
+    } else {
+        return not_found();
+    };
+    json_answer(StatusCode::CREATED, review.to_string())
+}
+
+fn forbidden(resource: &str) -> Response<Body> {
+    let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden", "code": 403,
+        "message": format!("somebody may not list {resource}")});
+    json_answer(StatusCode::FORBIDDEN, status.to_string())
 }
 
 fn not_found() -> Response<Body> {

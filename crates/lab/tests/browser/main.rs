@@ -5,6 +5,8 @@
 
 mod chromium;
 mod dashboard;
+mod in_cluster;
+mod page;
 #[path = "../product/mod.rs"]
 mod product;
 mod views;

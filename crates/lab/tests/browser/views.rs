@@ -14,12 +14,12 @@ const MANY: usize = 5000;
 /// Those in the pictures.
 const SOME: usize = 240;
 /// Every view, and a text or an element that shows that it is complete.
-const VIEWS: [(&str, &str, &str); 10] = [
+pub(crate) const VIEWS: [(&str, &str, &str); 10] = [
     ("fleet", "#/fleet", "document.querySelectorAll('tr[data-node]').length > 10"),
     ("pools", "#/pools", "document.querySelectorAll('[data-pool]').length === 4"),
     ("pool", "#/pool/worker", "document.body.innerText.includes('/etc/example')"),
     ("node", "#/node/node-5", "document.body.innerText.includes('Conditions of the Node')"),
-    ("rollout", "#/rollout", "document.querySelector('main h2').textContent === 'Rollout'"),
+    ("rollout", "#/rollout", "document.querySelectorAll('.track div').length > 20"),
     ("configs", "#/configs", "document.body.innerText.includes('Compare two')"),
     (
         "config",
@@ -35,11 +35,8 @@ const VIEWS: [(&str, &str, &str); 10] = [
     ),
 ];
 
-/// A fleet, the dashboard of it, and the address.
-async fn site(
-    nodes: usize,
-    markup: &str,
-) -> Option<(FleetApi, tokio::process::Child, String, tempfile::TempDir)> {
+/// A fleet on paper, and a folder with its kubeconfig; and a browser is installed.
+pub(crate) async fn fleet(nodes: usize, markup: &str) -> Option<(FleetApi, tempfile::TempDir)> {
     let _ = lab()?;
     if !::lab::require((!::lab::is_root()).then(|| "Chromium is installed as root".to_owned())) {
         return None;
@@ -47,17 +44,25 @@ async fn site(
     ::lab::ensure_browser(&Reporter::stderr()).await.unwrap();
     let fleet = FleetApi::start(nodes, markup).await.unwrap();
     let folder = tempfile::tempdir().unwrap();
-    let kubeconfig = folder.path().join("kubeconfig");
-    fleet.write_kubeconfig(&kubeconfig).unwrap();
-    let (child, address) = program(&kubeconfig).await;
+    fleet.write_kubeconfig(&folder.path().join("kubeconfig")).unwrap();
+    Some((fleet, folder))
+}
+
+/// A fleet, the dashboard of it, and the address.
+async fn site(
+    nodes: usize,
+    markup: &str,
+) -> Option<(FleetApi, tokio::process::Child, String, tempfile::TempDir)> {
+    let (fleet, folder) = fleet(nodes, markup).await?;
+    let (child, address) = program(&folder.path().join("kubeconfig")).await;
     Some((fleet, child, address, folder))
 }
 
-fn origin(address: &str) -> String {
+pub(crate) fn origin(address: &str) -> String {
     address.split("/?").next().unwrap().to_owned()
 }
 
-async fn live(browser: &mut Chromium, nodes: usize) -> Duration {
+pub(crate) async fn live(browser: &mut Chromium, nodes: usize) -> Duration {
     browser
         .wait(&format!("{APP}.then((m) => m.store.connection === 'live' && m.store.nodes.size === {nodes})"))
         .await
@@ -198,6 +203,14 @@ async fn nothing_serious_keeps_people_from_using_any_view_dark_or_light() {
     let names = fleet.nodes();
     for (n, name) in names.iter().enumerate().take(SOME / 2) {
         fleet.step(name, if n % 6 == 5 { n / 6 % 2 } else { 2 }, "");
+    }
+    for (n, name) in names.iter().enumerate().take(SOME / 8).filter(|(n, _)| n % 6 == 5) {
+        let waits = if n % 4 == 1 {
+            "pod shop/cart-1: budget shop/cart allows no disruption"
+        } else {
+            "pod shop/web-0 to end"
+        };
+        fleet.begin(name, waits);
     }
     fleet.fail("node-13", "cannot write /etc/example: the file system is read-only");
     let mut browser = Chromium::start();

@@ -1,0 +1,100 @@
+//! The dashboard of the cluster in a browser: signing in, signing out, and a token that ends, by HTTPS.
+//!
+//! Not here: a proxy's headers, and who may see what, which need no browser (`crates/dashboard`).
+
+use crate::chromium::Chromium;
+use crate::dashboard::APP;
+use crate::views::{fleet, live, origin};
+use ::lab::FleetApi;
+use serde_json::json;
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::Path;
+use std::process::Stdio;
+use tokio::process::{Child, Command};
+
+const NODES: usize = 20;
+
+/// Starts it on a free port; returns its address when it answers.
+async fn program(kubeconfig: &Path) -> (Child, String) {
+    let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+    let child = Command::new("setpriv")
+        .args(["--pdeathsig", "KILL", "--"])
+        .arg(::lab::built_mco().unwrap())
+        .args(["dashboard", "--in-cluster", "--listen", &format!("127.0.0.1:{port}"), "--kubeconfig"])
+        .arg(kubeconfig)
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    while tokio::net::TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.is_err() {
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    (child, format!("https://localhost:{port}/"))
+}
+
+/// Types a token into the page to sign in.
+async fn sign_in(browser: &mut Chromium, token: &str) {
+    browser.wait("document.getElementById('token')").await;
+    browser.value(&format!("document.getElementById('token').value = {token:?}"));
+    browser.value("document.querySelector('form button').click()");
+}
+
+async fn shows_form(browser: &mut Chromium) {
+    browser.wait("document.getElementById('token')").await;
+    let text = browser.value("document.body.innerText");
+    assert!(!text.as_str().unwrap().contains("node-"), "{text}");
+}
+
+fn known(fleet: &FleetApi) {
+    fleet.know("token-of-jane", "jane");
+    fleet.know("token-of-ann", "ann");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_person_signs_in_and_out_and_a_token_that_ends_takes_the_page_with_it() {
+    let Some((fleet, folder)) = fleet(NODES, "").await else { return };
+    known(&fleet);
+    let (mut child, address) = program(&folder.path().join("kubeconfig")).await;
+    let mut browser = Chromium::start();
+    // The certificate is one that the dashboard has made for itself.
+    browser.ask("Security.setIgnoreCertificateErrors", json!({"ignore": true}));
+    browser.open(&address);
+    shows_form(&mut browser).await;
+    sign_in(&mut browser, "token-of-nobody").await;
+    browser.wait("document.getElementById('said').textContent.includes('does not know this token')").await;
+    sign_in(&mut browser, "token-of-jane").await;
+    live(&mut browser, NODES).await;
+    browser.wait("document.getElementById('user').textContent === 'jane'").await;
+    assert_eq!(browser.value("document.cookie"), json!(""), "no script reads the cookie");
+    let kept = "JSON.stringify([{...localStorage}, {...sessionStorage}, document.body.innerText])";
+    let kept = browser.value(kept);
+    assert!(!kept.as_str().unwrap().contains("token-of-jane"), "{kept}");
+
+    // Signed out: the form, and nothing of the cluster; going back shows nothing either.
+    browser.value("document.getElementById('sign-out').click()");
+    shows_form(&mut browser).await;
+    browser.open(&format!("{address}api/snapshot"));
+    browser.wait("document.body.innerText.includes('sign in')").await;
+    browser.open(&address);
+    shows_form(&mut browser).await;
+
+    // Somebody else; her token ends while she looks.
+    sign_in(&mut browser, "token-of-ann").await;
+    live(&mut browser, NODES).await;
+    browser.wait("document.getElementById('user').textContent === 'ann'").await;
+    fleet.forget("token-of-ann");
+    let says = "document.getElementById('connection').textContent.includes('session has ended')";
+    let took = browser.wait(says).await;
+    println!("a token that ended had ended the page after {took:?}");
+    fleet.step("node-3", 0, "after the end");
+    let seen = browser.value(&format!("{APP}.then((m) => m.store.nodes.get('node-3').why)"));
+    assert!(!seen.as_str().unwrap().contains("after the end"), "{seen}");
+    browser.open(&address);
+    shows_form(&mut browser).await;
+
+    let complaints = browser.complaints(origin(&address).trim_end_matches('/'));
+    // Refusals are errors on the console.
+    let others: Vec<_> = complaints.iter().filter(|c| !c.contains("401")).collect();
+    assert!(others.is_empty(), "{others:?}");
+    assert!(child.try_wait().unwrap().is_none(), "it serves still");
+}
