@@ -19,6 +19,8 @@ pub const WORKER: &str = "worker";
 pub const MASTER: &str = "master";
 /// The pool of the arbiter topology.
 pub const ARBITER: &str = "arbiter";
+/// The label of an OS image that names the version of its kubelet, such as `v1.36.3`. Ours alone.
+pub const KUBELET_VERSION_LABEL: &str = "machineconfig.dev/kubelet-version";
 /// The user that MachineConfigs may manage on a host.
 pub const CORE_USER: &str = "core";
 /// The value of a MachineConfigNode field that is not known yet.

@@ -9,6 +9,8 @@ use ignition::Unit;
 pub const DAEMON_DIR: &str = "/etc/machine-config-daemon";
 /// The MachineConfig that was applied last, as JSON.
 pub const CURRENT_CONFIG: &str = "/etc/machine-config-daemon/currentconfig";
+/// The image that the host runs instead of the one of its config; absent if it runs none.
+pub const CURRENT_IMAGE: &str = "/etc/machine-config-daemon/currentimage";
 /// Our own state: the journal, and what must survive a reboot.
 pub const STATE_DIR: &str = "/var/lib/machine-config-daemon";
 /// The journal's folder.
@@ -25,7 +27,7 @@ pub const ORIGINALS: &str = "/etc/machine-config-daemon/orig";
 pub const NO_ORIGINALS: &str = "/etc/machine-config-daemon/noorig";
 /// Rollback and the saved originals depend on these. A config that wrote there would destroy the basis of its own
 /// change.
-const RESERVED: [&str; 4] = [STATE_DIR, CURRENT_CONFIG, ORIGINALS, NO_ORIGINALS];
+const RESERVED: [&str; 5] = [STATE_DIR, CURRENT_CONFIG, CURRENT_IMAGE, ORIGINALS, NO_ORIGINALS];
 
 /// Whether a path is one of the agent's own records of the host, or lies below one. The force file is not one of them:
 /// it belongs to the administrator.

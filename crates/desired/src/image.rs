@@ -1,0 +1,112 @@
+//! The image that a Node names besides its config (the annotation `desiredImage`): the pool's own image, built from the
+//! config and its base image. A host is then in a config *with* an image, which is a state of its own: the same config with
+//! another image is another state. All who compare states of a host use one text for it, `CONFIG+IMAGE`.
+//!
+//! What it is not: the annotations (see `daemon`), or how a host gets to an image (see `host`).
+
+use api::v1::MachineConfigSpec;
+
+use crate::finding::{Irreconcilable, Scope};
+use crate::os::OsField;
+
+/// Stands between config and image. No name of an object and no image has it.
+const SEPARATOR: char = '+';
+
+/// The name of the state: the config's own name if it has no image.
+#[must_use]
+pub fn with_image(config: &str, image: &str) -> String {
+    if config.is_empty() || image.is_empty() {
+        return config.to_owned();
+    }
+    format!("{config}{SEPARATOR}{image}")
+}
+
+/// The config and the image of a state. An empty image: the config has none besides its own.
+#[must_use]
+pub fn config_and_image(state: &str) -> (&str, &str) {
+    state.split_once(SEPARATOR).unwrap_or((state, ""))
+}
+
+/// The config of a host that runs this image: kernel and extensions of the config are part of the image, so nothing is
+/// installed in addition. Kernel arguments, files and units are set as without it. A second call changes nothing.
+#[must_use]
+pub fn in_image(spec: MachineConfigSpec, image: &str) -> MachineConfigSpec {
+    if image.is_empty() {
+        return spec;
+    }
+    MachineConfigSpec {
+        os_image_url: image.to_owned(),
+        base_os_extensions_container_image: String::new(),
+        kernel_type: String::new(),
+        extensions: None,
+        ..spec
+    }
+}
+
+/// Why a host cannot leave its pool's image: its config names none to go back to. Without this rule it would stay in the
+/// image and say that it does not.
+#[must_use]
+pub fn no_way_back(from: &str, to: &str, spec: &MachineConfigSpec) -> Option<Irreconcilable> {
+    let ((_, had), (config, has)) = (config_and_image(from), config_and_image(to));
+    (!had.is_empty() && has.is_empty() && spec.os_image_url.is_empty()).then(|| Irreconcilable {
+        path: OsField::Image.path().to_owned(),
+        why: format!(
+            "this machine runs its pool's image {had}, and config {config} names no image to go back to"
+        ),
+        remedy: "set spec.osImageURL in a MachineConfig of the pool to the image that the machine should run"
+            .to_owned(),
+        scope: Scope::Config,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_config_with_an_image_is_another_state_and_splits_again() {
+        for (config, image, state) in [
+            ("rendered-worker-1", "", "rendered-worker-1"),
+            ("rendered-worker-1", "q.io:5000/os@sha256:a", "rendered-worker-1+q.io:5000/os@sha256:a"),
+            ("", "q.io/os", ""),
+        ] {
+            assert_eq!(with_image(config, image), state);
+            let image = if config.is_empty() { "" } else { image };
+            assert_eq!(config_and_image(state), (config, image));
+        }
+    }
+
+    #[test]
+    fn an_image_brings_kernel_and_extensions_and_leaves_the_rest() {
+        let spec = MachineConfigSpec {
+            os_image_url: "q.io/base".to_owned(),
+            kernel_arguments: Some(vec!["nosmt".to_owned()]),
+            kernel_type: "realtime".to_owned(),
+            extensions: Some(vec!["usbguard".to_owned()]),
+            base_os_extensions_container_image: "q.io/extensions".to_owned(),
+            fips: true,
+            ..MachineConfigSpec::default()
+        };
+        let inside = in_image(spec.clone(), "q.io/os@sha256:a");
+        let want = MachineConfigSpec {
+            os_image_url: "q.io/os@sha256:a".to_owned(),
+            kernel_arguments: Some(vec!["nosmt".to_owned()]),
+            fips: true,
+            ..MachineConfigSpec::default()
+        };
+        assert_eq!(inside, want);
+        assert_eq!(in_image(inside.clone(), "q.io/os@sha256:a"), inside);
+        assert_eq!(in_image(spec.clone(), ""), spec);
+    }
+
+    #[test]
+    fn nobody_leaves_an_image_for_a_config_that_names_none() {
+        let none = MachineConfigSpec::default();
+        let some = MachineConfigSpec { os_image_url: "q.io/base".to_owned(), ..none.clone() };
+        let why = no_way_back("a+q.io/os", "b", &none).unwrap().to_string();
+        assert!(why.contains("q.io/os") && why.contains("spec.osImageURL"), "{why}");
+        assert_eq!(no_way_back("a+q.io/os", "b", &some), None);
+        assert_eq!(no_way_back("a+q.io/os", "a+q.io/os:2", &none), None);
+        assert_eq!(no_way_back("a", "b", &none), None);
+    }
+}
