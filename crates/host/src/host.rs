@@ -11,6 +11,7 @@ use crate::system::os::OsBackend;
 use crate::system::os_release::OsRelease;
 use crate::system::programs::Programs;
 use crate::system::systemd::Systemd;
+use desired::OsField;
 
 /// A host.
 #[derive(Debug)]
@@ -41,7 +42,7 @@ impl Host {
     /// Whether the host can run an image that its Node names instead of its config.
     #[must_use]
     pub fn takes_node_image(&self) -> bool {
-        self.os.takes_node_image()
+        self.os.refuses(OsField::Image).is_none()
     }
 
     /// Which operating system the host has.
@@ -74,6 +75,8 @@ impl Host {
     pub fn current_config(&self) -> Result<Option<CurrentConfig>, Error> {
         let config = |why| Error::Config { name: paths::CURRENT_CONFIG.to_owned(), why };
         let bytes = self.root.read_if_there(paths::CURRENT_CONFIG)?;
-        bytes.map(|b| CurrentConfig::from_json(&b).map_err(config)).transpose()
+        // Another implementation may have written both, the config as its object has it.
+        let image = self.root.text(paths::CURRENT_IMAGE)?.unwrap_or_default();
+        bytes.map(|b| CurrentConfig::from_json(&b, image.trim()).map_err(config)).transpose()
     }
 }

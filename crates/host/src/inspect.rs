@@ -47,7 +47,7 @@ impl Host {
     fn look_for(&mut self, old: &Wanted, new: &Wanted, os: bool) -> Result<Facts, Error> {
         let configs = [old, new];
         let mut facts = self.facts(&configs)?;
-        if os {
+        if os || facts.force {
             self.os_facts(&mut facts)?;
         }
         if configs.iter().any(|c| !c.config.passwd.users.is_empty()) {
@@ -197,6 +197,7 @@ fn managed_paths(root: &Root, configs: &[&Wanted], facts: &mut Facts) -> Result<
     }
     let fixed = [
         paths::CURRENT_CONFIG,
+        paths::CURRENT_IMAGE,
         paths::REBOOT_PENDING,
         paths::PASSWD,
         paths::PASSWD_BACKUP,

@@ -57,7 +57,7 @@ pub use system::os::{Deployment, OsBackend, OsError, OsStatus, Token, Unsupporte
 pub use system::os_choice::{Asked, OsChoice, Runners, choose_os};
 pub use system::os_release::OsRelease;
 pub use system::programs::{HostPrograms, Output, ProgramError, Programs};
-pub use system::pull::{Pull, Pulled};
+pub use system::pull::{KubernetesVersion, Pull, Pulled};
 pub use system::systemd::{Rationale, ServiceAction, Systemd, SystemdError, UnitFileState, UnitState};
 pub use system::users::{User, Users};
 pub use transaction::apply::Applied;

@@ -2,8 +2,8 @@
 //! journal and the files beside it are our own. Paths that rules about configs name come from `desired::paths`.
 
 pub use desired::paths::{
-    CURRENT_CONFIG, DAEMON_DIR, FORCE_FILE, JOURNAL_DIR, ORIGINALS, REBOOT_PENDING, STATE_DIR, UNITS_DIR,
-    dropin, no_original, original, original_dir, unit,
+    CURRENT_CONFIG, CURRENT_IMAGE, DAEMON_DIR, FORCE_FILE, JOURNAL_DIR, ORIGINALS, REBOOT_PENDING, STATE_DIR,
+    UNITS_DIR, dropin, no_original, original, original_dir, unit,
 };
 
 /// The lock of the one process that changes the host.
@@ -50,6 +50,8 @@ pub const SHADOW_BACKUP: &str = "/etc/shadow-";
 pub const PASSWD_LOCK: &str = "/etc/.pwd.lock";
 /// The record that the machine should have booted into the operating system of a config and came up in another one.
 pub const OS_FAILURE: &str = "/var/lib/machine-config-daemon/os-failure.json";
+/// How the operating system was when the last change of it was kept.
+pub const OS_KEPT: &str = "/var/lib/machine-config-daemon/os-kept.json";
 /// The record that a config was tried and undone, because the change was not confirmed.
 pub const TRIAL_FAILURE: &str = "/var/lib/machine-config-daemon/trial-failure.json";
 /// Room on the disk for the records of a trial's end, should the disk be full then.

@@ -6,6 +6,7 @@
 use std::fmt;
 
 use api::v1::MachineConfigSpec;
+use desired::{config_and_image, in_image, with_image};
 use serde::{Deserialize, Serialize};
 
 /// The names of the old and the new config.
@@ -21,9 +22,9 @@ pub struct Names {
 /// password hashes.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 pub struct CurrentConfig {
-    /// Its name.
+    /// Its name; with the image that the host runs instead of the config's, if there is one (see [`desired::with_image`]).
     pub name: String,
-    /// Its contents.
+    /// Its contents, as they are in that image.
     pub spec: MachineConfigSpec,
 }
 
@@ -39,13 +40,15 @@ impl CurrentConfig {
         let object = serde_json::json!({
             "apiVersion": format!("{}/v1", api::names::GROUP),
             "kind": "MachineConfig",
-            "metadata": { "name": self.name },
+            // The image has a file of its own.
+            "metadata": { "name": config_and_image(&self.name).0 },
             "spec": self.spec,
         });
         serde_json::to_vec(&object).map_err(|e| e.to_string())
     }
 
-    pub(crate) fn from_json(bytes: &[u8]) -> Result<Self, String> {
+    /// Reads the record of a host that runs `image`, or its config's own if that is empty.
+    pub(crate) fn from_json(bytes: &[u8], image: &str) -> Result<Self, String> {
         #[derive(Deserialize)]
         struct Meta {
             name: String,
@@ -57,7 +60,7 @@ impl CurrentConfig {
             spec: MachineConfigSpec,
         }
         let o: Object = api::shape::read_bytes(bytes).map_err(|e| e.to_string())?;
-        Ok(Self { name: o.metadata.name, spec: o.spec })
+        Ok(Self { name: with_image(&o.metadata.name, image), spec: in_image(o.spec, image) })
     }
 }
 
@@ -289,6 +292,6 @@ mod tests {
         let config = CurrentConfig { name: "rendered-worker-1".to_owned(), spec };
         let text = format!("{config:?}");
         assert!(text.contains("rendered-worker-1") && !text.contains("hush"), "{text}");
-        assert_eq!(CurrentConfig::from_json(&config.to_json().unwrap()).unwrap(), config);
+        assert_eq!(CurrentConfig::from_json(&config.to_json().unwrap(), "").unwrap(), config);
     }
 }

@@ -371,6 +371,18 @@ impl Root {
         }
     }
 
+    /// The file system that holds the folder `path`: the bytes that a program without privileges may still write, so without
+    /// the blocks that are reserved for root, and all its bytes.
+    ///
+    /// # Errors
+    /// The folder cannot be opened, or its file system cannot be queried.
+    pub(crate) fn volume(&self, path: &str) -> Result<(u64, u64), FsError> {
+        let fail = |e: io::Error| FsError::new("ask for the free space at", path, e);
+        let fd = self.openat(path, OFlags::RDONLY | OFlags::DIRECTORY, 0).map_err(fail)?;
+        let s = fs::fstatvfs(&fd).map_err(|e| fail(e.into()))?;
+        Ok((s.f_bavail.saturating_mul(s.f_frsize), s.f_blocks.saturating_mul(s.f_frsize)))
+    }
+
     /// Whether the file system that holds the folder `path` is mounted read-only.
     ///
     /// # Errors

@@ -190,7 +190,7 @@ impl Host {
 /// A digest of all files on the disk that a baseline is made from.
 fn record(root: &Root) -> Result<String, Error> {
     let mut all = Vec::new();
-    for path in [paths::CURRENT_CONFIG, paths::SSHD_DROPIN_RECORD] {
+    for path in [paths::CURRENT_CONFIG, paths::CURRENT_IMAGE, paths::SSHD_DROPIN_RECORD] {
         let bytes = root.read_if_there(path)?;
         all.push(u8::from(bytes.is_some()));
         let digest = bytes.map(|bytes| sha256(&bytes)).unwrap_or_default();

@@ -1,20 +1,24 @@
 //! Compares the operating system with what the config asks for: what runs, and what the next boot comes up in. A person or
 //! another program may have staged or booted another deployment, or changed kernel arguments.
 //!
-//! Only what the config names is compared: everything else of the OS belongs to the host. A config that names nothing costs no
-//! question. Not here: the commands that ask the host (see `system::os`), nor packages that no config names (see
-//! `OsBackend::unsupported_packages`).
+//! What the config names is compared with the config. What else the host had when a change of its OS was last kept belongs to
+//! the host; what was added to that, or taken from it, since is drift too, on hosts whose OS is an image. A config that names
+//! nothing costs no question. Not here: the commands that ask the host (see `system::os`).
 
 use desired::mask::argument;
 use desired::{DEFAULT_KERNEL, OsField, OsWanted, arguments};
+use serde::{Deserialize, Serialize};
 
 use crate::drift::baseline::Baseline;
 use crate::drift::compare::Drift;
 use crate::error::Error;
 use crate::host::Host;
+use crate::paths::OS_KEPT;
+use crate::plan::steps::PRIVATE;
 use crate::system::os::reference::same_image;
 use crate::system::os::rpm_ostree::packages::is_within;
 use crate::system::os::{Deployment, OsStatus, without};
+use crate::transaction::journal::Journal;
 use crate::transaction::reboot::RebootStatus;
 
 impl Host {
@@ -26,7 +30,33 @@ impl Host {
         }
         let status = self.os.status()?;
         let settled = matches!(self.reboot_status()?, RebootStatus::None) && !self.has_unfinished_change()?;
-        Ok(os_drifts(wanted, &fields, &status, settled))
+        let mut found = os_drifts(wanted, &fields, &status, settled);
+        if settled && let Some(kept) = self.kept_os()?.filter(|kept| kept.wanted == *wanted) {
+            found.extend(changed_since(&kept.booted, &status));
+        }
+        Ok(found)
+    }
+
+    /// Records how the OS is, now that a change of it is kept. Not on hosts without images: there the settings of the boot
+    /// loader are the administrator's as much as ours.
+    pub(crate) fn note_kept_os(&mut self, journal: &Journal) -> Result<(), Error> {
+        let Some((_, change)) = journal.os_change() else { return Ok(()) };
+        if self.os.refuses(OsField::Image).is_some() {
+            return Ok(());
+        }
+        let kept = Kept { wanted: change.wanted.clone(), booted: self.os.status()?.booted };
+        let unreadable =
+            |e: serde_json::Error| Error::Config { name: OS_KEPT.to_owned(), why: e.to_string() };
+        let json = serde_json::to_vec(&kept).map_err(unreadable)?;
+        Ok(self.root.write_bytes(OS_KEPT, &json, PRIVATE)?)
+    }
+
+    /// That record. One that cannot be read is as good as none: nothing depends on it but this comparison.
+    fn kept_os(&self) -> Result<Option<Kept>, Error> {
+        let Some(bytes) = self.root.read_if_there(OS_KEPT)? else { return Ok(None) };
+        Ok(serde_json::from_slice(&bytes)
+            .inspect_err(|error| tracing::warn!(%error, "{OS_KEPT} cannot be read; remove it"))
+            .ok())
     }
 
     /// The fields of the OS that a config sets and that this host can change.
@@ -63,6 +93,37 @@ fn os_drifts(wanted: &OsWanted, fields: &[OsField], status: &OsStatus, settled: 
     fields.iter().filter_map(|field| Some(Drift::Os { field: *field, why: differs(*field)? })).collect()
 }
 
+/// How the OS was when a change of it was kept. The record is compared only with what was wanted then.
+#[derive(Debug, Serialize, Deserialize)]
+struct Kept {
+    wanted: OsWanted,
+    booted: Deployment,
+}
+
+/// Arguments and packages of the next boot that came or went since then.
+fn changed_since(kept: &Deployment, status: &OsStatus) -> Vec<Drift> {
+    let now = status.next();
+    // Of an image, arguments come and go with it.
+    let list = |list: &[String]| match list {
+        [] => None,
+        some => Some(some.iter().map(|one| argument(one)).collect::<Vec<_>>().join(" ")),
+    };
+    let came = without(&without(&now.kernel_arguments, &kept.kernel_arguments), &status.of_image);
+    let went = without(&kept.kernel_arguments, &now.kernel_arguments);
+    let layered: Vec<_> =
+        now.extensions.iter().filter(|e| !is_within(e, &kept.extensions)).cloned().collect();
+    let by_hand = format!("since the last update of the OS; change it back, or remove {OS_KEPT} to keep it");
+    let told = [
+        (OsField::KernelArguments, list(&came), "has in addition"),
+        (OsField::KernelArguments, list(&went), "has no longer"),
+        (OsField::Extensions, list(&layered), "has packages that no config names:"),
+    ];
+    let told = told.into_iter().filter_map(|(field, what, verb)| {
+        what.map(|what| Drift::Os { field, why: format!("the next boot {verb} {what}, {by_hand}") })
+    });
+    told.collect()
+}
+
 /// What a deployment has instead of what is wanted.
 fn difference(wanted: &OsWanted, field: OsField, got: &Deployment) -> Option<String> {
     match field {
@@ -92,6 +153,36 @@ mod tests {
             kernel_arguments: arguments(&[kernel_arguments.to_owned()]),
             kernel_type: DEFAULT_KERNEL.to_owned(),
             extensions: arguments(&[extensions.to_owned()]),
+        }
+    }
+
+    #[test]
+    fn what_comes_or_goes_after_a_kept_update_is_drift_and_what_an_image_brings_is_not() {
+        let kept = deployment("q.io/os:1", "ro nosmt password=hush", "usbguard mine");
+        for (now, of_image, want) in [
+            (kept.clone(), "", &[][..]),
+            (
+                deployment("q.io/os:1", "ro nosmt password=hush lab.karg=2", "usbguard mine"),
+                "lab.karg=2",
+                &[],
+            ),
+            (
+                deployment("q.io/os:1", "nosmt debug token=hush", "mine usbguard vim"),
+                "",
+                &[
+                    "spec.kernelArguments: the next boot has in addition debug token=***, since",
+                    "spec.kernelArguments: the next boot has no longer ro password=***, since",
+                    "spec.extensions: the next boot has packages that no config names: vim, since",
+                ],
+            ),
+        ] {
+            let status =
+                OsStatus { booted: now, of_image: arguments(&[of_image.to_owned()]), ..OsStatus::default() };
+            let told: Vec<String> = changed_since(&kept, &status).iter().map(ToString::to_string).collect();
+            assert_eq!(told.len(), want.len(), "{told:?}");
+            for (told, want) in told.iter().zip(want) {
+                assert!(told.starts_with(want), "{told}");
+            }
         }
     }
 

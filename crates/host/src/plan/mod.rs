@@ -28,7 +28,7 @@ use api::v1::MachineConfigSpec;
 use desired::{Irreconcilable, OsField, Scope, Want, Wanted, irreconcilable};
 use serde::Serialize;
 
-use crate::paths::{CURRENT_CONFIG, OS_FAILURE, TRIAL_FAILURE};
+use crate::paths::{CURRENT_CONFIG, CURRENT_IMAGE, OS_FAILURE, TRIAL_FAILURE};
 use crate::plan::cut_off::{CutOff, concerns_logins, cut_offs_of, needed_units};
 use crate::plan::disruption::{Changes, Disruption, disruption};
 use crate::plan::facts::Facts;
@@ -67,7 +67,7 @@ impl HostPlan {
     /// Whether the host already matches the desired config, except for the record of its name.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        let note = |s: &Step| matches!(s, Step::Write { path, .. } if path == CURRENT_CONFIG);
+        let note = |s: &Step| matches!(s, Step::Write { path, .. } if [CURRENT_CONFIG, CURRENT_IMAGE].contains(&path.as_str()));
         self.steps.iter().all(note) && self.disruption.is_none()
     }
 

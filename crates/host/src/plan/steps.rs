@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 use api::v1::MachineConfigSpec;
 use desired::mask::may_show;
-use desired::{Content, DEV_NULL, FILE_MODE, Irreconcilable, Scope, Want, Wanted};
+use desired::{Content, DEV_NULL, FILE_MODE, Irreconcilable, Scope, Want, Wanted, config_and_image};
 use ignition::Owner;
 
 use crate::disk::found::{Attributes, Found};
@@ -87,9 +87,11 @@ impl Steps<'_> {
         }
     }
 
-    /// Boots into another deployment, if the config asks for another one.
+    /// Boots into another deployment, if the config asks for another one, or if somebody has left the config's and a person
+    /// asks for all of it again.
     fn operating_system(&mut self) {
-        let Some(status) = self.facts.os.as_ref().filter(|_| !self.changes.os.is_empty()) else { return };
+        let asked = !self.changes.os.is_empty() || self.facts.force;
+        let Some(status) = self.facts.os.as_ref().filter(|_| asked) else { return };
         let (now, refused) = (status.next(), &self.facts.os_refused);
         let (old, new) = (served(&self.old.os, refused, now), served(&self.new.os, refused, now));
         let change = OsChange::between(&old, &new, now, self.facts.argument_rules.own.as_deref());
@@ -396,6 +398,15 @@ impl Steps<'_> {
         match config.to_json() {
             Ok(json) => self.write(paths::CURRENT_CONFIG, Content::new(json), PRIVATE),
             Err(why) => self.refuse("spec", why, "correct the MachineConfig"),
+        }
+        match config_and_image(&names.desired).1 {
+            "" if self.found(paths::CURRENT_IMAGE).is_absent() => {}
+            "" => {
+                let (path, why) =
+                    (paths::CURRENT_IMAGE.to_owned(), "the machine runs its config's own image");
+                self.steps.push(Step::Remove { path, why });
+            }
+            image => self.write(paths::CURRENT_IMAGE, Content::new(image.as_bytes().to_vec()), PLAIN),
         }
         if let Some(before) = &disruption.parameters_before {
             match serde_json::to_vec(before) {

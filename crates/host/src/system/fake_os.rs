@@ -22,7 +22,6 @@ struct State {
     falls_back: bool,
     /// The fields that it cannot change.
     refused: BTreeSet<OsField>,
-    takes_node_image: bool,
     /// The registry answers nothing: what is fetched never arrives.
     hangs: bool,
 }
@@ -61,13 +60,6 @@ impl FakeOs {
         let fake = Self::new(status);
         fake.state().refused = OsField::ALL.into_iter().filter(|f| *f != OsField::KernelArguments).collect();
         fake
-    }
-
-    /// Sets whether it can run an image that the Node names.
-    #[must_use]
-    pub fn taking_node_image(self, takes: bool) -> Self {
-        self.state().takes_node_image = takes;
-        self
     }
 
     /// Sets whether what is fetched never arrives.
@@ -117,10 +109,6 @@ impl OsBackend for FakeOs {
     fn refuses(&self, field: OsField) -> Option<String> {
         let refused = self.state().refused.contains(&field);
         refused.then(|| format!("this fake cannot change it; remove {} from the MachineConfig", field.path()))
-    }
-
-    fn takes_node_image(&self) -> bool {
-        self.state().takes_node_image
     }
 
     fn status(&mut self) -> Result<OsStatus, OsError> {

@@ -6,6 +6,7 @@
 pub(crate) mod dbus;
 pub(crate) mod fake_os;
 pub(crate) mod fake_systemd;
+mod fetcher;
 pub(crate) mod os;
 pub(crate) mod os_choice;
 pub(crate) mod os_release;

@@ -23,6 +23,7 @@ pub(crate) mod reference;
 pub(crate) mod replay;
 pub(crate) mod rpm_ostree;
 mod staged;
+mod store_room;
 mod undo_token;
 
 use std::fmt;
@@ -155,10 +156,6 @@ pub trait OsBackend: Send + fmt::Debug {
     /// The host cannot report it.
     fn argument_rules(&self) -> Result<ArgumentRules, OsError> {
         Ok(ArgumentRules::default())
-    }
-    /// Whether the host can run an image that its Node names (the annotation `desiredImage`) instead of its config.
-    fn takes_node_image(&self) -> bool {
-        false
     }
     /// How many packages were added to the running image, removed from it or replaced in it that are part of no
     /// extension. It may start a program.

@@ -214,7 +214,6 @@ mod tests {
             let why = backend.refuses(field).unwrap();
             assert!(why.contains("bootc changes it on this host, but"), "{field:?}: {why}");
         }
-        assert!(!backend.takes_node_image());
     }
 
     #[test]

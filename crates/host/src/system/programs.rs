@@ -15,6 +15,7 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal};
 
+use crate::system::fetcher;
 use crate::system::pull::Pull;
 
 /// The `PATH` that programs get.
@@ -25,6 +26,8 @@ const MOST_OUTPUT: usize = 256 * 1024;
 const AFTER_KILL: Duration = Duration::from_secs(1);
 /// How often a program that fetches looks whether it was cancelled.
 const LISTEN: Duration = Duration::from_millis(250);
+/// How often the bytes of a program that does not say how far it is are counted.
+const COUNT: Duration = Duration::from_secs(2);
 /// How many characters of the end of its output an error shows.
 const LAST_WORDS: usize = 400;
 
@@ -155,6 +158,7 @@ fn wait(child: &mut Child, deadline: Instant, pull: Option<&Pull>) -> io::Result
     let ended = rustix::process::pidfd_open(Pid::from_child(child), PidfdFlags::empty())?;
     let mut out = Pipe::new(child.stdout.take().map(OwnedFd::from))?;
     let mut err = Pipe::new(child.stderr.take().map(OwnedFd::from))?;
+    let mut counted = Instant::now();
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -162,6 +166,11 @@ fn wait(child: &mut Child, deadline: Instant, pull: Option<&Pull>) -> io::Result
         }
         if pull.is_some_and(Pull::is_cancelled) {
             return Ok(Waited::Cancelled);
+        }
+        if let Some(pull) = pull.filter(|pull| pull.wants_count() && counted.elapsed() >= COUNT) {
+            counted = Instant::now();
+            // It is the first of its process group.
+            fetcher::passed_on(child.id()).into_iter().for_each(|bytes| pull.count(bytes));
         }
         let left = if pull.is_some() { left.min(LISTEN) } else { left };
         let left = Timespec {
@@ -329,6 +338,32 @@ mod tests {
             std::thread::yield_now();
         }
         assert_eq!(pull.progress().unwrap().total, 5_000_000);
+    }
+
+    #[test]
+    fn what_another_program_fetches_for_it_is_counted() {
+        let dir = tempfile::tempdir().unwrap();
+        let skopeo = dir.path().join("skopeo");
+        std::fs::copy("/bin/dd", &skopeo).unwrap();
+        let pull = Pull::default();
+        // The first count is that of what came before the layers.
+        let script = format!(
+            "exec 3>&1; (head -c 1000 /dev/zero; sleep 1; echo 'layers needed: 1 (5.0 MB)' >&3; sleep 4; \
+             head -c 3000000 /dev/zero; sleep 300) | {} bs=64k > /dev/null",
+            skopeo.display()
+        );
+        let theirs = pull.clone();
+        let running =
+            std::thread::spawn(move || HostPrograms.fetch("/bin/sh", &["-c", &script], LONG, &[], &theirs));
+        let began = Instant::now();
+        while pull.progress().and_then(|p| p.done) != Some(3_000_000) {
+            assert!(began.elapsed() < LONG, "{:?}", pull.progress());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let told = pull.progress().unwrap().to_string();
+        assert!(told.starts_with("3.0 MB of 5.0 MB, ") && told.contains("/s, "), "{told}");
+        pull.cancel();
+        running.join().unwrap().unwrap_err();
     }
 
     #[test]

@@ -8,7 +8,7 @@
 //! Not here: which programs fetch (see the back ends in `os`), nor who cancels.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -17,30 +17,98 @@ const LONGEST_LINE: usize = 4096;
 
 /// A fetch. Clones share its state.
 #[derive(Clone, Debug, Default)]
-pub struct Pull(Arc<Shared>);
+pub struct Pull(Arc<Shared>, Option<KubernetesVersion>);
 
-#[derive(Debug, Default)]
+/// The version of a part of Kubernetes, as far as the rules of what may talk to what need it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KubernetesVersion {
+    pub(crate) major: u32,
+    pub(crate) minor: u32,
+}
+
+impl KubernetesVersion {
+    /// Reads `v1.36.3`, with or without the `v` and what follows the minor version. `None`: it is of another form.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.trim().trim_start_matches('v').split('.');
+        let (major, minor) = (parts.next()?.parse().ok()?, parts.next()?);
+        // Some servers say `36+`.
+        let minor = minor.trim_end_matches('+').parse().ok()?;
+        Some(Self { major, minor })
+    }
+}
+
+impl fmt::Display for KubernetesVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.major, self.minor)
+    }
+}
+
+#[derive(Debug)]
 struct Shared {
     cancelled: AtomicBool,
+    /// How many bytes fit.
+    room: AtomicU64,
     meter: Mutex<PullMeter>,
 }
 
+impl Default for Shared {
+    fn default() -> Self {
+        Self { cancelled: AtomicBool::default(), room: AtomicU64::new(u64::MAX), meter: Mutex::default() }
+    }
+}
+
 impl Pull {
+    /// A fetch for a node of a cluster whose API server has this version, if it is known: an image whose kubelet may not talk
+    /// to it is refused.
+    #[must_use]
+    pub fn for_cluster(server: Option<KubernetesVersion>) -> Self {
+        Self(Arc::default(), server)
+    }
+
+    pub(crate) fn cluster(&self) -> Option<KubernetesVersion> {
+        self.1
+    }
+
     /// Ends it: its program is killed within a second, and what it has fetched stays for the next one.
     pub fn cancel(&self) {
         self.0.cancelled.store(true, Ordering::Release);
     }
 
-    /// Whether it was told to end.
+    /// Whether it has to end: it was told so, or it does not fit.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
-        self.0.cancelled.load(Ordering::Acquire)
+        self.0.cancelled.load(Ordering::Acquire) || self.too_large().is_some()
+    }
+
+    /// Sets how many bytes fit. A fetch that turns out to be larger ends at once, and not when the disk is full.
+    pub(crate) fn set_room(&self, bytes: u64) {
+        self.0.room.store(bytes, Ordering::Release);
+    }
+
+    /// The bytes that are to be fetched, and those that fit, if they do not.
+    pub(crate) fn too_large(&self) -> Option<(u64, u64)> {
+        let (total, room) = (self.meter().total, self.0.room.load(Ordering::Acquire));
+        (total > room).then_some((total, room))
     }
 
     /// How far it is. `None`: nothing is known yet, or nothing had to be fetched.
     #[must_use]
     pub fn progress(&self) -> Option<Pulled> {
         self.meter().progress(Instant::now())
+    }
+
+    /// Whether the program has named a size and says no more.
+    pub(crate) fn wants_count(&self) -> bool {
+        let meter = self.meter();
+        meter.total > 0 && !meter.names_layers
+    }
+
+    /// Takes in how many bytes were passed on so far, by those who fetch for the program.
+    pub(crate) fn count(&self, bytes: u64) {
+        let mut meter = self.meter();
+        let first = *meter.counted_first.get_or_insert(bytes);
+        meter.counted = Some(bytes.saturating_sub(first));
     }
 
     /// Takes in what a program printed.
@@ -119,6 +187,10 @@ struct PullMeter {
     layer: Option<(String, u64)>,
     /// The program names each layer as it begins and ends.
     names_layers: bool,
+    /// What was passed on when the size became known: manifests.
+    counted_first: Option<u64>,
+    /// What was passed on since, if the program does not name its layers.
+    counted: Option<u64>,
     begun: Option<Instant>,
 }
 
@@ -160,7 +232,8 @@ impl PullMeter {
 
     fn progress(&self, now: Instant) -> Option<Pulled> {
         let elapsed = now.saturating_duration_since(self.begun?);
-        let done = self.names_layers.then(|| self.done.min(self.total));
+        let done = if self.names_layers { Some(self.done) } else { self.counted };
+        let done = done.map(|done| done.min(self.total));
         (self.total > 0).then_some(Pulled { done, total: self.total, elapsed })
     }
 }
@@ -260,6 +333,18 @@ mod tests {
             assert_eq!(said(text, seconds), want, "{text}");
         }
         assert_eq!(said(&format!("{CONTAINER}{}", "x".repeat(1 << 20)), 0), "139.3 MB");
+    }
+
+    #[test]
+    fn a_pull_that_does_not_fit_ends_as_soon_as_its_size_is_known() {
+        let pull = Pull::default();
+        pull.set_room(139_299_999);
+        assert!(!pull.is_cancelled());
+        pull.hear(CONTAINER.as_bytes());
+        assert!(pull.is_cancelled());
+        assert_eq!(pull.too_large(), Some((139_300_000, 139_299_999)));
+        pull.set_room(139_300_000);
+        assert!(!pull.is_cancelled() && pull.too_large().is_none());
     }
 
     #[test]

@@ -2,7 +2,10 @@
 //!
 //! Not here: what existed where before the change (see `journal`).
 
+use std::time::Duration;
+
 use api::text::chain;
+use desired::OsField;
 
 use crate::disk::found::{Attributes, Found};
 use crate::error::Error;
@@ -10,11 +13,12 @@ use crate::host::Host;
 use crate::paths;
 use crate::plan::os::OsChange;
 use crate::plan::steps::{PRIVATE, PRIVATE_DIR_MODE};
-use crate::record::{OsFailure, PendingReboot};
+use crate::record::{Names, OsFailure, PendingReboot};
 use crate::system::systemd::ServiceAction;
 use crate::transaction::journal::{Journal, Stage};
 use crate::transaction::lock::Lock;
 use crate::transaction::reboot::RebootStatus;
+use crate::transaction::trial::INTERRUPTED;
 
 /// How services are reloaded or restarted when a change is undone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +36,20 @@ pub(crate) enum ServiceUndo {
 
 /// Why the machine reboots into its old operating system.
 const BACK: &str = "back into the operating system of before the update";
+
+/// The unit with which OSTree makes a staged deployment bootable, at shutdown.
+const FINALISE: &str = "ostree-finalize-staged.service";
+const JOURNALCTL: &str = "/usr/bin/journalctl";
+/// The journal of one unit is read within a moment, also from a slow disk.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Errors of OSTree have a line.
+const LONGEST_ERROR: usize = 300;
+
+/// The first error that a unit told.
+fn error_in(said: &str) -> Option<String> {
+    let line = said.lines().map(str::trim).find(|line| line.starts_with("error:"))?;
+    Some(api::text::cut(line, LONGEST_ERROR).into_owned())
+}
 
 /// The result of [`Host::recover`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,9 +78,10 @@ pub enum Recovery {
         /// The config that the host is in.
         config: String,
     },
-    /// The boot that a change waited for came up in the new deployment, but not as the config asks, or the change was on
-    /// trial and was not confirmed. The machine has to boot into the old deployment again. Then the files are undone, and the result is [`Recovery::RolledBack`]. The
-    /// reboot is recorded (see [`Host::reboot_status`]).
+    /// The boot that a change waited for came up in the new deployment, but not as the config asks; or the change was on
+    /// trial and was not confirmed; or it was interrupted before its commit. The machine has to boot into the old
+    /// deployment again. Then the files are undone, and the result is [`Recovery::RolledBack`], or
+    /// [`Recovery::Undone`] if the change was interrupted. The reboot is recorded (see [`Host::reboot_status`]).
     AwaitsReturn {
         /// The config that the host will be in then.
         config: String,
@@ -229,6 +248,14 @@ impl Host {
                 Ok(Recovery::Nothing)
             }
             Stage::Done(journal) => self.after_commit(&journal),
+            Stage::Begun(journal) if !self.runs_old_os(&journal)? => {
+                tracing::error!(desired = %journal.names.desired, "a change was interrupted, and the machine has booted \
+                    the operating system that it had staged; going back before the change is undone");
+                // Each deployment has an `/etc` of its own. The one to restore is that of the old deployment.
+                self.root.write_bytes(INTERRUPTED, b"", PRIVATE)?;
+                Journal::commit(&self.root)?;
+                self.after_commit(&journal)
+            }
             Stage::Begun(journal) => {
                 tracing::warn!(desired = %journal.names.desired, "a change was interrupted; undoing it");
                 // Units start with userspace, not with the kernel.
@@ -251,10 +278,37 @@ impl Host {
         }
     }
 
+    /// Whether the machine runs the operating system of before the change.
+    fn runs_old_os(&mut self, journal: &Journal) -> Result<bool, Error> {
+        match journal.os_change() {
+            Some((before, _)) => Ok(self.os.runs(before)?),
+            None => Ok(true),
+        }
+    }
+
+    /// Undoes a change that was interrupted before its commit and whose operating system was booted all the same: first the
+    /// boot into the old one, and there the files.
+    fn return_interrupted(&mut self, journal: &Journal) -> Result<Recovery, Error> {
+        let Names { current: config, desired } = journal.names.clone();
+        if self.undo_os(journal)? {
+            Journal::reopen(&self.root)?;
+            self.undo(journal, ServiceUndo::LaterBoot)?;
+            return Ok(Recovery::Undone { config, desired });
+        }
+        // The record says which config the files are in, or rather which one they say.
+        let says = self.current_config()?.map_or_else(|| config.clone(), |c| c.name);
+        self.record_return_reboot(&says, BACK, journal.trial.is_some())?;
+        let why = "the change was interrupted, and its operating system was booted".to_owned();
+        Ok(Recovery::AwaitsReturn { config, desired, why })
+    }
+
     /// Completes a committed change. One that has staged an operating system ends with the next boot: it is finalised
     /// if the machine came up in the new deployment, and undone as a whole if it did not.
     fn after_commit(&mut self, journal: &Journal) -> Result<Recovery, Error> {
         let (config, desired) = (journal.names.current.clone(), journal.names.desired.clone());
+        if !self.root.found(INTERRUPTED)?.is_absent() {
+            return self.return_interrupted(journal);
+        }
         if let Some(undone) = self.continue_failed(journal)? {
             return Ok(undone);
         }
@@ -278,6 +332,7 @@ impl Host {
                 return Ok(Recovery::RolledBack { config, desired, why });
             }
             if journal.trial.is_none() {
+                self.note_kept_os(journal)?;
                 Journal::finalise(&self.root)?;
             }
         }
@@ -290,7 +345,10 @@ impl Host {
 
     /// Whether the machine came up as planned. If not, that is recorded.
     fn check_boot(&mut self, change: &OsChange, desired: &str) -> Result<Result<(), String>, Error> {
-        let Err(why) = change.came_up(&self.os.status()?) else { return Ok(Ok(())) };
+        let Err(mut why) = change.came_up(&self.os.status()?) else { return Ok(Ok(())) };
+        if let Some(said) = self.finalisation_error() {
+            why = format!("{why}; at the shutdown before, {FINALISE} said {said:?}");
+        }
         tracing::error!(%desired, %why, "the machine did not boot into the staged operating system; \
             undoing the change");
         let failure = OsFailure { config: desired.to_owned(), why: why.clone() };
@@ -299,6 +357,21 @@ impl Host {
             .map_err(|e| Error::Config { name: path.to_owned(), why: e.to_string() })?;
         self.root.write_bytes(path, &json, PRIVATE)?;
         Ok(Err(why))
+    }
+
+    /// What the unit said that makes a staged deployment bootable at shutdown. If it fails, the machine boots the old one.
+    /// Best effort: the journal of the boot before may be gone.
+    fn finalisation_error(&mut self) -> Option<String> {
+        self.os.refuses(OsField::Image).is_none().then_some(())?;
+        let asked = ["-b", "-1", "-o", "cat", "-n", "100", "-u", FINALISE];
+        let said = self.programs.as_mut()?.run(JOURNALCTL, &asked, PATIENCE);
+        match said {
+            Ok(output) => error_in(&output.text),
+            Err(error) => {
+                tracing::debug!(%error, "what {FINALISE} said is not known");
+                None
+            }
+        }
     }
 
     /// Undoes a committed change that still waits for its boot, because another change replaces it.

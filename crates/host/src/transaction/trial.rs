@@ -48,6 +48,8 @@ pub const TRIAL_UNIT: &str = "machine-config-daemon-trial.service";
 pub(crate) const CLOCK: &str = "/var/lib/machine-config-daemon/journal/trial.json";
 /// Why the change is being undone.
 pub(crate) const FAILED: &str = "/var/lib/machine-config-daemon/journal/failed.json";
+/// Exists if the change was interrupted before its commit, and the machine booted what it had staged.
+pub(crate) const INTERRUPTED: &str = "/var/lib/machine-config-daemon/journal/interrupted";
 /// Why the machine reboots after the undo.
 const BACK_FROM_TRIAL: &str = "back to what ran before a change that was tried";
 /// Why the machine reboots after an undo that needed none.
@@ -144,6 +146,7 @@ impl Host {
         if !self.has_begun(&journal)? {
             return Ok(None);
         }
+        self.note_kept_os(&journal)?;
         Journal::finalise(&self.root)?;
         Journal::clear(&self.root, Some(&journal))?;
         Ok(Some(journal.names.desired))
@@ -508,7 +511,8 @@ impl Host {
     }
 
     fn journal_on_trial(&self) -> Result<Option<Journal>, Error> {
-        if !Journal::is_committed(&self.root)? || !self.root.found(FAILED)?.is_absent() {
+        let ends = |path| Ok::<_, Error>(!self.root.found(path)?.is_absent());
+        if !Journal::is_committed(&self.root)? || ends(FAILED)? || ends(INTERRUPTED)? {
             return Ok(None);
         }
         match Journal::stage(&self.root)? {
@@ -590,8 +594,8 @@ fn is_full(error: &FsError) -> bool {
     matches!(error.source.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
 }
 
-/// What a trial leaves beside its journal.
-pub(crate) const REMAINS: [&str; 3] = [CLOCK, FAILED, paths::TRIAL_RESERVE];
+/// What a trial, or the way back from a change, leaves beside its journal.
+pub(crate) const REMAINS: [&str; 4] = [CLOCK, FAILED, INTERRUPTED, paths::TRIAL_RESERVE];
 
 impl Journal {
     /// Whether there is a journal of a committed change.

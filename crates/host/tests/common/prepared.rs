@@ -92,6 +92,47 @@ pub fn boot(at: &Path, os: &FakeOs) {
     os.boot();
 }
 
+/// A machine whose deployments have an `/etc` each, as OSTree makes it: what it boots is merged from what ran before when it
+/// is shut down in order, and the old one stays as it was then.
+pub struct Deployments {
+    /// The `/etc` of the deployment that does not run, by its image and kernel arguments.
+    etc: BTreeMap<String, tempfile::TempDir>,
+}
+
+impl Deployments {
+    pub fn new() -> Self {
+        Self { etc: BTreeMap::new() }
+    }
+
+    /// An orderly shutdown and a boot.
+    pub fn boot(&mut self, at: &Path, os: &FakeOs) {
+        let booted = |os: &FakeOs| {
+            let booted = os.clone().status().unwrap().booted;
+            format!("{} {}", booted.image, booted.kernel_arguments.join(" "))
+        };
+        let etc = at.join("etc");
+        let before = booted(os);
+        boot(at, os);
+        let now = booted(os);
+        if now == before {
+            return;
+        }
+        self.etc.insert(before, copy(&etc));
+        // One that has run already keeps its own; a new one begins with the changes of the one before.
+        if let Some(own) = self.etc.remove(&now) {
+            std::fs::remove_dir_all(&etc).unwrap();
+            std::fs::create_dir(&etc).unwrap();
+            let done = Command::new("cp")
+                .arg("-a")
+                .arg(format!("{}/.", own.path().display()))
+                .arg(&etc)
+                .status()
+                .unwrap();
+            assert!(done.success());
+        }
+    }
+}
+
 pub fn copy(from: &Path) -> tempfile::TempDir {
     let to = mk_temp();
     let done =

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::common::BySpec as _;
 use crate::common::{is_root, mk_host};
 use crate::pairs::pairs;
-use crate::prepared::{Prepared, boot, copy, mk_os, prepare, same, state};
+use crate::prepared::{Deployments, Prepared, boot, copy, mk_os, prepare, same, state};
 use host::OsBackend;
 use host::fault::{Fault, Faults, NoFaults, Point};
 use host::{Error, Recovery};
@@ -173,20 +173,17 @@ impl Prepared {
     }
 }
 
-#[test]
-fn disk_and_operating_system_agree_after_a_kill_at_any_point_and_a_boot_that_comes_up_either_way() {
-    if !is_root() {
-        return;
-    }
+/// Every `nth` point of a change of the OS, each with a boot that comes up either way, and of the recovery after it.
+fn kill_and_boot_everywhere(nth: usize, nth_of_recovery: usize) -> usize {
     let mut kills = 0;
     for pair in crate::pairs::os_pairs() {
         let prepared = prepare(&pair);
         // One more than there are: then the change completes.
-        for at in (0..=prepared.points()).rev().step_by(5) {
+        for at in (0..=prepared.points()).rev().step_by(nth) {
             for falls_back in [false, true] {
                 let passed = prepared.kill_and_boot(at, falls_back, None);
                 kills += 1;
-                for again in (0..passed).skip(at % 7).step_by(7) {
+                for again in (0..passed).skip(at % nth_of_recovery).step_by(nth_of_recovery) {
                     prepared.kill_and_boot(at, falls_back, Some(again));
                     kills += 1;
                 }
@@ -194,7 +191,28 @@ fn disk_and_operating_system_agree_after_a_kill_at_any_point_and_a_boot_that_com
         }
     }
     println!("{kills} kills");
-    assert!(kills > 200, "{kills}");
+    kills
+}
+
+#[test]
+fn disk_and_operating_system_agree_after_a_kill_at_any_point_and_a_boot_that_comes_up_either_way() {
+    if is_root() {
+        let kills = kill_and_boot_everywhere(5, 7);
+        assert!(kills > 200, "{kills}");
+    }
+}
+
+#[test]
+#[ignore = "takes minutes; run it with: cargo xtask crash-test"]
+fn disk_and_operating_system_agree_after_a_kill_at_every_point_and_a_boot_that_comes_up_either_way() {
+    if !is_root() {
+        return;
+    }
+    #[expect(clippy::disallowed_methods, reason = "a test has no arguments of its own")]
+    let (nth, nth_of_recovery) =
+        if std::env::var_os("MCO_CRASH_POINTS").is_some() { (9, 11) } else { (1, 3) };
+    kill_and_boot_everywhere(nth, nth_of_recovery);
+    reboot_in_order_everywhere(nth, nth_of_recovery);
 }
 
 #[test]
@@ -250,6 +268,45 @@ fn a_change_that_waits_for_its_boot_can_be_replaced_and_a_failed_config_is_not_r
     assert_eq!(host.os_failure().unwrap(), None);
 }
 
+/// Answers with what the unit said that finalises deployments, in the form of OSTree.s errors.
+#[derive(Debug)]
+struct FinaliseFailed;
+
+impl host::Programs for FinaliseFailed {
+    fn run(
+        &mut self,
+        program: &str,
+        args: &[&str],
+        _: std::time::Duration,
+    ) -> Result<host::Output, host::ProgramError> {
+        assert_eq!(program, "/usr/bin/journalctl");
+        assert!(
+            args.starts_with(&["-b", "-1"]) && args.ends_with(&["ostree-finalize-staged.service"]),
+            "{args:?}"
+        );
+        let text =
+            "Stopping OSTree Finalize Staged Deployment...\nerror: opendir(boot): No space left on device\n";
+        Ok(host::Output { text: text.to_owned() })
+    }
+}
+
+#[test]
+fn a_machine_that_boots_the_old_system_tells_what_the_unit_said_that_should_have_finalised_the_new_one() {
+    if !is_root() {
+        return;
+    }
+    let p = prepare(&crate::pairs::os_pairs().remove(0));
+    let (dir, os) = (copy(p.base.path()), mk_os(&p.base_os));
+    mk_host(dir.path(), &os, Arc::new(NoFaults)).apply(&p.plan).unwrap();
+    os.fall_back();
+    boot(dir.path(), &os);
+    let mut host = mk_host(dir.path(), &os, Arc::new(NoFaults)).with_programs(Box::new(FinaliseFailed));
+    let recovery = host.recover().unwrap();
+    let Recovery::RolledBack { why, .. } = recovery else { panic!("{recovery:?}") };
+    assert!(why.contains("ostree-finalize-staged.service said") && why.contains("No space left"), "{why}");
+    assert_eq!(host.os_failure().unwrap().unwrap().why, why);
+}
+
 #[test]
 fn a_boot_into_the_new_system_that_is_not_as_wanted_is_undone_by_another_boot() {
     if !is_root() {
@@ -286,6 +343,128 @@ fn a_boot_into_the_new_system_that_is_not_as_wanted_is_undone_by_another_boot() 
     assert_eq!(&os.status().unwrap().booted, p.old.1.next());
     assert!(host.os_failure().unwrap().is_some());
     assert_eq!(host.recover().unwrap(), Recovery::Nothing);
+}
+
+impl Prepared {
+    /// Ends the process at a point of the change; then somebody reboots the machine in order, which boots what was staged.
+    /// The recovery ends at a point of its own, in the new deployment or in the old one. Whatever happens, the old
+    /// deployment has its old `/etc`, or the new one runs as it was wanted. Returns whether the machine had to go back,
+    /// and how many points both recoveries passed.
+    fn kill_and_reboot_in_order(&self, at: usize, again: Option<(bool, usize)>) -> (bool, [usize; 2]) {
+        let about = format!("{}: killed at {at}, then at {again:?}", self.about);
+        let (dir, os) = (copy(self.base.path()), mk_os(&self.base_os));
+        let mut machine = Deployments::new();
+        let done = mk_host(dir.path(), &os, Injection::at(at, What::Kill)).apply(&self.plan);
+        let committed =
+            done.is_ok() || dir.path().join("var/lib/machine-config-daemon/journal/done.json").exists();
+        let mut passed = [0, 0];
+        let mut recover = |in_old: bool| {
+            if let Some((_, at)) = again.filter(|(old, _)| *old == in_old) {
+                let killed = mk_host(dir.path(), &os, Injection::at(at, What::Kill)).recover();
+                assert!(killed.is_err_and(|e| e.killed()), "{about}: the recovery has no such point");
+            }
+            let faults = Injection::at(0, What::Nothing);
+            let recovery = mk_host(dir.path(), &os, faults.clone()).recover();
+            passed[usize::from(in_old)] = faults.count();
+            recovery.unwrap_or_else(|e| panic!("{about}: {e}"))
+        };
+        machine.boot(dir.path(), &os);
+        let first = recover(false);
+        let goes_back = matches!(first, Recovery::AwaitsReturn { .. });
+        if goes_back {
+            let mut host = mk_host(dir.path(), &os, Arc::new(NoFaults));
+            assert!(
+                !host.has_unfinished_change().unwrap(),
+                "{about}: the agent would recover and never reboot"
+            );
+            assert!(matches!(host.reboot_status().unwrap(), host::RebootStatus::Owed(_)), "{about}");
+            machine.boot(dir.path(), &os);
+            let second = recover(true);
+            assert!(matches!(second, Recovery::Undone { .. } | Recovery::Nothing), "{about}: {second:?}");
+        }
+        let want = if committed { &self.new } else { &self.old };
+        let status = os.clone().status().unwrap();
+        assert_eq!((&status.booted, &status.staged), (want.1.next(), &None), "{about}: {first:?}");
+        same(&(state(dir.path(), &os).0, want.1.clone()), want, &format!("{about}: {first:?}"));
+        let mut host = mk_host(dir.path(), &os, Arc::new(NoFaults));
+        assert_eq!(host.os_failure().unwrap(), None, "{about}: the config was not at fault");
+        assert_eq!(host.recover().unwrap(), Recovery::Nothing, "{about}");
+        (goes_back, passed)
+    }
+}
+
+/// Every `nth` point of a change of the OS, each with an orderly reboot, and of the recoveries after it: how many machines
+/// had to go back, and how many kills there were.
+fn reboot_in_order_everywhere(nth: usize, nth_of_recovery: usize) -> (usize, usize) {
+    let (mut back, mut kills) = (0, 0);
+    for pair in crate::pairs::os_pairs() {
+        let prepared = prepare(&pair);
+        for at in (0..=prepared.points()).rev().step_by(nth) {
+            let (went_back, passed) = prepared.kill_and_reboot_in_order(at, None);
+            back += usize::from(went_back);
+            kills += 1;
+            for (in_old, points) in [(false, passed[0]), (true, passed[1])] {
+                for point in (0..points).skip(at % nth_of_recovery).step_by(nth_of_recovery) {
+                    prepared.kill_and_reboot_in_order(at, Some((in_old, point)));
+                    kills += 1;
+                }
+            }
+        }
+    }
+    println!("{kills} kills, {back} machines went back");
+    (back, kills)
+}
+
+#[test]
+fn the_old_deployment_gets_its_own_files_back_if_the_new_one_was_booted_before_the_change_was_complete() {
+    if is_root() {
+        let (back, kills) = reboot_in_order_everywhere(3, 5);
+        assert!(back > 3 && kills > 100, "{back} {kills}");
+    }
+}
+
+#[test]
+fn an_os_that_somebody_changed_since_its_update_is_drift_and_the_force_file_brings_back_what_the_config_names()
+ {
+    if !is_root() {
+        return;
+    }
+    let pair = crate::pairs::os_pairs().remove(0);
+    let p = prepare(&pair);
+    let (dir, os) = (copy(p.base.path()), mk_os(&p.base_os));
+    let mut host = mk_host(dir.path(), &os, Arc::new(NoFaults));
+    host.apply(&p.plan).unwrap();
+    boot(dir.path(), &os);
+    assert!(matches!(host.recover().unwrap(), Recovery::Finished { .. }));
+    host.reboot_done().unwrap();
+    let told = |host: &mut host::Host| {
+        let found = host.drifts(&pair.new).unwrap();
+        found.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+    };
+    assert_eq!(told(&mut host), "");
+    let mut by_hand = os.clone().status().unwrap().booted;
+    by_hand.kernel_arguments.push("debug".to_owned());
+    by_hand.extensions.push("vim".to_owned());
+    os.clone().stage(&by_hand).unwrap();
+    let text = told(&mut host);
+    assert!(text.contains("has in addition debug") && text.contains("no config names: vim"), "{text}");
+    assert!(text.contains(host::paths::OS_KEPT) && text.lines().count() == 2, "{text}");
+    // Who wants it so removes the record.
+    std::fs::remove_file(dir.path().join(host::paths::OS_KEPT.trim_start_matches('/'))).unwrap();
+    assert_eq!(told(&mut host), "");
+    by_hand.image = "fake:1".to_owned();
+    by_hand.kernel_arguments.retain(|a| a != "quiet");
+    os.clone().stage(&by_hand).unwrap();
+    let text = told(&mut host);
+    assert!(text.contains("fake:1") && text.contains("lacks the kernel argument quiet"), "{text}");
+    std::fs::write(dir.path().join("run/machine-config-daemon-force"), "").unwrap();
+    let facts = host.probe(&pair.new, &pair.new).unwrap();
+    let names = crate::prepared::names("new", "new");
+    let plan = crate::common::plan(&pair.new, &pair.new, &names, &crate::prepared::policy(), &facts).unwrap();
+    host.apply(&plan).unwrap();
+    let next = os.clone().status().unwrap().next().clone();
+    assert_eq!(next.image, "fake:2");
+    assert!(["debug", "quiet"].iter().all(|a| next.kernel_arguments.iter().any(|b| a == b)), "{next:?}");
 }
 
 #[test]

@@ -3,6 +3,8 @@
 //!
 //! Not here: what is verified of its signature or digest. The program that fetches does that.
 
+use crate::system::os::ostree::REPO;
+use crate::system::pull::KubernetesVersion;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
@@ -33,11 +35,53 @@ fn architecture(rust: &str) -> &str {
     }
 }
 
-/// Checks the configuration of an image for a host with this architecture, in Rust's name of it.
+/// The label with the version of the image's kubelet, such as `v1.36.3`. Who builds images sets it.
+const KUBELET: &str = api::names::KUBELET_VERSION_LABEL;
+/// The label of OpenShift's images: `kubernetes=1.36.3,machine-os=...`.
+const BUILD_VERSIONS: &str = "io.openshift.build.versions";
+/// How many minor versions a kubelet may be older than the API server
+/// (<https://kubernetes.io/releases/version-skew-policy/#kubelet>).
+const OLDEST: u32 = 3;
+
+/// What `ostree` is asked for the configuration of an image that was fetched.
+pub(super) fn question(image: &str) -> [&str; 7] {
+    ["container", "image", "metadata", "--repo", REPO, "--config", image]
+}
+
+/// The version of the kubelet that the labels name.
+fn kubelet(labels: &BTreeMap<String, String>) -> Option<KubernetesVersion> {
+    let of_openshift = || {
+        let all = labels.get(BUILD_VERSIONS)?;
+        all.split(',').find_map(|one| one.trim().strip_prefix("kubernetes="))
+    };
+    let text = labels.get(KUBELET).map(String::as_str).or_else(of_openshift)?;
+    KubernetesVersion::parse(text)
+}
+
+/// Whether a kubelet may talk to this API server.
+fn skew(kubelet: KubernetesVersion, server: KubernetesVersion) -> Result<(), String> {
+    let fits = kubelet.major == server.major
+        && kubelet.minor <= server.minor
+        && server.minor - kubelet.minor <= OLDEST;
+    if fits {
+        return Ok(());
+    }
+    Err(format!(
+        "its kubelet is {kubelet}, and the API server is {server}: a kubelet may not be newer, nor older by more than {OLDEST} \
+         minor versions; name an image with another kubelet, or upgrade the control plane first"
+    ))
+}
+
+/// Checks the configuration of an image for a host with this architecture, in Rust's name of it. `server`: the version of the
+/// cluster's API server, if it is known.
 ///
 /// # Errors
 /// Why it is no OS for this host, and what to do.
-pub(super) fn check(configuration: &str, host: &str) -> Result<(), String> {
+pub(super) fn check(
+    configuration: &str,
+    host: &str,
+    server: Option<KubernetesVersion>,
+) -> Result<(), String> {
     let Image { architecture: of_image, os, config } = serde_json::from_str(configuration)
         .map_err(|e| format!("its configuration cannot be read ({e}); build it again"))?;
     let host = architecture(host);
@@ -49,7 +93,7 @@ pub(super) fn check(configuration: &str, host: &str) -> Result<(), String> {
     }
     let labels = config.and_then(|c| c.labels).unwrap_or_default();
     if BOOTABLE.iter().any(|label| labels.contains_key(*label)) {
-        return Ok(());
+        return kubelet(&labels).zip(server).map_or(Ok(()), |(kubelet, server)| skew(kubelet, server));
     }
     Err(format!(
         "it is no bootable OS: it has neither of the labels {}; name an image of an OS, such as one made by ostree container \
@@ -61,6 +105,38 @@ pub(super) fn check(configuration: &str, host: &str) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_kubelet_that_the_api_server_does_not_allow_is_refused_and_one_that_no_label_names_is_not() {
+        let check = |labels: &str, server: &str| {
+            let image = format!(
+                r#"{{"architecture":"amd64","os":"linux","config":{{"Labels":{{"ostree.bootable":"1"{labels}}}}}}}"#
+            );
+            super::check(&image, "x86_64", KubernetesVersion::parse(server))
+        };
+        let ours = |version: &str| format!(r#","machineconfig.dev/kubelet-version":"{version}""#);
+        for (labels, server, fits) in [
+            (String::new(), "v1.36.3", true),
+            (ours("v1.36.0"), "v1.36.3", true),
+            (ours("1.33.9"), "v1.36.3", true),
+            (ours("v1.32.1"), "v1.36.3", false),
+            (ours("v1.37.0"), "v1.36.3+k3s1", false),
+            (ours("v2.36.0"), "v1.36.3", false),
+            (ours("v1.32.1"), "", true),
+            (ours("latest"), "v1.36.3", true),
+            (
+                r#","io.openshift.build.versions":"machine-os=9.6, kubernetes=1.31.4""#.to_owned(),
+                "v1.36.3",
+                false,
+            ),
+        ] {
+            let said = check(&labels, server);
+            assert_eq!(said.is_ok(), fits, "{labels} {server}: {said:?}");
+            if let Err(why) = said {
+                assert!(why.contains("its kubelet is") && why.contains("; name an image"), "{why}");
+            }
+        }
+    }
 
     #[test]
     fn only_a_bootable_image_of_this_architecture_is_taken() {
@@ -85,7 +161,7 @@ mod tests {
             (r#"{"architecture":"amd64","os":"windows"}"#.to_owned(), "x86_64", Some("windows/amd64")),
             (r#"{"os":"linux"}"#.to_owned(), "x86_64", Some("cannot be read")),
         ] {
-            let said = check(&configuration, host).err();
+            let said = check(&configuration, host, None).err();
             assert_eq!(said.is_some(), why.is_some(), "{configuration}: {said:?}");
             assert!(said.unwrap_or_default().contains(why.unwrap_or_default()), "{configuration}");
         }

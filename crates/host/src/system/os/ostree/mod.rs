@@ -31,13 +31,13 @@ use crate::system::os::reference::{Reference, same_image};
 use crate::system::os::undo_token::UndoToken;
 use crate::system::os::{
     DEPLOYMENTS, Deployment, OsBackend, OsError, OsStatus, Token, boot_room, credentials, image_check, proxy,
-    staged, without,
+    staged, store_room, without,
 };
 use crate::system::programs::{Output, ProgramError, Programs};
 use crate::system::pull::Pull;
 use found::{Deployments, One, admin_status, bootc_status, number_of, origin_image};
 
-const OSTREE: &str = "/usr/bin/ostree";
+pub(crate) const OSTREE: &str = "/usr/bin/ostree";
 const BOOTC: &str = "/usr/bin/bootc";
 /// The part of OSTree that knows container images: `ostree container` starts it.
 pub(crate) const CONTAINER: &str = "/usr/libexec/libostree/ext/ostree-container";
@@ -46,7 +46,7 @@ const UNSHARE: &str = "/usr/bin/unshare";
 const WRITABLE: &str = "mount --make-rprivate / && mount -o remount,rw /sysroot && \
     if mountpoint -q /boot; then mount -o remount,rw /boot; fi && exec \"$@\"";
 /// OSTree's repository of the system.
-const REPO: &str = "/ostree/repo";
+pub(crate) const REPO: &str = "/ostree/repo";
 /// What a program says of a command that it does not know: clap's words, now and in former versions.
 const UNKNOWN_COMMAND: [&str; 2] = ["unrecognized subcommand", "wasn't recognized"];
 /// What OSTree says when its repository's file system has no room, or less than it always leaves free.
@@ -139,16 +139,15 @@ impl OstreeHost {
     }
 
     /// Checks an image that was fetched: whether it can be this host's OS.
-    fn check_image(&mut self, reference: &Reference) -> Result<(), OsError> {
+    fn check_image(&mut self, reference: &Reference, pull: &Pull) -> Result<(), OsError> {
         let image = reference.place();
-        let asked = ["container", "image", "metadata", "--repo", REPO, "--config", &image];
-        let configuration = match self.run(OSTREE, &asked, ASK) {
+        let configuration = match self.run(OSTREE, &image_check::question(&image), ASK) {
             Ok(text) => text,
             // Versions before 0.13 of ostree-ext cannot be asked. They check it when they stage.
             Err(error) if UNKNOWN_COMMAND.iter().any(|said| error.why.contains(said)) => return Ok(()),
             Err(error) => return Err(error),
         };
-        image_check::check(&configuration, std::env::consts::ARCH)
+        image_check::check(&configuration, std::env::consts::ARCH, pull.cluster())
             .map_err(|why| OsError::new(format!("the image {} cannot be used: {why}", reference.image)))
     }
 
@@ -354,8 +353,10 @@ impl OsBackend for OstreeHost {
             // bootc alone cannot fetch without staging. It fetches when it stages.
             return Ok(());
         }
-        self.run_container(&["pull", REPO, &reference], PULL, pull)?;
-        self.check_image(&to)
+        store_room::limit(&self.root, pull)?;
+        let done = self.run_container(&["pull", REPO, &reference], PULL, pull);
+        done.map_err(|error| store_room::refusal(pull).unwrap_or(error))?;
+        self.check_image(&to, pull)
     }
 
     fn mark(&mut self) -> Result<Token, OsError> {

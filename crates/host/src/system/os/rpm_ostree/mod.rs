@@ -20,9 +20,12 @@ use desired::OsField;
 use crate::disk::root::Root;
 use crate::paths::JOURNAL_DIR;
 use crate::system::os::arguments::{booted_arguments, of_deployment, really_booted, without_secrets};
+use crate::system::os::ostree::{CONTAINER, OSTREE};
+use crate::system::os::reference::{Reference, same_image};
 use crate::system::os::undo_token::UndoToken;
 use crate::system::os::{
-    DEPLOYMENTS, Deployment, OsBackend, OsError, OsStatus, Token, boot_room, credentials, differs, staged,
+    DEPLOYMENTS, Deployment, OsBackend, OsError, OsStatus, Token, boot_room, credentials, differs,
+    image_check, staged, store_room,
 };
 use crate::system::os_release::OsRelease;
 use crate::system::programs::{Output, ProgramError, Programs};
@@ -115,11 +118,32 @@ impl RpmOstree {
         Ok(status)
     }
 
+    /// Checks an image that was fetched: whether it can be this host's OS. rpm-ostree itself cannot be asked, but where it is,
+    /// `ostree container` mostly is too. What that does not answer is left to rpm-ostree, which checks when it stages.
+    fn check_image(&mut self, reference: &Reference, pull: &Pull) -> Result<(), OsError> {
+        if self.root.found(CONTAINER)?.is_absent() {
+            return Ok(());
+        }
+        match self.programs.run(OSTREE, &image_check::question(&reference.place()), ASK) {
+            Ok(Output { text }) => image_check::check(&text, std::env::consts::ARCH, pull.cluster())
+                .map_err(|why| OsError::new(format!("the image {} cannot be used: {why}", reference.image))),
+            Err(error) => {
+                tracing::warn!(image = %reference.image, %error, "the image is not checked before it is staged");
+                Ok(())
+            }
+        }
+    }
+
     /// The kernel arguments of the next boot.
     fn arguments(&mut self) -> Result<Vec<String>, OsError> {
         let text = self.run(&["kargs".to_owned()], ASK)?;
         Ok(of_deployment(&text))
     }
+}
+
+/// Whether the target's image is the one that the next boot has already, or none.
+fn now_same_image(now: &RpmDeployment, target: &Deployment) -> bool {
+    target.image.is_empty() || same_image(&target.image, &now.deployment(Vec::new()).image)
 }
 
 impl OsBackend for RpmOstree {
@@ -174,13 +198,17 @@ impl OsBackend for RpmOstree {
             credentials::link(&self.root)?;
         }
         for command in &now {
+            store_room::limit(&self.root, pull)?;
             let done = self.run_fetch(command, pull);
             if done.is_err() && pull.is_cancelled() {
                 self.cancel();
             }
-            done?;
+            done.map_err(|error| store_room::refusal(pull).unwrap_or(error))?;
         }
-        Ok(())
+        match status.next().filter(|now| !now_same_image(now, target)) {
+            Some(now) => self.check_image(&Reference::wanted(&target.image, now.reference().as_ref()), pull),
+            None => Ok(()),
+        }
     }
 
     fn mark(&mut self) -> Result<Token, OsError> {
