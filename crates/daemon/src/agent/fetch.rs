@@ -27,7 +27,7 @@ impl Agent {
             return Next::Step;
         };
         tracing::info!(to = %pair.to, "fetching what the update needs");
-        let pull = Pull::default();
+        let pull = Pull::for_cluster(self.cluster.version().await);
         let theirs = pull.clone();
         let mut fetching = Box::pin(self.begin(move |m| m.fetch(&work, &theirs).map(|()| work)));
         let mut told = String::new();
@@ -48,7 +48,7 @@ impl Agent {
                         continue;
                     }
                     self.refresh_node().await;
-                    if self.view.node.desired != pair.to {
+                    if self.view.node.desired_state() != pair.to {
                         stopped = Some(Stopped::OtherConfig);
                         pull.cancel();
                     }

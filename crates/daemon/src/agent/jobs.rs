@@ -16,6 +16,7 @@ use api::names::{annotation, state};
 use api::v1::MachineConfig;
 use client::CallError;
 use client::jitter;
+use desired::{config_and_image, in_image};
 use host::DisruptionPolicy;
 use jiff::Timestamp;
 use std::time::{Duration, Instant};
@@ -30,8 +31,11 @@ impl Agent {
     /// Completes or undoes a change that a crash or a failed undo left unfinished. Nothing else is done until that has
     /// worked. If it fails, the reason is on the Node.
     pub(super) async fn recover(&mut self) -> Next {
-        match self.host(|m| m.recover().and_then(|()| m.facts())).await {
-            Ok(disk) => {
+        match self.host(|m| m.recover().and_then(|failed| Ok((failed, m.facts()?)))).await {
+            Ok((os_failed, disk)) => {
+                if os_failed {
+                    self.settings.metrics.pivot(false);
+                }
                 self.view.disk = disk;
                 self.view.checked = false;
                 self.report_os().await;
@@ -213,18 +217,20 @@ impl Agent {
     /// The config that a node says it is in, if the disk has no record of it: the cluster's object, or the copy that
     /// the config server left when it set up the machine. That copy may be older than anything that the cluster still
     /// has.
-    async fn config_in_effect(&self, name: &str) -> Result<MachineConfig, PlanError> {
-        match self.cluster.config(name).await {
+    async fn config_in_effect(&self, state: &str) -> Result<MachineConfig, PlanError> {
+        let name = config_and_image(state).0;
+        let found = match self.cluster.config(name).await {
             Err(error) if error.is_not_found() => {
                 let wanted = name.to_owned();
-                self.host(move |m| m.served(&wanted)).await?.ok_or(PlanError::Call(error))
+                self.host(move |m| m.served(&wanted)).await?.ok_or(PlanError::Call(error))?
             }
-            other => Ok(other?),
-        }
+            other => other?,
+        };
+        Ok(in_state(found, state))
     }
 
     async fn plan(&self, pair: &Pair) -> Result<(Cost, Work), PlanError> {
-        let to = self.cluster.config(&pair.to).await?;
+        let to = in_state(self.cluster.config(config_and_image(&pair.to).0).await?, &pair.to);
         let from = match self.host(Machine::current).await? {
             Some(from) => from,
             None => self.config_in_effect(&pair.from).await?,
@@ -366,6 +372,11 @@ impl Agent {
             Err(e) => self.failed(Job::Reboot { config }, e.kind, e.event, e.text).await,
         }
     }
+}
+
+/// The config of a state as it is with the state's image.
+pub(crate) fn in_state(config: MachineConfig, state: &str) -> MachineConfig {
+    MachineConfig::new(state, in_image(config.spec, config_and_image(state).1))
 }
 
 enum PlanError {

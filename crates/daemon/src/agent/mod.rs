@@ -11,7 +11,7 @@
 mod drift;
 mod failures;
 mod fetch;
-mod jobs;
+pub(crate) mod jobs;
 pub(crate) mod options;
 pub(crate) mod run;
 #[cfg(test)]
@@ -309,7 +309,7 @@ impl Agent {
     /// request may have been made by an earlier process.
     fn begin_wait(&mut self, why: &Waiting, until: Option<Moment>) -> Next {
         let now = self.view.now;
-        let config = self.view.node.desired.clone();
+        let config = self.view.node.desired_state();
         let phase = &mut self.view.phase;
         match (why, &mut *phase) {
             (Waiting::Drain, Phase::Prepared { asked: asked @ None, .. }) => *asked = Some(now),

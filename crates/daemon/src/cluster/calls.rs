@@ -70,6 +70,11 @@ impl Cluster {
         only_at: Option<&str>,
     ) -> Result<Node, CallError> {
         let mut patch = json!({ "metadata": { "annotations": changes } });
+        for key in [annotation::CURRENT_IMAGE, annotation::DESIRED_IMAGE] {
+            if changes.get(key).is_some_and(String::is_empty) {
+                patch["metadata"]["annotations"][key] = Value::Null;
+            }
+        }
         if let Some(cordon) = cordon {
             let begins = cordon == Cordon::Begin;
             let mark = if begins { CordonMark::Daemon.text().into() } else { Value::Null };
@@ -97,6 +102,21 @@ impl Cluster {
         let api: Api<Node> = Api::all(self.client.clone());
         let what = format!("setting annotations of Node {}", self.node);
         self.call(what, api.patch(&self.node, &params, patch)).await
+    }
+
+    /// The version of the API server. `None`: it does not say, or in a form that is not known.
+    pub(crate) async fn version(&self) -> Option<host::KubernetesVersion> {
+        match self.call("getting the API server's version".to_owned(), self.client.apiserver_version()).await
+        {
+            Ok(info) => host::KubernetesVersion::parse(&info.git_version),
+            Err(error) => {
+                tracing::warn!(
+                    error = error.chain(),
+                    "the kubelet of an image is not compared with the API server"
+                );
+                None
+            }
+        }
     }
 
     /// The agent's own Node as etcd has it now, not from the API server's cache.

@@ -71,11 +71,11 @@ impl Milestone {
     }
 
     pub(super) fn says(&self, name: &str, node: &NodeFacts) -> Vec<Progress> {
-        let to = &node.desired;
+        let to = &node.desired_state();
         match self {
             // This also resets the conditions of earlier steps and of a failure.
             Self::Updated | Self::Troubled => {
-                let config = &node.current;
+                let config = &node.current_state();
                 let degraded = match self {
                     Self::Troubled => Progress::of(c::NODE_DEGRADED, "True", node.reason.clone()),
                     _ => Progress::of(c::NODE_DEGRADED, "False", format!("Node {name} is not degraded")),

@@ -11,12 +11,14 @@
 //! ```
 
 use crate::error::DaemonError;
-use crate::node::machine::SERVED_FILE;
+use crate::node::machine::{ANNOTATIONS_FILE, SERVED_FILE};
 use crate::protocol::EMPTY_CONFIG;
+use api::names::annotation;
 use api::v1::{MachineConfig, MachineConfigSpec};
 use client::jitter;
-use desired::arguments;
+use desired::{arguments, in_image, with_image};
 use host::{Change, DisruptionPolicy, Facts, Host, Irreconcilable, Names, OsStatus, OsWanted, RebootStatus};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -109,6 +111,8 @@ pub fn complete_first_boot(host: &mut Host, file: &str) -> Result<FirstBoot, Dae
         )));
     };
     let to = MachineConfigSpec { config: served.spec.config, ..asked.spec };
+    let image = image_of_pool(host).map_err(fail)?;
+    let (to, config) = (in_image(to, &image), with_image(&config, &image));
     let names = Names { current: EMPTY_CONFIG.to_owned(), desired: config.clone() };
     let refused = |why: Vec<Irreconcilable>| {
         let why: Vec<String> = why.iter().map(ToString::to_string).collect();
@@ -128,6 +132,16 @@ pub fn complete_first_boot(host: &mut Host, file: &str) -> Result<FirstBoot, Dae
         return Ok(FirstBoot::Rebooting { config });
     }
     Ok(FirstBoot::Complete { config })
+}
+
+/// The image that the server left for the Node: its pool has one of its own. Empty: it has none.
+fn image_of_pool(host: &Host) -> Result<String, String> {
+    let text = host.root().text(ANNOTATIONS_FILE).map_err(|e| e.to_string())?;
+    let Some(text) = text else { return Ok(String::new()) };
+    let mut notes: BTreeMap<String, String> = api::shape::read_bytes(text.as_bytes()).map_err(|e| {
+        format!("{ANNOTATIONS_FILE} is not a map of annotations ({e}); reprovision the machine")
+    })?;
+    Ok(notes.remove(annotation::CURRENT_IMAGE).unwrap_or_default())
 }
 
 fn read(file: &str, text: &str) -> Result<MachineConfig, DaemonError> {

@@ -8,6 +8,7 @@ use crate::protocol::EMPTY_CONFIG;
 use api::rendered::RenderedName;
 use api::v1::{MachineConfig, MachineConfigSpec};
 use client::chain;
+use desired::{config_and_image, in_image, with_image};
 use host::{Change, CurrentConfig, DisruptionPolicy, Host, HostPlan, Irreconcilable, Names, OsChoice};
 use kube::{Client, Config};
 use serde_json::Value;
@@ -57,7 +58,11 @@ pub fn plan_on_host(
         .map_err(DaemonError::Runtime)?;
     let (mut host, os) = crate::entry::start::open(root_mount, runtime.handle().clone())?;
     let from = host.current_config().map_err(|error| look_error(&error))?.unwrap_or_else(no_config);
-    let plan = plan_between(&mut host, &from, config, policy)?;
+    // A host that runs its pool's image is asked about its config in that image.
+    let image = config_and_image(&from.name).1;
+    let state = with_image(config.metadata.name.as_deref().unwrap_or_default(), image);
+    let to = MachineConfig::new(&state, in_image(config.spec.clone(), image));
+    let plan = plan_between(&mut host, &from, &to, policy)?;
     Ok(PlannedOnHost { os, plan })
 }
 
@@ -155,7 +160,9 @@ pub(crate) fn plan_once(host: &mut Host, from: &str, to: &MachineConfig) -> Resu
     let fail = |why: String| DaemonError::Once { from: from.to_owned(), why };
     host.recover().map_err(DaemonError::Recover)?;
     let current = host.current_config().map_err(|error| look_error(&error))?;
-    if let Some(current) = current.as_ref().filter(|c| RenderedName::parse(&c.name).is_some()) {
+    if let Some(current) =
+        current.as_ref().filter(|c| RenderedName::parse(config_and_image(&c.name).0).is_some())
+    {
         return Err(fail(format!(
             "this host is in config {}, which its cluster manages; change it there, or take the host out of \
              the cluster and remove {}",

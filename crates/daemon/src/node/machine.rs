@@ -15,7 +15,7 @@ use api::events::AgentEvent;
 use api::text::chain;
 use api::trial::TrialRules;
 use api::v1::MachineConfig;
-use desired::Wanted;
+use desired::{Wanted, no_way_back};
 use host::{
     Baseline, Change, DisruptionPolicy, Error, Host, HostPlan, Names, OsRelease, Pull, RebootStatus,
     Recovery, Root, Scope, ServiceAction, Watch,
@@ -25,7 +25,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The annotations that the first boot leaves for the Node, as a JSON map.
-const ANNOTATIONS_FILE: &str = "/etc/machine-config-daemon/node-annotations.json";
+pub(crate) const ANNOTATIONS_FILE: &str = "/etc/machine-config-daemon/node-annotations.json";
 /// Its name after it was used. OpenShift's daemon uses this name, without the `s`.
 const ANNOTATIONS_FILE_USED: &str = "/etc/machine-config-daemon/node-annotation.json.bak";
 /// The complete config that the config server served.
@@ -202,8 +202,12 @@ impl Machine {
     }
 
     /// Completes or undoes a change that a crash interrupted, and removes what a first boot left.
-    pub(crate) fn recover(&self) -> Result<(), MachineError> {
-        match self.host().recover()? {
+    /// Returns whether the machine did not come up in the operating system of an update.
+    pub(crate) fn recover(&self) -> Result<bool, MachineError> {
+        let recovery = self.host().recover()?;
+        let failed = matches!(recovery, Recovery::AwaitsReturn { .. })
+            || matches!(recovery, Recovery::RolledBack { .. }) && self.host().os_failure()?.is_some();
+        match recovery {
             Recovery::Nothing => {}
             Recovery::Undone { config, desired } => {
                 tracing::warn!(%config, %desired, "an interrupted update was rolled back");
@@ -232,7 +236,7 @@ impl Machine {
         if !self.root.found(FIRSTBOOT_PRESET)?.is_absent() {
             self.root.remove(FIRSTBOOT_PRESET)?;
         }
-        Ok(())
+        Ok(failed)
     }
 
     /// The path that shows that the host belongs to the control plane: a static pod of the API server or of etcd, in
@@ -361,6 +365,9 @@ impl Machine {
         let mut host = self.host();
         // An unfinished change is completed or undone first.
         host.recover()?;
+        if let Some(why) = no_way_back(&names.current, &names.desired, &to.spec) {
+            return Err(refusal(&[why]));
+        }
         let change = Change::parse(&from.spec, &to.spec, names).map_err(|e| refusal(&e))?;
         let names = change.names();
         let facts = host.inspect(&change)?;

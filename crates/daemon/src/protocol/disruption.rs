@@ -12,6 +12,7 @@ use api::drain_request::DrainVerb;
 use api::events::AgentEvent;
 use api::names::topology::SINGLE_REPLICA;
 use api::names::{annotation, state};
+use desired::config_and_image;
 use jiff::{SignedDuration, Timestamp};
 
 /// How long a drain may take before the node reports the delay. The request stays: a drain that completes later is
@@ -21,7 +22,7 @@ const DRAIN_LIMIT: SignedDuration = SignedDuration::from_hours(1);
 /// The changes that uncordon a node after an update: the agent does it if the cordon is its own, otherwise it asks the
 /// controller. Nothing if the node was not cordoned or drained for an update.
 pub(super) fn uncordon_changes(node: &NodeFacts, config: &str) -> (Changes, Option<Cordon>) {
-    let uncordon = format!("uncordon-{config}");
+    let uncordon = uncordon_of(config);
     let mut changes = Changes::new();
     if node.own_cordon {
         for key in [annotation::DESIRED_DRAIN, annotation::LAST_APPLIED_DRAIN] {
@@ -35,8 +36,17 @@ pub(super) fn uncordon_changes(node: &NodeFacts, config: &str) -> (Changes, Opti
     (changes, None)
 }
 
-pub(super) fn drain_of(config: &str) -> String {
-    format!("drain-{config}")
+/// The config of a state. Drains are asked for by it alone: the pods have left whatever the image will be.
+pub(super) fn config_of(state: &str) -> &str {
+    config_and_image(state).0
+}
+
+pub(super) fn drain_of(state: &str) -> String {
+    format!("drain-{}", config_of(state))
+}
+
+pub(super) fn uncordon_of(state: &str) -> String {
+    format!("uncordon-{}", config_of(state))
 }
 
 /// The request for a drain, if one must be made. If the drain was completed and the node is schedulable all the same,
@@ -137,7 +147,7 @@ fn returned(view: &View, config: String, boot_id: &str, began: Option<Timestamp>
     // kubelet reports with the new boot id, its Ready condition is current, whatever its value.
     let back = kubelet_reports(node, boot_id, began);
     // Another config may repair a kubelet that this config has broken, so do not wait for the kubelet then.
-    let superseded = !node.desired.is_empty() && node.desired != config;
+    let superseded = node.wants_other(&config);
     if !back && !superseded {
         let since = match &view.phase {
             Phase::AwaitingKubelet { since } => Some(*since),
@@ -213,8 +223,7 @@ fn reboot_owed(view: &View, config: String, cleared: bool) -> Action {
 /// Whether a node whose reboots had no effect should move to another config, which it may be able to reach.
 pub(super) fn abandons_reboot(view: &View, config: &str) -> bool {
     let RebootFact::Owed { tries, .. } = &view.disk.reboot else { return false };
-    let desired = &view.node.desired;
-    *tries >= MOST_REBOOTS && !desired.is_empty() && desired != config && view.config_on_disk() == config
+    *tries >= MOST_REBOOTS && view.node.wants_other(config) && view.config_on_disk() == config
 }
 
 /// Reports that reboots have no effect: the machine comes back with what looks like the same boot, or does not go down

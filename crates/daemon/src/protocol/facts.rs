@@ -4,6 +4,7 @@ use crate::protocol::clock::Moment;
 use crate::protocol::trial::{Look, TrialFacts, TriedFacts};
 use api::k8s::Node;
 use api::names::{annotation, label};
+use desired::with_image;
 use jiff::{SignedDuration, Timestamp};
 use rollout::view::{CordonMark, own};
 use std::collections::BTreeMap;
@@ -43,10 +44,10 @@ pub struct View {
 }
 
 impl View {
-    /// The config of the disk: by the disk's own record, else by the Node, else the empty config.
+    /// The config of the disk, with its image: by the disk's own record, else by the Node, else the empty config.
     pub(super) fn config_on_disk(&self) -> String {
-        let node = Some(&self.node.current).filter(|c| !c.is_empty());
-        self.disk.current.as_ref().or(node).cloned().unwrap_or_else(|| EMPTY_CONFIG.to_owned())
+        let node = || Some(self.node.current_state()).filter(|c| !c.is_empty());
+        self.disk.current.clone().or_else(node).unwrap_or_else(|| EMPTY_CONFIG.to_owned())
     }
 }
 
@@ -104,11 +105,28 @@ pub struct NodeFacts {
 }
 
 impl NodeFacts {
+    /// The config that the Node says the host is in, with the image that it says the host runs instead of the config's.
+    pub fn current_state(&self) -> String {
+        with_image(&self.current, &self.current_image)
+    }
+
+    /// The config to move to, with the image that the pool wants instead of the config's. Empty: none is wanted yet.
+    pub fn desired_state(&self) -> String {
+        with_image(&self.desired, &self.desired_image)
+    }
+
+    /// Whether the Node asks for another state than this one.
+    pub(super) fn wants_other(&self, state: &str) -> bool {
+        !self.desired.is_empty() && self.desired_state() != state
+    }
+
     /// The value of one of the protocol's annotations. `None`: it is not one of them.
     pub fn says(&self, key: &str) -> Option<&String> {
         Some(match key {
             annotation::CURRENT_CONFIG => &self.current,
             annotation::DESIRED_CONFIG => &self.desired,
+            annotation::CURRENT_IMAGE => &self.current_image,
+            annotation::DESIRED_IMAGE => &self.desired_image,
             annotation::STATE => &self.state,
             annotation::REASON => &self.reason,
             annotation::POST_CONFIG_ACTION => &self.post_action,
@@ -178,7 +196,7 @@ impl NodeFacts {
 pub struct DiskFacts {
     /// A change of this host is neither committed nor undone, or that was not checked yet.
     pub open: bool,
-    /// The name of the config that was last applied, if there is one.
+    /// The name of the config that was last applied, if there is one; with its image (see [`desired::with_image`]).
     pub current: Option<String>,
     /// The first boot left `node-annotations.json` for the Node.
     pub annotations_file: bool,
@@ -193,7 +211,7 @@ pub struct DiskFacts {
     /// The pending reboot leads back out of a change that was tried. That change may be what keeps the API server from
     /// answering.
     pub reboot_of_trial: bool,
-    /// Whether the back end for the host's operating system can run an image that is not the config's.
+    /// Whether the host can run an image that is not the config's.
     pub takes_images: bool,
 }
 
@@ -225,7 +243,7 @@ pub enum RebootFact {
     },
 }
 
-/// The old and the new config of an update.
+/// The old and the new config of an update, each with its image (see [`desired::with_image`]).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pair {
     /// The config of the disk.

@@ -7,17 +7,19 @@ use super::facts::{View, cut_reason};
 use super::step::{Action, Note, Waiting};
 use api::events::AgentEvent;
 use api::names::{annotation, state};
+use desired::config_and_image;
 
 /// Reports that the pool has an image of its own that this host cannot run, or that the host runs one that it cannot
 /// leave. Waiting silently would occupy the node's slot forever. An unreconcilable node is moved on as soon as its
 /// pool wants something else.
 pub(super) fn refuse_image(view: &View) -> Action {
     let node = &view.node;
+    let disk = view.config_on_disk();
     const NOBODY: &str = "this agent cannot apply images to this host's operating system";
     let why = cut_reason(&match node.desired_image.as_str() {
         "" => format!(
             "the node should change from the image {} to its config's own, but {NOBODY}; reinstall the machine",
-            node.current_image
+            config_and_image(&disk).1
         ),
         wanted => format!(
             "the pool wants the image {wanted} on this node, but {NOBODY}; remove the pool's \
@@ -25,7 +27,7 @@ pub(super) fn refuse_image(view: &View) -> Action {
         ),
     });
     // If it was drained for an update, uncordon it: the host is complete in its config and cannot take another one.
-    let (mut changes, cordon) = uncordon_changes(node, &view.config_on_disk());
+    let (mut changes, cordon) = uncordon_changes(node, &disk);
     let mut notes = vec![];
     if node.state != state::UNRECONCILABLE || node.reason != why {
         changes.insert(annotation::STATE, state::UNRECONCILABLE.to_owned());

@@ -3,7 +3,8 @@
 //! Not here: its inputs (see `facts`), nor the carrying out (see `agent`).
 
 use super::disruption::{
-    abandons_reboot, drain_of, drain_request, overdue, reboot, uncordon_changes, wait_for_drain,
+    abandons_reboot, config_of, drain_of, drain_request, overdue, reboot, uncordon_changes, uncordon_of,
+    wait_for_drain,
 };
 use super::facts::{EMPTY_CONFIG, Failure, FailureKind, Job, Pair, Phase, RebootFact, View, cut_reason};
 use super::image::refuse_image;
@@ -13,6 +14,7 @@ use api::drain_request::DrainVerb;
 use api::events::AgentEvent;
 use api::names::topology::SINGLE_REPLICA;
 use api::names::{annotation, state};
+use desired::config_and_image;
 use host::Check;
 use jiff::SignedDuration;
 use std::collections::BTreeMap;
@@ -20,7 +22,7 @@ use std::collections::BTreeMap;
 /// How long the uncordon may take before the node reports the delay.
 const UNCORDON_LIMIT: SignedDuration = SignedDuration::from_mins(10);
 
-/// Annotations to set, all in one patch.
+/// Annotations to set, all in one patch. An empty name of an image removes its annotation: others ask whether it is there.
 pub type Changes = BTreeMap<&'static str, String>;
 
 /// A change of the Node's cordon, in the same patch as the annotations.
@@ -235,7 +237,7 @@ fn job(view: &View) -> Option<Job> {
     }
     let base = view.config_on_disk();
     if disk.force && !blank {
-        let to = Some(&node.desired).filter(|d| !d.is_empty()).unwrap_or(&base).clone();
+        let to = if node.desired.is_empty() { base.clone() } else { node.desired_state() };
         return Some(Job::Update(Pair { from: base, to }));
     }
     // A host that has drifted from its config may still move to another one: the update itself checks for drift that
@@ -245,7 +247,7 @@ fn job(view: &View) -> Option<Job> {
         Phase::Failed(Failure { job: Job::Update(pair), .. }) => pair.from == base,
         _ => false,
     };
-    let leaves = !node.desired.is_empty() && node.desired != base && disk.current.is_some();
+    let leaves = node.wants_other(&base) && disk.current.is_some();
     // A host to which nothing was ever applied has nothing to be compared with.
     let nothing_to_compare = blank || base == EMPTY_CONFIG;
     let settled = view.checked || nothing_to_compare || drifted && leaves;
@@ -260,13 +262,13 @@ fn job(view: &View) -> Option<Job> {
         return None;
     }
     // Do not apply the config alone either: the image was built to contain what the config asks of the system.
-    if node.desired_image != node.current_image && !disk.takes_images {
+    if node.desired_image != config_and_image(&base).1 && !disk.takes_images {
         return Some(Job::RefuseImage);
     }
-    Some(if node.desired == base {
-        Job::Finish { config: base }
+    Some(if node.wants_other(&base) {
+        Job::Update(Pair { from: base, to: node.desired_state() })
     } else {
-        Job::Update(Pair { from: base, to: node.desired.clone() })
+        Job::Finish { config: base }
     })
 }
 
@@ -330,7 +332,7 @@ fn update(view: &View, pair: Pair) -> Action {
 
 fn finish(view: &View, config: &str) -> Action {
     let node = &view.node;
-    let uncordon = format!("uncordon-{config}");
+    let uncordon = uncordon_of(config);
     let mut changes = Changes::new();
     if !node.post_action.is_empty() {
         changes.insert(annotation::POST_CONFIG_ACTION, String::new());
@@ -355,7 +357,7 @@ fn finish(view: &View, config: &str) -> Action {
             return write(changes, []);
         }
         let asked = match &view.phase {
-            Phase::Applied { config: held, asked } if held == config => *asked,
+            Phase::Applied { config: held, asked } if config_of(held) == config_of(config) => *asked,
             _ => None,
         };
         let why = format!(
@@ -384,7 +386,9 @@ fn finish(view: &View, config: &str) -> Action {
     // A Node object that was created again gets its desired config from the disk. The controller may change it
     // afterwards.
     if node.desired.is_empty() {
-        changes.insert(annotation::DESIRED_CONFIG, config.to_owned());
+        let (name, image) = config_and_image(config);
+        changes.insert(annotation::DESIRED_CONFIG, name.to_owned());
+        changes.insert(annotation::DESIRED_IMAGE, image.to_owned());
         return Action::Write { changes, notes, cordon: None, conditional: true };
     }
     if changes.is_empty() { Action::Idle } else { write(changes, notes) }
@@ -401,7 +405,9 @@ fn say_done(view: &View, config: &str, changes: &mut Changes) -> Option<Note> {
         return None;
     }
     let (state, reason) = final_state(view);
-    changes.insert(annotation::CURRENT_CONFIG, config.to_owned());
+    let (name, image) = config_and_image(config);
+    changes.insert(annotation::CURRENT_CONFIG, name.to_owned());
+    changes.insert(annotation::CURRENT_IMAGE, image.to_owned());
     changes.insert(annotation::STATE, state.to_owned());
     changes.insert(annotation::REASON, reason);
     let done = || Note::new(AgentEvent::NodeDone, format!("Setting node {config} to Done"));
@@ -410,7 +416,7 @@ fn say_done(view: &View, config: &str, changes: &mut Changes) -> Option<Note> {
 
 fn is_done(view: &View, config: &str) -> bool {
     let (state, reason) = final_state(view);
-    view.node.current == config && view.node.state == state && view.node.reason == reason
+    view.node.current_state() == config && view.node.state == state && view.node.reason == reason
 }
 
 /// State and reason of a node with nothing left to do.

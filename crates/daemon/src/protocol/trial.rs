@@ -117,8 +117,7 @@ pub(super) fn confirm(view: &View, trial: &TrialFacts) -> Action {
     }
     let Phase::OnTrial { last, earlier } = &view.phase else { return Action::LookAtTrial };
     let Err(unmet) = judge(view, trial, last, earlier.as_ref()) else { return Action::ConfirmTrial };
-    let desired = &view.node.desired;
-    let superseded = !desired.is_empty() && *desired != trial.config;
+    let superseded = view.node.wants_other(&trial.config);
     let given_up = superseded && !unmet.unsteady && trial.within - trial.left >= SUPERSEDED_PATIENCE;
     if trial.left.is_zero() || given_up {
         return Action::FailTrial { check: unmet.check, why: unmet.why };
@@ -218,8 +217,7 @@ pub(super) fn forgets_failure(view: &View) -> Result<(), Option<Moment>> {
     if view.disk.open || view.disk.trial.is_some() || view.disk.reboot != RebootFact::None {
         return Err(None);
     }
-    let desired = &view.node.desired;
-    if tried.retry || view.node.seen && !desired.is_empty() && *desired != tried.config {
+    if tried.retry || view.node.seen && view.node.wants_other(&tried.config) {
         return Ok(());
     }
     // Nobody may have confirmed it because the API server was away: an agent in a pod does not start then.

@@ -6,7 +6,7 @@ mod trial;
 
 use super::{
     Action, Cordon, Cost, DiskFacts, EMPTY_CONFIG, Failure, FailureKind, Job, NodeFacts, Pair, Phase,
-    RebootFact, View, Waiting, backoff, cut_reason, disturbing_backoff, outage_backoff, step,
+    RebootFact, TriedFacts, View, Waiting, backoff, cut_reason, disturbing_backoff, outage_backoff, step,
 };
 use crate::protocol::clock::Moment;
 use api::events::AgentEvent;
@@ -76,6 +76,8 @@ fn write(view: &mut View) -> Vec<AgentEvent> {
         let field = match key {
             a::CURRENT_CONFIG => &mut n.current,
             a::DESIRED_CONFIG => &mut n.desired,
+            a::CURRENT_IMAGE => &mut n.current_image,
+            a::DESIRED_IMAGE => &mut n.desired_image,
             a::STATE => &mut n.state,
             a::REASON => &mut n.reason,
             a::POST_CONFIG_ACTION => &mut n.post_action,
@@ -316,7 +318,8 @@ fn an_unsupported_image_is_refused_until_it_is_no_longer_desired() {
         ("old", "new", "the image new"),
         ("old", "", "change from the image old"),
     ] {
-        let mut view = mk_view("a", "a", "b", "Done");
+        let disk = desired::with_image("a", current);
+        let mut view = mk_view(&disk, "a", "b", "Done");
         (view.node.current_image, view.node.desired_image) = (current.into(), desired.into());
         assert_eq!(write(&mut view), [AgentEvent::FailedToReconcile], "{words}");
         assert_eq!((view.node.state.as_str(), view.node.current.as_str()), ("Unreconcilable", "a"));
@@ -324,17 +327,74 @@ fn an_unsupported_image_is_refused_until_it_is_no_longer_desired() {
         assert_eq!(step(&view), Action::Wait { why: Waiting::Image, until: None }, "it is reported once");
         // A host that supports images plans the change.
         let able = View { disk: DiskFacts { takes_images: true, ..view.disk.clone() }, ..view.clone() };
-        assert_eq!(step(&able), Action::Prepare(pair("a", "b")));
+        assert_eq!(step(&able), Action::Prepare(pair(&disk, &desired::with_image("b", desired))));
         // A problem of the disk is still reported.
         let unchecked = View { checked: false, ..view.clone() };
-        assert_eq!(step(&unchecked), Action::Check { config: "a".into(), record: false });
+        assert_eq!(step(&unchecked), Action::Check { config: disk.clone(), record: false });
         view.node.desired_image = view.node.current_image.clone();
-        assert_eq!(step(&view), Action::Prepare(pair("a", "b")));
+        assert_eq!(step(&view), Action::Prepare(pair(&disk, &desired::with_image("b", current))));
         view.node.desired = "a".into();
         write(&mut view);
         assert_eq!((view.node.state.as_str(), view.node.reason.as_str()), ("Done", ""));
         assert_eq!(step(&view), Action::Idle);
     }
+}
+
+#[test]
+fn a_node_goes_to_its_pools_image_and_back_and_says_where_it_is() {
+    const A: &str = "q.io/os@sha256:a";
+    const B: &str = "q.io/os@sha256:b";
+    let mut view = mk_view("one", "one", "one", "Done");
+    view.disk.takes_images = true;
+    for (config, image) in [("one", A), ("one", B), ("two", B), ("two", ""), ("three", A), ("one", "")] {
+        let from = view.config_on_disk();
+        (view.node.desired, view.node.desired_image) = (config.into(), image.into());
+        let state = desired::with_image(config, image);
+        assert_eq!(step(&view), Action::Prepare(pair(&from, &state)));
+        view = with_prepared(view, &from, &state, REBOOT);
+        write(&mut view);
+        // A drain is asked for by the config alone.
+        assert_eq!(view.node.desired_drain, format!("drain-{config}"));
+        view.node.last_applied_drain = view.node.desired_drain.clone();
+        assert_eq!(step(&view), Action::Apply(pair(&from, &state)));
+        view.disk.current = Some(state.clone());
+        view.disk.reboot = owed(&state);
+        view.phase = Phase::Applied { config: state.clone(), asked: None };
+        write(&mut view);
+        assert_eq!(step(&view), Action::Reboot { config: state.clone(), announced: true });
+        // Another image of the same config supersedes it, for a machine whose reboots have no effect.
+        let stuck = RebootFact::Owed { config: state.clone(), tries: 3, cleared: true };
+        let mut stuck = View { disk: DiskFacts { reboot: stuck, ..view.disk.clone() }, ..view.clone() };
+        stuck.node.desired_image = "q.io/os@sha256:c".into();
+        let other = pair(&state, &desired::with_image(config, "q.io/os@sha256:c"));
+        assert_eq!(step(&stuck), Action::Prepare(other));
+        (view.disk.reboot, view.phase) = (RebootFact::None, Phase::Idle);
+        assert_eq!(write(&mut view), [AgentEvent::Uncordon, AgentEvent::NodeDone]);
+        let node = &view.node;
+        assert_eq!((node.current.as_str(), node.current_image.as_str()), (config, image));
+        assert_eq!((node.state.as_str(), node.desired_drain.clone()), ("Done", format!("uncordon-{config}")));
+        assert_eq!(step(&view), Action::Idle);
+    }
+    // A Node object that was created again gets both back from the disk.
+    let mut again = mk_view(&desired::with_image("one", A), "", "", "");
+    write(&mut again);
+    assert_eq!(
+        (again.node.desired_state(), again.node.current_state()),
+        (format!("one+{A}"), format!("one+{A}"))
+    );
+}
+
+#[test]
+fn an_image_that_was_tried_and_left_is_not_tried_again_but_another_one_is() {
+    let mut view = mk_view("one+a", "one", "one", "Done");
+    (view.node.current_image, view.node.desired_image) = ("a".into(), "b".into());
+    view.disk.takes_images = true;
+    let tried =
+        |config: &str| Some(TriedFacts { config: config.into(), check: host::Check::Node, retry: false });
+    view.disk.tried = tried("one+b");
+    assert_eq!(step(&view), Action::Prepare(pair("one+a", "one+b")), "which refuses it");
+    view.node.desired_image = "c".into();
+    assert_eq!(step(&view), Action::ForgetTried);
 }
 
 #[test]
