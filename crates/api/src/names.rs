@@ -9,6 +9,10 @@
 pub const GROUP: &str = "machineconfiguration.openshift.io";
 /// The namespace of events on cluster-scoped objects, of leases, and of our own workloads.
 pub const NAMESPACE: &str = "openshift-machine-config-operator";
+/// The account of the pods that build OS images, as in OpenShift.
+pub const BUILDER_ACCOUNT: &str = "machine-os-builder";
+/// The ConfigMap that OpenShift keeps in every namespace: the authority of its services, as that of its own registry.
+pub const SERVICE_CA: &str = "openshift-service-ca.crt";
 /// The name of the one ControllerConfig.
 pub const CONTROLLER_CONFIG: &str = "machine-config-controller";
 /// The name of the one MachineConfiguration (`operator.openshift.io`) and of OpenShift's other singletons.

@@ -69,6 +69,10 @@ pub struct PodCondition {
     pub type_: String,
     /// `True`, `False` or `Unknown`.
     pub status: String,
+    /// Why, as one word.
+    pub reason: Option<String>,
+    /// Why, for people.
+    pub message: Option<String>,
 }
 
 /// A container of a [`Pod`].
@@ -128,7 +132,7 @@ mod tests {
             "spec": {"nodeName": "a", "terminationGracePeriodSeconds": 30, "volumes": [{"emptyDir": {}}, {}]},
             "status": {
                 "phase": "Running",
-                "conditions": [{"type": "Ready", "status": "True"}],
+                "conditions": [{"type": "Ready", "status": "True", "reason": "R", "message": "m"}],
                 "initContainerStatuses": [{"name": "i", "restartCount": 0}],
                 "containerStatuses": [{
                     "name": "c", "restartCount": 3, "containerID": "containerd://1",
@@ -146,7 +150,7 @@ mod tests {
             },
             "status": {
                 "phase": "Running",
-                "conditions": [{"type": "Ready", "status": "True", "reason": "not read"}],
+                "conditions": [{"type": "Ready", "status": "True", "reason": "R", "message": "m"}],
                 "initContainerStatuses": [{"name": "i", "restartCount": 0, "image": "i", "imageID": "", "ready": true}],
                 "containerStatuses": [{
                     "name": "c", "restartCount": 3, "containerID": "containerd://1", "image": "i", "imageID": "", "ready": false,

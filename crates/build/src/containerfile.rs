@@ -66,9 +66,16 @@ pub enum ContainerfileError {
     /// A kernel that is not known.
     #[error("kernel type {0:?} cannot be put into an image; it is default, realtime or 64k-pages")]
     Kernel(String),
-    /// No stage at all.
-    #[error("the Containerfile has no FROM; begin it with `FROM configs AS final`")]
-    NoFrom,
+    /// Something to install, and nothing to install it from.
+    #[error(
+        "the pool's MachineConfigs ask for {what}, and there is no image to install it from; set \
+         baseOSExtensionsContainerImage in a MachineConfig or in the ControllerConfig, or install the packages in the \
+         Containerfile and take it out of the MachineConfigs"
+    )]
+    NothingToInstallFrom {
+        /// What is asked for.
+        what: String,
+    },
     /// An unknown instruction.
     #[error("line {line} of the Containerfile: unknown instruction {word}")]
     Unknown {
@@ -85,8 +92,8 @@ pub enum ContainerfileError {
         /// The instruction.
         word: String,
     },
-    /// ENV or LABEL in another form.
-    #[error("line {line} of the Containerfile: {word} instruction must use key=value form")]
+    /// ENV or LABEL with a name alone.
+    #[error("line {line} of the Containerfile: {word} needs a value, as in {word} key=value")]
     NoValue {
         /// The line, from 1.
         line: usize,
@@ -167,8 +174,8 @@ pub fn render(inputs: Inputs<'_>) -> Result<String, ContainerfileError> {
     Ok(out)
 }
 
-/// The command that installs extensions and another kernel; `None` if there is nothing to install or nowhere to install
-/// from.
+/// The command that installs extensions and another kernel; `None` if there is nothing to install. Without an image to
+/// install from the build is refused: its nodes would run without what their config says, and nothing would tell.
 fn packages(spec: &MachineConfigSpec) -> Result<Option<String>, ContainerfileError> {
     let known = |name: &str| EXTENSIONS.iter().find(|(e, _)| *e == name).map(|(_, packages)| *packages);
     let mut wanted: Vec<&str> = vec![];
@@ -179,7 +186,13 @@ fn packages(spec: &MachineConfigSpec) -> Result<Option<String>, ContainerfileErr
     let kernels = KERNELS.iter().find(|(k, _)| *k == kernel).map(|(_, packages)| *packages);
     let kernels = kernels.ok_or_else(|| ContainerfileError::Kernel(kernel.to_owned()))?;
     if spec.base_os_extensions_container_image.is_empty() {
-        return Ok(None);
+        let names = spec.extensions.iter().flatten().map(|e| format!("extension {e}"));
+        let kernel = (kernel != "default").then(|| format!("kernel type {kernel}"));
+        let what: Vec<String> = kernel.into_iter().chain(names).collect();
+        return match what.is_empty() {
+            true => Ok(None),
+            false => Err(ContainerfileError::NothingToInstallFrom { what: what.join(", ") }),
+        };
     }
     let mut commands = vec![];
     if !wanted.is_empty() {
@@ -195,26 +208,27 @@ fn packages(spec: &MachineConfigSpec) -> Result<Option<String>, ContainerfileErr
     Ok((!commands.is_empty()).then(|| commands.join(" && ")))
 }
 
-/// Whether a Containerfile can be built, as far as its lines show it. An empty one, or one of comments alone, is fine.
+/// Whether a user's part can be built, as far as its lines show it. An empty one, or one of comments alone, is fine. One
+/// without FROM goes on with the stage before it, which has the pool's files.
 ///
 /// # Errors
 /// The first line that is wrong.
 pub fn check(text: &str) -> Result<(), ContainerfileError> {
     let mut lines = text.lines().enumerate();
-    let (mut from, mut any) = (false, false);
     while let Some((at, first)) = lines.next() {
         let trimmed = first.trim();
         if trimmed.is_empty() || trimmed.starts_with('#') {
             continue;
         }
-        any = true;
         let line = at + 1;
         let mut whole = trimmed.to_owned();
-        // A comment between the lines of one instruction belongs to none of them.
+        // Comments and empty lines between the lines of one instruction belong to none of them.
         while let Some(begun) = whole.strip_suffix('\\') {
             let mut begun = begun.to_owned();
             match lines.next() {
-                Some((_, next)) if next.trim_start().starts_with('#') => begun.push('\\'),
+                Some((_, next)) if next.trim().is_empty() || next.trim_start().starts_with('#') => {
+                    begun.push('\\')
+                }
                 Some((_, next)) => begun.push_str(next.trim()),
                 None => {}
             }
@@ -229,10 +243,11 @@ pub fn check(text: &str) -> Result<(), ContainerfileError> {
         if rest.is_empty() && WITH_ARGUMENT.contains(&upper.as_str()) {
             return Err(ContainerfileError::NoArgument { line, word: upper });
         }
-        if matches!(upper.as_str(), "ENV" | "LABEL") && !rest.contains('=') {
+        // `ENV key value` is the older form, and as good.
+        let alone = !rest.contains('=') && !rest.contains(char::is_whitespace);
+        if matches!(upper.as_str(), "ENV" | "LABEL") && alone {
             return Err(ContainerfileError::NoValue { line, word: upper });
         }
-        from |= upper == "FROM";
         for end in heredocs(rest) {
             for (_, inner) in lines.by_ref() {
                 if inner.trim() == end {
@@ -241,7 +256,7 @@ pub fn check(text: &str) -> Result<(), ContainerfileError> {
             }
         }
     }
-    if any && !from { Err(ContainerfileError::NoFrom) } else { Ok(()) }
+    Ok(())
 }
 
 /// The words that end the here-documents of an instruction.
@@ -297,7 +312,9 @@ mod tests {
         assert!(text.contains("from=r.example.com/ext,"), "{text}");
         assert!(text.contains("extensions=\"krb5-workstation libkadm5 usbguard\""), "{text}");
         assert_eq!(check(&text), Ok(()), "{text}");
-        assert!(!with("", &["usbguard"], "").unwrap().contains("coreos-extensions"));
+        assert!(!with("", &[], "default").unwrap().contains("coreos-extensions"));
+        let refused = with("", &["usbguard"], "realtime").unwrap_err().to_string();
+        assert!(refused.contains("ask for kernel type realtime, extension usbguard, and"), "{refused}");
         assert_eq!(with("x", &["nonsense"], ""), Err(ContainerfileError::Extension("nonsense".to_owned())));
         let text = with("r.example.com/ext", &[], "realtime").unwrap();
         assert!(text.contains("--install kernel-rt-core"), "{text}");
@@ -316,12 +333,15 @@ mod tests {
             ("FROM x\nCOPY <<-'END' /etc/x\nnot an instruction\nEND\n", Ok(())),
             ("FROM x\nHEALTHCHECK NONE\n", Ok(())),
             ("FROM x\nLABEL a=b\nENV \\\n  X=1\n", Ok(())),
-            ("RUN true\n", Err(ContainerfileError::NoFrom)),
+            ("RUN true\n", Ok(())),
+            ("RUN a && \\\n\n  b\n", Ok(())),
+            ("RUN a \\\n\n\n", Ok(())),
+            ("ENV KEY value\nLABEL key some words\n", Ok(())),
             ("FROM\n", bare(1, "FROM")),
             ("FROM x\n\nRUN\n", bare(3, "RUN")),
             ("FROM x\nCOPY\n", bare(2, "COPY")),
             ("FROM x\nBADINSTRUCTION y\n", unknown(2, "BADINSTRUCTION")),
-            ("FROM x\nENV KEY value\n", value(2, "ENV")),
+            ("FROM x\nENV KEY\n", value(2, "ENV")),
             ("FROM x\nLABEL key\n", value(2, "LABEL")),
         ] {
             assert_eq!(check(text), want, "{text:?}");

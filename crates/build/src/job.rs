@@ -25,8 +25,12 @@ pub struct JobFacts {
     pub build: String,
     /// Somebody has deleted it.
     pub deleting: bool,
-    /// Pods that run.
+    /// Pods that wait or run.
     pub active: i32,
+    /// Pods that run.
+    pub ready: i32,
+    /// When it was made.
+    pub created: Option<Time>,
     /// Pods that succeeded.
     pub succeeded: i32,
     /// Pods that failed.
@@ -41,6 +45,20 @@ pub struct JobFacts {
     pub start: Option<Time>,
     /// When it ended.
     pub end: Option<Time>,
+}
+
+/// How long a pod may take to start before people are told what it waits for, in seconds.
+const START_SECONDS: i64 = 60;
+
+/// When the pods of a Job have to be looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StartCheck {
+    /// One of them runs, or all is over.
+    Never,
+    /// Not before these seconds are over.
+    In(i64),
+    /// Now.
+    Now,
 }
 
 /// Why a Job has failed for good.
@@ -84,6 +102,8 @@ impl JobFacts {
             build: label(crate::names::OS_BUILD),
             deleting: object.pointer("/metadata/deletionTimestamp").is_some_and(|v| !v.is_null()),
             active: count("/status/active"),
+            ready: count("/status/ready"),
+            created: time("/metadata/creationTimestamp"),
             succeeded: count("/status/succeeded"),
             failed: count("/status/failed"),
             uncounted,
@@ -92,6 +112,21 @@ impl JobFacts {
                 .map(|c| JobFailure { reason: word(&c["reason"]), message: word(&c["message"]) }),
             start: time("/status/startTime"),
             end: time("/status/completionTime"),
+        }
+    }
+
+    /// Whether its pods have to be looked at, because none of them has started.
+    pub fn start_check(&self, now: &Time) -> StartCheck {
+        let waits = matches!(self.state(), State::Prepared | State::Building) && self.ready == 0;
+        match &self.created {
+            Some(created) if waits && !self.deleting => {
+                let age = now.0.duration_since(created.0).as_secs();
+                match START_SECONDS.saturating_sub(age) {
+                    left @ 1.. => StartCheck::In(left),
+                    _ => StartCheck::Now,
+                }
+            }
+            _ => StartCheck::Never,
         }
     }
 
@@ -141,6 +176,18 @@ mod tests {
             ),
         ] {
             assert_eq!(JobFacts::new(&json!({"status": status})).state(), want, "{status}");
+        }
+        let made = json!({"creationTimestamp": "2026-01-01T00:00:00Z"});
+        for (status, seconds, want) in [
+            (json!({}), 59, StartCheck::In(1)),
+            (json!({}), 60, StartCheck::Now),
+            (json!({"active": 1}), 3600, StartCheck::Now),
+            (json!({"active": 1, "ready": 1}), 3600, StartCheck::Never),
+            (json!({"succeeded": 1}), 3600, StartCheck::Never),
+        ] {
+            let now = Time(jiff::Timestamp::from_second(1_767_225_600 + seconds).unwrap());
+            let job = JobFacts::new(&json!({"metadata": made, "status": status}));
+            assert_eq!(job.start_check(&now), want, "{status} after {seconds} s");
         }
         let gone =
             json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}, "status": {"active": 1}});

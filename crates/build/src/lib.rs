@@ -8,6 +8,7 @@
 //! What it is not: the network or a clock, or the rollout of an image (see `rollout`). The caller carries the plan out.
 
 pub mod containerfile;
+mod image;
 mod job;
 pub mod names;
 pub mod objects;
@@ -16,7 +17,8 @@ mod prune;
 mod report;
 mod state;
 
-pub use job::{JobFacts, JobFailure};
-pub use plan::{Base, BuildPlan, Inputs, Point, Step, Wait, plan, refused};
-pub use report::{Report, last_words};
+pub use image::{ImageError, ImageFacts, Inspected, LayerFacts, Manifest};
+pub use job::{JobFacts, JobFailure, StartCheck};
+pub use plan::{Base, BuildPlan, Inputs, Point, Step, Wait, plan, refused, unseen};
+pub use report::{ConfigMapDigest, Report, Warning, held_up, last_words};
 pub use state::{State, is_ended};

@@ -125,6 +125,15 @@ pub fn is_digest(text: &str) -> bool {
     })
 }
 
+/// The most characters of an image by its digest.
+const MAX_IMAGE: usize = 447;
+
+/// Whether a text is an image by its digest, as the API server asks for it.
+pub fn is_by_digest(image: &str) -> bool {
+    let parts = image.split_once('@');
+    image.len() <= MAX_IMAGE && parts.is_some_and(|(name, digest)| !name.is_empty() && is_digest(digest))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -142,5 +151,10 @@ mod tests {
         let digest = format!("sha256:{}", "0a".repeat(32));
         assert!(is_digest(&digest) && !is_digest("sha256:00") && !is_digest(&digest.to_uppercase()));
         assert_eq!(by_digest("r.example.com/o:t", &digest), format!("r.example.com/o@{digest}"));
+        assert!(is_by_digest(&format!("r.example.com/o@{digest}")));
+        for wrong in ["r.example.com/o:t", "", &digest, &format!("@{digest}"), &format!("a@b@{digest}")] {
+            assert!(!is_by_digest(wrong), "{wrong}");
+        }
+        assert!(!is_by_digest(&format!("{}@{digest}", "a".repeat(400))));
     }
 }

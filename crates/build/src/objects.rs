@@ -10,7 +10,7 @@ use crate::containerfile::{self, ContainerfileError};
 use crate::names;
 use crate::report::{CONTAINER, DIGEST};
 use api::k8s::ConfigMap;
-use api::names::{NAMESPACE, annotation};
+use api::names::{BUILDER_ACCOUNT, NAMESPACE, SERVICE_CA, annotation};
 use api::v1::{ControllerConfigSpec, MachineConfig, MachineOSBuild, MachineOSConfig};
 use base64::Engine as _;
 use ignition::Resource;
@@ -26,8 +26,10 @@ pub const DEADLINE_SECONDS: i64 = 2 * 60 * 60;
 pub const BAD_INPUT: i32 = 64;
 /// The most bytes of a packed MachineConfig: etcd's limit for a ConfigMap is 1 MiB, with its metadata.
 const MAX_PACKED: usize = 1_000_000;
-/// The key of the cluster's own certificate authorities.
-const BUNDLE: &str = "openshift-config-user-ca-bundle.crt";
+/// The rendered MachineConfig in a build's context.
+pub const MACHINE_CONFIG: &str = "machineconfig.json.gz";
+/// The cluster's own certificate authorities in a build's context.
+pub const BUNDLE: &str = "openshift-config-user-ca-bundle.crt";
 
 /// Why a build's objects cannot be made. Trying again does not help.
 #[derive(Debug, thiserror::Error)]
@@ -73,6 +75,51 @@ pub struct Inputs<'a> {
     pub builder: &'a str,
 }
 
+/// What an image is built from: the files that buildah's context has, and those of `/etc/containers` that it reads. The same in a
+/// Job and on a laptop.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Context {
+    /// The Containerfile.
+    pub containerfile: String,
+    /// [`MACHINE_CONFIG`]: the rendered MachineConfig, packed.
+    pub machine_config: String,
+    /// [`BUNDLE`]: the cluster's own certificate authorities.
+    pub trust_bundle: Option<Vec<u8>>,
+    /// `policy.json` of the nodes: which signatures an image must have.
+    pub policy: Option<String>,
+    /// `registries.conf` of the nodes: mirrors.
+    pub registries: Option<String>,
+}
+
+/// The context of a build for a pool. `user`: the Containerfile of the MachineOSConfig.
+///
+/// # Errors
+/// An input that cannot be built, however often it is tried.
+pub fn context(
+    pool: &str,
+    user: &str,
+    rendered: &MachineConfig,
+    cluster: Option<&ControllerConfigSpec>,
+) -> Result<Context, ObjectsError> {
+    let bundle = cluster.and_then(|c| c.additional_trust_bundle.as_ref());
+    let trust_bundle = bundle.map(|b| b.0.clone()).filter(|b| !b.is_empty());
+    let rendered_name = rendered.metadata.name.as_deref().unwrap_or_default();
+    let containerfile = containerfile::render(containerfile::Inputs {
+        pool,
+        rendered: rendered_name,
+        spec: &rendered.spec,
+        trust_bundle: trust_bundle.is_some(),
+        user,
+    })?;
+    Ok(Context {
+        containerfile,
+        machine_config: pack(rendered)?,
+        trust_bundle,
+        policy: file(rendered, "/etc/containers/policy.json"),
+        registries: file(rendered, "/etc/containers/registries.conf"),
+    })
+}
+
 /// The objects, in the order in which they are created.
 #[derive(Debug, Clone)]
 pub struct Objects {
@@ -89,16 +136,8 @@ pub struct Objects {
 pub fn of(inputs: Inputs<'_>) -> Result<Objects, ObjectsError> {
     let Inputs { pool, build, config, rendered, cluster, builder: _ } = inputs;
     let name = build.metadata.name.clone().unwrap_or_default();
-    let bundle =
-        cluster.and_then(|c| c.additional_trust_bundle.as_ref()).map(|b| &b.0).filter(|b| !b.is_empty());
-    let rendered_name = rendered.metadata.name.clone().unwrap_or_default();
-    let containerfile = containerfile::render(containerfile::Inputs {
-        pool,
-        rendered: &rendered_name,
-        spec: &rendered.spec,
-        trust_bundle: bundle.is_some(),
-        user: config.spec.containerfile(),
-    })?;
+    let Context { containerfile, machine_config, trust_bundle, policy, registries } =
+        context(pool, config.spec.containerfile(), rendered, cluster)?;
     let map = |map_name: String, data: BTreeMap<&str, String>| {
         let data: BTreeMap<String, String> = data.into_iter().map(|(k, v)| (k.to_owned(), v)).collect();
         ConfigMap { metadata: metadata(pool, build, &map_name), data: Some(data), ..ConfigMap::default() }
@@ -106,20 +145,20 @@ pub fn of(inputs: Inputs<'_>) -> Result<Objects, ObjectsError> {
     let one = |key, value| BTreeMap::from([(key, value)]);
     let mut config_maps = vec![
         map(names::containerfile(&name), one("Containerfile", containerfile)),
-        map(names::machine_config(&name), one("machineconfig.json.gz", pack(rendered)?)),
+        map(names::machine_config(&name), one(MACHINE_CONFIG, machine_config)),
     ];
-    if let Some(bundle) = bundle {
+    if let Some(bundle) = trust_bundle {
         let mut one = map(names::trust_bundle(&name), BTreeMap::new());
-        let bundle = api::k8s::ByteString(bundle.clone());
+        let bundle = api::k8s::ByteString(bundle);
         one.data = None;
         one.binary_data = Some(BTreeMap::from([(BUNDLE.to_owned(), bundle)]));
         config_maps.push(one);
     }
-    for (path, map_name, key) in [
-        ("/etc/containers/policy.json", names::policy(&name), "policy.json"),
-        ("/etc/containers/registries.conf", names::registries(&name), "registries.conf"),
+    for (content, map_name, key) in [
+        (policy, names::policy(&name), "policy.json"),
+        (registries, names::registries(&name), "registries.conf"),
     ] {
-        if let Some(content) = file(rendered, path) {
+        if let Some(content) = content {
             config_maps.push(map(map_name, one(key, content)));
         }
     }
@@ -131,6 +170,32 @@ pub fn of(inputs: Inputs<'_>) -> Result<Objects, ObjectsError> {
     let job =
         job(inputs, &files.into_iter().filter(|f| f.0).map(|(_, v, m, k)| (v, m, k)).collect::<Vec<_>>());
     Ok(Objects { config_maps, job })
+}
+
+/// An object that was there before it was to be created.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LeftOver {
+    /// Of this build.
+    SameBuild,
+    /// Of an earlier build of the same name: it may hold another config.
+    EarlierBuild {
+        /// The object's own uid.
+        uid: String,
+    },
+    /// Of something else.
+    Foreign,
+}
+
+/// Whose an object is that has the name of one of a build's own.
+pub fn left_over(build: &MachineOSBuild, found: &api::k8s::ObjectMeta) -> LeftOver {
+    let owner = found.owner_references.iter().flatten().find(|o| o.kind == "MachineOSBuild");
+    match owner {
+        Some(o) if Some(&o.uid) == build.metadata.uid.as_ref() => LeftOver::SameBuild,
+        Some(o) if Some(&o.name) == build.metadata.name.as_ref() => {
+            LeftOver::EarlierBuild { uid: found.uid.clone().unwrap_or_default() }
+        }
+        _ => LeftOver::Foreign,
+    }
 }
 
 fn metadata(pool: &str, build: &MachineOSBuild, name: &str) -> api::k8s::ObjectMeta {
@@ -186,6 +251,8 @@ fn file(rendered: &MachineConfig, path: &str) -> Option<String> {
 
 /// What the pod runs. It ends with [`BAD_INPUT`] if another try would end the same way. A refusal does not say "Secret NAME":
 /// the filter for secrets would take the name for one, and hide the line.
+///
+/// Where the image has a user `build` who may make user namespaces, he builds, and root does not. What needs root comes before.
 const SCRIPT: &str = r#"set -euo pipefail
 refuse() { echo "$1" >&2; exit 64; }
 credentials() {
@@ -205,12 +272,22 @@ if credentials /tmp/secrets/pull "$BASE_IMAGE_PULL_CREDS"; then
 elif [ -n "${PULL_SECRET_REQUIRED:-}" ]; then
   refuse "cannot pull the base image: $BUILD_NAMESPACE/$PULL_SECRET_REQUIRED is not there, or has neither .dockerconfigjson nor .dockercfg; create it, then set the annotation machineconfiguration.openshift.io/rebuild on the MachineOSConfig"
 fi
+certificates=()
+if [ -s /tmp/service-ca/service-ca.crt ]; then
+  mkdir -p "$HOME/certificates"
+  cp /tmp/service-ca/service-ca.crt "$HOME/certificates/"
+  certificates=(--cert-dir "$HOME/certificates")
+fi
 context=$HOME/context
 mkdir -p "$context"
 cp /tmp/containerfile/Containerfile /tmp/machineconfig/machineconfig.json.gz "$context/"
 if [ -s /etc/pki/ca-trust/source/anchors/openshift-config-user-ca-bundle.crt ]; then
   cp /etc/pki/ca-trust/source/anchors/openshift-config-user-ca-bundle.crt "$context/"
-  update-ca-trust || update-ca-certificates || echo "the cluster's certificate authorities could not be added to this pod's" >&2
+  if ! command -v update-ca-trust >/dev/null; then
+    # Debian's way, with a folder of its own.
+    update-ca-trust() { cp "$context/openshift-config-user-ca-bundle.crt" /usr/local/share/ca-certificates/cluster.crt && update-ca-certificates; }
+  fi
+  update-ca-trust || echo "the cluster's certificate authorities could not be added to this pod's" >&2
 fi
 volumes=()
 for folder in /etc/pki/entitlement /etc/yum.repos.d /etc/pki/rpm-gpg; do
@@ -224,9 +301,19 @@ arguments=()
 for name in HTTP_PROXY HTTPS_PROXY NO_PROXY; do
   if [ -n "${!name:-}" ]; then arguments+=(--build-arg "$name=${!name}"); fi
 done
-buildah bud --storage-driver vfs --layers "${pull[@]}" "${volumes[@]}" "${arguments[@]}" \
+as=()
+if [ "$(id -u)" = 0 ] && id build >/dev/null 2>&1 && command -v setpriv >/dev/null; then
+  user=(setpriv --reuid build --regid build --init-groups)
+  if "${user[@]}" buildah unshare true >/dev/null 2>&1; then
+    as=("${user[@]}")
+    chown -R build:build "$HOME" /tmp/done "${BASE_IMAGE_PULL_CREDS%/*}" "${FINAL_IMAGE_PUSH_CREDS%/*}"
+  fi
+fi
+echo "building as user $("${as[@]}" id -u)" >&2
+"${as[@]}" buildah bud --storage-driver vfs --layers "${pull[@]}" "${certificates[@]}" "${volumes[@]}" "${arguments[@]}" \
   --tag "$TAG" --file "$context/Containerfile" "$context"
-buildah push --storage-driver vfs --authfile "$FINAL_IMAGE_PUSH_CREDS" --digestfile /tmp/done/digestfile "$TAG"
+"${as[@]}" buildah push --storage-driver vfs --authfile "$FINAL_IMAGE_PUSH_CREDS" "${certificates[@]}" \
+  --digestfile /tmp/done/digestfile "$TAG"
 printf '%s%s' "$DIGEST_PREFIX" "$(cat /tmp/done/digestfile)" > /dev/termination-log
 "#;
 
@@ -280,6 +367,7 @@ fn job(inputs: Inputs<'_>, files: &[(&str, String, &str)]) -> Value {
         at("entitlement", "/tmp/optional/etc/pki/entitlement"),
         at("rpm-gpg", "/tmp/optional/etc/pki/rpm-gpg"),
         at("yum-repos", "/tmp/optional/etc/yum.repos.d"),
+        at("service-ca", "/tmp/service-ca"),
     ];
     let mut volumes = vec![
         map("containerfile", names::containerfile(&name), false),
@@ -295,6 +383,7 @@ fn job(inputs: Inputs<'_>, files: &[(&str, String, &str)]) -> Value {
         secret("entitlement", &format!("etc-pki-entitlement-{pool}")),
         secret("rpm-gpg", "etc-pki-rpm-gpg"),
         map("yum-repos", "etc-yum-repos-d".to_owned(), true),
+        map("service-ca", SERVICE_CA.to_owned(), true),
     ];
     // Only where there is such a ConfigMap: without it the mount would be an empty folder in the file's place.
     for (volume, map_name, key) in files {
@@ -302,9 +391,11 @@ fn job(inputs: Inputs<'_>, files: &[(&str, String, &str)]) -> Value {
         mounts.push(file(volume, &format!("/etc/containers/{key}"), key));
     }
     let pod = json!({
-        "metadata": {"labels": labels},
+        // On OpenShift: root in the pod, and nothing of the host.
+        "metadata": {"labels": labels, "annotations": {"openshift.io/required-scc": "anyuid"}},
         "spec": {
             "restartPolicy": "Never",
+            "serviceAccountName": BUILDER_ACCOUNT,
             "terminationGracePeriodSeconds": 10,
             "automountServiceAccountToken": false,
             "enableServiceLinks": false,
@@ -400,8 +491,24 @@ mod tests {
         assert!(json.contains("registries.conf") && !json.contains("packed"), "{json}");
         assert_eq!(job["metadata"]["name"], "build-infra-0");
         assert_eq!(job["metadata"]["ownerReferences"][0]["uid"], "u");
+        // Objects of these names that are there already.
+        let found = |uid: &str| {
+            let mut found = config_maps[0].metadata.clone();
+            found.uid = Some("its own".to_owned());
+            found.owner_references.as_mut().unwrap()[0].uid = uid.to_owned();
+            found
+        };
+        assert_eq!(left_over(&build, &found("u")), LeftOver::SameBuild);
+        let earlier = LeftOver::EarlierBuild { uid: "its own".to_owned() };
+        assert_eq!(left_over(&build, &found("earlier")), earlier);
+        assert_eq!(left_over(&build, &api::k8s::ObjectMeta::default()), LeftOver::Foreign);
         let pod = &job["spec"]["template"]["spec"];
         assert_eq!(pod["automountServiceAccountToken"], false);
+        // What OpenShift needs to let it run as root, and to trust the cluster's own registry.
+        assert_eq!(pod["serviceAccountName"], "machine-os-builder");
+        assert_eq!(job["spec"]["template"]["metadata"]["annotations"]["openshift.io/required-scc"], "anyuid");
+        let authority = json!({"name": "openshift-service-ca.crt", "optional": true});
+        assert!(pod["volumes"].as_array().unwrap().iter().any(|v| v["configMap"] == authority));
         let volumes = pod["volumes"].as_array().unwrap();
         let secret = |name: &str| volumes.iter().find(|v| v["secret"]["secretName"] == name).unwrap();
         assert!(secret("push")["secret"]["optional"] == true && secret("pull")["secret"]["optional"] == true);

@@ -79,6 +79,10 @@ pub struct Inputs<'a> {
     pub rendered: BTreeMap<&'a str, &'a Base>,
     /// The Jobs of these builds.
     pub jobs: Vec<&'a JobFacts>,
+    /// Builds whose Job is not there, as the API server says: a cache may not have it yet, or may have lost it.
+    pub absent: BTreeSet<&'a str>,
+    /// What keeps pods of these builds from starting.
+    pub held_up: BTreeMap<&'a str, String>,
     /// What the pods of Jobs that have ended say, by the build's name.
     pub reports: BTreeMap<&'a str, Report>,
     /// Images that a node runs or is to run.
@@ -162,6 +166,36 @@ pub enum Wait {
     Failed(String),
     /// Somebody has deleted the Job of the wanted build.
     Interrupted(String),
+    /// The Job is in no cache, and the API server has to be asked for it.
+    Job(String),
+    /// No pod of the wanted build's Job starts.
+    HeldUp {
+        /// The build.
+        build: String,
+        /// Why.
+        why: String,
+    },
+    /// The image from elsewhere is none.
+    NotPreBuilt(String),
+    /// Somebody else has made a build of the wanted name.
+    Foreign(String),
+}
+
+impl Wait {
+    /// Whether people have to be told, because nothing else tells them: a failure is in a condition of its own, and the others
+    /// end by themselves.
+    pub fn needs_somebody(&self) -> bool {
+        match self {
+            Self::NoBuilder
+            | Self::Interrupted(_)
+            | Self::HeldUp { .. }
+            | Self::NotPreBuilt(_)
+            | Self::Foreign(_) => true,
+            Self::NotRendered | Self::RenderDegraded | Self::Report(_) | Self::Failed(_) | Self::Job(_) => {
+                false
+            }
+        }
+    }
 }
 
 impl fmt::Display for Wait {
@@ -186,6 +220,21 @@ impl fmt::Display for Wait {
                 "the Job of MachineOSBuild {build} was deleted; to build again, set the annotation {} on the \
                  MachineOSConfig",
                 names::REBUILD
+            ),
+            Self::Job(build) => write!(f, "whether MachineOSBuild {build} has a Job is not known yet"),
+            Self::HeldUp { build, why } => {
+                write!(f, "the pod of MachineOSBuild {build} does not start: {why}")
+            }
+            Self::NotPreBuilt(value) => write!(
+                f,
+                "the annotation {} of the MachineOSConfig is {:?}, which is no image by its digest (NAME@sha256: and 64 \
+                 hexadecimal digits); correct it, or remove it to build an image",
+                names::PRE_BUILT,
+                api::text::cut(value, MAX_SHOWN)
+            ),
+            Self::Foreign(build) => write!(
+                f,
+                "MachineOSBuild {build} exists, and was not made for this MachineOSConfig; delete it, and it is made anew"
             ),
         }
     }
@@ -228,6 +277,36 @@ impl fmt::Display for BuildPlan {
     }
 }
 
+/// Characters of an annotation's value that are shown.
+const MAX_SHOWN: usize = 200;
+
+/// Whose a build is, by the object that controls it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Whose {
+    /// This MachineOSConfig's.
+    Ours,
+    /// That of a MachineOSConfig that is gone.
+    Earlier,
+    /// Of nobody, or of something else: it is left alone.
+    Foreign,
+}
+
+fn whose(build: &MachineOSBuild, config: Option<&MachineOSConfig>) -> Whose {
+    let mut owners = build.metadata.owner_references.iter().flatten();
+    let group = format!("{}/", api::names::GROUP);
+    let is_config = |o: &&OwnerReference| {
+        o.controller == Some(true)
+            && o.kind == "MachineOSConfig"
+            && o.api_version.starts_with(&group)
+            && o.name == build.spec.machine_os_config.name
+    };
+    match owners.find(is_config) {
+        None => Whose::Foreign,
+        Some(o) if config.is_some_and(|c| c.metadata.uid.as_deref() == Some(&o.uid)) => Whose::Ours,
+        Some(_) => Whose::Earlier,
+    }
+}
+
 /// What happens next to the builds of a pool.
 pub fn plan(inputs: &Inputs<'_>) -> BuildPlan {
     let mut plan = BuildPlan::default();
@@ -236,13 +315,17 @@ pub fn plan(inputs: &Inputs<'_>) -> BuildPlan {
         plan.wait = living.map(|_| Wait::NoBuilder);
         return plan;
     }
-    let Some(config) = living else {
-        for build in &inputs.builds {
-            plan.stop(inputs, build);
-            plan.steps.push(Step::Delete { build: name_of(build), why: "its MachineOSConfig is gone" });
-        }
-        return plan;
+    let of = |who| {
+        let all = inputs.builds.iter().copied();
+        all.filter(|b| whose(b, inputs.config) == who).collect::<Vec<&MachineOSBuild>>()
     };
+    let (ours, earlier) = (of(Whose::Ours), of(Whose::Earlier));
+    let orphans = if living.is_none() { [&ours[..], &earlier[..]].concat() } else { earlier };
+    for build in &orphans {
+        plan.stop(inputs, build);
+        plan.steps.push(Step::Delete { build: name_of(build), why: "its MachineOSConfig is gone" });
+    }
+    let Some(config) = living else { return plan };
     let configuration = &inputs.pool.spec.configuration;
     let Some(base) = inputs.rendered.get(configuration.name.as_str()) else {
         plan.wait = Some(Wait::NotRendered);
@@ -255,7 +338,16 @@ pub fn plan(inputs: &Inputs<'_>) -> BuildPlan {
     };
     let config_name = config.metadata.name.as_deref().unwrap_or_default();
     let name = build_name(config_name, configuration, &config.spec, images);
-    let wanted = inputs.builds.iter().copied().find(|b| b.metadata.name.as_deref() == Some(&name));
+    let of_name = |b: &&MachineOSBuild| b.metadata.name.as_deref() == Some(&name);
+    if orphans.iter().any(of_name) {
+        return plan;
+    }
+    if of(Whose::Foreign).iter().any(of_name) {
+        plan.wait = Some(Wait::Foreign(name));
+        return plan;
+    }
+    let inputs = &Inputs { builds: ours, ..inputs.clone() };
+    let wanted = inputs.builds.iter().copied().find(of_name);
     match wanted {
         None => plan.create(inputs, config, base, &name),
         Some(_) if note(config, names::REBUILD).is_some() => {
@@ -326,6 +418,10 @@ impl BuildPlan {
         let rebuild = note(config, names::REBUILD).is_some();
         let first = note(config, annotation::CURRENT_BUILD).is_none();
         let pre_built = note(config, names::PRE_BUILT).filter(|_| first && !rebuild);
+        if let Some(value) = pre_built.filter(|v| !names::is_by_digest(v)) {
+            self.wait = Some(Wait::NotPreBuilt(value.to_owned()));
+            return;
+        }
         if pre_built.is_some() {
             let labels = build.metadata.labels.get_or_insert_default();
             labels.insert(names::PRE_BUILT.to_owned(), "true".to_owned());
@@ -364,6 +460,11 @@ impl BuildPlan {
             State::Interrupted => self.wait = Some(Wait::Interrupted(name)),
             State::Initial if reuses(build).is_some() => {
                 let image = reuses(build).unwrap_or_default();
+                let other = note(config, names::PRE_BUILT).is_some_and(|v| v != image);
+                if is_pre_built(build) && (other || !names::is_by_digest(image)) {
+                    self.steps.push(Step::Delete { build: name, why: "its image was corrected" });
+                    return;
+                }
                 let mut status = match is_pre_built(build) {
                     true => seeded(image, inputs.now),
                     false => {
@@ -401,7 +502,9 @@ impl BuildPlan {
             self.steps.push(Step::Status { build: name.to_owned(), state, status });
         };
         let Some(job) = inputs.jobs.iter().find(|j| j.name == job_name) else {
-            if recorded.is_some() {
+            if recorded.is_some() && !inputs.absent.contains(name) {
+                self.wait = Some(Wait::Job(name.to_owned()));
+            } else if recorded.is_some() {
                 let why = Some("its Job was deleted".to_owned());
                 next(State::Interrupted, &Cause { reason: None, why }, (None, None), None);
             } else {
@@ -443,7 +546,13 @@ impl BuildPlan {
                     next(State::Failed, &Cause { reason: None, why }, at, None);
                 }
             },
-            state => next(state, &Cause::default(), at, None),
+            state => {
+                next(state, &Cause::default(), at, None);
+                self.wait = inputs
+                    .held_up
+                    .get(name)
+                    .map(|why| Wait::HeldUp { build: name.to_owned(), why: why.clone() });
+            }
         }
         if recorded != Some(&job.uid) {
             self.steps.push(Step::Adopt { build: name.to_owned(), uid: job.uid.clone() });
@@ -477,7 +586,9 @@ impl BuildPlan {
                     self.stop(inputs, build);
                     self.steps.push(Step::Delete { build: name_of(build), why: "a newer build has ended" });
                 }
-                State::Failed | State::Interrupted | State::Succeeded => {}
+                // Its Job was to be stopped with it; that request may have failed.
+                State::Interrupted => self.stop(inputs, build),
+                State::Failed | State::Succeeded => {}
             }
         }
         for build in prune::choose(inputs, config, name) {
@@ -506,8 +617,8 @@ impl BuildPlan {
                 namespace: None,
                 ..reference(api::names::GROUP, "machineosbuilds", build)
             });
-            new.observed_generation = new.observed_generation.max(config.metadata.generation);
         }
+        new.observed_generation = new.observed_generation.max(config.metadata.generation);
         let known = |c: &MetaCondition| c.type_ == "Seeded";
         if let Some(now) = seeded.filter(|_| !old.conditions.iter().flatten().any(known)) {
             let list = new.conditions.get_or_insert_default();
@@ -573,6 +684,19 @@ fn new_build(inputs: &Inputs<'_>, config: &MachineOSConfig, name: &str) -> Machi
         block_owner_deletion: None,
     }]);
     build
+}
+
+/// The builds whose Job was started once and is not among these: the API server has to be asked for it before that counts.
+pub fn unseen<'a>(
+    builds: impl Iterator<Item = &'a MachineOSBuild>,
+    jobs: impl Iterator<Item = &'a JobFacts>,
+) -> Vec<String> {
+    let seen: BTreeSet<&str> = jobs.map(|j| j.name.as_str()).collect();
+    let started = builds.filter(|b| {
+        let recorded = b.metadata.annotations.as_ref().is_some_and(|a| a.contains_key(names::JOB_UID));
+        recorded && !State::of(b).is_terminal()
+    });
+    started.map(name_of).filter(|name| !seen.contains(names::job(name).as_str())).collect()
 }
 
 /// Why a Job failed, and what to do.

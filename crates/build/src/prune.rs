@@ -1,4 +1,5 @@
-//! Which builds that succeeded are deleted: by number and by age, and never one whose image a node runs or boots next.
+//! Which builds that succeeded are deleted: by number and by age, and never the last one whose image a node runs or boots next.
+//! Builds for configs that differ in files only share an image: the newest of them stands for it.
 //!
 //! What it is not: the deletion of images in registries. Their tags stay.
 
@@ -6,6 +7,7 @@ use crate::plan::Inputs;
 use crate::state::State;
 use api::v1::{MachineOSBuild, MachineOSConfig};
 use jiff::SignedDuration;
+use std::collections::BTreeSet;
 
 /// How many builds of a pool are kept besides those that are in use.
 const KEEP: usize = 5;
@@ -20,17 +22,22 @@ pub(crate) fn choose<'a>(
 ) -> Vec<&'a MachineOSBuild> {
     let image = |b: &'a MachineOSBuild| b.status.as_ref().and_then(|s| s.digested_image_push_spec.as_deref());
     let current = config.status.as_ref().and_then(|s| s.current_image_pull_spec.as_deref());
-    let is_free = |b: &&MachineOSBuild| {
-        let image = b.status.as_ref().and_then(|s| s.digested_image_push_spec.as_deref());
-        State::of(b) == State::Succeeded
-            && b.metadata.name.as_deref() != Some(wanted)
-            && image.is_none_or(|i| Some(i) != current && !inputs.in_use.contains(i))
-            // Nodes may still be on their way to it.
-            && b.spec.machine_config.name != reached(inputs)
-    };
-    let mut free: Vec<&MachineOSBuild> = inputs.builds.iter().copied().filter(is_free).collect();
+    let named = config.status.as_ref().and_then(|s| s.machine_os_build.as_ref()).map(|r| r.name.as_str());
     let made = |b: &MachineOSBuild| b.metadata.creation_timestamp.as_ref().map(|t| t.0);
-    free.sort_by(|a, b| (made(b), image(b)).cmp(&(made(a), image(a))));
+    let mut newest: Vec<&MachineOSBuild> =
+        inputs.builds.iter().copied().filter(|b| State::of(b) == State::Succeeded).collect();
+    newest.sort_by(|a, b| (made(b), &b.metadata.name).cmp(&(made(a), &a.metadata.name)));
+    let is_used = |i: &&str| Some(*i) == current || inputs.in_use.contains(i);
+    let mut stood_for: BTreeSet<&str> = BTreeSet::new();
+    let mut is_free = |b: &&'a MachineOSBuild| {
+        let name = b.metadata.name.as_deref();
+        // Of each image in use the first one that is seen is kept.
+        let stands = image(b).filter(is_used).is_some_and(|i| stood_for.insert(i));
+        // Nodes may still be on their way to what the pool was in last.
+        let kept = name == Some(wanted) || name == named || b.spec.machine_config.name == reached(inputs);
+        !stands && !kept
+    };
+    let free: Vec<&MachineOSBuild> = newest.into_iter().filter(|b| is_free(b)).collect();
     let oldest = inputs.now.0.saturating_sub(SignedDuration::from_hours(24 * DAYS)).ok();
     let aged = |b: &MachineOSBuild| made(b).zip(oldest).is_some_and(|(made, oldest)| made < oldest);
     let mut gone: Vec<_> =

@@ -6,9 +6,12 @@
 //!
 //! What it is not: a filter for whole logs. Only the last lines are kept, and those that look like a secret are hidden.
 
+use crate::job::JobFacts;
 use crate::names;
-use api::k8s::Pod;
+use api::k8s::{Pod, Time};
 use desired::mask::looks_secret;
+use serde::Deserialize as _;
+use serde_json::Value;
 use std::borrow::Cow;
 
 /// The container that builds, in our pods and in those of the reference.
@@ -31,11 +34,34 @@ pub struct Report {
     pub words: Option<String>,
 }
 
+/// The ConfigMap in which a builder of the reference reports a digest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigMapDigest {
+    /// What it says.
+    pub digest: String,
+    /// When it was made.
+    pub created: Option<Time>,
+}
+
+/// Of a list of pods those that are of this Job: an earlier Job of the same name may have left some.
+fn of_job<'a>(job: &JobFacts, pods: &'a [Pod]) -> Vec<&'a Pod> {
+    let owner = |pod: &Pod| {
+        let mut owners = pod.metadata.owner_references.iter().flatten();
+        owners.find(|o| o.controller == Some(true)).map(|o| o.uid.clone())
+    };
+    pods.iter().filter(|pod| owner(pod).is_none_or(|uid| uid == job.uid)).collect()
+}
+
 impl Report {
-    /// From the Job's pods, and the ConfigMap of the digest, if there is one. What a pod of this Job says counts first: the
-    /// ConfigMap may be of an earlier build of the same name.
-    pub fn read(config_map: Option<&str>, pods: &[Pod]) -> Self {
-        let mut pods: Vec<&Pod> = pods.iter().collect();
+    /// From the Job's pods, and the ConfigMap of the digest, if there is one that is not older than the Job: an earlier build of
+    /// the same name may have left one. What a pod of this Job says counts first.
+    pub fn read(job: &JobFacts, config_map: Option<&ConfigMapDigest>, pods: &[Pod]) -> Self {
+        let older = |m: &&ConfigMapDigest| {
+            let both = m.created.as_ref().zip(job.created.as_ref());
+            both.is_some_and(|(map, job)| map.0 < job.0)
+        };
+        let config_map = config_map.filter(|m| !older(m)).map(|m| m.digest.as_str());
+        let mut pods = of_job(job, pods);
         pods.sort_by_key(|p| p.metadata.creation_timestamp.as_ref().map(|t| t.0));
         let messages: Vec<&str> = pods.iter().filter_map(|pod| message(pod)).collect();
         let by_pod = messages.iter().rev().find_map(|m| m.trim().strip_prefix(DIGEST));
@@ -56,6 +82,64 @@ fn message(pod: &Pod) -> Option<&str> {
     let one = all().find(failed).or_else(|| all().filter(ended).find(|c| c.name == CONTAINER))?;
     one.state.as_ref()?.terminated.as_ref()?.message.as_deref()
 }
+
+/// A warning about an object, from its events.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Warning {
+    /// The uid of the object.
+    pub of: String,
+    /// For example `FailedMount`.
+    pub reason: String,
+    /// The words.
+    pub message: String,
+    /// When it was last given.
+    pub at: Option<Time>,
+}
+
+impl Warning {
+    /// From an Event as JSON, about the object with this uid.
+    pub fn new(of: &str, event: &Value) -> Self {
+        let text = |key: &str| event.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let time = |key: &str| event.get(key).and_then(|v| Time::deserialize(v).ok());
+        let series = event.pointer("/series/lastObservedTime").and_then(|v| Time::deserialize(v).ok());
+        let at = series.or_else(|| time("lastTimestamp")).or_else(|| time("eventTime"));
+        Self { of: of.to_owned(), reason: text("reason"), message: text("message"), at }
+    }
+}
+
+/// What keeps a Job's pods from starting: what the scheduler or the kubelet says, else the last warning about a pod, or about
+/// the Job if it has no pod. `None`: one runs, or nobody says anything.
+pub fn held_up(job: &JobFacts, pods: &[Pod], warnings: &[Warning]) -> Option<String> {
+    let pods = of_job(job, pods);
+    let warned = |uid: &str| {
+        let of = warnings.iter().filter(|w| w.of == uid);
+        let last = of.max_by_key(|w| w.at.as_ref().map(|t| t.0))?;
+        Some(format!("{}: {}", last.reason, last.message))
+    };
+    let Some(pod) = pods.iter().rev().find(|p| {
+        let phase = p.status.as_ref().and_then(|s| s.phase.as_deref()).unwrap_or("Pending");
+        phase == "Pending" && p.metadata.deletion_timestamp.is_none()
+    }) else {
+        return warned(&job.uid).filter(|_| pods.is_empty()).map(|w| last_words(&w));
+    };
+    let status = pod.status.clone().unwrap_or_default();
+    let unscheduled =
+        status.conditions.iter().flatten().find(|c| c.type_ == "PodScheduled" && c.status == "False");
+    let unscheduled = unscheduled.map(|c| {
+        let why = c.message.clone().or_else(|| c.reason.clone()).unwrap_or_default();
+        format!("no node takes it: {why}")
+    });
+    let containers = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
+    let waiting = containers.filter_map(|c| c.state.as_ref()?.waiting.as_ref()).find_map(|w| {
+        let reason = w.reason.as_deref().filter(|r| !STARTING.contains(r))?;
+        Some(format!("{reason}: {}", w.message.as_deref().unwrap_or_default()))
+    });
+    let why = unscheduled.or(waiting).or_else(|| warned(pod.metadata.uid.as_deref().unwrap_or_default()))?;
+    Some(last_words(&why))
+}
+
+/// Reasons of a container that waits, which are no trouble.
+const STARTING: [&str; 2] = ["ContainerCreating", "PodInitializing"];
 
 /// The last lines of a text, one after the other, each without secrets.
 pub fn last_words(text: &str) -> String {
@@ -102,18 +186,78 @@ mod tests {
         .unwrap()
     }
 
+    fn time(text: &str) -> Option<Time> {
+        serde_json::from_value(json!(text)).unwrap()
+    }
+
+    fn job() -> JobFacts {
+        JobFacts { uid: "job".to_owned(), created: time("2026-01-01T00:00:00Z"), ..JobFacts::default() }
+    }
+
     #[test]
     fn the_digest_is_that_of_the_last_pod_or_of_the_config_map() {
         let pods = [
             pod("2026-01-01T00:00:02Z", 0, "digest=sha256:bb"),
             pod("2026-01-01T00:00:01Z", 1, "error: the registry refuses\n"),
         ];
-        let report = Report::read(None, &pods);
+        let map =
+            |created: &str| ConfigMapDigest { digest: "sha256:cc\n".to_owned(), created: time(created) };
+        let (new, old) = (map("2026-01-01T00:00:05Z"), map("2025-12-31T23:59:59Z"));
+        let digest = |map: Option<&ConfigMapDigest>, pods: &[Pod]| Report::read(&job(), map, pods).digest;
+        let report = Report::read(&job(), None, &pods);
         assert_eq!(report.digest.as_deref(), Some("sha256:bb"));
         assert_eq!(report.words.as_deref(), Some("error: the registry refuses"));
-        assert_eq!(Report::read(Some("sha256:cc\n"), &pods).digest.as_deref(), Some("sha256:bb"));
-        assert_eq!(Report::read(Some("sha256:cc\n"), &pods[1..]).digest.as_deref(), Some("sha256:cc"));
-        assert_eq!(Report::read(None, &[]), Report::default());
+        assert_eq!(digest(Some(&new), &pods).as_deref(), Some("sha256:bb"));
+        assert_eq!(digest(Some(&new), &pods[1..]).as_deref(), Some("sha256:cc"));
+        assert_eq!(digest(Some(&old), &pods[1..]), None, "of an earlier build of this name");
+        assert_eq!(Report::read(&job(), None, &[]), Report::default());
+        let owned = |uid: &str| {
+            let mut pod = pod("2026-01-01T00:00:03Z", 0, "digest=sha256:dd");
+            let owner = json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "x", "uid": uid, "controller": true}]);
+            pod.metadata.owner_references = serde_json::from_value(owner).unwrap();
+            [pod]
+        };
+        assert_eq!(digest(None, &owned("job")).as_deref(), Some("sha256:dd"));
+        assert_eq!(digest(None, &owned("earlier")), None);
+    }
+
+    #[test]
+    fn a_pod_that_does_not_start_says_what_it_waits_for() {
+        let pod = |status: serde_json::Value| -> Vec<Pod> {
+            vec![
+                serde_json::from_value(json!({"metadata": {"name": "p", "uid": "pod"}, "status": status}))
+                    .unwrap(),
+            ]
+        };
+        let waiting = |reason: &str, message: &str| {
+            let state = json!({"waiting": {"reason": reason, "message": message}});
+            pod(json!({"phase": "Pending", "containerStatuses": [{"name": CONTAINER, "state": state}]}))
+        };
+        let warn = |of: &str, at: &str, reason: &str, message: &str| Warning {
+            of: of.to_owned(),
+            reason: reason.to_owned(),
+            message: message.to_owned(),
+            at: time(at),
+        };
+        let mount = warn("pod", "2026-01-01T00:01:00Z", "FailedMount", "configmap \"mc-x\" not found");
+        let early = warn("pod", "2026-01-01T00:00:30Z", "FailedScheduling", "earlier");
+        let quota = warn("job", "2026-01-01T00:00:30Z", "FailedCreate", "serviceaccount \"x\" not found");
+        let all = [mount, early, quota];
+        let unscheduled = json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes are available"});
+        for (pods, want) in [
+            (
+                pod(json!({"phase": "Pending", "conditions": [unscheduled]})),
+                Some("no node takes it: 0/3 nodes are available"),
+            ),
+            (waiting("ImagePullBackOff", "no such image"), Some("ImagePullBackOff: no such image")),
+            (waiting("ContainerCreating", ""), Some("FailedMount: configmap \"mc-x\" not found")),
+            (vec![], Some("FailedCreate: serviceaccount \"x\" not found")),
+            (pod(json!({"phase": "Running"})), None),
+            (pod(json!({"phase": "Failed"})), None),
+        ] {
+            assert_eq!(held_up(&job(), &pods, &all).as_deref(), want, "{pods:?}");
+        }
+        assert_eq!(held_up(&job(), &waiting("ContainerCreating", ""), &[]), None);
     }
 
     #[test]

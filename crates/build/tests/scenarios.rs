@@ -20,6 +20,8 @@ struct World {
     rendered: BTreeMap<String, Base>,
     jobs: BTreeMap<String, Value>,
     reports: BTreeMap<String, Report>,
+    absent: Vec<String>,
+    held_up: BTreeMap<String, String>,
     in_use: Vec<String>,
     builder: Option<&'static str>,
     seconds: i64,
@@ -56,6 +58,8 @@ impl World {
             rendered: BTreeMap::new(),
             jobs: BTreeMap::new(),
             reports: BTreeMap::new(),
+            absent: vec![],
+            held_up: BTreeMap::new(),
             in_use: vec![],
             builder: Some("buildah"),
             seconds: 1_800_000_000,
@@ -93,6 +97,8 @@ impl World {
             rendered: self.rendered.iter().map(|(n, b)| (n.as_str(), b)).collect(),
             jobs: jobs.iter().collect(),
             reports: self.reports.iter().map(|(n, r)| (n.as_str(), r.clone())).collect(),
+            absent: self.absent.iter().map(String::as_str).collect(),
+            held_up: self.held_up.iter().map(|(n, w)| (n.as_str(), w.clone())).collect(),
             in_use: self.in_use.iter().map(String::as_str).collect::<BTreeSet<_>>(),
             builder: self.builder,
             now: &now,
@@ -350,7 +356,16 @@ fn a_job_without_an_end_or_without_a_digest_is_a_failure_with_its_cause() {
 fn a_deleted_job_interrupts_its_build_until_somebody_asks_for_another() {
     let mut w = World::new();
     w.settle();
+    let jobs = std::mem::take(&mut w.jobs);
+    assert_eq!(
+        w.step(),
+        ["waits: whether MachineOSBuild b1 has a Job is not known yet"],
+        "a cache may lack it"
+    );
+    w.jobs = jobs;
+    assert_eq!(w.step(), Vec::<String>::new());
     w.jobs.clear();
+    w.absent.clone_from(&w.names);
     assert_eq!(w.step(), ["b1 is Interrupted"]);
     assert!(
         matches!(w.step().as_slice(), [one] if one.starts_with("waits: the Job of MachineOSBuild b1 was deleted"))
@@ -377,12 +392,108 @@ fn an_image_from_elsewhere_is_taken_over_once() {
 }
 
 #[test]
+fn an_image_from_elsewhere_that_is_mistyped_is_named_and_can_be_corrected() {
+    let mut w = World::new();
+    w.annotate("pre-built-image", "elsewhere.example.com/os:latest");
+    let said = w.step();
+    assert!(
+        matches!(said.as_slice(), [one] if one.contains("\"elsewhere.example.com/os:latest\", which is no image")),
+        "{said:?}"
+    );
+    assert_eq!(w.builds.len(), 0);
+    let from = format!("elsewhere.example.com/os@{DIGEST}");
+    w.annotate("pre-built-image", &from);
+    w.step();
+    // A build that an earlier version made of a mistyped one goes.
+    let build = w.builds.values_mut().next().unwrap();
+    let notes = build.metadata.annotations.as_mut().unwrap();
+    notes.insert(build::names::REUSES.to_owned(), "elsewhere.example.com/os:latest".to_owned());
+    assert_eq!(w.step(), ["delete b1: its image was corrected"]);
+    w.settle();
+    assert_eq!(w.image(), Some(from));
+    // Without the annotation an image is built.
+    let mut w = World::new();
+    w.annotate("pre-built-image", "nonsense");
+    w.settle();
+    w.config().metadata.annotations = None;
+    assert!(w.settle().contains(&"start b1".to_owned()));
+}
+
+#[test]
 fn builds_go_with_their_config() {
     let mut w = World::new();
     w.settle();
     w.config = None;
     assert_eq!(w.step(), ["stop b1", "delete b1: its MachineOSConfig is gone"]);
     assert_eq!((w.builds.len(), w.jobs.len()), (0, 0));
+}
+
+#[test]
+fn builds_of_an_earlier_config_of_the_same_name_go_and_those_of_nobody_stay() {
+    let mut w = World::new();
+    w.settle();
+    w.config().metadata.uid = Some("config-2".to_owned());
+    assert_eq!(w.step(), ["stop b1", "delete b1: its MachineOSConfig is gone"]);
+    w.settle();
+    assert_eq!(w.states(), [State::Prepared]);
+    // Somebody's own: neither stopped nor deleted, with a MachineOSConfig or without.
+    let mut foreign = w.builds.values().next().unwrap().clone();
+    foreign.metadata.owner_references = None;
+    foreign.metadata.name = Some("theirs".to_owned());
+    w.builds.insert("theirs".to_owned(), foreign.clone());
+    assert_eq!(w.settle(), Vec::<String>::new());
+    w.config = None;
+    w.settle();
+    assert_eq!(w.builds.keys().collect::<Vec<_>>(), ["theirs"]);
+    // One of the wanted name is no build of ours.
+    let mut w = World::new();
+    w.step();
+    let build = w.builds.values_mut().next().unwrap();
+    build.metadata.owner_references = None;
+    let said = w.step();
+    assert!(
+        matches!(said.as_slice(), [one] if one.contains("was not made for this MachineOSConfig")),
+        "{said:?}"
+    );
+}
+
+#[test]
+fn a_job_that_could_not_be_deleted_with_its_build_is_deleted_later() {
+    let mut w = World::new();
+    w.settle();
+    let job = w.jobs.clone();
+    w.render("rendered-infra-2", &["nosmt"]);
+    let steps = w.step();
+    assert_eq!(steps[2..], ["b1 is Interrupted", "stop b1"]);
+    // The request had failed.
+    w.jobs.extend(job);
+    let steps = w.step();
+    assert!(steps.contains(&"stop b1".to_owned()), "{steps:?}");
+}
+
+#[test]
+fn a_pod_that_does_not_start_is_told() {
+    let mut w = World::new();
+    w.settle();
+    w.held_up.insert(w.names[0].clone(), "no node takes it: 0/3 nodes are available".to_owned());
+    let said =
+        "waits: the pod of MachineOSBuild b1 does not start: no node takes it: 0/3 nodes are available";
+    assert_eq!(w.step(), [said]);
+    assert!(w.wait.as_ref().unwrap().needs_somebody());
+    w.job(json!({"active": 1}));
+    w.held_up.clear();
+    assert_eq!(w.step(), ["b1 is Building"]);
+}
+
+#[test]
+fn the_spec_that_was_seen_is_told_before_there_is_an_image() {
+    let mut w = World::new();
+    w.settle();
+    let observed = |w: &World| w.config.as_ref().unwrap().status.as_ref().unwrap().observed_generation;
+    assert_eq!((observed(&w), w.image()), (Some(1), None));
+    w.config().metadata.generation = Some(2);
+    w.settle();
+    assert_eq!(observed(&w), Some(2));
 }
 
 #[test]
@@ -416,6 +527,26 @@ fn old_builds_go_by_number_and_age_but_none_that_a_node_runs_or_boots_next() {
     w.seconds += 31 * 24 * 3600;
     w.settle();
     assert_eq!(w.builds.len(), 2, "only what is in use");
+}
+
+#[test]
+fn builds_that_share_the_image_in_force_are_pruned_as_others_are() {
+    let mut w = World::new();
+    w.settle();
+    w.succeed(DIGEST);
+    w.settle();
+    for i in 2..=20 {
+        w.render(&format!("rendered-infra-{i}"), &[]);
+        w.settle();
+    }
+    // The one in force, and five more.
+    assert_eq!(w.builds.len(), 6, "{:?}", w.names);
+    assert_eq!(w.image(), Some(image(DIGEST)));
+    w.seconds += 31 * 24 * 3600;
+    w.settle();
+    assert_eq!(w.builds.len(), 1, "only what is in use");
+    w.render("rendered-infra-21", &[]);
+    assert!(w.settle().iter().all(|s| !s.starts_with("start ")), "the image is still known");
 }
 
 #[test]

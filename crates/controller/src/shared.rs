@@ -259,13 +259,16 @@ impl Shared {
         }
     }
 
-    /// The same for a MachineOSBuild, also one that we have just created.
+    /// The same for a MachineOSBuild.
     pub(crate) fn os_build_answer(&self, build: &MachineOSBuild) {
-        let (version, uid) = (version_of(build), build.uid().unwrap_or_default());
-        let item = Item { version, uid, value: Arc::new(ImageBuild::new(serde_json::json!(build))) };
-        if let Some(change) = self.stores.os_builds.apply(build.name_any(), item) {
-            self.os_build_changed(&change);
-        }
+        let change = self.stores.os_builds.answer(&build.name_any(), os_build_item(build));
+        change.iter().for_each(|change| self.os_build_changed(change));
+    }
+
+    /// The same for a MachineOSBuild that we have just created.
+    pub(crate) fn os_build_created(&self, build: &MachineOSBuild) {
+        let change = self.stores.os_builds.created(&build.name_any(), os_build_item(build));
+        change.iter().for_each(|change| self.os_build_changed(change));
     }
 
     /// The same for a RolloutPolicy.
@@ -281,7 +284,7 @@ impl Shared {
     /// The same for a MachineConfigNode, also one that we have just created.
     pub(crate) fn progress_answer(&self, object: TrimmedMachineConfigNode) {
         let item = whole(object.0);
-        if let Some(change) = self.stores.progress.apply(item.value.name_any(), item) {
+        if let Some(change) = self.stores.progress.created(&item.value.name_any(), item) {
             self.changed(&Changed::MachineConfigNode(&change));
         }
     }
@@ -303,10 +306,15 @@ impl Shared {
         let name = config.name_any();
         let (version, uid) = (version_of(&config), config.uid().unwrap_or_default());
         let item = Item { version, uid, value: Arc::new(Config::new(config)) };
-        if let Some(change) = self.stores.configs.apply(name, item) {
+        if let Some(change) = self.stores.configs.created(&name, item) {
             self.changed(&Changed::Config(&change));
         }
     }
+}
+
+fn os_build_item(build: &MachineOSBuild) -> Item<ImageBuild> {
+    let (version, uid) = (version_of(build), build.uid().unwrap_or_default());
+    Item { version, uid, value: Arc::new(ImageBuild::new(serde_json::json!(build))) }
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 //!
 //! What it is not: decoding or trimming (see [`crate::cache::watch`]), or what a change means.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
@@ -41,7 +41,12 @@ pub(crate) struct Store<T> {
     /// Objects that cannot be decoded, with the newest version that was seen.
     undecodable: Mutex<BTreeMap<String, u64>>,
     list_again: Notify,
+    /// The uids of the objects that were deleted last: an answer about one of them may still be on its way.
+    deleted: Mutex<VecDeque<String>>,
 }
+
+/// How many deleted objects are remembered. An answer is late by seconds.
+const DELETED: usize = 64;
 
 /// A cache of any kind, as the start of a term sees it.
 pub(crate) trait Cache: Send + Sync {
@@ -99,6 +104,7 @@ impl<T> Default for Store<T> {
             trouble: Mutex::default(),
             undecodable: Mutex::default(),
             list_again: Notify::new(),
+            deleted: Mutex::default(),
         }
     }
 }
@@ -185,6 +191,25 @@ impl<T> Store<T> {
         if known { self.apply(name.to_owned(), item) } else { None }
     }
 
+    /// Stores the answer to a creation of ours, unless the object was deleted before the answer was handled.
+    pub(crate) fn created(&self, name: &str, item: Item<T>) -> Option<Change<T>> {
+        let gone = self.deleted.lock().unwrap_or_else(PoisonError::into_inner).contains(&item.uid);
+        if gone { None } else { self.apply(name.to_owned(), item) }
+    }
+
+    /// Takes out an object that was deleted, and not another one that has its name by now.
+    pub(crate) fn delete(&self, name: &str, uid: &str) -> Option<Change<T>> {
+        {
+            let mut deleted = self.deleted.lock().unwrap_or_else(PoisonError::into_inner);
+            deleted.push_back(uid.to_owned());
+            if deleted.len() > DELETED {
+                deleted.pop_front();
+            }
+        }
+        let other = self.read(|items| items.get(name).is_some_and(|i| i.uid != uid));
+        if other { None } else { self.remove(name) }
+    }
+
     /// Takes an object out.
     pub(crate) fn remove(&self, name: &str) -> Option<Change<T>> {
         let old = self.items.write().unwrap_or_else(PoisonError::into_inner).remove(name)?;
@@ -253,6 +278,18 @@ mod tests {
         store.remove("a");
         assert!(store.answer("a", item("u", 6)).is_none());
         assert!(store.get("a").is_none());
+    }
+
+    #[test]
+    fn a_deletion_takes_out_that_object_alone_and_its_late_answer_changes_nothing() {
+        let store = Store::default();
+        store.apply("a".to_owned(), item("new", 7));
+        assert!(store.delete("a", "old").is_none(), "the object that had this name before");
+        assert!(store.get("a").is_some());
+        assert!(store.delete("a", "new").is_some());
+        assert!(store.created("a", item("new", 7)).is_none(), "deleted before its answer");
+        assert!(store.get("a").is_none());
+        assert!(store.created("a", item("newer", 9)).is_some());
     }
 
     #[test]

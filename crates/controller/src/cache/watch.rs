@@ -217,7 +217,8 @@ pub(crate) async fn follow<K, T>(
             Event::Delete(object) => {
                 let name = key_of(&object);
                 undecodable.remove(&name);
-                store.remove(&name).iter().for_each(&on_change);
+                let uid = object.uid().unwrap_or_default();
+                store.delete(&name, &uid).iter().for_each(&on_change);
             }
         }
     }

@@ -18,11 +18,14 @@ use crate::shared::Shared;
 use crate::term::leader::now;
 use api::conditions;
 use api::events::ControllerEvent;
-use api::k8s::{ConfigMap, Pod, ResourceExt};
+use api::k8s::{ConfigMap, Pod, ResourceExt, Time};
 use api::names::{NAMESPACE, annotation, pool_condition};
 use api::text::{MAX_ANSWER_CHARS, cut};
 use api::v1::{MachineConfig, MachineConfigPool, MachineOSBuild, MachineOSBuildStatus, MachineOSConfig};
-use build::{Base, BuildPlan, Inputs, JobFacts, Point, Report, State, Step, Wait, names, objects};
+use build::{
+    Base, BuildPlan, ConfigMapDigest, Inputs, JobFacts, Point, Report, StartCheck, State, Step, Warning,
+    names, objects, objects::LeftOver,
+};
 use client::{CallError, call};
 use kube::api::{
     Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, Preconditions,
@@ -32,7 +35,12 @@ use rollout::TroubleOf;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
+/// How often the pods of a Job are looked at that do not start, in seconds.
+const LOOK_AGAIN: u64 = 30;
+/// Events that are read about one object.
+const EVENTS: u32 = 50;
 /// The key of a digest in its ConfigMap.
 const DIGEST: &str = "digest";
 /// The descriptor of this pass.
@@ -107,9 +115,9 @@ pub(crate) async fn pass(shared: Arc<Shared>, pool: String) -> Outcome {
         shared.report_problem(Topic::ImageBuild, TroubleOf::Pool(pool.as_str().into()), text);
     };
     match carry_out(&shared, &pool).await {
-        Ok(problem) => {
+        Ok(Carried { problem, again }) => {
             tell(problem);
-            Outcome::Done
+            again.map_or(Outcome::Done, Outcome::After)
         }
         Err(e) if e.is_conflict() => Outcome::Stale,
         Err(e) => {
@@ -180,23 +188,79 @@ fn builder(shared: &Shared) -> Option<String> {
     (!image.is_empty()).then(|| image.to_owned())
 }
 
-/// Makes the plan and carries it out. Returns what people must know besides.
-async fn carry_out(shared: &Shared, pool: &str) -> Result<Option<String>, CallError> {
-    let Some(snapshot) = snapshot(shared, pool) else { return Ok(None) };
-    if let Some(Err(why)) = snapshot.config.as_ref().map(|c| c.object.as_ref()) {
-        return Ok(Some(format!("the pool's MachineOSConfig cannot be read: {why}; correct it")));
+/// What a pass leaves.
+#[derive(Debug, Default)]
+struct Carried {
+    /// What people must know besides.
+    problem: Option<String>,
+    /// When to look again, even if nothing changes.
+    again: Option<Duration>,
+}
+
+/// What was asked of the API server for a plan, because no cache has it.
+#[derive(Debug, Default)]
+struct Asked {
+    reports: BTreeMap<String, Report>,
+    absent: BTreeSet<String>,
+    held_up: BTreeMap<String, String>,
+    again: Option<Duration>,
+}
+
+/// Asks what a plan needs to know of the Jobs of builds that have not ended.
+async fn ask(shared: &Shared, snapshot: &mut Snapshot, now: &Time) -> Result<Asked, CallError> {
+    let mut asked = Asked::default();
+    if snapshot.builder.is_none() {
+        return Ok(asked);
     }
-    if snapshot.config.is_none() && snapshot.builds.is_empty() {
-        return Ok(None);
-    }
-    let mut reports = BTreeMap::new();
-    for job in snapshot.jobs.iter().filter(|j| matches!(j.state(), State::Succeeded | State::Failed)) {
-        let open = snapshot.build(&job.build).is_some_and(|b| !build::is_ended(b));
-        if open && snapshot.builder.is_some() {
-            reports.insert(job.build.as_str(), report(shared, &job.build).await?);
+    for build in build::unseen(snapshot.builds(), snapshot.jobs.iter().map(AsRef::as_ref)) {
+        let job = names::job(&build);
+        match call(|| format!("get job {job}"), jobs(shared).get_opt(&job)).await? {
+            None => {
+                asked.absent.insert(build);
+            }
+            Some(found) => {
+                let item = job_item(&found);
+                snapshot.jobs.push(item.value.clone());
+                shared.stores.build_jobs.created(&format!("{NAMESPACE}/{job}"), item);
+            }
         }
     }
+    for job in &snapshot.jobs {
+        if snapshot.build(&job.build).is_none_or(build::is_ended) {
+            continue;
+        }
+        if matches!(job.state(), State::Succeeded | State::Failed) {
+            asked.reports.insert(job.build.clone(), report(shared, job).await?);
+            continue;
+        }
+        let seconds = match job.start_check(now) {
+            StartCheck::Never => continue,
+            StartCheck::In(seconds) => u64::try_from(seconds).unwrap_or(0),
+            StartCheck::Now => {
+                if let Some(why) = held_up(shared, job).await? {
+                    asked.held_up.insert(job.build.clone(), why);
+                }
+                LOOK_AGAIN
+            }
+        };
+        let wait = Duration::from_secs(seconds);
+        asked.again = Some(asked.again.map_or(wait, |again| again.min(wait)));
+    }
+    Ok(asked)
+}
+
+/// Makes the plan and carries it out.
+async fn carry_out(shared: &Shared, pool: &str) -> Result<Carried, CallError> {
+    let Some(mut snapshot) = snapshot(shared, pool) else { return Ok(Carried::default()) };
+    if let Some(Err(why)) = snapshot.config.as_ref().map(|c| c.object.as_ref()) {
+        let problem = Some(format!("the pool's MachineOSConfig cannot be read: {why}; correct it"));
+        return Ok(Carried { problem, again: None });
+    }
+    if snapshot.config.is_none() && snapshot.builds.is_empty() {
+        return Ok(Carried::default());
+    }
     let now = now();
+    let Asked { reports, absent, held_up, again } = ask(shared, &mut snapshot, &now).await?;
     let base = |config: &'_ Config| match config {
         Config::Rendered(rendered) => rendered.base.clone(),
         Config::Source(object) => Base::of(object),
@@ -208,7 +272,9 @@ async fn carry_out(shared: &Shared, pool: &str) -> Result<Option<String>, CallEr
         builds: snapshot.builds().collect(),
         rendered: bases.iter().map(|(name, base)| (*name, base)).collect(),
         jobs: snapshot.jobs.iter().map(AsRef::as_ref).collect(),
-        reports,
+        absent: absent.iter().map(String::as_str).collect(),
+        held_up: held_up.iter().map(|(build, why)| (build.as_str(), why.clone())).collect(),
+        reports: reports.iter().map(|(build, report)| (build.as_str(), report.clone())).collect(),
         in_use: snapshot.images.iter().map(AsRef::as_ref).collect(),
         builder: snapshot.builder.as_deref(),
         now: &now,
@@ -221,23 +287,43 @@ async fn carry_out(shared: &Shared, pool: &str) -> Result<Option<String>, CallEr
     if let Some(condition) = condition {
         set_condition(shared, &snapshot.pool, condition).await?;
     }
-    Ok(match wait {
-        // A failure is in a condition of its own, and the others end by themselves.
-        Some(wait @ (Wait::NoBuilder | Wait::Interrupted(_))) => Some(wait.to_string()),
-        Some(Wait::NotRendered | Wait::RenderDegraded | Wait::Report(_) | Wait::Failed(_)) | None => None,
-    })
+    let problem = wait.filter(build::Wait::needs_somebody).map(|w| w.to_string());
+    Ok(Carried { problem, again })
+}
+
+/// What keeps the pods of a Job from starting.
+async fn held_up(shared: &Shared, job: &JobFacts) -> Result<Option<String>, CallError> {
+    let pods = pods(shared, &job.build).await?;
+    let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Event"));
+    let events: Api<DynamicObject> = Api::namespaced_with(shared.client.clone(), NAMESPACE, &kind);
+    let uids = pods.iter().filter_map(|p| p.metadata.uid.clone()).chain([job.uid.clone()]);
+    let mut warnings = vec![];
+    for uid in uids {
+        let about =
+            ListParams::default().fields(&format!("involvedObject.uid={uid},type=Warning")).limit(EVENTS);
+        let found = call(|| format!("list of events about {}", job.name), events.list(&about)).await?;
+        warnings.extend(found.items.iter().map(|e| Warning::new(&uid, &e.data)));
+    }
+    Ok(build::held_up(job, &pods, &warnings))
+}
+
+/// The pods of a build's Job.
+async fn pods(shared: &Shared, build: &str) -> Result<Vec<Pod>, CallError> {
+    let pods: Api<Pod> = Api::namespaced(shared.client.clone(), NAMESPACE);
+    let of_build = ListParams::default().labels(&format!("{}={build}", names::OS_BUILD));
+    Ok(call(|| format!("list of pods of {build}"), pods.list(&of_build)).await?.items)
 }
 
 /// What the pods of a Job that has ended say.
-async fn report(shared: &Shared, build: &str) -> Result<Report, CallError> {
+async fn report(shared: &Shared, job: &JobFacts) -> Result<Report, CallError> {
     let maps: Api<ConfigMap> = Api::namespaced(shared.client.clone(), NAMESPACE);
-    let map = names::digest(build);
+    let map = names::digest(&job.build);
     let found = call(|| format!("get configmap {map}"), maps.get_opt(&map)).await?;
-    let digest = found.and_then(|m| m.data?.remove(DIGEST));
-    let pods: Api<Pod> = Api::namespaced(shared.client.clone(), NAMESPACE);
-    let of_build = ListParams::default().labels(&format!("{}={build}", names::OS_BUILD));
-    let pods = call(|| format!("list of pods of {build}"), pods.list(&of_build)).await?;
-    Ok(Report::read(digest.as_deref(), &pods.items))
+    let digest = found.and_then(|m| {
+        let created = m.metadata.creation_timestamp.clone();
+        Some(ConfigMapDigest { digest: m.data?.remove(DIGEST)?, created })
+    });
+    Ok(Report::read(job, digest.as_ref(), &pods(shared, &job.build).await?))
 }
 
 /// Takes one step.
@@ -246,7 +332,7 @@ async fn take(shared: &Shared, snapshot: &Snapshot, step: Step) -> Result<(), Ca
         Step::Create(build) => {
             let what = || format!("create machineosbuild {}", build.name_any());
             let made = call(what, shared.api().create(&PostParams::default(), &*build)).await?;
-            shared.os_build_answer(&made);
+            shared.os_build_created(&made);
         }
         Step::Start(name) => {
             if let Some(build) = snapshot.build(&name) {
@@ -325,11 +411,33 @@ async fn start(shared: &Shared, snapshot: &Snapshot, build: &MachineOSBuild) -> 
         }
     };
     let maps: Api<ConfigMap> = Api::namespaced(shared.client.clone(), NAMESPACE);
+    let params = PostParams::default();
     for map in &made.config_maps {
-        let what = || format!("create configmap {}", map.name_any());
-        match call(what, maps.create(&PostParams::default(), map)).await {
-            // Of an attempt that did not come to its end; the build's name is a hash of all that is in it.
-            Err(e) if e.is_conflict() => {}
+        let name = map.name_any();
+        let create = || call(|| format!("create configmap {name}"), maps.create(&params, map));
+        match create().await {
+            Err(e) if e.is_conflict() => {
+                let found = call(|| format!("get configmap {name}"), maps.get_opt(&name)).await?;
+                match found.as_ref().map(|found| objects::left_over(build, &found.metadata)) {
+                    // Of an attempt that did not come to its end; the build's name is a hash of all that is in it.
+                    Some(LeftOver::SameBuild) => {}
+                    Some(LeftOver::EarlierBuild { uid }) => {
+                        let preconditions = Some(Preconditions { uid: Some(uid), resource_version: None });
+                        let params = DeleteParams { preconditions, ..DeleteParams::default() };
+                        gone(call(|| format!("delete configmap {name}"), maps.delete(&name, &params)).await)?;
+                        drop(create().await?);
+                    }
+                    None => drop(create().await?),
+                    Some(LeftOver::Foreign) => {
+                        let why = format!(
+                            "ConfigMap {NAMESPACE}/{name} exists, and was not made for this build; delete it, then ask for a \
+                             rebuild"
+                        );
+                        let status = build::refused(build, &why, &now());
+                        return write_status(shared, build, State::Failed, &status).await;
+                    }
+                }
+            }
             other => drop(other?),
         }
     }
@@ -346,28 +454,30 @@ async fn start(shared: &Shared, snapshot: &Snapshot, build: &MachineOSBuild) -> 
         Err(e) if e.is_conflict() => call(|| format!("get job {job}"), api.get(&job)).await?,
         other => other?,
     };
-    let item = Item {
-        version: version_of(&answer),
-        uid: answer.uid().unwrap_or_default(),
-        value: Arc::new(JobFacts::new(&json!(answer))),
-    };
+    let item = job_item(&answer);
     let message = format!("job {job} builds the OS image of pool {}", snapshot.pool.name_any());
     shared.events.publish(Source::Builder, reference(build), ControllerEvent::BuildStarted, message);
-    if shared.stores.build_jobs.apply(format!("{NAMESPACE}/{job}"), item).is_some() {
+    if shared.stores.build_jobs.created(&format!("{NAMESPACE}/{job}"), item).is_some() {
         shared.changed(&Changed::ImageBuild(&snapshot.pool.name_any()));
     }
     Ok(())
 }
 
-/// Deletes the Job and the ConfigMaps of a build.
+/// A Job as the cache keeps it.
+fn job_item(job: &DynamicObject) -> Item<JobFacts> {
+    let (version, uid) = (version_of(job), job.uid().unwrap_or_default());
+    Item { version, uid, value: Arc::new(JobFacts::new(&json!(job))) }
+}
+
+/// Deletes the ConfigMaps and the Job of a build; the Job last, because what is left is found by it.
 async fn stop(shared: &Shared, build: &str) -> Result<(), CallError> {
     let job = names::job(build);
-    gone(call(|| format!("delete job {job}"), jobs(shared).delete(&job, &DeleteParams::background())).await)?;
     let maps: Api<ConfigMap> = Api::namespaced(shared.client.clone(), NAMESPACE);
     for map in names::config_maps(build) {
         let params = DeleteParams::default();
         gone(call(|| format!("delete configmap {map}"), maps.delete(&map, &params)).await)?;
     }
+    gone(call(|| format!("delete job {job}"), jobs(shared).delete(&job, &DeleteParams::background())).await)?;
     shared.stores.build_jobs.remove(&format!("{NAMESPACE}/{job}"));
     Ok(())
 }

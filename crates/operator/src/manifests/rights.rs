@@ -22,6 +22,11 @@ pub(crate) const AGENT: &str = "machine-config-daemon";
 pub(crate) const DASHBOARD: &str = "machine-config-dashboard";
 /// What a person needs for the dashboard. Nobody has it before an administrator binds it.
 pub(crate) const VIEWER: &str = "machine-config-dashboard-viewer";
+/// The account of the pods that build OS images. It may do nothing in the API; on OpenShift a pod's account decides whether it
+/// may run as root.
+pub(crate) const BUILDER: &str = api::names::BUILDER_ACCOUNT;
+/// OpenShift's own role of those who may run pods as any user.
+const ANY_USER: &str = "system:openshift:scc:anyuid";
 /// The account that booting machines use until they have credentials of their own.
 pub(crate) const BOOTSTRAPPER: &str = "node-bootstrapper";
 /// The Secret with its token, which the config server hands out.
@@ -134,7 +139,24 @@ pub(crate) fn operands(tokens: bool, pull_secret: Option<&PullSecret>) -> Vec<Va
         all.extend(role(SERVER, boot, &server_at_tokens()));
     }
     all.extend(bootstrapper());
+    all.extend(builder());
     all
+}
+
+/// The pods that build OS images. The role that the binding names is OpenShift's; elsewhere there is none, and the binding gives
+/// nothing.
+fn builder() -> [Value; 2] {
+    [
+        json!({
+            "apiVersion": "v1", "kind": "ServiceAccount",
+            "metadata": {"name": BUILDER, "namespace": NAMESPACE}, "automountServiceAccountToken": false,
+        }),
+        json!({
+            "apiVersion": format!("{RBAC}/v1"), "kind": "RoleBinding",
+            "metadata": {"name": BUILDER, "namespace": NAMESPACE},
+            "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": ANY_USER}, "subjects": subject(BUILDER),
+        }),
+    ]
 }
 
 /// The dashboard's account and rights, and the ClusterRole of people who look at it, in the order in which they must be written.
@@ -287,7 +309,8 @@ fn controller_in_namespace(pull_secret: Option<&str>) -> Vec<Value> {
         named("coordination.k8s.io", "leases", &[CONTROLLER], &["get", "update"]),
         // `create` cannot be limited by name.
         rule("coordination.k8s.io", &["leases"], &["create"]),
-        rule("", &["events"], &["create"]),
+        // Of pods of image builds that do not start.
+        rule("", &["events"], &["create", "list"]),
         named("", "secrets", &pull, &READ),
         // Image builds. Their names are hashes, so they cannot be limited by name.
         rule("batch", &["jobs"], &["get", "list", "watch", "create", "delete"]),
@@ -350,6 +373,8 @@ fn operator(namespaces: &[&str]) -> Vec<Value> {
         named(RBAC, "clusterrolebindings", &bound, &PRUNE),
         // To give booting machines what Kubernetes' own roles allow, and nothing else of theirs.
         named(RBAC, "clusterroles", &BOOTSTRAP_ROLES, &["bind"]),
+        // The same for the pods that build images.
+        named(RBAC, "clusterroles", &[ANY_USER], &["bind"]),
         rule(admission, &["validatingadmissionpolicies", "validatingadmissionpolicybindings"], &FOLLOW),
         named(admission, "validatingadmissionpolicies", policies, &PRUNE),
         named(admission, "validatingadmissionpolicybindings", &bindings, &PRUNE),
@@ -409,7 +434,8 @@ fn operator_in_namespace() -> Vec<Value> {
         named(RBAC, "roles", &moving, &["get", "delete"]),
         named(RBAC, "rolebindings", &moving, &["delete"]),
     ];
-    let accounts = [&parts[..], &[BOOTSTRAPPER, READER]].concat();
+    let accounts = [&parts[..], &[BOOTSTRAPPER, READER, BUILDER]].concat();
+    let bindings = [&parts[..], &[BUILDER]].concat();
     let workloads = [&parts[..], &[OPERATOR]].concat();
     for (group, resource, names) in [
         ("", "serviceaccounts", &accounts[..]),
@@ -422,7 +448,7 @@ fn operator_in_namespace() -> Vec<Value> {
         ("policy", "poddisruptionbudgets", &[CONTROLLER]),
         ("networking.k8s.io", "networkpolicies", &workloads),
         (RBAC, "roles", &parts),
-        (RBAC, "rolebindings", &parts),
+        (RBAC, "rolebindings", &bindings),
     ] {
         rules.push(rule(group, &[resource], &FOLLOW));
         rules.push(named(group, resource, names, &PRUNE));
