@@ -27,6 +27,7 @@ const ARROWS: [(&str, &[&str]); 19] = [
         "cli",
         &[
             "api",
+            "build",
             "client",
             "listen",
             "ignition",

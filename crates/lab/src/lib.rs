@@ -29,7 +29,7 @@ pub use delivery::packages::PackageRecipe;
 pub use delivery::plugin::PluginArchive;
 pub use delivery::{
     BuiltImage, CERTIFICATES_IN_IMAGE, ImageRecipe, PRODUCT_IMAGE, PROGRAM_IN_IMAGE, TEMPLATES_IN_IMAGE,
-    architecture, product_image,
+    architecture, builder_image, product_image,
 };
 pub use error::{Error, Result, Whole};
 pub use kubeadm::Kubeadm;

@@ -26,11 +26,11 @@ const FOLDER: &str = "target/image";
 /// `cargo xtask image`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  cargo xtask image                                             into target/image/mco.oci.tar\n  cargo xtask image --push registry.example.com/mco:1.0         and into a registry (buildah login)\n  cargo xtask image --output docker-archive:/tmp/mco.tar        for ctr images import, docker load"
+    after_help = "Examples:\n  cargo xtask image                                             into target/image/mco.oci.tar\n  cargo xtask image --push registry.example.com/mco:1.0         and into a registry (buildah login)\n  cargo xtask image --builder --push registry.example.com/mco-builder:1.0   what OS images are built in\n  cargo xtask image --output docker-archive:/tmp/mco.tar        for ctr images import, docker load"
 )]
 pub(crate) struct Image {
     /// The image's name in archives
-    #[arg(long, value_name = "NAME", default_value = concat!("localhost/mco:", env!("CARGO_PKG_VERSION")))]
+    #[arg(long, value_name = "NAME", default_value = NAME)]
     name: String,
     /// Push the image to a registry under this name; repeat it for several
     #[arg(long, value_name = "REFERENCE")]
@@ -50,7 +50,16 @@ pub(crate) struct Image {
     /// Only build the program, as tests use it: without optimisation, into target/debug/static/
     #[arg(long, conflicts_with_all = ["program", "target", "push", "output"])]
     for_tests: bool,
+    /// Make the image in which OS images are built, from Debian's packages, in place of the product's; as root
+    #[arg(long, conflicts_with_all = ["program", "target", "for_tests"])]
+    builder: bool,
 }
+
+/// The name in archives if none is given.
+const NAME: &str = concat!("localhost/mco:", env!("CARGO_PKG_VERSION"));
+/// The same for the builder's image, and its folder.
+const BUILDER_NAME: &str = concat!("localhost/mco-builder:", env!("CARGO_PKG_VERSION"));
+const BUILDER_FOLDER: &str = "target/image-builder";
 
 /// The format and path of an archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,6 +81,9 @@ pub(crate) fn run(root: &Path, a: &Image) -> anyhow::Result<()> {
         return program::for_tests(root).map(|path| println!("{}", shown(root, &path)));
     }
     let progress = Reporter::stderr();
+    if a.builder {
+        return crate::demo::runtime()?.block_on(make_builder(root, a, &progress));
+    }
     let target = a.target.clone().unwrap_or_else(|| format!("{}-unknown-linux-gnu", std::env::consts::ARCH));
     let program = match &a.program {
         Some(program) => program.clone(),
@@ -113,6 +125,7 @@ pub(crate) fn check(root: &Path) -> anyhow::Result<()> {
         epoch: None,
         program: Some(program::release(root, None)?),
         for_tests: false,
+        builder: false,
     };
     run(root, &image)?;
     let archive = root.join(FOLDER).join("mco.oci.tar");
@@ -137,23 +150,55 @@ pub(crate) fn check(root: &Path) -> anyhow::Result<()> {
 async fn make(root: &Path, a: &Image, recipe: &ImageRecipe, progress: &Reporter) -> anyhow::Result<String> {
     let folder = root.join(FOLDER);
     // Remove buildah's store of the last run, and its archives, which are outdated.
-    if folder.exists() {
-        std::fs::remove_dir_all(&folder).with_context(|| format!("cannot empty {}", folder.display()))?;
-    }
-    std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    empty(&folder)?;
     let step = progress.begin(format!("making the image {}", recipe.name));
     let image = recipe.build(&folder).await?;
     step.done();
     println!("program: {}", size(image.program_size(), PROGRAM_LIMIT));
     println!("image: {}", size(image.size(), IMAGE_LIMIT));
     within_limits(&image)?;
-    let archive = folder.join("mco.oci.tar");
-    let digest = image.save_oci(&archive).await?;
-    println!("archive: {}", shown(root, &archive));
+    let digest = deliver(root, a, &image, &folder.join("mco.oci.tar"), progress).await?;
+    // The archives hold the same, so the intermediate copies can go.
+    for part in ["store", "oci"] {
+        let part = folder.join(part);
+        std::fs::remove_dir_all(&part).with_context(|| format!("cannot remove {}", part.display()))?;
+    }
+    Ok(digest)
+}
+
+/// The image in which OS images are built.
+async fn make_builder(root: &Path, a: &Image, progress: &Reporter) -> anyhow::Result<()> {
+    let folder = root.join(BUILDER_FOLDER);
+    empty(&folder)?;
+    let name = if a.name == NAME { BUILDER_NAME } else { &a.name };
+    let epoch = a.epoch.or_else(|| committed(root)).unwrap_or_default();
+    let image = lab::builder_image(name, epoch, &folder, progress).await?;
+    println!("image: {} bytes", image.size());
+    deliver(root, a, &image, &folder.join("builder.oci.tar"), progress).await?;
+    Ok(())
+}
+
+fn empty(folder: &Path) -> anyhow::Result<()> {
+    if folder.exists() {
+        std::fs::remove_dir_all(folder).with_context(|| format!("cannot empty {}", folder.display()))?;
+    }
+    std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))
+}
+
+/// Writes an image to archives and registries as told; returns its digest.
+async fn deliver(
+    root: &Path,
+    a: &Image,
+    image: &BuiltImage,
+    archive: &Path,
+    progress: &Reporter,
+) -> anyhow::Result<String> {
+    let digest = image.save_oci(archive).await?;
+    println!("archive: {}", shown(root, archive));
     for output in &a.output {
         let file = match output {
             Output::Oci(file) => {
-                std::fs::copy(&archive, file).with_context(|| format!("cannot write {}", file.display()))?;
+                std::fs::copy(archive, file).with_context(|| format!("cannot write {}", file.display()))?;
                 file
             }
             Output::Docker(file) => {
@@ -170,11 +215,6 @@ async fn make(root: &Path, a: &Image, recipe: &ImageRecipe, progress: &Reporter)
         println!("pushed: {reference}@{there}");
     }
     println!("digest: {digest}");
-    // The archives hold the same, so the intermediate copies can go.
-    for part in ["store", "oci"] {
-        let part = folder.join(part);
-        std::fs::remove_dir_all(&part).with_context(|| format!("cannot remove {}", part.display()))?;
-    }
     Ok(digest)
 }
 

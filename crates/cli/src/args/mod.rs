@@ -4,6 +4,7 @@ pub(crate) mod boot;
 pub(crate) mod change;
 pub(crate) mod daemon;
 pub(crate) mod dashboard;
+pub(crate) mod image;
 pub(crate) mod render;
 pub(crate) mod rollout;
 pub(crate) mod status;
@@ -13,6 +14,7 @@ use crate::args::boot::{Operator, Pointer, Token, balancer, network};
 use crate::args::change::{History, Retry, Undo};
 use crate::args::daemon::Daemon;
 use crate::args::dashboard::Dashboard;
+use crate::args::image::Image;
 use crate::args::render::{Explain, Lint, Render};
 use crate::args::rollout::{Approve, Pause, Plan};
 use crate::args::status::{Bundle, Status};
@@ -102,6 +104,9 @@ pub(crate) enum Command {
     Bundle(Bundle),
     /// Check manifests: each finding with its place and remedy
     Lint(Lint),
+    /// OS images: what a node would get with one, and a pool's own built on this computer
+    #[command(subcommand)]
+    Image(Image),
     /// The controller: renders configs, rolls them out, drains nodes
     #[command(subcommand)]
     Controller(Controller),

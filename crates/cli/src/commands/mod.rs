@@ -2,6 +2,7 @@
 
 mod boot;
 mod change;
+mod image;
 mod look;
 mod manifests;
 mod parts;
@@ -16,6 +17,7 @@ use shell::{runtime, small_runtime};
 
 use crate::args::boot::Operator;
 use crate::args::daemon::Daemon;
+use crate::args::image::Image;
 use crate::args::{Command, Controller, Mco, Server};
 use crate::{exit, output};
 use clap::CommandFactory;
@@ -58,6 +60,8 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
         Command::Explain(a) => runtime()?.block_on(explain::run(a)),
         Command::Render(a) => runtime()?.block_on(render::run(a)),
         Command::Lint(a) => lint::run(&a),
+        Command::Image(Image::Inspect(a)) => small_runtime()?.block_on(image::inspect::run(a)),
+        Command::Image(Image::Build(a)) => small_runtime()?.block_on(image::build::run(a)),
         Command::Controller(Controller::Start(a)) => runtime()?.block_on(controller::start(a)),
         Command::Controller(Controller::Bootstrap(a)) => controller::bootstrap(a),
         Command::Daemon(Daemon::Start(a)) => {

@@ -7,8 +7,11 @@
 //! Guarantees: the same program, templates, certificates and [`ImageRecipe`] give the same bytes: all times are
 //! [`ImageRecipe::epoch`], all files belong to root, and they are in alphabetical order.
 //!
+//! The image in which OS images are built is made in `builder`.
+//!
 //! Not here: the build of the program. Images for the lab's own pods are written without buildah (`machine/image.rs`).
 
+mod builder;
 pub(crate) mod packages;
 pub(crate) mod plugin;
 mod staging;
@@ -19,6 +22,7 @@ use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::system::process::{find_on_path, run};
+pub use builder::builder_image;
 use staging::stage;
 pub use staging::{CERTIFICATES_IN_IMAGE, PROGRAM_IN_IMAGE, TEMPLATES_IN_IMAGE};
 

@@ -13,6 +13,7 @@ use kube::core::GroupVersionKind;
 use render::TemplateSet;
 use std::collections::BTreeMap;
 use std::io::Write;
+use std::path::Path;
 use std::time::Duration;
 
 /// An API server that needs longer for a list is as good as away.
@@ -23,10 +24,7 @@ pub(crate) async fn run(a: Render) -> anyhow::Result<u8> {
         bail!("--exit-code needs a diff: add --diff or --diff-with");
     }
     let given = manifests::read(&a.manifests.files)?;
-    let templates = match &a.templates {
-        Some(folder) => TemplateSet::from_map(manifests::tree(folder)?),
-        None => TemplateSet::default(),
-    };
+    let templates = templates(a.templates.as_deref())?;
     if a.diff {
         let client = connect::connect(&a.cluster).await?;
         let live = tokio::time::timeout(REQUEST_TIMEOUT, live(&client)).await.map_err(|_| {
@@ -65,8 +63,20 @@ fn show(a: &Render, before: &Rendered, after: &Rendered) -> anyhow::Result<u8> {
     Ok(if a.exit_code && !out.is_empty() { exit::FINDINGS } else { exit::OK })
 }
 
+/// The templates in a folder.
+pub(crate) fn templates(folder: Option<&Path>) -> anyhow::Result<TemplateSet> {
+    Ok(match folder {
+        Some(folder) => TemplateSet::from_map(manifests::tree(folder)?),
+        None => TemplateSet::default(),
+    })
+}
+
 /// Each pool of the objects, rendered; what has no effect is logged.
-fn rendered(objects: Objects, templates: &TemplateSet, only: &[String]) -> anyhow::Result<Rendered> {
+pub(crate) fn rendered(
+    objects: Objects,
+    templates: &TemplateSet,
+    only: &[String],
+) -> anyhow::Result<Rendered> {
     let controller_config = operator::install::settings::unknown();
     let with = insight::RenderWith { templates, controller_config: &controller_config };
     let (all, warnings) = insight::rendered(objects, with, only)?;

@@ -1,0 +1,58 @@
+//! What works on OS images.
+
+pub(crate) mod build;
+pub(crate) mod inspect;
+
+use crate::args::image::Registry;
+use anyhow::{Context, bail};
+use std::process::{Output, Stdio};
+use std::time::Duration;
+use tokio::process::Command;
+
+impl Registry {
+    /// The same, for skopeo, buildah and podman alike.
+    fn arguments(&self) -> Vec<String> {
+        let mut all = vec![];
+        if let Some(file) = &self.authfile {
+            all.push(format!("--authfile={}", file.display()));
+        }
+        if self.insecure {
+            all.push("--tls-verify=false".to_owned());
+        }
+        all
+    }
+}
+
+/// Runs a program whose output is read. Its own words are part of the error.
+async fn output(program: &str, arguments: &[String], limit: Duration) -> anyhow::Result<String> {
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::null()).kill_on_drop(true);
+    let ended = tokio::time::timeout(limit, command.output()).await;
+    let ended = ended.with_context(|| format!("{program} did not end within {} s", limit.as_secs()))?;
+    let Output { status, stdout, stderr } = found(program, ended)?;
+    if !status.success() {
+        bail!("{program}: {}", ::build::last_words(&String::from_utf8_lossy(&stderr)));
+    }
+    Ok(String::from_utf8_lossy(&stdout).into_owned())
+}
+
+/// Runs a program whose output people read.
+async fn show(program: &str, arguments: &[String], limit: Duration) -> anyhow::Result<()> {
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::null()).kill_on_drop(true);
+    let ended = tokio::time::timeout(limit, command.status()).await;
+    let ended = ended.with_context(|| format!("{program} did not end within {} s", limit.as_secs()))?;
+    match found(program, ended)? {
+        status if status.success() => Ok(()),
+        status => bail!("{program} {}: {status}", arguments.first().map(String::as_str).unwrap_or_default()),
+    }
+}
+
+fn found<T>(program: &str, ended: std::io::Result<T>) -> anyhow::Result<T> {
+    ended.map_err(|e| match e.kind() {
+        std::io::ErrorKind::NotFound => {
+            anyhow::anyhow!("{program} is not on the PATH; install the package {program}")
+        }
+        _ => anyhow::anyhow!("cannot run {program}: {e}"),
+    })
+}
