@@ -2,6 +2,8 @@
 //! be read, tested or moved without the others. It reads the sources, so it sees what is written as `use` or as a path that
 //! begins with `crate::`. A module and the files in its folder are one thing and may know each other.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on ends")]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 

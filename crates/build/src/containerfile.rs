@@ -227,7 +227,7 @@ pub fn check(text: &str) -> Result<(), ContainerfileError> {
             let mut begun = begun.to_owned();
             match lines.next() {
                 Some((_, next)) if next.trim().is_empty() || next.trim_start().starts_with('#') => {
-                    begun.push('\\')
+                    begun.push('\\');
                 }
                 Some((_, next)) => begun.push_str(next.trim()),
                 None => {}

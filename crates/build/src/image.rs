@@ -170,7 +170,7 @@ impl fmt::Display for ImageFacts {
         match &self.bootable_by {
             Some(label) => writeln!(f, "bootable      yes, by its label {label}")?,
             None => {
-                writeln!(f, "bootable      not known: it has none of the labels {}", BOOTABLE.join(", "))?
+                writeln!(f, "bootable      not known: it has none of the labels {}", BOOTABLE.join(", "))?;
             }
         }
         writeln!(f, "created       {}", self.created)?;

@@ -440,7 +440,7 @@ fn builds_of_an_earlier_config_of_the_same_name_go_and_those_of_nobody_stay() {
     let mut foreign = w.builds.values().next().unwrap().clone();
     foreign.metadata.owner_references = None;
     foreign.metadata.name = Some("theirs".to_owned());
-    w.builds.insert("theirs".to_owned(), foreign.clone());
+    w.builds.insert("theirs".to_owned(), foreign);
     assert_eq!(w.settle(), Vec::<String>::new());
     w.config = None;
     w.settle();

@@ -18,6 +18,7 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// the time that the host's own watch leaves the agent after the end of a trial (see `entry::trial`).
 const ANSWER: Duration = Duration::from_secs(8);
 /// The longest that a look may take.
+#[cfg(test)]
 pub(crate) const LONGEST_LOOK: Duration = CONNECT.saturating_add(ANSWER);
 
 impl Agent {

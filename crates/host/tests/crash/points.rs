@@ -134,7 +134,7 @@ impl Prepared {
         assert!(done.is_ok() || done.is_err_and(|e| e.killed()), "{about}");
         let before = mk_host(dir.path(), &os, Arc::new(NoFaults)).recover().unwrap();
         let waits = matches!(before, Recovery::AwaitsBoot { .. });
-        assert_eq!(os.clone().status().unwrap().staged.is_some(), waits, "{about}: {before:?}");
+        assert_eq!(os.status().unwrap().staged.is_some(), waits, "{about}: {before:?}");
         if falls_back {
             os.fall_back();
         }
@@ -204,11 +204,11 @@ fn disk_and_operating_system_agree_after_a_kill_at_any_point_and_a_boot_that_com
 
 #[test]
 #[ignore = "takes minutes; run it with: cargo xtask crash-test"]
+#[expect(clippy::disallowed_methods, reason = "a test has no arguments of its own")]
 fn disk_and_operating_system_agree_after_a_kill_at_every_point_and_a_boot_that_comes_up_either_way() {
     if !is_root() {
         return;
     }
-    #[expect(clippy::disallowed_methods, reason = "a test has no arguments of its own")]
     let (nth, nth_of_recovery) =
         if std::env::var_os("MCO_CRASH_POINTS").is_some() { (9, 11) } else { (1, 3) };
     kill_and_boot_everywhere(nth, nth_of_recovery);
@@ -462,7 +462,8 @@ fn an_os_that_somebody_changed_since_its_update_is_drift_and_the_force_file_brin
     let names = crate::prepared::names("new", "new");
     let plan = crate::common::plan(&pair.new, &pair.new, &names, &crate::prepared::policy(), &facts).unwrap();
     host.apply(&plan).unwrap();
-    let next = os.clone().status().unwrap().next().clone();
+    let mut os = os;
+    let next = os.status().unwrap().next().clone();
     assert_eq!(next.image, "fake:2");
     assert!(["debug", "quiet"].iter().all(|a| next.kernel_arguments.iter().any(|b| a == b)), "{next:?}");
 }

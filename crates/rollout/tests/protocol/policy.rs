@@ -353,7 +353,9 @@ impl Model {
                 let aside = t.nodes[i].aside.filter(|_| !lifts);
                 t.write(i, Node { des, aside, ..t.nodes[i] });
             });
-            push(&|t| drop(t.late.remove(k)));
+            push(&|t| {
+                t.late.remove(k);
+            });
         }
         if self.about.stuck.is_some() && !s.freed && !self.about.for_good {
             push(&|t| t.freed = true);
