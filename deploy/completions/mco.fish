@@ -44,6 +44,7 @@ complete -c mco -n "__fish_mco_needs_command" -f -a "explain" -d 'Show which Mac
 complete -c mco -n "__fish_mco_needs_command" -f -a "render" -d 'Render manifests without a cluster, or show what they would change'
 complete -c mco -n "__fish_mco_needs_command" -f -a "bundle" -d 'Gather what a bug report needs into one archive, without secrets'
 complete -c mco -n "__fish_mco_needs_command" -f -a "lint" -d 'Check manifests: each finding with its place and remedy'
+complete -c mco -n "__fish_mco_needs_command" -f -a "image" -d 'OS images: what a node would get with one, and a pool\'s own built on this computer'
 complete -c mco -n "__fish_mco_needs_command" -f -a "controller" -d 'The controller: renders configs, rolls them out, drains nodes'
 complete -c mco -n "__fish_mco_needs_command" -f -a "daemon" -d 'The node agent: applies configs to this host'
 complete -c mco -n "__fish_mco_needs_command" -f -a "server" -d 'The config server: serves booting machines their Ignition config'
@@ -261,6 +262,36 @@ complete -c mco -n "__fish_mco_using_subcommand lint" -l no-color -d 'Any text b
 complete -c mco -n "__fish_mco_using_subcommand lint" -l strict -d 'Exit with 3 for warnings too'
 complete -c mco -n "__fish_mco_using_subcommand lint" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand lint" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c mco -n "__fish_mco_using_subcommand image; and not __fish_seen_subcommand_from inspect build" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
+complete -c mco -n "__fish_mco_using_subcommand image; and not __fish_seen_subcommand_from inspect build" -l no-color -d 'Any text but an empty one turns colours off (<https://no-color.org>)' -r
+complete -c mco -n "__fish_mco_using_subcommand image; and not __fish_seen_subcommand_from inspect build" -l log-json -d 'One JSON object per log line'
+complete -c mco -n "__fish_mco_using_subcommand image; and not __fish_seen_subcommand_from inspect build" -s h -l help -d 'Print help'
+complete -c mco -n "__fish_mco_using_subcommand image; and not __fish_seen_subcommand_from inspect build" -f -a "inspect" -d 'Show what a node would get with an image: digest, OS version, labels, size of each layer'
+complete -c mco -n "__fish_mco_using_subcommand image; and not __fish_seen_subcommand_from inspect build" -f -a "build" -d 'Build a pool\'s OS image on this computer, as the cluster does'
+complete -c mco -n "__fish_mco_using_subcommand image; and __fish_seen_subcommand_from inspect" -l authfile -d 'The file with registries\' credentials [default: that of the program that is run]' -r -F
+complete -c mco -n "__fish_mco_using_subcommand image; and __fish_seen_subcommand_from inspect" -s o -l output -d 'The output format' -r -f -a "text\t'For people'
+json\t'For programs'
+yaml\t'For programs and people'"
+complete -c mco -n "__fish_mco_using_subcommand image; and __fish_seen_subcommand_from inspect" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
+complete -c mco -n "__fish_mco_using_subcommand image; and __fish_seen_subcommand_from inspect" -l no-color -d 'Any text but an empty one turns colours off (<https://no-color.org>)' -r
+complete -c mco -n "__fish_mco_using_subcommand image; and __fish_seen_subcommand_from inspect" -l insecure -d 'Talk to registries without TLS, or with certificates that nobody vouches for'
+complete -c mco -n "__fish_mco_using_subcommand image; and __fish_seen_subcommand_from inspect" -l log-json -d 'One JSON object per log line'
+complete -c mco -n "__fish_mco_using_subcommand image; and __fish_seen_subcommand_from inspect" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c mco -n "__fish_mco_using_subcommand image; and __fish_seen_subcommand_from build" -s f -l filename -d 'A file of manifests (YAML or JSON), a folder of such files, or `-` for standard input; may be given several times' -r -F
+complete -c mco -n "__fish_mco_using_subcommand image; and __fish_seen_subcommand_from build" -l templates -d 'The folder of templates that the base MachineConfigs are made from' -r -F
+complete -c mco -n "__fish_mco_using_subcommand image; and __fish_seen_subcommand_from build" -l pool -d 'The pool [default: that of the MachineOSConfig among the manifests]' -r
+complete -c mco -n "__fish_mco_using_subcommand image; and __fish_seen_subcommand_from build" -l containerfile -d 'The Containerfile, in place of that of the MachineOSConfig' -r -F
+complete -c mco -n "__fish_mco_using_subcommand image; and __fish_seen_subcommand_from build" -l tag -d 'The image\'s name [default: the MachineOSConfig\'s renderedImagePushSpec]' -r
+complete -c mco -n "__fish_mco_using_subcommand image; and __fish_seen_subcommand_from build" -l context -d 'Write Containerfile and context into this folder, and build nothing' -r -F
+complete -c mco -n "__fish_mco_using_subcommand image; and __fish_seen_subcommand_from build" -l with -d 'What builds [default: buildah if it is there, else podman]' -r -f -a "buildah\t'buildah'
+podman\t'podman'"
+complete -c mco -n "__fish_mco_using_subcommand image; and __fish_seen_subcommand_from build" -l authfile -d 'The file with registries\' credentials [default: that of the program that is run]' -r -F
+complete -c mco -n "__fish_mco_using_subcommand image; and __fish_seen_subcommand_from build" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
+complete -c mco -n "__fish_mco_using_subcommand image; and __fish_seen_subcommand_from build" -l no-color -d 'Any text but an empty one turns colours off (<https://no-color.org>)' -r
+complete -c mco -n "__fish_mco_using_subcommand image; and __fish_seen_subcommand_from build" -l push -d 'Push the image, and print it by its digest'
+complete -c mco -n "__fish_mco_using_subcommand image; and __fish_seen_subcommand_from build" -l insecure -d 'Talk to registries without TLS, or with certificates that nobody vouches for'
+complete -c mco -n "__fish_mco_using_subcommand image; and __fish_seen_subcommand_from build" -l log-json -d 'One JSON object per log line'
+complete -c mco -n "__fish_mco_using_subcommand image; and __fish_seen_subcommand_from build" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c mco -n "__fish_mco_using_subcommand controller; and not __fish_seen_subcommand_from start bootstrap" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
 complete -c mco -n "__fish_mco_using_subcommand controller; and not __fish_seen_subcommand_from start bootstrap" -l no-color -d 'Any text but an empty one turns colours off (<https://no-color.org>)' -r
 complete -c mco -n "__fish_mco_using_subcommand controller; and not __fish_seen_subcommand_from start bootstrap" -l log-json -d 'One JSON object per log line'

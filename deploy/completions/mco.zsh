@@ -368,6 +368,66 @@ yaml\:"For programs and people"))' \
 '--help[Print help (see more with '\''--help'\'')]' \
 && ret=0
 ;;
+(image)
+_arguments "${_arguments_options[@]}" : \
+'--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
+'--no-color=[Any text but an empty one turns colours off (<https\://no-color.org>)]:ANY:_default' \
+'--log-json[One JSON object per log line]' \
+'-h[Print help]' \
+'--help[Print help]' \
+":: :_mco__subcmd__image_commands" \
+"*::: :->image" \
+&& ret=0
+
+    case $state in
+    (image)
+        words=($line[1] "${words[@]}")
+        (( CURRENT += 1 ))
+        curcontext="${curcontext%:*:*}:mco-image-command-$line[1]:"
+        case $line[1] in
+            (inspect)
+_arguments "${_arguments_options[@]}" : \
+'--authfile=[The file with registries'\'' credentials \[default\: that of the program that is run\]]:FILE:_files' \
+'-o+[The output format]:OUTPUT:((text\:"For people"
+json\:"For programs"
+yaml\:"For programs and people"))' \
+'--output=[The output format]:OUTPUT:((text\:"For people"
+json\:"For programs"
+yaml\:"For programs and people"))' \
+'--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
+'--no-color=[Any text but an empty one turns colours off (<https\://no-color.org>)]:ANY:_default' \
+'--insecure[Talk to registries without TLS, or with certificates that nobody vouches for]' \
+'--log-json[One JSON object per log line]' \
+'-h[Print help (see more with '\''--help'\'')]' \
+'--help[Print help (see more with '\''--help'\'')]' \
+':image -- The image:_default' \
+&& ret=0
+;;
+(build)
+_arguments "${_arguments_options[@]}" : \
+'*-f+[A file of manifests (YAML or JSON), a folder of such files, or \`-\` for standard input; may be given several times]:FILE|DIR:_files' \
+'*--filename=[A file of manifests (YAML or JSON), a folder of such files, or \`-\` for standard input; may be given several times]:FILE|DIR:_files' \
+'--templates=[The folder of templates that the base MachineConfigs are made from]:DIR:_files' \
+'--pool=[The pool \[default\: that of the MachineOSConfig among the manifests\]]:NAME:_default' \
+'--containerfile=[The Containerfile, in place of that of the MachineOSConfig]:FILE:_files' \
+'--tag=[The image'\''s name \[default\: the MachineOSConfig'\''s renderedImagePushSpec\]]:IMAGE:_default' \
+'(--push --tag)--context=[Write Containerfile and context into this folder, and build nothing]:DIR:_files' \
+'--with=[What builds \[default\: buildah if it is there, else podman\]]:PROGRAM:((buildah\:"buildah"
+podman\:"podman"))' \
+'--authfile=[The file with registries'\'' credentials \[default\: that of the program that is run\]]:FILE:_files' \
+'--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
+'--no-color=[Any text but an empty one turns colours off (<https\://no-color.org>)]:ANY:_default' \
+'--push[Push the image, and print it by its digest]' \
+'--insecure[Talk to registries without TLS, or with certificates that nobody vouches for]' \
+'--log-json[One JSON object per log line]' \
+'-h[Print help (see more with '\''--help'\'')]' \
+'--help[Print help (see more with '\''--help'\'')]' \
+&& ret=0
+;;
+        esac
+    ;;
+esac
+;;
 (controller)
 _arguments "${_arguments_options[@]}" : \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
@@ -782,6 +842,7 @@ _mco_commands() {
 'render:Render manifests without a cluster, or show what they would change' \
 'bundle:Gather what a bug report needs into one archive, without secrets' \
 'lint:Check manifests\: each finding with its place and remedy' \
+'image:OS images\: what a node would get with one, and a pool'\''s own built on this computer' \
 'controller:The controller\: renders configs, rolls them out, drains nodes' \
 'daemon:The node agent\: applies configs to this host' \
 'server:The config server\: serves booting machines their Ignition config' \
@@ -887,6 +948,24 @@ _mco__subcmd__explain_commands() {
 _mco__subcmd__history_commands() {
     local commands; commands=()
     _describe -t commands 'mco history commands' commands "$@"
+}
+(( $+functions[_mco__subcmd__image_commands] )) ||
+_mco__subcmd__image_commands() {
+    local commands; commands=(
+'inspect:Show what a node would get with an image\: digest, OS version, labels, size of each layer' \
+'build:Build a pool'\''s OS image on this computer, as the cluster does' \
+    )
+    _describe -t commands 'mco image commands' commands "$@"
+}
+(( $+functions[_mco__subcmd__image__subcmd__build_commands] )) ||
+_mco__subcmd__image__subcmd__build_commands() {
+    local commands; commands=()
+    _describe -t commands 'mco image build commands' commands "$@"
+}
+(( $+functions[_mco__subcmd__image__subcmd__inspect_commands] )) ||
+_mco__subcmd__image__subcmd__inspect_commands() {
+    local commands; commands=()
+    _describe -t commands 'mco image inspect commands' commands "$@"
 }
 (( $+functions[_mco__subcmd__install_commands] )) ||
 _mco__subcmd__install_commands() {

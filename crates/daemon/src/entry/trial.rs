@@ -345,7 +345,7 @@ mod tests {
         }
         // An agent in a pod does not start without an API server: then its silence says nothing about the change.
         let (now, silent) = (kubelet("active", "a"), Err("no new connection to 10.0.0.1:6443".to_owned()));
-        let seen = Seen { units: &now, earlier: &now, logins: None, api: silent.clone() };
+        let seen = Seen { units: &now, earlier: &now, logins: None, api: silent };
         let (check, why) = failing(&seen, 60, false);
         assert!(check == Check::Api && why.contains("10.0.0.1:6443"), "{why}");
         let logins = Some("no SSH server runs now".to_owned());

@@ -38,7 +38,7 @@ fn fields_that_the_back_end_supports_are_changed_and_others_are_refused_with_the
     let booted = host::Deployment { kernel_type: "default".to_owned(), ..host::Deployment::default() };
     let status = host::OsStatus { booted, ..host::OsStatus::default() };
     let os = host::FakeOs::with_kernel_arguments_only(status);
-    let machine = Machine::new(Host::new(root, systemd, Box::new(os.clone())));
+    let machine = Machine::new(Host::new(root, systemd, Box::new(os)));
     assert!(!machine.facts().unwrap().takes_images);
     let from = MachineConfig::new(EMPTY_CONFIG, MachineConfigSpec::default());
     let arguments = Some(vec!["nosmt".to_owned()]);

@@ -134,7 +134,7 @@ impl Prepared {
         assert!(done.is_ok() || done.is_err_and(|e| e.killed()), "{about}");
         let before = mk_host(dir.path(), &os, Arc::new(NoFaults)).recover().unwrap();
         let waits = matches!(before, Recovery::AwaitsBoot { .. });
-        assert_eq!(os.status().unwrap().staged.is_some(), waits, "{about}: {before:?}");
+        assert_eq!(os.clone().status().unwrap().staged.is_some(), waits, "{about}: {before:?}");
         if falls_back {
             os.fall_back();
         }

@@ -389,10 +389,8 @@ fn an_image_that_was_tried_and_left_is_not_tried_again_but_another_one_is() {
     let mut view = mk_view("one+a", "one", "one", "Done");
     (view.node.current_image, view.node.desired_image) = ("a".into(), "b".into());
     view.disk.takes_images = true;
-    let tried = |config: &str| {
-        Some(TriedFacts { config: config.into(), check: host::Check::Node, retry: false, in_doubt: false })
-    };
-    view.disk.tried = tried("one+b");
+    let config = "one+b".to_owned();
+    view.disk.tried = Some(TriedFacts { config, check: host::Check::Node, retry: false, in_doubt: false });
     assert_eq!(step(&view), Action::Prepare(pair("one+a", "one+b")), "which refuses it");
     view.node.desired_image = "c".into();
     assert_eq!(step(&view), Action::ForgetTried);
