@@ -204,7 +204,6 @@ fn disk_and_operating_system_agree_after_a_kill_at_any_point_and_a_boot_that_com
 
 #[test]
 #[ignore = "takes minutes; run it with: cargo xtask crash-test"]
-#[expect(clippy::disallowed_methods, reason = "a test has no arguments of its own")]
 fn disk_and_operating_system_agree_after_a_kill_at_every_point_and_a_boot_that_comes_up_either_way() {
     if !is_root() {
         return;
