@@ -853,7 +853,7 @@ _mco() {
             return 0
             ;;
         mco__subcmd__image__subcmd__build)
-            opts="-f -h --filename --templates --pool --containerfile --tag --push --context --with --authfile --insecure --log --log-json --no-color --help"
+            opts="-f -h --filename --templates --pool --containerfile --tag --push --write-to --with --authfile --insecure --log --log-json --no-color --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -883,7 +883,7 @@ _mco() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
-                --context)
+                --write-to)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -282,7 +282,7 @@ complete -c mco -n "__fish_mco_using_subcommand image; and __fish_seen_subcomman
 complete -c mco -n "__fish_mco_using_subcommand image; and __fish_seen_subcommand_from build" -l pool -d 'The pool [default: that of the MachineOSConfig among the manifests]' -r
 complete -c mco -n "__fish_mco_using_subcommand image; and __fish_seen_subcommand_from build" -l containerfile -d 'The Containerfile, in place of that of the MachineOSConfig' -r -F
 complete -c mco -n "__fish_mco_using_subcommand image; and __fish_seen_subcommand_from build" -l tag -d 'The image\'s name [default: the MachineOSConfig\'s renderedImagePushSpec]' -r
-complete -c mco -n "__fish_mco_using_subcommand image; and __fish_seen_subcommand_from build" -l context -d 'Write Containerfile and context into this folder, and build nothing' -r -F
+complete -c mco -n "__fish_mco_using_subcommand image; and __fish_seen_subcommand_from build" -l write-to -d 'Write Containerfile and context into this folder, and build nothing' -r -F
 complete -c mco -n "__fish_mco_using_subcommand image; and __fish_seen_subcommand_from build" -l with -d 'What builds [default: buildah if it is there, else podman]' -r -f -a "buildah\t'buildah'
 podman\t'podman'"
 complete -c mco -n "__fish_mco_using_subcommand image; and __fish_seen_subcommand_from build" -l authfile -d 'The file with registries\' credentials [default: that of the program that is run]' -r -F

@@ -411,7 +411,7 @@ _arguments "${_arguments_options[@]}" : \
 '--pool=[The pool \[default\: that of the MachineOSConfig among the manifests\]]:NAME:_default' \
 '--containerfile=[The Containerfile, in place of that of the MachineOSConfig]:FILE:_files' \
 '--tag=[The image'\''s name \[default\: the MachineOSConfig'\''s renderedImagePushSpec\]]:IMAGE:_default' \
-'(--push --tag)--context=[Write Containerfile and context into this folder, and build nothing]:DIR:_files' \
+'(--push --tag)--write-to=[Write Containerfile and context into this folder, and build nothing]:DIR:_files' \
 '--with=[What builds \[default\: buildah if it is there, else podman\]]:PROGRAM:((buildah\:"buildah"
 podman\:"podman"))' \
 '--authfile=[The file with registries'\'' credentials \[default\: that of the program that is run\]]:FILE:_files' \

@@ -34,6 +34,8 @@ fn names(code: &str, library: &str) -> bool {
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
     code.match_indices(library).any(|(at, _)| {
         let (before, after) = (&code[..at], &code[at + library.len()..]);
+        // `::name` is a library for certain; `other::name` is not.
+        let before = before.strip_suffix("::").filter(|b| !b.ends_with(is_word)).unwrap_or(before);
         let begins = !before.ends_with(is_word) && !before.ends_with("::");
         let used = before.ends_with("use ") && !after.starts_with(is_word);
         begins && (after.starts_with("::") || used)
@@ -160,6 +162,8 @@ fn names_of_libraries_are_told_from_other_words() {
         ("use my_serde::x;", false),
         ("use serde_json::Value;", false),
         ("crate::serde::x", false),
+        ("use ::serde::Serialize;", true),
+        ("x(::serde::de::Error)", true),
     ] {
         assert_eq!(names(code, "serde"), named, "{code}");
     }

@@ -55,7 +55,7 @@ pub(crate) enum Builder {
         on the PATH; credentials, mirrors and policies are this computer's.\n\nExamples:\n  \
     mco image build -f manifests/ --pool worker --tag localhost/os:try\n  \
     mco image build -f manifests/ --containerfile Containerfile --pool worker --tag registry.example.com/team/os:try --push\n  \
-    mco image build -f manifests/ --pool worker --context context/      only write what would be built"
+    mco image build -f manifests/ --pool worker --write-to context/     only write what would be built"
 )]
 pub(crate) struct Build {
     #[command(flatten)]
@@ -77,7 +77,7 @@ pub(crate) struct Build {
     pub(crate) push: bool,
     /// Write Containerfile and context into this folder, and build nothing
     #[arg(long, value_name = "DIR", conflicts_with_all = ["push", "tag"])]
-    pub(crate) context: Option<PathBuf>,
+    pub(crate) write_to: Option<PathBuf>,
     /// What builds [default: buildah if it is there, else podman]
     #[arg(long, value_enum, value_name = "PROGRAM")]
     pub(crate) with: Option<Builder>,

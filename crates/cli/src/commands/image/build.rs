@@ -49,7 +49,7 @@ pub(crate) async fn run(a: Build) -> anyhow::Result<u8> {
         .get(&pool)
         .with_context(|| format!("pool {pool} cannot be rendered from these manifests"))?;
     let context = objects::context(&pool, &user, rendered, cluster.as_ref().map(|c| &c.spec))?;
-    if let Some(folder) = &a.context {
+    if let Some(folder) = &a.write_to {
         write(folder, &context)?;
         return Ok(exit::OK);
     }
