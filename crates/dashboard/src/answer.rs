@@ -68,6 +68,11 @@ pub(crate) fn failed(status: StatusCode, why: &str) -> Response {
     of(status, "application/json", json!({"error": insight::redacted_lines(why)}).to_string())
 }
 
+/// A refusal in words of this program's own. They hold nothing of the cluster, so nothing in them is hidden.
+pub(crate) fn refused(status: StatusCode, why: &'static str) -> Response {
+    of(status, "application/json", json!({"error": why}).to_string())
+}
+
 /// A refusal as a page, for a person whose browser came here by an address. It loads nothing.
 pub(crate) fn refused_page(status: StatusCode, why: &str) -> Response {
     let safe = why.replace('&', "&amp;").replace('<', "&lt;");

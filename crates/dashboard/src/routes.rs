@@ -177,7 +177,7 @@ async fn pass(door: &Door, gate: &Gate, request: Request, next: Next) -> Respons
     let is_page = door.within(&parts) == Some("/");
     let refused = |Refusal(status, why)| match is_page || parts.uri.path() == "/" {
         true => answer::refused_page(status, why),
-        false => answer::failed(status, why),
+        false => answer::refused(status, why),
     };
     if let Err(refusal) = gate.is_for_us(&parts) {
         return refused(refusal);
@@ -220,7 +220,7 @@ async fn enter(shared: &Shared, gate: &ClusterGate, request: Request, next: Next
     let is_page = parts.uri.path() == "/";
     let refused = |Refusal(status, why)| match is_page {
         true => answer::refused_page(status, why),
-        false => answer::failed(status, why),
+        false => answer::refused(status, why),
     };
     if let Err(refusal) = gate.is_for_us(&parts) {
         return refused(refusal);
@@ -270,15 +270,15 @@ async fn sign_in(gate: &ClusterGate, body: Body) -> Response {
     };
     let given = match given {
         Ok(given) => given,
-        Err(status) => return answer::failed(status, what),
+        Err(status) => return answer::refused(status, what),
     };
     match gate.sign_in(&given.token, tokio::time::Instant::now()).await {
         Ok(cookie) => with_cookie(answer::plain(&serde_json::json!({})), &cookie),
-        Err(Refusal(StatusCode::UNAUTHORIZED, _)) => answer::failed(
+        Err(Refusal(StatusCode::UNAUTHORIZED, _)) => answer::refused(
             StatusCode::UNAUTHORIZED,
             "the API server does not know this token, or it has ended",
         ),
-        Err(Refusal(status, why)) => answer::failed(status, why),
+        Err(Refusal(status, why)) => answer::refused(status, why),
     }
 }
 
