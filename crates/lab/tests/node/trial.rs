@@ -112,6 +112,8 @@ async fn a_change_that_cuts_its_node_off_is_undone_by_the_node_and_reported() {
     ] {
         mk_pool(&cluster, pool, node, within).await;
     }
+    // The node on which a person tries configs has nothing of its own under way.
+    cluster.settled("worker", 1, &["00-worker"], &[]).await;
     // A change of the firewall takes effect at once, and so does its undo.
     let restart = json!({"type": "Restart", "restart": {"serviceName": "netfilter-persistent.service"}});
     cluster
