@@ -538,30 +538,36 @@ impl Host {
 
     /// The clock as it would be written now.
     fn clock_now(&mut self) -> Result<Clock, Error> {
+        let then = self.clock()?;
+        self.clock_after(then.as_ref())
+    }
+
+    fn clock_after(&mut self, then: Option<&Clock>) -> Result<Clock, Error> {
         let up = u64::try_from(self.systemd.up_for().as_millis()).unwrap_or(u64::MAX);
         let boot = self.boot()?;
-        Ok(match self.clock()? {
+        Ok(match then {
             None => Clock { boot, up, spent: 0, boots: 1 },
             Some(then) if then.boot.is_same_userspace(&boot) => {
-                Clock { spent: then.spent.saturating_add(up.saturating_sub(then.up)), up, ..then }
+                Clock { spent: then.spent.saturating_add(up.saturating_sub(then.up)), up, ..then.clone() }
             }
             Some(then) => Clock { boot, up, spent: then.spent, boots: then.boots.saturating_add(1) },
         })
     }
 
     fn write_clock(&mut self) -> Result<Clock, Error> {
-        let now = self.clock_now()?;
+        let then = self.clock()?;
+        let now = self.clock_after(then.as_ref())?;
         let recent = |then: &Clock| {
             then.boots == now.boots
                 && now.up.saturating_sub(then.up) < u64::try_from(TICK.as_millis()).unwrap_or(0)
         };
-        if self.clock()?.as_ref().is_some_and(recent) {
+        if then.as_ref().is_some_and(recent) {
             return Ok(now);
         }
         let json = serde_json::to_vec(&now)
             .map_err(|e| Error::Config { name: CLOCK.to_owned(), why: e.to_string() })?;
         // Without a first record no time would ever pass. The others are not worth the room that is kept for the end.
-        match self.clock()? {
+        match then {
             None => self.write_needed(CLOCK, &json)?,
             Some(_) => self.root.write_bytes(CLOCK, &json, PRIVATE)?,
         }
