@@ -34,7 +34,8 @@ async fn program(kubeconfig: &Path) -> (Child, String) {
 
 /// Types a token into the page to sign in.
 async fn sign_in(browser: &mut Chromium, token: &str) {
-    browser.wait("document.getElementById('token')").await;
+    // Before the page is complete its script does not run yet, and a submitted form would only load the page again.
+    browser.wait("document.readyState === 'complete' && document.getElementById('token')").await;
     browser.value(&format!("document.getElementById('token').value = {token:?}"));
     browser.value("document.querySelector('form button').click()");
 }
