@@ -183,18 +183,5 @@ fn distance(a: &str, b: &str) -> usize {
     if a.len() > LONGEST || b.len() > LONGEST {
         return usize::MAX;
     }
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, ca) in a.chars().enumerate() {
-        let mut last = i + 1;
-        let mut next = vec![last];
-        for (cb, pair) in b.iter().zip(row.windows(2)) {
-            if let [diagonal, above] = pair {
-                last = (diagonal + usize::from(ca != *cb)).min(above + 1).min(last + 1);
-            }
-            next.push(last);
-        }
-        row = next;
-    }
-    row.last().copied().unwrap_or(usize::MAX)
+    strsim::levenshtein(a, b)
 }

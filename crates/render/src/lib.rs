@@ -11,6 +11,7 @@ mod config;
 mod error;
 mod go_yaml;
 mod lint;
+mod near;
 mod settings;
 mod size;
 pub mod template;

@@ -13,6 +13,9 @@ use std::process::Command;
 const AARCH64_LG_PAGE: &str = "16";
 /// Flags for rustc. The static C library is not position-independent (`crates/cli/build.rs` says why that is fine).
 const FLAGS: [&str; 2] = ["-Ctarget-feature=+crt-static", "-Crelocation-model=static"];
+/// What tests do without. Every node of a test loads an image with the program, and copies and hashes it when its agent starts:
+/// the names of functions and the lines of the source are half of it.
+const WITHOUT_NAMES: &str = "-Cstrip=symbols";
 /// The other target that the program is made for.
 const AARCH64: &str = "aarch64-unknown-linux-gnu";
 /// This computer's target.
@@ -29,7 +32,7 @@ const FOR_TESTS: &str = "target/debug/static";
 pub(crate) fn release(root: &Path, target: Option<&str>) -> anyhow::Result<PathBuf> {
     let mut args = vec!["--release", "--locked"];
     args.extend(target.into_iter().flat_map(|target| ["--target", target]));
-    cargo(root, &args, target)?;
+    cargo(root, &args, &FLAGS, target)?;
     let folder = target.map_or_else(|| root.join("target"), |target| root.join("target").join(target));
     Ok(folder.join("release/mco"))
 }
@@ -59,7 +62,7 @@ pub(crate) fn release_in_background(root: &Path) -> anyhow::Result<()> {
 /// # Errors
 /// The build fails, or the program cannot be copied.
 pub(crate) fn for_tests(root: &Path) -> anyhow::Result<PathBuf> {
-    cargo(root, &[], None)?;
+    cargo(root, &[], &[FLAGS[0], FLAGS[1], WITHOUT_NAMES], None)?;
     let folder = root.join(FOR_TESTS);
     std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let (from, to) = (root.join("target/debug/mco"), folder.join("mco"));
@@ -114,12 +117,12 @@ fn can_build(root: &Path, target: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn cargo(root: &Path, args: &[&str], target: Option<&str>) -> anyhow::Result<()> {
+fn cargo(root: &Path, args: &[&str], flags: &[&str], target: Option<&str>) -> anyhow::Result<()> {
     if let Some(target) = target {
         can_build(root, target)?;
     }
     let mut command = Command::new(env!("CARGO"));
-    command.args(["rustc", "--package", "cli", "--bin", "mco"]).args(args).arg("--").args(FLAGS);
+    command.args(["rustc", "--package", "cli", "--bin", "mco"]).args(args).arg("--").args(flags);
     let architecture = target.map_or(std::env::consts::ARCH, |t| t.split('-').next().unwrap_or_default());
     if architecture == "aarch64" {
         command.env("JEMALLOC_SYS_WITH_LG_PAGE", AARCH64_LG_PAGE);

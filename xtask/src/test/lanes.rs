@@ -19,7 +19,7 @@ const MOST_LANES: usize = 8;
 /// Additional lanes for tests that spend most of their time waiting.
 const LANES_BESIDE: usize = 2;
 /// The time limit for a job: every wait inside a test ends long before.
-const PATIENCE: Duration = Duration::from_secs(25 * 60);
+const PATIENCE: Duration = Duration::from_secs(15 * 60);
 /// How long to wait for a job to exit after it was killed.
 const LAST_WAIT: Duration = Duration::from_secs(30);
 /// The pause between two checks of a job.

@@ -11,8 +11,9 @@ mod line;
 mod path;
 
 use std::fmt::{self, Write as _};
+use std::ops::Range;
 
-use similar::{ChangeTag, TextDiff};
+use imara_diff::{Algorithm, Diff, InternedInput, Token};
 
 pub use line::{argument, looks_secret};
 pub use path::{Privacy, is_private_path};
@@ -160,30 +161,31 @@ pub fn difference(path: &str, want: Side<'_>, found: OnHost<'_>) -> String {
 /// The changed lines: `-` for the config's, `+` for the host's.
 fn lines(want: &str, found: &str) -> String {
     let mut out = String::from("(- config, + host)");
-    let (mut shown, mut more, mut at) = (0, 0, None);
-    let diff = TextDiff::from_lines(want, found);
-    for change in diff.iter_all_changes() {
-        let sign = match change.tag() {
-            ChangeTag::Equal => {
-                at = None;
+    let (mut shown, mut more) = (0, 0);
+    let input = InternedInput::new(want, found);
+    let mut diff = Diff::compute(Algorithm::Myers, &input);
+    diff.postprocess_lines(&input);
+    let of = |tokens: &[Token], range: Range<u32>| -> Vec<&str> {
+        let tokens = tokens.get(range.start as usize..range.end as usize).unwrap_or_default();
+        tokens.iter().map(|token| input.interner[*token]).collect()
+    };
+    for hunk in diff.hunks() {
+        if shown < MAX_LINES {
+            // The line of the config; where the config has none, that of the host.
+            let start = if hunk.before.is_empty() { hunk.after.start } else { hunk.before.start };
+            let _ = write!(out, "\n@@ line {} @@", start + 1);
+        }
+        let gone = of(&input.before, hunk.before).into_iter().map(|line| ('-', line));
+        let come = of(&input.after, hunk.after).into_iter().map(|line| ('+', line));
+        for (sign, line) in gone.chain(come) {
+            if shown == MAX_LINES {
+                more += 1;
                 continue;
             }
-            ChangeTag::Delete => '-',
-            ChangeTag::Insert => '+',
-        };
-        if shown == MAX_LINES {
-            more += 1;
-            continue;
+            let end = if line.ends_with('\n') { "" } else { " (no newline at the end)" };
+            let _ = write!(out, "\n{sign}{}{end}", cut(line.trim_end_matches(['\n', '\r'])));
+            shown += 1;
         }
-        if at.is_none() {
-            let line = change.old_index().or(change.new_index()).unwrap_or_default() + 1;
-            let _ = write!(out, "\n@@ line {line} @@");
-            at = Some(line);
-        }
-        let line = change.value();
-        let end = if line.ends_with('\n') { "" } else { " (no newline at the end)" };
-        let _ = write!(out, "\n{sign}{}{end}", cut(line.trim_end_matches(['\n', '\r'])));
-        shown += 1;
     }
     if more > 0 {
         let _ = write!(out, "\n… and {more} more changed lines");

@@ -6,6 +6,7 @@
 //! What it is not: the controller's caches. It writes nothing, and ends with its command.
 
 use crate::status::since::{Progress, readiness};
+use crate::status::trouble::{FIRST_LISTS, FollowError, Troubles, refused};
 use crate::status::watches::{STREAMS_LIMIT, Said, Served, WatchEvent, Watches, streams, watches};
 use crate::status::{KnownNode, Snapshot, View};
 use api::k8s::{ObjectMeta, Time};
@@ -13,21 +14,18 @@ use api::names;
 use api::rendered::owning_pool;
 use api::v1::{ControllerConfig, MachineConfigPool};
 use api::v1alpha1::RolloutPolicy;
-use client::CallError;
 use futures::StreamExt;
-use kube::runtime::watcher::{self, Event};
+use kube::runtime::watcher::Event;
 use kube::{Client, ResourceExt};
 use rollout::policy::PoolPolicies;
 use rollout::view::{EtcdMember, Names, NodeView, OsBuild, OsConfig};
 use rollout::{ConfigView, Sources, Streams};
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// An API server that takes longer than this for the first lists is treated as unreachable.
-const FIRST_LISTS: Duration = Duration::from_secs(30);
 /// Changes are gathered for this long before they are shown: a person cannot follow more than four redraws a second.
 const REDRAW: Duration = Duration::from_millis(250);
 
@@ -69,86 +67,6 @@ impl<T> Kind<T> {
             }
         }
     }
-}
-
-/// A watch that was begun again and has not failed for this long is answered, although nothing has changed that it could tell:
-/// the longest wait before another try is 30 s, and so is the time limit for a connection.
-const TRIED: Duration = Duration::from_secs(70);
-
-/// The watches that fail, by their places: their kinds, why, and since when. One that answers says nothing about another.
-#[derive(Debug, Default)]
-struct Troubles(BTreeMap<usize, (&'static str, String, Instant)>);
-
-impl Troubles {
-    fn note(&mut self, watch: usize, kind: &'static str, why: String, now: Instant) {
-        self.0.insert(watch, (kind, why, now));
-    }
-
-    fn over(&mut self, watch: usize) {
-        self.0.remove(&watch);
-    }
-
-    /// Each reason once: an API server that is away fails all watches for the same one.
-    fn text(&self, now: Instant) -> Option<String> {
-        let mut kinds: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-        for (kind, why, _) in self.0.values().filter(|(.., since)| now.duration_since(*since) < TRIED) {
-            kinds.entry(why).or_default().insert(kind);
-        }
-        let one =
-            |(why, kinds): (&str, BTreeSet<&str>)| format!("{}: {why}", Vec::from_iter(kinds).join(", "));
-        let all: Vec<String> = kinds.into_iter().map(one).collect();
-        (!all.is_empty()).then(|| all.join("; "))
-    }
-}
-
-/// Why the cluster cannot be followed.
-#[derive(Debug, thiserror::Error)]
-pub enum FollowError {
-    /// The first lists take too long.
-    #[error("no answer from the API server within {} s; is the kubeconfig the right one?", FIRST_LISTS.as_secs())]
-    Late,
-    /// The kinds of `machineconfiguration.openshift.io` are not installed.
-    #[error(
-        "the cluster has no MachineConfigPools and MachineConfigs: their CRDs are not installed; run \
-        `mco install`"
-    )]
-    NotInstalled(#[source] Box<watcher::Error>),
-    /// A list was refused, or failed.
-    #[error("cannot list pools, nodes and MachineConfigs")]
-    List(#[source] Box<watcher::Error>),
-    /// The question which kinds are installed was not answered.
-    #[error(transparent)]
-    Call(#[from] CallError),
-    /// The watches ended. They begin again by themselves after every failure, so this is a fault in the program.
-    #[error("the watches ended")]
-    Ended,
-}
-
-impl FollowError {
-    /// Whether the next attempt may succeed although nobody changes anything: no answer, a broken connection, an API
-    /// server that starts or has too much to do.
-    pub fn is_transient(&self) -> bool {
-        match self {
-            Self::Late => true,
-            Self::NotInstalled(_) | Self::Ended => false,
-            Self::Call(error) => error.is_outage(),
-            Self::List(error) => match &**error {
-                watcher::Error::InitialListFailed(error)
-                | watcher::Error::WatchStartFailed(error)
-                | watcher::Error::WatchFailed(error) => match error {
-                    kube::Error::Api(status) => is_busy(status.code),
-                    kube::Error::Service(_) | kube::Error::HyperError(_) | kube::Error::ReadEvents(_) => true,
-                    _ => false,
-                },
-                watcher::Error::WatchError(status) => is_busy(status.code) || status.code == 410,
-                watcher::Error::NoResourceVersion => false,
-            },
-        }
-    }
-}
-
-fn is_busy(code: u16) -> bool {
-    code == 429 || code >= 500
 }
 
 /// Lists everything once and makes a snapshot of it.
@@ -448,18 +366,10 @@ fn config_view(metadata: &ObjectMeta, os_image_url: &str) -> ConfigView {
     ConfigView { pool: pool.map(Into::into), os_image_url: os_image_url.into() }
 }
 
-fn refused(error: watcher::Error) -> FollowError {
-    let absent = matches!(
-        &error,
-        watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 404
-    );
-    let error = Box::new(error);
-    if absent { FollowError::NotInstalled(error) } else { FollowError::List(error) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::status::trouble::TRIED;
 
     #[test]
     fn objects_missing_from_a_complete_new_list_are_dropped() {
@@ -506,13 +416,13 @@ mod tests {
     fn an_api_server_that_is_away_or_busy_is_asked_again_and_one_that_refuses_is_not() {
         let answer =
             |code| kube::Error::Api(Box::new(kube::core::Status::failure("no", "Reason").with_code(code)));
-        let list = |error| refused(watcher::Error::InitialListFailed(error));
+        let list = |error| refused(kube::runtime::watcher::Error::InitialListFailed(error));
         let broken = || kube::Error::Service("connection refused".into());
         let json = serde_json::from_str::<bool>("x").unwrap_err();
         let rows = [
             (FollowError::Late, true),
             (list(broken()), true),
-            (refused(watcher::Error::WatchStartFailed(broken())), true),
+            (refused(kube::runtime::watcher::Error::WatchStartFailed(broken())), true),
             (list(answer(503)), true),
             (list(answer(429)), true),
             (list(answer(401)), false),

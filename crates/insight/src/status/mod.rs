@@ -7,6 +7,7 @@ pub(crate) mod findings;
 pub(crate) mod follow;
 pub(crate) mod rows;
 pub(crate) mod since;
+pub(crate) mod trouble;
 mod watches;
 
 use crate::status::findings::Finding;

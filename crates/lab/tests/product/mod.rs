@@ -26,7 +26,7 @@ use serde_json::{Value, json};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// The time limit of every wait, whatever else runs on the machine.
-pub const LIMIT: Duration = Duration::from_secs(300);
+pub const LIMIT: Duration = Duration::from_secs(120);
 /// How many clusters run at the same time in one test program, whatever the number of processors and parallel tests:
 /// each takes up to 4 GiB and, while its control plane starts, a processor.
 const CLUSTERS: usize = 4;

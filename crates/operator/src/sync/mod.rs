@@ -4,8 +4,8 @@
 //! it wants ([`plan`], pure) → what differs is written and waited for ([`pass`]) → the conditions are computed ([`status`],
 //! pure) and written where they changed ([`report`]).
 //!
-//! Guarantees: a step begins when all before it are done, so operands are rolled out one after the other (a failure of
-//! MachineConfiguration alone is remembered, and reported at the end); a pass that ends at any point is taken up by the next one; only the holder of the Lease acts.
+//! Guarantees: a step begins when all before it are done, so operands are rolled out one after the other (a failure of a step
+//! that no other one needs is remembered, and reported at the end: [`Step::is_needed`]); a pass that ends at any point is taken up by the next one; only the holder of the Lease acts.
 //!
 //! What it is not: the manifests (see `manifests`), and `mco install`, which writes what the operator itself needs.
 
@@ -77,6 +77,12 @@ pub enum Step {
 }
 
 impl Step {
+    /// Whether later steps need this one. Nodes must get their rights, certificates and agents whatever somebody wrote into the
+    /// MachineConfiguration, into the user data of machines that do not exist yet, or into objects of Prometheus.
+    fn is_needed(self) -> bool {
+        !matches!(self, Self::MachineConfiguration | Self::UserData | Self::Monitoring)
+    }
+
     /// The reason of a condition when this step has failed.
     pub fn failed(self) -> String {
         format!("{self}Failed")
@@ -110,19 +116,18 @@ pub struct Stopped {
 /// Which failures a pass has met.
 #[derive(Debug, Default)]
 struct Course {
-    /// A failure that holds up no other step.
-    remembered: Option<Stopped>,
+    /// Failures that hold up no other step, in the steps' order: the step and why.
+    remembered: Vec<(Step, String)>,
     /// Where the pass stopped.
     stopped: Option<Stopped>,
 }
 
 impl Course {
-    /// Takes note of a step that did not end well, and says whether the pass goes on. No other step needs the status of
-    /// MachineConfiguration: nodes must get their rights, certificates and agents whatever somebody wrote into it.
+    /// Takes note of a step that did not end well, and says whether the pass goes on.
     fn stop(&mut self, stopped: Stopped) -> ControlFlow<()> {
         match stopped {
-            Stopped { step: Step::MachineConfiguration, stop: Stop::Failed(_) } => {
-                self.remembered = Some(stopped);
+            Stopped { step, stop: Stop::Failed(why) } if !step.is_needed() => {
+                self.remembered.push((step, why));
                 ControlFlow::Continue(())
             }
             stopped => {
@@ -132,20 +137,20 @@ impl Course {
         }
     }
 
-    /// What the pass reports. While parts are rolled out, that is what it waits for; pools may take days. Of two failures
-    /// the later one gives the reason, because it holds up the steps after it.
+    /// What the pass reports. While parts are rolled out, that is what it waits for; pools may take days. Of several failures
+    /// the one that holds up other steps gives the reason, else the first one.
     fn end(self) -> Option<Stopped> {
-        match (self.remembered, self.stopped) {
-            (
-                Some(remembered),
-                None | Some(Stopped { step: Step::RequiredPools, stop: Stop::Waiting(_) }),
-            ) => Some(remembered),
-            (
-                Some(Stopped { stop: Stop::Failed(first), .. }),
-                Some(Stopped { step, stop: Stop::Failed(why) }),
-            ) => Some(Stopped { step, stop: Stop::Failed(format!("{why}; also: {first}")) }),
-            (_, stopped) => stopped,
+        let first = match self.stopped {
+            Some(Stopped { step, stop: Stop::Failed(why) }) => Some((step, why)),
+            None | Some(Stopped { step: Step::RequiredPools, .. }) if !self.remembered.is_empty() => None,
+            stopped => return stopped,
+        };
+        let mut all = first.into_iter().chain(self.remembered);
+        let (step, mut why) = all.next()?;
+        for (_, also) in all {
+            why += &format!("; also: {also}");
         }
+        Some(Stopped { step, stop: Stop::Failed(why) })
     }
 }
 
@@ -230,29 +235,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failure_of_machine_configuration_holds_up_no_other_step_and_is_reported_at_the_end() {
+    fn failures_that_hold_up_no_other_step_are_reported_at_the_end() {
         let failed = |step, why: &str| Stopped { step, stop: Stop::Failed(why.to_owned()) };
         let waiting = |step| Stopped { step, stop: Stop::Waiting("w".to_owned()) };
-        let stale = failed(Step::MachineConfiguration, "stale");
+        let (config, data) = (Step::MachineConfiguration, Step::UserData);
         let rows = [
-            (None, Some(stale.clone())),
-            (Some(waiting(Step::RequiredPools)), Some(stale.clone())),
-            (Some(waiting(Step::MachineConfigDaemon)), Some(waiting(Step::MachineConfigDaemon))),
-            (Some(failed(Step::Rights, "no")), Some(failed(Step::Rights, "no; also: stale"))),
+            (vec![], None, None),
+            (vec![], Some(waiting(Step::RequiredPools)), Some(waiting(Step::RequiredPools))),
+            (vec![config], None, Some(failed(config, "stale"))),
+            (vec![data], Some(waiting(Step::RequiredPools)), Some(failed(data, "stale"))),
+            (
+                vec![config],
+                Some(waiting(Step::MachineConfigDaemon)),
+                Some(waiting(Step::MachineConfigDaemon)),
+            ),
+            (vec![config, data], None, Some(failed(config, "stale; also: stale"))),
+            (vec![config], Some(failed(Step::Rights, "no")), Some(failed(Step::Rights, "no; also: stale"))),
         ];
-        for (later, want) in rows {
+        for (remembered, later, want) in rows {
             let mut course = Course::default();
-            assert_eq!(course.stop(stale.clone()), ControlFlow::Continue(()));
-            if let Some(later) = later.clone() {
-                assert_eq!(
-                    course.stop(later),
-                    ControlFlow::Break(()),
-                    "every other step holds up those after it"
-                );
+            for step in &remembered {
+                assert_eq!(course.stop(failed(*step, "stale")), ControlFlow::Continue(()));
             }
-            assert_eq!(course.end(), want, "{later:?}");
+            if let Some(later) = later.clone() {
+                assert_eq!(course.stop(later), ControlFlow::Break(()), "it holds up those after it");
+            }
+            assert_eq!(course.end(), want, "{remembered:?}, then {later:?}");
         }
-        assert_eq!(Course::default().end(), None);
     }
 
     #[test]

@@ -1,12 +1,13 @@
 //! Finds origins in a provenance by the names that people use. Pure.
 
 use crate::config::provenance::{Kind, Origin, Provenance};
+use crate::near::nearest;
 use std::collections::BTreeSet;
 
 /// How many names are suggested when one is not found.
 const OFFERED: usize = 5;
 /// How similar a name must be to be suggested; found by experiment.
-const LIKENESS: f32 = 0.5;
+const LIKENESS: f64 = 0.5;
 
 impl Provenance {
     /// The origins that a word means: a path, a unit (with its drop-ins), `UNIT/DROPIN`, a user (with the keys), a
@@ -27,7 +28,7 @@ impl Provenance {
     pub fn nearest(&self, what: &str) -> Vec<&str> {
         let names: BTreeSet<&str> = self.0.iter().map(|o| o.name.as_str()).collect();
         let names: Vec<&str> = names.into_iter().collect();
-        let near = similar::get_close_matches(what, &names, OFFERED, LIKENESS);
+        let near = nearest(what, names.iter().copied(), OFFERED, LIKENESS);
         if !near.is_empty() {
             return near;
         }

@@ -5,6 +5,7 @@
 
 use super::finding::{Lint, Severity};
 use crate::error::Rule;
+use crate::near::nearest;
 use crate::settings::container_runtime::ContainerRuntimeConfig;
 use crate::settings::kubelet_config::KubeletConfig;
 use crate::settings::registries::mirrors::MirrorSets;
@@ -150,7 +151,7 @@ pub(super) fn read(manifests: &[(String, Value)], all: &mut Vec<Lint>) -> Read {
 pub(super) fn unknown_fields(all: &mut Vec<Lint>, mc: &MachineConfig, raw: &Value) {
     let fields = raw.get("spec").and_then(Value::as_object).into_iter().flat_map(|o| o.keys());
     for field in fields.filter(|f| !SPEC_FIELDS.contains(&f.as_str())) {
-        let near = similar::get_close_matches(field.as_str(), &SPEC_FIELDS, 1, 0.6);
+        let near = nearest(field, SPEC_FIELDS.iter().copied(), 1, 0.6);
         let remedy =
             near.first().map_or_else(|| "remove it".to_owned(), |n| format!("write {n}, or remove it"));
         let message = format!("{field} is not a field of a MachineConfig and has no effect");

@@ -5,139 +5,37 @@
 //! rest is cut.
 
 mod address_limit;
+mod connection;
+mod options;
 mod proxy_protocol;
 mod write_timeout;
 
 pub use ::listen::tls::TlsProfile;
+pub use options::{Limits, ListenOptions};
 
-use crate::answer::respond::{Shared, respond};
+use crate::answer::respond::Shared;
 use crate::error::ServerError;
-use crate::listen::address_limit::{AddressLimit, AddressSlot};
-use crate::listen::proxy_protocol::{client, is_balancer};
-use crate::listen::write_timeout::WriteTimeout;
+use crate::listen::address_limit::AddressLimit;
+use crate::listen::connection::{Context, From, connection, crowded};
+use crate::listen::proxy_protocol::is_balancer;
 use crate::metrics::endpoint;
-use crate::metrics::{Cause, Metrics};
 use ::listen::tls::Tls;
 use ::listen::{Access, Addresses};
-use hyper::body::Incoming;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use ipnet::IpNet;
 use prometheus_client::registry::Registry;
-use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::Semaphore;
-use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 /// Connections that the kernel queues until they are accepted.
 const BACKLOG: u32 = 4096;
-/// The largest head of a request, in bytes. Ignition's are under 1 KB.
-const MAX_HEAD: usize = 16 * 1024;
-/// The most headers of one request.
-const MAX_HEADERS: usize = 64;
-/// Concurrent requests on one HTTP/2 connection.
-const MAX_STREAMS: u32 = 32;
-/// How many bytes of an answer are encrypted ahead of a slow client. A larger buffer saves system calls, but each of
-/// thousands of connections holds one.
-const TLS_BUFFER: usize = 32 * 1024;
-/// The metric's cause for an address that has reached its limit.
-const CROWDED: &str = "address";
 /// The pause after an error of `accept`, such as no file descriptors left. Connections end meanwhile.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-
-/// Limits on clients. Only `per_address` has a flag; tests make the others small.
-#[derive(Debug, Clone)]
-pub struct Limits {
-    /// Concurrent connections on both ports together. Ten thousand machines may boot at once; a connection takes about
-    /// 40 KB.
-    pub connections: usize,
-    /// `--connections-per-address` (ours): concurrent connections of one address (an IPv6 /64 counts as one); 0: no
-    /// limit. Many machines may share an address, but no address may take all connections.
-    pub per_address: usize,
-    /// The timeout of a TLS handshake. It takes two round trips, and machines boot over slow links.
-    pub handshake: Duration,
-    /// The timeout for a request's head, and for the next request on a kept-alive connection.
-    pub head: Duration,
-    /// A client that accepts no byte of an answer for this long is cut off.
-    pub write_timeout: Duration,
-    /// The longest life of a connection. It ends clients that accept a byte now and then.
-    pub lifetime: Duration,
-    /// How long running answers may take after shutdown begins.
-    pub grace: Duration,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            connections: 16_384,
-            per_address: 4_096,
-            handshake: Duration::from_secs(10),
-            head: Duration::from_secs(10),
-            write_timeout: Duration::from_secs(30),
-            lifetime: Duration::from_secs(600),
-            grace: Duration::from_secs(20),
-        }
-    }
-}
-
-/// The options of both servers. The fields are the reference's persistent flags, and some of ours.
-#[derive(Debug, Clone)]
-pub struct ListenOptions {
-    /// `--secure-port`: the HTTPS port. 0 takes a free one.
-    pub secure_port: u16,
-    /// `--insecure-port`: the port for plain HTTP. 0, the default, does not listen; the reference's default is 22624.
-    pub insecure_port: u16,
-    /// `--cert`: PEM, read again when it changes.
-    pub cert: PathBuf,
-    /// `--key`: PEM, read again when it changes.
-    pub key: PathBuf,
-    /// `--tls-min-version` and `--tls-cipher-suites`.
-    pub tls: TlsProfile,
-    /// `--payload-version`: the release that this server belongs to, for the log.
-    pub payload_version: String,
-    /// `--bind-address` (ours): the address to listen on; none listens on all.
-    pub bind_address: Option<IpAddr>,
-    /// `--proxy-protocol-from` (ours): load balancers, which must send the client's address by PROXY protocol, version 2.
-    pub balancers: Vec<IpNet>,
-    /// `--http2` (ours): offer HTTP/2. Off by default, as the reference.
-    pub http2: bool,
-    /// The metrics to update; register them with [`Metrics::new`].
-    pub metrics: Metrics,
-    /// The registry that the metrics are in.
-    pub registry: Arc<Registry>,
-    /// `--metrics-listen` and `--metrics-secure-listen` (ours): where metrics are served.
-    pub metrics_addresses: Addresses,
-    /// Limits on clients.
-    pub limits: Limits,
-}
-
-impl Default for ListenOptions {
-    fn default() -> Self {
-        Self {
-            secure_port: 22623,
-            insecure_port: 0,
-            cert: "/etc/ssl/mcs/tls.crt".into(),
-            key: "/etc/ssl/mcs/tls.key".into(),
-            tls: TlsProfile::default(),
-            payload_version: String::new(),
-            bind_address: None,
-            balancers: Vec::new(),
-            http2: false,
-            metrics: Metrics::default(),
-            registry: Arc::default(),
-            metrics_addresses: Addresses::default(),
-            limits: Limits::default(),
-        }
-    }
-}
 
 /// Open sockets, and everything else that serving needs.
 #[derive(Debug)]
@@ -257,18 +155,6 @@ fn raise_file_limit() {
     }
 }
 
-/// What each connection needs.
-#[derive(Debug, Clone)]
-struct Context {
-    shared: Arc<Shared>,
-    tracker: TaskTracker,
-    stop: CancellationToken,
-    cut: CancellationToken,
-    per_address: Arc<AddressLimit>,
-    balancers: Arc<[IpNet]>,
-    limits: Limits,
-}
-
 async fn accept(listener: TcpListener, tls: Option<&Tls>, context: &Context, slots: &Arc<Semaphore>) {
     loop {
         let next = async {
@@ -304,177 +190,4 @@ async fn accept(listener: TcpListener, tls: Option<&Tls>, context: &Context, slo
             }
         }
     }
-}
-
-/// Who opened a connection.
-enum From {
-    /// The machine itself; it is counted for its address.
-    Client(AddressSlot),
-    /// A load balancer, which first sends the client's address.
-    Balancer,
-}
-
-async fn connection(
-    mut stream: TcpStream,
-    peer: SocketAddr,
-    from: From,
-    tls: Option<TlsAcceptor>,
-    context: &Context,
-) {
-    let metrics = &context.shared.metrics;
-    let (peer, _address_slot) = match from {
-        From::Client(address_slot) => (peer, address_slot),
-        From::Balancer => {
-            let said = tokio::time::timeout(context.limits.handshake, client(&mut stream, peer)).await;
-            let machine = match said {
-                Ok(Ok(machine)) => machine,
-                Ok(Err(error)) => {
-                    tracing::debug!(%peer, "a connection from a load balancer does not name its client's \
-                        address: {error}");
-                    return count_cut(metrics, "proxy-header", peer);
-                }
-                Err(_) => return count_cut(metrics, "proxy-header", peer),
-            };
-            match context.per_address.enter(machine.ip()) {
-                Some(address_slot) => (machine, address_slot),
-                None => return crowded(context, machine),
-            }
-        }
-    };
-    metrics.connections.inc();
-    // A small answer must not wait until the previous one is acknowledged.
-    let _ = stream.set_nodelay(true);
-    let stream = WriteTimeout::new(stream, context.limits.write_timeout);
-    match tls {
-        None => http(stream, peer, Protocol::Plain, context).await,
-        Some(acceptor) => match tokio::time::timeout(context.limits.handshake, acceptor.accept(stream)).await
-        {
-            Ok(Ok(mut stream)) => {
-                stream.get_mut().1.set_buffer_limit(Some(TLS_BUFFER));
-                let h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-                http(stream, peer, if h2 { Protocol::Http2 } else { Protocol::Http1 }, context).await;
-            }
-            Ok(Err(error)) => {
-                metrics.tls_failures.inc();
-                tracing::debug!(%peer, "TLS handshake failed: {error}");
-            }
-            Err(_) => count_cut(metrics, "handshake", peer),
-        },
-    }
-    metrics.connections.dec();
-}
-
-/// Counts and logs a connection that was refused because its address has reached the limit.
-fn crowded(context: &Context, peer: SocketAddr) {
-    count_cut(&context.shared.metrics, CROWDED, peer);
-    if let Some(warning) = context.per_address.warning(peer.ip(), Instant::now()) {
-        tracing::warn!("{warning}");
-    }
-}
-
-fn count_cut(metrics: &Metrics, cause: &'static str, peer: SocketAddr) {
-    metrics.cut.get_or_create(&Cause { cause }).inc();
-    tracing::debug!(%peer, cause, "connection cut");
-}
-
-/// Runs a connection to its end. On `stop`, or at the end of its lifetime, the running answer is the last one.
-macro_rules! drive {
-    ($running:ident, $context:ident) => {{
-        let first = tokio::select! {
-            ended = $running.as_mut() => Some(ended),
-            () = $context.stop.cancelled() => None,
-            () = tokio::time::sleep($context.limits.lifetime) => None,
-        };
-        match first {
-            Some(Ok(())) => Ended::Done,
-            Some(Err(error)) => Ended::Failed(error),
-            None => {
-                $running.as_mut().graceful_shutdown();
-                tokio::select! {
-                    ended = $running.as_mut() => ended.map_or_else(Ended::Failed, |()| Ended::Done),
-                    () = $context.cut.cancelled() => Ended::Cut("shutdown"),
-                    () = tokio::time::sleep($context.limits.grace) => Ended::Cut("lifetime"),
-                }
-            }
-        }
-    }};
-}
-
-/// The protocol of a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Protocol {
-    /// HTTP/1.1 without TLS.
-    Plain,
-    /// HTTP/1.1 over TLS.
-    Http1,
-    /// HTTP/2 over TLS, if it is offered.
-    Http2,
-}
-
-async fn http<S>(stream: S, peer: SocketAddr, protocol: Protocol, context: &Context)
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    let shared = Arc::clone(&context.shared);
-    let secure = protocol != Protocol::Plain;
-    let service = service_fn(move |request: hyper::Request<Incoming>| {
-        let shared = Arc::clone(&shared);
-        async move { Ok::<_, Infallible>(respond(&shared, peer, secure, request).await) }
-    });
-    let io = TokioIo::new(stream);
-    // Both arms look the same, but the two connection types have no common trait.
-    let ended = if protocol == Protocol::Http2 {
-        let mut builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
-        builder
-            .timer(TokioTimer::new())
-            .max_concurrent_streams(MAX_STREAMS)
-            .max_header_list_size(u32::try_from(MAX_HEAD).unwrap_or(u32::MAX))
-            .keep_alive_interval(context.limits.head)
-            .keep_alive_timeout(context.limits.head);
-        let mut running = std::pin::pin!(builder.serve_connection(io, service));
-        drive!(running, context)
-    } else {
-        let mut builder = hyper::server::conn::http1::Builder::new();
-        builder
-            .timer(TokioTimer::new())
-            .header_read_timeout(context.limits.head)
-            .max_buf_size(MAX_HEAD)
-            .max_headers(MAX_HEADERS)
-            .half_close(false);
-        let mut running = std::pin::pin!(builder.serve_connection(io, service));
-        drive!(running, context)
-    };
-    match ended {
-        Ended::Done => {}
-        Ended::Cut(cause) => count_cut(&context.shared.metrics, cause, peer),
-        Ended::Failed(error) => match cause_of(&error) {
-            Some(cause) => count_cut(&context.shared.metrics, cause, peer),
-            None => tracing::debug!(%peer, "connection ended: {error}"),
-        },
-    }
-}
-
-/// How a connection ended.
-enum Ended {
-    Done,
-    Cut(&'static str),
-    Failed(hyper::Error),
-}
-
-/// The limit that caused an error, if one did.
-fn cause_of(error: &hyper::Error) -> Option<&'static str> {
-    if error.is_parse_too_large() {
-        return Some("head-size");
-    }
-    if error.is_timeout() {
-        return Some("head-time");
-    }
-    let mut source = std::error::Error::source(error);
-    while let Some(inner) = source {
-        if inner.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::TimedOut) {
-            return Some("stall");
-        }
-        source = inner.source();
-    }
-    None
 }

@@ -5,14 +5,11 @@
 //! What it is not: what a host does about a difference (see `host::plan`), or what is secret (see `desired::mask`).
 
 mod items;
+mod unified;
 
 use api::v1::MachineConfig;
 use desired::mask::{self, Secrets, Why};
 use items::{Item, Part, items};
-use similar::TextDiff;
-
-/// Unchanged lines around a change, as in `diff -u`.
-const CONTEXT: usize = 3;
 
 /// Why the contents of two versions are not shown.
 fn why_hidden(old: Option<&Item>, new: Option<&Item>) -> Option<Why> {
@@ -52,9 +49,7 @@ pub fn diff(
             out += &format!("--- {}\n+++ {}\n", header(a), header(b));
             continue;
         }
-        let lines = TextDiff::from_lines(&before, &after);
-        let mut unified = lines.unified_diff();
-        out += &unified.context_radius(CONTEXT).header(&header(a), &header(b)).to_string();
+        out += &format!("--- {}\n+++ {}\n{}", header(a), header(b), unified::diff(&before, &after));
     }
     Ok(out)
 }

@@ -1,0 +1,115 @@
+//! From the Job of a build, and what its pods say, to the build's status.
+//!
+//! What it is not: the choice of the build that is wanted, or what goes on after it has ended (see the module above).
+
+use super::{BuildPlan, Inputs, Step, Wait, reference};
+use crate::job::JobFacts;
+use crate::names;
+use crate::report::Report;
+use crate::state::{self, Cause, State};
+use api::k8s::Time;
+use api::v1::{MachineOSBuild, MachineOSBuilder};
+
+impl BuildPlan {
+    /// Follows the Job of a build that has not ended.
+    pub(super) fn follow(&mut self, inputs: &Inputs<'_>, build: &MachineOSBuild, name: &str, present: State) {
+        let uid = build.metadata.uid.as_deref().unwrap_or_default();
+        let recorded = build.metadata.annotations.as_ref().and_then(|a| a.get(names::JOB_UID));
+        let job_name = names::job(name);
+        let mut next = |state, cause: &Cause, at: (Option<&Time>, Option<&Time>), image: Option<String>| {
+            if !present.may_become(state) {
+                return;
+            }
+            let mut status = state::status(build, state, cause, at, inputs.now);
+            status.builder = Some(MachineOSBuilder {
+                image_builder_type: "Job".to_owned(),
+                job: Some(reference("batch", "jobs", &job_name)),
+            });
+            status.digested_image_push_spec = image.or(status.digested_image_push_spec);
+            let status = Box::new(status);
+            self.steps.push(Step::Status { build: name.to_owned(), state, status });
+        };
+        let Some(job) = inputs.jobs.iter().find(|j| j.name == job_name) else {
+            if recorded.is_some() && !inputs.absent.contains(name) {
+                self.wait = Some(Wait::Job(name.to_owned()));
+            } else if recorded.is_some() {
+                let why = Some("its Job was deleted".to_owned());
+                next(State::Interrupted, &Cause { reason: None, why }, (None, None), None);
+            } else {
+                self.steps.push(Step::Start(name.to_owned()));
+            }
+            return;
+        };
+        if job.owner != uid {
+            // Of an earlier build of this name: a new one starts when it is gone.
+            self.steps.push(Step::Stop(name.to_owned()));
+            return;
+        }
+        let at = (job.start.as_ref(), job.end.as_ref());
+        match job.state() {
+            State::Succeeded => match inputs.reports.get(name) {
+                None => self.wait = Some(Wait::Report(name.to_owned())),
+                Some(report) => match report.digest.as_deref() {
+                    Some(digest) if names::is_digest(digest) => {
+                        let image = names::by_digest(&build.spec.rendered_image_push_spec, digest);
+                        next(State::Succeeded, &Cause::default(), at, Some(image));
+                    }
+                    Some(digest) => {
+                        let why = format!(
+                            "the Job reported {digest:?}, which is no digest; the registry or the builder is broken"
+                        );
+                        next(State::Failed, &Cause { reason: None, why: Some(why) }, at, None);
+                    }
+                    None => {
+                        let why =
+                            "the Job succeeded, but its pod is gone and left no digest; ask for a rebuild";
+                        next(State::Failed, &Cause { reason: None, why: Some(why.to_owned()) }, at, None);
+                    }
+                },
+            },
+            State::Failed => match inputs.reports.get(name) {
+                None => self.wait = Some(Wait::Report(name.to_owned())),
+                Some(report) => {
+                    let why = Some(cause(job, report));
+                    next(State::Failed, &Cause { reason: None, why }, at, None);
+                }
+            },
+            state => {
+                next(state, &Cause::default(), at, None);
+                self.wait = inputs
+                    .held_up
+                    .get(name)
+                    .map(|why| Wait::HeldUp { build: name.to_owned(), why: why.clone() });
+            }
+        }
+        if recorded != Some(&job.uid) {
+            self.steps.push(Step::Adopt { build: name.to_owned(), uid: job.uid.clone() });
+        }
+    }
+}
+
+/// Why a Job failed, and what to do.
+fn cause(job: &JobFacts, report: &Report) -> String {
+    let failure = job.failure.as_ref();
+    let reason = failure.map(|f| f.reason.as_str()).unwrap_or_default();
+    let mut text = match reason {
+        "DeadlineExceeded" => format!(
+            "it did not end within {} minutes; look for a registry or a command that hangs",
+            crate::objects::DEADLINE_SECONDS / 60
+        ),
+        "PodFailurePolicy" => "its input is wrong, so it is not tried again".to_owned(),
+        _ => format!("{} attempts failed", job.failed.max(1)),
+    };
+    match &report.words {
+        Some(words) => text.push_str(&format!("; the Job's last lines: {words}")),
+        None => match failure.map(|f| f.message.as_str()).filter(|m| !m.is_empty()) {
+            Some(message) => text.push_str(&format!("; the Job says: {message}")),
+            None => text.push_str("; its pods left no message"),
+        },
+    }
+    text.push_str(&format!(
+        ". Correct the MachineOSConfig, or set its annotation {} to build again",
+        names::REBUILD
+    ));
+    text
+}

@@ -1,0 +1,106 @@
+//! What a plan of image builds needs to know and no cache has: asked of the API server. Nothing is decided here.
+
+use super::{Snapshot, job_item, jobs};
+use crate::shared::Shared;
+use api::k8s::{ConfigMap, Pod, Time};
+use api::names::NAMESPACE;
+use build::{ConfigMapDigest, JobFacts, Report, StartCheck, State, Warning, names};
+use client::{CallError, call};
+use kube::api::{Api, ApiResource, DynamicObject, ListParams};
+use kube::core::GroupVersionKind;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// How often the pods of a Job are looked at that do not start, in seconds.
+const LOOK_AGAIN: u64 = 30;
+/// Events that are read about one object.
+const EVENTS: u32 = 50;
+/// The key of a digest in its ConfigMap.
+const DIGEST: &str = "digest";
+
+/// What was asked of the API server for a plan, because no cache has it.
+#[derive(Debug, Default)]
+pub(super) struct Asked {
+    pub(super) reports: BTreeMap<String, Report>,
+    pub(super) absent: BTreeSet<String>,
+    pub(super) held_up: BTreeMap<String, String>,
+    pub(super) again: Option<Duration>,
+}
+
+/// Asks what a plan needs to know of the Jobs of builds that have not ended.
+pub(super) async fn ask(shared: &Shared, snapshot: &mut Snapshot, now: &Time) -> Result<Asked, CallError> {
+    let mut asked = Asked::default();
+    if snapshot.builder.is_none() {
+        return Ok(asked);
+    }
+    for build in build::unseen(snapshot.builds(), snapshot.jobs.iter().map(AsRef::as_ref)) {
+        let job = names::job(&build);
+        match call(|| format!("get job {job}"), jobs(shared).get_opt(&job)).await? {
+            None => {
+                asked.absent.insert(build);
+            }
+            Some(found) => {
+                let item = job_item(&found);
+                snapshot.jobs.push(item.value.clone());
+                shared.stores.build_jobs.created(&format!("{NAMESPACE}/{job}"), item);
+            }
+        }
+    }
+    for job in &snapshot.jobs {
+        if snapshot.build(&job.build).is_none_or(build::is_ended) {
+            continue;
+        }
+        if matches!(job.state(), State::Succeeded | State::Failed) {
+            asked.reports.insert(job.build.clone(), report(shared, job).await?);
+            continue;
+        }
+        let seconds = match job.start_check(now) {
+            StartCheck::Never => continue,
+            StartCheck::In(seconds) => u64::try_from(seconds).unwrap_or(0),
+            StartCheck::Now => {
+                if let Some(why) = held_up(shared, job).await? {
+                    asked.held_up.insert(job.build.clone(), why);
+                }
+                LOOK_AGAIN
+            }
+        };
+        let wait = Duration::from_secs(seconds);
+        asked.again = Some(asked.again.map_or(wait, |again| again.min(wait)));
+    }
+    Ok(asked)
+}
+
+/// What keeps the pods of a Job from starting.
+async fn held_up(shared: &Shared, job: &JobFacts) -> Result<Option<String>, CallError> {
+    let pods = pods(shared, &job.build).await?;
+    let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Event"));
+    let events: Api<DynamicObject> = Api::namespaced_with(shared.client.clone(), NAMESPACE, &kind);
+    let uids = pods.iter().filter_map(|p| p.metadata.uid.clone()).chain([job.uid.clone()]);
+    let mut warnings = vec![];
+    for uid in uids {
+        let about =
+            ListParams::default().fields(&format!("involvedObject.uid={uid},type=Warning")).limit(EVENTS);
+        let found = call(|| format!("list of events about {}", job.name), events.list(&about)).await?;
+        warnings.extend(found.items.iter().map(|e| Warning::new(&uid, &e.data)));
+    }
+    Ok(build::held_up(job, &pods, &warnings))
+}
+
+/// The pods of a build's Job.
+async fn pods(shared: &Shared, build: &str) -> Result<Vec<Pod>, CallError> {
+    let pods: Api<Pod> = Api::namespaced(shared.client.clone(), NAMESPACE);
+    let of_build = ListParams::default().labels(&format!("{}={build}", names::OS_BUILD));
+    Ok(call(|| format!("list of pods of {build}"), pods.list(&of_build)).await?.items)
+}
+
+/// What the pods of a Job that has ended say.
+async fn report(shared: &Shared, job: &JobFacts) -> Result<Report, CallError> {
+    let maps: Api<ConfigMap> = Api::namespaced(shared.client.clone(), NAMESPACE);
+    let map = names::digest(&job.build);
+    let found = call(|| format!("get configmap {map}"), maps.get_opt(&map)).await?;
+    let digest = found.and_then(|m| {
+        let created = m.metadata.creation_timestamp.clone();
+        Some(ConfigMapDigest { digest: m.data?.remove(DIGEST)?, created })
+    });
+    Ok(Report::read(job, digest.as_ref(), &pods(shared, &job.build).await?))
+}

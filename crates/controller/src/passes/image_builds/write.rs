@@ -1,0 +1,211 @@
+//! The steps of a plan of image builds, written to the API server. Nothing is decided here.
+
+use super::{Snapshot, job_item, jobs};
+use crate::dirty::Changed;
+use crate::io::events::{Source, reference};
+use crate::shared::Shared;
+use crate::term::leader::now;
+use api::events::ControllerEvent;
+use api::k8s::{ConfigMap, ResourceExt};
+use api::names::{NAMESPACE, annotation};
+use api::v1::{MachineConfig, MachineOSBuild, MachineOSBuildStatus, MachineOSConfig};
+use build::{Point, State, Step, names, objects, objects::LeftOver};
+use client::{CallError, call};
+use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions};
+use serde_json::{Value, json};
+
+/// Takes one step.
+pub(super) async fn take(shared: &Shared, snapshot: &Snapshot, step: Step) -> Result<(), CallError> {
+    match step {
+        Step::Create(build) => {
+            let what = || format!("create machineosbuild {}", build.name_any());
+            let made = call(what, shared.api().create(&PostParams::default(), &*build)).await?;
+            shared.os_build_created(&made);
+        }
+        Step::Start(name) => {
+            if let Some(build) = snapshot.build(&name) {
+                start(shared, snapshot, build).await?;
+            }
+        }
+        Step::Adopt { build, uid } => {
+            let patch = json!({"metadata": {"annotations": {names::JOB_UID: uid}}});
+            let api = shared.api::<MachineOSBuild>();
+            let what = || format!("annotation {} of machineosbuild {build}", names::JOB_UID);
+            let answer = call(what, api.patch(&build, &PatchParams::default(), &Patch::Merge(patch))).await?;
+            shared.os_build_answer(&answer);
+        }
+        Step::Status { build, state, status } => {
+            if let Some(build) = snapshot.build(&build) {
+                write_status(shared, build, state, &status).await?;
+            }
+        }
+        Step::Stop(name) => stop(shared, &name).await?,
+        Step::Delete { build, .. } => {
+            let uid = snapshot.build(&build).and_then(|b| b.metadata.uid.clone());
+            let params = DeleteParams {
+                preconditions: Some(Preconditions { uid, resource_version: None }),
+                ..DeleteParams::background()
+            };
+            let api = shared.api::<MachineOSBuild>();
+            gone(call(|| format!("delete machineosbuild {build}"), api.delete(&build, &params)).await)?;
+            if let Some(change) = shared.stores.os_builds.remove(&build) {
+                shared.os_build_changed(&change);
+            }
+        }
+        Step::Point(point) => {
+            if let Some(config) = snapshot.config() {
+                write_point(shared, config, &point).await?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What is gone already counts as deleted.
+fn gone<T>(result: Result<T, CallError>) -> Result<(), CallError> {
+    match result {
+        Err(e) if !e.is_not_found() => Err(e),
+        _ => Ok(()),
+    }
+}
+
+/// Creates the objects of a build, its Job last: a Job that exists has everything that it needs.
+async fn start(shared: &Shared, snapshot: &Snapshot, build: &MachineOSBuild) -> Result<(), CallError> {
+    let (Some(config), Some(builder)) = (snapshot.config(), snapshot.builder.as_deref()) else {
+        return Ok(());
+    };
+    let name = &build.spec.machine_config.name;
+    let rendered: MachineConfig =
+        call(|| format!("get machineconfig {name}"), shared.api::<MachineConfig>().get(name)).await?;
+    let cluster = shared.stores.controller_config();
+    let made = objects::of(objects::Inputs {
+        pool: &snapshot.pool.name_any(),
+        build,
+        config,
+        rendered: &rendered,
+        cluster: cluster.as_deref().map(|c| &c.spec),
+        builder,
+    });
+    let made = match made {
+        Ok(made) => made,
+        Err(why) => {
+            let status = build::refused(build, &why.to_string(), &now());
+            return write_status(shared, build, State::Failed, &status).await;
+        }
+    };
+    let maps: Api<ConfigMap> = Api::namespaced(shared.client.clone(), NAMESPACE);
+    let params = PostParams::default();
+    for map in &made.config_maps {
+        let name = map.name_any();
+        let create = || call(|| format!("create configmap {name}"), maps.create(&params, map));
+        match create().await {
+            Err(e) if e.is_conflict() => {
+                let found = call(|| format!("get configmap {name}"), maps.get_opt(&name)).await?;
+                match found.as_ref().map(|found| objects::left_over(build, &found.metadata)) {
+                    // Of an attempt that did not come to its end; the build's name is a hash of all that is in it.
+                    Some(LeftOver::SameBuild) => {}
+                    Some(LeftOver::EarlierBuild { uid }) => {
+                        let preconditions = Some(Preconditions { uid: Some(uid), resource_version: None });
+                        let params = DeleteParams { preconditions, ..DeleteParams::default() };
+                        gone(call(|| format!("delete configmap {name}"), maps.delete(&name, &params)).await)?;
+                        drop(create().await?);
+                    }
+                    None => drop(create().await?),
+                    Some(LeftOver::Foreign) => {
+                        let why = format!(
+                            "ConfigMap {NAMESPACE}/{name} exists, and was not made for this build; delete it, then ask for a \
+                             rebuild"
+                        );
+                        let status = build::refused(build, &why, &now());
+                        return write_status(shared, build, State::Failed, &status).await;
+                    }
+                }
+            }
+            other => drop(other?),
+        }
+    }
+    let (api, job) = (jobs(shared), names::job(&build.name_any()));
+    let object: DynamicObject = match serde_json::from_value(made.job) {
+        Ok(object) => object,
+        Err(why) => {
+            let status = build::refused(build, &why.to_string(), &now());
+            return write_status(shared, build, State::Failed, &status).await;
+        }
+    };
+    let answer = match call(|| format!("create job {job}"), api.create(&PostParams::default(), &object)).await
+    {
+        Err(e) if e.is_conflict() => call(|| format!("get job {job}"), api.get(&job)).await?,
+        other => other?,
+    };
+    let item = job_item(&answer);
+    let message = format!("job {job} builds the OS image of pool {}", snapshot.pool.name_any());
+    shared.events.publish(Source::Builder, reference(build), ControllerEvent::BuildStarted, message);
+    if shared.stores.build_jobs.created(&format!("{NAMESPACE}/{job}"), item).is_some() {
+        shared.changed(&Changed::ImageBuild(&snapshot.pool.name_any()));
+    }
+    Ok(())
+}
+
+/// Deletes the ConfigMaps and the Job of a build; the Job last, because what is left is found by it.
+async fn stop(shared: &Shared, build: &str) -> Result<(), CallError> {
+    let job = names::job(build);
+    let maps: Api<ConfigMap> = Api::namespaced(shared.client.clone(), NAMESPACE);
+    for map in names::config_maps(build) {
+        let params = DeleteParams::default();
+        gone(call(|| format!("delete configmap {map}"), maps.delete(&map, &params)).await)?;
+    }
+    gone(call(|| format!("delete job {job}"), jobs(shared).delete(&job, &DeleteParams::background())).await)?;
+    shared.stores.build_jobs.remove(&format!("{NAMESPACE}/{job}"));
+    Ok(())
+}
+
+/// Writes a build's status, bound to the version that it was computed from, and the event of its new state.
+async fn write_status(
+    shared: &Shared,
+    build: &MachineOSBuild,
+    state: State,
+    status: &MachineOSBuildStatus,
+) -> Result<(), CallError> {
+    let name = build.name_any();
+    // An earlier step of the same plan may have written the object.
+    let version = shared.stores.os_builds.get(&name).and_then(|b| b.object.as_ref().ok()?.resource_version());
+    let patch = json!({"metadata": {"resourceVersion": version}, "status": status});
+    let api = shared.api::<MachineOSBuild>();
+    let what = || format!("status of machineosbuild {name}");
+    let answer = call(what, api.patch_status(&name, &PatchParams::default(), &Patch::Merge(patch))).await?;
+    let said = answer.status.iter().flat_map(|s| s.conditions.iter().flatten()).find(|c| c.status == "True");
+    let said = said.map(|c| c.message.clone()).unwrap_or_default();
+    let event = match state {
+        State::Succeeded => Some(ControllerEvent::BuildCompleted),
+        State::Failed => Some(ControllerEvent::BuildFailed),
+        State::Interrupted => Some(ControllerEvent::BuildInterrupted),
+        State::Initial | State::Prepared | State::Building => None,
+    };
+    if let Some(event) = event {
+        shared.events.publish(Source::Builder, reference(&answer), event, said);
+    }
+    shared.os_build_answer(&answer);
+    Ok(())
+}
+
+/// Writes what a MachineOSConfig says of its builds: annotations first, because the status says that there is an image.
+async fn write_point(shared: &Shared, config: &MachineOSConfig, point: &Point) -> Result<(), CallError> {
+    let name = config.name_any();
+    let api = shared.api::<MachineOSConfig>();
+    let mut notes = json!({annotation::CURRENT_BUILD: point.build});
+    for key in &point.clear {
+        notes[*key] = Value::Null;
+    }
+    let patch = json!({"metadata": {"resourceVersion": config.resource_version(), "annotations": notes}});
+    let what = || format!("annotations of machineosconfig {name}");
+    let answer = call(what, api.patch(&name, &PatchParams::default(), &Patch::Merge(patch))).await?;
+    shared.os_config_answer(&answer);
+    if let Some(status) = &point.status {
+        let patch = json!({"metadata": {"resourceVersion": answer.resource_version()}, "status": status});
+        let what = || format!("status of machineosconfig {name}");
+        let answer =
+            call(what, api.patch_status(&name, &PatchParams::default(), &Patch::Merge(patch))).await?;
+        shared.os_config_answer(&answer);
+    }
+    Ok(())
+}
