@@ -371,8 +371,46 @@ async fn invalid_objects_are_refused_by_admission_policies() {
     assert_eq!(said.code, 0, "{said:?}");
     a_migration_is_let_through(&cluster).await;
     only_builds(&cluster).await;
+    streams_are_kept(&cluster).await;
     running.stop().await;
     cluster.stop().await;
+}
+
+/// A pool names a stream that there is, and the OSImageStream stays.
+async fn streams_are_kept(cluster: &Cluster) {
+    cluster
+        .create(json!({"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "OSImageStream",
+            "metadata": {"name": "cluster"}, "spec": {"defaultStream": "nine"}}))
+        .await;
+    let image = format!("r.example.com/os@sha256:{}", "a".repeat(64));
+    let status = json!({"status": {"defaultStream": "nine",
+        "availableStreams": [{"name": "nine", "osImage": image, "osExtensionsImage": image}]}});
+    let params = kube::api::PatchParams::default();
+    let patch = kube::api::Patch::Merge(status);
+    cluster.api("OSImageStream").patch_status("cluster", &params, &patch).await.unwrap();
+    let pool = |stream: &str| {
+        json!({"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfigPool",
+            "metadata": {"name": "streamed"}, "spec": {"osImageStream": {"name": stream},
+            "machineConfigSelector": {"matchExpressions": [{"key": WORKER, "operator": "In", "values": ["worker", "streamed"]}]},
+            "nodeSelector": {"matchLabels": {"a": "b"}}}})
+    };
+    let tried =
+        async |stream: &str| put(cluster, &["apply", "--as=jane", "--dry-run=server"], &pool(stream)).await;
+    // The API server sees the OSImageStream a moment after it was written, and allows every pool before.
+    cluster
+        .wait("a stream that there is not is refused", async || {
+            let said = tried("eleven").await;
+            (said.code != 0).then_some(said)
+        })
+        .await;
+    let said = tried("eleven").await;
+    let words =
+        "MachineConfigPool streamed: spec.osImageStream.name eleven is no stream of OSImageStream cluster";
+    assert!(said.err.contains(words), "{said:?}");
+    let said = tried("nine").await;
+    assert_eq!(said.code, 0, "{said:?}");
+    let said = cluster.kubectl(&["delete", "osimagestream", "cluster", "--as=jane"]).await;
+    assert!(said.code != 0 && said.err.contains("cannot be deleted; change its spec instead"), "{said:?}");
 }
 
 /// The controller's right to create Jobs is for builds of images: with its account nobody gets at what the installation keeps.

@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 type Row = (&'static str, &'static str, &'static [&'static str]);
 
 /// All steps of `operator::sync`, in their order.
-const STEPS: [Row; 16] = [
+const STEPS: [Row; 17] = [
     ("MachineConfigOperator", "PATCH", &["/apps/v1/", "/machine-config-operator"]),
     ("CustomResourceDefinitions", "PATCH", &["/customresourcedefinitions/"]),
     ("ControllerConfig", "PATCH", &["/controllerconfigs/machine-config-controller"]),
@@ -46,6 +46,7 @@ const STEPS: [Row; 16] = [
     ("Release", "PATCH", &["/controllerconfigs/machine-config-controller"]),
     ("Prune", "DELETE", &["/services/of-the-version-before"]),
     ("Monitoring", "PATCH", &["/configmaps/mco-"]),
+    ("MachineConfigDashboard", "PATCH", &["/deployments/machine-config-dashboard"]),
     // This step writes nothing; only the status after it shows that it was done.
     ("RequiredPools", "PATCH", &["/machineconfigoperators/cluster/status"]),
 ];
@@ -203,7 +204,7 @@ async fn an_upgrade_killed_at_any_step_is_completed_by_the_next_operator() {
     set(
         &cluster,
         json!({"image": NEW, "pools": ["master", "worker", "infra"], "apiServer": {"url": "https://api2.lab.test:6443"},
-            "monitoring": {"dashboards": "ConfigMaps"}}),
+            "monitoring": {"dashboards": "ConfigMaps"}, "dashboard": {"run": "InCluster", "hosts": ["mco.example.com"]}}),
     )
     .await;
 

@@ -73,7 +73,7 @@ pub fn plan(options: &Options) -> Result<Vec<Step>, InstallError> {
     }
     steps.extend(agents::rights().into_iter().chain(admission::of_agents()).map(apply));
     let pods = options.daemon_image.clone().map(|image| AgentPods { image, kubeconfig: None });
-    steps.extend(pods.as_ref().map(agents::daemon_set).map(apply));
+    steps.extend(pods.as_ref().map(|pods| agents::daemon_set(pods, None)).map(apply));
     Ok(steps)
 }
 

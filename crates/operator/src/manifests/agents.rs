@@ -10,6 +10,7 @@
 use crate::manifests::pods::{METRICS, metrics_volume};
 use crate::settings_object::AgentPods;
 use api::names::{GROUP, NAMESPACE};
+use api::v1::ControllerConfigSpec;
 use serde_json::{Value, json};
 
 /// The name of the agents' objects.
@@ -100,8 +101,31 @@ pub(crate) fn rights() -> Vec<Value> {
     ]
 }
 
-/// The agents as pods: one on each node, which enters its host's namespaces first.
-pub(crate) fn daemon_set(agents: &AgentPods) -> Value {
+/// The cluster's proxy for an agent: registries may be behind it. The API server is where booting machines reach it, or where
+/// the proxy's own exceptions say; it is never behind the proxy.
+fn proxy(cluster: &ControllerConfigSpec) -> Vec<Value> {
+    let Some(proxy) = &cluster.proxy else { return vec![] };
+    let own = Some(proxy.no_proxy.trim_matches(',').to_owned()).filter(|own| !own.is_empty());
+    let no_proxy: Vec<String> = own.into_iter().chain(api::user_data::host_names(cluster)).collect();
+    if proxy.http_proxy.is_empty() && proxy.https_proxy.is_empty() {
+        return vec![];
+    }
+    let all = [
+        ("HTTP_PROXY", proxy.http_proxy.clone()),
+        ("HTTPS_PROXY", proxy.https_proxy.clone()),
+        ("NO_PROXY", no_proxy.join(",")),
+    ];
+    let set = all.into_iter().filter(|(_, value)| !value.is_empty());
+    set.map(|(name, value)| json!({"name": name, "value": value})).collect()
+}
+
+/// The agents as pods: one on each node, which enters its host's namespaces first. `cluster`: where its proxy is read from.
+pub(crate) fn daemon_set(agents: &AgentPods, cluster: Option<&ControllerConfigSpec>) -> Value {
+    let mut env = vec![
+        json!({"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}),
+        json!({"name": "_RJEM_MALLOC_CONF", "value": ALLOCATOR}),
+    ];
+    env.extend(cluster.map(proxy).unwrap_or_default());
     let AgentPods { image, kubeconfig } = agents;
     let labels = json!({"k8s-app": NAME});
     let mut args = vec![
@@ -143,10 +167,7 @@ pub(crate) fn daemon_set(agents: &AgentPods) -> Value {
                         "command": ["/usr/bin/mco"],
                         "args": args,
                         "ports": [{"name": "metrics", "containerPort": METRICS}],
-                        "env": [
-                            {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
-                            {"name": "_RJEM_MALLOC_CONF", "value": ALLOCATOR},
-                        ],
+                        "env": env,
                         "resources": {"requests": {"cpu": "20m", "memory": "50Mi"}},
                         "securityContext": {"privileged": true},
                         "terminationMessagePolicy": "FallbackToLogsOnError",
@@ -178,14 +199,38 @@ mod tests {
     }
 
     #[test]
+    fn an_agent_has_the_clusters_proxy_and_reaches_the_api_server_without_it() {
+        let cluster = |proxy: Value| -> ControllerConfigSpec {
+            let infra = json!({"status": {"apiServerInternalURI": "https://api-int.example.com:6443"}});
+            serde_json::from_value(json!({"clusterDNSIP": "10.96.0.10", "proxy": proxy, "infra": infra}))
+                .unwrap()
+        };
+        for (proxy, env) in [
+            (json!(null), json!([])),
+            (json!({"noProxy": "a.example.com"}), json!([])),
+            (
+                json!({"httpsProxy": "http://proxy.example.com:3128", "noProxy": ".corp.example.com,10.0.0.0/8"}),
+                json!([
+                    {"name": "HTTPS_PROXY", "value": "http://proxy.example.com:3128"},
+                    {"name": "NO_PROXY", "value": ".corp.example.com,10.0.0.0/8,api-int.example.com"},
+                ]),
+            ),
+        ] {
+            let set = daemon_set(&AgentPods::default(), Some(&cluster(proxy.clone())));
+            let all = set["spec"]["template"]["spec"]["containers"][0]["env"].as_array().unwrap().clone();
+            assert_eq!(json!(all[2..]), env, "{proxy}");
+        }
+    }
+
+    #[test]
     fn the_pod_enters_the_host_and_is_given_time_to_finish() {
         let mut agents = AgentPods { image: "registry.example.com/mco:1".to_owned(), kubeconfig: None };
-        let set = daemon_set(&agents);
+        let set = daemon_set(&agents, None);
         let pod = &set["spec"]["template"]["spec"];
         assert_eq!(pod["containers"][0]["image"], "registry.example.com/mco:1");
         assert_eq!((&pod["hostPID"], &pod["terminationGracePeriodSeconds"]), (&json!(true), &json!(600)));
         assert!(!set.to_string().contains("--kubeconfig"), "it looks for the kubelet's");
         agents.kubeconfig = Some("/etc/mco/agent.kubeconfig".to_owned());
-        assert!(daemon_set(&agents).to_string().contains("\"--kubeconfig=/etc/mco/agent.kubeconfig\""));
+        assert!(daemon_set(&agents, None).to_string().contains("\"--kubeconfig=/etc/mco/agent.kubeconfig\""));
     }
 }

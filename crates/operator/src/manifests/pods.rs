@@ -517,7 +517,7 @@ mod tests {
     #[test]
     fn each_pod_starts_without_the_certificate_of_its_metrics_and_finds_it_later() {
         let with_pods = objects(true).into_iter().filter(|o| o["spec"].get("template").is_some());
-        for object in with_pods.chain([crate::manifests::agents::daemon_set(&Default::default())]) {
+        for object in with_pods.chain([crate::manifests::agents::daemon_set(&Default::default(), None)]) {
             let name = object["metadata"]["name"].as_str().unwrap();
             let pod = &object["spec"]["template"]["spec"];
             let volumes = pod["volumes"].as_array().unwrap();

@@ -61,7 +61,7 @@ use Severity::{Critical, Info, Warning};
 ///
 /// Series of the controller come from the pod that leads. Another leader is another pod, so those that look back in time ask
 /// for the highest value of all pods.
-pub const ALERTS: [Alert; 28] = [
+pub const ALERTS: [Alert; 29] = [
     alert(
         "MCCPoolDegraded",
         Warning,
@@ -192,6 +192,15 @@ pub const ALERTS: [Alert; 28] = [
         "max by (instance) (mcd_reboots_failed_total) > 0",
         "The agent on {{ $labels.instance }} could not reboot its node.",
         "The node stays drained until it reboots. Look at systemd's jobs and inhibitors on the host, or reboot it by hand.",
+    ),
+    alert(
+        "MCDPivotError",
+        Warning,
+        "2m",
+        "max by (instance) (mcd_pivot_errors_total) > 0",
+        "The agent on {{ $labels.instance }} could not bring its node to the OS that is wanted.",
+        "An OS image, kernel arguments, a kernel or extensions failed to be fetched or staged. The node keeps what it boots, and \
+         the agent tries again. The condition of its MachineConfigNode and `mco status` say what failed.",
     ),
     alert(
         "KubeletHealthState",
@@ -350,7 +359,8 @@ pub fn rule_groups() -> Value {
     };
     let mut ours = group("machine-config-operator", false);
     if let Some(rules) = ours["rules"].as_array_mut() {
-        let expr = "sum(os_image_url_override)";
+        // Two controllers report the same pool for a moment when the leader changes.
+        let expr = "sum(max by (pool) (os_image_url_override))";
         rules.push(json!({"record": "os_image_url_override:sum", "expr": expr}));
     }
     json!({"groups": [ours, group("machine-config-operator-nodes", true)]})

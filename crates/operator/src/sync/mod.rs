@@ -78,9 +78,13 @@ pub enum Step {
 
 impl Step {
     /// Whether later steps need this one. Nodes must get their rights, certificates and agents whatever somebody wrote into the
-    /// MachineConfiguration, into the user data of machines that do not exist yet, or into objects of Prometheus.
+    /// MachineConfiguration, into the user data of machines that do not exist yet, or into objects of Prometheus; a dashboard that
+    /// does not start is no reason not to look at pools.
     fn is_needed(self) -> bool {
-        !matches!(self, Self::MachineConfiguration | Self::UserData | Self::Monitoring)
+        !matches!(
+            self,
+            Self::MachineConfiguration | Self::UserData | Self::Monitoring | Self::MachineConfigDashboard
+        )
     }
 
     /// The reason of a condition when this step has failed.

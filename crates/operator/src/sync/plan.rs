@@ -137,7 +137,9 @@ pub(super) fn server(inputs: &Inputs<'_>) -> Result<Vec<Value>, String> {
 
 /// The agents, where they are pods.
 pub(super) fn agents(inputs: &Inputs<'_>) -> Result<Vec<Value>, String> {
-    Ok(inputs.logging(inputs.wanted.agents.as_ref().map(agents::daemon_set).into_iter().collect()))
+    let cluster = inputs.config.map(|config| &config.spec);
+    let agents = inputs.wanted.agents.as_ref().map(|pods| agents::daemon_set(pods, cluster));
+    Ok(inputs.logging(agents.into_iter().collect()))
 }
 
 /// Who may read metrics, how Prometheus finds them, the alerts, the dashboards.

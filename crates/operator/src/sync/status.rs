@@ -102,10 +102,12 @@ pub(crate) fn after(
         // A pass that has stopped early has not looked for a release: that is no news of one.
         && (version_of(RELEASE) == facts.release || facts.release.is_none() && facts.stopped.is_some());
     let was = |kind: &str| before.conditions.iter().any(|c| c.type_ == kind && c.status == "True");
-    // Pools move on their own: the installation does not wait for them. A failure of MachineConfiguration is reported when
-    // all steps after it are done.
-    let parts_done =
-        facts.stopped.is_none_or(|s| matches!(s.step, Step::RequiredPools | Step::MachineConfiguration));
+    // Pools move on their own: the installation does not wait for them, nor for the dashboard. A failure of a step that no
+    // other one needs is reported when all steps after it are done.
+    let parts_done = facts.stopped.is_none_or(|s| match s.stop {
+        Stop::Waiting(_) => matches!(s.step, Step::RequiredPools | Step::MachineConfigDashboard),
+        Stop::Failed(_) => s.step == Step::RequiredPools || !s.step.is_needed(),
+    });
     let mut status = before.clone();
     status.observed_generation = facts.generation;
     status.observed_by = version.to_owned();
@@ -364,6 +366,7 @@ mod tests {
         let waiting = stop(Step::MachineConfigController, Stop::Waiting("Deployment c: 0 of 2".to_owned()));
         let failed = stop(Step::Rights, Stop::Failed("ClusterRole x: no".to_owned()));
         let pools = stop(Step::RequiredPools, Stop::Waiting("pool master".to_owned()));
+        let refused = stop(Step::Monitoring, Stop::Failed("PrometheusRule x: no".to_owned()));
         let mut status = MachineConfigOperatorStatus::default();
         let mut then = |facts: &Facts<'_>, now: &Time| {
             status = after(&status, facts, now);
@@ -385,6 +388,11 @@ mod tests {
                 "v1.0.0",
                 Some(&pools),
                 "Available=True AsExpected, Progressing=True RequiredPools, Degraded=False AsExpected, Upgradeable=True AsExpected",
+            ),
+            (
+                "v1.0.0",
+                Some(&refused),
+                "Available=True AsExpected, Progressing=True MonitoringFailed, Degraded=True MonitoringFailed, Upgradeable=True AsExpected",
             ),
             (
                 "v1.0.0",

@@ -7,7 +7,7 @@
 //! lab --test cluster -- --ignored records_the_protocol`, which writes to `target/compatibility/`.
 //!
 //! What it is not: what hosts keep on their disks (`crates/host/tests/folder/earlier.rs`), and settings and Secrets of the
-//! version before (`crates/operator/tests/earlier.rs`).
+//! version before (beside the code that reads them, in `operator`).
 
 mod record;
 mod replay;

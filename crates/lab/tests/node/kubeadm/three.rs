@@ -25,9 +25,9 @@ async fn pods_of(site: &Site, deployment: &str) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// How often the controller's lease has changed its holder.
-async fn transitions(site: &Site) -> u64 {
-    let args = ["-n", NAMESPACE, "get", "lease", "machine-config-controller", "-o", "json"];
+/// How often a part's lease has changed its holder.
+async fn transitions(site: &Site, part: &str) -> u64 {
+    let args = ["-n", NAMESPACE, "get", "lease", part, "-o", "json"];
     let lease: Value = serde_json::from_str(&site.read(&args).await).unwrap();
     lease["spec"]["leaseTransitions"].as_u64().unwrap_or_default()
 }
@@ -42,10 +42,9 @@ async fn a_change_rolls_through_three_control_planes_and_three_workers_under_loa
     let workload = Workload::start(site.client.clone()).await;
     let mut before = BTreeMap::new();
     for part in ["machine-config-controller", "machine-config-operator"] {
-        before.insert(part, pods_of(&site, part).await);
+        before.insert(part, (pods_of(&site, part).await, transitions(&site, part).await));
     }
-    assert!(before["machine-config-controller"].len() >= 2, "{before:?}");
-    let handed = transitions(&site).await;
+    assert!(before["machine-config-controller"].0.len() >= 2, "{before:?}");
 
     let start = Instant::now();
     let names = site.apply_the_guides_change(&["master", "worker"]).await;
@@ -63,14 +62,14 @@ async fn a_change_rolls_through_three_control_planes_and_three_workers_under_loa
     assert!(without_writes < WITHOUT_WRITES, "no write was acknowledged for {without_writes:?}");
 
     // Every node has rebooted, including those of the leaders, so other pods have taken over.
-    for (part, old) in before {
+    for (part, (old, handed)) in before {
         site.wait(&format!("{part} runs in other pods"), async || {
             let now = pods_of(&site, part).await;
             (now.len() >= old.len() && now.keys().all(|uid| !old.contains_key(uid))).then_some(())
         })
         .await;
+        assert!(transitions(&site, part).await > handed, "the lease of {part} has never changed hands");
     }
-    assert!(transitions(&site).await > handed, "the controllers' lease has never changed hands");
     site.cluster.wait_ready(Duration::from_secs(240)).await.unwrap();
     site.no_panic().await;
     site.stop().await;

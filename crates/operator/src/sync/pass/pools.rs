@@ -22,6 +22,7 @@ impl Syncer {
         let config = config_of(&passed.seen)?;
         let pools = plan::pools(&wanted.pools, config.as_ref());
         let missing: Vec<&String> = pools.iter().filter(|name| !is_there(name)).collect();
+        let some_are_new = !missing.is_empty();
         for name in missing {
             let object = pool_object(name).map_err(|e| failed(chain(&e)))?;
             let Some(api) = cluster::api_of(&self.client, &object) else { continue };
@@ -30,7 +31,7 @@ impl Syncer {
                 .await?;
             passed.done.push(format!("MachineConfigPool {name}"));
         }
-        if passed.done.iter().any(|d| d.starts_with("MachineConfigPool ")) {
+        if some_are_new {
             // The steps after this one see them.
             passed.seen.pools = cluster::pools(&self.client).await?;
         }
