@@ -199,7 +199,7 @@ impl Record {
         {
             return Arc::clone(text);
         }
-        let text: Arc<str> = json!({ "rollouts": self.shown(now) }).to_string().into();
+        let text: Arc<str> = json!({"now": now, "rollouts": self.shown(now)}).to_string().into();
         self.written = Some((now, Arc::clone(&text)));
         text
     }
