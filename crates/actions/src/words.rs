@@ -2,8 +2,8 @@
 //!
 //! What it is not: what is said; that is `insight`'s and this crate's.
 
-use crate::{Approval, Asked, Paused};
-use insight::{ChangePlan, Outcome, PoolChange, PoolHistory, UndoPlan};
+use crate::{Ahead, Approval, Asked, Do, Paused};
+use insight::{ChangePlan, Cost, Outcome, PoolChange, PoolHistory, UndoPlan};
 use render::history::Change;
 use std::fmt::Write;
 
@@ -34,17 +34,7 @@ fn pool(change: &PoolChange) -> String {
             true => String::new(),
             false => format!(" for {} nodes in {}", cost.nodes, cost.from),
         };
-        let _ = match &cost.outcome {
-            Outcome::Applied { disruption, .. } => {
-                let _ = writeln!(out, "  disruption{whose}: {disruption}");
-                disruption.decided.iter().try_for_each(|decided| writeln!(out, "    rule: {decided}"))
-            }
-            Outcome::Irreconcilable { irreconcilable } => {
-                let _ = writeln!(out, "  cannot be applied to a running host{whose}:");
-                irreconcilable.iter().try_for_each(|i| writeln!(out, "    {i}"))
-            }
-            Outcome::Unknown { because } => writeln!(out, "  disruption{whose}: unknown, {because}"),
-        };
+        costs(cost, &whose, &mut out);
     }
     let count = p.nodes.len();
     let _ = match &p.held {
@@ -62,6 +52,35 @@ fn pool(change: &PoolChange) -> String {
     }
     ahead(p, &mut out);
     out += &p.diff;
+    out
+}
+
+/// What a change costs a node.
+fn costs(cost: &Cost, whose: &str, out: &mut String) {
+    let _ = match &cost.outcome {
+        Outcome::Applied { disruption, .. } => {
+            let _ = writeln!(out, "  disruption{whose}: {disruption}");
+            disruption.decided.iter().try_for_each(|decided| writeln!(out, "    rule: {decided}"))
+        }
+        Outcome::Irreconcilable { irreconcilable } => {
+            let _ = writeln!(out, "  cannot be applied to a running host{whose}:");
+            irreconcilable.iter().try_for_each(|i| writeln!(out, "    {i}"))
+        }
+        Outcome::Unknown { because } => writeln!(out, "  disruption{whose}: unknown, {because}"),
+    };
+}
+
+/// What lies ahead of the nodes of a pool that is let go on.
+pub fn of_pool(ahead: &Ahead) -> String {
+    ahead.change.as_ref().map(pool).unwrap_or_default()
+}
+
+/// What lies ahead of a node that tries again.
+pub fn of_node(ahead: &Ahead) -> String {
+    let mut out = String::new();
+    let Some(change) = ahead.change.as_ref().filter(|change| change.from != change.to) else { return out };
+    let _ = writeln!(out, "  it goes on to {}", change.to);
+    change.costs.iter().filter(|c| c.from == change.from).for_each(|c| costs(c, "", &mut out));
     out
 }
 
@@ -172,13 +191,17 @@ fn line(change: &Change) -> String {
     format!("{name}: {}{who}", things.join(", "))
 }
 
-/// Pools that are paused or resumed, and what becomes of their nodes.
-pub fn paused(all: &[Paused]) -> String {
+/// Pools that are paused or resumed, or would be, and what becomes of their nodes.
+pub fn paused(all: &[Paused], how: Do) -> String {
     let mut out = String::new();
     for d in all {
         let word = if d.paused { "paused" } else { "resumed" };
-        let already = if d.changed { "" } else { " already" };
-        let _ = writeln!(out, "pool {} is{already} {word}", d.pool);
+        let is = match (d.changed, how) {
+            (false, _) => "is already",
+            (true, Do::Write) => "is",
+            (true, Do::Preview) => "would be",
+        };
+        let _ = writeln!(out, "pool {} {is} {word}", d.pool);
         if !d.under_way.is_empty() {
             let _ = writeln!(out, "  already under way, and will finish: {}", named(&d.under_way));
         }
@@ -198,19 +221,28 @@ fn named(nodes: &[String]) -> String {
     text
 }
 
-/// A node whose agent tries again.
-pub fn asked(of: &Asked) -> String {
+/// A node whose agent tries again, or would.
+pub fn asked(of: &Asked, how: Do) -> String {
     let Asked { node, state, reason } = of;
     let why = if reason.is_empty() { String::new() } else { format!(": {reason}") };
-    match state.as_str() {
-        "Degraded" | "Unreconcilable" => format!("node {node}: retries now; it was {state}{why}\n"),
-        _ => format!("node {node}: is {state}; anything that it waits to retry is retried now\n"),
+    let fails = matches!(state.as_str(), "Degraded" | "Unreconcilable");
+    match (fails, how) {
+        (true, Do::Write) => format!("node {node}: retries now; it was {state}{why}\n"),
+        (true, Do::Preview) => format!("node {node}: would retry now; it is {state}{why}\n"),
+        (false, Do::Write) => {
+            format!("node {node}: is {state}; anything that it waits to retry is retried now\n")
+        }
+        (false, Do::Preview) => {
+            format!("node {node}: is {state}; anything that it waits to retry would be retried now\n")
+        }
     }
 }
 
-/// A wave that is approved.
-pub fn approved(done: &Approval) -> String {
-    format!("wave {} of pool {} is approved for {} by {}\n", done.wave, done.pool, done.config, done.by)
+/// A wave that is approved, or would be.
+pub fn approved(done: &Approval, how: Do) -> String {
+    let Approval { pool, config, wave, by } = done;
+    let is = if how == Do::Write { "is" } else { "would be" };
+    format!("wave {wave} of pool {pool} {is} approved for {config} by {by}\n")
 }
 
 #[cfg(test)]
@@ -238,7 +270,10 @@ mod tests {
             (done(false, false, 0, 0), "pool worker is already resumed\n"),
         ];
         for (done, want) in rows {
-            assert_eq!(paused(&[done]), want);
+            assert_eq!(paused(std::slice::from_ref(&done), Do::Write), want);
+            let would = want.replace("worker is paused", "worker would be paused");
+            let would = would.replace("worker is resumed", "worker would be resumed");
+            assert_eq!(paused(&[done], Do::Preview), would);
         }
     }
 }

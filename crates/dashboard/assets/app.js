@@ -38,22 +38,22 @@ function show() {
 
 function connection() {
   const words = { connecting: "connecting…", live: "live", away: `${store.why || "no connection to the dashboard"}; trying again…`, ended: "the session has ended: reload this page, which says how to go on", refused: `${store.refusal}. Reload this page when you have the right.` };
-  fill(document.getElementById("connection"), words[store.connection]);
+  const line = document.getElementById("connection");
+  line.className = ["connecting", "live"].includes(store.connection) ? "" : "bad";
+  fill(line, words[store.connection]);
 }
 
-function unread() {
-  const line = document.getElementById("unread");
-  line.hidden = !store.unread.length;
-  const text = store.unread.length ? `You do not see everything. ${store.unread.join("; ")}.` : "";
+/** A line above the views; empty: it is not there. */
+function line(id, text) {
+  const at = document.getElementById(id);
+  at.hidden = !text;
   // A reader of the screen reads it aloud each time that it is written.
-  if (line.textContent !== text) fill(line, text);
+  if (at.textContent !== text) fill(at, text);
 }
 
 function trouble() {
-  unread();
-  const line = document.getElementById("trouble");
-  line.hidden = !store.trouble;
-  fill(line, store.trouble ? `What is shown may be out of date: ${store.trouble}` : "");
+  line("unread", store.unread.length ? `You do not see everything. ${store.unread.join("; ")}.` : "");
+  line("trouble", store.trouble ? `What is shown may be out of date: ${store.trouble}` : "");
   fill(document.getElementById("cluster"), store.cluster);
 }
 

@@ -15,14 +15,6 @@ export function config(store, signal, name) {
   return el("div", {}, el("h2", {}, el("span", { class: "mono" }, name)), body);
 }
 
-/** Asks what manifests would do. */
-async function check(text) {
-  const answer = await fetch("api/check", { method: "POST", credentials: "same-origin", headers: { "x-mco-dashboard": "1", "content-type": "text/plain" }, body: text });
-  const said = await answer.json();
-  if (!answer.ok) throw new Error(said.error);
-  return said;
-}
-
 function paste() {
   const text = el("textarea", { id: "manifest", spellcheck: "false", placeholder: "Paste manifests here, or drop a file" });
   const result = el("div", { role: "status" });
@@ -30,7 +22,7 @@ function paste() {
     if (text.value.length > LARGEST) return fill(result, el("p", { class: "bad" }, "More than 10 MB are not looked at; use `mco plan -f`."));
     fill(result, el("p", { class: "soft" }, "Working it out…"));
     try {
-      const said = await check(text.value);
+      const said = await ask("api/check", text.value, "POST");
       const rows = said.findings.map((f) => [f.severity, f.object, el("span", { class: "mono" }, f.path), f.message, f.remedy]);
       const found = rows.length ? table(`${rows.length} findings in ${said.manifests} manifests`, ["Severity", "Object", "Path", "Finding", "Remedy"], rows) : el("p", {}, `Nothing to criticise in ${said.manifests} manifests.`);
       const plan = said.plan.error ? el("p", { class: "bad" }, said.plan.error) : difference(said.plan.text);

@@ -25,28 +25,50 @@ function add(parent, children) {
   }
 }
 
+/** For how long a press keeps what is under it, in milliseconds. The end of a press is not always told: a menu may take it. */
+const PRESS = 2000;
+
 // While a button is held down, what is under it is not replaced: the click would be lost.
 let pressed = null;
+let release = 0;
 const held = new Map();
-document.addEventListener("pointerdown", (event) => { pressed = event.target; }, true);
-for (const over of ["pointerup", "pointercancel"]) {
-  document.addEventListener(over, () => setTimeout(() => {
-    pressed = null;
-    const all = [...held];
-    held.clear();
-    for (const [parent, children] of all) fill(parent, ...children);
-  }), true);
+
+function released() {
+  clearTimeout(release);
+  pressed = null;
+  const all = [...held];
+  held.clear();
+  for (const [parent, children] of all) fill(parent, ...children);
 }
 
-/** Puts other children into an element; what has the focus keeps it, if it is there again under the same `data-key`. */
+document.addEventListener("pointerdown", (event) => {
+  if (event.button !== 0) return;
+  pressed = event.target;
+  clearTimeout(release);
+  release = setTimeout(released, PRESS);
+}, true);
+for (const over of ["pointerup", "pointercancel"]) document.addEventListener(over, () => setTimeout(released), true);
+
+/** What has a scroll bar of its own. */
+const scrolled = (parent) => [...parent.querySelectorAll(".scroll, pre")];
+
+/**
+ * Puts other children into an element; what has the focus keeps it, if it is there again under the same `data-key`, and what
+ * somebody has scrolled stays where it is.
+ */
 export function fill(parent, ...children) {
   if (pressed && parent.contains(pressed)) {
     held.set(parent, children);
     return parent;
   }
   const key = parent.contains(document.activeElement) ? document.activeElement.dataset.key : undefined;
+  const places = scrolled(parent).map((one) => [one.scrollLeft, one.scrollTop]);
   parent.replaceChildren();
   add(parent, children);
+  if (places.some(([left, top]) => left || top)) {
+    const now = scrolled(parent);
+    if (now.length === places.length) now.forEach((one, i) => one.scrollTo(...places[i]));
+  }
   if (key) parent.querySelector(`[data-key="${CSS.escape(key)}"]`)?.focus({ preventScroll: true });
   return parent;
 }

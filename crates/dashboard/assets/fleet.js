@@ -132,7 +132,8 @@ export function fleet(store, signal) {
     const rows = all.slice(0, shown).map((n) => el("tr", { "data-node": n.name, "data-phase": n.phase }, el("td", {}, link("node", n.name)), el("td", {}, n.pool), el("td", {}, phase(n.phase)), el("td", {}, n.why)));
     const head = el("tr", {}, ["Node", "Pool", "Phase", "What it does or waits for"].map((h) => el("th", { scope: "col" }, h)));
     const more = all.length > shown ? el("button", { "data-key": "more", on: { click: () => { shown += ROWS; list(); } } }, `Show ${Math.min(ROWS, all.length - shown)} more of ${all.length}`) : "";
-    fill(listed, el("table", {}, el("caption", { class: "soft" }, `${all.length} of ${store.nodes.size} nodes`), el("thead", {}, head), el("tbody", {}, rows)), more);
+    if (!store.known) return fill(listed, el("p", { class: "soft" }, "Nothing is known of the fleet yet."));
+    return fill(listed, el("table", {}, el("caption", { class: "soft" }, `${all.length} of ${store.nodes.size} nodes`), el("thead", {}, head), el("tbody", {}, rows)), more);
   }
 
   function choose(name, scroll) {

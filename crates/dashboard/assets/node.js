@@ -32,10 +32,13 @@ export function node(store, signal, name) {
   const more = el("div", {}, el("p", { class: "soft" }, "Reading…"));
   let last = "";
   let waiting = 0;
+  let turn = 0;
   const read = async () => {
+    // Of two answers that are under way, the one to the later question counts.
+    const mine = ++turn;
     try {
       const said = await ask(`api/nodes/${encodeURIComponent(name)}`);
-      if (signal.aborted) return;
+      if (signal.aborted || mine !== turn) return;
       const events = said.events.error ? el("p", { class: "bad" }, said.events.error) : table("Events, the newest first", ["When", "Type", "Reason", "Message"], said.events.map((e) => [time(e.at), e.type ?? "", e.reason ?? "", e.message ?? ""]));
       const change = said.difference.error ? el("p", { class: "bad" }, said.difference.error) : difference(said.difference.text);
       fill(more,
@@ -46,12 +49,12 @@ export function node(store, signal, name) {
         el("h3", {}, "What the config that it goes to changes"), change, updates(said.updates),
         conditions("Steps of the update", said.steps), conditions("Conditions of the Node", said.conditions), events);
     } catch (error) {
-      if (!signal.aborted) fill(more, el("p", { class: "bad" }, error.message));
+      if (!signal.aborted && mine === turn) fill(more, el("p", { class: "bad" }, error.message));
     }
   };
   const draw = () => {
     const n = store.nodes.get(name);
-    if (!n) return fill(top, el("p", {}, `No pool has a node ${name}.`));
+    if (!n) return fill(top, el("p", {}, store.known ? `No pool has a node ${name}.` : "Nothing is known of the fleet yet."));
     const now = JSON.stringify([n.phase, n.state, n.current, n.desired, n.why]);
     if (now !== last) {
       last = now;

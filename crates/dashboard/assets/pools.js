@@ -38,22 +38,38 @@ function about(pool) {
 /** All pools. */
 export function pools(store, signal) {
   const cards = el("div", { class: "cards" });
-  const draw = () => fill(cards, [...store.pools.values()].sort((a, b) => a.name.localeCompare(b.name)).map((p) => el("section", { class: "panel", "data-pool": p.name }, el("h3", {}, link("pool", p.name)), progress(store, p), about(p), forPool(p))));
+  const draw = () => fill(cards, store.known ? "" : el("p", { class: "soft" }, "Nothing is known of the fleet yet."), [...store.pools.values()].sort((a, b) => a.name.localeCompare(b.name)).map((p) => el("section", { class: "panel", "data-pool": p.name }, el("h3", {}, link("pool", p.name)), progress(store, p), about(p), forPool(p))));
   store.addEventListener("change", draw, { signal });
   draw();
   return el("div", {}, el("h2", {}, "Pools"), cards);
 }
 
+/** What a gate looks at. */
+const LOOKS = { nodeCondition: "a condition of nodes", workloads: "workloads", prometheus: "Prometheus", http: "an address", job: "a Job" };
+const SAYS = { Passed: "passed", Failed: "failed", Failing: "fails, not for long enough yet", NoAnswer: "no answer yet" };
+
 function policies(list) {
   if (list.error) return el("p", { class: "bad" }, list.error);
   if (!list.length) return el("p", { class: "soft" }, "No RolloutPolicy is in force here.");
-  return list.map((policy) => {
-    const now = policy.progress ?? {};
-    const waves = (policy.spec.waves ?? []).map((w) => [w.name === now.wave ? el("strong", {}, `${w.name} (now)`) : w.name, w.size ?? "", w.approval ?? "", w.soak ?? ""]);
-    const gates = (policy.spec.gates ?? []).map((g) => g.name).join(", ");
-    const windows = policy.spec.windows?.length ? JSON.stringify(policy.spec.windows) : "";
-    const said = Object.entries(now).filter(([key]) => !["name", "config", "wave"].includes(key)).map(([key, value]) => [key, typeof value === "string" ? value : el("span", { class: "mono" }, JSON.stringify(value))]);
-    return el("div", {}, facts([["Policy", policy.name], ["Wave", now.wave], ["Gates", gates], ["Windows", windows], ...said]), waves.length ? table("Waves", ["Wave", "Size", "Approval", "Soak"], waves) : "");
+  return list.map(({ name, spec, progress }) => {
+    const now = progress ?? {};
+    const config = (text) => text && el("span", { class: "mono" }, link("config", text));
+    const each = (all, draw) => (all?.length ? el("ul", {}, all.map((one) => el("li", {}, draw(one)))) : "");
+    const part = (all, caption, heads, draw) => (all?.length ? table(caption, heads, all.map(draw)) : "");
+    const said = new Map((now.gates ?? []).map((g) => [g.gate, g]));
+    const begun = now.approvalNeeded ? "waits for an approval: another pool has rejected such a change" : now.waveBegun ? "its nodes may go" : "has not begun";
+    const looks = (gate) => Object.keys(LOOKS).filter((kind) => gate[kind]).map((kind) => LOOKS[kind]).join(", ");
+    return el("div", {}, facts([
+      ["Policy", name], ["On its way", config(now.config)], ["Since", now.since && time(now.since)], ["Wave", now.wave && `${now.wave} (${begun})`],
+      ["Soaks until", now.soakUntil && time(now.soakUntil)], ["Held", now.held && el("span", { class: "bad" }, now.held)],
+      ["Approved", each(now.approvals, (a) => ["wave ", a.wave, " for ", config(a.config), " by ", a.by, ", ", time(a.at)])],
+      ["Proved last", config(now.proved)], ["Rejected", each(now.rejected, (r) => [config(r.config), ", ", time(r.at), ": ", r.reason])],
+      ["Broken before", each((now.baseline ?? []).filter((b) => b.broken?.length), (b) => `${b.gate}: ${b.broken.join(", ")}`)],
+    ]),
+    part(spec.waves, "Waves", ["Wave", "Nodes", "Approval", "Soak"], (w) => [w.name === now.wave ? el("strong", {}, `${w.name} (now)`) : w.name, w.size ?? (w.nodeSelector ? "by label" : "the rest"), w.approval === "Needed" ? "by a person" : "not needed", w.soak ?? "none"]),
+    part(spec.gates, "Gates", ["Gate", "Looks at", "Said last", "Why"], (g) => [g.name, looks(g), SAYS[said.get(g.name)?.outcome] ?? "not asked now", said.get(g.name)?.message ?? ""]),
+    part(spec.windows, "Windows: new updates begin in these alone", ["Window", "Opens (as in crontab)", "Time zone", "Stays open"], (w) => [w.name, el("span", { class: "mono" }, w.cron), w.timeZone, w.duration]),
+    part(spec.freezes, "Freezes: no update begins in these", ["Freeze", "From", "To"], (f) => [f.name, time(f.from), time(f.to)]));
   });
 }
 
@@ -82,9 +98,10 @@ export function pool(store, signal, name) {
   const more = el("div", {}, el("p", { class: "soft" }, "Reading…"));
   let last = "";
   let waiting = 0;
+  let turn = 0;
   const draw = () => {
     const p = store.pools.get(name);
-    if (!p) return fill(top, el("p", {}, `There is no pool ${name}.`));
+    if (!p) return fill(top, el("p", {}, store.known ? `There is no pool ${name}.` : "Nothing is known of the fleet yet."));
     // The wave, and what the pool gets, follow from these.
     const now = JSON.stringify([p.config, p.held, p.pinned, p.updated]);
     if (now !== last && last) waiting ||= setTimeout(() => { waiting = 0; if (!signal.aborted) read(); }, 1000);
@@ -93,11 +110,14 @@ export function pool(store, signal, name) {
     const rows = nodes.slice(0, 500).map((n) => [link("node", n.name), phase(n.phase), n.since ? time(n.since) : "–", n.why]);
     return fill(top, el("section", { class: "panel" }, progress(store, p), about(p), forPool(p)), table(nodes.length > 500 ? `The first 500 of ${nodes.length} nodes` : `${nodes.length} nodes`, ["Node", "Phase", "Since", "What it does or waits for"], rows));
   };
-  const read = () => ask(`api/pools/${encodeURIComponent(name)}`).then((said) => {
-    if (signal.aborted) return;
+  const read = (mine = ++turn) => ask(`api/pools/${encodeURIComponent(name)}`).then((said) => {
+    // Of two answers that are under way, the one to the later question counts.
+    if (signal.aborted || mine !== turn) return;
     const past = said.history.error ? el("p", { class: "bad" }, said.history.error) : el("pre", { tabindex: "0" }, said.history);
     fill(more, el("h3", {}, "Rollout policy"), policies(said.policies), el("h3", {}, "What it gets, and who set it"), origins(said.explanation), el("h3", {}, "Its configs, the newest first"), past);
-  }).catch((error) => fill(more, el("p", { class: "bad" }, error.message)));
+  }).catch((error) => {
+    if (mine === turn) fill(more, el("p", { class: "bad" }, error.message));
+  });
   store.addEventListener("change", draw, { signal });
   draw();
   read();

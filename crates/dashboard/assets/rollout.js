@@ -22,11 +22,15 @@ function line(node, begin, end) {
   return el("tr", {}, el("td", {}, link("node", node.node)), el("td", {}, state), el("td", {}, node.bars.length ? span(node.seconds) : "–"), el("td", {}, track), el("td", {}, node.waited ?? ""));
 }
 
-function rollout(one) {
+/** How often it is read again where nothing changes: what goes on takes longer. In milliseconds. */
+const AGAIN = 15000;
+
+/** `now`: by the server's clock, as all times here. */
+function rollout(one, now) {
   const times = one.nodes.flatMap((n) => [n.done, ...n.bars.flatMap((b) => [b.from, b.to])]).filter(Boolean).map((t) => Date.parse(t));
   const open = one.nodes.some((n) => n.bars.some((b) => !b.to));
-  const begin = times.length ? Math.min(...times) : Date.now();
-  const end = open || !times.length ? Date.now() : Math.max(...times);
+  const begin = times.length ? Math.min(...times) : now;
+  const end = open || !times.length ? now : Math.max(...times);
   const head = el("tr", {}, ["Node", "State", "Took", "Phases", "Its drain waited for"].map((h) => el("th", { scope: "col" }, h)));
   const rows = one.nodes.map((n) => line(n, begin, end));
   const note = one.nodes.length < one.total ? `the first ${one.nodes.length} of ${one.total} nodes; ` : `${one.total} nodes; `;
@@ -43,7 +47,7 @@ export function rollouts(store, signal) {
     try {
       const said = await ask("api/rollouts");
       if (signal.aborted) return;
-      fill(body, said.rollouts.length ? said.rollouts.map(rollout) : el("p", { class: "soft" }, store.unread.find((text) => text.startsWith("MachineConfigNodes")) ?? "No update was seen yet."));
+      fill(body, said.rollouts.length ? said.rollouts.map((one) => rollout(one, Date.parse(said.now))) : el("p", { class: "soft" }, store.unread.find((text) => text.startsWith("MachineConfigNodes")) ?? "No update was seen yet."));
     } catch (error) {
       fill(body, el("p", { class: "bad" }, error.message));
     }
@@ -51,6 +55,8 @@ export function rollouts(store, signal) {
   store.addEventListener("change", () => {
     waiting ||= setTimeout(() => { waiting = 0; if (!signal.aborted) read(); }, 1000);
   }, { signal });
+  const again = setInterval(() => { if (!document.hidden) read(); }, AGAIN);
+  signal.addEventListener("abort", () => clearInterval(again));
   read();
   const legend = el("p", { class: "row" }, Object.entries(PARTS).map(([part, word]) => el("span", { class: "phase" }, el("span", { class: `dot seg-${part}`, "aria-hidden": "true" }), word)));
   return el("div", {}, el("h2", {}, "Rollout"), el("p", { class: "soft" }, "The last ten rollouts of each pool, the newest first. A node keeps the times of its last ten updates."), legend, body);

@@ -12,9 +12,10 @@ const LOOK = 5000;
 /** The server asks browsers to come back after one second. */
 const MOMENT = 3000;
 
-/** Asks the server. An answer that is no success is an error with the server's sentence. */
+/** Asks the server; a text is sent as it is. An answer that is no success is an error with the server's sentence. */
 export async function ask(path, body, method = body === undefined ? "GET" : "POST") {
-  const action = method === "GET" ? {} : { method, headers: { "x-mco-dashboard": "1", "content-type": "application/json" }, body: JSON.stringify(body) };
+  const [type, sent] = typeof body === "string" ? ["text/plain", body] : ["application/json", JSON.stringify(body)];
+  const action = method === "GET" ? {} : { method, headers: { "x-mco-dashboard": "1", "content-type": type }, body: sent };
   const signal = AbortSignal.timeout(PATIENCE);
   let answer;
   let text;
@@ -22,8 +23,8 @@ export async function ask(path, body, method = body === undefined ? "GET" : "POS
     answer = await fetch(path, { credentials: "same-origin", signal, ...action });
     text = await answer.text();
   } catch (error) {
-    if (!signal.aborted) throw error;
-    throw new Error(`no answer within ${PATIENCE / 1000} seconds`, { cause: error });
+    // Browsers say no more than that it failed, each in words of its own.
+    throw new Error(signal.aborted ? `no answer within ${PATIENCE / 1000} seconds` : "the dashboard does not answer: does it run, and is the network there?", { cause: error });
   }
   let value;
   try {
@@ -85,6 +86,8 @@ export class Store extends EventTarget {
     try {
       const whole = await ask("api/snapshot");
       if (turn !== this.#turn) return;
+      // The dashboard was replaced by another version: its page is another one, too.
+      if (this.version && this.version !== whole.version) return location.reload();
       this.cluster = whole.cluster;
       this.version = whole.version;
       this.trouble = whole.trouble;
@@ -171,6 +174,11 @@ export class Store extends EventTarget {
     if (delta.unread) this.unread = delta.unread;
     if (delta.trouble !== undefined) this.trouble = delta.trouble;
     this.#tell(moved || delta.gone || delta.poolsGone ? null : changed);
+  }
+
+  /** Whether anything is known of the fleet: what is not in it does not exist. */
+  get known() {
+    return this.version !== "" && (this.pools.size > 0 || !this.trouble);
   }
 
   /** The nodes of a pool. */

@@ -30,5 +30,5 @@ export function trust() {
 /** The operator's conditions. */
 export function operator() {
   return load("Operator", "api/operator", (said) => Object.entries(said).map(([object, conditions]) => el("section", {}, el("h3", {}, object),
-    conditions ? part(conditions, (all) => table(`Conditions of ${object}`, ["Condition", "Status", "Since", "Reason", "Message"], all.map((c) => [c.type, c.status, time(c.lastTransitionTime), c.reason ?? "", c.message ?? ""]))) : el("p", { class: "soft" }, "It is not in this cluster."))));
+    conditions ? part(conditions, (all) => (all.length ? table(`Conditions of ${object}`, ["Condition", "Status", "Since", "Reason", "Message"], all.map((c) => [c.type, c.status, time(c.lastTransitionTime), c.reason ?? "", c.message ?? ""])) : el("p", { class: "soft" }, "It says nothing yet."))) : el("p", { class: "soft" }, "It is not in this cluster."))));
 }

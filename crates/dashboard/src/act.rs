@@ -9,15 +9,19 @@
 
 use crate::routes::{self, Here, Shared};
 use crate::{answer, look};
-use actions::{ActionError, Do, Undo, Undoing, words};
+use actions::{ActionError, Ahead, Do, Letting, Undo, Undoing, words};
 use api::k8s::Time;
+use api::v1::MachineConfigPool;
 use axum::body::Bytes;
 use axum::extract::Request;
 use axum::extract::rejection::BytesRejection;
 use axum::response::Response;
+use client::call;
 use desired::mask::Secrets;
 use http::StatusCode;
 use insight::{ChangePlan, Manifests, Objects};
+use kube::Client;
+use kube::api::Api;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -125,9 +129,21 @@ pub(crate) async fn action(Here(shared): Here, body: Result<Bytes, BytesRejectio
 async fn run(shared: &Shared, action: Action, how: Do, shown: Value) -> Result<Said, ActionError> {
     let client = &shared.client;
     let said = |text: String| Said { text, possible: true, done: how == Do::Write, seen: Value::Null };
+    // Only a question needs the answer: a confirmation has had it.
+    let cost = async |what: Letting<'_>, words: fn(&Ahead) -> String| match how {
+        Do::Preview => cost(actions::ahead(client, what).await, words),
+        Do::Write => String::new(),
+    };
     let pause = async |pool: String, paused: bool| {
+        // A resume is for the config that was shown: another one costs something else.
+        let seen = if paused { Value::Null } else { json!({"config": config_of(client, &pool).await?}) };
+        if how == Do::Write && !paused && seen != shown {
+            return Err(changed(&pool));
+        }
+        let ahead =
+            if paused { String::new() } else { cost(Letting::Resume { pool: &pool }, words::of_pool).await };
         let done = actions::pause(client, &[pool], paused, how).await?;
-        Ok(said(words::paused(&done)))
+        Ok(Said { seen, ..said(words::paused(&done, how) + &ahead) })
     };
     let undo = async |pool: String, to: Option<String>, release: bool| {
         let controller_config = &shared.controller_config;
@@ -159,15 +175,32 @@ async fn run(shared: &Shared, action: Action, how: Do, shown: Value) -> Result<S
                 }
             };
             let done = actions::approve(client, &pool, config.as_deref(), wave.as_deref(), how).await?;
-            let text = words::approved(&done);
+            let text = words::approved(&done, how) + &cost(Letting::Approve(&done), words::of_pool).await;
             Ok(Said { seen: json!(Wave { config: done.config, wave: done.wave }), ..said(text) })
         }
         Action::Undo { pool, to } => undo(pool, to, false).await,
         Action::Release { pool } => undo(pool, None, true).await,
         Action::Retry { node } => {
+            let ahead = cost(Letting::Retry { node: &node }, words::of_node).await;
             let all = actions::retry(client, &[node], how).await?;
-            Ok(said(all.iter().map(words::asked).collect()))
+            Ok(said(all.iter().map(|asked| words::asked(asked, how)).collect::<String>() + &ahead))
         }
+    }
+}
+
+/// The config that a pool is to be in.
+async fn config_of(client: &Client, name: &str) -> Result<String, ActionError> {
+    let pools: Api<MachineConfigPool> = Api::all(client.clone());
+    let pool = call(|| format!("get machineconfigpool {name}"), pools.get_opt(name)).await?;
+    let there = pool.ok_or_else(|| ActionError::Refused(format!("there is no pool {name}")))?;
+    Ok(there.spec.configuration.name)
+}
+
+/// What lies ahead in words. That it is not known keeps nobody from an action.
+fn cost(ahead: Result<Ahead, ActionError>, words: fn(&Ahead) -> String) -> String {
+    match ahead {
+        Ok(ahead) => doubts(&ahead.forbidden, &[]) + &words(&ahead),
+        Err(error) => format!("what it costs the nodes is not known: {}\n", client::chain(&error)),
     }
 }
 

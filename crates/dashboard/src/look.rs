@@ -332,7 +332,9 @@ pub(crate) async fn operator(Here(shared): Here) -> Response {
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
         let api: Api<DynamicObject> = Api::all_with(shared.client.clone(), &resource);
         let read = call(|| format!("get {} {name}", kind.to_lowercase()), api.get_opt(name)).await;
-        part(read.map(|object| object.map(|o| o.data["status"]["conditions"].clone())))
+        // One without a status is in the cluster all the same.
+        let of = |object: DynamicObject| object.data["status"]["conditions"].as_array().cloned();
+        part(read.map(|object| object.map(|object| of(object).unwrap_or_default())))
     };
     let (ours, cluster, settings) = tokio::join!(
         conditions("machineconfig.dev", "v1alpha1", "MachineConfigOperator", names::CLUSTER),

@@ -109,7 +109,9 @@ impl Record {
             track.failing = false;
             return;
         }
-        if progress.steps.is_empty() || desired.is_empty() {
+        // Node and MachineConfigNode come by different watches. What is under way while the node is in its desired config still
+        // is on its way to the next one, of which the Node was not heard yet.
+        if progress.steps.is_empty() || desired.is_empty() || desired == progress.config {
             return;
         }
         let last = progress.steps.iter().map(|s| s.since).max().unwrap_or_default();
@@ -199,7 +201,7 @@ impl Record {
         {
             return Arc::clone(text);
         }
-        let text: Arc<str> = json!({ "rollouts": self.shown(now) }).to_string().into();
+        let text: Arc<str> = json!({"now": now, "rollouts": self.shown(now)}).to_string().into();
         self.written = Some((now, Arc::clone(&text)));
         text
     }
@@ -498,7 +500,13 @@ mod tests {
             record.shown(at(2000))[0].nodes[0].bars.iter().map(|b| (b.part, b.from, b.to)).collect();
         assert_eq!(bars, [bar(Part::Apply, 1100, 1103), bar(Part::Back, 1103, 1104)]);
         // What is under way is not taken for over: it goes to c10 once more.
-        note(&mut record, "n", "c10", &progress(all, &[(c::CORDONED, true, 1200, "")]));
+        let under_way = progress(all, &[(c::CORDONED, true, 1200, "")]);
+        // The Node says still that it is to be in c10, where it is: that rollout is over.
+        note(&mut record, "n", "c10", &under_way);
+        assert!(
+            record.shown(at(1210)).into_iter().find(|r| r.config == "c10").unwrap().nodes[0].done.is_some()
+        );
+        note(&mut record, "n", "c10", &Progress { config: "c11".to_owned(), ..under_way });
         let again = record.shown(at(1210)).into_iter().find(|r| r.config == "c10").unwrap();
         assert_eq!((again.nodes[0].done, again.nodes[0].seconds), (None, 10));
     }

@@ -354,7 +354,11 @@ async fn no_answer_has_a_secret_that_stands_in_configs_reasons_conditions_and_ev
             json!({"action": "undo", "pool": "worker"}).to_string(),
             "would be pinned to rendered-worker-1",
         ),
-        ("/api/actions", json!({"action": "retry", "node": "n1"}).to_string(), "it was Degraded"),
+        (
+            "/api/actions",
+            json!({"action": "retry", "node": "n1"}).to_string(),
+            "would retry now; it is Degraded",
+        ),
         ("/api/actions", json!({"action": SECRET}).to_string(), "no action"),
     ] {
         let text = text(browser.post(what, body).await).await;

@@ -150,6 +150,9 @@ pub enum Error {
         #[source]
         source: serde_json::Error,
     },
+    /// The browser, or what it shows.
+    #[error("the browser: {0}")]
+    Browser(String),
     /// Options that contradict each other or the machine.
     #[error("{0}")]
     Options(String),

@@ -6,6 +6,7 @@
 //! Flow: [`Environment`] → [`Programs`] (found or built) → [`ControlPlane`] in a [`Folder`] → nodes → `Lab`. A [`Kubeadm`]
 //! cluster has its control plane in its nodes instead.
 
+mod browser;
 mod builder;
 mod control_plane;
 mod delivery;
@@ -20,6 +21,7 @@ mod system;
 mod testing;
 mod vm;
 
+pub use browser::Chromium;
 pub use builder::Builder;
 pub use client::chain;
 pub use control_plane::certs::{Authority, Pair};

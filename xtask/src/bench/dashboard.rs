@@ -1,16 +1,21 @@
 //! `bench dashboard`: how soon the dashboard shows a large fleet and what changes in it, and what it costs. The cluster exists on
-//! paper ([`lab::FleetApi`]), so that its own speed limits nothing; the dashboard is the program, with viewers over HTTP.
+//! paper ([`lab::FleetApi`]), so that its own speed limits nothing; the dashboard is the program, with viewers over HTTP, and with
+//! one in a browser: Debian's Chromium, headless.
 //!
-//! What it is not: the browser. The test in `crates/lab/tests/browser` prints how soon a change is drawn, and frames a second.
+//! Without a graphics card the browser draws by the same processors that the fleet, the dashboard and this program use. So the
+//! frames of a page on which nothing changes are measured beside those of one that changes: what this computer can draw at all.
+//!
+//! What it is not: a test. Whether the page is right is tested in `crates/lab/tests/browser`.
 
 use super::{Bench, Outcome, Samples, high_water_mark};
 use anyhow::{Context, bail};
-use lab::{FleetApi, Folder};
+use lab::{Chromium, FleetApi, Folder, Reporter};
+use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
@@ -28,6 +33,15 @@ const CHANGES: usize = 200;
 const LIMIT: Duration = Duration::from_secs(60);
 /// The ticks of a second in `/proc`: 100 on every Linux, see `USER_HZ` in proc(5).
 const TICKS: f64 = 100.0;
+/// How long frames are counted while nothing changes.
+const STILL: Duration = Duration::from_secs(3);
+/// The module is the one that the page runs: an address is loaded once.
+const APP: &str = "import(new URL('app.js', document.baseURI).href)";
+/// A node in the first group on the map, so that its cell is seen; and every how many nodes another one of the group follows.
+const SEEN: usize = 3;
+const SEEN_EVERY: usize = 12;
+/// How many changes in its cells are measured.
+const CELLS: usize = 200;
 /// How often a load writes: what is due since the last time.
 const TICK: Duration = Duration::from_millis(20);
 
@@ -159,6 +173,13 @@ async fn measure(program: &Path, runs: u32) -> anyhow::Result<Outcome> {
     viewer.abort();
     drop((site, fleet));
 
+    let fleet = FleetApi::start(LARGE, "").await?;
+    fleet.write_kubeconfig(&kubeconfig("seen"))?;
+    let site = Site::start(program, &kubeconfig("seen")).await?;
+    site.snapshot(LARGE).await?;
+    seen(&fleet, &site, runs, &mut figures).await?;
+    drop((site, fleet));
+
     let fleet = FleetApi::start(SMALL, "").await?;
     fleet.write_kubeconfig(&kubeconfig("small"))?;
     let site = Site::start(program, &kubeconfig("small")).await?;
@@ -179,6 +200,99 @@ async fn measure(program: &Path, runs: u32) -> anyhow::Result<Outcome> {
         bail!("a viewer lost its stream");
     }
     Ok(Outcome { versions: vec![], figures: figures.0 })
+}
+
+/// The same in a browser.
+async fn seen(fleet: &FleetApi, site: &Site, runs: u32, figures: &mut Samples) -> anyhow::Result<()> {
+    lab::ensure_browser(&Reporter::stderr()).await?;
+    let mut browser = Chromium::start()?;
+    let address = format!("http://{}{}/", site.host, site.base);
+    let (name, value) = site.cookie.split_once('=').context("a cookie")?;
+    browser.ask("Network.setCookie", json!({"url": address, "name": name, "value": value}))?;
+    // The first one also starts the browser's processes for the page.
+    for run in 0..=runs {
+        browser.open("about:blank")?;
+        let start = Instant::now();
+        browser.open(&address)?;
+        let drawn = format!(
+            "{APP}.then((m) => m.store.nodes.size === {LARGE} && m.store.connection === 'live' && m.current.cell('node-{SEEN}'))"
+        );
+        browser.wait(&drawn).await?;
+        if run > 0 {
+            let what = "browser: from the address to 5,000 cells that are drawn (aim: 1000)";
+            figures.put(what, "ms", milliseconds(start));
+        }
+    }
+    let mut times = vec![];
+    for n in 0..CELLS {
+        times.push(to_cell(fleet, &mut browser, SEEN + SEEN_EVERY * n).await?);
+    }
+    times.sort_by(f64::total_cmp);
+    for time in &times {
+        figures.put("browser: a change of a node to its cell", "ms", *time);
+    }
+    let p99 = times.get(times.len() * 99 / 100).copied().unwrap_or(f64::NAN);
+    figures.put("browser: a change of a node to its cell, p99 (aim: 200)", "ms", p99);
+    for view in ["fleet", "pools", "rollout"] {
+        browser.value(&format!("location.hash = '#/{view}'"))?;
+        browser.wait("!document.querySelector('main').innerText.includes('Reading…')").await?;
+        count_frames(&mut browser)?;
+        tokio::time::sleep(STILL).await;
+        let (rate, _) = frames(&mut browser)?;
+        figures.put(&format!("browser, {view}: frames a second while nothing changes"), "1/s", rate);
+        count_frames(&mut browser)?;
+        let made = load(fleet, 1000).await;
+        let (rate, longest) = frames(&mut browser)?;
+        figures.put(&format!("browser, {view}: changes a second that were made"), "1/s", made);
+        figures.put(&format!("browser, {view}: frames a second meanwhile (aim: 30)"), "1/s", rate);
+        figures.put(&format!("browser, {view}: the longest frame"), "ms", longest);
+    }
+    Ok(())
+}
+
+/// The time from a change of a node to the frame after the one that has drawn it, in milliseconds.
+async fn to_cell(fleet: &FleetApi, browser: &mut Chromium, number: usize) -> anyhow::Result<f64> {
+    let node = fleet.nodes().get(number).context("a node")?;
+    // The map draws at the store's `change` before this hears of it.
+    browser.value(&format!(
+        "{APP}.then((m) => {{ window.change_ = new Promise((done) => {{ \
+         const look = () => {{ if (m.store.nodes.get('{node}').phase !== 'failing') return; \
+         m.store.removeEventListener('change', look); \
+         requestAnimationFrame(() => setTimeout(() => done(Date.now()))); }}; \
+         m.store.addEventListener('change', look); }}); }})"
+    ))?;
+    let start = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_secs_f64() * 1000.0;
+    fleet.fail(node, "a change");
+    let limit = LIMIT.as_millis();
+    let end = browser.value(&format!(
+        "Promise.race([window.change_, new Promise((done) => setTimeout(() => done(null), {limit}))])"
+    ))?;
+    let shown = browser.value(&format!("{APP}.then((m) => m.current.cell('{node}')?.phase ?? '')"))?;
+    match (end.as_f64(), shown.as_str()) {
+        (Some(end), Some("failing")) => Ok(end - start),
+        _ => bail!("the change of {node} did not come to its cell"),
+    }
+}
+
+/// Begins to count the page's frames.
+fn count_frames(browser: &mut Chromium) -> anyhow::Result<()> {
+    browser.value(
+        "window.stop_?.(); (() => { let [on, last] = [true, performance.now()]; \
+         window.frames_ = { since: last, count: 0, longest: 0 }; window.stop_ = () => { on = false; }; \
+         const next = (now) => { if (!on) return; window.frames_.count += 1; \
+         window.frames_.longest = Math.max(window.frames_.longest, now - last); last = now; requestAnimationFrame(next); }; \
+         requestAnimationFrame(next); })(); 0",
+    )?;
+    Ok(())
+}
+
+/// How many there were a second since then, and the longest time between two of them in milliseconds.
+fn frames(browser: &mut Chromium) -> anyhow::Result<(f64, f64)> {
+    let said = browser.value(
+        "[1000 * window.frames_.count / (performance.now() - window.frames_.since), window.frames_.longest]",
+    )?;
+    let number = |at: usize| said[at].as_f64().context("a number");
+    Ok((number(0)?, number(1)?))
 }
 
 /// The time from each of some changes to the viewer's stream, in milliseconds.

@@ -314,6 +314,43 @@ mod tests {
     }
 
     #[test]
+    fn why_a_pool_is_held_is_not_hidden() {
+        use rollout::{Hold, policy::GateState};
+        let (shop, why) = (|| "shop".into(), || "two of three are gone".to_owned());
+        let gate = |state| Hold::Gate { gate: shop(), state };
+        let time = || api::k8s::Time("2026-01-01T00:00:00Z".parse().unwrap());
+        let config = || std::sync::Arc::<str>::from("rendered-worker-00000000000000000000000000000001");
+        for hold in [
+            Hold::Paused,
+            Hold::NothingRendered,
+            Hold::ConfigMissing(config()),
+            Hold::Frozen { until: Some(time()), reason: "year-end".to_owned() },
+            Hold::OutsideWindow { opens: Some(time()) },
+            Hold::OutsideWindow { opens: None },
+            gate(GateState::Passed),
+            gate(GateState::Failing(why())),
+            gate(GateState::Failed(why())),
+            gate(GateState::Unknown(why())),
+            Hold::Approval { wave: shop(), wrong: None },
+            Hold::Approval { wave: shop(), wrong: Some("rest".to_owned()) },
+            Hold::Recording { policy: shop() },
+            Hold::NodeFailed { node: shop(), why: why(), policy: shop() },
+            Hold::Rejected { config: config(), reason: why(), policy: shop(), back_to: Some(config()) },
+            Hold::RejectedElsewhere {
+                wave: Some(shop()),
+                pool: shop(),
+                config: config(),
+                shared: vec![shop()],
+            },
+            Hold::EmptyWave { wave: shop() },
+            Hold::Soak { wave: shop(), until: time() },
+        ] {
+            let said = hold.to_string();
+            assert_eq!(redacted_lines(&said), said, "{hold:?}");
+        }
+    }
+
+    #[test]
     fn redaction_keeps_what_a_report_needs() {
         let shown = redacted(
             "MachineConfig",

@@ -309,7 +309,18 @@ fn fill(state: &mut State, names: &[String], markup: &str) {
     put(
         "controllerconfigs",
         json!({"apiVersion": version, "kind": "ControllerConfig",
-        "metadata": {"name": "machine-config-controller", "uid": "c"}, "spec": {}, "status": {"observedGeneration": 1}}),
+        "metadata": {"name": "machine-config-controller", "uid": "c"}, "spec": {}, "status": {"observedGeneration": 1,
+            "controllerCertificates": [{"subject": "CN=kube-apiserver", "signer": "CN=kubernetes",
+                "bundleFile": "KubeAPIServerServingCAData", "notBefore": "2026-01-01T00:00:00Z", "notAfter": "2036-01-01T00:00:00Z"}]}}),
+    );
+    let said = |type_: &str, status: &str, message: &str| {
+        json!({"type": type_, "status": status, "reason": "AsExpected", "message": message,
+        "lastTransitionTime": "2026-01-01T00:00:00Z"})
+    };
+    put(
+        "machineconfigoperators",
+        json!({"apiVersion": "machineconfig.dev/v1alpha1", "kind": "MachineConfigOperator", "metadata": {"name": "cluster", "uid": "o"},
+            "spec": {}, "status": {"conditions": [said("Available", "True", "everything runs"), said("Degraded", "False", "")]}}),
     );
     for empty in ["pods", "poddisruptionbudgets", "rolloutpolicies", "events", "secrets"] {
         state.kinds.entry(empty).or_default();

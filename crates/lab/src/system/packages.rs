@@ -4,10 +4,11 @@
 //! Not here: the packages inside a node (`base_root`).
 
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sha2::{Digest, Sha256};
 
+use crate::control_plane::programs::lock_file;
 use crate::error::{Error, Result};
 use crate::progress::Reporter;
 use crate::system::process::{find_on_path, run};
@@ -46,6 +47,12 @@ const FOR_VMS: [(&str, &str); 4] = [
 ];
 /// The time limit for apt, which may wait for other runs of apt and for slow mirrors.
 const APT_LIMIT: Duration = Duration::from_secs(15 * 60);
+/// Held by the run of the lab that installs packages. It lies where apt's own locks are: of the computer, not of a user's cache.
+const APT_ALONE: &str = "/run/lock/mco-lab-apt";
+/// How long other programs' hold of apt's lists is waited for, and how often it is tried. `DPkg::Lock::Timeout` is for
+/// `install` alone.
+const LISTS_LIMIT: Duration = Duration::from_secs(300);
+const LISTS_AGAIN: Duration = Duration::from_secs(2);
 
 /// Whether this process may create real nodes.
 #[must_use]
@@ -161,32 +168,67 @@ pub(crate) async fn ensure_vm_packages(progress: &Reporter) -> Result<()> {
 }
 
 async fn ensure(needed: &[(&str, &str)], progress: &Reporter) -> Result<()> {
+    if missing(needed, on_path).is_empty() {
+        return Ok(());
+    }
+    let alone = alone(progress).await?;
+    // Another run may have installed them meanwhile.
     let packages = missing(needed, on_path);
     if packages.is_empty() {
         return Ok(());
     }
-    install_packages(&packages, progress).await?;
+    install(&packages, progress).await?;
+    drop(alone);
     match missing(needed, on_path) {
         still if still.is_empty() => Ok(()),
         still => Err(Error::MissingPackages { packages: still }),
     }
 }
 
-/// Installs Debian packages on this machine.
+/// Installs Debian packages on this machine. Runs of the lab that do so at the same time wait for each other.
 ///
 /// # Errors
 /// Not root, no apt, or apt fails.
 pub async fn install_packages(packages: &[String], progress: &Reporter) -> Result<()> {
+    let _alone = alone(progress).await?;
+    install(packages, progress).await
+}
+
+/// Waits until no other run of the lab installs packages. `None`: this one may not install any. It ends with the file.
+async fn alone(progress: &Reporter) -> Result<Option<std::fs::File>> {
+    if !is_root() {
+        return Ok(None);
+    }
+    let path = Path::new(APT_ALONE);
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder).map_err(Error::io("create", folder))?;
+    }
+    lock_file(path, "it installs Debian packages", progress).await.map(Some)
+}
+
+/// The same for who is [`alone`].
+async fn install(packages: &[String], progress: &Reporter) -> Result<()> {
     if !is_root() || find_on_path("apt-get").is_none() {
         return Err(Error::MissingPackages { packages: packages.to_vec() });
     }
     let step = progress.begin(format!("installing Debian packages: {}", packages.join(" ")));
-    run("apt-get", ["update", "-q"], APT_LIMIT).await?;
+    let start = Instant::now();
+    while let Err(error) = run("apt-get", ["update", "-q"], APT_LIMIT).await {
+        if !is_locked(&error) || start.elapsed() > LISTS_LIMIT {
+            return Err(error);
+        }
+        tokio::time::sleep(LISTS_AGAIN).await;
+    }
     let fixed = ["-o", "DPkg::Lock::Timeout=300", "install", "-q", "-y", "--no-install-recommends"];
     let args: Vec<&str> = fixed.into_iter().chain(packages.iter().map(String::as_str)).collect();
     run("env", ["DEBIAN_FRONTEND=noninteractive", "apt-get"].into_iter().chain(args), APT_LIMIT).await?;
     step.done();
     Ok(())
+}
+
+/// Whether another program holds apt's lists: apt names the process in what it prints.
+fn is_locked(error: &Error) -> bool {
+    matches!(error, Error::Command { tail, .. } if tail.contains("Could not get lock"))
 }
 
 /// Unpacks a Debian package into a folder without installing it: nothing of it is started or configured on this
@@ -211,5 +253,30 @@ mod tests {
             ["util-linux"]
         );
         assert!(missing(&NEEDED, |_| true).is_empty());
+    }
+
+    #[test]
+    fn only_a_lock_is_waited_for() {
+        let failed = |tail: &str| Error::Command {
+            command: "apt-get update -q".to_owned(),
+            status: "exit status 100".to_owned(),
+            tail: tail.to_owned(),
+            whole: Default::default(),
+        };
+        let locked = "E: Could not get lock /var/lib/apt/lists/lock. It is held by process 77 (apt-get)";
+        assert!(is_locked(&failed(locked)));
+        assert!(!is_locked(&failed("E: Unable to locate package chromium")));
+    }
+
+    #[tokio::test]
+    async fn two_that_install_at_the_same_time_go_one_after_the_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lock");
+        let reporter = Reporter::silent();
+        let first = lock_file(&path, "test", &reporter).await.unwrap();
+        let mut second = Box::pin(lock_file(&path, "test", &reporter));
+        assert!(tokio::time::timeout(Duration::from_millis(500), &mut second).await.is_err(), "it waits");
+        drop(first);
+        tokio::time::timeout(Duration::from_secs(10), second).await.expect("its turn").unwrap();
     }
 }

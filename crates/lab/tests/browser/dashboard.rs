@@ -107,7 +107,7 @@ async fn the_dashboard_shows_a_rollout_live_and_does_what_it_says() {
 
     // Pause by its button, then the change: nodes wait. Resume: cells move, and are done.
     browser.value("location.hash = '#/pools'");
-    act(&mut browser, "[data-pool=worker] [data-action=pause]", "pool worker is paused").await;
+    act(&mut browser, "[data-pool=worker] [data-action=pause]", "pool worker would be paused").await;
     assert_eq!(cluster.get("MachineConfigPool", "worker").await["spec"]["paused"], json!(true));
     cluster.create(change).await;
     browser.wait("document.querySelector('[data-pool=worker]').textContent.includes('paused')").await;
@@ -119,7 +119,8 @@ async fn the_dashboard_shows_a_rollout_live_and_does_what_it_says() {
         "{APP}.then((m) => m.store.addEventListener('change', () => {{ \
          if (m.store.nodes.get('worker-2')?.phase === 'moving') window.moved = true; }}))"
     ));
-    act(&mut browser, "[data-pool=worker] [data-action=resume]", "will be updated in turn").await;
+    // What is confirmed says what it costs: which nodes, and what becomes of each.
+    act(&mut browser, "[data-pool=worker] [data-action=resume]", "reboot (/etc/page)").await;
     browser.value("location.hash = '#/fleet'");
     browser.wait("window.moved").await;
     let second = cluster.settled("worker", NODES, &["50-page"], &[]).await;
@@ -186,7 +187,7 @@ async fn the_dashboard_shows_a_rollout_live_and_does_what_it_says() {
         .await;
     cluster.create(machine_config("51-page", "worker", one_file("/etc/page2", "shown"))).await;
     browser.value("location.hash = '#/pools'");
-    act(&mut browser, "[data-pool=worker] [data-action=approve]", "all").await;
+    act(&mut browser, "[data-pool=worker] [data-action=approve]", "reboot (/etc/page2)").await;
     cluster.settled("worker", NODES, &["51-page"], &[]).await;
 
     assert!(browser.requests() > 10, "requests are seen");

@@ -195,6 +195,112 @@ async fn a_node_shows_its_drift_its_drain_and_its_past_and_configs_are_compared_
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_a_person_does_with_the_mouse_stops_no_view_and_what_is_not_known_is_not_denied() {
+    let Some((fleet, folder)) = fleet(NODES, "").await else { return };
+    let at = "2026-01-03T00:00:00Z";
+    let config = "rendered-worker-00000000000000000000000000000002";
+    fleet.add("rolloutpolicies", json!({"apiVersion": "machineconfig.dev/v1alpha1", "kind": "RolloutPolicy",
+        "metadata": {"name": "careful", "uid": "careful", "resourceVersion": "1", "generation": 1},
+        "spec": {"pools": {"names": ["worker"]}, "waves": [{"name": "canary", "size": 1}, {"name": "rest", "approval": "Needed"}],
+            "gates": [{"name": "shop", "workloads": {"selector": {"matchLabels": {"app": "shop"}}}}],
+            "windows": [{"name": "night", "cron": "0 22 * * *", "duration": "6h"}],
+            "freezes": [{"name": "year-end", "from": "2030-12-20T00:00:00Z", "to": "2031-01-03T00:00:00Z"}]},
+        "status": {"observedGeneration": 1, "pools": [{"name": "worker", "config": config, "since": at, "wave": "canary",
+            "waveBegun": true, "approvals": [{"wave": "canary", "config": config, "by": "jane", "at": at}],
+            "gates": [{"gate": "shop", "outcome": "Failing", "message": "two of three are gone"}]}]}}));
+    let (mut child, address) = program(&folder.path().join("kubeconfig")).await;
+    let mut browser = Chromium::start();
+    browser.open(&address);
+    live(&mut browser, NODES).await;
+
+    // The end of a press that opens a menu is not told to the page; nor is that of any other, at times.
+    let row = "document.querySelector('tr[data-node=node-5]')";
+    let moving = |node: &str| format!("document.querySelector('tr[data-node={node}][data-phase=moving]')");
+    for (button, node) in [(2, "node-5"), (0, "node-9")] {
+        browser.wait(row).await;
+        browser.value(&format!(
+            "{row}.dispatchEvent(new PointerEvent('pointerdown', {{ button: {button}, bubbles: true }}))"
+        ));
+        fleet.step(node, 0, "it works");
+        browser.wait(&moving(node)).await;
+    }
+
+    // A policy is shown in words.
+    browser.value("location.hash = '#/pool/worker'");
+    for says in [
+        "canary (its nodes may go)",
+        "fails, not for long enough yet",
+        "two of three are gone",
+        "0 22 * * *",
+        "year-end",
+        "by jane",
+        "by a person",
+        // Why the pool is held has no secret in it, and is not hidden as one.
+        "gate shop has not passed: two of three are gone",
+    ] {
+        browser.wait(&format!("document.querySelector('main').innerText.includes({says:?})")).await;
+    }
+
+    // What was scrolled to the side stays there while its rows change.
+    let size = json!({"width": 200, "height": 740, "deviceScaleFactor": 1, "mobile": false});
+    browser.ask("Emulation.setDeviceMetricsOverride", size);
+    let region = "document.querySelector('.scroll')";
+    browser.wait(&format!("{region}.scrollWidth > {region}.clientWidth + 40")).await;
+    browser.value(&format!("window.before_ = {region}; {region}.scrollLeft = 40"));
+    fleet.step("node-8", 0, "it works");
+    browser.wait(&format!("{region} !== window.before_ && {region}.textContent.includes('moving')")).await;
+    assert_eq!(browser.value(&format!("{region}.scrollLeft")), json!(40));
+    browser.ask("Emulation.clearDeviceMetricsOverride", json!({}));
+
+    // The duration of what goes on is by the server's clock, whatever the reader's computer believes.
+    fleet.step("node-13", 0, "");
+    fleet.begin("node-13", "pod shop/cart-1: budget shop/cart allows no disruption");
+    browser.value("Date.now = () => 0; location.hash = '#/rollout'");
+    let track = "[...document.querySelectorAll('.track')].map((t) => t.getAttribute('aria-label')).find((t) => t.includes('so far'))";
+    browser.wait(track).await;
+    let said = browser.value(track);
+    assert!(
+        said.as_str().unwrap().starts_with("drain 9") || said.as_str().unwrap().starts_with("drain 2 min"),
+        "{said}"
+    );
+
+    // A line that is read aloud is written when it says something new, not at every change.
+    browser.value(&format!(
+        "{APP}.then((m) => {{ m.store.trouble = 'x'; window.written_ = 0; \
+         new MutationObserver((all) => {{ window.written_ += all.length; }}).observe(document.getElementById('trouble'), {{ childList: true }}); \
+         for (let n = 0; n < 5; n += 1) m.store.dispatchEvent(new CustomEvent('change', {{ detail: {{ nodes: new Set() }} }})); }})"
+    ));
+    assert_eq!(browser.value("new Promise((r) => setTimeout(() => r(window.written_), 50))"), json!(1));
+
+    // Another version of the dashboard has another page.
+    browser.value(&format!(
+        "window.old_ = true; {APP}.then((m) => {{ m.store.version = 'v0.0.1'; m.store.connect(); }})"
+    ));
+    browser.wait("!window.old_").await;
+    live(&mut browser, NODES).await;
+
+    // Without the dashboard: in words, and what is not known yet does not count as absent.
+    browser.value("location.hash = '#/node/node-5'");
+    browser.wait("document.body.innerText.includes('Conditions of the Node')").await;
+    child.kill().await.unwrap();
+    browser.wait("document.getElementById('connection').className === 'bad'").await;
+    browser.value("document.querySelector('[data-action=retry]').click()");
+    browser
+        .wait("document.querySelector('dialog').textContent.includes('the dashboard does not answer')")
+        .await;
+    browser.value("document.querySelector('dialog').close()");
+    for (hash, says) in [("#/node/x", "No pool has"), ("#/pool/x", "There is no pool")] {
+        browser.value(&format!("location.hash = {hash:?}"));
+        browser.wait(&format!("document.querySelector('main').innerText.includes({says:?})")).await;
+        browser.value(&format!("{APP}.then((m) => {{ m.store.version = ''; m.store.dispatchEvent(new CustomEvent('change', {{ detail: {{ nodes: null }} }})); }})"));
+        browser
+            .wait("document.querySelector('main').innerText.includes('Nothing is known of the fleet yet')")
+            .await;
+        browser.value(&format!("{APP}.then((m) => {{ m.store.version = 'v'; }})"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_may_not_be_read_says_so_and_objects_of_a_newer_version_are_shown_with_the_rest() {
     let Some((fleet, folder)) = fleet(NODES, "").await else { return };
     for resource in ["machineconfignodes", "pods", "events", "secrets"] {

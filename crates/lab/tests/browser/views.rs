@@ -27,11 +27,11 @@ pub(crate) const VIEWS: [(&str, &str, &str); 10] = [
         "document.body.innerText.includes('/etc/example')",
     ),
     ("images", "#/images", "document.body.innerText.includes('registry.example.com/os:1')"),
-    ("certificates", "#/trust", "document.body.innerText.includes('0 boot tokens')"),
+    ("certificates", "#/trust", "document.body.innerText.includes('CN=kube-apiserver')"),
     (
         "operator",
         "#/operator",
-        "document.body.innerText.includes('ControllerConfig machine-config-controller')",
+        "document.body.innerText.includes('everything runs') && document.body.innerText.includes('It says nothing yet')",
     ),
 ];
 

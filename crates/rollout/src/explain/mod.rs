@@ -79,7 +79,7 @@ impl Display for Hold {
             }
             Self::Gate { gate, state: GateState::Passed } => write!(f, "gate {gate}"),
             Self::Gate { gate, state: GateState::Failing(why) } => {
-                write!(f, "gate {gate} does not pass: {why}")
+                write!(f, "gate {gate} has not passed: {why}")
             }
             Self::Approval { wave, wrong: None } => {
                 write!(f, "wave {wave} waits for an approval; give it with `mco approve POOL`")

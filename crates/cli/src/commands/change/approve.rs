@@ -8,6 +8,6 @@ use actions::{Do, words};
 pub(crate) async fn run(a: Approve) -> anyhow::Result<u8> {
     let client = connect::connect(&a.cluster).await?;
     let done = actions::approve(&client, &a.pool, a.config.as_deref(), None, Do::Write).await?;
-    output::print(a.output, Kind::Approval, &done, || words::approved(&done))?;
+    output::print(a.output, Kind::Approval, &done, || words::approved(&done, Do::Write))?;
     Ok(exit::OK)
 }

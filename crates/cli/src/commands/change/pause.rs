@@ -8,6 +8,6 @@ use actions::{Do, words};
 pub(crate) async fn run(a: Pause, paused: bool) -> anyhow::Result<u8> {
     let client = connect::connect(&a.cluster).await?;
     let all = actions::pause(&client, &a.pools, paused, Do::Write).await?;
-    output::print_list(a.output, Kind::PauseList, &all, || words::paused(&all))?;
+    output::print_list(a.output, Kind::PauseList, &all, || words::paused(&all, Do::Write))?;
     Ok(exit::OK)
 }

@@ -8,6 +8,8 @@ use actions::{Do, words};
 pub(crate) async fn run(a: Retry) -> anyhow::Result<u8> {
     let client = connect::connect(&a.cluster).await?;
     let all = actions::retry(&client, &a.nodes, Do::Write).await?;
-    output::print_list(a.output, Kind::RetryList, &all, || all.iter().map(words::asked).collect())?;
+    output::print_list(a.output, Kind::RetryList, &all, || {
+        all.iter().map(|a| words::asked(a, Do::Write)).collect()
+    })?;
     Ok(exit::OK)
 }

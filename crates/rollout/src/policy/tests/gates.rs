@@ -40,7 +40,7 @@ fn gates_are_checked_when_they_are_to_be_and_nothing_goes_before_they_pass() {
             Some(GateState::Unknown("Prometheus does not answer".to_owned())),
             "gate ready cannot be read, and no node goes without it: Prometheus does not answer",
         ),
-        (Some(GateState::Failing("1 of 3".to_owned())), "gate ready does not pass: 1 of 3"),
+        (Some(GateState::Failing("1 of 3".to_owned())), "gate ready has not passed: 1 of 3"),
         (Some(GateState::Failed("3 of 5 replicas".to_owned())), "gate ready fails: 3 of 5 replicas"),
     ];
     for (state, want) in rows {

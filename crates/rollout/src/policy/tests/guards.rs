@@ -59,7 +59,7 @@ fn an_edit_in_the_middle_of_a_rollout_goes_by_wave_and_approval() {
     nodes[0] = node("a", "z", "newer", "newer");
     facts.gates = [("ready".into(), GateState::Failing("1 of 2".to_owned()))].into();
     let plan = settled_to("newer", &nodes, &policy, &mut facts, NOON);
-    assert_eq!((&*goes(&plan), &*hold(&plan)), ("", "gate ready does not pass: 1 of 2"), "{plan}");
+    assert_eq!((&*goes(&plan), &*hold(&plan)), ("", "gate ready has not passed: 1 of 2"), "{plan}");
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn a_node_that_is_in_the_config_already_stands_for_no_approval_and_no_gate() {
     facts.baselines = [("ready".into(), vec![])].into();
     facts.gates = [("ready".into(), GateState::Failing("1 of 2".to_owned()))].into();
     let plan = settled(&six(1, 0), &policy, &mut facts, NOON);
-    assert_eq!((&*goes(&plan), &*hold(&plan)), ("", "gate ready does not pass: 1 of 2"), "{plan}");
+    assert_eq!((&*goes(&plan), &*hold(&plan)), ("", "gate ready has not passed: 1 of 2"), "{plan}");
 }
 
 #[test]
