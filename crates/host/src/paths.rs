@@ -54,6 +54,8 @@ pub const OS_FAILURE: &str = "/var/lib/machine-config-daemon/os-failure.json";
 pub const OS_KEPT: &str = "/var/lib/machine-config-daemon/os-kept.json";
 /// The record that a config was tried and undone, because the change was not confirmed.
 pub const TRIAL_FAILURE: &str = "/var/lib/machine-config-daemon/trial-failure.json";
+/// The names of the units that this program has written beside those of configs, one a line (see `Host::ensure_units`).
+pub const OWN_UNITS: &str = "/var/lib/machine-config-daemon/own-units";
 /// Room on the disk for the records of a trial's end, should the disk be full then.
 pub const TRIAL_RESERVE: &str = "/var/lib/machine-config-daemon/trial-reserve";
 /// The kernel arguments that MachineConfigs set, where the boot loader's own files do not tell them from the host's.

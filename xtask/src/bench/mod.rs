@@ -57,7 +57,7 @@ pub(crate) struct Bench {
     /// rollout: profile the API server for this many seconds from the start of each run
     #[arg(long)]
     pub(crate) profile: Option<u64>,
-    /// dashboard: measure this program, without a release build
+    /// dashboard, rollout: measure this program, without a release build
     #[arg(long, value_name = "FILE")]
     pub(crate) program: Option<PathBuf>,
     /// This process is the release build already

@@ -1,32 +1,45 @@
-//! `bench rollout --policy`: the same rollout under a RolloutPolicy with five waves and gates of all kinds that need no Job,
-//! without soaks; and a gate that fails when a third of the nodes are on their way: how soon no further node is sent, and how
-//! soon all nodes are back.
+//! `bench rollout --policy`: the same rollout under a RolloutPolicy with five waves and gates of all kinds, without soaks; and a
+//! gate that fails when a hundred nodes, or a third of fewer, are on their way: how soon no further node is sent, and how soon all
+//! nodes are back, both from the first answer that says so.
 //!
-//! Real: the controller with its checks of gates. Simplified: one server on loopback answers for Prometheus and for a workload's
-//! front page; the workload is a Deployment that asks for no pods.
+//! Real: the controller with its checks of gates, and the Jobs that it makes. Simplified: one server on loopback answers for
+//! Prometheus and for a workload's front page; the workload is a Deployment that asks for no pods; and a stand-in for the Job
+//! controller says of each Job that it has ended well.
 
 use anyhow::Context;
 use api::v1alpha1::RolloutPolicy;
-use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams};
+use kube::api::{Api, ApiResource, DynamicObject, ListParams, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use lab::NodeNews;
 use serde_json::json;
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 /// A rollback without progress for this long has stopped.
 const PATIENCE: Duration = Duration::from_secs(180);
-/// The policy and the Deployment.
+/// The policy, the Deployment and the CronJob.
 const NAME: &str = "bench";
+/// The gate fails when so many nodes have been sent.
+const SENT: usize = 100;
+/// The pause between two looks for new Jobs.
+const JOBS: Duration = Duration::from_millis(100);
 
 /// The server that gates ask.
 pub(super) struct Gates {
-    broken: Arc<AtomicBool>,
+    page: Arc<FrontPage>,
+}
+
+/// The front page that a gate asks for.
+#[derive(Default)]
+struct FrontPage {
+    is_broken: AtomicBool,
+    /// When it first answered with an error.
+    said_so: OnceLock<Instant>,
 }
 
 impl Gates {
@@ -34,14 +47,20 @@ impl Gates {
     pub(super) async fn begin(client: &kube::Client, pool: &str) -> anyhow::Result<Self> {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
-        let broken = Arc::new(AtomicBool::new(false));
-        let says = broken.clone();
+        let page = Arc::new(FrontPage::default());
+        let of_server = page.clone();
         tokio::spawn(async move {
             while let Ok((mut connection, _)) = listener.accept().await {
-                let broken = says.load(Ordering::Relaxed);
+                let page = of_server.clone();
                 tokio::spawn(async move {
                     let mut request = [0; 4096];
-                    let _ = connection.read(&mut request).await;
+                    let read = connection.read(&mut request).await.unwrap_or_default();
+                    // Prometheus never fails here.
+                    let of_page = request.get(..read).is_some_and(|r| r.starts_with(b"GET / "));
+                    let broken = of_page && page.is_broken.load(Ordering::Relaxed);
+                    if broken {
+                        page.said_so.get_or_init(Instant::now);
+                    }
                     let body =
                         json!({"status": "success", "data": {"resultType": "scalar", "result": [0, "0.1"]}});
                     let (status, body) = (if broken { 500 } else { 200 }, body.to_string());
@@ -54,16 +73,12 @@ impl Gates {
             }
         });
         apply(client, pool, address).await?;
-        Ok(Self { broken })
+        tokio::spawn(end_jobs(client.clone()));
+        Ok(Self { page })
     }
 
-    /// Lets the front page answer with an error.
-    fn break_down(&self) {
-        self.broken.store(true, Ordering::Relaxed);
-    }
-
-    /// Breaks the gate when a third of the nodes are on their way to another config than `before`. Returns how many nodes
-    /// were sent, how many milliseconds after the failure the last one was, and after how many seconds all were back.
+    /// Breaks the gate when enough nodes are on their way to another config than `before`. Returns how many nodes were sent, how
+    /// many milliseconds after the first answer that failed the last one was, and after how many seconds all were back.
     pub(super) async fn fail(
         &self,
         news: &mut UnboundedReceiver<NodeNews>,
@@ -72,7 +87,7 @@ impl Gates {
     ) -> anyhow::Result<(usize, f64, f64)> {
         let mut desired: HashMap<String, String> = HashMap::new();
         let (mut sent, mut back): (HashSet<String>, HashSet<String>) = (HashSet::new(), HashSet::new());
-        let (mut broken, mut last) = (None::<Instant>, Duration::ZERO);
+        let (mut broken, mut last) = (false, Instant::now());
         loop {
             let next = tokio::time::timeout(PATIENCE, news.recv()).await.context("no node moves")?;
             let (name, facts) = next.context("the lab's watch of Nodes has ended")?;
@@ -80,7 +95,7 @@ impl Gates {
             let old = desired.insert(name.clone(), facts.desired.clone());
             if facts.desired != before && old.as_ref() != Some(&facts.desired) {
                 sent.insert(name.clone());
-                last = broken.map_or(Duration::ZERO, |at| at.elapsed());
+                last = Instant::now();
             }
             let is_back = facts.current == before && facts.desired == before && !facts.unschedulable;
             if is_back && sent.contains(&name) {
@@ -88,17 +103,41 @@ impl Gates {
             } else {
                 back.remove(&name);
             }
-            match broken {
-                None if sent.len() * 3 >= count => {
-                    self.break_down();
-                    broken = Some(Instant::now());
-                }
-                Some(at) if back.len() == sent.len() => {
-                    return Ok((sent.len(), last.as_secs_f64() * 1000.0, at.elapsed().as_secs_f64()));
-                }
-                _ => {}
+            if !broken && sent.len() >= SENT.min(count.div_ceil(3)) {
+                self.page.is_broken.store(true, Ordering::Relaxed);
+                broken = true;
+            }
+            if let Some(at) = self.page.said_so.get().filter(|_| back.len() == sent.len()) {
+                let late = last.saturating_duration_since(*at);
+                return Ok((sent.len(), late.as_secs_f64() * 1000.0, at.elapsed().as_secs_f64()));
             }
         }
+    }
+}
+
+/// The stand-in for the Job controller.
+async fn end_jobs(client: kube::Client) {
+    let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("batch", "v1", "Job"));
+    let jobs: Api<DynamicObject> = Api::namespaced_with(client, "default", &kind);
+    loop {
+        let all = jobs.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default();
+        let open = all.iter().filter(|job| job.data.pointer("/status/conditions").is_none());
+        let ends = open.filter_map(|job| job.metadata.name.as_deref()).map(async |name| {
+            let now = k8s_openapi::jiff::Timestamp::now().to_string();
+            let condition = |type_: &str| {
+                json!({"type": type_, "status": "True", "lastProbeTime": now, "lastTransitionTime": now})
+            };
+            let status = json!({"status": {
+                "startTime": now, "completionTime": now, "succeeded": 1,
+                "conditions": [condition("SuccessCriteriaMet"), condition("Complete")],
+            }});
+            let ended = jobs.patch_status(name, &PatchParams::default(), &Patch::Merge(&status)).await;
+            if let Err(error) = ended {
+                eprintln!("job {name}: {error}");
+            }
+        });
+        futures::future::join_all(ends).await;
+        tokio::time::sleep(JOBS).await;
     }
 }
 
@@ -115,6 +154,15 @@ async fn apply(client: &kube::Client, pool: &str, address: SocketAddr) -> anyhow
     let deployments: Api<DynamicObject> = Api::namespaced_with(client.clone(), "default", &kind);
     let params = PatchParams::apply(NAME).force();
     deployments.patch(NAME, &params, &Patch::Apply(&deployment)).await?;
+    let cron_job = json!({
+        "apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": NAME, "namespace": "default"},
+        "spec": {"schedule": "0 0 1 1 *", "suspend": true, "jobTemplate": {"spec": {"template": {"spec": {
+            "restartPolicy": "Never", "containers": [{"name": "a", "image": "a"}],
+        }}}}},
+    });
+    let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("batch", "v1", "CronJob"));
+    let cron_jobs: Api<DynamicObject> = Api::namespaced_with(client.clone(), "default", &kind);
+    cron_jobs.patch(NAME, &params, &Patch::Apply(&cron_job)).await?;
     let always = json!(["Always"]);
     let policy = json!({
         "apiVersion": "machineconfig.dev/v1alpha1", "kind": "RolloutPolicy", "metadata": {"name": NAME},
@@ -132,6 +180,8 @@ async fn apply(client: &kube::Client, pool: &str, address: SocketAddr) -> anyhow
                     {"url": format!("http://{address}"), "query": "a", "bound": {"operator": "AtMost", "value": "0.5"}}},
                 {"name": "front-page", "when": always, "interval": "1s", "timeout": "1s", "failureLimit": 1,
                     "http": {"url": format!("http://{address}/")}},
+                {"name": "smoke", "when": ["BeforeWave"], "interval": "1s", "timeout": "30s", "failureLimit": 1,
+                    "job": {"namespace": "default", "cronJob": NAME}},
             ],
             "onFailure": "Rollback",
         },

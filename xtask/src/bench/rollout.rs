@@ -62,7 +62,7 @@ async fn measure(root: &Path, a: &Bench) -> anyhow::Result<Outcome> {
         .api_server_args(
             audit.iter().flat_map(Audit::flags).chain(a.profile.map(|_| "--profiling=true".to_owned())),
         )
-        .mco_binary(root.join("target/release/mco"))
+        .mco_binary(a.program.clone().unwrap_or_else(|| root.join("target/release/mco")))
         .templates(root.join("templates"))
         .progress(Reporter::stderr())
         .start()
@@ -125,7 +125,7 @@ async fn rounds(lab: &Lab, a: &Bench, audit: Option<Audit>) -> anyhow::Result<Ou
         let before = pools.get(POOL).await?.spec.configuration.name;
         apply(&client, 2 * a.runs + 1).await?;
         let (sent, late, back) = gates.fail(&mut nodes.news, &before, a.nodes).await?;
-        println!("a gate failed when {sent} of {} nodes had been sent", a.nodes);
+        println!("a gate failed, and {sent} of {} nodes had been sent and went back", a.nodes);
         samples.put("failing gate: last node sent after", "ms", late);
         samples.put("failing gate: all nodes back after", "s", back);
     }

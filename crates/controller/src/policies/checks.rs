@@ -157,11 +157,12 @@ async fn run(
     results: Arc<Results>,
     over: Arc<AtomicBool>,
 ) {
-    let mut record = Record::default();
+    let (mut record, mut asker) = (Record::default(), requests::Asker::default());
     loop {
         let begin = Instant::now();
         let about = wanted.borrow().clone();
-        let answer = tokio::time::timeout(gate.timeout, requests::check(&shared, &gate, &about)).await;
+        let check = requests::check(&shared, &mut asker, &gate, &about);
+        let answer = tokio::time::timeout(gate.timeout, check).await;
         let reading = answer.unwrap_or_else(|_| {
             Reading::NoAnswer(format!("no answer within {} s", gate.timeout.as_secs_f64()))
         });

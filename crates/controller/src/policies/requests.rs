@@ -1,7 +1,7 @@
 //! The requests of one check of a gate: to the API server, to Prometheus, or to any HTTP server.
 //!
 //! What it is not: what an answer means (see `rollout::policy::gates`), or a timeout of the whole check (see `checks`).
-//! A token is read for each check and goes into no text.
+//! A token is read for each check and goes into no text. The client of a gate's own server is made once for each gate.
 
 use crate::cache::stores::TrimmedNode;
 use crate::policies::about::{OfPolicy, Wanted};
@@ -37,8 +37,13 @@ const JOB_IS_KEPT: Duration = Duration::from_secs(24 * 3600);
 /// Connections are made within this time or not at all.
 const CONNECT: Duration = Duration::from_secs(5);
 
+/// What a gate keeps from check to check: the client of the server that it asks. To make one reads the trusted certificates,
+/// which is too much for each second.
+#[derive(Default)]
+pub(super) struct Asker(Option<Client>);
+
 /// Runs one check.
-pub(super) async fn check(shared: &Shared, gate: &Gate, about: &Wanted) -> Reading {
+pub(super) async fn check(shared: &Shared, asker: &mut Asker, gate: &Gate, about: &Wanted) -> Reading {
     let result = match &gate.check {
         Check::NodeCondition { type_, status } => nodes(shared, type_, status, &about.nodes).await,
         Check::Workloads { kinds, namespaces, selector } => {
@@ -46,11 +51,12 @@ pub(super) async fn check(shared: &Shared, gate: &Gate, about: &Wanted) -> Readi
         }
         Check::Prometheus { url, query, operator, bound, token } => {
             let query: String = url_encoded(query);
-            get(shared, &format!("{url}/api/v1/query?query={query}"), token.as_ref(), true, gate.timeout)
+            let url = format!("{url}/api/v1/query?query={query}");
+            get(shared, asker, &url, token.as_ref(), true, gate.timeout)
                 .await
                 .map(|(status, body)| of_prometheus(status, &body, *operator, *bound))
         }
-        Check::Http { url, status, token } => get(shared, url, token.as_ref(), false, gate.timeout)
+        Check::Http { url, status, token } => get(shared, asker, url, token.as_ref(), false, gate.timeout)
             .await
             .map(|(code, _)| of_http(code, *status)),
         Check::Job { namespace, cron_job } => jobs(shared, gate, namespace, cron_job, about).await,
@@ -140,9 +146,26 @@ async fn token(shared: &Shared, at: &SecretKey) -> Result<String, String> {
         .ok_or_else(|| format!("key {key} of Secret {NAMESPACE}/{name} is no bearer token"))
 }
 
-/// A GET request: the status, and the body if it is wanted.
+impl Asker {
+    /// The client of the server that `base` names. A gate asks one server only.
+    fn client(&mut self, base: http::Uri, limit: Duration) -> Result<Client, String> {
+        if let Some(client) = &self.0 {
+            return Ok(client.clone());
+        }
+        let mut config = kube::Config::new(base);
+        config.default_retry = false;
+        (config.connect_timeout, config.read_timeout, config.write_timeout) =
+            (Some(CONNECT.min(limit)), Some(limit), Some(limit));
+        let client = Client::try_from(config).map_err(|e| chain(&e))?;
+        Ok(self.0.insert(client).clone())
+    }
+}
+
+/// A GET request: the status, and the body if it is wanted. Each has a connection of its own, as people who come anew have: a
+/// Service answers by another pod, and what accepts no connection any more is seen.
 async fn get(
     shared: &Shared,
+    asker: &mut Asker,
     url: &str,
     secret: Option<&SecretKey>,
     body: bool,
@@ -155,13 +178,10 @@ async fn get(
     let at = || format!("GET {scheme}://{authority}{}", uri.path());
     let base =
         http::Uri::builder().scheme(scheme.clone()).authority(authority.clone()).path_and_query("/").build();
-    let mut config = kube::Config::new(base.map_err(|e| format!("its url: {e}"))?);
-    config.default_retry = false;
-    (config.connect_timeout, config.read_timeout, config.write_timeout) =
-        (Some(CONNECT.min(limit)), Some(limit), Some(limit));
-    let client = Client::try_from(config).map_err(|e| format!("{}: {}", at(), chain(&e)))?;
+    let base = base.map_err(|e| format!("its url: {e}"))?;
+    let client = asker.client(base, limit).map_err(|e| format!("{}: {e}", at()))?;
     let path = uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
-    let mut request = http::Request::get(path);
+    let mut request = http::Request::get(path).header(http::header::CONNECTION, "close");
     if let Some(secret) = secret {
         request =
             request.header(http::header::AUTHORIZATION, format!("Bearer {}", token(shared, secret).await?));

@@ -167,7 +167,15 @@ impl Agent {
         let drifts = self.view.node.state == state::DONE && self.ever_checked;
         self.ever_checked = true;
         self.checked_at = Instant::now();
-        let found = self.host(move |m| m.check(fetched.as_ref()).and_then(|r| Ok((r, m.facts()?)))).await;
+        let clears = config == EMPTY_CONFIG;
+        let check = move |m: &Machine| {
+            let found = m.check(fetched.as_ref())?;
+            if clears && found.is_none() {
+                m.clear_host();
+            }
+            Ok((found, m.facts()?))
+        };
+        let found = self.host(check).await;
         self.tell(&self.machine.remarks());
         match found {
             Ok((Some(repair), _)) => self.repair(job, repair).await,

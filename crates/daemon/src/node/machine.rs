@@ -455,7 +455,23 @@ impl Machine {
 
     /// Keeps the change that is on trial.
     pub(crate) fn confirm_trial(&self) -> Result<Option<String>, MachineError> {
-        Ok(self.host().confirm_trial()?)
+        let kept = self.host().confirm_trial()?;
+        self.clear_host();
+        Ok(kept)
+    }
+
+    /// Takes away what the agent itself has brought to the host, if that is in the empty config: its own files are back, for
+    /// example before the product is removed. The next change on trial brings it again.
+    pub(crate) fn clear_host(&self) {
+        let mut host = self.host();
+        let result = match host.current_config() {
+            Ok(Some(config)) if config.name == EMPTY_CONFIG => host.remove_own_units(),
+            Ok(_) => return,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = result {
+            tracing::warn!(error = %chain(&error), "the units that go on with a trial at boot stay on the host");
+        }
     }
 
     /// Undoes the change that is on trial.

@@ -7,6 +7,8 @@ pub(crate) mod compare;
 mod os;
 pub(crate) mod watch;
 
+use std::collections::BTreeSet;
+
 use api::v1::MachineConfigSpec;
 use api::v1alpha1::Reboots;
 use desired::mask::{MAX_SHOWN, OnHost, Side, Why, difference};
@@ -85,11 +87,12 @@ impl Host {
         drifted: &Drifted,
         policy: Option<&DisruptionPolicy>,
     ) -> Result<Result<HostPlan, Vec<Irreconcilable>>, Error> {
-        let Drifted { config, drifts: _, wanted } = drifted;
+        let Drifted { config, drifts, wanted } = drifted;
         let facts = self.facts(&[wanted])?;
         let names = Names { current: config.name.clone(), desired: config.name.clone() };
         let (mut notes, mut bad) = (Vec::new(), Vec::new());
-        let told = services_to_restart(wanted, policy, &facts, &mut notes);
+        let rewritten = units_with_other_files(wanted, drifts);
+        let told = services_to_restart(wanted, rewritten, policy, &facts, &mut notes);
         let none = DisruptionPolicy::empty();
         let mut cost =
             disruption(&told, wanted, wanted, policy.unwrap_or(&none), &facts, &mut notes, &mut bad);
@@ -172,9 +175,26 @@ fn kept(old: &Wanted, new: &Wanted) -> Wanted {
     kept
 }
 
+/// The units whose file, or one of whose drop-ins, had other contents or was missing.
+fn units_with_other_files(wanted: &Wanted, drifts: &[Drift]) -> BTreeSet<String> {
+    let other = |path: &str| {
+        drifts.iter().any(|d| match d {
+            Drift::Content { .. } | Drift::Missing { .. } | Drift::Kind { .. } => d.path() == path,
+            Drift::Mode { .. } | Drift::Owner { .. } | Drift::NotMasked { .. } => false,
+            Drift::Enablement { .. } | Drift::Os { .. } => false,
+        })
+    };
+    let units = wanted.config.systemd.units.iter().filter(|unit| {
+        let dropins = unit.dropins.iter().map(|d| paths::dropin(&unit.name, &d.name));
+        std::iter::once(paths::unit(&unit.name)).chain(dropins).any(|path| other(&path))
+    });
+    units.map(|unit| unit.name.clone()).collect()
+}
+
 /// The paths and units whose policies reload or restart services, without drains and reboots.
 fn services_to_restart(
     wanted: &Wanted,
+    drifted_units: BTreeSet<String>,
     policy: Option<&DisruptionPolicy>,
     facts: &Facts,
     notes: &mut Vec<String>,
@@ -205,9 +225,9 @@ fn services_to_restart(
     let row = |path: &str| table::of_file(path, wanted, wanted, facts, false);
     let files = files.filter(|p| may(p, policy.for_path(p).map(|p| p.actions.as_slice()), row(p))).collect();
     let units = wanted.config.systemd.units.iter().map(|u| u.name.clone());
-    let row = |unit: &str| Some(units::of_unit(unit, wanted, wanted, facts));
+    let row = |unit: &str| Some(units::of_unit(unit, (wanted, wanted), drifted_units.contains(unit), facts));
     let units = units.filter(|u| may(u, policy.for_unit(u).map(|p| p.actions.as_slice()), row(u))).collect();
-    Changes { files, units, ..Changes::default() }
+    Changes { files, units, drifted_units, ..Changes::default() }
 }
 
 impl Drift {

@@ -184,6 +184,8 @@ pub(crate) struct Changes {
     pub(crate) files: BTreeSet<String>,
     /// The names of changed units.
     pub(crate) units: BTreeSet<String>,
+    /// Those whose files were changed by somebody else and are written again, so that what runs may have other ones.
+    pub(crate) drifted_units: BTreeSet<String>,
     /// Whether keys or password of the core user changed.
     pub(crate) passwd: bool,
 }
@@ -208,7 +210,8 @@ impl Changes {
         files.extend(keyed(&a.directories, &b.directories, |d| &d.path));
         files.extend(keyed(&a.links, &b.links, |l| &l.path));
         let units = keyed(&old.config.systemd.units, &new.config.systemd.units, |u| &u.name);
-        Self { os, files, units, passwd: old.config.passwd != new.config.passwd }
+        let passwd = old.config.passwd != new.config.passwd;
+        Self { os, files, units, drifted_units: BTreeSet::new(), passwd }
     }
 }
 
@@ -314,7 +317,10 @@ impl Asked {
         for unit in &changes.units {
             match policy.for_unit(unit) {
                 Some(p) => by_policy(unit, &p.name, ours.units.contains(p), &p.actions),
-                None if when_needed => rest.push((unit, Some(units::of_unit(unit, old, new, facts)))),
+                None if when_needed => {
+                    let drifted = changes.drifted_units.contains(unit);
+                    rest.push((unit, Some(units::of_unit(unit, (old, new), drifted, facts))));
+                }
                 None => rest.push((unit, None)),
             }
         }

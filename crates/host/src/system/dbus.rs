@@ -16,6 +16,7 @@ use zbus::names::{BusName, InterfaceName};
 use zbus::{Connection, OwnedObjectPath, OwnedVariant, Proxy, Variant};
 
 use crate::paths::BOOT_ID;
+use crate::system::own_socket;
 use crate::system::systemd::ServiceAction;
 use crate::system::systemd::{Rationale, Systemd, SystemdError, UnitFileState, UnitState, UnitVerb};
 
@@ -26,6 +27,9 @@ const SYSTEMD_SOCKET: &str = "/run/systemd/private";
 /// Time limit of a call that systemd answers at once. `Reload` and the unit-file calls can take seconds on a busy
 /// host.
 const CALL: Duration = Duration::from_secs(90);
+/// How long the system bus may take to accept a connection. In emergency mode its socket is there, and nobody answers: then
+/// systemd itself is asked.
+const BUS: Duration = Duration::from_secs(10);
 /// How long after a job its unit is looked at again.
 const SETTLED: Duration = Duration::from_secs(2);
 /// Time limit of a job. Units have their own limits, 90 s by default for start and for stop. This one is only for a
@@ -78,13 +82,12 @@ impl DbusSystemd {
         let (connection, answer) = runtime.block_on(async {
             let connection = match old {
                 Some(c) => c,
-                None => match timeout(CALL, connect(&socket)).await {
-                    Ok(Ok(connection)) => connection,
-                    Ok(Err(error)) => {
+                None => match connect(&socket).await {
+                    Ok(connection) => connection,
+                    Err(error) => {
                         tracing::debug!(%error, "the system bus is not there; asking systemd itself");
                         connect_to_systemd(&own).await.map_err(|_| fail(error))?
                     }
-                    Err(_) => return Err(SystemdError::new(call, on, "no answer from the system bus")),
                 },
             };
             let answer = timeout(limit, f(connection.clone())).await;
@@ -178,12 +181,16 @@ async fn start_transient(manager: &Proxy<'_>, unit: &str, program: &str) -> zbus
 
 async fn connect(socket: &Path) -> zbus::Result<Connection> {
     let address = format!("unix:path={}", socket.display());
-    zbus::connection::Builder::address(address.as_str()).build().await
+    let connecting = zbus::connection::Builder::address(address.as_str()).build();
+    timeout(BUS, connecting)
+        .await
+        .map_err(|_| zbus::Error::Failure("no answer from the system bus".to_owned()))?
 }
 
 async fn connect_to_systemd(socket: &Path) -> zbus::Result<Connection> {
-    let address = format!("unix:path={}", socket.display());
-    let connecting = zbus::connection::Builder::address(address.as_str()).p2p().build();
+    let stream = own_socket::connect(socket).await.and_then(tokio::net::UnixStream::into_std);
+    let stream = stream.map_err(|e| zbus::Error::Failure(e.to_string()))?;
+    let connecting = zbus::connection::Builder::unix_stream(stream).p2p().build();
     timeout(CALL, connecting).await.map_err(|_| zbus::Error::Failure("no answer from systemd".to_owned()))?
 }
 

@@ -10,6 +10,7 @@ mod fetcher;
 pub(crate) mod os;
 pub(crate) mod os_choice;
 pub(crate) mod os_release;
+mod own_socket;
 pub(crate) mod programs;
 pub(crate) mod pull;
 pub(crate) mod systemd;

@@ -8,6 +8,7 @@ use crate::host::Host;
 use crate::paths;
 use crate::system::systemd::SystemdError;
 use crate::transaction::lock::Lock;
+use crate::transaction::reboot::RebootStatus;
 
 /// Mode and owner of a unit file.
 const UNIT_FILE: Attributes = Attributes { mode: 0o644, uid: 0, gid: 0 };
@@ -35,6 +36,7 @@ impl Host {
                 Some(_) => {}
                 None => {
                     self.has_program(unit, text)?;
+                    self.note_own_unit(unit)?;
                     self.root.make_parents(&paths::unit(unit))?;
                     self.root.write_bytes(&paths::unit(unit), text.as_bytes(), UNIT_FILE)?;
                     written = true;
@@ -51,6 +53,41 @@ impl Host {
             self.root.sync_file_system(paths::UNITS_DIR)?;
         }
         Ok(())
+    }
+
+    /// Writes down that a unit is ours, before its file is there.
+    fn note_own_unit(&self, unit: &str) -> Result<(), Error> {
+        let known = self.root.text(paths::OWN_UNITS)?.unwrap_or_default();
+        if !known.lines().any(|line| line == unit) {
+            self.root.write_bytes(paths::OWN_UNITS, format!("{known}{unit}\n").as_bytes(), UNIT_FILE)?;
+        }
+        Ok(())
+    }
+
+    /// Takes away the units that [`Host::ensure_units`] has written, unless something is left to do for them: a change on
+    /// trial, an undo, a reboot. Units that others have brought stay. Returns whether any were taken away.
+    ///
+    /// # Errors
+    /// Another process is changing the host; a unit cannot be disabled or removed. The next call continues.
+    pub fn remove_own_units(&mut self) -> Result<bool, Error> {
+        let Some(units) = self.root.text(paths::OWN_UNITS)? else { return Ok(false) };
+        let is_watched = self.trial_failure()?.is_some_and(|failed| failed.aftermath.is_some());
+        let owes_reboot = matches!(self.reboot_status()?, RebootStatus::Owed(_));
+        let is_open = self.trial()?.is_some() || self.has_unfinished_change()? || self.has_failed_trial()?;
+        if is_open || is_watched || owes_reboot {
+            return Ok(false);
+        }
+        let _lock = Lock::take_soon(&self.root)?;
+        for unit in units.lines().filter(|unit| !unit.is_empty() && !unit.contains('/')) {
+            if self.systemd.state(unit)?.is_some_and(|state| state.is_enabled()) {
+                self.systemd.disable(&[unit.to_owned()])?;
+            }
+            self.root.remove(&paths::unit(unit))?;
+            tracing::info!(%unit, "a unit that goes on with a trial at boot is removed");
+        }
+        self.systemd.daemon_reload()?;
+        self.root.remove(paths::OWN_UNITS)?;
+        Ok(true)
     }
 
     /// Whether the program that a unit starts is on the disk.

@@ -226,7 +226,10 @@ impl Host {
 
     /// Whether the machine has stopped in emergency mode.
     pub fn in_emergency(&mut self) -> bool {
-        self.systemd.is_running("emergency.service").unwrap_or(false)
+        self.systemd.is_running("emergency.service").unwrap_or_else(|error| {
+            tracing::warn!(%error, "whether the machine is in emergency mode is unknown");
+            false
+        })
     }
 
     /// How people log in on this host: what of the SSH server's units runs, and what of them starts at boot.

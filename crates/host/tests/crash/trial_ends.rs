@@ -126,6 +126,42 @@ fn the_watch_is_started_at_boot_whenever_something_is_left_to_do() {
 }
 
 #[test]
+fn units_that_the_agent_has_written_are_taken_away_when_nothing_is_left_to_do_and_others_stay() {
+    if !is_root() {
+        return;
+    }
+    let p = with_reboot();
+    let (dir, os) = (copy(p.base.path()), mk_os(&p.base_os));
+    let program = "/usr/local/bin/mco";
+    let at = |path: &str| dir.path().join(path.trim_start_matches('/'));
+    let file = |unit: &str| at("/etc/systemd/system").join(unit);
+    let text = format!("[Service]\nExecStart={program} x\n[Install]\nWantedBy=multi-user.target\n");
+    std::fs::create_dir_all(at("/usr/local/bin")).unwrap();
+    std::fs::write(at(program), "").unwrap();
+    std::fs::write(file("theirs.service"), &text).unwrap();
+    let units = [("ours.service", text.clone()), ("theirs.service", text)];
+    let mut now = host(dir.path(), &os).with_trial_watch(vec![program.to_owned()]);
+    assert!(!now.remove_own_units().unwrap(), "there are none yet");
+    now.ensure_units(&units).unwrap();
+    let is_enabled = |unit: &str| file("multi-user.target.wants").join(unit).symlink_metadata().is_ok();
+    assert!(is_enabled("ours.service") && is_enabled("theirs.service"));
+    now.apply(&p.plan).unwrap();
+    assert!(!now.remove_own_units().unwrap(), "a change is on trial");
+    boot(dir.path(), &os);
+    let mut now = host(dir.path(), &os);
+    now.recover().unwrap();
+    now.confirm_trial().unwrap().unwrap();
+    assert!(file("ours.service").exists());
+    assert!(now.remove_own_units().unwrap());
+    assert!(!file("ours.service").exists() && !is_enabled("ours.service"));
+    assert!(file("theirs.service").exists() && is_enabled("theirs.service"));
+    assert!(!now.remove_own_units().unwrap());
+    // The next change on trial brings them again.
+    now.with_trial_watch(vec![program.to_owned()]).ensure_units(&units).unwrap();
+    assert!(file("ours.service").exists());
+}
+
+#[test]
 fn an_undo_that_fails_is_tried_again_after_a_reboot_a_few_times() {
     if !is_root() {
         return;

@@ -2,6 +2,7 @@
 //! checked, refused, undone, repaired and recovered; and the restart of userspace alone.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -229,6 +230,42 @@ fn a_repair_makes_the_restored_file_take_effect_again() {
     host.apply(&repair).unwrap();
     assert_eq!(value(dir.path()), "10");
     assert_eq!(fs::read_to_string(dir.path().join("etc/sysctl.d/50-x.conf")).unwrap(), "vm.swappiness=10");
+}
+
+#[test]
+fn a_repaired_unit_runs_by_its_config_again_and_one_that_differs_otherwise_goes_on() {
+    let dir = mk_machine();
+    let mut host = mk(dir.path());
+    let new = config(&[], &[unit("new.service")]);
+    let plan = planned(&mut host, &config(&[], &[]), &new);
+    host.apply(&plan).unwrap();
+    let at = dir.path().join("etc/systemd/system/new.service");
+    let text = fs::read_to_string(&at).unwrap();
+    let repair = |host: &mut Host, policy: &DisruptionPolicy| {
+        let drifts = host.drifts(&new).unwrap();
+        let current = CurrentConfig { name: "new".to_owned(), spec: new.clone() };
+        let drifted = host.drifted(current, drifts).unwrap();
+        let plan = host.plan_repair(&drifted, Some(policy)).unwrap().unwrap();
+        let before = calls(dir.path()).len();
+        host.apply(&plan).unwrap();
+        assert_eq!(fs::read_to_string(&at).unwrap(), text);
+        (calls(dir.path()).split_off(before), plan)
+    };
+    fs::write(&at, "[Service]\nExecStart=/bin/other\n").unwrap();
+    let (done, _) = repair(&mut host, &when_needed());
+    assert_eq!(done, ["daemon-reload", "restart new.service", "check new.service"]);
+    // What runs has the same text.
+    fs::set_permissions(&at, fs::Permissions::from_mode(0o600)).unwrap();
+    let (done, _) = repair(&mut host, &when_needed());
+    assert!(!done.iter().any(|call| call.contains("restart")), "{done:?}");
+    // Where an update would reboot, a repair says that it does not.
+    fs::write(&at, "[Service]\nExecStart=/bin/other\n").unwrap();
+    let (done, plan) = repair(&mut host, &DisruptionPolicy::default());
+    assert_eq!(done, ["daemon-reload"]);
+    assert!(
+        plan.notes.iter().any(|note| note.contains("new.service") && note.contains("does not")),
+        "{plan}"
+    );
 }
 
 #[test]

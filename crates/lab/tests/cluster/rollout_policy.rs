@@ -8,6 +8,7 @@ use crate::product::{
 };
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
@@ -130,7 +131,7 @@ async fn a_rollout_policy_is_stored_and_its_contradictions_are_refused() {
 const NODES: usize = 4;
 
 /// A server on loopback that answers every request with the status that is set.
-async fn server() -> (std::net::SocketAddr, Arc<AtomicU16>) {
+async fn server() -> (SocketAddr, Arc<AtomicU16>) {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (address, status) = (listener.local_addr().unwrap(), Arc::new(AtomicU16::new(200)));
     let says = status.clone();
@@ -290,8 +291,135 @@ async fn a_pool_with_two_policies_holds_and_both_say_why() {
         .await;
     let node = &cluster.list("Node").await[0];
     assert_eq!(note(node, "desiredConfig"), before);
+    let said = cluster.kubectl(&["get", "rop", "one", "--no-headers"]).await;
+    let row: Vec<&str> = said.out.split_whitespace().collect();
+    assert_eq!(row[..5], ["one", "SeveralPolicies", "Hold", "False", "SeveralPolicies"], "{said:?}");
     cluster.delete("RolloutPolicy", "two").await;
     cluster.settled("worker", 1, &["50-two"], &[]).await;
+    cluster.no_panic();
+    cluster.stop().await;
+}
+
+/// A Prometheus that refuses every query.
+async fn refusing_prometheus() -> SocketAddr {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut connection, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let mut request = [0; 4096];
+                let _ = connection.read(&mut request).await;
+                let body =
+                    json!({"status": "error", "errorType": "bad_data", "error": "parse error"}).to_string();
+                let answer = format!(
+                    "HTTP/1.1 400 -\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
+                    body.len()
+                );
+                let _ = connection.write_all(answer.as_bytes()).await;
+            });
+        }
+    });
+    address
+}
+
+/// Policies that hold a pool, each with the reason on the policy, and with the words that policy and pool have in common.
+fn holding(
+    hangs: SocketAddr,
+    away: SocketAddr,
+    refuses: SocketAddr,
+) -> Vec<(Value, &'static str, &'static str)> {
+    let gate = |check: &str, what: Value| {
+        json!({"gates": [{
+            "name": "asked", "when": ["Always"], "interval": "1s", "timeout": "1s", "failureLimit": 1, check: what,
+        }]})
+    };
+    let query = |address: SocketAddr, query: &str| {
+        let bound = json!({"operator": "AtMost", "value": "1"});
+        gate("prometheus", json!({"url": format!("http://{address}"), "query": query, "bound": bound}))
+    };
+    let none = json!({"matchLabels": {"no-node": "has-this"}});
+    let approval = json!({"waves": [{"name": "canary", "size": 1, "approval": "Needed"}, {"name": "rest"}]});
+    vec![
+        (gate("http", json!({"url": format!("http://{hangs}/")})), "GateUnreadable", "no answer within 1 s"),
+        (query(away, "up"), "GateUnreadable", "gate asked cannot be read"),
+        (
+            query(refuses, "up unless"),
+            "GateUnreadable",
+            "Prometheus refuses the query: parse error; correct it",
+        ),
+        (
+            json!({"waves": [{"name": "canary", "nodeSelector": none}, {"name": "rest"}]}),
+            "EmptyWave",
+            "correct its nodeSelector, or label a node",
+        ),
+        (approval.clone(), "ApprovalNeeded", "give it with `mco approve POOL`"),
+        (approval, "WrongApproval", "that of rendered-worker-old/canary is for another config or wave"),
+        (
+            json!({"windows": [{"name": "never", "cron": "0 0 30 2 *", "duration": "1h"}]}),
+            "Invalid",
+            "never comes; correct day and month",
+        ),
+    ]
+}
+
+/// What cannot be read never lets a node go, and both the policy and the pool say what to do: a probe that hangs, a Prometheus
+/// that is away, a query that it refuses, a wave that no node is in, an approval of another config, a window that never opens.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_read_holds_and_policy_and_pool_say_what_to_do() {
+    let Some(builder) = with_controller() else { return };
+    let builder = builder.nodes(2).simulated().reboot_time(Duration::from_millis(500));
+    let cluster = Cluster::start(builder).await;
+    cluster.settled("worker", 2, &["00-worker"], &[]).await;
+    let before = cluster.rendered("worker").await;
+    let free = || std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    // One takes connections and never answers; nobody listens at the other one.
+    let hangs = free();
+    let away = free().local_addr().unwrap();
+    let rows = holding(hangs.local_addr().unwrap(), away, refusing_prometheus().await);
+    let nothing = json!({"pools": {"names": ["worker"]}, "gates": null, "waves": null, "windows": null});
+    let mut created = false;
+    for (spec, reason, words) in rows {
+        let mut all = nothing.clone();
+        all.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+        if created {
+            cluster.patch("RolloutPolicy", "workers", json!({ "spec": all })).await;
+        } else {
+            let mut spec = spec;
+            spec["pools"] = all["pools"].clone();
+            cluster
+                .create(json!({
+                    "apiVersion": "machineconfig.dev/v1alpha1", "kind": "RolloutPolicy",
+                    "metadata": {"name": "workers"}, "spec": spec,
+                }))
+                .await;
+            cluster
+                .wait("the policy to be in force", async || {
+                    let policy = cluster.get("RolloutPolicy", "workers").await;
+                    (policy["status"]["conditions"][0]["reason"] == "InForce").then_some(())
+                })
+                .await;
+            cluster.create(machine_config("50-held", "worker", one_file("/etc/held", "x"))).await;
+            created = true;
+        }
+        if reason == "WrongApproval" {
+            let note = json!({"metadata": {"annotations": {"machineconfig.dev/approve": "rendered-worker-old/canary"}}});
+            cluster.patch("MachineConfigPool", "worker", note).await;
+        }
+        cluster
+            .wait(&format!("policy and pool to say {reason}: {words}"), async || {
+                let policy = cluster.get("RolloutPolicy", "workers").await;
+                let conditions = policy["status"]["conditions"].as_array()?.clone();
+                let says = |c: &Value| c["reason"] == reason && text(&c["message"]).contains(words);
+                let pool = cluster.get("MachineConfigPool", "worker").await;
+                let updating = condition(&pool, "Updating").unwrap_or_default();
+                (conditions.iter().any(says) && updating.contains(words)).then_some(())
+            })
+            .await;
+    }
+    let nodes = cluster.list("Node").await;
+    let stays = nodes.iter().all(|n| note(n, "desiredConfig") == before);
+    assert!(stays, "no node goes: {nodes:#?}");
+    drop(hangs);
     cluster.no_panic();
     cluster.stop().await;
 }

@@ -28,8 +28,11 @@ async fn hosts_get_their_own_files_back_before_everything_goes() {
     let nodes = [cluster.lab.node(0), cluster.lab.node(1)];
     let names = ["worker-0", "worker-1"];
     let mut boots = vec![];
+    // The unit is enabled, so the change was on trial, for which the agent brought this one.
+    let brought = "/etc/systemd/system/machine-config-daemon-emergency.service";
     for node in &nodes {
         assert_eq!(node.read_file("/etc/motd").await.unwrap(), "ours");
+        node.read_file(brought).await.unwrap();
         boots.push(node.boot_id().await.unwrap());
     }
 
@@ -64,7 +67,7 @@ async fn hosts_get_their_own_files_back_before_everything_goes() {
         assert!(said.out.contains(&format!("Node {name}: has its own files\n")), "{said:?}");
         assert_eq!(node.read_file("/etc/motd").await.unwrap(), "theirs\n", "{name}");
         assert_eq!(node.run(["stat", "-c", "%a", "/etc/motd"]).await.unwrap().trim(), "640", "{name}");
-        for gone in ["/etc/added", "/etc/systemd/system/added.service"] {
+        for gone in ["/etc/added", "/etc/systemd/system/added.service", brought] {
             assert!(node.read_file(gone).await.is_err(), "{name} still has {gone}");
         }
         assert_ne!(node.boot_id().await.unwrap(), boot, "{name} did not reboot");

@@ -253,6 +253,52 @@ async fn settings_that_a_real_kubelet_refuses_are_undone() {
     cluster.stop().await;
 }
 
+/// A mount that every boot needs and that fails: no kernel has this file system.
+const NO_MOUNT: &str = "[Unit]\nBefore=local-fs.target\n[Mount]\nWhat=none\nWhere=/srv/data\nType=nosuchfs\n\
+    [Install]\nRequiredBy=local-fs.target\n";
+/// The same as a line of `/etc/fstab`.
+const NO_MOUNT_IN_FSTAB: &str = "none /srv/data nosuchfs defaults 0 0\n";
+
+/// The boot into a change stops in emergency mode, without network, bus, agent and kubelet: the host undoes the change there,
+/// boots again, and the node says so. One machine has a unit that fails, the other one a line of `/etc/fstab`.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_with_which_the_boot_ends_in_emergency_mode_is_undone_there() {
+    if !lab::require_root() {
+        return;
+    }
+    let Some(builder) = with_controller() else { return };
+    let builder = builder.nodes(2).real().node_service("kubelet.service", KUBELET);
+    let cluster = Cluster::start(builder).await;
+    let mounts = json!({"ignition": {"version": "3.4.0"}, "systemd": {"units": [
+        {"name": "srv-data.mount", "contents": NO_MOUNT, "enabled": true},
+    ]}});
+    let fstab = file("/etc/fstab", NO_MOUNT_IN_FSTAB);
+    let fstab = json!({"ignition": {"version": "3.4.0"}, "storage": {"files": [fstab]}});
+    let all = [("mounts", "worker-0", mounts), ("fstab", "worker-1", fstab)];
+    for (pool, node, _) in &all {
+        mk_pool(&cluster, pool, node, CONFIRMED_WITHIN).await;
+    }
+    let begun = Instant::now();
+    for (pool, _, config) in &all {
+        cluster.create(machine_config(&format!("60-{pool}"), pool, config.clone())).await;
+    }
+    let says = tokio::join!(went_back(&cluster, "worker-0", begun), went_back(&cluster, "worker-1", begun));
+    for (node, says) in [("worker-0", says.0), ("worker-1", says.1)] {
+        assert!(says.contains("the machine stopped in emergency mode with it"), "{node}: {says}");
+        let node = handle(&cluster, node);
+        assert!(node.read_file("/etc/systemd/system/srv-data.mount").await.is_err());
+        let fstab = node.read_file("/etc/fstab").await.unwrap_or_default();
+        assert!(!fstab.contains("/srv/data"), "{fstab}");
+        assert!(journal_is_empty(&node).await, "{}", node.name());
+        // It did not wait until the time was up, and was in emergency mode indeed.
+        let log = node.run(["journalctl", "--no-pager", "-o", "cat", "_PID=1"]).await.unwrap();
+        assert!(log.contains("emergency"), "{log}");
+        assert!(begun.elapsed() < Duration::from_secs(300), "{:?}", begun.elapsed());
+    }
+    cluster.no_panic();
+    cluster.stop().await;
+}
+
 /// A person tries configs on a host that belongs to no cluster: one that is kept at once, one that is confirmed from
 /// another session, and one whose session is killed.
 async fn by_hand(node: &NodeHandle) {

@@ -54,7 +54,7 @@ pub(super) fn choose(
     pool: &str,
     nodes: &[(&NodeView, Flags)],
     capacity: &Capacity,
-    (leave, only_joining): (&Allowance, bool),
+    (leave, only_excepted): (&Allowance, bool),
     facts: &Facts,
     pools: &HashMap<&str, &MachineConfigPool>,
     turn: &mut ControlPlaneTurn,
@@ -65,7 +65,8 @@ pub(super) fn choose(
         let joins = leave.joining(node);
         // It is on its way to the config that others had before.
         let joined = joins.is_some() && node.desired_config.as_ref() == joins;
-        if only_joining && joins.is_none() || joined {
+        let excepted = joins.is_some() || leave.along.contains(&node.name);
+        if only_excepted && !excepted || joined {
             continue;
         }
         match first_boot::booted_into(node, facts, pools, pool) {

@@ -320,14 +320,15 @@ impl<'a> Eval<'a> {
         let wanted = goal(self.input);
         let goal = Goal { config: self.back.as_ref().map_or(wanted.config, |b| b.to), ..wanted };
         let target = Target::of(goal.config.into(), &self.input.layering);
-        let only_joining = match self.hold {
-            // A policy that holds its pool still lets nodes join.
+        let only_excepted = match self.hold {
             None => Some(false),
+            // A policy that holds its pool still lets nodes join, and nodes that reboot anyway take what waits.
             Some(_) => {
-                (self.tends && self.hold == self.leave.hold && self.leave.joins.is_some()).then_some(true)
+                let excepts = self.leave.joins.is_some() || !self.leave.along.is_empty();
+                (self.tends && self.hold == self.leave.hold && excepts).then_some(true)
             }
         };
-        let choice = only_joining.map(|only| {
+        let choice = only_excepted.map(|only| {
             let leave = (&self.leave, only);
             choose(self.input.name(), &self.nodes, &self.capacity, leave, inputs.facts, pools, turn)
         });

@@ -58,6 +58,8 @@ pub(crate) struct Allowance {
     pub(crate) zones: Option<ZoneLimit>,
     /// Nodes without any config get this one, whatever else is held: it is proved, and they carry no workload yet.
     pub(crate) joins: Option<Arc<str>>,
+    /// Nodes that take what waits for a window, because what they are on their way to costs as much (see `progress::windows`).
+    pub(crate) along: HashSet<Arc<str>>,
     /// Nodes leave a rejected config: the newest first, and those that are out of service because of it, too.
     pub(crate) back: bool,
     /// Nodes are looked at before they are cordoned.

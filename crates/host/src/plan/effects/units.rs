@@ -114,8 +114,13 @@ fn starts_at_boot(unit: &str, facts: &Facts) -> bool {
     facts.effects.as_ref().is_some_and(|f| f.start_at_boot.contains(unit))
 }
 
-/// How a unit that differs between two configs takes effect.
-pub(crate) fn of_unit(name: &str, old: &Wanted, new: &Wanted, facts: &Facts) -> Result<Taken, NotTaken> {
+/// How a unit that differs between two configs takes effect. `drifted`: its files on the host differ from both.
+pub(crate) fn of_unit(
+    name: &str,
+    (old, new): (&Wanted, &Wanted),
+    drifted: bool,
+    facts: &Facts,
+) -> Result<Taken, NotTaken> {
     let refuse = |why: String| Err(NotTaken { row: ROW, why });
     let of = |config: &Wanted| config.config.systemd.units.iter().rfind(|u| u.name == name).cloned();
     let (was, is) = (of(old), of(new));
@@ -165,7 +170,8 @@ pub(crate) fn of_unit(name: &str, old: &Wanted, new: &Wanted, facts: &Facts) -> 
         return Ok(Taken::by(ROW, if running { vec![stop(name)] } else { vec![] }));
     }
     let files = |u: Option<&Unit>| u.map(|u| (u.contents.clone(), u.dropins.clone()));
-    let same_files = files(was.as_ref()).unwrap_or_default() == files(Some(&unit)).unwrap_or_default();
+    let same_files =
+        !drifted && files(was.as_ref()).unwrap_or_default() == files(Some(&unit)).unwrap_or_default();
     let enabled = match unit.enabled {
         Some(enabled) => enabled,
         None => facts.unit_states.get(name).is_some_and(crate::system::systemd::UnitFileState::is_enabled),
@@ -227,7 +233,7 @@ mod tests {
 
     fn planned_with(old: &[Value], new: &[Value], effects: EffectFacts) -> Result<String, String> {
         let facts = Facts { effects: Some(effects), ..Facts::default() };
-        match of_unit("x.service", &config(old), &config(new), &facts) {
+        match of_unit("x.service", (&config(old), &config(new)), false, &facts) {
             Ok(taken) => {
                 let super::super::Way::Effects(effects) = taken.way else { panic!() };
                 let one = |p: &Planned| {
@@ -352,7 +358,7 @@ mod tests {
             ("foo-.service", "names begin so"),
         ] {
             let units = [json!({"name": name, "contents": PLAIN, "enabled": true})];
-            let not = of_unit(name, &config(&[]), &config(&units), &Facts::default()).unwrap_err();
+            let not = of_unit(name, (&config(&[]), &config(&units)), false, &Facts::default()).unwrap_err();
             assert!(not.why.contains(word), "{name}: {not:?}");
         }
     }
@@ -363,10 +369,10 @@ mod tests {
         let mut effects = EffectFacts::default();
         effects.unit_texts.insert("x.service".to_owned(), "[Install]\nWantedBy=local-fs.target\n".to_owned());
         let mut facts = Facts { effects: Some(effects.clone()), ..Facts::default() };
-        assert!(of_unit("x.service", &config(&[]), &config(&units), &facts).is_err());
+        assert!(of_unit("x.service", (&config(&[]), &config(&units)), false, &facts).is_err());
         effects.unit_texts.insert("x.service".to_owned(), PLAIN.to_owned());
         facts.effects = Some(effects);
-        let taken = of_unit("x.service", &config(&[]), &config(&units), &facts).unwrap();
+        let taken = of_unit("x.service", (&config(&[]), &config(&units)), false, &facts).unwrap();
         assert_eq!(taken.way, super::super::Way::Effects(vec![start("x.service")]));
     }
 }

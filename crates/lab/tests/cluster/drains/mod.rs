@@ -1,6 +1,7 @@
 //! Drains with the real disruption controller: what a node reports while a PodDisruptionBudget blocks a pod, pods and
 //! budgets of one name in two namespaces, cordons by people, a node that is deleted during its drain, one that fails
-//! after it, one that is put aside by its policy; and a single control-plane node, whose pods have nowhere to go.
+//! after it, one that is put aside by its policy, pods that are deleted past their budget; and a single control-plane node,
+//! whose pods have nowhere to go.
 //!
 //! Not here: drains of machines (`tests/node/drain.rs`, `tests/node/drained.rs`), and the rules (`rollout`'s own
 //! tests).
@@ -15,9 +16,9 @@ use std::time::Duration;
 async fn drains_wait_for_budgets_report_it_and_keep_cordons_of_people() {
     let Some(builder) = with_controller() else { return };
     let builder =
-        builder.nodes(11).simulated().reboot_time(Duration::from_millis(300)).controller_manager(true);
+        builder.nodes(12).simulated().reboot_time(Duration::from_millis(300)).controller_manager(true);
     let cluster = Cluster::start(builder).await;
-    let pools: [(&str, &[&str]); 7] = [
+    let pools: [(&str, &[&str]); 8] = [
         ("held", &["worker-0", "worker-1"]),
         ("person", &["worker-2"]),
         ("twice", &["worker-3"]),
@@ -25,6 +26,7 @@ async fn drains_wait_for_budgets_report_it_and_keep_cordons_of_people() {
         ("breaks", &["worker-6", "worker-7"]),
         ("spaces", &["worker-8"]),
         ("aside", &["worker-9", "worker-10"]),
+        ("past", &["worker-11"]),
     ];
     for (pool, nodes) in pools {
         cluster.add_pool(pool, nodes).await;
@@ -39,7 +41,8 @@ async fn drains_wait_for_budgets_report_it_and_keep_cordons_of_people() {
         scenarios::a_budget_that_comes_to_allow_it(&cluster),
         scenarios::broken_after_its_drain(&cluster),
         scenarios::one_name_in_two_namespaces(&cluster),
-        scenarios::put_aside(&cluster)
+        scenarios::put_aside(&cluster),
+        scenarios::past_its_budget(&cluster)
     );
     cluster.no_panic();
     cluster.stop().await;

@@ -261,3 +261,27 @@ pub(crate) async fn put_aside(cluster: &Cluster) {
     assert!(aside(&cluster.get("Node", "worker-9").await).is_null());
     all_well(cluster, &[9, 10], &["50-aside"]).await;
 }
+
+/// A policy has pods deleted past their budget after a time: until then the budget holds, and an event says what was done.
+pub(crate) async fn past_its_budget(cluster: &Cluster) {
+    pod(cluster, "past", "past", Place::on("worker-11")).await;
+    budget(cluster, "default", ("past", "past"), 1, 1).await;
+    let policy = json!({
+        "apiVersion": "machineconfig.dev/v1alpha1", "kind": "RolloutPolicy", "metadata": {"name": "past"},
+        "spec": {"pools": {"names": ["past"]}, "drain": {"after": "12s", "then": "DeletePods"}},
+    });
+    cluster.create(policy).await;
+    cluster.create(slow("50-past", "past")).await;
+    says(cluster, "worker-11", &["default/past", "allows 0 disruptions"]).await;
+    assert!(is_there(cluster, "default", "past").await, "the budget did not hold");
+    cluster.settled("past", 1, &["50-past"], &[]).await;
+    assert!(!is_there(cluster, "default", "past").await);
+    cluster
+        .told(
+            "worker-11",
+            "DrainThresholdExceeded",
+            &["pods are deleted although their budgets do not allow it"],
+        )
+        .await;
+    all_well(cluster, &[11], &["50-past"]).await;
+}

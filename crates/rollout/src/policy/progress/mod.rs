@@ -156,7 +156,10 @@ impl Look<'_> {
             return held(hold, None, progress);
         }
         let groups = groups(&policy.waves, self.nodes);
-        let at = old.wave.as_deref().and_then(|w| groups.iter().position(|g| *g.name == *w)).unwrap_or(0);
+        // Until a node has gone, the first wave counts: the policy may have other waves by now, one of the same name among them.
+        let has_begun = old.wave_begun || self.nodes.iter().any(|(_, f)| f.at_target);
+        let stored = old.wave.as_deref().filter(|_| has_begun);
+        let at = stored.and_then(|w| groups.iter().position(|g| *g.name == *w)).unwrap_or(0);
         let (failure, mut look_again) = self.failure(&groups, at);
         let mut next = self.wave(&groups, at, progress);
         look_again = earlier(look_again, next.allowance.look_again);

@@ -3,9 +3,11 @@
 //! What it is not: what the calendar says of a time (see `policy::waves`).
 
 use super::{Look, Next};
+use crate::hold::Hold;
 use crate::policy::waves::{Passes, calendar};
 use crate::policy::{ChangeAsked, earlier};
-use std::collections::BTreeSet;
+use api::v1alpha1::MaxDisruption;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 impl Look<'_> {
@@ -15,6 +17,39 @@ impl Look<'_> {
         next.allowance.look_again = earlier(next.allowance.look_again, when.look_again);
         let mut passes = |limit: Option<Passes>| limit.is_some_and(|l| self.may_pass(l, &mut next.changes));
         next.allowance.hold = when.holds.into_iter().find(|(_, limit)| !passes(*limit)).map(|(hold, _)| hold);
+        // In a freeze nothing new begins, not even on a node that reboots anyway.
+        if matches!(next.allowance.hold, Some(Hold::OutsideWindow { .. })) {
+            next.allowance.along = self.taking_along(&mut next.changes);
+        }
+    }
+
+    /// The nodes that are on their way to an earlier config, have changed nothing yet, and are disturbed by it at least as much as
+    /// by what waits: one drain and one reboot do for both. `asked`: the changes whose cost is not known.
+    fn taking_along(&self, asked: &mut Vec<ChangeAsked>) -> HashSet<Arc<str>> {
+        // What an OS image costs is not known.
+        let nodes =
+            self.nodes.iter().filter(|(_, f)| self.about.plain && f.waiting && !f.recallable && !f.aside);
+        let mut along = HashSet::new();
+        for (node, _) in nodes {
+            let (Some(from), Some(desired)) = (&node.current_config, &node.desired_config) else { continue };
+            let mut cost = |to: &str| {
+                let change = ChangeAsked { from: from.clone(), to: to.into() };
+                let known = self.facts.costs.get(&change);
+                if known.is_none() && !self.facts.let_go && !asked.contains(&change) {
+                    asked.push(change);
+                }
+                known.map(|cost| cost.least)
+            };
+            // No limit lets a reboot pass.
+            let at_most =
+                |a: Option<MaxDisruption>, b: Option<MaxDisruption>| b.is_none() || a.is_some() && a <= b;
+            if let (Some(waiting), Some(anyway)) = (cost(self.config), cost(desired))
+                && at_most(waiting, anyway)
+            {
+                along.insert(node.name.clone());
+            }
+        }
+        along
     }
 
     /// Whether what all nodes would take may pass a window or a freeze. `asked`: the changes whose cost is not known.

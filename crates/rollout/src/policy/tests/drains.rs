@@ -177,6 +177,61 @@ fn a_node_that_is_put_aside_waits_for_the_window_too() {
 }
 
 #[test]
+fn a_node_that_reboots_anyway_takes_what_waits_for_the_window() {
+    const NEWER: &str = "rendered-worker-00000000000000000000000000000003";
+    let windows = || vec![Window::new("0 14 * * *", TimeZone::UTC, hours(2)).unwrap()];
+    let policy = Policy { windows: windows(), ..Policy::default() };
+    let reload = Some(MaxDisruption::Reload);
+    let facts = |anyway, waits| {
+        let cost = |to: &str, least| {
+            (ChangeAsked { from: OLD.into(), to: to.into() }, ChangeCost { least, certificates: false })
+        };
+        PolicyFacts { costs: [cost(NEW, anyway), cost(NEWER, waits)].into(), ..PolicyFacts::default() }
+    };
+    // `a` drains for the first change, whose window has closed meanwhile. `b` has not begun.
+    let mut nodes = vec![given_up(), node("b", "z", OLD, OLD)];
+    nodes[0].quarantine = None;
+    let to_newer = |policy: &Policy, facts: &PolicyFacts, nodes: &[NodeView]| {
+        looked_with(nodes, Some((policy, facts)), &[], |pool| pool.spec.configuration.name = NEWER.to_owned())
+    };
+    let drain = Some(MaxDisruption::Drain);
+    for (anyway, waits, want) in
+        [(None, None, "a"), (None, reload, "a"), (drain, drain, "a"), (drain, None, ""), (reload, drain, "")]
+    {
+        let plan = to_newer(&policy, &facts(anyway, waits), &nodes);
+        assert_eq!(goes(&plan), want, "{anyway:?} {waits:?}: {plan}");
+        assert!(matches!(plan.hold, Some(Hold::OutsideWindow { .. })), "all others wait: {plan}");
+    }
+    // As long as a cost is not known, the node stays on its way to the first one, and the costs are asked for, each once.
+    let plan = to_newer(&policy, &PolicyFacts::default(), &nodes);
+    assert_eq!(goes(&plan), "", "{plan}");
+    let limited = Policy { max_disruption: reload, ..policy.clone() };
+    let plan = to_newer(&limited, &PolicyFacts::default(), &nodes);
+    assert_eq!(plan.policy.map(|p| p.changes.len()), Some(2));
+    // Once it has changed something, it ends what it does.
+    let mut begun = nodes.clone();
+    begun[0].last_applied_drain = begun[0].desired_drain.clone();
+    assert_eq!(goes(&to_newer(&policy, &facts(None, None), &begun)), "");
+    // In a freeze nothing new begins, and waves keep their order.
+    let from = at("2026-07-01T00:00:00Z");
+    let freeze = Freeze { from, until: None, reason: "year end".to_owned(), certificates: false };
+    let frozen = Policy { freezes: vec![freeze], ..policy.clone() };
+    assert_eq!(goes(&to_newer(&frozen, &facts(None, None), &nodes)), "");
+    let canary = LabelSelector {
+        match_labels: Some([("topology.kubernetes.io/zone".to_owned(), "y".to_owned())].into()),
+        ..LabelSelector::default()
+    };
+    let waves = vec![wave("canary", Members::Selected(canary)), wave("rest", Members::Rest)];
+    let in_waves = Policy { waves, ..policy };
+    nodes[1] = node("b", "y", OLD, OLD);
+    let mut known = facts(None, None);
+    known.progress.config = Some(NEWER.to_owned());
+    known.progress.wave = Some("canary".to_owned());
+    let plan = to_newer(&in_waves, &known, &nodes);
+    assert_eq!(goes(&plan), "", "its wave is the second one: {plan}");
+}
+
+#[test]
 fn a_node_is_not_put_aside_any_longer_than_a_policy_asks_for_it() {
     let facts = PolicyFacts::default();
     let report =
