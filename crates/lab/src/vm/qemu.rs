@@ -19,6 +19,15 @@ pub enum Firmware {
     Uefi,
 }
 
+/// How the machine reaches its disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Bus {
+    /// Its driver is in Debian's kernel: it needs no initramfs.
+    Nvme,
+    /// Its driver is a module.
+    Virtio,
+}
+
 /// Who executes the machine's instructions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Accelerator {
@@ -33,8 +42,6 @@ pub(crate) enum Accelerator {
 pub(crate) struct DirectBoot {
     /// As the programs see it.
     pub(crate) kernel: String,
-    /// As the programs see it.
-    pub(crate) initrd: String,
     pub(crate) arguments: String,
 }
 
@@ -46,6 +53,7 @@ pub(crate) struct Start {
     pub(crate) memory_mib: u32,
     /// `DRIVE` of `-drive`, without its id.
     pub(crate) disk: String,
+    pub(crate) bus: Bus,
     pub(crate) kernel: Option<DirectBoot>,
     /// Whether [`CARRIED`] is a second disk.
     pub(crate) carries: bool,
@@ -53,6 +61,8 @@ pub(crate) struct Start {
     pub(crate) port: u16,
 }
 
+/// What makes a kernel quick on an emulated processor: no measures against faults of real ones, no tests of ciphers.
+pub(crate) const QUICK_ARGUMENTS: &str = "mitigations=off no_timer_check cryptomgr.notests";
 /// The machine's own variables of UEFI, in its folder.
 pub(crate) const VARIABLES: &str = "uefi-variables.fd";
 /// The variables that a new machine begins with, in the programs' root.
@@ -100,7 +110,10 @@ impl Start {
             "-drive",
             &format!("{},if=none,id=disk,discard=unmap", self.disk),
             "-device",
-            "virtio-blk-pci,drive=disk,bootindex=1",
+            match self.bus {
+                Bus::Nvme => "nvme,drive=disk,serial=lab,bootindex=1",
+                Bus::Virtio => "virtio-blk-pci,drive=disk,bootindex=1",
+            },
             "-netdev",
             &format!("user,id=net,hostfwd=tcp:127.0.0.1:{}-:22", self.port),
             "-device",
@@ -118,8 +131,8 @@ impl Start {
             let device = "virtio-blk-pci,drive=carried,serial=carried".to_owned();
             words.extend(["-drive".to_owned(), drive, "-device".to_owned(), device]);
         }
-        if let Some(DirectBoot { kernel, initrd, arguments }) = &self.kernel {
-            let pairs = [("-kernel", kernel), ("-initrd", initrd), ("-append", arguments)];
+        if let Some(DirectBoot { kernel, arguments }) = &self.kernel {
+            let pairs = [("-kernel", kernel), ("-append", arguments)];
             words.extend(pairs.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value.clone()]));
         }
         words
@@ -198,6 +211,7 @@ mod tests {
             accelerator,
             memory_mib: 1024,
             disk: layer(),
+            bus: Bus::Virtio,
             kernel: None,
             carries: true,
             port: 2222,
