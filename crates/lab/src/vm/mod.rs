@@ -13,6 +13,7 @@
 mod cache;
 mod grub;
 mod image;
+mod moments;
 mod ostree;
 mod qemu;
 mod ssh;
@@ -35,6 +36,7 @@ use crate::vm::ssh::{Key, Ssh};
 use crate::vm::tools::Tools;
 
 pub use image::{OrdinaryMachine, VmImage};
+pub use moments::SerialMark;
 pub use ostree::{OstreeMachine, Registry};
 pub use qemu::Firmware;
 
@@ -160,12 +162,12 @@ impl VirtualMachine {
         let kernel = spec.kernel.clone();
         let running = Mutex::new(None);
         let machine = Self { name: name.to_owned(), dir, spec, accelerator, carries, running, folder };
-        machine.start_qemu(kernel).await?;
+        machine.start_qemu(kernel, None).await?;
         machine.wait_booted(None).await?;
         Ok(machine)
     }
 
-    async fn start_qemu(&self, kernel: Option<DirectBoot>) -> Result<()> {
+    async fn start_qemu(&self, kernel: Option<DirectBoot>, moment: Option<&str>) -> Result<()> {
         let log = self.dir.join("qemu.log");
         let mut tries = 0;
         loop {
@@ -183,6 +185,7 @@ impl VirtualMachine {
                 kernel: kernel.clone(),
                 carries: self.carries.is_some(),
                 port,
+                moment: moment.map(str::to_owned),
             };
             let name = format!("qemu of {}", self.name);
             let spec = self.spec.tools.spec(&name, &self.dir, &log, start.command());
@@ -401,11 +404,16 @@ impl VirtualMachine {
     /// # Errors
     /// As [`VirtualMachine::start`].
     pub async fn power_on(&self) -> Result<String> {
+        self.switch_on().await?;
+        self.wait_booted(None).await
+    }
+
+    /// Gives the power back, and does not wait for the boot.
+    async fn switch_on(&self) -> Result<()> {
         if self.running().is_ok() {
             return Err(Error::Options(format!("machine {} has power already", self.name)));
         }
-        self.start_qemu(None).await?;
-        self.wait_booted(None).await
+        self.start_qemu(None, None).await
     }
 }
 

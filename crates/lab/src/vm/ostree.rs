@@ -142,7 +142,7 @@ impl OstreeMachine {
         &self.image
     }
 
-    /// Starts the registry with the images `lab/os:a` and `lab/os:b`. They can be read, not written.
+    /// Starts the registry with the images `lab/os:a`, `lab/os:b` and `lab/os:c`. They can be read, not written.
     ///
     /// # Errors
     /// It does not start.
@@ -174,7 +174,7 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// An image as machines name it: `a` or `b`.
+    /// An image as machines name it: `a`, `b`, or `c`, whose kubelet cannot start.
     #[must_use]
     pub fn reference(&self, tag: &str) -> String {
         format!("{HOST}:{}/lab/os:{tag}", self.port)

@@ -22,7 +22,7 @@ pub enum Firmware {
 /// How the machine reaches its disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Bus {
-    /// Its driver is in Debian's kernel: it needs no initramfs.
+    /// Its driver is in Debian's kernel: it needs no initramfs. qemu keeps no state of it.
     Nvme,
     /// Its driver is a module.
     Virtio,
@@ -59,6 +59,8 @@ pub(crate) struct Start {
     pub(crate) carries: bool,
     /// The port on this computer's loopback that leads to the machine's ssh server.
     pub(crate) port: u16,
+    /// The moment that the machine continues from, by its name in the layer.
+    pub(crate) moment: Option<String>,
 }
 
 /// What makes a kernel quick on an emulated processor: no measures against faults of real ones, no tests of ciphers.
@@ -69,6 +71,8 @@ pub(crate) const VARIABLES: &str = "uefi-variables.fd";
 pub(crate) const FIRST_VARIABLES: &str = "usr/share/OVMF/OVMF_VARS_4M.fd";
 /// What the machine writes to its serial port, in its folder.
 pub(crate) const SERIAL: &str = "serial.log";
+/// The socket on which qemu takes commands, in the machine's folder.
+pub(crate) const MONITOR: &str = "monitor";
 /// A file for the machine, in its folder, filled up to whole sectors.
 pub(crate) const CARRIED: &str = "carried.img";
 /// The same as the machine sees it.
@@ -107,6 +111,8 @@ impl Start {
             &format!("file,id=serial,path={WORK}/{SERIAL},append=on"),
             "-serial",
             "chardev:serial",
+            "-qmp",
+            &format!("unix:{WORK}/{MONITOR},server=on,wait=off"),
             "-drive",
             &format!("{},if=none,id=disk,discard=unmap", self.disk),
             "-device",
@@ -134,6 +140,9 @@ impl Start {
         if let Some(DirectBoot { kernel, arguments }) = &self.kernel {
             let pairs = [("-kernel", kernel), ("-append", arguments)];
             words.extend(pairs.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value.clone()]));
+        }
+        if let Some(moment) = &self.moment {
+            words.extend(["-loadvm".to_owned(), moment.clone()]);
         }
         words
     }
@@ -215,6 +224,7 @@ mod tests {
             kernel: None,
             carries: true,
             port: 2222,
+            moment: None,
         }
         .command()
     }
