@@ -14,7 +14,7 @@ use crate::progress::Reporter;
 use crate::system::debian::bootstrap;
 use crate::system::paths::Environment;
 use crate::vm::cache::CacheStep;
-use crate::vm::qemu::{DirectBoot, Firmware};
+use crate::vm::qemu::{self, Bus, DirectBoot, Firmware};
 use crate::vm::ssh::Key;
 use crate::vm::tools::{Tools, WORK};
 use crate::vm::{Disk, VirtualMachine, VmSpec};
@@ -47,6 +47,10 @@ struct Recipe {
 
 /// What every machine gets in its root.
 pub(crate) const MACHINE: &str = include_str!("recipes/machine.sh");
+/// What makes the boots of every machine quick.
+pub(crate) const QUICK: &str = include_str!("recipes/quick.sh");
+/// The same for ordinary machines alone.
+const SETTLE: &str = include_str!("recipes/ordinary-settle.sh");
 
 impl OrdinaryMachine {
     fn recipe(self) -> Recipe {
@@ -105,17 +109,18 @@ impl OrdinaryMachine {
 pub struct VmImage {
     pub(crate) disk: PathBuf,
     pub(crate) firmware: Firmware,
+    pub(crate) bus: Bus,
     pub(crate) tools: Tools,
     pub(crate) key: Key,
     pub(crate) carried: Option<PathBuf>,
 }
 
 impl VmImage {
-    /// The image for a machine with a second disk that holds this file; [`VirtualMachine::unload`] copies it. A hundred
-    /// megabytes take half a minute through an emulated network card and cipher, and two seconds from a disk.
+    /// The image for a machine with a second disk that holds this program, stripped; [`VirtualMachine::unload`] copies it. A
+    /// hundred megabytes take half a minute through an emulated network card and cipher, and two seconds from a disk.
     #[must_use]
-    pub fn carrying(self, file: &Path) -> Self {
-        Self { carried: Some(file.to_owned()), ..self }
+    pub fn carrying(self, program: &Path) -> Self {
+        Self { carried: Some(program.to_owned()), ..self }
     }
 
     /// The image of an ordinary machine; made when it is not in the cache, three to five minutes.
@@ -142,7 +147,7 @@ impl VmImage {
         let disk = CacheStep {
             cache: tools.cache(),
             name: &disk_name,
-            recipe: &[&root_key, recipe.disk, recipe.settle],
+            recipe: &[&root_key, recipe.disk, QUICK, SETTLE, recipe.settle],
             telling: &format!("installing the boot loader of the {} machine (first boot)", recipe.name),
         };
         let disk = disk
@@ -151,7 +156,14 @@ impl VmImage {
                 Box::pin(build_disk(&recipe, &environment, &tools, &key, &root, part)).await
             })
             .await?;
-        Ok(Self { disk: disk.join(DISK), firmware: recipe.firmware, tools, key, carried: None })
+        Ok(Self {
+            disk: disk.join(DISK),
+            firmware: recipe.firmware,
+            bus: Bus::Nvme,
+            tools,
+            key,
+            carried: None,
+        })
     }
 
     /// The disk as the programs see it.
@@ -180,7 +192,7 @@ impl VmImage {
                 file.set_len(64 << 20).map_err(Error::io("write", &disk))
             })
             .await?;
-        Ok(Self { disk: disk.join(DISK), firmware, tools, key, carried: None })
+        Ok(Self { disk: disk.join(DISK), firmware, bus: Bus::Nvme, tools, key, carried: None })
     }
 }
 
@@ -208,14 +220,16 @@ async fn build_disk(
     let boot = root.join("boot");
     let kernel = DirectBoot {
         kernel: format!("{inside}/boot/{}", named(&boot, "vmlinuz-")?),
-        initrd: format!("{inside}/boot/{}", named(&boot, "initrd.img-")?),
-        arguments: "root=LABEL=root rw console=ttyS0".to_owned(),
+        arguments: format!("root=/dev/nvme0n1p2 rw console=ttyS0 {}", qemu::QUICK_ARGUMENTS),
     };
     let disk = Disk::Itself(tools.inside(&part.join(DISK))?);
-    let spec = VmSpec { kernel: Some(kernel), ..VmSpec::new(disk, recipe.firmware, tools, key) };
+    let spec = VmSpec { kernel: Some(kernel), ..VmSpec::new(disk, recipe.firmware, Bus::Nvme, tools, key) };
     let folder = std::sync::Arc::new(crate::system::folder::Folder::create(environment)?);
     let machine = VirtualMachine::boot(recipe.name, spec, folder).await?;
-    machine.run_within(["sh", "-c", recipe.settle], SETTLE_LIMIT).await?;
+    machine.run(["sh", "-c", QUICK, "sh", ""]).await?;
+    for script in [SETTLE, recipe.settle] {
+        machine.run_within(["sh", "-c", script], SETTLE_LIMIT).await?;
+    }
     machine.power_off().await
 }
 

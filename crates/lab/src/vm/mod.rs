@@ -13,6 +13,7 @@
 mod cache;
 mod grub;
 mod image;
+mod moments;
 mod ostree;
 mod qemu;
 mod ssh;
@@ -29,12 +30,13 @@ use crate::error::{Error, Result};
 use crate::progress::Reporter;
 use crate::system::folder::{Folder, sweep};
 use crate::system::paths::Environment;
-use crate::system::process::{Output, Process, Signal, lock, tail};
-use crate::vm::qemu::{Accelerator, DirectBoot, Start};
+use crate::system::process::{Output, Process, Signal, lock, run, tail};
+use crate::vm::qemu::{Accelerator, Bus, DirectBoot, Start};
 use crate::vm::ssh::{Key, Ssh};
 use crate::vm::tools::Tools;
 
 pub use image::{OrdinaryMachine, VmImage};
+pub use moments::SerialMark;
 pub use ostree::{OstreeMachine, Registry};
 pub use qemu::Firmware;
 
@@ -69,24 +71,26 @@ pub(crate) enum Disk {
 pub(crate) struct VmSpec {
     pub(crate) disk: Disk,
     pub(crate) firmware: Firmware,
+    pub(crate) bus: Bus,
     /// At the first start only.
     pub(crate) kernel: Option<DirectBoot>,
     pub(crate) tools: Tools,
     pub(crate) key: Key,
     pub(crate) boot_limit: Duration,
-    /// A file of this computer that the machine can read as a disk.
+    /// A program of this computer that the machine can read as a disk.
     pub(crate) carried: Option<PathBuf>,
 }
 
 impl VmSpec {
-    fn new(disk: Disk, firmware: Firmware, tools: &Tools, key: &Key) -> Self {
+    fn new(disk: Disk, firmware: Firmware, bus: Bus, tools: &Tools, key: &Key) -> Self {
         let (tools, key) = (tools.clone(), key.clone());
-        Self { disk, firmware, kernel: None, tools, key, boot_limit: BOOT_LIMIT, carried: None }
+        Self { disk, firmware, bus, kernel: None, tools, key, boot_limit: BOOT_LIMIT, carried: None }
     }
 
     /// A machine with a layer of its own over an image.
     fn of(image: &VmImage) -> Result<Self> {
-        let spec = Self::new(Disk::LayerOver(image.base()?), image.firmware, &image.tools, &image.key);
+        let spec =
+            Self::new(Disk::LayerOver(image.base()?), image.firmware, image.bus, &image.tools, &image.key);
         Ok(Self { carried: image.carried.clone(), ..spec })
     }
 }
@@ -105,6 +109,8 @@ pub struct VirtualMachine {
     dir: PathBuf,
     spec: VmSpec,
     accelerator: Accelerator,
+    /// The bytes of the program that it carries.
+    carries: Option<u64>,
     /// `None`: without power.
     running: Mutex<Option<Running>>,
     /// Removed after qemu has ended: fields are dropped in this order.
@@ -148,19 +154,20 @@ impl VirtualMachine {
         if spec.firmware == Firmware::Uefi {
             spec.tools.copy_out(qemu::FIRST_VARIABLES, &dir.join(qemu::VARIABLES))?;
         }
-        if let Some(file) = &spec.carried {
-            carry(file, &dir.join(qemu::CARRIED))?;
-        }
+        let carries = match &spec.carried {
+            Some(program) => Some(carry(program, &dir.join(qemu::CARRIED)).await?),
+            None => None,
+        };
         let accelerator = qemu::accelerator(&spec.tools, &dir).await?;
         let kernel = spec.kernel.clone();
         let running = Mutex::new(None);
-        let machine = Self { name: name.to_owned(), dir, spec, accelerator, running, folder };
-        machine.start_qemu(kernel).await?;
+        let machine = Self { name: name.to_owned(), dir, spec, accelerator, carries, running, folder };
+        machine.start_qemu(kernel, None).await?;
         machine.wait_booted(None).await?;
         Ok(machine)
     }
 
-    async fn start_qemu(&self, kernel: Option<DirectBoot>) -> Result<()> {
+    async fn start_qemu(&self, kernel: Option<DirectBoot>, moment: Option<&str>) -> Result<()> {
         let log = self.dir.join("qemu.log");
         let mut tries = 0;
         loop {
@@ -174,9 +181,11 @@ impl VirtualMachine {
                 accelerator: self.accelerator,
                 memory_mib: MEMORY_MIB,
                 disk,
+                bus: self.spec.bus,
                 kernel: kernel.clone(),
-                carries: self.spec.carried.is_some(),
+                carries: self.carries.is_some(),
                 port,
+                moment: moment.map(str::to_owned),
             };
             let name = format!("qemu of {}", self.name);
             let spec = self.spec.tools.spec(&name, &self.dir, &log, start.command());
@@ -293,16 +302,15 @@ impl VirtualMachine {
         self.running()?.ssh.put(file, to, mode, COPY_LIMIT).await
     }
 
-    /// Puts the file that the machine carries (see [`VmImage::carrying`]) into its file system, whole or not at all.
+    /// Puts the program that the machine carries (see [`VmImage::carrying`]) into its file system, whole or not at all.
     ///
     /// # Errors
     /// It carries none, or has no power or no space.
     pub async fn unload(&self, to: &str, mode: u32) -> Result<()> {
         const UNLOAD: &str = r#"head -c "$1" "$2" > "$3.part" && chmod "$4" "$3.part" && sync "$3.part" &&
             mv "$3.part" "$3" && sync "${3%/*}/""#;
-        let none = || Error::Options(format!("machine {} carries no file", self.name));
-        let file = self.spec.carried.as_ref().ok_or_else(none)?;
-        let size = std::fs::metadata(file).map_err(Error::io("look at", file))?.len().to_string();
+        let none = || Error::Options(format!("machine {} carries no program", self.name));
+        let size = self.carries.ok_or_else(none)?.to_string();
         let mode = format!("{mode:o}");
         let words = ["sh", "-c", UNLOAD, "sh", &size, qemu::CARRIED_INSIDE, to, &mode];
         self.run_within(words, COPY_LIMIT).await.map(drop)
@@ -396,19 +404,32 @@ impl VirtualMachine {
     /// # Errors
     /// As [`VirtualMachine::start`].
     pub async fn power_on(&self) -> Result<String> {
+        self.switch_on().await?;
+        self.wait_booted(None).await
+    }
+
+    /// Gives the power back, and does not wait for the boot.
+    async fn switch_on(&self) -> Result<()> {
         if self.running().is_ok() {
             return Err(Error::Options(format!("machine {} has power already", self.name)));
         }
-        self.start_qemu(None).await?;
-        self.wait_booted(None).await
+        self.start_qemu(None, None).await
     }
 }
 
-/// A file as a disk: filled up to whole sectors.
-fn carry(file: &Path, disk: &Path) -> Result<()> {
-    let size = std::fs::copy(file, disk).map_err(Error::io("copy", file))?;
+/// A program as a disk, filled up to whole sectors; returns its bytes. Names of functions are a third of a program without
+/// optimisation, and what reads a program's lines is larger than the rest: the machine need not read them.
+async fn carry(program: &Path, disk: &Path) -> Result<u64> {
+    run(
+        "strip",
+        [OsStr::new("--strip-all"), OsStr::new("-o"), disk.as_os_str(), program.as_os_str()],
+        COPY_LIMIT,
+    )
+    .await?;
     let opened = std::fs::File::options().write(true).open(disk).map_err(Error::io("open", disk))?;
-    opened.set_len(size.next_multiple_of(512)).map_err(Error::io("write", disk))
+    let size = opened.metadata().map_err(Error::io("look at", disk))?.len();
+    opened.set_len(size.next_multiple_of(512)).map_err(Error::io("write", disk))?;
+    Ok(size)
 }
 
 async fn boot_id(ssh: &Ssh) -> Result<String> {

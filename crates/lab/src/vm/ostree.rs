@@ -20,8 +20,8 @@ use crate::system::folder::Folder;
 use crate::system::paths::{Environment, cargo_home, ostree_container};
 use crate::system::process::{Process, run};
 use crate::vm::cache::CacheStep;
-use crate::vm::image::{DISK, DISK_LIMIT, MACHINE, VmImage, root_hook};
-use crate::vm::qemu::Firmware;
+use crate::vm::image::{DISK, DISK_LIMIT, MACHINE, QUICK, VmImage, root_hook};
+use crate::vm::qemu::{Bus, Firmware};
 use crate::vm::ssh::Key;
 use crate::vm::tools::{Programs, Tools, WORK};
 use crate::vm::{grub, tools};
@@ -131,7 +131,8 @@ impl OstreeMachine {
                 grub::embed(&stages.join("boot.img"), &stages.join("core.img"), &part.join(DISK))
             })
             .await?;
-        let image = VmImage { disk: disk.join(DISK), firmware: Firmware::Bios, tools, key, carried: None };
+        let (disk, firmware) = (disk.join(DISK), Firmware::Bios);
+        let image = VmImage { disk, firmware, bus: Bus::Virtio, tools, key, carried: None };
         Ok(Self { image, ostree, images })
     }
 
@@ -141,7 +142,7 @@ impl OstreeMachine {
         &self.image
     }
 
-    /// Starts the registry with the images `lab/os:a` and `lab/os:b`. They can be read, not written.
+    /// Starts the registry with the images `lab/os:a`, `lab/os:b` and `lab/os:c`. They can be read, not written.
     ///
     /// # Errors
     /// It does not start.
@@ -173,7 +174,7 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// An image as machines name it: `a` or `b`.
+    /// An image as machines name it: `a`, `b`, or `c`, whose kubelet cannot start.
     #[must_use]
     pub fn reference(&self, tag: &str) -> String {
         format!("{HOST}:{}/lab/os:{tag}", self.port)
@@ -274,7 +275,7 @@ async fn images(ostree: &Tools, key: &Key, program: &Path, progress: &Reporter) 
     let step = CacheStep {
         cache: ostree.cache(),
         name: "ostree-images",
-        recipe: &[&names[0], &names[1], TREE, IMAGES],
+        recipe: &[&names[0], &names[1], TREE, QUICK, IMAGES],
         telling: "making two OS images",
     };
     step.get(progress, async |part| {
@@ -283,6 +284,7 @@ async fn images(ostree: &Tools, key: &Key, program: &Path, progress: &Reporter) 
         let tree = format!("{WORK}/tree");
         let command = ["sh", "-c", TREE, "sh", &root, &tree, &program];
         ostree.run(part, command, IMAGES_LIMIT).await?;
+        ostree.run(part, ["sh", "-c", QUICK, "sh", &format!("{tree}/usr")], IMAGES_LIMIT).await?;
         let port = free_port(IpAddr::V4(Ipv4Addr::LOCALHOST))?.to_string();
         let command = ["sh", "-c", IMAGES, "sh", &tree, WORK, &port];
         ostree.run(part, command, IMAGES_LIMIT).await?;

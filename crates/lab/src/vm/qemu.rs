@@ -19,6 +19,15 @@ pub enum Firmware {
     Uefi,
 }
 
+/// How the machine reaches its disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Bus {
+    /// Its driver is in Debian's kernel: it needs no initramfs. qemu keeps no state of it.
+    Nvme,
+    /// Its driver is a module.
+    Virtio,
+}
+
 /// Who executes the machine's instructions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Accelerator {
@@ -33,8 +42,6 @@ pub(crate) enum Accelerator {
 pub(crate) struct DirectBoot {
     /// As the programs see it.
     pub(crate) kernel: String,
-    /// As the programs see it.
-    pub(crate) initrd: String,
     pub(crate) arguments: String,
 }
 
@@ -46,19 +53,26 @@ pub(crate) struct Start {
     pub(crate) memory_mib: u32,
     /// `DRIVE` of `-drive`, without its id.
     pub(crate) disk: String,
+    pub(crate) bus: Bus,
     pub(crate) kernel: Option<DirectBoot>,
     /// Whether [`CARRIED`] is a second disk.
     pub(crate) carries: bool,
     /// The port on this computer's loopback that leads to the machine's ssh server.
     pub(crate) port: u16,
+    /// The moment that the machine continues from, by its name in the layer.
+    pub(crate) moment: Option<String>,
 }
 
+/// What makes a kernel quick on an emulated processor: no measures against faults of real ones, no tests of ciphers.
+pub(crate) const QUICK_ARGUMENTS: &str = "mitigations=off no_timer_check cryptomgr.notests";
 /// The machine's own variables of UEFI, in its folder.
 pub(crate) const VARIABLES: &str = "uefi-variables.fd";
 /// The variables that a new machine begins with, in the programs' root.
 pub(crate) const FIRST_VARIABLES: &str = "usr/share/OVMF/OVMF_VARS_4M.fd";
 /// What the machine writes to its serial port, in its folder.
 pub(crate) const SERIAL: &str = "serial.log";
+/// The socket on which qemu takes commands, in the machine's folder.
+pub(crate) const MONITOR: &str = "monitor";
 /// A file for the machine, in its folder, filled up to whole sectors.
 pub(crate) const CARRIED: &str = "carried.img";
 /// The same as the machine sees it.
@@ -97,10 +111,15 @@ impl Start {
             &format!("file,id=serial,path={WORK}/{SERIAL},append=on"),
             "-serial",
             "chardev:serial",
+            "-qmp",
+            &format!("unix:{WORK}/{MONITOR},server=on,wait=off"),
             "-drive",
             &format!("{},if=none,id=disk,discard=unmap", self.disk),
             "-device",
-            "virtio-blk-pci,drive=disk,bootindex=1",
+            match self.bus {
+                Bus::Nvme => "nvme,drive=disk,serial=lab,bootindex=1",
+                Bus::Virtio => "virtio-blk-pci,drive=disk,bootindex=1",
+            },
             "-netdev",
             &format!("user,id=net,hostfwd=tcp:127.0.0.1:{}-:22", self.port),
             "-device",
@@ -118,9 +137,12 @@ impl Start {
             let device = "virtio-blk-pci,drive=carried,serial=carried".to_owned();
             words.extend(["-drive".to_owned(), drive, "-device".to_owned(), device]);
         }
-        if let Some(DirectBoot { kernel, initrd, arguments }) = &self.kernel {
-            let pairs = [("-kernel", kernel), ("-initrd", initrd), ("-append", arguments)];
+        if let Some(DirectBoot { kernel, arguments }) = &self.kernel {
+            let pairs = [("-kernel", kernel), ("-append", arguments)];
             words.extend(pairs.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value.clone()]));
+        }
+        if let Some(moment) = &self.moment {
+            words.extend(["-loadvm".to_owned(), moment.clone()]);
         }
         words
     }
@@ -198,9 +220,11 @@ mod tests {
             accelerator,
             memory_mib: 1024,
             disk: layer(),
+            bus: Bus::Virtio,
             kernel: None,
             carries: true,
             port: 2222,
+            moment: None,
         }
         .command()
     }

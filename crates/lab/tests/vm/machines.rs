@@ -1,10 +1,13 @@
-//! The lab's virtual machines themselves: what is said of one that does not boot, and what stays over power cuts.
+//! The lab's virtual machines themselves: what is said of one that does not boot, what stays over power cuts and reboots.
+//!
+//! Each boot takes half a minute of an emulated processor, so most of this is proved with the boots of another test
+//! (`product::grub…`).
 
 use std::time::Duration;
 
-use lab::{Firmware, OrdinaryMachine, Reporter, VirtualMachine, VmImage};
+use lab::{Firmware, Reporter, VirtualMachine, VmImage};
 
-use crate::{PLACE, boot, timed};
+use crate::{PLACE, timed};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_machine_that_does_not_boot_shows_the_end_of_its_serial_log() {
@@ -19,10 +22,8 @@ async fn a_machine_that_does_not_boot_shows_the_end_of_its_serial_log() {
     assert!(text.contains("No bootable device"), "{text}");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn what_was_flushed_stays_over_a_power_cut_and_everything_over_a_reboot() {
-    let Some(booted) = boot(OrdinaryMachine::Grub).await else { return };
-    let vm = &booted.vm;
+/// Commands, and a file of any bytes with its mode.
+pub(crate) async fn runs_commands_and_takes_files(vm: &VirtualMachine) {
     assert_eq!(vm.run(["cat", "/sys/class/dmi/id/sys_vendor"]).await.unwrap().trim(), "QEMU");
     assert_eq!(vm.exec(["sh", "-c", "echo \"it's $0\"; exit 3", "x"]).await.unwrap().code, 3);
     let error = vm.run(["sh", "-c", "echo why >&2; exit 4"]).await.unwrap_err().to_string();
@@ -30,25 +31,42 @@ async fn what_was_flushed_stays_over_a_power_cut_and_everything_over_a_reboot() 
         error.contains("why") && error.contains("(in ordinary)") && error.contains("status 4"),
         "{error}"
     );
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), (0..=u8::MAX).cycle().take(3_000_001).collect::<Vec<_>>()).unwrap();
+    timed("copying three megabytes", vm.copy_in(file.path(), "/root/bytes", 0o755)).await.unwrap();
+    let said = vm.run(["sh", "-c", "stat -c '%s %a' /root/bytes; sha256sum </root/bytes"]).await.unwrap();
+    let sum = std::process::Command::new("sha256sum").stdin(file.reopen().unwrap()).output().unwrap();
+    assert_eq!(said, format!("3000001 755\n{}", String::from_utf8_lossy(&sum.stdout)));
+}
 
-    let first = vm.boot_id().await.unwrap();
+/// A file that the machine has flushed.
+pub(crate) async fn writes(vm: &VirtualMachine) {
     vm.write("/root/kept", "kept\n").await.unwrap();
+}
+
+/// The power goes at once.
+pub(crate) async fn is_cut(vm: &VirtualMachine) {
     vm.power_cut().await.unwrap();
     assert!(vm.boot_id().await.unwrap_err().to_string().contains("no power"));
-    let second = timed("boot after a power cut", vm.power_on()).await.unwrap();
-    assert_ne!(first, second);
+}
+
+/// What was flushed is there after the cut.
+pub(crate) async fn has_kept(vm: &VirtualMachine) {
     assert_eq!(vm.read_file("/root/kept").await.unwrap(), "kept\n");
+}
 
+/// Everything stays over a reboot.
+pub(crate) async fn reboots(vm: &VirtualMachine) {
+    let last = vm.boot_id().await.unwrap();
     vm.run(["sh", "-c", "echo also >/root/not-flushed"]).await.unwrap();
-    let third = timed("reboot", vm.reboot()).await.unwrap();
-    assert_ne!(second, third);
+    let next = timed("reboot", vm.reboot()).await.unwrap();
+    assert_ne!(last, next);
     assert_eq!(vm.read_file("/root/not-flushed").await.unwrap(), "also\n");
-    let serial = std::fs::read_to_string(vm.serial()).unwrap();
-    assert!(serial.matches("GNU GRUB").count() + serial.matches("Booting").count() >= 3, "{serial}");
+}
 
-    let program = std::env::current_exe().unwrap();
-    timed("copying the test program", vm.copy_in(&program, "/root/program", 0o755)).await.unwrap();
-    let size = vm.run(["stat", "-c", "%s %a", "/root/program"]).await.unwrap();
-    assert_eq!(size.trim(), format!("{} 755", std::fs::metadata(&program).unwrap().len()));
+/// The serial log is of all boots, and the machine shuts down in order.
+pub(crate) async fn ends(vm: &VirtualMachine) {
+    let serial = std::fs::read_to_string(vm.serial()).unwrap();
+    assert!(serial.matches("GRUB loading").count() >= 3, "{serial}");
     timed("power off", vm.power_off()).await.unwrap();
 }

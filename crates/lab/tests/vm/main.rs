@@ -14,7 +14,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 /// Each machine has two processors, emulated on most computers: two at once only make both slower.
 static PLACE: Semaphore = Semaphore::const_new(1);
 
-/// A booted machine, and its place.
+/// A booted machine that carries `mco`, and its place.
 struct Booted {
     vm: VirtualMachine,
     _place: SemaphorePermit<'static>,
@@ -26,7 +26,7 @@ async fn boot(machine: OrdinaryMachine) -> Option<Booted> {
         return None;
     }
     let place = PLACE.acquire().await.unwrap();
-    let image = VmImage::ordinary(machine, &Reporter::stderr()).await.unwrap();
+    let image = VmImage::ordinary(machine, &Reporter::stderr()).await.unwrap().carrying(&product::program());
     let start = std::time::Instant::now();
     let vm = VirtualMachine::alone("ordinary", &image).await.unwrap();
     eprintln!("booted in {:.0} s", start.elapsed().as_secs_f32());

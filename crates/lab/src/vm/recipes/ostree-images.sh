@@ -9,6 +9,9 @@ program=$tree/usr/libexec/libostree/ext/ostree-container
 mkdir "$scratch"
 ostree --repo="$scratch/repo" init --mode=archive
 commit() {
+    # What dpkg keeps of the state before would be a file of A at another path of B: the layer of what all have would not be the
+    # same, and a machine would pull all of it.
+    rm -f "$tree"/usr/lib/sysimage/dpkg/*-old
     echo "$1" | tr a-z A-Z >"$tree/usr/share/lab/version"
     ostree --repo="$scratch/repo" commit --branch="lab/$1" --tree=dir="$tree" --bootable --no-xattrs \
         --add-metadata-string=version="$1" >/dev/null
@@ -49,6 +52,8 @@ for image in a b c; do
     "$program" container encapsulate --repo="$scratch/repo" --contentmeta "$scratch/layers-$image" --compression-fast \
         "lab/$image" "oci:$out/oci:$image" >/dev/null
 done
+large=$(find "$out/oci/blobs" -size +20M | wc -l)
+[ "$large" = 2 ] || { echo "the two layers of what all have are $large" >&2; exit 1; }
 cat >"$scratch/config.yml" <<END
 version: 0.1
 log: {level: error}

@@ -1,0 +1,90 @@
+//! The boots of an OS update, with power cuts before, during and after OSTree finalises it; kernel arguments alone; and the way
+//! back.
+//!
+//! Each cut is made on the machine as it was when the update was staged: its state is kept, and continued from.
+
+use lab::VirtualMachine;
+
+use super::{
+    Asked, FINALISED, FINALISING, FIRST, Ground, RECOVERING, apply, ended, ground, is_running, settled,
+    staged, write,
+};
+use crate::timed;
+
+/// The machine with the update staged.
+const MOMENT: &str = "staged";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_image_boots_or_does_not_as_a_whole_wherever_the_power_is_cut() {
+    let Some(Ground { vm, registry, _place }) = ground().await else { return };
+    let vm = &vm;
+    let (a, b) = (registry.reference("a"), registry.reference("b"));
+    let in_b =
+        Asked { name: "60-b", image: &b, version: "B", arguments: &["lab.one=1"], file: Some("of B\n") };
+    write(vm, in_b).await;
+    staged(vm, "image B").await;
+    vm.run(["sync"]).await.unwrap();
+    timed("keeping the moment", vm.keep(MOMENT)).await.unwrap();
+
+    // Before it is finalised: the old OS boots, and the files are as they were.
+    vm.power_cut().await.unwrap();
+    timed("boot after a cut before finalisation", vm.power_on()).await.unwrap();
+    went_back(vm).await;
+
+    // While it is finalised: one of both, as a whole.
+    timed("back to the moment", vm.back_to(MOMENT)).await.unwrap();
+    timed("shutdown, cut when finalisation begins", cut_in_shutdown(vm, FINALISING)).await;
+    timed("boot after a cut during finalisation", vm.power_on()).await.unwrap();
+    if vm.read_file(super::VERSION).await.unwrap().trim() == "A" {
+        went_back(vm).await;
+    } else {
+        settled(vm).await;
+        is_running(vm, in_b).await;
+    }
+
+    // After it was finalised, and once more when the boot into it is checked.
+    timed("back to the moment", vm.back_to(MOMENT)).await.unwrap();
+    timed("shutdown, cut after finalisation", cut_in_shutdown(vm, FINALISED)).await;
+    timed("cut in the first boot", vm.power_cut_in_boot(RECOVERING)).await.unwrap();
+    timed("boot after two cuts", vm.power_on()).await.unwrap();
+    settled(vm).await;
+    is_running(vm, in_b).await;
+    ended(vm).await;
+
+    // Kernel arguments alone; the power goes when the kernel starts with them.
+    let with_two = Asked { name: "60-two", arguments: &["lab.two=2"], ..in_b };
+    write(vm, with_two).await;
+    let mark = vm.serial_mark().unwrap();
+    let applied = timed("kernel arguments", apply(vm, &[])).await;
+    assert_eq!(applied.code, 0, "{applied:?}");
+    timed("cut in the boot", vm.power_cut_at(mark, "lab.two=2")).await.unwrap();
+    timed("boot with other arguments", vm.power_on()).await.unwrap();
+    settled(vm).await;
+    is_running(vm, with_two).await;
+    ended(vm).await;
+
+    // Back: the image before, no arguments, no file.
+    let back = Asked { name: "60-back", image: &a, ..FIRST };
+    write(vm, back).await;
+    staged(vm, "image A").await;
+    timed("shutdown, cut after finalisation", cut_in_shutdown(vm, FINALISED)).await;
+    timed("boot into the image before", vm.power_on()).await.unwrap();
+    settled(vm).await;
+    is_running(vm, back).await;
+    ended(vm).await;
+}
+
+/// The machine has booted the old OS. The recovery has undone the rest, and said so.
+async fn went_back(vm: &VirtualMachine) {
+    let said = settled(vm).await;
+    assert!(said.contains("undone: the host is back in config") && said.contains("60-b"), "{said}");
+    is_running(vm, FIRST).await;
+    ended(vm).await;
+}
+
+/// Shuts the machine down for a reboot, and takes the power away when it has written these words.
+async fn cut_in_shutdown(vm: &VirtualMachine, words: &str) {
+    let mark = vm.serial_mark().unwrap();
+    let (_cut, done) = tokio::join!(vm.exec(["systemctl", "reboot"]), vm.power_cut_at(mark, words));
+    done.unwrap();
+}

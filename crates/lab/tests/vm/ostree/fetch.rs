@@ -1,0 +1,51 @@
+//! What is before the reboot: what the agent refuses for want of room, a pull that is cut, and an image that is pulled and staged after
+//! that.
+
+use super::{Asked, Ground, LIMIT, SKIP_REBOOT, VERSION, apply, ground, staged, untouched, write};
+use crate::timed;
+
+/// Leaves one megabyte of `/boot` to programs without rights of their own.
+const FILL_BOOT: &str = "fallocate -l $(($(stat -f -c '%a * %S' /boot) - 1048576)) /boot/full";
+/// Leaves a few megabytes of the disk to root too: ext4 keeps sixteen to itself.
+const FILL_DISK: &str = "fallocate -l $(($(stat -f -c '%f * %S' /var) - 20971520)) /var/full";
+/// Waits until a part of the image has arrived, which has 12 MB that cannot be compressed.
+const PULLING: &str = "cd /sys/class/net; at() { cat en*/statistics/rx_bytes; }; begin=$(at); \
+    until [ $(($(at) - begin)) -gt 3000000 ]; do sleep 0.2; done";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_image_is_refused_without_room_a_pull_that_is_cut_changes_nothing_and_the_next_one_is_staged() {
+    let Some(Ground { vm, mut registry, _place }) = ground().await else { return };
+    let vm = &vm;
+    let b = registry.reference("b");
+    let in_b =
+        Asked { name: "60-b", image: &b, version: "B", arguments: &["lab.one=1"], file: Some("of B\n") };
+
+    // No room for another kernel: refused before the image is pulled.
+    write(vm, in_b).await;
+    vm.run(["sh", "-c", FILL_BOOT]).await.unwrap();
+    let refused = timed("refused: /boot is full", apply(vm, SKIP_REBOOT)).await;
+    assert!(refused.code != 0 && refused.stderr.contains("/boot: "), "{refused:?}");
+    assert!(!std::fs::read_to_string(registry.log()).unwrap().contains("/v2/lab/os/blobs"), "it was pulled");
+    vm.run(["rm", "/boot/full"]).await.unwrap();
+
+    // No room for the image.
+    vm.run(["sh", "-c", FILL_DISK]).await.unwrap();
+    let refused = timed("refused: the disk is full", apply(vm, SKIP_REBOOT)).await;
+    assert!(refused.code != 0 && refused.stderr.contains("min-free-space-percent"), "{refused:?}");
+    vm.run(["rm", "/var/full"]).await.unwrap();
+    untouched(vm).await;
+
+    // The registry goes away in the middle of the pull: nothing is staged, no file is written.
+    let (cut, ()) = tokio::join!(timed("pull that is cut", apply(vm, SKIP_REBOOT)), async {
+        vm.run_within(["sh", "-c", PULLING], LIMIT).await.unwrap();
+        registry.stop();
+    });
+    assert!(cut.code != 0 && cut.stderr.contains("cannot change the operating system"), "{cut:?}");
+    untouched(vm).await;
+    registry.start().await.unwrap();
+
+    // Nothing of the staged OS is seen before the reboot.
+    staged(vm, "image B").await;
+    assert_eq!(vm.read_file(VERSION).await.unwrap().trim(), "A");
+    assert_eq!(vm.exec(["test", "-e", "/usr/share/lab/b"]).await.unwrap().code, 1);
+}

@@ -1,0 +1,153 @@
+//! Machines whose OS is replaced as a whole, with real deployments, a real registry and a real boot loader: what the tests share.
+//!
+//! Not here: what the back end says to the programs of other versions (recorded answers, beside the code of the host).
+
+mod boots;
+mod fetch;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine;
+use lab::{Environment, Folder, OstreeMachine, Output, RECOVER_UNIT, Registry, Reporter, VirtualMachine};
+use serde_json::{Value, json};
+use tokio::sync::SemaphorePermit;
+
+use crate::product::{CONFIG, enable_recovery, program};
+use crate::{PLACE, timed};
+
+/// A pull into an emulated machine takes a minute; ten times that beside a build.
+const LIMIT: Duration = Duration::from_secs(900);
+const MCO: &str = "/usr/local/bin/mco";
+const APPLY: [&str; 6] = [MCO, "daemon", "start", "--root-mount=/", "--once-from", CONFIG];
+const SKIP_REBOOT: &[&str] = &["--skip-reboot"];
+const VERSION: &str = "/usr/share/lab/version";
+const STAGED: &str = "/run/ostree/staged-deployment";
+const FILE: &str = "/etc/lab-file";
+const CURRENT: &str = "/etc/machine-config-daemon/currentconfig";
+const JOURNAL: &str = "/var/lib/machine-config-daemon/journal";
+/// Has all jobs of the boot end, then prints the result of the recovery, and when it ended.
+const SETTLED: &str = "systemctl is-system-running --wait; \
+    systemctl show -p Result -p ExecMainExitTimestampMonotonic machine-config-daemon-recover.service";
+/// What systemd writes to the serial port before and after OSTree finalises what is staged.
+const FINALISING: &str = "Stopping ostree-finalize-staged.service";
+const FINALISED: &str = "Stopped ostree-finalize-staged.service";
+/// What it writes when the recovery begins.
+const RECOVERING: &str = "Starting machine-config-daemon-recover.service";
+
+/// What a config asks for, and what a machine in it has.
+#[derive(Clone, Copy, Debug)]
+struct Asked<'a> {
+    name: &'a str,
+    image: &'a str,
+    version: &'a str,
+    arguments: &'a [&'a str],
+    file: Option<&'a str>,
+}
+
+/// What a machine has before its first config.
+const FIRST: Asked<'_> = Asked { name: "", image: "", version: "A", arguments: &[], file: None };
+
+/// A booted machine with `mco`, its registry, and its place.
+struct Ground {
+    vm: VirtualMachine,
+    registry: Registry,
+    _place: SemaphorePermit<'static>,
+}
+
+/// `None`: skipped, and said so.
+async fn ground() -> Option<Ground> {
+    if !lab::require_root() {
+        return None;
+    }
+    let machine = OstreeMachine::ensure(&Reporter::stderr()).await.unwrap();
+    let image = machine.image().clone().carrying(&program());
+    let place = PLACE.acquire().await.unwrap();
+    let folder = Arc::new(Folder::create(&Environment::read()).unwrap());
+    let registry = machine.registry(Arc::clone(&folder)).await.unwrap();
+    let vm = timed("first boot", VirtualMachine::start("ostree", &image, folder)).await.unwrap();
+    timed("copying mco", vm.unload(MCO, 0o755)).await.unwrap();
+    enable_recovery(&vm).await;
+    vm.run(["sync"]).await.unwrap();
+    is_running(&vm, FIRST).await;
+    Some(Ground { vm, registry, _place: place })
+}
+
+/// The MachineConfig of this.
+fn config(asked: Asked<'_>) -> Value {
+    let files: Vec<_> = asked.file.iter().map(|text| {
+        let data = base64::engine::general_purpose::STANDARD.encode(text);
+        json!({"path": FILE, "mode": 0o644, "overwrite": true, "contents": {"source": format!("data:;base64,{data}")}})
+    }).collect();
+    json!({
+        "apiVersion": "machineconfiguration.openshift.io/v1",
+        "kind": "MachineConfig",
+        "metadata": {"name": asked.name, "labels": {"machineconfiguration.openshift.io/role": "worker"}},
+        "spec": {
+            "osImageURL": asked.image,
+            "kernelArguments": asked.arguments,
+            "config": {"ignition": {"version": "3.4.0"}, "storage": {"files": files}},
+        },
+    })
+}
+
+/// Writes the config into the machine.
+async fn write(vm: &VirtualMachine, asked: Asked<'_>) {
+    vm.write(CONFIG, &config(asked).to_string()).await.unwrap();
+}
+
+async fn apply(vm: &VirtualMachine, more: &[&str]) -> Output {
+    vm.exec_within(APPLY.iter().chain(more), LIMIT).await.unwrap()
+}
+
+/// Applies the config up to the reboot: it is staged, and the old OS still runs.
+async fn staged(vm: &VirtualMachine, what: &str) {
+    let done = timed(&format!("{what}: fetched and staged"), apply(vm, SKIP_REBOOT)).await;
+    assert_eq!(done.code, 0, "{done:?}");
+    assert_eq!(vm.exec(["test", "-e", STAGED]).await.unwrap().code, 0, "nothing is staged: {done:?}");
+}
+
+/// Nothing of the config is on the machine.
+async fn untouched(vm: &VirtualMachine) {
+    for path in [STAGED, FILE, CURRENT] {
+        assert_eq!(vm.exec(["test", "-e", path]).await.unwrap().code, 1, "{path} exists");
+    }
+}
+
+/// The boot is over, and the unit that ends or undoes an interrupted change has run. Returns what it said in this boot.
+///
+/// The machine can be logged in to long before that.
+async fn settled(vm: &VirtualMachine) -> String {
+    let said = timed("the rest of the boot", vm.exec_within(["sh", "-c", SETTLED], LIMIT)).await.unwrap();
+    let log = vm.run(["journalctl", "--no-pager", "-b", "-o", "cat", "-u", RECOVER_UNIT]).await.unwrap();
+    let ran = said.stdout.contains("Result=success") && !said.stdout.contains("Monotonic=0\n");
+    assert!(ran, "{}: {log}", said.stdout);
+    if said.stdout.starts_with("degraded") {
+        eprintln!("{}", vm.exec(["systemctl", "--no-pager", "--failed"]).await.unwrap().stdout);
+    }
+    log
+}
+
+/// The running OS, its kernel arguments of the lab, the file and the recorded config are those of this config.
+async fn is_running(vm: &VirtualMachine, asked: Asked<'_>) {
+    let booted = vm.read_file(VERSION).await.unwrap();
+    let mut all = vm.kernel_arguments().await.unwrap();
+    assert!(all.contains(&"root=LABEL=root".to_owned()), "{all:?}");
+    all.retain(|argument| argument.starts_with("lab."));
+    let arguments: Vec<String> = asked.arguments.iter().map(|a| (*a).to_owned()).collect();
+    assert_eq!((booted.trim(), all), (asked.version, arguments));
+    let file = vm.exec(["cat", FILE]).await.unwrap();
+    assert_eq!((file.code == 0).then_some(file.stdout.as_str()), asked.file, "{asked:?}");
+    let current = vm.exec(["cat", CURRENT]).await.unwrap();
+    assert!(current.stdout.contains(asked.name), "{}", current.stdout);
+    assert_eq!(current.code == 0, !asked.name.is_empty(), "{current:?}");
+    // The package of B.
+    let installed = vm.exec(["dpkg-query", "-W", "-f", "${Status}", "hello"]).await.unwrap();
+    assert_eq!(installed.stdout == "install ok installed", asked.version != "A", "{installed:?}");
+}
+
+/// Nothing is left of any change.
+async fn ended(vm: &VirtualMachine) {
+    let left = vm.run(["sh", "-c", &format!("ls {JOURNAL}; ls {STAGED} 2>/dev/null || :")]).await.unwrap();
+    assert_eq!(left.trim(), "");
+}
