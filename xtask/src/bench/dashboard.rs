@@ -239,13 +239,13 @@ async fn seen(fleet: &FleetApi, site: &Site, runs: u32, figures: &mut Samples) -
         count_frames(&mut browser)?;
         tokio::time::sleep(STILL).await;
         let (rate, _) = frames(&mut browser)?;
-        figures.put(&format!("browser, {view}: frames a second while nothing changes"), "1/s", rate);
+        figures.put(format!("browser, {view}: frames a second while nothing changes"), "1/s", rate);
         count_frames(&mut browser)?;
         let made = load(fleet, 1000).await;
         let (rate, longest) = frames(&mut browser)?;
-        figures.put(&format!("browser, {view}: changes a second that were made"), "1/s", made);
-        figures.put(&format!("browser, {view}: frames a second meanwhile (aim: 30)"), "1/s", rate);
-        figures.put(&format!("browser, {view}: the longest frame"), "ms", longest);
+        figures.put(format!("browser, {view}: changes a second that were made"), "1/s", made);
+        figures.put(format!("browser, {view}: frames a second meanwhile (aim: 30)"), "1/s", rate);
+        figures.put(format!("browser, {view}: the longest frame"), "ms", longest);
     }
     Ok(())
 }

@@ -121,9 +121,11 @@ fn a_node_that_is_in_the_config_already_stands_for_no_approval_and_no_gate() {
 fn waves_that_a_policy_gets_before_a_node_has_gone_count_from_the_first() {
     // A gate holds a pool without waves: all nodes are of the wave `rest`.
     let unread = Policy { gates: vec![gate("ok", false, false, true)], ..Policy::default() };
-    let mut facts = PolicyFacts::default();
-    facts.gates = [("ok".into(), GateState::Unknown("no answer".to_owned()))].into();
-    facts.baselines = [("ok".into(), vec![])].into();
+    let mut facts = PolicyFacts {
+        gates: [("ok".into(), GateState::Unknown("no answer".to_owned()))].into(),
+        baselines: [("ok".into(), vec![])].into(),
+        ..PolicyFacts::default()
+    };
     settled(&six(0, 0), &unread, &mut facts, NOON);
     assert_eq!(facts.progress.wave.as_deref(), Some("rest"));
     let policy = Policy {
