@@ -8,6 +8,7 @@ use super::programs::{Kind, Program, Target};
 use anyhow::ensure;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Test programs that need a control plane or a machine: package and name.
 const CLUSTER: [(&str, &str); 8] = [
@@ -23,6 +24,9 @@ const CLUSTER: [(&str, &str); 8] = [
 
 /// Those whose nodes are machines that boot, on this computer's kernel or on their own.
 const MACHINES: [(&str, &str); 2] = [("lab", "node"), ("lab", "vm")];
+
+/// Those whose machines have an emulated processor where this computer cannot lend its own: ten times slower.
+const EMULATED: [(&str, &str); 1] = [("lab", "vm")];
 
 /// Those that drive a browser, which is a download of its own.
 const BROWSERS: [(&str, &str); 1] = [("lab", "browser")];
@@ -53,7 +57,14 @@ pub(super) struct Job {
     pub(super) folder: PathBuf,
     /// The arguments for libtest.
     pub(super) args: Vec<String>,
+    /// The time limit: every wait inside a test ends long before.
+    pub(super) patience: Duration,
 }
+
+/// The time limit for a job.
+const PATIENCE: Duration = Duration::from_mins(15);
+/// And for one with virtual machines: a test that updates an OS goes through nine boots.
+const PATIENCE_EMULATED: Duration = Duration::from_mins(25);
 
 /// Which tests run, and which do not.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -113,6 +124,7 @@ pub(super) fn plan(
             executable: program.executable.clone(),
             folder: target.folder.clone(),
             args,
+            patience: if is_one_of(target, &EMULATED) { PATIENCE_EMULATED } else { PATIENCE },
         };
         // Tests that share a process run together or not at all.
         let wanted =

@@ -18,8 +18,6 @@ const GIB_A_LANE: u64 = 4;
 const MOST_LANES: usize = 8;
 /// Additional lanes for tests that spend most of their time waiting.
 const LANES_BESIDE: usize = 2;
-/// The time limit for a job: every wait inside a test ends long before.
-const PATIENCE: Duration = Duration::from_secs(15 * 60);
 /// How long to wait for a job to exit after it was killed.
 const LAST_WAIT: Duration = Duration::from_secs(30);
 /// The pause between two checks of a job.
@@ -170,17 +168,17 @@ fn watched(job: &Job, log: &Path) -> anyhow::Result<ExitStatus> {
         if let Some(status) = ended {
             return Ok(status);
         }
-        if start.elapsed() > PATIENCE {
+        if start.elapsed() > job.patience {
             child.kill()?;
             // A process that even the kernel cannot end is abandoned, so that the other jobs continue and the run ends.
             let killed = Instant::now();
             while child.try_wait()?.is_none() {
                 if killed.elapsed() > LAST_WAIT {
-                    anyhow::bail!("it hung for {} s and cannot be killed", PATIENCE.as_secs());
+                    anyhow::bail!("it hung for {} s and cannot be killed", job.patience.as_secs());
                 }
                 std::thread::sleep(POLL);
             }
-            anyhow::bail!("it hung: ended after {} s", PATIENCE.as_secs());
+            anyhow::bail!("it hung: ended after {} s", job.patience.as_secs());
         }
         std::thread::sleep(POLL);
     }
@@ -225,6 +223,7 @@ mod tests {
             executable: PathBuf::from("/bin/sh"),
             folder: PathBuf::from("/"),
             args,
+            patience: Duration::from_mins(1),
         }
     }
 
