@@ -24,6 +24,11 @@ const LAST_WAIT: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(20);
 /// How many of the slowest jobs are listed at the end.
 const SLOWEST: usize = 15;
+/// How much of an output is printed that nothing explains.
+const LAST_LINES: usize = 200;
+/// How much of a panic's message is repeated at the end: lines and characters.
+const REASON_LINES: usize = 12;
+const REASON_LENGTH: usize = 1200;
 /// The folder of the jobs' output and of the times of the last run.
 const OUTPUT: &str = "target/test-output";
 
@@ -132,7 +137,9 @@ fn one(job: &Job, folder: &Path, done: &Mutex<Done>) {
             // Print at once and in one call, because other lanes print too.
             let line = format!("FAILED {seconds:6.1} s  {} ({why}; {})", job.title, log.display());
             println!("{line}\n{}\n{line}", failure(&text));
-            done.failed.push(format!("{} ({})", job.title, log.display()));
+            let reason = reason(&text).map(|reason| format!("\n        {reason}")).unwrap_or_default();
+            done.failed
+                .push(format!("{} ({why} after {seconds:.0} s; {}){reason}", job.title, log.display()));
         }
     }
 }
@@ -206,9 +213,19 @@ fn skipped(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The part of the output that explains the failure: what libtest captured from the failed tests, or else all of it.
+/// The part of the output that explains the failure: what libtest captured from the failed tests, or else its last lines. A
+/// test whose output is not captured has printed its reason before libtest's list.
 fn failure(text: &str) -> &str {
-    text.find("\nfailures:\n").map_or(text, |at| &text[at..])
+    let end = || text.rmatch_indices('\n').nth(LAST_LINES).map_or(text, |(at, _)| &text[at..]);
+    text.find("\nfailures:\n\n---- ").map_or_else(end, |at| &text[at..])
+}
+
+/// What the first panic said, as one line: for the end of a run, which is what is left of a long output.
+fn reason(text: &str) -> Option<String> {
+    let (_, after) = text.split_once(" panicked at ")?;
+    let said = after.lines().take_while(|line| !line.starts_with("note: run with")).take(REASON_LINES);
+    let line = said.map(str::trim).collect::<Vec<_>>().join(" ");
+    Some(line.chars().take(REASON_LENGTH).collect())
 }
 
 #[cfg(test)]
@@ -234,6 +251,14 @@ mod tests {
         assert_eq!(passed(text), 2);
         assert_eq!(skipped(text).collect::<Vec<_>>(), ["it needs root", "no mco"]);
         assert!(failure(text).starts_with("\nfailures:\n\n---- m::b") && failure(text).contains("why"));
+        assert_eq!(reason(text), None);
+    }
+
+    #[test]
+    fn a_panic_is_quoted_though_libtest_did_not_capture_it() {
+        let text = "running 1 test\n\nthread 'm::b' (7) panicked at crates/m/b.rs:3:5:\nleft is not right\n  left: 1\nnote: run with `RUST_BACKTRACE=1`\ntest m::b ... FAILED\n\nfailures:\n\nfailures:\n    m::b\n\ntest result: FAILED. 0 passed; 1 failed\n";
+        assert!(failure(text).contains("left is not right"));
+        assert_eq!(reason(text).unwrap(), "crates/m/b.rs:3:5: left is not right left: 1");
     }
 
     #[test]

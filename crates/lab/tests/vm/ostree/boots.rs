@@ -56,7 +56,8 @@ async fn an_image_boots_or_does_not_as_a_whole_wherever_the_power_is_cut() {
     write(vm, with_two).await;
     let mark = vm.serial_mark().unwrap();
     let applied = timed("kernel arguments", apply(vm, &[])).await;
-    assert_eq!(applied.code, 0, "{applied:?}");
+    // ssh may end with the machine before it has the exit code: 255 is its own.
+    assert!([0, 255].contains(&applied.code), "{applied:?}");
     timed("cut in the boot", vm.power_cut_at(mark, "lab.two=2")).await.unwrap();
     timed("boot with other arguments", vm.power_on()).await.unwrap();
     settled(vm).await;
