@@ -111,10 +111,8 @@ pub(crate) fn run(root: &Path, a: &Test) -> anyhow::Result<()> {
         None => Ok(()),
     };
 
-    if a.only.is_empty() {
-        // What is left out now was built by an earlier run, and is needed by the next one.
-        prune::run(root, if everything { &files } else { &[] })?;
-    }
+    // What is left out now was built by an earlier run, and is needed by the next one.
+    prune::run(root, if everything { &files } else { &[] })?;
     summary(&done, &plan.left_out);
     if !done.failed.is_empty() {
         bail!(

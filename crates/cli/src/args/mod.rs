@@ -171,6 +171,9 @@ pub(crate) struct Install {
     /// Install on a cluster whose objects another program keeps, and take them over from it
     #[arg(long)]
     pub(crate) take_over: bool,
+    /// With --image: upgrade although the installation says that it must not be upgraded now (its condition Upgradeable)
+    #[arg(long, requires = "image")]
+    pub(crate) allow_not_upgradeable: bool,
     /// With --image: the config server gives configs only to machines with a boot token [default for a new installation;
     /// one that is there stays as it is]
     #[arg(long, requires = "image")]

@@ -15,6 +15,7 @@ pub mod payload;
 mod plan;
 pub mod progress;
 pub mod settings;
+pub mod upgradeable;
 
 pub use crate::facts::openshift::NAMESPACES as OPENSHIFT_NAMESPACES;
 pub use crate::manifests::rights::PullSecret;

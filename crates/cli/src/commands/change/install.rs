@@ -15,7 +15,7 @@ use kube::api::{Api, ApiResource, DynamicObject, ListParams};
 use kube::{Client, ResourceExt};
 use operator::boot_tokens;
 use operator::install::settings::{DEFAULT_DNS_IP, Settings};
-use operator::install::{Existing, Options, Step, apply, find_existing, foreign, payload, plan};
+use operator::install::{Existing, Options, Step, apply, find_existing, foreign, payload, plan, upgradeable};
 use rollout::topology::{self, Topology};
 use rollout::view::NodeView;
 use serde_json::{Value, json};
@@ -69,6 +69,11 @@ pub(crate) async fn run(a: Install) -> anyhow::Result<u8> {
             }
             look(&client, &mut options).await?;
             follow(&mut options, (a.open, a.require_token), a.balancers, find_existing(&client).await?);
+            if let Some(image) = options.image.as_deref().filter(|_| !a.allow_not_upgradeable)
+                && let Some(why) = upgradeable::judge(options.settings.as_ref(), image)
+            {
+                bail!("{why}");
+            }
             if let Some(image) = &options.image
                 && let Some(other) = payload::look(&client, options.settings.as_ref(), image).await?
             {

@@ -1,7 +1,8 @@
-//! One control-plane node and one worker: the guide from its first command to its last.
+//! One control-plane node and one worker: the guide from its first command to its last, and away again.
 
-use super::site::Site;
+use super::site::{NAMESPACE, Site};
 use lab::{MachineState, RealNode};
+use serde_json::Value;
 
 fn boots(node: &RealNode) -> u32 {
     match node.machine().state() {
@@ -22,6 +23,8 @@ async fn the_guide_installs_from_an_image_and_rolls_through_worker_and_master() 
         controllers.iter().find(|d| d["metadata"]["name"] == "machine-config-controller").unwrap();
     assert_eq!(controller["spec"]["replicas"], 1, "{controller}");
 
+    facts_are_those_of_kubeadm(&site, master).await;
+
     let before = [boots(master), boots(worker)];
     for role in ["worker", "master"] {
         let name = site.apply_the_guides_change(&[role]).await.remove(0);
@@ -34,5 +37,55 @@ async fn the_guide_installs_from_an_image_and_rolls_through_worker_and_master() 
         assert_eq!(node["spec"].get("unschedulable"), None);
     }
     site.no_panic().await;
+    goes_away(&site, [master, worker]).await;
     site.stop().await;
+}
+
+/// What the operator has found out of kubeadm's objects is what kubeadm has made the cluster with.
+async fn facts_are_those_of_kubeadm(site: &Site, master: &RealNode) {
+    let config = site.read(&["get", "controllerconfig", "machine-config-controller", "-o", "json"]).await;
+    let config: Value = serde_json::from_str(&config).unwrap();
+    let spec = &config["spec"];
+    let dns = spec["clusterDNSIP"].as_str().unwrap();
+    let kubelet = site
+        .read(&["-n", "kube-system", "get", "cm", "kubelet-config", "-o", "jsonpath={.data.kubelet}"])
+        .await;
+    assert!(kubelet.lines().any(|line| line.trim() == format!("- {dns}")), "{dns}: {kubelet}");
+    let ca = master.handle().read_file("/etc/kubernetes/pki/ca.crt").await.unwrap();
+    let kept = spec["kubeAPIServerServingCAData"].as_str().unwrap();
+    let kept = String::from_utf8(base64(kept)).unwrap();
+    assert!(kept.contains(ca.trim()), "the API server's CA is another one: {kept}");
+    let url = spec["infra"]["status"]["apiServerInternalURI"].as_str().unwrap();
+    let kubeadm = site
+        .read(&["-n", "kube-public", "get", "cm", "cluster-info", "-o", "jsonpath={.data.kubeconfig}"])
+        .await;
+    assert!(kubeadm.contains(&format!("server: {url}")), "{url}: {kubeadm}");
+}
+
+fn base64(text: &str) -> Vec<u8> {
+    let bytes: k8s_openapi::ByteString = serde_json::from_value(Value::from(text)).unwrap();
+    bytes.0
+}
+
+/// The installation is taken away, with the agents in pods that have to take the hosts back before they go.
+async fn goes_away(site: &Site, nodes: [&RealNode; 2]) {
+    // The guide's change costs nothing by itself, and nor does the way back.
+    let patch = r#"{"spec": {"nodeDisruptionPolicy": null}}"#;
+    site.kubectl(&["patch", "machineconfiguration", "cluster", "--type=merge", "-p", patch]).await;
+    let said = site.mco(&["uninstall", "--yes", "--restore-hosts"]).await;
+    assert!(said.ends_with("uninstalled; hosts have their own files again\n"), "{said}");
+    for node in nodes {
+        let motd = node.handle().read_file("/etc/motd").await.unwrap_or_default();
+        assert!(!motd.contains("managed by the Machine Config Operator"), "{}: {motd}", node.name());
+        let units =
+            node.handle().run(["sh", "-c", "ls /etc/systemd/system | grep machine-config-daemon || :"]).await;
+        assert_eq!(units.unwrap().trim(), "", "{} keeps units of the agent", node.name());
+    }
+    let left = site.read(&["get", "crds", "-o", "name"]).await;
+    assert!(!left.contains("machineconfig"), "{left}");
+    site.wait("the namespace and its pods are gone", async || {
+        let args = ["get", "namespaces", NAMESPACE, "--ignore-not-found", "-o", "name"];
+        site.read(&args).await.trim().is_empty().then_some(())
+    })
+    .await;
 }
