@@ -49,6 +49,9 @@ document.addEventListener("pointerdown", (event) => {
 }, true);
 for (const over of ["pointerup", "pointercancel"]) document.addEventListener(over, () => setTimeout(released), true);
 
+/** Whether a button of the mouse is held down on something in an element: what goes away now takes the click with it. */
+export const isPressed = (parent) => pressed !== null && parent.contains(pressed);
+
 /** What has a scroll bar of its own. */
 const scrolled = (parent) => [...parent.querySelectorAll(".scroll, pre")];
 
@@ -57,7 +60,7 @@ const scrolled = (parent) => [...parent.querySelectorAll(".scroll, pre")];
  * somebody has scrolled stays where it is.
  */
 export function fill(parent, ...children) {
-  if (pressed && parent.contains(pressed)) {
+  if (isPressed(parent)) {
     held.set(parent, children);
     return parent;
   }

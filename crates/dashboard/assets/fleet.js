@@ -2,11 +2,14 @@
 // keyboards and readers of screens.
 // What it is not: where the nodes come from.
 import { PHASES, byName, el, fill, link, phase } from "./dom.js";
+import { brief } from "./pools.js";
 
 const HEAD = 26;
 const GAP = 10;
 const SIZES = [6, 9, 13, 18, 26];
 const ROWS = 100;
+/** How many pools are shown above the map. */
+const POOLS = 6;
 const RANK = Object.keys(PHASES);
 
 /** The view; it lives until `signal` is aborted. */
@@ -17,6 +20,7 @@ export function fleet(store, signal) {
   const hint = el("div", { class: "hint", hidden: true });
   const said = el("p", { role: "status", class: "soft" });
   const counts = el("div", { class: "row" });
+  const pools = el("div", { class: "cards", role: "group", "aria-label": "Pools" });
   const problems = el("div");
   const listed = el("div");
   const search = el("input", { type: "search", "aria-label": "Only nodes with this in name, reason or config", placeholder: "name, reason, config" });
@@ -33,6 +37,7 @@ export function fleet(store, signal) {
   let shown = ROWS;
   let colours = {};
   let drawn = new Map();
+  let told = [];
 
   function readColours() {
     const style = getComputedStyle(document.documentElement);
@@ -122,6 +127,14 @@ export function fleet(store, signal) {
     const found = store.findings.map((f) => el("li", {}, f.pool ? [link("pool", f.pool), ": "] : "", f.node ? [link("node", f.node), ": "] : "", f.message));
     const stray = store.unmanaged.map((text) => el("li", {}, text));
     fill(problems, found.length + stray.length ? el("section", { class: "panel" }, el("h2", {}, "Needs attention"), el("ul", {}, found.slice(0, ROWS), stray.slice(0, ROWS))) : "");
+  }
+
+  /** The pools in short: those first that are not done. A pool that has changed is another object. */
+  function cards() {
+    const all = [...store.pools.values()].sort((a, b) => (a.updated === a.machines) - (b.updated === b.machines) || byName(a.name, b.name));
+    if (all.length === told.length && all.every((p, i) => p === told[i])) return;
+    told = all;
+    fill(pools, all.slice(0, POOLS).map(brief), all.length > POOLS ? el("p", {}, el("a", { href: "#/pools", "data-key": "pools" }, `All ${all.length} pools`)) : "");
   }
 
   function list() {
@@ -220,18 +233,19 @@ export function fleet(store, signal) {
     layOut();
     draw();
     summary();
+    cards();
     list();
   };
   store.addEventListener("change", (event) => {
     if (event.detail.nodes === null) return redraw();
     draw();
     // Tables are slow to build: ten times a second is enough for a person.
-    slow ||= setTimeout(() => { slow = 0; if (!signal.aborted) { summary(); list(); } }, 100);
+    slow ||= setTimeout(() => { slow = 0; if (!signal.aborted) { summary(); cards(); list(); } }, 100);
   }, { signal });
   document.addEventListener("mco-theme", () => { readColours(); draw(); }, { signal });
   signal.addEventListener("abort", () => resized.disconnect());
   const buttons = el("div", { class: "row" }, el("button", { on: { click: () => zoom(-1) } }, "Smaller"), el("button", { on: { click: () => zoom(1) } }, "Larger"), within, counts);
-  const view = el("div", {}, el("h2", {}, "Fleet"), problems, buttons, said, el("div", { class: "fleet" }, el("div", {}, viewport, hint), el("section", { "aria-label": "Nodes" }, el("div", { class: "row" }, search, only), listed)));
+  const view = el("div", {}, el("h2", {}, "Fleet"), problems, pools, buttons, said, el("div", { class: "fleet" }, el("div", {}, viewport, hint), el("section", { "aria-label": "Nodes" }, el("div", { class: "row" }, search, only), listed)));
   queueMicrotask(() => { readColours(); redraw(); resized.observe(viewport); });
   // Where a group's heading is, for tests.
   view.head = (text) => heads.find((h) => h.text.startsWith(text));

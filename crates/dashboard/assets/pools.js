@@ -12,14 +12,58 @@ export function estimate(pool) {
   return `not known: ${pool.because ?? ""}`;
 }
 
-function progress(store, pool) {
-  const nodes = store.of(pool.name);
+/** What a gate said last. */
+const SAYS = { Passed: "passed", Failed: "failed", Failing: "fails, not for long enough yet", NoAnswer: "no answer yet" };
+
+/** What a wave does. */
+const WAVES = { needsApproval: () => "waits for an approval", notBegun: () => "has not begun", moves: () => "its nodes may go", soaks: (wave) => ["soaks until ", time(wave.until)] };
+
+function wave({ name, place, of, ...what }) {
+  return [el("strong", {}, name), place ? ` (${place} of ${of})` : "", ": ", WAVES[what.state]?.(what) ?? what.state];
+}
+
+/** Whether a policy lets updates begin now. */
+const HOURS = {
+  open: (hours) => (hours.until ? ["updates may begin until ", time(hours.until)] : "updates may begin"),
+  shut: (hours) => el("span", { class: "bad" }, hours.opens ? ["shut; opens ", time(hours.opens)] : "shut; never opens"),
+  frozen: (hours) => el("span", { class: "bad" }, hours.until ? ["frozen until ", time(hours.until)] : "frozen", `: ${hours.reason}`),
+};
+
+/** Where a pool stands in its policy, as names and values. */
+function standing({ policy }) {
+  if (!policy) return [];
+  const gate = (g) => el("li", { title: g.message ?? "" }, `${g.gate}: `, el("span", { class: g.outcome === "Passed" ? "" : "bad" }, SAYS[g.outcome] ?? g.outcome));
+  return [
+    ["Wave", policy.wave && wave(policy.wave)],
+    ["Gates", policy.gates?.length && el("ul", {}, policy.gates.map(gate))],
+    ["Window", policy.hours && HOURS[policy.hours.state]?.(policy.hours)],
+  ];
+}
+
+/** How far a pool is, as a bar. */
+function bar(pool) {
   const bar = el("div", { class: "bar", role: "progressbar", "aria-valuemin": "0", "aria-valuemax": String(pool.machines), "aria-valuenow": String(pool.updated), "aria-label": `${pool.name}: ${pool.updated} of ${pool.machines} nodes updated` });
   const part = el("div", { class: "done" });
   part.style.width = `${pool.machines ? (100 * pool.updated) / pool.machines : 100}%`;
   bar.append(part);
-  const counts = Object.keys(PHASES).map((p) => [p, nodes.filter((n) => n.phase === p).length]).filter(([, n]) => n);
-  return [bar, el("p", { class: "row" }, counts.map(([p, n]) => el("span", {}, phase(p), ` ${n}`)))];
+  return bar;
+}
+
+function progress(store, pool) {
+  const counts = new Map(Object.keys(PHASES).map((p) => [p, 0]));
+  for (const node of store.nodes.values()) if (node.pool === pool.name) counts.set(node.phase, (counts.get(node.phase) ?? 0) + 1);
+  return [bar(pool), el("p", { class: "row" }, [...counts].filter(([, n]) => n).map(([p, n]) => el("span", {}, phase(p), ` ${n}`)))];
+}
+
+/** A pool in short, for the fleet: how far it is, what is left, its wave, gates and window, and why it is held. */
+export function brief(pool) {
+  return el("section", { class: "panel brief", "data-brief": pool.name }, el("h3", {}, link("pool", pool.name)), bar(pool), facts([
+    ["Updated", `${pool.updated} of ${pool.machines} nodes`],
+    ["The rest", pool.estimate === "done" ? "" : estimate(pool)],
+    ...standing(pool),
+    ["Held", pool.held && el("span", { class: "bad" }, pool.held)],
+    ["Stuck", pool.stuck && pool.stuck !== pool.held && el("span", { class: "bad" }, pool.stuck)],
+  ]));
 }
 
 function about(pool) {
@@ -28,6 +72,7 @@ function about(pool) {
     ["Config", pool.config ? el("span", { class: "mono" }, link("config", pool.config)) : "none yet"],
     ["At once", `at most ${pool.maxUnavailable}`],
     ["The rest", estimate(pool)],
+    ...standing(pool),
     ["Held", pool.held && el("span", { class: "bad" }, pool.held)],
     ["Pinned", pool.pinned],
     ["Stuck", pool.stuck && el("span", { class: "bad" }, pool.stuck)],
@@ -46,8 +91,6 @@ export function pools(store, signal) {
 
 /** What a gate looks at. */
 const LOOKS = { nodeCondition: "a condition of nodes", workloads: "workloads", prometheus: "Prometheus", http: "an address", job: "a Job" };
-const SAYS = { Passed: "passed", Failed: "failed", Failing: "fails, not for long enough yet", NoAnswer: "no answer yet" };
-
 function policies(list) {
   if (list.error) return el("p", { class: "bad" }, list.error);
   if (!list.length) return el("p", { class: "soft" }, "No RolloutPolicy is in force here.");

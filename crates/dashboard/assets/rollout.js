@@ -1,59 +1,147 @@
 // The rollout: for each node the phases of its update as bars, the stuck and the slowest first; also of the last ten rollouts.
 // What it is not: a record of its own; that is the server's.
-import { el, fill, link, span, time } from "./dom.js";
+import { el, fill, isPressed, link, span, time } from "./dom.js";
 import { ask } from "./store.js";
 
 const PARTS = { drain: "drain", apply: "apply", reboot: "reboot", back: "kubelet and agent back" };
+/** How many nodes of a rollout are shown before somebody asks for more. */
+const FIRST = 50;
+// All times in milliseconds.
+/** How often it is read again where nothing changes: what goes on takes longer. */
+const AGAIN = 15000;
+/** The shortest time between two reads, and how many times as long as drawing took: the page stays quick in between. */
+const APART = 1000;
+const REST = 8;
 
-function line(node, begin, end) {
+/** The bars of a node. Their places follow from the rollout's length, which grows: see `.track` in the style. */
+function bars(node, begin) {
   const track = el("div", { class: "track", role: "img" });
-  const length = Math.max(1, end - begin);
   const words = node.bars.map((bar) => {
     const from = Date.parse(bar.from);
-    const to = bar.to ? Date.parse(bar.to) : end;
-    const part = el("div", { class: `seg-${bar.part}${bar.to ? "" : " seg-open"}`, title: `${PARTS[bar.part]}: ${span((to - from) / 1000)}` });
-    part.style.left = `${(100 * (from - begin)) / length}%`;
-    part.style.width = `${(100 * Math.max(0, to - from)) / length}%`;
+    const took = bar.to && Math.max(0, Date.parse(bar.to) - from) / 1000;
+    const says = bar.to ? `${PARTS[bar.part]} ${span(took)}` : [PARTS[bar.part], "since", time(bar.from, true).textContent].join(" ");
+    const part = el("div", { class: `seg-${bar.part}${bar.to ? "" : " seg-open"}`, title: says });
+    part.style.setProperty("--at", (from - begin) / 1000);
+    if (bar.to) part.style.setProperty("--took", took);
     track.append(part);
-    return `${PARTS[bar.part]} ${span((to - from) / 1000)}${bar.to ? "" : " so far"}`;
+    return says;
   });
   track.setAttribute("aria-label", words.join(", ") || "its phases were not seen");
-  const state = node.failing ? el("span", { class: "bad" }, "fails") : node.done ? ["done ", time(node.done, true)] : "under way";
-  return el("tr", {}, el("td", {}, link("node", node.node)), el("td", {}, state), el("td", {}, node.bars.length ? span(node.seconds) : "–"), el("td", {}, track), el("td", {}, node.waited ?? ""));
+  return track;
 }
 
-/** How often it is read again where nothing changes: what goes on takes longer. In milliseconds. */
-const AGAIN = 15000;
+/** A cell whose text is written only if it differs. */
+const say = (cell, text) => {
+  if (cell.textContent !== text) cell.textContent = text;
+};
 
-/** `now`: by the server's clock, as all times here. */
-function rollout(one, now) {
-  const times = one.nodes.flatMap((n) => [n.done, ...n.bars.flatMap((b) => [b.from, b.to])]).filter(Boolean).map((t) => Date.parse(t));
-  const open = one.nodes.some((n) => n.bars.some((b) => !b.to));
-  const begin = times.length ? Math.min(...times) : now;
-  const end = open || !times.length ? now : Math.max(...times);
-  const head = el("tr", {}, ["Node", "State", "Took", "Phases", "Its drain waited for"].map((h) => el("th", { scope: "col" }, h)));
-  const rows = one.nodes.map((n) => line(n, begin, end));
-  const note = one.nodes.length < one.total ? `the first ${one.nodes.length} of ${one.total} nodes; ` : `${one.total} nodes; `;
-  return el("section", { class: "panel" }, el("h3", {}, link("pool", one.pool), " → ", el("span", { class: "mono" }, link("config", one.config))),
-    el("p", { class: "soft" }, note, "from ", time(new Date(begin).toISOString()), " to ", open ? "now" : time(new Date(end).toISOString())),
-    el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Nodes of ${one.pool}` }, el("table", {}, el("thead", {}, head), el("tbody", {}, rows))));
+/** A node's row. It is kept as long as what it shows is the same, but for the time that passes. */
+class Row {
+  constructor(node, begin) {
+    const state = node.failing ? el("span", { class: "bad" }, "fails") : node.done ? ["done ", time(node.done, true)] : "under way";
+    this.took = el("td");
+    this.waits = el("td");
+    this.element = el("tr", {}, el("td", {}, link("node", node.node)), el("td", {}, state), this.took, el("td", {}, bars(node, begin)), this.waits);
+  }
+
+  update(node, now) {
+    say(this.took, node.bars.length ? span(node.seconds) : "–");
+    say(this.waits, node.done ? node.waited ?? "" : now?.why ?? node.waited ?? "");
+  }
+}
+
+/** One rollout. */
+class Section {
+  #rows = new Map();
+  #shown = FIRST;
+  #last = null;
+
+  constructor(store, one) {
+    this.store = store;
+    this.note = el("p", { class: "soft" });
+    this.more = el("p");
+    this.body = el("tbody");
+    const head = el("tr", {}, ["Node", "State", "Took", "Phases", "What it waits for, or its drain waited for"].map((h) => el("th", { scope: "col" }, h)));
+    this.element = el("section", { class: "panel" }, el("h3", {}, link("pool", one.pool), " → ", el("span", { class: "mono" }, link("config", one.config))), this.note,
+      el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Nodes of ${one.pool}` }, el("table", {}, el("thead", {}, head), this.body)), this.more);
+  }
+
+  /** `now`: by the server's clock, as all times here. */
+  update(one, now) {
+    // A row that goes away under a press takes the click with it.
+    if (isPressed(this.body)) return;
+    this.#last = [one, now];
+    const times = one.nodes.flatMap((n) => [n.done, ...n.bars.flatMap((b) => [b.from, b.to])]).filter(Boolean).map((t) => Date.parse(t));
+    const open = one.nodes.some((n) => n.bars.some((b) => !b.to));
+    const begin = times.length ? Math.min(...times) : now;
+    const end = open || !times.length ? now : Math.max(...times);
+    this.body.style.setProperty("--length", Math.max(1, end - begin) / 1000);
+    const nodes = one.nodes.slice(0, this.#shown);
+    const rows = new Map();
+    for (const node of nodes) {
+      const key = JSON.stringify([begin, { ...node, seconds: 0 }]);
+      const was = this.#rows.get(node.node);
+      const row = was?.key === key ? was.row : new Row(node, begin);
+      row.update(node, this.store.nodes.get(node.node));
+      rows.set(node.node, { key, row });
+    }
+    this.#put([...rows.values()].map(({ row }) => row.element));
+    this.#rows = rows;
+    const all = one.nodes.length < one.total ? `the first ${one.nodes.length} of ${one.total} nodes; ` : `${one.total} nodes; `;
+    const words = [all, open, begin, open || end].join();
+    if (words !== this.words) fill(this.note, all, "from ", time(new Date(begin).toISOString()), " to ", open ? "now" : time(new Date(end).toISOString()));
+    this.words = words;
+    const left = one.nodes.length - nodes.length;
+    if (left !== this.left) fill(this.more, left ? el("button", { "data-key": "more", on: { click: () => this.#grow() } }, `Show ${left} more`) : "");
+    this.left = left;
+  }
+
+  #grow() {
+    this.#shown = Infinity;
+    this.update(...this.#last);
+  }
+
+  /** Has the table show these rows in this order; rows that are there already are moved at most. */
+  #put(wanted) {
+    const focus = this.body.contains(document.activeElement) ? document.activeElement.dataset.key : undefined;
+    const keep = new Set(wanted);
+    for (const row of [...this.body.children]) if (!keep.has(row)) row.remove();
+    wanted.forEach((row, at) => {
+      if (this.body.children[at] !== row) this.body.insertBefore(row, this.body.children[at] ?? null);
+    });
+    if (focus && document.activeElement?.dataset?.key !== focus) this.body.querySelector(`[data-key="${CSS.escape(focus)}"]`)?.focus({ preventScroll: true });
+  }
 }
 
 /** The view. */
 export function rollouts(store, signal) {
   const body = el("div");
+  let sections = new Map();
   let waiting = 0;
+  let rest = APART;
+  const show = (said) => {
+    const now = Date.parse(said.now);
+    const keys = said.rollouts.map((one) => `${one.pool} ${one.config}`);
+    const before = [...sections.keys()].join("\n");
+    sections = new Map(said.rollouts.map((one, at) => [keys[at], sections.get(keys[at]) ?? new Section(store, one)]));
+    said.rollouts.forEach((one, at) => sections.get(keys[at]).update(one, now));
+    if (keys.join("\n") !== before || !keys.length || !body.firstChild?.matches?.("section")) {
+      fill(body, keys.length ? [...sections.values()].map((s) => s.element) : el("p", { class: "soft" }, store.unread.find((text) => text.startsWith("MachineConfigNodes")) ?? "No update was seen yet."));
+    }
+  };
   const read = async () => {
     try {
       const said = await ask("api/rollouts");
       if (signal.aborted) return;
-      fill(body, said.rollouts.length ? said.rollouts.map((one) => rollout(one, Date.parse(said.now))) : el("p", { class: "soft" }, store.unread.find((text) => text.startsWith("MachineConfigNodes")) ?? "No update was seen yet."));
+      const begun = performance.now();
+      show(said);
+      rest = Math.max(APART, REST * (performance.now() - begun));
     } catch (error) {
       fill(body, el("p", { class: "bad" }, error.message));
     }
   };
   store.addEventListener("change", () => {
-    waiting ||= setTimeout(() => { waiting = 0; if (!signal.aborted) read(); }, 1000);
+    waiting ||= setTimeout(() => { waiting = 0; if (!signal.aborted) read(); }, rest);
   }, { signal });
   const again = setInterval(() => { if (!document.hidden) read(); }, AGAIN);
   signal.addEventListener("abort", () => clearInterval(again));

@@ -1,4 +1,4 @@
-// OS images, certificates and boot tokens (names and ends), and the operator's conditions.
+// OS images, certificates and boot tokens (names and ends), and the installation: the operator's conditions, its parts, who leads.
 // What it is not: anything secret; the server sends none of it.
 import { el, fill, link, table, time } from "./dom.js";
 import { ask } from "./store.js";
@@ -27,8 +27,26 @@ export function trust() {
   ]);
 }
 
-/** The operator's conditions. */
+/** The installation: what the operator says, whether its parts run, and who leads. */
 export function operator() {
-  return load("Operator", "api/operator", (said) => Object.entries(said).map(([object, conditions]) => el("section", {}, el("h3", {}, object),
-    conditions ? part(conditions, (all) => (all.length ? table(`Conditions of ${object}`, ["Condition", "Status", "Since", "Reason", "Message"], all.map((c) => [c.type, c.status, time(c.lastTransitionTime), c.reason ?? "", c.message ?? ""])) : el("p", { class: "soft" }, "It says nothing yet."))) : el("p", { class: "soft" }, "It is not in this cluster."))));
+  const none = (text) => el("p", { class: "soft" }, text);
+  const conditions = ({ object, conditions: all }) => el("section", {}, el("h3", {}, object), !all ? none("It is not in this cluster.") : part(all, () => (all.length
+    ? table(`Conditions of ${object}`, ["Condition", "Status", "Since", "Reason", "Message"], all.map((c) => [c.type, c.status, time(c.lastTransitionTime), c.reason ?? "", c.message ?? ""])) : none("It says nothing yet."))));
+  const bad = (is, text) => (is ? el("span", { class: "bad" }, text) : text);
+  const runs = ({ kind, name, state }) => {
+    const what = `${kind} ${name}`;
+    if (!state) return [what, "it is not in this cluster", "", ""];
+    if (state.error) return [what, bad(true, state.error), "", ""];
+    return [what, bad(state.available < state.wanted, `${state.available} of ${state.wanted}`), bad(state.updated < state.wanted, `${state.updated} of ${state.wanted}`), el("span", { class: "mono" }, state.images.join(", "))];
+  };
+  const leads = ({ name, lease }) => {
+    if (!lease) return [name, "nobody has led yet", "", ""];
+    if (lease.error) return [name, bad(true, lease.error), "", ""];
+    return [name, lease.holder || bad(true, "nobody"), time(lease.since), time(lease.renewed)];
+  };
+  return load("Operator", "api/operator", (said) => [
+    said.said.map(conditions),
+    el("section", {}, el("h3", {}, "Parts"), table("What runs", ["Part", "Pods available", "Of the present version", "Image"], said.parts.map(runs))),
+    el("section", {}, el("h3", {}, "Who leads"), table("Of these, one process acts", ["Part", "Process", "Since", "Renewed"], said.leaders.map(leads))),
+  ]);
 }

@@ -12,6 +12,7 @@ mod answer;
 mod cluster_gate;
 mod feed;
 mod gate;
+mod installation;
 mod live;
 mod look;
 mod network;

@@ -14,8 +14,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Two pictures are this far apart: well below what a person sees as a delay, and a thousand changes a second become ten messages.
-const APART: Duration = Duration::from_millis(100);
+/// Two pictures are this far apart: well below what a person sees as a delay, and a thousand changes a second become twenty messages.
+const APART: Duration = Duration::from_millis(50);
 /// A change after a while without one is shown at once, with those that come within this time.
 const GATHER: Duration = Duration::from_millis(10);
 /// Times pass without a change in the cluster: soak times and windows end.
@@ -95,7 +95,7 @@ mod tests {
         let ms = Duration::from_millis;
         // The change after the last picture's beginning, how long that took, and when the next one begins.
         for (change, took, next) in
-            [(3000, 5, 3010), (95, 5, 105), (20, 5, 100), (20, 80, 160), (0, 0, 100), (170, 80, 180)]
+            [(3000, 5, 3010), (95, 5, 105), (20, 5, 50), (20, 80, 160), (0, 0, 50), (170, 80, 180)]
         {
             let end = gathered(begun + ms(change), begun, ms(took));
             assert_eq!(end, begun + ms(next), "{change} {took}");

@@ -1,7 +1,7 @@
 //! What is asked for seldom, read from the API server when it is: one node, a pool's configs and who set what, two configs
-//! side by side, certificates, boot tokens, the operator. Each part that cannot be read says so, and the others stand.
+//! side by side, certificates, boot tokens. Each part that cannot be read says so, and the others stand.
 //!
-//! What it is not: the fleet, which comes by the stream; and any content of a Secret.
+//! What it is not: the fleet, which comes by the stream; the operator (see `installation`); and any content of a Secret.
 
 use crate::answer;
 use crate::routes::Here;
@@ -18,8 +18,8 @@ use futures::future::join_all;
 use http::StatusCode;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event;
-use kube::api::{Api, ApiResource, DynamicObject, ListParams};
-use kube::core::{GroupVersionKind, PartialObjectMeta};
+use kube::api::{Api, ListParams};
+use kube::core::PartialObjectMeta;
 use kube::{Client, ResourceExt};
 use rollout::PastUpdate;
 use serde::Serialize;
@@ -34,7 +34,7 @@ const NAMES: usize = 20;
 const MOST: u32 = 5000;
 
 /// A part of an answer: what was read, or why it cannot be.
-fn part<T: Serialize, E: std::error::Error + 'static>(read: Result<T, E>) -> Value {
+pub(crate) fn part<T: Serialize, E: std::error::Error + 'static>(read: Result<T, E>) -> Value {
     match read {
         Ok(value) => json!(value),
         Err(error) => json!({"error": client::chain(&error)}),
@@ -324,28 +324,6 @@ fn token(record: &Record, now: Timestamp) -> Value {
         "id": id, "pool": pool, "state": state, "node": node, "addresses": addresses, "expires": expires,
         "singleUse": single_use, "usedAt": used.as_ref().map(|u| u.at),
     })
-}
-
-/// The operator's conditions, by the object that has them.
-pub(crate) async fn operator(Here(shared): Here) -> Response {
-    let conditions = async |group: &str, version: &str, kind: &str, name: &str| {
-        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
-        let api: Api<DynamicObject> = Api::all_with(shared.client.clone(), &resource);
-        let read = call(|| format!("get {} {name}", kind.to_lowercase()), api.get_opt(name)).await;
-        // One without a status is in the cluster all the same.
-        let of = |object: DynamicObject| object.data["status"]["conditions"].as_array().cloned();
-        part(read.map(|object| object.map(|object| of(object).unwrap_or_default())))
-    };
-    let (ours, cluster, settings) = tokio::join!(
-        conditions("machineconfig.dev", "v1alpha1", "MachineConfigOperator", names::CLUSTER),
-        conditions("config.openshift.io", "v1", "ClusterOperator", "machine-config"),
-        conditions(names::GROUP, "v1", "ControllerConfig", names::CONTROLLER_CONFIG),
-    );
-    answer::masked(json!({
-        "MachineConfigOperator cluster": ours,
-        "ClusterOperator machine-config": cluster,
-        format!("ControllerConfig {}", names::CONTROLLER_CONFIG): settings,
-    }))
 }
 
 #[cfg(test)]

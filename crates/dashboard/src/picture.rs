@@ -5,7 +5,7 @@
 //!
 //! What it is not: how differences travel (see `feed`).
 
-use insight::{Finding, NodeRow, PoolRow, Snapshot};
+use insight::{Finding, NodeRow, PolicyRow, PoolRow, Snapshot};
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 
@@ -82,8 +82,9 @@ impl Picture {
                 let zone = zone(&row.name).unwrap_or_default().to_owned();
                 all.nodes.insert(row.name.clone(), Cell { pool: pool.name.clone(), zone, row });
             }
-            let texts = [&mut pool.held, &mut pool.pinned, &mut pool.stuck];
-            texts.into_iter().flatten().chain(pool.conditions.values_mut()).for_each(|t| masker.mask(t));
+            let texts = [&mut pool.held, &mut pool.pinned, &mut pool.stuck].into_iter().flatten();
+            let policy = pool.policy.iter_mut().flat_map(PolicyRow::texts_mut);
+            texts.chain(pool.conditions.values_mut()).chain(policy).for_each(|t| masker.mask(t));
             all.pools.insert(pool.name.clone(), pool);
         }
         all
@@ -300,6 +301,19 @@ pub(crate) mod tests {
             max_unavailable: 1,
             conditions: BTreeMap::from([("Degraded".to_owned(), "password=hunter2secret".to_owned())]),
             held: Some("token: hunter2secret".to_owned()),
+            policy: Some(PolicyRow {
+                name: "prod".to_owned(),
+                wave: None,
+                gates: vec![insight::GateRow {
+                    gate: "shop".to_owned(),
+                    outcome: api::v1alpha1::GateOutcome::Failed,
+                    message: "password=hunter2secret".to_owned(),
+                }],
+                hours: Some(rollout::policy::Hours::Frozen {
+                    until: None,
+                    reason: "password=hunter2secret".to_owned(),
+                }),
+            }),
             pinned: Some("password=hunter2secret".to_owned()),
             stuck: Some("password=hunter2secret".to_owned()),
             percent: 0,

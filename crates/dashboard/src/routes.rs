@@ -7,7 +7,7 @@ use crate::feed::{Feed, Followed, Message};
 use crate::gate::{Gate, Refusal, Session};
 use crate::person::Proof;
 use crate::record::Record;
-use crate::{act, answer, look, page};
+use crate::{act, answer, installation, look, page};
 use api::v1::ControllerConfig;
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -122,7 +122,7 @@ pub(crate) fn router(shared: Shared) -> Router {
         .route(&at("compare/{from}/{to}"), get(look::compare))
         .route(&at("images"), get(look::images))
         .route(&at("trust"), get(look::trust))
-        .route(&at("operator"), get(look::operator))
+        .route(&at("operator"), get(installation::operator))
         .route(&at("actions"), post(act::action).layer(DefaultBodyLimit::max(act::LARGEST_ACTION)))
         .route(&at("check"), post(act::check))
         .route(&at("session"), get(session))

@@ -312,6 +312,11 @@ pub(crate) fn object(path: &str, metadata: bool) -> Option<Value> {
             Some(json!({"apiVersion": "machineconfig.dev/v1alpha1", "kind": "MachineConfigOperator",
             "metadata": {"name": "cluster"}, "status": {"conditions": [condition]}}))
         }
+        "namespaces/openshift-machine-config-operator/deployments/machine-config-controller" => {
+            Some(json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "machine-config-controller"},
+            "spec": {"replicas": 2, "template": {"spec": {"containers": [{"name": "c", "image": "mco:1",
+                "env": [{"name": "X", "value": SECRET}]}]}}}, "status": {"availableReplicas": 1}}))
+        }
         "pods" | "poddisruptionbudgets" | "rolloutpolicies" => list(vec![]),
         _ => None,
     }

@@ -45,6 +45,11 @@ fn status_at(snapshot: &Snapshot, now: Timestamp) -> String {
         if let Some(held) = &p.held {
             notes += &format!("pool {}: {held}\n", p.name);
         }
+        if let Some(policy) = &p.policy
+            && policy.says_something()
+        {
+            notes += &format!("pool {}: {policy}\n", p.name);
+        }
         if let Some(pinned) = &p.pinned {
             notes += &format!("pool {}: {pinned}\n", p.name);
         }
@@ -146,6 +151,7 @@ mod tests {
             max_unavailable: 1,
             conditions: BTreeMap::from([("Degraded".to_owned(), "x".to_owned())]),
             held: Some("the pool is paused".to_owned()),
+            policy: None,
             pinned: None,
             stuck: Some("the pool is paused".to_owned()),
             percent: 99,

@@ -354,6 +354,7 @@ impl ClusterWatch {
             plan: &plan,
             pools: &self.pools.known,
             nodes: &self.nodes.known,
+            policies: Some(&policies),
             progress: &self.progress.known,
         };
         Snapshot::of(view, only, now)

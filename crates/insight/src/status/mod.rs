@@ -5,6 +5,7 @@
 
 pub(crate) mod findings;
 pub(crate) mod follow;
+pub(crate) mod policy;
 pub(crate) mod rows;
 pub(crate) mod since;
 pub(crate) mod trouble;
@@ -17,6 +18,7 @@ use api::conditions;
 use api::names::pool_condition::{RENDER_DEGRADED, UPDATED, UPDATING};
 use api::v1::MachineConfigPool;
 use jiff::Timestamp;
+use rollout::policy::PoolPolicies;
 use rollout::view::NodeView;
 use rollout::{Estimate, Finished, Hold, NodeStep, RolloutPlan, RolloutProgress, Step, Wait, estimate};
 use serde::Serialize;
@@ -75,12 +77,14 @@ pub struct View<'a> {
     pub pools: &'a BTreeMap<String, MachineConfigPool>,
     /// The nodes, by name.
     pub nodes: &'a BTreeMap<String, KnownNode>,
+    /// The policies that the plan follows; `None`: they are not known.
+    pub policies: Option<&'a PoolPolicies>,
     /// What MachineConfigNodes say, by node.
     pub progress: &'a BTreeMap<String, Option<Progress>>,
 }
 
 fn of_view(view: View<'_>, only: &[String], now: Timestamp) -> Snapshot {
-    let View { plan, pools, nodes, progress } = view;
+    let View { plan, pools, nodes, policies, progress } = view;
     let mut rows = vec![];
     for p in &plan.pools {
         if !only.is_empty() && !only.iter().any(|o| **o == *p.pool) {
@@ -139,6 +143,7 @@ fn of_view(view: View<'_>, only: &[String], now: Timestamp) -> Snapshot {
                 .map(|c| (c.type_.clone(), c.message.clone()))
                 .collect(),
             held: p.hold.as_ref().map(Hold::to_string),
+            policy: policy::row(p, policies.and_then(|all| all.policy(&p.pool)).map(AsRef::as_ref), now),
             pinned: pool.and_then(|p| Some(rollout::pinned_text(p, rollout::pinned(p)?))),
             stuck: conditions
                 .and_then(|list| conditions::get(list, RENDER_DEGRADED).filter(|c| c.status == "True"))

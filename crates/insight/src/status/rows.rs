@@ -2,6 +2,7 @@
 //!
 //! What it is not: how they are filled (see `crate::status`), or tables (see the program).
 
+use crate::status::policy::PolicyRow;
 use api::names::pool_condition::{RENDER_DEGRADED, UPDATED};
 use jiff::Timestamp;
 use rollout::{Estimate, Step};
@@ -32,6 +33,9 @@ pub struct PoolRow {
     /// Why no node is given anything new; absent when nodes may move.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held: Option<String>,
+    /// Where it stands in its RolloutPolicy; absent when none is in force.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub policy: Option<PolicyRow>,
     /// The older config that the pool is held in by `mco undo`, in words; absent when it follows its MachineConfigs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pinned: Option<String>,

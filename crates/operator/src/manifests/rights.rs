@@ -192,6 +192,10 @@ fn viewer() -> Vec<Value> {
         rule(SETTINGS_GROUP, &["rolloutpolicies", crate::settings_object::PLURAL], &READ),
         rule("", &["nodes"], &READ),
         rule("policy", &["poddisruptionbudgets"], &["list"]),
+        // Whether the parts run, and who leads.
+        named("apps", "deployments", &[CONTROLLER, OPERATOR, DASHBOARD], &["get"]),
+        named("apps", "daemonsets", &[SERVER, AGENT], &["get"]),
+        named("coordination.k8s.io", "leases", &[CONTROLLER, OPERATOR], &["get"]),
         rule(
             config,
             &[

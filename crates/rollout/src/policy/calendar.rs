@@ -8,6 +8,8 @@
 use cronexpr::{Crontab, FallbackTimezoneOption, MakeTimestamp, ParseOptions, parse_crontab_with};
 use jiff::tz::{Offset, TimeZone};
 use jiff::{SignedDuration, Timestamp};
+use serde::Serialize;
+use std::fmt;
 
 /// Fields of a cron expression.
 const FIELDS: usize = 5;
@@ -64,6 +66,50 @@ pub(crate) enum Opening {
     Open(Timestamp),
     /// The window opens then; `None` if never.
     Shut(Option<Timestamp>),
+}
+
+/// What a policy's windows and freezes say of a time, for any change: what a limit lets pass may begin all the same.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "state")]
+pub enum Hours {
+    /// New updates may begin.
+    Open {
+        /// When that may end; `None`: never.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        until: Option<Timestamp>,
+    },
+    /// No window is open.
+    Shut {
+        /// When one opens; `None`: never.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        opens: Option<Timestamp>,
+    },
+    /// A freeze is in force.
+    Frozen {
+        /// Until when; `None`: until it is removed.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        until: Option<Timestamp>,
+        /// The reason, as it was written.
+        reason: String,
+    },
+}
+
+impl fmt::Display for Hours {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Open { until: None } => write!(f, "updates may begin"),
+            Self::Open { until: Some(until) } => write!(f, "updates may begin until {until}"),
+            Self::Shut { opens: None } => write!(f, "its windows never open"),
+            Self::Shut { opens: Some(opens) } => write!(f, "its next window opens at {opens}"),
+            Self::Frozen { until, reason } => {
+                write!(f, "frozen")?;
+                if let Some(until) = until {
+                    write!(f, " until {until}")?;
+                }
+                write!(f, ": {reason}")
+            }
+        }
+    }
 }
 
 impl Window {

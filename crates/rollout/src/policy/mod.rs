@@ -24,7 +24,7 @@ mod waves;
 
 pub use crate::hold::GateState;
 pub use assign::{Assigned, Assignment, PolicyPool, Verdict, assign};
-pub use calendar::{Freeze, Window, WindowError};
+pub use calendar::{Freeze, Hours, Window, WindowError};
 pub use gates::Gate;
 pub use pool_policies::{Live, PoolPolicies};
 pub use progress::ApprovalRequest;
@@ -36,6 +36,7 @@ pub(crate) use progress::{About, is_rejected, next, rollback_target};
 pub(crate) use waves::{Allowance, overlap};
 
 use crate::drain::DrainLimit;
+use crate::hold::Hold;
 use api::k8s::{IntOrString, Time};
 use api::v1alpha1::{MaxDisruption, PoolProgress};
 use jiff::{SignedDuration, Timestamp};
@@ -91,6 +92,19 @@ impl Policy {
                 nodes.saturating_mul(percent.unwrap_or_default()) / 100
             }
         }
+    }
+
+    /// Whether its windows and freezes let updates begin at a time; `None`: it has neither.
+    pub fn hours(&self, now: Timestamp) -> Option<Hours> {
+        if self.windows.is_empty() && self.freezes.is_empty() {
+            return None;
+        }
+        let waves::When { holds, look_again } = waves::calendar(self, now);
+        Some(match holds.into_iter().next().map(|(hold, _)| hold) {
+            Some(Hold::Frozen { until, reason }) => Hours::Frozen { until: until.map(|t| t.0), reason },
+            Some(Hold::OutsideWindow { opens }) => Hours::Shut { opens: opens.map(|t| t.0) },
+            _ => Hours::Open { until: look_again },
+        })
     }
 
     /// Whether it decides by what happened before: that must be stored before a node moves.
