@@ -59,6 +59,8 @@ pub(super) struct Job {
     pub(super) args: Vec<String>,
     /// The time limit: every wait inside a test ends long before.
     pub(super) patience: Duration,
+    /// Whether it waits for clusters or machines beside other jobs. Such a job that fails runs once more, alone.
+    pub(super) again: bool,
 }
 
 /// The time limit for a job.
@@ -125,6 +127,7 @@ pub(super) fn plan(
             folder: target.folder.clone(),
             args,
             patience: if is_one_of(target, &EMULATED) { PATIENCE_EMULATED } else { PATIENCE },
+            again: is_one_of(target, &CLUSTER),
         };
         // Tests that share a process run together or not at all.
         let wanted =

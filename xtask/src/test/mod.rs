@@ -119,7 +119,7 @@ pub(crate) fn run(root: &Path, a: &Test) -> anyhow::Result<()> {
             "{} failed after {:.0} s:\n    {}",
             done.failed.len(),
             start.elapsed().as_secs_f64(),
-            done.failed.join("\n    ")
+            done.failed.iter().map(|failure| failure.line.as_str()).collect::<Vec<_>>().join("\n    ")
         );
     }
     examples?;
@@ -159,6 +159,12 @@ fn summary(done: &lanes::Done, left_out: &[String]) {
         println!("== left out, {} tests:", left_out.len());
         for name in left_out {
             println!("    {name}");
+        }
+    }
+    if !done.unsteady.is_empty() {
+        println!("== failed beside other jobs, and passed alone: look at these, each has too little time or a race:");
+        for line in &done.unsteady {
+            println!("    {line}");
         }
     }
     if !done.skipped.is_empty() {

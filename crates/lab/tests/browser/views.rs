@@ -172,6 +172,25 @@ async fn a_server_that_goes_away_comes_back_and_a_session_that_ends_says_so() {
     browser.wait("document.body.innerText.includes('press Enter')").await;
 }
 
+/// The policy of one pool, whose first wave moves.
+fn policy() -> Value {
+    let now = "2026-01-01T00:00:00Z";
+    json!({"apiVersion": "machineconfig.dev/v1alpha1", "kind": "RolloutPolicy",
+        "metadata": {"name": "careful", "uid": "careful", "generation": 1, "resourceVersion": "1"},
+        "spec": {
+            "pools": {"names": ["infra"]},
+            "waves": [{"name": "canary", "size": 1, "soak": "10m"}, {"name": "rest"}],
+            "gates": [{"name": "shop", "http": {"url": "http://shop.example.com/healthz"}}],
+            "windows": [{"name": "always", "cron": "0 0 * * *", "timeZone": "Etc/UTC", "duration": "24h"}],
+        },
+        "status": {"observedGeneration": 1, "conditions": [], "currentWave": "canary", "pools": [{
+            "name": "infra", "config": "rendered-infra-00000000000000000000000000000002", "since": now,
+            "proved": "rendered-infra-00000000000000000000000000000001", "wave": "canary", "waveBegun": true,
+            "gates": [{"gate": "shop", "outcome": "Failing", "message": "status 503"}],
+            "baseline": [{"gate": "shop"}],
+        }]}})
+}
+
 /// Shows every view in one colour scheme: what axe finds, and a picture.
 async fn look_at_all(browser: &mut Chromium, scheme: &str, axe: &str, pictures: &Path) -> Vec<String> {
     let feature = json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]});
@@ -196,7 +215,9 @@ async fn look_at_all(browser: &mut Chromium, scheme: &str, axe: &str, pictures: 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_serious_keeps_people_from_using_any_view_dark_or_light() {
-    let Some((fleet, _child, address, _folder)) = site(SOME, "").await else { return };
+    let Some((fleet, folder)) = fleet(SOME, "").await else { return };
+    fleet.add("rolloutpolicies", policy());
+    let (_child, address) = program(&folder.path().join("kubeconfig")).await;
     let axe = ::lab::axe(&Environment::read().cache, &Reporter::stderr()).await.unwrap();
     let pictures = Path::new(env!("CARGO_TARGET_TMPDIR")).join("screenshots");
     std::fs::create_dir_all(&pictures).unwrap();
@@ -218,6 +239,16 @@ async fn nothing_serious_keeps_people_from_using_any_view_dark_or_light() {
     browser.ask("Page.setBypassCSP", json!({"enabled": true}));
     browser.open(&address);
     live(&mut browser, SOME).await;
+    // Wave, gates and window of a pool, beside the map and on its card.
+    for card in ["[data-brief=infra]", "[data-pool=infra]"] {
+        browser.value(&format!("location.hash = '#/{}'", if card.contains("brief") { "fleet" } else { "pools" }));
+        browser.wait(&format!("document.querySelector('{card}')")).await;
+        let text = browser.value(&format!("document.querySelector('{card}').innerText"));
+        let text = text.as_str().unwrap();
+        for part in ["canary (1 of 2): its nodes may go", "shop: fails", "updates may begin until"] {
+            assert!(text.contains(part), "{card}, {part}: {text}");
+        }
+    }
     let axe = json!(axe).to_string();
     let mut found = vec![];
     for scheme in ["light", "dark"] {
