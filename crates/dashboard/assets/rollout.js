@@ -16,18 +16,20 @@ const REST = 8;
 /** The bars of a node. Their places follow from the rollout's length, which grows: see `.track` in the style. */
 function bars(node, begin) {
   const track = el("div", { class: "track", role: "img" });
-  const words = node.bars.map((bar) => {
+  for (const bar of node.bars) {
     const from = Date.parse(bar.from);
-    const took = bar.to && Math.max(0, Date.parse(bar.to) - from) / 1000;
-    const says = bar.to ? `${PARTS[bar.part]} ${span(took)}` : [PARTS[bar.part], "since", time(bar.from, true).textContent].join(" ");
-    const part = el("div", { class: `seg-${bar.part}${bar.to ? "" : " seg-open"}`, title: says });
+    const part = el("div", { class: `seg-${bar.part}${bar.to ? "" : " seg-open"}` });
     part.style.setProperty("--at", (from - begin) / 1000);
-    if (bar.to) part.style.setProperty("--took", took);
+    if (bar.to) part.style.setProperty("--took", Math.max(0, Date.parse(bar.to) - from) / 1000);
     track.append(part);
-    return says;
-  });
-  track.setAttribute("aria-label", words.join(", ") || "its phases were not seen");
+  }
   return track;
+}
+
+/** How long a part took, or has taken. */
+function took(bar, now) {
+  const seconds = ((bar.to ? Date.parse(bar.to) : now) - Date.parse(bar.from)) / 1000;
+  return `${PARTS[bar.part]} ${span(seconds)}${bar.to ? "" : " so far"}`;
 }
 
 /** A cell whose text is written only if it differs. */
@@ -41,12 +43,21 @@ class Row {
     const state = node.failing ? el("span", { class: "bad" }, "fails") : node.done ? ["done ", time(node.done, true)] : "under way";
     this.took = el("td");
     this.waits = el("td");
-    this.element = el("tr", {}, el("td", {}, link("node", node.node)), el("td", {}, state), this.took, el("td", {}, bars(node, begin)), this.waits);
+    this.track = bars(node, begin);
+    this.element = el("tr", {}, el("td", {}, link("node", node.node)), el("td", {}, state), this.took, el("td", {}, this.track), this.waits);
   }
 
-  update(node, now) {
+  /** `known`: the node as the fleet shows it. */
+  update(node, known, now) {
     say(this.took, node.bars.length ? span(node.seconds) : "–");
-    say(this.waits, node.done ? node.waited ?? "" : now?.why ?? node.waited ?? "");
+    const drains = node.bars.some((bar) => bar.part === "drain" && !bar.to);
+    say(this.waits, (node.done || drains ? node.waited : known?.why) ?? node.waited ?? "");
+    const words = node.bars.map((bar) => took(bar, now));
+    const label = words.join(", ") || "its phases were not seen";
+    if (label === this.label) return;
+    this.label = label;
+    this.track.setAttribute("aria-label", label);
+    words.forEach((text, at) => { this.track.children[at].title = text; });
   }
 }
 
@@ -82,7 +93,7 @@ class Section {
       const key = JSON.stringify([begin, { ...node, seconds: 0 }]);
       const was = this.#rows.get(node.node);
       const row = was?.key === key ? was.row : new Row(node, begin);
-      row.update(node, this.store.nodes.get(node.node));
+      row.update(node, this.store.nodes.get(node.node), now);
       rows.set(node.node, { key, row });
     }
     this.#put([...rows.values()].map(({ row }) => row.element));

@@ -579,6 +579,19 @@ async fn a_reader_that_stands_still_is_dropped_and_comes_back_to_what_it_missed(
 }
 
 #[tokio::test]
+async fn a_body_that_is_too_long_is_read_to_its_end() {
+    let seen = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let count = Arc::clone(&seen);
+    let parts = futures::stream::iter(0..10).map(move |_| {
+        count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        Ok::<_, std::convert::Infallible>("four")
+    });
+    assert_eq!(read(Body::from_stream(parts), 8).await, Err(StatusCode::PAYLOAD_TOO_LARGE));
+    assert_eq!(seen.load(std::sync::atomic::Ordering::Relaxed), 10);
+    assert_eq!(read(Body::from("eight by"), 8).await.unwrap(), "eight by");
+}
+
+#[tokio::test]
 async fn more_than_ten_megabytes_are_not_looked_at() {
     let browser = Browser::of(seeded(false)).sign_in().await;
     let long = browser.post("/api/check", vec![b'#'; (10 << 20) + 1]).await;

@@ -71,7 +71,7 @@ async fn a_person_signs_in_and_out_and_a_token_that_ends_takes_the_page_with_it(
     let kept = browser.value(kept);
     assert!(!kept.as_str().unwrap().contains("token-of-jane"), "{kept}");
 
-    // A text that is larger than the server takes: it says so, although it does not read it to its end.
+    // A text that is larger than the server takes: it says so, and the browser reads that.
     browser.value("location.hash = '#/configs'");
     browser.wait("document.getElementById('manifest')").await;
     // Not shown: it takes a browser minutes to lay such a text out.
