@@ -20,7 +20,7 @@ export let current = null;
 
 function show() {
   const [, name = "", ...rest] = location.hash.split("/");
-  const view = VIEWS[name] ? name : DETAILS[name] ? name : "fleet";
+  const view = Object.hasOwn(VIEWS, name) || Object.hasOwn(DETAILS, name) ? name : "fleet";
   ends.abort();
   ends = new AbortController();
   const make = DETAILS[view] ?? VIEWS[view][1];
@@ -89,11 +89,28 @@ function theme(choice) {
   document.dispatchEvent(new Event("mco-theme"));
 }
 
+/** What the browser keeps of the choice; some keep nothing. */
+const kept = {
+  get theme() {
+    try {
+      return localStorage.getItem("mco-theme") ?? "";
+    } catch {
+      return "";
+    }
+  },
+  set theme(choice) {
+    try {
+      localStorage.setItem("mco-theme", choice);
+    } catch {
+      // It holds until the page is loaded again.
+    }
+  },
+};
 const chooser = document.getElementById("theme");
-chooser.value = localStorage.getItem("mco-theme") ?? "";
+chooser.value = kept.theme;
 theme(chooser.value);
 chooser.addEventListener("change", () => {
-  localStorage.setItem("mco-theme", chooser.value);
+  kept.theme = chooser.value;
   theme(chooser.value);
 });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => theme(chooser.value));

@@ -105,6 +105,11 @@ export function time(text, short = false) {
   return el("time", { datetime: text, title: text }, (short ? CLOCK : WHEN).format(at));
 }
 
+const TIMES = /(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d))/;
+
+/** A sentence of the server's, with the moments in it in the reader's zone. */
+export const sentence = (text) => String(text).split(TIMES).map((part, at) => (at % 2 ? time(part) : part));
+
 /** A length of time in words. */
 export function span(seconds) {
   const s = Math.max(0, Math.round(seconds));

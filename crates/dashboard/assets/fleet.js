@@ -1,8 +1,8 @@
 // The fleet: every node as a cell, by pool and zone, on a canvas that draws only what is seen; and the same as a table, for
 // keyboards and readers of screens.
 // What it is not: where the nodes come from.
-import { PHASES, byName, el, fill, link, phase } from "./dom.js";
-import { brief } from "./pools.js";
+import { PHASES, byName, el, fill, link, phase, sentence } from "./dom.js";
+import { brief, inOrder } from "./pools.js";
 
 const HEAD = 26;
 const GAP = 10;
@@ -38,6 +38,7 @@ export function fleet(store, signal) {
   let colours = {};
   let drawn = new Map();
   let told = [];
+  let offered = "";
 
   function readColours() {
     const style = getComputedStyle(document.documentElement);
@@ -59,10 +60,13 @@ export function fleet(store, signal) {
     cells = [];
     heads = [];
     let y = GAP;
-    const keys = [...groups.keys()].sort();
+    const keys = [...groups.keys()].sort(byName);
     if (group && !groups.has(group)) group = "";
     const named = (key) => `${JSON.parse(key).filter(Boolean).join(" · ")} (${groups.get(key).length})`;
-    fill(within, [["", "every group"], ...keys.map((key) => [key, named(key)])].map(([key, text]) => el("option", { value: key, selected: key === group }, text)));
+    const options = [["", "every group"], ...keys.map((key) => [key, named(key)])];
+    // A list that is open closes when it is filled.
+    if (JSON.stringify([group, options]) !== offered) fill(within, options.map(([key, text]) => el("option", { value: key, selected: key === group }, text)));
+    offered = JSON.stringify([group, options]);
     for (const key of keys.filter((key) => !group || key === group)) {
       const nodes = groups.get(key);
       heads.push({ y, key, text: named(key) });
@@ -107,8 +111,17 @@ export function fleet(store, signal) {
       pen.fillStyle = colours[node.phase] ?? colours.soft;
       pen.fillRect(cell.x, y, inner, inner);
       drawn.set(cell.name, node.phase);
-      if (size >= 13 && PHASES[node.phase]?.sign) {
+      if (size < 13 && (node.phase === "failing" || node.phase === "unavailable")) {
+        // Too small for a sign: a cut corner, for those who do not see the colour.
         pen.fillStyle = colours.panel;
+        pen.beginPath();
+        pen.moveTo(cell.x + inner, y + inner);
+        pen.lineTo(cell.x + inner, y + inner / 3);
+        pen.lineTo(cell.x + inner / 3, y + inner);
+        pen.fill();
+      }
+      if (size >= 13 && PHASES[node.phase]?.sign) {
+        pen.fillStyle = node.phase === "waits" ? colours.ink : colours.panel;
         pen.fillText(PHASES[node.phase].sign, cell.x + inner / 2, y + inner / 2);
       }
       if (cell.name === chosen) {
@@ -124,14 +137,14 @@ export function fleet(store, signal) {
     for (const node of store.nodes.values()) all.set(node.phase, (all.get(node.phase) ?? 0) + 1);
     fill(counts, [...all].map(([p, n]) => el("span", {}, phase(p), ` ${n}`)));
     canvas.setAttribute("aria-label", `${store.nodes.size} nodes: ${[...all].filter(([, n]) => n > 0).map(([p, n]) => `${n} ${p}`).join(", ")}. The table beside the map lists them.`);
-    const found = store.findings.map((f) => el("li", {}, f.pool ? [link("pool", f.pool), ": "] : "", f.node ? [link("node", f.node), ": "] : "", f.message));
+    const found = store.findings.map((f) => el("li", {}, f.pool ? [link("pool", f.pool), ": "] : "", f.node ? [link("node", f.node), ": "] : "", sentence(f.message)));
     const stray = store.unmanaged.map((text) => el("li", {}, text));
     fill(problems, found.length + stray.length ? el("section", { class: "panel" }, el("h2", {}, "Needs attention"), el("ul", {}, found.slice(0, ROWS), stray.slice(0, ROWS))) : "");
   }
 
-  /** The pools in short: those first that are not done. A pool that has changed is another object. */
+  /** The pools in short. A pool that has changed is another object. */
   function cards() {
-    const all = [...store.pools.values()].sort((a, b) => (a.updated === a.machines) - (b.updated === b.machines) || byName(a.name, b.name));
+    const all = inOrder(store.pools.values());
     if (all.length === told.length && all.every((p, i) => p === told[i])) return;
     told = all;
     fill(pools, all.slice(0, POOLS).map(brief), all.length > POOLS ? el("p", {}, el("a", { href: "#/pools", "data-key": "pools" }, `All ${all.length} pools`)) : "");
@@ -142,7 +155,7 @@ export function fleet(store, signal) {
     const fits = (n) => (!only.value || n.phase === only.value) && (!word || [n.name, n.why, n.current, n.desired, n.zone ?? ""].some((t) => t.toLowerCase().includes(word)));
     const found = order.map((name) => store.nodes.get(name)).filter((n) => n && fits(n));
     const all = RANK.flatMap((rank) => found.filter((n) => n.phase === rank));
-    const rows = all.slice(0, shown).map((n) => el("tr", { "data-node": n.name, "data-phase": n.phase }, el("td", {}, link("node", n.name)), el("td", {}, n.pool), el("td", {}, phase(n.phase)), el("td", {}, n.why)));
+    const rows = all.slice(0, shown).map((n) => el("tr", { "data-node": n.name, "data-phase": n.phase }, el("td", {}, link("node", n.name)), el("td", {}, n.pool), el("td", {}, phase(n.phase)), el("td", {}, sentence(n.why))));
     const head = el("tr", {}, ["Node", "Pool", "Phase", "What it does or waits for"].map((h) => el("th", { scope: "col" }, h)));
     const more = all.length > shown ? el("button", { "data-key": "more", on: { click: () => { shown += ROWS; list(); } } }, `Show ${Math.min(ROWS, all.length - shown)} more of ${all.length}`) : "";
     if (!store.known) return fill(listed, el("p", { class: "soft" }, "Nothing is known of the fleet yet."));
@@ -245,7 +258,7 @@ export function fleet(store, signal) {
   document.addEventListener("mco-theme", () => { readColours(); draw(); }, { signal });
   signal.addEventListener("abort", () => resized.disconnect());
   const buttons = el("div", { class: "row" }, el("button", { on: { click: () => zoom(-1) } }, "Smaller"), el("button", { on: { click: () => zoom(1) } }, "Larger"), within, counts);
-  const view = el("div", {}, el("h2", {}, "Fleet"), problems, pools, buttons, said, el("div", { class: "fleet" }, el("div", {}, viewport, hint), el("section", { "aria-label": "Nodes" }, el("div", { class: "row" }, search, only), listed)));
+  const view = el("div", { class: "whole" }, el("h2", {}, "Fleet"), problems, pools, buttons, said, el("div", { class: "fleet" }, el("div", {}, viewport, hint), el("section", { "aria-label": "Nodes" }, el("div", { class: "row" }, search, only), listed)));
   queueMicrotask(() => { readColours(); redraw(); resized.observe(viewport); });
   // Where a group's heading is, for tests.
   view.head = (text) => heads.find((h) => h.text.startsWith(text));

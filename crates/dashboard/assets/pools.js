@@ -1,38 +1,44 @@
 // The pools: how far each is, what holds it, and since when; and one pool with its policy, what it gets, who set that, and its
 // nodes.
 // What it is not: what the actions do (see actions.js).
-import { PHASES, byName, el, facts, fill, link, phase, span, table, time } from "./dom.js";
+import { PHASES, byName, el, facts, fill, link, phase, sentence, span, table, time } from "./dom.js";
 import { forPool } from "./actions.js";
 import { ask } from "./store.js";
+
+/** The time between two looks of a person, in milliseconds. */
+const REST = 250;
 
 /** When the rest of a pool may be done, in words. */
 export function estimate(pool) {
   if (pool.estimate === "about") return `about ${span(pool.seconds)}, at the pace of ${pool.fromNodes} nodes`;
   if (pool.estimate === "done") return "no node is left";
-  return `not known: ${pool.because ?? ""}`;
+  return ["not known: ", sentence(pool.because ?? "")];
 }
 
 /** What a gate said last. */
 const SAYS = { Passed: "passed", Failed: "failed", Failing: "fails, not for long enough yet", NoAnswer: "no answer yet" };
 
 /** What a wave does. */
-const WAVES = { needsApproval: () => "waits for an approval", notBegun: () => "has not begun", moves: () => "its nodes may go", soaks: (wave) => ["soaks until ", time(wave.until)] };
+const WAVES = { needsApproval: () => "waits for an approval", notBegun: () => "has not begun", held: () => "has begun, and is held", moves: () => "its nodes may go", soaks: (wave) => ["has to prove itself until ", time(wave.until)] };
 
 function wave({ name, place, of, ...what }) {
-  return [el("strong", {}, name), place ? ` (${place} of ${of})` : "", ": ", WAVES[what.state]?.(what) ?? what.state];
+  return [el("strong", {}, name), place ? ` (wave ${place} of ${of})` : "", ": ", WAVES[what.state]?.(what) ?? what.state];
 }
+
+const bad = (...text) => el("span", { class: "bad" }, text);
+const but = ({ passes }) => (passes ? ` (${passes})` : "");
 
 /** Whether a policy lets updates begin now. */
 const HOURS = {
   open: (hours) => (hours.until ? ["updates may begin until ", time(hours.until)] : "updates may begin"),
-  shut: (hours) => el("span", { class: "bad" }, hours.opens ? ["shut; opens ", time(hours.opens)] : "shut; never opens"),
-  frozen: (hours) => el("span", { class: "bad" }, hours.until ? ["frozen until ", time(hours.until)] : "frozen", `: ${hours.reason}`),
+  shut: (hours) => [hours.opens ? bad("shut; opens ", time(hours.opens)) : bad("its windows never open"), but(hours)],
+  frozen: (hours) => [hours.until ? bad("frozen until ", time(hours.until)) : bad("frozen"), ": ", hours.reason, but(hours)],
 };
 
 /** Where a pool stands in its policy, as names and values. */
 function standing({ policy }) {
   if (!policy) return [];
-  const gate = (g) => el("li", { title: g.message ?? "" }, `${g.gate}: `, el("span", { class: g.outcome === "Passed" ? "" : "bad" }, SAYS[g.outcome] ?? g.outcome));
+  const gate = (g) => el("li", {}, `${g.gate}: `, el("span", { class: g.outcome === "Passed" ? "" : "bad" }, SAYS[g.outcome] ?? g.outcome), g.message ? el("span", { class: "soft" }, " (", sentence(g.message), ")") : "");
   return [
     ["Wave", policy.wave && wave(policy.wave)],
     ["Gates", policy.gates?.length && el("ul", {}, policy.gates.map(gate))],
@@ -49,20 +55,36 @@ function bar(pool) {
   return bar;
 }
 
-function progress(store, pool) {
-  const counts = new Map(Object.keys(PHASES).map((p) => [p, 0]));
-  for (const node of store.nodes.values()) if (node.pool === pool.name) counts.set(node.phase, (counts.get(node.phase) ?? 0) + 1);
-  return [bar(pool), el("p", { class: "row" }, [...counts].filter(([, n]) => n).map(([p, n]) => el("span", {}, phase(p), ` ${n}`)))];
+/** How many nodes of each pool are in each phase. */
+function countAll(store) {
+  const pools = new Map();
+  for (const { pool, phase: at } of store.nodes.values()) {
+    if (!pools.has(pool)) pools.set(pool, new Map(Object.keys(PHASES).map((p) => [p, 0])));
+    const counts = pools.get(pool);
+    counts.set(at, (counts.get(at) ?? 0) + 1);
+  }
+  return pools;
+}
+
+function progress(counts, pool) {
+  const some = [...(counts.get(pool.name) ?? [])].filter(([, n]) => n);
+  return [bar(pool), el("p", { class: "row" }, some.map(([p, n]) => el("span", {}, phase(p), ` ${n}`)))];
+}
+
+/** Pools in the order in which people look at them: those first that are not done, or cannot get further. */
+export function inOrder(pools) {
+  const calm = (p) => p.updated === p.machines && !p.stuck && !p.held;
+  return [...pools].sort((a, b) => calm(a) - calm(b) || byName(a.name, b.name));
 }
 
 /** A pool in short, for the fleet: how far it is, what is left, its wave, gates and window, and why it is held. */
 export function brief(pool) {
   return el("section", { class: "panel brief", "data-brief": pool.name }, el("h3", {}, link("pool", pool.name)), bar(pool), facts([
     ["Updated", `${pool.updated} of ${pool.machines} nodes`],
-    ["The rest", pool.estimate === "done" ? "" : estimate(pool)],
+    ["Left", pool.estimate === "done" ? "" : estimate(pool)],
     ...standing(pool),
-    ["Held", pool.held && el("span", { class: "bad" }, pool.held)],
-    ["Stuck", pool.stuck && pool.stuck !== pool.held && el("span", { class: "bad" }, pool.stuck)],
+    ["Held", pool.held && bad(sentence(pool.held))],
+    ["Stuck", pool.stuck && pool.stuck !== pool.held && bad(sentence(pool.stuck))],
   ]));
 }
 
@@ -71,20 +93,31 @@ function about(pool) {
     ["Updated", `${pool.updated} of ${pool.machines} nodes (${pool.percent} %)`],
     ["Config", pool.config ? el("span", { class: "mono" }, link("config", pool.config)) : "none yet"],
     ["At once", `at most ${pool.maxUnavailable}`],
-    ["The rest", estimate(pool)],
+    ["Left", estimate(pool)],
     ...standing(pool),
-    ["Held", pool.held && el("span", { class: "bad" }, pool.held)],
-    ["Pinned", pool.pinned],
-    ["Stuck", pool.stuck && el("span", { class: "bad" }, pool.stuck)],
-    ["Conditions", pool.conditions.length ? el("ul", {}, pool.conditions.map((c) => el("li", {}, el("strong", {}, c.type), c.message ? `: ${c.message}` : ""))) : ""],
+    ["Held", pool.held && bad(sentence(pool.held))],
+    ["Pinned", pool.pinned && sentence(pool.pinned)],
+    ["Stuck", pool.stuck && bad(sentence(pool.stuck))],
+    ["Conditions", pool.conditions.length ? el("ul", {}, pool.conditions.map((c) => el("li", {}, el("strong", {}, c.type), c.message ? [": ", sentence(c.message)] : ""))) : ""],
   ]);
+}
+
+/** Calls `draw` soon after it is asked to, and not more often than a person reads. */
+function calmly(signal, draw) {
+  let waiting = 0;
+  return () => {
+    waiting ||= setTimeout(() => { waiting = 0; if (!signal.aborted) draw(); }, REST);
+  };
 }
 
 /** All pools. */
 export function pools(store, signal) {
   const cards = el("div", { class: "cards" });
-  const draw = () => fill(cards, store.known ? "" : el("p", { class: "soft" }, "Nothing is known of the fleet yet."), [...store.pools.values()].sort((a, b) => a.name.localeCompare(b.name)).map((p) => el("section", { class: "panel", "data-pool": p.name }, el("h3", {}, link("pool", p.name)), progress(store, p), about(p), forPool(p))));
-  store.addEventListener("change", draw, { signal });
+  const draw = () => {
+    const counts = countAll(store);
+    fill(cards, store.known ? "" : el("p", { class: "soft" }, "Nothing is known of the fleet yet."), inOrder(store.pools.values()).map((p) => el("section", { class: "panel", "data-pool": p.name }, el("h3", {}, link("pool", p.name)), progress(counts, p), about(p), forPool(p))));
+  };
+  store.addEventListener("change", calmly(signal, draw), { signal });
   draw();
   return el("div", {}, el("h2", {}, "Pools"), cards);
 }
@@ -100,17 +133,17 @@ function policies(list) {
     const each = (all, draw) => (all?.length ? el("ul", {}, all.map((one) => el("li", {}, draw(one)))) : "");
     const part = (all, caption, heads, draw) => (all?.length ? table(caption, heads, all.map(draw)) : "");
     const said = new Map((now.gates ?? []).map((g) => [g.gate, g]));
-    const begun = now.approvalNeeded ? "waits for an approval: another pool has rejected such a change" : now.waveBegun ? "its nodes may go" : "has not begun";
+    const begun = now.approvalNeeded ? "waits for an approval: another pool has rejected such a change" : now.waveBegun ? "it has begun" : "it has not begun";
     const looks = (gate) => Object.keys(LOOKS).filter((kind) => gate[kind]).map((kind) => LOOKS[kind]).join(", ");
     return el("div", {}, facts([
       ["Policy", name], ["On its way", config(now.config)], ["Since", now.since && time(now.since)], ["Wave", now.wave && `${now.wave} (${begun})`],
-      ["Soaks until", now.soakUntil && time(now.soakUntil)], ["Held", now.held && el("span", { class: "bad" }, now.held)],
+      ["Proves itself until", now.soakUntil && time(now.soakUntil)], ["Held", now.held && bad(sentence(now.held))],
       ["Approved", each(now.approvals, (a) => ["wave ", a.wave, " for ", config(a.config), " by ", a.by, ", ", time(a.at)])],
-      ["Proved last", config(now.proved)], ["Rejected", each(now.rejected, (r) => [config(r.config), ", ", time(r.at), ": ", r.reason])],
+      ["Proved last", config(now.proved)], ["Rejected", each(now.rejected, (r) => [config(r.config), ", ", time(r.at), ": ", sentence(r.reason)])],
       ["Broken before", each((now.baseline ?? []).filter((b) => b.broken?.length), (b) => `${b.gate}: ${b.broken.join(", ")}`)],
     ]),
     part(spec.waves, "Waves", ["Wave", "Nodes", "Approval", "Soak"], (w) => [w.name === now.wave ? el("strong", {}, `${w.name} (now)`) : w.name, w.size ?? (w.nodeSelector ? "by label" : "the rest"), w.approval === "Needed" ? "by a person" : "not needed", w.soak ?? "none"]),
-    part(spec.gates, "Gates", ["Gate", "Looks at", "Said last", "Why"], (g) => [g.name, looks(g), SAYS[said.get(g.name)?.outcome] ?? "not asked now", said.get(g.name)?.message ?? ""]),
+    part(spec.gates, "Gates", ["Gate", "Looks at", "Said last", "Why"], (g) => [g.name, looks(g), SAYS[said.get(g.name)?.outcome] ?? "not asked now", sentence(said.get(g.name)?.message ?? "")]),
     part(spec.windows, "Windows: new updates begin in these alone", ["Window", "Opens (as in crontab)", "Time zone", "Stays open"], (w) => [w.name, el("span", { class: "mono" }, w.cron), w.timeZone, w.duration]),
     part(spec.freezes, "Freezes: no update begins in these", ["Freeze", "From", "To"], (f) => [f.name, time(f.from), time(f.to)]));
   });
@@ -150,18 +183,26 @@ export function pool(store, signal, name) {
     if (now !== last && last) waiting ||= setTimeout(() => { waiting = 0; if (!signal.aborted) read(); }, 1000);
     last = now;
     const nodes = store.of(name).sort((a, b) => byName(a.name, b.name));
-    const rows = nodes.slice(0, 500).map((n) => [link("node", n.name), phase(n.phase), n.since ? time(n.since) : "–", n.why]);
-    return fill(top, el("section", { class: "panel" }, progress(store, p), about(p), forPool(p)), table(nodes.length > 500 ? `The first 500 of ${nodes.length} nodes` : `${nodes.length} nodes`, ["Node", "Phase", "Since", "What it does or waits for"], rows));
+    const rows = nodes.slice(0, 500).map((n) => [link("node", n.name), phase(n.phase), n.since ? time(n.since) : "–", sentence(n.why)]);
+    return fill(top, el("section", { class: "panel" }, progress(countAll(store), p), about(p), forPool(p)), table(nodes.length > 500 ? `The first 500 of ${nodes.length} nodes` : `${nodes.length} nodes`, ["Node", "Phase", "Since", "What it does or waits for"], rows));
   };
   const read = (mine = ++turn) => ask(`api/pools/${encodeURIComponent(name)}`).then((said) => {
     // Of two answers that are under way, the one to the later question counts.
     if (signal.aborted || mine !== turn) return;
-    const past = said.history.error ? el("p", { class: "bad" }, said.history.error) : el("pre", { tabindex: "0" }, said.history);
+    const past = said.history.error ? el("p", { class: "bad" }, said.history.error) : el("pre", { tabindex: "0" }, sentence(said.history));
     fill(more, el("h3", {}, "Rollout policy"), policies(said.policies), el("h3", {}, "What it gets, and who set it"), origins(said.explanation), el("h3", {}, "Its configs, the newest first"), past);
   }).catch((error) => {
     if (mine === turn) fill(more, el("p", { class: "bad" }, error.message));
   });
-  store.addEventListener("change", draw, { signal });
+  const soon = calmly(signal, draw);
+  let seen = null;
+  store.addEventListener("change", (event) => {
+    const now = store.pools.get(name);
+    const names = event.detail.nodes;
+    const mine = names === null || now !== seen || [...names].some((n) => store.nodes.get(n)?.pool === name);
+    seen = now;
+    if (mine) soon();
+  }, { signal });
   draw();
   read();
   return el("div", {}, el("h2", {}, `Pool ${name}`), top, more);

@@ -4,6 +4,8 @@ import { el, fill, isPressed, link, span, time } from "./dom.js";
 import { ask } from "./store.js";
 
 const PARTS = { drain: "drain", apply: "apply", reboot: "reboot", back: "kubelet and agent back" };
+/** What a part has on it: colours are not enough. */
+const LETTERS = { drain: "D", apply: "A", reboot: "R", back: "K" };
 /** How many nodes of a rollout are shown before somebody asks for more. */
 const FIRST = 50;
 // All times in milliseconds.
@@ -18,7 +20,7 @@ function bars(node, begin) {
   const track = el("div", { class: "track", role: "img" });
   for (const bar of node.bars) {
     const from = Date.parse(bar.from);
-    const part = el("div", { class: `seg-${bar.part}${bar.to ? "" : " seg-open"}` });
+    const part = el("div", { class: `seg-${bar.part}${bar.to ? "" : " seg-open"}`, "data-letter": LETTERS[bar.part] });
     part.style.setProperty("--at", (from - begin) / 1000);
     if (bar.to) part.style.setProperty("--took", Math.max(0, Date.parse(bar.to) - from) / 1000);
     track.append(part);
@@ -40,7 +42,7 @@ const say = (cell, text) => {
 /** A node's row. It is kept as long as what it shows is the same, but for the time that passes. */
 class Row {
   constructor(node, begin) {
-    const state = node.failing ? el("span", { class: "bad" }, "fails") : node.done ? ["done ", time(node.done, true)] : "under way";
+    const state = node.failing ? el("span", { class: "bad" }, "fails") : node.done ? ["done ", time(node.done, true)] : node.left ? ["left for another config ", time(node.left, true)] : "under way";
     this.took = el("td");
     this.waits = el("td");
     this.track = bars(node, begin);
@@ -51,7 +53,8 @@ class Row {
   update(node, known, now) {
     say(this.took, node.bars.length ? span(node.seconds) : "–");
     const drains = node.bars.some((bar) => bar.part === "drain" && !bar.to);
-    say(this.waits, (node.done || drains ? node.waited : known?.why) ?? node.waited ?? "");
+    const over = node.done || node.left;
+    say(this.waits, over ? node.waited ?? "" : (drains && !node.failing && node.waited) || (known?.why ?? ""));
     const words = node.bars.map((bar) => took(bar, now));
     const label = words.join(", ") || "its phases were not seen";
     if (label === this.label) return;
@@ -65,10 +68,12 @@ class Row {
 class Section {
   #rows = new Map();
   #shown = FIRST;
-  #last = null;
 
-  constructor(store, one) {
+  /** `wanted` is called when somebody wants to see all nodes. */
+  constructor(store, one, wanted) {
+    this.wanted = wanted;
     this.store = store;
+    this.path = `api/rollouts/${encodeURIComponent(one.pool)}/${encodeURIComponent(one.config)}`;
     this.note = el("p", { class: "soft" });
     this.more = el("p");
     this.body = el("tbody");
@@ -81,8 +86,7 @@ class Section {
   update(one, now) {
     // A row that goes away under a press takes the click with it.
     if (isPressed(this.body)) return;
-    this.#last = [one, now];
-    const times = one.nodes.flatMap((n) => [n.done, ...n.bars.flatMap((b) => [b.from, b.to])]).filter(Boolean).map((t) => Date.parse(t));
+    const times = one.nodes.flatMap((n) => [n.done, n.left, ...n.bars.flatMap((b) => [b.from, b.to])]).filter(Boolean).map((t) => Date.parse(t));
     const open = one.nodes.some((n) => n.bars.some((b) => !b.to));
     const begin = times.length ? Math.min(...times) : now;
     const end = open || !times.length ? now : Math.max(...times);
@@ -102,14 +106,21 @@ class Section {
     const words = [all, open, begin, open || end].join();
     if (words !== this.words) fill(this.note, all, "from ", time(new Date(begin).toISOString()), " to ", open ? "now" : time(new Date(end).toISOString()));
     this.words = words;
-    const left = one.nodes.length - nodes.length;
+    const left = one.total - nodes.length;
     if (left !== this.left) fill(this.more, left ? el("button", { "data-key": "more", on: { click: () => this.#grow() } }, `Show ${left} more`) : "");
     this.left = left;
   }
 
+  /** Whether somebody wants to see all of its nodes. */
+  get whole() {
+    return this.#shown === Infinity;
+  }
+
   #grow() {
     this.#shown = Infinity;
-    this.update(...this.#last);
+    this.left = 0;
+    fill(this.more, el("span", { class: "soft" }, "Reading…"));
+    this.wanted();
   }
 
   /** Has the table show these rows in this order; rows that are there already are moved at most. */
@@ -130,24 +141,32 @@ export function rollouts(store, signal) {
   let sections = new Map();
   let waiting = 0;
   let rest = APART;
+  let turn = 0;
   const show = (said) => {
     const now = Date.parse(said.now);
     const keys = said.rollouts.map((one) => `${one.pool} ${one.config}`);
     const before = [...sections.keys()].join("\n");
-    sections = new Map(said.rollouts.map((one, at) => [keys[at], sections.get(keys[at]) ?? new Section(store, one)]));
+    sections = new Map(said.rollouts.map((one, at) => [keys[at], sections.get(keys[at]) ?? new Section(store, one, () => read())]));
     said.rollouts.forEach((one, at) => sections.get(keys[at]).update(one, now));
     if (keys.join("\n") !== before || !keys.length || !body.firstChild?.matches?.("section")) {
       fill(body, keys.length ? [...sections.values()].map((s) => s.element) : el("p", { class: "soft" }, store.unread.find((text) => text.startsWith("MachineConfigNodes")) ?? "No update was seen yet."));
     }
   };
   const read = async () => {
+    // Of two answers that are under way, the one to the later question counts.
+    const mine = ++turn;
     try {
       const said = await ask("api/rollouts");
-      if (signal.aborted) return;
+      for (const one of said.rollouts) {
+        const section = sections.get(`${one.pool} ${one.config}`);
+        if (section?.whole && one.nodes.length < one.total) Object.assign(one, (await ask(section.path)).rollout);
+      }
+      if (signal.aborted || mine !== turn) return;
       const begun = performance.now();
       show(said);
       rest = Math.max(APART, REST * (performance.now() - begun));
     } catch (error) {
+      if (signal.aborted || mine !== turn) return;
       fill(body, el("p", { class: "bad" }, error.message));
     }
   };
@@ -157,6 +176,6 @@ export function rollouts(store, signal) {
   const again = setInterval(() => { if (!document.hidden) read(); }, AGAIN);
   signal.addEventListener("abort", () => clearInterval(again));
   read();
-  const legend = el("p", { class: "row" }, Object.entries(PARTS).map(([part, word]) => el("span", { class: "phase" }, el("span", { class: `dot seg-${part}`, "aria-hidden": "true" }), word)));
+  const legend = el("p", { class: "row" }, Object.entries(PARTS).map(([part, word]) => el("span", { class: "phase" }, el("span", { class: `key seg-${part}`, "data-letter": LETTERS[part], "aria-hidden": "true" }), word)));
   return el("div", {}, el("h2", {}, "Rollout"), el("p", { class: "soft" }, "The last ten rollouts of each pool, the newest first. A node keeps the times of its last ten updates."), legend, body);
 }

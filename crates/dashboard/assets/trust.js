@@ -3,32 +3,45 @@
 import { el, fill, link, table, time } from "./dom.js";
 import { ask } from "./store.js";
 
-function load(title, path, draw) {
+/** How often these are read again, in milliseconds: the stream does not tell of them. */
+const AGAIN = 30000;
+
+function load(signal, title, path, draw) {
   const body = el("div", {}, el("p", { class: "soft" }, "Reading…"));
-  ask(path).then((said) => fill(body, el("p", { class: "soft" }, "As of ", time(new Date().toISOString())), draw(said))).catch((error) => fill(body, el("p", { class: "bad" }, error.message)));
+  const read = async () => {
+    try {
+      const said = await ask(path);
+      if (!signal.aborted) fill(body, el("p", { class: "soft" }, "As of ", time(new Date().toISOString())), draw(said));
+    } catch (error) {
+      if (!signal.aborted) fill(body, el("p", { class: "bad" }, error.message));
+    }
+  };
+  const again = setInterval(() => { if (!document.hidden) read(); }, AGAIN);
+  signal.addEventListener("abort", () => clearInterval(again));
+  read();
   return el("div", {}, el("h2", {}, title), body);
 }
 
 const part = (value, draw) => (value?.error ? el("p", { class: "bad" }, value.error) : draw(value));
 
 /** Which operating system the nodes have. */
-export function images() {
+export function images(store, signal) {
   const row = (s) => [s.config ? el("span", { class: "mono" }, link("config", s.config)) : "none yet",
     s.image?.error ? el("span", { class: "bad" }, s.image.error) : el("span", { class: "mono" }, s.layered || s.image || "the hosts' own"),
     s.os, s.kernel, s.count, [s.nodes.map((n) => [link("node", n), " "]), s.count > s.nodes.length ? `and ${s.count - s.nodes.length} more` : ""]];
-  return load("Images", "api/images", (said) => table("Operating systems of the nodes", ["Config", "OS image", "OS", "Kernel", "Nodes", "Which"], said.systems.map(row)));
+  return load(signal, "Images", "api/images", (said) => table("Operating systems of the nodes", ["Config", "OS image", "OS", "Kernel", "Nodes", "Which"], said.systems.map(row)));
 }
 
 /** Certificates and boot tokens. */
-export function trust() {
-  return load("Certificates and boot tokens", "api/trust", (said) => [
+export function trust(store, signal) {
+  return load(signal, "Certificates and boot tokens", "api/trust", (said) => [
     part(said.certificates, (all) => table(`${all.length} certificates`, ["Subject", "Issuer", "Bundle", "Ends"], all.map((c) => [c.subject, c.signer, c.bundleFile, time(c.notAfter)]))),
     part(said.tokens, (all) => table(`${all.length} boot tokens`, ["ID", "Pool", "State", "Uses", "For", "Ends", "Used"], all.map((t) => [t.id, link("pool", t.pool), t.state, t.singleUse ? "one" : "any", [t.node, ...t.addresses].filter(Boolean).join(" "), t.expires ? time(t.expires) : "never", time(t.usedAt)]))),
   ]);
 }
 
 /** The installation: what the operator says, whether its parts run, and who leads. */
-export function operator() {
+export function operator(store, signal) {
   const none = (text) => el("p", { class: "soft" }, text);
   const conditions = ({ object, conditions: all }) => el("section", {}, el("h3", {}, object), !all ? none("It is not in this cluster.") : part(all, () => (all.length
     ? table(`Conditions of ${object}`, ["Condition", "Status", "Since", "Reason", "Message"], all.map((c) => [c.type, c.status, time(c.lastTransitionTime), c.reason ?? "", c.message ?? ""])) : none("It says nothing yet."))));
@@ -37,16 +50,16 @@ export function operator() {
     const what = `${kind} ${name}`;
     if (!state) return [what, "it is not in this cluster", "", ""];
     if (state.error) return [what, bad(true, state.error), "", ""];
-    return [what, bad(state.available < state.wanted, `${state.available} of ${state.wanted}`), bad(state.updated < state.wanted, `${state.updated} of ${state.wanted}`), el("span", { class: "mono" }, state.images.join(", "))];
+    return [what, bad(state.available < state.wanted, `${state.available} of ${state.wanted}`), state.counted ? bad(state.updated < state.wanted, `${state.updated} of ${state.wanted}`) : "not counted yet", el("span", { class: "mono" }, state.images.join(", "))];
   };
   const leads = ({ name, lease }) => {
-    if (!lease) return [name, "nobody has led yet", "", ""];
+    if (!lease) return [name, "there is no Lease", "", ""];
     if (lease.error) return [name, bad(true, lease.error), "", ""];
-    return [name, lease.holder || bad(true, "nobody"), time(lease.since), time(lease.renewed)];
+    return [name, lease.holder || bad(true, "nobody"), time(lease.since), lease.silent ? bad(true, ["silent since ", time(lease.renewed)]) : time(lease.renewed)];
   };
-  return load("Operator", "api/operator", (said) => [
+  return load(signal, "Operator", "api/operator", (said) => [
     said.said.map(conditions),
-    el("section", {}, el("h3", {}, "Parts"), table("What runs", ["Part", "Pods available", "Of the present version", "Image"], said.parts.map(runs))),
+    el("section", {}, el("h3", {}, "Parts"), table("What runs", ["Part", "Pods available", "Of this image", "Image"], said.parts.map(runs))),
     el("section", {}, el("h3", {}, "Who leads"), table("Of these, one process acts", ["Part", "Process", "Since", "Renewed"], said.leaders.map(leads))),
   ]);
 }

@@ -15,8 +15,9 @@ use tokio::sync::broadcast;
 
 use crate::picture::Cell;
 
-/// How many differences a viewer may be behind before its stream ends. At ten a second that is half a minute.
-const BEHIND: usize = 256;
+/// How many differences a viewer may be behind before its stream ends. At twenty a second that is
+/// half a minute.
+const BEHIND: usize = 512;
 /// How many bytes of past differences are kept for viewers that come back.
 const KEPT: usize = 2 << 20;
 

@@ -9,6 +9,7 @@ use crate::routes::Here;
 use api::names;
 use axum::response::Response;
 use client::{CallError, call};
+use jiff::{SignedDuration, Timestamp};
 use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject};
 use kube::core::GroupVersionKind;
@@ -71,11 +72,11 @@ pub(crate) async fn operator(Here(shared): Here) -> Response {
         json!({"object": format!("{} {}", what.kind, what.name), "conditions": part(conditions)})
     };
     let runs = async |what: Place| {
-        let state = read(client, what, true).await.map(|o| o.map(|o| state(&o.data)));
+        let state = read(client, what, true).await.map(|o| o.map(|o| state(o.metadata.generation, &o.data)));
         json!({"kind": what.kind, "name": what.name, "state": part(state)})
     };
     let leads = async |what: Place| {
-        let holder = read(client, what, true).await.map(|o| o.map(|o| leader(&o.data)));
+        let holder = read(client, what, true).await.map(|o| o.map(|o| leader(&o.data, Timestamp::now())));
         json!({"name": what.name, "lease": part(holder)})
     };
     let (said, parts, leaders) = tokio::join!(
@@ -87,7 +88,8 @@ pub(crate) async fn operator(Here(shared): Here) -> Response {
 }
 
 /// How many pods of a Deployment or DaemonSet there are to be, are available, and are of its present template; and its images.
-fn state(object: &Value) -> Value {
+/// `counted`: the numbers are about that template, and not yet about the one before.
+fn state(generation: Option<i64>, object: &Value) -> Value {
     let status = &object["status"];
     let number = |names: [&Value; 2]| names.iter().find_map(|n| n.as_u64()).unwrap_or_default();
     let containers = object["spec"]["template"]["spec"]["containers"].as_array();
@@ -97,13 +99,18 @@ fn state(object: &Value) -> Value {
         "available": number([&status["availableReplicas"], &status["numberAvailable"]]),
         "updated": number([&status["updatedReplicas"], &status["updatedNumberScheduled"]]),
         "images": images,
+        "counted": status["observedGeneration"].as_i64() >= generation && status["observedGeneration"].is_i64(),
     })
 }
 
-/// Who holds a lease, since when, and when it was renewed last.
-fn leader(object: &Value) -> Value {
+/// Who holds a lease, since when, and when it was renewed last. `silent`: that is longer ago than the lease lasts.
+fn leader(object: &Value, now: Timestamp) -> Value {
     let spec = &object["spec"];
-    json!({"holder": spec["holderIdentity"], "since": spec["acquireTime"], "renewed": spec["renewTime"]})
+    let renewed = spec["renewTime"].as_str().and_then(|at| at.parse::<Timestamp>().ok());
+    let lasts = SignedDuration::from_secs(spec["leaseDurationSeconds"].as_i64().unwrap_or_default());
+    let silent = renewed.is_none_or(|at| now.duration_since(at) > lasts);
+    json!({"holder": spec["holderIdentity"], "since": spec["acquireTime"], "renewed": spec["renewTime"],
+        "silent": silent})
 }
 
 #[cfg(test)]
@@ -114,13 +121,23 @@ mod tests {
     fn deployments_and_daemon_sets_count_their_pods_under_different_names() {
         let template = json!({"spec": {"containers": [{"image": "mco:1"}]}});
         let deployment = json!({"spec": {"replicas": 2, "template": template},
-            "status": {"availableReplicas": 1, "updatedReplicas": 2}});
-        let said = json!({"wanted": 2, "available": 1, "updated": 2, "images": ["mco:1"]});
-        assert_eq!(state(&deployment), said);
+            "status": {"availableReplicas": 1, "updatedReplicas": 2, "observedGeneration": 3}});
+        let said = |counted: bool| json!({"wanted": 2, "available": 1, "updated": 2, "images": ["mco:1"], "counted": counted});
+        assert_eq!(state(Some(3), &deployment), said(true));
+        assert_eq!(state(Some(4), &deployment), said(false), "the numbers are of the template before");
         let daemons = json!({"spec": {"template": template},
-            "status": {"desiredNumberScheduled": 2, "numberAvailable": 1, "updatedNumberScheduled": 2}});
-        assert_eq!(state(&daemons), said);
-        let new = json!({"wanted": 0, "available": 0, "updated": 0, "images": []});
-        assert_eq!(state(&json!({})), new, "it has no status yet");
+            "status": {"desiredNumberScheduled": 2, "numberAvailable": 1, "updatedNumberScheduled": 2, "observedGeneration": 1}});
+        assert_eq!(state(Some(1), &daemons), said(true));
+        assert_eq!(state(Some(1), &json!({}))["counted"], false, "it has no status yet");
+    }
+
+    #[test]
+    fn a_leader_that_renews_its_lease_no_more_is_silent() {
+        let lease = json!({"spec": {"holderIdentity": "a", "acquireTime": "2026-07-01T10:00:00.000000Z",
+            "renewTime": "2026-07-01T12:00:00.000000Z", "leaseDurationSeconds": 15}});
+        let silent = |now: &str| leader(&lease, now.parse().unwrap())["silent"].clone();
+        assert_eq!(silent("2026-07-01T12:00:14Z"), false);
+        assert_eq!(silent("2026-07-01T12:00:16Z"), true);
+        assert_eq!(leader(&json!({}), Timestamp::UNIX_EPOCH)["silent"], true);
     }
 }

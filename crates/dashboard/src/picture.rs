@@ -78,8 +78,11 @@ impl Picture {
         (all.unmanaged, all.findings) = (unmanaged, findings);
         for mut pool in pools {
             for mut row in std::mem::take(&mut pool.nodes) {
-                masker.mask(&mut row.why);
-                let zone = zone(&row.name).unwrap_or_default().to_owned();
+                [&mut row.why, &mut row.state, &mut row.current, &mut row.desired]
+                    .into_iter()
+                    .for_each(|text| masker.mask(text));
+                let mut zone = zone(&row.name).unwrap_or_default().to_owned();
+                masker.mask(&mut zone);
                 all.nodes.insert(row.name.clone(), Cell { pool: pool.name.clone(), zone, row });
             }
             let texts = [&mut pool.held, &mut pool.pinned, &mut pool.stuck].into_iter().flatten();
@@ -312,6 +315,7 @@ pub(crate) mod tests {
                 hours: Some(rollout::policy::Hours::Frozen {
                     until: None,
                     reason: "password=hunter2secret".to_owned(),
+                    passes: String::new(),
                 }),
             }),
             pinned: Some("password=hunter2secret".to_owned()),
@@ -334,7 +338,13 @@ pub(crate) mod tests {
             hidden_nodes: 0,
         };
         let trouble = Some("Bearer hunter2secrethunter2secret");
-        let shown = Picture::of(snapshot, |_| Some("z"), trouble, vec![], &mut Masker::default());
+        let shown = Picture::of(
+            snapshot,
+            |_| Some("password=hunter2secret"),
+            trouble,
+            vec![],
+            &mut Masker::default(),
+        );
         let empty = Picture::default();
         let text = serde_json::to_string(&Delta::between(&empty, &shown)).unwrap();
         assert!(!text.contains("hunter2"), "{text}");
@@ -343,6 +353,6 @@ pub(crate) mod tests {
             text.contains("<script>alert(1)</script>") && text.contains("onerror"),
             "the page shows it as text"
         );
-        assert!(text.contains("\"zone\":\"z\""), "{text}");
+        assert!(text.contains("\"zone\":\"<hidden>\""), "{text}");
     }
 }

@@ -11,7 +11,7 @@ use crate::{act, answer, installation, look, page};
 use api::v1::ControllerConfig;
 use axum::Router;
 use axum::body::{Body, Bytes};
-use axum::extract::{DefaultBodyLimit, FromRequestParts, Request, State};
+use axum::extract::{DefaultBodyLimit, FromRequestParts, Path, Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
 use axum::routing::{get, post};
@@ -115,6 +115,7 @@ pub(crate) fn router(shared: Shared) -> Router {
         .route(&at("snapshot"), get(snapshot))
         .route(&at("events"), get(events))
         .route(&at("rollouts"), get(rollouts))
+        .route(&at("rollouts/{pool}/{config}"), get(rollout))
         .route(&at("nodes/{name}"), get(look::node))
         .route(&at("pools/{name}"), get(look::pool))
         .route(&at("configs"), get(look::configs))
@@ -337,6 +338,17 @@ async fn snapshot(State(shared): State<Shared>) -> Response {
 async fn rollouts(State(shared): State<Shared>) -> Response {
     let text = shared.record.lock().unwrap_or_else(PoisonError::into_inner).json(Timestamp::now());
     answer::of(StatusCode::OK, "application/json", Bytes::from_owner(Text(text)))
+}
+
+async fn rollout(State(shared): State<Shared>, Path((pool, config)): Path<(String, String)>) -> Response {
+    if !look::is_name(&pool) || !look::is_name(&config) {
+        return look::no_name();
+    }
+    let record = shared.record.lock().unwrap_or_else(PoisonError::into_inner);
+    match record.whole(&pool, &config, Timestamp::now()) {
+        Some(text) => answer::of(StatusCode::OK, "application/json", text),
+        None => answer::failed(StatusCode::NOT_FOUND, "this rollout is not among the last ones of its pool"),
+    }
 }
 
 /// A shared text as bytes.

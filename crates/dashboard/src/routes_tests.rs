@@ -312,21 +312,33 @@ pub(crate) fn object(path: &str, metadata: bool) -> Option<Value> {
             Some(json!({"apiVersion": "machineconfig.dev/v1alpha1", "kind": "MachineConfigOperator",
             "metadata": {"name": "cluster"}, "status": {"conditions": [condition]}}))
         }
-        "namespaces/openshift-machine-config-operator/deployments/machine-config-controller" => {
-            Some(json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "machine-config-controller"},
+        "namespaces/openshift-machine-config-operator/deployments/machine-config-controller" => Some(
+            json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "machine-config-controller"},
             "spec": {"replicas": 2, "template": {"spec": {"containers": [{"name": "c", "image": "mco:1",
-                "env": [{"name": "X", "value": SECRET}]}]}}}, "status": {"availableReplicas": 1}}))
+                "env": [{"name": "X", "value": SECRET}]}]}}}, "status": {"availableReplicas": 1}}),
+        ),
+        "rolloutpolicies" => {
+            let said = format!("password={SECRET}");
+            list(vec![
+                json!({"apiVersion": "machineconfig.dev/v1alpha1", "kind": "RolloutPolicy", "metadata": {"name": "careful"},
+                "spec": {"pools": {"names": ["worker"]}, "freezes": [{"name": "f", "from": "2030-01-01T00:00:00Z",
+                    "to": "2030-01-02T00:00:00Z", "reason": said}]},
+                "status": {"pools": [{"name": "worker", "held": said, "gates": [{"gate": "g", "outcome": "Failed", "message": said}],
+                    "rejected": [{"config": "rendered-worker-1", "reason": said, "at": "2026-01-01T00:00:00Z"}]}]}}),
+            ])
         }
-        "pods" | "poddisruptionbudgets" | "rolloutpolicies" => list(vec![]),
+        "pods" | "poddisruptionbudgets" => list(vec![]),
         _ => None,
     }
 }
 
 /// Everything that reads from the cluster, and a word that shows that it did.
-pub(crate) const READS: [(&str, &str); 9] = [
+pub(crate) const READS: [(&str, &str); 11] = [
     ("/api/images", "rendered-worker-1"),
     ("/api/nodes/n1", "it failed"),
     ("/api/pools/worker", "/etc/app.conf"),
+    ("/api/pools/worker", "careful"),
+    ("/api/snapshot", "version"),
     ("/api/configs", "rendered-worker-2"),
     ("/api/configs/rendered-worker-2", "/etc/app.conf"),
     ("/api/compare/rendered-worker-1/rendered-worker-2", "+two"),
@@ -486,7 +498,7 @@ async fn what_is_confirmed_is_what_was_shown_or_nothing_is_done() {
 #[tokio::test]
 async fn what_a_person_may_not_read_says_so_and_the_rest_of_the_page_stands() {
     let browser = Browser::of(seeded(true)).sign_in().await;
-    for (path, _) in READS.iter().filter(|(path, _)| *path != "/api/rollouts") {
+    for (path, _) in READS.iter().filter(|(path, _)| !["/api/rollouts", "/api/snapshot"].contains(path)) {
         let answer = browser.get(path).await;
         let status = answer.status().as_u16();
         let text = text(answer).await;

@@ -233,7 +233,7 @@ async fn seen(fleet: &FleetApi, site: &Site, runs: u32, figures: &mut Samples) -
     }
     let p99 = times.get(times.len() * 99 / 100).copied().unwrap_or(f64::NAN);
     figures.put("browser: a change of a node to its cell, p99 (aim: 200)", "ms", p99);
-    for view in ["fleet", "pools", "rollout"] {
+    for view in ["fleet", "pools", "pool/worker", "rollout"] {
         browser.value(&format!("location.hash = '#/{view}'"))?;
         browser.wait("!document.querySelector('main').innerText.includes('Reading…')").await?;
         count_frames(&mut browser)?;

@@ -313,7 +313,11 @@ mod tests {
         };
         assert_eq!(ended(vec![job("late", &late, true), job("bad", "exit 7", true)]), (1, 1));
         std::fs::remove_file(&mark).unwrap();
-        assert_eq!(ended(vec![job("late", &late, true), job("unit", "exit 7", false)]), (2, 0), "it fails anyway");
+        assert_eq!(
+            ended(vec![job("late", &late, true), job("unit", "exit 7", false)]),
+            (2, 0),
+            "it fails anyway"
+        );
         std::fs::remove_file(&mark).unwrap();
         let many = (0..MOST_AGAIN).map(|n| job(&n.to_string(), "exit 7", true));
         assert_eq!(ended(many.chain([job("late", &late, true)]).collect()), (MOST_AGAIN + 1, 0));

@@ -162,7 +162,9 @@ fn summary(done: &lanes::Done, left_out: &[String]) {
         }
     }
     if !done.unsteady.is_empty() {
-        println!("== failed beside other jobs, and passed alone: look at these, each has too little time or a race:");
+        println!(
+            "== failed beside other jobs, and passed alone: look at these, each has too little time or a race:"
+        );
         for line in &done.unsteady {
             println!("    {line}");
         }

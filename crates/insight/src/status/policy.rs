@@ -50,6 +50,8 @@ pub enum WaveState {
     NeedsApproval,
     /// It has not begun: what has to hold before it does not hold yet.
     NotBegun,
+    /// It has begun, but no further node of it goes now: the pool says why.
+    Held,
     /// Its nodes may go.
     Moves,
     /// All of its nodes are done. It has to prove itself.
@@ -85,8 +87,9 @@ pub(super) fn row(plan: &PoolPlan, policy: Option<&Policy>, now: Timestamp) -> O
                 WaveState::NeedsApproval
             }
             (_, Some(until)) => WaveState::Soaks { until },
-            _ if progress.wave_begun => WaveState::Moves,
-            _ => WaveState::NotBegun,
+            _ if !progress.wave_begun => WaveState::NotBegun,
+            (Some(_), None) => WaveState::Held,
+            (None, None) => WaveState::Moves,
         };
         WaveRow { name: name.clone(), place, of: waves.len(), state }
     });
@@ -128,8 +131,9 @@ impl fmt::Display for WaveRow {
         match &self.state {
             WaveState::NeedsApproval => write!(f, " waits for an approval"),
             WaveState::NotBegun => write!(f, " has not begun"),
+            WaveState::Held => write!(f, " has begun, and is held"),
             WaveState::Moves => write!(f, ": its nodes may go"),
-            WaveState::Soaks { until } => write!(f, " soaks until {until}"),
+            WaveState::Soaks { until } => write!(f, " has to prove itself until {until}"),
         }
     }
 }
@@ -190,10 +194,8 @@ mod tests {
         };
         let approval = || Hold::Approval { wave: "rest".into(), wrong: None };
         let begun = PoolProgress { wave_begun: true, ..progress.clone() };
-        let soak = |until: &str| PoolProgress {
-            soak_until: Some(api::k8s::Time(at(until))),
-            ..begun.clone()
-        };
+        let soak =
+            |until: &str| PoolProgress { soak_until: Some(api::k8s::Time(at(until))), ..begun.clone() };
         let gate = GateResult {
             gate: "shop".to_owned(),
             outcome: GateOutcome::Failed,
@@ -205,7 +207,12 @@ mod tests {
             (progress.clone(), None, "wave rest (2 of 2) has not begun; "),
             (progress.clone(), Some(approval()), "wave rest (2 of 2) waits for an approval; "),
             (begun.clone(), None, "wave rest (2 of 2): its nodes may go; "),
-            (soak("2026-07-01T23:30:00Z"), None, "wave rest (2 of 2) soaks until 2026-07-01T23:30:00Z; "),
+            (begun.clone(), Some(Hold::Paused), "wave rest (2 of 2) has begun, and is held; "),
+            (
+                soak("2026-07-01T23:30:00Z"),
+                None,
+                "wave rest (2 of 2) has to prove itself until 2026-07-01T23:30:00Z; ",
+            ),
             // The next plan ends it.
             (soak("2026-07-01T22:59:00Z"), None, "wave rest (2 of 2): its nodes may go; "),
             (gates, None, "gate shop failed (2 of 3 pods); "),
@@ -230,7 +237,15 @@ mod tests {
         };
         let frozen = Policy { freezes: vec![freeze], ..policy.clone() };
         let shown = hours(&frozen, "2026-07-01T23:00:00Z").unwrap();
-        assert_eq!(shown, "frozen until 2026-07-03T00:00:00Z: year end");
+        assert_eq!(
+            shown,
+            "frozen until 2026-07-03T00:00:00Z: year end (changes of certificates alone may begin all the same)"
+        );
+        let daily = |zone: jiff::tz::TimeZone| {
+            Window::new("0 0 * * *", zone, jiff::SignedDuration::from_hours(24)).unwrap()
+        };
+        let always = Policy { windows: vec![daily(jiff::tz::TimeZone::UTC)], ..Policy::default() };
+        assert_eq!(hours(&always, "2026-07-01T23:00:00Z").unwrap(), "updates may begin", "day after day");
         assert_eq!(hours(&Policy::default(), "2026-07-01T23:00:00Z"), None);
     }
 }

@@ -50,7 +50,11 @@ fn shown(plan: &RolloutPlan, pools: Vec<MachineConfigPool>, only: &[&str]) -> Sn
     let pools = pools.into_iter().map(|p| (p.metadata.name.clone().unwrap(), p)).collect();
     let only: Vec<String> = only.iter().map(|o| (*o).to_owned()).collect();
     let (nodes, progress) = (nodes.collect(), BTreeMap::new());
-    Snapshot::of(View { plan, pools: &pools, nodes: &nodes, policies: None, progress: &progress }, &only, now())
+    Snapshot::of(
+        View { plan, pools: &pools, nodes: &nodes, policies: None, progress: &progress },
+        &only,
+        now(),
+    )
 }
 
 fn one(pool_plan: PoolPlan) -> RolloutPlan {

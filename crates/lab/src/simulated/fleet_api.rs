@@ -322,6 +322,23 @@ fn fill(state: &mut State, names: &[String], markup: &str) {
         json!({"apiVersion": "machineconfig.dev/v1alpha1", "kind": "MachineConfigOperator", "metadata": {"name": "cluster", "uid": "o"},
             "spec": {}, "status": {"conditions": [said("Available", "True", "everything runs"), said("Degraded", "False", "")]}}),
     );
+    let pods = |kind: &str, name: &str, available: u32| {
+        let counts = json!({"observedGeneration": 1, "availableReplicas": available, "updatedReplicas": 2,
+            "desiredNumberScheduled": 2, "numberAvailable": available, "updatedNumberScheduled": 2});
+        json!({"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name, "uid": name, "generation": 1},
+            "spec": {"replicas": 2, "template": {"spec": {"containers": [{"name": "mco", "image": format!("registry.example.com/mco:1{markup}")}]}}},
+            "status": counts})
+    };
+    put("deployments", pods("Deployment", "machine-config-operator", 2));
+    put("deployments", pods("Deployment", "machine-config-controller", 1));
+    put("daemonsets", pods("DaemonSet", "machine-config-daemon", 2));
+    let lease = |name: &str, renewed: &str| {
+        json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name, "uid": name},
+            "spec": {"holderIdentity": format!("{name}-0{markup}"), "acquireTime": "2026-01-01T00:00:00.000000Z",
+                "renewTime": renewed, "leaseDurationSeconds": 15}})
+    };
+    put("leases", lease("machine-config-operator", "2126-01-01T00:00:00.000000Z"));
+    put("leases", lease("machine-config-controller", "2026-01-01T00:00:00.000000Z"));
     for empty in ["pods", "poddisruptionbudgets", "rolloutpolicies", "events", "secrets"] {
         state.kinds.entry(empty).or_default();
     }

@@ -228,7 +228,7 @@ async fn what_a_person_does_with_the_mouse_stops_no_view_and_what_is_not_known_i
     // A policy is shown in words.
     browser.value("location.hash = '#/pool/worker'");
     for says in [
-        "canary (its nodes may go)",
+        "canary (it has begun)",
         "fails, not for long enough yet",
         "two of three are gone",
         "0 22 * * *",

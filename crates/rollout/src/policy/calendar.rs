@@ -68,13 +68,13 @@ pub(crate) enum Opening {
     Shut(Option<Timestamp>),
 }
 
-/// What a policy's windows and freezes say of a time, for any change: what a limit lets pass may begin all the same.
+/// What a policy's windows and freezes say of a time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "state")]
 pub enum Hours {
     /// New updates may begin.
     Open {
-        /// When that may end; `None`: never.
+        /// When that ends; `None`: it does not, or not within a year.
         #[serde(skip_serializing_if = "Option::is_none")]
         until: Option<Timestamp>,
     },
@@ -83,6 +83,9 @@ pub enum Hours {
         /// When one opens; `None`: never.
         #[serde(skip_serializing_if = "Option::is_none")]
         opens: Option<Timestamp>,
+        /// Which changes may begin all the same, in words; empty: none.
+        #[serde(skip_serializing_if = "String::is_empty")]
+        passes: String,
     },
     /// A freeze is in force.
     Frozen {
@@ -91,25 +94,60 @@ pub enum Hours {
         until: Option<Timestamp>,
         /// The reason, as it was written.
         reason: String,
+        /// As for [`Hours::Shut`].
+        #[serde(skip_serializing_if = "String::is_empty")]
+        passes: String,
     },
 }
 
 impl fmt::Display for Hours {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let but = |f: &mut fmt::Formatter<'_>, passes: &str| match passes {
+            "" => Ok(()),
+            some => write!(f, " ({some})"),
+        };
         match self {
             Self::Open { until: None } => write!(f, "updates may begin"),
             Self::Open { until: Some(until) } => write!(f, "updates may begin until {until}"),
-            Self::Shut { opens: None } => write!(f, "its windows never open"),
-            Self::Shut { opens: Some(opens) } => write!(f, "its next window opens at {opens}"),
-            Self::Frozen { until, reason } => {
+            Self::Shut { opens, passes } => {
+                match opens {
+                    None => write!(f, "its windows never open")?,
+                    Some(opens) => write!(f, "its next window opens at {opens}")?,
+                }
+                but(f, passes)
+            }
+            Self::Frozen { until, reason, passes } => {
                 write!(f, "frozen")?;
                 if let Some(until) = until {
                     write!(f, " until {until}")?;
                 }
-                write!(f, ": {reason}")
+                write!(f, ": {reason}")?;
+                but(f, passes)
             }
         }
     }
+}
+
+/// How many openings in a row are followed: a year of days.
+const IN_A_ROW: usize = 366;
+
+/// When windows that are open now are not any more: one that opens as another one closes goes on. `None`: not within so many.
+pub(crate) fn open_until(windows: &[Window], now: Timestamp) -> Option<Timestamp> {
+    let closes = |at: Timestamp| {
+        let ends = windows.iter().filter_map(|w| match w.at(at) {
+            Opening::Open(end) => Some(end),
+            Opening::Shut(_) => None,
+        });
+        ends.max()
+    };
+    let mut end = closes(now)?;
+    for _ in 0..IN_A_ROW {
+        match closes(end).filter(|next| *next > end) {
+            Some(next) => end = next,
+            None => return Some(end),
+        }
+    }
+    None
 }
 
 impl Window {

@@ -99,12 +99,27 @@ impl Policy {
         if self.windows.is_empty() && self.freezes.is_empty() {
             return None;
         }
-        let waves::When { holds, look_again } = waves::calendar(self, now);
-        Some(match holds.into_iter().next().map(|(hold, _)| hold) {
-            Some(Hold::Frozen { until, reason }) => Hours::Frozen { until: until.map(|t| t.0), reason },
-            Some(Hold::OutsideWindow { opens }) => Hours::Shut { opens: opens.map(|t| t.0) },
-            _ => Hours::Open { until: look_again },
-        })
+        let waves::When { holds, look_again: _ } = waves::calendar(self, now);
+        let Some((hold, passes)) = holds.into_iter().next() else {
+            let freeze = self.freezes.iter().map(|f| f.from).filter(|from| *from > now).min();
+            return Some(Hours::Open { until: earlier(calendar::open_until(&self.windows, now), freeze) });
+        };
+        let passes = match passes {
+            None => String::new(),
+            Some(waves::Passes::Certificates) => {
+                "changes of certificates alone may begin all the same".to_owned()
+            }
+            Some(waves::Passes::UpTo(most)) => {
+                format!("changes that cost a node at most {most:?} may begin all the same")
+            }
+        };
+        match hold {
+            Hold::Frozen { until, reason } => {
+                Some(Hours::Frozen { until: until.map(|t| t.0), reason, passes })
+            }
+            Hold::OutsideWindow { opens } => Some(Hours::Shut { opens: opens.map(|t| t.0), passes }),
+            _ => None,
+        }
     }
 
     /// Whether it decides by what happened before: that must be stored before a node moves.

@@ -1,0 +1,243 @@
+//! What the record keeps of rollouts, in which order, and for how long.
+
+use super::*;
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(second).unwrap()
+}
+
+fn progress(config: &str, steps: &[(&str, bool, i64, &str)]) -> Progress {
+    let steps = steps.iter().map(|(step, done, since, message)| Milestone {
+        step: (*step).to_owned(),
+        done: *done,
+        since: at(*since),
+        message: (*message).to_owned(),
+    });
+    Progress {
+        config: config.to_owned(),
+        done: None,
+        step: None,
+        degraded: None,
+        pull: None,
+        steps: steps.collect(),
+        updates: vec![],
+    }
+}
+
+fn note(record: &mut Record, node: &str, desired: &str, progress: &Progress) {
+    record.note(Seen { pool: "worker", node, desired, progress });
+}
+
+#[test]
+fn the_phases_of_an_update_are_known_as_far_as_they_were_seen() {
+    let mut record = Record::default();
+    let waits = "Node n is being drained; it waits for pod a/b: budget";
+    let states: [&[(&str, bool, i64, &str)]; 6] = [
+        &[(c::UPDATE_PREPARED, true, 10, "")],
+        &[(c::UPDATE_PREPARED, true, 10, ""), (c::CORDONED, true, 11, ""), (c::DRAINED, false, 11, waits)],
+        &[(c::CORDONED, true, 11, ""), (c::DRAINED, true, 31, ""), (c::APPLIED_FILES_AND_OS, false, 32, "")],
+        &[
+            (c::CORDONED, true, 11, ""),
+            (c::DRAINED, true, 31, ""),
+            (c::APPLIED_FILES_AND_OS, true, 40, ""),
+            (c::REBOOTED_NODE, false, 41, ""),
+        ],
+        &[(c::REBOOTED_NODE, true, 80, ""), (c::UNCORDONED, true, 85, "")],
+        &[(c::UPDATED, true, 86, "")],
+    ];
+    for (n, steps) in states.into_iter().enumerate() {
+        let config = if n == 5 { "new" } else { "old" };
+        note(&mut record, "n", "new", &progress(config, steps));
+    }
+    let shown = record.shown(at(100));
+    let line = &shown[0].nodes[0];
+    let bars: Vec<_> = line.bars.iter().map(|b| (b.part, b.from, b.to)).collect();
+    let bar = |part, from, to| (part, at(from), Some(at(to)));
+    assert_eq!(
+        bars,
+        [
+            bar(Part::Drain, 11, 31),
+            bar(Part::Apply, 32, 40),
+            bar(Part::Reboot, 41, 80),
+            bar(Part::Back, 80, 85)
+        ]
+    );
+    assert_eq!((line.seconds, line.done, &*line.waited), (75, Some(at(86)), waits));
+}
+
+#[test]
+fn the_stuck_and_the_slowest_come_first_and_what_goes_on_has_no_end() {
+    let mut record = Record::default();
+    let moving = |since| progress("old", &[(c::CORDONED, true, since, "")]);
+    note(&mut record, "fast", "new", &moving(90));
+    note(&mut record, "slow", "new", &moving(10));
+    note(&mut record, "over", "new", &progress("new", &[(c::UPDATED, true, 50, "")]));
+    note(&mut record, "stuck", "new", &Progress { degraded: Some(at(95)), ..moving(94) });
+    let shown = record.shown(at(100));
+    let order: Vec<_> = shown[0].nodes.iter().map(|l| (&*l.node, l.seconds)).collect();
+    assert_eq!(order, [("stuck", 6), ("slow", 90), ("fast", 10), ("over", 0)]);
+    assert_eq!(shown[0].nodes[1].bars, [Bar { part: Part::Drain, from: at(10), to: None }]);
+}
+
+#[test]
+fn a_node_that_goes_elsewhere_before_it_is_done_is_stuck_there_no_more() {
+    let mut record = Record::default();
+    let way = |since| progress("old", &[(c::CORDONED, true, since, ""), (c::DRAINED, true, since + 2, "")]);
+    note(&mut record, "n", "a", &Progress { degraded: Some(at(15)), ..way(10) });
+    let of = |record: &Record, config: &str| {
+        let shown = record.shown(at(100));
+        let line = &shown.iter().find(|r| r.config == config).unwrap().nodes[0];
+        (line.failing, line.left, line.seconds)
+    };
+    assert_eq!(of(&record, "a"), (true, None, 90));
+    // It goes to b, and gets there.
+    note(&mut record, "n", "b", &way(40));
+    note(&mut record, "n", "b", &progress("b", &[(c::UPDATED, true, 60, "")]));
+    assert_eq!(of(&record, "a"), (false, Some(at(40)), 30));
+    assert_eq!(of(&record, "b"), (false, None, 20));
+    // Back to a once more.
+    note(&mut record, "n", "a", &progress("b", &[(c::CORDONED, true, 70, "")]));
+    assert_eq!(of(&record, "a"), (false, None, 30));
+    assert_eq!(of(&record, "b"), (false, None, 20), "it was done there");
+    let text = record.whole("worker", "a", at(100)).unwrap();
+    assert!(text.contains("\"node\":\"n\"") && record.whole("worker", "c", at(100)).is_none());
+}
+
+#[test]
+fn a_second_way_to_a_config_begins_anew_and_only_the_last_rollouts_are_kept() {
+    let mut record = Record::default();
+    note(&mut record, "n", "a", &progress("a", &[(c::UPDATED, true, 5, "")]));
+    note(&mut record, "n", "a", &progress("b", &[(c::CORDONED, true, 20, "")]));
+    assert_eq!(record.shown(at(30))[0].nodes[0].seconds, 10);
+    for n in 0..2 * KEPT {
+        note(&mut record, "n", &format!("c{n}"), &progress("b", &[(c::CORDONED, true, 20, "")]));
+    }
+    let shown = record.shown(at(30));
+    assert_eq!((shown.len(), &*shown[0].config), (KEPT, "c19"));
+}
+
+#[test]
+fn what_was_seen_of_one_pool_outlives_what_other_pools_show_and_goes_with_its_node() {
+    let mut record = Record::default();
+    let steps = [
+        (c::CORDONED, true, 10, ""),
+        (c::DRAINED, true, 20, ""),
+        (c::APPLIED_FILES_AND_OS, false, 21, ""),
+        (c::APPLIED_FILES_AND_OS, true, 30, ""),
+        (c::REBOOTED_NODE, false, 31, ""),
+        (c::REBOOTED_NODE, true, 50, ""),
+        (c::UNCORDONED, true, 55, ""),
+    ];
+    let note = |record: &mut Record, pool: &str, node: &str, desired: &str, progress: &Progress| {
+        record.note(Seen { pool, node, desired, progress });
+    };
+    note(&mut record, "p0", "n", "new", &progress("old", &steps));
+    let done = |config: &str| progress(config, &[(c::UPDATED, true, 60, "")]);
+    let bars = |record: &Record| {
+        let shown = record.shown(at(100));
+        let one = shown.iter().find(|r| r.pool == "p0" && r.config == "new");
+        one.map(|r| r.nodes.iter().map(|l| l.bars.len()).sum::<usize>())
+    };
+    for _ in 0..2 {
+        for p in 0..=11 {
+            note(&mut record, &format!("p{p}"), "n", "new", &done("new"));
+        }
+    }
+    assert_eq!(bars(&record), Some(4), "other pools");
+    // Nodes of one pool that have not begun stand in more configs than are kept.
+    for _ in 0..2 {
+        for n in 0..=KEPT {
+            note(&mut record, "p0", &format!("n{n}"), "new", &done(&format!("c{n}")));
+        }
+    }
+    assert_eq!(bars(&record), Some(4), "older configs");
+    record.retain(&BTreeSet::from(["p0"]), |node| node == "n");
+    assert_eq!((record.rollouts.len(), bars(&record)), (1, Some(4)));
+    record.retain(&BTreeSet::new(), |_| true);
+    assert_eq!(record.rollouts.len(), 0);
+}
+
+#[test]
+fn what_was_over_before_it_began_to_look_is_read_from_the_nodes() {
+    let update = |n: i64| PastUpdate {
+        config: format!("c{n}"),
+        began: at(100 * n),
+        drained: Some(20),
+        applied: Some(28),
+        rebooted: Some(67),
+        uncordoned: Some(72),
+        done: 75,
+        waited: "pod a/b: its budget".to_owned(),
+    };
+    let progress = |updates: Vec<PastUpdate>, steps: &[(&str, bool, i64, &str)]| Progress {
+        updates,
+        ..progress(&format!("c{KEPT}"), steps)
+    };
+    let all: Vec<PastUpdate> = (1..=10).map(update).collect();
+    let over = progress(all.clone(), &[(c::UPDATED, true, 1075, "")]);
+    let mut record = Record::default();
+    // The nodes of a pool need not have gone through the same; the newest ten rollouts are kept, whoever is read first.
+    let older = progress((-20..=-5).map(update).collect(), &[(c::UPDATED, true, -425, "")]);
+    let older = Progress { config: "c-5".to_owned(), ..older };
+    let desired = format!("c{KEPT}");
+    for _ in 0..2 {
+        note(&mut record, "older", "c-5", &older);
+        note(&mut record, "n", &desired, &over);
+    }
+    let shown = record.shown(at(2000));
+    let configs: Vec<_> = shown.iter().map(|r| &*r.config).collect();
+    assert_eq!(configs, ["c10", "c9", "c8", "c7", "c6", "c5", "c4", "c3", "c2", "c1"]);
+    let line = &shown[9].nodes[0];
+    let bars: Vec<_> = line.bars.iter().map(|b| (b.part, b.from, b.to)).collect();
+    let bar = |part, from, to| (part, at(from), Some(at(to)));
+    assert_eq!(
+        bars,
+        [
+            bar(Part::Drain, 100, 120),
+            bar(Part::Apply, 120, 128),
+            bar(Part::Reboot, 128, 167),
+            bar(Part::Back, 167, 172)
+        ]
+    );
+    assert_eq!((line.seconds, line.done, &*line.waited), (75, Some(at(175)), "pod a/b: its budget"));
+    // A light one: nothing was drained, nothing rebooted.
+    let light = PastUpdate {
+        drained: None,
+        rebooted: None,
+        uncordoned: None,
+        applied: Some(3),
+        done: 4,
+        ..update(11)
+    };
+    let next = progress(vec![light], &[(c::UPDATED, true, 1104, "")]);
+    note(&mut record, "n", "c11", &next);
+    let bars: Vec<_> =
+        record.shown(at(2000))[0].nodes[0].bars.iter().map(|b| (b.part, b.from, b.to)).collect();
+    assert_eq!(bars, [bar(Part::Apply, 1100, 1103), bar(Part::Back, 1103, 1104)]);
+    // What is under way is not taken for over: it goes to c10 once more.
+    let under_way = progress(all, &[(c::CORDONED, true, 1200, "")]);
+    // The Node says still that it is to be in c10, where it is: that rollout is over.
+    note(&mut record, "n", "c10", &under_way);
+    assert!(record.shown(at(1210)).into_iter().find(|r| r.config == "c10").unwrap().nodes[0].done.is_some());
+    note(&mut record, "n", "c10", &Progress { config: "c11".to_owned(), ..under_way });
+    let again = record.shown(at(1210)).into_iter().find(|r| r.config == "c10").unwrap();
+    assert_eq!((again.nodes[0].done, again.nodes[0].seconds), (None, 10));
+}
+
+#[test]
+fn a_large_pool_is_cut_and_masked_and_is_written_once_a_second() {
+    let mut record = Record::default();
+    let waits = "Node n is being drained; it waits for pod a/b: password=hunter2-s3cr3t-Zx81Qp0";
+    let drain = progress("old", &[(c::CORDONED, true, 10, ""), (c::DRAINED, false, 11, waits)]);
+    for n in 0..=MOST {
+        note(&mut record, &format!("n{n}"), "new", &drain);
+    }
+    let text = record.json(at(20));
+    let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let one = &value["rollouts"][0];
+    assert_eq!((one["nodes"].as_array().unwrap().len(), &one["total"]), (MOST, &json!(MOST + 1)));
+    assert!(!text.contains("hunter2"));
+    note(&mut record, "late", "new", &drain);
+    assert!(Arc::ptr_eq(&text, &record.json(at(20))), "the same second");
+    assert!(!Arc::ptr_eq(&text, &record.json(at(21))), "the next");
+}
