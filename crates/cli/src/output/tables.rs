@@ -151,7 +151,12 @@ mod tests {
             max_unavailable: 1,
             conditions: BTreeMap::from([("Degraded".to_owned(), "x".to_owned())]),
             held: Some("the pool is paused".to_owned()),
-            policy: None,
+            policy: Some(insight::PolicyRow {
+                name: "prod".to_owned(),
+                wave: None,
+                gates: vec![],
+                hours: Some(rollout::policy::Hours::Open { until: None }),
+            }),
             pinned: None,
             stuck: Some("the pool is paused".to_owned()),
             percent: 99,
@@ -176,6 +181,7 @@ mod tests {
         assert!(row("worker-998").contains("42 s") && row("worker-998").contains("kubelet"), "{text}");
         assert!(row("worker-999").contains("10 min"), "{text}");
         assert!(text.contains("998 nodes are not shown"), "{text}");
+        assert!(text.contains("pool worker: RolloutPolicy prod: updates may begin\n"), "{text}");
         assert!(!status_at(&filtered(Phase::Failing), at(0)).contains("NODE "));
     }
 
