@@ -1,5 +1,6 @@
 //! Checks the commands in the book. Those of `mco` and `cargo xtask` are parsed by their own definitions, those of
-//! kubectl are compared with its verbs and with the known kinds, and others with a list of programs.
+//! kubectl are compared with its verbs and with the known kinds, and others with a list of programs. kubectl and helm themselves
+//! parse theirs where they are there (see `programs`).
 //!
 //! What it is not: a shell. No command is run.
 
@@ -97,6 +98,20 @@ const KINDS: &[&str] = &[
 
 /// Checks the commands of a block with prompts (`$ `, or `# ` for root). Its other lines are output.
 pub(super) fn console(text: &str) -> anyhow::Result<usize> {
+    let commands = lines(text)?;
+    commands.iter().try_for_each(|c| line_is_true(c))?;
+    Ok(commands.len())
+}
+
+/// The commands of such a block that begin with one of these programs, word by word.
+pub(super) fn of_programs(text: &str, programs: &[&str]) -> Vec<Vec<String>> {
+    let all = lines(text).unwrap_or_default();
+    let words = all.iter().flat_map(|line| simple_commands(line));
+    words.filter(|words| words.first().is_some_and(|w| programs.contains(&w.as_str()))).collect()
+}
+
+/// The lines behind prompts, each with those that continue it.
+fn lines(text: &str) -> anyhow::Result<Vec<String>> {
     let mut commands = vec![];
     let mut open: Option<String> = None;
     for line in text.lines() {
@@ -118,15 +133,19 @@ pub(super) fn console(text: &str) -> anyhow::Result<usize> {
     if commands.is_empty() {
         bail!("no line begins with a prompt ($ or #)");
     }
-    commands.iter().try_for_each(|c| line_is_true(c))?;
-    Ok(commands.len())
+    Ok(commands)
 }
 
 /// Checks a block without prompts: every line is a command.
 pub(super) fn script(text: &str) -> anyhow::Result<usize> {
+    console(&with_prompts(text))
+}
+
+/// Such a block as one with prompts.
+pub(super) fn with_prompts(text: &str) -> String {
     let lines = text.lines().filter(|l| !l.trim().is_empty() && !l.trim_start().starts_with('#'));
     let prompts: Vec<String> = lines.map(|l| format!("$ {l}")).collect();
-    console(&prompts.join("\n").replace("\\\n$ ", "\\\n"))
+    prompts.join("\n").replace("\\\n$ ", "\\\n")
 }
 
 fn line_is_true(line: &str) -> anyhow::Result<()> {

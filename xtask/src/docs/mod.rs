@@ -8,10 +8,13 @@
 mod book;
 mod commands;
 mod manifests;
+mod programs;
 mod quotes;
 
 use anyhow::{Context, bail};
 use book::{Block, Page};
+pub(crate) use programs::check as check_with_programs;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -20,6 +23,9 @@ pub(crate) struct Docs {
     /// Check only; build nothing
     #[arg(long)]
     check: bool,
+    /// Have kubectl and helm parse their commands, too (built when they are not there: minutes)
+    #[arg(long)]
+    programs: bool,
 }
 
 /// What was checked.
@@ -30,6 +36,8 @@ pub(crate) struct Checked {
     commands: usize,
     manifests: usize,
     quotes: usize,
+    /// Commands of other programs that can parse them without running them.
+    others: BTreeSet<Vec<String>>,
     /// Blocks that are marked as unchecked: the place and the reason.
     unchecked: Vec<String>,
 }
@@ -49,6 +57,9 @@ pub(crate) fn run(root: &Path, args: &Docs) -> anyhow::Result<()> {
         checked.unchecked.len()
     );
     checked.unchecked.iter().for_each(|place| println!("  {place}"));
+    if args.programs {
+        println!("{} commands are accepted by kubectl and helm", programs::check(root)?);
+    }
     if !args.check {
         build(root)?;
     }
@@ -86,8 +97,15 @@ fn block_is_true(page: &Page, block: &Block, checked: &mut Checked) -> anyhow::R
     match block.language.as_str() {
         // The output of programs, and drawings.
         "text" => {}
-        "console" => checked.commands += commands::console(&block.text)?,
-        "sh" => checked.commands += commands::script(&block.text)?,
+        "console" => {
+            checked.commands += commands::console(&block.text)?;
+            checked.others.extend(commands::of_programs(&block.text, programs::PARSE));
+        }
+        "sh" => {
+            checked.commands += commands::script(&block.text)?;
+            let text = commands::with_prompts(&block.text);
+            checked.others.extend(commands::of_programs(&text, programs::PARSE));
+        }
         "yaml" => checked.manifests += manifests::check(&block.text)?,
         // Examples in Rust are in the crates, where rustdoc runs them.
         other => bail!(

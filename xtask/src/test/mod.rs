@@ -137,6 +137,8 @@ fn prepare(root: &Path, scope: Scope, everything: bool) -> anyhow::Result<()> {
     if scope != Scope::Unit {
         println!("== the control plane's programs");
         prepare_lab()?;
+        println!("== the book's commands for kubectl and helm");
+        println!("{} are accepted", crate::docs::check_with_programs(root)?);
     }
     if scope == Scope::All && lab::is_root() {
         // Tests of images and packages need it. It comes first, because all other builds write to the same file in
