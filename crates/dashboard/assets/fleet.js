@@ -20,7 +20,7 @@ export function fleet(store, signal) {
   const hint = el("div", { class: "hint", hidden: true });
   const said = el("p", { role: "status", class: "soft" });
   const counts = el("div", { class: "row" });
-  const pools = el("div", { class: "cards", role: "group", "aria-label": "Pools" });
+  const pools = el("div", { class: "cards", role: "group", tabindex: "0", "aria-label": "Pools" });
   const problems = el("div");
   const listed = el("div");
   const search = el("input", { type: "search", "aria-label": "Only nodes with this in name, reason or config", placeholder: "name, reason, config" });

@@ -79,7 +79,7 @@ class Section {
     this.body = el("tbody");
     const head = el("tr", {}, ["Node", "State", "Took", "Phases", "What it waits for, or its drain waited for"].map((h) => el("th", { scope: "col" }, h)));
     this.element = el("section", { class: "panel" }, el("h3", {}, link("pool", one.pool), " → ", el("span", { class: "mono" }, link("config", one.config))), this.note,
-      el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Nodes of ${one.pool}` }, el("table", {}, el("thead", {}, head), this.body)), this.more);
+      el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Nodes of ${one.pool}` }, el("table", { class: "lines" }, el("thead", {}, head), this.body)), this.more);
   }
 
   /** `now`: by the server's clock, as all times here. */
