@@ -218,7 +218,7 @@ mod tests {
         reused.metadata.annotations = Some([(names::REUSES.to_owned(), "r/x@sha256:1".to_owned())].into());
         assert_eq!(news(&reused, State::Succeeded, &status(build("a", "Succeeded", ""))), News::default());
         // Refused before there was a Job.
-        let refused = crate::refused(&fresh, "x", &failed.build_end.clone().unwrap());
+        let refused = crate::refused(&fresh, "x", &failed.build_end.unwrap());
         let got = news(&fresh, State::Failed, &refused);
         assert_eq!((got.ended, got.queued, got.lasted), (Some(State::Failed), None, None));
     }

@@ -86,7 +86,7 @@ pub(crate) async fn run(a: Install) -> anyhow::Result<u8> {
     };
     let steps = plan(&options)?;
     if let Some(client) = client.as_ref().filter(|_| !a.take_over)
-        && let Some(foreign) = managers::look(client, &steps).await?
+        && let Some(foreign) = managers::look(client, &steps, options.settings.is_some()).await?
     {
         bail!("{foreign}");
     }
