@@ -7,7 +7,7 @@
 //! An agent and a config server are scraped as Prometheus in a cluster does it: by HTTPS, with the token of an account that the
 //! API server is asked about. Fake: what the dashboards show of them comes from static texts, with one series of each metric.
 
-use crate::parts::{Part, free_address, speak_as};
+use crate::parts::{Part, free_address};
 use crate::product::controllers::Controller;
 use crate::product::{Cluster, lab, machine_config, one_file};
 use crate::prometheus::{self, query};
@@ -238,12 +238,15 @@ impl Secure {
             write(name, said.out.trim());
         }
 
-        // The agent with its own account's rights; a Node of its name does not exist, so it has nothing to do.
+        // The agent asks as its node, as agents do. There is no Node of this name, so it has nothing to do.
+        let node = "no-node-of-this-cluster";
+        let of_node =
+            cluster.lab.control_plane().identity(&format!("system:node:{node}"), &["system:nodes"]).unwrap();
         let (agent, host) = (free_address(), folder.join("host"));
         std::fs::create_dir_all(&host).unwrap();
         let stop = CancellationToken::new();
         let options = StartOptions {
-            kubeconfig: Some(speak_as(cluster, folder, "machine-config-daemon").await),
+            kubeconfig: Some(of_node),
             root_mount: host,
             kubelet_healthz: None,
             metrics: Addresses {
@@ -251,7 +254,7 @@ impl Secure {
                 secure: Some(agent),
                 certificate: Some((certificate.clone(), key.clone())),
             },
-            ..StartOptions::new("no-node-of-this-cluster")
+            ..StartOptions::new(node)
         };
         tokio::spawn(daemon::start(options, stop.clone()));
 
