@@ -117,11 +117,11 @@ fn kept_by(object: &Value) -> Option<&str> {
 fn is_foreign(manager: &str) -> bool {
     let name = manager.to_ascii_lowercase();
     // `oc` is short: only the whole word counts, or what follows a mark.
-    let is_tool = |tool: &&str| {
-        let rest = name.strip_prefix(*tool);
+    let is_tool = |tool: &str| {
+        let rest = name.strip_prefix(tool);
         rest.is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_alphanumeric()))
     };
-    !CLUSTER.contains(&name.as_str()) && !TOOLS.iter().any(|tool| is_tool(&tool))
+    !CLUSTER.contains(&name.as_str()) && !TOOLS.iter().any(|tool| is_tool(tool))
 }
 
 #[cfg(test)]
