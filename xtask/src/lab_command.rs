@@ -1,6 +1,7 @@
 //! `cargo xtask lab`: a cluster to experiment with, which keeps running after the command has ended.
 
-use crate::demo::{KubeletKind, build_mco, runtime};
+use crate::demo::{KubeletKind, build_mco, interrupt, runtime};
+use anyhow::Context as _;
 use clap::{Args, Subcommand};
 use lab::{Attached, Environment, Kubeadm, Lab, Reporter, Request};
 use std::future::Future;
@@ -101,7 +102,10 @@ fn request(root: &Path, a: &Up) -> anyhow::Result<Request> {
 async fn start(request: &Request, environment: &Environment) -> anyhow::Result<Attached> {
     let xtask = std::env::current_exe()?;
     let supervisor = [xtask.to_string_lossy().into_owned(), "lab".to_owned(), "supervise".to_owned()];
-    Ok(lab::up(request, &supervisor, environment, &Reporter::stderr()).await?)
+    let up = lab::up(request, &supervisor, environment, &Reporter::stderr()).await;
+    up.context(
+        "the cluster did not come up, and nothing of it keeps running; correct the cause and run this again",
+    )
 }
 
 /// Starts a cluster, runs something with it, and leaves the cluster running.
@@ -110,7 +114,11 @@ pub(crate) async fn keep<F: Future<Output = anyhow::Result<()>>>(
     work: impl FnOnce(kube::Client, Attached) -> F,
 ) -> anyhow::Result<()> {
     let lab = start(request, &Environment::read()).await?;
-    let outcome = work(lab.client().await?, lab.clone()).await;
+    let mut interrupted = std::pin::pin!(interrupt()?);
+    let outcome = tokio::select! {
+        outcome = async { work(lab.client().await?, lab.clone()).await } => outcome,
+        () = &mut interrupted => Err(anyhow::anyhow!("interrupted; the cluster keeps running")),
+    };
     println!();
     how_to_use(&lab);
     outcome

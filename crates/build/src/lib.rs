@@ -8,6 +8,7 @@
 //! What it is not: the network or a clock, or the rollout of an image (see `rollout`). The caller carries the plan out.
 
 pub mod containerfile;
+mod figures;
 mod image;
 mod job;
 pub mod names;
@@ -17,6 +18,7 @@ mod prune;
 mod report;
 mod state;
 
+pub use figures::{Current, Figures, News, Push, news};
 pub use image::{ImageError, ImageFacts, Inspected, LayerFacts, Manifest};
 pub use job::{JobFacts, JobFailure, StartCheck};
 pub use plan::{Base, BuildPlan, Inputs, Point, Step, Wait, plan, refused, unseen};

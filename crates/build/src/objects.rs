@@ -8,7 +8,7 @@
 
 use crate::containerfile::{self, ContainerfileError};
 use crate::names;
-use crate::report::{CONTAINER, DIGEST};
+use crate::report::{CONTAINER, DIGEST, NOT_PUSHED};
 use api::k8s::ConfigMap;
 use api::names::{BUILDER_ACCOUNT, NAMESPACE, SERVICE_CA, annotation};
 use api::v1::{ControllerConfigSpec, MachineConfig, MachineOSBuild, MachineOSConfig};
@@ -313,7 +313,7 @@ echo "building as user $("${as[@]}" id -u)" >&2
 "${as[@]}" buildah bud --storage-driver vfs --layers "${pull[@]}" "${certificates[@]}" "${volumes[@]}" "${arguments[@]}" \
   --tag "$TAG" --file "$context/Containerfile" "$context"
 "${as[@]}" buildah push --storage-driver vfs --authfile "$FINAL_IMAGE_PUSH_CREDS" "${certificates[@]}" \
-  --digestfile /tmp/done/digestfile "$TAG"
+  --digestfile /tmp/done/digestfile "$TAG" || { echo "$NOT_PUSHED $TAG" >&2; exit 1; }
 printf '%s%s' "$DIGEST_PREFIX" "$(cat /tmp/done/digestfile)" > /dev/termination-log
 "#;
 
@@ -334,6 +334,7 @@ fn job(inputs: Inputs<'_>, files: &[(&str, String, &str)]) -> Value {
         ("BUILD_NAMESPACE", NAMESPACE),
         ("PUSH_SECRET", push),
         ("DIGEST_PREFIX", DIGEST),
+        ("NOT_PUSHED", NOT_PUSHED),
     ];
     env.extend(pull.map(|pull| ("PULL_SECRET_REQUIRED", pull)));
     if let Some(proxy) = cluster.and_then(|c| c.proxy.as_ref()) {
@@ -533,6 +534,7 @@ mod tests {
             "HOME",
             "TAG",
             "DIGEST_PREFIX",
+            "NOT_PUSHED",
         ] {
             assert!(SCRIPT.contains(&format!("${name}")) && set(name).is_some(), "{name}");
         }

@@ -18,6 +18,8 @@ use std::borrow::Cow;
 pub(crate) const CONTAINER: &str = "image-build";
 /// Precedes the digest in a termination message.
 pub(crate) const DIGEST: &str = "digest=";
+/// Precedes the place of an image that the registry did not take, in the last line of a log.
+pub(crate) const NOT_PUSHED: &str = "the image could not be pushed to";
 /// How many lines of a log are kept.
 const LINES: usize = 12;
 /// Characters of one line.
@@ -270,5 +272,11 @@ mod tests {
         assert!(words.ends_with("r.example.com/os: unauthorized"), "{words}");
         assert!(!words.contains("hunter2") && words.contains("<hidden"), "{words}");
         assert_eq!(last_words(&"x\n".repeat(50)).matches('x').count(), LINES);
+        // By this line a push that failed is told from a build that failed.
+        let tag = format!("{NOT_PUSHED} r.example.com:5000/team/os:infra-{}", "0123456789abcdef".repeat(2));
+        assert_eq!(
+            last_words(&format!("denied: requested access\n{tag}\n")),
+            format!("denied: requested access | {tag}")
+        );
     }
 }

@@ -81,6 +81,9 @@ pub enum Error {
         /// The last lines of the log.
         tail: String,
     },
+    /// Somebody ended the command before the lab was up.
+    #[error("interrupted; what was started is taken down")]
+    Interrupted,
     /// Something did not become ready in time.
     #[error("{what} was not ready after {} s: {detail}", waited.as_secs())]
     Timeout {

@@ -39,7 +39,7 @@ pub use kubeadm::spec::{KubeadmBuilder, KubeadmSpec};
 pub use lab::Lab;
 pub use lab::handle::NodeHandle;
 pub use lab::spec::{Kubelet, LabBuilder, LabSpec, Request};
-pub use lab::supervise::{Attached, down, running, supervise, up};
+pub use lab::supervise::{Attached, down, running, supervise, up, up_until};
 pub use machine::base_root::{Distribution, base_root, package_root};
 pub use machine::first_boot::{BareMachine, IgnitionLog};
 pub use machine::image::PAUSE_IMAGE;

@@ -3,6 +3,7 @@
 //!
 //! What it is not: their documentation for operators. `cargo xtask gen` makes the page of the book from the texts here.
 
+use super::image_metrics::ImageMetrics;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
@@ -129,6 +130,7 @@ pub(crate) struct Metrics {
     pub(crate) sub_controller_state: Family<PassLabels, Gauge>,
     pub(crate) passes: Family<Pass, Counter>,
     pub(crate) leader: Gauge,
+    pub(crate) images: ImageMetrics,
 }
 
 impl Metrics {
@@ -152,6 +154,7 @@ impl Metrics {
             sub_controller_state: Family::default(),
             passes: Family::default(),
             leader: Gauge::default(),
+            images: ImageMetrics::new(registry),
         };
         let Self {
             state,
@@ -171,6 +174,7 @@ impl Metrics {
             sub_controller_state,
             passes,
             leader,
+            images: _,
         } = &m;
         registry.register("mco_machine_count", "Nodes in a pool", machine_count.clone());
         registry.register(
@@ -283,6 +287,7 @@ impl Metrics {
             sub_controller_state,
             passes: _,
             leader,
+            images,
         } = self;
         state.clear();
         rollout_nodes.clear();
@@ -303,6 +308,7 @@ impl Metrics {
         drain_waits.clear();
         boot_image_skew.set(0);
         leader.set(0);
+        images.clear_for_standby();
     }
 
     /// Removes the series of a pool that is gone.
@@ -321,6 +327,8 @@ impl Metrics {
         for state in rollout::Step::STATES {
             self.rollout_nodes.remove(&PoolState { pool: pool.to_owned(), state: state.to_owned() });
         }
+        self.images.nodes(pool, None);
+        self.images.forget_builds(pool);
     }
 
     /// Removes the series of a node that is gone.
@@ -358,7 +366,9 @@ pub fn metrics_sample() -> Result<String, std::fmt::Error> {
         sub_controller_state,
         passes,
         leader: _,
+        images,
     } = Metrics::new(&mut registry);
+    images.sample();
     drop(state.get_or_create(&State { node: none(), pool: none(), state: none(), reason: none() }));
     drop(rollout_nodes.get_or_create(&PoolState { pool: none(), state: none() }));
     for by_pool in [

@@ -4,4 +4,5 @@ pub(crate) mod backoff;
 pub(crate) mod connection;
 pub(crate) mod events;
 pub(crate) mod files;
+pub(crate) mod image_metrics;
 pub(crate) mod metrics;

@@ -36,7 +36,7 @@ impl KubeadmSpec {
         control_planes.chain((0..self.workers).map(|n| format!("worker-{n}")))
     }
 
-    pub(super) fn check(&self) -> Result<()> {
+    pub(crate) fn check(&self) -> Result<()> {
         let options = |text: String| Err(Error::Options(text));
         if self.control_planes == 0 || self.control_planes.is_multiple_of(2) {
             return options(format!(

@@ -9,7 +9,7 @@ use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use kube::Client;
@@ -88,13 +88,32 @@ pub fn running(environment: &Environment) -> Result<Vec<Attached>> {
 /// [`supervise`]; the path of the request is added as its last argument.
 ///
 /// # Errors
-/// The supervisor cannot be started or the lab does not come up; the end of its log is in the error.
+/// The supervisor cannot be started or the lab does not come up; the end of its log is in the error. After Ctrl-C or SIGTERM
+/// what was started is taken down.
 pub async fn up(
     request: &Request,
     supervisor: &[String],
     environment: &Environment,
     progress: &Reporter,
 ) -> Result<Attached> {
+    up_until(request, supervisor, environment, progress, asked_to_end()).await
+}
+
+/// The same, with what ends it before the lab is up.
+///
+/// # Errors
+/// As [`up`].
+pub async fn up_until(
+    request: &Request,
+    supervisor: &[String],
+    environment: &Environment,
+    progress: &Reporter,
+    end: impl Future<Output = ()>,
+) -> Result<Attached> {
+    if let Request::Kubeadm(spec) = request {
+        // Here its answer is one line, and not the end of a log.
+        spec.check()?;
+    }
     sweep(environment)?;
     let [program, args @ ..] = supervisor else {
         return Err(Error::Options("no command for the supervising process".to_owned()));
@@ -132,6 +151,7 @@ pub async fn up(
         .stderr(log)
         .spawn()
         .map_err(|source| Error::Spawn { program: program.clone(), source })?;
+    let mut end = std::pin::pin!(end);
     let start = Instant::now();
     let mut told = 0;
     let result_path = dir.join("result.json");
@@ -151,20 +171,45 @@ pub async fn up(
             });
         }
         if start.elapsed() > UP_LIMIT {
-            let _gone = child.kill();
+            take_back(&mut child, environment).await?;
             break Err(Error::Timeout {
                 what: "the lab".to_owned(),
                 waited: UP_LIMIT,
                 detail: tail(&log_path),
             });
         }
-        tokio::time::sleep(POLL).await;
+        tokio::select! {
+            () = tokio::time::sleep(POLL) => {}
+            // It has left the terminal, so Ctrl-C does not reach it.
+            () = &mut end => {
+                progress.line("interrupted: taking down what was started");
+                take_back(&mut child, environment).await?;
+                break Err(Error::Interrupted);
+            }
+        }
     };
-    if outcome.is_ok() {
+    if matches!(outcome, Ok(_) | Err(Error::Interrupted)) {
         // The supervisor keeps its log open, but the folder is no longer needed.
         let _gone = fs::remove_dir_all(&dir);
     }
     outcome
+}
+
+/// Has a supervisor end that is not ready yet: it takes down what it has started. If it does not, that is swept.
+async fn take_back(child: &mut Child, environment: &Environment) -> Result<()> {
+    if let Some(supervisor) = i32::try_from(child.id()).ok().and_then(ProcessKey::of) {
+        supervisor.signal(Signal::TERM);
+    }
+    let start = Instant::now();
+    while child.try_wait().ok().flatten().is_none() {
+        if start.elapsed() > DOWN_LIMIT {
+            let _gone = child.kill();
+            let _ended = child.wait();
+            break;
+        }
+        tokio::time::sleep(POLL).await;
+    }
+    sweep(environment).map(drop)
 }
 
 /// Runs a lab in this process until SIGTERM or Ctrl-C. `spec_path` comes from [`up`]. Blocks.

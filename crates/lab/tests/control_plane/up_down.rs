@@ -56,3 +56,39 @@ async fn a_lab_that_does_not_come_up_says_why() {
     let text = error.to_string();
     assert!(text.contains("exit status 4") && text.contains("the disk is full"), "{text}");
 }
+
+/// Somebody presses Ctrl-C while the cluster starts. The supervisor has left the terminal, so it has to be told.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_interrupted_start_leaves_no_supervisor() {
+    let dir = tempfile::tempdir().unwrap();
+    let environment = Environment { data: dir.path().join("data"), ..Environment::read() };
+    let (started, ended) = (dir.path().join("started"), dir.path().join("ended"));
+    let script = format!(
+        "trap 'echo > {}; exit 0' TERM; echo > {}; while :; do sleep 0.1; done",
+        ended.display(),
+        started.display()
+    );
+    let supervisor = ["sh", "-c", &script].map(str::to_owned);
+    let request = Request::from(Lab::builder().spec().clone());
+    let interrupt = async {
+        while !started.exists() {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    };
+    let quiet = Reporter::silent();
+    let error = lab::up_until(&request, &supervisor, &environment, &quiet, interrupt).await.unwrap_err();
+    assert!(error.to_string().starts_with("interrupted"), "{error}");
+    assert!(ended.exists(), "it was told, and had ended before the command did");
+    let left: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert!(!left.iter().any(|name| name.to_string_lossy().contains("-up-")), "{left:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_of_kubeadm_that_cannot_be_is_refused_in_one_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let environment = Environment { data: dir.path().join("data"), ..Environment::read() };
+    let request = Request::from(lab::Kubeadm::builder().control_planes(2).spec().clone());
+    let supervisor = ["false".to_owned()];
+    let error = lab::up(&request, &supervisor, &environment, &Reporter::silent()).await.unwrap_err();
+    assert_eq!(error.to_string(), "2 control-plane nodes: etcd wants an odd number of members, 1 or 3");
+}

@@ -22,6 +22,7 @@ mod product;
 mod prometheus;
 mod registration;
 mod removal;
+mod rotation;
 mod scraping;
 mod stored_versions;
 #[path = "../../../server/tests/support/mod.rs"]

@@ -4,25 +4,31 @@
 //! What it is not: Grafana, which no registry has (see docs/development.md). A unit test of `operator::monitoring` checks the
 //! dashboards against its JSON model.
 //!
-//! Fake: agents and config server are scraped from static texts with one series of each of their metrics.
+//! An agent and a config server are scraped as Prometheus in a cluster does it: by HTTPS, with the token of an account that the
+//! API server is asked about. Fake: what the dashboards show of them comes from static texts, with one series of each metric.
 
-use crate::parts::free_address;
+use crate::parts::{Part, free_address};
 use crate::product::controllers::Controller;
 use crate::product::{Cluster, lab, machine_config, one_file};
 use crate::prometheus::{self, query};
+use daemon::StartOptions;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Api;
 use kube::api::PostParams;
+use listen::Addresses;
 use operator::monitoring::{dashboards, rule_groups};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio::process::Command;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
+/// The namespace of the scraper's account.
+const PLACE: &str = "openshift-machine-config-operator";
 /// Queries that have results only while nodes are being updated or drains are blocked.
 const EMPTY_AT_REST: [&str; 2] = ["Nodes on their way, the longest first", "Drains that wait for pods"];
 
@@ -70,6 +76,7 @@ async fn alerts_fire_and_dashboards_are_filled() {
     let agent = sample(daemon::metrics_sample().unwrap()).await;
     let server = sample(server::metrics_sample().unwrap()).await;
     let listen = free_address();
+    let secure = Secure::start(&cluster, folder, &kubeconfig).await;
     let job = |name: &str, address: SocketAddr| json!({"job_name": name, "static_configs": [{"targets": [address.to_string()]}]});
     let config = json!({
         "global": {"scrape_interval": "500ms", "evaluation_interval": "500ms"},
@@ -78,6 +85,10 @@ async fn alerts_fire_and_dashboards_are_filled() {
             job("machine-config-controller", metrics),
             job("machine-config-daemon", agent),
             job("machine-config-server", server),
+            secure.job("agent-https", secure.agent, "token"),
+            secure.job("server-https", secure.server, "token"),
+            secure.job("agent-refused", secure.agent, "other-token"),
+            secure.job("server-refused", secure.server, "other-token"),
         ],
     });
     let _prometheus = prometheus::start(folder, listen, &config);
@@ -92,6 +103,7 @@ async fn alerts_fire_and_dashboards_are_filled() {
             (updated.len() == 1 && leads.len() == 1).then_some(())
         })
         .await;
+    secure.is_scraped(&cluster, listen).await;
     let (mut asked, mut empty) = (0, vec![]);
     for dashboard in dashboards() {
         let panels = dashboard.model["panels"].as_array().unwrap();
@@ -127,7 +139,6 @@ async fn a_bug_report_has_everything_but_secrets(cluster: &Cluster, folder: &Pat
     config["systemd"] = json!({"units": [{"name": "app.service", "contents": format!("[Service]\nEnvironment=A={SEEDED}\n")}]});
     cluster.create(machine_config("60-secret", "worker", config)).await;
     let rendered = cluster.settled("worker", 3, &["60-secret"], &[]).await;
-    let place = "openshift-machine-config-operator";
     let secret: Secret = serde_json::from_value(json!({
         "metadata": {"name": "of-somebody", "annotations": {"note": SEEDED}}, "stringData": {"key-of-it": SEEDED},
     }))
@@ -136,8 +147,8 @@ async fn a_bug_report_has_everything_but_secrets(cluster: &Cluster, folder: &Pat
         "metadata": {"name": "of-somebody"}, "data": {"settings": format!("free text {SEEDED}")},
     }))
     .unwrap();
-    Api::namespaced(cluster.client.clone(), place).create(&PostParams::default(), &secret).await.unwrap();
-    Api::namespaced(cluster.client.clone(), place).create(&PostParams::default(), &map).await.unwrap();
+    Api::namespaced(cluster.client.clone(), PLACE).create(&PostParams::default(), &secret).await.unwrap();
+    Api::namespaced(cluster.client.clone(), PLACE).create(&PostParams::default(), &map).await.unwrap();
     let archive = folder.join("report.tar.gz").display().to_string();
     let said = cluster.mco(&["bundle", "-f", &archive]).await;
     assert_eq!((said.code, said.err.as_str()), (0, ""), "{said:?}");
@@ -181,5 +192,117 @@ async fn alerts(folder: &Path) {
         for word in ["fires", "is quiet"] {
             assert!(tests.contains(&format!("- name: {name} {word}\n")), "{name} {word}: no test");
         }
+    }
+}
+
+/// An agent and a config server whose metrics are served by HTTPS only, and an account that may read them.
+struct Secure {
+    folder: PathBuf,
+    agent: SocketAddr,
+    server: SocketAddr,
+    _server: Part,
+    _stop: DropGuard,
+}
+
+impl Secure {
+    /// The name in the certificate.
+    const NAME: &str = "metrics.openshift-machine-config-operator.svc";
+
+    async fn start(cluster: &Cluster, folder: &Path, kubeconfig: &Path) -> Self {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let mut params = rcgen::CertificateParams::new([Self::NAME.to_owned()]).unwrap();
+        params.distinguished_name.push(rcgen::DnType::CommonName, "metrics");
+        let write = |name: &str, text: &str| {
+            let path = folder.join(name);
+            std::fs::write(&path, text).unwrap();
+            path
+        };
+        let certificate = write("metrics.crt", &params.self_signed(&key).unwrap().pem());
+        let key = write("metrics.key", &key.serialize_pem());
+        let account = |name: &str| json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": PLACE}});
+        let rbac = "rbac.authorization.k8s.io";
+        let list = json!({"apiVersion": "v1", "kind": "List", "items": [
+            account("prometheus"), account("somebody"),
+            {"apiVersion": format!("{rbac}/v1"), "kind": "ClusterRole", "metadata": {"name": "scraper"},
+                "rules": [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]},
+            {"apiVersion": format!("{rbac}/v1"), "kind": "ClusterRoleBinding", "metadata": {"name": "scraper"},
+                "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": "scraper"},
+                "subjects": [{"kind": "ServiceAccount", "name": "prometheus", "namespace": PLACE}]},
+        ]});
+        let file = write("scraper.json", &list.to_string()).display().to_string();
+        let said = cluster.kubectl(&["create", "-f", &file]).await;
+        assert_eq!(said.code, 0, "{said:?}");
+        for (account, name) in [("prometheus", "token"), ("somebody", "other-token")] {
+            let said = cluster.kubectl(&["-n", PLACE, "create", "token", account]).await;
+            assert_eq!(said.code, 0, "{said:?}");
+            write(name, said.out.trim());
+        }
+
+        // The agent asks as its node, as agents do. There is no Node of this name, so it has nothing to do.
+        let node = "no-node-of-this-cluster";
+        let of_node =
+            cluster.lab.control_plane().identity(&format!("system:node:{node}"), &["system:nodes"]).unwrap();
+        let (agent, host) = (free_address(), folder.join("host"));
+        std::fs::create_dir_all(&host).unwrap();
+        let stop = CancellationToken::new();
+        let options = StartOptions {
+            kubeconfig: Some(of_node),
+            root_mount: host,
+            kubelet_healthz: None,
+            metrics: Addresses {
+                plain: None,
+                secure: Some(agent),
+                certificate: Some((certificate.clone(), key.clone())),
+            },
+            ..StartOptions::new(node)
+        };
+        tokio::spawn(daemon::start(options, stop.clone()));
+
+        let (server, tokens) = (free_address(), folder.join("bootstrap"));
+        std::fs::create_dir_all(&tokens).unwrap();
+        let file = |flag: &str, path: &Path| format!("--{flag}={}", path.display());
+        let args = [
+            "server".to_owned(),
+            "start".to_owned(),
+            "--apiserver-url=https://api.lab.test:6443".to_owned(),
+            "--bind-address=127.0.0.1".to_owned(),
+            format!("--secure-port={}", free_address().port()),
+            "--insecure-port=0".to_owned(),
+            "--metrics-listen=off".to_owned(),
+            format!("--metrics-secure-listen={server}"),
+            file("metrics-cert", &certificate),
+            file("metrics-key", &key),
+            file("cert", &certificate),
+            file("key", &key),
+            file("bootstrap-token-dir", &tokens),
+        ];
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        let running = Part::start(folder, "server-https", kubeconfig, &args);
+        Self { folder: folder.to_owned(), agent, server, _server: running, _stop: stop.drop_guard() }
+    }
+
+    /// A job of Prometheus that verifies the certificate and shows the token in this file.
+    fn job(&self, name: &str, address: SocketAddr, token: &str) -> Value {
+        json!({
+            "job_name": name, "scheme": "https",
+            "tls_config": {"ca_file": self.folder.join("metrics.crt"), "server_name": Self::NAME},
+            "authorization": {"credentials_file": self.folder.join(token)},
+            "static_configs": [{"targets": [address.to_string()]}],
+        })
+    }
+
+    /// Prometheus has the series of both, and gets nothing with the token of an account without the right.
+    async fn is_scraped(&self, cluster: &Cluster, prometheus: SocketAddr) {
+        for (job, series) in [("agent-https", "mcd_config_drift"), ("server-https", "mcs_source_up")] {
+            let expr = format!("up{{job=\"{job}\"}} == 1 and on (job) {series}{{job=\"{job}\"}}");
+            cluster
+                .wait(&format!("Prometheus scrapes {job}"), async || {
+                    let found = query(prometheus, &expr).await.ok()?;
+                    (found.len() == 1).then_some(())
+                })
+                .await;
+        }
+        let refused = "count_over_time(up{job=~\".*-refused\"}[1m]) > 2 and max_over_time(up{job=~\".*-refused\"}[1m]) == 0";
+        assert_eq!(query(prometheus, refused).await.unwrap().len(), 2, "an account without the right");
     }
 }

@@ -42,7 +42,7 @@ async fn map(cluster: &Cluster, namespace: &str, name: &str, data: Value) {
     write(cluster, "apply", &map).await;
 }
 
-fn certificate(name: &str) -> String {
+pub(crate) fn certificate(name: &str) -> String {
     let key = rcgen::KeyPair::generate().unwrap();
     let mut params = rcgen::CertificateParams::default();
     params.distinguished_name.push(rcgen::DnType::CommonName, name);

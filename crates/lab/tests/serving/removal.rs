@@ -133,6 +133,7 @@ async fn resumed_meanwhile(cluster: &Cluster) {
 async fn a_cluster_of_another_operator_is_left_alone_until_take_over() {
     let Some(builder) = lab() else { return };
     let cluster = Cluster::start(builder).await;
+    kept_by_another_program(&cluster).await;
     let theirs = json!({"apiVersion": "v1", "kind": "List", "items": [
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "openshift-machine-config-operator"}},
         {"apiVersion": "apps/v1", "kind": "Deployment",
@@ -157,4 +158,47 @@ async fn a_cluster_of_another_operator_is_left_alone_until_take_over() {
     let said = cluster.mco(&["install", IMAGE, "--no-wait"]).await;
     assert_eq!(said.code, 0, "it is ours now: {said:?}");
     cluster.stop().await;
+}
+
+/// Another Machine Config Operator of which nothing is known but who owns the fields of its objects, by the API server's
+/// record: nothing is written.
+async fn kept_by_another_program(cluster: &Cluster) {
+    let all = async || {
+        let kinds = "customresourcedefinitions,namespaces,clusterroles,clusterrolebindings";
+        let said = cluster.kubectl(&["get", kinds, "-o", "json"]).await;
+        let list: Value = serde_json::from_str(&said.out).unwrap();
+        let version = |o: &Value| {
+            format!("{} {} {}", o["kind"], o["metadata"]["name"], o["metadata"]["resourceVersion"])
+        };
+        let all: Vec<String> = list["items"].as_array().unwrap().iter().map(version).collect();
+        assert!(all.len() > 50, "{all:?}");
+        all
+    };
+    let role = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": {"name": "machine-config-controller"},
+        "rules": [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}],
+    });
+    let file = cluster.lab.folder().join("role.json");
+    std::fs::write(&file, role.to_string()).unwrap();
+    let file = file.display().to_string();
+    let apply = ["apply", "--server-side", "--field-manager=acme-machine-config", "-f", &file];
+    let create = ["create", "--field-manager=machine-config-operator", "-f", &file];
+    for (how, manager) in [(&apply[..], "acme-machine-config"), (&create, "machine-config-operator")] {
+        let said = cluster.kubectl(how).await;
+        assert_eq!(said.code, 0, "{said:?}");
+        let before = all().await;
+        for mode in [&["install"][..], &["install", IMAGE, URL, "--no-wait"]] {
+            let said = cluster.mco(mode).await;
+            let words = format!("ClusterRole machine-config-controller is kept by {manager}");
+            assert!(said.code == 1 && said.err.contains(&words), "{said:?}");
+            assert!(said.err.contains("Nothing was written") && said.err.contains("--take-over"), "{said:?}");
+        }
+        assert_eq!(all().await, before, "nothing was written");
+        let said = cluster.kubectl(&["delete", "clusterrole", "machine-config-controller"]).await;
+        assert_eq!(said.code, 0, "{said:?}");
+    }
+    // It is still there when the installation takes over.
+    let said = cluster.kubectl(&apply).await;
+    assert_eq!(said.code, 0, "{said:?}");
 }

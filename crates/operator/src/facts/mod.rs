@@ -18,6 +18,7 @@ pub(crate) use look::{DNS_SERVICES, look};
 use crate::install::settings::Settings;
 use ipnet::IpNet;
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 /// What was read. Everything may be missing.
@@ -41,8 +42,11 @@ pub(crate) struct Facts {
 impl Facts {
     /// What is to stand in the ControllerConfig as far as nobody has written otherwise there. `said`: what the settings object
     /// says, which comes first. `installed`: what the installation found out with the administrator's kubeconfig; the
-    /// cluster's own objects come before it.
-    pub(crate) fn settings(&self, said: &Settings, installed: &Settings) -> Settings {
+    /// cluster's own objects come before it. `present`: the CA in the ControllerConfig; empty: none.
+    ///
+    /// While `kube-root-ca.crt` cannot be read, what else names a CA may name one from before a rotation. It is taken only if
+    /// it keeps every certificate of the present one: a kubelet that was given an older CA could not even fetch the next one.
+    pub(crate) fn settings(&self, said: &Settings, installed: &Settings, present: &[u8]) -> Settings {
         let kubeadm = self.cluster_configuration.as_deref().and_then(yaml).unwrap_or_default();
         let kubelet = self.kubelet_config.as_deref().and_then(yaml).unwrap_or_default();
         let info = self.cluster_info.as_deref().and_then(yaml).unwrap_or_default();
@@ -60,10 +64,12 @@ impl Facts {
         let url = endpoint.or_else(|| text(&info["clusters"][0]["cluster"]["server"]));
         // The first is kept by the cluster's own controllers when the CA is rotated; the second by people.
         let by_info = text(&info["clusters"][0]["cluster"]["certificate-authority-data"]);
-        let ca = [self.root_ca.clone().map(String::into_bytes), by_info.and_then(|data| decode(&data))]
-            .into_iter()
-            .flatten()
-            .find(|pem| String::from_utf8_lossy(pem).contains("-----BEGIN CERTIFICATE-----"));
+        let is_pem = |pem: &Vec<u8>| String::from_utf8_lossy(pem).contains(BEGIN);
+        let by_info = by_info.and_then(|data| decode(&data)).filter(is_pem);
+        let ca =
+            self.root_ca.clone().map(String::into_bytes).filter(is_pem).or_else(|| {
+                by_info.or_else(|| installed.api_server_ca.clone()).filter(|ca| keeps(ca, present))
+            });
         let by_service: Vec<IpAddr> = self.dns_service.iter().filter_map(|a| a.parse().ok()).collect();
         let of_nets = services.iter().map(|n| n.addr().is_ipv6());
         let families: Vec<bool> = if services.is_empty() {
@@ -75,12 +81,24 @@ impl Facts {
         Settings {
             cluster_dns_ip: said.cluster_dns_ip.clone().or(dns).or_else(|| installed.cluster_dns_ip.clone()),
             api_server_url: said.api_server_url.clone().or(url).or_else(|| installed.api_server_url.clone()),
-            api_server_ca: said.api_server_ca.clone().or(ca).or_else(|| installed.api_server_ca.clone()),
+            api_server_ca: said.api_server_ca.clone().or(ca),
             ip_families: families_word(&families).map(str::to_owned),
             control_plane_topology,
             infrastructure_topology,
         }
     }
+}
+
+/// How a certificate begins in PEM.
+const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
+
+/// Whether a bundle has every certificate of another one.
+fn keeps(new: &[u8], old: &[u8]) -> bool {
+    let certificates = |pem: &[u8]| -> BTreeSet<String> {
+        let text = String::from_utf8_lossy(pem);
+        text.split(BEGIN).skip(1).map(|one| one.split_whitespace().collect()).collect()
+    };
+    certificates(old).is_subset(&certificates(new))
 }
 
 fn yaml(text: &str) -> Option<Value> {
@@ -222,10 +240,41 @@ mod tests {
             ),
         ];
         for (facts, want) in rows {
-            assert_eq!(row(&facts.settings(&Settings::default(), &installed)), want, "{facts:?}");
+            assert_eq!(row(&facts.settings(&Settings::default(), &installed, b"")), want, "{facts:?}");
             let said = Settings { api_server_url: Some("https://said".to_owned()), ..Settings::default() };
-            assert_eq!(row(&facts.settings(&said, &installed)), [want[0], "https://said", want[2], want[3]]);
+            assert_eq!(
+                row(&facts.settings(&said, &installed, b"")),
+                [want[0], "https://said", want[2], want[3]]
+            );
         }
+    }
+
+    #[test]
+    fn an_older_ca_does_not_come_back_while_the_cluster_does_not_say_its_own() {
+        let pem = |name: &str| format!("{BEGIN}\n{name}\n-----END CERTIFICATE-----\n");
+        let (old, new) = (PEM.to_owned(), pem("bmV3"));
+        let both = format!("{old}{new}");
+        let installed = Settings { api_server_ca: Some(old.clone().into_bytes()), ..Settings::default() };
+        let by_info = Facts { cluster_info: Some(info("https://a:1", true)), ..Facts::default() };
+        for (facts, present, want) in [
+            // The first one.
+            (&by_info, "", Some(&old)),
+            (&Facts::default(), "", Some(&old)),
+            // After a rotation: cluster-info and the installation still say the old one.
+            (&by_info, new.as_str(), None),
+            (&Facts::default(), &new, None),
+            (&by_info, &both, None),
+            (&by_info, &old, Some(&old)),
+            (&Facts { root_ca: Some(new.clone()), ..by_info.clone() }, &old, Some(&new)),
+        ] {
+            let got = facts.settings(&Settings::default(), &installed, present.as_bytes());
+            let got = got.api_server_ca.map(|ca| String::from_utf8(ca).unwrap());
+            assert_eq!(got.as_ref(), want, "{facts:?} with {present:?}");
+        }
+        let said = Settings { api_server_ca: Some(new.clone().into_bytes()), ..Settings::default() };
+        let got = by_info.settings(&said, &installed, both.as_bytes());
+        assert_eq!(got.api_server_ca, said.api_server_ca, "a person's word counts");
+        assert!(keeps(both.as_bytes(), new.as_bytes()) && !keeps(new.as_bytes(), both.as_bytes()));
     }
 
     #[test]

@@ -100,8 +100,12 @@ fn other(object: &Value) -> Option<String> {
     if managers.into_iter().flatten().any(|m| m["manager"] == CVO) {
         return Some(format!("{key} is kept by {CVO}"));
     }
-    let command = object.pointer("/spec/template/spec/containers/0/command/0")?;
-    (command != PROGRAM).then(|| format!("{key} runs {command}"))
+    let container = object.pointer("/spec/template/spec/containers/0")?;
+    match container.pointer("/command/0") {
+        Some(command) => (command != PROGRAM).then(|| format!("{key} runs {command}")),
+        // Ours always name their program.
+        None => Some(format!("{key} runs the program of image {}", container["image"])),
+    }
 }
 
 #[cfg(test)]
@@ -126,6 +130,10 @@ mod tests {
             (
                 deployment("/usr/bin/machine-config-operator", "x"),
                 "runs \"/usr/bin/machine-config-operator\"",
+            ),
+            (
+                json!({"kind": "Deployment", "metadata": {"name": OPERATOR}, "spec": {"template": {"spec": {"containers": [{"image": "acme/mco"}]}}}}),
+                "runs the program of image \"acme/mco\"",
             ),
             (deployment(PROGRAM, CVO), "kept by cluster-version-operator"),
             (crd("", CVO), "kept by cluster-version-operator"),

@@ -11,6 +11,7 @@
 mod apply;
 mod existing;
 pub mod foreign;
+pub mod managers;
 pub mod payload;
 mod plan;
 pub mod progress;

@@ -61,7 +61,7 @@ use Severity::{Critical, Info, Warning};
 ///
 /// Series of the controller come from the pod that leads. Another leader is another pod, so those that look back in time ask
 /// for the highest value of all pods.
-pub const ALERTS: [Alert; 29] = [
+pub const ALERTS: [Alert; 32] = [
     alert(
         "MCCPoolDegraded",
         Warning,
@@ -166,6 +166,33 @@ pub const ALERTS: [Alert; 29] = [
         "max(mcc_boot_image_skew_enforcement_none) == 1",
         "Nobody watches over the age of this cluster's boot images.",
         "New machines may boot from an image that is too old for this cluster. Set the mode in MachineConfiguration `cluster`.",
+    ),
+    alert(
+        "OCLBuildFailed",
+        Warning,
+        "1m",
+        "sum by (pool) (increase(ocl_build_total{state=\"failed\"}[5m])) > 0",
+        "An OS image of pool {{ $labels.pool }} could not be built.",
+        "Its nodes stay on the image that they have, and the pool is degraded. The pool's condition ImageBuildDegraded has the \
+         last lines of the build.",
+    ),
+    alert(
+        "OCLBuildDegraded",
+        Warning,
+        "10m",
+        "max by (pool) (ocl_build_state{state=\"failed\"}) == 1",
+        "Pool {{ $labels.pool }} has had no OS image to go to for ten minutes, because its build failed.",
+        "It is not tried again by itself. Correct the MachineOSConfig, or ask for a rebuild; what failed is in the pool's condition \
+         ImageBuildDegraded.",
+    ),
+    alert(
+        "OCLImagePushFailed",
+        Warning,
+        "10m",
+        "max by (pool) (ocl_image_push_state{state=\"failed\"}) == 1",
+        "The OS image of pool {{ $labels.pool }} was built, but its registry did not take it.",
+        "Most often credentials, or a registry that is full. Look at the pool's condition ImageBuildDegraded, correct the cause, \
+         and ask for a rebuild.",
     ),
     alert(
         "MCOOperatorDegraded",
@@ -362,6 +389,7 @@ pub fn rule_groups() -> Value {
         // Two controllers report the same pool for a moment when the leader changes.
         let expr = "sum(max by (pool) (os_image_url_override))";
         rules.push(json!({"record": "os_image_url_override:sum", "expr": expr}));
+        rules.push(json!({"record": "mco_mosc_count:sum", "expr": "max(mco_mosc_count)"}));
     }
     json!({"groups": [ours, group("machine-config-operator-nodes", true)]})
 }

@@ -269,6 +269,34 @@ mod tests {
     }
 
     #[test]
+    fn a_release_goes_from_the_operator_over_its_parts_to_the_pools() {
+        let at = |step: Step| STEPS.iter().position(|d| d.step == step).unwrap();
+        let order = [
+            // The new operator, by the image that the payload names; everything else is its own work.
+            Step::MachineConfigOperator,
+            Step::CustomResourceDefinitions,
+            Step::Rights,
+            Step::MachineConfigController,
+            Step::MachineConfigServer,
+            Step::MachineConfigDaemon,
+            // The OS image and the version that may render reach the controller: nothing is rendered of the release before.
+            Step::Release,
+            // And they are waited for.
+            Step::RequiredPools,
+        ];
+        assert!(order.map(at).is_sorted(), "{:?}", order.map(at));
+        // Whatever stops one of them keeps the release from the pools: none of these is passed over.
+        for step in order.into_iter().take_while(|s| *s != Step::Release) {
+            let mut course = Course::default();
+            let stop = Stop::Waiting("its pods".to_owned());
+            assert_eq!(course.stop(Stopped { step, stop }), ControlFlow::Break(()), "{step}");
+            let stop = Stop::Failed("an image that does not exist".to_owned());
+            assert_eq!(Course::default().stop(Stopped { step, stop }), ControlFlow::Break(()), "{step}");
+        }
+        assert_eq!(at(Step::RequiredPools), STEPS.len() - 1, "the pools come last");
+    }
+
+    #[test]
     fn each_step_comes_once_and_the_parts_are_rolled_out_in_their_order() {
         let order: Vec<Step> = STEPS.iter().map(|d| d.step).collect();
         let mut sorted = order.clone();

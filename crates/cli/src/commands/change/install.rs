@@ -15,7 +15,9 @@ use kube::api::{Api, ApiResource, DynamicObject, ListParams};
 use kube::{Client, ResourceExt};
 use operator::boot_tokens;
 use operator::install::settings::{DEFAULT_DNS_IP, Settings};
-use operator::install::{Existing, Options, Step, apply, find_existing, foreign, payload, plan, upgradeable};
+use operator::install::{
+    Existing, Options, Step, apply, find_existing, foreign, managers, payload, plan, upgradeable,
+};
 use rollout::topology::{self, Topology};
 use rollout::view::NodeView;
 use serde_json::{Value, json};
@@ -83,6 +85,11 @@ pub(crate) async fn run(a: Install) -> anyhow::Result<u8> {
         }
     };
     let steps = plan(&options)?;
+    if let Some(client) = client.as_ref().filter(|_| !a.take_over)
+        && let Some(foreign) = managers::look(client, &steps, options.settings.is_some()).await?
+    {
+        bail!("{foreign}");
+    }
     let Some(client) = client.filter(|_| !a.dry_run) else {
         match a.output_dir {
             Some(folder) => write_files(&folder, &steps)?,

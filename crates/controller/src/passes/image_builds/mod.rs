@@ -23,7 +23,7 @@ use api::k8s::ResourceExt;
 use api::names::{NAMESPACE, annotation, pool_condition};
 use api::text::{MAX_ANSWER_CHARS, cut};
 use api::v1::{MachineConfigPool, MachineOSBuild, MachineOSConfig};
-use build::{Base, BuildPlan, Inputs, JobFacts};
+use build::{Base, BuildPlan, Figures, Inputs, JobFacts};
 use client::CallError;
 use kube::api::{Api, ApiResource, DynamicObject};
 use kube::core::GroupVersionKind;
@@ -144,6 +144,14 @@ impl Snapshot {
     fn build(&self, name: &str) -> Option<&MachineOSBuild> {
         self.builds().find(|b| b.metadata.name.as_deref() == Some(name))
     }
+
+    /// Updates the metrics of the pool's builds. Whatever this pass writes marks the pool for another one.
+    fn count(&self, shared: &Shared, pool: &str) {
+        let jobs: Vec<&JobFacts> = self.jobs.iter().map(AsRef::as_ref).collect();
+        let figures = Figures::of(self.config(), self.builds(), &jobs);
+        shared.metrics.images.observe(pool, &self.pool.spec.configuration.name, &figures);
+        shared.forget_series_if_gone(pool);
+    }
 }
 
 /// The caches as they are; `None`: there is no such pool.
@@ -189,14 +197,19 @@ struct Carried {
 
 /// Makes the plan and carries it out.
 async fn carry_out(shared: &Shared, pool: &str) -> Result<Carried, CallError> {
+    let images = &shared.metrics.images;
+    // One that names no pool does nothing.
+    images.count_configs(shared.stores.os_configs.all().iter().filter(|c| !c.pool().is_empty()).count());
     let Some(mut snapshot) = snapshot(shared, pool) else { return Ok(Carried::default()) };
     if let Some(Err(why)) = snapshot.config.as_ref().map(|c| c.object.as_ref()) {
         let problem = Some(format!("the pool's MachineOSConfig cannot be read: {why}; correct it"));
         return Ok(Carried { problem, again: None });
     }
     if snapshot.config.is_none() && snapshot.builds.is_empty() {
+        images.forget_builds(pool);
         return Ok(Carried::default());
     }
+    snapshot.count(shared, pool);
     let now = now();
     let ask::Asked { reports, absent, held_up, again } = ask::ask(shared, &mut snapshot, &now).await?;
     let base = |config: &'_ Config| match config {

@@ -168,11 +168,17 @@ async fn write_status(
 ) -> Result<(), CallError> {
     let name = build.name_any();
     // An earlier step of the same plan may have written the object.
-    let version = shared.stores.os_builds.get(&name).and_then(|b| b.object.as_ref().ok()?.resource_version());
+    let present = shared.stores.os_builds.get(&name);
+    let present = present.as_ref().and_then(|b| b.object.as_ref().ok());
+    let version = present.and_then(ResourceExt::resource_version);
+    let news = build::news(present.unwrap_or(build), state, status);
     let patch = json!({"metadata": {"resourceVersion": version}, "status": status});
     let api = shared.api::<MachineOSBuild>();
     let what = || format!("status of machineosbuild {name}");
     let answer = call(what, api.patch_status(&name, &PatchParams::default(), &Patch::Merge(patch))).await?;
+    if let Some(pool) = build.labels().get(names::POOL) {
+        shared.metrics.images.count(pool, &news);
+    }
     let said = answer.status.iter().flat_map(|s| s.conditions.iter().flatten()).find(|c| c.status == "True");
     let said = said.map(|c| c.message.clone()).unwrap_or_default();
     let event = match state {

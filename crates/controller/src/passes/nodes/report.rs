@@ -4,6 +4,7 @@
 //! What it is not: the pools' conditions, which are a part of the plan.
 
 use crate::io::events::{Source, node_reference};
+use crate::io::image_metrics::ImageNodes;
 use crate::io::metrics;
 use crate::shared::Shared;
 use crate::term::leader::now;
@@ -95,6 +96,7 @@ impl Report {
                 family.get_or_create(&labels).set(value.into());
             }
         }
+        count_images(shared, plan, pools);
         self.count_steps(shared, plan);
         let stores = &shared.stores;
         let unwatched = stores.boot_image_skew.get(api::names::CLUSTER).is_some_and(|none| *none);
@@ -159,5 +161,27 @@ impl Report {
         for (node, old) in before {
             metrics.state.remove(&labels(&node, &old));
         }
+    }
+}
+
+/// Updates the metrics of pools whose image is built here: how far it is on their nodes.
+fn count_images(shared: &Shared, plan: &RolloutPlan, pools: &[Arc<MachineConfigPool>]) {
+    let configs = shared.stores.os_configs.all();
+    for (plan, pool) in plan.pools.iter().zip(pools) {
+        let status = plan.status.as_ref().or(pool.status.as_ref());
+        let built_here = configs.iter().any(|c| c.pool() == &*plan.pool);
+        let layered = || {
+            let runs_image = |node: &Arc<str>| {
+                let node = shared.stores.nodes.get(node);
+                node.is_some_and(|n| n.current_image.as_ref().is_some_and(|image| !image.is_empty()))
+            };
+            plan.nodes.iter().filter(|n| runs_image(&n.node)).count()
+        };
+        let nodes = status.filter(|_| built_here).map(|status| ImageNodes {
+            total: status.machine_count.into(),
+            updated: status.updated_machine_count.into(),
+            layered: i64::try_from(layered()).unwrap_or(i64::MAX),
+        });
+        shared.metrics.images.nodes(&plan.pool, nodes);
     }
 }

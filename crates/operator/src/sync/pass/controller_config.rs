@@ -10,13 +10,14 @@ use crate::install::settings::{self, Settings};
 use crate::install::{self, How, controller_config};
 use crate::settings_object;
 use crate::sync::{Stop, boot_images, objects, rotation};
-use api::k8s::ConfigMap;
+use api::k8s::{ByteString, ConfigMap};
 use api::names::{CONTROLLER_CONFIG, NAMESPACE, VERSION_RAW};
 use api::v1::ControllerConfig;
 use client::{call, chain};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::ApiResource;
+use serde::Deserialize as _;
 use serde_json::{Value, json};
 
 impl Syncer {
@@ -29,7 +30,10 @@ impl Syncer {
         let openshift = facts::openshift::look(&self.client, &passed.seen.definitions);
         let plain = facts::look(&self.client, passed.seen.config.is_none());
         let (openshift, plain) = Box::pin(async { futures::try_join!(openshift, plain) }).await?;
-        let plain = plain.settings(&wanted.said, &wanted.found);
+        // Of an object that cannot be read as a whole, too.
+        let present = passed.seen.config.as_ref().and_then(|c| c.pointer("/spec/kubeAPIServerServingCAData"));
+        let present = present.and_then(|ca| ByteString::deserialize(ca).ok()).unwrap_or_default();
+        let plain = plain.settings(&wanted.said, &wanted.found, &present.0);
         passed.openshift = openshift.as_ref().map(|found| found.namespaces.clone());
         passed.seen.release.cluster_version = openshift.as_ref().and_then(OpenShift::cluster_version);
         passed.installed =

@@ -1,0 +1,189 @@
+//! Whether another program keeps objects that an installation would write: the API server records who wrote which field
+//! (`metadata.managedFields`), also where nothing else tells that program from us. [`kept_by`] is pure.
+//!
+//! What it is not: the signs of another Machine Config Operator that runs as we do (see `foreign`), or the ControllerConfig and
+//! the pools, which belong to people and are never written over.
+
+use super::foreign::Foreign;
+use super::{How, Step};
+use crate::definitions::VERSION;
+use crate::manifests::rights::{AGENT, CONTROLLER, OPERATOR, SERVER};
+use crate::sync::cluster::api_of;
+use crate::sync::objects::{FIELD_MANAGER, KEPT_BY, Key};
+use api::names::NAMESPACE;
+use client::{CallError, call};
+use futures::{StreamExt as _, TryStreamExt as _};
+use kube::Client;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// How many objects are read at the same time.
+const AT_ONCE: usize = 8;
+/// Parts of the cluster itself, which write into objects of anybody.
+const CLUSTER: [&str; 5] = [
+    "kube-apiserver",
+    "kube-controller-manager",
+    "clusterrole-aggregation-controller",
+    "kubeadm",
+    // What the API server calls all that was there before the first apply.
+    "before-first-apply",
+];
+/// Programs by which people write, by how their names begin: what they wrote is what somebody wanted here, perhaps from our own
+/// chart. `unknown` is a client that says no name, as ours did once.
+const TOOLS: [&str; 18] = [
+    "kubectl",
+    "oc",
+    "helm",
+    "argocd",
+    "argo-cd",
+    "kustomize",
+    "flux",
+    "terraform",
+    "hashicorp",
+    "pulumi",
+    "ansible",
+    "openapi-generator",
+    "crossplane",
+    "rancher",
+    "k9s",
+    "node-fetch",
+    "mco",
+    "unknown",
+];
+
+/// Looks at the objects that this plan, and later the operator, would write over. Nothing is written. `installed`: the settings
+/// are there, so somebody has decided already that what the operator writes is ours.
+///
+/// # Errors
+/// The API server's answer; `Ok(Some(..))` says why not to begin.
+pub async fn look(client: &Client, steps: &[Step], installed: bool) -> Result<Option<Foreign>, CallError> {
+    let found: Vec<Option<Value>> = futures::stream::iter(written(steps, installed).into_values())
+        .map(async |object| {
+            let Some(api) = api_of(client, &object) else { return Ok(None) };
+            let key = Key::of(&object);
+            match call(|| format!("get {key}"), api.get_metadata(&key.name)).await {
+                Ok(there) => {
+                    let mut there = json!(there);
+                    there["kind"] = object["kind"].clone();
+                    Ok(Some(there))
+                }
+                Err(error) if error.is_not_found() => Ok(None),
+                Err(error) => Err(error),
+            }
+        })
+        .buffered(AT_ONCE)
+        .try_collect()
+        .await?;
+    let why = found.iter().flatten().find_map(|object| {
+        let manager = kept_by(object)?;
+        Some(format!("{} is kept by {manager}, as its managedFields say", Key::of(object)))
+    });
+    Ok(why.map(|why| Foreign::Other { why }))
+}
+
+/// The objects that are written over. A namespace is the administrator's, whoever made it.
+fn written(steps: &[Step], installed: bool) -> BTreeMap<Key, Value> {
+    let planned = steps.iter().filter(|s| s.how == How::Apply).map(|s| s.object.clone());
+    let rbac = "rbac.authorization.k8s.io/v1";
+    let later = [OPERATOR, CONTROLLER, SERVER, AGENT].into_iter().flat_map(|name| {
+        [
+            json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": NAMESPACE}}),
+            json!({"apiVersion": rbac, "kind": "ClusterRole", "metadata": {"name": name}}),
+            json!({"apiVersion": rbac, "kind": "ClusterRoleBinding", "metadata": {"name": name}}),
+        ]
+    });
+    let all = planned.chain(later.filter(|_| !installed)).filter(|o| o["kind"] != "Namespace");
+    all.map(|object| (Key::of(&object), object)).collect()
+}
+
+/// The other program that keeps this object; `None`: it is ours, or a person's.
+fn kept_by(object: &Value) -> Option<&str> {
+    let metadata = &object["metadata"];
+    let ours = metadata["labels"][KEPT_BY.0] == KEPT_BY.1 || metadata["annotations"][VERSION].is_string();
+    let managers = metadata["managedFields"].as_array()?;
+    // What is written to a status says nothing about who keeps the object.
+    let managers: Vec<(&str, bool)> = managers
+        .iter()
+        .filter(|m| m["subresource"].as_str().unwrap_or_default().is_empty())
+        .filter_map(|m| Some((m["manager"].as_str()?, m["operation"] == "Apply")))
+        .collect();
+    // The reference's operator has our name, but it updates where we apply.
+    if ours || managers.contains(&(FIELD_MANAGER, true)) {
+        return None;
+    }
+    managers.into_iter().map(|(name, _)| name).find(|name| is_foreign(name))
+}
+
+fn is_foreign(manager: &str) -> bool {
+    let name = manager.to_ascii_lowercase();
+    // `oc` is short: only the whole word counts, or what follows a mark.
+    let is_tool = |tool: &str| {
+        let rest = name.strip_prefix(tool);
+        rest.is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_alphanumeric()))
+    };
+    !CLUSTER.contains(&name.as_str()) && !TOOLS.iter().any(|tool| is_tool(tool))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object(managers: &[(&str, &str, &str)]) -> Value {
+        let managers: Vec<Value> = managers
+            .iter()
+            .map(|(name, operation, subresource)| {
+                json!({"manager": name, "operation": operation, "subresource": subresource})
+            })
+            .collect();
+        json!({"kind": "ClusterRole", "metadata": {"name": CONTROLLER, "managedFields": managers}})
+    }
+
+    #[test]
+    fn a_foreign_manager_is_told_from_ours_from_people_and_from_the_cluster() {
+        for (managers, want) in [
+            (&[("acme-operator", "Apply", "")][..], Some("acme-operator")),
+            (&[("acme-operator", "Update", ""), ("kubectl-edit", "Update", "")], Some("acme-operator")),
+            (&[("kubectl", "Update", ""), ("acme-operator", "Update", "")], Some("acme-operator")),
+            // The reference's operator, on a cluster without a ClusterVersion.
+            (&[(FIELD_MANAGER, "Update", "")], Some(FIELD_MANAGER)),
+            (&[("octavia", "Update", "")], Some("octavia")),
+            (&[(FIELD_MANAGER, "Apply", "")], None),
+            (&[("acme-operator", "Apply", ""), (FIELD_MANAGER, "Apply", "")], None),
+            (&[("acme-operator", "Update", "status"), ("kubectl", "Apply", "")], None),
+            (&[("kubectl-client-side-apply", "Update", ""), ("kube-apiserver", "Update", "status")], None),
+            (&[("helm", "Update", ""), ("Helm/3.16", "Update", ""), ("oc", "Update", "")], None),
+            (&[("kustomize-controller", "Apply", ""), ("argocd-controller", "Apply", "")], None),
+            (&[("unknown", "Update", ""), ("before-first-apply", "Update", "")], None),
+            (&[("Terraform", "Apply", ""), ("HashiCorp", "Update", "")], None),
+            (&[], None),
+        ] {
+            assert_eq!(kept_by(&object(managers)), want, "{managers:?}");
+        }
+        let mut marked = object(&[("some-gitops", "Apply", "")]);
+        marked["metadata"]["labels"] = json!({KEPT_BY.0: KEPT_BY.1});
+        assert_eq!(kept_by(&marked), None, "our own object, by another's hand");
+        let mut written = object(&[("some-gitops", "Apply", "")]);
+        written["metadata"]["annotations"] = json!({VERSION: "v0.0.1"});
+        assert_eq!(kept_by(&written), None);
+    }
+
+    #[test]
+    fn everything_that_is_applied_is_looked_at_and_what_people_own_is_not() {
+        let step = |how, kind: &str| Step {
+            how,
+            object: json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": "x"}}),
+        };
+        let steps = [
+            step(How::Apply, "ConfigMap"),
+            step(How::Apply, "Namespace"),
+            step(How::CreateIfMissing, "MachineConfigPool"),
+            step(How::Update(json!({})), "ControllerConfig"),
+        ];
+        let kinds: Vec<String> = written(&steps, false).into_keys().map(|k| format!("{k}")).collect();
+        assert!(kinds.contains(&"ConfigMap x".to_owned()), "{kinds:?}");
+        assert!(kinds.contains(&format!("ClusterRole {CONTROLLER}")), "{kinds:?}");
+        assert_eq!(kinds.len(), 13, "{kinds:?}");
+        // After a take-over the operator may not have come to its objects yet.
+        assert_eq!(written(&steps, true).len(), 1);
+    }
+}
