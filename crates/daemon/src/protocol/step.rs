@@ -110,6 +110,11 @@ pub enum Action {
         /// The config that needed it.
         config: String,
     },
+    /// The product is removed: take from the host what was brought for trials, then answer on the Node.
+    Leave {
+        /// The request, which is the answer.
+        asked: String,
+    },
 }
 
 /// What a node waits for.
@@ -189,6 +194,9 @@ fn decide(view: &View) -> Action {
     if !view.node.seen && !job.as_ref().is_some_and(Job::is_local) {
         return Action::Wait { why: Waiting::Node, until: again };
     }
+    if leaves(view) {
+        return Action::Leave { asked: view.node.leave.clone() };
+    }
     let Some(job) = job else { return wait(Waiting::Desired) };
     if let Phase::Failed(failure) = &view.phase
         && failure.job == job
@@ -207,6 +215,15 @@ fn decide(view: &View) -> Action {
         Job::Reboot { config } => reboot(view, config),
         Job::Finish { config } => finish(view, &config),
     }
+}
+
+/// Whether the agent is asked to leave the host, and nothing is under way there that ends by itself: a change on trial is
+/// confirmed or undone first, because later nobody is there to confirm it. The agent goes on as usual afterwards, so a removal
+/// that is given up leaves nothing behind.
+fn leaves(view: &View) -> bool {
+    let (node, disk) = (&view.node, &view.disk);
+    let is_asked = node.seen && !node.leave.is_empty() && node.leave != node.left;
+    is_asked && !disk.open && disk.trial.is_none() && disk.reboot == RebootFact::None
 }
 
 fn confirm_job(view: &View) -> Action {
