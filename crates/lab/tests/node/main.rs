@@ -22,6 +22,7 @@ mod k3s;
 mod kubeadm;
 mod kubelet;
 mod machines;
+mod networkd;
 mod packages;
 #[path = "../product/mod.rs"]
 mod product;
