@@ -945,7 +945,7 @@ _mco() {
             return 0
             ;;
         mco__subcmd__install)
-            opts="-o -h --kubeconfig --context --kubeconfig-list --pool --cluster-dns-ip --image --no-wait --timeout --take-over --require-token --open --proxy-protocol-from --api-server-url --api-server-ca --daemon-image --agents-of-hosts --openshift-config-crds --dry-run --output --output-dir --log --log-json --no-color --help"
+            opts="-o -h --kubeconfig --context --kubeconfig-list --pool --cluster-dns-ip --image --no-wait --timeout --take-over --allow-not-upgradeable --require-token --open --proxy-protocol-from --api-server-url --api-server-ca --daemon-image --agents-of-hosts --openshift-config-crds --dry-run --output --output-dir --log --log-json --no-color --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -71,6 +71,7 @@ complete -c mco -n "__fish_mco_using_subcommand install" -l log -d 'What to log:
 complete -c mco -n "__fish_mco_using_subcommand install" -l no-color -d 'Any text but an empty one turns colours off (<https://no-color.org>)' -r
 complete -c mco -n "__fish_mco_using_subcommand install" -l no-wait -d 'With --image: do not wait until everything runs'
 complete -c mco -n "__fish_mco_using_subcommand install" -l take-over -d 'Install on a cluster whose objects another program keeps, and take them over from it'
+complete -c mco -n "__fish_mco_using_subcommand install" -l allow-not-upgradeable -d 'With --image: upgrade although the installation says that it must not be upgraded now (its condition Upgradeable)'
 complete -c mco -n "__fish_mco_using_subcommand install" -l require-token -d 'With --image: the config server gives configs only to machines with a boot token [default for a new installation; one that is there stays as it is]'
 complete -c mco -n "__fish_mco_using_subcommand install" -l open -d 'With --image: the config server serves configs to anyone who can reach it, over plain HTTP (22624) too, as OpenShift\'s does'
 complete -c mco -n "__fish_mco_using_subcommand install" -l agents-of-hosts -d 'With --image: the node agents are services of their hosts, from a package or an image of the host'

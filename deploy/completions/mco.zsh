@@ -55,6 +55,7 @@ yaml\:"For programs and people"))' \
 '--no-color=[Any text but an empty one turns colours off (<https\://no-color.org>)]:ANY:_default' \
 '(--timeout)--no-wait[With --image\: do not wait until everything runs]' \
 '--take-over[Install on a cluster whose objects another program keeps, and take them over from it]' \
+'--allow-not-upgradeable[With --image\: upgrade although the installation says that it must not be upgraded now (its condition Upgradeable)]' \
 '--require-token[With --image\: the config server gives configs only to machines with a boot token \[default for a new installation; one that is there stays as it is\]]' \
 '(--require-token)--open[With --image\: the config server serves configs to anyone who can reach it, over plain HTTP (22624) too, as OpenShift'\''s does]' \
 '(--daemon-image)--agents-of-hosts[With --image\: the node agents are services of their hosts, from a package or an image of the host]' \

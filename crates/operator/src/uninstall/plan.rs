@@ -1,5 +1,6 @@
 //! What goes, in which order, and what stays. Pure.
 
+use crate::manifests::rights::AGENT;
 use crate::sync::objects::{FIELD_MANAGER, Key};
 use api::names::{NAMESPACE, annotation, own, state};
 use serde::Serialize;
@@ -132,12 +133,6 @@ pub fn plan(facts: &Facts) -> Plan {
             plan.busy.push(format!("Node {name} is on its way from {current} to {desired}"));
         }
     }
-    let managed = facts.nodes.iter().filter(|node| is_managed(node));
-    let managed: Vec<String> =
-        managed.map(|n| n["metadata"]["name"].as_str().unwrap_or_default().to_owned()).collect();
-    if !managed.is_empty() {
-        plan.actions.push(Action::Leave { nodes: managed });
-    }
     let mut wrote_nodes = false;
     for object in &facts.objects {
         if is_ours(object) {
@@ -148,6 +143,14 @@ pub fn plan(facts: &Facts) -> Plan {
         } else {
             plan.stays.push(format!("{}: somebody else made it", Key::of(object)));
         }
+    }
+    let managed = facts.nodes.iter().filter(|node| is_managed(node));
+    let nodes: Vec<String> =
+        managed.map(|n| n["metadata"]["name"].as_str().unwrap_or_default().to_owned()).collect();
+    if !nodes.is_empty() {
+        // While the agents run, and after who would make things again. Agents that are services of their hosts run anyway.
+        let at = plan.actions.iter().position(is_of_agents).unwrap_or(0);
+        plan.actions.insert(at, Action::Leave { nodes });
     }
     plan.actions.extend(facts.held.iter().map(|object| Action::Release { object: object.clone() }));
     let user_data = |s: &&Value| s["metadata"]["labels"].get(api::user_data::MANAGED).is_some();
@@ -179,6 +182,12 @@ pub fn plan(facts: &Facts) -> Plan {
         }
     }
     plan
+}
+
+/// Whether this takes the agents away.
+fn is_of_agents(action: &Action) -> bool {
+    let Action::Delete { object, .. } = action else { return false };
+    object["kind"] == "DaemonSet" && object["metadata"]["name"] == AGENT
 }
 
 /// Whether an agent has reported on this Node.
@@ -257,6 +266,7 @@ mod tests {
         let facts = Facts {
             objects: vec![
                 object("Deployment", "machine-config-operator", FIELD_MANAGER),
+                object("DaemonSet", "machine-config-daemon", FIELD_MANAGER),
                 object("ClusterRole", "machine-config-server", "kubectl"),
                 object("ClusterRole", "machine-config-controller", FIELD_MANAGER),
             ],
@@ -275,8 +285,9 @@ mod tests {
         assert_eq!(
             lines,
             [
-                "ask the agents of all nodes (1) to end trials and to leave their hosts",
                 "delete Deployment machine-config-operator",
+                "ask the agents of all nodes (1) to end trials and to leave their hosts",
+                "delete DaemonSet machine-config-daemon",
                 "delete ClusterRole machine-config-controller",
                 "take our finalizers off KubeletConfig k",
                 "delete Secret worker-user-data-managed",
@@ -295,8 +306,8 @@ mod tests {
                 "Namespace openshift-machine-api: it holds Secrets of others",
             ]
         );
-        let Action::Clean { annotations, tainted, .. } = &found.actions[6] else {
-            panic!("{:?}", found.actions[6])
+        let Action::Clean { annotations, tainted, .. } = &found.actions[7] else {
+            panic!("{:?}", found.actions[7])
         };
         assert!(annotations.len() == 3 && !annotations.contains(&"other".to_owned()) && *tainted);
     }
