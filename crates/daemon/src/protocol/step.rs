@@ -8,7 +8,7 @@ use super::disruption::{
 };
 use super::facts::{EMPTY_CONFIG, Failure, FailureKind, Job, Pair, Phase, RebootFact, View, cut_reason};
 use super::image::refuse_image;
-use super::trial::{confirm, forgets_failure};
+use super::trial::{confirm, forgets_failure, leaves};
 use crate::protocol::clock::Moment;
 use api::drain_request::DrainVerb;
 use api::events::AgentEvent;
@@ -215,15 +215,6 @@ fn decide(view: &View) -> Action {
         Job::Reboot { config } => reboot(view, config),
         Job::Finish { config } => finish(view, &config),
     }
-}
-
-/// Whether the agent is asked to leave the host, and nothing is under way there that ends by itself: a change on trial is
-/// confirmed or undone first, because later nobody is there to confirm it. The agent goes on as usual afterwards, so a removal
-/// that is given up leaves nothing behind.
-fn leaves(view: &View) -> bool {
-    let (node, disk) = (&view.node, &view.disk);
-    let is_asked = node.seen && !node.leave.is_empty() && node.leave != node.left;
-    is_asked && !disk.open && disk.trial.is_none() && disk.reboot == RebootFact::None
 }
 
 fn confirm_job(view: &View) -> Action {
