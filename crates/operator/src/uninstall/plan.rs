@@ -1,6 +1,6 @@
 //! What goes, in which order, and what stays. Pure.
 
-use crate::manifests::rights::AGENT;
+use crate::manifests::rights::{AGENT, OPERATOR};
 use crate::sync::objects::{FIELD_MANAGER, Key};
 use api::names::{NAMESPACE, annotation, own, state};
 use serde::Serialize;
@@ -149,7 +149,9 @@ pub fn plan(facts: &Facts) -> Plan {
         managed.map(|n| n["metadata"]["name"].as_str().unwrap_or_default().to_owned()).collect();
     if !nodes.is_empty() {
         // While the agents run, and after who would make things again. Agents that are services of their hosts run anyway.
-        let at = plan.actions.iter().position(is_of_agents).unwrap_or(0);
+        let found = |kind, name| plan.actions.iter().position(|action| deletes(action, kind, name));
+        let after_operator = found("Deployment", OPERATOR).map_or(0, |at| at + 1);
+        let at = found("DaemonSet", AGENT).unwrap_or(after_operator);
         plan.actions.insert(at, Action::Leave { nodes });
     }
     plan.actions.extend(facts.held.iter().map(|object| Action::Release { object: object.clone() }));
@@ -184,10 +186,10 @@ pub fn plan(facts: &Facts) -> Plan {
     plan
 }
 
-/// Whether this takes the agents away.
-fn is_of_agents(action: &Action) -> bool {
+/// Whether this takes that object away.
+fn deletes(action: &Action, kind: &str, name: &str) -> bool {
     let Action::Delete { object, .. } = action else { return false };
-    object["kind"] == "DaemonSet" && object["metadata"]["name"] == AGENT
+    object["kind"] == kind && object["metadata"]["name"] == name
 }
 
 /// Whether an agent has reported on this Node.
