@@ -175,6 +175,11 @@ pub mod own {
     pub const FENCED: &str = "machineconfiguration.openshift.io/sealed";
     /// Node: any text; a change of it makes the agent retry at once what failed (`mco retry`).
     pub const RETRY: &str = "machineconfiguration.openshift.io/retry";
+    /// Node: any text, by which `mco uninstall` asks the agent to leave the host: to take away what it has brought there for trials,
+    /// once nothing is on trial any more and no reboot is owed.
+    pub const LEAVE: &str = "machineconfig.dev/leave";
+    /// Node: the text of [`LEAVE`] that the agent has answered.
+    pub const LEFT: &str = "machineconfig.dev/left";
     /// MachineConfigPool, and copied from it to its Nodes: how changes that can cut a node off are tried, see
     /// [`crate::trial`].
     pub const TRIAL: &str = "machineconfiguration.openshift.io/trial";

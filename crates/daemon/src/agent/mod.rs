@@ -302,6 +302,7 @@ impl Agent {
             Action::Reboot { config, announced } => self.reboot(config, announced).await,
             Action::RecordCleared { config, cleared } => self.record_cleared(config, cleared).await,
             Action::ForgetReboot { config } => self.forget_reboot(config).await,
+            Action::Leave { asked } => self.leave(asked).await,
         }
     }
 

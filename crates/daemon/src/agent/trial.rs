@@ -5,8 +5,9 @@
 
 use super::{Agent, Next};
 use crate::protocol::clock::Moment;
-use crate::protocol::{Before, Job, Look, Note, Phase};
+use crate::protocol::{Before, Changes, Job, Look, Note, Phase};
 use api::events::AgentEvent;
+use api::names::own;
 use api::trial::TrialRules;
 use host::Check;
 use std::time::Duration;
@@ -17,6 +18,8 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// The time limit for its answer. It is shorter than that of other requests: together with the connection it has to fit into
 /// the time that the host's own watch leaves the agent after the end of a trial (see `entry::trial`).
 const ANSWER: Duration = Duration::from_secs(8);
+/// How soon the host is asked again that could not be left: another process may be changing it.
+const LEAVE_AGAIN: jiff::SignedDuration = jiff::SignedDuration::from_secs(5);
 /// The longest that a look may take.
 #[cfg(test)]
 pub(crate) const LONGEST_LOOK: Duration = CONNECT.saturating_add(ANSWER);
@@ -126,6 +129,16 @@ impl Agent {
             }
             Err(e) => self.failed(Job::Confirm, e.kind, e.event, e.text).await,
         }
+    }
+
+    /// Takes from the host what was brought for trials, and says so on the Node.
+    pub(super) async fn leave(&mut self, asked: String) -> Next {
+        if let Err(error) = self.host(|m| m.leave()).await {
+            tracing::warn!(%error, "the units that go on with a trial at boot stay on the host; trying again");
+            return Next::Wait(Some(Moment::now() + LEAVE_AGAIN));
+        }
+        tracing::info!("the host has no units for trials any more: the product is removed");
+        self.write(Changes::from([(own::LEFT, asked)]), vec![], None, false).await
     }
 
     /// Has a config tried again that was undone.

@@ -474,6 +474,14 @@ impl Machine {
         }
     }
 
+    /// Takes away what the agent has brought to the host for trials, and ends the look at what follows an undo: the product is
+    /// removed, and files stay as they are.
+    pub(crate) fn leave(&self) -> Result<(), MachineError> {
+        let mut host = self.host();
+        host.settle_trial_failure()?;
+        Ok(host.remove_own_units().map(drop)?)
+    }
+
     /// Undoes the change that is on trial.
     pub(crate) fn fail_trial(&self, check: host::Check, why: &str) -> Result<Recovery, MachineError> {
         Ok(self.host().fail_trial(check, why)?)

@@ -84,6 +84,10 @@ pub struct NodeFacts {
     pub reboots: String,
     /// `drift`: the pool's rules for paths that have drifted.
     pub drift: String,
+    /// `leave`: a person removes the product, and asks the agent to leave the host.
+    pub leave: String,
+    /// `left`: which request to leave was answered.
+    pub left: String,
     /// `spec.unschedulable`: cordoned, by this agent, the drain controller or a person.
     pub unschedulable: bool,
     /// The cordon was made by this agent, together with its request for a drain.
@@ -132,6 +136,7 @@ impl NodeFacts {
             annotation::POST_CONFIG_ACTION => &self.post_action,
             annotation::DESIRED_DRAIN => &self.desired_drain,
             annotation::LAST_APPLIED_DRAIN => &self.last_applied_drain,
+            own::LEFT => &self.left,
             _ => return None,
         })
     }
@@ -171,6 +176,8 @@ impl NodeFacts {
             trial: note(own::TRIAL),
             reboots: note(annotation::REBOOTS),
             drift: note(annotation::DRIFT),
+            leave: note(own::LEAVE),
+            left: note(own::LEFT),
             unschedulable: node.spec.as_ref().and_then(|s| s.unschedulable).unwrap_or_default(),
             own_cordon: notes
                 .and_then(|a| a.get(own::CORDON))

@@ -8,7 +8,7 @@ use super::disruption::{
 };
 use super::facts::{EMPTY_CONFIG, Failure, FailureKind, Job, Pair, Phase, RebootFact, View, cut_reason};
 use super::image::refuse_image;
-use super::trial::{confirm, forgets_failure};
+use super::trial::{confirm, forgets_failure, leaves};
 use crate::protocol::clock::Moment;
 use api::drain_request::DrainVerb;
 use api::events::AgentEvent;
@@ -110,6 +110,11 @@ pub enum Action {
         /// The config that needed it.
         config: String,
     },
+    /// The product is removed: take from the host what was brought for trials, then answer on the Node.
+    Leave {
+        /// The request, which is the answer.
+        asked: String,
+    },
 }
 
 /// What a node waits for.
@@ -188,6 +193,9 @@ fn decide(view: &View) -> Action {
     }
     if !view.node.seen && !job.as_ref().is_some_and(Job::is_local) {
         return Action::Wait { why: Waiting::Node, until: again };
+    }
+    if leaves(view) {
+        return Action::Leave { asked: view.node.leave.clone() };
     }
     let Some(job) = job else { return wait(Waiting::Desired) };
     if let Phase::Failed(failure) = &view.phase

@@ -14,7 +14,7 @@ use host::{Check, UnitRun, UnitState};
 use jiff::SignedDuration;
 
 /// More histories find nothing more; these take a moment.
-const HISTORIES: u64 = 4000;
+const HISTORIES: u64 = 5000;
 /// A whole update takes about a dozen steps; this is an endless loop.
 const TOO_MANY: usize = 60;
 
@@ -51,6 +51,8 @@ struct World {
     before: Option<String>,
     /// How many changes were kept and how many were undone.
     trials: (usize, usize),
+    /// How many requests to leave the host were answered.
+    left: usize,
 }
 
 impl World {
@@ -60,7 +62,7 @@ impl World {
         let disk = DiskFacts { takes_images: dice.roll(2) == 0, ..DiskFacts::default() };
         let view =
             View { now, node, disk, checked: false, phase: Phase::Idle, trouble: None, silent_since: None };
-        Self { view, person: false, before: None, trials: (0, 0) }
+        Self { view, person: false, before: None, trials: (0, 0), left: 0 }
     }
 
     fn restart(&mut self) {
@@ -237,6 +239,14 @@ impl World {
                 v.silent_since = (check == Check::Api).then_some(v.now);
                 self.trials.1 += 1;
             }
+            Action::Leave { asked } => {
+                assert!(!v.disk.open && v.disk.trial.is_none() && v.disk.reboot == RebootFact::None, "{v:?}");
+                if broken {
+                    return false;
+                }
+                v.node.left = asked;
+                self.left += 1;
+            }
             Action::ForgetTried => {
                 v.disk.tried = None;
                 if let Phase::Failed(_) = v.phase {
@@ -277,8 +287,10 @@ impl World {
                 }
             }
             13 => {
-                if let Some(tried) = &mut self.view.disk.tried {
-                    tried.retry = true;
+                match &mut self.view.disk.tried {
+                    Some(tried) => tried.retry = true,
+                    // The product is about to be removed.
+                    None => self.view.node.leave = format!("{:?}", self.view.now),
                 }
             }
             8 => self.view.trouble = (dice.roll(2) == 0).then(|| "a certificate".to_owned()),
@@ -315,7 +327,7 @@ fn mk_look(at: Moment, broken: bool) -> Look {
 
 #[test]
 fn every_random_history_ends_in_the_desired_config() {
-    let (mut trials, mut in_images) = ((0, 0), 0);
+    let (mut trials, mut in_images, mut left) = ((0, 0), 0, 0);
     for seed in 0..HISTORIES {
         let mut dice = Dice(seed);
         let mut world = World::new(&mut dice);
@@ -360,8 +372,11 @@ fn every_random_history_ends_in_the_desired_config() {
         assert!(!node.desired_drain.starts_with("drain-"), "seed {seed}: still drained: {node:?}");
         assert!(!node.own_cordon, "seed {seed}: still cordoned: {node:?}");
         assert!(disk.trial.is_none() && disk.tried.is_none(), "seed {seed}: {disk:?}");
+        assert_eq!(node.left, node.leave, "seed {seed}: the request to leave the host has no answer");
+        left += world.left;
         trials = (trials.0 + world.trials.0, trials.1 + world.trials.1);
     }
     assert!(in_images > 300, "too few histories end in an image: {in_images}");
+    assert!(left > 1000, "too few requests to leave the host: {left}");
     assert!(trials.0 > 500 && trials.1 > 100, "too few changes are kept or undone: {trials:?}");
 }

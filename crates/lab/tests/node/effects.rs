@@ -10,15 +10,15 @@ const NODE: &str = "worker-0";
 const TTL: &str = "/proc/sys/net/ipv4/ip_default_ttl";
 const SYSCTL: &str = "/etc/sysctl.d/50-ttl.conf";
 
-fn encoded(text: &str) -> String {
+pub(crate) fn encoded(text: &str) -> String {
     text.bytes().map(|b| format!("%{b:02X}")).collect()
 }
 
-fn file(path: &str, text: &str) -> Value {
+pub(crate) fn file(path: &str, text: &str) -> Value {
     json!({"path": path, "mode": 0o644, "overwrite": true, "contents": {"source": format!("data:,{}", encoded(text))}})
 }
 
-fn config(files: &[Value], units: &[Value]) -> Value {
+pub(crate) fn config(files: &[Value], units: &[Value]) -> Value {
     json!({"ignition": {"version": "3.4.0"}, "storage": {"files": files}, "systemd": {"units": units}})
 }
 
@@ -28,7 +28,7 @@ fn service(command: &str, kind: &str) -> Value {
     json!({"name": "effect.service", "enabled": true, "contents": contents})
 }
 
-fn setting() -> Value {
+pub(crate) fn setting() -> Value {
     json!({
         "apiVersion": "operator.openshift.io/v1", "kind": "MachineConfiguration",
         "metadata": {"name": "cluster", "annotations": {"machineconfig.dev/reboots": "WhenNeeded"}},
@@ -36,7 +36,7 @@ fn setting() -> Value {
     })
 }
 
-async fn said(node: &NodeHandle, script: &str) -> String {
+pub(crate) async fn said(node: &NodeHandle, script: &str) -> String {
     node.exec(["sh", "-c", script]).await.unwrap().stdout.trim().to_owned()
 }
 

@@ -10,16 +10,19 @@ mod cleanup;
 #[path = "../common/mod.rs"]
 mod common;
 mod cuts;
+mod debs;
 mod delivered;
 mod drain;
 mod drained;
 mod effects;
+mod effects_of_services;
 mod first_boot;
 mod joining;
 mod k3s;
 mod kubeadm;
 mod kubelet;
 mod machines;
+mod networkd;
 mod packages;
 #[path = "../product/mod.rs"]
 mod product;

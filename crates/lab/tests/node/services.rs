@@ -2,6 +2,7 @@
 //! written, a new CA of the API server, logins through a real SSH server, and applying a config once from a file. Also
 //! that an agent cannot write to another agent's node.
 
+use crate::debs::install;
 use crate::product;
 use crate::product::{Cluster, MCO, condition, machine_config, note, text, with_controller};
 use base64::Engine as _;
@@ -317,34 +318,9 @@ async fn drift(cluster: &Cluster, node: &NodeHandle) {
 
 /// A person logs in by SSH, with a key from a MachineConfig.
 async fn logins(cluster: &Cluster, node: &NodeHandle) {
-    let root = node.root_of_boot().unwrap();
-    let debs = cluster.lab.folder().make("debs").unwrap();
-    // The packages that the node lacks, according to its own package database. apt reads a copy of it, because it would
-    // resolve the path into the node against this computer's root.
-    let installed = debs.join("status");
-    std::fs::copy(root.join("var/lib/dpkg/status"), &installed).unwrap();
-    let apt = tokio::process::Command::new("apt-get")
-        .args(["install", "-y", "-q", "--download-only", "--no-install-recommends", "-o"])
-        .arg(format!("Dir::State::status={}", installed.display()))
-        .arg("-o")
-        .arg(format!("Dir::Cache::archives={}", debs.display()))
-        .args(["openssh-server", "openssh-client", "libpam-systemd"])
-        .output()
-        .await
-        .unwrap();
-    let said = format!("{}{}", String::from_utf8_lossy(&apt.stdout), String::from_utf8_lossy(&apt.stderr));
-    if !lab::require(
-        (!apt.status.success()).then(|| format!("the SSH server's packages cannot be had: {said}")),
-    ) {
+    if !install(cluster, node, &["openssh-server", "openssh-client", "libpam-systemd"]).await {
         return;
     }
-    std::fs::create_dir_all(root.join("var/debs")).unwrap();
-    for deb in std::fs::read_dir(&debs).unwrap().map(|e| e.unwrap().path()) {
-        if deb.extension().is_some_and(|e| e == "deb") {
-            std::fs::copy(&deb, root.join("var/debs").join(deb.file_name().unwrap())).unwrap();
-        }
-    }
-    node.run(["sh", "-c", "DEBIAN_FRONTEND=noninteractive dpkg -i /var/debs/*.deb"]).await.unwrap();
     node.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", "/root/key"]).await.unwrap();
     let key = node.read_file("/root/key.pub").await.unwrap();
     let config = |keys: &[&str]| {

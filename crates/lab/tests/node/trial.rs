@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant};
 
+use crate::networkd;
 use crate::product::{Cluster, machine_config, note, with_controller};
 use lab::{DAEMON_UNIT, Kubelet, NodeHandle, RECOVER_UNIT};
 use serde_json::{Value, json};
@@ -35,6 +36,11 @@ fn file(path: &str, text: &str) -> Value {
     use base64::Engine as _;
     let source = format!("data:;base64,{}", base64::engine::general_purpose::STANDARD.encode(text));
     json!({"path": path, "contents": {"source": source}})
+}
+
+/// A file of networkd's for the machine's interface.
+fn network_file(address: &str, more: &str) -> String {
+    format!("[Match]\nName=host0\n[Network]\nLinkLocalAddressing=no\nAddress={address}\n{more}")
 }
 
 fn rules(drop: &str) -> String {
@@ -102,13 +108,14 @@ async fn a_change_that_cuts_its_node_off_is_undone_by_the_node_and_reported() {
         return;
     }
     let Some(builder) = with_controller() else { return };
-    let builder = builder.nodes(5).real().node_service("kubelet.service", KUBELET);
+    let builder = builder.nodes(6).real().node_service("kubelet.service", KUBELET);
     let cluster = Cluster::start(builder).await;
     for (pool, node, within) in [
         ("net", "worker-0", NEVER_WITHIN),
         ("wall", "worker-1", CONFIRMED_WITHIN),
         ("rescue", "worker-2", NEVER_WITHIN),
         ("kubelet", "worker-3", WITHIN),
+        ("networkd", "worker-5", WITHIN),
     ] {
         mk_pool(&cluster, pool, node, within).await;
     }
@@ -138,6 +145,8 @@ async fn a_change_that_cuts_its_node_off_is_undone_by_the_node_and_reported() {
     assert!(journal_is_empty(&walled).await);
     set_within(&cluster, "wall", "worker-1", WITHIN).await;
     let wall_boot = walled.boot_id().await.unwrap();
+    let networked = handle(&cluster, "worker-5");
+    let (networkd_boot, addresses) = by_networkd(&cluster, &networked).await;
     let begun = Instant::now();
     let network = json!({
         "ignition": {"version": "3.4.0"},
@@ -155,6 +164,11 @@ async fn a_change_that_cuts_its_node_off_is_undone_by_the_node_and_reported() {
     let refused = json!({"ignition": {"version": "3.4.0"}, "storage": {"files": [file("/etc/kubernetes/stub.yaml", "refuse: true\n")]}});
     cluster.create(machine_config("60-kubelet", "kubelet", refused)).await;
 
+    // A file that sorts before the host's own gives the interface an address of another network.
+    let lost = file("/etc/systemd/network/10-lost.network", &network_file("192.0.2.1/24", ""));
+    let lost = json!({"ignition": {"version": "3.4.0"}, "storage": {"files": [lost]}});
+    cluster.create(machine_config("60-networkd", "networkd", lost)).await;
+
     // The power is cut in the middle of the kubelet's trial: it goes on after the boot, with what is left of the time.
     let machine = cluster.lab.real_node(3).unwrap().machine();
     let clock =
@@ -169,15 +183,17 @@ async fn a_change_that_cuts_its_node_off_is_undone_by_the_node_and_reported() {
     machine.power_on();
 
     let tried = handle(&cluster, "worker-4");
-    let (net_says, wall_says, rescue_says, kubelet_says, ()) = tokio::join!(
+    let (net_says, wall_says, rescue_says, kubelet_says, networkd_says, ()) = tokio::join!(
         went_back(&cluster, "worker-0", begun),
         went_back(&cluster, "worker-1", begun),
         went_back(&cluster, "worker-2", begun),
         went_back(&cluster, "worker-3", begun),
+        went_back(&cluster, "worker-5", begun),
         by_hand(&tried),
     );
     assert!(net_says.contains("no new connection to"), "{net_says}");
     assert!(wall_says.contains("no new connection to"), "{wall_says}");
+    assert!(networkd_says.contains("no new connection to"), "{networkd_says}");
     // The agent was stopped with all else, so the watch of the host's own gave its verdict.
     let by_the_watch = [
         "the agent did not confirm it within 30 s",
@@ -191,10 +207,12 @@ async fn a_change_that_cuts_its_node_off_is_undone_by_the_node_and_reported() {
     assert!(net.read_file("/etc/systemd/system/lab-network.service.d/10-down.conf").await.is_err());
     assert_eq!(walled.read_file("/etc/iptables/rules.v4").await.unwrap(), rules(""));
     assert_eq!(walled.boot_id().await.unwrap(), wall_boot, "the firewall's undo needs no reboot");
+    assert_eq!(networked.boot_id().await.unwrap(), networkd_boot, "nor does that of a network's file");
+    assert_eq!(networked.run(ADDRESSES).await.unwrap(), addresses);
     assert!(handle(&cluster, "worker-2").read_file("/etc/systemd/system/quiet.service").await.is_err());
     assert!(kubelet.read_file("/etc/kubernetes/stub.yaml").await.is_err());
     assert_eq!(kubelet.run(["systemctl", "is-active", "kubelet.service"]).await.unwrap().trim(), "active");
-    for node in [&net, &walled, &kubelet] {
+    for node in [&net, &walled, &kubelet, &networked] {
         assert!(journal_is_empty(node).await, "{}", node.name());
     }
     let recovered = kubelet.logs(RECOVER_UNIT).await.unwrap();
@@ -210,6 +228,35 @@ async fn a_change_that_cuts_its_node_off_is_undone_by_the_node_and_reported() {
     println!("all of it in {:?}", begun.elapsed());
     cluster.no_panic();
     cluster.stop().await;
+}
+
+/// The addresses of a machine's interface.
+const ADDRESSES: [&str; 6] = ["ip", "-4", "-br", "address", "show", "host0"];
+
+/// Has networkd keep a machine's network, in a pool whose changes reboot only where they have to. Returns its boot and addresses.
+async fn by_networkd(cluster: &Cluster, node: &NodeHandle) -> (String, String) {
+    let when_needed = json!({"metadata": {"annotations": {"machineconfig.dev/reboots": "WhenNeeded"}}});
+    cluster.patch("MachineConfigPool", "networkd", when_needed).await;
+    let addresses = node.run(ADDRESSES).await.unwrap();
+    let address = addresses.split_whitespace().find(|word| word.contains('/')).unwrap();
+    let route = node.run(["ip", "route", "show", "default"]).await.unwrap();
+    let gateway = route.split_whitespace().nth(2).unwrap();
+    let text = network_file(address, &format!("Gateway={gateway}\n"));
+    let script = format!(
+        "mkdir -p /etc/systemd/network; cat > /etc/systemd/network/50-own.network <<'EOF'\n{text}EOF"
+    );
+    node.run(["sh", "-c", &script]).await.unwrap();
+    networkd::start(node).await;
+    cluster
+        .wait("the node has its pool's settings, and networkd its network", async || {
+            let configured =
+                node.run(["networkctl", "status", "host0"]).await.is_ok_and(|s| s.contains("(configured)"));
+            let node = cluster.get("Node", node.name()).await;
+            let reboots = node["metadata"]["annotations"]["machineconfig.dev/reboots"].as_str();
+            (configured && reboots == Some("WhenNeeded")).then_some(())
+        })
+        .await;
+    (node.boot_id().await.unwrap(), addresses)
 }
 
 /// A real kubelet that does not start with its new settings: its Node says Ready for most of a minute, and no pod of the

@@ -2,10 +2,11 @@
 
 use super::UninstallError;
 use super::look::nodes;
-use super::plan::{Action, Plan, TAINTS, cleaning, pods_of};
+use super::plan::{Action, Plan, TAINTS, cleaning, pods_of, waited_for};
 use crate::sync::cluster::{api_of, delete, pods};
 use crate::sync::objects::Key;
 use api::k8s::Node;
+use api::names::own;
 use client::{CallError, call};
 use kube::Client;
 use kube::api::{Api, Patch, PatchParams};
@@ -19,7 +20,8 @@ const GOING: Duration = Duration::from_mins(12);
 /// How often it is looked at.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// Carries the plan out. `progress` is called after each action.
+/// Carries the plan out. `progress` is called after each action. Returns the Nodes whose agents have not answered, so that
+/// something of a trial may be left on their hosts.
 ///
 /// # Errors
 /// The first action that failed. Everything before it is done; a second run goes on.
@@ -27,9 +29,11 @@ pub async fn carry_out(
     client: &Client,
     plan: &Plan,
     mut progress: impl FnMut(&Action),
-) -> Result<(), UninstallError> {
+) -> Result<Vec<String>, UninstallError> {
+    let mut silent = vec![];
     for action in &plan.actions {
         match action {
+            Action::Leave { nodes } => silent = leave(client, nodes).await?,
             Action::Delete { object, wait } => {
                 delete(client, object).await?;
                 if *wait {
@@ -51,7 +55,36 @@ pub async fn carry_out(
         }
         progress(action);
     }
-    Ok(())
+    Ok(silent)
+}
+
+/// Asks the agents of these Nodes to leave their hosts, and waits until they have. Returns those that do not answer.
+async fn leave(client: &Client, asked: &[String]) -> Result<Vec<String>, UninstallError> {
+    let api: Api<Node> = Api::all(client.clone());
+    // An answer to an earlier request is none to this one.
+    let request = k8s_openapi::jiff::Timestamp::now().to_string();
+    let patch = Patch::Merge(json!({"metadata": {"annotations": {own::LEAVE: request}}}));
+    for node in asked {
+        let params = PatchParams::default();
+        let sent = api.patch_metadata(node, &params, &patch);
+        not_found_is_done(call(|| format!("patch Node {node}"), sent).await.map(drop))?;
+    }
+    let start = Instant::now();
+    loop {
+        let seen = match nodes(client).await {
+            Ok(seen) => seen,
+            Err(error) if error.is_outage() && start.elapsed() < GOING => {
+                tokio::time::sleep(LOOK).await;
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let (open, silent) = waited_for(&seen, asked, &request, start.elapsed());
+        if open.is_empty() {
+            return Ok(silent.into_iter().map(str::to_owned).collect());
+        }
+        tokio::time::sleep(LOOK).await;
+    }
 }
 
 /// Waits until the object is gone, and the pods of a workload with it.

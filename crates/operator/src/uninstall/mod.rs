@@ -6,6 +6,9 @@
 //! is held by finalizers whose controller is gone, then the rights, the definitions with all of their objects, and at last
 //! the namespaces. A run that is cut off is continued by the next one.
 //!
+//! Before agents go they are asked to leave their hosts: a change on trial ends while they are there, and the units that they have
+//! brought for trials go.
+//!
 //! Hosts keep their files, unless [`restore_hosts`] takes every managed node back to its own files before that.
 //!
 //! What it is not: the change of a host (see `host`).

@@ -1,15 +1,24 @@
 //! What goes, in which order, and what stays. Pure.
 
+use crate::manifests::rights::{AGENT, OPERATOR};
 use crate::sync::objects::{FIELD_MANAGER, Key};
-use api::names::{NAMESPACE, annotation, state};
+use api::names::{NAMESPACE, annotation, own, state};
 use serde::Serialize;
 use serde_json::Value;
 use std::fmt;
+use std::time::Duration;
 
 /// One thing to do.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", tag = "do")]
 pub enum Action {
+    /// Ask the agents of these Nodes to leave their hosts, and wait for their answers: a change on trial ends while somebody is
+    /// there, and what was brought for trials goes.
+    #[serde(rename_all = "camelCase")]
+    Leave {
+        /// The names of the Nodes.
+        nodes: Vec<String>,
+    },
     /// Delete this object.
     #[serde(rename_all = "camelCase")]
     Delete {
@@ -46,6 +55,13 @@ fn by_name<S: serde::Serializer>(object: &Value, s: S) -> Result<S::Ok, S::Error
 impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Leave { nodes } => {
+                write!(
+                    f,
+                    "ask the agents of all nodes ({}) to end trials and to leave their hosts",
+                    nodes.len()
+                )
+            }
             Self::Delete { object, .. } => write!(f, "delete {}", Key::of(object)),
             Self::Release { object } => write!(f, "take our finalizers off {}", Key::of(object)),
             Self::Clean { node, .. } => write!(f, "take our annotations off Node {node}"),
@@ -128,6 +144,16 @@ pub fn plan(facts: &Facts) -> Plan {
             plan.stays.push(format!("{}: somebody else made it", Key::of(object)));
         }
     }
+    let managed = facts.nodes.iter().filter(|node| is_managed(node));
+    let nodes: Vec<String> =
+        managed.map(|n| n["metadata"]["name"].as_str().unwrap_or_default().to_owned()).collect();
+    if !nodes.is_empty() {
+        // While the agents run, and after who would make things again. Agents that are services of their hosts run anyway.
+        let found = |kind, name| plan.actions.iter().position(|action| deletes(action, kind, name));
+        let after_operator = found("Deployment", OPERATOR).map_or(0, |at| at + 1);
+        let at = found("DaemonSet", AGENT).unwrap_or(after_operator);
+        plan.actions.insert(at, Action::Leave { nodes });
+    }
     plan.actions.extend(facts.held.iter().map(|object| Action::Release { object: object.clone() }));
     let user_data = |s: &&Value| s["metadata"]["labels"].get(api::user_data::MANAGED).is_some();
     for secret in facts.provider_secrets.iter().filter(user_data) {
@@ -158,6 +184,44 @@ pub fn plan(facts: &Facts) -> Plan {
         }
     }
     plan
+}
+
+/// Whether this takes that object away.
+fn deletes(action: &Action, kind: &str, name: &str) -> bool {
+    let Action::Delete { object, .. } = action else { return false };
+    object["kind"] == kind && object["metadata"]["name"] == name
+}
+
+/// Whether an agent has reported on this Node.
+fn is_managed(node: &Value) -> bool {
+    node["metadata"]["annotations"][annotation::STATE].as_str().is_some_and(|state| !state.is_empty())
+}
+
+/// How long the agent of a node may take to answer that does nothing else: it looks at its Node all the time.
+const ANSWERS: Duration = Duration::from_secs(30);
+/// The same for one whose change is under way: it may be on trial for ten minutes.
+const ENDS: Duration = Duration::from_mins(12);
+
+/// Which of the nodes that were asked are still waited for, and which are not any more, because their agents do not answer.
+pub(super) fn waited_for<'n>(
+    nodes: &'n [Value],
+    asked: &[String],
+    request: &str,
+    waited: Duration,
+) -> (Vec<&'n str>, Vec<&'n str>) {
+    let (mut open, mut silent) = (vec![], vec![]);
+    for node in nodes {
+        let note = |key: &str| node["metadata"]["annotations"][key].as_str();
+        let name = node["metadata"]["name"].as_str().unwrap_or_default();
+        // Where the request is gone, nobody asks any more.
+        let is_asked = note(own::LEAVE) == Some(request) && asked.iter().any(|asked| asked == name);
+        if !is_asked || note(own::LEFT) == Some(request) {
+            continue;
+        }
+        let limit = if note(annotation::STATE) == Some(state::WORKING) { ENDS } else { ANSWERS };
+        if waited >= limit { silent.push(name) } else { open.push(name) }
+    }
+    (open, silent)
 }
 
 /// Takes our annotations and taints off these Nodes.
@@ -204,6 +268,7 @@ mod tests {
         let facts = Facts {
             objects: vec![
                 object("Deployment", "machine-config-operator", FIELD_MANAGER),
+                object("DaemonSet", "machine-config-daemon", FIELD_MANAGER),
                 object("ClusterRole", "machine-config-server", "kubectl"),
                 object("ClusterRole", "machine-config-controller", FIELD_MANAGER),
             ],
@@ -223,6 +288,8 @@ mod tests {
             lines,
             [
                 "delete Deployment machine-config-operator",
+                "ask the agents of all nodes (1) to end trials and to leave their hosts",
+                "delete DaemonSet machine-config-daemon",
                 "delete ClusterRole machine-config-controller",
                 "take our finalizers off KubeletConfig k",
                 "delete Secret worker-user-data-managed",
@@ -241,10 +308,37 @@ mod tests {
                 "Namespace openshift-machine-api: it holds Secrets of others",
             ]
         );
-        let Action::Clean { annotations, tainted, .. } = &found.actions[5] else {
-            panic!("{:?}", found.actions[5])
+        let Action::Clean { annotations, tainted, .. } = &found.actions[7] else {
+            panic!("{:?}", found.actions[7])
         };
         assert!(annotations.len() == 3 && !annotations.contains(&"other".to_owned()) && *tainted);
+    }
+
+    #[test]
+    fn agents_are_waited_for_as_long_as_a_trial_may_take_and_dead_ones_for_a_moment() {
+        let node = |name: &str, state: &str, left: &str| {
+            json!({"metadata": {"name": name, "annotations": {
+                annotation::STATE: state, own::LEAVE: "r", own::LEFT: left}}})
+        };
+        let gone = json!({"metadata": {"name": "unasked", "annotations": {annotation::STATE: "Done"}}});
+        let nodes = [
+            node("done", "Done", "r"),
+            node("idle", "Done", "earlier"),
+            node("trial", "Working", ""),
+            node("other", "Done", ""),
+            gone,
+        ];
+        let asked = ["done", "idle", "trial", "unasked"].map(str::to_owned);
+        for (seconds, open, late) in [
+            (0, vec!["idle", "trial"], vec![]),
+            (30, vec!["trial"], vec!["idle"]),
+            (720, vec![], vec!["idle", "trial"]),
+        ] {
+            let found = waited_for(&nodes, &asked, "r", Duration::from_secs(seconds));
+            assert_eq!(found, (open, late), "after {seconds} s");
+        }
+        let bare = Facts { nodes: vec![json!({"metadata": {"name": "n"}})], ..Facts::default() };
+        assert!(plan(&bare).actions.is_empty(), "no agent has ever run there");
     }
 
     #[test]

@@ -53,9 +53,15 @@ pub(crate) async fn run(a: Uninstall) -> anyhow::Result<u8> {
         plan = operator::uninstall::plan(&look(&client).await?);
     }
     // The removal continues after its output was closed.
-    carry_out(&client, &plan, |action| drop(output::write(&format!("{action}\n")))).await?;
+    let silent = carry_out(&client, &plan, |action| drop(output::write(&format!("{action}\n")))).await?;
     for stays in &plan.stays {
         output::write(&format!("stays: {stays}\n"))?;
+    }
+    for node in &silent {
+        output::write(&format!(
+            "Node {node}: its agent has not answered. A change on trial there is undone when its time is up, and units for trials \
+             stay: see docs/operations.md, Uninstall\n"
+        ))?;
     }
     for (node, why) in &kept {
         output::write(&format!("Node {node} keeps its files: {why}\n"))?;

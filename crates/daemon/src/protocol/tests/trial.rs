@@ -244,3 +244,33 @@ fn after_an_undo_the_watch_waits_then_reboots_once_then_says_who_was_to_blame() 
         assert_eq!(after(check, false, true, false, 120), want, "{check:?}");
     }
 }
+
+#[test]
+fn a_host_is_left_once_when_nothing_is_on_trial_and_no_reboot_is_owed() {
+    let mut asked = mk_view("old", "old", "old", "Done");
+    asked.node.leave = "now".to_owned();
+    let leaves = Action::Leave { asked: "now".to_owned() };
+    assert_eq!(step(&asked), leaves);
+    // One that failed, or waits for a drain, is left as it is.
+    let mut degraded = asked.clone();
+    (degraded.node.desired, degraded.node.state) = ("new".to_owned(), "Degraded".to_owned());
+    assert_eq!(step(&degraded), leaves);
+    let mut answered = asked.clone();
+    answered.node.left = "now".to_owned();
+    assert_eq!(step(&answered), Action::Idle, "it goes on as usual");
+    answered.node.leave = "again".to_owned();
+    assert_eq!(step(&answered), Action::Leave { asked: "again".to_owned() });
+
+    let mut on_trial = looked(mk_trial(500), Some(look(&[active("a")])), look(&[active("a")]));
+    on_trial.node.leave = "now".to_owned();
+    assert_eq!(step(&on_trial), Action::ConfirmTrial, "it proves itself first");
+    let mut bad = looked(mk_trial(0), Some(look(&[active("a")])), look(&[activating("b")]));
+    bad.node.leave = "now".to_owned();
+    assert!(matches!(step(&bad), Action::FailTrial { .. }), "or is undone while somebody is there");
+    let mut owes = asked.clone();
+    owes.disk.reboot = owed("old");
+    assert_ne!(step(&owes), leaves);
+    let mut open = asked;
+    open.disk.open = true;
+    assert_eq!(step(&open), Action::Recover);
+}

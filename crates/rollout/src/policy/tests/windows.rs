@@ -98,3 +98,43 @@ fn outside_of_windows_and_within_freezes_nothing_begins_and_what_is_under_way_en
     let plan = planned(&six(6, 0), &policy, &PolicyFacts::default(), NOON);
     assert_eq!((plan.hold, plan.look_again), (None, None));
 }
+
+#[test]
+fn a_node_that_reboots_by_itself_does_not_take_what_waits_and_one_that_a_person_sends_does() {
+    let window = Window::new("0 14 * * *", TimeZone::UTC, hours(2)).unwrap();
+    let policy = Policy { windows: vec![window], ..Policy::default() };
+    // What waits costs no more than what the reboot has cost already: that is no reason to disturb the node again.
+    let change = ChangeAsked { from: "old".into(), to: "new".into() };
+    let least = Some(api::v1alpha1::MaxDisruption::None);
+    let cost = ChangeCost { least, certificates: false };
+    let facts = PolicyFacts { costs: [(change, cost)].into(), ..PolicyFacts::default() };
+    type Happens = fn(&mut NodeView);
+    let rows: [(&str, Happens); 5] = [
+        ("it is down", |n| n.not_ready = Some("Ready is Unknown".into())),
+        ("it is cordoned for it", |n| n.unschedulable = true),
+        ("it is down, and cordoned", |n| {
+            (n.unschedulable, n.not_ready) = (true, Some("Ready is False".into()));
+        }),
+        ("it is back, in another boot", |n| n.boot = Some("two".into())),
+        ("it drains to have its own config written again", |n| {
+            n.state = crate::view::DaemonState::Working;
+            n.desired_drain = Some("drain-old".into());
+            (n.unschedulable, n.cordon) = (true, Some(crate::view::CordonMark::Daemon));
+        }),
+    ];
+    for (what, happens) in rows {
+        let mut nodes = six(0, 0);
+        happens(&mut nodes[2]);
+        let plan = planned(&nodes, &policy, &facts, NOON);
+        assert!(plan.patches.iter().all(|p| p.desired_config.is_keep()), "{what}: {plan}");
+        assert!(hold(&plan).contains("no maintenance window is open"), "{what}: {plan}");
+        // In the window they go, up to the limit; one that is out of service is no reason to send it.
+        assert!(!goes(&planned(&nodes, &policy, &facts, "2026-07-01T14:00:00Z")).is_empty(), "{what}");
+    }
+    // A person has named the pool's config on the node: it takes it, and no other node follows.
+    let mut nodes = six(0, 0);
+    nodes[2].desired_config = Some("new".into());
+    let plan = planned(&nodes, &policy, &facts, NOON);
+    assert!(plan.patches.iter().all(|p| p.desired_config.is_keep()), "{plan}");
+    assert_eq!(plan.capacity.unavailable.as_slice(), [Arc::<str>::from("c")], "it holds its slot: {plan}");
+}
