@@ -205,7 +205,7 @@ mod tests {
         let open = "updates may begin until 2026-07-02T04:00:00Z";
         for (progress, hold, says) in [
             (progress.clone(), None, "wave rest (2 of 2) has not begun; "),
-            (progress.clone(), Some(approval()), "wave rest (2 of 2) waits for an approval; "),
+            (progress, Some(approval()), "wave rest (2 of 2) waits for an approval; "),
             (begun.clone(), None, "wave rest (2 of 2): its nodes may go; "),
             (begun.clone(), Some(Hold::Paused), "wave rest (2 of 2) has begun, and is held; "),
             (
@@ -235,7 +235,7 @@ mod tests {
             reason: "year end".to_owned(),
             certificates: true,
         };
-        let frozen = Policy { freezes: vec![freeze], ..policy.clone() };
+        let frozen = Policy { freezes: vec![freeze], ..policy };
         let shown = hours(&frozen, "2026-07-01T23:00:00Z").unwrap();
         assert_eq!(
             shown,
