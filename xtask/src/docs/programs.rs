@@ -44,6 +44,11 @@ fn refused(program: &PathBuf, words: &[String]) -> anyhow::Result<Option<String>
         .env("KUBECONFIG", "/dev/null")
         .output()
         .with_context(|| format!("cannot run {}", program.display()))?;
+    // A group of commands that does not know the next word prints its own help.
+    let help = String::from_utf8_lossy(&output.stdout);
+    if help.lines().any(|line| line.trim_end().ends_with("[command]") || line.contains(" SUBCOMMAND")) {
+        return Ok(Some("it names no command of its group".to_owned()));
+    }
     let said = String::from_utf8_lossy(&output.stderr);
     Ok((!output.status.success())
         .then(|| said.lines().next().unwrap_or("it failed and said nothing").to_owned()))

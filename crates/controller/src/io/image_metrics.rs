@@ -4,7 +4,7 @@
 //! What it is not: what they are made from (see `build::Figures`). What only the builder's pod knows is not here: it has no
 //! way to say that it is pushing, or how long that took.
 
-use super::metrics::{Pool, PoolState};
+use super::labels::{Pool, PoolState};
 use build::{Current, Figures, News, Push, State};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;

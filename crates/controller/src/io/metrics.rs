@@ -4,6 +4,7 @@
 //! What it is not: their documentation for operators. `cargo xtask gen` makes the page of the book from the texts here.
 
 use super::image_metrics::ImageMetrics;
+use super::labels::{Pool, PoolState};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
@@ -18,23 +19,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// `pool`.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct Pool {
-    pub(crate) pool: String,
-}
-
 /// `node`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct Node {
     pub(crate) node: String,
-}
-
-/// `pool`, `state`: a word of [`rollout::Step::STATES`].
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct PoolState {
-    pub(crate) pool: String,
-    pub(crate) state: String,
 }
 
 /// `node`, `pool`, `state`, `reason`: words of [`rollout::Step::words`].

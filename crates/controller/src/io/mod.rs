@@ -5,4 +5,5 @@ pub(crate) mod connection;
 pub(crate) mod events;
 pub(crate) mod files;
 pub(crate) mod image_metrics;
+pub(crate) mod labels;
 pub(crate) mod metrics;

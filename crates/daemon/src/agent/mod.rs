@@ -103,6 +103,7 @@ impl Agent {
             phase: Phase::Idle,
             trouble: None,
             silent_since: Some(Moment::now()),
+            leave_again: None,
         };
         let reporter = Reporter::new(cluster.clone(), settings.reporting);
         let checked_at = Instant::now();
@@ -273,7 +274,12 @@ impl Agent {
                 if self.watch_disk().await {
                     return Next::Step;
                 }
-                self.idle()
+                match (self.idle(), self.view.leave_again.filter(|at| *at > Moment::now())) {
+                    (Next::Wait(until), Some(again)) => {
+                        Next::Wait(Some(until.map_or(again, |until| until.min(again))))
+                    }
+                    (next, _) => next,
+                }
             }
             Action::Wait { why: Waiting::Node, until } => {
                 let again = self.own_node.absent(&self.cluster).await;

@@ -135,8 +135,12 @@ impl Agent {
     pub(super) async fn leave(&mut self, asked: String) -> Next {
         if let Err(error) = self.host(|m| m.leave()).await {
             tracing::warn!(%error, "the units that go on with a trial at boot stay on the host; trying again");
-            return Next::Wait(Some(Moment::now() + LEAVE_AGAIN));
+            self.view.leave_again = Some(Moment::now() + LEAVE_AGAIN);
+            // A person may have begun a trial by hand.
+            self.look().await;
+            return Next::Step;
         }
+        self.view.leave_again = None;
         tracing::info!("the host has no units for trials any more: the product is removed");
         self.write(Changes::from([(own::LEFT, asked)]), vec![], None, false).await
     }

@@ -479,7 +479,11 @@ impl Machine {
     pub(crate) fn leave(&self) -> Result<(), MachineError> {
         let mut host = self.host();
         host.settle_trial_failure()?;
-        Ok(host.remove_own_units().map(drop)?)
+        host.remove_own_units()?;
+        if host.has_own_units()? {
+            return Err(MachineError::broken("a change is on trial, or a reboot is owed"));
+        }
+        Ok(())
     }
 
     /// Undoes the change that is on trial.

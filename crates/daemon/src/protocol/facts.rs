@@ -41,6 +41,8 @@ pub struct View {
     /// Since when no write of this process has succeeded, or the API server has not returned its Node. `None`: the API
     /// server answers.
     pub silent_since: Option<Moment>,
+    /// When a host is asked again that could not be left. `None`: at once.
+    pub leave_again: Option<Moment>,
 }
 
 impl View {

@@ -230,13 +230,16 @@ pub(super) fn forgets_failure(view: &View) -> Result<(), Option<Moment>> {
     }
 }
 
-/// Whether the agent is asked to leave the host, and nothing is under way there that ends by itself: a change on trial is
-/// confirmed or undone first, because later nobody is there to confirm it. The agent goes on as usual afterwards, so a removal
-/// that is given up leaves nothing behind.
+/// Whether the agent is asked to leave the host, and nothing is under way there that ends by itself: an update ends first, because
+/// it may bring a trial, and a change on trial is confirmed or undone first, because later nobody is there to confirm it. The agent
+/// goes on as usual afterwards, so a removal that is given up leaves nothing behind; so does one whose host cannot be left now.
 pub(super) fn leaves(view: &View) -> bool {
     let (node, disk) = (&view.node, &view.disk);
     let is_asked = node.seen && !node.leave.is_empty() && node.leave != node.left;
-    is_asked && !disk.open && disk.trial.is_none() && disk.reboot == RebootFact::None
+    let is_due = view.leave_again.is_none_or(|at| at <= view.now);
+    let updates =
+        matches!(view.phase, Phase::Prepared { .. } | Phase::Applied { .. } | Phase::AwaitingKubelet { .. });
+    is_asked && is_due && !updates && !disk.open && disk.trial.is_none() && disk.reboot == RebootFact::None
 }
 
 /// What the host's watch sees after a change was undone.

@@ -61,7 +61,7 @@ impl World {
         let now = Moment::START;
         let disk = DiskFacts { takes_images: dice.roll(2) == 0, ..DiskFacts::default() };
         let view =
-            View { now, node, disk, checked: false, phase: Phase::Idle, trouble: None, silent_since: None };
+            View { now, node, disk, checked: false, phase: Phase::Idle, trouble: None, silent_since: None, leave_again: None };
         Self { view, person: false, before: None, trials: (0, 0), left: 0 }
     }
 

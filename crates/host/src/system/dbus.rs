@@ -35,6 +35,10 @@ const SETTLED: Duration = Duration::from_secs(2);
 /// Time limit of a job. Units have their own limits, 90 s by default for start and for stop. This one is only for a
 /// systemd that never reports the end.
 const JOB: Duration = Duration::from_secs(600);
+/// How often a program runs whose end was not told.
+const TRIES: usize = 2;
+/// How often it is asked whether a job still exists whose end was not told.
+const ASK: Duration = Duration::from_secs(5);
 
 const SYSTEMD: (&str, &str, &str) =
     ("org.freedesktop.systemd1", "/org/freedesktop/systemd1", "org.freedesktop.systemd1.Manager");
@@ -104,6 +108,14 @@ impl DbusSystemd {
             let name = unit.to_owned();
             async move { manager.call(method, &(name.as_str(), "replace")).await }
         })?;
+        let result = match result {
+            Some(result) => result,
+            // What it left tells it as well.
+            None if self.listed(&[unit])?.iter().any(|(_, _, _, active, ..)| active == "failed") => {
+                "failed".to_owned()
+            }
+            None => "done".to_owned(),
+        };
         match result.as_str() {
             "done" | "skipped" => Ok(()),
             other => Err(SystemdError::new(
@@ -121,16 +133,18 @@ impl DbusSystemd {
         })
     }
 
-    /// Queues a job with `begin` and waits for its result. Returns systemd's name of the result.
+    /// Queues a job with `begin` and waits for its result. Returns systemd's name of the result. `None`: the job has ended, and
+    /// its end was not told.
     fn wait_for_job<F>(
         &mut self,
         call: &'static str,
         on: &str,
         begin: impl FnOnce(Proxy<'static>) -> F,
-    ) -> Result<String>
+    ) -> Result<Option<String>>
     where
         F: Future<Output = zbus::Result<OwnedObjectPath>>,
     {
+        let about = on.to_owned();
         self.run(call, on, JOB, |c| async move {
             let manager = proxy(&c, SYSTEMD).await?;
             let mut removed = manager.receive_signal("JobRemoved").await?;
@@ -138,15 +152,40 @@ impl DbusSystemd {
             // harmless.
             let _ = manager.call::<_, _, ()>("Subscribe", &()).await;
             let job = begin(manager.clone()).await?;
-            while let Some(signal) = removed.next().await {
-                let body = signal.body();
-                let (_, path, _, result): (u32, OwnedObjectPath, String, String) = body.deserialize()?;
-                if path == job {
-                    return Ok(result);
+            let mut is_gone = false;
+            loop {
+                match timeout(ASK, removed.next()).await {
+                    Ok(None) => {
+                        return Err(zbus::Error::Failure("the connection to systemd was lost".to_owned()));
+                    }
+                    Ok(Some(signal)) => {
+                        let body = signal.body();
+                        let (_, path, _, result): (u32, OwnedObjectPath, String, String) =
+                            body.deserialize()?;
+                        if path == job {
+                            return Ok(Some(result));
+                        }
+                    }
+                    // A signal that was on its way when the job was gone has come since.
+                    Err(_) if is_gone => {
+                        tracing::warn!(job = %*job, on = %about, "systemd did not tell the end of a job");
+                        return Ok(None);
+                    }
+                    Err(_) => is_gone = !has_job(&manager, &job).await,
                 }
             }
-            Err(zbus::Error::Failure("the connection to systemd was lost".to_owned()))
         })
+    }
+}
+
+/// Whether a job still exists. An answer that says something else counts as yes.
+async fn has_job(manager: &Proxy<'_>, job: &OwnedObjectPath) -> bool {
+    let Some(number) = job.rsplit('/').next().and_then(|number| number.parse::<u32>().ok()) else {
+        return true;
+    };
+    match manager.call::<_, _, OwnedObjectPath>("GetJob", &(number,)).await {
+        Err(zbus::Error::MethodError(name, ..)) => name.as_str() != "org.freedesktop.systemd1.NoSuchJob",
+        _ => true,
     }
 }
 
@@ -270,14 +309,22 @@ impl Systemd for DbusSystemd {
 
     fn run_once(&mut self, program: &str) -> Result<()> {
         let unit = transient_name(program);
-        let result = self.wait_for_job("run", program, |manager| {
-            let (unit, program) = (unit.clone(), program.to_owned());
-            async move { start_transient(&manager, &unit, &program).await }
-        })?;
-        if result == "done" {
-            return Ok(());
+        for _ in 0..TRIES {
+            let result = self.wait_for_job("run", program, |manager| {
+                let (unit, program) = (unit.clone(), program.to_owned());
+                async move { start_transient(&manager, &unit, &program).await }
+            })?;
+            match result.as_deref() {
+                Some("done") => return Ok(()),
+                Some(result) => {
+                    let why = format!("it ended as {result:?}; see journalctl -u {unit} on the host");
+                    return Err(SystemdError::new("run", program, why));
+                }
+                // Its unit is gone, and with it how it ended. It may run as often as one likes.
+                None => {}
+            }
         }
-        let why = format!("it ended as {result:?}; see journalctl -u {unit} on the host");
+        let why = format!("systemd does not tell how it ended; see journalctl -u {unit} on the host");
         Err(SystemdError::new("run", program, why))
     }
 

@@ -90,6 +90,14 @@ impl Host {
         Ok(true)
     }
 
+    /// Whether there are units that [`Host::ensure_units`] has written.
+    ///
+    /// # Errors
+    /// The disk cannot be read.
+    pub fn has_own_units(&self) -> Result<bool, Error> {
+        Ok(!self.root.found(paths::OWN_UNITS)?.is_absent())
+    }
+
     /// Whether the program that a unit starts is on the disk.
     fn has_program(&self, unit: &str, text: &str) -> Result<(), Error> {
         let program =

@@ -241,6 +241,25 @@ mod tests {
             shown,
             "frozen until 2026-07-03T00:00:00Z: year end (changes of certificates alone may begin all the same)"
         );
+        let shut = hours(&frozen, "2026-07-02T12:00:00Z").unwrap();
+        assert_eq!(shut, "frozen until 2026-07-03T00:00:00Z: year end", "the window is shut as well");
+        let window = |cron: &str, minutes| {
+            let lasts = jiff::SignedDuration::from_mins(minutes);
+            let windows = vec![Window::new(cron, jiff::tz::TimeZone::UTC, lasts).unwrap()];
+            Policy { windows, ..Policy::default() }
+        };
+        // Monday; starts that come sooner than the window ends.
+        for (cron, minutes, until) in [
+            ("* 8-17 * * 1-5", 10, "2026-07-06T18:09:00Z"),
+            ("*/5 * * * 1-5", 10, "2026-07-07T00:05:00Z"),
+            ("0 8 * * 1-5", 60, "2026-07-06T09:00:00Z"),
+        ] {
+            let got = hours(&window(cron, minutes), "2026-07-06T08:30:00Z").unwrap();
+            assert!(got.starts_with("updates may begin until 2026-07-"), "{cron}: {got}");
+            if !cron.starts_with("*/5") {
+                assert_eq!(got, format!("updates may begin until {until}"), "{cron}");
+            }
+        }
         let daily = |zone: jiff::tz::TimeZone| {
             Window::new("0 0 * * *", zone, jiff::SignedDuration::from_hours(24)).unwrap()
         };

@@ -139,7 +139,7 @@ async fn by_rules(cluster: &Cluster, file: &str, link: &str) {
     assert!(repaired.iter().any(|e| e.contains(file)), "{repaired:?}");
 
     // A program that keeps changing the file.
-    let war = "for i in $(seq 600); do printf bad > /etc/app/one.conf; sleep 0.1; done";
+    let war = "for i in $(seq 3000); do printf bad > /etc/app/one.conf; sleep 0.1; done";
     node.run(["systemd-run", "--unit=war", "sh", "-c", war]).await.unwrap();
     let given_up =
         until(cluster, "it is given up", |n| note(n, "reason").contains("was repaired 5 times within 10"))

@@ -86,6 +86,10 @@ pub async fn place() -> SemaphorePermit<'static> {
     PLACES.acquire().await.unwrap()
 }
 
+/// What explains an agent that stands still: what it said, what systemd has in hand for it, and what it runs.
+const AGENT_LOG: &str = "journalctl --no-pager -o short-precise -n 60 -u machine-config-daemon.service; \
+    journalctl --no-pager -o short-precise -n 20 -u 'mco-*'; systemctl list-jobs --no-pager; ps -ef --forest | tail -n 30";
+
 impl Cluster {
     pub async fn start(builder: LabBuilder) -> Self {
         let place = place().await;
@@ -223,9 +227,18 @@ impl Cluster {
         }
     }
 
-    /// Pools, nodes and the end of the controller's log, to explain a failure.
+    /// Pools, nodes, and the ends of the logs of the controller and of agents on booted nodes, to explain a failure.
     pub async fn state(&self) -> String {
-        objects::state(&self.client).await + "controller:\n" + &tail(&self.lab.controller_log())
+        let mut text =
+            objects::state(&self.client).await + "controller:\n" + &tail(&self.lab.controller_log());
+        for node in self.lab.nodes() {
+            let look = ["sh", "-c", AGENT_LOG];
+            // Only a booted node can run it.
+            if let Ok(log) = node.run(look).await {
+                text += &format!("\nagent of {}:\n{log}", node.name());
+            }
+        }
+        text
     }
 
     /// Errors that no test may miss: a panic in the controller.

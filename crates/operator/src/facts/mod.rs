@@ -66,10 +66,18 @@ impl Facts {
         let by_info = text(&info["clusters"][0]["cluster"]["certificate-authority-data"]);
         let is_pem = |pem: &Vec<u8>| String::from_utf8_lossy(pem).contains(BEGIN);
         let by_info = by_info.and_then(|data| decode(&data)).filter(is_pem);
-        let ca =
-            self.root_ca.clone().map(String::into_bytes).filter(is_pem).or_else(|| {
-                by_info.or_else(|| installed.api_server_ca.clone()).filter(|ca| keeps(ca, present))
-            });
+        let ca = self.root_ca.clone().map(String::into_bytes).filter(is_pem).or_else(|| {
+            let found = [by_info, installed.api_server_ca.clone()].into_iter().flatten();
+            let (kept, others): (Vec<_>, Vec<_>) = found.partition(|ca| keeps(ca, present));
+            if kept.is_empty() && !others.is_empty() {
+                tracing::warn!(
+                    "the CA stays as it is: ConfigMap kube-root-ca.crt cannot be read, and what else names a CA lacks \
+                     certificates of the one in use; if the CA was replaced, write it into the ControllerConfig, at \
+                     spec.kubeAPIServerServingCAData"
+                );
+            }
+            kept.into_iter().next()
+        });
         let by_service: Vec<IpAddr> = self.dns_service.iter().filter_map(|a| a.parse().ok()).collect();
         let of_nets = services.iter().map(|n| n.addr().is_ipv6());
         let families: Vec<bool> = if services.is_empty() {
@@ -96,7 +104,7 @@ const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
 fn keeps(new: &[u8], old: &[u8]) -> bool {
     let certificates = |pem: &[u8]| -> BTreeSet<String> {
         let text = String::from_utf8_lossy(pem);
-        text.split(BEGIN).skip(1).map(|one| one.split_whitespace().collect()).collect()
+        text.split(BEGIN).skip(1).map(|one| one.split("-----END").next().unwrap_or_default().split_whitespace().collect()).collect()
     };
     certificates(old).is_subset(&certificates(new))
 }
@@ -264,6 +272,8 @@ mod tests {
             (&by_info, new.as_str(), None),
             (&Facts::default(), &new, None),
             (&by_info, &both, None),
+            // What is newer is not hidden by what is older.
+            (&Facts { cluster_info: Some(info("https://a:1", true)), ..Facts::default() }, &old, Some(&old)),
             (&by_info, &old, Some(&old)),
             (&Facts { root_ca: Some(new.clone()), ..by_info.clone() }, &old, Some(&new)),
         ] {

@@ -29,6 +29,18 @@ pub enum Foreign {
         /// How it is known.
         why: String,
     },
+    /// Another program keeps objects that would be written.
+    #[error(
+        "{object} is kept by {manager}, as its managedFields say. Nothing was written: the two would undo each other's work. If \
+        that is another Machine Config Operator, stop it. Then, or if it only carries these objects here, run this again with \
+        --take-over"
+    )]
+    Kept {
+        /// The object.
+        object: String,
+        /// The program, as the API server knows it.
+        manager: String,
+    },
     /// A newer version of this one.
     #[error(
         "{object} was written by {version}, and this is {VERSION_RAW}. Nothing was written: the older definitions would drop \

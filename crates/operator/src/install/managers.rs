@@ -51,13 +51,13 @@ const TOOLS: [&str; 18] = [
     "unknown",
 ];
 
-/// Looks at the objects that this plan, and later the operator, would write over. Nothing is written. `installed`: the settings
-/// are there, so somebody has decided already that what the operator writes is ours.
+/// Looks at the objects that this plan, and later the operator, would write over, before a first installation. Nothing is written.
+/// Where the settings are there, somebody has decided already that these objects are ours, whoever carries them.
 ///
 /// # Errors
 /// The API server's answer; `Ok(Some(..))` says why not to begin.
-pub async fn look(client: &Client, steps: &[Step], installed: bool) -> Result<Option<Foreign>, CallError> {
-    let found: Vec<Option<Value>> = futures::stream::iter(written(steps, installed).into_values())
+pub async fn look(client: &Client, steps: &[Step]) -> Result<Option<Foreign>, CallError> {
+    let found: Vec<Option<Value>> = futures::stream::iter(written(steps).into_values())
         .map(async |object| {
             let Some(api) = api_of(client, &object) else { return Ok(None) };
             let key = Key::of(&object);
@@ -74,15 +74,14 @@ pub async fn look(client: &Client, steps: &[Step], installed: bool) -> Result<Op
         .buffered(AT_ONCE)
         .try_collect()
         .await?;
-    let why = found.iter().flatten().find_map(|object| {
-        let manager = kept_by(object)?;
-        Some(format!("{} is kept by {manager}, as its managedFields say", Key::of(object)))
-    });
-    Ok(why.map(|why| Foreign::Other { why }))
+    Ok(found.iter().flatten().find_map(|object| {
+        let manager = kept_by(object)?.to_owned();
+        Some(Foreign::Kept { object: Key::of(object).to_string(), manager })
+    }))
 }
 
 /// The objects that are written over. A namespace is the administrator's, whoever made it.
-fn written(steps: &[Step], installed: bool) -> BTreeMap<Key, Value> {
+fn written(steps: &[Step]) -> BTreeMap<Key, Value> {
     let planned = steps.iter().filter(|s| s.how == How::Apply).map(|s| s.object.clone());
     let rbac = "rbac.authorization.k8s.io/v1";
     let later = [OPERATOR, CONTROLLER, SERVER, AGENT].into_iter().flat_map(|name| {
@@ -92,7 +91,7 @@ fn written(steps: &[Step], installed: bool) -> BTreeMap<Key, Value> {
             json!({"apiVersion": rbac, "kind": "ClusterRoleBinding", "metadata": {"name": name}}),
         ]
     });
-    let all = planned.chain(later.filter(|_| !installed)).filter(|o| o["kind"] != "Namespace");
+    let all = planned.chain(later).filter(|o| o["kind"] != "Namespace");
     all.map(|object| (Key::of(&object), object)).collect()
 }
 
@@ -179,11 +178,9 @@ mod tests {
             step(How::CreateIfMissing, "MachineConfigPool"),
             step(How::Update(json!({})), "ControllerConfig"),
         ];
-        let kinds: Vec<String> = written(&steps, false).into_keys().map(|k| format!("{k}")).collect();
+        let kinds: Vec<String> = written(&steps).into_keys().map(|k| format!("{k}")).collect();
         assert!(kinds.contains(&"ConfigMap x".to_owned()), "{kinds:?}");
         assert!(kinds.contains(&format!("ClusterRole {CONTROLLER}")), "{kinds:?}");
         assert_eq!(kinds.len(), 13, "{kinds:?}");
-        // After a take-over the operator may not have come to its objects yet.
-        assert_eq!(written(&steps, true).len(), 1);
     }
 }

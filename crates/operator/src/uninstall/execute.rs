@@ -8,8 +8,9 @@ use crate::sync::objects::Key;
 use api::k8s::Node;
 use api::names::own;
 use client::{CallError, call};
+use futures::{StreamExt as _, TryStreamExt as _};
 use kube::Client;
-use kube::api::{Api, Patch, PatchParams};
+use kube::api::{Api, ListParams, Patch, PatchParams};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use serde_json::{Map, Value, json};
 use std::time::Duration;
@@ -17,6 +18,10 @@ use tokio::time::Instant;
 
 /// How long one object may take to go: a DaemonSet's agents end the change that they are in.
 const GOING: Duration = Duration::from_mins(12);
+/// How many Nodes are asked at the same time.
+const AT_ONCE: usize = 16;
+/// A fleet of more nodes than this is looked at less often.
+const MANY: usize = 200;
 /// How often it is looked at.
 const LOOK: Duration = Duration::from_millis(500);
 
@@ -64,15 +69,21 @@ async fn leave(client: &Client, asked: &[String]) -> Result<Vec<String>, Uninsta
     // An answer to an earlier request is none to this one.
     let request = k8s_openapi::jiff::Timestamp::now().to_string();
     let patch = Patch::Merge(json!({"metadata": {"annotations": {own::LEAVE: request}}}));
-    for node in asked {
+    let (start, api, patch) = (Instant::now(), &api, &patch);
+    let send = async |node: &String| loop {
         let params = PatchParams::default();
-        let sent = api.patch_metadata(node, &params, &patch);
-        not_found_is_done(call(|| format!("patch Node {node}"), sent).await.map(drop))?;
-    }
+        let sent = api.patch_metadata(node, &params, patch);
+        match call(|| format!("patch Node {node}"), sent).await.map(drop) {
+            Err(error) if error.is_outage() && start.elapsed() < GOING => tokio::time::sleep(LOOK).await,
+            done => break not_found_is_done(done),
+        }
+    };
+    futures::stream::iter(asked).map(send).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
     let start = Instant::now();
     loop {
-        let seen = match nodes(client).await {
-            Ok(seen) => seen,
+        let listed = call(|| "list Nodes".to_owned(), api.list_metadata(&ListParams::default())).await;
+        let seen: Vec<Value> = match listed {
+            Ok(seen) => seen.items.iter().map(|node| json!(node)).collect(),
             Err(error) if error.is_outage() && start.elapsed() < GOING => {
                 tokio::time::sleep(LOOK).await;
                 continue;
@@ -83,7 +94,7 @@ async fn leave(client: &Client, asked: &[String]) -> Result<Vec<String>, Uninsta
         if open.is_empty() {
             return Ok(silent.into_iter().map(str::to_owned).collect());
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(if asked.len() > MANY { LOOK * 10 } else { LOOK }).await;
     }
 }
 

@@ -144,10 +144,14 @@ pub fn plan(facts: &Facts) -> Plan {
             plan.stays.push(format!("{}: somebody else made it", Key::of(object)));
         }
     }
-    let managed = facts.nodes.iter().filter(|node| is_managed(node));
+    // An earlier run that was cut off has asked, and agents in pods are gone since.
+    let has_agents = plan.actions.iter().any(|action| deletes(action, "DaemonSet", AGENT));
+    let managed = facts.nodes.iter().filter(|node| is_managed(node) && (has_agents || !has_left(node)));
     let nodes: Vec<String> =
         managed.map(|n| n["metadata"]["name"].as_str().unwrap_or_default().to_owned()).collect();
     if !nodes.is_empty() {
+        // The request and its answer.
+        wrote_nodes = true;
         // While the agents run, and after who would make things again. Agents that are services of their hosts run anyway.
         let found = |kind, name| plan.actions.iter().position(|action| deletes(action, kind, name));
         let after_operator = found("Deployment", OPERATOR).map_or(0, |at| at + 1);
@@ -197,6 +201,12 @@ fn is_managed(node: &Value) -> bool {
     node["metadata"]["annotations"][annotation::STATE].as_str().is_some_and(|state| !state.is_empty())
 }
 
+/// Whether the agent of this Node has answered the last request to leave its host.
+fn has_left(node: &Value) -> bool {
+    let notes = &node["metadata"]["annotations"];
+    notes[own::LEFT].is_string() && notes[own::LEFT] == notes[own::LEAVE]
+}
+
 /// How long the agent of a node may take to answer that does nothing else: it looks at its Node all the time.
 const ANSWERS: Duration = Duration::from_secs(30);
 /// The same for one whose change is under way: it may be on trial for ten minutes.
@@ -215,10 +225,13 @@ pub(super) fn waited_for<'n>(
         let name = node["metadata"]["name"].as_str().unwrap_or_default();
         // Where the request is gone, nobody asks any more.
         let is_asked = note(own::LEAVE) == Some(request) && asked.iter().any(|asked| asked == name);
-        if !is_asked || note(own::LEFT) == Some(request) {
+        let works = note(annotation::STATE) == Some(state::WORKING);
+        // An answer from before an update that has begun since is none.
+        if !is_asked || note(own::LEFT) == Some(request) && !works {
             continue;
         }
-        let limit = if note(annotation::STATE) == Some(state::WORKING) { ENDS } else { ANSWERS };
+        let moves = works || note(annotation::CURRENT_CONFIG) != note(annotation::DESIRED_CONFIG);
+        let limit = if moves { ENDS } else { ANSWERS };
         if waited >= limit { silent.push(name) } else { open.push(name) }
     }
     (open, silent)

@@ -128,26 +128,26 @@ impl fmt::Display for Hours {
     }
 }
 
-/// How many openings in a row are followed: a year of days.
-const IN_A_ROW: usize = 366;
+/// How far it is looked ahead: nobody plans further.
+const YEAR: SignedDuration = SignedDuration::from_hours(366 * 24);
+/// How many openings in a row are followed at most.
+const IN_A_ROW: usize = 400;
 
-/// When windows that are open now are not any more: one that opens as another one closes goes on. `None`: not within so many.
+/// When windows that are open now are not any more: one that opens before another one closes goes on. `None`: not within a year.
+/// Where there are very many openings, it may be a later time than the one returned.
 pub(crate) fn open_until(windows: &[Window], now: Timestamp) -> Option<Timestamp> {
-    let closes = |at: Timestamp| {
-        let ends = windows.iter().filter_map(|w| match w.at(at) {
-            Opening::Open(end) => Some(end),
-            Opening::Shut(_) => None,
-        });
-        ends.max()
-    };
+    let closes = |at: Timestamp| windows.iter().filter_map(|w| w.closes(at)).max();
     let mut end = closes(now)?;
     for _ in 0..IN_A_ROW {
+        if end.duration_since(now) > YEAR {
+            return None;
+        }
         match closes(end).filter(|next| *next > end) {
             Some(next) => end = next,
-            None => return Some(end),
+            None => break,
         }
     }
-    None
+    Some(end)
 }
 
 impl Window {
@@ -197,6 +197,21 @@ impl Window {
                 return Some(there.timestamp());
             }
             from = start;
+        }
+    }
+
+    /// When a window ends that is open at this time, by one of its last starts: starts may come sooner than it ends.
+    fn closes(&self, at: Timestamp) -> Option<Timestamp> {
+        let mut back = SignedDuration::from_mins(1).min(self.lasts);
+        loop {
+            let start = at.checked_sub(back).ok().and_then(|from| self.next(from));
+            if let Some(start) = start.filter(|start| *start <= at) {
+                return start.checked_add(self.lasts).ok();
+            }
+            if back >= self.lasts {
+                return None;
+            }
+            back = back.saturating_add(back).min(self.lasts);
         }
     }
 

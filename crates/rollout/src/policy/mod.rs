@@ -100,19 +100,23 @@ impl Policy {
             return None;
         }
         let waves::When { holds, look_again: _ } = waves::calendar(self, now);
-        let Some((hold, passes)) = holds.into_iter().next() else {
+        let mut holds = holds.into_iter();
+        let Some((hold, passes)) = holds.next() else {
             let freeze = self.freezes.iter().map(|f| f.from).filter(|from| *from > now).min();
             return Some(Hours::Open { until: earlier(calendar::open_until(&self.windows, now), freeze) });
         };
-        let passes = match passes {
-            None => String::new(),
-            Some(waves::Passes::Certificates) => {
-                "changes of certificates alone may begin all the same".to_owned()
+        // A change has to pass a window that is shut during a freeze, too.
+        let what = match (passes, holds.next().map(|(_, passes)| passes)) {
+            (None, _) | (_, Some(None)) => None,
+            (Some(waves::Passes::Certificates), Some(Some(waves::Passes::UpTo(most)))) => {
+                Some(format!("changes of certificates alone that cost a node at most {most:?}"))
             }
-            Some(waves::Passes::UpTo(most)) => {
-                format!("changes that cost a node at most {most:?} may begin all the same")
+            (Some(waves::Passes::Certificates), _) => Some("changes of certificates alone".to_owned()),
+            (Some(waves::Passes::UpTo(most)), _) => {
+                Some(format!("changes that cost a node at most {most:?}"))
             }
         };
+        let passes = what.map(|what| format!("{what} may begin all the same")).unwrap_or_default();
         match hold {
             Hold::Frozen { until, reason } => {
                 Some(Hours::Frozen { until: until.map(|t| t.0), reason, passes })

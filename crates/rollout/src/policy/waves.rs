@@ -199,7 +199,8 @@ pub(super) enum Passes {
 pub(super) fn calendar(policy: &Policy, now: Timestamp) -> When {
     let mut in_force: Vec<&Freeze> = policy.freezes.iter().filter(|f| f.holds(now)).collect();
     // One that lets nothing pass counts before others.
-    in_force.sort_by_key(|f| f.certificates);
+    // Of those, the one that ends last.
+    in_force.sort_by_key(|f| (f.certificates, std::cmp::Reverse(f.until.unwrap_or(Timestamp::MAX))));
     let mut when = When::default();
     if let Some(freeze) = in_force.first() {
         let hold = Hold::Frozen { until: freeze.until.map(time), reason: freeze.reason.clone() };

@@ -85,8 +85,8 @@ pub(crate) async fn run(a: Install) -> anyhow::Result<u8> {
         }
     };
     let steps = plan(&options)?;
-    if let Some(client) = client.as_ref().filter(|_| !a.take_over)
-        && let Some(foreign) = managers::look(client, &steps, options.settings.is_some()).await?
+    if let Some(client) = client.as_ref().filter(|_| !a.take_over && options.settings.is_none())
+        && let Some(foreign) = managers::look(client, &steps).await?
     {
         bail!("{foreign}");
     }

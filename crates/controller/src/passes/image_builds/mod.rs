@@ -202,6 +202,8 @@ async fn carry_out(shared: &Shared, pool: &str) -> Result<Carried, CallError> {
     images.count_configs(shared.stores.os_configs.all().iter().filter(|c| !c.pool().is_empty()).count());
     let Some(mut snapshot) = snapshot(shared, pool) else { return Ok(Carried::default()) };
     if let Some(Err(why)) = snapshot.config.as_ref().map(|c| c.object.as_ref()) {
+        // Its builds go on meanwhile.
+        snapshot.count(shared, pool);
         let problem = Some(format!("the pool's MachineOSConfig cannot be read: {why}; correct it"));
         return Ok(Carried { problem, again: None });
     }

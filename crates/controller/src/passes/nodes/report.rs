@@ -5,7 +5,7 @@
 
 use crate::io::events::{Source, node_reference};
 use crate::io::image_metrics::ImageNodes;
-use crate::io::metrics;
+use crate::io::{labels, metrics};
 use crate::shared::Shared;
 use crate::term::leader::now;
 use api::events::ControllerEvent;
@@ -86,7 +86,7 @@ impl Report {
         let metrics = &shared.metrics;
         for (plan, pool) in plan.pools.iter().zip(pools) {
             let Some(status) = plan.status.as_ref().or(pool.status.as_ref()) else { continue };
-            let labels = metrics::Pool { pool: plan.pool.to_string() };
+            let labels = labels::Pool { pool: plan.pool.to_string() };
             for (family, value) in [
                 (&metrics.machine_count, status.machine_count),
                 (&metrics.updated_machine_count, status.updated_machine_count),
@@ -152,10 +152,10 @@ impl Report {
             }
             let text = pool.pool.to_string();
             for (state, count) in counts {
-                let labels = metrics::PoolState { pool: text.clone(), state: state.to_owned() };
+                let labels = labels::PoolState { pool: text.clone(), state: state.to_owned() };
                 metrics.rollout_nodes.get_or_create(&labels).set(count);
             }
-            let held = metrics.rollout_held.get_or_create(&metrics::Pool { pool: text }).clone();
+            let held = metrics.rollout_held.get_or_create(&labels::Pool { pool: text }).clone();
             held.set(i64::from(pool.hold.is_some()));
         }
         for (node, old) in before {

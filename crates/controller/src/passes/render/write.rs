@@ -8,7 +8,7 @@ use crate::flight::merge_patch::{bound, difference};
 use crate::flight::pools::set_condition;
 use crate::flight::refusals::WriteError;
 use crate::io::events::{Source, reference, release_version};
-use crate::io::metrics;
+use crate::io::labels;
 use crate::passes::queue::Pass;
 use crate::shared::Shared;
 use crate::term::leader::now;
@@ -101,7 +101,7 @@ pub(super) async fn carry_out(
         create(shared, pool, &plan.rendered).await?;
     }
     let overridden = plan.rendered.annotations().contains_key(annotation::OS_IMAGE_URL_OVERRIDDEN);
-    let labels = metrics::Pool { pool: pool_name.clone() };
+    let labels = labels::Pool { pool: pool_name.clone() };
     shared.metrics.os_image_url_override.get_or_create(&labels).set(overridden.into());
     shared.forget_series_if_gone(&labels.pool);
 

@@ -34,7 +34,16 @@ fn mk_view(disk: &str, current: &str, desired: &str, state: &str) -> View {
     };
     let current = Some(disk.to_owned()).filter(|d| !d.is_empty());
     let disk = DiskFacts { current, ..DiskFacts::default() };
-    View { now: at(1000), node, disk, checked: true, phase: Phase::Idle, trouble: None, silent_since: None }
+    View {
+        now: at(1000),
+        node,
+        disk,
+        checked: true,
+        phase: Phase::Idle,
+        trouble: None,
+        silent_since: None,
+        leave_again: None,
+    }
 }
 
 fn pair(from: &str, to: &str) -> Pair {

@@ -1,0 +1,18 @@
+//! Labels that several families of metrics have.
+//!
+//! What it is not: the metrics.
+
+use prometheus_client::encoding::EncodeLabelSet;
+
+/// `pool`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct Pool {
+    pub(crate) pool: String,
+}
+
+/// `pool`, `state`: a word of [`rollout::Step::STATES`].
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct PoolState {
+    pub(crate) pool: String,
+    pub(crate) state: String,
+}
