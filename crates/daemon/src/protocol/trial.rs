@@ -237,8 +237,11 @@ pub(super) fn leaves(view: &View) -> bool {
     let (node, disk) = (&view.node, &view.disk);
     let is_asked = node.seen && !node.leave.is_empty() && node.leave != node.left;
     let is_due = view.leave_again.is_none_or(|at| at <= view.now);
-    let updates =
-        matches!(view.phase, Phase::Prepared { .. } | Phase::Applied { .. } | Phase::AwaitingKubelet { .. });
+    let updates = match &view.phase {
+        // What was prepared may not be wanted any more.
+        Phase::Prepared { .. } => node.desired_state() != view.config_on_disk(),
+        phase => matches!(phase, Phase::AwaitingKubelet { .. }),
+    };
     is_asked && is_due && !updates && !disk.open && disk.trial.is_none() && disk.reboot == RebootFact::None
 }
 

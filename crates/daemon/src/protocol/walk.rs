@@ -60,8 +60,16 @@ impl World {
         let node = NodeFacts { seen: true, ready: dice.roll(2) == 0, ..NodeFacts::default() };
         let now = Moment::START;
         let disk = DiskFacts { takes_images: dice.roll(2) == 0, ..DiskFacts::default() };
-        let view =
-            View { now, node, disk, checked: false, phase: Phase::Idle, trouble: None, silent_since: None, leave_again: None };
+        let view = View {
+            now,
+            node,
+            disk,
+            checked: false,
+            phase: Phase::Idle,
+            trouble: None,
+            silent_since: None,
+            leave_again: None,
+        };
         Self { view, person: false, before: None, trials: (0, 0), left: 0 }
     }
 

@@ -386,7 +386,9 @@ async fn logins(cluster: &Cluster, node: &NodeHandle) {
     node.run(["sh", "-c", block]).await.unwrap();
     cluster.create(machine_config("50-keys", "worker", config(&[key.trim()]))).await;
     in_rendered("the node has the keys again", &without).await;
-    node.run(["sh", "-c", &format!("{ssh} true")]).await.unwrap();
+    // A server that reloads its configuration does not listen for a moment.
+    let soon = format!("for i in $(seq 50); do {ssh} true && exit; sleep 0.2; done; exit 1");
+    node.run(["sh", "-c", &soon]).await.unwrap();
     assert_eq!(node.boot_id().await.unwrap(), boot, "keys need no reboot");
 }
 

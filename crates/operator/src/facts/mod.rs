@@ -104,7 +104,10 @@ const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
 fn keeps(new: &[u8], old: &[u8]) -> bool {
     let certificates = |pem: &[u8]| -> BTreeSet<String> {
         let text = String::from_utf8_lossy(pem);
-        text.split(BEGIN).skip(1).map(|one| one.split("-----END").next().unwrap_or_default().split_whitespace().collect()).collect()
+        text.split(BEGIN)
+            .skip(1)
+            .map(|one| one.split("-----END").next().unwrap_or_default().split_whitespace().collect())
+            .collect()
     };
     certificates(old).is_subset(&certificates(new))
 }

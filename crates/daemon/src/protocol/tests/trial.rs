@@ -268,9 +268,9 @@ fn a_host_is_left_once_when_nothing_is_on_trial_and_no_reboot_is_owed() {
     later.now = at(1001);
     assert_eq!(step(&later), Action::Leave { asked: "again".to_owned() });
     // An update that is under way may bring a trial: it ends first.
-    let mut applied = asked.clone();
-    applied.phase = Phase::Applied { config: "old".to_owned(), asked: None };
-    assert_ne!(step(&applied), leaves);
+    let mut waits = asked.clone();
+    waits.phase = Phase::AwaitingKubelet { since: at(999) };
+    assert_ne!(step(&waits), leaves);
 
     let mut on_trial = looked(mk_trial(500), Some(look(&[active("a")])), look(&[active("a")]));
     on_trial.node.leave = "now".to_owned();
