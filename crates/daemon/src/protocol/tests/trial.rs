@@ -262,7 +262,7 @@ fn a_host_is_left_once_when_nothing_is_on_trial_and_no_reboot_is_owed() {
     assert_eq!(step(&answered), Action::Leave { asked: "again".to_owned() });
 
     // A host that could not be left does not keep its node from its work.
-    let mut later = answered.clone();
+    let mut later = answered;
     later.leave_again = Some(at(1001));
     assert_eq!(step(&later), Action::Idle);
     later.now = at(1001);
