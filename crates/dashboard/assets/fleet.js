@@ -65,8 +65,9 @@ export function fleet(store, signal) {
     const named = (key) => `${JSON.parse(key).filter(Boolean).join(" · ")} (${groups.get(key).length})`;
     const options = [["", "every group"], ...keys.map((key) => [key, named(key)])];
     // A list that is open closes when it is filled.
-    if (JSON.stringify([group, options]) !== offered) fill(within, options.map(([key, text]) => el("option", { value: key, selected: key === group }, text)));
-    offered = JSON.stringify([group, options]);
+    const offers = JSON.stringify([group, options]);
+    if (offers !== offered) fill(within, options.map(([key, text]) => el("option", { value: key, selected: key === group }, text)));
+    offered = offers;
     for (const key of keys.filter((key) => !group || key === group)) {
       const nodes = groups.get(key);
       heads.push({ y, key, text: named(key) });

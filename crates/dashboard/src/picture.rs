@@ -307,7 +307,7 @@ pub(crate) mod tests {
             policy: Some(PolicyRow {
                 name: "prod".to_owned(),
                 wave: None,
-                gates: vec![insight::GateRow {
+                gates: vec![api::v1alpha1::GateResult {
                     gate: "shop".to_owned(),
                     outcome: api::v1alpha1::GateOutcome::Failed,
                     message: "password=hunter2secret".to_owned(),

@@ -39,7 +39,7 @@ pub use objects::{Objects, UnreadableConfig, configs, merged_over, object, pool_
 pub use rollout::{Estimate, Forecast};
 pub use status::findings::{Finding, Problem};
 pub use status::follow::{ClusterWatch, snapshot};
-pub use status::policy::{GateRow, PolicyRow, WaveRow, WaveState};
+pub use status::policy::{PolicyRow, WaveRow, WaveState};
 pub use status::rows::{NodeRow, Phase, PoolRow};
 pub use status::since::{Milestone, Progress};
 pub use status::trouble::FollowError;

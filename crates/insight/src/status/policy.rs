@@ -21,7 +21,7 @@ pub struct PolicyRow {
     pub wave: Option<WaveRow>,
     /// What each gate said last, as long as it is checked.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub gates: Vec<GateRow>,
+    pub gates: Vec<GateResult>,
     /// Whether new updates may begin at this time; absent: the policy has neither windows nor freezes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hours: Option<Hours>,
@@ -61,19 +61,6 @@ pub enum WaveState {
     },
 }
 
-/// What a gate said last.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct GateRow {
-    /// The gate.
-    pub gate: String,
-    /// What it said.
-    pub outcome: GateOutcome,
-    /// Why; empty for one that passed.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub message: String,
-}
-
 /// The row of a pool whose plan follows a policy. `policy`: what people ask for, where it can be read.
 pub(super) fn row(plan: &PoolPlan, policy: Option<&Policy>, now: Timestamp) -> Option<PolicyRow> {
     let of_plan = plan.policy.as_ref()?;
@@ -93,15 +80,10 @@ pub(super) fn row(plan: &PoolPlan, policy: Option<&Policy>, now: Timestamp) -> O
         };
         WaveRow { name: name.clone(), place, of: waves.len(), state }
     });
-    let gate = |GateResult { gate, outcome, message }: &GateResult| GateRow {
-        gate: gate.clone(),
-        outcome: *outcome,
-        message: message.clone(),
-    };
     Some(PolicyRow {
         name: of_plan.policy.to_string(),
         wave,
-        gates: progress.gates.iter().map(gate).collect(),
+        gates: progress.gates.clone(),
         hours: policy.and_then(|p| p.hours(now)),
     })
 }
@@ -142,7 +124,7 @@ impl fmt::Display for PolicyRow {
     /// One line: `RolloutPolicy prod: wave canary (1 of 2): its nodes may go; gate shop passed; open until …`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let wave = self.wave.iter().map(ToString::to_string);
-        let gates = self.gates.iter().map(|GateRow { gate, outcome, message }| {
+        let gates = self.gates.iter().map(|GateResult { gate, outcome, message }| {
             let said = match outcome {
                 GateOutcome::Passed => "passed",
                 GateOutcome::Failed => "failed",

@@ -102,7 +102,7 @@ pub struct WaveApproval {
 }
 
 /// What a gate said.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GateResult {
     /// The gate.
