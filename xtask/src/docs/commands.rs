@@ -136,12 +136,7 @@ fn lines(text: &str) -> anyhow::Result<Vec<String>> {
     Ok(commands)
 }
 
-/// Checks a block without prompts: every line is a command.
-pub(super) fn script(text: &str) -> anyhow::Result<usize> {
-    console(&with_prompts(text))
-}
-
-/// Such a block as one with prompts.
+/// A block without prompts, in which every line is a command, as one with prompts.
 pub(super) fn with_prompts(text: &str) -> String {
     let lines = text.lines().filter(|l| !l.trim().is_empty() && !l.trim_start().starts_with('#'));
     let prompts: Vec<String> = lines.map(|l| format!("$ {l}")).collect();

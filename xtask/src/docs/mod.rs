@@ -13,7 +13,6 @@ mod quotes;
 
 use anyhow::{Context, bail};
 use book::{Block, Page};
-pub(crate) use programs::check as check_with_programs;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -58,12 +57,23 @@ pub(crate) fn run(root: &Path, args: &Docs) -> anyhow::Result<()> {
     );
     checked.unchecked.iter().for_each(|place| println!("  {place}"));
     if args.programs {
-        println!("{} commands are accepted by kubectl and helm", programs::check(root)?);
+        programs::check(&checked)?;
+        println!("{} commands are accepted by kubectl and helm", checked.others.len());
     }
     if !args.check {
         build(root)?;
     }
     Ok(())
+}
+
+/// Has kubectl and helm parse their commands in the book; returns how many these are.
+///
+/// # Errors
+/// As [`programs::check`].
+pub(crate) fn check_with_programs(root: &Path) -> anyhow::Result<usize> {
+    let (checked, _) = check(root)?;
+    programs::check(&checked)?;
+    Ok(checked.others.len())
 }
 
 /// Everything that is wrong in the book and in README.md, each with file and line.
@@ -97,14 +107,13 @@ fn block_is_true(page: &Page, block: &Block, checked: &mut Checked) -> anyhow::R
     match block.language.as_str() {
         // The output of programs, and drawings.
         "text" => {}
-        "console" => {
-            checked.commands += commands::console(&block.text)?;
-            checked.others.extend(commands::of_programs(&block.text, programs::PARSE));
-        }
-        "sh" => {
-            checked.commands += commands::script(&block.text)?;
-            let text = commands::with_prompts(&block.text);
-            checked.others.extend(commands::of_programs(&text, programs::PARSE));
+        "console" | "sh" => {
+            let text = match block.language.as_str() {
+                "sh" => &commands::with_prompts(&block.text),
+                _ => &block.text,
+            };
+            checked.commands += commands::console(text)?;
+            checked.others.extend(commands::of_programs(text, programs::PARSE));
         }
         "yaml" => checked.manifests += manifests::check(&block.text)?,
         // Examples in Rust are in the crates, where rustdoc runs them.

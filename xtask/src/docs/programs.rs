@@ -3,20 +3,20 @@
 //!
 //! What it is not: proof that a command does what the text says.
 
+use super::Checked;
 use anyhow::{Context, bail};
 use lab::{Environment, Program, Programs, Reporter};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 /// The programs that do this.
 pub(super) const PARSE: &[&str] = &["helm", "kubectl"];
 
-/// Checks all of them; returns how many there are. The programs are built if they are not there.
+/// Checks all of them. The programs are built if they are not there.
 ///
 /// # Errors
 /// The commands that their program does not accept, each with what it says.
-pub(crate) fn check(root: &Path) -> anyhow::Result<usize> {
-    let (checked, _) = super::check(root)?;
+pub(super) fn check(checked: &Checked) -> anyhow::Result<()> {
     let programs = Programs::new(&Environment::read())?;
     let runtime = crate::demo::runtime()?;
     let get = |program| runtime.block_on(programs.get(program, &Reporter::stderr()));
@@ -31,7 +31,7 @@ pub(crate) fn check(root: &Path) -> anyhow::Result<usize> {
     if !wrong.is_empty() {
         bail!("commands in the book that their programs refuse:\n{}", wrong.join("\n"));
     }
-    Ok(checked.others.len())
+    Ok(())
 }
 
 /// What the program says against this command; `None`: it accepts it.
