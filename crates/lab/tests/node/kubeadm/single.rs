@@ -1,6 +1,8 @@
 //! One control-plane node and one worker: the guide from its first command to its last, and away again.
 
 use super::site::{NAMESPACE, Site};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use lab::{MachineState, RealNode};
 use serde_json::Value;
 
@@ -53,18 +55,13 @@ async fn facts_are_those_of_kubeadm(site: &Site, master: &RealNode) {
     assert!(kubelet.lines().any(|line| line.trim() == format!("- {dns}")), "{dns}: {kubelet}");
     let ca = master.handle().read_file("/etc/kubernetes/pki/ca.crt").await.unwrap();
     let kept = spec["kubeAPIServerServingCAData"].as_str().unwrap();
-    let kept = String::from_utf8(base64(kept)).unwrap();
+    let kept = String::from_utf8(STANDARD.decode(kept).unwrap()).unwrap();
     assert!(kept.contains(ca.trim()), "the API server's CA is another one: {kept}");
     let url = spec["infra"]["status"]["apiServerInternalURI"].as_str().unwrap();
     let kubeadm = site
         .read(&["-n", "kube-public", "get", "cm", "cluster-info", "-o", "jsonpath={.data.kubeconfig}"])
         .await;
     assert!(kubeadm.contains(&format!("server: {url}")), "{url}: {kubeadm}");
-}
-
-fn base64(text: &str) -> Vec<u8> {
-    let bytes: k8s_openapi::ByteString = serde_json::from_value(Value::from(text)).unwrap();
-    bytes.0
 }
 
 /// The installation is taken away, with the agents in pods that have to take the hosts back before they go.
