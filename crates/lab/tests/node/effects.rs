@@ -152,14 +152,18 @@ async fn userspace_alone_is_restarted_where_systemd_can() {
         (found.stdout.trim() == "1").then_some(())
     };
     cluster.wait("userspace to be restarted", restarted).await;
-    // The machine has no kubelet. A real one reports when it has started, which the agent waits for. Reports have whole
-    // seconds, and one of the second in which userspace was restarted could be of the kubelet before.
-    let now = k8s_openapi::jiff::Timestamp::now() + k8s_openapi::jiff::SignedDuration::from_secs(1);
-    let ready =
-        json!({"status": {"conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": now}]}});
-    let patch = ["patch", "node", NODE, "--subresource=status", "--type=strategic", "-p", &ready.to_string()];
-    let patched = cluster.kubectl(&patch).await;
-    assert_eq!(patched.code, 0, "{patched:?}");
+    // The machine has no kubelet, so the test reports in its place, again and again as a real one does: the agent waits for a report
+    // that is later than the start of userspace, and reports have whole seconds.
+    let reported = async || {
+        let now = k8s_openapi::jiff::Timestamp::now();
+        let ready =
+            json!({"status": {"conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": now}]}});
+        let patch = ["patch", "node", NODE, "--subresource=status", "--type=strategic", "-p", &ready.to_string()];
+        let patched = cluster.kubectl(&patch).await;
+        assert_eq!(patched.code, 0, "{patched:?}");
+        (note(&cluster.get("Node", NODE).await, "state") == "Done").then_some(())
+    };
+    cluster.wait("the agent to hear of the kubelet", reported).await;
     cluster.settled("worker", 1, &["50-environment"], &[]).await;
     assert_eq!(said(&node, count).await, "1", "userspace was restarted again");
     assert!(node.read_file("/etc/environment").await.unwrap().contains("EFFECT=yes"));

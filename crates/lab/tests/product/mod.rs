@@ -153,8 +153,11 @@ impl Cluster {
 
     async fn run(&self, mut command: tokio::process::Command) -> Said {
         command.kill_on_drop(true).stdin(std::process::Stdio::null());
-        let output =
-            tokio::time::timeout(LIMIT, command.output()).await.expect("a program does not end").unwrap();
+        let Ok(output) = tokio::time::timeout(LIMIT, command.output()).await else {
+            eprintln!("{}", self.state().await);
+            panic!("not within {LIMIT:?}: the end of {:?}", command.as_std());
+        };
+        let output = output.unwrap();
         Said {
             code: output.status.code().unwrap_or(-1),
             out: String::from_utf8_lossy(&output.stdout).into_owned(),

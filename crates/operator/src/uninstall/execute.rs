@@ -2,6 +2,7 @@
 
 use super::UninstallError;
 use super::look::nodes;
+use super::restore::pause;
 use super::plan::{Action, Plan, TAINTS, cleaning, pods_of, waited_for};
 use crate::sync::cluster::{api_of, delete, pods};
 use crate::sync::objects::Key;
@@ -65,6 +66,9 @@ pub async fn carry_out(
 
 /// Asks the agents of these Nodes to leave their hosts, and waits until they have. Returns those that do not answer.
 async fn leave(client: &Client, asked: &[String]) -> Result<Vec<String>, UninstallError> {
+    // The controller ends what is under way on nodes. It would begin with others, too, and they could be in the middle of an update
+    // when their agents go.
+    pause(client, &mut drop).await?;
     let api: Api<Node> = Api::all(client.clone());
     // An answer to an earlier request is none to this one.
     let request = k8s_openapi::jiff::Timestamp::now().to_string();

@@ -12,8 +12,8 @@ use std::time::Duration;
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", tag = "do")]
 pub enum Action {
-    /// Ask the agents of these Nodes to leave their hosts, and wait for their answers: a change on trial ends while somebody is
-    /// there, and what was brought for trials goes.
+    /// Pause the pools, so that no other update begins; ask the agents of these Nodes to leave their hosts, and wait for their
+    /// answers: a change on trial ends while somebody is there, and what was brought for trials goes.
     #[serde(rename_all = "camelCase")]
     Leave {
         /// The names of the Nodes.
@@ -58,7 +58,7 @@ impl fmt::Display for Action {
             Self::Leave { nodes } => {
                 write!(
                     f,
-                    "ask the agents of all nodes ({}) to end trials and to leave their hosts",
+                    "pause the pools, and ask the agents of all nodes ({}) to end trials and to leave their hosts",
                     nodes.len()
                 )
             }
@@ -230,8 +230,8 @@ pub(super) fn waited_for<'n>(
         if !is_asked || note(own::LEFT) == Some(request) && !works {
             continue;
         }
-        let moves = works || note(annotation::CURRENT_CONFIG) != note(annotation::DESIRED_CONFIG);
-        let limit = if moves { ENDS } else { ANSWERS };
+        // One that only has somewhere to go begins or answers at once if its agent runs.
+        let limit = if works { ENDS } else { ANSWERS };
         if waited >= limit { silent.push(name) } else { open.push(name) }
     }
     (open, silent)
@@ -301,7 +301,7 @@ mod tests {
             lines,
             [
                 "delete Deployment machine-config-operator",
-                "ask the agents of all nodes (1) to end trials and to leave their hosts",
+                "pause the pools, and ask the agents of all nodes (1) to end trials and to leave their hosts",
                 "delete DaemonSet machine-config-daemon",
                 "delete ClusterRole machine-config-controller",
                 "take our finalizers off KubeletConfig k",
@@ -340,12 +340,15 @@ mod tests {
             node("trial", "Working", ""),
             node("other", "Done", ""),
             gone,
+            // It has somewhere to go and has not begun: its agent does not run.
+            json!({"metadata": {"name": "sent", "annotations": {annotation::STATE: "Done", own::LEAVE: "r",
+                annotation::CURRENT_CONFIG: "a", annotation::DESIRED_CONFIG: "b"}}}),
         ];
-        let asked = ["done", "idle", "trial", "unasked"].map(str::to_owned);
+        let asked = ["done", "idle", "trial", "unasked", "sent"].map(str::to_owned);
         for (seconds, open, late) in [
-            (0, vec!["idle", "trial"], vec![]),
-            (30, vec!["trial"], vec!["idle"]),
-            (720, vec![], vec!["idle", "trial"]),
+            (0, vec!["idle", "trial", "sent"], vec![]),
+            (30, vec!["trial"], vec!["idle", "sent"]),
+            (720, vec![], vec!["idle", "trial", "sent"]),
         ] {
             let found = waited_for(&nodes, &asked, "r", Duration::from_secs(seconds));
             assert_eq!(found, (open, late), "after {seconds} s");

@@ -14,4 +14,5 @@ mod round;
 mod run;
 
 pub use round::{Member, Stand};
+pub(super) use run::pause;
 pub use run::{Progress, look_at_hosts, restore_hosts};
