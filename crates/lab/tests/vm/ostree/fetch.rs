@@ -1,7 +1,12 @@
-//! What is before the reboot: what the agent refuses for want of room, a pull that is cut, and an image that is pulled and staged after
-//! that.
+//! What is before the reboot: what the agent refuses for want of room, a pull that is cut, an image that is pulled and staged after
+//! that, and a power cut in each.
 
-use super::{Asked, Ground, LIMIT, SKIP_REBOOT, VERSION, apply, ground, staged, untouched, write};
+use lab::VirtualMachine;
+
+use super::{
+    APPLY, Asked, Ground, JOURNAL, LIMIT, RECOVERING, SKIP_REBOOT, VERSION, apply, ground, settled, staged,
+    untouched, write,
+};
 use crate::timed;
 
 /// Leaves one megabyte of `/boot` to programs without rights of their own.
@@ -13,7 +18,7 @@ const PULLING: &str = "cd /sys/class/net; at() { cat en*/statistics/rx_bytes; };
     until [ $(($(at) - begin)) -gt 3000000 ]; do sleep 0.2; done";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_image_is_refused_without_room_a_pull_that_is_cut_changes_nothing_and_the_next_one_is_staged() {
+async fn an_image_is_refused_without_room_and_a_pull_and_a_staging_that_are_cut_change_nothing() {
     let Some(Ground { vm, mut registry, _place }) = ground().await else { return };
     let vm = &vm;
     let b = registry.reference("b");
@@ -44,8 +49,30 @@ async fn an_image_is_refused_without_room_a_pull_that_is_cut_changes_nothing_and
     untouched(vm).await;
     registry.start().await.unwrap();
 
+    // The power goes in the middle of the pull.
+    cut_while(vm, PULLING).await;
+    timed("boot after a cut in the pull", vm.power_on()).await.unwrap();
+    settled(vm).await;
+    untouched(vm).await;
+
+    // The power goes when the image is being staged, and again when that is being undone.
+    cut_while(vm, &format!("until [ -e {JOURNAL}/begin.json ]; do sleep 0.05; done; sleep 2")).await;
+    timed("cut in the undo", vm.power_cut_in_boot(RECOVERING)).await.unwrap();
+    timed("boot after a cut while staging", vm.power_on()).await.unwrap();
+    let said = settled(vm).await;
+    assert!(said.contains("undone: a change to config 60-b was interrupted"), "{said}");
+    untouched(vm).await;
+
     // Nothing of the staged OS is seen before the reboot.
     staged(vm, "image B").await;
     assert_eq!(vm.read_file(VERSION).await.unwrap().trim(), "A");
     assert_eq!(vm.exec(["test", "-e", "/usr/share/lab/b"]).await.unwrap().code, 1);
+}
+
+/// Applies the config, and takes the power away when this script has ended.
+async fn cut_while(vm: &VirtualMachine, script: &str) {
+    let (_cut, ()) = tokio::join!(vm.exec_within(APPLY.iter().chain(SKIP_REBOOT), LIMIT), async {
+        vm.run_within(["sh", "-c", script], LIMIT).await.unwrap();
+        vm.power_cut().await.unwrap();
+    });
 }
