@@ -40,6 +40,7 @@ pub use lab::Lab;
 pub use lab::handle::NodeHandle;
 pub use lab::spec::{Kubelet, LabBuilder, LabSpec, Request};
 pub use lab::supervise::{Attached, down, running, supervise, up, up_until};
+pub use lab::virtual_node::VirtualNode;
 pub use machine::base_root::{Distribution, base_root, package_root};
 pub use machine::first_boot::{BareMachine, IgnitionLog};
 pub use machine::image::PAUSE_IMAGE;

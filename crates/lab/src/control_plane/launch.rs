@@ -20,6 +20,9 @@ const MAX_MUTATING_REQUESTS: &str = "1500";
 /// 100), up to a limit (see [`crate::memory`]). It trades memory for CPU, which is scarcer on a small machine.
 const GARBAGE: &str = "400";
 
+/// This computer, as machines on qemu's user network see it.
+pub(crate) const THIS_COMPUTER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 2, 2));
+
 #[derive(Debug)]
 pub(super) struct Ports {
     pub(super) etcd: u16,
@@ -53,7 +56,7 @@ pub(super) fn write_certificates(dir: &Path, authority: &Authority, address: IpA
     let ca = authority.pair();
     write_private(&dir.join("ca.crt"), &ca.cert)?;
     write_private(&dir.join("ca.key"), &ca.key)?;
-    let mut addresses = vec![IpAddr::V4(Ipv4Addr::LOCALHOST), SERVICE_ADDRESS];
+    let mut addresses = vec![IpAddr::V4(Ipv4Addr::LOCALHOST), SERVICE_ADDRESS, THIS_COMPUTER];
     if !addresses.contains(&address) {
         addresses.push(address);
     }

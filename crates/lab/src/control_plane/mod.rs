@@ -27,7 +27,7 @@ use tokio::net::TcpSocket;
 
 use crate::control_plane::certs::{Authority, Pair, kubeconfig};
 use crate::control_plane::launch::{
-    api_server_spec, component_spec, etcd_spec, free_ports, write_certificates,
+    THIS_COMPUTER, api_server_spec, component_spec, etcd_spec, free_ports, write_certificates,
 };
 use crate::control_plane::programs::{Program, Programs};
 use crate::error::{Error, Result};
@@ -245,6 +245,16 @@ impl ControlPlane {
     /// When it cannot be signed or written.
     pub fn identity(&self, user: &str, groups: &[&str]) -> Result<PathBuf> {
         self.identity_via(user, groups, &format!("https://{}", self.server))
+    }
+
+    /// As [`ControlPlane::identity`], for use in a virtual machine.
+    ///
+    /// # Errors
+    /// When it cannot be signed or written.
+    pub fn identity_in_vm(&self, user: &str, groups: &[&str]) -> Result<PathBuf> {
+        let address = if self.server.ip().is_loopback() { THIS_COMPUTER } else { self.server.ip() };
+        let url = format!("https://{}", SocketAddr::new(address, self.server.port()));
+        self.identity_via(user, groups, &url)
     }
 
     /// As [`ControlPlane::identity`], with another URL of the API server (that of a [`crate::FaultProxy`]).

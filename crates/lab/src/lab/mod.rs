@@ -9,6 +9,7 @@ pub(crate) mod handle;
 mod nodes;
 pub(crate) mod spec;
 pub(crate) mod supervise;
+pub(crate) mod virtual_node;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -252,6 +253,12 @@ impl Lab {
     #[must_use]
     pub fn folder(&self) -> &Folder {
         &self.folder
+    }
+
+    /// The same, for what has to outlive it: programs whose files are in it.
+    #[must_use]
+    pub fn shared_folder(&self) -> Arc<Folder> {
+        Arc::clone(&self.folder)
     }
 
     /// The process id of our controller, for measuring and for killing it.

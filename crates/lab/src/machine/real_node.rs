@@ -35,7 +35,8 @@ pub const RECOVER_UNIT: &str = "machine-config-daemon-recover.service";
 pub const FIRSTBOOT_UNIT: &str = "machine-config-daemon-firstboot.service";
 /// The texts of these units, as they are delivered.
 const DAEMON_TEXT: &str = include_str!("../../../../deploy/systemd/machine-config-daemon.service");
-const RECOVER_TEXT: &str = include_str!("../../../../deploy/systemd/machine-config-daemon-recover.service");
+pub(crate) const RECOVER_TEXT: &str =
+    include_str!("../../../../deploy/systemd/machine-config-daemon-recover.service");
 const FIRSTBOOT_TEXT: &str =
     include_str!("../../../../deploy/systemd/machine-config-daemon-firstboot.service");
 
@@ -269,7 +270,7 @@ fn prepare(upper: &Path, spec: &RealNodeSpec, address: IpAddr, bridge: &Bridge) 
 }
 
 /// The unit as it is delivered, with the test's arguments and a shorter restart delay.
-fn daemon_unit(args: &[String]) -> String {
+pub(crate) fn daemon_unit(args: &[String]) -> String {
     const COMMAND: &str = "daemon start --root-mount /";
     let command = [COMMAND].into_iter().chain(args.iter().map(String::as_str)).collect::<Vec<_>>().join(" ");
     DAEMON_TEXT

@@ -207,8 +207,16 @@ impl VirtualMachine {
         running.ok_or_else(|| Error::Options(format!("machine {} has no power", self.name)))
     }
 
+    /// Whether its ssh server answers.
+    pub(crate) async fn answers(&self) -> bool {
+        match self.running() {
+            Ok(running) => running.ssh.answers().await,
+            Err(_) => false,
+        }
+    }
+
     /// Waits for a boot other than `last`, and returns its id.
-    async fn wait_booted(&self, last: Option<&str>) -> Result<String> {
+    pub(crate) async fn wait_booted(&self, last: Option<&str>) -> Result<String> {
         // The connection that commands share is of the boot before.
         let mut running = self.running()?;
         running.ssh.shared = None;

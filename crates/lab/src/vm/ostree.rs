@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::control_plane::launch::free_port;
+use crate::control_plane::launch::{THIS_COMPUTER, free_port};
 use crate::error::{Error, Result};
 use crate::progress::Reporter;
 use crate::system::debian::bootstrap;
@@ -34,8 +34,6 @@ const QUERY_LIMIT: Duration = Duration::from_secs(60);
 /// How long a registry may take to listen.
 const REGISTRY_LIMIT: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(100);
-/// This computer, as machines on qemu's user network see it.
-const HOST: &str = "10.0.2.2";
 
 /// What makes images of OSTree commits, a registry, and what the crate is built with. The libraries are those of the machine.
 const OSTREE: Programs<'_> = Programs {
@@ -177,7 +175,7 @@ impl Registry {
     /// An image as machines name it: `a`, `b`, or `c`, whose kubelet cannot start.
     #[must_use]
     pub fn reference(&self, tag: &str) -> String {
-        format!("{HOST}:{}/lab/os:{tag}", self.port)
+        format!("{THIS_COMPUTER}:{}/lab/os:{tag}", self.port)
     }
 
     /// The file that says what was asked of it.

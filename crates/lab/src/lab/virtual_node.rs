@@ -1,0 +1,95 @@
+//! A node of a lab that is a whole virtual machine: its Node, and our daemon as a service of the machine.
+//!
+//! Flow: the machine boots → the daemon's program, credentials and units are put into it → a stand-in for the kubelet registers
+//! the Node. From then on the Node is Ready as long as the machine's unit `kubelet.service` runs, under the machine's boot id.
+//!
+//! Not here: the machine (`vm`). Such a node is no part of [`Lab::nodes`]: the caller has its machine.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+
+use crate::error::{Error, Result};
+use crate::lab::Lab;
+use crate::lab::nodes::daemon;
+use crate::machine::real_node::{
+    DAEMON_KUBECONFIG, DAEMON_PROGRAM, DAEMON_UNIT, RECOVER_TEXT, RECOVER_UNIT, daemon_unit,
+};
+use crate::simulated::kubelet_standin::{KubeletStandIn, NodeSpec};
+use crate::simulated::pod_standin::PodStandIn;
+use crate::vm::{VirtualMachine, VmImage};
+
+/// Between two looks at the machine: a reboot takes longer.
+const LOOK: Duration = Duration::from_secs(1);
+const UNITS: &str = "/etc/systemd/system";
+
+/// A node that is a virtual machine. Dropping it ends the machine.
+#[derive(Debug)]
+pub struct VirtualNode {
+    vm: Arc<VirtualMachine>,
+    follower: JoinHandle<()>,
+}
+
+impl VirtualNode {
+    /// The machine.
+    #[must_use]
+    pub fn machine(&self) -> &VirtualMachine {
+        &self.vm
+    }
+}
+
+impl Drop for VirtualNode {
+    fn drop(&mut self) {
+        self.follower.abort();
+    }
+}
+
+impl Lab {
+    /// Boots a virtual machine and makes it a worker of this lab. The machine carries `mco` (see [`VmImage::carrying`]), and has
+    /// a unit `kubelet.service`.
+    ///
+    /// # Errors
+    /// The lab has no `mco` program, or the machine does not boot.
+    pub async fn virtual_node(&mut self, name: &str, image: &VmImage) -> Result<VirtualNode> {
+        let setup = daemon(&self.spec, &self.plane, name)?
+            .ok_or_else(|| Error::Options("a virtual node needs `.mco_binary(path)`".to_owned()))?;
+        let image = image.clone().carrying(&setup.program);
+        let vm = Arc::new(VirtualMachine::start(name, &image, Arc::clone(&self.folder)).await?);
+        vm.unload(DAEMON_PROGRAM, 0o755).await?;
+        let kubeconfig = self.plane.identity_in_vm(&format!("system:node:{name}"), &["system:nodes"])?;
+        vm.run(["mkdir", "-p", "/etc/mco-lab"]).await?;
+        vm.copy_in(&kubeconfig, DAEMON_KUBECONFIG, 0o600).await?;
+        let named = ["--kubeconfig", DAEMON_KUBECONFIG, "--node-name", name].map(str::to_owned);
+        let args = [named.to_vec(), setup.args].concat();
+        vm.write(&format!("{UNITS}/{RECOVER_UNIT}"), RECOVER_TEXT).await?;
+        vm.write(&format!("{UNITS}/{DAEMON_UNIT}"), &daemon_unit(&args)).await?;
+        let boot_id = vm.boot_id().await?;
+        let spec = NodeSpec { boot_id, ..NodeSpec::worker(name) };
+        let kubelet = Arc::new(KubeletStandIn::start(self.client.clone(), spec).await?);
+        let client = self.client.clone();
+        self.pods.get_or_insert_with(|| PodStandIn::start(client)).add(Arc::clone(&kubelet));
+        vm.run(["systemctl", "enable", RECOVER_UNIT]).await?;
+        vm.run(["systemctl", "enable", "--now", DAEMON_UNIT]).await?;
+        vm.run(["sync"]).await?;
+        let follower = tokio::spawn(follow(Arc::clone(&vm), kubelet));
+        Ok(VirtualNode { vm, follower })
+    }
+}
+
+/// Keeps the Node in step with the machine.
+async fn follow(vm: Arc<VirtualMachine>, kubelet: Arc<KubeletStandIn>) {
+    loop {
+        tokio::time::sleep(LOOK).await;
+        if !vm.answers().await {
+            if kubelet.is_up() {
+                kubelet.set_down("the machine does not answer");
+            }
+        } else if !kubelet.is_up()
+            && let Ok(boot_id) = vm.wait_booted(None).await
+            && vm.exec(["systemctl", "is-active", "kubelet.service"]).await.is_ok_and(|said| said.code == 0)
+        {
+            kubelet.set_up(&boot_id);
+        }
+    }
+}
