@@ -1,0 +1,124 @@
+//! A machine with OSTree as a node of a cluster: the agent updates its OS, and goes back by itself.
+
+use std::time::{Duration, Instant};
+
+use kube::Api;
+use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
+use kube::discovery::ApiResource;
+use lab::{Lab, OstreeMachine, Reporter};
+use serde_json::{Value, json};
+
+use super::{Asked, FINALISED, FIRST, config, ended, is_running, settled};
+use crate::product::program;
+use crate::{PLACE, timed};
+
+const NODE: &str = "virtual-0";
+const POOL: &str = "worker";
+const MCO: &str = "machineconfiguration.openshift.io";
+/// How long the new OS has to prove itself.
+const WITHIN: &str = "within=45s";
+/// A pull and two boots, beside a build.
+const LIMIT: Duration = Duration::from_secs(600);
+/// systemd writes it when it is about to reboot.
+const DOWN: &str = "Reached target shutdown.target";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_image_whose_kubelet_cannot_start_goes_back_by_itself_without_an_api_server() {
+    if !lab::require_root() {
+        return;
+    }
+    let machine = OstreeMachine::ensure(&Reporter::stderr()).await.unwrap();
+    let _place = PLACE.acquire().await.unwrap();
+    let templates = tempfile::tempdir().unwrap();
+    let mut lab = Lab::builder()
+        .mco_binary(program())
+        .templates(templates.path())
+        .controller(true)
+        .scheduler(false)
+        .controller_manager(false)
+        .progress(Reporter::stderr())
+        .start()
+        .await
+        .unwrap();
+    let client = lab.client();
+    // A pool has a config when it has a part of one.
+    let base = Asked { name: "00-base", ..FIRST };
+    let create = async |asked| {
+        let object: DynamicObject = serde_json::from_value(config(asked)).unwrap();
+        api(&client, "MachineConfig").create(&PostParams::default(), &object).await.unwrap();
+    };
+    create(base).await;
+    let registry = machine.registry(lab.shared_folder()).await.unwrap();
+    let node = timed("the node", lab.virtual_node(NODE, machine.image())).await.unwrap();
+    let vm = node.machine();
+    wait(&client, "the node is in its pool", |node| done(node)).await;
+    let trial = json!({"metadata": {"annotations": {format!("{MCO}/trial"): WITHIN}}});
+    let pools = api(&client, "MachineConfigPool");
+    pools.patch(POOL, &PatchParams::default(), &Patch::Merge(trial)).await.unwrap();
+    wait(&client, "the pool's settings are on the node", |node| note(node, "trial") == WITHIN).await;
+
+    let c = registry.reference("c");
+    let in_c =
+        Asked { name: "60-c", image: &c, version: "C", arguments: &["lab.one=1"], file: Some("of C\n") };
+    let last = vm.boot_id().await.unwrap();
+    let mark = vm.serial_mark().unwrap();
+    create(in_c).await;
+    timed("fetched, drained, staged and finalised", vm.says(mark, FINALISED)).await.unwrap();
+    lab.control_plane().stop_api_server().await;
+    let tried = timed("boot into C", vm.rebooted(&last)).await.unwrap();
+    assert_eq!(vm.read_file(super::VERSION).await.unwrap().trim(), "C");
+
+    // The node gives up on it, and the power goes instead of the reboot.
+    let mark = vm.serial_mark().unwrap();
+    timed("the trial, and the shutdown after it, cut", vm.power_cut_at(mark, DOWN)).await.unwrap();
+    timed("boot after that", vm.power_on()).await.unwrap();
+    assert_ne!(tried, vm.boot_id().await.unwrap());
+    settled(vm).await;
+    is_running(vm, Asked { name: "rendered-worker-", ..FIRST }).await;
+    lab.control_plane().start_api_server().await.unwrap();
+    let says = wait(&client, "the node says why", |node| {
+        note(node, "state") == "Degraded" && note(node, "reason").contains("went back")
+    })
+    .await;
+    let reason = note(&says, "reason");
+    eprintln!("{reason}");
+    assert!(reason.contains("kubelet.service"), "{reason}");
+    assert_ne!(note(&says, "currentConfig"), note(&says, "desiredConfig"));
+    ended(vm).await;
+    lab.check().unwrap();
+    drop(node);
+    lab.stop().await;
+}
+
+fn api(client: &kube::Client, kind: &str) -> Api<DynamicObject> {
+    let group = kube::core::GroupVersionKind::gvk(MCO, "v1", kind);
+    Api::all_with(client.clone(), &ApiResource::from_gvk(&group))
+}
+
+fn note(node: &Value, key: &str) -> String {
+    node["metadata"]["annotations"][format!("{MCO}/{key}")].as_str().unwrap_or_default().to_owned()
+}
+
+fn done(node: &Value) -> bool {
+    note(node, "state") == "Done"
+        && note(node, "currentConfig").starts_with("rendered-")
+        && note(node, "currentConfig") == note(node, "desiredConfig")
+}
+
+/// Waits until the Node is so, and returns it.
+async fn wait(client: &kube::Client, what: &str, is: impl Fn(&Value) -> bool) -> Value {
+    let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(client.clone());
+    let start = Instant::now();
+    let mut seen = Value::Null;
+    while start.elapsed() < LIMIT {
+        if let Ok(node) = nodes.get(NODE).await {
+            seen = serde_json::to_value(node).unwrap();
+            if is(&seen) {
+                eprintln!("{what}: {:.1} s", start.elapsed().as_secs_f32());
+                return seen;
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    panic!("not within {LIMIT:?}: {what}: {}", seen["metadata"]["annotations"]);
+}
