@@ -5,6 +5,7 @@
 mod kubeadm;
 mod live;
 mod manifest;
+mod os;
 mod workload;
 
 use anyhow::{Context, bail};
@@ -35,7 +36,7 @@ const PATIENCE_PER_NODE: Duration = Duration::from_secs(120);
 /// `cargo xtask demo`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  cargo xtask demo                          three real machines (needs root)\n  cargo xtask demo --simulated --nodes 20   folders instead of machines (no root)\n  cargo xtask demo --kubelet real           with a real kubelet and containerd in every node\n  cargo xtask demo --kubeadm                on a cluster of kubeadm, from an image, as the guide says\n  cargo xtask demo --apply my-config.yaml --keep\n  cargo xtask demo --keep --dashboard       follow it in a browser"
+    after_help = "Examples:\n  cargo xtask demo                          three real machines (needs root)\n  cargo xtask demo --simulated --nodes 20   folders instead of machines (no root)\n  cargo xtask demo --kubelet real           with a real kubelet and containerd in every node\n  cargo xtask demo --kubeadm                on a cluster of kubeadm, from an image, as the guide says\n  cargo xtask demo --os                     an OS image, with its boot, on a virtual machine\n  cargo xtask demo --apply my-config.yaml --keep\n  cargo xtask demo --keep --dashboard       follow it in a browser"
 )]
 pub(crate) struct Demo {
     /// The number of worker nodes
@@ -47,6 +48,9 @@ pub(crate) struct Demo {
     /// On a cluster made by kubeadm: everything is installed from an image, by the guide's commands; needs root
     #[arg(long, conflicts_with_all = ["simulated", "kubelet"])]
     kubeadm: bool,
+    /// One node, a virtual machine whose OS is replaced by another image, with progress; needs root
+    #[arg(long, conflicts_with_all = ["nodes", "simulated", "kubelet", "kubeadm", "keep"])]
+    os: bool,
     /// The number of that cluster's control-plane nodes, 1 or 3
     #[arg(long, default_value_t = 1, requires = "kubeadm")]
     control_planes: usize,
@@ -117,6 +121,12 @@ pub(crate) fn build_mco(root: &Path) -> anyhow::Result<PathBuf> {
 }
 
 pub(crate) fn run(root: &Path, a: &Demo) -> anyhow::Result<()> {
+    if a.os {
+        if !lab::is_root() {
+            bail!("a virtual machine needs root: run this as root");
+        }
+        return os::run(root, a, &build_mco(root)?);
+    }
     let file = a.apply.clone().unwrap_or_else(|| root.join(EXAMPLE));
     let config = manifest::read(&file)?;
     if !a.simulated && !lab::is_root() {

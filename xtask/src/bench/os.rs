@@ -1,0 +1,223 @@
+//! `bench os`: what an update of the OS costs the agent itself, beside the work of the host's programs, and what a drained node waits
+//! for.
+//!
+//! The node is a machine that boots, in a cluster of its own. Its `ostree` is a stand-in: a script that answers as OSTree does, pulls
+//! and stages nothing, and has the next boot come up in what was staged. So all that is measured is the agent's: CPU time of its own
+//! threads and its highest memory, from the change of the config to the reboot, and from the boot to the end of the update, less what
+//! a start costs it that finds nothing to do.
+//!
+//! Not here: an image and its boot (`cargo xtask demo --os`).
+
+use super::{Bench, Outcome, Samples, mebibytes, settled_in};
+use anyhow::{Context, bail};
+use api::k8s::Node;
+use api::names::label;
+use api::v1::MachineConfig;
+use kube::api::{Api, PostParams};
+use lab::{DAEMON_UNIT, Lab, NodeHandle, Reporter};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+const NODE: &str = "worker-0";
+/// The time limit for one step.
+const LIMIT: Duration = Duration::from_secs(300);
+/// Between two looks at the agent. The last one before the reboot is at most so much too early.
+const LOOK: Duration = Duration::from_millis(20);
+/// How long an agent rests before its figures are taken: what it does after a start is over.
+const CALM: Duration = Duration::from_secs(10);
+/// The kernel's clock tick in `/proc/PID/stat`, in milliseconds.
+const TICK: f64 = 10.0;
+const IMAGES: [&str; 2] = ["registry.lab/os:a", "registry.lab/os:b"];
+
+/// The stand-in for OSTree and for `ostree container`. A deployment's checksum is made of one character.
+const STAND_IN: &str = r#"#!/bin/sh
+s=/var/lib/lab-ostree
+sum() { printf "$1%.0s" $(seq 64); }
+one() { printf '%s debian %s.0%s\n    origin: <unknown origin type>\n' "$1" "$(sum "$2")" "$3"; }
+case "$1 $2 $3" in
+"admin status ")
+    if [ -e $s/staged ]; then one ' ' "$(cat $s/staged)" ' (staged)'; fi
+    one '*' "$(cat $s/booted)" ''
+    if [ -e $s/previous ]; then one ' ' "$(cat $s/previous)" ' (rollback)'; fi ;;
+"container image pull") ;;
+"container image metadata")
+    printf '{"architecture":"ARCH","os":"linux","config":{"Labels":{"ostree.bootable":"true"}}}\n' ;;
+"container image deploy")
+    while [ $# -gt 0 ]; do
+        if [ "$1" = --imgref ]; then image=$2; fi
+        shift
+    done
+    next=$(($(cat $s/booted) + 1))
+    mkdir -p /ostree/deploy/debian/deploy /run/ostree
+    printf '[origin]\ncontainer-image-reference=%s\n' "$image" >/ostree/deploy/debian/deploy/$(sum $next).0.origin
+    echo $next >$s/staged
+    : >/run/ostree/staged-deployment ;;
+"admin undeploy 0") rm -f $s/staged /run/ostree/staged-deployment ;;
+*) echo "the stand-in does not know: $*" >&2; exit 1 ;;
+esac
+"#;
+/// Boots what was staged: before the agent and the recovery.
+const BOOT: &str = r#"#!/bin/sh
+set -eu
+s=/var/lib/lab-ostree
+sum() { printf "$1%.0s" $(seq 64); }
+mkdir -p $s /sysroot /boot/loader/entries /ostree/boot.1/debian/x /ostree/deploy/debian/deploy
+if [ -e $s/staged ]; then
+    mv $s/booted $s/previous
+    mv $s/staged $s/booted
+fi
+if [ ! -e $s/booted ]; then
+    echo 1 >$s/booted
+    printf '[origin]\ncontainer-image-reference=ostree-unverified-registry:IMAGE\n' \
+        >/ostree/deploy/debian/deploy/$(sum 1).0.origin
+fi
+ln -sfn ../../../deploy/debian/deploy/$(sum $(cat $s/booted)).0 /ostree/boot.1/debian/x/0
+printf 'options %s ostree=/ostree/boot.1/debian/x/0\n' "$(cat /proc/cmdline)" >/boot/loader/entries/ostree-1.conf
+mount --bind /sysroot /sysroot
+: >/run/ostree-booted
+"#;
+const BOOT_UNIT: &str = "[Unit]\nDefaultDependencies=no\nAfter=local-fs.target\nBefore=machine-config-daemon-recover.service \
+    machine-config-daemon.service\n\n[Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart=/usr/local/sbin/lab-ostree-boot\n\n\
+    [Install]\nWantedBy=multi-user.target\n";
+
+pub(super) fn run(root: &Path, a: &Bench) -> anyhow::Result<Outcome> {
+    let mut samples = Samples::default();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(measure(root, a, &mut samples))?;
+    let versions = vec![("Kubernetes".to_owned(), lab::KUBERNETES_VERSION.to_owned())];
+    Ok(Outcome { versions, figures: samples.0 })
+}
+
+async fn measure(root: &Path, a: &Bench, samples: &mut Samples) -> anyhow::Result<()> {
+    let program = a.program.clone().unwrap_or_else(|| root.join("target/release/mco"));
+    let templates = root.join("target/bench/no-templates");
+    std::fs::create_dir_all(&templates)?;
+    let lab = Lab::builder()
+        .nodes(1)
+        .real()
+        .controller(true)
+        .controller_manager(false)
+        .scheduler(false)
+        .mco_binary(program)
+        .templates(templates)
+        .node_file(
+            "/usr/bin/ostree",
+            0o755,
+            STAND_IN.replace("ARCH", lab::architecture(std::env::consts::ARCH)),
+        )
+        .node_file("/usr/libexec/libostree/ext/ostree-container", 0o755, "#!/bin/sh\nexit 1\n")
+        .node_file("/usr/local/sbin/lab-ostree-boot", 0o755, BOOT.replace("IMAGE", IMAGES[0]))
+        .node_file("/etc/systemd/system/lab-ostree-boot.service", 0o644, BOOT_UNIT)
+        .node_unit("lab-ostree-boot.service")
+        .progress(Reporter::stderr())
+        .start()
+        .await?;
+    let done = updates(&lab, a, samples).await;
+    lab.stop().await;
+    done
+}
+
+async fn updates(lab: &Lab, a: &Bench, samples: &mut Samples) -> anyhow::Result<()> {
+    let configs: Api<MachineConfig> = Api::all(lab.client());
+    let nodes: Api<Node> = Api::all(lab.client());
+    let node = lab.node(0);
+    apply(&configs, "").await?;
+    let mut current = settled(&nodes, "").await?;
+    for run in 0..a.runs {
+        // A start that finds nothing to do.
+        node.run(["systemctl", "restart", DAEMON_UNIT]).await?;
+        tokio::time::sleep(CALM).await;
+        let first = Agent::of(&node).await?;
+        let start = first.look()?;
+        let image = IMAGES[usize::from(run % 2 == 0)];
+        let before = node.boot_id().await?;
+        let asked = Instant::now();
+        apply(&configs, image).await?;
+        let mut last = start;
+        while let Ok(now) = first.look() {
+            last = now;
+            if asked.elapsed() > LIMIT {
+                bail!("the agent does not reboot; see journalctl -u {DAEMON_UNIT} on the node");
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+        current = settled(&nodes, &current).await?;
+        if node.boot_id().await? == before
+            || !node.run(["ostree", "admin", "status"]).await?.contains("rollback")
+        {
+            bail!("the node did not boot what was staged");
+        }
+        let after = Agent::of(&node).await?.look()?;
+        samples.put("up to the reboot: CPU of the agent itself", "ms", last.cpu - start.cpu);
+        samples.put("up to the reboot: more memory at its highest", "MiB", last.highest - start.rests);
+        samples.put("after the boot: CPU of the agent itself, less a start's", "ms", after.cpu - start.cpu);
+        samples.put("after the boot: highest memory, less a start's", "MiB", after.highest - start.highest);
+        samples.put("a start that finds nothing to do: CPU", "ms", start.cpu);
+    }
+    Ok(())
+}
+
+/// The agent's process, as this computer sees it.
+struct Agent {
+    folder: std::path::PathBuf,
+}
+
+/// CPU in milliseconds, memory in MiB.
+#[derive(Clone, Copy)]
+struct Figures {
+    cpu: f64,
+    rests: f64,
+    highest: f64,
+}
+
+impl Agent {
+    async fn of(node: &NodeHandle) -> anyhow::Result<Self> {
+        let pid = node.run(["systemctl", "show", "--value", "--property=MainPID", DAEMON_UNIT]).await?;
+        Ok(Self { folder: node.root_of_boot()?.join("proc").join(pid.trim()) })
+    }
+
+    /// What it has used so far. An error: it has ended.
+    fn look(&self) -> anyhow::Result<Figures> {
+        // With that of threads that have ended, in ticks of 10 ms.
+        let stat = std::fs::read_to_string(self.folder.join("stat"))?;
+        let (_, fields) = stat.rsplit_once(") ").context("/proc/PID/stat has another form")?;
+        let ticks: f64 = fields.split(' ').skip(11).take(2).filter_map(|t| t.parse::<f64>().ok()).sum();
+        let status = std::fs::read_to_string(self.folder.join("status"))?;
+        Ok(Figures {
+            cpu: ticks * TICK,
+            rests: mebibytes(&status, "VmRSS:"),
+            highest: mebibytes(&status, "VmHWM:"),
+        })
+    }
+}
+
+async fn apply(configs: &Api<MachineConfig>, image: &str) -> anyhow::Result<()> {
+    let name = "50-bench-os";
+    let object = serde_json::json!({
+        "apiVersion": "machineconfiguration.openshift.io/v1",
+        "kind": "MachineConfig",
+        "metadata": {"name": name, "labels": {label::ROLE: "worker"}},
+        "spec": {"osImageURL": image, "config": {"ignition": {"version": "3.4.0"}}},
+    });
+    if image.is_empty() {
+        configs.create(&PostParams::default(), &serde_json::from_value(object)?).await?;
+    } else {
+        configs.patch(name, &kube::api::PatchParams::default(), &kube::api::Patch::Merge(object)).await?;
+    }
+    Ok(())
+}
+
+/// Waits until the node has a config other than `before`; returns its name.
+async fn settled(nodes: &Api<Node>, before: &str) -> anyhow::Result<String> {
+    let start = Instant::now();
+    loop {
+        let node = nodes.get(NODE).await.context("the Node")?;
+        if let Some(current) = settled_in(&node).filter(|current| current != before) {
+            return Ok(current);
+        }
+        if start.elapsed() > LIMIT {
+            bail!("the node is not done after {} s: {:?}", LIMIT.as_secs(), node.metadata.annotations);
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
