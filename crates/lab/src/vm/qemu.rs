@@ -105,7 +105,9 @@ impl Start {
             "-vga",
             "none",
             "-device",
-            "virtio-rng-pci",
+            // No MSI-X: an emulated machine that boots again may write to a table of its interrupts that has just moved, and qemu ends
+            // with a failed assertion then.
+            "virtio-rng-pci,vectors=0",
             // The log is kept over power cuts.
             "-chardev",
             &format!("file,id=serial,path={WORK}/{SERIAL},append=on"),
@@ -118,12 +120,12 @@ impl Start {
             "-device",
             match self.bus {
                 Bus::Nvme => "nvme,drive=disk,serial=lab,bootindex=1",
-                Bus::Virtio => "virtio-blk-pci,drive=disk,bootindex=1",
+                Bus::Virtio => "virtio-blk-pci,drive=disk,bootindex=1,vectors=0",
             },
             "-netdev",
             &format!("user,id=net,hostfwd=tcp:127.0.0.1:{}-:22", self.port),
             "-device",
-            "virtio-net-pci,netdev=net,romfile=",
+            "virtio-net-pci,netdev=net,romfile=,vectors=0",
         ]
         .map(str::to_owned)
         .into();
@@ -134,7 +136,7 @@ impl Start {
         }
         if self.carries {
             let drive = format!("file={WORK}/{CARRIED},format=raw,if=none,id=carried,readonly=on");
-            let device = "virtio-blk-pci,drive=carried,serial=carried".to_owned();
+            let device = "virtio-blk-pci,drive=carried,serial=carried,vectors=0".to_owned();
             words.extend(["-drive".to_owned(), drive, "-device".to_owned(), device]);
         }
         if let Some(DirectBoot { kernel, arguments }) = &self.kernel {
