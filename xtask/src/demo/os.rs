@@ -90,7 +90,7 @@ async fn update(
     serde_json::to_string_pretty(&wanted.spec)?.lines().for_each(|line| println!("  {line}"));
     let applied = Instant::now();
     apply(client, &wanted).await?;
-    mco(site, &["status", "--watch", "--until-updated", "--timeout", LIMIT]).await?;
+    mco(site, &["status", POOL, "--watch", "--until-updated", "--timeout", LIMIT]).await?;
     println!("\nthe node runs its new OS {:.1} s after that:", applied.elapsed().as_secs_f64());
     look(vm).await
 }
