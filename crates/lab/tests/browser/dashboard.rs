@@ -101,7 +101,7 @@ async fn watch_a_rollout(browser: &mut Chromium, cluster: &Cluster, first: &str)
         &["pod default/held", "+shown", "Conditions of the Node", "Drained", first],
     )
     .await;
-    view(browser, &format!("#/config/{second}"), &["/etc/page", "50-page", "shown"]).await;
+    view(browser, &format!("#/config/{second}"), &["/etc/page", "shown"]).await;
     view(browser, "#/pool/worker", &["/etc/page", "50-page", "draining"]).await;
     view(browser, "#/images", &[first, &second]).await;
     view(browser, "#/trust", &["certificates", "boot tokens"]).await;
@@ -109,7 +109,7 @@ async fn watch_a_rollout(browser: &mut Chromium, cluster: &Cluster, first: &str)
     assert_eq!(cluster.get("Node", HELD).await["spec"]["unschedulable"], json!(true), "it went on by itself");
 
     // It goes on, and the node's view follows: its update is in its journal, with what its drain waited for.
-    view(browser, &format!("#/node/{HELD}"), &["none that its agent wrote down"]).await;
+    view(browser, &format!("#/node/{HELD}"), &["Its updates so far"]).await;
     let patch = json!({"metadata": {"finalizers": null}});
     pods::pods(cluster, "default").patch("held", &Default::default(), &Patch::Merge(patch)).await.unwrap();
     browser.wait(&format!("document.querySelector('[data-node={HELD}][data-phase=done]')")).await;

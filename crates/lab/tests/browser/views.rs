@@ -207,7 +207,7 @@ fn held() -> [Value; 2] {
     [
         policy(
             "gpu",
-            json!({"waves": [{"name": "by-hand", "approval": "Needed", "soak": "1h"}, {"name": "rest"}]}),
+            json!({"waves": [{"name": "by-hand", "size": 1, "approval": "Needed", "soak": "1h"}, {"name": "rest"}]}),
             json!({"wave": "by-hand"}),
         ),
         policy(
