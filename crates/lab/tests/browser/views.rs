@@ -298,7 +298,7 @@ async fn nothing_serious_keeps_people_from_using_any_view_dark_or_light() {
     // Cards of pools that are held, and the button for an approval: only where one is needed.
     for (pool, parts) in [
         ("gpu", &["by-hand (wave 1 of 1): waits for an approval", "Held", "Approve the wave that waits"][..]),
-        ("edge", &["shop: fail", "frozen until", "year-end", "Held"]),
+        ("edge", &["gate shop fails: status 503", "frozen until", "year-end", "Held"]),
     ] {
         let text = browser.value(&format!("document.querySelector('[data-pool={pool}]').innerText"));
         let text = text.as_str().unwrap();
