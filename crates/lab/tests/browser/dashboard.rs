@@ -117,7 +117,7 @@ async fn watch_a_rollout(browser: &mut Chromium, cluster: &Cluster, first: &str)
     // The last nodes, in the view of the rollout: each has its bars, and is done. It stays there when it is over.
     browser.value("location.hash = '#/rollout'");
     let rows = "[...document.querySelectorAll('main section:first-of-type tbody tr')]";
-    browser.wait(&format!("{rows}.filter((r) => r.innerText.includes('done') && r.querySelector('.seg-reboot') && r.querySelector('.seg-back')).length === {NODES}")).await;
+    browser.wait(&format!("{rows}.filter((r) => r.innerText.includes('done') && r.querySelectorAll('.track div').length > 1).length === {NODES}")).await;
     assert_eq!(cluster.settled("worker", NODES, &["50-page"], &[]).await, second);
     browser.value("location.hash = '#/fleet'");
     for n in 0..NODES {
