@@ -190,6 +190,9 @@ pub mod own {
     /// MachineConfigNode: the updates that the node went through, oldest first, with the times of their parts and what their drains
     /// waited for (JSON). At most ten. Written by the agent.
     pub const UPDATES: &str = "machineconfig.dev/updates";
+    /// MachineConfigNode: what the node waited for before it was sent to its desired config, and for how long (JSON). Written by
+    /// the controller along with that config; the agent takes it over into [`UPDATES`].
+    pub const WAITED: &str = "machineconfig.dev/waited";
     /// MachineConfigPool: a person's consent to a wave of its RolloutPolicy, as `CONFIG/WAVE` (`mco approve`). It is for that
     /// rendered config only.
     pub const APPROVED: &str = "machineconfig.dev/approve";

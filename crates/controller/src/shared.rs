@@ -25,9 +25,9 @@ use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool, MachineOSBuild
 use api::v1alpha1::RolloutPolicy;
 use kube::{Api, Client};
 use render::Versions;
-use rollout::TroubleOf;
 use rollout::drain::DrainLimit;
 use rollout::view::{Names, NodeView};
+use rollout::{TroubleOf, Turns};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -79,6 +79,8 @@ pub(crate) struct Shared {
     pub(crate) named: Named,
     /// How long drains may take, by node: of nodes that are on their way, in pools whose policy says it.
     pub(crate) drain_limits: Mutex<BTreeMap<Arc<str>, DrainLimit>>,
+    /// What nodes wait for before they go, since this process leads.
+    pub(crate) turns: Mutex<Turns>,
 }
 
 impl Shared {
@@ -115,6 +117,7 @@ impl Shared {
             setbacks: AtomicU64::default(),
             named: Named::default(),
             drain_limits: Mutex::default(),
+            turns: Mutex::default(),
         }
     }
 

@@ -43,12 +43,10 @@ async function confirm(title, wanted) {
 
 /** What can be done about a pool. */
 export function forPool(pool) {
-  const held = pool.held ?? "";
-  const wave = pool.policy?.wave;
   const name = pool.name;
   return el("p", { class: "row" },
     button("Pause", { action: "pause", pool: name }), button("Resume", { action: "resume", pool: name }),
-    (wave ? wave.state === "needsApproval" : /approv/i.test(held)) ? button("Approve the wave that waits", { action: "approve", pool: name, config: pool.config }) : "",
+    pool.needsApproval ? button(pool.policy?.wave ? "Approve the wave that waits" : "Approve the change that waits", { action: "approve", pool: name, config: pool.config }) : "",
     button("Undo: back to the config before", { action: "undo", pool: name }, true),
     pool.pinned ? button("Release: follow the MachineConfigs again", { action: "release", pool: name }) : "");
 }

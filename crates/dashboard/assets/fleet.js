@@ -30,6 +30,7 @@ export function fleet(store, signal) {
   let group = "";
   let order = [];
   let cells = [];
+  let places = new Map();
   let heads = [];
   let perRow = 1;
   let height = 0;
@@ -75,6 +76,7 @@ export function fleet(store, signal) {
       nodes.forEach((node, i) => cells.push({ name: node.name, x: GAP + (i % perRow) * size, y: y + Math.floor(i / perRow) * size }));
       y += Math.ceil(nodes.length / perRow) * size + GAP;
     }
+    places = new Map(cells.map((cell) => [cell.name, cell]));
     height = y;
     spacer.style.height = `${Math.max(0, height - viewport.clientHeight)}px`;
   }
@@ -101,36 +103,57 @@ export function fleet(store, signal) {
       if (head.y + HEAD > top && head.y < top + h) pen.fillText(head.text, GAP, head.y - top + HEAD / 2, w - 2 * GAP);
     }
     drawn = new Map();
-    const inner = size > 8 ? size - 2 : size - 1;
     pen.font = `600 ${Math.round(size * 0.6)}px system-ui, sans-serif`;
     pen.textAlign = "center";
-    for (const cell of cells) {
-      const y = cell.y - top;
-      if (y + size < 0 || y > h) continue;
-      const node = store.nodes.get(cell.name);
-      if (!node) continue;
-      pen.fillStyle = colours[node.phase] ?? colours.soft;
-      pen.fillRect(cell.x, y, inner, inner);
-      drawn.set(cell.name, node.phase);
-      if (size < 13 && (node.phase === "failing" || node.phase === "unavailable")) {
-        // Too small for a sign: a cut corner, for those who do not see the colour.
-        pen.fillStyle = colours.panel;
-        pen.beginPath();
-        pen.moveTo(cell.x + inner, y + inner);
-        pen.lineTo(cell.x + inner, y + inner / 3);
-        pen.lineTo(cell.x + inner / 3, y + inner);
-        pen.fill();
-      }
-      if (size >= 13 && PHASES[node.phase]?.sign) {
-        pen.fillStyle = node.phase === "waits" ? colours.ink : colours.panel;
-        pen.fillText(PHASES[node.phase].sign, cell.x + inner / 2, y + inner / 2);
-      }
-      if (cell.name === chosen) {
-        pen.strokeStyle = colours.focus;
-        pen.lineWidth = 3;
-        pen.strokeRect(cell.x - 1, y - 1, inner + 2, inner + 2);
-      }
+    for (const cell of cells) paint(pen, cell);
+    mark(pen);
+  }
+
+  /** One cell, where it is seen. */
+  function paint(pen, cell) {
+    const y = cell.y - viewport.scrollTop;
+    const node = store.nodes.get(cell.name);
+    if (y + size < 0 || y > viewport.clientHeight || !node) return;
+    const inner = size > 8 ? size - 2 : size - 1;
+    pen.fillStyle = colours[node.phase] ?? colours.soft;
+    pen.fillRect(cell.x, y, inner, inner);
+    drawn.set(cell.name, node.phase);
+    if (size < 13 && (node.phase === "failing" || node.phase === "unavailable")) {
+      // Too small for a sign: a cut corner, for those who do not see the colour.
+      pen.fillStyle = colours.panel;
+      pen.beginPath();
+      pen.moveTo(cell.x + inner, y + inner);
+      pen.lineTo(cell.x + inner, y + inner / 3);
+      pen.lineTo(cell.x + inner / 3, y + inner);
+      pen.fill();
     }
+    if (size >= 13 && PHASES[node.phase]?.sign) {
+      pen.fillStyle = node.phase === "waits" ? colours.ink : colours.panel;
+      pen.fillText(PHASES[node.phase].sign, cell.x + inner / 2, y + inner / 2);
+    }
+  }
+
+  /** The chosen cell's frame. */
+  function mark(pen) {
+    const cell = places.get(chosen);
+    if (!cell || !drawn.has(chosen)) return;
+    const inner = size > 8 ? size - 2 : size - 1;
+    pen.strokeStyle = colours.focus;
+    pen.lineWidth = 3;
+    pen.strokeRect(cell.x - 1, cell.y - viewport.scrollTop - 1, inner + 2, inner + 2);
+  }
+
+  /** Only the cells of these nodes whose phase is not the one that is drawn: of thousands, most stay as they are. */
+  function drawSome(names) {
+    const pen = canvas.getContext("2d");
+    let painted = false;
+    for (const name of names) {
+      const was = drawn.get(name);
+      if (was === undefined || was === store.nodes.get(name)?.phase) continue;
+      paint(pen, places.get(name));
+      painted = true;
+    }
+    if (painted) mark(pen);
   }
 
   function summary() {
@@ -252,7 +275,7 @@ export function fleet(store, signal) {
   };
   store.addEventListener("change", (event) => {
     if (event.detail.nodes === null) return redraw();
-    draw();
+    drawSome(event.detail.nodes);
     // Tables are slow to build: ten times a second is enough for a person.
     slow ||= setTimeout(() => { slow = 0; if (!signal.aborted) { summary(); cards(); list(); } }, 100);
   }, { signal });

@@ -7,6 +7,9 @@ import { ask } from "./store.js";
 
 /** The time between two looks of a person, in milliseconds. */
 const REST = 250;
+/** How many nodes of a pool are listed with it, those that fail first. The fleet lists all. */
+const LISTED = 200;
+const RANK = Object.keys(PHASES);
 
 /** When the rest of a pool may be done, in words. */
 export function estimate(pool) {
@@ -175,6 +178,8 @@ export function pool(store, signal, name) {
   let last = "";
   let waiting = 0;
   let turn = 0;
+  // Rows by what they show: most nodes stay as they are.
+  let rows = new Map();
   const draw = () => {
     const p = store.pools.get(name);
     if (!p) return fill(top, el("p", {}, store.known ? `There is no pool ${name}.` : "Nothing is known of the fleet yet."));
@@ -182,9 +187,14 @@ export function pool(store, signal, name) {
     const now = JSON.stringify([p.config, p.held, p.pinned, p.updated]);
     if (now !== last && last) waiting ||= setTimeout(() => { waiting = 0; if (!signal.aborted) read(); }, 1000);
     last = now;
-    const nodes = store.of(name).sort((a, b) => byName(a.name, b.name));
-    const rows = nodes.slice(0, 500).map((n) => [link("node", n.name), phase(n.phase), n.since ? time(n.since) : "–", sentence(n.why)]);
-    return fill(top, el("section", { class: "panel" }, progress(countAll(store), p), about(p), forPool(p)), table(nodes.length > 500 ? `The first 500 of ${nodes.length} nodes` : `${nodes.length} nodes`, ["Node", "Phase", "Since", "What it does or waits for"], rows));
+    const nodes = store.of(name).sort((a, b) => RANK.indexOf(a.phase) - RANK.indexOf(b.phase) || byName(a.name, b.name));
+    const was = rows;
+    rows = new Map(nodes.slice(0, LISTED).map((n) => {
+      const key = [n.name, n.phase, n.since, n.why].join("\n");
+      const row = was.get(key) ?? el("tr", {}, [link("node", n.name), phase(n.phase), n.since ? time(n.since) : "–", sentence(n.why)].map((c) => el("td", {}, c)));
+      return [key, row];
+    }));
+    return fill(top, el("section", { class: "panel" }, progress(countAll(store), p), about(p), forPool(p)), table(nodes.length > LISTED ? `The first ${LISTED} of ${nodes.length} nodes` : `${nodes.length} nodes`, ["Node", "Phase", "Since", "What it does or waits for"], [...rows.values()]));
   };
   const read = (mine = ++turn) => ask(`api/pools/${encodeURIComponent(name)}`).then((said) => {
     // Of two answers that are under way, the one to the later question counts.

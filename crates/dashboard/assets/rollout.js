@@ -34,6 +34,11 @@ function took(bar, now) {
   return `${PARTS[bar.part]} ${span(seconds)}${bar.to ? "" : " so far"}`;
 }
 
+/** What a node waited for: before it began, and its drain. */
+function waited({ turn = [], waited = "" }) {
+  return [...turn.map(([what, seconds]) => `${what} (${span(seconds)})`), waited].filter(Boolean).join(", ");
+}
+
 /** A cell whose text is written only if it differs. */
 const say = (cell, text) => {
   if (cell.textContent !== text) cell.textContent = text;
@@ -54,7 +59,9 @@ class Row {
     say(this.took, node.bars.length ? span(node.seconds) : "–");
     const drains = node.bars.some((bar) => bar.part === "drain" && !bar.to);
     const over = node.done || node.left;
-    say(this.waits, over ? node.waited ?? "" : (drains && !node.failing && node.waited) || (known?.why ?? ""));
+    const waits = (drains && !node.failing && node.waited) || (known?.why ?? "");
+    const before = waited({ turn: node.turn });
+    say(this.waits, over ? waited(node) : before ? `${waits}; before: ${before}` : waits);
     const words = node.bars.map((bar) => took(bar, now));
     const label = words.join(", ") || "its phases were not seen";
     if (label === this.label) return;
@@ -77,7 +84,7 @@ class Section {
     this.note = el("p", { class: "soft" });
     this.more = el("p");
     this.body = el("tbody");
-    const head = el("tr", {}, ["Node", "State", "Took", "Phases", "What it waits for, or its drain waited for"].map((h) => el("th", { scope: "col" }, h)));
+    const head = el("tr", {}, ["Node", "State", "Took", "Phases", "What it waits for, or waited for"].map((h) => el("th", { scope: "col" }, h)));
     this.element = el("section", { class: "panel" }, el("h3", {}, link("pool", one.pool), " → ", el("span", { class: "mono" }, link("config", one.config))), this.note,
       el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Nodes of ${one.pool}` }, el("table", { class: "lines" }, el("thead", {}, head), this.body)), this.more);
   }

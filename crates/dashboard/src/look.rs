@@ -113,13 +113,14 @@ pub(crate) async fn node(Here(shared): Here, Path(name): Path<String>) -> Respon
 fn past(object: Option<&MachineConfigNode>) -> Vec<Value> {
     let all = object.map(|object| rollout::past_updates(&object.metadata)).unwrap_or_default();
     let row = |update: &PastUpdate| {
-        let PastUpdate { config, began, drained, applied, rebooted, uncordoned: _, done, waited } = update;
+        let PastUpdate { config, began, drained, applied, rebooted, uncordoned: _, done, waited, turn } =
+            update;
         // How long each part took; they follow one another.
         let (drain, change) = (drained.unwrap_or_default(), applied.unwrap_or_default());
         let back = rebooted.or(*applied).unwrap_or_default();
         json!({"config": config, "began": began, "done": update.at(*done), "seconds": done, "drain": drained,
             "change": change.saturating_sub(drain), "reboot": rebooted.map(|at| at.saturating_sub(change)),
-            "back": done.saturating_sub(back), "waited": waited})
+            "back": done.saturating_sub(back), "waited": waited, "turn": turn})
     };
     all.iter().rev().map(row).collect()
 }

@@ -55,9 +55,15 @@ impl Masker {
         if self.0.len() >= Self::MOST {
             self.0.clear();
         }
-        let masked = self.0.entry(std::mem::take(text));
-        let key = masked.key().clone();
-        masked.or_insert_with(|| insight::redacted_lines(&key)).clone_into(text);
+        // Nearly every text is known, and stays as it is: nothing is copied then.
+        if let Some(masked) = self.0.get(&*text) {
+            if masked != text {
+                text.clone_from(masked);
+            }
+            return;
+        }
+        let masked = insight::redacted_lines(text);
+        self.0.insert(std::mem::replace(text, masked.clone()), masked);
     }
 }
 
@@ -304,6 +310,7 @@ pub(crate) mod tests {
             max_unavailable: 1,
             conditions: BTreeMap::from([("Degraded".to_owned(), "password=hunter2secret".to_owned())]),
             held: Some("token: hunter2secret".to_owned()),
+            needs_approval: true,
             policy: Some(PolicyRow {
                 name: "prod".to_owned(),
                 wave: None,

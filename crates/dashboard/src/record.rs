@@ -39,6 +39,8 @@ struct Track {
     failing: bool,
     /// What its drain waited for last.
     waited: String,
+    /// What it waited for before it began, each with its seconds.
+    turn: Vec<(String, u32)>,
 }
 
 /// One pool's way to one config.
@@ -132,6 +134,9 @@ impl Record {
             *track = Track::default();
         }
         track.failing = progress.degraded.is_some();
+        if let Some(turn) = progress.turn.as_ref().filter(|turn| turn.config == desired) {
+            track.turn.clone_from(&turn.waits);
+        }
         for Milestone { step, done, since, message } in &progress.steps {
             let times = track.steps.entry(step.clone()).or_default();
             let place = if *done { &mut times.done } else { &mut times.began };
@@ -259,8 +264,9 @@ impl Rollout {
         });
         let total = nodes.len();
         nodes.truncate(most);
-        for line in nodes.iter_mut().filter(|l| !l.waited.is_empty()) {
-            line.waited = insight::redacted_lines(&line.waited);
+        for line in &mut nodes {
+            let texts = line.turn.iter_mut().map(|(what, _)| what).chain([&mut line.waited]);
+            texts.filter(|text| !text.is_empty()).for_each(|text| *text = insight::redacted_lines(text));
         }
         Shown { pool: self.pool.clone(), config: self.config.clone(), total, nodes }
     }
@@ -290,6 +296,8 @@ struct Line {
     seconds: i64,
     #[serde(skip_serializing_if = "String::is_empty")]
     waited: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    turn: Vec<(String, u32)>,
 }
 
 impl Track {
@@ -313,6 +321,7 @@ impl Track {
             left: None,
             failing: false,
             waited: update.waited.clone(),
+            turn: update.turn.clone(),
         }
     }
 
@@ -340,8 +349,8 @@ impl Track {
         let first = bars.iter().map(|b| b.from).min();
         let last = self.done.or(self.left).unwrap_or(now);
         let seconds = first.map_or(0, |first| last.duration_since(first).as_secs().max(0));
-        let Self { steps: _, done, left, failing, waited } = self.clone();
-        Line { node: node.to_owned(), bars, done, left, failing, seconds, waited }
+        let Self { steps: _, done, left, failing, waited, turn } = self.clone();
+        Line { node: node.to_owned(), bars, done, left, failing, seconds, waited, turn }
     }
 }
 

@@ -21,6 +21,7 @@ fn progress(config: &str, steps: &[(&str, bool, i64, &str)]) -> Progress {
         pull: None,
         steps: steps.collect(),
         updates: vec![],
+        turn: None,
     }
 }
 
@@ -63,6 +64,19 @@ fn the_phases_of_an_update_are_known_as_far_as_they_were_seen() {
         ]
     );
     assert_eq!((line.seconds, line.done, &*line.waited), (75, Some(at(86)), waits));
+}
+
+#[test]
+fn what_a_node_waited_for_before_is_told_while_it_is_under_way() {
+    let mut record = Record::default();
+    let turn = |config: &str| {
+        Some(rollout::Turn { config: config.to_owned(), waits: vec![("a free slot".to_owned(), 40)] })
+    };
+    for (config, shown) in [("older", 0), ("new", 1), ("new", 1)] {
+        let moving = Progress { turn: turn(config), ..progress("old", &[(c::CORDONED, true, 11, "")]) };
+        note(&mut record, "n", "new", &moving);
+        assert_eq!(record.shown(at(20))[0].nodes[0].turn.len(), shown, "{config}");
+    }
 }
 
 #[test]
@@ -168,6 +182,7 @@ fn what_was_over_before_it_began_to_look_is_read_from_the_nodes() {
         uncordoned: Some(72),
         done: 75,
         waited: "pod a/b: its budget".to_owned(),
+        turn: vec![("gate shop".to_owned(), 60), ("password=hunter2secret".to_owned(), 1)],
     };
     let progress = |updates: Vec<PastUpdate>, steps: &[(&str, bool, i64, &str)]| Progress {
         updates,
@@ -200,6 +215,9 @@ fn what_was_over_before_it_began_to_look_is_read_from_the_nodes() {
         ]
     );
     assert_eq!((line.seconds, line.done, &*line.waited), (75, Some(at(175)), "pod a/b: its budget"));
+    // What it waited for before; a reason has no secret in it.
+    assert_eq!((&*line.turn[0].0, line.turn[0].1, line.turn.len()), ("gate shop", 60, 2));
+    assert!(!line.turn[1].0.contains("hunter2"), "{:?}", line.turn);
     // A light one: nothing was drained, nothing rebooted.
     let light = PastUpdate {
         drained: None,

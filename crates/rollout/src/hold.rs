@@ -121,6 +121,11 @@ pub enum Hold {
 }
 
 impl Hold {
+    /// Whether it ends by a person's approval.
+    pub fn needs_approval(&self) -> bool {
+        matches!(self, Self::Approval { .. } | Self::RejectedElsewhere { .. })
+    }
+
     /// In one word, for the conditions of a policy.
     pub(crate) fn word(&self) -> &'static str {
         match self {

@@ -24,6 +24,7 @@ mod plan;
 pub mod policy;
 mod status;
 pub mod topology;
+mod turn;
 mod updates;
 pub mod view;
 
@@ -44,5 +45,6 @@ pub use plan::decide::plan;
 pub use plan::{Capacity, NodeStep, PoolPlan, RolloutPlan, Step};
 pub use status::pin::{InForce, before, past, pinned, with_next};
 pub use status::pinned_text;
+pub use turn::{Turn, Turns, turn};
 pub use updates::{PastUpdate, past_updates};
 pub use view::roles::{Cluster, is_control_plane};

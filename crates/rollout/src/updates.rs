@@ -5,6 +5,7 @@
 //! What it is not: the update that is under way, which the conditions show, or the writing.
 
 use crate::mcn::WAITED;
+use crate::turn::turn;
 use api::k8s::ObjectMeta;
 use api::names::{node_condition as c, own};
 use api::v1::MachineConfigNodeStatus;
@@ -41,6 +42,9 @@ pub struct PastUpdate {
     /// What its drain waited for last.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub waited: String,
+    /// What the node waited for before all that, each with its seconds; see [`Turn`](crate::Turn).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub turn: Vec<(String, u32)>,
 }
 
 impl PastUpdate {
@@ -66,6 +70,7 @@ impl PastUpdate {
             uncordoned: at(c::UNCORDONED).map(after),
             done: after(now),
             waited: waited.chars().take(LONGEST).collect(),
+            turn: vec![],
         })
     }
 
@@ -75,8 +80,10 @@ impl PastUpdate {
     }
 
     /// The new value of [`own::UPDATES`] on an object that does not have this update yet. `None`: it has.
-    pub fn noted(self, on: &ObjectMeta) -> Option<String> {
+    /// It takes over what the controller wrote there about the node's wait.
+    pub fn noted(mut self, on: &ObjectMeta) -> Option<String> {
         let mut all = past_updates(on);
+        self.turn = turn(on).filter(|turn| turn.config == self.config).map(|t| t.waits).unwrap_or_default();
         // A write that was answered with an error may have been made.
         if all.last().is_some_and(|last| last.config == self.config && last.began == self.began) {
             return None;

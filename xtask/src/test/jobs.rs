@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// Test programs that need a control plane or a machine: package and name.
-const CLUSTER: [(&str, &str); 8] = [
+const CLUSTER: [(&str, &str); 9] = [
     ("controller", "cluster"),
     ("lab", "control_plane"),
     ("lab", "cluster"),
@@ -20,6 +20,7 @@ const CLUSTER: [(&str, &str); 8] = [
     ("lab", "node"),
     ("lab", "vm"),
     ("lab", "browser"),
+    ("xtask", "demo"),
 ];
 
 /// Those whose nodes are machines that boot, on this computer's kernel or on their own.

@@ -151,6 +151,7 @@ mod tests {
             max_unavailable: 1,
             conditions: BTreeMap::from([("Degraded".to_owned(), "x".to_owned())]),
             held: Some("the pool is paused".to_owned()),
+            needs_approval: false,
             policy: Some(insight::PolicyRow {
                 name: "prod".to_owned(),
                 wave: None,

@@ -12,6 +12,7 @@ use crate::passes::queue::{Outcome, Pass, Work};
 use crate::shared::Shared;
 use crate::term::leader::now;
 use api::k8s::ResourceExt;
+use api::names::own;
 use api::v1::{ControllerConfig, MachineConfigNode, MachineConfigPool};
 use client::{CallError, call};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
@@ -156,7 +157,13 @@ async fn carry_out(shared: &Shared, name: &str) -> Result<(), CallError> {
                 // step that the daemon reports. Emptying `managedFields` stops the API server from tracking them for
                 // this object until somebody uses server-side apply on it. That saves a third of the cost of each later
                 // step.
-                let metadata = json!({ "uid": uid, "managedFields": [{}] });
+                let mut metadata = json!({ "uid": uid, "managedFields": [{}] });
+                let desired = &spec.config_version.desired;
+                if object.as_ref().is_some_and(|o| o.spec.config_version.desired != *desired) {
+                    let turns = shared.turns.lock().unwrap_or_else(PoisonError::into_inner);
+                    // What is there is of an earlier update: without a wait it goes.
+                    metadata["annotations"] = json!({ own::WAITED: turns.of(&name, desired) });
+                }
                 let body = Patch::Merge(json!({ "metadata": metadata, "spec": patch }));
                 let answer = call(what, api.patch(&name, &PatchParams::default(), &body)).await?;
                 shared.progress_answer(answer);

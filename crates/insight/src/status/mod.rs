@@ -143,6 +143,7 @@ fn of_view(view: View<'_>, only: &[String], now: Timestamp) -> Snapshot {
                 .map(|c| (c.type_.clone(), c.message.clone()))
                 .collect(),
             held: p.hold.as_ref().map(Hold::to_string),
+            needs_approval: p.hold.as_ref().is_some_and(Hold::needs_approval),
             policy: policy::row(p, policies.and_then(|all| all.policy(&p.pool)).map(AsRef::as_ref), now),
             pinned: pool.and_then(|p| Some(rollout::pinned_text(p, rollout::pinned(p)?))),
             stuck: conditions

@@ -33,6 +33,9 @@ pub struct PoolRow {
     /// Why no node is given anything new; absent when nodes may move.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held: Option<String>,
+    /// It is held until a person lets its wave, or where it has none the pool, go (`mco approve`).
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub needs_approval: bool,
     /// Where it stands in its RolloutPolicy; absent when none is in force.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<PolicyRow>,

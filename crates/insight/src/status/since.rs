@@ -6,7 +6,7 @@ use api::k8s::Node;
 use api::names::node_condition::{NODE_DEGRADED, UPDATED};
 use api::v1::MachineConfigNode;
 use jiff::Timestamp;
-use rollout::{PastUpdate, Reason, Step, Wait};
+use rollout::{PastUpdate, Reason, Step, Turn, Wait};
 use serde::Serialize;
 
 /// How far a node is, as its MachineConfigNode says.
@@ -26,6 +26,8 @@ pub struct Progress {
     pub steps: Vec<Milestone>,
     /// Updates that are over, the oldest first.
     pub updates: Vec<PastUpdate>,
+    /// What it waited for before it was sent to the config that it goes to, or was sent to last.
+    pub turn: Option<Turn>,
 }
 
 /// A step of an update that is begun or done.
@@ -62,7 +64,17 @@ impl Progress {
         let steps = begun.collect();
         let pull = rollout::mcn::pull_progress(status).map(str::to_owned);
         let updates = rollout::past_updates(&object.metadata);
-        Some(Self { config, done: when(UPDATED), step, degraded: when(NODE_DEGRADED), pull, steps, updates })
+        let turn = rollout::turn(&object.metadata);
+        Some(Self {
+            config,
+            done: when(UPDATED),
+            step,
+            degraded: when(NODE_DEGRADED),
+            pull,
+            steps,
+            updates,
+            turn,
+        })
     }
 }
 

@@ -191,24 +191,64 @@ fn policy() -> Value {
     }]}})
 }
 
-/// Shows every view in one colour scheme: what axe finds, and a picture.
-async fn look_at_all(browser: &mut Chromium, scheme: &str, axe: &str, pictures: &Path) -> Vec<String> {
+/// Two pools that are held, with all that a card can say: one waits for an approval, the other's gate has failed while its window
+/// is shut.
+fn held() -> [Value; 2] {
+    let policy = |pool: &str, spec: Value, progress: Value| {
+        let mut status = json!({"name": pool, "config": format!("rendered-{pool}-00000000000000000000000000000002"),
+            "since": "2026-01-01T00:00:00Z", "proved": format!("rendered-{pool}-00000000000000000000000000000001")});
+        status.as_object_mut().unwrap().extend(progress.as_object().unwrap().clone());
+        let mut spec = spec;
+        spec["pools"] = json!({"names": [pool]});
+        json!({"apiVersion": "machineconfig.dev/v1alpha1", "kind": "RolloutPolicy",
+            "metadata": {"name": pool, "uid": pool, "generation": 1, "resourceVersion": "1"}, "spec": spec,
+            "status": {"observedGeneration": 1, "conditions": [], "pools": [status]}})
+    };
+    [
+        policy(
+            "gpu",
+            json!({"waves": [{"name": "by-hand", "approval": "Needed"}]}),
+            json!({"wave": "by-hand"}),
+        ),
+        policy(
+            "edge",
+            json!({"gates": [{"name": "shop", "http": {"url": "http://shop.example.com/healthz"}}],
+                "freezes": [{"name": "year-end", "from": "2026-01-01T00:00:00Z", "to": "2096-01-01T00:00:00Z"}],
+                "waves": [{"name": "all"}]}),
+            json!({"wave": "all", "waveBegun": true, "baseline": [{"gate": "shop"}],
+                "gates": [{"gate": "shop", "outcome": "Failed", "message": "status 503"}]}),
+        ),
+    ]
+}
+
+/// Everything looks dark or light, as the system says.
+pub(crate) fn in_colours(browser: &mut Chromium, scheme: &str) {
     let feature = json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]});
     browser.ask("Emulation.setEmulatedMedia", feature);
+}
+
+/// What axe finds that is serious, as one text for each.
+pub(crate) fn serious(browser: &mut Chromium, axe: &str, what: &str) -> Vec<String> {
+    browser.value(&format!("window.axe ? 0 : (0, eval)({axe}), 0"));
+    let said = browser.value(
+        "axe.run(document, {resultTypes: ['violations']}).then((r) => JSON.stringify(r.violations \
+         .filter((v) => ['serious', 'critical'].includes(v.impact)) \
+         .map((v) => [v.id, v.help, v.nodes.slice(0, 3).map((n) => n.html + ' ' + n.failureSummary)])))",
+    );
+    let said: Vec<Value> = serde_json::from_str(said.as_str().unwrap()).unwrap();
+    said.iter().map(|one| format!("{what}: {one:#}")).collect()
+}
+
+/// Shows every view in one colour scheme: what axe finds, and a picture.
+async fn look_at_all(browser: &mut Chromium, scheme: &str, axe: &str, pictures: &Path) -> Vec<String> {
+    in_colours(browser, scheme);
     let mut found = vec![];
     for (name, hash, there) in VIEWS {
         browser.value(&format!("location.hash = {hash:?}"));
         browser.wait(there).await;
         browser.wait("!document.querySelector('main').innerText.includes('Reading…')").await;
         browser.picture(&pictures.join(format!("{name}-{scheme}.png")));
-        browser.value(&format!("window.axe ? 0 : (0, eval)({axe}), 0"));
-        let said = browser.value(
-            "axe.run(document, {resultTypes: ['violations']}).then((r) => JSON.stringify(r.violations \
-             .filter((v) => ['serious', 'critical'].includes(v.impact)) \
-             .map((v) => [v.id, v.help, v.nodes.slice(0, 3).map((n) => n.html + ' ' + n.failureSummary)])))",
-        );
-        let said: Vec<Value> = serde_json::from_str(said.as_str().unwrap()).unwrap();
-        found.extend(said.iter().map(|one| format!("{name}, {scheme}: {one:#}")));
+        found.extend(serious(browser, axe, &format!("{name}, {scheme}")));
     }
     found
 }
@@ -217,6 +257,7 @@ async fn look_at_all(browser: &mut Chromium, scheme: &str, axe: &str, pictures: 
 async fn nothing_serious_keeps_people_from_using_any_view_dark_or_light() {
     let Some((fleet, folder)) = fleet(SOME, "").await else { return };
     fleet.add("rolloutpolicies", policy());
+    held().into_iter().for_each(|policy| fleet.add("rolloutpolicies", policy));
     let (_child, address) = program(&folder.path().join("kubeconfig")).await;
     let axe = ::lab::axe(&Environment::read().cache, &Reporter::stderr()).await.unwrap();
     let pictures = Path::new(env!("CARGO_TARGET_TMPDIR")).join("screenshots");
@@ -253,6 +294,16 @@ async fn nothing_serious_keeps_people_from_using_any_view_dark_or_light() {
         {
             assert!(text.contains(part), "{card}, {part}: {text}");
         }
+    }
+    // Cards of pools that are held, and the button for an approval: only where one is needed.
+    for (pool, parts) in [
+        ("gpu", &["by-hand (wave 1 of 1): waits for an approval", "Held", "Approve the wave that waits"][..]),
+        ("edge", &["gate shop fails: status 503", "frozen until", "year-end", "Held"]),
+    ] {
+        let text = browser.value(&format!("document.querySelector('[data-pool={pool}]').innerText"));
+        let text = text.as_str().unwrap();
+        parts.iter().for_each(|part| assert!(text.contains(part), "{pool}, {part}: {text}"));
+        assert_eq!(text.contains("Approve"), pool == "gpu", "{text}");
     }
     let axe = json!(axe).to_string();
     let mut found = vec![];

@@ -185,7 +185,7 @@ impl Display for Wait {
 }
 
 impl Reason {
-    fn word(&self) -> &'static str {
+    pub(crate) fn word(&self) -> &'static str {
         match self {
             Self::NotReady(_) => "NotReady",
             Self::Cordoned => "Cordoned",
