@@ -611,7 +611,6 @@ fn the_search_finds_what_goes_wrong_without_each_guard() {
         (Fault::SeesNodesBack, About { shows_at: 2, ..harms }),
         (Fault::SeesNodesDone, About { second: true, ..About::default() }),
         (Fault::SealsNothing, About { late: true, edits: true, ..About::default() }),
-        (Fault::SealsNothing, About { late: true, shows_at: 2, max: 2, ..harms }),
     ] {
         let found = std::panic::catch_unwind(|| Model::new(3, Some(fault), about).explore());
         assert!(found.is_err(), "{fault:?} is not found");

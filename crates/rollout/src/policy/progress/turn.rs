@@ -176,14 +176,17 @@ impl<'l> Turn<'l, '_> {
             return held(look.recording());
         }
         let mut hold = look.approval(group, &mut self.progress);
-        // Whether it has begun is stored, not seen from its nodes: one may have booted into the config. Its nodes need not
-        // wait for that write: as long as it is not there, the gates are checked.
+        // Whether it has begun is stored, not seen from its nodes: one may have booted into the config. No node goes before
+        // that: these gates have no more to say then, and would be heard while nodes move.
         if !old.wave_begun && first.clone().next().is_some() {
             self.checks.extend(first.clone().map(|g| look.check(g, old, last)));
             hold = hold
                 .or_else(|| look.first_closed_gate(first, last))
                 .or_else(|| look.first_closed_gate(self.always(), None));
-            self.progress.wave_begun = hold.is_none();
+            if hold.is_none() {
+                self.progress.wave_begun = true;
+                hold = Some(look.recording());
+            }
         } else {
             // Jobs begin on each node that is done.
             self.checks.extend(first.filter(|g| g.of_wave()).map(|g| look.check(g, old, Some(group))));
