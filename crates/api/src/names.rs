@@ -168,6 +168,9 @@ pub mod own {
     /// Node: the rendered config that it is not sent to again for now, because its drain for it did not end (the RolloutPolicy's
     /// `spec.drain`). Without the annotation it goes with the others.
     pub const QUARANTINE: &str = "machineconfig.dev/quarantine";
+    /// Node: the config that it was last sent to, and when, as `CONFIG TIME`. Written where its pool's RolloutPolicy has a
+    /// `nodeDeadline`, which is counted from then, whoever leads.
+    pub const SENT: &str = "machineconfig.dev/sent";
     /// Node: its boot and its container of etcd when it was last sent to another config, as `BOOT-ID CONTAINER-ID`. In another
     /// boot with the same container, the pod of etcd is as it was before the reboot, and says nothing about the member.
     pub const ETCD_BEFORE: &str = "machineconfig.dev/etcd-before";

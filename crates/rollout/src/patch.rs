@@ -75,6 +75,9 @@ pub struct NodePatch {
     pub drain_wait: Change<Arc<str>>,
     /// The config that the node is not sent to again for now.
     pub quarantine: Change<Arc<str>>,
+    /// The config that it is sent to, and when, [`own::SENT`].
+    #[serde(skip_serializing_if = "Change::is_keep")]
+    pub sent: Change<Arc<str>>,
     /// The boot and the container of etcd that it leaves, [`own::ETCD_BEFORE`].
     #[serde(skip_serializing_if = "Change::is_keep")]
     pub etcd_before: Change<Arc<str>>,
@@ -112,6 +115,7 @@ impl NodePatch {
             cordon,
             drain_wait,
             quarantine,
+            sent,
             etcd_before,
             pool_labels_applied,
             labels,
@@ -128,6 +132,7 @@ impl NodePatch {
             && cordon.is_keep()
             && drain_wait.is_keep()
             && quarantine.is_keep()
+            && sent.is_keep()
             && etcd_before.is_keep()
             && !pool_labels_applied
             && labels.is_empty()
@@ -182,6 +187,7 @@ impl NodePatch {
             (annotation::LAST_APPLIED_DRAIN, &self.last_applied_drain),
             (own::DRAIN_WAIT, &self.drain_wait),
             (own::QUARANTINE, &self.quarantine),
+            (own::SENT, &self.sent),
             (own::ETCD_BEFORE, &self.etcd_before),
         ] {
             annotations.extend(change.json(text).map(|v| (key.to_owned(), v)));
@@ -227,6 +233,7 @@ impl NodePatch {
         self.cordon.apply(&mut after.cordon);
         self.drain_wait.apply(&mut after.drain_wait);
         self.quarantine.apply(&mut after.quarantine);
+        self.sent.apply(&mut after.sent);
         self.etcd_before.apply(&mut after.etcd_before);
         after.custom_pool_labels_applied |= self.pool_labels_applied;
         if !self.labels.is_empty() {

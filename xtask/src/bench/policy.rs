@@ -8,7 +8,8 @@
 
 use anyhow::Context;
 use api::v1alpha1::RolloutPolicy;
-use kube::api::{Api, ApiResource, DynamicObject, ListParams, Patch, PatchParams};
+use futures::{StreamExt, TryStreamExt};
+use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams, WatchEvent, WatchParams};
 use kube::core::GroupVersionKind;
 use lab::NodeNews;
 use serde_json::json;
@@ -26,8 +27,10 @@ const PATIENCE: Duration = Duration::from_secs(180);
 const NAME: &str = "bench";
 /// The gate fails when so many nodes have been sent.
 const SENT: usize = 100;
-/// The pause between two looks for new Jobs.
-const JOBS: Duration = Duration::from_millis(100);
+/// The pause before a watch of Jobs that has ended begins again.
+const AGAIN: Duration = Duration::from_millis(100);
+/// Jobs that are ended at once.
+const AT_ONCE: usize = 16;
 
 /// The server that gates ask.
 pub(super) struct Gates {
@@ -119,25 +122,29 @@ impl Gates {
 async fn end_jobs(client: kube::Client) {
     let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("batch", "v1", "Job"));
     let jobs: Api<DynamicObject> = Api::namespaced_with(client, "default", &kind);
+    let end = async |name: String| {
+        let now = k8s_openapi::jiff::Timestamp::now().to_string();
+        let condition = |type_: &str| json!({"type": type_, "status": "True", "lastProbeTime": now, "lastTransitionTime": now});
+        let status = json!({"status": {
+            "startTime": now, "completionTime": now, "succeeded": 1,
+            "conditions": [condition("SuccessCriteriaMet"), condition("Complete")],
+        }});
+        let ended = jobs.patch_status(&name, &PatchParams::default(), &Patch::Merge(&status)).await;
+        if let Err(error) = ended {
+            eprintln!("job {name}: {error}");
+        }
+    };
+    let open = WatchParams::default().fields("status.successful=0");
     loop {
-        let all = jobs.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default();
-        let open = all.iter().filter(|job| job.data.pointer("/status/conditions").is_none());
-        let ends = open.filter_map(|job| job.metadata.name.as_deref()).map(async |name| {
-            let now = k8s_openapi::jiff::Timestamp::now().to_string();
-            let condition = |type_: &str| {
-                json!({"type": type_, "status": "True", "lastProbeTime": now, "lastTransitionTime": now})
-            };
-            let status = json!({"status": {
-                "startTime": now, "completionTime": now, "succeeded": 1,
-                "conditions": [condition("SuccessCriteriaMet"), condition("Complete")],
-            }});
-            let ended = jobs.patch_status(name, &PatchParams::default(), &Patch::Merge(&status)).await;
-            if let Err(error) = ended {
-                eprintln!("job {name}: {error}");
-            }
-        });
-        futures::future::join_all(ends).await;
-        tokio::time::sleep(JOBS).await;
+        if let Ok(events) = jobs.watch(&open, "0").await {
+            let names = events.try_filter_map(async |event| match event {
+                WatchEvent::Added(job) => Ok(job.metadata.name),
+                _ => Ok(None),
+            });
+            let names = names.filter_map(async |name| name.ok());
+            names.for_each_concurrent(AT_ONCE, &end).await;
+        }
+        tokio::time::sleep(AGAIN).await;
     }
 }
 

@@ -4,18 +4,23 @@
 //! What it is not: the requests (see `requests`), or what a result means (see `rollout::policy::gates`).
 
 use crate::policies::about::{OfPolicy, Wanted};
-use crate::policies::requests;
+use crate::policies::requests::{self, First};
 use crate::shared::Shared;
+use api::k8s::Time;
 use api::v1alpha1::RolloutPolicy;
 use rollout::RolloutPlan;
-use rollout::policy::gates::{Reading, Record};
+use rollout::policy::gates::{Check, Reading, Record};
 use rollout::policy::{Gate, GateState, Live, PoolPolicies};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
+
+/// The first pause after a check without an answer. Each further one is twice as long, up to the gate's interval.
+const RETRY: Duration = Duration::from_millis(250);
 
 /// A pool and one of its gates.
 type Key = (Arc<str>, Arc<str>);
@@ -42,8 +47,13 @@ impl Drop for Task {
 #[derive(Debug, Default)]
 pub(super) struct Checks {
     tasks: Mutex<BTreeMap<Key, Task>>,
+    /// The workloads that gates found when they were first checked for a change.
+    first: Mutex<BTreeMap<Key, (Attempt, First)>>,
     results: Arc<Results>,
 }
+
+/// A try of a change: its config, its begin, and the policy as it is written.
+type Attempt = (Arc<str>, Option<Time>, OfPolicy);
 
 #[derive(Debug, Default)]
 struct Results {
@@ -119,10 +129,26 @@ impl Checks {
     }
 
     fn start(&self, shared: &Arc<Shared>, key: Key, gate: &Gate, of: OfPolicy, wanted: Wanted) -> Task {
+        let attempt = (wanted.config.clone(), wanted.since.clone(), of.clone());
         let (wanted, is_wanted) = watch::channel(wanted);
         let over = Arc::new(AtomicBool::new(false));
-        let run = run(shared.clone(), key, gate.clone(), is_wanted, self.results.clone(), over.clone());
+        let asker = requests::Asker::new(self.first(&key, attempt));
+        let with = (gate.clone(), asker);
+        let run = run(shared.clone(), key, with, is_wanted, self.results.clone(), over.clone());
         Task { of, wanted, handle: tokio::spawn(run).abort_handle(), over }
+    }
+
+    /// The workloads that were there when this change began; those of an earlier one are forgotten.
+    fn first(&self, key: &Key, attempt: Attempt) -> First {
+        let mut all = self.first.lock().unwrap_or_else(PoisonError::into_inner);
+        match all.get(key).filter(|(of, _)| *of == attempt) {
+            Some((_, first)) => first.clone(),
+            None => {
+                let first = First::default();
+                all.insert(key.clone(), (attempt, first.clone()));
+                first
+            }
+        }
     }
 }
 
@@ -131,10 +157,18 @@ impl Results {
         let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
         live.gates.get_mut(pool).map(|gates| gates.remove(gate));
         live.found.get_mut(pool).map(|gates| gates.remove(gate));
+        live.ran_on.get_mut(pool).map(|gates| gates.remove(gate));
     }
 
-    /// Takes what a gate says, unless its check is over. Returns whether it is news.
-    fn put(&self, (pool, gate): &Key, record: &Record, over: &AtomicBool) -> bool {
+    /// Takes what a gate says, unless its check is over. `ran_on`: the nodes of its Jobs, if it runs some. Returns whether
+    /// it is news.
+    fn put(
+        &self,
+        (pool, gate): &Key,
+        record: &Record,
+        ran_on: Option<&[Arc<str>]>,
+        over: &AtomicBool,
+    ) -> bool {
         let Some(state) = &record.state else { return false };
         let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
         // Asked under the lock: whoever ends a check says so before it takes the lock to forget what the check said.
@@ -144,23 +178,31 @@ impl Results {
         if let Some(found) = &record.found {
             live.found.entry(pool.clone()).or_default().insert(gate.clone(), found.clone());
         }
+        let mut more = false;
+        if let Some(nodes) = ran_on {
+            let ran_on: BTreeSet<Arc<str>> = nodes.iter().cloned().collect();
+            let old = live.ran_on.entry(pool.clone()).or_default().insert(gate.clone(), ran_on.clone());
+            more = old != Some(ran_on);
+        }
         let old = live.gates.entry(pool.clone()).or_default().insert(gate.clone(), state.clone());
-        old.as_ref() != Some(state)
+        more || old.as_ref() != Some(state)
     }
 }
 
 async fn run(
     shared: Arc<Shared>,
     key: Key,
-    gate: Gate,
-    wanted: watch::Receiver<Wanted>,
+    (gate, mut asker): (Gate, requests::Asker),
+    mut wanted: watch::Receiver<Wanted>,
     results: Arc<Results>,
     over: Arc<AtomicBool>,
 ) {
-    let (mut record, mut asker) = (Record::default(), requests::Asker::default());
+    let mut record = Record::default();
+    let runs_jobs = matches!(gate.check, Check::Job { .. });
+    let mut retry = RETRY;
     loop {
         let begin = Instant::now();
-        let about = wanted.borrow().clone();
+        let about = wanted.borrow_and_update().clone();
         let check = requests::check(&shared, &mut asker, &gate, &about);
         let answer = tokio::time::timeout(gate.timeout, check).await;
         let reading = answer.unwrap_or_else(|_| {
@@ -177,13 +219,25 @@ async fn run(
                 Some(state) => tracing::warn!(%pool, gate = %name, ?state, "the gate does not pass"),
             }
         }
-        if results.put(&key, &record, &over) {
+        if results.put(&key, &record, runs_jobs.then_some(&*about.nodes), &over) {
             if record.state != Some(GateState::Passed) {
                 shared.setbacks.fetch_add(1, Ordering::AcqRel);
             }
             shared.mark_cluster();
         }
-        tokio::time::sleep_until(begin + gate.interval).await;
+        let mut next = begin + gate.interval;
+        if matches!(record.state, Some(GateState::Unknown(_))) {
+            // Such a check counts as nothing, so it can be repeated sooner.
+            next = next.min(Instant::now() + retry);
+            retry *= 2;
+        } else {
+            retry = RETRY;
+        }
+        tokio::select! {
+            () = tokio::time::sleep_until(next) => {}
+            // More nodes are done, and their Jobs can begin.
+            Ok(()) = wanted.changed(), if runs_jobs => {}
+        }
     }
 }
 
@@ -211,12 +265,12 @@ mod tests {
         let mut passed = Record::default();
         passed.state.get_or_insert(GateState::Passed);
         let known = || results.live.lock().unwrap().gates.get("worker").map_or(0, BTreeMap::len);
-        assert!(results.put(&key, &passed, &over), "it is news");
+        assert!(results.put(&key, &passed, None, &over), "it is news");
         assert_eq!(known(), 1);
         // The pool gets another config, while the check of the old one is about to say that all is well.
         drop(task);
         results.forget(&key);
-        assert!(!results.put(&key, &passed, &over));
+        assert!(!results.put(&key, &passed, None, &over));
         assert_eq!(known(), 0);
     }
 }

@@ -25,8 +25,14 @@ use rollout::drain::Outlook;
 use rollout::policy::{Live, PoolPolicies};
 use rollout::{RolloutPlan, Step};
 use serde_json::json;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+
+/// How long a pass waits for the answer to a write of a policy's status. One that comes later has the cluster planned again.
+const WAITS: Duration = Duration::from_millis(500);
 
 /// The config that a node is on its way to, and since when.
 type OnTheWay = (Arc<str>, Timestamp);
@@ -38,6 +44,7 @@ pub(crate) struct Policies {
     costs: CostsOfChanges,
     looks: Looks,
     sent: Mutex<Sent>,
+    writes: Writes,
 }
 
 impl Policies {
@@ -79,7 +86,9 @@ impl Policies {
         }
     }
 
-    /// Writes the status of each policy that a plan changes. Returns the first error.
+    /// Writes the status of each policy that a plan changes, and waits a moment for the answers. A write without one
+    /// continues on its own, and holds up only the policy that it is for. Returns the first error; `None`: there is none,
+    /// and not all are answered.
     pub(crate) async fn write(
         &self,
         shared: &Arc<Shared>,
@@ -87,13 +96,69 @@ impl Policies {
         policies: &PoolPolicies,
         objects: &[Arc<RolloutPolicy>],
         now: &Time,
-    ) -> Result<(), CallError> {
+    ) -> Option<Result<(), CallError>> {
         let of_policies = plan.of_policies();
         let writes = objects.iter().filter_map(|object| {
             let status = policies.status(object, &of_policies, now)?;
-            Some(async move { write_status(shared, object, &status).await })
+            Some(self.writes.begin(shared, object, status))
         });
-        join_all(writes).await.into_iter().collect()
+        let writes: Vec<_> = writes.collect();
+        let late = self.writes.take_late();
+        let in_time = writes.into_iter().map(async |answer| {
+            let answer = tokio::time::timeout(WAITS, answer?).await;
+            answer.ok()?.ok()
+        });
+        let answers = join_all(in_time).await;
+        let known = answers.iter().all(Option::is_some);
+        let all: Result<(), CallError> = late.into_iter().chain(answers.into_iter().flatten()).collect();
+        (known || all.is_err()).then_some(all)
+    }
+}
+
+/// The writes of policies' status that have no answer yet. Dropping it drops the requests.
+#[derive(Debug, Default)]
+struct Writes {
+    tasks: Mutex<JoinSet<()>>,
+    state: Arc<Mutex<Writing>>,
+}
+
+#[derive(Debug, Default)]
+struct Writing {
+    /// The policies.
+    of: BTreeSet<String>,
+    /// Outcomes that came when no pass waited any more.
+    late: Vec<Result<(), CallError>>,
+}
+
+impl Writes {
+    /// Begins to write the status of a policy, unless an earlier write is without an answer.
+    fn begin(
+        &self,
+        shared: &Arc<Shared>,
+        policy: &Arc<RolloutPolicy>,
+        status: RolloutPolicyStatus,
+    ) -> Option<oneshot::Receiver<Result<(), CallError>>> {
+        let name = policy.name_any();
+        if !self.state.lock().unwrap_or_else(PoisonError::into_inner).of.insert(name.clone()) {
+            return None;
+        }
+        let (waits, answer) = oneshot::channel();
+        let (shared, policy, state) = (shared.clone(), policy.clone(), self.state.clone());
+        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        while tasks.try_join_next().is_some() {}
+        tasks.spawn(async move {
+            let done = write_status(&shared, &policy, &status).await;
+            state.lock().unwrap_or_else(PoisonError::into_inner).of.remove(&name);
+            if let Err(late) = waits.send(done) {
+                state.lock().unwrap_or_else(PoisonError::into_inner).late.push(late);
+                shared.mark_cluster();
+            }
+        });
+        Some(answer)
+    }
+
+    fn take_late(&self) -> Vec<Result<(), CallError>> {
+        std::mem::take(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner).late)
     }
 }
 

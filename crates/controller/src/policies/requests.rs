@@ -11,7 +11,8 @@ use api::names::NAMESPACE;
 use api::text::cut;
 use api::v1alpha1::{SecretKey, WorkloadKind};
 use client::{call, chain};
-use futures::future::join_all;
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
 use http_body_util::{BodyExt, Limited};
 use kube::api::{ApiResource, DynamicObject, ListParams, PostParams};
 use kube::core::{GroupVersionKind, Selector};
@@ -20,12 +21,17 @@ use rollout::policy::Gate;
 use rollout::policy::gates::{Check, Reading, of_http, of_nodes, of_prometheus, of_workload};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use tokio::sync::Semaphore;
 
 /// Objects in one page of a list.
 const PAGE: u32 = 100;
+/// The same of Nodes, of which only conditions are kept.
+const PAGE_OF_NODES: u32 = 500;
+/// Requests about Jobs of one gate at a time. The Jobs themselves all run beside each other.
+const REQUESTS_OF_JOBS: usize = 32;
 /// The longest answer that is read: a vector of ten thousand values.
 const LONGEST_ANSWER: usize = 1 << 20;
 /// Characters of an error in a gate's message.
@@ -37,17 +43,27 @@ const JOB_IS_KEPT: Duration = Duration::from_secs(24 * 3600);
 /// Connections are made within this time or not at all.
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// What a gate keeps from check to check: the client of the server that it asks. To make one reads the trusted certificates,
-/// which is too much for each second.
+/// The workloads that a gate's first check of a change found; empty: there was none yet. It outlives the gate's task, which ends
+/// where the gate has nothing to say.
+pub(super) type First = Arc<Mutex<BTreeSet<String>>>;
+
+/// What a gate keeps from check to check.
 #[derive(Default)]
-pub(super) struct Asker(Option<Client>);
+pub(super) struct Asker {
+    /// The client of the server that it asks. To make one reads the trusted certificates, which is too much for each second.
+    client: Option<Client>,
+    /// The workloads that were there when it was first checked.
+    first: First,
+    /// The nodes on which its Job has ended well. They are not asked for again.
+    ended: BTreeSet<Arc<str>>,
+}
 
 /// Runs one check.
 pub(super) async fn check(shared: &Shared, asker: &mut Asker, gate: &Gate, about: &Wanted) -> Reading {
     let result = match &gate.check {
         Check::NodeCondition { type_, status } => nodes(shared, type_, status, &about.nodes).await,
         Check::Workloads { kinds, namespaces, selector } => {
-            workloads(shared, kinds, namespaces.as_deref(), selector).await
+            workloads(shared, asker, kinds, namespaces.as_deref(), selector).await
         }
         Check::Prometheus { url, query, operator, bound, token } => {
             let query: String = url_encoded(query);
@@ -59,7 +75,7 @@ pub(super) async fn check(shared: &Shared, asker: &mut Asker, gate: &Gate, about
         Check::Http { url, status, token } => get(shared, asker, url, token.as_ref(), false, gate.timeout)
             .await
             .map(|(code, _)| of_http(code, *status)),
-        Check::Job { namespace, cron_job } => jobs(shared, gate, namespace, cron_job, about).await,
+        Check::Job { namespace, cron_job } => jobs(shared, asker, gate, (namespace, cron_job), about).await,
     };
     result.unwrap_or_else(|why| Reading::NoAnswer(cut(&why, WORDS).into_owned()))
 }
@@ -79,7 +95,7 @@ fn url_encoded(text: &str) -> String {
 async fn nodes(shared: &Shared, type_: &str, wanted: &str, of: &[Arc<str>]) -> Result<Reading, String> {
     let api = Api::<TrimmedNode>::all(shared.client.clone());
     let mut statuses: BTreeMap<String, String> = BTreeMap::new();
-    let mut params = ListParams::default().limit(PAGE);
+    let mut params = ListParams::default().limit(PAGE_OF_NODES);
     loop {
         let page = call(|| "list nodes".to_owned(), api.list(&params)).await.map_err(|e| e.chain())?;
         for TrimmedNode(node) in page.items {
@@ -88,7 +104,7 @@ async fn nodes(shared: &Shared, type_: &str, wanted: &str, of: &[Arc<str>]) -> R
             statuses.insert(node.name_any(), status.unwrap_or_default());
         }
         match page.metadata.continue_.filter(|c| !c.is_empty()) {
-            Some(next) => params = ListParams::default().limit(PAGE).continue_token(&next),
+            Some(next) => params = ListParams::default().limit(PAGE_OF_NODES).continue_token(&next),
             None => return Ok(of_nodes(wanted, of, &statuses)),
         }
     }
@@ -96,12 +112,13 @@ async fn nodes(shared: &Shared, type_: &str, wanted: &str, of: &[Arc<str>]) -> R
 
 async fn workloads(
     shared: &Shared,
+    asker: &Asker,
     kinds: &[WorkloadKind],
     namespaces: Option<&[String]>,
     selector: &LabelSelector,
 ) -> Result<Reading, String> {
     let selector: Selector = selector.clone().try_into().map_err(|e| format!("its selector: {e}"))?;
-    let (mut broken, mut seen) = (vec![], false);
+    let (mut broken, mut there) = (vec![], BTreeSet::new());
     for kind in kinds {
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("apps", "v1", &format!("{kind:?}")));
         let apis: Vec<Api<DynamicObject>> = match namespaces {
@@ -116,7 +133,10 @@ async fn workloads(
             loop {
                 let what = || format!("list {kind:?}s");
                 let page = call(what, api.list(&params)).await.map_err(|e| e.chain())?;
-                seen |= !page.items.is_empty();
+                let name = |o: &DynamicObject| {
+                    format!("{kind:?} {}/{}", o.namespace().unwrap_or_default(), o.name_any())
+                };
+                there.extend(page.items.iter().map(name));
                 broken.extend(page.items.iter().filter_map(|o| of_workload(*kind, &json!(o))));
                 match page.metadata.continue_.filter(|c| !c.is_empty()) {
                     Some(next) => params = params.continue_token(&next),
@@ -126,10 +146,21 @@ async fn workloads(
         }
     }
     broken.sort_unstable();
-    match seen {
-        true => Ok(Reading::Broken(broken)),
-        false => Err("its selector picks no workload; correct it, or the namespaces".to_owned()),
+    let mut first = asker.first.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(gone) = first.iter().find(|name| !there.contains(*name)) {
+        let more = first.iter().filter(|name| !there.contains(*name)).count() - 1;
+        let more = if more == 0 { String::new() } else { format!(" (and {more} more)") };
+        return Err(format!(
+            "{gone}{more} was there when the change began, and is not any more; create it again, or edit the policy if it is to be gone"
+        ));
     }
+    if there.is_empty() {
+        return Err("its selector picks no workload; correct it, or the namespaces".to_owned());
+    }
+    if first.is_empty() {
+        *first = there;
+    }
+    Ok(Reading::Broken(broken))
 }
 
 async fn token(shared: &Shared, at: &SecretKey) -> Result<String, String> {
@@ -147,9 +178,13 @@ async fn token(shared: &Shared, at: &SecretKey) -> Result<String, String> {
 }
 
 impl Asker {
+    pub(super) fn new(first: First) -> Self {
+        Self { first, ..Self::default() }
+    }
+
     /// The client of the server that `base` names. A gate asks one server only.
     fn client(&mut self, base: http::Uri, limit: Duration) -> Result<Client, String> {
-        if let Some(client) = &self.0 {
+        if let Some(client) = &self.client {
             return Ok(client.clone());
         }
         let mut config = kube::Config::new(base);
@@ -157,7 +192,7 @@ impl Asker {
         (config.connect_timeout, config.read_timeout, config.write_timeout) =
             (Some(CONNECT.min(limit)), Some(limit), Some(limit));
         let client = Client::try_from(config).map_err(|e| chain(&e))?;
-        Ok(self.0.insert(client).clone())
+        Ok(self.client.insert(client).clone())
     }
 }
 
@@ -200,9 +235,9 @@ async fn get(
 /// The Job of a gate on each node: made from the CronJob's template, once for each config, and waited for.
 async fn jobs(
     shared: &Shared,
+    asker: &mut Asker,
     gate: &Gate,
-    namespace: &str,
-    cron_job: &str,
+    (namespace, cron_job): (&str, &str),
     about: &Wanted,
 ) -> Result<Reading, String> {
     let api = |kind: &str| -> Api<DynamicObject> {
@@ -213,9 +248,22 @@ async fn jobs(
     let what = || format!("cronjob {namespace}/{cron_job}");
     let template = call(what, cron_jobs.get(cron_job)).await.map_err(|e| e.chain())?;
     let template = template.data.pointer("/spec/jobTemplate").cloned().unwrap_or_default();
-    let ends = about.nodes.iter().map(|node| one_job(&jobs, gate, &template, about, node));
-    let ends: Vec<Option<String>> = join_all(ends).await.into_iter().collect::<Result<_, _>>()?;
-    Ok(Reading::Broken(ends.into_iter().flatten().collect()))
+    let requests = Semaphore::new(REQUESTS_OF_JOBS);
+    let (requests, jobs, template) = (&requests, &jobs, &template);
+    let open: Vec<&Arc<str>> = about.nodes.iter().filter(|n| !asker.ended.contains(*n)).collect();
+    let ends = open.into_iter().map(async |node| {
+        let end = one_job((requests, jobs), gate, template, about, node).await;
+        (node, end)
+    });
+    let (mut ends, mut broken) = (ends.collect::<FuturesUnordered<_>>(), vec![]);
+    while let Some((node, end)) = ends.next().await {
+        match end? {
+            None => drop(asker.ended.insert(node.clone())),
+            Some(why) => broken.push(why),
+        }
+    }
+    broken.sort_unstable();
+    Ok(Reading::Broken(broken))
 }
 
 /// The Job's name. A Job of an earlier attempt at the same config says nothing of this one, so the name follows the
@@ -253,29 +301,36 @@ fn job(template: &Value, about: &Wanted, node: &str, name: &str) -> Value {
 
 /// Waits for the end of the Job on one node. Returns how it failed, if it did.
 async fn one_job(
-    jobs: &Api<DynamicObject>,
+    (requests, jobs): (&Semaphore, &Api<DynamicObject>),
     gate: &Gate,
     template: &Value,
     about: &Wanted,
     node: &str,
 ) -> Result<Option<String>, String> {
     let name = job_name(gate, about, node);
+    let what = || format!("job {name}");
     let [mut pause, longest] = LOOK_AT_JOB;
+    let mut exists = false;
     loop {
-        let job = match call(|| format!("job {name}"), jobs.get(&name)).await {
+        let place = requests.acquire().await.map_err(|e| e.to_string())?;
+        let answer = if exists {
+            call(what, jobs.get(&name)).await
+        } else {
+            let job = job(template, about, node, &name);
+            let job = serde_json::from_value(job).map_err(|e| format!("the CronJob's template: {e}"))?;
+            call(what, jobs.create(&PostParams::default(), &job)).await
+        };
+        drop(place);
+        let job = match answer {
             Ok(job) => job,
-            Err(e) if e.is_not_found() => {
-                let job = job(template, about, node, &name);
-                let job = serde_json::from_value(job).map_err(|e| format!("the CronJob's template: {e}"))?;
-                let made = call(|| format!("job {name}"), jobs.create(&PostParams::default(), &job)).await;
-                match made {
-                    Ok(job) => job,
-                    Err(e) if e.is_conflict() => continue,
-                    Err(e) => return Err(e.chain()),
-                }
+            // It was made by an earlier check; or it was deleted since.
+            Err(e) if !exists && e.is_conflict() || exists && e.is_not_found() => {
+                exists = !exists;
+                continue;
             }
             Err(e) => return Err(e.chain()),
         };
+        exists = true;
         let conditions = job.data.pointer("/status/conditions").and_then(Value::as_array).cloned();
         let is = |type_: &str| {
             conditions.iter().flatten().find(|c| c["type"] == type_ && c["status"] == "True").cloned()

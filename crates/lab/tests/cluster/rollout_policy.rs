@@ -355,6 +355,34 @@ fn holding(
         (approval.clone(), "ApprovalNeeded", "give it with `mco approve POOL`"),
         (approval, "WrongApproval", "that of rendered-worker-old/canary is for another config or wave"),
         (
+            gate("nodeCondition", json!({"type": "NobodyHasIt"})),
+            "GateUnreadable",
+            "none of its nodes has this condition; correct its type",
+        ),
+        (
+            gate("workloads", json!({"selector": {"matchLabels": {"no": "workload"}}})),
+            "GateUnreadable",
+            "its selector picks no workload",
+        ),
+        (
+            json!({"gates": [{
+                "name": "smoke", "when": ["BeforeWave"], "interval": "1s", "timeout": "1s",
+                "job": {"namespace": "default", "cronJob": "missing"},
+            }]}),
+            "GateUnreadable",
+            "cronjob default/missing",
+        ),
+        (
+            json!({"windows": [{"name": "new-year", "cron": "0 0 1 1 *", "duration": "1m"}]}),
+            "OutsideWindow",
+            "no maintenance window is open",
+        ),
+        (
+            json!({"freezes": [{"from": "2020-01-01T00:00:00Z", "name": "audit", "to": "2099-01-01T00:00:00Z"}]}),
+            "Frozen",
+            "a freeze is in force until 2099",
+        ),
+        (
             json!({"windows": [{"name": "never", "cron": "0 0 30 2 *", "duration": "1h"}]}),
             "Invalid",
             "never comes; correct day and month",
@@ -376,7 +404,8 @@ async fn what_cannot_be_read_holds_and_policy_and_pool_say_what_to_do() {
     let hangs = free();
     let away = free().local_addr().unwrap();
     let rows = holding(hangs.local_addr().unwrap(), away, refusing_prometheus().await);
-    let nothing = json!({"pools": {"names": ["worker"]}, "gates": null, "waves": null, "windows": null});
+    let nothing = json!({"pools": {"names": ["worker"]}, "gates": null, "waves": null, "windows": null,
+        "freezes": null});
     let mut created = false;
     for (spec, reason, words) in rows {
         let mut all = nothing.clone();

@@ -370,6 +370,7 @@ async fn invalid_objects_are_refused_by_admission_policies() {
             .await;
     assert_eq!(said.code, 0, "{said:?}");
     a_migration_is_let_through(&cluster).await;
+    own_approvals(&cluster).await;
     only_builds(&cluster).await;
     streams_are_kept(&cluster).await;
     running.stop().await;
@@ -411,6 +412,23 @@ async fn streams_are_kept(cluster: &Cluster) {
     assert_eq!(said.code, 0, "{said:?}");
     let said = cluster.kubectl(&["delete", "osimagestream", "cluster", "--as=jane"]).await;
     assert!(said.code != 0 && said.err.contains("cannot be deleted; change its spec instead"), "{said:?}");
+}
+
+/// Nobody approves a wave in another person's name. Who names nobody, or takes an approval away, may do so.
+async fn own_approvals(cluster: &Cluster) {
+    let tried = async |notes: &[&str]| {
+        let all =
+            [&["annotate", "--as=jane", "--overwrite", "--dry-run=server", "mcp", "worker"], notes].concat();
+        cluster.kubectl(&all).await
+    };
+    let what = "machineconfig.dev/approve=rendered-worker-1/canary";
+    for by in ["machineconfig.dev/approved-by=jane", "machineconfig.dev/approved-by-"] {
+        let said = tried(&[what, by]).await;
+        assert_eq!(said.code, 0, "{said:?}");
+    }
+    let said = tried(&[what, "machineconfig.dev/approved-by=paul"]).await;
+    let words = "the annotation machineconfig.dev/approved-by says paul, and this is sent by jane";
+    assert!(said.code != 0 && said.err.contains(words), "{said:?}");
 }
 
 /// The controller's right to create Jobs is for builds of images: with its account nobody gets at what the installation keeps.

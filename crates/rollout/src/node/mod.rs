@@ -74,6 +74,8 @@ pub(crate) struct Flags {
     pub(crate) aside: bool,
     /// One of its patches has no answer yet, so it is left alone.
     pub(crate) unanswered: bool,
+    /// That patch sends it, and is not overdue yet.
+    pub(crate) sending: bool,
     /// That patch may have sent it, and it does not hold a slot for another reason.
     pub(crate) maybe_sent: bool,
 }
@@ -125,6 +127,7 @@ pub(crate) fn flags(node: &NodeView, desired: Desired<'_>, goal: Goal<'_>) -> Fl
         recallable,
         aside: aside && candidate,
         unanswered: false,
+        sending: false,
         maybe_sent: false,
     }
 }
@@ -141,7 +144,8 @@ impl Flags {
         let holds_slot = self.unavailable || self.failing && !self.candidate;
         // The patch may have sent it on its way, so it does not count as in service.
         let broken = self.broken && !patch.moves;
-        Self { unanswered: true, maybe_sent: patch.moves && !holds_slot, broken, ..self }
+        let sending = patch.moves && !patch.overdue;
+        Self { unanswered: true, sending, maybe_sent: patch.moves && !holds_slot, broken, ..self }
     }
 }
 

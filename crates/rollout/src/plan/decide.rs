@@ -304,6 +304,14 @@ impl<'a> Eval<'a> {
         (self.tends || self.hold == Some(Hold::Paused)) && self.back.is_none() && !frees
     }
 
+    /// Whether it counts how long nodes are on their way.
+    fn has_deadline(&self) -> bool {
+        match self.input.policy {
+            Some(PolicyInput::InForce { policy, .. }) => policy.node_deadline.is_some(),
+            _ => false,
+        }
+    }
+
     /// The nodes that could be sent now.
     fn candidates(&self) -> impl Iterator<Item = (&'a NodeView, Flags)> + '_ {
         self.nodes.iter().copied().filter(|(_, f)| f.can_be_asked())
@@ -360,6 +368,10 @@ impl<'a> Eval<'a> {
                 let desired = Desired { config: Some(&target.config), image: target.image.as_deref() };
                 flags_after = flags(node, desired, goal);
                 send(node, target, &mut patch);
+                if self.has_deadline() {
+                    let at = policy::time(inputs.now.0).0;
+                    patch.sent = Change::Set(format!("{} {at}", target.config).into());
+                }
                 patch.pool_labels_applied = choice.booted_here.contains(&*node.name);
             } else if recalled {
                 let (config, image) = (node.current_config.clone(), node.current_image.clone());

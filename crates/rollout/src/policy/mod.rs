@@ -41,7 +41,7 @@ use api::k8s::{IntOrString, Time};
 use api::v1alpha1::{MaxDisruption, PoolProgress};
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// What people ask for.
@@ -146,14 +146,17 @@ pub struct ZoneLimit {
 pub struct PolicyFacts {
     /// What gates say, by name. One that is missing has not been checked.
     pub gates: BTreeMap<Arc<str>, GateState>,
+    /// The nodes on which the Jobs of a gate have ended, of gates that run some. Without an entry, what the gate says is
+    /// for all nodes.
+    pub ran_on: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
     /// What was found broken by gates whose baseline is not stored yet.
     pub baselines: BTreeMap<Arc<str>, Vec<String>>,
     /// The pool's entry in the policy's status.
     pub progress: PoolProgress,
     /// The approval that the pool's annotations hold.
     pub approval: Option<ApprovalRequest>,
-    /// Since when nodes are on their way to the pool's config, as far as the caller has seen it. A node that is missing
-    /// here has no deadline yet.
+    /// Since when nodes are on their way to the pool's config, as far as the caller has seen it, for those that do not say it
+    /// themselves ([`own::SENT`](api::names::own::SENT)). A node that says it neither way has no deadline yet.
     pub sent: BTreeMap<Arc<str>, Timestamp>,
     /// What changes cost a node, as far as that is known.
     pub costs: Costs,

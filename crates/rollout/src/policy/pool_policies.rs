@@ -30,6 +30,8 @@ const WAVES_OVERLAP: &str = "WavesOverlap";
 pub struct Live {
     /// What gates say, by pool and gate.
     pub gates: BTreeMap<Arc<str>, BTreeMap<Arc<str>, GateState>>,
+    /// The nodes on which the Jobs of gates have ended, by pool and gate.
+    pub ran_on: BTreeMap<Arc<str>, BTreeMap<Arc<str>, BTreeSet<Arc<str>>>>,
     /// What they found broken when there was no baseline, by pool and gate.
     pub found: BTreeMap<Arc<str>, BTreeMap<Arc<str>, Vec<String>>>,
     /// Since when nodes are on their way to their pool's config.
@@ -119,6 +121,7 @@ impl PoolPolicies {
                     let note = |key: &str| notes.and_then(|a| a.get(key)).map(String::as_str);
                     let facts = PolicyFacts {
                         gates,
+                        ran_on: live.and_then(|l| l.ran_on.get(name).cloned()).unwrap_or_default(),
                         baselines: live.and_then(|l| l.found.get(name).cloned()).unwrap_or_default(),
                         approval: note(own::APPROVED)
                             .filter(|v| !v.trim().is_empty())
@@ -268,7 +271,10 @@ impl PoolPolicies {
             (true, true) if told => set(WAVES_OVERLAP, "False", "Distinct", "each node is in one wave"),
             (true, _) => {}
         }
-        let current_wave = pools.iter().find_map(|p| p.wave.clone());
+        // The nodes that no wave takes go last.
+        let place = |wave: &String| policy.spec.waves.iter().position(|w| w.name == *wave);
+        let waves = pools.iter().filter_map(|p| p.wave.clone());
+        let current_wave = waves.min_by_key(|wave| place(wave).unwrap_or(usize::MAX));
         let new = RolloutPolicyStatus { observed_generation: generation, conditions, current_wave, pools };
         (new != old).then_some(new)
     }

@@ -20,6 +20,7 @@ use api::names::{
     JOINING_TAINT, JOINING_TAINT_EFFECT, UPDATE_TAINT, UPDATE_TAINT_EFFECT, annotation, label, state,
 };
 use api::text::{MAX_REASON_CHARS, cut};
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;
@@ -168,6 +169,9 @@ pub struct NodeView {
     pub drain_wait: Option<Arc<str>>,
     /// [`own::QUARANTINE`].
     pub quarantine: Option<Arc<str>>,
+    /// [`own::SENT`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sent: Option<Arc<str>>,
     /// Which boot of its machine it reports, if it can run etcd.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub boot: Option<Arc<str>>,
@@ -219,6 +223,7 @@ impl NodeView {
             cordon: note(own::CORDON).and_then(CordonMark::parse),
             drain_wait: note(own::DRAIN_WAIT).map(Arc::from),
             quarantine: note(own::QUARANTINE).map(Arc::from),
+            sent: note(own::SENT).map(Arc::from),
             boot: None,
             etcd_before: note(own::ETCD_BEFORE).map(Arc::from),
         };
@@ -240,6 +245,12 @@ impl NodeView {
     /// Whether a daemon has written its config, or the node was sent somewhere.
     pub fn has_reported(&self) -> bool {
         self.state != DaemonState::Absent || self.current_config.is_some() || self.desired_config.is_some()
+    }
+
+    /// When it was sent to this config, if that is recorded.
+    pub fn sent_to(&self, config: &str) -> Option<Timestamp> {
+        let (sent, at) = self.sent.as_deref()?.split_once(' ')?;
+        at.parse().ok().filter(|_| sent == config)
     }
 
     /// Whether its conditions are good and it is not cordoned.
@@ -309,6 +320,7 @@ impl NodeView {
             cordon,
             drain_wait,
             quarantine,
+            sent,
             boot,
             etcd_before,
         } = self;
@@ -327,7 +339,7 @@ impl NodeView {
             && *trial == other.trial
             && *reboots == other.reboots
             && (cordon, drain_wait) == (&other.cordon, &other.drain_wait)
-            && *quarantine == other.quarantine
+            && (quarantine, sent) == (&other.quarantine, &other.sent)
             && (boot, etcd_before) == (&other.boot, &other.etcd_before)
             && *labels == other.labels
     }

@@ -5,7 +5,8 @@
 //!
 //! Checked in every state: never more nodes are out than allowed, on the way there and on the way back; only the canary is
 //! ever asked to be in a config whose harm shows at once; no plan sends a node to a config that is stored as rejected, or
-//! to a wave before the stored progress is there and all nodes of the waves before are done. And from every state the end
+//! to a wave before the stored progress is there and all nodes of the waves before are done, and no patch that arrives late
+//! sends one to a config that was rejected meanwhile. And from every state the end
 //! can be reached: all nodes are in the second config and it counts as proved, or, if nobody corrects the change, all are
 //! back in the first one.
 //!
@@ -69,8 +70,8 @@ struct State {
     /// The node, its config, and whether it is not aside any more.
     patches: Vec<Flight<(usize, u8, bool)>>,
     statuses: Vec<Flight<String>>,
-    /// What the controller remembers of the gate.
-    gate: Option<bool>,
+    /// What the controller remembers of the gate, and of which config that is.
+    gate: Option<(u8, bool)>,
     /// Whether the drain that was blocked can end now.
     freed: bool,
     /// A person has approved the canary of the first change.
@@ -240,8 +241,13 @@ impl Model {
         };
         let state = |passes| if passes { GateState::Passed } else { GateState::Failed("harm".to_owned()) };
         let trusts = (self.fault == Some(Fault::TrustsSilence)).then_some(true);
-        let gates: BTreeMap<Arc<str>, GateState> =
-            s.gate.or(trusts).map(|passes| ("ok".into(), state(passes))).into_iter().collect();
+        let gates: BTreeMap<Arc<str>, GateState> = s
+            .gate
+            .map(|(_, passes)| passes)
+            .or(trusts)
+            .map(|passes| ("ok".into(), state(passes)))
+            .into_iter()
+            .collect();
         let baselines = gates.keys().map(|gate| (gate.clone(), vec![])).collect();
         let approval =
             s.approved.then(|| ApprovalRequest::parse(&format!("{}/canary", CONFIGS[BAD as usize]), None));
@@ -316,6 +322,7 @@ impl Model {
             push(&|t| {
                 let Flight { what: (i, des, lifts), valid } = t.patches.remove(k);
                 if valid {
+                    t.reaches(i, des);
                     let aside = t.nodes[i].aside.filter(|_| !lifts);
                     t.write(i, Node { des, aside, ..t.nodes[i] });
                 }
@@ -350,6 +357,7 @@ impl Model {
         for k in 0..s.late.len() {
             push(&|t| {
                 let Flight { what: (i, des, lifts), .. } = t.late.remove(k);
+                t.reaches(i, des);
                 let aside = t.nodes[i].aside.filter(|_| !lifts);
                 t.write(i, Node { des, aside, ..t.nodes[i] });
             });
@@ -382,10 +390,11 @@ impl Model {
         if checked {
             let harmed = s.nodes.iter().filter(|n| n.cur == BAD).count();
             let passes = !self.about.harms || harmed < self.about.shows_at.max(1);
-            push(&|t| t.gate = Some(passes));
+            push(&|t| t.gate = Some((t.target, passes)));
         }
         let mut t = s.clone();
-        if !checked && self.fault != Some(Fault::KeepsOldResults) {
+        let old = !checked || t.gate.is_some_and(|(of, _)| of != t.target);
+        if old && self.fault != Some(Fault::KeepsOldResults) {
             t.gate = None;
         }
         let exposed = plan.exposed();
@@ -508,6 +517,16 @@ impl Model {
 }
 
 impl State {
+    /// Checks that a patch which arrives does not send its node to a config that is stored as rejected by now.
+    fn reaches(&self, node: usize, config: u8) {
+        let progress: PoolProgress = serde_json::from_str(&self.progress).unwrap();
+        let rejected = progress.rejected.iter().any(|r| r.config == CONFIGS[config as usize]);
+        assert!(
+            !rejected || self.nodes[node].des == config,
+            "late, n{node} reaches a rejected config: {self:?}"
+        );
+    }
+
     fn write(&mut self, i: usize, node: Node) {
         self.nodes[i] = node;
         self.patches.iter_mut().filter(|f| f.what.0 == i).for_each(|f| f.valid = false);

@@ -280,15 +280,17 @@ impl Nodes {
 
     /// The outcome of the writes of policies' status. No node moves before the rollout's progress is written, so pools
     /// report it when that fails.
-    fn policies_written(&self, written: Result<(), CallError>) -> Outcome {
+    fn policies_written(&self, written: Option<Result<(), CallError>>) -> Outcome {
         let shared = &self.shared;
         let (outcome, words) = match written {
-            Ok(()) => {
+            // The answer has the cluster planned again.
+            None => return Outcome::Done,
+            Some(Ok(())) => {
                 shared.troubles.over(POLICY_STATUS);
                 (Outcome::Done, None)
             }
-            Err(e) if e.is_conflict() || e.is_not_found() => return Outcome::Stale,
-            Err(e) => (Outcome::Failed(e.chain()), shared.troubles.words(POLICY_STATUS, &e)),
+            Some(Err(e)) if e.is_conflict() || e.is_not_found() => return Outcome::Stale,
+            Some(Err(e)) => (Outcome::Failed(e.chain()), shared.troubles.words(POLICY_STATUS, &e)),
         };
         let text =
             words.map(|w| format!("the status of RolloutPolicies cannot be written, so no wave begins: {w}"));

@@ -12,8 +12,9 @@
 //! | `machine-config-contents` | Ignition versions, paths, modes and unit names that can never work |
 //! | `generated-machine-config-guards` | writes to generated and rendered MachineConfigs by anyone but the controller |
 //! | `image-build-job-guards` | Jobs of the controller in our namespace that could do more than build an image |
+//! | `rollout-approval-guards` | approvals of a wave in another person's name |
 //!
-//! The first five have the reference's names, the last four are ours. [`joining`] refuses nothing: it gives Nodes that
+//! The first five have the reference's names, the last five are ours. [`joining`] refuses nothing: it gives Nodes that
 //! register the taint of nodes that join.
 //!
 //! Guarantees: one object is refused by one policy, because of several refusals the API server reports any one. An update that
@@ -36,7 +37,7 @@ use api::names::{CLUSTER, NAMESPACE};
 use serde_json::{Value, json};
 
 /// The policies' names. The name of a policy's binding is `NAME-binding`.
-const NAMES: [&str; 9] = [
+const NAMES: [&str; 10] = [
     "mcn-guards",
     "machine-configuration-guards",
     "custom-machine-config-pool-selector",
@@ -46,6 +47,7 @@ const NAMES: [&str; 9] = [
     "machine-config-contents",
     "generated-machine-config-guards",
     "image-build-job-guards",
+    "rollout-approval-guards",
 ];
 
 /// The names of all policies.
@@ -154,6 +156,7 @@ pub(crate) fn all() -> Vec<Value> {
         configs::contents(),
         configs::generated(),
         build_jobs::build_jobs(),
+        objects::approvals(),
     ];
     policies.into_iter().flat_map(|policy| [policy.clone(), binding(&policy)]).collect()
 }

@@ -1,7 +1,7 @@
 //! What the API server refuses of pools, OS image streams and the MachineConfiguration.
 
-use super::{NAMES, On, Rule, policy};
-use api::names::{ARBITER, CLUSTER, GROUP, MASTER, WORKER, label};
+use super::{NAMES, On, Rule, also, policy};
+use api::names::{ARBITER, CLUSTER, GROUP, MASTER, WORKER, label, own};
 use serde_json::{Value, json};
 
 pub(super) fn only_cluster() -> Value {
@@ -71,6 +71,27 @@ pub(super) fn streams_exist() -> Value {
     };
     let mut policy = policy(NAMES[3], &POOLS, &[], vec![rule]);
     policy["spec"]["paramKind"] = json!({"apiVersion": format!("{GROUP}/v1"), "kind": "OSImageStream"});
+    policy
+}
+
+/// Who approves a wave says so in the own name, or names nobody. A pool that is created is not looked at: a backup brings back
+/// what others approved.
+pub(super) fn approvals() -> Value {
+    let (by, what) = (own::APPROVED_BY, own::APPROVED);
+    let at = |object: &str, key: &str| format!("{object}.metadata.?annotations[?'{key}'].orValue('')");
+    let by_now = at("object", by);
+    let rule = Rule {
+        expression: format!("{} == '' || {by_now} in ['', request.userInfo.username]", at("object", what)),
+        message: "the annotation machineconfig.dev/approved-by names somebody else than who sends it; approve with mco approve",
+        words: Some(format!(
+            "'MachineConfigPool ' + object.metadata.name + ': the annotation {by} says ' + {by_now} + ', and this is sent by ' + \
+             request.userInfo.username + '; approve with `mco approve ' + object.metadata.name + '`, or write your own name'"
+        )),
+    };
+    let on = On { operations: &["UPDATE"], ..POOLS };
+    let mut policy = policy(NAMES[9], &on, &[], vec![rule]);
+    let changed = [what, by].map(|key| format!("{} != {}", at("object", key), at("oldObject", key)));
+    also(&mut policy, "approves", &changed.join(" || "));
     policy
 }
 

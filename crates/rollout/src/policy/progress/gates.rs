@@ -7,6 +7,7 @@ use crate::hold::{GateState, Hold, Reason};
 use crate::node::Flags;
 use crate::policy::waves::Group;
 use crate::policy::{Gate, GateCheck, earlier};
+use crate::view::NodeView;
 use api::text::cut;
 use api::v1alpha1::{GateOutcome, GateResult, PoolProgress};
 use jiff::Timestamp;
@@ -34,7 +35,7 @@ impl Look<'_> {
             let why = if flags.failing {
                 Reason::Daemon(node.state.clone(), node.reason.clone()).to_string()
             } else if let (Some(limit), Some(since), false) =
-                (self.policy.node_deadline, self.facts.sent.get(&node.name), flags.updated && flags.ready)
+                (self.policy.node_deadline, self.since(node, flags), flags.updated && flags.ready)
             {
                 match since.checked_add(limit) {
                     Ok(end) if end <= self.now => format!("it has not reached the config within {limit:#}"),
@@ -52,6 +53,13 @@ impl Look<'_> {
             return (Some((hold, reason)), None);
         }
         (None, ends)
+    }
+
+    /// Since when a node is on its way. One that is in the config, and out of service, may have been in service meanwhile:
+    /// only who has seen it knows.
+    fn since(&self, node: &NodeView, flags: &Flags) -> Option<Timestamp> {
+        let seen = self.facts.sent.get(&node.name).copied();
+        if flags.updated { seen } else { node.sent_to(self.config).or(seen) }
     }
 
     pub(super) fn result(&self, gate: &str) -> GateResult {
@@ -89,16 +97,31 @@ impl Look<'_> {
         GateCheck { gate: gate.name.clone(), baseline, nodes }
     }
 
-    /// The first of these gates that does not hold.
-    pub(super) fn first_closed_gate<'g>(&self, gates: impl Iterator<Item = &'g Gate>) -> Option<Hold> {
-        gates
-            .filter_map(|gate| match self.facts.gates.get(&gate.name) {
-                Some(GateState::Passed) => None,
-                Some(state) => Some((gate, state.clone())),
-                None => Some((gate, GateState::Unknown(gates_unchecked().to_owned()))),
-            })
-            .map(|(gate, state)| Hold::Gate { gate: gate.name.clone(), state })
-            .next()
+    /// The gates that are checked before the first wave begins.
+    pub(super) fn first_checks(&self, progress: &PoolProgress) -> Vec<GateCheck> {
+        let first = self.policy.gates.iter().filter(|g| g.has_baseline() || g.before_wave);
+        first.map(|gate| self.check(gate, progress, None)).collect()
+    }
+
+    /// The first of these gates that does not hold. What Jobs said counts if they have ended on all nodes of this wave
+    /// that they are to run on.
+    pub(super) fn first_closed_gate<'g>(
+        &self,
+        mut gates: impl Iterator<Item = &'g Gate>,
+        of_wave: Option<&Group<'_>>,
+    ) -> Option<Hold> {
+        let state = |gate: &Gate| match self.facts.gates.get(&gate.name) {
+            Some(GateState::Passed) => {
+                let ran = self.facts.ran_on.get(&gate.name)?;
+                let wanted = self.check(gate, &self.facts.progress, of_wave).nodes;
+                let all = wanted.iter().all(|node| ran.contains(node));
+                (!all)
+                    .then(|| GateState::Unknown("its Job has not ended on all nodes of the wave".to_owned()))
+            }
+            Some(state) => Some(state.clone()),
+            None => Some(GateState::Unknown(gates_unchecked().to_owned())),
+        };
+        gates.find_map(|gate| Some(Hold::Gate { gate: gate.name.clone(), state: state(gate)? }))
     }
 }
 

@@ -143,7 +143,8 @@ impl Look<'_> {
                 baseline,
                 ..PoolProgress::default()
             };
-            return held(self.recording(), None, progress);
+            let checks = self.first_checks(&progress);
+            return Next { checks, ..held(self.recording(), None, progress) };
         }
         if let Some(rejected) = old.rejected.iter().find(|r| r.config == config) {
             let hold = Hold::Rejected {
@@ -164,11 +165,15 @@ impl Look<'_> {
         let mut next = self.wave(&groups, at, progress);
         look_again = earlier(look_again, next.allowance.look_again);
         next.allowance.look_again = look_again;
-        next.progress.gates = next.checks.iter().map(|check| self.result(&check.gate)).collect();
+        // Those that were never checked are left out: it would be one more write before their first answer.
+        let checked = next.checks.iter().filter(|check| self.facts.gates.contains_key(&check.gate));
+        next.progress.gates = checked.map(|check| self.result(&check.gate)).collect();
         if let Some((hold, reason)) = failure {
             let begun = self.nodes.iter().any(|(_, f)| f.at_target);
             let proved = old.proved.is_some() && may_go_back;
-            if policy.rolls_back && begun && proved {
+            // A rejected config reaches no further node, so what is being sent is answered before it is rejected.
+            let sends = self.nodes.iter().any(|(_, f)| f.sending);
+            if policy.rolls_back && begun && proved && !sends {
                 let rejected = RejectedConfig {
                     config: config.to_owned(),
                     reason: cut(&reason, WORDS).into_owned(),

@@ -88,21 +88,18 @@ impl<'l> Turn<'l, '_> {
             if old.baseline.iter().any(|b| *b.gate == *gate.name) {
                 continue;
             }
-            match look.facts.baselines.get(&gate.name) {
-                Some(broken) => {
-                    let broken = broken.clone();
-                    self.progress.baseline.push(GateBaseline { gate: gate.name.to_string(), broken });
-                    hold.get_or_insert(look.recording());
-                }
-                None => {
-                    self.checks.push(look.check(gate, old, None));
-                    hold = look.first_closed_gate(std::iter::once(gate)).or(hold);
-                    // It passed, but what it compares with is not known: the check was one of before.
-                    hold.get_or_insert_with(|| look.recording());
-                }
+            if let Some(broken) = look.facts.baselines.get(&gate.name) {
+                let broken = broken.clone();
+                self.progress.baseline.push(GateBaseline { gate: gate.name.to_string(), broken });
+            } else {
+                hold = look.first_closed_gate(std::iter::once(gate), None).or(hold);
             }
+            // It passed, but what it compares with is not stored.
+            hold.get_or_insert_with(|| look.recording());
         }
-        hold.map(held)
+        let hold = hold?;
+        self.checks = look.first_checks(&self.progress);
+        Some(held(hold))
     }
 
     /// The first wave, from the stored one on, that is not done, soaks, or waits for a gate. `None`: all are done.
@@ -129,7 +126,24 @@ impl<'l> Turn<'l, '_> {
             self.checks.truncate(self.always().count());
             self.at += 1;
         }
-        None
+        self.last_jobs()
+    }
+
+    /// The last wave whose nodes are not none, of the first `count`.
+    fn last_of(&self, count: usize) -> Option<&'l Group<'l>> {
+        self.groups.iter().take(count).rfind(|g| !g.nodes.is_empty())
+    }
+
+    /// Jobs run on the nodes of a wave before the next one begins. None begins after the last one, so the config counts
+    /// as proved only when they have ended there, too.
+    fn last_jobs(&mut self) -> Option<Allowance> {
+        let (look, group) = (self.look, self.last_of(self.groups.len())?);
+        let jobs = || look.policy.gates.iter().filter(|g| g.before_wave && g.of_wave());
+        self.checks.extend(jobs().map(|g| look.check(g, &look.facts.progress, Some(group))));
+        let hold = look.first_closed_gate(jobs(), Some(group))?;
+        self.at = self.groups.iter().position(|g| g.name == group.name).unwrap_or_default();
+        self.stays_in(group);
+        Some(held(hold))
     }
 
     /// Whether all of a wave's nodes are in the config, besides those that are excused. These prove nothing: after the
@@ -151,25 +165,33 @@ impl<'l> Turn<'l, '_> {
         let (look, old) = (self.look, &self.look.facts.progress);
         self.progress.soak_until = None;
         let is_stored = self.at == self.stored && old.wave.as_deref() == Some(&*group.name);
+        let first = look.policy.gates.iter().filter(|g| g.before_wave);
+        let last = self.last_of(self.at);
         if look.policy.has_progress() && !is_stored {
             (self.progress.wave, self.progress.wave_begun) = (Some(group.name.to_string()), false);
+            // They are checked while that is written; those of a soak that is just over are checked anew after it.
+            let soaked = last.is_some_and(|g| g.soak().is_positive());
+            let now = first.filter(|g| !(g.soak && soaked));
+            self.checks.extend(now.map(|g| look.check(g, old, last)));
             return held(look.recording());
         }
         let mut hold = look.approval(group, &mut self.progress);
-        let first = look.policy.gates.iter().filter(|g| g.before_wave);
-        // Whether it has begun is stored, not seen from its nodes: one may have booted into the config.
+        // Whether it has begun is stored, not seen from its nodes: one may have booted into the config. No node goes before
+        // that: these gates have no more to say then, and would be heard while nodes move.
         if !old.wave_begun && first.clone().next().is_some() {
-            let last = self.at.checked_sub(1).and_then(|i| self.groups.get(i));
             self.checks.extend(first.clone().map(|g| look.check(g, old, last)));
             hold = hold
-                .or_else(|| look.first_closed_gate(first))
-                .or_else(|| look.first_closed_gate(self.always()));
+                .or_else(|| look.first_closed_gate(first, last))
+                .or_else(|| look.first_closed_gate(self.always(), None));
             if hold.is_none() {
                 self.progress.wave_begun = true;
                 hold = Some(look.recording());
             }
+        } else {
+            // Jobs begin on each node that is done.
+            self.checks.extend(first.filter(|g| g.of_wave()).map(|g| look.check(g, old, Some(group))));
         }
-        let hold = hold.or_else(|| look.first_closed_gate(self.always()));
+        let hold = hold.or_else(|| look.first_closed_gate(self.always(), None));
         let earlier = self.groups.get(..=self.stored).unwrap_or_default();
         let nodes = earlier.iter().flat_map(|g| g.nodes.iter().cloned()).collect();
         Allowance {
@@ -185,7 +207,7 @@ impl<'l> Turn<'l, '_> {
         self.progress.soak_until = None;
         let nodes = self.look.nodes.iter().map(|(n, _)| n.name.clone()).collect();
         let hold = self.look.approval(late, &mut self.progress);
-        let hold = hold.or_else(|| self.look.first_closed_gate(self.always()));
+        let hold = hold.or_else(|| self.look.first_closed_gate(self.always(), None));
         Allowance { hold, turn: Some((late.name.clone(), nodes)), ..Allowance::default() }
     }
 
@@ -197,7 +219,7 @@ impl<'l> Turn<'l, '_> {
         if group.soak().is_positive() {
             return self.soaks(group);
         }
-        let hold = self.look.first_closed_gate(self.always())?;
+        let hold = self.look.first_closed_gate(self.always(), None)?;
         self.stays_in(group);
         Some(held(hold))
     }
@@ -214,7 +236,7 @@ impl<'l> Turn<'l, '_> {
         let until = stored.filter(|until| until.0 <= whole.0).cloned().unwrap_or(whole);
         self.progress.soak_until = Some(until.clone());
         let is_over = until.0 <= look.now;
-        let gate = look.first_closed_gate(gates.chain(self.always()));
+        let gate = look.first_closed_gate(gates.chain(self.always()), Some(group));
         if stored.is_some() && is_over && gate.is_none() {
             return None;
         }

@@ -1,6 +1,7 @@
 //! Configs and nodes that fail: what is rejected, what goes back, and in which order.
 
 use super::*;
+use crate::Change;
 
 #[test]
 fn a_config_that_fails_is_rejected_and_the_newest_node_goes_back_first_within_the_bound() {
@@ -70,6 +71,15 @@ fn a_node_past_its_deadline_has_failed_and_one_that_is_sick_for_its_own_reasons_
     facts.sent = [("a".into(), at("2026-07-01T11:30:00Z"))].into();
     let plan = settled(&six(0, 1), &policy, &mut facts, NOON);
     assert_eq!((plan.hold, plan.look_again), (None, Some(at("2026-07-01T12:30:00Z"))));
+    // What the node says itself counts for every leader.
+    let mut nodes = six(0, 1);
+    nodes[0].sent = Some("new 2026-07-01T11:15:00Z".into());
+    let plan = settled(&nodes, &policy, &mut facts, NOON);
+    assert_eq!(plan.look_again, Some(at("2026-07-01T12:15:00Z")));
+    nodes[0].sent = Some("older 2026-07-01T01:15:00Z".into());
+    assert_eq!(settled(&nodes, &policy, &mut facts, NOON).look_again, Some(at("2026-07-01T12:30:00Z")));
+    let sent = |plan: &PoolPlan| plan.patches.last().map(|p| p.sent.clone());
+    assert_eq!(sent(&plan), Some(Change::Set("new 2026-07-01T12:00:00Z".into())));
     settled(&six(0, 1), &policy, &mut facts, "2026-07-01T12:30:00Z");
     let reason = &facts.progress.rejected[0].reason;
     assert!(reason.starts_with("node a failed: it has not reached the config within"), "{reason}");

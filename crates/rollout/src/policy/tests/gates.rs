@@ -63,3 +63,27 @@ fn gates_are_checked_when_they_are_to_be_and_nothing_goes_before_they_pass() {
         assert_eq!(goes(&settled(&six(1, 2), &policy, &mut facts.clone(), late)), want);
     }
 }
+
+#[test]
+fn jobs_run_beside_their_wave_and_after_the_last_one_too() {
+    let check = crate::policy::gates::Check::Job { namespace: "a".to_owned(), cron_job: "b".to_owned() };
+    let waves = vec![wave("canary", Members::Number(1)), wave("rest", Members::Rest)];
+    let gates = vec![Gate { check, ..gate("smoke", true, false, false) }];
+    let policy = Policy { waves, gates, ..Policy::default() };
+    let mut facts = under_way(&policy, &six(0, 0));
+    // So many of the first nodes are done, and the next ones move. Jobs have ended on `ran`. Which go, and on which are Jobs?
+    let mut after = |done: usize, moving: usize, ran: &str| {
+        let ran = ran.chars().map(|c| Arc::from(c.to_string())).collect();
+        facts.ran_on = [("smoke".into(), ran)].into();
+        let plan = settled(&six(done, moving), &policy, &mut facts, NOON);
+        let checks = &plan.policy.as_ref().unwrap().checks;
+        let on: String = checks.iter().flat_map(|c| c.nodes.iter().map(|n| &**n)).collect();
+        (goes(&plan), on, facts.progress.proved.clone().unwrap_or_default())
+    };
+    let row = |goes: &str, on: &str, proved: &str| (goes.to_owned(), on.to_owned(), proved.to_owned());
+    assert_eq!(after(1, 0, ""), row("", "a", "old"));
+    assert_eq!(after(1, 0, "a"), row("bcd", "", "old"));
+    assert_eq!(after(3, 3, "a"), row("", "bc", "old"), "they begin on nodes that are done");
+    assert_eq!(after(6, 0, "abc"), row("", "bcdef", "old"));
+    assert_eq!(after(6, 0, "abcdef"), row("", "", "new"));
+}
