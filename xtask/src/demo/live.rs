@@ -104,6 +104,7 @@ mod tests {
             max_unavailable: 1,
             conditions: BTreeMap::new(),
             held: None,
+            needs_approval: false,
             policy: None,
             stuck: None,
             pinned: None,

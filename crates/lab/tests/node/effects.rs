@@ -156,9 +156,9 @@ async fn userspace_alone_is_restarted_where_systemd_can() {
     // that is later than the start of userspace, and reports have whole seconds.
     let reported = async || {
         let now = k8s_openapi::jiff::Timestamp::now();
-        let ready =
-            json!({"status": {"conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": now}]}});
-        let patch = ["patch", "node", NODE, "--subresource=status", "--type=strategic", "-p", &ready.to_string()];
+        let ready = json!({"status": {"conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": now}]}});
+        let patch =
+            ["patch", "node", NODE, "--subresource=status", "--type=strategic", "-p", &ready.to_string()];
         let patched = cluster.kubectl(&patch).await;
         assert_eq!(patched.code, 0, "{patched:?}");
         (note(&cluster.get("Node", NODE).await, "state") == "Done").then_some(())

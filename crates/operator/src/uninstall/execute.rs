@@ -2,8 +2,8 @@
 
 use super::UninstallError;
 use super::look::nodes;
-use super::restore::pause;
 use super::plan::{Action, Plan, TAINTS, cleaning, pods_of, waited_for};
+use super::restore::pause;
 use crate::sync::cluster::{api_of, delete, pods};
 use crate::sync::objects::Key;
 use api::k8s::Node;

@@ -44,6 +44,9 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+/// The nodes on which the Jobs of gates have ended, by gate.
+pub type RanOn = BTreeMap<Arc<str>, BTreeSet<Arc<str>>>;
+
 /// What people ask for.
 #[derive(Clone, Debug, Default)]
 pub struct Policy {
@@ -148,7 +151,7 @@ pub struct PolicyFacts {
     pub gates: BTreeMap<Arc<str>, GateState>,
     /// The nodes on which the Jobs of a gate have ended, of gates that run some. Without an entry, what the gate says is
     /// for all nodes.
-    pub ran_on: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
+    pub ran_on: RanOn,
     /// What was found broken by gates whose baseline is not stored yet.
     pub baselines: BTreeMap<Arc<str>, Vec<String>>,
     /// The pool's entry in the policy's status.

@@ -7,7 +7,7 @@ use crate::hold::{GateState, Hold};
 use crate::policy::assign::NO_POOL;
 use crate::policy::{
     ApprovalRequest, Assigned, Costs, Elsewhere, Policy, PolicyFacts, PolicyInput, PolicyPlan, PolicyPool,
-    Verdict, assign, holds_without_waves, is_rejected, time,
+    RanOn, Verdict, assign, holds_without_waves, is_rejected, time,
 };
 use api::k8s::Time;
 use api::names::own;
@@ -31,7 +31,7 @@ pub struct Live {
     /// What gates say, by pool and gate.
     pub gates: BTreeMap<Arc<str>, BTreeMap<Arc<str>, GateState>>,
     /// The nodes on which the Jobs of gates have ended, by pool and gate.
-    pub ran_on: BTreeMap<Arc<str>, BTreeMap<Arc<str>, BTreeSet<Arc<str>>>>,
+    pub ran_on: BTreeMap<Arc<str>, RanOn>,
     /// What they found broken when there was no baseline, by pool and gate.
     pub found: BTreeMap<Arc<str>, BTreeMap<Arc<str>, Vec<String>>>,
     /// Since when nodes are on their way to their pool's config.

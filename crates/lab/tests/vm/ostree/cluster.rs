@@ -51,7 +51,7 @@ async fn an_image_whose_kubelet_cannot_start_goes_back_by_itself_without_an_api_
     let registry = machine.registry(lab.shared_folder()).await.unwrap();
     let node = timed("the node", lab.virtual_node(NODE, machine.image())).await.unwrap();
     let vm = node.machine();
-    wait(&client, "the node is in its pool", |node| done(node)).await;
+    wait(&client, "the node is in its pool", done).await;
     let trial = json!({"metadata": {"annotations": {format!("{MCO}/trial"): WITHIN}}});
     let pools = api(&client, "MachineConfigPool");
     pools.patch(POOL, &PatchParams::default(), &Patch::Merge(trial)).await.unwrap();

@@ -206,7 +206,10 @@ async fn send(client: &Client, node: &NodeView) -> Result<bool, CallError> {
 }
 
 /// Pauses the pools.
-pub(crate) async fn pause(client: &Client, progress: &mut impl FnMut(Progress)) -> Result<(), UninstallError> {
+pub(crate) async fn pause(
+    client: &Client,
+    progress: &mut impl FnMut(Progress),
+) -> Result<(), UninstallError> {
     let pools = cluster::pools(client).await?;
     let api: Api<MachineConfigPool> = Api::all(client.clone());
     let mut paused = vec![];
