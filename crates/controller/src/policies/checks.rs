@@ -229,7 +229,7 @@ async fn run(
         if matches!(record.state, Some(GateState::Unknown(_))) {
             // Such a check counts as nothing, so it can be repeated sooner.
             next = next.min(Instant::now() + retry);
-            retry *= 2;
+            retry = (retry * 2).min(gate.interval);
         } else {
             retry = RETRY;
         }
