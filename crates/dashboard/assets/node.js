@@ -18,7 +18,7 @@ const took = (seconds) => (seconds === null || seconds === undefined ? "–" : s
 /** The updates that are over. */
 function updates(all) {
   if (!all.length) return el("p", { class: "soft" }, "Its updates so far: none that its agent wrote down.");
-  return table("Its updates so far, the newest first", ["Config", "Began", "Done", "Drain", "Change", "Reboot", "Kubelet back", "In all", "Waited for before", "Its drain waited for"], all.map((u) => [el("span", { class: "mono" }, link("config", u.config)), time(u.began), time(u.done), took(u.drain), took(u.change), took(u.reboot), took(u.back), took(u.seconds), u.turn.map(([what, seconds]) => `${what} (${span(seconds)})`).join(", "), u.waited]));
+  return table("Its updates so far, the newest first", ["Config", "Began", "Done", "Drain", "Change", "Reboot", "Kubelet back", "In all", "Waited for before it began", "Its drain waited for"], all.map((u) => [el("span", { class: "mono" }, link("config", u.config)), time(u.began), time(u.done), took(u.drain), took(u.change), took(u.reboot), took(u.back), took(u.seconds), u.turn.map(([what, seconds]) => `${what} (${span(seconds)})`).join(", "), u.waited]));
 }
 
 /** What an agent says: a difference of drift has its lines. */

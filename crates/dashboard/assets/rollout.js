@@ -61,7 +61,7 @@ class Row {
     const over = node.done || node.left;
     const waits = (drains && !node.failing && node.waited) || (known?.why ?? "");
     const before = waited({ turn: node.turn });
-    say(this.waits, over ? waited(node) : before ? `${waits}; before: ${before}` : waits);
+    say(this.waits, over ? waited(node) : [waits, before && `before: ${before}`].filter(Boolean).join("; "));
     const words = node.bars.map((bar) => took(bar, now));
     const label = words.join(", ") || "its phases were not seen";
     if (label === this.label) return;

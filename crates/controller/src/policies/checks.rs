@@ -120,6 +120,13 @@ impl Checks {
                 tasks.insert(key, task);
             }
         }
+        let under_way = |pool: &str| {
+            let of = plan.pools.iter().find(|p| *p.pool == *pool).and_then(|p| p.policy.as_ref());
+            of.is_some_and(|of| of.progress.config.is_some())
+        };
+        let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
+        first.retain(|(pool, _), _| under_way(pool));
+        drop(first);
         for (key, task) in before {
             drop(task);
             if !tasks.contains_key(&key) {
@@ -204,7 +211,14 @@ async fn run(
         let begin = Instant::now();
         let about = wanted.borrow_and_update().clone();
         let check = requests::check(&shared, &mut asker, &gate, &about);
-        let answer = tokio::time::timeout(gate.timeout, check).await;
+        let answer = tokio::select! {
+            answer = tokio::time::timeout(gate.timeout, check) => answer,
+            // More nodes are done: their Jobs begin beside those that run, and all have the whole time from now on.
+            Ok(()) = wanted.changed(), if runs_jobs => {
+                tokio::time::sleep(RETRY).await;
+                continue;
+            }
+        };
         let reading = answer.unwrap_or_else(|_| {
             Reading::NoAnswer(format!("no answer within {} s", gate.timeout.as_secs_f64()))
         });
@@ -233,10 +247,11 @@ async fn run(
         } else {
             retry = RETRY;
         }
+        let fails = matches!(record.state, Some(GateState::Failing(_) | GateState::Failed(_)));
         tokio::select! {
             () = tokio::time::sleep_until(next) => {}
-            // More nodes are done, and their Jobs can begin.
-            Ok(()) = wanted.changed(), if runs_jobs => {}
+            // More nodes are done, and their Jobs can begin. Not after a failure: it would be counted again at once.
+            Ok(()) = wanted.changed(), if runs_jobs && !fails => {}
         }
     }
 }

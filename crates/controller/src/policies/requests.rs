@@ -18,7 +18,7 @@ use kube::api::{ApiResource, DynamicObject, ListParams, PostParams};
 use kube::core::{GroupVersionKind, Selector};
 use kube::{Api, Client};
 use rollout::policy::Gate;
-use rollout::policy::gates::{Check, Reading, of_http, of_nodes, of_prometheus, of_workload};
+use rollout::policy::gates::{Check, Reading, of_http, of_nodes, of_prometheus, of_workload, worse};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
@@ -63,7 +63,8 @@ pub(super) async fn check(shared: &Shared, asker: &mut Asker, gate: &Gate, about
     let result = match &gate.check {
         Check::NodeCondition { type_, status } => nodes(shared, type_, status, &about.nodes).await,
         Check::Workloads { kinds, namespaces, selector } => {
-            workloads(shared, asker, kinds, namespaces.as_deref(), selector).await
+            let first = &asker.first;
+            workloads(shared, (first, gate, about), kinds, namespaces.as_deref(), selector).await
         }
         Check::Prometheus { url, query, operator, bound, token } => {
             let query: String = url_encoded(query);
@@ -112,7 +113,7 @@ async fn nodes(shared: &Shared, type_: &str, wanted: &str, of: &[Arc<str>]) -> R
 
 async fn workloads(
     shared: &Shared,
-    asker: &Asker,
+    (first, gate, about): (&First, &Gate, &Wanted),
     kinds: &[WorkloadKind],
     namespaces: Option<&[String]>,
     selector: &LabelSelector,
@@ -146,7 +147,11 @@ async fn workloads(
         }
     }
     broken.sort_unstable();
-    let mut first = asker.first.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut first = first.lock().unwrap_or_else(PoisonError::into_inner);
+    // What is broken now, and was not before, is an answer whatever else is gone.
+    if worse(&gate.check, about.baseline.as_deref(), &broken).is_some() {
+        return Ok(Reading::Broken(broken));
+    }
     if let Some(gone) = first.iter().find(|name| !there.contains(*name)) {
         let more = first.iter().filter(|name| !there.contains(*name)).count() - 1;
         let more = if more == 0 { String::new() } else { format!(" (and {more} more)") };
@@ -259,10 +264,13 @@ async fn jobs(
     while let Some((node, end)) = ends.next().await {
         match end? {
             None => drop(asker.ended.insert(node.clone())),
-            Some(why) => broken.push(why),
+            // One that failed is an answer, whatever the others do.
+            Some(why) => {
+                broken.push(why);
+                break;
+            }
         }
     }
-    broken.sort_unstable();
     Ok(Reading::Broken(broken))
 }
 
@@ -328,6 +336,11 @@ async fn one_job(
                 exists = !exists;
                 continue;
             }
+            // A quota or a webhook may refuse what is there already.
+            Err(e) if !exists => match call(what, jobs.get(&name)).await {
+                Ok(job) => job,
+                Err(_) => return Err(e.chain()),
+            },
             Err(e) => return Err(e.chain()),
         };
         exists = true;

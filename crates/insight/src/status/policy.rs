@@ -74,9 +74,10 @@ pub(super) fn row(plan: &PoolPlan, policy: Option<&Policy>, now: Timestamp) -> O
                 WaveState::NeedsApproval
             }
             (_, Some(until)) => WaveState::Soaks { until },
-            _ if !progress.wave_begun => WaveState::NotBegun,
-            (Some(_), None) => WaveState::Held,
+            // Whether it has begun is stored only where a gate is asked before.
             (None, None) => WaveState::Moves,
+            (Some(_), None) if !progress.wave_begun => WaveState::NotBegun,
+            (Some(_), None) => WaveState::Held,
         };
         WaveRow { name: name.clone(), place, of: waves.len(), state }
     });

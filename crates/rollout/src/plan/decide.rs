@@ -371,6 +371,8 @@ impl<'a> Eval<'a> {
                 if self.has_deadline() {
                     let at = policy::time(inputs.now.0).0;
                     patch.sent = Change::Set(format!("{} {at}", target.config).into());
+                } else if node.sent.is_some() {
+                    patch.sent = Change::Remove;
                 }
                 patch.pool_labels_applied = choice.booted_here.contains(&*node.name);
             } else if recalled {

@@ -169,7 +169,7 @@ impl Record {
 }
 
 /// Why what is broken now is worse than before; `None`: it is not. Without a baseline only a Job is.
-fn worse(check: &Check, before: Option<&[String]>, now: &[String]) -> Option<String> {
+pub fn worse(check: &Check, before: Option<&[String]>, now: &[String]) -> Option<String> {
     let before = match check {
         Check::Job { .. } => &[],
         _ => before?,

@@ -35,7 +35,7 @@ impl Look<'_> {
             let why = if flags.failing {
                 Reason::Daemon(node.state.clone(), node.reason.clone()).to_string()
             } else if let (Some(limit), Some(since), false) =
-                (self.policy.node_deadline, self.since(node, flags), flags.updated && flags.ready)
+                (self.policy.node_deadline, self.since(node), flags.updated && flags.ready)
             {
                 match since.checked_add(limit) {
                     Ok(end) if end <= self.now => format!("it has not reached the config within {limit:#}"),
@@ -55,11 +55,12 @@ impl Look<'_> {
         (None, ends)
     }
 
-    /// Since when a node is on its way. One that is in the config, and out of service, may have been in service meanwhile:
-    /// only who has seen it knows.
-    fn since(&self, node: &NodeView, flags: &Flags) -> Option<Timestamp> {
+    /// Since when a node is on its way. One that has arrived in the config, and is out of service or has drifted, may have been
+    /// in service meanwhile: only who has seen it knows.
+    fn since(&self, node: &NodeView) -> Option<Timestamp> {
         let seen = self.facts.sent.get(&node.name).copied();
-        if flags.updated { seen } else { node.sent_to(self.config).or(seen) }
+        let arrived = node.current_config == node.desired_config && node.current_image == node.desired_image;
+        if arrived { seen } else { node.sent_to(self.config).or(seen) }
     }
 
     pub(super) fn result(&self, gate: &str) -> GateResult {

@@ -14,7 +14,7 @@ mod windows;
 
 pub use approvals::ApprovalRequest;
 
-use crate::hold::Hold;
+use crate::hold::{GateState, Hold};
 use crate::node::Flags;
 use crate::policy::elsewhere::Elsewhere;
 use crate::policy::waves::groups;
@@ -168,6 +168,12 @@ impl Look<'_> {
         // Those that were never checked are left out: it would be one more write before their first answer.
         let checked = next.checks.iter().filter(|check| self.facts.gates.contains_key(&check.gate));
         next.progress.gates = checked.map(|check| self.result(&check.gate)).collect();
+        // For readers, who do not know where Jobs have ended: a gate that passed for some of the nodes only has not passed.
+        if let Some(Hold::Gate { gate, state: GateState::Unknown(why) }) = &next.allowance.hold
+            && let Some(said) = next.progress.gates.iter_mut().find(|g| *g.gate == **gate)
+        {
+            (said.outcome, said.message) = (GateOutcome::NoAnswer, cut(why, WORDS).into_owned());
+        }
         if let Some((hold, reason)) = failure {
             let begun = self.nodes.iter().any(|(_, f)| f.at_target);
             let proved = old.proved.is_some() && may_go_back;
@@ -193,8 +199,16 @@ impl Look<'_> {
                 Allowance { turn: next.allowance.turn, hold: Some(hold), look_again, ..Allowance::default() };
             return next;
         }
-        if has_candidates && next.allowance.hold.is_none() {
+        // A wave begins within a window: its gates are asked then, not hours before.
+        let begins = next.progress.wave_begun && !old.wave_begun;
+        if has_candidates && (begins || next.allowance.hold.is_none()) {
+            let records = next.allowance.hold.take();
             self.hold_outside_windows(&mut next);
+            if next.allowance.hold.is_some() {
+                next.progress.wave_begun = old.wave_begun;
+            } else {
+                next.allowance.hold = records;
+            }
         }
         next
     }

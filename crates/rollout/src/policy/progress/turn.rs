@@ -3,7 +3,7 @@
 //! What it is not: which nodes a wave has (see `policy::waves`).
 
 use super::{Look, Next, settled};
-use crate::hold::Hold;
+use crate::hold::{GateState, Hold};
 use crate::node::Flags;
 use crate::policy::waves::{Group, Members};
 use crate::policy::{Allowance, Gate, GateCheck, time};
@@ -189,7 +189,11 @@ impl<'l> Turn<'l, '_> {
             }
         } else {
             // Jobs begin on each node that is done.
-            self.checks.extend(first.filter(|g| g.of_wave()).map(|g| look.check(g, old, Some(group))));
+            let jobs = || look.policy.gates.iter().filter(|g| g.before_wave && g.of_wave());
+            self.checks.extend(jobs().map(|g| look.check(g, old, Some(group))));
+            // One that fails keeps further nodes back before it has failed often enough.
+            let fails = |g: &&Gate| matches!(look.facts.gates.get(&g.name), Some(GateState::Failing(_)));
+            hold = hold.or_else(|| look.first_closed_gate(jobs().filter(fails), Some(group)));
         }
         let hold = hold.or_else(|| look.first_closed_gate(self.always(), None));
         let earlier = self.groups.get(..=self.stored).unwrap_or_default();
@@ -226,7 +230,10 @@ impl<'l> Turn<'l, '_> {
 
     fn soaks(&mut self, group: &Group<'_>) -> Option<Allowance> {
         let (look, old) = (self.look, &self.look.facts.progress);
-        let gates = look.policy.gates.iter().filter(|g| g.soak);
+        // After the last wave Jobs must have ended, too (see `last_jobs`): they run while it soaks.
+        let is_last = self.last_of(self.groups.len()).is_some_and(|g| g.name == group.name);
+        let gates =
+            look.policy.gates.iter().filter(move |g| g.soak || is_last && g.before_wave && g.of_wave());
         self.checks.extend(gates.clone().map(|g| look.check(g, old, Some(group))));
         let is_stored = self.at == self.stored && old.wave.as_deref() == Some(&*group.name);
         let stored = old.soak_until.as_ref().filter(|_| is_stored);

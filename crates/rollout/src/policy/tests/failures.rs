@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::Change;
+use crate::view::DaemonState;
 
 #[test]
 fn a_config_that_fails_is_rejected_and_the_newest_node_goes_back_first_within_the_bound() {
@@ -78,8 +79,19 @@ fn a_node_past_its_deadline_has_failed_and_one_that_is_sick_for_its_own_reasons_
     assert_eq!(plan.look_again, Some(at("2026-07-01T12:15:00Z")));
     nodes[0].sent = Some("older 2026-07-01T01:15:00Z".into());
     assert_eq!(settled(&nodes, &policy, &mut facts, NOON).look_again, Some(at("2026-07-01T12:30:00Z")));
-    let sent = |plan: &PoolPlan| plan.patches.last().map(|p| p.sent.clone());
-    assert_eq!(sent(&plan), Some(Change::Set("new 2026-07-01T12:00:00Z".into())));
+    // One that has arrived and drifts there counts from when that was seen.
+    let mut drifts = six(1, 0);
+    (drifts[0].state, drifts[0].sent) = (DaemonState::Degraded, Some("new 2026-07-01T01:00:00Z".into()));
+    let plan_of_drift = settled(&drifts, &policy, &mut facts.clone(), NOON);
+    assert!(plan_of_drift.policy.unwrap().progress.rejected.is_empty());
+    // Without a deadline an older time goes with the next config.
+    let unlimited = Policy { node_deadline: None, ..policy.clone() };
+    let mut old = six(0, 0);
+    old[0].sent = Some("new 2026-07-01T01:00:00Z".into());
+    let next = settled(&old, &unlimited, &mut under_way(&unlimited, &old), NOON);
+    assert!(next.patches.iter().any(|p| p.sent == Change::Remove), "{next}");
+    let sent = Change::Set("new 2026-07-01T12:00:00Z".into());
+    assert!(plan.patches.iter().any(|p| p.sent == sent), "{plan}");
     settled(&six(0, 1), &policy, &mut facts, "2026-07-01T12:30:00Z");
     let reason = &facts.progress.rejected[0].reason;
     assert!(reason.starts_with("node a failed: it has not reached the config within"), "{reason}");

@@ -87,3 +87,60 @@ fn jobs_run_beside_their_wave_and_after_the_last_one_too() {
     assert_eq!(after(6, 0, "abc"), row("", "bcdef", "old"));
     assert_eq!(after(6, 0, "abcdef"), row("", "", "new"));
 }
+
+#[test]
+fn jobs_run_while_the_last_wave_soaks_and_are_told_as_open_to_readers() {
+    let check = crate::policy::gates::Check::Job { namespace: "a".to_owned(), cron_job: "b".to_owned() };
+    let waves = vec![Wave { soak: hours(1), ..wave("rest", Members::Rest) }];
+    let gates = vec![Gate { check, ..gate("smoke", true, false, false) }];
+    let policy = Policy { waves, gates, ..Policy::default() };
+    let mut facts = under_way(&policy, &six(0, 0));
+    let plan = settled(&six(6, 0), &policy, &mut facts, NOON);
+    let checks = &plan.policy.as_ref().unwrap().checks;
+    assert_eq!(checks.iter().map(|c| c.nodes.len()).collect::<Vec<_>>(), [6], "beside the soak");
+    // The soak is over before they are: it does not begin anew.
+    let over = "2026-07-01T13:00:00Z";
+    facts.ran_on = [("smoke".into(), ["a".into(), "b".into()].into())].into();
+    let until = facts.progress.soak_until.clone();
+    let plan = settled(&six(6, 0), &policy, &mut facts, over);
+    assert_eq!(facts.progress.soak_until, until);
+    assert!(hold(&plan).contains("has not ended on all nodes"), "{plan}");
+    assert_eq!(facts.progress.gates[0].outcome, api::v1alpha1::GateOutcome::NoAnswer);
+    facts.ran_on = [("smoke".into(), ["a", "b", "c", "d", "e", "f"].map(Arc::from).into())].into();
+    settled(&six(6, 0), &policy, &mut facts, over);
+    assert_eq!(facts.progress.proved.as_deref(), Some("new"));
+}
+
+#[test]
+fn a_job_that_fails_keeps_further_nodes_of_its_wave_back() {
+    let check = crate::policy::gates::Check::Job { namespace: "a".to_owned(), cron_job: "b".to_owned() };
+    let waves = vec![wave("canary", Members::Number(1)), wave("rest", Members::Rest)];
+    let gates = vec![Gate { check, ..gate("smoke", true, false, false) }];
+    let policy = Policy { waves, gates, ..Policy::default() };
+    let mut facts = under_way(&policy, &six(0, 0));
+    facts.ran_on = [("smoke".into(), ["a".into()].into())].into();
+    assert_eq!(goes(&settled(&six(1, 0), &policy, &mut facts, NOON)), "bcd");
+    for (state, want) in [(GateState::Passed, "e"), (GateState::Failing("1 of 3".to_owned()), "")] {
+        let mut facts = facts.clone();
+        facts.gates = [("smoke".into(), state)].into();
+        assert_eq!(goes(&settled(&six(2, 2), &policy, &mut facts, NOON)), want);
+    }
+}
+
+#[test]
+fn gates_before_a_wave_are_asked_when_its_window_opens() {
+    let policy = Policy {
+        windows: vec![Window::new("0 14 * * *", TimeZone::UTC, hours(2)).unwrap()],
+        waves: vec![wave("canary", Members::Number(1)), wave("rest", Members::Rest)],
+        gates: vec![gate("ready", true, false, false)],
+        ..Policy::default()
+    };
+    let mut facts = under_way(&policy, &six(0, 0));
+    settled(&six(0, 0), &policy, &mut facts, NOON);
+    assert!(!facts.progress.wave_begun, "{:?}", facts.progress);
+    let open = "2026-07-01T14:00:00Z";
+    facts.gates.clear();
+    assert_eq!(goes(&settled(&six(0, 0), &policy, &mut facts, open)), "", "they have not been asked today");
+    facts.gates = [("ready".into(), GateState::Passed)].into();
+    assert_eq!(goes(&settled(&six(0, 0), &policy, &mut facts, open)), "a");
+}
