@@ -187,7 +187,8 @@ mod tests {
         let gates = PoolProgress { wave: None, gates: vec![gate], ..PoolProgress::default() };
         let open = "updates may begin until 2026-07-02T04:00:00Z";
         for (progress, hold, says) in [
-            (progress.clone(), None, "wave rest (2 of 2) has not begun; "),
+            (progress.clone(), None, "wave rest (2 of 2): its nodes may go; "),
+            (progress.clone(), Some(Hold::Paused), "wave rest (2 of 2) has not begun; "),
             (progress, Some(approval()), "wave rest (2 of 2) waits for an approval; "),
             (begun.clone(), None, "wave rest (2 of 2): its nodes may go; "),
             (begun.clone(), Some(Hold::Paused), "wave rest (2 of 2) has begun, and is held; "),
