@@ -13,6 +13,8 @@ use std::process::Command;
 const AARCH64_LG_PAGE: &str = "16";
 /// Flags for rustc. The static C library is not position-independent (`crates/cli/build.rs` says why that is fine).
 const FLAGS: [&str; 2] = ["-Ctarget-feature=+crt-static", "-Crelocation-model=static"];
+/// A release build, without the features of libraries that tests ask for (`crates/cli/Cargo.toml`).
+const RELEASE: [&str; 3] = ["--release", "--locked", "--no-default-features"];
 /// What tests do without. Every node of a test loads an image with the program, and copies and hashes it when its agent starts:
 /// the names of functions and the lines of the source are half of it.
 const WITHOUT_NAMES: &str = "-Cstrip=symbols";
@@ -30,7 +32,7 @@ const FOR_TESTS: &str = "target/debug/static";
 /// # Errors
 /// The build fails.
 pub(crate) fn release(root: &Path, target: Option<&str>) -> anyhow::Result<PathBuf> {
-    let mut args = vec!["--release", "--locked"];
+    let mut args = RELEASE.to_vec();
     args.extend(target.into_iter().flat_map(|target| ["--target", target]));
     cargo(root, &args, &FLAGS, target)?;
     let folder = target.map_or_else(|| root.join("target"), |target| root.join("target").join(target));
@@ -48,7 +50,9 @@ pub(crate) fn release_in_background(root: &Path) -> anyhow::Result<()> {
     let mut command = Command::new("setsid");
     command.args(["--wait", "sh", "-c", script, "sh", env!("CARGO")]);
     command
-        .args(["rustc", "--quiet", "--package", "cli", "--bin", "mco", "--release", "--locked", "--"])
+        .args(["rustc", "--quiet", "--package", "cli", "--bin", "mco"])
+        .args(RELEASE)
+        .arg("--")
         .args(FLAGS);
     let status = command.current_dir(root).status().context("cannot run setsid")?;
     if !status.success() {
