@@ -14,6 +14,8 @@ use tokio::sync::SemaphorePermit;
 pub(crate) const LIMIT: Duration = Duration::from_secs(720);
 /// The time limit for a command that does not wait for machines.
 const COMMAND_LIMIT: Duration = Duration::from_secs(120);
+/// What the guide promises of the installation, up to the nodes' first config, with the image at hand.
+const INSTALLED: Duration = Duration::from_mins(5);
 const POLL: Duration = Duration::from_millis(500);
 /// The product's namespace.
 pub(crate) const NAMESPACE: &str = "openshift-machine-config-operator";
@@ -54,6 +56,9 @@ impl Site {
         let start = Instant::now();
         let args = ["install", "--image", PRODUCT_IMAGE];
         self.mco_within(&args, LIMIT).await;
+        let installed = start.elapsed();
+        eprintln!("`mco install` has ended after {:.0} s", installed.as_secs_f64());
+        assert!(installed < INSTALLED, "the guide says five minutes, and it took {installed:?}");
         // Nodes may be rebooting by now, even the only control-plane node. So the command is repeated, as the guide
         // says.
         self.wait("`mco status --all` shows the nodes", async || {
