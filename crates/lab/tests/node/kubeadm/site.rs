@@ -4,7 +4,7 @@
 
 use crate::product::{self, Said, objects, repository};
 use kube::Client;
-use lab::{Kubeadm, PRODUCT_IMAGE, Reporter, product_image};
+use lab::{Kubeadm, PRODUCT_IMAGE, RealNode, Reporter, product_image};
 use serde_json::Value;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -230,6 +230,28 @@ impl Site {
                 );
             }
         }
+    }
+
+    /// Takes the installation away, with the agents in pods that have to take the hosts back before they go.
+    pub(crate) async fn uninstall(&self, nodes: &[&RealNode]) {
+        let start = Instant::now();
+        let said = self.mco_within(&["uninstall", "--yes", "--restore-hosts"], LIMIT).await;
+        assert!(said.ends_with("uninstalled; hosts have their own files again\n"), "{said}");
+        eprintln!("hosts are back and the installation is gone after {:.0} s", start.elapsed().as_secs_f64());
+        for node in nodes {
+            let motd = node.handle().read_file("/etc/motd").await.unwrap_or_default();
+            assert!(!motd.contains("managed by the Machine Config Operator"), "{}: {motd}", node.name());
+            let look = ["sh", "-c", "ls /etc/systemd/system | grep machine-config-daemon || :"];
+            let units = node.handle().run(look).await;
+            assert_eq!(units.unwrap().trim(), "", "{} keeps units of the agent", node.name());
+        }
+        let left = self.read(&["get", "crds", "-o", "name"]).await;
+        assert!(!left.contains("machineconfig"), "{left}");
+        self.wait("the namespace and its pods are gone", async || {
+            let args = ["get", "namespaces", NAMESPACE, "--ignore-not-found", "-o", "name"];
+            self.read(&args).await.trim().is_empty().then_some(())
+        })
+        .await;
     }
 
     /// Everything that helps to see why a test waits.
