@@ -53,7 +53,9 @@ pub(super) fn files() -> anyhow::Result<BTreeMap<PathBuf, String>> {
                 spec["monitoring"][field] = value(&format!("monitoring.{field}"));
             }
         }
-        if is_users(step) {
+        // The settings go with their kind. After `mco uninstall` Helm could not even look for an object of a kind that there is
+        // not, and the release could never be removed.
+        if is_users(step) || object["kind"] == "MachineConfigOperator" {
             object["metadata"]["annotations"]["helm.sh/resource-policy"] = json!("keep");
         }
         templates.push(object);
@@ -121,7 +123,7 @@ monitoring:
 
 const NOTES: &str = "\
 The operator installs everything else, as MachineConfigOperator cluster says. That stays when this release is removed:
-run `mco uninstall --yes` first to take it away. Helm does not change CRDs: before an upgrade run
+run `mco uninstall --yes` first to take it away, then remove the release. Helm does not change CRDs: before an upgrade run
   kubectl apply --server-side --force-conflicts -f crds/
 with the folder of the new chart.
 ";

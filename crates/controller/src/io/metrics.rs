@@ -3,6 +3,7 @@
 //!
 //! What it is not: their documentation for operators. `cargo xtask gen` makes the page of the book from the texts here.
 
+use super::certificate_metrics::BundleEnds;
 use super::image_metrics::ImageMetrics;
 use super::labels::{Pool, PoolState};
 use prometheus_client::collector::Collector;
@@ -105,6 +106,7 @@ pub(crate) struct Metrics {
     pub(crate) rollout_nodes: Family<PoolState, Gauge>,
     pub(crate) rollout_held: Family<Pool, Gauge>,
     pub(crate) drain_waits: DrainWaits,
+    pub(crate) bundle_ends: BundleEnds,
     pub(crate) boot_image_skew: Gauge,
     pub(crate) queue_latency: Family<QueueName, Histogram, fn() -> Histogram>,
     pub(crate) work_duration: Family<QueueName, Histogram, fn() -> Histogram>,
@@ -129,6 +131,7 @@ impl Metrics {
             rollout_nodes: Family::default(),
             rollout_held: Family::default(),
             drain_waits: DrainWaits::default(),
+            bundle_ends: BundleEnds::default(),
             boot_image_skew: Gauge::default(),
             queue_latency: Family::new_with_constructor(latencies as fn() -> Histogram),
             work_duration: Family::new_with_constructor(latencies as fn() -> Histogram),
@@ -149,6 +152,7 @@ impl Metrics {
             rollout_nodes,
             rollout_held,
             drain_waits,
+            bundle_ends,
             boot_image_skew,
             queue_latency,
             work_duration,
@@ -213,6 +217,7 @@ impl Metrics {
             rollout_held.clone(),
         );
         registry.register_collector(Box::new(drain_waits.clone()));
+        registry.register_collector(Box::new(bundle_ends.clone()));
         registry.register(
             "mcc_boot_image_skew_enforcement_none",
             "1 while boot images may be outdated and their age is not checked",
@@ -262,6 +267,7 @@ impl Metrics {
             rollout_nodes,
             rollout_held,
             drain_waits,
+            bundle_ends,
             boot_image_skew,
             queue_latency: _,
             work_duration: _,
@@ -294,6 +300,7 @@ impl Metrics {
             family.clear();
         }
         drain_waits.clear();
+        bundle_ends.clear();
         boot_image_skew.set(0);
         leader.set(0);
         images.clear_for_standby();
@@ -341,6 +348,7 @@ pub fn metrics_sample() -> Result<String, std::fmt::Error> {
         rollout_nodes,
         rollout_held,
         drain_waits,
+        bundle_ends,
         boot_image_skew: _,
         queue_latency,
         work_duration,
@@ -357,6 +365,7 @@ pub fn metrics_sample() -> Result<String, std::fmt::Error> {
         images,
     } = Metrics::new(&mut registry);
     images.sample();
+    bundle_ends.sample();
     drop(state.get_or_create(&State { node: none(), pool: none(), state: none(), reason: none() }));
     drop(rollout_nodes.get_or_create(&PoolState { pool: none(), state: none() }));
     for by_pool in [

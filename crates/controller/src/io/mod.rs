@@ -1,6 +1,7 @@
 //! The edges: the connection to the API server, events, metrics, files.
 
 pub(crate) mod backoff;
+pub(crate) mod certificate_metrics;
 pub(crate) mod connection;
 pub(crate) mod events;
 pub(crate) mod files;

@@ -365,6 +365,7 @@ async fn set(
         conditions::set(&mut list, condition, &at);
     }
     let (certificates, _) = certificates::list(&config.spec);
+    shared.metrics.bundle_ends.set(&certificates);
     let status = ControllerConfigStatus {
         observed_generation: observed,
         conditions: Some(list),

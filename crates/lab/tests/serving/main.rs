@@ -6,10 +6,12 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests")]
 
 mod config_server;
+mod cut_off;
 mod dashboard;
 #[path = "../common/definitions.rs"]
 mod definitions;
 
+mod image_metrics;
 mod installation;
 mod monitoring;
 mod older_settings;

@@ -104,6 +104,7 @@ async fn alerts_fire_and_dashboards_are_filled() {
         })
         .await;
     secure.is_scraped(&cluster, listen).await;
+    crate::image_metrics::are_scraped(&cluster, listen).await;
     let (mut asked, mut empty) = (0, vec![]);
     for dashboard in dashboards() {
         let panels = dashboard.model["panels"].as_array().unwrap();

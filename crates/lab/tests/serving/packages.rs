@@ -166,6 +166,18 @@ async fn the_helm_chart_and_the_kustomize_base_match_the_install() {
     for name in ["/cluster", "/machine-config-operator"] {
         assert!(made.contains(name), "{made}");
     }
+    // Removing the release leaves the settings to the parts that go on. After `mco uninstall` their kind is gone, and the release
+    // can be removed all the same.
+    let mut remove = Command::new(&helm);
+    remove.args(["uninstall", "mco", "--namespace", "kube-system", "--kubeconfig"]).arg(plane.kubeconfig());
+    said(&mut remove);
+    let mut get = Command::new(&kubectl);
+    get.arg("--kubeconfig").arg(plane.kubeconfig());
+    assert!(said(get.args(["get", "machineconfigoperators", "-o", "name"])).contains("/cluster"));
+    said(&mut install);
+    let mut kind = Command::new(&kubectl);
+    kind.arg("--kubeconfig").arg(plane.kubeconfig());
+    said(kind.args(["delete", "crd", "machineconfigoperators.machineconfig.dev"]));
     // Objects that belong to users are kept.
     let mut remove = Command::new(&helm);
     remove.args(["uninstall", "mco", "--namespace", "kube-system", "--kubeconfig"]).arg(plane.kubeconfig());

@@ -1,9 +1,10 @@
-//! `mco uninstall` on a real API server: it removes everything that an installation created and nothing else, and
-//! installing again works afterwards.
+//! `mco uninstall` on a real API server: it removes everything that an installation created and nothing else, also when it was
+//! killed at every kind of write before, and installing again works afterwards, after as many kills.
 //!
 //! Not here: hosts, which keep their files.
 
-use crate::installation::{IMAGE, URL, installed, operator, says};
+use crate::cut_off;
+use crate::installation::{IMAGE, URL, here, installed, operator, says, settings};
 use crate::product::{Cluster, lab, text};
 use serde_json::{Value, json};
 
@@ -84,6 +85,11 @@ async fn uninstall_removes_everything_of_ours_and_nothing_else() {
     // In a real cluster the operator's pods end with their Deployment.
     running.stop().await;
     let force: &[&str] = &["uninstall", "--yes", "--force"];
+    // Nobody answers for this Node, and each of these runs would wait for it.
+    let none = json!({"metadata": {"annotations": {"machineconfiguration.openshift.io/state": null}}});
+    cluster.patch("Node", "another", none).await;
+    cut_off::at_each_write(&cluster, dir.path(), force, &cut_off::REMOVAL).await;
+    cluster.patch("Node", "another", notes("rendered-1")).await;
     let said = cluster.mco(force).await;
     assert_eq!(said.code, 0, "{said:?}");
     assert!(said.out.ends_with("uninstalled; hosts keep their files\n"), "{}", said.out);
@@ -96,8 +102,12 @@ async fn uninstall_removes_everything_of_ours_and_nothing_else() {
     assert_eq!(said.code, 0, "once more: {said:?}");
 
     // It can be installed again.
-    let said = cluster.mco(&["install", IMAGE, URL, "--no-wait"]).await;
+    let install: &[&str] = &["install", IMAGE, URL, "--no-wait"];
+    cut_off::at_each_write(&cluster, dir.path(), install, &cut_off::INSTALLATION).await;
+    let said = cluster.mco(install).await;
     assert_eq!(said.code, 0, "{said:?}");
+    assert_eq!(settings(&cluster).await["spec"]["image"], "registry.example.com/mco:1");
+    assert!(!here(&cluster, "deployment", "machine-config-operator").await.is_null());
     cluster.stop().await;
 }
 

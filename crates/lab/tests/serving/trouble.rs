@@ -38,6 +38,8 @@ async fn problems_of_an_installation_are_reported_with_remedy_and_resolve_by_the
     follows_a_payload(&cluster).await;
     nonsense(&cluster, dir.path()).await;
     running.stop().await;
+    not_upgradeable(&cluster, dir.path(), &account).await;
+    no_image_of_its_own(&cluster, dir.path(), &account).await;
     old_operator(&cluster, dir.path(), &account).await;
     without_rights(&cluster, dir.path()).await;
     cluster.stop().await;
@@ -106,6 +108,52 @@ async fn refused_objects(cluster: &Cluster) {
     }
 }
 
+/// Waits for a pod of this part with the image that does not exist, and sets its status as a kubelet would. Returns its name.
+async fn cannot_pull(cluster: &Cluster, part: &str) -> String {
+    let label = format!("k8s-app={part}");
+    let selector = ["-n", NAMESPACE, "get", "pods", "-l", &label, "-o", "json"];
+    let waiting = cluster
+        .wait("a new pod waits", async || {
+            let pods: Value = serde_json::from_str(&cluster.kubectl(&selector).await.out).ok()?;
+            let new = |p: &&Value| p["spec"]["containers"][0]["image"] == "registry.example.com/none:2";
+            pods["items"].as_array()?.iter().find(new).map(|p| text(&p["metadata"]["name"]))
+        })
+        .await;
+    let status = json!({"status": {"containerStatuses": [{
+        "name": part, "image": "x", "imageID": "", "ready": false, "restartCount": 0,
+        "state": {"waiting": {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}}}]}});
+    let patch = status.to_string();
+    let patched =
+        ["-n", NAMESPACE, "patch", "pod", &waiting, "--subresource=status", "--type=merge", "-p", &patch];
+    let said = cluster.kubectl(&patched).await;
+    assert_eq!(said.code, 0, "{said:?}");
+    waiting
+}
+
+/// The same for an operator that runs as a pod, as in a cluster: its own Deployment meets the image first. It goes on with the image
+/// that it has, says what is wrong, and changes no other part.
+async fn no_image_of_its_own(cluster: &Cluster, dir: &Path, account: &Path) {
+    let of_pod = ["operator", "start", "--image=registry.example.com/mco:1"];
+    let running = Part::start(dir, "of-pod", account, &of_pod);
+    for node in ["worker-0", "worker-1"] {
+        assert_eq!(cluster.kubectl(&["cordon", node]).await.code, 0);
+    }
+    set(cluster, json!({"image": "registry.example.com/none:2"})).await;
+    let waiting = cannot_pull(cluster, "machine-config-operator").await;
+    let why = says(cluster, "Degraded", "True", &["MachineConfigOperatorFailed", "ImagePullBackOff"]).await;
+    assert!(why.contains(&waiting) && why.contains("spec.image") && why.contains("none:2"), "{why}");
+    says(cluster, "Available", "True", &[]).await;
+    let controller = here(cluster, "deployment", "machine-config-controller").await;
+    let image = &controller["spec"]["template"]["spec"]["containers"][0]["image"];
+    assert_eq!(image, "registry.example.com/mco:1", "everything else is left to the operator of that image");
+    for node in ["worker-0", "worker-1"] {
+        assert_eq!(cluster.kubectl(&["uncordon", node]).await.code, 0);
+    }
+    set(cluster, json!({"image": "registry.example.com/mco:1"})).await;
+    says(cluster, "Degraded", "False", &[]).await;
+    running.stop().await;
+}
+
 /// An image that no node can pull: the old pods keep running, and the condition names the pod, the image and the
 /// setting.
 async fn no_image(cluster: &Cluster) {
@@ -115,22 +163,7 @@ async fn no_image(cluster: &Cluster) {
         assert_eq!(cluster.kubectl(&["cordon", node]).await.code, 0);
     }
     set(cluster, json!({"image": "registry.example.com/none:2"})).await;
-    let selector = ["-n", NAMESPACE, "get", "pods", "-l", "k8s-app=machine-config-controller", "-o", "json"];
-    let waiting = cluster
-        .wait("a new pod waits", async || {
-            let pods: Value = serde_json::from_str(&cluster.kubectl(&selector).await.out).ok()?;
-            let new = |p: &&Value| p["spec"]["containers"][0]["image"] == "registry.example.com/none:2";
-            pods["items"].as_array()?.iter().find(new).map(|p| text(&p["metadata"]["name"]))
-        })
-        .await;
-    let status = json!({"status": {"containerStatuses": [{
-        "name": "machine-config-controller", "image": "x", "imageID": "", "ready": false, "restartCount": 0,
-        "state": {"waiting": {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}}}]}});
-    let patch = status.to_string();
-    let patched =
-        ["-n", NAMESPACE, "patch", "pod", &waiting, "--subresource=status", "--type=merge", "-p", &patch];
-    let said = cluster.kubectl(&patched).await;
-    assert_eq!(said.code, 0, "{said:?}");
+    let waiting = cannot_pull(cluster, "machine-config-controller").await;
     let why = says(cluster, "Degraded", "True", &["MachineConfigControllerFailed", "ImagePullBackOff"]).await;
     assert!(why.contains(&waiting) && why.contains("spec.image") && why.contains("none:2"), "{why}");
     says(cluster, "Available", "True", &[]).await;
@@ -210,6 +243,49 @@ async fn nonsense(cluster: &Cluster, dir: &Path) {
     crate::installation::joins(cluster, dir).await;
     set(cluster, json!({"image": "registry.example.com/mco:1", "pools": ["master", "worker"]})).await;
     says(cluster, "Degraded", "False", &[]).await;
+}
+
+/// A kubelet that the next version of Kubernetes would not take, and then a pool that is degraded: no upgrade is begun by `mco
+/// install`, and nothing is written, until it is mended or somebody insists.
+async fn not_upgradeable(cluster: &Cluster, dir: &Path, account: &Path) {
+    let kubelet = async |version: &str| {
+        let patch = json!({"status": {"nodeInfo": {"kubeletVersion": version}}});
+        let (params, patch) = (kube::api::PatchParams::default(), kube::api::Patch::Merge(patch));
+        cluster.api("Node").patch_status("worker-1", &params, &patch).await.unwrap();
+    };
+    let present = text(&cluster.get("Node", "worker-1").await["status"]["nodeInfo"]["kubeletVersion"]);
+    kubelet("v1.33.7").await;
+    let running = operator(dir, "skewed", account);
+    let why = says(cluster, "Upgradeable", "False", &["KubeletSkew"]).await;
+    assert!(why.contains("worker-1 (1.33); bring them to 1.36 first"), "{why}");
+    let degraded = async |status: &str| {
+        let time = "2026-01-01T00:00:00Z";
+        let condition = json!({"type": "Degraded", "status": status, "reason": "R", "message": "m", "lastTransitionTime": time});
+        let (params, patch) = (
+            kube::api::PatchParams::default(),
+            kube::api::Patch::Merge(json!({"status": {"conditions": [condition]}})),
+        );
+        cluster.api("MachineConfigPool").patch_status("worker", &params, &patch).await.unwrap();
+    };
+    degraded("True").await;
+    says(cluster, "Upgradeable", "False", &["DegradedPool", "worker; mco status says why"]).await;
+    let before = settings(cluster).await["metadata"]["generation"].clone();
+    let upgrade = ["install", "--image=registry.example.com/mco:2", "--no-wait"];
+    let said = cluster.mco(&upgrade).await;
+    for words in
+        ["(DegradedPool): these pools are degraded: worker", "Nothing was written", "--allow-not-upgradeable"]
+    {
+        assert!(said.code == 1 && said.err.contains(words), "{words}: {said:?}");
+    }
+    assert_eq!(settings(cluster).await["metadata"]["generation"], before);
+    let said = cluster.mco(&["install", IMAGE, "--no-wait"]).await;
+    assert_eq!(said.code, 0, "the same image is no upgrade: {said:?}");
+    degraded("False").await;
+    kubelet(&present).await;
+    running.stop().await;
+    let running = operator(dir, "level", account);
+    says(cluster, "Upgradeable", "True", &[]).await;
+    running.stop().await;
 }
 
 /// An operator of an old version, or of another image, changes nothing.
@@ -468,11 +544,19 @@ async fn only_builds(cluster: &Cluster) {
         other
     };
     let secret = |name: &str| json!({"name": "x", "secret": {"secretName": name}});
+    let usual =
+        with("/containers/0/securityContext", json!({"capabilities": {"add": ["SETFCAP"], "drop": ["ALL"]}}));
+    let said = put(cluster, &create, &usual).await;
+    assert_eq!(said.code, 0, "what every container has: {said:?}");
     for (why, job) in [
         ("a build has no rights", with("/serviceAccountName", json!("machine-config-operator"))),
         ("a build has no rights", with("/automountServiceAccountToken", json!(true))),
         ("nothing of its host", with("/hostPID", json!(true))),
         ("nothing of its host", with("/containers/0/securityContext", json!({"privileged": true}))),
+        (
+            "no capabilities but the usual ones",
+            with("/containers/0/securityContext", json!({"capabilities": {"add": ["CHOWN", "SYS_ADMIN"]}})),
+        ),
         (
             "nothing of its host",
             with(

@@ -61,7 +61,7 @@ use Severity::{Critical, Info, Warning};
 ///
 /// Series of the controller come from the pod that leads. Another leader is another pod, so those that look back in time ask
 /// for the highest value of all pods.
-pub const ALERTS: [Alert; 32] = [
+pub const ALERTS: [Alert; 33] = [
     alert(
         "MCCPoolDegraded",
         Warning,
@@ -166,6 +166,15 @@ pub const ALERTS: [Alert; 32] = [
         "max(mcc_boot_image_skew_enforcement_none) == 1",
         "Nobody watches over the age of this cluster's boot images.",
         "New machines may boot from an image that is too old for this cluster. Set the mode in MachineConfiguration `cluster`.",
+    ),
+    alert(
+        "MCCCertificateExpires",
+        Warning,
+        "1h",
+        "max by (bundle) (mcc_certificate_not_after_timestamp_seconds) - time() < 30 * 86400",
+        "The certificates in {{ $labels.bundle }} of the ControllerConfig end in {{ $value | humanizeDuration }}.",
+        "Hosts are given these. After that kubelets, agents or container runtimes trust nobody who has a certificate of these \
+         authorities. Renew the authority: its new certificate reaches the hosts by itself.",
     ),
     alert(
         "OCLBuildFailed",

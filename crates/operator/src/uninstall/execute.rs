@@ -2,7 +2,7 @@
 
 use super::UninstallError;
 use super::look::nodes;
-use super::plan::{Action, Plan, TAINTS, cleaning, pods_of, waited_for};
+use super::plan::{Action, Plan, TAINTS, cleaning, kept_finalizers, pods_of, waited_for};
 use super::restore::pause;
 use crate::sync::cluster::{api_of, delete, pods};
 use crate::sync::objects::Key;
@@ -156,10 +156,22 @@ async fn release(client: &Client, object: &Value) -> Result<(), UninstallError> 
     );
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
     let key = Key::of(object);
-    let patch = Patch::Merge(json!({"metadata": {"finalizers": null}}));
-    let params = PatchParams::default();
-    let request = api.patch_metadata(&key.name, &params, &patch);
-    not_found_is_done(call(|| format!("patch {key}"), request).await.map(drop))
+    loop {
+        let there = match call(|| format!("get {key}"), api.get_metadata(&key.name)).await {
+            Ok(there) => json!(there),
+            Err(error) => return not_found_is_done(Err(error)),
+        };
+        let Some(kept) = kept_finalizers(&there) else { return Ok(()) };
+        // They are a list, in which others have theirs: what is written is bound to the version that was read.
+        let version = &there["metadata"]["resourceVersion"];
+        let patch = Patch::Merge(json!({"metadata": {"resourceVersion": version, "finalizers": kept}}));
+        let params = PatchParams::default();
+        let request = api.patch_metadata(&key.name, &params, &patch);
+        match call(|| format!("patch {key}"), request).await {
+            Err(error) if error.is_conflict() => tokio::time::sleep(LOOK).await,
+            done => return not_found_is_done(done.map(drop)),
+        }
+    }
 }
 
 async fn clean(

@@ -56,7 +56,8 @@ pub enum UninstallError {
     },
     /// Something does not go.
     #[error(
-        "{what} is still there after {seconds} s; see what holds it: kubectl get -o yaml, metadata.finalizers; then run it again"
+        "{what} is still there after {seconds} s; see what holds it, or, of a CustomResourceDefinition, one of its objects: kubectl \
+         get -o yaml, metadata.finalizers; let its owner end that, then run it again"
     )]
     Stays {
         /// The object.

@@ -158,7 +158,8 @@ pub fn plan(facts: &Facts) -> Plan {
         let at = found("DaemonSet", AGENT).unwrap_or(after_operator);
         plan.actions.insert(at, Action::Leave { nodes });
     }
-    plan.actions.extend(facts.held.iter().map(|object| Action::Release { object: object.clone() }));
+    let released = facts.held.iter().filter(|object| kept_finalizers(object).is_some());
+    plan.actions.extend(released.map(|object| Action::Release { object: object.clone() }));
     let user_data = |s: &&Value| s["metadata"]["labels"].get(api::user_data::MANAGED).is_some();
     for secret in facts.provider_secrets.iter().filter(user_data) {
         plan.actions.push(Action::Delete { object: secret.clone(), wait: false });
@@ -188,6 +189,16 @@ pub fn plan(facts: &Facts) -> Plan {
         }
     }
     plan
+}
+
+/// The finalizers that stay when the controller's go, and which somebody else ends. `None`: it has none of the controller's, whose
+/// names have no domain, as the reference's. Kubernetes' own two have none either.
+pub(super) fn kept_finalizers(object: &Value) -> Option<Vec<&str>> {
+    let all = object["metadata"]["finalizers"].as_array();
+    let all: Vec<&str> = all.into_iter().flatten().filter_map(Value::as_str).collect();
+    let is_theirs = |f: &&str| f.contains('/') || ["foregroundDeletion", "orphan"].contains(f);
+    let kept: Vec<&str> = all.iter().copied().filter(is_theirs).collect();
+    (kept.len() < all.len()).then_some(kept)
 }
 
 /// Whether this takes that object away.
@@ -285,7 +296,10 @@ mod tests {
                 object("ClusterRole", "machine-config-server", "kubectl"),
                 object("ClusterRole", "machine-config-controller", FIELD_MANAGER),
             ],
-            held: vec![json!({"kind": "KubeletConfig", "metadata": {"name": "k"}})],
+            held: vec![
+                json!({"kind": "KubeletConfig", "metadata": {"name": "k", "finalizers": ["99-worker-generated-kubelet"]}}),
+                json!({"kind": "MachineConfig", "metadata": {"name": "m", "finalizers": ["gitops.example.com/finalizer"]}}),
+            ],
             definitions: vec![
                 object("CustomResourceDefinition", "x", FIELD_MANAGER),
                 object("CustomResourceDefinition", "y", "cvo"),
@@ -325,6 +339,22 @@ mod tests {
             panic!("{:?}", found.actions[7])
         };
         assert!(annotations.len() == 3 && !annotations.contains(&"other".to_owned()) && *tainted);
+    }
+
+    #[test]
+    fn finalizers_of_others_are_left_to_them() {
+        let kept = |finalizers: Value| {
+            let object = json!({"metadata": {"finalizers": finalizers}});
+            kept_finalizers(&object).map(|kept| kept.join(" "))
+        };
+        for (finalizers, want) in [
+            (json!(null), None),
+            (json!(["a.example.com/x", "foregroundDeletion"]), None),
+            (json!(["99-worker-generated-kubelet"]), Some("")),
+            (json!(["0a1b2c3d-0000-4000-8000-000000000000", "orphan", "a/b"]), Some("orphan a/b")),
+        ] {
+            assert_eq!(kept(finalizers.clone()).as_deref(), want, "{finalizers}");
+        }
     }
 
     #[test]

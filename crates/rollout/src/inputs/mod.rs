@@ -8,7 +8,6 @@ pub(crate) mod streams;
 use crate::facts::Facts;
 use crate::inputs::streams::stream_of;
 use crate::layered::Layering;
-use crate::node::control_plane;
 use crate::policy::{PolicyInput, PoolPolicies};
 use crate::view::{EtcdMember, NodeView, OsBuild, OsConfig};
 use api::k8s::Time;
@@ -144,7 +143,7 @@ impl<'a> Sources<'a> {
                 .iter()
                 .filter(|member| {
                     let node = self.nodes.iter().find(|n| n.name == member.node);
-                    node.is_some_and(|node| !member.ready || control_plane::is_of_earlier_boot(member, node))
+                    node.is_some_and(|node| !member.is_whole(node))
                 })
                 .map(|member| member.node.clone())
                 .collect(),

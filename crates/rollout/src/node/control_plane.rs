@@ -34,27 +34,22 @@ pub(crate) fn topology(node: &NodeView, facts: &Facts) -> Change<Arc<str>> {
     }
 }
 
-/// What is noted on a node of etcd that is sent to another config: its boot and the container of its member, see
-/// [`is_of_earlier_boot`]. Until the reboot, the note follows a container that is started again.
+/// What is noted on a node of etcd that is sent to another config: [`EtcdMember::leaving`]. Until the reboot, the note follows a
+/// container that is started again.
 pub(crate) fn leaves(node: &NodeView, flags: Flags, goes: bool, facts: &Facts) -> Change<Arc<str>> {
-    let Some((boot, container)) = node.boot.as_deref().zip(facts.etcd_containers.get(&node.name)) else {
-        return Change::Keep;
+    let member = EtcdMember {
+        node: node.name.clone(),
+        ready: true,
+        container: facts.etcd_containers.get(&node.name).cloned(),
     };
-    let before = node.etcd_before.as_deref().and_then(|note| note.split_once(' '));
-    let is_leaving = goes || !flags.updated && before.is_some_and(|(then, _)| then == boot);
-    match is_leaving && before != Some((boot, container)) {
-        true => Change::Set(format!("{boot} {container}").into()),
+    let Some(note) = member.leaving(node) else { return Change::Keep };
+    let before = node.etcd_before.as_deref();
+    let boot_before = before.and_then(|before| before.split_once(' ')).map(|(boot, _)| boot);
+    let is_leaving = goes || !flags.updated && boot_before.is_some() && boot_before == node.boot.as_deref();
+    match is_leaving && before != Some(&*note) {
+        true => Change::Set(note.into()),
         false => Change::Keep,
     }
-}
-
-/// Whether a pod of etcd still says what was true before its node booted: no container outlives a boot. After a short reboot
-/// the node may be Ready and Done before its kubelet has reported the new container, and the pod's condition `Ready` is true
-/// all the time. Times are not compared: clocks are set during a boot.
-pub(crate) fn is_of_earlier_boot(member: &EtcdMember, node: &NodeView) -> bool {
-    let before = node.etcd_before.as_deref().and_then(|note| note.split_once(' '));
-    let now = node.boot.as_deref().zip(member.container.as_deref());
-    before.zip(now).is_some_and(|((then, left), (boot, container))| then != boot && left == container)
 }
 
 /// The control-plane nodes of the whole cluster that are out of service or on their way. While there is one, no other

@@ -1,5 +1,6 @@
 //! Pods and PodDisruptionBudgets as a drain sees them. What it is not: the choice of pods, see [`crate::drain`].
 
+use super::NodeView;
 use super::names::{Labels, Names};
 use api::k8s::{LabelSelector, ObjectMeta, Pod, PodDisruptionBudget};
 use serde::{Deserialize, Serialize};
@@ -132,6 +133,27 @@ impl EtcdMember {
             ready,
             container: container.filter(|id| !id.is_empty()).map(Arc::from),
         })
+    }
+
+    /// What is to be noted on its node, as [`api::names::own::ETCD_BEFORE`], when that is sent to another config: the boot and the container
+    /// that it leaves. `None`: one of them is not known.
+    pub fn leaving(&self, node: &NodeView) -> Option<String> {
+        let (boot, container) = node.boot.as_deref().zip(self.container.as_deref())?;
+        Some(format!("{boot} {container}"))
+    }
+
+    /// Whether it is Ready, and that is said of the present boot of its node.
+    pub fn is_whole(&self, node: &NodeView) -> bool {
+        self.ready && !self.is_of_earlier_boot(node)
+    }
+
+    /// Whether its pod still says what was true before its node booted: no container outlives a boot. After a short reboot the
+    /// node may be Ready and Done before its kubelet has reported the new container, and the pod's condition `Ready` is true
+    /// all the time. Times are not compared: clocks are set during a boot.
+    fn is_of_earlier_boot(&self, node: &NodeView) -> bool {
+        let before = node.etcd_before.as_deref().and_then(|note| note.split_once(' '));
+        let now = node.boot.as_deref().zip(self.container.as_deref());
+        before.zip(now).is_some_and(|((then, left), (boot, container))| then != boot && left == container)
     }
 }
 

@@ -1,6 +1,6 @@
 //! One control-plane node and one worker: the guide from its first command to its last, and away again.
 
-use super::site::{NAMESPACE, Site};
+use super::site::Site;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use lab::{MachineState, RealNode};
@@ -39,7 +39,10 @@ async fn the_guide_installs_from_an_image_and_rolls_through_worker_and_master() 
         assert_eq!(node["spec"].get("unschedulable"), None);
     }
     site.no_panic().await;
-    goes_away(&site, [master, worker]).await;
+    // The guide's change costs nothing by itself, and nor does the way back.
+    let patch = r#"{"spec": {"nodeDisruptionPolicy": null}}"#;
+    site.kubectl(&["patch", "machineconfiguration", "cluster", "--type=merge", "-p", patch]).await;
+    site.uninstall(&[master, worker]).await;
     site.stop().await;
 }
 
@@ -62,27 +65,4 @@ async fn facts_are_those_of_kubeadm(site: &Site, master: &RealNode) {
         .read(&["-n", "kube-public", "get", "cm", "cluster-info", "-o", "jsonpath={.data.kubeconfig}"])
         .await;
     assert!(kubeadm.contains(&format!("server: {url}")), "{url}: {kubeadm}");
-}
-
-/// The installation is taken away, with the agents in pods that have to take the hosts back before they go.
-async fn goes_away(site: &Site, nodes: [&RealNode; 2]) {
-    // The guide's change costs nothing by itself, and nor does the way back.
-    let patch = r#"{"spec": {"nodeDisruptionPolicy": null}}"#;
-    site.kubectl(&["patch", "machineconfiguration", "cluster", "--type=merge", "-p", patch]).await;
-    let said = site.mco(&["uninstall", "--yes", "--restore-hosts"]).await;
-    assert!(said.ends_with("uninstalled; hosts have their own files again\n"), "{said}");
-    for node in nodes {
-        let motd = node.handle().read_file("/etc/motd").await.unwrap_or_default();
-        assert!(!motd.contains("managed by the Machine Config Operator"), "{}: {motd}", node.name());
-        let units =
-            node.handle().run(["sh", "-c", "ls /etc/systemd/system | grep machine-config-daemon || :"]).await;
-        assert_eq!(units.unwrap().trim(), "", "{} keeps units of the agent", node.name());
-    }
-    let left = site.read(&["get", "crds", "-o", "name"]).await;
-    assert!(!left.contains("machineconfig"), "{left}");
-    site.wait("the namespace and its pods are gone", async || {
-        let args = ["get", "namespaces", NAMESPACE, "--ignore-not-found", "-o", "name"];
-        site.read(&args).await.trim().is_empty().then_some(())
-    })
-    .await;
 }

@@ -4,7 +4,7 @@
 
 use crate::product::{self, Said, objects, repository};
 use kube::Client;
-use lab::{Kubeadm, PRODUCT_IMAGE, Reporter, product_image};
+use lab::{Kubeadm, PRODUCT_IMAGE, RealNode, Reporter, product_image};
 use serde_json::Value;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -14,6 +14,8 @@ use tokio::sync::SemaphorePermit;
 pub(crate) const LIMIT: Duration = Duration::from_secs(720);
 /// The time limit for a command that does not wait for machines.
 const COMMAND_LIMIT: Duration = Duration::from_secs(120);
+/// What the guide promises of the installation, up to the nodes' first config, with the image at hand.
+const INSTALLED: Duration = Duration::from_mins(5);
 const POLL: Duration = Duration::from_millis(500);
 /// The product's namespace.
 pub(crate) const NAMESPACE: &str = "openshift-machine-config-operator";
@@ -54,6 +56,9 @@ impl Site {
         let start = Instant::now();
         let args = ["install", "--image", PRODUCT_IMAGE];
         self.mco_within(&args, LIMIT).await;
+        let installed = start.elapsed();
+        eprintln!("`mco install` has ended after {:.0} s", installed.as_secs_f64());
+        assert!(installed < INSTALLED, "the guide says five minutes, and it took {installed:?}");
         // Nodes may be rebooting by now, even the only control-plane node. So the command is repeated, as the guide
         // says.
         self.wait("`mco status --all` shows the nodes", async || {
@@ -225,6 +230,28 @@ impl Site {
                 );
             }
         }
+    }
+
+    /// Takes the installation away, with the agents in pods that have to take the hosts back before they go.
+    pub(crate) async fn uninstall(&self, nodes: &[&RealNode]) {
+        let start = Instant::now();
+        let said = self.mco_within(&["uninstall", "--yes", "--restore-hosts"], LIMIT).await;
+        assert!(said.ends_with("uninstalled; hosts have their own files again\n"), "{said}");
+        eprintln!("hosts are back and the installation is gone after {:.0} s", start.elapsed().as_secs_f64());
+        for node in nodes {
+            let motd = node.handle().read_file("/etc/motd").await.unwrap_or_default();
+            assert!(!motd.contains("managed by the Machine Config Operator"), "{}: {motd}", node.name());
+            let look = ["sh", "-c", "ls /etc/systemd/system | grep machine-config-daemon || :"];
+            let units = node.handle().run(look).await;
+            assert_eq!(units.unwrap().trim(), "", "{} keeps units of the agent", node.name());
+        }
+        let left = self.read(&["get", "crds", "-o", "name"]).await;
+        assert!(!left.contains("machineconfig"), "{left}");
+        self.wait("the namespace and its pods are gone", async || {
+            let args = ["get", "namespaces", NAMESPACE, "--ignore-not-found", "-o", "name"];
+            self.read(&args).await.trim().is_empty().then_some(())
+        })
+        .await;
     }
 
     /// Everything that helps to see why a test waits.

@@ -1,5 +1,5 @@
 //! Three control-plane nodes with stacked etcd and three workers: a change goes through all of them with real drains and
-//! reboots while the cluster is used.
+//! reboots while the cluster is used, and at the end their hosts go back to their own files in the same way.
 
 use super::site::{NAMESPACE, Site};
 use super::watchers::{Quorum, Workload, Writer};
@@ -55,12 +55,6 @@ async fn a_change_rolls_through_three_control_planes_and_three_workers_under_loa
     site.until_updated().await;
     eprintln!("the change went through six nodes in {:.0} s", start.elapsed().as_secs_f64());
 
-    workload.finish();
-    let without_leader = quorum.finish();
-    assert!(without_leader < ELECTION, "etcd had no leader for {without_leader:?}");
-    let without_writes = writer.finish().await;
-    assert!(without_writes < WITHOUT_WRITES, "no write was acknowledged for {without_writes:?}");
-
     // Every node has rebooted, including those of the leaders, so other pods have taken over.
     for (part, (old, handed)) in before {
         site.wait(&format!("{part} runs in other pods"), async || {
@@ -72,5 +66,13 @@ async fn a_change_rolls_through_three_control_planes_and_three_workers_under_loa
     }
     site.cluster.wait_ready(Duration::from_secs(240)).await.unwrap();
     site.no_panic().await;
+
+    // All hosts go back to their own files, with the same reboots, while the same observers look.
+    site.uninstall(&[masters, workers].concat()).await;
+    workload.finish();
+    let without_leader = quorum.finish();
+    assert!(without_leader < ELECTION, "etcd had no leader for {without_leader:?}");
+    let without_writes = writer.finish().await;
+    assert!(without_writes < WITHOUT_WRITES, "no write was acknowledged for {without_writes:?}");
     site.stop().await;
 }

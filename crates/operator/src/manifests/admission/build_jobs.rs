@@ -6,6 +6,25 @@ use crate::monitoring;
 use api::names::NAMESPACE;
 use serde_json::{Value, json};
 
+/// The capabilities that container runtimes give to every container. With others, such as `SYS_ADMIN` or `SYS_MODULE`, a container
+/// has its host. Source: the defaults of containerd and CRI-O.
+const USUAL: [&str; 14] = [
+    "AUDIT_WRITE",
+    "CHOWN",
+    "DAC_OVERRIDE",
+    "FOWNER",
+    "FSETID",
+    "KILL",
+    "MKNOD",
+    "NET_BIND_SERVICE",
+    "NET_RAW",
+    "SETFCAP",
+    "SETGID",
+    "SETPCAP",
+    "SETUID",
+    "SYS_CHROOT",
+];
+
 /// The controller may create Jobs in our namespace, for builds of images; a right to create them cannot be limited by name. A pod
 /// may mount any Secret of its namespace, act as any of its accounts and see its host, so the controller could do all of that.
 /// Here it cannot: a build has no account with rights, nothing of its host, and none of the Secrets that the installation itself keeps. Those
@@ -47,13 +66,16 @@ pub(super) fn build_jobs() -> Value {
         rule(
             format!(
                 "!{} && !{} && !{} && variables.containers.all(c, !has(c.securityContext) || \
-                 !has(c.securityContext.privileged) || !c.securityContext.privileged)",
+                 (!has(c.securityContext.privileged) || !c.securityContext.privileged) && \
+                 (!has(c.securityContext.capabilities) || !has(c.securityContext.capabilities.add) || \
+                 c.securityContext.capabilities.add.all(added, added in [{}])))",
                 is_on("hostNetwork"),
                 is_on("hostPID"),
-                is_on("hostIPC")
+                is_on("hostIPC"),
+                USUAL.map(|name| format!("'{name}'")).join(", ")
             ),
             "the controller may only build images in this namespace, and a build sees nothing of its host",
-            "a build sees nothing of its host: no host namespaces, no privileged containers",
+            "a build sees nothing of its host: no host namespaces, no privileged containers, no capabilities but the usual ones",
         ),
         rule(
             "variables.volumes.all(v, has(v.emptyDir) || has(v.configMap) || has(v.secret))".to_owned(),

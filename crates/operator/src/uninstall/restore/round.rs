@@ -6,7 +6,7 @@ use api::names::EMPTY_CONFIG;
 use api::names::label::ETCD_ROLE;
 use api::v1::MachineConfigPool;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
-use rollout::view::{DaemonState, NodeView};
+use rollout::view::{DaemonState, EtcdMember, NodeView};
 use rollout::{Cluster, Index, is_control_plane, max_unavailable};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -81,8 +81,8 @@ pub(crate) struct Memory {
 pub(crate) struct Seen<'a> {
     pub(crate) nodes: &'a [NodeView],
     pub(crate) pools: &'a [MachineConfigPool],
-    /// Nodes whose member of etcd is not Ready.
-    pub(crate) etcd_not_ready: &'a BTreeSet<Arc<str>>,
+    /// The members of etcd that run as static pods.
+    pub(crate) etcd: &'a [EtcdMember],
     pub(crate) memory: &'a BTreeMap<Arc<str>, Memory>,
     /// How long a node may take.
     pub(crate) limit: Duration,
@@ -97,6 +97,10 @@ pub(crate) struct Round {
     /// With the reason.
     pub(crate) failed: BTreeMap<Arc<str>, String>,
     pub(crate) send: BTreeSet<Arc<str>>,
+    /// The nodes whose member of etcd is not Ready, or not known to be since its node booted: no other control-plane node goes.
+    pub(crate) etcd: BTreeSet<Arc<str>>,
+    /// The nodes of the control plane and of etcd.
+    pub(crate) control_plane: BTreeSet<Arc<str>>,
 }
 
 impl Round {
@@ -118,12 +122,18 @@ impl Round {
     pub(crate) fn not_restored(&self) -> BTreeMap<Arc<str>, String> {
         let mut all = self.failed.clone();
         for (name, _) in self.stands.iter().filter(|(_, s)| **s == Stand::Ready) {
-            let why = if self.failed.is_empty() {
-                "it was not sent: as many nodes as may be are out of service"
+            let others: Vec<&str> = self.etcd.iter().filter(|m| *m != name).map(|m| &**m).collect();
+            let why = if !self.failed.is_empty() {
+                "it was not sent, because others failed".to_owned()
+            } else if self.control_plane.contains(name) && !others.is_empty() {
+                format!(
+                    "it was not sent: etcd is not Ready again on {}; mend its pod there",
+                    others.join(", ")
+                )
             } else {
-                "it was not sent, because others failed"
+                "it was not sent: as many nodes as may be are out of service".to_owned()
             };
-            all.entry(name.clone()).or_insert_with(|| why.to_owned());
+            all.entry(name.clone()).or_insert(why);
         }
         all
     }
@@ -179,6 +189,10 @@ fn failure(node: &NodeView, stand: Stand, waited: Duration, limit: Duration) -> 
     }
 }
 
+fn runs_control_plane(node: &NodeView) -> bool {
+    is_control_plane(&node.labels) || node.labels.get(ETCD_ROLE).is_some()
+}
+
 /// The nodes by the group that they share slots with: the pool, or the control plane of all pools.
 fn groups<'a>(nodes: &'a [NodeView], pools: &'a [MachineConfigPool]) -> BTreeMap<&'a str, Vec<&'a NodeView>> {
     let name = |pool: &'a MachineConfigPool| pool.metadata.name.as_deref().unwrap_or_default();
@@ -186,7 +200,7 @@ fn groups<'a>(nodes: &'a [NodeView], pools: &'a [MachineConfigPool]) -> BTreeMap
     let index = Index::new(Cluster::Plain, pools.iter().map(|p| (name(p), p.spec.node_selector.as_ref())));
     let mut groups: BTreeMap<&str, Vec<&NodeView>> = BTreeMap::new();
     for node in nodes {
-        let group = if is_control_plane(&node.labels) || node.labels.get(ETCD_ROLE).is_some() {
+        let group = if runs_control_plane(node) {
             CONTROL_PLANE
         } else {
             index.owners(&node.labels).primary.and_then(|i| pools.get(i)).map(name).unwrap_or_default()
@@ -249,6 +263,13 @@ pub(crate) fn round(seen: &Seen<'_>) -> Round {
         if let Some(why) = failure(node, stand, waited, seen.limit) {
             round.failed.insert(node.name.clone(), why);
         }
+        if runs_control_plane(node) {
+            round.control_plane.insert(node.name.clone());
+        }
+        let member = seen.etcd.iter().find(|member| member.node == node.name);
+        if member.is_some_and(|member| !member.is_whole(node)) {
+            round.etcd.insert(node.name.clone());
+        }
     }
     // What is wrong with one node may be wrong with all.
     if !seen.force && !round.failed.is_empty() {
@@ -272,7 +293,7 @@ fn next(group: &str, members: &[&NodeView], seen: &Seen<'_>, round: &Round) -> V
     let (up, down): (Vec<&NodeView>, Vec<&NodeView>) =
         members.iter().copied().filter(|n| is(n, Stand::Ready)).partition(|n| n.ready());
     if group == CONTROL_PLANE {
-        let well = |n: &NodeView| n.not_ready.is_none() && !seen.etcd_not_ready.contains(&n.name);
+        let well = |n: &NodeView| n.not_ready.is_none() && !round.etcd.contains(&n.name);
         let others_well = |node: &NodeView| members.iter().all(|n| n.name == node.name || well(n));
         let one = down.into_iter().chain(up).find(|node| moving == 0 && others_well(node));
         return one.map(|n| n.name.clone()).into_iter().collect();

@@ -38,15 +38,15 @@ fn worker_pool(max: i64) -> MachineConfigPool {
 
 /// A round over these nodes: two workers at once, each node for `waited` where it stands.
 fn decide(nodes: &[NodeView], waited: Duration, force: bool, etcd: &[&str]) -> Round {
+    let member =
+        |node: &&str| EtcdMember { node: Arc::from(*node), ready: false, container: Some("old".into()) };
+    beside(nodes, waited, force, &etcd.iter().map(member).collect::<Vec<_>>())
+}
+
+/// The same beside these members of etcd.
+fn beside(nodes: &[NodeView], waited: Duration, force: bool, etcd: &[EtcdMember]) -> Round {
     let memory = nodes.iter().map(|n| (n.name.clone(), Memory { waited, sent_well: true })).collect();
-    round(&Seen {
-        nodes,
-        pools: &[worker_pool(2)],
-        etcd_not_ready: &etcd.iter().map(|n| Arc::from(*n)).collect(),
-        memory: &memory,
-        limit: LIMIT,
-        force,
-    })
+    round(&Seen { nodes, pools: &[worker_pool(2)], etcd, memory: &memory, limit: LIMIT, force })
 }
 
 fn sent(nodes: &[NodeView]) -> Vec<String> {
@@ -155,6 +155,38 @@ fn control_plane_nodes_go_alone_and_only_while_etcd_is_whole() {
     // Two that were cordoned still serve.
     let cordoned = |name: &str| NodeView { unschedulable: true, ..m(name, IN, true) };
     assert_eq!(sent(&[cordoned("a"), cordoned("b")]), ["a"]);
+}
+
+#[test]
+fn etcd_counts_when_its_pod_is_that_of_the_present_boot() {
+    let at = |name: &str, notes, boot: &str, before: Option<&str>| NodeView {
+        boot: Some(boot.into()),
+        etcd_before: before.map(Arc::from),
+        ..node(name, "control-plane", notes, true)
+    };
+    let member = |node: &str, container: &str| EtcdMember {
+        node: node.into(),
+        ready: true,
+        container: Some(container.into()),
+    };
+    // `a` is back from its reboot, Ready and Done. Its kubelet has not yet reported the new container of etcd.
+    let nodes = [at("a", BACK, "2", Some("1 old")), at("b", IN, "1", None), at("c", IN, "1", None)];
+    let with = |container: &str, waited| {
+        beside(&nodes, waited, false, &[member("a", container), member("b", "x"), member("c", "y")])
+    };
+    let held = with("old", LIMIT);
+    assert!(held.send.is_empty(), "{held:?}");
+    let said = held.not_restored();
+    let words = "it was not sent: etcd is not Ready again on a; mend its pod there";
+    assert_eq!(said.get("b").map(String::as_str), Some(words));
+    assert!(held.is_stuck(false, LIMIT, LIMIT) && !held.is_stuck(false, Duration::ZERO, LIMIT));
+    assert_eq!(with("new", Duration::ZERO).send, BTreeSet::from(["b".into()]));
+    // The note for its own reboot.
+    assert_eq!(member("b", "x").leaving(&nodes[1]).as_deref(), Some("1 x"));
+    // It went back without a reboot: its pod is the same, and says what is true.
+    let nodes = [at("a", BACK, "1", Some("1 old")), at("b", IN, "1", None)];
+    let goes = beside(&nodes, Duration::ZERO, false, &[member("a", "old"), member("b", "x")]);
+    assert_eq!(goes.send, BTreeSet::from(["b".into()]));
 }
 
 #[test]

@@ -5,13 +5,13 @@ use crate::sync::cluster;
 use crate::sync::objects::FIELD_MANAGER;
 use crate::uninstall::UninstallError;
 use api::k8s::{Node, Pod};
-use api::names::{EMPTY_CONFIG, annotation};
+use api::names::{EMPTY_CONFIG, annotation, own};
 use api::v1::MachineConfigPool;
 use client::{CallError, call};
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use kube::{Client, ResourceExt as _};
 use rollout::view::{EtcdMember, Names, NodeView};
-use serde_json::json;
+use serde_json::{Map, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
@@ -56,13 +56,14 @@ async fn nodes(client: &Client) -> Result<Vec<NodeView>, CallError> {
     Ok(list.items.iter().map(|node| NodeView::interned(node, &mut names)).collect())
 }
 
-async fn etcd_not_ready(client: &Client) -> Result<BTreeSet<Arc<str>>, CallError> {
-    let mut all = BTreeSet::new();
+/// The members of etcd that run as static pods.
+async fn etcd(client: &Client) -> Result<Vec<EtcdMember>, CallError> {
+    let mut all = vec![];
     for (namespace, label) in EtcdMember::PLACES {
         let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
         let what = || format!("list pods of etcd in {namespace}");
         let pods = call(what, api.list(&ListParams::default().labels(label))).await?;
-        all.extend(pods.items.iter().filter_map(EtcdMember::of).filter(|m| !m.ready).map(|m| m.node));
+        all.extend(pods.items.iter().filter_map(EtcdMember::of));
     }
     Ok(all)
 }
@@ -134,11 +135,7 @@ pub async fn restore_hosts(
     let mut silent: Option<Instant> = None;
     loop {
         let seen = async {
-            Ok::<_, CallError>((
-                cluster::pools(client).await?,
-                nodes(client).await?,
-                etcd_not_ready(client).await?,
-            ))
+            Ok::<_, CallError>((cluster::pools(client).await?, nodes(client).await?, etcd(client).await?))
         };
         let (pools, nodes, etcd) = match seen.await {
             Ok(seen) => seen,
@@ -160,14 +157,7 @@ pub async fn restore_hosts(
             return Err(UninstallError::Resumed { pools: resumed });
         }
         let memory = watch.memory(&nodes, Instant::now());
-        let round = round(&Seen {
-            nodes: &nodes,
-            pools: &pools,
-            etcd_not_ready: &etcd,
-            memory: &memory,
-            limit,
-            force,
-        });
+        let round = round(&Seen { nodes: &nodes, pools: &pools, etcd: &etcd, memory: &memory, limit, force });
         watch.tell(&round, &mut progress);
         let calm = watch.changed.map_or(Duration::ZERO, |changed| changed.elapsed());
         if round.is_over() {
@@ -178,7 +168,7 @@ pub async fn restore_hosts(
             return if force { Ok(left) } else { Err(UninstallError::NotRestored { nodes: left }) };
         }
         for node in nodes.iter().filter(|n| round.send.contains(&n.name)) {
-            if send(client, node).await? {
+            if send(client, node, &etcd).await? {
                 if !node.state.is_bad() {
                     watch.sent_well.insert(node.name.clone());
                 }
@@ -191,11 +181,15 @@ pub async fn restore_hosts(
 }
 
 /// Sends a node to the empty config. `false`: it has changed since it was looked at, or does not answer; the next round sees.
-async fn send(client: &Client, node: &NodeView) -> Result<bool, CallError> {
+async fn send(client: &Client, node: &NodeView, etcd: &[EtcdMember]) -> Result<bool, CallError> {
     let api: Api<Node> = Api::all(client.clone());
-    let patch = Patch::Merge(json!({"metadata": {
-        "resourceVersion": node.resource_version, "annotations": {annotation::DESIRED_CONFIG: EMPTY_CONFIG},
-    }}));
+    let mut notes = Map::from_iter([(annotation::DESIRED_CONFIG.to_owned(), json!(EMPTY_CONFIG))]);
+    // As for every other update: after the reboot the pod of etcd tells by it whether it is the one from before.
+    if let Some(note) = etcd.iter().find(|m| m.node == node.name).and_then(|member| member.leaving(node)) {
+        notes.insert(own::ETCD_BEFORE.to_owned(), json!(note));
+    }
+    let patch =
+        Patch::Merge(json!({"metadata": {"resourceVersion": node.resource_version, "annotations": notes}}));
     let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
     let request = api.patch_metadata(&node.name, &params, &patch);
     match call(|| format!("patch Node {}", node.name), request).await {

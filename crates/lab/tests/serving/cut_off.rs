@@ -1,0 +1,80 @@
+//! A command of an administrator that is killed in the middle: at each kind of write once before the write has arrived, and once
+//! when it is done and its answer is lost. The next run goes on from there.
+//!
+//! What it is not: the check that the last run ends well, and that nothing is left undone (see `removal`), and an operator that
+//! is killed (see `upgrade`).
+
+use crate::parts::Part;
+use crate::product::Cluster;
+use lab::{ApiProxy, Call, Verdict};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// What a command does, and the request by which it is seen: verb, and the words of its path.
+pub(crate) type Row = (&'static str, &'static str, &'static [&'static str]);
+
+/// What `mco uninstall` does, in its order.
+pub(crate) const REMOVAL: [Row; 13] = [
+    ("the operator goes", "DELETE", &["/deployments/machine-config-operator"]),
+    ("the taint of nodes that register", "DELETE", &["/mutatingadmissionpolicybindings/"]),
+    ("pools are paused", "PATCH", &["/machineconfigpools/"]),
+    ("agents are asked to leave", "PATCH", &["/api/v1/nodes/"]),
+    ("the agents go", "DELETE", &["/daemonsets/machine-config-daemon"]),
+    ("the controller goes", "DELETE", &["/deployments/machine-config-controller"]),
+    ("what refuses changes", "DELETE", &["/validatingadmissionpolic"]),
+    ("rights", "DELETE", &["/rbac.authorization.k8s.io/"]),
+    ("finalizers", "PATCH", &["/kubeletconfigs/"]),
+    ("user data", "DELETE", &["/openshift-machine-api/secrets/"]),
+    ("definitions", "DELETE", &["/customresourcedefinitions/"]),
+    ("annotations of a Node", "PATCH", &["/api/v1/nodes/"]),
+    ("a namespace", "DELETE", &["/api/v1/namespaces/machine-config-boot-tokens"]),
+];
+
+/// What `mco install` does, in its order.
+pub(crate) const INSTALLATION: [Row; 5] = [
+    ("definitions", "PATCH", &["/customresourcedefinitions/"]),
+    ("the namespace", "PATCH", &["/api/v1/namespaces/openshift-machine-config-operator"]),
+    ("rights", "PATCH", &["/rbac.authorization.k8s.io/"]),
+    ("the operator", "PATCH", &["/deployments/machine-config-operator"]),
+    ("the settings", "PATCH", &["/machineconfigoperators/cluster"]),
+];
+
+/// How long a command may take to come to a write. It waits half a minute for agents.
+const PATIENCE: Duration = Duration::from_secs(100);
+
+/// Runs the command once and once more for each row, and kills it there.
+pub(crate) async fn at_each_write(cluster: &Cluster, dir: &Path, args: &[&str], rows: &[Row]) {
+    let plane = cluster.lab.control_plane();
+    let proxy = ApiProxy::start(plane).await.unwrap();
+    let administrator = proxy.kubeconfig(plane, "administrator").unwrap();
+    for (what, verb, words) in rows {
+        for verdict in [Verdict::Swallow, Verdict::LoseAnswer] {
+            let caught = Arc::new(Mutex::new(false));
+            let into = Arc::clone(&caught);
+            let (verb, words) = (*verb, *words);
+            proxy.set(move |call: &Call<'_>| {
+                let mut caught = into.lock().unwrap();
+                // A process that is being killed makes no more requests that count.
+                if *caught {
+                    return Verdict::Swallow;
+                }
+                if call.method.as_str() == verb && words.iter().all(|word| call.path.contains(word)) {
+                    *caught = true;
+                    return verdict;
+                }
+                Verdict::Pass
+            });
+            let command = Part::start(dir, "cut-off", &administrator, args);
+            let seen = tokio::time::timeout(PATIENCE, async {
+                while !*caught.lock().unwrap() {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+            });
+            if seen.await.is_err() {
+                panic!("mco {args:?} has not come to {what} within {PATIENCE:?}:\n{}", command.log());
+            }
+            command.kill().await;
+        }
+    }
+}
