@@ -248,9 +248,7 @@ fn what_was_over_before_it_began_to_look_is_read_from_the_nodes() {
     let under_way = progress(all, &[(c::CORDONED, true, 1200, "")]);
     // The Node says still that it is to be in c10, where it is: that rollout is over.
     note(&mut record, "n", "c10", &under_way);
-    assert!(
-        look(&record, at(1210)).into_iter().find(|r| r.config == "c10").unwrap().nodes[0].done.is_some()
-    );
+    assert!(look(&record, at(1210)).into_iter().find(|r| r.config == "c10").unwrap().nodes[0].done.is_some());
     note(&mut record, "n", "c10", &Progress { config: "c11".to_owned(), ..under_way });
     let again = look(&record, at(1210)).into_iter().find(|r| r.config == "c10").unwrap();
     assert_eq!((again.nodes[0].done, again.nodes[0].seconds), (None, 10));
