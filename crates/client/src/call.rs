@@ -99,7 +99,12 @@ impl CallError {
         let by_a_webhook = self.status().is_some_and(|status| {
             status.message.starts_with("admission webhook ") && status.message.contains(" denied the request")
         });
-        by_a_webhook || matches!(self.code(), Some(400 | 403 | 405 | 413 | 415 | 422))
+        by_a_webhook || self.code().is_some_and(Self::is_refusal)
+    }
+
+    /// Whether an answer with this code refuses the request every time; see [`Self::is_refused`].
+    pub(crate) fn is_refusal(code: u16) -> bool {
+        matches!(code, 400 | 403 | 405 | 413 | 415 | 422)
     }
 
     /// Whether the server refused the request (4xx) and will probably refuse it again soon: anything but a conflict, a

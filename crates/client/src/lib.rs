@@ -1,6 +1,6 @@
 //! Talking to the API server: one request under a timeout ([`call`]), what its error means ([`CallError`]), the wait
 //! before the next attempt ([`Backoff`]), an error with its causes as one line ([`chain`]), a typed object from an
-//! untyped one ([`decode`]), the proxy that leads there ([`settle_proxy`]), the right that is missing ([`MissingRight`]), and which of several processes acts ([`lease`]).
+//! untyped one ([`decode`]), what a process counts of its requests ([`Figures`]), the proxy that leads there ([`settle_proxy`]), the right that is missing ([`MissingRight`]), and which of several processes acts ([`lease`]).
 //!
 //! What it is not: retries, caches or credentials. The caller decides whether and when to try again.
 
@@ -8,6 +8,7 @@ mod backoff;
 mod call;
 mod chain;
 mod decode;
+mod figures;
 pub mod lease;
 mod proxy;
 mod right;
@@ -16,5 +17,6 @@ pub use backoff::{Backoff, Series, jitter};
 pub use call::{CallError, REQUEST_TIMEOUT, call, call_within};
 pub use chain::chain;
 pub use decode::decode;
+pub use figures::{Figures, Requests, counted};
 pub use proxy::{names_proxy, settle_proxy};
 pub use right::MissingRight;

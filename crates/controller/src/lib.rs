@@ -37,6 +37,7 @@ use crate::io::metrics::Metrics;
 use crate::shared::Shared;
 use crate::term::leader::LEASE;
 use crate::term::readiness::Readiness;
+use client::Figures;
 use client::lease::Candidacy;
 use listen::tls::TlsProfile;
 use listen::{Access, Addresses, Endpoint, ListenError};
@@ -114,6 +115,7 @@ pub async fn run_with(
     options: Options,
     shutdown: CancellationToken,
 ) -> Result<(), ControllerError> {
+    let (client, requests) = client::counted(client);
     let mut registry = Registry::default();
     let metrics = Metrics::new(&mut registry);
     let (events, write_events) = Recorder::new(client.clone());
@@ -136,7 +138,11 @@ pub async fn run_with(
     shared.watch(&tasks, &rest);
 
     let mut candidacy = match options.leader_elect {
-        true => Candidacy::by_lease(client, LEASE, shared.terms.clone()),
+        true => {
+            let counting = shared.clone();
+            let count = move || counting.queues.count(Figures::of(&requests));
+            Candidacy::by_lease(client, LEASE, shared.terms.clone(), Box::new(count))
+        }
         false => Candidacy::alone(),
     };
 

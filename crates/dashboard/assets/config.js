@@ -1,6 +1,7 @@
 // The configs: what is rendered, two of them side by side, and a look at manifests before they are applied.
 // What it is not: a way to write any of it.
 import { difference, el, facts, fill, link, table, time } from "./dom.js";
+import { origins } from "./pools.js";
 import { ask } from "./store.js";
 
 const LARGEST = 10 * 1024 * 1024;
@@ -10,7 +11,8 @@ export function config(store, signal, name) {
   const body = el("div", {}, el("p", { class: "soft" }, "Reading…"));
   ask(`api/configs/${encodeURIComponent(name)}`).then((said) => {
     const contents = said.contents.error ? el("p", { class: "bad" }, said.contents.error) : difference(said.contents.text);
-    fill(body, facts([["OS image", said.osImage], ["Extensions", said.extensionsImage], ["Kernel", said.kernelType], ["FIPS", said.fips ? "yes" : "no"]]), contents);
+    const who = said.explanation?.error ? [el("p", { class: "soft" }, `${said.explanation.error}. `, said.pool ? ["Of the config that the pool has now, it is worked out: ", link("pool", said.pool), "."] : "")] : said.explanation ? origins(said.explanation) : "";
+    fill(body, facts([["Pool", said.pool && link("pool", said.pool)], ["OS image", said.osImage], ["Extensions", said.extensionsImage], ["Kernel", said.kernelType], ["FIPS", said.fips ? "yes" : "no"]]), el("h3", {}, "What it sets"), contents, who ? [el("h3", {}, "Who set it, and who lost"), who] : "");
   }).catch((error) => fill(body, el("p", { class: "bad" }, error.message)));
   return el("div", {}, el("h2", {}, el("span", { class: "mono" }, name)), body);
 }

@@ -139,7 +139,8 @@ export function difference(text) {
   return el("pre", { tabindex: "0" }, text.split("\n").map((line) => el("span", { class: kind(line) }, line || " ")));
 }
 
-/** A link to a view. */
+/** A link to a view. The name of a rendered config is long, and cut off where there is no room for it. */
 export function link(view, name, text = name) {
-  return el("a", { href: `#/${view}/${encodeURIComponent(name)}`, "data-key": `${view}/${name}` }, text);
+  const cut = view === "config" ? { class: "cut", title: name } : {};
+  return el("a", { href: `#/${view}/${encodeURIComponent(name)}`, "data-key": `${view}/${name}`, ...cut }, text);
 }

@@ -10,6 +10,8 @@ const SIZES = [6, 9, 13, 18, 26];
 const ROWS = 100;
 /** How many pools are shown above the map. */
 const POOLS = 6;
+/** How much of what needs attention is shown before somebody asks for all. */
+const URGENT = 3;
 const RANK = Object.keys(PHASES);
 
 /** The view; it lives until `signal` is aborted. */
@@ -20,7 +22,7 @@ export function fleet(store, signal) {
   const hint = el("div", { class: "hint", hidden: true });
   const said = el("p", { role: "status", class: "soft" });
   const counts = el("div", { class: "row" });
-  const pools = el("div", { class: "cards", role: "group", tabindex: "0", "aria-label": "Pools" });
+  const pools = el("div", { class: "cards", role: "group", "aria-label": "Pools" });
   const problems = el("div");
   const listed = el("div");
   const search = el("input", { type: "search", "aria-label": "Only nodes with this in name, reason or config", placeholder: "name, reason, config" });
@@ -40,6 +42,7 @@ export function fleet(store, signal) {
   let drawn = new Map();
   let told = [];
   let offered = "";
+  let asked = false;
 
   function readColours() {
     const style = getComputedStyle(document.documentElement);
@@ -157,13 +160,14 @@ export function fleet(store, signal) {
   }
 
   function summary() {
-    const all = new Map(RANK.map((p) => [p, 0]));
-    for (const node of store.nodes.values()) all.set(node.phase, (all.get(node.phase) ?? 0) + 1);
-    fill(counts, [...all].map(([p, n]) => el("span", {}, phase(p), ` ${n}`)));
-    canvas.setAttribute("aria-label", `${store.nodes.size} nodes: ${[...all].filter(([, n]) => n > 0).map(([p, n]) => `${n} ${p}`).join(", ")}. The table beside the map lists them.`);
+    const of = new Map(RANK.map((p) => [p, 0]));
+    for (const node of store.nodes.values()) of.set(node.phase, (of.get(node.phase) ?? 0) + 1);
+    fill(counts, [...of].map(([p, n]) => el("span", {}, phase(p), ` ${n}`)));
+    canvas.setAttribute("aria-label", `${store.nodes.size} nodes: ${[...of].filter(([, n]) => n > 0).map(([p, n]) => `${n} ${p}`).join(", ")}. The table beside the map lists them.`);
     const found = store.findings.map((f) => el("li", {}, f.pool ? [link("pool", f.pool), ": "] : "", f.node ? [link("node", f.node), ": "] : "", sentence(f.message)));
     const stray = store.unmanaged.map((text) => el("li", {}, text));
-    fill(problems, found.length + stray.length ? el("section", { class: "panel" }, el("h2", {}, "Needs attention"), el("ul", {}, found.slice(0, ROWS), stray.slice(0, ROWS))) : "");
+    const all = [...found, ...stray];
+    fill(problems, all.length ? el("section", { class: "panel" }, el("h2", {}, "Needs attention"), el("ul", {}, all.slice(0, asked ? ROWS : URGENT)), all.length > URGENT && !asked ? el("button", { "data-key": "attention", on: { click: () => { asked = true; summary(); } } }, `Show all ${all.length}`) : "") : "");
   }
 
   /** The pools in short. A pool that has changed is another object. */

@@ -1,11 +1,14 @@
-// The rollout: for each node the phases of its update as bars, the stuck and the slowest first; also of the last ten rollouts.
+// The rollout: for each node the phases of its update as bars, with its wait before that, the stuck and the slowest first; also of the
+// last ten rollouts.
 // What it is not: a record of its own; that is the server's.
 import { el, fill, isPressed, link, span, time } from "./dom.js";
 import { ask } from "./store.js";
 
-const PARTS = { drain: "drain", apply: "apply", reboot: "reboot", back: "kubelet and agent back" };
+const PARTS = { wait: "wait", drain: "drain", apply: "apply", reboot: "reboot", back: "kubelet and agent back" };
 /** What a part has on it: colours are not enough. */
-const LETTERS = { drain: "D", apply: "A", reboot: "R", back: "K" };
+const LETTERS = { wait: "W", drain: "D", apply: "A", reboot: "R", back: "K" };
+/** Where nodes are in a rollout. */
+const STATES = { fails: "fails", stuck: "cannot begin", moves: "under way", goes: "is sent there", waits: "waits", done: "done", left: "left for another config" };
 /** How many nodes of a rollout are shown before somebody asks for more. */
 const FIRST = 50;
 // All times in milliseconds.
@@ -19,8 +22,10 @@ const REST = 8;
 function bars(node, begin) {
   const track = el("div", { class: "track", role: "img" });
   for (const bar of node.bars) {
-    const from = Date.parse(bar.from);
-    const part = el("div", { class: `seg-${bar.part}${bar.to ? "" : " seg-open"}`, "data-letter": LETTERS[bar.part] });
+    // Who has waited since before the rollout began shows that from its beginning on.
+    const from = Math.max(begin, Date.parse(bar.from));
+    const before = bar.to && Date.parse(bar.to) <= begin && bar.part === "wait";
+    const part = el("div", { class: `seg-${bar.part}${bar.to ? "" : " seg-open"}`, "data-letter": LETTERS[bar.part], hidden: Boolean(before) });
     part.style.setProperty("--at", (from - begin) / 1000);
     if (bar.to) part.style.setProperty("--took", Math.max(0, Date.parse(bar.to) - from) / 1000);
     track.append(part);
@@ -47,7 +52,9 @@ const say = (cell, text) => {
 /** A node's row. It is kept as long as what it shows is the same, but for the time that passes. */
 class Row {
   constructor(node, begin) {
-    const state = node.failing ? el("span", { class: "bad" }, "fails") : node.done ? ["done ", time(node.done, true)] : node.left ? ["left for another config ", time(node.left, true)] : "under way";
+    const word = STATES[node.state] ?? node.state;
+    const at = node.state === "done" ? node.done : node.state === "left" ? node.left : "";
+    const state = ["fails", "stuck"].includes(node.state) ? el("span", { class: "bad" }, word) : at ? [`${word} `, time(at, true)] : word;
     this.took = el("td");
     this.waits = el("td");
     this.track = bars(node, begin);
@@ -59,7 +66,7 @@ class Row {
     say(this.took, node.bars.length ? span(node.seconds) : "–");
     const drains = node.bars.some((bar) => bar.part === "drain" && !bar.to);
     const over = node.done || node.left;
-    const waits = (drains && !node.failing && node.waited) || (known?.why ?? "");
+    const waits = (drains && node.state !== "fails" && node.waited) || (known?.why ?? "");
     const before = waited({ turn: node.turn });
     say(this.waits, over ? waited(node) : [waits, before && `before: ${before}`].filter(Boolean).join("; "));
     const words = node.bars.map((bar) => took(bar, now));
@@ -93,7 +100,10 @@ class Section {
   update(one, now) {
     // A row that goes away under a press takes the click with it.
     if (isPressed(this.body)) return;
-    const times = one.nodes.flatMap((n) => [n.done, n.left, ...n.bars.flatMap((b) => [b.from, b.to])]).filter(Boolean).map((t) => Date.parse(t));
+    // A pool may be paused for days before its nodes go: the rollout begins with the first of them.
+    const moments = (counts) => one.nodes.flatMap((n) => [n.done, n.left, ...n.bars.filter(counts).flatMap((b) => [b.from, b.to])]).filter(Boolean).map((t) => Date.parse(t));
+    const begun = moments((b) => b.part !== "wait");
+    const times = begun.length ? begun : moments(() => true);
     const open = one.nodes.some((n) => n.bars.some((b) => !b.to));
     const begin = times.length ? Math.min(...times) : now;
     const end = open || !times.length ? now : Math.max(...times);
@@ -109,7 +119,8 @@ class Section {
     }
     this.#put([...rows.values()].map(({ row }) => row.element));
     this.#rows = rows;
-    const all = one.nodes.length < one.total ? `the first ${one.nodes.length} of ${one.total} nodes; ` : `${one.total} nodes; `;
+    const states = one.counts.map(([state, n]) => `${n} ${STATES[state] ?? state}`).join(", ");
+    const all = `${one.total} nodes: ${states}${one.nodes.length < one.total ? `; here the first ${one.nodes.length}` : ""}; `;
     const words = [all, open, begin, open || end].join();
     if (words !== this.words) fill(this.note, all, "from ", time(new Date(begin).toISOString()), " to ", open ? "now" : time(new Date(end).toISOString()));
     this.words = words;
@@ -184,5 +195,5 @@ export function rollouts(store, signal) {
   signal.addEventListener("abort", () => clearInterval(again));
   read();
   const legend = el("p", { class: "row" }, Object.entries(PARTS).map(([part, word]) => el("span", { class: "phase" }, el("span", { class: `key seg-${part}`, "data-letter": LETTERS[part], "aria-hidden": "true" }), word)));
-  return el("div", {}, el("h2", {}, "Rollout"), el("p", { class: "soft" }, "The last ten rollouts of each pool, the newest first. A node keeps the times of its last ten updates."), legend, body);
+  return el("div", {}, el("h2", {}, "Rollout"), el("p", { class: "soft" }, "The last ten rollouts of each pool, the newest first. A node keeps the times of its last ten updates. A rollout is drawn from the moment when its first node began."), legend, body);
 }

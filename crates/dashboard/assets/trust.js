@@ -1,12 +1,15 @@
-// OS images, certificates and boot tokens (names and ends), and the installation: the operator's conditions, its parts, who leads.
+// OS images, certificates and boot tokens (names and ends), and the installation: the operator's conditions, its parts, who leads and
+// what those count.
 // What it is not: anything secret; the server sends none of it.
 import { el, fill, link, table, time } from "./dom.js";
 import { ask } from "./store.js";
 
 /** How often these are read again, in milliseconds: the stream does not tell of them. */
 const AGAIN = 30000;
+/** Those that count: what they show changes every few seconds. */
+const SOON = 8000;
 
-function load(signal, title, path, draw) {
+function load(signal, title, path, draw, pause = AGAIN) {
   const body = el("div", {}, el("p", { class: "soft" }, "Reading…"));
   const read = async () => {
     try {
@@ -16,7 +19,7 @@ function load(signal, title, path, draw) {
       if (!signal.aborted) fill(body, el("p", { class: "bad" }, error.message));
     }
   };
-  const again = setInterval(() => { if (!document.hidden) read(); }, AGAIN);
+  const again = setInterval(() => { if (!document.hidden) read(); }, pause);
   signal.addEventListener("abort", () => clearInterval(again));
   read();
   return el("div", {}, el("h2", {}, title), body);
@@ -40,8 +43,32 @@ export function trust(store, signal) {
   ]);
 }
 
-/** The installation: what the operator says, whether its parts run, and who leads. */
+const MEBI = 1024 * 1024;
+const NUMBER = new Intl.NumberFormat();
+
+/** What the leaders have counted. `before`: what each had counted at the last look, for how much it is now. */
+function counted(leaders, before) {
+  const pace = (now, was, key) => {
+    const seconds = was && was.since === now.since ? (now.at - was.at) / 1000 : 0;
+    return seconds > 0 ? `${NUMBER.format(now[key])} (${NUMBER.format(Math.round((60 * (now[key] - was[key])) / seconds))} a minute)` : NUMBER.format(now[key]);
+  };
+  const bad = (number) => (number ? el("span", { class: "bad" }, NUMBER.format(number)) : "0");
+  const row = ({ name, lease }) => {
+    if (!lease || lease.error) return [name, "nothing is known: see above"];
+    if (!lease.counted) return [name, "its leader does not say: there is none, or it is of an older version or another implementation"];
+    const now = { ...lease.counted, at: Date.parse(lease.renewed) };
+    const was = before.get(name);
+    if (!was || was.at !== now.at) before.set(name, now);
+    return [name, time(now.since), now.memory ? `${NUMBER.format(Math.round(now.memory / MEBI))} MiB` : "–", pace(now, was, "requests"), bad(now.refused), bad(now.unanswered), pace(now, was, "passes"), bad(now.failed), NUMBER.format(now.waiting)];
+  };
+  return el("section", {}, el("h3", {}, "What the leaders have counted"),
+    el("p", { class: "soft" }, "Each writes it onto its Lease every few seconds. Config servers and agents hold no Lease: their metrics are for Prometheus."),
+    table("Since the process began", ["Part", "Counts since", "Memory", "Requests", "Refused", "No answer", "Passes", "Failed", "Wait for a pass now"], leaders.map(row)));
+}
+
+/** The installation: what the operator says, whether its parts run, who leads, and what those have counted. */
 export function operator(store, signal) {
+  const before = new Map();
   const none = (text) => el("p", { class: "soft" }, text);
   const conditions = ({ object, conditions: all }) => el("section", {}, el("h3", {}, object), !all ? none("It is not in this cluster.") : part(all, () => (all.length
     ? table(`Conditions of ${object}`, ["Condition", "Status", "Since", "Reason", "Message"], all.map((c) => [c.type, c.status, time(c.lastTransitionTime), c.reason ?? "", c.message ?? ""])) : none("It says nothing yet."))));
@@ -61,5 +88,6 @@ export function operator(store, signal) {
     said.said.map(conditions),
     el("section", {}, el("h3", {}, "Parts"), table("What runs", ["Part", "Pods available", "Of this image", "Image"], said.parts.map(runs))),
     el("section", {}, el("h3", {}, "Who leads"), table("Of these, one process acts", ["Part", "Process", "Since", "Renewed"], said.leaders.map(leads))),
-  ]);
+    counted(said.leaders, before),
+  ], SOON);
 }

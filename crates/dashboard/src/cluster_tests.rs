@@ -204,7 +204,7 @@ impl Site {
 #[tokio::test]
 async fn who_is_not_known_gets_the_page_to_sign_in_and_nothing_else() {
     let site = Site::new();
-    site.feed.put(picture(&[("n1", Phase::Moving, "it works")]));
+    site.feed.put(Arc::new(picture(&[("n1", Phase::Moving, "it works")])));
     let strangers = [
         By::Nothing,
         By::Token("guessed"),
@@ -233,7 +233,7 @@ async fn who_is_not_known_gets_the_page_to_sign_in_and_nothing_else() {
 #[tokio::test]
 async fn who_has_no_right_to_the_fleet_gets_403_and_nothing_else() {
     let site = Site::new();
-    site.feed.put(picture(&[("n1", Phase::Moving, "it works")]));
+    site.feed.put(Arc::new(picture(&[("n1", Phase::Moving, "it works")])));
     for by in [By::Token("of-joe"), By::Proxy(PROXY, "joe", "ops"), By::Proxy(PROXY, "pete", "others")] {
         for path in PATHS {
             let answer = site.get(path, by).await;
@@ -338,7 +338,7 @@ async fn a_right_to_look_at_the_fleet_is_none_to_details_and_actions() {
 #[tokio::test]
 async fn other_sites_and_names_get_nothing_in_any_mode() {
     let site = Site::new();
-    site.feed.put(picture(&[("n1", Phase::Moving, "it works")]));
+    site.feed.put(Arc::new(picture(&[("n1", Phase::Moving, "it works")])));
     let cookie = site.sign_in("of-jane").await;
     let retry = || Body::from(json!({"action": "retry", "node": "n1", "confirm": true}).to_string());
     for by in [By::Token("of-jane"), By::Cookie(&cookie), By::Proxy(PROXY, "pete", "ops")] {

@@ -51,7 +51,7 @@ pub(crate) struct Feed {
 #[derive(Debug, Default)]
 struct State {
     seq: u64,
-    picture: Picture,
+    picture: Arc<Picture>,
     /// The whole picture as JSON, once somebody has asked for it.
     written: Option<Arc<str>>,
     past: VecDeque<Message>,
@@ -78,16 +78,21 @@ impl Feed {
         let cluster = without_user(cluster);
         let epoch = jiff::Timestamp::now().as_millisecond().to_string();
         let state = State {
-            picture: Picture { trouble: Some("asking the API server".to_owned()), ..Picture::default() },
+            picture: Arc::new(Picture {
+                trouble: Some("asking the API server".to_owned()),
+                ..Picture::default()
+            }),
             ..State::default()
         };
         Self { cluster, epoch, state: Mutex::new(state), news: broadcast::Sender::new(BEHIND) }
     }
 
     /// Takes the next picture, and tells what differs.
-    pub(crate) fn put(&self, picture: Picture) {
+    pub(crate) fn put(&self, picture: Arc<Picture>) {
+        // Only one task puts pictures: who asks for the present one need not wait while they are compared.
+        let before = self.picture();
+        let Some(delta) = Delta::between(&before, &picture) else { return };
         let mut state = self.lock();
-        let Some(delta) = Delta::between(&state.picture, &picture) else { return };
         let seq = state.seq + 1;
         // Values of our own types: they always have a form in JSON.
         let data = serde_json::to_string(&delta).unwrap_or_default();
@@ -109,8 +114,12 @@ impl Feed {
     /// Says why nothing is known, or what is known may be out of date.
     pub(crate) fn trouble(&self, why: &str) {
         let trouble = Some(insight::redacted_lines(why));
-        let picture = Picture { trouble, ..self.lock().picture.clone() };
-        self.put(picture);
+        self.put(Arc::new(Picture { trouble, ..(*self.picture()).clone() }));
+    }
+
+    /// The picture that is shown now.
+    pub(crate) fn picture(&self) -> Arc<Picture> {
+        Arc::clone(&self.lock().picture)
     }
 
     /// The whole picture as JSON, with the number to follow it from.
@@ -119,7 +128,7 @@ impl Feed {
         if let Some(written) = &state.written {
             return Arc::clone(written);
         }
-        let Picture { pools, nodes, unmanaged, findings, trouble, unread } = &state.picture;
+        let Picture { pools, nodes, unmanaged, findings, trouble, unread } = &*state.picture;
         let whole = Whole {
             id: format!("{}.{}", self.epoch, state.seq),
             cluster: &self.cluster,
@@ -174,6 +183,10 @@ mod tests {
     use crate::picture::tests::picture;
     use insight::Phase;
 
+    fn made(nodes: &[(&str, Phase, &str)]) -> Arc<Picture> {
+        Arc::new(picture(nodes))
+    }
+
     fn id(feed: &Feed) -> String {
         let whole: serde_json::Value = serde_json::from_str(&feed.whole()).unwrap();
         whole["id"].as_str().unwrap().to_owned()
@@ -185,16 +198,16 @@ mod tests {
         let start = id(&feed);
         let missed = |last: Option<&str>| feed.follow(last).missed.map(|all| all.len());
         assert_eq!(missed(Some(&start)), Some(0));
-        feed.put(picture(&[("a", Phase::Done, "")]));
-        feed.put(picture(&[("a", Phase::Done, "")]));
-        feed.put(picture(&[("a", Phase::Moving, "")]));
+        feed.put(made(&[("a", Phase::Done, "")]));
+        feed.put(made(&[("a", Phase::Done, "")]));
+        feed.put(made(&[("a", Phase::Moving, "")]));
         assert_eq!(missed(Some(&start)), Some(2), "the same again is no news");
         assert_eq!(missed(Some(&id(&feed))), Some(0));
         for unknown in [None, Some(""), Some("1.1"), Some("x"), Some(format!("{}9", id(&feed)).as_str())] {
             assert_eq!(missed(unknown), None, "{unknown:?}");
         }
         for n in 0..BEHIND {
-            feed.put(picture(&[("a", Phase::Moving, &n.to_string())]));
+            feed.put(made(&[("a", Phase::Moving, &n.to_string())]));
         }
         assert_eq!(missed(Some(&start)), None, "too long ago");
     }
@@ -216,7 +229,7 @@ mod tests {
     fn past_differences_take_no_more_than_their_share() {
         let feed = Feed::new("c");
         for n in 0..8 {
-            feed.put(picture(&[("a", Phase::Moving, &format!("{n}{}", "x".repeat(KEPT / 3)))]));
+            feed.put(made(&[("a", Phase::Moving, &format!("{n}{}", "x".repeat(KEPT / 3)))]));
         }
         let state = feed.lock();
         assert!(state.past_bytes <= KEPT && !state.past.is_empty());
@@ -228,7 +241,7 @@ mod tests {
         let feed = Feed::new("c");
         let mut slow = feed.follow(None).news;
         for n in 0..=BEHIND {
-            feed.put(picture(&[("a", Phase::Moving, &n.to_string())]));
+            feed.put(made(&[("a", Phase::Moving, &n.to_string())]));
         }
         assert!(matches!(slow.try_recv(), Err(broadcast::error::TryRecvError::Lagged(_))));
     }

@@ -1,14 +1,14 @@
 //! The installation: what the operator says, whether each of its parts runs, and who leads. Read from the API server when it is
 //! asked for; what cannot be read says so, and the rest stands.
 //!
-//! What it is not: the counters of the running processes; those are for Prometheus.
+//! What it is not: metrics. Of what running processes count, it shows what the leaders write onto their Leases.
 
 use crate::answer;
 use crate::look::part;
 use crate::routes::Here;
 use api::names;
 use axum::response::Response;
-use client::{CallError, call};
+use client::{CallError, Figures, call};
 use jiff::{SignedDuration, Timestamp};
 use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject};
@@ -76,7 +76,7 @@ pub(crate) async fn operator(Here(shared): Here) -> Response {
         json!({"kind": what.kind, "name": what.name, "state": part(state)})
     };
     let leads = async |what: Place| {
-        let holder = read(client, what, true).await.map(|o| o.map(|o| leader(&o.data, Timestamp::now())));
+        let holder = read(client, what, true).await.map(|o| o.map(|o| leader(&o, Timestamp::now())));
         json!({"name": what.name, "lease": part(holder)})
     };
     let (said, parts, leaders) = tokio::join!(
@@ -103,14 +103,16 @@ fn state(generation: Option<i64>, object: &Value) -> Value {
     })
 }
 
-/// Who holds a lease, since when, and when it was renewed last. `silent`: that is longer ago than the lease lasts.
-fn leader(object: &Value, now: Timestamp) -> Value {
-    let spec = &object["spec"];
+/// Who holds a lease, since when, when it was renewed last, and what it has counted. `silent`: that is longer ago than the lease
+/// lasts.
+fn leader(object: &DynamicObject, now: Timestamp) -> Value {
+    let spec = &object.data["spec"];
+    let counted = Figures::read(&object.metadata, spec["holderIdentity"].as_str().unwrap_or_default());
     let renewed = spec["renewTime"].as_str().and_then(|at| at.parse::<Timestamp>().ok());
     let lasts = SignedDuration::from_secs(spec["leaseDurationSeconds"].as_i64().unwrap_or_default());
     let silent = renewed.is_none_or(|at| now.duration_since(at) > lasts);
     json!({"holder": spec["holderIdentity"], "since": spec["acquireTime"], "renewed": spec["renewTime"],
-        "silent": silent})
+        "silent": silent, "counted": counted})
 }
 
 #[cfg(test)]
@@ -133,11 +135,23 @@ mod tests {
 
     #[test]
     fn a_leader_that_renews_its_lease_no_more_is_silent() {
-        let lease = json!({"spec": {"holderIdentity": "a", "acquireTime": "2026-07-01T10:00:00.000000Z",
-            "renewTime": "2026-07-01T12:00:00.000000Z", "leaseDurationSeconds": 15}});
-        let silent = |now: &str| leader(&lease, now.parse().unwrap())["silent"].clone();
-        assert_eq!(silent("2026-07-01T12:00:14Z"), false);
-        assert_eq!(silent("2026-07-01T12:00:16Z"), true);
-        assert_eq!(leader(&json!({}), Timestamp::UNIX_EPOCH)["silent"], true);
+        let figures = json!({"holder": "a", "requests": 4012, "memory": 15_728_640}).to_string();
+        let lease = |holder: &str| -> DynamicObject {
+            serde_json::from_value(
+                json!({"metadata": {"name": "x", "annotations": {names::own::FIGURES: figures}},
+                "spec": {"holderIdentity": holder, "acquireTime": "2026-07-01T10:00:00.000000Z",
+                    "renewTime": "2026-07-01T12:00:00.000000Z", "leaseDurationSeconds": 15}}),
+            )
+            .unwrap()
+        };
+        let said = |holder: &str, now: &str| leader(&lease(holder), now.parse().unwrap());
+        assert_eq!(said("a", "2026-07-01T12:00:14Z")["silent"], false);
+        assert_eq!(said("a", "2026-07-01T12:00:16Z")["silent"], true);
+        let bare: DynamicObject = serde_json::from_value(json!({"metadata": {"name": "x"}})).unwrap();
+        assert_eq!(leader(&bare, Timestamp::UNIX_EPOCH)["silent"], true);
+        // What it has counted; an earlier holder's figures say nothing of this one.
+        let counted = |holder: &str| said(holder, "2026-07-01T12:00:14Z")["counted"].clone();
+        assert_eq!((&counted("a")["requests"], &counted("a")["memory"]), (&json!(4012), &json!(15_728_640)));
+        assert_eq!(counted("b"), Value::Null);
     }
 }

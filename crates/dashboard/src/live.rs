@@ -4,17 +4,18 @@
 //! What it is not: what a picture is.
 
 use crate::feed::Feed;
-use crate::picture::{Masker, Picture};
+use crate::picture::{Cell, Masker, Picture};
 use crate::record::{Record, Seen};
 use client::Backoff;
-use insight::{ClusterWatch, Snapshot};
+use insight::ClusterWatch;
 use kube::Client;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Two pictures are this far apart: well below what a person sees as a delay, and a thousand changes a second become twenty messages.
+/// Two pictures are this far apart at least: well below what a person sees as a delay, and a thousand changes a second become twenty
+/// messages.
 const APART: Duration = Duration::from_millis(50);
 /// A change after a while without one is shown at once, with those that come within this time.
 const GATHER: Duration = Duration::from_millis(10);
@@ -51,11 +52,14 @@ async fn follow(mut cluster: ClusterWatch, feed: &Feed, record: &Mutex<Record>, 
     let mut masker = Masker::default();
     loop {
         let begun = Instant::now();
-        let snapshot = cluster.snapshot(&[]);
-        note(&cluster, &snapshot, record);
         let zone = |node: &str| cluster.zone(node);
         let (trouble, unread) = (cluster.trouble(), cluster.unread());
-        feed.put(Picture::of(snapshot, zone, trouble.as_deref(), unread, &mut masker));
+        let snapshot = cluster.snapshot(&[]);
+        let picture = Arc::new(Picture::of(snapshot, zone, trouble.as_deref(), unread, &mut masker));
+        feed.put(Arc::clone(&picture));
+        // Nobody waits for this one.
+        note(&cluster, &picture, record);
+        drop(picture);
         let took = begun.elapsed();
         tokio::select! {
             () = stop.cancelled() => return,
@@ -65,23 +69,21 @@ async fn follow(mut cluster: ClusterWatch, feed: &Feed, record: &Mutex<Record>, 
     }
 }
 
-/// Until when the changes are gathered that come with one at `now`. A picture that takes long is followed by a rest as long, so
-/// that a fleet of any size leaves half of a processor.
+/// Until when the changes are gathered that come with one at `now`. A picture that takes long is followed by a rest half as long, so
+/// that a fleet of any size leaves a third of a processor.
 fn gathered(now: Instant, begun: Instant, took: Duration) -> Instant {
-    (now + GATHER).max(begun + APART.max(took * 2))
+    (now + GATHER).max(begun + APART.max(took + took / 2))
 }
 
 /// Notes how far each node's update is, and forgets pools and nodes that are gone.
-fn note(cluster: &ClusterWatch, snapshot: &Snapshot, record: &Mutex<Record>) {
+fn note(cluster: &ClusterWatch, picture: &Picture, record: &Mutex<Record>) {
     let mut record = record.lock().unwrap_or_else(PoisonError::into_inner);
-    for pool in &snapshot.pools {
-        for row in &pool.nodes {
-            if let Some(Some(progress)) = cluster.progress().get(&row.name) {
-                record.note(Seen { pool: &pool.name, node: &row.name, desired: &row.desired, progress });
-            }
+    for Cell { pool, zone: _, row } in picture.nodes.values() {
+        if let Some(Some(progress)) = cluster.progress().get(&row.name) {
+            record.note(Seen { pool, node: &row.name, desired: &row.desired, progress });
         }
     }
-    let pools = snapshot.pools.iter().map(|pool| &*pool.name).collect();
+    let pools = picture.pools.keys().map(String::as_str).collect();
     record.retain(&pools, |node| cluster.progress().contains_key(node));
 }
 
@@ -95,7 +97,7 @@ mod tests {
         let ms = Duration::from_millis;
         // The change after the last picture's beginning, how long that took, and when the next one begins.
         for (change, took, next) in
-            [(3000, 5, 3010), (95, 5, 105), (20, 5, 50), (20, 80, 160), (0, 0, 50), (170, 80, 180)]
+            [(3000, 5, 3010), (95, 5, 105), (20, 5, 50), (20, 80, 120), (0, 0, 50), (170, 80, 180)]
         {
             let end = gathered(begun + ms(change), begun, ms(took));
             assert_eq!(end, begun + ms(next), "{change} {took}");

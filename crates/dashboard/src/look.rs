@@ -202,7 +202,7 @@ pub(crate) async fn configs(Here(shared): Here) -> Response {
     }
 }
 
-/// One config: its OS image and the like, and all that it sets, masked.
+/// One config: its OS image and the like, all that it sets, masked, and who set it.
 pub(crate) async fn config(Here(shared): Here, Path(name): Path<String>) -> Response {
     if !is_name(&name) {
         return no_name();
@@ -216,9 +216,16 @@ pub(crate) async fn config(Here(shared): Here, Path(name): Path<String>) -> Resp
         Ok(text) => json!({ "text": text }),
         Err(why) => json!({ "error": why }),
     };
+    let explained = match insight::explain_stored(&config) {
+        None => Value::Null,
+        Some(Ok(explained)) => json!(explained.masked(Secrets::Hide)),
+        Some(Err(why)) => json!({"error": why}),
+    };
     let spec = &config.spec;
     answer::masked(json!({
         "name": name,
+        "pool": api::rendered::owning_pool(config.metadata.owner_references.as_deref()),
+        "explanation": explained,
         "osImage": spec.os_image_url,
         "extensionsImage": spec.base_os_extensions_container_image,
         "kernelType": spec.kernel_type,

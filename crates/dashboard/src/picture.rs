@@ -166,7 +166,7 @@ impl<'a> Delta<'a> {
 
 /// The same in everything but the reason.
 fn like(a: &Cell, b: &Cell) -> bool {
-    let Cell { pool, zone, row: NodeRow { name, state, current, desired, phase, since, why: _ } } = a;
+    let Cell { pool, zone, row: NodeRow { name, state, current, desired, phase, since, why: _, stuck } } = a;
     let (row, same) = (&b.row, *pool == b.pool && *zone == b.zone);
     same && *name == row.name
         && *state == row.state
@@ -174,6 +174,7 @@ fn like(a: &Cell, b: &Cell) -> bool {
         && *desired == row.desired
         && *phase == row.phase
         && *since == row.since
+        && *stuck == row.stuck
 }
 
 /// For each text that nodes had: the text that most of them have now, if that is another one.
@@ -206,8 +207,30 @@ pub(crate) mod tests {
             phase,
             since: None,
             why: why.to_owned(),
+            stuck: false,
         };
         Cell { pool: "worker".to_owned(), zone: String::new(), row }
+    }
+
+    pub(crate) fn pool(name: &str, config: &str) -> PoolRow {
+        PoolRow {
+            name: name.to_owned(),
+            config: config.to_owned(),
+            machines: 1,
+            updated: 0,
+            moving: 0,
+            degraded: 0,
+            max_unavailable: 1,
+            conditions: BTreeMap::new(),
+            held: None,
+            needs_approval: false,
+            policy: None,
+            pinned: None,
+            stuck: None,
+            percent: 0,
+            estimate: rollout::Estimate::Done,
+            nodes: vec![],
+        }
     }
 
     pub(crate) fn picture(nodes: &[(&str, Phase, &str)]) -> Picture {
@@ -301,13 +324,7 @@ pub(crate) mod tests {
     #[test]
     fn what_looks_like_a_secret_is_in_no_text_and_markup_stays_text() {
         let pool = PoolRow {
-            name: "worker".to_owned(),
-            config: "rendered-worker-00000000000000000000000000000001".to_owned(),
-            machines: 1,
-            updated: 0,
-            moving: 0,
             degraded: 1,
-            max_unavailable: 1,
             conditions: BTreeMap::from([("Degraded".to_owned(), "password=hunter2secret".to_owned())]),
             held: Some("token: hunter2secret".to_owned()),
             needs_approval: true,
@@ -327,13 +344,12 @@ pub(crate) mod tests {
             }),
             pinned: Some("password=hunter2secret".to_owned()),
             stuck: Some("password=hunter2secret".to_owned()),
-            percent: 0,
-            estimate: rollout::Estimate::Done,
             nodes: vec![
                 cell("a", Phase::Failing, "https://admin:hunter2secret@registry/x cannot be read").row,
                 cell("<img src=x onerror=alert(1)>", Phase::Done, "<script>alert(1)</script>").row,
                 cell("b", Phase::Waits, "goes to rendered-worker-00000000000000000000000000000001 next").row,
             ],
+            ..pool("worker", "rendered-worker-00000000000000000000000000000001")
         };
         let problem = insight::Problem::Degraded;
         let finding =

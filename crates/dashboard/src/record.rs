@@ -4,10 +4,13 @@
 //!
 //! An agent that does not write its past updates down shows the end of the last one only, unless it was seen under way.
 //!
+//! Nodes that have not begun are in a pool's present rollout too: they come from the [`Picture`], with what they wait for.
+//!
 //! What it is not: a store. What is over lives in the MachineConfigNodes.
 
+use crate::picture::{Cell, Picture};
 use api::names::node_condition as c;
-use insight::{Milestone, Progress};
+use insight::{Milestone, Phase, Progress};
 use jiff::{SignedDuration, Timestamp};
 use rollout::PastUpdate;
 use serde::Serialize;
@@ -57,6 +60,8 @@ struct Rollout {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 enum Part {
+    /// It waits for its turn.
+    Wait,
     /// Its pods leave.
     Drain,
     /// Files, units and the OS are changed.
@@ -120,6 +125,11 @@ impl Record {
             }
             return;
         }
+        // An agent writes an update down before it withdraws its conditions: these are of the one that is over.
+        let over = progress.updates.last().filter(|update| update.config == desired);
+        if over.is_some_and(|update| progress.steps.iter().all(|s| s.since <= update.at(update.done))) {
+            return;
+        }
         // Node and MachineConfigNode come by different watches. What is under way while the node is in its desired config still
         // is on its way to the next one, of which the Node was not heard yet.
         if progress.steps.is_empty() || desired.is_empty() || desired == progress.config {
@@ -174,13 +184,7 @@ impl Record {
         for update in updates.iter().filter(|update| known.is_none_or(|known| update.began > known)) {
             let end = update.at(update.done);
             if self.fits(pool, &update.config, end) {
-                let track = self.track(pool, &update.config, node, end);
-                // A second way to a config that is under way has taken the place of the first.
-                if track.done.is_none_or(|done| done <= end)
-                    && (track.done.is_some() || track.steps.is_empty())
-                {
-                    *track = Track::of(update);
-                }
+                self.track(pool, &update.config, node, end).end(update);
             }
         }
     }
@@ -227,49 +231,125 @@ impl Record {
         rollout.nodes.entry(node.to_owned()).or_default()
     }
 
-    /// What the page shows, as JSON; the same text for a second.
-    pub(crate) fn json(&mut self, now: Timestamp) -> Arc<str> {
+    /// What the page shows, as JSON; the same text for a second. `picture`: the fleet as it is now.
+    pub(crate) fn json(&mut self, now: Timestamp, picture: &Picture) -> Arc<str> {
         if let Some((since, text)) = &self.written
             && (SignedDuration::ZERO..FRESH).contains(&now.duration_since(*since))
         {
             return Arc::clone(text);
         }
-        let text: Arc<str> = json!({"now": now, "rollouts": self.shown(now)}).to_string().into();
+        let text: Arc<str> = json!({"now": now, "rollouts": self.shown(now, picture)}).to_string().into();
         self.written = Some((now, Arc::clone(&text)));
         text
     }
 
     /// One rollout with all of its nodes, as JSON; `None`: it is not among the last ones.
-    pub(crate) fn whole(&self, pool: &str, config: &str, now: Timestamp) -> Option<String> {
-        let one = self.rollouts.iter().find(|r| r.pool == pool && r.config == config)?;
-        Some(json!({"now": now, "rollout": one.shown(now, usize::MAX)}).to_string())
+    pub(crate) fn whole(
+        &self,
+        pool: &str,
+        config: &str,
+        now: Timestamp,
+        picture: &Picture,
+    ) -> Option<String> {
+        let one = self.rollouts.iter().find(|r| r.pool == pool && r.config == config);
+        let behind = behind(picture).remove(pool).filter(|b| b.config == config);
+        let nodes = behind.map(|b| b.nodes).unwrap_or_default();
+        let one = match one {
+            Some(one) => one,
+            None if nodes.is_empty() => return None,
+            None => &Rollout::of(pool, config),
+        };
+        Some(json!({"now": now, "rollout": one.shown(now, usize::MAX, &nodes)}).to_string())
     }
 
-    /// The newest rollout first.
-    fn shown(&self, now: Timestamp) -> Vec<Shown> {
+    /// The newest rollout first; before all of them those of which nothing has begun.
+    fn shown(&self, now: Timestamp, picture: &Picture) -> Vec<Shown> {
+        let mut behind = behind(picture);
         let mut all: Vec<&Rollout> = self.rollouts.iter().rev().collect();
         all.sort_by_key(|rollout| std::cmp::Reverse(rollout.last));
-        all.into_iter().map(|rollout| rollout.shown(now, MOST)).collect()
+        let mut take = |rollout: &Rollout| {
+            let of_it = behind.get(&*rollout.pool).is_some_and(|b| b.config == rollout.config);
+            of_it.then(|| behind.remove(&*rollout.pool)).flatten().map(|b| b.nodes).unwrap_or_default()
+        };
+        let begun: Vec<Shown> =
+            all.into_iter().map(|rollout| rollout.shown(now, MOST, &take(rollout))).collect();
+        let only_wait =
+            behind.into_iter().map(|(pool, b)| Rollout::of(pool, b.config).shown(now, MOST, &b.nodes));
+        only_wait.chain(begun).collect()
     }
 }
 
+/// The nodes of a pool that are not in its config.
+struct Behind<'a> {
+    config: &'a str,
+    nodes: Vec<&'a Cell>,
+}
+
+/// Those of each pool.
+fn behind(picture: &Picture) -> BTreeMap<&str, Behind<'_>> {
+    let mut all: BTreeMap<&str, Behind<'_>> = BTreeMap::new();
+    for cell in picture.nodes.values() {
+        let pool = picture.pools.get(&cell.pool).filter(|pool| !pool.config.is_empty());
+        if let Some(pool) = pool.filter(|_| !matches!(cell.row.phase, Phase::Done | Phase::Unavailable)) {
+            let one = all.entry(&pool.name).or_insert_with(|| Behind { config: &pool.config, nodes: vec![] });
+            one.nodes.push(cell);
+        }
+    }
+    all
+}
+
 impl Rollout {
-    /// As it is shown, with at most so many nodes: the stuck and the slowest first. Reasons are masked.
-    fn shown(&self, now: Timestamp, most: usize) -> Shown {
-        let mut nodes: Vec<Line> = self.nodes.iter().map(|(node, track)| track.line(node, now)).collect();
+    /// One of which nothing was seen.
+    fn of(pool: &str, config: &str) -> Self {
+        Self { pool: pool.to_owned(), config: config.to_owned(), ..Self::default() }
+    }
+
+    /// As it is shown, with at most so many nodes: the stuck and the slowest first. Reasons are masked. `behind`: nodes that the
+    /// fleet shows on their way here.
+    fn shown(&self, now: Timestamp, most: usize, behind: &[&Cell]) -> Shown {
+        let waiting: BTreeMap<&str, Line> = behind
+            .iter()
+            .filter(|cell| self.nodes.get(&cell.row.name).is_none_or(|track| !track.is_open()))
+            .map(|cell| (&*cell.row.name, Line::of(cell, now)))
+            .collect();
+        let seen = self.nodes.iter().filter(|(node, _)| !waiting.contains_key(node.as_str()));
+        let mut nodes: Vec<Line> = seen.map(|(node, track)| track.line(node, now)).collect();
+        nodes.extend(waiting.into_values());
         nodes.sort_by(|a, b| {
-            let over = |l: &Line| l.done.is_some() || l.left.is_some();
-            let key = |l: &Line| (!l.failing, over(l), std::cmp::Reverse(l.seconds));
+            let key = |l: &Line| (l.state, std::cmp::Reverse(l.seconds));
             key(a).cmp(&key(b)).then_with(|| a.node.cmp(&b.node))
         });
+        let mut counts: BTreeMap<State, usize> = BTreeMap::new();
+        nodes.iter().for_each(|line| *counts.entry(line.state).or_default() += 1);
         let total = nodes.len();
         nodes.truncate(most);
         for line in &mut nodes {
             let texts = line.turn.iter_mut().map(|(what, _)| what).chain([&mut line.waited]);
             texts.filter(|text| !text.is_empty()).for_each(|text| *text = insight::redacted_lines(text));
         }
-        Shown { pool: self.pool.clone(), config: self.config.clone(), total, nodes }
+        let counts = counts.into_iter().collect();
+        Shown { pool: self.pool.clone(), config: self.config.clone(), total, counts, nodes }
     }
+}
+
+/// Where a node is in a rollout, in the order in which they are shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
+enum State {
+    /// Its update fails.
+    Fails,
+    /// It waits, and something on it has to change before it can begin.
+    Stuck,
+    /// Under way.
+    Moves,
+    /// It is sent there now.
+    Goes,
+    /// It waits for its turn.
+    Waits,
+    /// It got there.
+    Done,
+    /// It went to another config before it was done.
+    Left,
 }
 
 /// A rollout as it is shown.
@@ -279,6 +359,8 @@ struct Shown {
     config: String,
     /// How many nodes it has; the first of them are shown.
     total: usize,
+    /// How many of them are in each state.
+    counts: Vec<(State, usize)>,
     nodes: Vec<Line>,
 }
 
@@ -291,8 +373,8 @@ struct Line {
     done: Option<Timestamp>,
     #[serde(skip_serializing_if = "Option::is_none")]
     left: Option<Timestamp>,
-    failing: bool,
-    /// How long it took, or has taken; 0 where that was not seen.
+    state: State,
+    /// How long it took, or has taken; of a node that waits, how long it does. 0 where that was not seen.
     seconds: i64,
     #[serde(skip_serializing_if = "String::is_empty")]
     waited: String,
@@ -300,7 +382,78 @@ struct Line {
     turn: Vec<(String, u32)>,
 }
 
+impl Line {
+    /// A node of whose way there nothing was seen: it waits, or its agent does not report its steps. What for says the fleet.
+    fn of(cell: &Cell, now: Timestamp) -> Self {
+        let row = &cell.row;
+        let state = match row.phase {
+            Phase::Failing => State::Fails,
+            Phase::Moving => State::Moves,
+            Phase::Goes => State::Goes,
+            _ if row.stuck => State::Stuck,
+            _ => State::Waits,
+        };
+        let waits = matches!(state, State::Stuck | State::Waits | State::Goes);
+        let from = row.since.filter(|_| waits);
+        Self {
+            node: row.name.clone(),
+            bars: from.into_iter().map(|from| Bar { part: Part::Wait, from, to: None }).collect(),
+            done: None,
+            left: None,
+            state,
+            seconds: from.map_or(0, |from| now.duration_since(from).as_secs().max(0)),
+            waited: String::new(),
+            turn: vec![],
+        }
+    }
+}
+
 impl Track {
+    /// Whether it goes on.
+    fn is_open(&self) -> bool {
+        self.done.is_none() && self.left.is_none()
+    }
+
+    /// Takes over what the node has written down at the end of an update. What was seen of that update stays: it has more times, but
+    /// an agent that is quick writes several steps at once with the end, and withdraws them with it.
+    fn end(&mut self, update: &PastUpdate) {
+        let end = update.at(update.done);
+        if self.done.or(self.left).is_some_and(|at| at > end) {
+            return;
+        }
+        if !self.is_open() || self.steps.is_empty() {
+            let whole = Self::of(update);
+            // The end may have been seen before.
+            let more = if self.done == Some(end) { std::mem::take(&mut self.steps) } else { BTreeMap::new() };
+            *self = whole;
+            self.fill(more);
+            return;
+        }
+        // One that was over before this one began is an earlier one to the same config.
+        let parts = [c::UPDATE_PREPARED, c::CORDONED, c::DRAINED, c::APPLIED_FILES_AND_OS];
+        let times = parts.iter().filter_map(|part| self.steps.get(*part)).flat_map(|t| [t.began, t.done]);
+        if times.flatten().min().is_some_and(|first| first > update.began) {
+            return;
+        }
+        let seen = std::mem::replace(self, Self::of(update));
+        self.fill(seen.steps);
+        if self.waited.is_empty() {
+            self.waited = seen.waited;
+        }
+        if self.turn.is_empty() {
+            self.turn = seen.turn;
+        }
+    }
+
+    /// Adds times that were seen: where a part began is known from them alone.
+    fn fill(&mut self, seen: BTreeMap<String, Times>) {
+        for (step, times) in seen {
+            let mine = self.steps.entry(step).or_default();
+            mine.began = times.began.or(mine.began);
+            mine.done = mine.done.or(times.done);
+        }
+    }
+
     /// Of an update that is over.
     fn of(update: &PastUpdate) -> Self {
         let at = |after: Option<u32>| after.map(|seconds| update.at(seconds));
@@ -350,7 +503,22 @@ impl Track {
         let last = self.done.or(self.left).unwrap_or(now);
         let seconds = first.map_or(0, |first| last.duration_since(first).as_secs().max(0));
         let Self { steps: _, done, left, failing, waited, turn } = self.clone();
-        Line { node: node.to_owned(), bars, done, left, failing, seconds, waited, turn }
+        let state = match (failing, done, left) {
+            (true, ..) => State::Fails,
+            (_, Some(_), _) => State::Done,
+            (_, _, Some(_)) => State::Left,
+            _ => State::Moves,
+        };
+        let waits = turn.iter().map(|(_, seconds)| i64::from(*seconds)).sum::<i64>();
+        let since = first.filter(|_| waits > 0).and_then(|to| {
+            Some(Bar {
+                part: Part::Wait,
+                from: to.checked_sub(SignedDuration::from_secs(waits)).ok()?,
+                to: Some(to),
+            })
+        });
+        let bars = since.into_iter().chain(bars).collect();
+        Line { node: node.to_owned(), bars, done, left, state, seconds, waited, turn }
     }
 }
 

@@ -29,6 +29,11 @@ fn note(record: &mut Record, node: &str, desired: &str, progress: &Progress) {
     record.note(Seen { pool: "worker", node, desired, progress });
 }
 
+/// Of a fleet in which nothing waits.
+fn look(record: &Record, now: Timestamp) -> Vec<Shown> {
+    record.shown(now, &Picture::default())
+}
+
 #[test]
 fn the_phases_of_an_update_are_known_as_far_as_they_were_seen() {
     let mut record = Record::default();
@@ -50,7 +55,7 @@ fn the_phases_of_an_update_are_known_as_far_as_they_were_seen() {
         let config = if n == 5 { "new" } else { "old" };
         note(&mut record, "n", "new", &progress(config, steps));
     }
-    let shown = record.shown(at(100));
+    let shown = look(&record, at(100));
     let line = &shown[0].nodes[0];
     let bars: Vec<_> = line.bars.iter().map(|b| (b.part, b.from, b.to)).collect();
     let bar = |part, from, to| (part, at(from), Some(at(to)));
@@ -75,7 +80,7 @@ fn what_a_node_waited_for_before_is_told_while_it_is_under_way() {
     for (config, shown) in [("older", 0), ("new", 1), ("new", 1)] {
         let moving = Progress { turn: turn(config), ..progress("old", &[(c::CORDONED, true, 11, "")]) };
         note(&mut record, "n", "new", &moving);
-        assert_eq!(record.shown(at(20))[0].nodes[0].turn.len(), shown, "{config}");
+        assert_eq!(look(&record, at(20))[0].nodes[0].turn.len(), shown, "{config}");
     }
 }
 
@@ -87,7 +92,7 @@ fn the_stuck_and_the_slowest_come_first_and_what_goes_on_has_no_end() {
     note(&mut record, "slow", "new", &moving(10));
     note(&mut record, "over", "new", &progress("new", &[(c::UPDATED, true, 50, "")]));
     note(&mut record, "stuck", "new", &Progress { degraded: Some(at(95)), ..moving(94) });
-    let shown = record.shown(at(100));
+    let shown = look(&record, at(100));
     let order: Vec<_> = shown[0].nodes.iter().map(|l| (&*l.node, l.seconds)).collect();
     assert_eq!(order, [("stuck", 6), ("slow", 90), ("fast", 10), ("over", 0)]);
     assert_eq!(shown[0].nodes[1].bars, [Bar { part: Part::Drain, from: at(10), to: None }]);
@@ -99,9 +104,9 @@ fn a_node_that_goes_elsewhere_before_it_is_done_is_stuck_there_no_more() {
     let way = |since| progress("old", &[(c::CORDONED, true, since, ""), (c::DRAINED, true, since + 2, "")]);
     note(&mut record, "n", "a", &Progress { degraded: Some(at(15)), ..way(10) });
     let of = |record: &Record, config: &str| {
-        let shown = record.shown(at(100));
+        let shown = look(record, at(100));
         let line = &shown.iter().find(|r| r.config == config).unwrap().nodes[0];
-        (line.failing, line.left, line.seconds)
+        (line.state == State::Fails, line.left, line.seconds)
     };
     assert_eq!(of(&record, "a"), (true, None, 90));
     // It goes to b, and gets there.
@@ -113,8 +118,11 @@ fn a_node_that_goes_elsewhere_before_it_is_done_is_stuck_there_no_more() {
     note(&mut record, "n", "a", &progress("b", &[(c::CORDONED, true, 70, "")]));
     assert_eq!(of(&record, "a"), (false, None, 30));
     assert_eq!(of(&record, "b"), (false, None, 20), "it was done there");
-    let text = record.whole("worker", "a", at(100)).unwrap();
-    assert!(text.contains("\"node\":\"n\"") && record.whole("worker", "c", at(100)).is_none());
+    let text = record.whole("worker", "a", at(100), &Picture::default()).unwrap();
+    assert!(
+        text.contains("\"node\":\"n\"")
+            && record.whole("worker", "c", at(100), &Picture::default()).is_none()
+    );
 }
 
 #[test]
@@ -122,11 +130,11 @@ fn a_second_way_to_a_config_begins_anew_and_only_the_last_rollouts_are_kept() {
     let mut record = Record::default();
     note(&mut record, "n", "a", &progress("a", &[(c::UPDATED, true, 5, "")]));
     note(&mut record, "n", "a", &progress("b", &[(c::CORDONED, true, 20, "")]));
-    assert_eq!(record.shown(at(30))[0].nodes[0].seconds, 10);
+    assert_eq!(look(&record, at(30))[0].nodes[0].seconds, 10);
     for n in 0..2 * KEPT {
         note(&mut record, "n", &format!("c{n}"), &progress("b", &[(c::CORDONED, true, 20, "")]));
     }
-    let shown = record.shown(at(30));
+    let shown = look(&record, at(30));
     assert_eq!((shown.len(), &*shown[0].config), (KEPT, "c19"));
 }
 
@@ -148,7 +156,7 @@ fn what_was_seen_of_one_pool_outlives_what_other_pools_show_and_goes_with_its_no
     note(&mut record, "p0", "n", "new", &progress("old", &steps));
     let done = |config: &str| progress(config, &[(c::UPDATED, true, 60, "")]);
     let bars = |record: &Record| {
-        let shown = record.shown(at(100));
+        let shown = look(record, at(100));
         let one = shown.iter().find(|r| r.pool == "p0" && r.config == "new");
         one.map(|r| r.nodes.iter().map(|l| l.bars.len()).sum::<usize>())
     };
@@ -199,7 +207,7 @@ fn what_was_over_before_it_began_to_look_is_read_from_the_nodes() {
         note(&mut record, "older", "c-5", &older);
         note(&mut record, "n", &desired, &over);
     }
-    let shown = record.shown(at(2000));
+    let shown = look(&record, at(2000));
     let configs: Vec<_> = shown.iter().map(|r| &*r.config).collect();
     assert_eq!(configs, ["c10", "c9", "c8", "c7", "c6", "c5", "c4", "c3", "c2", "c1"]);
     let line = &shown[9].nodes[0];
@@ -208,6 +216,7 @@ fn what_was_over_before_it_began_to_look_is_read_from_the_nodes() {
     assert_eq!(
         bars,
         [
+            bar(Part::Wait, 39, 100),
             bar(Part::Drain, 100, 120),
             bar(Part::Apply, 120, 128),
             bar(Part::Reboot, 128, 167),
@@ -230,15 +239,18 @@ fn what_was_over_before_it_began_to_look_is_read_from_the_nodes() {
     let next = progress(vec![light], &[(c::UPDATED, true, 1104, "")]);
     note(&mut record, "n", "c11", &next);
     let bars: Vec<_> =
-        record.shown(at(2000))[0].nodes[0].bars.iter().map(|b| (b.part, b.from, b.to)).collect();
-    assert_eq!(bars, [bar(Part::Apply, 1100, 1103), bar(Part::Back, 1103, 1104)]);
+        look(&record, at(2000))[0].nodes[0].bars.iter().map(|b| (b.part, b.from, b.to)).collect();
+    assert_eq!(
+        bars,
+        [bar(Part::Wait, 1039, 1100), bar(Part::Apply, 1100, 1103), bar(Part::Back, 1103, 1104)]
+    );
     // What is under way is not taken for over: it goes to c10 once more.
     let under_way = progress(all, &[(c::CORDONED, true, 1200, "")]);
     // The Node says still that it is to be in c10, where it is: that rollout is over.
     note(&mut record, "n", "c10", &under_way);
-    assert!(record.shown(at(1210)).into_iter().find(|r| r.config == "c10").unwrap().nodes[0].done.is_some());
+    assert!(look(&record, at(1210)).into_iter().find(|r| r.config == "c10").unwrap().nodes[0].done.is_some());
     note(&mut record, "n", "c10", &Progress { config: "c11".to_owned(), ..under_way });
-    let again = record.shown(at(1210)).into_iter().find(|r| r.config == "c10").unwrap();
+    let again = look(&record, at(1210)).into_iter().find(|r| r.config == "c10").unwrap();
     assert_eq!((again.nodes[0].done, again.nodes[0].seconds), (None, 10));
 }
 
@@ -250,12 +262,137 @@ fn a_large_pool_is_cut_and_masked_and_is_written_once_a_second() {
     for n in 0..=MOST {
         note(&mut record, &format!("n{n}"), "new", &drain);
     }
-    let text = record.json(at(20));
+    let text = record.json(at(20), &Picture::default());
     let value: serde_json::Value = serde_json::from_str(&text).unwrap();
     let one = &value["rollouts"][0];
     assert_eq!((one["nodes"].as_array().unwrap().len(), &one["total"]), (MOST, &json!(MOST + 1)));
     assert!(!text.contains("hunter2"));
     note(&mut record, "late", "new", &drain);
-    assert!(Arc::ptr_eq(&text, &record.json(at(20))), "the same second");
-    assert!(!Arc::ptr_eq(&text, &record.json(at(21))), "the next");
+    assert!(Arc::ptr_eq(&text, &record.json(at(20), &Picture::default())), "the same second");
+    assert!(!Arc::ptr_eq(&text, &record.json(at(21), &Picture::default())), "the next");
+}
+
+#[test]
+fn what_a_quick_agent_writes_at_once_with_the_end_is_filled_in_from_what_its_node_keeps() {
+    // What was seen of it before it ended: nothing after the change, the beginning of the reboot, or its end as well.
+    let seen: [&[(&str, bool, i64, &str)]; 3] = [
+        &[(c::CORDONED, true, 11, ""), (c::DRAINED, true, 31, ""), (c::APPLIED_FILES_AND_OS, false, 32, "")],
+        &[
+            (c::CORDONED, true, 11, ""),
+            (c::DRAINED, true, 31, ""),
+            (c::APPLIED_FILES_AND_OS, true, 40, ""),
+            (c::REBOOTED_NODE, false, 41, ""),
+        ],
+        &[
+            (c::CORDONED, true, 11, ""),
+            (c::DRAINED, true, 31, ""),
+            (c::APPLIED_FILES_AND_OS, true, 40, ""),
+            (c::REBOOTED_NODE, true, 80, ""),
+        ],
+    ];
+    let kept = PastUpdate {
+        config: "new".to_owned(),
+        began: at(11),
+        drained: Some(20),
+        applied: Some(29),
+        rebooted: Some(69),
+        uncordoned: Some(74),
+        done: 75,
+        waited: "pod a/b: its budget".to_owned(),
+        turn: vec![("a free slot".to_owned(), 8)],
+    };
+    for (n, steps) in seen.into_iter().enumerate() {
+        for together in [false, true] {
+            let mut record = Record::default();
+            note(&mut record, "n", "new", &progress("old", &steps[..1]));
+            note(&mut record, "n", "new", &progress("old", steps));
+            let updates = vec![kept.clone()];
+            // The agent writes the update down first and withdraws its conditions then; a watch may tell of both at once.
+            if !together {
+                note(
+                    &mut record,
+                    "n",
+                    "new",
+                    &Progress { updates: updates.clone(), ..progress("old", steps) },
+                );
+            }
+            let done = Progress { updates, ..progress("new", &[(c::UPDATED, true, 86, "")]) };
+            note(&mut record, "n", "new", &done);
+            let shown = look(&record, at(100));
+            let line = &shown[0].nodes[0];
+            let parts: Vec<_> = line.bars.iter().map(|b| (b.part, b.from, b.to.unwrap())).collect();
+            let wanted = [
+                (Part::Wait, at(3), at(11)),
+                (Part::Drain, at(11), at(31)),
+                (Part::Apply, if n == 0 { at(32) } else { at(31) }, at(40)),
+                (Part::Reboot, if n == 1 { at(41) } else { at(40) }, at(80)),
+                (Part::Back, at(80), at(85)),
+            ];
+            assert_eq!(parts, wanted, "{n} {together}");
+            assert_eq!((line.state, line.seconds), (State::Done, 75), "{n} {together}");
+            assert_eq!(&*line.waited, "pod a/b: its budget");
+        }
+    }
+    // An earlier way to the same config is no end of the one that is under way.
+    let mut record = Record::default();
+    note(&mut record, "n", "new", &progress("old", &[(c::CORDONED, true, 200, "")]));
+    let again = Progress { updates: vec![kept], ..progress("old", &[(c::CORDONED, true, 200, "")]) };
+    note(&mut record, "n", "new", &again);
+    let line = &look(&record, at(210))[0].nodes[0];
+    assert_eq!((line.state, line.seconds, line.bars.len()), (State::Moves, 10, 1));
+}
+
+#[test]
+fn nodes_that_have_not_begun_are_in_the_rollout_with_how_long_they_wait_and_the_stuck_first() {
+    let mut record = Record::default();
+    note(&mut record, "moves", "new", &progress("old", &[(c::CORDONED, true, 90, "")]));
+    note(&mut record, "over", "new", &progress("new", &[(c::UPDATED, true, 95, "")]));
+    // It was there before, and has to go there again.
+    note(&mut record, "again", "new", &progress("new", &[(c::UPDATED, true, 20, "")]));
+    let cell = |name: &str, phase: Phase, since: Option<i64>, stuck: bool| {
+        let mut cell = crate::picture::tests::cell(name, phase, "why");
+        (cell.row.since, cell.row.stuck) = (since.map(at), stuck);
+        (name.to_owned(), cell)
+    };
+    let pool = crate::picture::tests::pool("worker", "new");
+    let picture = Picture {
+        pools: [(pool.name.clone(), pool)].into(),
+        nodes: [
+            cell("moves", Phase::Moving, Some(90), false),
+            cell("over", Phase::Done, Some(95), false),
+            cell("again", Phase::Waits, Some(60), false),
+            cell("first", Phase::Waits, Some(50), false),
+            cell("broken", Phase::Waits, Some(70), true),
+            cell("sent", Phase::Goes, None, false),
+            cell("silent", Phase::Moving, Some(80), false),
+            cell("cordoned", Phase::Unavailable, None, true),
+        ]
+        .into(),
+        ..Picture::default()
+    };
+    let shown = record.shown(at(100), &picture);
+    let lines: Vec<_> = shown[0].nodes.iter().map(|l| (&*l.node, l.state, l.seconds)).collect();
+    assert_eq!(
+        lines,
+        [
+            ("broken", State::Stuck, 30),
+            ("moves", State::Moves, 10),
+            ("silent", State::Moves, 0),
+            ("sent", State::Goes, 0),
+            ("first", State::Waits, 50),
+            ("again", State::Waits, 40),
+            ("over", State::Done, 0),
+        ]
+    );
+    assert_eq!(shown[0].nodes[4].bars, [Bar { part: Part::Wait, from: at(50), to: None }]);
+    let counts =
+        [(State::Stuck, 1), (State::Moves, 2), (State::Goes, 1), (State::Waits, 2), (State::Done, 1)];
+    assert_eq!((shown[0].total, &*shown[0].counts), (7, &counts[..]));
+
+    // A rollout of which nothing has begun, such as that of a paused pool.
+    let nothing = Record::default();
+    let shown = nothing.shown(at(100), &picture);
+    assert_eq!((shown.len(), shown[0].total, &*shown[0].config), (1, 6, "new"));
+    let whole = |config: &str| nothing.whole("worker", config, at(100), &picture);
+    assert!(whole("new").is_some_and(|text| text.contains("\"first\"")) && whole("old").is_none());
 }

@@ -336,7 +336,10 @@ async fn snapshot(State(shared): State<Shared>) -> Response {
 }
 
 async fn rollouts(State(shared): State<Shared>) -> Response {
-    let text = shared.record.lock().unwrap_or_else(PoisonError::into_inner).json(Timestamp::now());
+    let picture = shared.feed.picture();
+    let mut record = shared.record.lock().unwrap_or_else(PoisonError::into_inner);
+    let text = record.json(Timestamp::now(), &picture);
+    drop(record);
     answer::of(StatusCode::OK, "application/json", Bytes::from_owner(Text(text)))
 }
 
@@ -344,8 +347,9 @@ async fn rollout(State(shared): State<Shared>, Path((pool, config)): Path<(Strin
     if !look::is_name(&pool) || !look::is_name(&config) {
         return look::no_name();
     }
+    let picture = shared.feed.picture();
     let record = shared.record.lock().unwrap_or_else(PoisonError::into_inner);
-    match record.whole(&pool, &config, Timestamp::now()) {
+    match record.whole(&pool, &config, Timestamp::now(), &picture) {
         Some(text) => answer::of(StatusCode::OK, "application/json", text),
         None => answer::failed(StatusCode::NOT_FOUND, "this rollout is not among the last ones of its pool"),
     }

@@ -184,7 +184,7 @@ async fn a_stream_goes_on_where_it_ended_or_says_that_all_is_to_be_read_again() 
     let whole: serde_json::Value =
         serde_json::from_str(&text(browser.get("/api/snapshot").await).await).unwrap();
     let id = whole["id"].as_str().unwrap().to_owned();
-    browser.feed.put(picture(&[("n1", Phase::Moving, "it works")]));
+    browser.feed.put(Arc::new(picture(&[("n1", Phase::Moving, "it works")])));
     let first = async |headers: &[(&str, &str)], query: &str| {
         let response = browser.send("GET", &format!("/api/events{query}"), headers).await;
         assert_eq!(response.headers()["content-type"], "text/event-stream");
@@ -209,7 +209,7 @@ async fn a_viewer_that_falls_behind_loses_its_stream() {
     let browser = Browser::signed_in().await;
     let mut body = browser.get("/api/events").await.into_body();
     for n in 0..1000 {
-        browser.feed.put(picture(&[("n1", Phase::Moving, &n.to_string())]));
+        browser.feed.put(Arc::new(picture(&[("n1", Phase::Moving, &n.to_string())])));
     }
     let ended = async {
         while let Some(frame) = body.frame().await {
@@ -264,8 +264,23 @@ pub(crate) fn object(path: &str, metadata: bool) -> Option<Value> {
             file("/etc/app.conf", &format!("password%3D{SECRET}{seen}%0A")),
             json!({"path": "/etc/closed", "mode": 384, "contents": {"source": format!("data:,{SECRET}{seen}")}})
         ]);
+        let origin = |kind, name: &str, lost: &[&str]| render::Origin {
+            kind,
+            name: name.to_owned(),
+            field: String::new(),
+            set_by: "50-set".to_owned(),
+            lost: lost.iter().map(|l| (*l).to_owned()).collect(),
+        };
+        let origins = vec![
+            origin(render::provenance::Kind::File, "/etc/seen", &["40-lost"]),
+            origin(render::provenance::Kind::KernelArgument, &format!("nbd.password={SECRET}"), &[]),
+        ];
+        // Of the other one it is worked out.
+        let kept = name.ends_with('1').then(|| render::Provenance(origins).pack()).flatten();
+        let notes: serde_json::Map<_, _> =
+            kept.into_iter().map(|packed| (note("provenance"), json!(packed))).collect();
         json!({"apiVersion": format!("{GROUP}/v1"), "kind": "MachineConfig",
-            "metadata": {"name": name, "ownerReferences": owner, "creationTimestamp": format!("2026-01-01T00:00:0{}Z", &name[name.len() - 1..])},
+            "metadata": {"name": name, "annotations": notes, "ownerReferences": owner, "creationTimestamp": format!("2026-01-01T00:00:0{}Z", &name[name.len() - 1..])},
             "spec": {"config": {"ignition": {"version": "3.4.0"}, "storage": {"files": files}},
                 "kernelArguments": [format!("nbd.password={SECRET}")]}})
     };
@@ -333,7 +348,7 @@ pub(crate) fn object(path: &str, metadata: bool) -> Option<Value> {
 }
 
 /// Everything that reads from the cluster, and a word that shows that it did.
-pub(crate) const READS: [(&str, &str); 11] = [
+pub(crate) const READS: [(&str, &str); 13] = [
     ("/api/images", "rendered-worker-1"),
     ("/api/nodes/n1", "it failed"),
     ("/api/pools/worker", "/etc/app.conf"),
@@ -341,6 +356,8 @@ pub(crate) const READS: [(&str, &str); 11] = [
     ("/api/snapshot", "version"),
     ("/api/configs", "rendered-worker-2"),
     ("/api/configs/rendered-worker-2", "/etc/app.conf"),
+    ("/api/configs/rendered-worker-2", "no provenance is stored on it"),
+    ("/api/configs/rendered-worker-1", "40-lost"),
     ("/api/compare/rendered-worker-1/rendered-worker-2", "+two"),
     ("/api/trust", "CN=ca"),
     ("/api/operator", "it failed"),
@@ -570,7 +587,7 @@ async fn a_reader_that_stands_still_is_dropped_and_comes_back_to_what_it_missed(
     // More than sockets hold, and more differences than a viewer may be behind.
     let big = "x".repeat(64 << 10);
     for n in 0..600 {
-        browser.feed.put(picture(&[("n1", Phase::Moving, &format!("{n} {big}"))]));
+        browser.feed.put(Arc::new(picture(&[("n1", Phase::Moving, &format!("{n} {big}"))])));
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     tokio::time::timeout(Duration::from_secs(20), slow.read_to_end(&mut all))

@@ -30,7 +30,7 @@ pub use change::settings::{needs_templates, rendered_now};
 pub use change::{
     ChangeError, ChangePlan, ChangeView, Cost, Manifests, Outcome, PoolChange, disruption_policy,
 };
-pub use explain::requests::{ExplainError, explain};
+pub use explain::requests::{ExplainError, explain, explain_stored};
 pub use explain::{Explanation, NotInConfig, Source, kind_of};
 pub use history::undo::{RollbackError, UndoPlan, rollback_target};
 pub use history::{HistoryError, PastConfig, PoolHistory, history, rendered_of};

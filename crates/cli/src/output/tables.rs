@@ -137,6 +137,7 @@ mod tests {
             phase,
             since,
             why: why.to_owned(),
+            stuck: false,
         };
         let mut nodes: Vec<_> = (0..998).map(|i| node(i, Phase::Done, None, "done")).collect();
         nodes.push(node(998, Phase::Waits, Some(at(1_000_000 - 42)), "the kubelet is not ready"));

@@ -2,7 +2,7 @@
 //!
 //! What it is not: the Lease itself (see [`crate::lease`]), or what is done in a term.
 
-use crate::lease::{ByLease, Handover, Role, TermSignals, always, campaign};
+use crate::lease::{ByLease, Count, Handover, Role, TermSignals, always, campaign};
 use kube::Client;
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -18,9 +18,9 @@ pub struct Candidacy {
 }
 
 impl Candidacy {
-    /// Begins to run for the Lease of this name in [`api::names::NAMESPACE`].
-    pub fn by_lease(client: Client, name: &'static str, terms: Arc<TermSignals>) -> Self {
-        let me = ByLease::new(client, name, terms);
+    /// Begins to run for the Lease of this name in [`api::names::NAMESPACE`]. While it is held, it says what `count` says.
+    pub fn by_lease(client: Client, name: &'static str, terms: Arc<TermSignals>, count: Count) -> Self {
+        let me = ByLease::new(client, name, terms, count);
         Self::begin(|leading, give_up| tokio::spawn(campaign(me, leading, give_up)))
     }
 

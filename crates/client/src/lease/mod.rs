@@ -16,8 +16,9 @@ mod candidacy;
 pub use candidacy::Candidacy;
 
 use crate::call::{CallError, call};
+use crate::figures::Figures;
 use api::k8s::ObjectMeta;
-use api::names::NAMESPACE;
+use api::names::{NAMESPACE, own};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff;
@@ -45,7 +46,7 @@ const LOOK: Duration = Duration::from_secs(1);
 pub const STRAY: Duration = Duration::from_mins(2);
 /// The annotation on a lease that was released: requests of its last holder, or of one before, may still be on their
 /// way.
-const STRAYS: &str = api::names::own::REQUESTS_UNDER_WAY;
+const STRAYS: &str = own::REQUESTS_UNDER_WAY;
 
 /// How this process became the leader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,21 +109,25 @@ async fn always(leading: watch::Sender<Role>, stop: CancellationToken) {
     leading.send_replace(Role::Standby);
 }
 
+/// Says what a process has counted so far; asked at each renewal.
+pub type Count = Box<dyn Fn() -> Figures + Send + Sync>;
+
 /// A candidate for a Lease.
 struct ByLease {
     client: Client,
     name: &'static str,
     identity: String,
     terms: Arc<TermSignals>,
+    count: Count,
 }
 
 impl ByLease {
     /// A candidate for the Lease of this name in [`NAMESPACE`].
-    fn new(client: Client, name: &'static str, terms: Arc<TermSignals>) -> Self {
+    fn new(client: Client, name: &'static str, terms: Arc<TermSignals>, count: Count) -> Self {
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let (host, pid) = (host.trim(), std::process::id());
         let start = jiff::Timestamp::now().as_microsecond();
-        Self { client, name, identity: format!("{host}_{pid}_{start:x}"), terms }
+        Self { client, name, identity: format!("{host}_{pid}_{start:x}"), terms, count }
     }
 }
 
@@ -161,7 +166,8 @@ async fn campaign(me: ByLease, leading: watch::Sender<Role>, stop: CancellationT
         // Neither a try nor a pause may last beyond the moment when we must stop.
         let left = |renewed: Option<Instant>| renewed.map(|at| GIVE_UP.saturating_sub(at.elapsed()));
         let limit = left(renewed).map_or(RENEW, |left| left.min(RENEW));
-        let result = tokio::time::timeout(limit, attempt_once(&api, me.name, &me.identity, &mut seen)).await;
+        let figures = Figures { holder: me.identity.clone(), ..(me.count)() };
+        let result = tokio::time::timeout(limit, attempt_once(&api, me.name, &figures, &mut seen)).await;
         let mut pause = LOOK;
         match result {
             Ok(Ok(Held::Ours(handover))) => {
@@ -228,9 +234,10 @@ enum Held {
 async fn attempt_once(
     api: &Api<Lease>,
     name: &str,
-    identity: &str,
+    figures: &Figures,
     seen: &mut Option<(String, Instant)>,
 ) -> Result<Held, CallError> {
+    let identity = &*figures.holder;
     let what = || format!("lease {NAMESPACE}/{name}");
     let Some(lease) = call(what, api.get_opt(name)).await? else {
         let mut lease = Lease {
@@ -263,6 +270,9 @@ async fn attempt_once(
         LeaseState::Free | LeaseState::Expired | LeaseState::Ours => Handover::Unclean,
     };
     next.spec = Some(taken(Some(&spec), identity));
+    // Numbers and a name: they always have a form in JSON.
+    let text = serde_json::to_string(figures).unwrap_or_default();
+    next.annotations_mut().insert(own::FIGURES.to_owned(), text);
     match call(what, api.replace(name, &PostParams::default(), &next)).await {
         Ok(_) => Ok(Held::Ours(handover)),
         Err(e) if e.is_conflict() => Ok(Held::Theirs("another candidate".to_owned())),
@@ -296,6 +306,7 @@ async fn release(api: &Api<Lease>, name: &str, identity: &str, strays: bool) {
         };
         spec.holder_identity = Some(String::new());
         spec.lease_duration_seconds = Some(1);
+        lease.annotations_mut().remove(own::FIGURES);
         if strays {
             lease.annotations_mut().insert(STRAYS.to_owned(), "true".to_owned());
         }
@@ -357,7 +368,7 @@ mod tests {
         let mut led = leading.subscribe();
         let stop = CancellationToken::new();
         let terms = Arc::new(TermSignals::default());
-        let me = ByLease::new(Client::new(serve, "default"), NAME, terms.clone());
+        let me = ByLease::new(Client::new(serve, "default"), NAME, terms.clone(), Box::new(Figures::default));
         let task = tokio::spawn(campaign(me, leading, stop.clone()));
         assert_eq!(*led.wait_for(Role::leads).await.unwrap(), Role::Leads(Handover::Clean));
         assert!(!terms.over());
@@ -407,13 +418,19 @@ mod tests {
             let api: Api<Lease> = Api::namespaced(Client::new(serve, "default"), NAMESPACE);
             let mut seen = Some(("5".to_owned(), Instant::now()));
             tokio::time::advance(Duration::from_secs(silent)).await;
-            let got = match attempt_once(&api, NAME, "me", &mut seen).await.unwrap() {
+            let mine = Figures { holder: "me".to_owned(), requests: 3, ..Figures::default() };
+            let got = match attempt_once(&api, NAME, &mine, &mut seen).await.unwrap() {
                 Held::Ours(handover) => Some(handover),
                 Held::Theirs(_) => None,
             };
             assert_eq!(got, want, "{about}");
             let left = written.lock().unwrap()["metadata"]["annotations"][STRAYS].clone();
             assert!(left.is_null(), "{about}: the mark is the last holder's");
+            let written = written.lock().unwrap().clone();
+            let metadata = serde_json::from_value(written["metadata"].clone()).unwrap_or_default();
+            let told = Figures::read(&metadata, "me").map(|figures| figures.requests);
+            // A Lease that is made gets them when it is renewed.
+            assert_eq!(told, got.filter(|_| there.is_some()).map(|_| 3), "{about}");
         }
     }
 

@@ -10,12 +10,14 @@
 
 use crate::io::backoff;
 use crate::io::metrics::{self, Metrics};
+use client::Figures;
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Display;
 use std::hash::Hash;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -55,6 +57,30 @@ impl Queues {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.entry(pass).or_default().clone()
     }
+
+    /// What the process has counted, with all passes.
+    pub(crate) fn count(&self, mut figures: Figures) -> Figures {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for queue in all.values() {
+            let Tally { passes, failed, waiting } = &*queue.tally;
+            figures.passes += passes.load(Ordering::Relaxed);
+            figures.failed += failed.load(Ordering::Relaxed);
+            let new = queue.dirty.lock().unwrap_or_else(PoisonError::into_inner).len();
+            figures.waiting += waiting.load(Ordering::Relaxed) + u64::try_from(new).unwrap_or_default();
+        }
+        figures
+    }
+}
+
+/// What became of a queue's keys.
+#[derive(Debug, Default)]
+struct Tally {
+    /// Passes that have ended.
+    passes: AtomicU64,
+    /// Those that failed.
+    failed: AtomicU64,
+    /// Keys that were marked and have not got their pass yet, but for those that were marked a moment ago.
+    waiting: AtomicU64,
 }
 
 /// The outcome of a pass over one key.
@@ -84,11 +110,12 @@ struct Mark {
 pub(crate) struct Queue<K> {
     dirty: Mutex<BTreeMap<K, Mark>>,
     notify: Notify,
+    tally: Arc<Tally>,
 }
 
 impl<K: Ord> Default for Queue<K> {
     fn default() -> Self {
-        Self { dirty: Mutex::new(BTreeMap::new()), notify: Notify::new() }
+        Self { dirty: Mutex::new(BTreeMap::new()), notify: Notify::new(), tally: Arc::default() }
     }
 }
 
@@ -261,6 +288,7 @@ pub(crate) async fn serve(
 ) {
     let counted = move |key, waited| -> BoxFuture<'static, Outcome> {
         let (pass, metrics, begin) = (pass(key), metrics.clone(), std::time::Instant::now());
+        let tally = Arc::clone(&queue.tally);
         Box::pin(async move {
             let outcome = pass.await;
             let word = match &outcome {
@@ -271,6 +299,10 @@ pub(crate) async fn serve(
             };
             let labels = metrics::Pass { queue: how.name.to_owned(), outcome: word.to_owned() };
             metrics.passes.get_or_create(&labels).inc();
+            tally.passes.fetch_add(1, Ordering::Relaxed);
+            if matches!(outcome, Outcome::Failed(_)) {
+                tally.failed.fetch_add(1, Ordering::Relaxed);
+            }
             metrics.worked(how.name, waited, begin.elapsed());
             outcome
         })
@@ -322,6 +354,7 @@ where
             let future = pass(key.clone(), waited);
             passes.push(async move { (key, future.await) });
         }
+        queue.tally.waiting.store(u64::try_from(marked.len()).unwrap_or_default(), Ordering::Relaxed);
         // While all places are taken, the next thing to wait for is a pass that ends, not a time.
         let next = waiting.next().filter(|_| running.len() < work.parallel);
         tokio::select! {

@@ -5,6 +5,7 @@
 
 use crate::explain::{Explanation, Source};
 use api::names::{annotation, pool_condition::RENDER_DEGRADED};
+use api::rendered::owning_pool;
 use api::v1::{MachineConfig, MachineConfigPool};
 use client::{CallError, call};
 use kube::api::{Api, ListParams};
@@ -59,6 +60,16 @@ pub enum ExplainError {
 /// No such pool or config, a request that failed, or no answer in time.
 pub async fn explain(client: &Client, pool: &str) -> Result<Explanation, ExplainError> {
     tokio::time::timeout(REQUESTS, gather(client, pool)).await.map_err(|_| ExplainError::Late)?
+}
+
+/// Who set what in a rendered config, as far as that is stored on it. `None`: it belongs to no pool.
+///
+/// # Errors
+/// Why nothing stored can be used.
+pub fn explain_stored(rendered: &MachineConfig) -> Option<Result<Explanation, String>> {
+    let pool = owning_pool(rendered.metadata.owner_references.as_deref())?;
+    let of = |origins| Explanation::new(pool, &rendered.name_any(), origins, &Source::Stored);
+    Some(stored(rendered).map(of))
 }
 
 async fn gather(client: &Client, pool_name: &str) -> Result<Explanation, ExplainError> {

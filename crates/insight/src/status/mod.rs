@@ -83,6 +83,11 @@ pub struct View<'a> {
     pub progress: &'a BTreeMap<String, Option<Progress>>,
 }
 
+/// Whether a node does not get on before something on it has changed.
+fn is_stuck(step: &Step) -> bool {
+    matches!(step, Step::Failing(_) | Step::Unavailable(_) | Step::Waits(Wait::Node(_)))
+}
+
 fn of_view(view: View<'_>, only: &[String], now: Timestamp) -> Snapshot {
     let View { plan, pools, nodes, policies, progress } = view;
     let mut rows = vec![];
@@ -109,6 +114,7 @@ fn of_view(view: View<'_>, only: &[String], now: Timestamp) -> Snapshot {
                 phase: Phase::from(&n.step),
                 since: since::since(&n.step, progress, known.and_then(|k| k.readiness), behind.map(|t| t.0)),
                 why: since::why(&n.step, progress),
+                stuck: is_stuck(&n.step),
             }
         };
         let target = p.target.as_ref().map(|t| &*t.config).unwrap_or_default();
@@ -123,9 +129,7 @@ fn of_view(view: View<'_>, only: &[String], now: Timestamp) -> Snapshot {
                 .and_then(|c| c.last_transition_time.as_ref().map(|t| t.0)),
             finished: finished.collect(),
             left: p.nodes.len() - updated,
-            stuck: count(|s| {
-                matches!(s, Step::Failing(_) | Step::Unavailable(_) | Step::Waits(Wait::Node(_)))
-            }),
+            stuck: count(is_stuck),
             held: p.hold.is_some(),
         };
         rows.push(PoolRow {

@@ -94,6 +94,9 @@ pub struct NodeRow {
     pub since: Option<Timestamp>,
     /// What it does or waits for, in words.
     pub why: String,
+    /// It does not get on before something on it has changed: it fails, is not available, or waits for its own state.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub stuck: bool,
 }
 
 /// Where a node stands.

@@ -280,6 +280,7 @@ fn fill(state: &mut State, names: &[String], markup: &str) {
         put("machineconfignodes", progress(name, n, pool, &config));
     }
     let version = format!("{GROUP}/v1");
+    let behind = (Timestamp::now() - SignedDuration::from_mins(3)).to_string();
     for pool in POOLS {
         let owner = json!([{"apiVersion": version, "kind": "MachineConfigPool", "name": pool, "uid": pool, "controller": true}]);
         for number in 1..=2_u8 {
@@ -303,7 +304,8 @@ fn fill(state: &mut State, names: &[String], markup: &str) {
                 "nodeSelector": {"matchLabels": {format!("node-role.kubernetes.io/{pool}"): ""}}},
             "status": {"observedGeneration": 1, "configuration": {"name": old}, "machineCount": names.len() / POOLS.len(),
                 "conditions": [{"type": "Updating", "status": "True", "reason": "", "message": format!("all nodes {markup}"),
-                    "lastTransitionTime": "2026-01-01T00:00:00Z"}]}}),
+                    "lastTransitionTime": "2026-01-01T00:00:00Z"}, {"type": "Updated", "status": "False", "reason": "", "message": "",
+                    "lastTransitionTime": behind}]}}),
         );
     }
     put(
@@ -333,8 +335,12 @@ fn fill(state: &mut State, names: &[String], markup: &str) {
     put("deployments", pods("Deployment", "machine-config-controller", 1));
     put("daemonsets", pods("DaemonSet", "machine-config-daemon", 2));
     let lease = |name: &str, renewed: &str| {
-        json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name, "uid": name},
-            "spec": {"holderIdentity": format!("{name}-0{markup}"), "acquireTime": "2026-01-01T00:00:00.000000Z",
+        let holder = format!("{name}-0{markup}");
+        let counted = json!({"holder": holder, "since": "2026-01-01T00:00:00Z", "requests": 48_211, "refused": 0, "unanswered": 3,
+            "passes": 9120, "failed": 2, "waiting": 4, "memory": 37 << 20});
+        json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": {"name": name, "uid": name, "annotations": {"machineconfig.dev/figures": counted.to_string()}},
+            "spec": {"holderIdentity": holder, "acquireTime": "2026-01-01T00:00:00.000000Z",
                 "renewTime": renewed, "leaseDurationSeconds": 15}})
     };
     put("leases", lease("machine-config-operator", "2126-01-01T00:00:00.000000Z"));

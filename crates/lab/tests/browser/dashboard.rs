@@ -89,8 +89,11 @@ async fn watch_a_rollout(browser: &mut Chromium, cluster: &Cluster, first: &str)
     }
     reads(browser, &["the slot is taken by worker-1", "draining"]).await;
     view(browser, "#/pools", &["1 of 4 nodes (25 %)", &second]).await;
-    view(browser, "#/rollout", &[&second, "pod default/held", "under way", "done"]).await;
-    let drains = "[...document.querySelectorAll('.track')].find((t) => /^drain .* so far$/.test(t.getAttribute('aria-label')))";
+    view(browser, "#/rollout", &[&second, "pod default/held", "1 under way, 2 waits, 1 done"]).await;
+    // One that has not begun is in it, with what it waits for and for how long.
+    let row = "[...document.querySelectorAll('main section:first-of-type tbody tr')].find((r) => r.innerText.startsWith('worker-3'))";
+    browser.wait(&format!("{row}?.innerText.includes('the slot is taken by worker-1') && {row}.querySelector('.seg-wait.seg-open')")).await;
+    let drains = "[...document.querySelectorAll('.track')].find((t) => /(^|, )drain .* so far$/.test(t.getAttribute('aria-label')))";
     browser.wait(&format!("{drains}?.querySelector('.seg-drain.seg-open')")).await;
     browser
         .wait("[...document.querySelectorAll('.track')].some((t) => t.querySelector('.seg-reboot'))")
@@ -101,11 +104,16 @@ async fn watch_a_rollout(browser: &mut Chromium, cluster: &Cluster, first: &str)
         &["pod default/held", "+shown", "Conditions of the Node", "Drained", first],
     )
     .await;
-    view(browser, &format!("#/config/{second}"), &["/etc/page", "shown"]).await;
+    view(browser, &format!("#/config/{second}"), &["/etc/page", "shown", "50-page"]).await;
     view(browser, "#/pool/worker", &["/etc/page", "50-page", "draining"]).await;
     view(browser, "#/images", &[first, &second]).await;
     view(browser, "#/trust", &["certificates", "boot tokens"]).await;
     view(browser, "#/operator", &["Who leads", "ControllerConfig machine-config-controller"]).await;
+    let counted = "[...[...document.querySelectorAll('main section')].at(-1).querySelectorAll('tbody tr')].find((r) => r.cells[0].innerText === 'machine-config-controller').cells";
+    let many = format!(
+        "((cells) => / MiB$/.test(cells[2].innerText) && parseInt(cells[3].innerText) > 20 && parseInt(cells[6].innerText) > 4)({counted})"
+    );
+    browser.wait(&many).await;
     assert_eq!(cluster.get("Node", HELD).await["spec"]["unschedulable"], json!(true), "it went on by itself");
 
     // It goes on, and the node's view follows: its update is in its journal, with what its drain waited for.
@@ -117,7 +125,8 @@ async fn watch_a_rollout(browser: &mut Chromium, cluster: &Cluster, first: &str)
     // The last nodes, in the view of the rollout: each has its bars, and is done. It stays there when it is over.
     browser.value("location.hash = '#/rollout'");
     let rows = "[...document.querySelectorAll('main section:first-of-type tbody tr')]";
-    browser.wait(&format!("{rows}.filter((r) => r.innerText.includes('done') && r.querySelectorAll('.track div').length > 1).length === {NODES}")).await;
+    let whole = "r.innerText.includes('done') && ['apply', 'reboot', 'back'].every((p) => r.querySelector(`.seg-${p}`))";
+    browser.wait(&format!("{rows}.filter((r) => {whole}).length === {NODES}")).await;
     assert_eq!(cluster.settled("worker", NODES, &["50-page"], &[]).await, second);
     browser.value("location.hash = '#/fleet'");
     for n in 0..NODES {
@@ -140,7 +149,8 @@ async fn the_dashboard_shows_a_rollout_live_and_does_what_it_says() {
     ::lab::ensure_browser(&::lab::Reporter::stderr()).await.unwrap();
     let cluster = Cluster::start(builder.nodes(NODES).simulated().reboot_time(Duration::from_secs(3))).await;
     assert_eq!(cluster.mco(&["install"]).await.code, 0);
-    let mut controller = Controller::alone(&cluster, cluster.lab.kubeconfig());
+    // It leads by its Lease, on which it says what it counts.
+    let mut controller = Controller::with(&cluster, "mco-controller", cluster.lab.kubeconfig(), &[], &[]);
     let first = cluster.settled("worker", NODES, &["00-worker"], &[]).await;
     let (mut program, address) = program(cluster.lab.kubeconfig()).await;
     let origin = address.split("/?").next().unwrap().to_owned();

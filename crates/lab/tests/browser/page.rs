@@ -256,7 +256,7 @@ async fn what_a_person_does_with_the_mouse_stops_no_view_and_what_is_not_known_i
     fleet.step("node-13", 0, "");
     fleet.begin("node-13", "pod shop/cart-1: budget shop/cart allows no disruption");
     browser.value("Date.now = () => 0; location.hash = '#/rollout'");
-    let track = "[...document.querySelectorAll('.track')].map((t) => t.getAttribute('aria-label')).find((t) => t.includes('so far'))";
+    let track = "[...document.querySelectorAll('.track')].map((t) => t.getAttribute('aria-label')).find((t) => t.startsWith('drain') && t.includes('so far'))";
     browser.wait(track).await;
     let said = browser.value(track);
     assert!(

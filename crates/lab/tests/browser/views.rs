@@ -31,7 +31,7 @@ pub(crate) const VIEWS: [(&str, &str, &str); 10] = [
     (
         "operator",
         "#/operator",
-        "['everything runs', 'It says nothing yet', '1 of 2', 'silent since'].every((t) => document.body.innerText.includes(t))",
+        "['everything runs', 'It says nothing yet', '1 of 2', 'silent since', '48,211', '37 MiB'].every((t) => document.body.innerText.includes(t))",
     ),
 ];
 

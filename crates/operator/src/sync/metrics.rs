@@ -3,6 +3,7 @@
 //! What it is not: serving them (see `serve`).
 
 use super::Step;
+use client::Figures;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -62,6 +63,14 @@ impl Metrics {
             deleted.clone(),
         );
         metrics
+    }
+
+    /// What the process has counted, with its passes.
+    pub(super) fn count(&self, figures: Figures) -> Figures {
+        let ended = |result| self.passes.get_or_create(&Outcome { result }).get();
+        let failed = ended("failed");
+        let passes = failed + ended("done") + ended("waiting") + ended("conflict");
+        Figures { passes, failed, ..figures }
     }
 
     /// Records that this step has failed; `None`: none has.

@@ -19,8 +19,8 @@ use api::names::{CLUSTER, CONTROLLER_CONFIG, NAMESPACE};
 use api::server_tls;
 use api::v1::{ControllerConfig, MachineConfigPool};
 use api::v1alpha1::MachineConfigOperator;
-use client::lease::{Candidacy, TermSignals};
-use client::{Backoff, CallError, chain};
+use client::lease::Candidacy;
+use client::{Backoff, CallError, Figures, chain};
 use futures::StreamExt;
 use futures::stream::{BoxStream, SelectAll};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
@@ -128,6 +128,7 @@ pub async fn once(client: Client, options: Options) -> Result<Vec<String>, Start
 /// # Errors
 /// The address of the metrics is taken.
 pub async fn run(client: Client, options: Options, stop: CancellationToken) -> Result<(), StartError> {
+    let (client, requests) = client::counted(client);
     let mut registry = Registry::default();
     let metrics = Arc::new(Metrics::new(&mut registry));
     let ready = Arc::new(AtomicBool::new(false));
@@ -141,7 +142,11 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
     tokio::spawn(endpoint.bind("--metrics-listen").await?.serve(stop.clone()));
     tokio::spawn(be_ready(client.clone(), ready, stop.clone()));
     let mut candidacy = match options.leader_elect {
-        true => Candidacy::by_lease(client.clone(), OPERATOR, Arc::new(TermSignals::default())),
+        true => {
+            let metrics = Arc::clone(&metrics);
+            let count = move || metrics.count(Figures::of(&requests));
+            Candidacy::by_lease(client.clone(), OPERATOR, Arc::default(), Box::new(count))
+        }
         false => Candidacy::alone(),
     };
     while candidacy.won(&stop).await.is_some() {
