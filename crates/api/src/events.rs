@@ -175,6 +175,8 @@ reasons! {
         ServiceRestart: Normal, "Node";
         /// The agent was told to stop during a change. It finishes the change first.
         GotSigtermDuringUpdate: Warning, "Node";
+        /// The machine was rebooted by somebody else while a config waited for a window, and takes it along.
+        WaitingConfigTaken: Normal, "Node";
         /// A certificate of the cluster could not be written on the host; the message has path and remedy.
         CertificatesNotWritten: Warning, "Node";
         /// A change that can cut the node off was not confirmed in time and was undone. The message says what failed.

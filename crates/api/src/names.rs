@@ -171,6 +171,10 @@ pub mod own {
     /// Node: the config that it was last sent to, and when, as `CONFIG TIME`. Written where its pool's RolloutPolicy has a
     /// `nodeDeadline`, which is counted from then, whoever leads.
     pub const SENT: &str = "machineconfig.dev/sent";
+    /// Node: the rendered config that waits for a window of its pool's RolloutPolicy. If somebody reboots the machine meanwhile, the
+    /// agent takes that config while the machine shuts down, so that one reboot does for both. Written by the controller, and
+    /// removed as soon as anything else holds the node back.
+    pub const WAITING: &str = "machineconfig.dev/waiting";
     /// Node: its boot and its container of etcd when it was last sent to another config, as `BOOT-ID CONTAINER-ID`. In another
     /// boot with the same container, the pod of etcd is as it was before the reboot, and says nothing about the member.
     pub const ETCD_BEFORE: &str = "machineconfig.dev/etcd-before";

@@ -45,6 +45,14 @@ impl Host {
         self.os.refuses(OsField::Image).is_none()
     }
 
+    /// Whether the machine is shutting down, or rebooting as a whole, whoever asked for it.
+    ///
+    /// # Errors
+    /// systemd cannot be reached.
+    pub fn is_stopping(&mut self) -> Result<bool, Error> {
+        Ok(self.systemd.is_stopping()?)
+    }
+
     /// Which operating system the host has.
     ///
     /// # Errors

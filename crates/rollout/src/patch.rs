@@ -78,6 +78,9 @@ pub struct NodePatch {
     /// The config that it is sent to, and when, [`own::SENT`].
     #[serde(skip_serializing_if = "Change::is_keep")]
     pub sent: Change<Arc<str>>,
+    /// The config that it takes if somebody reboots it, [`own::WAITING`].
+    #[serde(skip_serializing_if = "Change::is_keep")]
+    pub waiting: Change<Arc<str>>,
     /// The boot and the container of etcd that it leaves, [`own::ETCD_BEFORE`].
     #[serde(skip_serializing_if = "Change::is_keep")]
     pub etcd_before: Change<Arc<str>>,
@@ -116,6 +119,7 @@ impl NodePatch {
             drain_wait,
             quarantine,
             sent,
+            waiting,
             etcd_before,
             pool_labels_applied,
             labels,
@@ -133,6 +137,7 @@ impl NodePatch {
             && drain_wait.is_keep()
             && quarantine.is_keep()
             && sent.is_keep()
+            && waiting.is_keep()
             && etcd_before.is_keep()
             && !pool_labels_applied
             && labels.is_empty()
@@ -188,6 +193,7 @@ impl NodePatch {
             (own::DRAIN_WAIT, &self.drain_wait),
             (own::QUARANTINE, &self.quarantine),
             (own::SENT, &self.sent),
+            (own::WAITING, &self.waiting),
             (own::ETCD_BEFORE, &self.etcd_before),
         ] {
             annotations.extend(change.json(text).map(|v| (key.to_owned(), v)));
@@ -234,6 +240,7 @@ impl NodePatch {
         self.drain_wait.apply(&mut after.drain_wait);
         self.quarantine.apply(&mut after.quarantine);
         self.sent.apply(&mut after.sent);
+        self.waiting.apply(&mut after.waiting);
         self.etcd_before.apply(&mut after.etcd_before);
         after.custom_pool_labels_applied |= self.pool_labels_applied;
         if !self.labels.is_empty() {
@@ -262,6 +269,7 @@ impl fmt::Display for NodePatch {
             ("lastAppliedDrain", &self.last_applied_drain),
             ("drainWaitsFor", &self.drain_wait),
             ("quarantine", &self.quarantine),
+            ("waiting", &self.waiting),
         ] {
             match change {
                 Change::Keep => {}

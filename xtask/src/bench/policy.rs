@@ -1,6 +1,6 @@
 //! `bench rollout --policy`: the same rollout under a RolloutPolicy with five waves and gates of all kinds, without soaks; and a
-//! gate that fails when a hundred nodes, or a third of fewer, are on their way: how soon no further node is sent, and how soon all
-//! nodes are back, both from the first answer that says so.
+//! gate that fails when a hundred nodes, or a third of fewer, are on their way to a change that needs no reboot: how soon no further
+//! node is sent, and how soon all nodes are back, both from the first answer that says so.
 //!
 //! Real: the controller with its checks of gates, and the Jobs that it makes. Simplified: one server on loopback answers for
 //! Prometheus and for a workload's front page; the workload is a Deployment that asks for no pods; and a stand-in for the Job

@@ -4,7 +4,7 @@
 //! the controller; requests per node. With few slots (`--max-unavailable 1`): how soon a freed slot is used. With
 //! `--idle`: what the controller costs while nothing arrives but heartbeats. With `--pause`: how soon a pause stops
 //! further nodes. With `--policy`: the same runs once more under a RolloutPolicy, compared with those without, and how soon a
-//! gate that fails stops further nodes and takes all back. With `--audit`: who sent which requests. The audit slows the API
+//! gate that fails stops further nodes and takes all back, without reboots. With `--audit`: who sent which requests. The audit slows the API
 //! server down, so the seconds of such a run say nothing about the product.
 //!
 //! Real: the API server, etcd, the controller's program, the agents' code, each node's drain, reboot (half a second of
@@ -122,8 +122,12 @@ async fn rounds(lab: &Lab, a: &Bench, audit: Option<Audit>) -> anyhow::Result<Ou
         samples.put("with policy: seconds, of those without", "%", 100.0 * with / plain);
         let (plain, with) = both(&samples, PEAK);
         samples.put("with policy: controller peak memory, more than without", "MiB", with - plain);
+        // A change and a way back without reboots: a file that is read at each use.
+        let note = json!({"metadata": {"annotations": {api::names::annotation::REBOOTS: "WhenNeeded"}}});
+        pools.patch(POOL, &PatchParams::default(), &Patch::Merge(&note)).await?;
+        tokio::time::sleep(CALM).await;
         let before = pools.get(POOL).await?.spec.configuration.name;
-        apply(&client, 2 * a.runs + 1).await?;
+        put(&client, "50-bench-harm", "/etc/motd", "harm").await?;
         let (sent, late, back) = gates.fail(&mut nodes.news, &before, a.nodes).await?;
         println!("a gate failed, and {sent} of {} nodes had been sent and went back", a.nodes);
         samples.put("failing gate: last node sent after", "ms", late);
@@ -214,13 +218,17 @@ impl Measured<'_> {
 }
 
 async fn apply(client: &kube::Client, run: u32) -> anyhow::Result<()> {
-    let name = "50-bench-rollout";
+    put(client, "50-bench-rollout", "/etc/bench", &format!("run%20{run}")).await
+}
+
+/// A MachineConfig with one file for the pool.
+async fn put(client: &kube::Client, name: &str, path: &str, contents: &str) -> anyhow::Result<()> {
     let object = json!({
         "apiVersion": "machineconfiguration.openshift.io/v1",
         "kind": "MachineConfig",
         "metadata": {"name": name, "labels": {api::names::label::ROLE: POOL}},
         "spec": {"config": {"ignition": {"version": "3.4.0"}, "storage": {"files": [
-            {"path": "/etc/bench", "mode": 420, "contents": {"source": format!("data:,run%20{run}")}},
+            {"path": path, "mode": 420, "contents": {"source": format!("data:,{contents}")}},
         ]}}},
     });
     let configs: Api<MachineConfig> = Api::all(client.clone());

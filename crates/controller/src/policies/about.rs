@@ -24,6 +24,8 @@ pub(super) struct Wanted {
     pub(super) policy: OfPolicy,
     /// What was broken before.
     pub(super) baseline: Option<Vec<String>>,
+    /// The workloads that were there before, as far as that is stored.
+    pub(super) workloads: Vec<String>,
     /// The nodes that it is about.
     pub(super) nodes: Vec<Arc<str>>,
 }

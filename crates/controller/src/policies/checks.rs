@@ -1,9 +1,10 @@
 //! The checks of gates: one task for each gate of a pool that has to be checked, all beside each other. A result that
 //! says something new has the cluster planned again at once.
 //!
-//! What it is not: the requests (see `requests`), or what a result means (see `rollout::policy::gates`).
+//! What it is not: the requests (see `requests` and `jobs`), or what a result means (see `rollout::policy::gates`).
 
 use crate::policies::about::{OfPolicy, Wanted};
+use crate::policies::jobs::Jobs;
 use crate::policies::requests::{self, First};
 use crate::shared::Shared;
 use api::k8s::Time;
@@ -96,6 +97,7 @@ impl Checks {
                     since: of_plan.progress.since.clone(),
                     policy: of.clone(),
                     baseline: check.baseline.clone(),
+                    workloads: check.workloads.clone(),
                     nodes: check.nodes.clone(),
                 };
                 // What it said of another config says nothing of this one.
@@ -164,6 +166,7 @@ impl Results {
         let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
         live.gates.get_mut(pool).map(|gates| gates.remove(gate));
         live.found.get_mut(pool).map(|gates| gates.remove(gate));
+        live.workloads.get_mut(pool).map(|gates| gates.remove(gate));
         live.ran_on.get_mut(pool).map(|gates| gates.remove(gate));
     }
 
@@ -173,7 +176,7 @@ impl Results {
         &self,
         (pool, gate): &Key,
         record: &Record,
-        ran_on: Option<&[Arc<str>]>,
+        ran_on: Option<&BTreeSet<Arc<str>>>,
         over: &AtomicBool,
     ) -> bool {
         let Some(state) = &record.state else { return false };
@@ -186,10 +189,17 @@ impl Results {
             live.found.entry(pool.clone()).or_default().insert(gate.clone(), found.clone());
         }
         let mut more = false;
-        if let Some(nodes) = ran_on {
-            let ran_on: BTreeSet<Arc<str>> = nodes.iter().cloned().collect();
+        if !record.workloads.is_empty() {
+            let old = live
+                .workloads
+                .entry(pool.clone())
+                .or_default()
+                .insert(gate.clone(), record.workloads.clone());
+            more = old.as_ref() != Some(&record.workloads);
+        }
+        if let Some(ran_on) = ran_on {
             let old = live.ran_on.entry(pool.clone()).or_default().insert(gate.clone(), ran_on.clone());
-            more = old != Some(ran_on);
+            more |= old.as_ref() != Some(ran_on);
         }
         let old = live.gates.entry(pool.clone()).or_default().insert(gate.clone(), state.clone());
         more || old.as_ref() != Some(state)
@@ -204,28 +214,28 @@ async fn run(
     results: Arc<Results>,
     over: Arc<AtomicBool>,
 ) {
-    let mut record = Record::default();
+    let (mut record, mut jobs) = (Record::default(), Jobs::default());
     let runs_jobs = matches!(gate.check, Check::Job { .. });
     let mut retry = RETRY;
     loop {
         let begin = Instant::now();
-        let about = wanted.borrow_and_update().clone();
-        let check = requests::check(&shared, &mut asker, &gate, &about);
-        let answer = tokio::select! {
-            answer = tokio::time::timeout(gate.timeout, check) => answer,
-            // More nodes are done: their Jobs begin beside those that run, and all have the whole time from now on.
-            Ok(()) = wanted.changed(), if runs_jobs => {
-                tokio::time::sleep(RETRY).await;
-                continue;
-            }
+        let reading = if runs_jobs {
+            jobs.check(&shared, &gate, &mut wanted).await
+        } else {
+            let about = wanted.borrow_and_update().clone();
+            let answer =
+                tokio::time::timeout(gate.timeout, requests::check(&shared, &mut asker, &gate, &about));
+            answer.await.unwrap_or_else(|_| {
+                Reading::NoAnswer(format!("no answer within {} s", gate.timeout.as_secs_f64()))
+            })
         };
-        let reading = answer.unwrap_or_else(|_| {
-            Reading::NoAnswer(format!("no answer within {} s", gate.timeout.as_secs_f64()))
-        });
         let had = record.state.clone();
         // The baseline may have been stored while the check ran.
         let baseline = wanted.borrow().baseline.clone();
         record.take(&gate, baseline.as_deref(), reading);
+        if record.workloads.is_empty() {
+            record.workloads = asker.workloads();
+        }
         if had != record.state {
             let (pool, name) = &key;
             match &record.state {
@@ -233,7 +243,7 @@ async fn run(
                 Some(state) => tracing::warn!(%pool, gate = %name, ?state, "the gate does not pass"),
             }
         }
-        if results.put(&key, &record, runs_jobs.then_some(&*about.nodes), &over) {
+        if results.put(&key, &record, runs_jobs.then(|| jobs.ended()), &over) {
             if record.state != Some(GateState::Passed) {
                 shared.setbacks.fetch_add(1, Ordering::AcqRel);
             }
@@ -271,6 +281,7 @@ mod tests {
                 since: None,
                 policy: OfPolicy::default(),
                 baseline: None,
+                workloads: vec![],
                 nodes: vec![],
             })
             .0,

@@ -6,6 +6,7 @@
 mod about;
 mod checks;
 mod costs;
+mod jobs;
 mod looks;
 mod requests;
 
@@ -87,8 +88,8 @@ impl Policies {
     }
 
     /// Writes the status of each policy that a plan changes, and waits a moment for the answers. A write without one
-    /// continues on its own, and holds up only the policy that it is for. Returns the first error; `None`: there is none,
-    /// and not all are answered.
+    /// continues on its own, and holds up only the policy that it is for. Returns whether anything was written, or the first
+    /// error; `None`: there is none, and not all are answered.
     pub(crate) async fn write(
         &self,
         shared: &Arc<Shared>,
@@ -96,7 +97,7 @@ impl Policies {
         policies: &PoolPolicies,
         objects: &[Arc<RolloutPolicy>],
         now: &Time,
-    ) -> Option<Result<(), CallError>> {
+    ) -> Option<Result<bool, CallError>> {
         let of_policies = plan.of_policies();
         let writes = objects.iter().filter_map(|object| {
             let status = policies.status(object, &of_policies, now)?;
@@ -109,9 +110,10 @@ impl Policies {
             answer.ok()?.ok()
         });
         let answers = join_all(in_time).await;
+        let wrote = !answers.is_empty();
         let known = answers.iter().all(Option::is_some);
         let all: Result<(), CallError> = late.into_iter().chain(answers.into_iter().flatten()).collect();
-        (known || all.is_err()).then_some(all)
+        (known || all.is_err()).then_some(all.map(|()| wrote))
     }
 }
 

@@ -1,45 +1,37 @@
 //! The requests of one check of a gate: to the API server, to Prometheus, or to any HTTP server.
 //!
-//! What it is not: what an answer means (see `rollout::policy::gates`), or a timeout of the whole check (see `checks`).
-//! A token is read for each check and goes into no text. The client of a gate's own server is made once for each gate.
+//! What it is not: what an answer means (see `rollout::policy::gates`), a timeout of the whole check (see `checks`), or the Jobs of
+//! a gate (see `jobs`). A token is read for each check and goes into no text. The client of a gate's own server is made once for each gate.
 
 use crate::cache::stores::TrimmedNode;
-use crate::policies::about::{OfPolicy, Wanted};
+use crate::policies::about::Wanted;
 use crate::shared::Shared;
 use api::k8s::{LabelSelector, ResourceExt, Secret};
 use api::names::NAMESPACE;
 use api::text::cut;
 use api::v1alpha1::{SecretKey, WorkloadKind};
 use client::{call, chain};
-use futures::StreamExt;
-use futures::stream::FuturesUnordered;
 use http_body_util::{BodyExt, Limited};
-use kube::api::{ApiResource, DynamicObject, ListParams, PostParams};
+use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::core::{GroupVersionKind, Selector};
 use kube::{Api, Client};
 use rollout::policy::Gate;
-use rollout::policy::gates::{Check, Reading, of_http, of_nodes, of_prometheus, of_workload, worse};
-use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
+use rollout::policy::gates::{
+    Check, MAX_BROKEN, Reading, of_http, of_nodes, of_prometheus, of_workload, worse,
+};
+use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::sync::Semaphore;
 
 /// Objects in one page of a list.
 const PAGE: u32 = 100;
 /// The same of Nodes, of which only conditions are kept.
 const PAGE_OF_NODES: u32 = 500;
-/// Requests about Jobs of one gate at a time. The Jobs themselves all run beside each other.
-const REQUESTS_OF_JOBS: usize = 32;
 /// The longest answer that is read: a vector of ten thousand values.
 const LONGEST_ANSWER: usize = 1 << 20;
 /// Characters of an error in a gate's message.
-const WORDS: usize = 300;
-/// The first and the longest pause between two looks for the end of a Job; each is twice as long as the one before.
-const LOOK_AT_JOB: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(1)];
-/// How long a Job is kept after its end, for people who want to see its logs.
-const JOB_IS_KEPT: Duration = Duration::from_secs(24 * 3600);
+pub(super) const WORDS: usize = 300;
 /// Connections are made within this time or not at all.
 const CONNECT: Duration = Duration::from_secs(5);
 
@@ -54,8 +46,6 @@ pub(super) struct Asker {
     client: Option<Client>,
     /// The workloads that were there when it was first checked.
     first: First,
-    /// The nodes on which its Job has ended well. They are not asked for again.
-    ended: BTreeSet<Arc<str>>,
 }
 
 /// Runs one check.
@@ -76,7 +66,8 @@ pub(super) async fn check(shared: &Shared, asker: &mut Asker, gate: &Gate, about
         Check::Http { url, status, token } => get(shared, asker, url, token.as_ref(), false, gate.timeout)
             .await
             .map(|(code, _)| of_http(code, *status)),
-        Check::Job { namespace, cron_job } => jobs(shared, asker, gate, (namespace, cron_job), about).await,
+        // They are not one question (see `jobs`).
+        Check::Job { .. } => Err("its Jobs are not asked for in this way".to_owned()),
     };
     result.unwrap_or_else(|why| Reading::NoAnswer(cut(&why, WORDS).into_owned()))
 }
@@ -148,6 +139,10 @@ async fn workloads(
     }
     broken.sort_unstable();
     let mut first = first.lock().unwrap_or_else(PoisonError::into_inner);
+    if first.is_empty() {
+        // An earlier leader has seen them.
+        first.extend(about.workloads.iter().cloned());
+    }
     // What is broken now, and was not before, is an answer whatever else is gone.
     if worse(&gate.check, about.baseline.as_deref(), &broken).is_some() {
         return Ok(Reading::Broken(broken));
@@ -185,6 +180,12 @@ async fn token(shared: &Shared, at: &SecretKey) -> Result<String, String> {
 impl Asker {
     pub(super) fn new(first: First) -> Self {
         Self { first, ..Self::default() }
+    }
+
+    /// The workloads that were there when the change began, in order, as many as are stored.
+    pub(super) fn workloads(&self) -> Vec<String> {
+        let first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
+        first.iter().take(MAX_BROKEN).cloned().collect()
     }
 
     /// The client of the server that `base` names. A gate asks one server only.
@@ -235,174 +236,4 @@ async fn get(
     let bytes = Limited::new(answer.into_body(), LONGEST_ANSWER).collect().await;
     let bytes = bytes.map_err(|e| format!("{}: the answer cannot be read: {e}", at()))?.to_bytes();
     Ok((status, String::from_utf8_lossy(&bytes).into_owned()))
-}
-
-/// The Job of a gate on each node: made from the CronJob's template, once for each config, and waited for.
-async fn jobs(
-    shared: &Shared,
-    asker: &mut Asker,
-    gate: &Gate,
-    (namespace, cron_job): (&str, &str),
-    about: &Wanted,
-) -> Result<Reading, String> {
-    let api = |kind: &str| -> Api<DynamicObject> {
-        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("batch", "v1", kind));
-        Api::namespaced_with(shared.client.clone(), namespace, &resource)
-    };
-    let (cron_jobs, jobs) = (api("CronJob"), api("Job"));
-    let what = || format!("cronjob {namespace}/{cron_job}");
-    let template = call(what, cron_jobs.get(cron_job)).await.map_err(|e| e.chain())?;
-    let template = template.data.pointer("/spec/jobTemplate").cloned().unwrap_or_default();
-    let requests = Semaphore::new(REQUESTS_OF_JOBS);
-    let (requests, jobs, template) = (&requests, &jobs, &template);
-    let open: Vec<&Arc<str>> = about.nodes.iter().filter(|n| !asker.ended.contains(*n)).collect();
-    let ends = open.into_iter().map(async |node| {
-        let end = one_job((requests, jobs), gate, template, about, node).await;
-        (node, end)
-    });
-    let (mut ends, mut broken) = (ends.collect::<FuturesUnordered<_>>(), vec![]);
-    while let Some((node, end)) = ends.next().await {
-        match end? {
-            None => drop(asker.ended.insert(node.clone())),
-            // One that failed is an answer, whatever the others do.
-            Some(why) => {
-                broken.push(why);
-                break;
-            }
-        }
-    }
-    Ok(Reading::Broken(broken))
-}
-
-/// The Job's name. A Job of an earlier attempt at the same config says nothing of this one, so the name follows the
-/// policy's generation and the time at which the rollout began.
-fn job_name(gate: &Gate, about: &Wanted, node: &str) -> String {
-    let Wanted { config, since, policy, baseline: _, nodes: _ } = about;
-    let generation = policy.generation.unwrap_or_default();
-    let since = since.as_ref().map(|t| t.0.as_second()).unwrap_or_default();
-    let hash = Sha256::digest(format!("{config}/{node}/{}/{generation}/{since}", policy.uid));
-    let hash = api::text::hex(hash.iter().take(8));
-    let short: String = gate.name.chars().take(40).collect();
-    format!("gate-{short}-{hash}")
-}
-
-/// A Job on one node from a CronJob's template. It goes with its policy, and a day after its end unless the template
-/// says when.
-fn job(template: &Value, about: &Wanted, node: &str, name: &str) -> Value {
-    let mut job = template.clone();
-    job["apiVersion"] = "batch/v1".into();
-    job["kind"] = "Job".into();
-    job["metadata"]["name"] = name.into();
-    job["metadata"]["annotations"]["machineconfig.dev/config"] = (*about.config).into();
-    let OfPolicy { name, uid, generation: _ } = &about.policy;
-    if !uid.is_empty() {
-        job["metadata"]["ownerReferences"] = json!([
-            {"apiVersion": "machineconfig.dev/v1alpha1", "kind": "RolloutPolicy", "name": name, "uid": uid},
-        ]);
-    }
-    if job["spec"]["ttlSecondsAfterFinished"].is_null() {
-        job["spec"]["ttlSecondsAfterFinished"] = JOB_IS_KEPT.as_secs().into();
-    }
-    job["spec"]["template"]["spec"]["nodeName"] = node.into();
-    job
-}
-
-/// Waits for the end of the Job on one node. Returns how it failed, if it did.
-async fn one_job(
-    (requests, jobs): (&Semaphore, &Api<DynamicObject>),
-    gate: &Gate,
-    template: &Value,
-    about: &Wanted,
-    node: &str,
-) -> Result<Option<String>, String> {
-    let name = job_name(gate, about, node);
-    let what = || format!("job {name}");
-    let [mut pause, longest] = LOOK_AT_JOB;
-    let mut exists = false;
-    loop {
-        let place = requests.acquire().await.map_err(|e| e.to_string())?;
-        let answer = if exists {
-            call(what, jobs.get(&name)).await
-        } else {
-            let job = job(template, about, node, &name);
-            let job = serde_json::from_value(job).map_err(|e| format!("the CronJob's template: {e}"))?;
-            call(what, jobs.create(&PostParams::default(), &job)).await
-        };
-        drop(place);
-        let job = match answer {
-            Ok(job) => job,
-            // It was made by an earlier check; or it was deleted since.
-            Err(e) if !exists && e.is_conflict() || exists && e.is_not_found() => {
-                exists = !exists;
-                continue;
-            }
-            // A quota or a webhook may refuse what is there already.
-            Err(e) if !exists => match call(what, jobs.get(&name)).await {
-                Ok(job) => job,
-                Err(_) => return Err(e.chain()),
-            },
-            Err(e) => return Err(e.chain()),
-        };
-        exists = true;
-        let conditions = job.data.pointer("/status/conditions").and_then(Value::as_array).cloned();
-        let is = |type_: &str| {
-            conditions.iter().flatten().find(|c| c["type"] == type_ && c["status"] == "True").cloned()
-        };
-        if is("Complete").is_some() {
-            return Ok(None);
-        }
-        if let Some(failed) = is("Failed") {
-            let why = failed["message"].as_str().unwrap_or_default();
-            return Ok(Some(format!("{name} on {node} ({why})")));
-        }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(longest);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use api::k8s::Time;
-
-    fn about(uid: &str, generation: i64, since: &str) -> Wanted {
-        Wanted {
-            config: "new".into(),
-            since: Some(Time(since.parse().unwrap())),
-            policy: OfPolicy { name: "p".to_owned(), uid: uid.to_owned(), generation: Some(generation) },
-            baseline: None,
-            nodes: vec!["n".into()],
-        }
-    }
-
-    #[test]
-    fn a_job_belongs_to_one_attempt_and_goes_with_its_policy() {
-        let gate = Gate {
-            name: "smoke".into(),
-            before_wave: true,
-            soak: true,
-            always: false,
-            interval: Duration::from_secs(30),
-            timeout: Duration::from_secs(10),
-            failure_limit: 1,
-            no_answer_fails: false,
-            check: Check::Job { namespace: "default".to_owned(), cron_job: "smoke".to_owned() },
-        };
-        let first = about("u", 1, "2026-07-01T12:00:00Z");
-        let name = job_name(&gate, &first, "n");
-        assert_eq!(job_name(&gate, &about("u", 1, "2026-07-01T12:00:00Z"), "n"), name);
-        for other in [
-            about("v", 1, "2026-07-01T12:00:00Z"),
-            about("u", 2, "2026-07-01T12:00:00Z"),
-            about("u", 1, "2026-07-02T12:00:00Z"),
-        ] {
-            assert_ne!(job_name(&gate, &other, "n"), name, "{other:?}");
-        }
-        let made = job(&json!({"spec": {"template": {"spec": {}}}}), &first, "n", &name);
-        assert_eq!(made["spec"]["ttlSecondsAfterFinished"], 86400);
-        assert_eq!(made["metadata"]["ownerReferences"][0]["uid"], "u");
-        assert_eq!(made["spec"]["template"]["spec"]["nodeName"], "n");
-        let keeps = json!({"spec": {"ttlSecondsAfterFinished": 60, "template": {"spec": {}}}});
-        assert_eq!(job(&keeps, &first, "n", &name)["spec"]["ttlSecondsAfterFinished"], 60);
-    }
 }

@@ -8,6 +8,7 @@
 //! clock ───────────┘
 //! ```
 
+mod along;
 mod drift;
 mod failures;
 mod fetch;
@@ -136,6 +137,7 @@ impl Agent {
     async fn work_on(&mut self) -> Result<Exit, DaemonError> {
         loop {
             if self.shutdown.is_cancelled() {
+                self.take_along().await;
                 return Ok(Exit::Stopped);
             }
             self.refresh_node().await;

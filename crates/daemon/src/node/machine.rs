@@ -501,6 +501,11 @@ impl Machine {
         Ok(self.host().reboot(why)?)
     }
 
+    /// Whether the machine is shutting down, or rebooting as a whole, whoever asked for it.
+    pub(crate) fn is_stopping(&self) -> Result<bool, MachineError> {
+        Ok(self.host().is_stopping()?)
+    }
+
     /// Records with the pending reboot whether the pods have left.
     pub(crate) fn reboot_cleared(&self, cleared: bool) -> Result<(), MachineError> {
         Ok(self.host().reboot_cleared(cleared)?)

@@ -86,6 +86,8 @@ pub struct NodeFacts {
     pub reboots: String,
     /// `drift`: the pool's rules for paths that have drifted.
     pub drift: String,
+    /// `waiting`: the config that waits for a window.
+    pub waiting: String,
     /// `leave`: a person removes the product, and asks the agent to leave the host.
     pub leave: String,
     /// `left`: which request to leave was answered.
@@ -178,6 +180,7 @@ impl NodeFacts {
             trial: note(own::TRIAL),
             reboots: note(annotation::REBOOTS),
             drift: note(annotation::DRIFT),
+            waiting: note(own::WAITING),
             leave: note(own::LEAVE),
             left: note(own::LEFT),
             unschedulable: node.spec.as_ref().and_then(|s| s.unschedulable).unwrap_or_default(),

@@ -20,6 +20,7 @@
 //! says Done. If the node was cordoned before the update, the controller decides whether it is uncordoned.
 //! ```
 
+pub(crate) mod along;
 pub mod clock;
 mod disruption;
 mod facts;

@@ -394,6 +394,18 @@ impl Systemd for DbusSystemd {
         })
     }
 
+    fn is_stopping(&mut self) -> Result<bool> {
+        let state = self.run("tell the state of", "the system", CALL, |c| async move {
+            proxy(&c, SYSTEMD).await?.get_property::<String>("SystemState").await
+        })?;
+        if state != "stopping" {
+            return Ok(false);
+        }
+        // After a restart of userspace alone the kernel is the same.
+        let soft = self.listed(&["soft-reboot.target"])?;
+        Ok(!soft.iter().any(|(.., job, _, _)| *job != 0))
+    }
+
     fn unit_state(&mut self, unit: &str) -> Result<UnitState> {
         self.run("tell the state of", unit, CALL, |c| async move {
             let manager = proxy(&c, SYSTEMD).await?;

@@ -420,6 +420,10 @@ impl Systemd for FakeSystemd {
         }
     }
 
+    fn is_stopping(&mut self) -> Result<bool> {
+        Ok(self.load()?.rebooting.is_some())
+    }
+
     fn soft_reboots(&mut self) -> Result<Option<u64>> {
         Ok(self.load()?.soft_reboots)
     }

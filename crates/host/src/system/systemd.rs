@@ -222,6 +222,11 @@ pub trait Systemd: Send + fmt::Debug {
     /// # Errors
     /// systemd cannot be reached.
     fn soft_reboots(&mut self) -> Result<Option<u64>, SystemdError>;
+    /// Whether the machine is shutting down, or rebooting as a whole.
+    ///
+    /// # Errors
+    /// systemd cannot be reached.
+    fn is_stopping(&mut self) -> Result<bool, SystemdError>;
     /// Restarts userspace alone (`systemctl soft-reboot`), and returns when that has begun.
     ///
     /// # Errors

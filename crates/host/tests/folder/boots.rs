@@ -137,6 +137,9 @@ impl Systemd for Container {
     fn check(&mut self, units: &[String]) -> Result<(), SystemdError> {
         self.0.check(units)
     }
+    fn is_stopping(&mut self) -> Result<bool, SystemdError> {
+        self.0.is_stopping()
+    }
     fn soft_reboots(&mut self) -> Result<Option<u64>, SystemdError> {
         self.0.soft_reboots()
     }

@@ -18,6 +18,7 @@ mod joining;
 mod product;
 mod render;
 mod rollout;
+mod rollout_limits;
 mod rollout_policy;
 mod rollout_tools;
 mod skew;

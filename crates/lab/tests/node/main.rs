@@ -34,4 +34,5 @@ mod second_drain;
 mod secrets;
 mod services;
 mod trial;
+mod waiting;
 mod workload;

@@ -35,7 +35,8 @@ use std::sync::Arc;
 /// - No pool has more nodes on their way after the plan than `maxUnavailable`, unless it had before.
 /// - No control-plane node goes while another, of whatever pool, is out of service or on its way, or its member of etcd is
 ///   not Ready.
-/// - A held pool's nodes keep their annotations, taints and labels, but for what OpenShift's Scheduler says of masters, for
+/// - A held pool's nodes keep their annotations, taints and labels, but for the mark of nodes that take what waits for a window
+///   ([`api::names::own::WAITING`]), for what OpenShift's Scheduler says of masters, for
 ///   the joining taint of nodes that are in a config or of the control plane, and, while it is paused, for nodes whose
 ///   drains were given up: they are called back.
 /// - Of a node that no pool owns only the joining taint is removed.
@@ -312,6 +313,18 @@ impl<'a> Eval<'a> {
         }
     }
 
+    /// The mark of a node that takes what waits if somebody reboots it: all that it waits for is a window. One that shuts down
+    /// keeps it.
+    fn waiting(&self, node: &NodeView, before: Flags, is_sent: bool, config: &str) -> Change<Arc<str>> {
+        let may = self.tends && self.leave.only_window && self.hold == self.leave.hold && !is_sent;
+        let takes = before.candidate && before.done && !before.aside && self.leave.allows(&node.name);
+        match (may && takes, node.waiting.as_deref()) {
+            (true, had) if had != Some(config) => Change::Set(config.into()),
+            (false, Some(_)) => Change::Remove,
+            _ => Change::Keep,
+        }
+    }
+
     /// The nodes that could be sent now.
     fn candidates(&self) -> impl Iterator<Item = (&'a NodeView, Flags)> + '_ {
         self.nodes.iter().copied().filter(|(_, f)| f.can_be_asked())
@@ -389,6 +402,7 @@ impl<'a> Eval<'a> {
             if node.quarantine.is_some() && is_over && self.tends {
                 patch.quarantine = Change::Remove;
             }
+            patch.waiting = self.waiting(node, *before, goes || recalled, goal.config);
             let labels = choice.labels.get(&*node.name);
             if let Some((_, set)) = labels {
                 patch.labels = set.iter().map(|(k, v)| (k.clone(), Some(v.clone()))).collect();

@@ -125,6 +125,8 @@ pub struct Record {
     fails: u32,
     /// What was broken when it was checked for the first time, if no baseline was known then.
     pub found: Option<Vec<String>>,
+    /// The workloads that were there when it was checked for the first time, in order, and no more of them than a baseline holds.
+    pub workloads: Vec<String>,
     /// What it says; `None`: no check has ended.
     pub state: Option<GateState>,
 }

@@ -154,6 +154,8 @@ pub struct PolicyFacts {
     pub ran_on: RanOn,
     /// What was found broken by gates whose baseline is not stored yet.
     pub baselines: BTreeMap<Arc<str>, Vec<String>>,
+    /// The workloads that gates found when they were first checked, of gates about workloads.
+    pub workloads: BTreeMap<Arc<str>, Vec<String>>,
     /// The pool's entry in the policy's status.
     pub progress: PoolProgress,
     /// The approval that the pool's annotations hold.
@@ -238,6 +240,9 @@ pub struct GateCheck {
     pub gate: Arc<str>,
     /// What was broken before the change; absent: that is what the check has to find out.
     pub baseline: Option<Vec<String>>,
+    /// The workloads that were there before the change, as far as that is stored.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub workloads: Vec<String>,
     /// The nodes that it is about: those of the wave for a Job, those of the pool for a condition of nodes, none for
     /// others.
     pub nodes: Vec<Arc<str>>,

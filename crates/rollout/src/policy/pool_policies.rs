@@ -34,6 +34,8 @@ pub struct Live {
     pub ran_on: BTreeMap<Arc<str>, RanOn>,
     /// What they found broken when there was no baseline, by pool and gate.
     pub found: BTreeMap<Arc<str>, BTreeMap<Arc<str>, Vec<String>>>,
+    /// The workloads that were there when gates were first checked, by pool and gate.
+    pub workloads: BTreeMap<Arc<str>, BTreeMap<Arc<str>, Vec<String>>>,
     /// Since when nodes are on their way to their pool's config.
     pub sent: BTreeMap<Arc<str>, Timestamp>,
     /// What changes cost a node.
@@ -56,13 +58,19 @@ pub struct PoolPolicies {
     paused: BTreeSet<String>,
 }
 
-/// The entry of a pool in a policy's status. A policy that has changed since has forgotten what it rejected: that is how
-/// a rejected config is tried again.
+/// Whether a policy's status is about the policy as it is now.
+fn is_seen(policy: &RolloutPolicy) -> bool {
+    policy.status.as_ref().is_some_and(|status| status.observed_generation == policy.metadata.generation)
+}
+
+/// The entry of a pool in a policy's status. A policy that has changed since has forgotten what it rejected, and which workloads
+/// were there: that is how a rejected config is tried again, and how people say that a workload is to be gone.
 fn entry(policy: &RolloutPolicy, pool: &str) -> Option<PoolProgress> {
     let status = policy.status.as_ref()?;
     let mut entry = status.pools.iter().find(|p| p.name == pool)?.clone();
-    if status.observed_generation != policy.metadata.generation {
+    if !is_seen(policy) {
         entry.rejected.clear();
+        entry.baseline.iter_mut().for_each(|baseline| baseline.workloads.clear());
     }
     Some(entry)
 }
@@ -107,7 +115,7 @@ impl PoolPolicies {
                 None => continue,
                 Some(Assigned::Unusable(why)) => PoolPolicy::Unusable(why.clone()),
                 Some(Assigned::Policy(policy)) => {
-                    let object = policies.iter().find(|p| name_of(p) == &*policy.name);
+                    let object = policies.iter().copied().find(|p| name_of(p) == &*policy.name);
                     let mut progress = object.and_then(|p| entry(p, name)).unwrap_or_default();
                     // It may have been deleted as unused; then there is nothing to go back to.
                     progress.proved = progress.proved.filter(|proved| exists(proved));
@@ -123,6 +131,11 @@ impl PoolPolicies {
                         gates,
                         ran_on: live.and_then(|l| l.ran_on.get(name).cloned()).unwrap_or_default(),
                         baselines: live.and_then(|l| l.found.get(name).cloned()).unwrap_or_default(),
+                        // What was found under the policy as it was before, says nothing of the present one.
+                        workloads: live
+                            .filter(|_| object.is_some_and(is_seen))
+                            .and_then(|l| l.workloads.get(name).cloned())
+                            .unwrap_or_default(),
                         approval: note(own::APPROVED)
                             .filter(|v| !v.trim().is_empty())
                             .map(|v| ApprovalRequest::parse(v, note(own::APPROVED_BY))),

@@ -60,6 +60,8 @@ pub(crate) struct Allowance {
     pub(crate) joins: Option<Arc<str>>,
     /// Nodes that take what waits for a window, because what they are on their way to costs as much (see `progress::windows`).
     pub(crate) along: HashSet<Arc<str>>,
+    /// All that nodes wait for is a window: those that may go then take what waits if somebody reboots them.
+    pub(crate) only_window: bool,
     /// Nodes leave a rejected config: the newest first, and those that are out of service because of it, too.
     pub(crate) back: bool,
     /// Nodes are looked at before they are cordoned.

@@ -172,6 +172,9 @@ pub struct NodeView {
     /// [`own::SENT`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sent: Option<Arc<str>>,
+    /// [`own::WAITING`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waiting: Option<Arc<str>>,
     /// Which boot of its machine it reports, if it can run etcd.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub boot: Option<Arc<str>>,
@@ -220,6 +223,7 @@ impl NodeView {
             drift: shared(annotation::DRIFT),
             trial: shared(own::TRIAL),
             reboots: shared(annotation::REBOOTS),
+            waiting: shared(own::WAITING),
             cordon: note(own::CORDON).and_then(CordonMark::parse),
             drain_wait: note(own::DRAIN_WAIT).map(Arc::from),
             quarantine: note(own::QUARANTINE).map(Arc::from),
@@ -321,6 +325,7 @@ impl NodeView {
             drain_wait,
             quarantine,
             sent,
+            waiting,
             boot,
             etcd_before,
         } = self;
@@ -339,7 +344,7 @@ impl NodeView {
             && *trial == other.trial
             && *reboots == other.reboots
             && (cordon, drain_wait) == (&other.cordon, &other.drain_wait)
-            && (quarantine, sent) == (&other.quarantine, &other.sent)
+            && (quarantine, sent, waiting) == (&other.quarantine, &other.sent, &other.waiting)
             && (boot, etcd_before) == (&other.boot, &other.etcd_before)
             && *labels == other.labels
     }

@@ -130,7 +130,7 @@ pub enum GateOutcome {
 }
 
 /// What was broken before a change.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GateBaseline {
     /// The gate.
@@ -141,6 +141,11 @@ pub struct GateBaseline {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256), inner(length(max = 640)), extend("x-kubernetes-list-type" = "atomic"))]
     pub broken: Vec<String>,
+    /// The workloads that were there, so that one that is gone does not pass: the first 256 by kind and name. Empty for other
+    /// gates.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 256), inner(length(max = 640)), extend("x-kubernetes-list-type" = "atomic"))]
+    pub workloads: Vec<String>,
 }
 
 /// A config that did harm.

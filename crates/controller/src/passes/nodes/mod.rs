@@ -206,6 +206,8 @@ impl Nodes {
         let (done, written, unmanaged) = futures::join!(done, written, unmanaged);
         match self.policies_written(written) {
             Outcome::Done => {}
+            // What was written lets nodes go, or something fails that counts more.
+            Outcome::After(_) if outcome != Outcome::Done => {}
             other => outcome = other,
         }
         match unmanaged {
@@ -280,14 +282,15 @@ impl Nodes {
 
     /// The outcome of the writes of policies' status. No node moves before the rollout's progress is written, so pools
     /// report it when that fails.
-    fn policies_written(&self, written: Option<Result<(), CallError>>) -> Outcome {
+    fn policies_written(&self, written: Option<Result<bool, CallError>>) -> Outcome {
         let shared = &self.shared;
         let (outcome, words) = match written {
             // The answer has the cluster planned again.
             None => return Outcome::Done,
-            Some(Ok(())) => {
+            Some(Ok(wrote)) => {
                 shared.troubles.over(POLICY_STATUS);
-                (Outcome::Done, None)
+                // What is stored now may let nodes go: they do not wait for the distance between passes.
+                (if wrote { Outcome::After(Duration::ZERO) } else { Outcome::Done }, None)
             }
             Some(Err(e)) if e.is_conflict() || e.is_not_found() => return Outcome::Stale,
             Some(Err(e)) => (Outcome::Failed(e.chain()), shared.troubles.words(POLICY_STATUS, &e)),

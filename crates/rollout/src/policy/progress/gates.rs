@@ -80,7 +80,9 @@ impl Look<'_> {
         progress: &PoolProgress,
         of_wave: Option<&Group<'_>>,
     ) -> GateCheck {
-        let baseline = progress.baseline.iter().find(|b| *b.gate == *gate.name).map(|b| b.broken.clone());
+        let stored = progress.baseline.iter().find(|b| *b.gate == *gate.name);
+        let (baseline, workloads) =
+            (stored.map(|b| b.broken.clone()), stored.map(|b| b.workloads.clone()).unwrap_or_default());
         let nodes = match (gate.of_nodes(), gate.of_wave(), of_wave) {
             // A node that reboots for its update is out of service for a while; that is no failure.
             (true, ..) => self.nodes.iter().filter(|(_, f)| f.done).map(|(n, _)| n.name.clone()).collect(),
@@ -95,7 +97,7 @@ impl Look<'_> {
             }
             _ => vec![],
         };
-        GateCheck { gate: gate.name.clone(), baseline, nodes }
+        GateCheck { gate: gate.name.clone(), baseline, workloads, nodes }
     }
 
     /// The gates that are checked before the first wave begins.

@@ -178,7 +178,9 @@ impl Look<'_> {
             let begun = self.nodes.iter().any(|(_, f)| f.at_target);
             let proved = old.proved.is_some() && may_go_back;
             // A rejected config reaches no further node, so what is being sent is answered before it is rejected.
-            let sends = self.nodes.iter().any(|(_, f)| f.sending);
+            // The same is true of nodes that would take it with a reboot: they are told first that they do not.
+            let takes = |n: &NodeView, f: &Flags| n.waiting.is_some() && !f.unanswered;
+            let sends = self.nodes.iter().any(|(n, f)| f.sending || takes(n, f));
             if policy.rolls_back && begun && proved && !sends {
                 let rejected = RejectedConfig {
                     config: config.to_owned(),
@@ -206,6 +208,8 @@ impl Look<'_> {
             self.hold_outside_windows(&mut next);
             if next.allowance.hold.is_some() {
                 next.progress.wave_begun = old.wave_begun;
+                // The wave's gates are asked when the window opens.
+                next.allowance.only_window &= !begins;
             } else {
                 next.allowance.hold = records;
             }

@@ -82,15 +82,18 @@ impl<'l> Turn<'l, '_> {
 
     /// Baselines come before waves: whatever a gate says later is compared with them.
     fn baselines(&mut self) -> Option<Allowance> {
-        let (look, old) = (self.look, &self.look.facts.progress);
-        let mut hold = None;
+        let (look, mut hold) = (self.look, None);
         for gate in look.policy.gates.iter().filter(|g| g.has_baseline()) {
-            if old.baseline.iter().any(|b| *b.gate == *gate.name) {
+            let workloads = || look.facts.workloads.get(&gate.name).cloned().unwrap_or_default();
+            if let Some(known) = self.progress.baseline.iter_mut().find(|b| *b.gate == *gate.name) {
+                if known.workloads.is_empty() {
+                    known.workloads = workloads();
+                }
                 continue;
             }
             if let Some(broken) = look.facts.baselines.get(&gate.name) {
-                let broken = broken.clone();
-                self.progress.baseline.push(GateBaseline { gate: gate.name.to_string(), broken });
+                let (gate, broken) = (gate.name.to_string(), broken.clone());
+                self.progress.baseline.push(GateBaseline { gate, broken, workloads: workloads() });
             } else {
                 hold = look.first_closed_gate(std::iter::once(gate), None).or(hold);
             }

@@ -19,6 +19,7 @@ impl Look<'_> {
         next.allowance.hold = when.holds.into_iter().find(|(_, limit)| !passes(*limit)).map(|(hold, _)| hold);
         // In a freeze nothing new begins, not even on a node that reboots anyway.
         if matches!(next.allowance.hold, Some(Hold::OutsideWindow { .. })) {
+            next.allowance.only_window = self.about.plain;
             next.allowance.along = self.taking_along(&mut next.changes);
         }
     }

@@ -120,3 +120,21 @@ fn what_an_abandoned_change_left_behind_goes_first_whatever_gates_say() {
     assert_eq!((&*goes(&plan), &*hold(&plan)), ("a", ""), "{plan}");
     assert_eq!(plan.policy.unwrap().checks, [], "what it said before counts no longer");
 }
+
+#[test]
+fn a_config_is_rejected_when_no_node_would_take_it_with_a_reboot_any_more() {
+    let waves = vec![wave("canary", Members::Number(1)), wave("rest", Members::Rest)];
+    let policy =
+        Policy { waves, gates: vec![gate("ready", false, false, true)], rolls_back: true, ..Policy::default() };
+    let mut facts = under_way(&policy, &six(0, 0));
+    settled(&six(1, 0), &policy, &mut facts, NOON);
+    facts.gates = [("ready".into(), GateState::Failed("no".to_owned()))].into();
+    let mut nodes = six(1, 0);
+    nodes[3].waiting = Some("new".into());
+    let plan = planned(&nodes, &policy, &facts, NOON);
+    assert!(plan.patches.iter().any(|p| &*p.node == "d" && p.waiting == Change::Remove), "{plan}");
+    assert_eq!(plan.policy.unwrap().progress.rejected, []);
+    nodes[3].waiting = None;
+    let plan = planned(&nodes, &policy, &facts, NOON);
+    assert_eq!(plan.policy.unwrap().progress.rejected.len(), 1);
+}

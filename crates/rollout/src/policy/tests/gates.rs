@@ -144,3 +144,30 @@ fn gates_before_a_wave_are_asked_when_its_window_opens() {
     facts.gates = [("ready".into(), GateState::Passed)].into();
     assert_eq!(goes(&settled(&six(0, 0), &policy, &mut facts, open)), "a");
 }
+
+#[test]
+fn the_workloads_that_were_there_are_stored_and_outlive_their_leader() {
+    let mut shop = gate("shop", true, false, true);
+    shop.check = crate::policy::gates::Check::Workloads {
+        kinds: vec![api::v1alpha1::WorkloadKind::Deployment],
+        namespaces: None,
+        selector: api::k8s::LabelSelector::default(),
+    };
+    let policy = gated(shop);
+    let mut facts = PolicyFacts::default();
+    settled(&six(0, 0), &policy, &mut facts, NOON);
+    facts.gates = [("shop".into(), GateState::Passed)].into();
+    facts.baselines = [("shop".into(), vec![])].into();
+    facts.workloads = [("shop".into(), vec!["Deployment shop/front".to_owned()])].into();
+    settled(&six(0, 0), &policy, &mut facts, NOON);
+    assert_eq!(facts.progress.baseline[0].workloads, ["Deployment shop/front"]);
+    // The next leader has seen none of them, and hands those that are stored to the check.
+    let mut next = PolicyFacts { progress: facts.progress.clone(), ..PolicyFacts::default() };
+    let plan = settled(&six(0, 1), &policy, &mut next, NOON);
+    assert_eq!(plan.policy.unwrap().checks[0].workloads, ["Deployment shop/front"]);
+    // The policy was edited: what is there now is what counts from now on.
+    next.progress.baseline[0].workloads.clear();
+    next.workloads = [("shop".into(), vec!["Deployment shop/back".to_owned()])].into();
+    settled(&six(0, 1), &policy, &mut next, NOON);
+    assert_eq!(next.progress.baseline[0].workloads, ["Deployment shop/back"]);
+}

@@ -100,7 +100,57 @@ fn outside_of_windows_and_within_freezes_nothing_begins_and_what_is_under_way_en
 }
 
 #[test]
-fn a_node_that_reboots_by_itself_does_not_take_what_waits_and_one_that_a_person_sends_does() {
+fn nodes_that_wait_for_a_window_alone_are_told_what_to_take_if_somebody_reboots_them() {
+    let window = || Window::new("0 14 * * *", TimeZone::UTC, hours(2)).unwrap();
+    let marks = |plan: &PoolPlan| -> String {
+        let set =
+            plan.patches.iter().filter(|p| matches!(&p.waiting, crate::Change::Set(c) if &**c == "new"));
+        set.map(|p| &*p.node).collect()
+    };
+    let removed = |plan: &PoolPlan| -> String {
+        plan.patches.iter().filter(|p| p.waiting == crate::Change::Remove).map(|p| &*p.node).collect()
+    };
+    let nothing = PolicyFacts::default();
+    let policy = Policy { windows: vec![window()], ..Policy::default() };
+    let plan = planned(&six(1, 1), &policy, &nothing, NOON);
+    assert_eq!((&*marks(&plan), &*goes(&plan)), ("cdef", ""), "{plan}");
+    // One that shuts down keeps it, one that has drifted or is put aside gets none.
+    let mut marked: Vec<NodeView> = six(1, 1);
+    marked.iter_mut().skip(2).for_each(|n| n.waiting = Some("new".into()));
+    marked[2].not_ready = Some("Ready is False".into());
+    marked[3].unschedulable = true;
+    marked[4].state = crate::view::DaemonState::Working;
+    marked[5].quarantine = Some("new".into());
+    let aside = Policy {
+        drain: Some(crate::drain::DrainLimit { after: hours(1), then: api::v1alpha1::DrainEnd::Quarantine }),
+        ..policy.clone()
+    };
+    let plan = planned(&marked, &aside, &nothing, NOON);
+    assert_eq!((&*marks(&plan), &*removed(&plan)), ("", "ef"), "{plan}");
+    // The window opens, a freeze begins, the policy goes, the pool has another config or has rejected this one: it is gone.
+    let mut all = six(0, 0);
+    all.iter_mut().for_each(|n| n.waiting = Some("new".into()));
+    let plan = planned(&all, &policy, &nothing, "2026-07-01T14:00:00Z");
+    assert_eq!((&*goes(&plan), &*removed(&plan)), ("abc", "abcdef"));
+    let (from, until) = (at("2026-07-01T00:00:00Z"), Some(at("2026-07-03T00:00:00Z")));
+    let freeze = Freeze { from, until, reason: "audit".to_owned(), certificates: false };
+    let frozen = Policy { freezes: vec![freeze], ..policy.clone() };
+    assert_eq!(removed(&planned(&all, &frozen, &nothing, NOON)), "abcdef");
+    assert_eq!(removed(&planned(&all, &Policy::default(), &nothing, NOON)), "abcdef");
+    // Of a wave, those whose turn it is, and no node before the wave's gates were asked.
+    let waves = vec![wave("canary", Members::Number(1)), wave("rest", Members::Rest)];
+    let waved = Policy { waves, windows: vec![window()], ..Policy::default() };
+    let mut facts = PolicyFacts::default();
+    let plan = settled(&six(0, 0), &waved, &mut facts, NOON);
+    assert_eq!(marks(&plan), "a", "{plan}");
+    let gated = Policy { gates: vec![gate("ready", true, false, false)], ..waved };
+    let mut facts = under_way(&gated, &six(0, 0));
+    let plan = settled(&six(0, 0), &gated, &mut facts, NOON);
+    assert_eq!(marks(&plan), "", "{plan}");
+}
+
+#[test]
+fn a_node_that_reboots_is_not_sent_for_that_and_one_that_a_person_sends_takes_what_waits() {
     let window = Window::new("0 14 * * *", TimeZone::UTC, hours(2)).unwrap();
     let policy = Policy { windows: vec![window], ..Policy::default() };
     // What waits costs no more than what the reboot has cost already: that is no reason to disturb the node again.

@@ -1,0 +1,75 @@
+//! A machine that a person reboots while its pool's change waits for a window: it takes the change along, so one reboot does for
+//! both, and nobody drains it once more.
+//!
+//! Not here: which nodes may (see `rollout::policy`), nor windows that open (see its tests).
+
+use crate::product::{Cluster, is_done, machine_config, note, one_file, text, with_controller};
+use serde_json::json;
+
+/// Counts the boots of its machine.
+const COUNT: &str = "[Unit]\nDescription=Count boots\n\n[Service]\nType=oneshot\nExecStart=/bin/sh -c 'echo boot >> /var/boots'\n\
+    \n[Install]\nWantedBy=multi-user.target\n";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_machine_that_a_person_reboots_takes_what_waits_for_a_window() {
+    if !lab::require_root() {
+        return;
+    }
+    let Some(builder) = with_controller() else { return };
+    let builder = builder
+        .nodes(1)
+        .real()
+        .node_file("/etc/systemd/system/count.service", 0o644, COUNT)
+        .node_unit("count.service");
+    let cluster = Cluster::start(builder).await;
+    let before = cluster.settled("worker", 1, &["00-worker"], &[]).await;
+    let node = cluster.lab.node(0);
+    cluster
+        .create(json!({
+            "apiVersion": "machineconfig.dev/v1alpha1", "kind": "RolloutPolicy", "metadata": {"name": "workers"},
+            "spec": {"pools": {"names": ["worker"]}, "windows": [{"name": "new-year", "cron": "0 0 1 1 *", "duration": "1m"}]},
+        }))
+        .await;
+    cluster
+        .wait("the policy to be in force", async || {
+            let policy = cluster.get("RolloutPolicy", "workers").await;
+            (policy["status"]["conditions"][0]["reason"] == "InForce").then_some(())
+        })
+        .await;
+    cluster.create(machine_config("50-waits", "worker", one_file("/etc/waits", "here"))).await;
+    let new = cluster
+        .wait("the node to be told what waits", async || {
+            let new = cluster.rendered("worker").await;
+            let object = cluster.get("Node", node.name()).await;
+            let waits = text(&object["metadata"]["annotations"]["machineconfig.dev/waiting"]);
+            (new != before && waits == new).then_some(new)
+        })
+        .await;
+    let boots = async || node.read_file("/var/boots").await.unwrap_or_default().lines().count();
+    let earlier = boots().await;
+    assert_eq!(note(&cluster.get("Node", node.name()).await, "desiredConfig"), before, "the window is shut");
+
+    node.run(["systemctl", "--no-block", "reboot"]).await.unwrap();
+    cluster
+        .wait("the node to be back in the new config", async || {
+            let object = cluster.get("Node", node.name()).await;
+            let is_there = is_done(&object) && note(&object, "currentConfig") == new;
+            (is_there && object["spec"]["unschedulable"] != true).then_some(())
+        })
+        .await;
+    assert_eq!(boots().await, earlier + 1, "one reboot does for both");
+    assert_eq!(node.read_file("/etc/waits").await.unwrap(), "here");
+    cluster.told(node.name(), "WaitingConfigTaken", &[&new]).await;
+    let drained =
+        cluster.events(node.name()).await.into_iter().find(|e| e.starts_with("Drain") && e.contains(&new));
+    assert_eq!(drained, None);
+    // Nothing is left to wait for.
+    cluster
+        .wait("the mark to be gone", async || {
+            let object = cluster.get("Node", node.name()).await;
+            object["metadata"]["annotations"]["machineconfig.dev/waiting"].is_null().then_some(())
+        })
+        .await;
+    cluster.no_panic();
+    cluster.stop().await;
+}
