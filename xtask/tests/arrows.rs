@@ -6,17 +6,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
 /// Each of our crates, and which of our crates it may depend on.
-const ARROWS: [(&str, &[&str]); 19] = [
+const ARROWS: [(&str, &[&str]); 20] = [
     ("ignition", &[]),
     ("api", &[]),
     ("client", &["api"]),
     ("listen", &["client"]),
+    ("registry", &["api", "client"]),
     ("desired", &["api", "ignition"]),
     ("render", &["api", "ignition", "desired"]),
     ("rollout", &["api"]),
     ("build", &["api", "ignition", "desired", "render"]),
     ("host", &["api", "ignition", "desired"]),
-    ("controller", &["api", "build", "client", "listen", "ignition", "desired", "host", "render", "rollout"]),
+    (
+        "controller",
+        &["api", "build", "client", "listen", "registry", "ignition", "desired", "host", "render", "rollout"],
+    ),
     ("daemon", &["api", "client", "listen", "ignition", "desired", "host", "rollout"]),
     ("server", &["api", "client", "listen", "ignition", "render"]),
     ("operator", &["api", "client", "listen", "ignition", "desired", "rollout"]),
@@ -30,6 +34,7 @@ const ARROWS: [(&str, &[&str]); 19] = [
             "build",
             "client",
             "listen",
+            "registry",
             "ignition",
             "desired",
             "render",
@@ -49,12 +54,14 @@ const ARROWS: [(&str, &[&str]); 19] = [
 ];
 
 /// Crates that may depend on a Kubernetes client.
-const CLIENTS: [&str; 12] = [
+const CLIENTS: [&str; 13] = [
     "actions",
     "dashboard",
     "insight",
     "client",
     "listen",
+    // For its HTTP and TLS only: a second stack beside it would be a megabyte of the program.
+    "registry",
     "controller",
     "daemon",
     "server",

@@ -1,0 +1,37 @@
+//! Looks into images by the registry's API (OCI distribution): [`Registry::inspect`] reads what an image says of itself (its
+//! digest, architectures, labels, layers), [`Registry::file`] one file of it. Nothing is pulled to a disk.
+//!
+//! Data flow: [`Reference`] → [`Routes`] (mirrors, blocked registries) → requests with [`Credentials`] and [`Trust`], each
+//! under a timeout and a limit of what is read → documents whose digest is verified → [`ImageFacts`], kept by digest in a
+//! [`Cache`].
+//!
+//! HTTP and TLS are those of the Kubernetes client, which the program contains anyway: a second stack would be a megabyte.
+//!
+//! What it is not: the pull of an image to a host (see `host`), signatures (the node's `policy.json`), or what a pool makes of
+//! an image (see `rollout`).
+
+mod cache;
+mod challenge;
+mod credentials;
+mod documents;
+mod error;
+mod facts;
+mod files;
+mod inspect;
+mod reference;
+mod routes;
+mod transport;
+
+#[cfg(test)]
+mod stand_in;
+#[cfg(test)]
+mod tests;
+
+pub use cache::Cache;
+pub use credentials::{Credentials, CredentialsError};
+pub use error::{RegistryError, Why};
+pub use facts::{BOOTABLE, ImageFacts, LayerFacts, STREAM};
+pub use inspect::Registry;
+pub use reference::{Digest, Reference, ReferenceError};
+pub use routes::{Routes, RoutesError};
+pub use transport::{Limits, Proxies, Settings, Trust};

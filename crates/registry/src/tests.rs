@@ -1,0 +1,379 @@
+//! Looking into images, against stand-ins for registries.
+
+use crate::stand_in::{Asked, Images, Says, StandIn, settings};
+use crate::transport::{Limits, Proxies, Settings};
+use crate::{Digest, ImageFacts, Reference, Registry, RegistryError, Why};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::json;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt};
+
+fn images() -> (Images, Digest) {
+    let mut images = Images::default();
+    let digest = images.image("amd64", &json!({"containers.bootc": "1", "version": "42"}), &[vec![1, 2, 3]]);
+    images.tag("latest", &digest);
+    (images, digest)
+}
+
+fn image(server: &str, rest: &str) -> Reference {
+    Reference::parse(&format!("{server}/lab/os{rest}")).unwrap()
+}
+
+async fn inspect(settings: Settings, image: &Reference) -> Result<Arc<ImageFacts>, RegistryError> {
+    Registry::new(settings).inspect(image, None).await
+}
+
+/// Why the one place that was asked is none.
+fn why(result: Result<Arc<ImageFacts>, RegistryError>) -> Why {
+    match result.unwrap_err() {
+        RegistryError::Failed { mut tried, .. } if tried.len() == 1 => tried.remove(0).1,
+        other => panic!("{other}"),
+    }
+}
+
+fn with_login(server: &str, login: &str) -> Settings {
+    let mut settings = settings();
+    let file = json!({"auths": {server: {"auth": STANDARD.encode(login)}}});
+    settings.credentials.add(file.to_string().as_bytes()).unwrap();
+    settings
+}
+
+#[tokio::test]
+async fn a_tag_becomes_a_digest_with_what_the_image_says() {
+    let (images, digest) = images();
+    let registry = StandIn::start(move |asked| images.says(asked)).await;
+    let facts = inspect(settings(), &image(&registry.server, ":latest")).await.unwrap();
+    assert_eq!(facts.image, image(&registry.server, "").at(digest.clone()).to_string());
+    assert_eq!(facts.architectures, ["amd64"]);
+    assert_eq!(
+        (facts.os_version.as_deref(), facts.bootable_by.as_deref()),
+        (Some("42"), Some("containers.bootc"))
+    );
+    assert_eq!((facts.size, facts.layers.len()), (3, 1));
+    // By digest it is known from then on, and a tag costs one request.
+    let settings = settings();
+    let by_digest = image(&registry.server, "").at(digest);
+    inspect(settings.clone(), &by_digest).await.unwrap();
+    let before = registry.lines().len();
+    inspect(settings.clone(), &by_digest).await.unwrap();
+    assert_eq!(registry.lines().len(), before);
+    inspect(settings, &image(&registry.server, ":latest")).await.unwrap();
+    assert_eq!(registry.lines().len(), before + 1);
+}
+
+#[tokio::test]
+async fn of_an_index_the_image_for_the_architecture_counts_and_the_digest_is_the_indexs() {
+    let mut images = Images::default();
+    let arm = images.image("arm64", &json!({"version": "arm"}), &[]);
+    let amd = images.image("amd64", &json!({"version": "amd"}), &[]);
+    // An image that is listed for another architecture than it is for.
+    let index = images.index(&[("arm64", &arm), ("amd64", &amd), ("s390x", &arm)]);
+    images.tag("1", &index);
+    let registry = StandIn::start(move |asked| images.says(asked)).await;
+    let at = image(&registry.server, ":1");
+    let look = Registry::new(settings());
+    for (architecture, version) in [(None, "amd"), (Some("arm64"), "arm"), (Some("amd64"), "amd")] {
+        let facts = look.inspect(&at, architecture).await.unwrap();
+        assert_eq!(facts.os_version.as_deref(), Some(version));
+        assert_eq!(facts.image, at.at(index.clone()).to_string());
+        assert_eq!(facts.architectures, ["arm64", "amd64", "s390x"]);
+    }
+    let missing = look.inspect(&at, Some("ppc64le")).await.unwrap_err();
+    assert!(matches!(&missing, RegistryError::Architecture { .. }) && !missing.is_temporary());
+    assert!(missing.to_string().contains("is for arm64, amd64, s390x, not for linux/ppc64le"), "{missing}");
+    assert!(matches!(look.inspect(&at, Some("s390x")).await, Err(RegistryError::Architecture { .. })));
+}
+
+#[tokio::test]
+async fn a_token_is_fetched_as_the_registry_demands_and_the_password_stays_at_the_token_server() {
+    let (images, _) = images();
+    let tokens = StandIn::start(|asked| match asked.authorization() {
+        // echo -n me:pass | base64
+        "Basic bWU6cGFzcw==" => Says::ok("{\"token\": \"t0\"}"),
+        _ => Says::status(401),
+    })
+    .await;
+    let realm = format!(
+        "Bearer realm=\"http://{}/token\",service=\"reg\",scope=\"repository:lab/os:pull\"",
+        tokens.server
+    );
+    let registry = StandIn::start(move |asked| match asked.authorization() {
+        "Bearer t0" => images.says(asked),
+        _ => Says::status(401).with("WWW-Authenticate", &realm),
+    })
+    .await;
+    let at = image(&registry.server, "");
+    inspect(with_login(&registry.server, "me:pass"), &at).await.unwrap();
+    assert_eq!(tokens.lines(), ["GET /token?service=reg&scope=repository%3Alab%2Fos%3Apull"]);
+    let to_registry: Vec<String> =
+        registry.asked.lock().unwrap().iter().map(|a| a.authorization().to_owned()).collect();
+    assert_eq!(to_registry, ["", "Bearer t0", "Bearer t0"]);
+    assert_eq!(why(inspect(settings(), &at).await), Why::Denied { sent: false });
+    let wrong = why(inspect(with_login(&registry.server, "me:hunter2"), &at).await);
+    assert_eq!(wrong, Why::Denied { sent: true });
+    assert!(!wrong.to_string().contains("hunter2"));
+}
+
+#[tokio::test]
+async fn an_identity_token_is_exchanged_and_a_password_is_sent_where_it_is_demanded() {
+    let (images, _) = images();
+    let tokens = StandIn::start(|_| Says::ok("{\"access_token\": \"t1\"}")).await;
+    let realm = format!("Bearer realm=\"http://{}/t\"", tokens.server);
+    let registry = StandIn::start(move |asked| match asked.authorization() {
+        "Bearer t1" | "Basic bWU6cGFzcw==" => images.says(asked),
+        _ if asked.line.contains("basic") => Says::status(401).with("WWW-Authenticate", "Basic realm=\"r\""),
+        _ => Says::status(401).with("WWW-Authenticate", &realm),
+    })
+    .await;
+    let mut with = settings();
+    let file = json!({"auths": {registry.server.as_str(): {"identitytoken": "id&1"}}});
+    with.credentials.add(file.to_string().as_bytes()).unwrap();
+    inspect(with, &image(&registry.server, "")).await.unwrap();
+    let asked = tokens.asked.lock().unwrap()[0].clone();
+    assert_eq!(asked.line, "POST /t");
+    assert!(
+        asked.body.contains("refresh_token=id%261&") || asked.body.ends_with("refresh_token=id%261"),
+        "{}",
+        asked.body
+    );
+    // Basic: the tag does not exist, which only shows after the login.
+    let at = image(&registry.server, ":basic");
+    assert_eq!(why(inspect(with_login(&registry.server, "me:pass"), &at).await), Why::NotFound);
+    assert_eq!(why(inspect(with_login(&registry.server, "me:no"), &at).await), Why::Denied { sent: true });
+    assert_eq!(why(inspect(settings(), &at).await), Why::Denied { sent: false });
+}
+
+#[tokio::test]
+async fn what_has_another_digest_is_no_answer() {
+    let (images, digest) = images();
+    let mut config = images.0.keys().filter(|k| k.starts_with("blobs/")).cloned();
+    let blobs: Vec<String> = config.by_ref().collect();
+    let other = b"{\"schemaVersion\": 2}".to_vec();
+    for lie in ["by digest", "by tag", "config", "short config"] {
+        let (mut images, other, blobs) = (images.clone(), other.clone(), blobs.clone());
+        let manifest = format!("manifests/{digest}");
+        match lie {
+            "by digest" => drop(images.0.insert(manifest, other)),
+            "by tag" => {}
+            _ => blobs.iter().for_each(|b| {
+                let bytes = images.0.get_mut(b).unwrap();
+                if lie == "config" { bytes.reverse() } else { drop(bytes.pop()) }
+            }),
+        }
+        let named = Digest::of(b"what the registry says").to_string();
+        let registry = StandIn::start(move |asked| match lie {
+            "by tag" => Says {
+                headers: vec![("Docker-Content-Digest".to_owned(), named.clone())],
+                ..images.says(asked)
+            },
+            _ => images.says(asked),
+        })
+        .await;
+        let at = image(&registry.server, ":latest");
+        let at = if lie == "by tag" { at } else { at.at(digest.clone()) };
+        let why = why(inspect(settings(), &at).await);
+        assert!(matches!(why, Why::Lies(_)) && !why.should_retry(), "{lie}: {why}");
+    }
+}
+
+#[tokio::test]
+async fn a_redirect_is_followed_without_the_credentials() {
+    let (images, _) = images();
+    let all = images.clone();
+    let store = StandIn::start(move |asked| {
+        let name = asked.line.trim_start_matches("GET /store/");
+        all.0.get(name).map_or_else(|| Says::status(404), |b| Says::ok(b.clone()))
+    })
+    .await;
+    let to = format!("http://{}/store", store.server);
+    let registry = StandIn::start(move |asked| match asked.line.strip_prefix("GET /v2/lab/os/blobs/") {
+        _ if asked.authorization().is_empty() => Says::status(401).with("WWW-Authenticate", "Basic"),
+        Some(digest) => Says::status(307).with("Location", &format!("{to}/blobs/{digest}")),
+        None => images.says(asked),
+    })
+    .await;
+    inspect(with_login(&registry.server, "me:pass"), &image(&registry.server, "")).await.unwrap();
+    let at_store = store.asked.lock().unwrap().clone();
+    assert_eq!(at_store.len(), 1);
+    assert_eq!(at_store[0].authorization(), "");
+    let circle =
+        StandIn::start(|asked| Says::status(302).with("Location", asked.line.trim_start_matches("GET ")))
+            .await;
+    assert!(matches!(why(inspect(settings(), &image(&circle.server, "")).await), Why::Lies(_)));
+    assert_eq!(circle.lines().len(), 6);
+}
+
+#[tokio::test]
+async fn what_is_cut_or_overloaded_is_asked_again_and_not_for_ever() {
+    let (images, _) = images();
+    let count = Arc::new(AtomicUsize::new(0));
+    let (all, n) = (images.clone(), count.clone());
+    let registry = StandIn::start(move |asked| match n.fetch_add(1, Ordering::SeqCst) {
+        0 => Says { cut: Some(10), ..all.says(asked) },
+        1 => Says::status(429).with("Retry-After", "3600"),
+        3 => Says::status(503),
+        _ => all.says(asked),
+    })
+    .await;
+    inspect(settings(), &image(&registry.server, "")).await.unwrap();
+    assert_eq!(count.load(Ordering::SeqCst), 5);
+    let always = StandIn::start(move |asked| Says { cut: Some(10), ..images.says(asked) }).await;
+    let error = inspect(settings(), &image(&always.server, "")).await.unwrap_err();
+    assert!(error.is_temporary() && error.to_string().contains("cut off"), "{error}");
+    assert_eq!(always.lines().len(), 3);
+    let words =
+        StandIn::start(|_| Says { status: 500, ..Says::ok("{\"errors\": [{\"message\": \"disk full\"}]}") })
+            .await;
+    let error = inspect(settings(), &image(&words.server, "")).await.unwrap_err().to_string();
+    assert!(error.ends_with("it answers with status 500: disk full"), "{error}");
+}
+
+#[tokio::test]
+async fn who_never_answers_or_never_ends_is_given_up() {
+    let silent = StandIn::start(|_| Says { never: true, ..Says::default() }).await;
+    let short = |limits: Limits| Settings { limits: Limits { attempts: 1, ..limits }, ..settings() };
+    let quick = Limits { request: Duration::from_millis(300), ..settings().limits };
+    let why_silent = why(inspect(short(quick), &image(&silent.server, "")).await);
+    assert!(matches!(why_silent, Why::Silent { .. }), "{why_silent}");
+    let whole = Limits { whole: Duration::from_millis(300), ..settings().limits };
+    assert!(matches!(why(inspect(short(whole), &image(&silent.server, "")).await), Why::Silent { .. }));
+    let endless = StandIn::start(|_| Says { endless: true, ..Says::ok("{") }).await;
+    let small = Limits { document: 100_000, ..settings().limits };
+    assert_eq!(
+        why(inspect(short(small), &image(&endless.server, "")).await),
+        Why::TooLarge { most: 100_000 }
+    );
+}
+
+#[tokio::test]
+async fn mirrors_are_asked_first_and_what_is_blocked_is_not_asked() {
+    let (images, digest) = images();
+    let empty = StandIn::start(|_| Says::status(404)).await;
+    let liar = StandIn::start(|_| Says::ok("{}")).await;
+    let (first, second) = (images.clone(), images.clone());
+    let mirror = StandIn::start(move |asked| first.says(asked)).await;
+    let own = StandIn::start(move |asked| second.says(asked)).await;
+    let conf = |blocked: bool| {
+        let mirrors = [&empty.server, &liar.server, &mirror.server];
+        let mirrors = mirrors.map(|m| {
+            format!("[[registry.mirror]]\nlocation = \"{m}\"\npull-from-mirror = \"digest-only\"\n")
+        });
+        format!("[[registry]]\nlocation = \"{}\"\nblocked = {blocked}\n{}", own.server, mirrors.concat())
+    };
+    let mut settings = settings();
+    settings.routes.add(&conf(false)).unwrap();
+    let facts = inspect(settings.clone(), &image(&own.server, "").at(digest.clone())).await.unwrap();
+    assert!(facts.image.starts_with(&own.server), "the image keeps its name: {}", facts.image);
+    assert_eq!((own.lines().len(), mirror.lines().len()), (0, 2));
+    assert!(!empty.lines().is_empty() && !liar.lines().is_empty());
+    // A tag is not for these mirrors; what it leads to is.
+    settings.cache = crate::Cache::default();
+    inspect(settings.clone(), &image(&own.server, ":latest")).await.unwrap();
+    assert_eq!((own.lines().len(), mirror.lines().len()), (1, 3));
+    settings.routes.add(&conf(true)).unwrap();
+    let asked = own.lines().len();
+    let error = inspect(settings, &image(&own.server, ":latest")).await.unwrap_err();
+    assert!(matches!(error, RegistryError::Blocked { .. }), "{error}");
+    assert_eq!(own.lines().len(), asked);
+}
+
+#[tokio::test]
+async fn a_file_is_read_from_the_highest_layer_that_has_it() {
+    let layer = |files: &[(&str, &str)]| {
+        let mut tar = tar::Builder::new(vec![]);
+        for (name, text) in files {
+            let mut header = tar::Header::new_gnu();
+            header.set_size(text.len() as u64);
+            tar.append_data(&mut header, name, text.as_bytes()).unwrap();
+        }
+        tar.into_inner().unwrap()
+    };
+    let mut images = Images::default();
+    let layers = [
+        layer(&[("etc/a", "old"), ("etc/b", "b")]),
+        layer(&[("etc/a", "new"), ("etc/.wh.b", "")]),
+        layer(&[("x", "x")]),
+    ];
+    let digest = images.image("amd64", &json!({}), &layers);
+    images.tag("latest", &digest);
+    let honest = images.clone();
+    let registry = StandIn::start(move |asked| honest.says(asked)).await;
+    let (look, at) = (Registry::new(settings()), image(&registry.server, ""));
+    assert_eq!(look.file(&at, None, "/etc/a").await.unwrap(), b"new");
+    for gone in ["/etc/b", "/etc/c"] {
+        assert!(matches!(look.file(&at, None, gone).await, Err(RegistryError::NoFile { .. })), "{gone}");
+    }
+    let top = format!("blobs/{}", Digest::of(&layers[2]));
+    images.0.insert(top, layer(&[("etc/a", "bad")]));
+    let liar = StandIn::start(move |asked| images.says(asked)).await;
+    let error = Registry::new(settings()).file(&image(&liar.server, ""), None, "etc/a").await.unwrap_err();
+    assert!(error.to_string().contains("is not what it should be"), "{error}");
+}
+
+#[tokio::test]
+async fn a_registrys_own_authority_is_trusted_for_that_registry_only() {
+    let key = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
+    let config = tokio_rustls::rustls::ServerConfig::builder_with_provider(Arc::new(
+        rustls::crypto::aws_lc_rs::default_provider(),
+    ))
+    .with_safe_default_protocol_versions()
+    .unwrap()
+    .with_no_client_auth()
+    .with_single_cert(vec![key.cert.der().clone()], key.signing_key.serialize_der().try_into().unwrap())
+    .unwrap();
+    let (images, _) = images();
+    let says = move |asked: &Asked| images.says(asked);
+    let registry = StandIn::serve(Some(tokio_rustls::TlsAcceptor::from(Arc::new(config))), says).await;
+    let at = image(&registry.server, "");
+    let strict = || Settings { insecure: false, ..settings() };
+    let refused = why(inspect(strict(), &at).await);
+    assert!(matches!(&refused, Why::Unreachable(words) if words.contains("certificate")), "{refused}");
+    let mut other = strict();
+    assert_eq!(other.trust.add(Some("127.0.0.1:1"), key.cert.pem().as_bytes()), 1);
+    assert!(inspect(other.clone(), &at).await.is_err());
+    other.trust.add(Some(&registry.server), key.cert.pem().as_bytes());
+    inspect(other, &at).await.unwrap();
+    let mut everywhere = strict();
+    everywhere.trust.add(None, key.cert.pem().as_bytes());
+    inspect(everywhere, &at).await.unwrap();
+    inspect(settings(), &at).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_registry_is_reached_through_the_proxy() {
+    let (images, _) = images();
+    let registry = StandIn::start(move |asked| images.says(asked)).await;
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let proxy = format!("http://me:pass@{}", listener.local_addr().unwrap());
+    let heads = Arc::new(std::sync::Mutex::new(vec![]));
+    let (log, to) = (heads.clone(), registry.server.clone());
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            let (log, to) = (log.clone(), to.clone());
+            tokio::spawn(async move {
+                let mut client = tokio::io::BufReader::new(client);
+                let mut head = String::new();
+                while !head.ends_with("\r\n\r\n") {
+                    client.read_line(&mut head).await.unwrap();
+                }
+                log.lock().unwrap().push(head);
+                client.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.unwrap();
+                let mut server = tokio::net::TcpStream::connect(to).await.unwrap();
+                let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
+            });
+        }
+    });
+    let proxies = Proxies::new(&proxy, &proxy, "");
+    inspect(Settings { proxies, ..settings() }, &Reference::parse("registry.example/lab/os").unwrap())
+        .await
+        .unwrap();
+    let heads = heads.lock().unwrap().clone();
+    assert!(heads[0].starts_with("CONNECT registry.example:443 "), "{heads:?}");
+    assert!(
+        heads.iter().all(|h| h.to_lowercase().contains("proxy-authorization: basic bwu6cgfzcw==")),
+        "{heads:?}"
+    );
+}
