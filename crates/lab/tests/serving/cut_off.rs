@@ -72,7 +72,10 @@ pub(crate) async fn at_each_write(cluster: &Cluster, dir: &Path, args: &[&str], 
                 }
             });
             if seen.await.is_err() {
-                panic!("mco {args:?} has not come to {what} within {PATIENCE:?}:\n{}", command.log());
+                panic!(
+                    "mco {args:?} has ended without this, or not come to it within {PATIENCE:?}: {what}\n{}",
+                    command.log()
+                );
             }
             command.kill().await;
         }

@@ -304,6 +304,11 @@ impl Secure {
                 .await;
         }
         let refused = "count_over_time(up{job=~\".*-refused\"}[1m]) > 2 and max_over_time(up{job=~\".*-refused\"}[1m]) == 0";
-        assert_eq!(query(prometheus, refused).await.unwrap().len(), 2, "an account without the right");
+        cluster
+            .wait("both have refused an account without the right, each time", async || {
+                let found = query(prometheus, refused).await.ok()?;
+                (found.len() == 2).then_some(())
+            })
+            .await;
     }
 }

@@ -6,6 +6,7 @@
 use crate::cut_off;
 use crate::installation::{IMAGE, URL, here, installed, operator, says, settings};
 use crate::product::{Cluster, lab, text};
+use api::names::own::{LEAVE, LEFT};
 use serde_json::{Value, json};
 
 /// The objects of these kinds that are ours, by their names.
@@ -85,11 +86,9 @@ async fn uninstall_removes_everything_of_ours_and_nothing_else() {
     // In a real cluster the operator's pods end with their Deployment.
     running.stop().await;
     let force: &[&str] = &["uninstall", "--yes", "--force"];
-    // Nobody answers for this Node, and each of these runs would wait for it.
-    let none = json!({"metadata": {"annotations": {"machineconfiguration.openshift.io/state": null}}});
-    cluster.patch("Node", "another", none).await;
+    let agent = tokio::spawn(play_agent(cluster.client.clone()));
     cut_off::at_each_write(&cluster, dir.path(), force, &cut_off::REMOVAL).await;
-    cluster.patch("Node", "another", notes("rendered-1")).await;
+    agent.abort();
     let said = cluster.mco(force).await;
     assert_eq!(said.code, 0, "{said:?}");
     assert!(said.out.ends_with("uninstalled; hosts keep their files\n"), "{}", said.out);
@@ -109,6 +108,23 @@ async fn uninstall_removes_everything_of_ours_and_nothing_else() {
     assert_eq!(settings(&cluster).await["spec"]["image"], "registry.example.com/mco:1");
     assert!(!here(&cluster, "deployment", "machine-config-operator").await.is_null());
     cluster.stop().await;
+}
+
+/// Answers for the Node without an agent when it is asked to leave its host.
+async fn play_agent(client: kube::Client) {
+    let api: kube::Api<k8s_openapi::api::core::v1::Node> = kube::Api::all(client);
+    loop {
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        let Ok(node) = api.get("another").await else { continue };
+        let notes = node.metadata.annotations.unwrap_or_default();
+        let Some(request) = notes.get(LEAVE).filter(|request| notes.get(LEFT) != Some(*request)) else {
+            continue;
+        };
+        let patch = json!({"metadata": {"annotations": {LEFT: request}}});
+        // It is asked again as long as there is no answer.
+        let params = kube::api::PatchParams::default();
+        let _ = api.patch("another", &params, &kube::api::Patch::Merge(patch)).await;
+    }
 }
 
 /// While hosts go back to their own files, somebody resumes a pool: no further node is sent, nothing is removed, and the error
