@@ -200,5 +200,5 @@ export function rollouts(store, signal) {
   signal.addEventListener("abort", () => clearInterval(again));
   read();
   const legend = el("p", { class: "row" }, Object.entries(PARTS).map(([part, word]) => el("span", { class: "phase" }, el("span", { class: `key seg-${part}`, "data-letter": LETTERS[part], "aria-hidden": "true" }), word)));
-  return el("div", {}, el("h2", {}, "Rollout"), el("p", { class: "soft" }, "The last ten rollouts of each pool, the newest first. A node keeps the times of its last ten updates. A rollout is drawn from the moment when its first node began."), note, legend, body);
+  return el("div", {}, el("h2", {}, "Rollout"), el("p", { class: "soft" }, "The last ten rollouts of each pool: those under way first, then those that wait, then the newest. A node keeps the times of its last ten updates. A rollout is drawn from the moment when its first node began."), note, legend, body);
 }
