@@ -121,7 +121,7 @@ export function span(seconds) {
 
 /** Names and values, one under the other. Empty ones are left out. */
 export function facts(rows) {
-  const shown = rows.filter(([, value]) => value !== undefined && value !== null && value !== "");
+  const shown = rows.filter(([, value]) => value !== undefined && value !== null && value !== "" && value !== false);
   return el("dl", {}, shown.map(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]));
 }
 
@@ -135,7 +135,7 @@ export function table(caption, heads, rows) {
 /** A unified difference, line by line. */
 export function difference(text) {
   if (!text) return el("p", { class: "soft" }, "No difference.");
-  const kind = (line) => (line.startsWith("+") ? "added" : line.startsWith("-") ? "removed" : "plain");
+  const kind = (line) => (/^(\+\+\+|---) /.test(line) ? "head" : line.startsWith("@@") ? "plain soft" : line.startsWith("+") ? "added" : line.startsWith("-") ? "removed" : "plain");
   return el("pre", { tabindex: "0" }, text.split("\n").map((line) => el("span", { class: kind(line) }, line || " ")));
 }
 

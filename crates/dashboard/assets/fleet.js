@@ -10,6 +10,8 @@ const SIZES = [6, 9, 13, 18, 26];
 const ROWS = 100;
 /** How many pools are shown above the map. */
 const POOLS = 6;
+/** A fleet of so many nodes is tried in several sizes; of more, the cells are small in any case. */
+const FEW = 1000;
 /** How much of what needs attention is shown before somebody asks for all. */
 const URGENT = 3;
 const RANK = Object.keys(PHASES);
@@ -43,6 +45,7 @@ export function fleet(store, signal) {
   let told = [];
   let offered = "";
   let asked = false;
+  let fitted = false;
 
   function readColours() {
     const style = getComputedStyle(document.documentElement);
@@ -167,7 +170,9 @@ export function fleet(store, signal) {
     const found = store.findings.map((f) => el("li", {}, f.pool ? [link("pool", f.pool), ": "] : "", f.node ? [link("node", f.node), ": "] : "", sentence(f.message)));
     const stray = store.unmanaged.map((text) => el("li", {}, text));
     const all = [...found, ...stray];
-    fill(problems, all.length ? el("section", { class: "panel" }, el("h2", {}, "Needs attention"), el("ul", {}, all.slice(0, asked ? ROWS : URGENT)), all.length > URGENT && !asked ? el("button", { "data-key": "attention", on: { click: () => { asked = true; summary(); } } }, `Show all ${all.length}`) : "") : "");
+    // Nobody presses a button for a single line.
+    const most = asked || all.length <= URGENT + 1 ? ROWS : URGENT;
+    fill(problems, all.length ? el("section", { class: "panel" }, el("h2", {}, "Needs attention"), el("ul", {}, all.slice(0, most)), all.length > most && !asked ? el("button", { "data-key": "attention", on: { click: () => { asked = true; summary(); } } }, `Show all ${all.length}`) : "") : "");
   }
 
   /** The pools in short. A pool that has changed is another object. */
@@ -211,14 +216,14 @@ export function fleet(store, signal) {
     draw();
   }
 
-  /** Fills the map with one group, its cells as large as they may be; or shows all again. */
+  /** Fills the map with one group, its cells as large as they may be; or shows all, larger where they are few. */
   function enter(key) {
-    const all = key === "";
+    const least = key === "" ? SIZES[2] : SIZES[0];
     group = key;
     chosen = null;
-    size = all ? SIZES[2] : SIZES.at(-1);
+    size = key === "" && store.nodes.size > FEW ? least : SIZES.at(-1);
     layOut();
-    while (!all && height > viewport.clientHeight && size > SIZES[0]) {
+    while (height > viewport.clientHeight && size > least) {
       size = SIZES[SIZES.indexOf(size) - 1];
       layOut();
     }
@@ -271,8 +276,13 @@ export function fleet(store, signal) {
   const resized = new ResizeObserver(() => { layOut(); draw(); });
   let slow = 0;
   const redraw = () => {
-    layOut();
-    draw();
+    if (fitted || !store.nodes.size) {
+      layOut();
+      draw();
+    } else {
+      fitted = true;
+      enter("");
+    }
     summary();
     cards();
     list();

@@ -9,6 +9,8 @@ const PARTS = { wait: "wait", drain: "drain", apply: "apply", reboot: "reboot", 
 const LETTERS = { wait: "W", drain: "D", apply: "A", reboot: "R", back: "K" };
 /** Where nodes are in a rollout. */
 const STATES = { fails: "fails", stuck: "cannot begin", moves: "under way", goes: "is sent there", waits: "waits", done: "done", left: "left for another config" };
+/** The same of several. */
+const ALL = { fails: "failing", stuck: "not able to begin", moves: "under way", goes: "being sent there", waits: "waiting", done: "done", left: "left for another config" };
 /** How many nodes of a rollout are shown before somebody asks for more. */
 const FIRST = 50;
 // All times in milliseconds.
@@ -119,7 +121,7 @@ class Section {
     }
     this.#put([...rows.values()].map(({ row }) => row.element));
     this.#rows = rows;
-    const states = one.counts.map(([state, n]) => `${n} ${STATES[state] ?? state}`).join(", ");
+    const states = one.counts.map(([state, n]) => `${n} ${ALL[state] ?? state}`).join(", ");
     const all = `${one.total} nodes: ${states}${one.nodes.length < one.total ? `; here the first ${one.nodes.length}` : ""}; `;
     const words = [all, open, begin, open || end].join();
     if (words !== this.words) fill(this.note, all, "from ", time(new Date(begin).toISOString()), " to ", open ? "now" : time(new Date(end).toISOString()));
@@ -156,18 +158,21 @@ class Section {
 /** The view. */
 export function rollouts(store, signal) {
   const body = el("div");
+  const note = el("div");
   let sections = new Map();
   let waiting = 0;
   let rest = APART;
   let turn = 0;
   const show = (said) => {
     const now = Date.parse(said.now);
+    // Who may not read them sees the nodes that wait, and nothing of those under way.
+    fill(note, store.unread.filter((text) => text.startsWith("MachineConfigNodes")).map((text) => el("p", { class: "bad" }, `${text}.`)));
     const keys = said.rollouts.map((one) => `${one.pool} ${one.config}`);
     const before = [...sections.keys()].join("\n");
     sections = new Map(said.rollouts.map((one, at) => [keys[at], sections.get(keys[at]) ?? new Section(store, one, () => read())]));
     said.rollouts.forEach((one, at) => sections.get(keys[at]).update(one, now));
     if (keys.join("\n") !== before || !keys.length || !body.firstChild?.matches?.("section")) {
-      fill(body, keys.length ? [...sections.values()].map((s) => s.element) : el("p", { class: "soft" }, store.unread.find((text) => text.startsWith("MachineConfigNodes")) ?? "No update was seen yet."));
+      fill(body, keys.length ? [...sections.values()].map((s) => s.element) : el("p", { class: "soft" }, "No update was seen yet."));
     }
   };
   const read = async () => {
@@ -195,5 +200,5 @@ export function rollouts(store, signal) {
   signal.addEventListener("abort", () => clearInterval(again));
   read();
   const legend = el("p", { class: "row" }, Object.entries(PARTS).map(([part, word]) => el("span", { class: "phase" }, el("span", { class: `key seg-${part}`, "data-letter": LETTERS[part], "aria-hidden": "true" }), word)));
-  return el("div", {}, el("h2", {}, "Rollout"), el("p", { class: "soft" }, "The last ten rollouts of each pool, the newest first. A node keeps the times of its last ten updates. A rollout is drawn from the moment when its first node began."), legend, body);
+  return el("div", {}, el("h2", {}, "Rollout"), el("p", { class: "soft" }, "The last ten rollouts of each pool: those under way first, then those that wait, then the newest. A node keeps the times of its last ten updates. A rollout is drawn from the moment when its first node began."), note, legend, body);
 }

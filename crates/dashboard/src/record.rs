@@ -90,8 +90,18 @@ pub(crate) struct Record {
     noted: HashMap<String, Timestamp>,
     /// The pool and the config that each node goes to, or is in.
     goals: HashMap<String, (String, String)>,
+    /// What was noted last of each node: most stay as they are, many times a second.
+    last: HashMap<String, Noted>,
     /// What is shown, as JSON, and since when.
     written: Option<(Timestamp, Arc<str>)>,
+}
+
+/// What was noted of a node.
+#[derive(Debug)]
+struct Noted {
+    pool: String,
+    desired: String,
+    progress: Arc<Progress>,
 }
 
 /// A node whose progress is noted.
@@ -101,13 +111,21 @@ pub(crate) struct Seen<'a> {
     pub(crate) node: &'a str,
     /// The config that it is to be in.
     pub(crate) desired: &'a str,
-    pub(crate) progress: &'a Progress,
+    pub(crate) progress: &'a Arc<Progress>,
 }
 
 impl Record {
     /// Notes what a node's MachineConfigNode shows now.
     pub(crate) fn note(&mut self, seen: Seen<'_>) {
         let Seen { pool, node, desired, progress } = seen;
+        let is_known =
+            |was: &Noted| Arc::ptr_eq(&was.progress, progress) && was.pool == pool && was.desired == desired;
+        if self.last.get(node).is_some_and(is_known) {
+            return;
+        }
+        let noted =
+            Noted { pool: pool.to_owned(), desired: desired.to_owned(), progress: Arc::clone(progress) };
+        self.last.insert(node.to_owned(), noted);
         self.note_past(pool, node, &progress.updates);
         let done = progress.steps.iter().find(|s| s.step == c::UPDATED && s.done);
         if let Some(done) = done {
@@ -191,6 +209,7 @@ impl Record {
 
     /// Forgets pools and nodes that are gone.
     pub(crate) fn retain(&mut self, pools: &BTreeSet<&str>, is_node: impl Fn(&str) -> bool) {
+        self.last.retain(|node, noted| is_node(node) && pools.contains(&*noted.pool));
         self.noted.retain(|node, _| is_node(node));
         self.goals.retain(|node, _| is_node(node));
         self.rollouts.retain_mut(|rollout| {
@@ -262,7 +281,7 @@ impl Record {
         Some(json!({"now": now, "rollout": one.shown(now, usize::MAX, &nodes)}).to_string())
     }
 
-    /// The newest rollout first; before all of them those of which nothing has begun.
+    /// Those under way first, then those whose nodes only wait, then those that are over; in each, the newest first.
     fn shown(&self, now: Timestamp, picture: &Picture) -> Vec<Shown> {
         let mut behind = behind(picture);
         let mut all: Vec<&Rollout> = self.rollouts.iter().rev().collect();
@@ -275,7 +294,19 @@ impl Record {
             all.into_iter().map(|rollout| rollout.shown(now, MOST, &take(rollout))).collect();
         let only_wait =
             behind.into_iter().map(|(pool, b)| Rollout::of(pool, b.config).shown(now, MOST, &b.nodes));
-        only_wait.chain(begun).collect()
+        let mut all: Vec<Shown> = begun.into_iter().chain(only_wait).collect();
+        let rank = |one: &Shown| {
+            let first = one.counts.iter().map(|(state, _)| *state).min();
+            match first {
+                Some(State::Fails | State::Moves) => 0,
+                // A node that cannot begin may be beside others that are under way.
+                Some(State::Stuck) if one.counts.iter().any(|(state, _)| *state == State::Moves) => 0,
+                Some(State::Stuck | State::Goes | State::Waits) => 1,
+                Some(State::Done | State::Left) | None => 2,
+            }
+        };
+        all.sort_by_key(rank);
+        all
     }
 }
 

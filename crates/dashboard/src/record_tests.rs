@@ -26,7 +26,7 @@ fn progress(config: &str, steps: &[(&str, bool, i64, &str)]) -> Progress {
 }
 
 fn note(record: &mut Record, node: &str, desired: &str, progress: &Progress) {
-    record.note(Seen { pool: "worker", node, desired, progress });
+    record.note(Seen { pool: "worker", node, desired, progress: &Arc::new(progress.clone()) });
 }
 
 /// Of a fleet in which nothing waits.
@@ -69,6 +69,22 @@ fn the_phases_of_an_update_are_known_as_far_as_they_were_seen() {
         ]
     );
     assert_eq!((line.seconds, line.done, &*line.waited), (75, Some(at(86)), waits));
+}
+
+#[test]
+fn what_has_not_changed_is_noted_once_and_anew_when_its_pool_comes_back() {
+    let mut record = Record::default();
+    let moving = Arc::new(progress("old", &[(c::CORDONED, true, 11, "")]));
+    let seen = |desired| Seen { pool: "worker", node: "n", desired, progress: &moving };
+    record.note(seen("a"));
+    record.rollouts.clear();
+    record.note(seen("a"));
+    assert_eq!(record.rollouts.len(), 0, "it is known");
+    record.note(seen("b"));
+    assert_eq!(record.rollouts.len(), 1, "it goes elsewhere");
+    record.retain(&BTreeSet::new(), |_| true);
+    record.note(seen("b"));
+    assert_eq!(record.rollouts.len(), 1, "its pool is back");
 }
 
 #[test]
@@ -151,7 +167,7 @@ fn what_was_seen_of_one_pool_outlives_what_other_pools_show_and_goes_with_its_no
         (c::UNCORDONED, true, 55, ""),
     ];
     let note = |record: &mut Record, pool: &str, node: &str, desired: &str, progress: &Progress| {
-        record.note(Seen { pool, node, desired, progress });
+        record.note(Seen { pool, node, desired, progress: &Arc::new(progress.clone()) });
     };
     note(&mut record, "p0", "n", "new", &progress("old", &steps));
     let done = |config: &str| progress(config, &[(c::UPDATED, true, 60, "")]);

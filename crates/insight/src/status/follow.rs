@@ -84,7 +84,7 @@ pub struct ClusterWatch {
     nodes: Kind<KnownNode>,
     configs: Kind<ConfigView>,
     settings: Kind<ControllerConfig>,
-    progress: Kind<Option<Progress>>,
+    progress: Kind<Option<Arc<Progress>>>,
     os_configs: Kind<OsConfig>,
     os_builds: Kind<OsBuild>,
     schedulable: Kind<bool>,
@@ -227,7 +227,7 @@ impl ClusterWatch {
             WatchEvent::Streams(event) => self.streams.take(event, |o| json!(o)),
             WatchEvent::FeatureGate(event) => self.feature_gates.take(event, |o| json!(o)),
             WatchEvent::Settings(event) => self.settings.take(event, Clone::clone),
-            WatchEvent::Progress(event) => self.progress.take(event, Progress::of),
+            WatchEvent::Progress(event) => self.progress.take(event, |o| Progress::of(o).map(Arc::new)),
             WatchEvent::OsConfig(event) => self.os_configs.take(event, |o| OsConfig::new(&json!(o))),
             WatchEvent::OsBuild(event) => self.os_builds.take(event, |o| OsBuild::new(&json!(o))),
             WatchEvent::Scheduler(event) => {
@@ -272,8 +272,8 @@ impl ClusterWatch {
         self.nodes.known.get(node)?.view.zone()
     }
 
-    /// What MachineConfigNodes say, by node; `None` for one without a status.
-    pub fn progress(&self) -> &BTreeMap<String, Option<Progress>> {
+    /// What MachineConfigNodes say, by node; `None` for one without a status. What has not changed is the same value in memory.
+    pub fn progress(&self) -> &BTreeMap<String, Option<Arc<Progress>>> {
         &self.progress.known
     }
 

@@ -23,6 +23,7 @@ use rollout::view::NodeView;
 use rollout::{Estimate, Finished, Hold, NodeStep, RolloutPlan, RolloutProgress, Step, Wait, estimate};
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Everything that is shown.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -80,7 +81,7 @@ pub struct View<'a> {
     /// The policies that the plan follows; `None`: they are not known.
     pub policies: Option<&'a PoolPolicies>,
     /// What MachineConfigNodes say, by node.
-    pub progress: &'a BTreeMap<String, Option<Progress>>,
+    pub progress: &'a BTreeMap<String, Option<Arc<Progress>>>,
 }
 
 /// Whether a node does not get on before something on it has changed.
@@ -104,7 +105,7 @@ fn of_view(view: View<'_>, only: &[String], now: Timestamp) -> Snapshot {
         let row = |n: &NodeStep| {
             let known = nodes.get(&*n.node);
             let view = known.map(|k| &k.view);
-            let progress = progress.get(&*n.node).and_then(Option::as_ref);
+            let progress = progress.get(&*n.node).and_then(Option::as_deref);
             let text = |s: Option<&str>| s.unwrap_or_default().to_owned();
             NodeRow {
                 name: n.node.to_string(),

@@ -89,7 +89,7 @@ async fn watch_a_rollout(browser: &mut Chromium, cluster: &Cluster, first: &str)
     }
     reads(browser, &["the slot is taken by worker-1", "draining"]).await;
     view(browser, "#/pools", &["1 of 4 nodes (25 %)", &second]).await;
-    view(browser, "#/rollout", &[&second, "pod default/held", "1 under way, 2 waits, 1 done"]).await;
+    view(browser, "#/rollout", &[&second, "pod default/held", "1 under way, 2 waiting, 1 done"]).await;
     // One that has not begun is in it, with what it waits for and for how long.
     let row = "[...document.querySelectorAll('main section:first-of-type tbody tr')].find((r) => r.innerText.startsWith('worker-3'))";
     browser.wait(&format!("{row}?.innerText.includes('the slot is taken by worker-1') && {row}.querySelector('.seg-wait.seg-open')")).await;
