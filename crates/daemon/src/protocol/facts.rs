@@ -84,6 +84,8 @@ pub struct NodeFacts {
     pub trial: String,
     /// `reboots`: what a change without a disruption policy costs, if the pool says that for itself.
     pub reboots: String,
+    /// `host-packages`: whether packages of the distribution may be installed, if the pool says that for itself.
+    pub host_packages: String,
     /// `drift`: the pool's rules for paths that have drifted.
     pub drift: String,
     /// `leave`: a person removes the product, and asks the agent to leave the host.
@@ -177,6 +179,7 @@ impl NodeFacts {
             retry: note(own::RETRY),
             trial: note(own::TRIAL),
             reboots: note(annotation::REBOOTS),
+            host_packages: note(annotation::HOST_PACKAGES),
             drift: note(annotation::DRIFT),
             leave: note(own::LEAVE),
             left: note(own::LEFT),
