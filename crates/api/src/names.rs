@@ -86,6 +86,10 @@ pub mod annotation {
     /// [`crate::v1alpha1::Reboots`]. The operator copies the cluster's from its settings. A pool's counts more; the controller
     /// copies it to each Node. Ours alone.
     pub const REBOOTS: &str = "machineconfig.dev/reboots";
+    /// On MachineConfiguration `cluster`, pools and Nodes: `Install` allows that `spec.extensions` and `spec.kernelType` become
+    /// packages of the distribution (apt, dnf) on hosts without an image. A pool's counts more; the controller copies it to each
+    /// Node. Ours alone.
+    pub const HOST_PACKAGES: &str = "machineconfig.dev/host-packages";
     /// On a KubeletConfig or ContainerRuntimeConfig: the number at the end of the names of the MachineConfigs generated from it; empty for the
     /// first one of a pool. Written once by the controller, never changed.
     pub const MC_NAME_SUFFIX: &str = "machineconfiguration.openshift.io/mc-name-suffix";

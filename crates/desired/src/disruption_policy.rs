@@ -37,6 +37,10 @@ pub struct DisruptionPolicy {
     /// policies' form either.
     #[serde(skip)]
     pub reboots: Reboots,
+    /// Whether hosts without an image may get packages of their distribution: the annotation
+    /// [`api::names::annotation::HOST_PACKAGES`], which is not part of the policies' form either.
+    #[serde(skip)]
+    pub host_packages: bool,
     /// Whether userspace is never restarted alone on this node, and the machine reboots instead. Not part of the
     /// policies' form: the agent sets it from the roles of its node.
     #[serde(skip)]
@@ -153,9 +157,17 @@ impl Default for DisruptionPolicy {
             sshkey: KeyPolicy { actions: vec![None] },
             overrides: Overrides::default(),
             reboots: Reboots::AsReference,
+            host_packages: false,
             only_whole_reboots: false,
         }
     }
+}
+
+/// The value of the annotation [`api::names::annotation::HOST_PACKAGES`] that allows packages. Any other one does not.
+pub const HOST_PACKAGES_ALLOWED: &str = "Install";
+
+fn host_packages(object: &Value) -> bool {
+    object["metadata"]["annotations"][api::names::annotation::HOST_PACKAGES] == HOST_PACKAGES_ALLOWED
 }
 
 /// The setting of an object's annotation. A value that is not known counts as none: it may be a later version's.
@@ -184,7 +196,8 @@ impl DisruptionPolicy {
         let is_current = at("/metadata/generation") == at("/status/observedGeneration");
         if let Some(status) = Self::of_status(object)?.filter(|_| is_current) {
             let overrides = Overrides::of_cluster(Some(object));
-            return Ok(Self { overrides, reboots: reboots(object), ..status });
+            let host_packages = host_packages(object);
+            return Ok(Self { overrides, reboots: reboots(object), host_packages, ..status });
         }
         Self::effective(object)
     }
@@ -195,6 +208,16 @@ impl DisruptionPolicy {
     pub fn of_pool(self, setting: Option<&str>) -> Self {
         match setting.filter(|s| !s.is_empty()) {
             Some(setting) => Self { reboots: reboots_of(setting), ..self },
+            None => self,
+        }
+    }
+
+    /// The same policies for the nodes of a pool with this value of the annotation
+    /// [`api::names::annotation::HOST_PACKAGES`]. Without one, or with an empty one, the cluster's setting stays.
+    #[must_use]
+    pub fn with_host_packages(self, setting: Option<&str>) -> Self {
+        match setting.filter(|s| !s.is_empty()) {
+            Some(setting) => Self { host_packages: setting == HOST_PACKAGES_ALLOWED, ..self },
             None => self,
         }
     }
@@ -210,7 +233,7 @@ impl DisruptionPolicy {
             Some(user) => Self::default().merge(&user),
             None => Self::default(),
         };
-        Ok(Self { overrides, reboots: reboots(object), ..merged })
+        Ok(Self { overrides, reboots: reboots(object), host_packages: host_packages(object), ..merged })
     }
 
     /// The policies in the object's status. `None`: there are none.
@@ -239,6 +262,7 @@ impl DisruptionPolicy {
             sshkey: KeyPolicy::default(),
             overrides: Overrides::default(),
             reboots: Reboots::AsReference,
+            host_packages: false,
             only_whole_reboots: false,
         }
     }

@@ -25,14 +25,14 @@ mod wanted;
 pub use content::{Content, sha256};
 pub use cut_off::{KUBELET_UNITS, SSH_UNITS, field_cuts_off, file_cuts_off, is_about_logins, unit_cuts_off};
 pub use disruption_policy::{
-    DEFAULT_SERVICES, DisruptionPolicy, FilePolicy, KeyPolicy, PolicyAction, Service, UPDATE_CA_TRUST,
-    UnitPolicy,
+    DEFAULT_SERVICES, DisruptionPolicy, FilePolicy, HOST_PACKAGES_ALLOWED, KeyPolicy, PolicyAction, Service,
+    UPDATE_CA_TRUST, UnitPolicy,
 };
 pub use finding::{Irreconcilable, Scope};
 pub use image::{config_and_image, in_image, no_way_back, with_image};
 pub use irreconcilable::irreconcilable;
 pub use login::{has_core_login, removes_last_login};
-pub use os::{DEFAULT_KERNEL, KERNEL_TYPES, OsField, OsWanted, arguments, kernel_type};
+pub use os::{DEFAULT_KERNEL, KERNEL_TYPES, OsField, OsWanted, arguments, kernel_type, refused_extension};
 pub use paths::has_contents;
 pub use rules::{CORE, Overrides};
 pub use wanted::{DEV_NULL, FILE_MODE, Paths, Want, Wanted, parsed_entries};

@@ -16,6 +16,9 @@ pub struct OsWanted {
     pub kernel_type: String,
     /// Extensions.
     pub extensions: Vec<String>,
+    /// The image that has their packages, and those of kernels. Empty: the host's repositories have them.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub extensions_image: String,
 }
 
 /// A field of a MachineConfig that sets a part of the operating system.
@@ -46,6 +49,21 @@ impl OsField {
             Self::Extensions => "spec.extensions",
         }
     }
+}
+
+/// Why no package manager is given this name of an extension. `None`: it may be one. A name that begins with `-` would be an
+/// option, and one that ends with it would remove the package.
+#[must_use]
+pub fn refused_extension(name: &str) -> Option<String> {
+    let fine = |c: char| c.is_ascii_alphanumeric() || "+-._".contains(c);
+    let first = name.chars().next().is_some_and(|c| c.is_ascii_alphanumeric());
+    let whole = first && !name.ends_with('-') && name.chars().all(fine);
+    (!whole).then(|| {
+        format!(
+            "{name:?} is no name of a package; use letters, digits and + - . _ only, a letter or digit first, and no - at \
+             the end"
+        )
+    })
 }
 
 /// Splits a list of entries into single kernel arguments in the same way as the reference: at white space, except
@@ -84,6 +102,18 @@ pub fn kernel_type(text: &str) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_extension_is_the_name_of_a_package_and_no_option() {
+        for fine in ["usbguard", "g++", "libstdc++6", "krb5-workstation", "openvswitch3.5-ipsec", "7zip"] {
+            assert_eq!(refused_extension(fine), None);
+        }
+        for bad in
+            ["", "-y", "--reboot", "vim-", "a b", "a=1", "a/stable", "a*", "vim\n", "@core", "./x.deb", "é"]
+        {
+            assert!(refused_extension(bad).is_some(), "{bad}");
+        }
+    }
 
     #[test]
     fn kernel_arguments_are_split_at_white_space_outside_of_quotes() {

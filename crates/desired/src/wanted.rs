@@ -243,6 +243,7 @@ impl Wanted {
             kernel_arguments: spec.kernel_arguments.clone().unwrap_or_default(),
             kernel_type: kernel_type(&spec.kernel_type).to_owned(),
             extensions: spec.extensions.clone().unwrap_or_default(),
+            extensions_image: spec.base_os_extensions_container_image.clone(),
         };
         Ok(Self { config, paths, os, fips: spec.fips, refused: bad })
     }

@@ -140,7 +140,10 @@ impl Host {
     /// to start a service for its answer.
     fn os_facts(&mut self, facts: &mut Facts) -> Result<(), Error> {
         for field in OsField::ALL {
-            facts.os_refused.extend(self.os.refuses(field).map(|why| (field, why)));
+            match self.os.refuses(field) {
+                Some(why) => drop(facts.os_refused.insert(field, why)),
+                None => facts.os_consent.extend(self.os.needs_consent(field).map(|how| (field, how))),
+            }
         }
         if facts.os_refused.len() < OsField::ALL.len() {
             facts.os = Some(self.os.status()?);

@@ -53,6 +53,7 @@ pub use system::fake_os::FakeOs;
 pub use system::fake_systemd::FakeSystemd;
 pub use system::os::argument_rules::{ArgumentRules, ArgumentSyntax};
 pub use system::os::loader::BootLoader;
+pub use system::os::ordinary::OrdinaryHost;
 pub use system::os::{Deployment, OsBackend, OsError, OsStatus, Token, Unsupported};
 pub use system::os_choice::{Asked, OsChoice, Runners, choose_os};
 pub use system::os_release::OsRelease;

@@ -50,6 +50,8 @@ pub const SHADOW_BACKUP: &str = "/etc/shadow-";
 pub const PASSWD_LOCK: &str = "/etc/.pwd.lock";
 /// The record that the machine should have booted into the operating system of a config and came up in another one.
 pub const OS_FAILURE: &str = "/var/lib/machine-config-daemon/os-failure.json";
+/// What MachineConfigs have brought to a host without an image as packages.
+pub const PACKAGES: &str = "/var/lib/machine-config-daemon/packages.json";
 /// How the operating system was when the last change of it was kept.
 pub const OS_KEPT: &str = "/var/lib/machine-config-daemon/os-kept.json";
 /// The record that a config was tried and undone, because the change was not confirmed.

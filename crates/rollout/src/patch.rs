@@ -67,6 +67,8 @@ pub struct NodePatch {
     pub trial: Change<Arc<str>>,
     /// What a change without a disruption policy costs, if the pool says that for itself.
     pub reboots: Change<Arc<str>>,
+    /// Whether packages of the distribution may be installed, if the pool says that for itself.
+    pub host_packages: Change<Arc<str>>,
     /// The last drain request that was completed.
     pub last_applied_drain: Change<Arc<str>>,
     /// Who cordoned it.
@@ -114,6 +116,7 @@ impl NodePatch {
             drift,
             trial,
             reboots,
+            host_packages,
             last_applied_drain,
             cordon,
             drain_wait,
@@ -132,6 +135,7 @@ impl NodePatch {
             && drift.is_keep()
             && trial.is_keep()
             && reboots.is_keep()
+            && host_packages.is_keep()
             && last_applied_drain.is_keep()
             && cordon.is_keep()
             && drain_wait.is_keep()
@@ -189,6 +193,7 @@ impl NodePatch {
             (annotation::DRIFT, &self.drift),
             (own::TRIAL, &self.trial),
             (annotation::REBOOTS, &self.reboots),
+            (annotation::HOST_PACKAGES, &self.host_packages),
             (annotation::LAST_APPLIED_DRAIN, &self.last_applied_drain),
             (own::DRAIN_WAIT, &self.drain_wait),
             (own::QUARANTINE, &self.quarantine),
@@ -235,6 +240,7 @@ impl NodePatch {
         self.drift.apply(&mut after.drift);
         self.trial.apply(&mut after.trial);
         self.reboots.apply(&mut after.reboots);
+        self.host_packages.apply(&mut after.host_packages);
         self.last_applied_drain.apply(&mut after.last_applied_drain);
         self.cordon.apply(&mut after.cordon);
         self.drain_wait.apply(&mut after.drain_wait);
@@ -266,6 +272,7 @@ impl fmt::Display for NodePatch {
             ("drift", &self.drift),
             ("trial", &self.trial),
             ("reboots", &self.reboots),
+            ("hostPackages", &self.host_packages),
             ("lastAppliedDrain", &self.last_applied_drain),
             ("drainWaitsFor", &self.drain_wait),
             ("quarantine", &self.quarantine),

@@ -247,6 +247,7 @@ impl Agent {
         let policy = policy.map_err(MachineError::broken)?;
         let only_whole_reboots = self.view.node.keeps_a_quorum();
         let policy = DisruptionPolicy { only_whole_reboots, ..policy }.of_pool(Some(&self.view.node.reboots));
+        let policy = policy.with_host_packages(Some(&self.view.node.host_packages));
         Ok(self.host(move |m| m.prepare(&from, &to, &policy)).await?)
     }
 

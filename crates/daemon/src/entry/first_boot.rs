@@ -165,6 +165,7 @@ fn found_os(host: &Host, wanted: &OsWanted, facts: &Facts) -> Result<OsWanted, D
         kernel_arguments: present(&wanted.kernel_arguments, &os.kernel_arguments),
         kernel_type: os.kernel_type.clone(),
         extensions: wanted.extensions.iter().filter(|e| os.extensions.contains(e)).cloned().collect(),
+        ..OsWanted::default()
     })
 }
 

@@ -84,6 +84,8 @@ pub struct NodeFacts {
     pub trial: String,
     /// `reboots`: what a change without a disruption policy costs, if the pool says that for itself.
     pub reboots: String,
+    /// `host-packages`: whether packages of the distribution may be installed, if the pool says that for itself.
+    pub host_packages: String,
     /// `drift`: the pool's rules for paths that have drifted.
     pub drift: String,
     /// `waiting`: the config that waits for a window.
@@ -179,6 +181,7 @@ impl NodeFacts {
             retry: note(own::RETRY),
             trial: note(own::TRIAL),
             reboots: note(annotation::REBOOTS),
+            host_packages: note(annotation::HOST_PACKAGES),
             drift: note(annotation::DRIFT),
             waiting: note(own::WAITING),
             leave: note(own::LEAVE),

@@ -24,13 +24,14 @@ use crate::transaction::reboot::RebootStatus;
 impl Host {
     /// How the operating system differs from the config. While a reboot is due, what runs is not compared.
     pub(super) fn os_drifts(&mut self, wanted: &OsWanted) -> Result<Vec<Drift>, Error> {
-        let fields = self.os_fields(wanted);
+        let managed = self.os.managed(wanted)?;
+        let fields = self.os_fields(&managed);
         if fields.is_empty() {
             return Ok(Vec::new());
         }
         let status = self.os.status()?;
         let settled = matches!(self.reboot_status()?, RebootStatus::None) && !self.has_unfinished_change()?;
-        let mut found = os_drifts(wanted, &fields, &status, settled);
+        let mut found = os_drifts(&managed, &fields, &status, settled);
         if settled && let Some(kept) = self.kept_os()?.filter(|kept| kept.wanted == *wanted) {
             found.extend(changed_since(&kept.booted, &status));
         }
@@ -74,7 +75,8 @@ impl Host {
     /// leaves the OS to the host.
     #[must_use]
     pub fn os_paths(&self, baseline: &Baseline) -> Vec<String> {
-        match self.os_fields(&baseline.os).is_empty() {
+        let Ok(managed) = self.os.managed(&baseline.os) else { return self.os.paths() };
+        match self.os_fields(&managed).is_empty() {
             true => Vec::new(),
             false => self.os.paths(),
         }
@@ -193,6 +195,7 @@ mod tests {
             kernel_arguments: vec!["nosmt password=hush".to_owned()],
             kernel_type: DEFAULT_KERNEL.to_owned(),
             extensions: vec!["usbguard".to_owned()],
+            ..OsWanted::default()
         };
         let fine = || deployment("q.io/os:1", "ro nosmt by-hand password=hush", "usbguard vim");
         let fields = [OsField::Image, OsField::KernelArguments, OsField::Extensions];

@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use desired::OsField;
 use desired::mask::argument;
+use desired::{DEFAULT_KERNEL, OsField, OsWanted};
 use serde::{Serialize, Serializer};
 
 use crate::disk::found::{Attributes, Found};
@@ -88,6 +88,9 @@ pub struct Facts {
     pub effects: Option<EffectFacts>,
     /// The parts of the operating system that cannot be changed here, each with the reason and the remedy.
     pub os_refused: BTreeMap<OsField, String>,
+    /// The parts that are changed only where the cluster allows it, each with how that is allowed.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub os_consent: BTreeMap<OsField, String>,
     /// The state of the operating system. `None`: no part of it can be changed here.
     #[serde(serialize_with = "without_secrets")]
     pub os: Option<OsStatus>,
@@ -115,6 +118,21 @@ pub struct Facts {
 }
 
 impl Facts {
+    /// These facts where nobody has allowed what needs consent: those parts cannot be changed then. What a config only gives up
+    /// needs none.
+    pub(crate) fn without_consent(&self, wants: &OsWanted) -> Self {
+        let mut facts = self.clone();
+        let asks = |field: &OsField| match field {
+            OsField::Extensions => !wants.extensions.is_empty(),
+            OsField::KernelType => ![DEFAULT_KERNEL, ""].contains(&wants.kernel_type.as_str()),
+            OsField::Image | OsField::KernelArguments => true,
+        };
+        for (field, how) in self.os_consent.iter().filter(|(field, _)| asks(field)) {
+            facts.os_refused.entry(*field).or_insert_with(|| how.clone());
+        }
+        facts
+    }
+
     /// What exists at a path.
     #[must_use]
     pub fn found(&self, path: &str) -> &Found {

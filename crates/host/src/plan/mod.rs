@@ -251,6 +251,9 @@ impl Change {
     /// Every difference that cannot be applied, each with its remedy.
     pub fn plan(&self, policy: &DisruptionPolicy, facts: &Facts) -> Result<HostPlan, Vec<Irreconcilable>> {
         let Self { names, old, new, spec, from_host: _ } = self;
+        let limited =
+            (!policy.host_packages && !facts.os_consent.is_empty()).then(|| facts.without_consent(&new.os));
+        let facts = limited.as_ref().unwrap_or(facts);
         let mut bad = irreconcilable(old, new, policy.overrides);
         if old.fips == new.fips && facts.fips.is_some_and(|on| on != new.fips) {
             bad.push(Irreconcilable {

@@ -179,13 +179,14 @@ pub(crate) fn refused_arguments(old: &OsWanted, new: &OsWanted, facts: &Facts) -
 /// is refused. If the old and the new config agree in one, such as an image that a host without images was never in, the
 /// host keeps what it has.
 pub(crate) fn served(wanted: &OsWanted, refused: &BTreeMap<OsField, String>, now: &Deployment) -> OsWanted {
-    let OsWanted { image, kernel_arguments, kernel_type, extensions } = wanted.clone();
+    let OsWanted { image, kernel_arguments, kernel_type, extensions, extensions_image } = wanted.clone();
     let can = |field| !refused.contains_key(&field);
     OsWanted {
         image: if can(OsField::Image) { image } else { String::new() },
         kernel_arguments: if can(OsField::KernelArguments) { kernel_arguments } else { Vec::new() },
         kernel_type: if can(OsField::KernelType) { kernel_type } else { now.kernel_type.clone() },
         extensions: if can(OsField::Extensions) { extensions } else { Vec::new() },
+        extensions_image,
     }
 }
 
@@ -230,7 +231,7 @@ mod tests {
     /// `image | kernel arguments | kernel type | extensions`, of a config.
     fn wanted(text: &str) -> OsWanted {
         let Deployment { image, kernel_arguments, kernel_type, extensions } = deployment(text);
-        OsWanted { image, kernel_arguments, kernel_type, extensions }
+        OsWanted { image, kernel_arguments, kernel_type, extensions, ..OsWanted::default() }
     }
 
     fn deployment(text: &str) -> Deployment {

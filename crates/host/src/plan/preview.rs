@@ -4,7 +4,7 @@
 //! [`crate::plan`] knows the machine; this does not. What only a machine can show (a link in the way, a unit that is
 //! not installed, an owner that does not exist) is not seen here.
 
-use desired::{Irreconcilable, Scope, Wanted, irreconcilable};
+use desired::{DEFAULT_KERNEL, Irreconcilable, OsField, Scope, Wanted, irreconcilable};
 use serde::{Deserialize, Serialize};
 
 use crate::plan::disruption::{Changes, Disruption, disruption};
@@ -53,14 +53,26 @@ impl Disruption {
 
 /// What people should know before one config replaces another, on any host.
 #[must_use]
-pub fn warnings(old: &Wanted, new: &Wanted) -> Vec<String> {
-    if !desired::removes_last_login(&old.config, &new.config) {
-        return vec![];
+pub fn warnings(old: &Wanted, new: &Wanted, policy: &DisruptionPolicy) -> Vec<String> {
+    let mut out = Vec::new();
+    if desired::removes_last_login(&old.config, &new.config) {
+        out.push(
+            "core loses its keys and password: on hosts where no other user has any, nobody can log in"
+                .to_owned(),
+        );
     }
-    vec![
-        "core loses its keys and password: on hosts where no other user has any, nobody can log in"
-            .to_owned(),
-    ]
+    let kernel = old.os.kernel_type != new.os.kernel_type && new.os.kernel_type != DEFAULT_KERNEL;
+    let extensions = new.os.extensions.iter().any(|e| !old.os.extensions.contains(e));
+    let asked = [(OsField::Extensions, extensions), (OsField::KernelType, kernel)];
+    for (field, _) in asked.into_iter().filter(|(_, asked)| *asked && !policy.host_packages) {
+        out.push(format!(
+            "{}: hosts without an image (apt, dnf) refuse it, unless the pool allows packages with the annotation {}: {}",
+            field.path(),
+            api::names::annotation::HOST_PACKAGES,
+            desired::HOST_PACKAGES_ALLOWED
+        ));
+    }
+    out
 }
 
 /// The cost of a change from one config to another on a host that has every service that the policies name.
@@ -111,6 +123,18 @@ mod tests {
 
     fn file(path: &str, text: &str) -> Value {
         json!({"storage": {"files": [{"path": path, "mode": 420, "contents": {"source": format!("data:,{text}")}}]}})
+    }
+
+    #[test]
+    fn packages_that_hosts_without_an_image_refuse_are_told_once_they_are_asked_for() {
+        let (none, vim) = (wanted(json!({}), json!({})), wanted(json!({}), json!({"extensions": ["vim"]})));
+        let policy = DisruptionPolicy::default();
+        let told = warnings(&none, &vim, &policy);
+        assert!(told.len() == 1 && told[0].contains("machineconfig.dev/host-packages: Install"), "{told:?}");
+        assert_eq!(warnings(&vim, &none, &policy), Vec::<String>::new());
+        assert_eq!(warnings(&vim, &vim, &policy), Vec::<String>::new());
+        let allowed = policy.with_host_packages(Some("Install"));
+        assert_eq!(warnings(&none, &vim, &allowed), Vec::<String>::new());
     }
 
     #[test]

@@ -16,6 +16,7 @@ mod boot_room;
 mod credentials;
 mod image_check;
 pub(crate) mod loader;
+pub(crate) mod ordinary;
 pub(crate) mod ostree;
 mod proxy;
 pub(crate) mod reference;
@@ -33,8 +34,8 @@ use std::fmt;
 const DEPLOYMENTS: [&str; 2] = ["/ostree/deploy", "/run/ostree/staged-deployment"];
 
 pub(crate) use argument_rules::{ArgumentRules, ArgumentSyntax};
-use desired::OsField;
 use desired::mask::argument;
+use desired::{OsField, OsWanted};
 use reference::same_image;
 use rpm_ostree::packages::is_within;
 use serde::{Deserialize, Serialize, Serializer};
@@ -150,6 +151,19 @@ pub trait OsBackend: Send + fmt::Debug {
     /// the host for the feature itself, such as a subcommand or a file. They compare no versions: distributions port
     /// features back.
     fn refuses(&self, field: OsField) -> Option<String>;
+    /// Why a part of the operating system is changed only where the cluster has allowed it, and how that is allowed. `None`: no
+    /// consent is needed.
+    fn needs_consent(&self, _field: OsField) -> Option<String> {
+        None
+    }
+    /// The part of what a config wants that is in effect on this host. Without consent a config may name what a host never
+    /// had. Cheap: no program is started.
+    ///
+    /// # Errors
+    /// The host cannot report it.
+    fn managed(&self, wanted: &OsWanted) -> Result<OsWanted, OsError> {
+        Ok(wanted.clone())
+    }
     /// How kernel arguments are taken, and which of them configs set. Cheap: no program is started.
     ///
     /// # Errors
@@ -174,6 +188,9 @@ pub trait OsBackend: Send + fmt::Debug {
     /// # Errors
     /// The host cannot report it.
     fn status(&mut self) -> Result<OsStatus, OsError>;
+    /// Names the image that has the packages of extensions and kernels, for what is fetched and staged next. Empty: the host's
+    /// repositories have them.
+    fn use_extensions(&mut self, _image: &str) {}
     /// Fetches what a deployment needs, such as an image or packages. It may take long, does not change what the host
     /// boots into, and runs before the node is drained. Idempotent: a second run does nothing, or resumes an
     /// interrupted one. `pull` tells the caller how far it is, and can end it.

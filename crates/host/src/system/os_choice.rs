@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use crate::disk::root::Root;
 use crate::system::os::loader::BootLoader;
+use crate::system::os::ordinary::OrdinaryHost;
 use crate::system::os::ostree::{CONTAINER, Images, OstreeHost};
 use crate::system::os::rpm_ostree::RpmOstree;
 use crate::system::os::{OsBackend, UNSUPPORTED, Unsupported};
@@ -49,7 +50,9 @@ const KINDS: [Kind; 4] = [
     Kind {
         name: "boot loader",
         detect: ordinary,
-        open: Some(|root, runners| Ok(Box::new(BootLoader::new(root.clone(), runner(runners)?)))),
+        open: Some(|root, runners| {
+            Ok(Box::new(OrdinaryHost::new(root.clone(), runner(runners)?, runner(runners)?)))
+        }),
     },
 ];
 
@@ -86,8 +89,8 @@ fn ostree(root: &Root, runners: Runners<'_>) -> Result<Box<dyn OsBackend>, Strin
 fn ordinary(root: &Root) -> Result<String, String> {
     match root.found(OSTREE_BOOTED) {
         Ok(found) if found.is_absent() => Ok(match BootLoader::detect(root) {
-            Ok(name) => format!("it boots with {name}"),
-            Err(why) => why,
+            Ok(name) => format!("it boots with {name}{}", OrdinaryHost::packages(root)),
+            Err(why) => format!("{why}{}", OrdinaryHost::packages(root)),
         }),
         Ok(_) => Err(format!("there is {OSTREE_BOOTED}")),
         Err(error) => Err(api::text::chain(&error)),

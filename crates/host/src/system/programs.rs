@@ -21,7 +21,7 @@ use crate::system::pull::Pull;
 /// The `PATH` that programs get.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// The bytes that are kept of each of the two outputs. The rest is read and dropped.
-const MOST_OUTPUT: usize = 256 * 1024;
+pub(crate) const MOST_OUTPUT: usize = 256 * 1024;
 /// How long to wait for a killed program. One that hangs in the kernel may never end.
 const AFTER_KILL: Duration = Duration::from_secs(1);
 /// How often a program that fetches looks whether it was cancelled.

@@ -176,7 +176,10 @@ impl Host {
     /// It cannot be fetched, or it was cancelled.
     pub fn fetch(&mut self, plan: &HostPlan, pull: &Pull) -> Result<(), Error> {
         match plan.os_change() {
-            Some(change) => Ok(self.os.fetch(&change.to, pull)?),
+            Some(change) => {
+                self.os.use_extensions(&change.wanted.extensions_image);
+                Ok(self.os.fetch(&change.to, pull)?)
+            }
             None => Ok(()),
         }
     }
@@ -260,7 +263,10 @@ impl Host {
                 }
             }
             Step::Password { user, hash, day } => crate::transaction::shadow::set(root, user, &hash.0, *day)?,
-            Step::Os { change } => self.os_call("stage", |os| os.stage(&change.to))?,
+            Step::Os { change } => self.os_call("stage", |os| {
+                os.use_extensions(&change.wanted.extensions_image);
+                os.stage(&change.to)
+            })?,
             Step::DaemonReload => self.systemd("daemon-reload", "", |s| s.daemon_reload())?,
             Step::TellSshd { unit } => {
                 // The configuration takes effect at its next start at the latest, so a failure does not undo the

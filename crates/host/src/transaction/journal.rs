@@ -100,7 +100,7 @@ enum OsUndo {
     Staged { before: Token, change: Box<OsChange> },
     /// From the third format and earlier, when no host had a back end that could have changed anything: what the two
     /// configs asked for.
-    Older(OsWanted, OsWanted),
+    Older(Box<(OsWanted, OsWanted)>),
 }
 
 /// The journal as it is stored on the disk.

@@ -13,6 +13,7 @@ mod broken_disks;
 mod kills;
 mod loader;
 mod outcome;
+mod packages;
 mod points;
 mod trial;
 mod trial_ends;

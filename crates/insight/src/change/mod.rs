@@ -286,7 +286,7 @@ impl PoolChange {
             let new = new.as_ref().map_err(Clone::clone)?;
             let old = Wanted::parse(&config.spec)?;
             if start == from {
-                warnings = host::warnings(&old, new);
+                warnings = host::warnings(&old, new, policy);
                 on_trial = host::cut_offs(&old, new).iter().map(ToString::to_string).collect();
             }
             host::preview(&old, new, policy)

@@ -95,9 +95,9 @@ fn bad() -> Vec<Bad> {
         },
         Bad {
             pool: "bare-extension",
-            spec: json!({"extensions": ["emacs"]}),
-            path: "spec.extensions[0]",
-            words: &["emacs", "not a known extension"],
+            spec: json!({"extensions": ["emacs", "--reboot"]}),
+            path: "spec.extensions[1]",
+            words: &["--reboot", "no name of a package"],
         },
         Bad {
             pool: "kernel-type",

@@ -37,12 +37,12 @@ impl Component<'_> {
     }
 
     /// What no host could apply although it breaks no rule: remote sources, compressed bytes that do not unpack, wrong
-    /// hashes, data URLs that hosts do not read, and unknown extensions in a MachineConfig without an Ignition config
-    /// (other implementations check extensions only beside one).
+    /// hashes, data URLs that hosts do not read, and extensions that can be no package in a MachineConfig without an Ignition
+    /// config (beside one, only those of the reference are taken).
     pub fn unusable(&self) -> Vec<Finding> {
         let mut findings = match self.config {
             Some(_) => Vec::new(),
-            None => unknown_extensions(self.machine_config),
+            None => impossible_extensions(self.machine_config),
         };
         for (i, f) in self.config.iter().flat_map(|c| &c.storage.files).enumerate() {
             let at = format!("spec.config.storage.files[{i}]");
@@ -99,6 +99,34 @@ pub fn validate_machine_config(machine_config: &MachineConfig) -> Result<Compone
         }
     }
     if findings.is_empty() { Ok(component) } else { Err(findings) }
+}
+
+/// Extensions that no package manager is given.
+fn impossible_extensions(machine_config: &MachineConfig) -> Vec<Finding> {
+    let extensions = machine_config.spec.extensions.iter().flatten().enumerate();
+    let bad = extensions.filter_map(|(i, e)| {
+        let why = desired::refused_extension(e)?;
+        Some(Finding::on(Rule::Extension, &machine_config.name_any(), format!("spec.extensions[{i}]"), why))
+    });
+    bad.collect()
+}
+
+/// Extensions of a MachineConfig without an Ignition config that are none of the reference's: packages of the host's
+/// repositories, which may have no such one.
+pub(crate) fn host_packages(machine_config: &MachineConfig) -> Vec<Finding> {
+    let has_config = machine_config.spec.config.as_ref().is_some_and(|c| !c.is_null());
+    let extensions = machine_config.spec.extensions.iter().flatten().enumerate();
+    let own = extensions.filter(|(_, e)| {
+        !has_config && !EXTENSIONS.contains(&e.as_str()) && desired::refused_extension(e).is_none()
+    });
+    let finding = |(i, e): (usize, &String)| {
+        let message = format!(
+            "{e:?} is none of the reference's extensions ({}), so it is taken for a package of the hosts' repositories",
+            EXTENSIONS.join(", ")
+        );
+        Finding::on(Rule::Extension, &machine_config.name_any(), format!("spec.extensions[{i}]"), message)
+    };
+    own.map(finding).collect()
 }
 
 fn unknown_extensions(machine_config: &MachineConfig) -> Vec<Finding> {

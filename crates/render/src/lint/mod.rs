@@ -11,7 +11,7 @@ mod suspicious;
 
 pub use finding::{Lint, Severity};
 
-use crate::config::check::{Component, validate_machine_config};
+use crate::config::check::{Component, host_packages, validate_machine_config};
 use crate::config::streams;
 use crate::error::Rule;
 use crate::template::data::Data as TemplateData;
@@ -63,6 +63,7 @@ pub fn lint_with(manifests: &[(String, Value)], templates: &TemplateSet) -> Vec<
                     bad.insert(mc.name_any());
                 }
                 all.extend(unusable.into_iter().map(|f| of(Severity::Error, f)));
+                all.extend(host_packages(mc).into_iter().map(|f| of(Severity::Warning, f)));
                 all.extend(component.warnings.iter().map(|f| of(Severity::Warning, f.clone())));
                 all.extend(suspicious(&component));
             }

@@ -107,8 +107,14 @@ fn every_broken_rule_of_every_object_is_told_at_once_with_its_place() {
             "spec.kernelType".to_owned(),
         ),
         (
-            mk("a", "worker", json!({"extensions": ["x"]})),
+            mk("a", "worker", json!({"extensions": ["usbguard", "--reboot"]})),
             Error,
+            "extension",
+            "spec.extensions[1]".to_owned(),
+        ),
+        (
+            mk("a", "worker", json!({"extensions": ["vim"]})),
+            Warning,
             "extension",
             "spec.extensions[0]".to_owned(),
         ),

@@ -422,6 +422,8 @@ impl<'a> Eval<'a> {
                 patch.drift = copied(self.input.pool, annotation::DRIFT, node.drift.as_deref());
                 patch.trial = copied(self.input.pool, own::TRIAL, node.trial.as_deref());
                 patch.reboots = copied(self.input.pool, annotation::REBOOTS, node.reboots.as_deref());
+                patch.host_packages =
+                    copied(self.input.pool, annotation::HOST_PACKAGES, node.host_packages.as_deref());
                 control_plane::adjust(node, inputs.facts, &mut patch);
             }
             let step = if goes {

@@ -163,6 +163,8 @@ pub struct NodeView {
     pub trial: Option<Arc<str>>,
     /// [`annotation::REBOOTS`].
     pub reboots: Option<Arc<str>>,
+    /// [`annotation::HOST_PACKAGES`].
+    pub host_packages: Option<Arc<str>>,
     /// [`own::CORDON`].
     pub cordon: Option<CordonMark>,
     /// [`own::DRAIN_WAIT`].
@@ -224,6 +226,7 @@ impl NodeView {
             trial: shared(own::TRIAL),
             reboots: shared(annotation::REBOOTS),
             waiting: shared(own::WAITING),
+            host_packages: shared(annotation::HOST_PACKAGES),
             cordon: note(own::CORDON).and_then(CordonMark::parse),
             drain_wait: note(own::DRAIN_WAIT).map(Arc::from),
             quarantine: note(own::QUARANTINE).map(Arc::from),
@@ -321,6 +324,7 @@ impl NodeView {
             drift,
             trial,
             reboots,
+            host_packages,
             cordon,
             drain_wait,
             quarantine,
@@ -343,6 +347,7 @@ impl NodeView {
             && (control_plane_topology, drift) == (&other.control_plane_topology, &other.drift)
             && *trial == other.trial
             && *reboots == other.reboots
+            && *host_packages == other.host_packages
             && (cordon, drain_wait) == (&other.cordon, &other.drain_wait)
             && (quarantine, sent, waiting) == (&other.quarantine, &other.sent, &other.waiting)
             && (boot, etcd_before) == (&other.boot, &other.etcd_before)

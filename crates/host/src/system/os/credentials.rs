@@ -11,6 +11,17 @@ const LINK: &str = "/run/ostree/auth.json";
 const PULL_SECRETS: [&str; 2] =
     ["/etc/mco/internal-registry-pull-secret.json", "/var/lib/kubelet/config.json"];
 
+/// The file with the credentials of this host, for programs that are told where it is. `None`: it has none.
+pub(super) fn file(root: &Root) -> Result<Option<&'static str>, OsError> {
+    for path in PLACES.into_iter().chain(PULL_SECRETS) {
+        let text = root.text(path)?;
+        if text.is_some_and(|t| serde_json::from_str::<serde::de::IgnoredAny>(&t).is_ok()) {
+            return Ok(Some(path));
+        }
+    }
+    Ok(None)
+}
+
 /// Links the node's pull secret to where OSTree looks. A file of the host's own there stays.
 pub(super) fn link(root: &Root) -> Result<(), OsError> {
     for path in PLACES {

@@ -57,6 +57,8 @@ pub(super) struct MenuEntry {
     pub(super) title: String,
     /// Position, title and id of the submenus that lead to it and of itself.
     place: Vec<Place>,
+    /// The kernel's file.
+    pub(super) kernel: String,
     /// The kernel's arguments. Variables of GRUB are words that begin with `$`.
     pub(super) arguments: Vec<String>,
     /// It boots in order to repair the host.
@@ -125,10 +127,13 @@ pub(super) fn entries(cfg: &str) -> Vec<MenuEntry> {
         {
             let place: Vec<Place> = open.iter().flatten().cloned().collect();
             let Some(last) = place.last() else { continue };
+            let mut words = arguments(&[rest.to_owned()]).into_iter();
+            let kernel = words.next().unwrap_or_default();
             out.push(MenuEntry {
+                kernel,
                 title: last.title.clone(),
                 is_recovery: last.id.contains("-recovery-") || last.title.ends_with("(recovery mode)"),
-                arguments: arguments(&[rest.to_owned()]).into_iter().skip(1).collect(),
+                arguments: words.collect(),
                 is_ours: section.starts_with("/etc/grub.d/10_linux"),
                 place,
             });
@@ -236,6 +241,12 @@ mod tests {
         let saved = CFG.replace("set default=\"0\"", "set default=\"${saved_entry}\"");
         assert_eq!(chosen(&saved, "# GRUB Environment Block\nsaved_entry=1>0\n####"), Some("1>0"));
         assert_eq!(chosen(&saved, "# GRUB Environment Block\nsaved_entry=\n####"), None);
+    }
+
+    #[test]
+    fn the_default_entry_names_its_kernel() {
+        let list = entries(CFG);
+        assert_eq!(default_entry(&list, Some("1>0")).unwrap().kernel, "/boot/vmlinuz-6.1");
     }
 
     #[test]

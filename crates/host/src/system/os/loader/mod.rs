@@ -123,6 +123,16 @@ impl BootLoader {
         }
     }
 
+    /// The name of the kernel's file that the machine boots by default. `None`: it is not known of this boot loader.
+    pub(super) fn default_kernel(&self) -> Result<Option<String>, OsError> {
+        let Ok(Loader::Grub(Grub { cfg, environment, .. })) = self.loader() else { return Ok(None) };
+        let environment = self.root.text(&environment)?.unwrap_or_default();
+        let text = self.text(&cfg)?;
+        let list = grub::entries(&text);
+        let entry = grub::default_entry(&list, grub::chosen(&text, &environment));
+        Ok(entry.and_then(|e| e.kernel.rsplit('/').next()).map(str::to_owned))
+    }
+
     /// All arguments of the next boot.
     fn next(&self, loader: &Loader) -> Result<Vec<String>, OsError> {
         let text = match loader {

@@ -17,6 +17,11 @@ fn command<I: IntoIterator<Item = S>, S: Into<String>>(words: I) -> Vec<String> 
     words.into_iter().map(Into::into).collect()
 }
 
+/// Whether a command installs packages.
+pub(super) fn installs(command: &[String]) -> bool {
+    command.first().is_some_and(|verb| verb == "install") || command.iter().any(|word| word == "--install")
+}
+
 /// What is fetched before the drain. It changes nothing that boots.
 pub(super) fn fetch(now: &RpmDeployment, target: &Deployment) -> Vec<Vec<String>> {
     let mut out = Vec::new();
@@ -56,12 +61,16 @@ pub(super) fn stage(now: &RpmDeployment, arguments: &[String], target: &Deployme
     let other_kernel = image.is_some() || kernel_now != target.kernel_type;
     if other_kernel && kernel_now != DEFAULT_KERNEL {
         let own = |p: &&String| *p == "kernel" || p.starts_with("kernel-");
-        let mut words = vec!["override".to_owned(), "reset".to_owned()];
-        words.extend(now.requested_base_removals.iter().filter(own).cloned());
-        for layer in now.requested_packages.iter().filter(|p| is_kernel(p)) {
-            words.extend(["--uninstall".to_owned(), layer.clone()]);
+        let removed: Vec<String> = now.requested_base_removals.iter().filter(own).cloned().collect();
+        let layers = now.requested_packages.iter().filter(|p| is_kernel(p)).cloned();
+        if removed.is_empty() {
+            // Somebody has reset the image's own kernel already, and `override reset` takes no empty list.
+            out.push(command(["uninstall", "--idempotent"].map(str::to_owned).into_iter().chain(layers)));
+        } else {
+            let layers = layers.flat_map(|layer| ["--uninstall".to_owned(), layer]);
+            let first = ["override", "reset"].map(str::to_owned).into_iter();
+            out.push(command(first.chain(removed).chain(layers)));
         }
-        out.push(words);
     }
     out.extend(image.map(|reference| command(["rebase", &reference])));
     let (gone, added) = argument_changes(arguments, &target.kernel_arguments);
@@ -109,6 +118,7 @@ mod tests {
             requested_local_packages: Vec::new(),
             requested_local_fileoverride_packages: Vec::new(),
             requested_base_local_replacements: Vec::new(),
+            requested_base_remote_replacements: Vec::new(),
         }
     }
 
@@ -166,6 +176,13 @@ mod tests {
                 "ro",
                 target("q.io/a:1", "ro", "default", ""),
                 vec![from_rt],
+            ),
+            (
+                "a kernel whose place was given back by hand",
+                now(unverified, "kernel-rt-core", ""),
+                "ro",
+                target("q.io/a:1", "ro", "default", ""),
+                vec!["uninstall --idempotent kernel-rt-core"],
             ),
             (
                 "an image below another kernel",

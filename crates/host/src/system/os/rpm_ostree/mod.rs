@@ -10,6 +10,7 @@
 //! `--reboot`.
 
 mod commands;
+mod extensions_image;
 pub(crate) mod packages;
 mod status;
 
@@ -41,6 +42,8 @@ const PULL: Duration = Duration::from_secs(2 * 60 * 60);
 const STAGE: Duration = Duration::from_secs(60 * 60);
 /// What rpm-ostree says if another transaction runs (its D-Bus daemon takes one at a time).
 const BUSY: &str = "Transaction in progress";
+/// What rpm-ostree says if a program has registered itself as the one that updates the host.
+const DRIVEN: &str = "Updates and deployments are driven by";
 const DROP: &str = "reboot into it, or drop it with rpm-ostree cleanup --pending; rpm-ostree status shows it";
 const WAIT: &str = "wait for its end (rpm-ostree status), or end it with rpm-ostree cancel";
 /// The distributions that have other kernels as packages.
@@ -51,13 +54,15 @@ const HAVE_KERNELS: [&str; 4] = ["rhcos", "scos", "rhel", "centos"];
 pub(crate) struct RpmOstree {
     root: Root,
     programs: Box<dyn Programs>,
+    /// The image that has the packages of extensions and kernels. Empty: the host's repositories have them.
+    extensions_image: String,
 }
 
 impl RpmOstree {
     /// The back end of this host, which runs the host's programs with `programs`.
     #[must_use]
     pub(crate) fn new(root: Root, programs: Box<dyn Programs>) -> Self {
-        Self { root, programs }
+        Self { root, programs, extensions_image: String::new() }
     }
 
     fn run(&mut self, args: &[String], limit: Duration) -> Result<String, OsError> {
@@ -85,6 +90,11 @@ impl RpmOstree {
             Ok(output) => Ok(output.text),
             Err(e) if e.why.contains(BUSY) => Err(OsError::new(format!(
                 "rpm-ostree does something else for somebody else; {WAIT} ({})",
+                e.why
+            ))),
+            Err(e) if e.why.contains(DRIVEN) => Err(OsError::new(format!(
+                "another program updates this host, and would replace what a MachineConfig stages; stop it, for example with \
+                 systemctl disable --now zincati.service ({})",
                 e.why
             ))),
             Err(e) => Err(OsError::new(format!(
@@ -132,6 +142,26 @@ impl RpmOstree {
                 Ok(())
             }
         }
+    }
+
+    /// Runs commands while the packages of the extensions image are a repository, if one of them installs any.
+    fn with_packages(
+        &mut self,
+        commands: &[Vec<String>],
+        pull: &Pull,
+        run: impl FnOnce(&mut Self) -> Result<(), OsError>,
+    ) -> Result<(), OsError> {
+        if self.extensions_image.is_empty() || !commands.iter().any(|command| commands::installs(command)) {
+            return run(self);
+        }
+        let image = self.extensions_image.clone();
+        let opened = extensions_image::open(&self.root, self.programs.as_mut(), &image, pull);
+        let done = opened.and_then(|()| run(self));
+        if done.as_ref().is_err_and(|e| e.killed) {
+            return done;
+        }
+        let closed = extensions_image::close(&self.root);
+        done.and(closed)
     }
 
     /// The kernel arguments of the next boot.
@@ -187,6 +217,10 @@ impl OsBackend for RpmOstree {
         Ok(OsStatus { booted, staged, previous, ..OsStatus::default() })
     }
 
+    fn use_extensions(&mut self, image: &str) {
+        image.clone_into(&mut self.extensions_image);
+    }
+
     fn fetch(&mut self, target: &Deployment, pull: &Pull) -> Result<(), OsError> {
         let status = self.free()?;
         if target.kernel_type == "64k-pages" && std::env::consts::ARCH != "aarch64" {
@@ -197,14 +231,17 @@ impl OsBackend for RpmOstree {
             boot_room::check(&self.root)?;
             credentials::link(&self.root)?;
         }
-        for command in &now {
-            store_room::limit(&self.root, pull)?;
-            let done = self.run_fetch(command, pull);
-            if done.is_err() && pull.is_cancelled() {
-                self.cancel();
+        self.with_packages(&now, pull, |os| {
+            for command in &now {
+                store_room::limit(&os.root, pull)?;
+                let done = os.run_fetch(command, pull);
+                if done.is_err() && pull.is_cancelled() {
+                    os.cancel();
+                }
+                done.map_err(|error| store_room::refusal(pull).unwrap_or(error))?;
             }
-            done.map_err(|error| store_room::refusal(pull).unwrap_or(error))?;
-        }
+            Ok(())
+        })?;
         match status.next().filter(|now| !now_same_image(now, target)) {
             Some(now) => self.check_image(&Reference::wanted(&target.image, now.reference().as_ref()), pull),
             None => Ok(()),
@@ -213,6 +250,7 @@ impl OsBackend for RpmOstree {
 
     fn mark(&mut self) -> Result<Token, OsError> {
         let status = self.idle()?;
+        extensions_image::close(&self.root)?;
         if status.pending().is_none() {
             staged::forget(&self.root)?;
         }
@@ -224,14 +262,17 @@ impl OsBackend for RpmOstree {
         let status = self.free()?;
         let has = self.status()?.next().kernel_arguments.clone();
         let commands = status.next().map(|now| commands::stage(now, &has, target)).unwrap_or_default();
-        for command in &commands {
-            staged::begin(&self.root, &target.kernel_arguments)?;
-            self.run(command, STAGE)?;
-            // Each stages a deployment of its own.
-            if let Some(staged) = self.ask()?.pending() {
-                staged::record(&self.root, &staged.id, &target.kernel_arguments)?;
+        self.with_packages(&commands, &Pull::default(), |os| {
+            for command in &commands {
+                staged::begin(&os.root, &target.kernel_arguments)?;
+                os.run(command, STAGE)?;
+                // Each stages a deployment of its own.
+                if let Some(staged) = os.ask()?.pending() {
+                    staged::record(&os.root, &staged.id, &target.kernel_arguments)?;
+                }
             }
-        }
+            Ok(())
+        })?;
         let after = self.ask()?;
         let arguments = self.arguments()?;
         let got = after.next().map(|d| d.deployment(arguments)).unwrap_or_default();

@@ -50,7 +50,7 @@ pub(super) fn in_an_extension(package: &str) -> bool {
 }
 
 /// The packages of extensions, sorted.
-pub(super) fn of_extensions(extensions: &[String]) -> Vec<String> {
+pub(crate) fn of_extensions(extensions: &[String]) -> Vec<String> {
     let mut out = Vec::new();
     for name in extensions {
         match EXTENSIONS.iter().find(|(known, _)| known == name) {

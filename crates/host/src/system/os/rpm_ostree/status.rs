@@ -5,7 +5,7 @@
 
 use serde::Deserialize;
 
-use super::packages::{extensions, in_an_extension, kernel_type};
+use super::packages::{KERNEL, extensions, in_an_extension, is_kernel, kernel_type};
 use crate::system::os::Deployment;
 use crate::system::os::reference::Reference;
 
@@ -42,6 +42,9 @@ pub(super) struct RpmDeployment {
     /// Packages of the image that files replace.
     #[serde(default)]
     pub(super) requested_base_local_replacements: Vec<String>,
+    /// Packages of the image that packages of other repositories replace, by repository.
+    #[serde(default)]
+    pub(super) requested_base_remote_replacements: Vec<(String, Vec<String>)>,
 }
 
 /// The address of such a host begins with it.
@@ -89,9 +92,14 @@ impl Status {
 impl RpmDeployment {
     /// How many packages were added, removed or replaced by hand.
     pub(super) fn unsupported(&self) -> usize {
+        // Another kernel goes in place of the image's: both are what spec.kernelType asks for.
+        let swapped = self.requested_packages.iter().any(|p| is_kernel(p));
+        let of_kernel = |p: &&String| is_kernel(p) || (swapped && KERNEL.contains(&p.as_str()));
         let all = self.requested_packages.iter().chain(&self.requested_base_removals);
-        let named = all.filter(|p| !in_an_extension(p)).count();
+        let named = all.filter(|p| !in_an_extension(p) && !of_kernel(p)).count();
+        let remote = self.requested_base_remote_replacements.iter().map(|(_, packages)| packages.len());
         named
+            + remote.sum::<usize>()
             + self.requested_local_packages.len()
             + self.requested_local_fileoverride_packages.len()
             + self.requested_base_local_replacements.len()
@@ -153,6 +161,16 @@ mod tests {
             )
             .replace("\"requested-base-removals\": []", "\"requested-base-removals\": [\"firefox\"]");
         assert_eq!(Status::parse(&text).unwrap().booted().unwrap().unsupported(), 4);
+        let remote = one(", \"requested-base-remote-replacements\": [[\"repo=fedora\", [\"a\", \"b\"]]]");
+        assert_eq!(Status::parse(&remote).unwrap().booted().unwrap().unsupported(), 2);
+        // A kernel of spec.kernelType is nobody's own.
+        let kernel = one("")
+            .replace("\"requested-packages\": []", "\"requested-packages\": [\"kernel-rt-core\"]")
+            .replace(
+                "\"requested-base-removals\": []",
+                "\"requested-base-removals\": [\"kernel\", \"kernel-core\"]",
+            );
+        assert_eq!(Status::parse(&kernel).unwrap().booted().unwrap().unsupported(), 0);
     }
 
     #[test]

@@ -262,3 +262,89 @@ fn other_kernels_are_refused_where_no_package_has_them() {
         assert!(rig.os.fetch(&target, &Pull::default()).unwrap_err().why.contains("arm64"));
     }
 }
+
+#[test]
+fn packages_of_an_extensions_image_are_a_repository_only_while_they_are_needed() {
+    let mut rig = Rig::new();
+    let now = rig.now();
+    let target = Deployment { extensions: vec!["usbguard".to_owned()], ..now };
+    let image = "q.io/extensions@sha256:1";
+    rig.os.use_extensions(image);
+    let fetch = "/usr/bin/rpm-ostree install --download-only --idempotent --allow-inactive usbguard";
+    rig.talk.says(ASKED, idle());
+    let why = rig.os.fetch(&target, &Pull::default()).unwrap_err().why;
+    assert!(why.contains("/usr/bin/podman") && why.contains("baseOSExtensionsContainerImage"), "{why}");
+
+    for (path, text) in
+        [("usr/bin/podman", ""), ("var/lib/kubelet/config.json", "{}"), ("etc/yum.repos.d/a", "")]
+    {
+        let at = rig._dir.path().join(path);
+        std::fs::create_dir_all(at.parent().unwrap()).unwrap();
+        std::fs::write(at, text).unwrap();
+    }
+    std::fs::create_dir_all(rig._dir.path().join("run")).unwrap();
+    let podman = |command: &str| format!("/usr/bin/podman {command}");
+    let opens = |rig: &Rig| {
+        rig.talk
+            .says(&podman("rm -f --ignore machine-config-extensions"), "")
+            .says(
+                &podman(&format!(
+                    "create --net=none --annotation=org.openshift.machineconfigoperator.pivot=true --name \
+                     machine-config-extensions {image} /usr/bin/true"
+                )),
+                "id\n",
+            )
+            .says(
+                &podman("cp machine-config-extensions:/usr/share/rpm-ostree/extensions /run/mco-extensions"),
+                "",
+            )
+            .says(&podman("rm -f machine-config-extensions"), "");
+    };
+    rig.talk
+        .says(ASKED, idle())
+        .fails(&podman(&format!("image exists {image}")), "exit status: 1: it printed nothing")
+        .says(&podman(&format!("pull -q --authfile /var/lib/kubelet/config.json {image}")), "");
+    opens(&rig);
+    rig.talk.says(fetch, "");
+    rig.os.fetch(&target, &Pull::default()).unwrap();
+    let left = |rig: &Rig| {
+        ["run/mco-extensions", "etc/yum.repos.d/coreos-extensions.repo"]
+            .map(|p| rig._dir.path().join(p).exists())
+    };
+    assert_eq!(left(&rig), [false, false]);
+
+    // A command that fails leaves nothing behind either.
+    let whole = || staged("q.io/a:1", &["usbguard"]);
+    rig.talk
+        .says(ASKED, idle())
+        .says(ASKED, idle())
+        .says(KARGS, HAS)
+        .says(&podman(&format!("image exists {image}")), "");
+    opens(&rig);
+    let install = "/usr/bin/rpm-ostree install --idempotent --allow-inactive usbguard";
+    rig.talk.fails(install, "exit status: 1: error: Packages not found: usbguard");
+    assert!(rig.os.stage(&target).unwrap_err().why.contains("Packages not found"));
+    assert_eq!(left(&rig), [false, false]);
+    rig.talk
+        .says(ASKED, idle())
+        .says(ASKED, idle())
+        .says(KARGS, HAS)
+        .says(&podman(&format!("image exists {image}")), "");
+    opens(&rig);
+    rig.talk.says(install, "").says(ASKED, whole()).says(ASKED, whole()).says(KARGS, HAS);
+    rig.os.stage(&target).unwrap();
+    rig.talk.done();
+}
+
+#[test]
+fn a_program_that_updates_the_host_by_itself_is_named_with_the_remedy() {
+    let mut rig = Rig::new();
+    let target = Deployment { image: "q.io/a:2".to_owned(), ..rig.now() };
+    rig.talk.says(ASKED, idle()).fails(
+        "/usr/bin/rpm-ostree rebase --download-only ostree-unverified-registry:q.io/a:2",
+        "exit status: 1: error: Updates and deployments are driven by Zincati (zincati.service) See Zincati's documentation",
+    );
+    let why = rig.os.fetch(&target, &Pull::default()).unwrap_err().why;
+    assert!(why.contains("systemctl disable --now zincati.service"), "{why}");
+    rig.talk.done();
+}
