@@ -314,7 +314,9 @@ impl<'a> Eval<'a> {
     /// Whether it counts how long nodes are on their way, or how long they drain.
     fn has_deadline(&self) -> bool {
         match self.input.policy {
-            Some(PolicyInput::InForce { policy, .. }) => policy.node_deadline.is_some() || policy.drain.is_some(),
+            Some(PolicyInput::InForce { policy, .. }) => {
+                policy.node_deadline.is_some() || policy.drain.is_some()
+            }
             _ => false,
         }
     }

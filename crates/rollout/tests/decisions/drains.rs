@@ -380,8 +380,7 @@ fn the_next_leader_knows_how_long_a_drain_waits_that_the_last_one_has_begun() {
     let pods = [pod("web", &json!({}))];
     let budgets = [budget(&json!({}), 0)];
     let (pods, budgets): (Vec<_>, Vec<_>) = (pods.iter().collect(), budgets.iter().collect());
-    let limit =
-        Some(DrainLimit { after: jiff::SignedDuration::from_secs(60), then: DrainEnd::Report });
+    let limit = Some(DrainLimit { after: jiff::SignedDuration::from_secs(60), then: DrainEnd::Report });
     let mut node = moved("n", "rendered-a-1", "rendered-a-2")
         .note("desiredDrain", "drain-rendered-a-2")
         .cordoned()
