@@ -101,7 +101,6 @@ impl Policies {
         let of_policies = plan.of_policies();
         let writes = objects.iter().filter_map(|object| {
             let status = policies.status(object, &of_policies, now)?;
-            difference(&written(object), &json!(status))?;
             Some(self.writes.begin(shared, object, status))
         });
         let writes: Vec<_> = writes.collect();
@@ -205,11 +204,6 @@ fn follow_sent(sent: &mut Sent, plan: &RolloutPlan, limited: &dyn Fn(&str) -> bo
     news
 }
 
-/// A policy's status as it is stored.
-fn written(policy: &RolloutPolicy) -> serde_json::Value {
-    policy.status.as_ref().map_or(json!({}), |status| json!(status))
-}
-
 /// Writes the differences of a policy's status, bound to the version that it was computed from.
 async fn write_status(
     shared: &Shared,
@@ -217,7 +211,8 @@ async fn write_status(
     status: &RolloutPolicyStatus,
 ) -> Result<(), CallError> {
     let name = policy.name_any();
-    let Some(patch) = difference(&written(policy), &json!(status)) else { return Ok(()) };
+    let old = policy.status.as_ref().map_or(json!({}), |s| json!(s));
+    let Some(patch) = difference(&old, &json!(status)) else { return Ok(()) };
     let body = Patch::Merge(bound("status", &patch, policy.metadata.resource_version.as_deref()));
     let api = shared.api::<RolloutPolicy>();
     let what = || format!("status of rolloutpolicy {name}");

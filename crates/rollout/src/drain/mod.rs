@@ -218,7 +218,7 @@ pub fn plan_within(
                 Drain::Draining { request: same, .. } if &**same == request => state.clone(),
                 _ => {
                     plan.progress = reports_drain(node).then(|| Progress::draining(&node.name, None));
-                    begun(request, since(node, now))
+                    begun(request, now)
                 }
             };
             drain(node, (request, limit), pods, budgets, now, &mut plan, &mut patch);
@@ -234,7 +234,7 @@ pub fn plan_unreadable(node: &NodeView, state: &Drain, why: &str, now: Timestamp
     let mut plan = DrainPlan { node: node.name.clone(), state: state.clone(), ..DrainPlan::default() };
     let Request::Drain(request) = Request::of(node) else { return plan };
     if !matches!(state, Drain::Draining { request: same, .. } if &**same == request) {
-        plan.state = begun(request, since(node, now));
+        plan.state = begun(request, now);
     }
     let mut patch = NodePatch::default();
     let Drain::Draining { since, told, reported, .. } = &mut plan.state else { return plan };
@@ -282,17 +282,10 @@ fn reports_drain(node: &NodeView) -> bool {
     node.cordon != Some(CordonMark::Daemon)
 }
 
-/// Since when a drain is under way that this controller sees for the first time. If the node says what it waits for, an earlier
-/// leader has begun it, at the earliest when the node was sent.
-fn since(node: &NodeView, now: Timestamp) -> Timestamp {
-    let sent = node.desired_config.as_deref().and_then(|config| node.sent_to(config));
-    sent.filter(|sent| node.drain_wait.is_some() && *sent < now).unwrap_or(now)
-}
-
-fn begun(request: &str, since: Timestamp) -> Drain {
+fn begun(request: &str, now: Timestamp) -> Drain {
     Drain::Draining {
         request: request.into(),
-        since,
+        since: now,
         told: DrainReport::Nothing,
         reported: None,
         over: false,

@@ -376,28 +376,6 @@ fn a_drain_past_its_limit_is_told_or_given_up_or_goes_past_the_budget_and_not_be
 }
 
 #[test]
-fn the_next_leader_knows_how_long_a_drain_waits_that_the_last_one_has_begun() {
-    let pods = [pod("web", &json!({}))];
-    let budgets = [budget(&json!({}), 0)];
-    let (pods, budgets): (Vec<_>, Vec<_>) = (pods.iter().collect(), budgets.iter().collect());
-    let limit = Some(DrainLimit { after: jiff::SignedDuration::from_secs(60), then: DrainEnd::Report });
-    let mut node = moved("n", "rendered-a-1", "rendered-a-2")
-        .note("desiredDrain", "drain-rendered-a-2")
-        .cordoned()
-        .note("cordon", "drain")
-        .view();
-    let over = |node: &_| plan_within(limit, node, &pods, &budgets, &Drain::Idle, at(90)).over.is_some();
-    node.sent = Some(format!("rendered-a-2 {}", at(0)).into());
-    assert!(!over(&node), "it begins now: until here something was fetched");
-    node.drain_wait = Some("app/web".into());
-    assert!(over(&node));
-    node.sent = Some(format!("rendered-a-1 {}", at(0)).into());
-    assert!(!over(&node), "it was sent to another config then");
-    node.sent = Some(format!("rendered-a-2 {}", at(500)).into());
-    assert!(!over(&node), "a clock that is ahead");
-}
-
-#[test]
 fn a_node_that_cannot_be_called_back_is_not_put_aside_and_its_drain_goes_on() {
     let pods = [pod("web", &json!({}))];
     let budgets = [budget(&json!({}), 0)];
