@@ -124,8 +124,12 @@ fn what_an_abandoned_change_left_behind_goes_first_whatever_gates_say() {
 #[test]
 fn a_config_is_rejected_when_no_node_would_take_it_with_a_reboot_any_more() {
     let waves = vec![wave("canary", Members::Number(1)), wave("rest", Members::Rest)];
-    let policy =
-        Policy { waves, gates: vec![gate("ready", false, false, true)], rolls_back: true, ..Policy::default() };
+    let policy = Policy {
+        waves,
+        gates: vec![gate("ready", false, false, true)],
+        rolls_back: true,
+        ..Policy::default()
+    };
     let mut facts = under_way(&policy, &six(0, 0));
     settled(&six(1, 0), &policy, &mut facts, NOON);
     facts.gates = [("ready".into(), GateState::Failed("no".to_owned()))].into();
