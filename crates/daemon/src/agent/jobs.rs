@@ -237,7 +237,7 @@ impl Agent {
         Ok(in_state(found, state))
     }
 
-    async fn plan(&self, pair: &Pair) -> Result<(Cost, Work), PlanError> {
+    pub(super) async fn plan(&self, pair: &Pair) -> Result<(Cost, Work), PlanError> {
         let to = in_state(self.cluster.config(config_and_image(&pair.to).0).await?, &pair.to);
         let from = match self.host(Machine::current).await? {
             Some(from) => from,
@@ -387,7 +387,7 @@ pub(crate) fn in_state(config: MachineConfig, state: &str) -> MachineConfig {
     MachineConfig::new(state, in_image(config.spec, config_and_image(state).1))
 }
 
-enum PlanError {
+pub(super) enum PlanError {
     Call(CallError),
     Machine(MachineError),
 }
