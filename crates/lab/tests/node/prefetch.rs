@@ -3,7 +3,7 @@
 //!
 //! Not here: a pull from a registry (`tests/vm`), nor which nodes fetch at once (unit tests of `rollout`).
 
-use crate::product::{Cluster, machine_config, note, with_controller};
+use crate::product::{Cluster, is_done, machine_config, note, with_controller};
 use lab::{NodeHandle, OSTREE_PULL};
 use serde_json::json;
 
@@ -87,8 +87,14 @@ async fn nodes_fetch_the_next_image_one_after_the_other_and_none_goes_without_it
         .await;
     untouched(second.name()).await;
     second.run(["touch", "/var/lib/lab-ostree/arrived"]).await.unwrap();
-    cluster.settled("worker", 2, &["50-os"], &[]).await;
+    let wanted = cluster.rendered("worker").await;
     for node in [first, second] {
+        cluster
+            .wait("the node is in the new config", async || {
+                let found = cluster.get("Node", node.name()).await;
+                (is_done(&found) && note(&found, "currentConfig") == wanted).then_some(())
+            })
+            .await;
         let origin = node.run(["sh", "-c", "cat /ostree/deploy/debian/deploy/22*.0.origin"]).await.unwrap();
         assert!(origin.contains("registry.lab/os:b"), "{origin}");
         let found = cluster.get("Node", node.name()).await;
