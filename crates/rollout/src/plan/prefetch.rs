@@ -77,8 +77,13 @@ impl Prefetch {
         let (mut busy, mut untried, mut failed) = (0, vec![], vec![]);
         let (mut of, mut left) = (0, 0);
         let mut waits = HashMap::new();
+        // Who looks at the cluster without reading images knows by what was asked that there is something to fetch.
+        let is_asked = |(node, _): &(&NodeView, Flags)| {
+            request(node, &target).is_some() || answer(node, &target).is_some()
+        };
+        let asked = nodes.iter().any(is_asked);
         for (node, flags) in nodes {
-            if !fetches(pool, node, *flags, &target) {
+            if !fetches(pool, node, *flags, &target, asked) {
                 continue;
             }
             of += 1;
@@ -159,13 +164,13 @@ fn answer<'a>(node: &'a NodeView, target: &Target) -> Option<Answer<'a>> {
 }
 
 /// Whether a node has to fetch an image for this target, and its agent has the time for it.
-fn fetches(pool: &PoolInput<'_>, node: &NodeView, flags: Flags, target: &Target) -> bool {
+fn fetches(pool: &PoolInput<'_>, node: &NodeView, flags: Flags, target: &Target, asked: bool) -> bool {
     let current = node.current_config.as_deref().filter(|config| *config != EMPTY_CONFIG);
     let rests = flags.done && node.state == DaemonState::Done && node.not_ready.is_none();
     let Some(current) = current.filter(|_| flags.candidate && rests) else { return false };
     match (&target.image, &node.current_image) {
         (Some(image), runs) => runs.as_ref() != Some(image),
         (None, Some(_)) => true,
-        (None, None) => pool.other_image.as_ref().is_none_or(|configs| configs.contains(current)),
+        (None, None) => asked || pool.other_image.as_ref().is_none_or(|configs| configs.contains(current)),
     }
 }

@@ -218,6 +218,24 @@ fn a_config_with_the_same_image_or_none_is_not_waited_for() {
         let plan = rollout::plan(&sources.inputs(&world.facts, api::k8s::Time(at(1))));
         assert_eq!(plan.pools[0].hold.is_some(), fetches, "{old:?} to {new:?}: {plan}");
     }
+    // Who does not read images sees by what was asked that the nodes fetch one.
+    world.nodes[0].prefetch = Some("1 v1".into());
+    let configs = all("", "");
+    let sources = Sources {
+        pools: world.pools.iter().collect(),
+        nodes: world.nodes.iter().collect(),
+        configs: Some(&configs),
+        os_configs: vec![],
+        os_builds: vec![],
+        controller_config: None,
+        streams: Streams::Unknown,
+        operator_nodes: vec![],
+        masters_schedulable: None,
+        etcd: vec![],
+        policies: None,
+    };
+    let plan = rollout::plan(&sources.inputs(&world.facts, api::k8s::Time(at(1))));
+    assert_eq!(plan.pools[0].hold, Some(Hold::Prefetch { left: 1, of: 1, at_once: 1 }), "{plan}");
     set(&mut world, own::PREFETCH, None);
     assert_eq!(goes(&world.plan_of("worker")), ["a"]);
 }
