@@ -195,6 +195,7 @@ fn again_in_release(root: &Path, a: &Bench) -> anyhow::Result<()> {
         audit,
         pause,
         policy,
+        prefetch,
         profile,
         program: _,
         inner: _,
@@ -208,6 +209,7 @@ fn again_in_release(root: &Path, a: &Bench) -> anyhow::Result<()> {
     command.args(audit.then_some("--audit"));
     command.args(pause.then_some("--pause"));
     command.args(policy.then_some("--policy"));
+    command.args(prefetch.then_some("--prefetch"));
     if let Some(seconds) = profile {
         command.args(["--profile", &seconds.to_string()]);
     }

@@ -294,7 +294,7 @@ impl OstreeHost {
                 match self.run(OSTREE, &args, STAGE) {
                     Ok(_) => return Ok(()),
                     Err(error) => {
-                        tracing::warn!(%error, image = %to.image, "the image is staged by its name instead")
+                        tracing::warn!(%error, image = %to.image, "the image is staged by its name instead");
                     }
                 }
             }
