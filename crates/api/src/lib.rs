@@ -21,6 +21,7 @@ pub mod events;
 pub mod kubeconfig;
 pub mod names;
 pub mod pod;
+pub mod prefetch;
 pub mod render_reason;
 pub mod rendered;
 mod resource;

@@ -25,6 +25,8 @@ pub const MASTER: &str = "master";
 pub const ARBITER: &str = "arbiter";
 /// The label of an OS image that names the version of its kubelet, such as `v1.36.3`. Ours alone.
 pub const KUBELET_VERSION_LABEL: &str = "machineconfig.dev/kubelet-version";
+/// The label of an OS image that promises fields of its os-release, such as `ID=debian VERSION_ID=13`. Ours alone.
+pub const OS_RELEASE_LABEL: &str = "machineconfig.dev/os-release";
 /// The user that MachineConfigs may manage on a host.
 pub const CORE_USER: &str = "core";
 /// The value of a MachineConfigNode field that is not known yet.
@@ -194,6 +196,12 @@ pub mod own {
     /// MachineConfigPool, and copied from it to its Nodes: how changes that can cut a node off are tried, see
     /// [`crate::trial`].
     pub const TRIAL: &str = "machineconfiguration.openshift.io/trial";
+    /// MachineConfigPool: on how many nodes at once the next OS image is fetched before the first one is drained, as a number or a
+    /// percentage. Absent or `0`, each node fetches it in its turn. On a Node it is what its agent is asked to fetch, see
+    /// [`crate::prefetch`].
+    pub const PREFETCH: &str = "machineconfig.dev/prefetch";
+    /// Node: what the agent has fetched, or why it could not, see [`crate::prefetch`].
+    pub const PREFETCHED: &str = "machineconfig.dev/prefetched";
     /// MachineConfigPool: the rendered config that the pool is pinned to, whatever its MachineConfigs say (`mco undo`).
     pub const PINNED: &str = "machineconfiguration.openshift.io/pinned-config";
     /// MachineConfigPool: the rendered configs that the pool had, oldest first, with times (`mco history`). At most twenty.

@@ -47,6 +47,7 @@ pub use machine::image::PAUSE_IMAGE;
 pub use machine::layout::Layout;
 pub use machine::network::Bridge;
 pub use machine::node_file::NodeFile;
+pub use machine::ostree_stand_in::PULL as OSTREE_PULL;
 pub use machine::real_kubelet::KUBELET_UNIT;
 pub use machine::real_node::{DAEMON_UNIT, FIRSTBOOT_UNIT, RECOVER_UNIT, RealNode};
 pub use machine::{Machine, MachineState};

@@ -27,6 +27,17 @@ pub enum Hold {
     Image(ImageWait),
     /// `spec.maxUnavailable` cannot be read. Holds its text.
     MaxUnavailable(String),
+    /// The pool's annotation [`own::PREFETCH`](api::names::own::PREFETCH) cannot be read. Holds its text.
+    PrefetchLimit(String),
+    /// The next OS image is fetched on the nodes first.
+    Prefetch {
+        /// How many nodes have not tried yet, or not to the end.
+        left: usize,
+        /// How many nodes fetch it.
+        of: usize,
+        /// On how many at once.
+        at_once: usize,
+    },
     /// The arbiter moves only when all masters are done or, where they are held, available.
     Masters(Vec<Arc<str>>),
     /// Masters do not move while the arbiter is unavailable.
@@ -144,12 +155,14 @@ impl Hold {
             Self::EmptyWave { .. } => "EmptyWave",
             Self::Soak { .. } => "Soak",
             Self::Paused => "Paused",
+            Self::Prefetch { .. } => "Prefetch",
             Self::SelectsAll
             | Self::NothingRendered
             | Self::ConfigMissing(_)
             | Self::Deleting
             | Self::Image(_)
             | Self::MaxUnavailable(_)
+            | Self::PrefetchLimit(_)
             | Self::Masters(_)
             | Self::Arbiter(_)
             | Self::NoMasterPool
@@ -225,6 +238,8 @@ pub enum Wait {
     Etcd(Arc<[Arc<str>]>),
     /// It booted into this custom pool's config, and gets its labels first.
     PoolLabels(Arc<str>),
+    /// It fetches the next OS image first.
+    Prefetch(Prefetching),
     /// This wave of the pool's policy goes first.
     Wave(Arc<str>),
     /// Its pods are looked at before it is cordoned.
@@ -240,5 +255,20 @@ pub enum Wait {
         zone: Arc<str>,
         /// How many may be.
         max: usize,
+    },
+}
+
+/// How far a node is that fetches the next OS image before it goes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub enum Prefetching {
+    /// It fetches it.
+    Now,
+    /// Others fetch it first.
+    Later,
+    /// It could not, and tries again.
+    Failed {
+        /// What its agent says.
+        why: String,
     },
 }

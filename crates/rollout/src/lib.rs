@@ -34,7 +34,7 @@ pub use explain::estimate::{Estimate, Finished, RolloutProgress, estimate};
 pub use facts::{Facts, Trouble, TroubleOf, Unanswered};
 pub use forecast::situation::{Situation, SituationError};
 pub use forecast::{DrainForecast, Forecast, NodeAfter, NodeForecast, PoolForecast, Queued};
-pub use hold::{Hold, Reason, Wait};
+pub use hold::{Hold, Prefetching, Reason, Wait};
 pub use inputs::streams::stream_of;
 pub use inputs::{ConfigView, Configs, Inputs, PoolInput, Sources, Streams};
 pub use layered::{BuildState, ImageWait, Layering, OsBuildView, OsConfigView, Target};

@@ -86,6 +86,12 @@ pub struct NodePatch {
     /// The boot and the container of etcd that it leaves, [`own::ETCD_BEFORE`].
     #[serde(skip_serializing_if = "Change::is_keep")]
     pub etcd_before: Change<Arc<str>>,
+    /// What its agent fetches while it is in service, [`own::PREFETCH`].
+    #[serde(skip_serializing_if = "Change::is_keep")]
+    pub prefetch: Change<Arc<str>>,
+    /// What its agent has fetched, [`own::PREFETCHED`]. It is only removed.
+    #[serde(skip_serializing_if = "Change::is_keep")]
+    pub prefetched: Change<Arc<str>>,
     /// Whether this patch applies the labels of the custom pool that the machine booted into.
     pub pool_labels_applied: bool,
     /// Labels to set; `None` removes.
@@ -124,6 +130,8 @@ impl NodePatch {
             sent,
             waiting,
             etcd_before,
+            prefetch,
+            prefetched,
             pool_labels_applied,
             labels,
             taints,
@@ -143,6 +151,8 @@ impl NodePatch {
             && sent.is_keep()
             && waiting.is_keep()
             && etcd_before.is_keep()
+            && prefetch.is_keep()
+            && prefetched.is_keep()
             && !pool_labels_applied
             && labels.is_empty()
             && taints.is_none()
@@ -200,6 +210,8 @@ impl NodePatch {
             (own::SENT, &self.sent),
             (own::WAITING, &self.waiting),
             (own::ETCD_BEFORE, &self.etcd_before),
+            (own::PREFETCH, &self.prefetch),
+            (own::PREFETCHED, &self.prefetched),
         ] {
             annotations.extend(change.json(text).map(|v| (key.to_owned(), v)));
         }
@@ -248,6 +260,8 @@ impl NodePatch {
         self.sent.apply(&mut after.sent);
         self.waiting.apply(&mut after.waiting);
         self.etcd_before.apply(&mut after.etcd_before);
+        self.prefetch.apply(&mut after.prefetch);
+        self.prefetched.apply(&mut after.prefetched);
         after.custom_pool_labels_applied |= self.pool_labels_applied;
         if !self.labels.is_empty() {
             after.labels = node.labels.patched(&self.labels);
@@ -277,6 +291,7 @@ impl fmt::Display for NodePatch {
             ("drainWaitsFor", &self.drain_wait),
             ("quarantine", &self.quarantine),
             ("waiting", &self.waiting),
+            ("prefetch", &self.prefetch),
         ] {
             match change {
                 Change::Keep => {}

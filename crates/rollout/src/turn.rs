@@ -105,6 +105,7 @@ fn about(wait: &Wait, hold: Option<&Hold>) -> Cow<'static, str> {
         Wait::RunsOperator | Wait::ControlPlane(_) => "other control-plane nodes".into(),
         Wait::Etcd(_) => "etcd".into(),
         Wait::PoolLabels(_) => "its pool's labels".into(),
+        Wait::Prefetch(_) => "the fetch of the OS image".into(),
         Wait::Wave(wave) => format!("wave {wave}").into(),
         Wait::Look => "a look at its pods".into(),
         Wait::Aside { .. } => "its pods, put aside".into(),
@@ -126,6 +127,7 @@ fn held(hold: &Hold) -> Cow<'static, str> {
         Hold::NodeFailed { node, .. } => format!("node {node}, which failed").into(),
         Hold::Paused => "the pool, which was paused".into(),
         Hold::Image(_) => "its OS image".into(),
+        Hold::Prefetch { .. } => "the fetch of the OS image".into(),
         other => format!("its pool ({})", other.word()).into(),
     }
 }

@@ -9,6 +9,7 @@ mod host;
 mod os;
 mod pause;
 mod policy;
+mod prefetch;
 mod render;
 mod render_cluster;
 mod requests;
@@ -55,6 +56,9 @@ pub(crate) struct Bench {
     /// measure how soon that stops the rest, and how soon all nodes are back
     #[arg(long)]
     pub(crate) policy: bool,
+    /// os: measure instead what a node waits for, out of service and before, for an image of 500 MB: with it on the node and without
+    #[arg(long)]
+    pub(crate) prefetch: bool,
     /// rollout: profile the API server for this many seconds from the start of each run
     #[arg(long)]
     pub(crate) profile: Option<u64>,
@@ -191,6 +195,7 @@ fn again_in_release(root: &Path, a: &Bench) -> anyhow::Result<()> {
         audit,
         pause,
         policy,
+        prefetch,
         profile,
         program: _,
         inner: _,
@@ -204,6 +209,7 @@ fn again_in_release(root: &Path, a: &Bench) -> anyhow::Result<()> {
     command.args(audit.then_some("--audit"));
     command.args(pause.then_some("--pause"));
     command.args(policy.then_some("--policy"));
+    command.args(prefetch.then_some("--prefetch"));
     if let Some(seconds) = profile {
         command.args(["--profile", &seconds.to_string()]);
     }

@@ -1,12 +1,12 @@
 //! `bench os`: what an update of the OS costs the agent itself, beside the work of the host's programs, and what a drained node waits
 //! for.
 //!
-//! The node is a machine that boots, in a cluster of its own. Its `ostree` is a stand-in: a script that answers as OSTree does, pulls
-//! and stages nothing, and has the next boot come up in what was staged. So all that is measured is the agent's: CPU time of its own
+//! The node is a machine that boots, in a cluster of its own. Its `ostree` is the lab's stand-in, which pulls and stages
+//! nothing, and has the next boot come up in what was staged. So all that is measured is the agent's: CPU time of its own
 //! threads and its highest memory, from the change of the config to the reboot, and from the boot to the end of the update, less what
 //! a start costs it that finds nothing to do.
 //!
-//! Not here: an image and its boot (`cargo xtask demo --os`).
+//! Not here: an image and its boot (`cargo xtask demo --os`), nor what a node waits for (see `prefetch`).
 
 use super::{Bench, Outcome, Samples, mebibytes, settled_in};
 use anyhow::{Context, bail};
@@ -18,67 +18,16 @@ use lab::{DAEMON_UNIT, Lab, NodeHandle, Reporter};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-const NODE: &str = "worker-0";
+pub(super) const NODE: &str = "worker-0";
 /// The time limit for one step.
-const LIMIT: Duration = Duration::from_secs(300);
+pub(super) const LIMIT: Duration = Duration::from_secs(300);
 /// Between two looks at the agent. The last one before the reboot is at most so much too early.
-const LOOK: Duration = Duration::from_millis(20);
+pub(super) const LOOK: Duration = Duration::from_millis(20);
 /// How long an agent rests before its figures are taken: what it does after a start is over.
 const CALM: Duration = Duration::from_secs(10);
 /// The kernel's clock tick in `/proc/PID/stat`, in milliseconds.
 const TICK: f64 = 10.0;
-const IMAGES: [&str; 2] = ["registry.lab/os:a", "registry.lab/os:b"];
-
-/// The stand-in for OSTree and for `ostree container`. A deployment's checksum is made of one character.
-const STAND_IN: &str = r#"#!/bin/sh
-s=/var/lib/lab-ostree
-sum() { printf "$1%.0s" $(seq 64); }
-one() { printf '%s debian %s.0%s\n    origin: <unknown origin type>\n' "$1" "$(sum "$2")" "$3"; }
-case "$1 $2 $3" in
-"admin status ")
-    if [ -e $s/staged ]; then one ' ' "$(cat $s/staged)" ' (staged)'; fi
-    one '*' "$(cat $s/booted)" ''
-    if [ -e $s/previous ]; then one ' ' "$(cat $s/previous)" ' (rollback)'; fi ;;
-"container image pull") ;;
-"container image metadata")
-    printf '{"architecture":"ARCH","os":"linux","config":{"Labels":{"ostree.bootable":"true"}}}\n' ;;
-"container image deploy")
-    while [ $# -gt 0 ]; do
-        if [ "$1" = --imgref ]; then image=$2; fi
-        shift
-    done
-    next=$(($(cat $s/booted) + 1))
-    mkdir -p /ostree/deploy/debian/deploy /run/ostree
-    printf '[origin]\ncontainer-image-reference=%s\n' "$image" >/ostree/deploy/debian/deploy/$(sum $next).0.origin
-    echo $next >$s/staged
-    : >/run/ostree/staged-deployment ;;
-"admin undeploy 0") rm -f $s/staged /run/ostree/staged-deployment ;;
-*) echo "the stand-in does not know: $*" >&2; exit 1 ;;
-esac
-"#;
-/// Boots what was staged: before the agent and the recovery.
-const BOOT: &str = r#"#!/bin/sh
-set -eu
-s=/var/lib/lab-ostree
-sum() { printf "$1%.0s" $(seq 64); }
-mkdir -p $s /sysroot /boot/loader/entries /ostree/boot.1/debian/x /ostree/deploy/debian/deploy
-if [ -e $s/staged ]; then
-    mv $s/booted $s/previous
-    mv $s/staged $s/booted
-fi
-if [ ! -e $s/booted ]; then
-    echo 1 >$s/booted
-    printf '[origin]\ncontainer-image-reference=ostree-unverified-registry:IMAGE\n' \
-        >/ostree/deploy/debian/deploy/$(sum 1).0.origin
-fi
-ln -sfn ../../../deploy/debian/deploy/$(sum $(cat $s/booted)).0 /ostree/boot.1/debian/x/0
-printf 'options %s ostree=/ostree/boot.1/debian/x/0\n' "$(cat /proc/cmdline)" >/boot/loader/entries/ostree-1.conf
-mount --bind /sysroot /sysroot
-: >/run/ostree-booted
-"#;
-const BOOT_UNIT: &str = "[Unit]\nDefaultDependencies=no\nAfter=local-fs.target\nBefore=machine-config-daemon-recover.service \
-    machine-config-daemon.service\n\n[Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart=/usr/local/sbin/lab-ostree-boot\n\n\
-    [Install]\nWantedBy=multi-user.target\n";
+pub(super) const IMAGES: [&str; 2] = ["registry.lab/os:a", "registry.lab/os:b"];
 
 pub(super) fn run(root: &Path, a: &Bench) -> anyhow::Result<Outcome> {
     let mut samples = Samples::default();
@@ -100,19 +49,14 @@ async fn measure(root: &Path, a: &Bench, samples: &mut Samples) -> anyhow::Resul
         .scheduler(false)
         .mco_binary(program)
         .templates(templates)
-        .node_file(
-            "/usr/bin/ostree",
-            0o755,
-            STAND_IN.replace("ARCH", lab::architecture(std::env::consts::ARCH)),
-        )
-        .node_file("/usr/libexec/libostree/ext/ostree-container", 0o755, "#!/bin/sh\nexit 1\n")
-        .node_file("/usr/local/sbin/lab-ostree-boot", 0o755, BOOT.replace("IMAGE", IMAGES[0]))
-        .node_file("/etc/systemd/system/lab-ostree-boot.service", 0o644, BOOT_UNIT)
-        .node_unit("lab-ostree-boot.service")
+        .ostree_stand_in(IMAGES[0])
         .progress(Reporter::stderr())
         .start()
         .await?;
-    let done = updates(&lab, a, samples).await;
+    let done = match a.prefetch {
+        true => super::prefetch::waits(&lab, a, samples).await,
+        false => updates(&lab, a, samples).await,
+    };
     lab.stop().await;
     done
 }
@@ -191,7 +135,7 @@ impl Agent {
     }
 }
 
-async fn apply(configs: &Api<MachineConfig>, image: &str) -> anyhow::Result<()> {
+pub(super) async fn apply(configs: &Api<MachineConfig>, image: &str) -> anyhow::Result<()> {
     let name = "50-bench-os";
     let object = serde_json::json!({
         "apiVersion": "machineconfiguration.openshift.io/v1",
@@ -208,7 +152,7 @@ async fn apply(configs: &Api<MachineConfig>, image: &str) -> anyhow::Result<()> 
 }
 
 /// Waits until the node has a config other than `before`; returns its name.
-async fn settled(nodes: &Api<Node>, before: &str) -> anyhow::Result<String> {
+pub(super) async fn settled(nodes: &Api<Node>, before: &str) -> anyhow::Result<String> {
     let start = Instant::now();
     loop {
         let node = nodes.get(NODE).await.context("the Node")?;

@@ -12,9 +12,10 @@ use std::path::Path;
 const SOURCE: &str = "crates/api/src/names.rs";
 
 /// Links in docs that are not names of objects, each with what a reader of the page gets instead.
-const MEANT: [(&str, &str); 5] = [
+const MEANT: [(&str, &str); 6] = [
     ("crate::drift", "[Drift](../drift.md)"),
     ("crate::trial", "[Safe rollouts](../safe-rollouts.md#changes-that-can-cut-a-node-off)"),
+    ("crate::prefetch", "[Images before they are needed](../os.md#images-before-they-are-needed)"),
     ("crate::detected", "[Install](../operations.md#install)"),
     ("crate::text::MAX_REASON_CHARS", "2000"),
     ("super::state", "the [states](#values-of-machineconfigurationopenshiftiostate)"),

@@ -1,22 +1,32 @@
-//! The fetch of what an update needs, while the node is in service. A pull may take hours, or hang: it ends when the agent
-//! stops or another config is desired, and people see how far it is.
+//! The fetch of what an update needs, while the node is in service: for the update that is next, or ahead of it because the
+//! pool wants that. A pull may take hours, or hang: it ends when the agent stops or something else is wanted, and people see
+//! how far it is.
 //!
 //! Not here: what is fetched, and how it is ended and resumed (see `host`).
 
+use super::jobs::PlanError;
 use super::{Agent, Next};
 use crate::cluster::milestones::Milestone;
-use crate::protocol::{Job, Pair, Phase};
+use crate::node::machine::{MachineError, Work};
+use crate::protocol::clock::Moment;
+use crate::protocol::{Changes, Job, NodeFacts, Pair, Phase, cut_reason, disturbing_backoff};
+use api::names::own;
+use api::prefetch::{Answer, Request};
+use client::jitter;
 use host::Pull;
 use std::time::Duration;
 
 /// How often progress is reported. Each report that differs is a write to the API server.
 const REPORT: Duration = Duration::from_secs(10);
 
-/// What ended a fetch before it was done.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stopped {
-    Shutdown,
-    OtherConfig,
+/// How a fetch ended.
+pub(super) enum Fetched {
+    /// What the update needs is on the host.
+    Done(Box<Work>),
+    /// The agent stops, or something else is wanted. What was fetched stays on the host.
+    Ended,
+    /// It cannot be fetched. Whether people have been told of it as of a pull.
+    Failed(MachineError, bool),
 }
 
 impl Agent {
@@ -27,29 +37,93 @@ impl Agent {
             return Next::Step;
         };
         tracing::info!(to = %pair.to, "fetching what the update needs");
+        match self.pull(work, |node| node.desired_state() == pair.to).await {
+            Fetched::Done(work) => {
+                self.work = Some(*work);
+                if let Phase::Prepared { to_fetch, .. } = &mut self.view.phase {
+                    *to_fetch = false;
+                }
+                Next::Step
+            }
+            // The next step plans anew.
+            Fetched::Ended => {
+                self.view.phase = Phase::Idle;
+                Next::Step
+            }
+            Fetched::Failed(e, told) => {
+                if told {
+                    self.reporter.reach(&self.view, &Milestone::NotPulled(e.text.clone()));
+                }
+                self.settings.metrics.pivot(false);
+                self.failed(Job::Update(pair), e.kind, e.event, e.text).await
+            }
+        }
+    }
+
+    /// Fetches what the next update will need, as the controller asks, and answers. The update is planned for it as if it were
+    /// made now, so an answer also says what would be in its way.
+    pub(super) async fn prefetch(&mut self, pair: Pair) -> Next {
+        let before = self.view.node.clone();
+        let Some(request) = Request::parse(&before.prefetch) else { return Next::Step };
+        tracing::info!(to = %pair.to, attempt = request.attempt, "fetching what the next update needs");
+        let failed = match self.plan(&pair).await {
+            Ok((_, work)) if !work.needs_fetch() => None,
+            Ok((_, work)) => {
+                let wanted = |node: &NodeFacts| {
+                    let same = (&node.prefetch, &node.leave) == (&before.prefetch, &before.leave);
+                    same && node.desired_state() == before.desired_state() && !node.deleted
+                };
+                match self.pull(work, wanted).await {
+                    Fetched::Done(_) => None,
+                    Fetched::Ended => return Next::Step,
+                    Fetched::Failed(e, _) => {
+                        self.settings.metrics.pivot(false);
+                        Some(e.text)
+                    }
+                }
+            }
+            Err(PlanError::Machine(e)) => Some(e.text),
+            Err(PlanError::Call(e)) if e.is_client_error() || e.is_malformed() => Some(e.chain()),
+            Err(PlanError::Call(e)) => return self.wait_after_error(&e),
+        };
+        let failed = failed.map(|why| cut_reason(&why));
+        if let Some(why) = &failed {
+            tracing::warn!(to = %pair.to, %why, "the next OS image cannot be fetched");
+            self.reporter.reach(&self.view, &Milestone::NotPulled(why.clone()));
+            let until = Moment::now() + disturbing_backoff(request.attempt, jitter());
+            self.view.prefetch_failed = Some((pair.to, until));
+        } else {
+            self.view.prefetch_failed = None;
+        }
+        let answer = Answer { request, failed: failed.as_deref() };
+        self.write(Changes::from([(own::PREFETCHED, answer.to_string())]), vec![], None, false).await
+    }
+
+    /// Fetches until it is done, or no longer `wanted` on the Node.
+    pub(super) async fn pull(&mut self, work: Work, wanted: impl Fn(&NodeFacts) -> bool) -> Fetched {
         let pull = Pull::for_cluster(self.cluster.version().await);
         let theirs = pull.clone();
         let mut fetching = Box::pin(self.begin(move |m| m.fetch(&work, &theirs).map(|()| work)));
         let mut told = String::new();
         let mut reports = tokio::time::interval(REPORT);
-        let mut stopped = None;
+        let mut ended = None;
         let shutdown = self.shutdown.clone();
         let done = loop {
             tokio::select! {
                 done = &mut fetching => break done,
-                () = shutdown.cancelled(), if stopped.is_none() => {
-                    stopped = Some(Stopped::Shutdown);
+                () = shutdown.cancelled(), if ended.is_none() => {
+                    ended = Some("the agent stops");
                     pull.cancel();
                 }
-                changed = self.own_node.changed(), if stopped.is_none() => {
-                    // A watch that has ended shows no other config; the agent is stopping then.
+                changed = self.own_node.changed(), if ended.is_none() => {
+                    // A watch that has ended shows no other wish; the agent is stopping then.
                     if !changed {
                         shutdown.cancelled().await;
                         continue;
                     }
                     self.refresh_node().await;
-                    if self.view.node.desired_state() != pair.to {
-                        stopped = Some(Stopped::OtherConfig);
+                    if !wanted(&self.view.node) {
+                        ended = Some("something else is wanted");
                         pull.cancel();
                     }
                 }
@@ -63,30 +137,18 @@ impl Agent {
                 }
             }
         };
-        match (done, stopped) {
+        match (done, ended) {
+            (_, Some(why)) => {
+                tracing::info!(why, "the fetch was ended");
+                Fetched::Ended
+            }
             (Ok(work), None) => {
                 if !told.is_empty() {
                     self.reporter.reach(&self.view, &Milestone::Pulled);
                 }
-                self.work = Some(work);
-                if let Phase::Prepared { to_fetch, .. } = &mut self.view.phase {
-                    *to_fetch = false;
-                }
-                Next::Step
+                Fetched::Done(Box::new(work))
             }
-            // The next step plans anew. What was fetched stays on the host.
-            (_, Some(why)) => {
-                tracing::info!(to = %pair.to, ?why, "the fetch was ended");
-                self.view.phase = Phase::Idle;
-                Next::Step
-            }
-            (Err(e), None) => {
-                if !told.is_empty() {
-                    self.reporter.reach(&self.view, &Milestone::NotPulled(e.text.clone()));
-                }
-                self.settings.metrics.pivot(false);
-                self.failed(Job::Update(pair), e.kind, e.event, e.text).await
-            }
+            (Err(e), None) => Fetched::Failed(e, !told.is_empty()),
         }
     }
 }

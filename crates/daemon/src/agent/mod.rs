@@ -105,6 +105,7 @@ impl Agent {
             trouble: None,
             silent_since: Some(Moment::now()),
             leave_again: None,
+            prefetch_failed: None,
         };
         let reporter = Reporter::new(cluster.clone(), settings.reporting);
         let checked_at = Instant::now();
@@ -187,6 +188,9 @@ impl Agent {
         self.view.node = facts;
         if asked && let Some(tried) = &mut self.view.disk.tried {
             tried.retry = true;
+        }
+        if asked {
+            self.view.prefetch_failed = None;
         }
         if asked && let Phase::Failed(failure) = &mut self.view.phase {
             tracing::info!(job = ?failure.job, "asked to try again now");
@@ -276,7 +280,9 @@ impl Agent {
                 if self.watch_disk().await {
                     return Next::Step;
                 }
-                match (self.idle(), self.view.leave_again.filter(|at| *at > Moment::now())) {
+                let fetch = self.view.prefetch_failed.as_ref().map(|(_, until)| *until);
+                let due = [self.view.leave_again, fetch].into_iter().flatten();
+                match (self.idle(), due.filter(|at| *at > Moment::now()).min()) {
                     (Next::Wait(until), Some(again)) => {
                         Next::Wait(Some(until.map_or(again, |until| until.min(again))))
                     }
@@ -305,7 +311,8 @@ impl Agent {
             Action::Join => self.join().await,
             Action::Check { config, record } => self.check(config, record).await,
             Action::Prepare(pair) => self.prepare(pair).await,
-            Action::Fetch(pair) => self.fetch(pair).await,
+            Action::Fetch(pair) => Box::pin(self.fetch(pair)).await,
+            Action::Prefetch(pair) => Box::pin(self.prefetch(pair)).await,
             Action::Apply(pair) => self.apply(pair).await,
             Action::Reboot { config, announced } => self.reboot(config, announced).await,
             Action::RecordCleared { config, cleared } => self.record_cleared(config, cleared).await,

@@ -279,6 +279,18 @@ async fn a_pull_that_hangs_ends_when_another_config_is_desired_or_the_agent_stop
     assert_eq!(agent.view.phase, Phase::Idle);
     assert_eq!(os.fetches(), 0);
 
+    // Ahead of the update it ends in the same way.
+    agent.shutdown = CancellationToken::new();
+    agent.view.node = NodeFacts { prefetch: "1 b".into(), ..node(EMPTY_CONFIG, "5") };
+    let (_, work) = agent.machine.prepare(&empty, &b, &host::DisruptionPolicy::default()).unwrap();
+    let ends = async {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        feed.send(Some(node(EMPTY_CONFIG, "6"))).unwrap();
+    };
+    let (ended, ()) = tokio::join!(agent.pull(work, |node| node.prefetch == "1 b"), ends);
+    assert!(matches!(ended, crate::agent::fetch::Fetched::Ended));
+    assert_eq!(os.fetches(), 0);
+
     os.hang(false);
     agent.shutdown = CancellationToken::new();
     planned(&mut agent);

@@ -43,6 +43,8 @@ pub struct View {
     pub silent_since: Option<Moment>,
     /// When a host is asked again that could not be left. `None`: at once.
     pub leave_again: Option<Moment>,
+    /// The config whose OS image could not be fetched ahead, and until when that is not tried again.
+    pub prefetch_failed: Option<(String, Moment)>,
 }
 
 impl View {
@@ -94,6 +96,10 @@ pub struct NodeFacts {
     pub leave: String,
     /// `left`: which request to leave was answered.
     pub left: String,
+    /// `prefetch`: what the controller asks to have fetched ahead.
+    pub prefetch: String,
+    /// `prefetched`: what was answered to that.
+    pub prefetched: String,
     /// `spec.unschedulable`: cordoned, by this agent, the drain controller or a person.
     pub unschedulable: bool,
     /// The cordon was made by this agent, together with its request for a drain.
@@ -143,6 +149,7 @@ impl NodeFacts {
             annotation::DESIRED_DRAIN => &self.desired_drain,
             annotation::LAST_APPLIED_DRAIN => &self.last_applied_drain,
             own::LEFT => &self.left,
+            own::PREFETCHED => &self.prefetched,
             _ => return None,
         })
     }
@@ -186,6 +193,8 @@ impl NodeFacts {
             waiting: note(own::WAITING),
             leave: note(own::LEAVE),
             left: note(own::LEFT),
+            prefetch: note(own::PREFETCH),
+            prefetched: note(own::PREFETCHED),
             unschedulable: node.spec.as_ref().and_then(|s| s.unschedulable).unwrap_or_default(),
             own_cordon: notes
                 .and_then(|a| a.get(own::CORDON))

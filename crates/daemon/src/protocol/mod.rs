@@ -26,6 +26,7 @@ mod disruption;
 mod facts;
 mod image;
 pub mod join;
+mod prefetch;
 mod step;
 #[cfg(test)]
 mod tests;

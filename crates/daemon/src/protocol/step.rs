@@ -8,6 +8,7 @@ use super::disruption::{
 };
 use super::facts::{EMPTY_CONFIG, Failure, FailureKind, Job, Pair, Phase, RebootFact, View, cut_reason};
 use super::image::refuse_image;
+use super::prefetch::prefetch;
 use super::trial::{confirm, forgets_failure, leaves};
 use crate::protocol::clock::Moment;
 use api::drain_request::DrainVerb;
@@ -88,6 +89,8 @@ pub enum Action {
     /// Fetch what the plan needs for its change of the operating system, which may take long. Meanwhile the node stays
     /// in service, the host does not change, and there is no journal.
     Fetch(Pair),
+    /// Fetch what the next update will need, and answer. The node is in its config and in service, and stays so.
+    Prefetch(Pair),
     /// Apply the plan.
     Apply(Pair),
     /// Reboot.
@@ -399,7 +402,10 @@ fn finish(view: &View, config: &str) -> Action {
         changes.insert(annotation::DESIRED_IMAGE, image.to_owned());
         return Action::Write { changes, notes, cordon: None, conditional: true };
     }
-    if changes.is_empty() { Action::Idle } else { write(changes, notes) }
+    if !changes.is_empty() {
+        return write(changes, notes);
+    }
+    prefetch(view).unwrap_or(Action::Idle)
 }
 
 fn uncordon_note(config: &str) -> Note {

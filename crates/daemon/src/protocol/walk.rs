@@ -69,6 +69,7 @@ impl World {
             trouble: None,
             silent_since: None,
             leave_again: None,
+            prefetch_failed: None,
         };
         Self { view, person: false, before: None, trials: (0, 0), left: 0 }
     }
@@ -170,6 +171,7 @@ impl World {
             Action::Prepare(pair) | Action::Fetch(pair) | Action::Apply(pair) if broken => {
                 self.fail(Job::Update(pair));
             }
+            Action::Prefetch(pair) => panic!("nobody asked for {pair:?}"),
             Action::Fetch(_) => {
                 assert!(!v.node.own_cordon || v.node.desired_drain.starts_with("drain-"), "{v:?}");
                 let Phase::Prepared { to_fetch, .. } = &mut v.phase else { panic!("{v:?}") };

@@ -19,12 +19,14 @@ pub(crate) mod loader;
 pub(crate) mod ordinary;
 pub(crate) mod ostree;
 mod proxy;
+mod pull_trouble;
 pub(crate) mod reference;
 #[cfg(test)]
 pub(crate) mod replay;
 pub(crate) mod rpm_ostree;
 mod staged;
 mod store_room;
+mod stored_image;
 mod undo_token;
 
 use std::fmt;

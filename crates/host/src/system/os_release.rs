@@ -31,10 +31,7 @@ impl OsRelease {
     /// Reads the text. Lines of another form are left out.
     #[must_use]
     fn parse(text: &str) -> Self {
-        let field = |name: &str| {
-            let value = text.lines().find_map(|l| l.trim().strip_prefix(name)?.strip_prefix('='));
-            value.map(|v| v.trim_matches(['"', '\'']).to_owned()).filter(|v| !v.is_empty())
-        };
+        let field = |name: &str| field(text, name).map(str::to_owned);
         let version = field("OSTREE_VERSION").or_else(|| field("VERSION_ID"));
         Self {
             id: field("ID").unwrap_or_default(),
@@ -42,6 +39,12 @@ impl OsRelease {
             name: field("PRETTY_NAME").unwrap_or_default(),
         }
     }
+}
+
+/// A field of the text without its quotes. `None`: it is not there, or empty.
+pub(crate) fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    let value = text.lines().find_map(|l| l.trim().strip_prefix(name)?.strip_prefix('='));
+    value.map(|v| v.trim_matches(['"', '\''])).filter(|v| !v.is_empty())
 }
 
 #[cfg(test)]

@@ -344,6 +344,8 @@ mod tests {
             },
             Hold::EmptyWave { wave: shop() },
             Hold::Soak { wave: shop(), until: time() },
+            Hold::Prefetch { left: 2, of: 3, at_once: 1 },
+            Hold::PrefetchLimit("many".to_owned()),
         ] {
             let said = hold.to_string();
             assert_eq!(redacted_lines(&said), said, "{hold:?}");

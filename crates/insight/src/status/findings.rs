@@ -44,7 +44,7 @@ pub struct Finding {
 /// A hold that ends by itself: other nodes go first, a soak time runs, or an image is being built. No finding.
 fn is_a_turn(hold: &Hold) -> bool {
     match hold {
-        Hold::Masters(_) | Hold::Arbiter(_) | Hold::Soak { .. } => true,
+        Hold::Masters(_) | Hold::Arbiter(_) | Hold::Soak { .. } | Hold::Prefetch { .. } => true,
         Hold::Image(wait) => !wait.is_error(),
         _ => false,
     }

@@ -81,7 +81,9 @@ impl Progress {
 /// What a node does or waits for, in words.
 pub(crate) fn why(step: &Step, progress: Option<&Progress>) -> String {
     match (step, progress.and_then(|p| p.pull.as_deref())) {
-        (Step::Moving { .. }, Some(pull)) => format!("{step}; it pulls the OS image: {pull}"),
+        (Step::Moving { .. } | Step::Waits(Wait::Pool | Wait::Prefetch(_)), Some(pull)) => {
+            format!("{step}; it pulls the OS image: {pull}")
+        }
         _ => step.to_string(),
     }
 }
@@ -174,6 +176,11 @@ mod tests {
         assert_eq!(
             pulling,
             format!("{moving}; it pulls the OS image: 1.2 GB of 4.7 GB, 25.3 MB/s, 3 min left")
+        );
+        let ahead = Step::Waits(Wait::Prefetch(rollout::Prefetching::Now));
+        assert_eq!(
+            why(&ahead, Progress::of(&status("Unknown")).as_ref()),
+            "waits: it fetches the next OS image first; it pulls the OS image: 1.2 GB of 4.7 GB, 25.3 MB/s, 3 min left"
         );
         assert_eq!(why(&moving, Progress::of(&status("False")).as_ref()), moving.to_string());
         assert_eq!(why(&Step::Done, Progress::of(&status("Unknown")).as_ref()), Step::Done.to_string());

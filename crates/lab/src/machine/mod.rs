@@ -16,6 +16,7 @@ pub(crate) mod layout;
 pub(crate) mod network;
 pub(crate) mod node_file;
 pub(crate) mod nspawn;
+pub(crate) mod ostree_stand_in;
 pub(crate) mod real_kubelet;
 pub(crate) mod real_node;
 

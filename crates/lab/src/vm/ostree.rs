@@ -154,7 +154,8 @@ impl OstreeMachine {
              maintenance: {{readonly: {{enabled: true}}}}\nhttp: {{addr: \"127.0.0.1:{port}\"}}\n"
         );
         std::fs::write(&config, text).map_err(Error::io("write", &config))?;
-        let mut registry = Registry { port, dir, tools: self.ostree.clone(), process: None, folder };
+        let storage = self.images.join("registry");
+        let mut registry = Registry { port, dir, storage, tools: self.ostree.clone(), process: None, folder };
         registry.start().await?;
         Ok(registry)
     }
@@ -165,6 +166,7 @@ impl OstreeMachine {
 pub struct Registry {
     port: u16,
     dir: PathBuf,
+    storage: PathBuf,
     tools: Tools,
     /// `None`: it was stopped.
     process: Option<Process>,
@@ -176,6 +178,17 @@ impl Registry {
     #[must_use]
     pub fn reference(&self, tag: &str) -> String {
         format!("{THIS_COMPUTER}:{}/lab/os:{tag}", self.port)
+    }
+
+    /// The same by its digest.
+    ///
+    /// # Errors
+    /// It has no such image.
+    pub fn reference_by_digest(&self, tag: &str) -> Result<String> {
+        let tags = "docker/registry/v2/repositories/lab/os/_manifests/tags";
+        let link = self.storage.join(tags).join(tag).join("current/link");
+        let digest = std::fs::read_to_string(&link).map_err(Error::io("read", &link))?;
+        Ok(format!("{THIS_COMPUTER}:{}/lab/os@{}", self.port, digest.trim()))
     }
 
     /// The file that says what was asked of it.

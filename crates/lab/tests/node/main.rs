@@ -24,6 +24,7 @@ mod kubelet;
 mod machines;
 mod networkd;
 mod packages;
+mod prefetch;
 #[path = "../product/mod.rs"]
 mod product;
 #[path = "../common/prometheus.rs"]

@@ -6,7 +6,7 @@ pub(crate) mod estimate;
 pub(crate) mod stuck;
 
 use crate::event::{EventObject, EventPlan};
-use crate::hold::{GateState, Hold, Reason, Wait};
+use crate::hold::{GateState, Hold, Prefetching, Reason, Wait};
 use crate::layered::Target;
 use crate::node::membership::{NoPool, Unmanaged};
 use crate::plan::{Capacity, NodeStep, PoolPlan, RolloutPlan, Step};
@@ -56,6 +56,15 @@ impl Display for Hold {
             Self::MaxUnavailable(text) => write!(
                 f,
                 "spec.maxUnavailable {text:?} is neither a number from 0 nor a percentage such as \"10%\"; correct it"
+            ),
+            Self::PrefetchLimit(text) => write!(
+                f,
+                "the annotation {} {text:?} is neither a number nor a percentage such as \"10%\"; correct it",
+                own::PREFETCH
+            ),
+            Self::Prefetch { left, of, at_once } => write!(
+                f,
+                "the next OS image is fetched on the nodes before the first one goes, on {at_once} at a time: {left} of {of} are left"
             ),
             Self::Masters(busy) => {
                 write!(f, "the masters go first: {} not done or not available", Names(busy))
@@ -165,6 +174,7 @@ impl Display for Wait {
             Self::Unanswered => f.write_str("the API server has not answered its last patch"),
             Self::RunsOperator => f.write_str("it runs the operator and goes last"),
             Self::PoolLabels(pool) => write!(f, "it booted into pool {pool} and gets its labels first"),
+            Self::Prefetch(how) => how.fmt(f),
             Self::Wave(wave) => write!(f, "wave {wave} goes first"),
             Self::Look => f.write_str("it is looked at what its drain would wait for"),
             Self::Aside { why } => {
@@ -180,6 +190,16 @@ impl Display for Wait {
             Self::Zone { zone, max } => {
                 write!(f, "{max} of the nodes of zone {zone} may be out at once, and are")
             }
+        }
+    }
+}
+
+impl Display for Prefetching {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Now => f.write_str("it fetches the next OS image first"),
+            Self::Later => f.write_str("it fetches the next OS image when other nodes have it"),
+            Self::Failed { why } => write!(f, "it cannot fetch the next OS image, and tries again: {why}"),
         }
     }
 }
@@ -215,6 +235,7 @@ impl Step {
             Self::Waits(Wait::ControlPlane(_)) => ("Waiting", "ControlPlane"),
             Self::Waits(Wait::Etcd(_)) => ("Waiting", "Etcd"),
             Self::Waits(Wait::PoolLabels(_)) => ("Waiting", "PoolLabels"),
+            Self::Waits(Wait::Prefetch(_)) => ("Waiting", "Prefetch"),
             Self::Waits(Wait::Wave(_)) => ("Waiting", "Wave"),
             Self::Waits(Wait::Zone { .. }) => ("Waiting", "Zone"),
             Self::Waits(Wait::Look) => ("Waiting", "Look"),

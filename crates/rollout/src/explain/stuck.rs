@@ -17,6 +17,7 @@ impl Hold {
             | Self::Deleting
             | Self::Paused
             | Self::MaxUnavailable(_)
+            | Self::PrefetchLimit(_)
             | Self::NoMasterPool
             | Self::Approval { .. }
             | Self::EmptyWave { .. }
@@ -35,6 +36,7 @@ impl Hold {
             | Self::OutsideWindow { opens: Some(_) }
             | Self::Gate { .. }
             | Self::Soak { .. }
+            | Self::Prefetch { .. }
             | Self::Recording { .. }
             | Self::NodeFailed { .. }
             | Self::Refused(_) => false,

@@ -9,11 +9,11 @@ use crate::facts::Facts;
 use crate::inputs::streams::stream_of;
 use crate::layered::Layering;
 use crate::policy::{PolicyInput, PoolPolicies};
-use crate::view::{EtcdMember, NodeView, OsBuild, OsConfig};
+use crate::view::{EtcdMember, NodeView, OsBuild, OsConfig, own};
 use api::k8s::Time;
 use api::v1::{ControllerConfig, MachineConfigPool};
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Everything that a decision is made from.
@@ -38,6 +38,9 @@ pub struct PoolInput<'a> {
     pub layering: Layering,
     /// Whether the MachineConfig that `spec.configuration` names exists. No node is sent to one that does not.
     pub config_exists: bool,
+    /// The configs whose nodes run another OS image than the pool's config names. `None`: not known, so any of them may. It is
+    /// filled for pools whose nodes fetch images ahead.
+    pub other_image: Option<BTreeSet<Arc<str>>>,
     /// The OS image stream that the rendered config's image belongs to, if streams are used.
     pub stream: Option<&'a str>,
     /// Why a change of one of its nodes was refused just now. This plan then changes no node of the pool, and the
@@ -54,6 +57,7 @@ impl<'a> PoolInput<'a> {
             pool,
             layering: Layering::default(),
             config_exists: true,
+            other_image: None,
             stream: None,
             refused: None,
             policy: None,
@@ -156,6 +160,20 @@ impl<'a> Sources<'a> {
         }
     }
 
+    /// The configs that nodes are in whose OS image is another one than that of the pool's config. A config that names no image
+    /// leaves each node on its own.
+    fn other_image(&self, pool: &MachineConfigPool) -> Option<BTreeSet<Arc<str>>> {
+        let asked = pool.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(own::PREFETCH));
+        let configs = self.configs.filter(|_| asked)?;
+        let next = configs.view(&pool.spec.configuration.name).map(|c| c.os_image_url).unwrap_or_default();
+        let current: BTreeSet<&Arc<str>> =
+            self.nodes.iter().filter_map(|n| n.current_config.as_ref()).collect();
+        let differs = |config: &&Arc<str>| {
+            !next.is_empty() && configs.view(config).is_none_or(|config| config.os_image_url != next)
+        };
+        Some(current.into_iter().filter(differs).cloned().collect())
+    }
+
     /// The inputs of a plan at a point in time, with the result of [`Sources::facts`].
     pub fn inputs(&self, facts: &'a Facts, now: Time) -> Inputs<'a> {
         let input = |pool: &'a MachineConfigPool| {
@@ -168,6 +186,7 @@ impl<'a> Sources<'a> {
                     Streams::Unknown => had,
                     Streams::Known(streams) => streams.and_then(|streams| stream_of(pool, url, streams)),
                 },
+                other_image: self.other_image(pool),
                 config_exists: self.configs.is_none_or(|all| all.view(config).is_some()),
                 policy: self.policies.and_then(|all| all.input(input.name())),
                 layering: Layering::find(input.name(), config, &self.os_configs, &self.os_builds),

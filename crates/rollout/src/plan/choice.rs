@@ -13,6 +13,7 @@ use crate::node::Flags;
 use crate::node::control_plane::ControlPlaneTurn;
 use crate::node::first_boot::{self, FirstBootPool, LabelSet};
 use crate::order::order;
+use crate::plan::prefetch::Prefetch;
 use crate::plan::{Capacity, PoolPlan};
 use crate::policy::{Allowance, ZoneLimit};
 use crate::view::NodeView;
@@ -54,7 +55,7 @@ pub(super) fn choose(
     pool: &str,
     nodes: &[(&NodeView, Flags)],
     capacity: &Capacity,
-    (leave, only_excepted): (&Allowance, bool),
+    (leave, only_excepted, prefetch): (&Allowance, bool, &Prefetch),
     facts: &Facts,
     pools: &HashMap<&str, &MachineConfigPool>,
     turn: &mut ControlPlaneTurn,
@@ -66,7 +67,7 @@ pub(super) fn choose(
         // It is on its way to the config that others had before.
         let joined = joins.is_some() && node.desired_config.as_ref() == joins;
         let excepted = joins.is_some() || leave.along.contains(&node.name);
-        if only_excepted && !excepted || joined {
+        if only_excepted && !excepted || joined || !excepted && prefetch.wait(&node.name).is_some() {
             continue;
         }
         match first_boot::booted_into(node, facts, pools, pool) {

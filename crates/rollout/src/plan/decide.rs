@@ -16,6 +16,7 @@ use crate::node::{Desired, Flags, Goal, first_boot, flags, joining, why_unavaila
 use crate::patch::{Change, NodePatch};
 use crate::plan::capacity::{max_unavailable, measure};
 use crate::plan::choice::choose;
+use crate::plan::prefetch::{self, Prefetch};
 use crate::plan::{Capacity, NodeStep, PoolPlan, RolloutPlan, Step};
 use crate::policy::{self, About, Allowance, Elsewhere, PolicyInput, PolicyPlan};
 use crate::status;
@@ -165,6 +166,8 @@ struct Eval<'a> {
     capacity: Capacity,
     /// What the pool's policy allows.
     leave: Allowance,
+    /// What its nodes fetch before they go.
+    prefetch: Prefetch,
     /// What follows for the policy itself.
     policy: Option<PolicyPlan>,
     /// The pool's config is rejected, and its nodes go back to this one.
@@ -200,6 +203,7 @@ impl<'a> Eval<'a> {
             nodes.iter_mut().for_each(|(_, flags)| flags.aside = false);
         }
         let max = max_unavailable(input.name(), spec.max_unavailable.as_ref(), nodes.len());
+        let prefetch = prefetch::limit(input, nodes.len());
         let mut hold = if let Some(broken) = broken {
             Some(Hold::Selector { pool: broken.pool.clone(), error: broken.to_string() })
         } else if spec.node_selector.as_ref().is_some_and(api::selector::is_empty) {
@@ -216,6 +220,8 @@ impl<'a> Eval<'a> {
             Some(Hold::ConfigMissing(goal.config.into()))
         } else if let Err(text) = &max {
             Some(Hold::MaxUnavailable(text.clone()))
+        } else if let Err(text) = &prefetch {
+            Some(Hold::PrefetchLimit(text.clone()))
         } else {
             input.refused.map(|why| Hold::Refused(why.to_owned()))
         };
@@ -279,8 +285,16 @@ impl<'a> Eval<'a> {
         let capacity = measure(max, excused, &nodes);
         // Updates under way finish even while a policy holds the pool, and taints are removed from nodes that are done.
         let tends = hold.is_none();
-        let hold = hold.or_else(|| leave.hold.clone());
-        Self { input, tends, frees, hold, capacity, nodes, leave, policy: followed, back }
+        let fetches = tends && back.is_none() && prefetch::goes_on_while(leave.hold.as_ref());
+        let prefetch = match prefetch {
+            Ok(Some(at_once)) if fetches => {
+                let target = Target::of(goal.config.into(), &input.layering);
+                Prefetch::of(input, target, at_once, &nodes)
+            }
+            _ => Prefetch::default(),
+        };
+        let hold = hold.or_else(|| leave.hold.clone()).or_else(|| prefetch.hold.clone());
+        Self { input, tends, frees, hold, capacity, nodes, leave, prefetch, policy: followed, back }
     }
 
     /// Whether the pool's config has proved itself.
@@ -346,11 +360,12 @@ impl<'a> Eval<'a> {
             // A policy that holds its pool still lets nodes join, and nodes that reboot anyway take what waits.
             Some(_) => {
                 let excepts = self.leave.joins.is_some() || !self.leave.along.is_empty();
-                (self.tends && self.hold == self.leave.hold && excepts).then_some(true)
+                let waits = self.hold == self.leave.hold || self.hold == self.prefetch.hold;
+                (self.tends && waits && excepts).then_some(true)
             }
         };
         let choice = only_excepted.map(|only| {
-            let leave = (&self.leave, only);
+            let leave = (&self.leave, only, &self.prefetch);
             choose(self.input.name(), &self.nodes, &self.capacity, leave, inputs.facts, pools, turn)
         });
         let choice = choice.unwrap_or_default();
@@ -409,6 +424,7 @@ impl<'a> Eval<'a> {
                 patch.pool_labels_applied = true;
             }
             if self.tends {
+                self.prefetch.adjust(node, before.candidate && !goes, &mut patch);
                 patch.set_update_taint(node, !flags_after.at_target);
                 patch.set_joining_taint(node, joining::is_kept_free(self.input.pool, node, flags_after));
                 patch.topology = control_plane::topology(node, inputs.facts);
@@ -432,6 +448,10 @@ impl<'a> Eval<'a> {
                 Step::Waits(Wait::Aside { why: node.drain_wait.as_deref().map(str::to_owned) })
             } else if !before.candidate {
                 moving(node, *before)
+            } else if let Some(how) = self.prefetch.wait(&node.name)
+                && (self.hold.is_none() || self.hold == self.prefetch.hold)
+            {
+                Step::Waits(Wait::Prefetch(how.clone()))
             } else if self.hold.is_some() {
                 Step::Waits(Wait::Pool)
             } else if before.unanswered {

@@ -7,6 +7,7 @@ pub(crate) mod capacity;
 mod choice;
 pub(crate) mod decide;
 pub(crate) mod late_patches;
+mod prefetch;
 
 use crate::event::EventPlan;
 use crate::hold::{Hold, Reason, Wait};

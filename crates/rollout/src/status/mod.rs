@@ -121,7 +121,8 @@ pub(crate) fn of(facts: &PoolFacts<'_>, now: &Time) -> (Option<MachineConfigPool
     };
     if let Some((status, text)) = layered_updating(input, &old_conditions, all_updated).filter(|_| rendered) {
         (updating, message) = (status, text);
-    } else if let Some(hold @ (Hold::MaxUnavailable(_) | Hold::ConfigMissing(_))) = hold
+    } else if let Some(hold @ (Hold::MaxUnavailable(_) | Hold::PrefetchLimit(_) | Hold::ConfigMissing(_))) =
+        hold
         && !all_updated
     {
         message = format!("{message}; held: {}", cut(&hold.to_string(), MAX_ANSWER_CHARS));
@@ -211,6 +212,7 @@ impl Hold {
             | Self::Rejected { .. }
             | Self::EmptyWave { .. }
             | Self::RejectedElsewhere { .. }
+            | Self::Prefetch { .. }
             | Self::Soak { .. } => true,
             // It lasts for one request.
             Self::Recording { .. }
@@ -221,6 +223,7 @@ impl Hold {
             | Self::Paused
             | Self::Image(_)
             | Self::MaxUnavailable(_)
+            | Self::PrefetchLimit(_)
             | Self::Masters(_)
             | Self::Arbiter(_)
             | Self::NoMasterPool

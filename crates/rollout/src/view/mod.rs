@@ -183,6 +183,12 @@ pub struct NodeView {
     /// [`own::ETCD_BEFORE`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub etcd_before: Option<Arc<str>>,
+    /// [`own::PREFETCH`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prefetch: Option<Arc<str>>,
+    /// [`own::PREFETCHED`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prefetched: Option<Arc<str>>,
 }
 
 impl NodeView {
@@ -227,12 +233,14 @@ impl NodeView {
             reboots: shared(annotation::REBOOTS),
             waiting: shared(own::WAITING),
             host_packages: shared(annotation::HOST_PACKAGES),
+            prefetch: shared(own::PREFETCH),
             cordon: note(own::CORDON).and_then(CordonMark::parse),
             drain_wait: note(own::DRAIN_WAIT).map(Arc::from),
             quarantine: note(own::QUARANTINE).map(Arc::from),
             sent: note(own::SENT).map(Arc::from),
             boot: None,
             etcd_before: note(own::ETCD_BEFORE).map(Arc::from),
+            prefetched: note(own::PREFETCHED).map(|text| Arc::from(&*cut(text, MAX_REASON_CHARS))),
         };
         let labels = Labels::new(labels.as_ref(), names);
         let runs_etcd = is_control_plane(&labels) || is_etcd(&labels);
@@ -332,6 +340,8 @@ impl NodeView {
             waiting,
             boot,
             etcd_before,
+            prefetch,
+            prefetched,
         } = self;
         *name == other.name
             && *uid == other.uid
@@ -351,6 +361,7 @@ impl NodeView {
             && (cordon, drain_wait) == (&other.cordon, &other.drain_wait)
             && (quarantine, sent, waiting) == (&other.quarantine, &other.sent, &other.waiting)
             && (boot, etcd_before) == (&other.boot, &other.etcd_before)
+            && (prefetch, prefetched) == (&other.prefetch, &other.prefetched)
             && *labels == other.labels
     }
 }

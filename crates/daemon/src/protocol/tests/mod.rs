@@ -43,6 +43,7 @@ fn mk_view(disk: &str, current: &str, desired: &str, state: &str) -> View {
         trouble: None,
         silent_since: None,
         leave_again: None,
+        prefetch_failed: None,
     }
 }
 
@@ -318,6 +319,41 @@ fn downloads_of_an_update_precede_its_drain() {
     view.phase = Phase::Prepared { pair: pair("a", "b"), cost: REBOOT, to_fetch: false, asked: None };
     assert_eq!(write(&mut view), [AgentEvent::Cordon, AgentEvent::Drain]);
     assert!(view.node.unschedulable);
+}
+
+#[test]
+fn an_image_is_fetched_ahead_by_a_node_that_has_nothing_else_to_do_once_for_each_request() {
+    let mut view = mk_view("a", "a", "a", "Done");
+    view.node.prefetch = "1 b q.io/os@sha256:c".into();
+    let fetches = Action::Prefetch(pair("a", "b+q.io/os@sha256:c"));
+    assert_eq!(step(&view), fetches);
+    for answer in ["1 b q.io/os@sha256:c", "1 b q.io/os@sha256:c; no route"] {
+        view.node.prefetched = answer.into();
+        assert_eq!(step(&view), Action::Idle, "{answer}");
+    }
+    for about_another in ["1 b", "2 b q.io/os@sha256:c; no route", "1 b q.io/os@sha256:d", "damaged"] {
+        view.node.prefetched = about_another.into();
+        assert_eq!(step(&view), fetches, "{about_another}");
+    }
+    // After a failure, the next try waits; one for something else does not.
+    view.prefetch_failed = Some(("b+q.io/os@sha256:c".into(), at(1001)));
+    assert_eq!(step(&view), Action::Idle);
+    view.now = at(1001);
+    assert_eq!(step(&view), fetches);
+    view.now = at(1000);
+    view.node.prefetch = "1 c".into();
+    assert_eq!(step(&view), Action::Prefetch(pair("a", "c")));
+    // What else is to be done comes first.
+    view.node.desired = "d".into();
+    assert_eq!(step(&view), Action::Prepare(pair("a", "d")));
+    view.node.desired = "a".into();
+    view.checked = false;
+    assert!(matches!(step(&view), Action::Check { .. }));
+    view.checked = true;
+    for nothing in ["", "b", "x b", "1 b c d"] {
+        view.node.prefetch = nothing.into();
+        assert_eq!(step(&view), Action::Idle, "{nothing:?}");
+    }
 }
 
 #[test]

@@ -72,6 +72,12 @@ fn skew(kubelet: KubernetesVersion, server: KubernetesVersion) -> Result<(), Str
     ))
 }
 
+/// What the image's label says of its os-release. `None`: nothing, or the configuration cannot be read, which [`check`] tells.
+pub(super) fn promised(configuration: &str) -> Option<String> {
+    let image: Image = serde_json::from_str(configuration).ok()?;
+    image.config?.labels?.remove(api::names::OS_RELEASE_LABEL)
+}
+
 /// Checks the configuration of an image for a host with this architecture, in Rust's name of it. `server`: the version of the
 /// cluster's API server, if it is known.
 ///

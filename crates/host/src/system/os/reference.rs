@@ -82,6 +82,16 @@ impl Reference {
         format!("{}:{}", self.transport, self.image)
     }
 
+    /// Whether nothing is verified but the connection to the registry.
+    pub(crate) fn is_unverified(&self) -> bool {
+        self.verified == Verified::Nothing
+    }
+
+    /// Whether it names the image by its digest, so that it is the same one whenever it is pulled.
+    pub(crate) fn has_digest(&self) -> bool {
+        self.image.contains("@sha256:")
+    }
+
     /// Whether its signature is verified, by the host's policy.
     pub(crate) fn is_signed(&self) -> bool {
         self.verified == Verified::Signature

@@ -21,7 +21,7 @@ const PULLING: &str = "cd /sys/class/net; at() { cat en*/statistics/rx_bytes; };
 async fn an_image_is_refused_without_room_and_a_pull_and_a_staging_that_are_cut_change_nothing() {
     let Some(Ground { vm, mut registry, _place }) = ground().await else { return };
     let vm = &vm;
-    let b = registry.reference("b");
+    let b = registry.reference_by_digest("b").unwrap();
     let in_b =
         Asked { name: "60-b", image: &b, version: "B", arguments: &["lab.one=1"], file: Some("of B\n") };
 
@@ -63,7 +63,8 @@ async fn an_image_is_refused_without_room_and_a_pull_and_a_staging_that_are_cut_
     assert!(said.contains("undone: a change to config 60-b was interrupted"), "{said}");
     untouched(vm).await;
 
-    // Nothing of the staged OS is seen before the reboot.
+    // The image is on the machine: the registry is not needed any more. Nothing of the staged OS is seen before the reboot.
+    registry.stop();
     staged(vm, "image B").await;
     assert_eq!(vm.read_file(VERSION).await.unwrap().trim(), "A");
     assert_eq!(vm.exec(["test", "-e", "/usr/share/lab/b"]).await.unwrap().code, 1);

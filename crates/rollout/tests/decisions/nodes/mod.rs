@@ -3,13 +3,14 @@
 mod control_plane;
 mod first_boot;
 mod membership;
+mod prefetch;
 mod slots;
 mod written;
 
 use crate::common::{Mk, World, at, body, goes, moved, node, notes, patch, pool, selector};
 use rollout::{
-    BuildState, Change, Cluster, Facts, Hold, Layering, OsBuildView, OsConfigView, Step, Unanswered, Wait,
-    max_unavailable,
+    BuildState, Change, Cluster, Facts, Hold, Layering, OsBuildView, OsConfigView, PoolPlan, Step,
+    Unanswered, Wait, max_unavailable,
 };
 use serde_json::{Value, json};
 

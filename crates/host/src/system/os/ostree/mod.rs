@@ -4,7 +4,7 @@
 //! ```text
 //! bootc status --json | ostree admin status, origin files ─► status
 //! fetch: ostree container image pull
-//! stage: bootc switch | ostree container image deploy, then (or only) ostree admin deploy --stage with the arguments
+//! stage: bootc switch, or nothing for an image that was pulled, then ostree admin deploy --stage with the arguments
 //! undo:  ostree admin undeploy, or set-default if the new deployment has booted
 //! ```
 //!
@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use desired::{DEFAULT_KERNEL, OsField};
 
-use crate::disk::found::Found;
+use crate::disk::found::{Attributes, Found};
 use crate::disk::root::Root;
 use crate::paths::JOURNAL_DIR;
 use crate::system::os::arguments::{
@@ -31,7 +31,7 @@ use crate::system::os::reference::{Reference, same_image};
 use crate::system::os::undo_token::UndoToken;
 use crate::system::os::{
     DEPLOYMENTS, Deployment, OsBackend, OsError, OsStatus, Token, boot_room, credentials, image_check, proxy,
-    staged, store_room, without,
+    pull_trouble, staged, store_room, stored_image, without,
 };
 use crate::system::programs::{Output, ProgramError, Programs};
 use crate::system::pull::Pull;
@@ -51,6 +51,8 @@ pub(crate) const REPO: &str = "/ostree/repo";
 const UNKNOWN_COMMAND: [&str; 2] = ["unrecognized subcommand", "wasn't recognized"];
 /// What OSTree says when its repository's file system has no room, or less than it always leaves free.
 const NO_SPACE: [&str; 2] = ["min-free-space", "No space left on device"];
+/// What a deployment of an image that was pulled is made from, in OSTree's form. It is read by the command that stages.
+const ORIGIN: &str = "/run/machine-config-daemon-origin";
 const ENTRIES: &str = "/boot/loader/entries";
 const ASK: Duration = Duration::from_secs(60);
 /// An image of several GB over a slow network.
@@ -119,12 +121,15 @@ impl OstreeHost {
             let verb = args.iter().take(words).copied().collect::<Vec<_>>().join(" ");
             let says = |words: &[&str]| words.iter().any(|word| e.why.contains(word));
             let remedy = if says(&["sysroot lock", "Waiting for lock"]) {
-                "; another program changes deployments: wait for its end"
+                Some("another program changes deployments: wait for its end")
             } else if says(&NO_SPACE) {
-                "; the file system of /ostree is full: free space on it (df -h /sysroot), for example with ostree admin cleanup"
+                Some("the file system of /ostree is full: free space on it (df -h /sysroot), for example with ostree admin cleanup")
             } else {
-                ""
+                // Those that pull.
+                let pulls = program == BOOTC || args.first() == Some(&"container");
+                pulls.then(|| pull_trouble::remedy(&e.why)).flatten()
             };
+            let remedy = remedy.map(|remedy| format!("; {remedy}")).unwrap_or_default();
             OsError::new(format!("{program} {verb}: {}{remedy}", without_secrets(&e.why, args)))
         })
     }
@@ -148,7 +153,8 @@ impl OstreeHost {
             Err(error) => return Err(error),
         };
         image_check::check(&configuration, std::env::consts::ARCH, pull.cluster())
-            .map_err(|why| OsError::new(format!("the image {} cannot be used: {why}", reference.image)))
+            .map_err(|why| OsError::new(format!("the image {} cannot be used: {why}", reference.image)))?;
+        stored_image::keeps_its_promise(self.programs.as_mut(), reference, &configuration)
     }
 
     fn ask(&mut self) -> Result<Deployments, OsError> {
@@ -267,9 +273,31 @@ impl OstreeHost {
     }
 
     /// Stages another image. `arguments`: the whole list.
+    ///
+    /// What was fetched before the drain is deployed by its commit. `ostree container image deploy` would ask the registry
+    /// again: it may not answer any more, or have another image under the same tag. That command is for what is not found.
     fn stage_image(&mut self, now: &One, to: &Reference, arguments: &[String]) -> Result<(), OsError> {
         let text = to.to_string();
         if self.images == Images::Container {
+            if let Some(commit) = stored_image::commit(self.programs.as_mut(), to) {
+                let origin = format!("[origin]\ncontainer-image-reference={text}\n");
+                self.root.write_bytes(
+                    ORIGIN,
+                    origin.as_bytes(),
+                    Attributes { mode: 0o600, uid: 0, gid: 0 },
+                )?;
+                let (os, origin) = (format!("--os={}", now.stateroot), format!("--origin-file={ORIGIN}"));
+                let words: Vec<String> = arguments.iter().map(|a| format!("--karg-append={a}")).collect();
+                let mut args = vec!["admin", "deploy", "--stage", &os, &origin, "--karg-none"];
+                args.extend(words.iter().map(String::as_str));
+                args.push(&commit);
+                match self.run(OSTREE, &args, STAGE) {
+                    Ok(_) => return Ok(()),
+                    Err(error) => {
+                        tracing::warn!(%error, image = %to.image, "the image is staged by its name instead");
+                    }
+                }
+            }
             let words: Vec<String> = arguments.iter().map(|a| format!("--karg={a}")).collect();
             let mut args = vec!["deploy", "--sysroot", "/", "--stateroot", &now.stateroot, "--imgref", &text];
             args.extend(words.iter().map(String::as_str));
@@ -352,6 +380,11 @@ impl OsBackend for OstreeHost {
         if self.root.found(CONTAINER)?.is_absent() {
             // bootc alone cannot fetch without staging. It fetches when it stages.
             return Ok(());
+        }
+        // One that is named by its digest need not be asked for again, unless the registry has what it is verified by.
+        let same = to.has_digest() && to.is_unverified();
+        if same && stored_image::commit(self.programs.as_mut(), &to).is_some() {
+            return self.check_image(&to, pull);
         }
         store_room::limit(&self.root, pull)?;
         let done = self.run_container(&["pull", REPO, &reference], PULL, pull);

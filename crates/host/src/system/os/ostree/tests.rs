@@ -11,6 +11,9 @@ const MARK: &str = "ostree=/ostree/boot.0/debian/9c6c/0";
 const ADMIN: &str = "/usr/bin/ostree admin status";
 const BOOTC_STATUS: &str = "/usr/bin/bootc status --json";
 const V3: &str = "registry.lab:5055/lab/os:v3";
+/// Asks for the commit of that image.
+const REV_PARSE: &str = "/usr/bin/ostree rev-parse --repo=/ostree/repo \
+    ostree/container/image/docker_3A__2F__2F_registry_2E_lab_3A_5055/lab/os_3A_v3";
 
 fn admin(staged: bool) -> String {
     let first = if staged {
@@ -214,16 +217,60 @@ fn ostree_alone_pulls_an_image_and_deploys_it_with_every_argument() {
     let why = rig.os.fetch(&target, &Pull::default()).unwrap_err().why;
     assert!(why.contains("refused") && !why.contains("hush"), "{why}");
     std::fs::remove_file(rig.dir.path().join("etc/mco/proxy.env")).unwrap();
+    // What was pulled is staged without a question to the registry.
     rig.asks(2, false);
-    let deploy = format!(
-        "container image deploy --sysroot / --stateroot debian --imgref ostree-unverified-registry:{V3} \
-         --karg=root=LABEL=root --karg=rw --karg=console=ttyS0 --karg=lab.karg=v4 --karg=nosmt"
+    rig.talk.says(REV_PARSE, format!("{STAGED}\n")).says(
+        &format!(
+            "/usr/bin/ostree admin deploy --stage --os=debian --origin-file={ORIGIN} --karg-none \
+             --karg-append=root=LABEL=root --karg-append=rw --karg-append=console=ttyS0 --karg-append=lab.karg=v4 \
+             --karg-append=nosmt {STAGED}"
+        ),
+        "",
     );
-    rig.talk.says(&writable(&deploy), "");
     rig.asks(2, true);
     rig.os.stage(&target).unwrap();
+    let origin = std::fs::read_to_string(rig.dir.path().join(ORIGIN.trim_start_matches('/'))).unwrap();
+    assert_eq!(origin, format!("[origin]\ncontainer-image-reference=ostree-unverified-registry:{V3}\n"));
     rig.asks(1, true);
     assert_eq!(rig.os.status().unwrap().next(), &target);
+    rig.talk.done();
+}
+
+#[test]
+fn an_image_that_is_named_by_its_digest_and_on_the_host_is_not_pulled_again_unless_it_is_verified() {
+    let mut rig = Rig::new(Images::Container);
+    rig.put("usr/libexec/libostree/ext/ostree-container", "");
+    let digest = format!("registry.lab:5055/lab/os@sha256:{BEFORE}");
+    let stored = format!(
+        "ostree/container/image/docker_3A__2F__2F_registry_2E_lab_3A_5055/lab/os_40_sha256_3A_{BEFORE}"
+    );
+    let held = format!("/usr/bin/ostree rev-parse --repo=/ostree/repo {stored}");
+    let metadata =
+        format!("/usr/bin/ostree container image metadata --repo /ostree/repo --config registry:{digest}");
+    let mut target = rig.now();
+    target.image = digest.clone();
+    rig.asks(1, false);
+    rig.talk.says(&held, format!("{STAGED}\n")).says(&metadata, configuration("ostree.bootable"));
+    rig.os.fetch(&target, &Pull::default()).unwrap();
+    // It is checked all the same.
+    rig.asks(1, false);
+    rig.talk.says(&held, format!("{STAGED}\n")).says(&metadata, configuration("maintainer"));
+    assert!(rig.os.fetch(&target, &Pull::default()).is_err());
+    let pull = |reference: &str| writable(&format!("container image pull /ostree/repo {reference}:{digest}"));
+    // It is not there; and one whose signature the registry has.
+    rig.asks(1, false);
+    rig.talk.fails(&held, "error: Refspec not found").fails(
+        &pull("ostree-unverified-registry"),
+        "exit status: 1: reading manifest: unauthorized: authentication required",
+    );
+    let why = rig.os.fetch(&target, &Pull::default()).unwrap_err().why;
+    assert!(why.contains("pull secret") && why.contains("spec.osImageURL"), "{why}");
+    target.image = format!("ostree-image-signed:docker://{digest}");
+    rig.asks(1, false);
+    rig.talk
+        .says(&pull("ostree-image-signed:registry"), "")
+        .says(&metadata, configuration("ostree.bootable"));
+    rig.os.fetch(&target, &Pull::default()).unwrap();
     rig.talk.done();
 }
 
@@ -272,7 +319,8 @@ fn an_argument_that_was_removed_at_the_prompt_once_is_in_the_next_deployment() {
         "container image deploy --sysroot / --stateroot debian --imgref ostree-unverified-registry:{V3} \
          --karg=root=LABEL=root --karg=rw --karg=console=ttyS0 --karg=lab.karg=v4"
     );
-    rig.talk.says(&writable(&deploy), "");
+    // A repository that does not know the name.
+    rig.talk.fails(REV_PARSE, "error: Refspec not found").says(&writable(&deploy), "");
     rig.asks(2, true);
     rig.os.stage(&target).unwrap();
     rig.talk.done();

@@ -26,7 +26,7 @@ use crate::system::os::reference::{Reference, same_image};
 use crate::system::os::undo_token::UndoToken;
 use crate::system::os::{
     DEPLOYMENTS, Deployment, OsBackend, OsError, OsStatus, Token, boot_room, credentials, differs,
-    image_check, staged, store_room,
+    image_check, pull_trouble, staged, store_room, stored_image,
 };
 use crate::system::os_release::OsRelease;
 use crate::system::programs::{Output, ProgramError, Programs};
@@ -97,11 +97,13 @@ impl RpmOstree {
                  systemctl disable --now zincati.service ({})",
                 e.why
             ))),
-            Err(e) => Err(OsError::new(format!(
-                "rpm-ostree {}: {}",
-                args.first().copied().unwrap_or_default(),
-                without_secrets(&e.why, args)
-            ))),
+            Err(e) => {
+                let verb = args.first().copied().unwrap_or_default();
+                // The other verbs fetch packages, not images.
+                let remedy = pull_trouble::remedy(&e.why).filter(|_| verb == "rebase");
+                let remedy = remedy.map(|remedy| format!("; {remedy}")).unwrap_or_default();
+                Err(OsError::new(format!("rpm-ostree {verb}: {}{remedy}", without_secrets(&e.why, args))))
+            }
         }
     }
 
@@ -135,8 +137,12 @@ impl RpmOstree {
             return Ok(());
         }
         match self.programs.run(OSTREE, &image_check::question(&reference.place()), ASK) {
-            Ok(Output { text }) => image_check::check(&text, std::env::consts::ARCH, pull.cluster())
-                .map_err(|why| OsError::new(format!("the image {} cannot be used: {why}", reference.image))),
+            Ok(Output { text }) => {
+                image_check::check(&text, std::env::consts::ARCH, pull.cluster()).map_err(|why| {
+                    OsError::new(format!("the image {} cannot be used: {why}", reference.image))
+                })?;
+                stored_image::keeps_its_promise(self.programs.as_mut(), reference, &text)
+            }
             Err(error) => {
                 tracing::warn!(image = %reference.image, %error, "the image is not checked before it is staged");
                 Ok(())

@@ -1,0 +1,134 @@
+//! What programs say when an image cannot be pulled, and what to do about it. They speak containers/image's words
+//! (<https://github.com/containers/image>), which skopeo, bootc and rpm-ostree pull with. Pure.
+//!
+//! Not here: want of room (see `store_room`), nor what an image that was pulled lacks (see `image_check`).
+
+/// Words, of which each means this; and the remedy. The first row that fits counts: a refused login may also say 404.
+const TROUBLES: [(&[&str], &str); 9] = [
+    (
+        &["no image found in manifest list", "no image found in image index"],
+        "there is no image for this machine's architecture under that name: build it for several, or name another one in \
+         spec.osImageURL",
+    ),
+    (
+        &["toomanyrequests", "Too Many Requests"],
+        "the registry takes no more requests for now: log in with a pull secret, or mirror the image",
+    ),
+    (
+        &[
+            "unauthorized",
+            "authentication required",
+            "access denied",
+            "access to the resource is denied",
+            "Forbidden",
+            "invalid username/password",
+            "401 Unauthorized",
+        ],
+        "the registry asks for other credentials: add them to the cluster's pull secret (/run/ostree/auth.json on this host, \
+         unless it has its own /etc/ostree/auth.json), and check the name in spec.osImageURL",
+    ),
+    (
+        &["Source image rejected", "signature was required", "rejected by policy", "nvalid signature"],
+        "/etc/containers/policy.json does not admit it: sign the image, or correct the policy",
+    ),
+    (
+        &["x509:", "certificate verify failed", "HTTP response to HTTPS client"],
+        "the registry's certificate is not trusted here: add its authority to the cluster's (ConfigMap of additional trusted \
+         CAs) or to /etc/containers/certs.d",
+    ),
+    (
+        &[
+            "manifest unknown",
+            "name unknown",
+            "NAME_UNKNOWN",
+            "MANIFEST_UNKNOWN",
+            "404 (Not Found)",
+            "repository not found",
+        ],
+        "the registry has no such image: correct spec.osImageURL, or push it",
+    ),
+    (
+        &[
+            "igest did not match",
+            "igest mismatch",
+            "does not match provided manifest digest",
+            "orrupted blob",
+            "nvalid checksum",
+        ],
+        "the registry sent something else than it was asked for, and nothing of it is used: push the image again, or use \
+         another mirror",
+    ),
+    (
+        &["unexpected EOF", "connection reset", "unexpected end of file", "stream error", "early EOF"],
+        "the connection was cut: what has arrived stays, and the next try goes on from there",
+    ),
+    (
+        &[
+            "connection refused",
+            "no such host",
+            "name resolution",
+            "i/o timeout",
+            "no route to host",
+            "etwork is unreachable",
+            "handshake timeout",
+            "deadline exceeded",
+            "server misbehaving",
+            "500 (Internal",
+            "502 (Bad",
+            "503 (Service",
+            "504 (Gateway",
+            "Internal Server Error",
+            "Bad Gateway",
+            "Service Unavailable",
+            "Gateway Timeout",
+        ],
+        "the registry cannot be reached from this machine, or does not answer: check the name, the network and the proxy \
+         (/etc/mco/proxy.env); it is tried again",
+    ),
+];
+
+/// What to do about a pull that failed with these words. `None`: nothing is known about them.
+pub(super) fn remedy(said: &str) -> Option<&'static str> {
+    TROUBLES.iter().find(|(words, _)| words.iter().any(|word| said.contains(word))).map(|(_, remedy)| *remedy)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_trouble_has_its_remedy() {
+        for (said, want) in [
+            ("reading manifest b in r.lab/os: unauthorized: authentication required", "credentials"),
+            (
+                "reading manifest b in q.io/os: denied: requested access to the resource is denied",
+                "credentials",
+            ),
+            ("reading manifest b in r.lab/os: manifest unknown", "no such image"),
+            (
+                "pinging container registry r.lab: Get \"https://r.lab/v2/\": dial tcp 10.0.2.2:5055: connect: connection refused",
+                "cannot be reached",
+            ),
+            (
+                "Get \"https://r.lab/v2/\": dial tcp: lookup r.lab on 10.0.2.3:53: no such host",
+                "cannot be reached",
+            ),
+            ("received unexpected HTTP status: 503 Service Unavailable", "cannot be reached"),
+            ("error: Importing: Parsing layer blob sha256:ab: unexpected EOF", "was cut"),
+            ("read tcp 10.0.2.15:40212->10.0.2.2:5055: read: connection reset by peer", "was cut"),
+            ("Manifest does not match provided manifest digest sha256:ab", "something else"),
+            ("Digest did not match, expected sha256:ab, got sha256:cd", "something else"),
+            ("Source image rejected: A signature was required, but no signature exists", "policy.json"),
+            ("tls: failed to verify certificate: x509: certificate signed by unknown authority", "authority"),
+            ("http: server gave HTTP response to HTTPS client", "not trusted"),
+            (
+                "no image found in manifest list for architecture \"amd64\", variant \"\", OS \"linux\"",
+                "architecture",
+            ),
+            ("toomanyrequests: You have reached your pull rate limit", "no more requests"),
+        ] {
+            assert!(remedy(said).is_some_and(|remedy| remedy.contains(want)), "{said}: {:?}", remedy(said));
+        }
+        assert_eq!(remedy("error: opening repo: No such file or directory"), None);
+    }
+}

@@ -1,0 +1,105 @@
+//! OS images that are on the nodes before the first one is drained: controller, agents and an API server; OSTree is the lab's
+//! stand-in, whose pull takes as long as the test wants.
+//!
+//! Not here: a pull from a registry (`tests/vm`), nor which nodes fetch at once (unit tests of `rollout`).
+
+use crate::product::{Cluster, is_done, machine_config, note, with_controller};
+use lab::{NodeHandle, OSTREE_PULL};
+use serde_json::json;
+
+const PREFETCH: &str = "machineconfig.dev/prefetch";
+const PREFETCHED: &str = "machineconfig.dev/prefetched";
+/// The first pull is refused; the next ones wait for the image.
+const PULL: &str = "#!/bin/sh\ns=/var/lib/lab-ostree\necho pull >>$s/pulls\n\
+    if [ ! -e $s/login ]; then : >$s/login; echo 'reading manifest: unauthorized: authentication required' >&2; exit 1; fi\n\
+    echo 'layers already present: 0; layers needed: 1 (5.0 MB)'\n\
+    until [ -e $s/arrived ]; do sleep 0.1; done\n";
+
+/// An annotation of this product's own group.
+fn own(node: &serde_json::Value, key: &str) -> String {
+    node["metadata"]["annotations"][key].as_str().unwrap_or_default().to_owned()
+}
+
+async fn pulls(node: &NodeHandle) -> usize {
+    let pulls = node.exec(["cat", "/var/lib/lab-ostree/pulls"]).await.unwrap();
+    pulls.stdout.lines().count()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_fetch_the_next_image_one_after_the_other_and_none_goes_without_it() {
+    if !lab::require_root() {
+        return;
+    }
+    let Some(builder) = with_controller() else { return };
+    let builder =
+        builder.nodes(2).real().ostree_stand_in("registry.lab/os:a").node_file(OSTREE_PULL, 0o755, PULL);
+    let cluster = Cluster::start(builder).await;
+    cluster.settled("worker", 2, &["00-worker"], &[]).await;
+    let wish = json!({"metadata": {"annotations": {PREFETCH: "1"}}});
+    cluster.patch("MachineConfigPool", "worker", wish).await;
+    let mut config = machine_config("50-os", "worker", json!({"ignition": {"version": "3.4.0"}}));
+    config["spec"]["osImageURL"] = json!("registry.lab/os:b");
+    cluster.create(config).await;
+
+    // Each fails once, and says why; meanwhile nothing is drained.
+    for (node, handle) in [("worker-0", cluster.lab.node(0)), ("worker-1", cluster.lab.node(1))] {
+        let answer = cluster
+            .wait("a node says that it cannot fetch the image", async || {
+                Some(own(&cluster.get("Node", node).await, PREFETCHED)).filter(|answer| answer.contains("; "))
+            })
+            .await;
+        assert!(answer.contains("pull secret") && answer.contains("spec.osImageURL"), "{answer}");
+        assert!(pulls(&handle).await > 0);
+    }
+    let said = cluster.mco(&["status", "worker"]).await;
+    assert!(said.out.contains("cannot fetch the next OS image"), "{said:?}");
+    let untouched = async |node: &str| {
+        let found = cluster.get("Node", node).await;
+        let stays = note(&found, "desiredConfig") == note(&found, "currentConfig");
+        assert!(
+            stays && found["spec"].get("unschedulable").is_none() && note(&found, "state") == "Done",
+            "{found}"
+        );
+    };
+    untouched("worker-0").await;
+    untouched("worker-1").await;
+
+    // The image arrives on one node: that one goes, and the other fetches on.
+    let first = cluster
+        .wait("a node tries again", async || {
+            for index in 0..2 {
+                if pulls(&cluster.lab.node(index)).await > 1 {
+                    return Some(index);
+                }
+            }
+            None
+        })
+        .await;
+    let (first, second) = (cluster.lab.node(first), cluster.lab.node(1 - first));
+    first.run(["touch", "/var/lib/lab-ostree/arrived"]).await.unwrap();
+    cluster
+        .wait("the node with the image goes", async || {
+            let found = cluster.get("Node", first.name()).await;
+            let goes = note(&found, "desiredConfig") != note(&found, "currentConfig");
+            // What was asked and answered is gone with the same write.
+            goes.then(|| assert_eq!((own(&found, PREFETCH), own(&found, PREFETCHED)), Default::default()))
+        })
+        .await;
+    untouched(second.name()).await;
+    second.run(["touch", "/var/lib/lab-ostree/arrived"]).await.unwrap();
+    let wanted = cluster.rendered("worker").await;
+    for node in [first, second] {
+        cluster
+            .wait("the node is in the new config", async || {
+                let found = cluster.get("Node", node.name()).await;
+                (is_done(&found) && note(&found, "currentConfig") == wanted).then_some(())
+            })
+            .await;
+        let origin = node.run(["sh", "-c", "cat /ostree/deploy/debian/deploy/22*.0.origin"]).await.unwrap();
+        assert!(origin.contains("registry.lab/os:b"), "{origin}");
+        let found = cluster.get("Node", node.name()).await;
+        assert_eq!((own(&found, PREFETCH), own(&found, PREFETCHED)), Default::default(), "{found}");
+    }
+    cluster.no_panic();
+    cluster.stop().await;
+}

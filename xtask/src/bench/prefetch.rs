@@ -1,0 +1,115 @@
+//! `bench os --prefetch`: what a node waits for when it gets an OS image of 500 MB: while it is in service and while it is drained,
+//! with the image on the node (its pool has it fetched before) and without.
+//!
+//! The bytes come over the network, from this program, at the pace of a registry that is not far away. OSTree is the lab's stand-in:
+//! what OSTree itself does with an image is not in the figures, and the same in both.
+//!
+//! Not here: what an update costs the agent (see `os`).
+
+use super::os::{IMAGES, LIMIT, LOOK, NODE, apply, settled};
+use super::{Bench, Samples};
+use anyhow::{Context, bail};
+use api::k8s::{Node, ResourceExt};
+use api::names::{annotation, own, state};
+use api::v1::{MachineConfig, MachineConfigPool};
+use kube::api::{Api, Patch, PatchParams};
+use lab::{Lab, OSTREE_PULL};
+use serde_json::json;
+use std::time::{Duration, Instant};
+use tokio::io::AsyncWriteExt;
+use tokio::net::{TcpListener, TcpStream};
+
+const IMAGE_BYTES: usize = 500_000_000;
+/// How much is sent at once, and how often: 50 MB in a second.
+const PIECE: usize = 1_000_000;
+const PACE: Duration = Duration::from_millis(20);
+
+/// A pull of all the bytes, unless they are there.
+fn script(listener: &TcpListener) -> anyhow::Result<String> {
+    let address = listener.local_addr()?;
+    let (host, port) = (address.ip(), address.port());
+    Ok(format!(
+        "#!/bin/bash\nset -eu\nf=/var/lib/lab-ostree/layer-${{1##*:}}\n[ ! -e $f ] || exit 0\n\
+         echo 'layers already present: 0; layers needed: 1 (500.0 MB)'\nexec 3<>/dev/tcp/{host}/{port}\n\
+         cat <&3 >$f.part\n[ $(stat -c %s $f.part) = {IMAGE_BYTES} ]\nmv $f.part $f\n"
+    ))
+}
+
+async fn send(mut to: TcpStream) -> std::io::Result<()> {
+    let piece = vec![7_u8; PIECE];
+    let mut pace = tokio::time::interval(PACE);
+    for _ in 0..IMAGE_BYTES / PIECE {
+        pace.tick().await;
+        to.write_all(&piece).await?;
+    }
+    to.shutdown().await
+}
+
+/// Measures it, with and without.
+pub(super) async fn waits(lab: &Lab, a: &Bench, samples: &mut Samples) -> anyhow::Result<()> {
+    let bridge = lab.bridge().context("the machines have no network")?;
+    let listener = TcpListener::bind((bridge.gateway(), 0)).await?;
+    let write = format!(
+        "mkdir -p /var/lib/lab-ostree; cat >{OSTREE_PULL} <<'END'\n{}END\nchmod 755 {OSTREE_PULL}",
+        script(&listener)?
+    );
+    lab.node(0).run(["sh", "-c", &write]).await?;
+    let serves = tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(send(stream));
+        }
+    });
+    let done = runs(lab, a, samples).await;
+    serves.abort();
+    done
+}
+
+async fn runs(lab: &Lab, a: &Bench, samples: &mut Samples) -> anyhow::Result<()> {
+    let configs: Api<MachineConfig> = Api::all(lab.client());
+    let pools: Api<MachineConfigPool> = Api::all(lab.client());
+    let nodes: Api<Node> = Api::all(lab.client());
+    apply(&configs, "").await?;
+    let mut current = settled(&nodes, "").await?;
+    let mut image = IMAGES.iter().rev().cycle();
+    for _ in 0..a.runs {
+        for (how, wish) in [("fetched in its turn", json!(null)), ("fetched before", json!("1"))] {
+            lab.node(0).run(["sh", "-c", "rm -f /var/lib/lab-ostree/layer-*"]).await?;
+            let wish = json!({"metadata": {"annotations": {own::PREFETCH: wish}}});
+            pools.patch("worker", &PatchParams::default(), &Patch::Merge(wish)).await?;
+            apply(&configs, image.next().context("there is another image")?).await?;
+            let [sent, drained, reboots] = moments(&nodes).await?;
+            current = settled(&nodes, &current).await?;
+            let ms = |from: Instant, to: Instant| (to - from).as_secs_f64() * 1000.0;
+            samples.put(format!("{how}: from its turn to the end of the drain"), "ms", ms(sent, drained));
+            samples.put(
+                format!("{how}: from the end of the drain to the reboot"),
+                "ms",
+                ms(drained, reboots),
+            );
+        }
+    }
+    Ok(())
+}
+
+/// When the node is sent, is drained, and reboots.
+async fn moments(nodes: &Api<Node>) -> anyhow::Result<[Instant; 3]> {
+    let begun = Instant::now();
+    let (mut sent, mut drained) = (None, None);
+    while begun.elapsed() < LIMIT {
+        let node = nodes.get(NODE).await?;
+        let note = |key: &str| node.annotations().get(key).cloned().unwrap_or_default();
+        let now = Instant::now();
+        if note(annotation::DESIRED_CONFIG) != note(annotation::CURRENT_CONFIG) {
+            sent.get_or_insert(now);
+            let (asked, done) = (note(annotation::DESIRED_DRAIN), note(annotation::LAST_APPLIED_DRAIN));
+            if asked.starts_with("drain-") && asked == done {
+                drained.get_or_insert(now);
+            }
+        }
+        if note(annotation::POST_CONFIG_ACTION) == state::REBOOTING {
+            return Ok([sent.context("sent")?, drained.context("drained")?, now]);
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+    bail!("the node does not reboot within {} s", LIMIT.as_secs())
+}
