@@ -5,6 +5,7 @@
 use super::{BuildPlan, Inputs, Step, Wait, reference};
 use crate::job::JobFacts;
 use crate::names;
+use crate::remedy;
 use crate::report::Report;
 use crate::state::{self, Cause, State};
 use api::k8s::Time;
@@ -97,7 +98,7 @@ fn cause(job: &JobFacts, report: &Report) -> String {
             "it did not end within {} minutes; look for a registry or a command that hangs",
             crate::objects::DEADLINE_SECONDS / 60
         ),
-        "PodFailurePolicy" => "its input is wrong, so it is not tried again".to_owned(),
+        "PodFailurePolicy" => "another try would end the same way".to_owned(),
         _ => format!("{} attempts failed", job.failed.max(1)),
     };
     match &report.words {
@@ -107,8 +108,9 @@ fn cause(job: &JobFacts, report: &Report) -> String {
             None => text.push_str("; its pods left no message"),
         },
     }
+    let remedy = report.words.as_deref().and_then(remedy::of).unwrap_or("correct the MachineOSConfig");
     text.push_str(&format!(
-        ". Correct the MachineOSConfig, or set its annotation {} to build again",
+        ". Remedy: {remedy}; the annotation {} of the MachineOSConfig builds again",
         names::REBUILD
     ));
     text
