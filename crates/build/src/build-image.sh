@@ -47,7 +47,8 @@ if [ -s /etc/pki/ca-trust/source/anchors/openshift-config-user-ca-bundle.crt ]; 
 fi
 volumes=()
 for folder in /etc/pki/entitlement /etc/yum.repos.d /etc/pki/rpm-gpg; do
-  if [ -n "$(ls -A "/tmp/optional$folder" 2>/dev/null)" ]; then
+  # A volume of a Secret that is not there has entries too, whose names begin with dots.
+  if compgen -G "/tmp/optional$folder/*" >/dev/null; then
     mkdir -p "$HOME/volumes$folder"
     cp -L "/tmp/optional$folder"/* "$HOME/volumes$folder/"
     volumes+=(--volume "$HOME/volumes$folder:$folder:z,rw")
@@ -93,6 +94,7 @@ limited() {
 limited buildah pull --quiet --policy missing "${pull[@]}" "${certificates[@]}" "$BASE_OS_IMAGE_PULLSPEC" >/dev/null ||
   { echo "the base image could not be pulled from $BASE_OS_IMAGE_PULLSPEC" >&2; exit 1; }
 lacks=$("${as[@]}" buildah unshare bash -c '
+  set -e
   container=$(buildah from --quiet --pull-never "$BASE_OS_IMAGE_PULLSPEC")
   root=$(buildah mount "$container")
   has() { local path; for path in "$root"/$1; do if [ -e "$path" ] || [ -L "$path" ]; then return; fi; done; printf ", %s" "${1/\*/VERSION}"; }

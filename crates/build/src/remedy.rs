@@ -44,7 +44,14 @@ const ROWS: [(&[&str], Remedy); 9] = [
         },
     ),
     (
-        &["digest mismatch", "does not match", "did not match", "doesn't match", "has another image under"],
+        &[
+            "digest mismatch",
+            "does not match",
+            "did not match",
+            "doesn't match",
+            "has another image under",
+            "does not give it back",
+        ],
         Remedy::same(
             "the registry, or a proxy before it, does not give back what it was given: it must not be used until it does",
         ),

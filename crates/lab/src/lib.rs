@@ -30,8 +30,8 @@ pub use control_plane::{ControlPlane, ControlPlaneOptions, client};
 pub use delivery::packages::PackageRecipe;
 pub use delivery::plugin::PluginArchive;
 pub use delivery::{
-    BUILDER_IMAGE, BuiltImage, CERTIFICATES_IN_IMAGE, DebianPackage, ImageRecipe, PRODUCT_IMAGE, PROGRAM_IN_IMAGE,
-    TEMPLATES_IN_IMAGE, architecture, builder_archive, builder_image, product_image,
+    BUILDER_IMAGE, BuiltImage, CERTIFICATES_IN_IMAGE, DebianPackage, ImageRecipe, PRODUCT_IMAGE,
+    PROGRAM_IN_IMAGE, TEMPLATES_IN_IMAGE, architecture, builder_archive, builder_image, product_image,
 };
 pub use error::{Error, Result, Whole};
 pub use kubeadm::Kubeadm;

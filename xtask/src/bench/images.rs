@@ -27,7 +27,8 @@ const LIMIT: Duration = Duration::from_secs(120);
 const LOOK: Duration = Duration::from_millis(5);
 /// After this the controller has done what it does after a change.
 const CALM: Duration = Duration::from_secs(10);
-const BASE: &str = "registry.lab.test/os@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+const BASE: &str =
+    "registry.lab.test/os@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 
 pub(super) fn run(root: &Path, a: &Bench) -> anyhow::Result<Outcome> {
     let mut samples = Samples::default();
@@ -79,7 +80,8 @@ async fn measure(lab: &Lab, samples: &mut Samples) -> anyhow::Result<()> {
     for i in 0..CONFIGS {
         configs.push(until("a pool is rendered", async || rendered(name(i)).await).await?);
     }
-    let annotation = json!({"metadata": {"annotations": {api::names::annotation::IMAGE_BUILDER: "lab.invalid/builder"}}});
+    let annotation =
+        json!({"metadata": {"annotations": {api::names::annotation::IMAGE_BUILDER: "lab.invalid/builder"}}});
     let settings = api(&client, GROUP, "ControllerConfig");
     settings.patch("machine-config-controller", &PatchParams::default(), &Patch::Merge(annotation)).await?;
     tokio::time::sleep(CALM).await;
@@ -89,7 +91,8 @@ async fn measure(lab: &Lab, samples: &mut Samples) -> anyhow::Result<()> {
     let jobs: Api<DynamicObject> = Api::namespaced_with(client.clone(), NAMESPACE, &kind);
     let os_configs = api(&client, GROUP, "MachineOSConfig");
     for i in 0..CONFIGS {
-        let of_pool = ListParams::default().labels(&format!("{GROUP}/target-machine-config-pool={}", name(i)));
+        let of_pool =
+            ListParams::default().labels(&format!("{GROUP}/target-machine-config-pool={}", name(i)));
         let start = Instant::now();
         apply(&os_configs, os_config(i)).await?;
         until("a Job", async || {
@@ -129,7 +132,9 @@ fn api(client: &Client, group: &str, kind: &str) -> Api<DynamicObject> {
 async fn apply(api: &Api<DynamicObject>, object: Value) -> anyhow::Result<()> {
     let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     let params = PatchParams::apply("bench").force();
-    api.patch(&name, &params, &Patch::Apply(&object)).await.with_context(|| format!("cannot apply {name}"))?;
+    api.patch(&name, &params, &Patch::Apply(&object))
+        .await
+        .with_context(|| format!("cannot apply {name}"))?;
     Ok(())
 }
 

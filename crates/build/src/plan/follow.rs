@@ -108,10 +108,18 @@ fn cause(job: &JobFacts, report: &Report) -> String {
             None => text.push_str("; its pods left no message"),
         },
     }
-    let remedy = report.words.as_deref().and_then(remedy::of).unwrap_or("correct the MachineOSConfig");
-    text.push_str(&format!(
-        ". Remedy: {remedy}; the annotation {} of the MachineOSConfig builds again",
-        names::REBUILD
-    ));
+    let words = report.words.as_deref().unwrap_or_default();
+    match remedy::of(words) {
+        Some(remedy) => text.push_str(&format!(
+            ". Remedy: {remedy}; then set the annotation {} on the MachineOSConfig to build again",
+            names::REBUILD
+        )),
+        // What the pod itself refused has its remedy in it.
+        None if words.contains(names::REBUILD) => {}
+        None => text.push_str(&format!(
+            ". Correct the MachineOSConfig, or set its annotation {} to build again",
+            names::REBUILD
+        )),
+    }
     text
 }

@@ -169,7 +169,8 @@ impl Ground {
             .patch("machine-os-builder", &PatchParams::apply("test"), &Patch::Apply(account))
             .await
             .unwrap();
-        let notes = json!({"metadata": {"annotations": {"machineconfig.dev/image-builder": lab::BUILDER_IMAGE}}});
+        let notes =
+            json!({"metadata": {"annotations": {"machineconfig.dev/image-builder": lab::BUILDER_IMAGE}}});
         let configs = api(&self.client, "ControllerConfig");
         configs
             .patch("machine-config-controller", &PatchParams::default(), &Patch::Merge(notes))
@@ -241,7 +242,6 @@ impl Ground {
         let no_os = self.next("Failed", &without).await;
         self.says(&no_os, &["is no OS image that a node can boot", "usr/bin/jq"]).await;
 
-        // Not while the machine is no node yet: pods must not come to it.
         self.base(&self.registry.base()).await;
         let build = self.next("Succeeded", &no_os).await;
         eprintln!("built after {:.0} s", applied.elapsed().as_secs_f32());
@@ -258,7 +258,6 @@ impl Ground {
         let start = Instant::now();
         let mut seen = vec![];
         while start.elapsed() < LIMIT {
-            self.keep_pods_away().await;
             let all = api(&self.client, "MachineOSBuild").list(&ListParams::default()).await.unwrap();
             seen = all.items.iter().map(|b| serde_json::to_value(b).unwrap()).collect();
             for build in &seen {
@@ -271,18 +270,6 @@ impl Ground {
             tokio::time::sleep(POLL).await;
         }
         panic!("no build is {state}: {seen:?}\n{}", self.pods().await);
-    }
-
-    /// The machine's kubelet is played, so a pod there would not run.
-    async fn keep_pods_away(&self) {
-        let nodes: Api<Node> = Api::all(self.client.clone());
-        let Ok(Some(node)) = nodes.get_opt(NODE).await else { return };
-        let taints = node.spec.and_then(|s| s.taints).unwrap_or_default();
-        if taints.iter().all(|t| t.key != "lab") {
-            let mut taints: Vec<Value> = taints.iter().map(|t| json!(t)).collect();
-            taints.push(json!({"key": "lab", "value": "virtual", "effect": "NoSchedule"}));
-            self.patch_node(json!({"spec": {"taints": taints}})).await;
-        }
     }
 
     /// The pool says why its build failed.
