@@ -52,6 +52,10 @@ pub struct EmptyDir {}
 pub struct PodStatus {
     /// `Pending`, `Running`, `Succeeded`, `Failed` or `Unknown`.
     pub phase: Option<String>,
+    /// Why its node ended it, for example `Evicted`.
+    pub reason: Option<String>,
+    /// The same, for people.
+    pub message: Option<String>,
     /// Its conditions, as `Ready`.
     pub conditions: Option<Vec<PodCondition>>,
     /// Its init containers.
@@ -106,6 +110,8 @@ pub struct ContainerState {
 pub struct Terminated {
     /// Its exit code.
     pub exit_code: i32,
+    /// `Completed` or `Error`, or why it was ended, for example `OOMKilled`.
+    pub reason: Option<String>,
     /// What it wrote into its termination message, or the end of its log.
     pub message: Option<String>,
 }

@@ -15,6 +15,7 @@ pub mod names;
 pub mod objects;
 mod plan;
 mod prune;
+mod remedy;
 mod report;
 mod state;
 

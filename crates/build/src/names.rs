@@ -60,6 +60,11 @@ pub fn trust_bundle(build: &str) -> String {
     format!("additionaltrustbundle-{build}")
 }
 
+/// The ConfigMap with the certificate authorities of registries.
+pub fn registry_authorities(build: &str) -> String {
+    format!("registry-cas-{build}")
+}
+
 /// The ConfigMap with `/etc/containers/policy.json`.
 pub fn policy(build: &str) -> String {
     format!("etc-policy-{build}")
@@ -71,11 +76,12 @@ pub fn registries(build: &str) -> String {
 }
 
 /// All ConfigMaps that a build may have.
-pub fn config_maps(build: &str) -> [String; 6] {
+pub fn config_maps(build: &str) -> [String; 7] {
     [
         containerfile(build),
         machine_config(build),
         trust_bundle(build),
+        registry_authorities(build),
         policy(build),
         registries(build),
         digest(build),

@@ -1,29 +1,24 @@
-//! The objects of a build: its ConfigMaps, and the Job whose pod runs buildah.
-//!
-//! The pod has no credentials for the API server: what a user's Containerfile runs cannot use any. It reports the digest in
-//! its termination message. The Secrets to pull and push with are mounted, not copied, so the controller needs no right to
-//! read them; a missing one fails the build at once, with its name.
+//! The objects of a build: its ConfigMaps, and the Job whose pod runs buildah ([`pod`]).
 //!
 //! What it is not: when a build is started (see `plan`).
 
+mod pod;
+
 use crate::containerfile::{self, ContainerfileError};
 use crate::names;
-use crate::report::{CONTAINER, DIGEST, NOT_PUSHED};
 use api::k8s::ConfigMap;
-use api::names::{BUILDER_ACCOUNT, NAMESPACE, SERVICE_CA, annotation};
+use api::names::{NAMESPACE, annotation};
 use api::v1::{ControllerConfigSpec, MachineConfig, MachineOSBuild, MachineOSConfig};
 use base64::Engine as _;
 use ignition::Resource;
 use serde::Deserialize as _;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::Write as _;
 
 /// How long a build may take, in seconds. Large images on slow registries take half an hour; what takes four times as long
 /// hangs.
 pub const DEADLINE_SECONDS: i64 = 2 * 60 * 60;
-/// The exit code of a build that must not be tried again: its input is wrong.
-pub const BAD_INPUT: i32 = 64;
 /// The most bytes of a packed MachineConfig: etcd's limit for a ConfigMap is 1 MiB, with its metadata.
 const MAX_PACKED: usize = 1_000_000;
 /// The rendered MachineConfig in a build's context.
@@ -162,14 +157,37 @@ pub fn of(inputs: Inputs<'_>) -> Result<Objects, ObjectsError> {
             config_maps.push(map(map_name, one(key, content)));
         }
     }
+    let authorities = cluster.map(registry_authorities).unwrap_or_default();
+    if !authorities.is_empty() {
+        let mut one = map(names::registry_authorities(&name), BTreeMap::new());
+        let data = authorities.values().map(|(key, pem)| (key.clone(), api::k8s::ByteString(pem.clone())));
+        (one.data, one.binary_data) = (None, Some(data.collect()));
+        config_maps.push(one);
+    }
     let there = |map: String| config_maps.iter().any(|m| m.metadata.name.as_deref() == Some(&map));
     let files = [
         (there(names::policy(&name)), "etc-policy", names::policy(&name), "policy.json"),
         (there(names::registries(&name)), "etc-registries", names::registries(&name), "registries.conf"),
     ];
-    let job =
-        job(inputs, &files.into_iter().filter(|f| f.0).map(|(_, v, m, k)| (v, m, k)).collect::<Vec<_>>());
+    let files: Vec<_> = files.into_iter().filter(|f| f.0).map(|(_, v, m, k)| (v, m, k)).collect();
+    let keys: Vec<_> =
+        authorities.iter().map(|(registry, (key, _))| (key.as_str(), registry.as_str())).collect();
+    let job = pod::job(inputs, &files, &keys);
     Ok(Objects { config_maps, job })
+}
+
+/// The certificate authorities of registries: by the registry's name the key of a ConfigMap, and the certificates. The user's come
+/// last and override the others, as on nodes.
+fn registry_authorities(cluster: &ControllerConfigSpec) -> BTreeMap<String, (String, Vec<u8>)> {
+    let bundles = [&cluster.image_registry_bundle_data, &cluster.image_registry_bundle_user_data];
+    let all = bundles.into_iter().flatten().flatten().filter_map(|bundle| {
+        // A key of a ConfigMap has no colon: that of a port is written as `..`.
+        let registry = bundle.file.replace("..", ":");
+        let is_key = bundle.file.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b));
+        let is_name = is_key && !registry.is_empty() && !registry.starts_with(['.', ':']);
+        is_name.then(|| (registry, (bundle.file.clone(), bundle.data.0.clone())))
+    });
+    all.collect()
 }
 
 /// An object that was there before it was to be created.
@@ -249,191 +267,11 @@ fn file(rendered: &MachineConfig, path: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// What the pod runs. It ends with [`BAD_INPUT`] if another try would end the same way. A refusal does not say "Secret NAME":
-/// the filter for secrets would take the name for one, and hide the line.
-///
-/// Where the image has a user `build` who may make user namespaces, he builds, and root does not. What needs root comes before.
-const SCRIPT: &str = r#"set -euo pipefail
-refuse() { echo "$1" >&2; exit 64; }
-credentials() {
-  if [ -s "$1/.dockerconfigjson" ]; then
-    cp "$1/.dockerconfigjson" "$2"
-  elif [ -s "$1/.dockercfg" ]; then
-    { printf '{"auths":'; cat "$1/.dockercfg"; printf '}'; } > "$2"
-  else
-    return 1
-  fi
-}
-credentials /tmp/secrets/push "$FINAL_IMAGE_PUSH_CREDS" ||
-  refuse "cannot push: $BUILD_NAMESPACE/$PUSH_SECRET is not there, or has neither .dockerconfigjson nor .dockercfg; create it, then set the annotation machineconfiguration.openshift.io/rebuild on the MachineOSConfig"
-pull=()
-if credentials /tmp/secrets/pull "$BASE_IMAGE_PULL_CREDS"; then
-  pull=(--authfile "$BASE_IMAGE_PULL_CREDS")
-elif [ -n "${PULL_SECRET_REQUIRED:-}" ]; then
-  refuse "cannot pull the base image: $BUILD_NAMESPACE/$PULL_SECRET_REQUIRED is not there, or has neither .dockerconfigjson nor .dockercfg; create it, then set the annotation machineconfiguration.openshift.io/rebuild on the MachineOSConfig"
-fi
-certificates=()
-if [ -s /tmp/service-ca/service-ca.crt ]; then
-  mkdir -p "$HOME/certificates"
-  cp /tmp/service-ca/service-ca.crt "$HOME/certificates/"
-  certificates=(--cert-dir "$HOME/certificates")
-fi
-context=$HOME/context
-mkdir -p "$context"
-cp /tmp/containerfile/Containerfile /tmp/machineconfig/machineconfig.json.gz "$context/"
-if [ -s /etc/pki/ca-trust/source/anchors/openshift-config-user-ca-bundle.crt ]; then
-  cp /etc/pki/ca-trust/source/anchors/openshift-config-user-ca-bundle.crt "$context/"
-  if ! command -v update-ca-trust >/dev/null; then
-    # Debian's way, with a folder of its own.
-    update-ca-trust() { cp "$context/openshift-config-user-ca-bundle.crt" /usr/local/share/ca-certificates/cluster.crt && update-ca-certificates; }
-  fi
-  update-ca-trust || echo "the cluster's certificate authorities could not be added to this pod's" >&2
-fi
-volumes=()
-for folder in /etc/pki/entitlement /etc/yum.repos.d /etc/pki/rpm-gpg; do
-  if [ -n "$(ls -A "/tmp/optional$folder" 2>/dev/null)" ]; then
-    mkdir -p "$HOME/volumes$folder"
-    cp -L "/tmp/optional$folder"/* "$HOME/volumes$folder/"
-    volumes+=(--volume "$HOME/volumes$folder:$folder:z,rw")
-  fi
-done
-arguments=()
-for name in HTTP_PROXY HTTPS_PROXY NO_PROXY; do
-  if [ -n "${!name:-}" ]; then arguments+=(--build-arg "$name=${!name}"); fi
-done
-as=()
-if [ "$(id -u)" = 0 ] && id build >/dev/null 2>&1 && command -v setpriv >/dev/null; then
-  user=(setpriv --reuid build --regid build --init-groups)
-  if "${user[@]}" buildah unshare true >/dev/null 2>&1; then
-    as=("${user[@]}")
-    chown -R build:build "$HOME" /tmp/done "${BASE_IMAGE_PULL_CREDS%/*}" "${FINAL_IMAGE_PUSH_CREDS%/*}"
-  fi
-fi
-echo "building as user $("${as[@]}" id -u)" >&2
-"${as[@]}" buildah bud --storage-driver vfs --layers "${pull[@]}" "${certificates[@]}" "${volumes[@]}" "${arguments[@]}" \
-  --tag "$TAG" --file "$context/Containerfile" "$context"
-"${as[@]}" buildah push --storage-driver vfs --authfile "$FINAL_IMAGE_PUSH_CREDS" "${certificates[@]}" \
-  --digestfile /tmp/done/digestfile "$TAG" || { echo "$NOT_PUSHED $TAG" >&2; exit 1; }
-printf '%s%s' "$DIGEST_PREFIX" "$(cat /tmp/done/digestfile)" > /dev/termination-log
-"#;
-
-/// The Job. `files`: volume, ConfigMap and key of each file that is put into `/etc/containers` of the pod.
-fn job(inputs: Inputs<'_>, files: &[(&str, String, &str)]) -> Value {
-    let Inputs { pool, build, config, rendered, cluster, builder } = inputs;
-    let name = build.metadata.name.clone().unwrap_or_default();
-    let labels = names::object_labels(pool, build);
-    let push = &config.spec.rendered_image_push_secret.name;
-    let pull = config.spec.base_image_pull_secret.as_ref().map(|s| s.name.as_str());
-    let mut env = vec![
-        ("HOME", "/home/build"),
-        ("TAG", build.spec.rendered_image_push_spec.as_str()),
-        ("BASE_IMAGE_PULL_CREDS", "/tmp/base-image-pull-creds/config.json"),
-        ("FINAL_IMAGE_PUSH_CREDS", "/tmp/final-image-push-creds/config.json"),
-        ("BUILDAH_ISOLATION", "chroot"),
-        ("BASE_OS_IMAGE_PULLSPEC", rendered.spec.os_image_url.as_str()),
-        ("BUILD_NAMESPACE", NAMESPACE),
-        ("PUSH_SECRET", push),
-        ("DIGEST_PREFIX", DIGEST),
-        ("NOT_PUSHED", NOT_PUSHED),
-    ];
-    env.extend(pull.map(|pull| ("PULL_SECRET_REQUIRED", pull)));
-    if let Some(proxy) = cluster.and_then(|c| c.proxy.as_ref()) {
-        let all = [
-            ("HTTP_PROXY", &proxy.http_proxy),
-            ("HTTPS_PROXY", &proxy.https_proxy),
-            ("NO_PROXY", &proxy.no_proxy),
-        ];
-        env.extend(all.into_iter().filter(|(_, v)| !v.is_empty()).map(|(k, v)| (k, v.as_str())));
-    }
-    let env: Vec<Value> = env.into_iter().map(|(k, v)| json!({"name": k, "value": v})).collect();
-    let secret =
-        |volume: &str, name: &str| json!({"name": volume, "secret": {"secretName": name, "optional": true}});
-    let map = |volume: &str, name: String, optional| json!({"name": volume, "configMap": {"name": name, "optional": optional}});
-    let memory = |volume: &str| json!({"name": volume, "emptyDir": {"medium": "Memory"}});
-    let disk = |volume: &str| json!({"name": volume, "emptyDir": {}});
-    let at = |volume: &str, path: &str| json!({"name": volume, "mountPath": path});
-    let file =
-        |volume: &str, path: &str, key: &str| json!({"name": volume, "mountPath": path, "subPath": key});
-    let mut mounts = vec![
-        at("containerfile", "/tmp/containerfile"),
-        at("machineconfig", "/tmp/machineconfig"),
-        at("additional-trust-bundle", "/etc/pki/ca-trust/source/anchors"),
-        at("pull-secret", "/tmp/secrets/pull"),
-        at("push-secret", "/tmp/secrets/push"),
-        at("base-image-pull-creds", "/tmp/base-image-pull-creds"),
-        at("final-image-push-creds", "/tmp/final-image-push-creds"),
-        at("done", "/tmp/done"),
-        at("home", "/home/build"),
-        at("buildah-cache", "/home/build/.local/share/containers"),
-        at("entitlement", "/tmp/optional/etc/pki/entitlement"),
-        at("rpm-gpg", "/tmp/optional/etc/pki/rpm-gpg"),
-        at("yum-repos", "/tmp/optional/etc/yum.repos.d"),
-        at("service-ca", "/tmp/service-ca"),
-    ];
-    let mut volumes = vec![
-        map("containerfile", names::containerfile(&name), false),
-        map("machineconfig", names::machine_config(&name), false),
-        map("additional-trust-bundle", names::trust_bundle(&name), true),
-        secret("pull-secret", pull.unwrap_or(names::DEFAULT_PULL_SECRET)),
-        secret("push-secret", push),
-        memory("base-image-pull-creds"),
-        memory("final-image-push-creds"),
-        memory("done"),
-        disk("home"),
-        disk("buildah-cache"),
-        secret("entitlement", &format!("etc-pki-entitlement-{pool}")),
-        secret("rpm-gpg", "etc-pki-rpm-gpg"),
-        map("yum-repos", "etc-yum-repos-d".to_owned(), true),
-        map("service-ca", SERVICE_CA.to_owned(), true),
-    ];
-    // Only where there is such a ConfigMap: without it the mount would be an empty folder in the file's place.
-    for (volume, map_name, key) in files {
-        volumes.push(map(volume, map_name.clone(), false));
-        mounts.push(file(volume, &format!("/etc/containers/{key}"), key));
-    }
-    let pod = json!({
-        // On OpenShift: root in the pod, and nothing of the host.
-        "metadata": {"labels": labels, "annotations": {"openshift.io/required-scc": "anyuid"}},
-        "spec": {
-            "restartPolicy": "Never",
-            "serviceAccountName": BUILDER_ACCOUNT,
-            "terminationGracePeriodSeconds": 10,
-            "automountServiceAccountToken": false,
-            "enableServiceLinks": false,
-            "nodeSelector": {"kubernetes.io/os": "linux"},
-            "containers": [{
-                "name": CONTAINER,
-                "image": builder,
-                "imagePullPolicy": "IfNotPresent",
-                "command": ["/bin/bash", "-c", SCRIPT],
-                "env": env,
-                "volumeMounts": mounts,
-                "terminationMessagePolicy": "FallbackToLogsOnError",
-            }],
-            "volumes": volumes,
-        },
-    });
-    json!({
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": metadata(pool, build, &names::job(&name)),
-        "spec": {
-            "completions": 1,
-            "parallelism": 1,
-            "backoffLimit": crate::job::RETRIES,
-            "activeDeadlineSeconds": DEADLINE_SECONDS,
-            "podFailurePolicy": {"rules": [{
-                "action": "FailJob",
-                "onExitCodes": {"containerName": CONTAINER, "operator": "In", "values": [BAD_INPUT]},
-            }]},
-            "template": pod,
-        },
-    })
-}
-
 #[cfg(test)]
 mod tests {
+    use super::pod::SCRIPT;
     use super::*;
+    use serde_json::json;
     use std::io::Read as _;
 
     #[test]
@@ -463,6 +301,7 @@ mod tests {
         .unwrap();
         let cluster: ControllerConfigSpec = serde_json::from_value(json!({
             "additionalTrustBundle": "UEVN", "proxy": {"httpProxy": "http://proxy:3128", "httpsProxy": "", "noProxy": ""},
+            "imageRegistryBundleUserData": [{"file": "r.example.com..5000", "data": "UEVN"}, {"file": "../etc", "data": ""}],
         }))
         .unwrap();
         let inputs = Inputs {
@@ -481,7 +320,8 @@ mod tests {
                 "containerfile-infra-0",
                 "mc-infra-0",
                 "additionaltrustbundle-infra-0",
-                "etc-registries-infra-0"
+                "etc-registries-infra-0",
+                "registry-cas-infra-0"
             ]
         );
         let data = config_maps[1].data.as_ref().unwrap();
@@ -535,9 +375,21 @@ mod tests {
             "TAG",
             "DIGEST_PREFIX",
             "NOT_PUSHED",
+            "BASE_OS_IMAGE_PULLSPEC",
         ] {
             assert!(SCRIPT.contains(&format!("${name}")) && set(name).is_some(), "{name}");
         }
+        // Certificates of registries, where buildah looks for them.
+        let authorities = volumes.iter().find(|v| v["configMap"]["name"] == "registry-cas-infra-0").unwrap();
+        let item = json!([{"key": "r.example.com..5000", "path": "r.example.com:5000/ca.crt"}]);
+        assert_eq!(authorities["configMap"]["items"], item);
+        // On plain Kubernetes it may make user namespaces; on OpenShift the SCC says what it may.
+        assert_eq!(container["securityContext"]["seccompProfile"]["type"], "Unconfined");
+        let openshift = ControllerConfigSpec { infra: Some(json!({"status": {}})), ..cluster.clone() };
+        let there = of(Inputs { cluster: Some(&openshift), ..inputs }).unwrap().job;
+        assert!(there["spec"]["template"]["spec"]["containers"][0]["securityContext"].is_null());
+        let limit = set("LIMIT_SECONDS").unwrap()["value"].as_str().unwrap().parse::<i64>().unwrap();
+        assert!(limit < DEADLINE_SECONDS, "what it wrote last is there when the deadline comes");
         let deadline = job["spec"]["activeDeadlineSeconds"].as_i64();
         assert_eq!(deadline, Some(DEADLINE_SECONDS));
     }

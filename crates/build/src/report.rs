@@ -65,7 +65,7 @@ impl Report {
         let config_map = config_map.filter(|m| !older(m)).map(|m| m.digest.as_str());
         let mut pods = of_job(job, pods);
         pods.sort_by_key(|p| p.metadata.creation_timestamp.as_ref().map(|t| t.0));
-        let messages: Vec<&str> = pods.iter().filter_map(|pod| message(pod)).collect();
+        let messages: Vec<String> = pods.iter().filter_map(|pod| message(pod)).collect();
         let by_pod = messages.iter().rev().find_map(|m| m.trim().strip_prefix(DIGEST));
         let digest = by_pod.or(config_map).map(|d| d.trim().to_owned());
         let words = messages.iter().rev().find(|m| !m.trim().starts_with(DIGEST));
@@ -73,17 +73,29 @@ impl Report {
     }
 }
 
-/// The termination message of the container that builds, or of any that failed.
-fn message(pod: &Pod) -> Option<&str> {
+/// The termination message of the container that builds, or of any that failed; after it, why it was ended by somebody else. A pod
+/// that its node evicted has words of its own.
+fn message(pod: &Pod) -> Option<String> {
     let status = pod.status.as_ref()?;
+    let evicted = status.reason.as_ref().filter(|_| status.phase.as_deref() == Some("Failed"));
+    let evicted =
+        evicted.map(|reason| format!("{reason}: {}", status.message.as_deref().unwrap_or_default()));
     let all = || status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
     let ended = |c: &&api::pod::ContainerStatus| c.state.as_ref().is_some_and(|s| s.terminated.is_some());
     let failed = |c: &&api::pod::ContainerStatus| {
         c.state.as_ref().and_then(|s| s.terminated.as_ref()).is_some_and(|t| t.exit_code != 0)
     };
-    let one = all().find(failed).or_else(|| all().filter(ended).find(|c| c.name == CONTAINER))?;
-    one.state.as_ref()?.terminated.as_ref()?.message.as_deref()
+    let one = all().find(failed).or_else(|| all().filter(ended).find(|c| c.name == CONTAINER));
+    let state = one.and_then(|c| c.state.as_ref()?.terminated.as_ref());
+    let killed = state.and_then(|s| s.reason.clone()).filter(|r| !ENDED.contains(&r.as_str()));
+    let said = state.and_then(|s| s.message.clone());
+    let parts: Vec<String> =
+        [said, killed, evicted].into_iter().flatten().filter(|p| !p.is_empty()).collect();
+    (!parts.is_empty()).then(|| parts.join("\n"))
 }
+
+/// Reasons of a container that ended by itself.
+const ENDED: [&str; 2] = ["Completed", "Error"];
 
 /// A warning about an object, from its events.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -213,6 +225,17 @@ mod tests {
         assert_eq!(digest(Some(&new), &pods[1..]).as_deref(), Some("sha256:cc"));
         assert_eq!(digest(Some(&old), &pods[1..]), None, "of an earlier build of this name");
         assert_eq!(Report::read(&job(), None, &[]), Report::default());
+        let evicted: Pod = serde_json::from_value(json!({
+            "metadata": {"name": "p", "creationTimestamp": "2026-01-01T00:00:04Z"},
+            "status": {"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: ephemeral-storage."},
+        }))
+        .unwrap();
+        let words = Report::read(&job(), None, &[evicted]).words;
+        assert_eq!(words.as_deref(), Some("Evicted: The node was low on resource: ephemeral-storage."));
+        let mut killed = pod("2026-01-01T00:00:04Z", 137, "STEP 2/9");
+        let status = killed.status.as_mut().unwrap().container_statuses.as_mut().unwrap();
+        status[0].state.as_mut().unwrap().terminated.as_mut().unwrap().reason = Some("OOMKilled".to_owned());
+        assert_eq!(Report::read(&job(), None, &[killed]).words.as_deref(), Some("STEP 2/9 | OOMKilled"));
         let owned = |uid: &str| {
             let mut pod = pod("2026-01-01T00:00:03Z", 0, "digest=sha256:dd");
             let owner = json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "x", "uid": uid, "controller": true}]);

@@ -298,7 +298,7 @@ fn a_failed_build_degrades_its_pool_and_a_rebuild_is_asked_for_by_annotation() {
     assert!(
         said[0].starts_with(
             "ImageBuildDegraded: Failed to build OS image for pool infra (MachineOSBuild: b1): Failed: Build Failed: 4 \
-             attempts failed; the Job's last lines: error: no space. Correct the MachineOSConfig"
+             attempts failed; the Job's last lines: error: no space. Correct the MachineOSConfig, or set its annotation"
         ),
         "{said:?}"
     );
@@ -327,12 +327,22 @@ fn a_job_without_an_end_or_without_a_digest_is_a_failure_with_its_cause() {
         (
             json!({"active": 1, "conditions": [{"type": "Failed", "status": "True", "reason": "DeadlineExceeded"}]}),
             Report::default(),
-            "it did not end within 120 minutes",
+            "it did not end within 120 minutes; look for a registry or a command that hangs",
         ),
         (
             json!({"failed": 1, "conditions": [{"type": "Failed", "status": "True", "reason": "PodFailurePolicy"}]}),
             Report { digest: None, words: Some("Secret push is not there".to_owned()) },
-            "it is not tried again; the Job's last lines: Secret push is not there",
+            "another try would end the same way; the Job's last lines: Secret push is not there",
+        ),
+        (
+            json!({"failed": 4}),
+            Report {
+                digest: None,
+                words: Some(
+                    "denied: forbidden | the image could not be pushed to r.example.com/os:t".to_owned(),
+                ),
+            },
+            "Remedy: the registry lets renderedImagePushSecret not write there",
         ),
         (json!({"succeeded": 1}), Report::default(), "left no digest"),
         (

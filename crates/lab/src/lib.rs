@@ -30,8 +30,8 @@ pub use control_plane::{ControlPlane, ControlPlaneOptions, client};
 pub use delivery::packages::PackageRecipe;
 pub use delivery::plugin::PluginArchive;
 pub use delivery::{
-    BuiltImage, CERTIFICATES_IN_IMAGE, ImageRecipe, PRODUCT_IMAGE, PROGRAM_IN_IMAGE, TEMPLATES_IN_IMAGE,
-    architecture, builder_image, product_image,
+    BUILDER_IMAGE, BuiltImage, CERTIFICATES_IN_IMAGE, DebianPackage, ImageRecipe, PRODUCT_IMAGE,
+    PROGRAM_IN_IMAGE, TEMPLATES_IN_IMAGE, architecture, builder_archive, builder_image, product_image,
 };
 pub use error::{Error, Result, Whole};
 pub use kubeadm::Kubeadm;
@@ -67,6 +67,6 @@ pub use system::paths::{Environment, go_modules};
 pub use system::process::{Output, Process, Signal};
 pub use testing::{built_mco, delivered_mco, require, require_root, shared, unique_name};
 pub use vm::{
-    Firmware, OrdinaryMachine, OstreeMachine, Registry, SerialMark, VirtualMachine, VmImage,
+    BuildRegistry, Firmware, OrdinaryMachine, OstreeMachine, Registry, SerialMark, VirtualMachine, VmImage,
     prepare_virtual_machines,
 };

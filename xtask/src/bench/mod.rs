@@ -6,6 +6,7 @@
 
 mod dashboard;
 mod host;
+mod images;
 mod os;
 mod pause;
 mod policy;
@@ -32,7 +33,7 @@ use std::process::Command;
 #[derive(Debug, Args)]
 pub(crate) struct Bench {
     /// The benchmark
-    #[arg(value_parser = ["dashboard", "host", "os", "render", "rollout", "server"])]
+    #[arg(value_parser = ["dashboard", "host", "images", "os", "render", "rollout", "server"])]
     pub(crate) name: String,
     /// How often each figure is measured
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
@@ -62,7 +63,7 @@ pub(crate) struct Bench {
     /// rollout: profile the API server for this many seconds from the start of each run
     #[arg(long)]
     pub(crate) profile: Option<u64>,
-    /// dashboard, os, rollout: measure this program, without a release build
+    /// dashboard, images, os, rollout: measure this program, without a release build
     #[arg(long, value_name = "FILE")]
     pub(crate) program: Option<PathBuf>,
     /// This process is the release build already
@@ -146,6 +147,7 @@ pub(crate) fn run(root: &Path, a: &Bench) -> anyhow::Result<()> {
     let mut outcome = match a.name.as_str() {
         "dashboard" => dashboard::run(root, a)?,
         "host" => host::run(root, a)?,
+        "images" => images::run(root, a)?,
         "os" => os::run(root, a)?,
         "render" => render::run(root, a)?,
         "rollout" => rollout::run(root, a)?,

@@ -53,6 +53,9 @@ pub(crate) struct Image {
     /// Make the image in which OS images are built, from Debian's packages, in place of the product's; as root
     #[arg(long, conflicts_with_all = ["program", "target", "for_tests"])]
     builder: bool,
+    /// Make the builder's image twice, and fail if the two differ in a byte
+    #[arg(long, requires = "builder")]
+    twice: bool,
 }
 
 /// The name in archives if none is given.
@@ -126,6 +129,7 @@ pub(crate) fn check(root: &Path) -> anyhow::Result<()> {
         program: Some(program::release(root, None)?),
         for_tests: false,
         builder: false,
+        twice: false,
     };
     run(root, &image)?;
     let archive = root.join(FOLDER).join("mco.oci.tar");
@@ -169,12 +173,27 @@ async fn make(root: &Path, a: &Image, recipe: &ImageRecipe, progress: &Reporter)
 /// The image in which OS images are built.
 async fn make_builder(root: &Path, a: &Image, progress: &Reporter) -> anyhow::Result<()> {
     let folder = root.join(BUILDER_FOLDER);
-    empty(&folder)?;
     let name = if a.name == NAME { BUILDER_NAME } else { &a.name };
     let epoch = a.epoch.or_else(|| committed(root)).unwrap_or_default();
-    let image = lab::builder_image(name, epoch, &folder, progress).await?;
-    println!("image: {} bytes", image.size());
-    deliver(root, a, &image, &folder.join("builder.oci.tar"), progress).await?;
+    let archive = folder.join("builder.oci.tar");
+    let first = if a.twice {
+        empty(&folder)?;
+        let (image, _) = lab::builder_image(name, epoch, &folder, progress).await?;
+        Some(image.save_oci(&archive).await?)
+    } else {
+        None
+    };
+    empty(&folder)?;
+    let (image, packages) = lab::builder_image(name, epoch, &folder, progress).await?;
+    println!("image: {} bytes, {} packages", image.size(), packages.len());
+    let digest = deliver(root, a, &image, &archive, progress).await?;
+    if let Some(first) = first.filter(|first| *first != digest) {
+        bail!("the image is another one when it is made again: {first}, then {digest}");
+    }
+    let bom = folder.join("builder.cdx.json");
+    let text = serde_json::to_string_pretty(&sbom::of_builder(&packages, name, &digest, &revision(root)))?;
+    std::fs::write(&bom, text + "\n").with_context(|| format!("cannot write {}", bom.display()))?;
+    println!("bill of materials: {}", shown(root, &bom));
     Ok(())
 }
 

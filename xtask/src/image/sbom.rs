@@ -111,6 +111,24 @@ fn crates(
     }))
 }
 
+/// The bill of materials of the image in which OS images are built: Debian's packages. `digest` is that of the image.
+pub(crate) fn of_builder(packages: &[lab::DebianPackage], name: &str, digest: &str, revision: &str) -> Value {
+    let component = |p: &lab::DebianPackage| {
+        let purl = format!("pkg:deb/debian/{}@{}?arch={}", p.name, p.version, p.architecture);
+        json!({"type": "library", "bom-ref": purl, "name": p.name, "version": p.version, "purl": purl})
+    };
+    json!({
+        "bomFormat": "CycloneDX", "specVersion": "1.5", "version": 1,
+        "metadata": {"component": {
+            "type": "container", "bom-ref": name, "name": name,
+            "properties": [
+                {"name": "image:digest", "value": digest}, {"name": "source:revision", "value": revision},
+            ],
+        }},
+        "components": packages.iter().map(component).collect::<Vec<_>>(),
+    })
+}
+
 /// A Debian package that is installed on this computer; `None` if there is none.
 fn debian(package: &str) -> Option<Value> {
     let output =
@@ -124,6 +142,18 @@ fn debian(package: &str) -> Option<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_bill_of_the_builder_names_each_package_with_its_version() {
+        let package = lab::DebianPackage {
+            name: "buildah".to_owned(),
+            version: "1.39.3+ds1-1".to_owned(),
+            architecture: "amd64".to_owned(),
+        };
+        let bom = of_builder(&[package], "localhost/mco-builder:1", "sha256:1", "abc");
+        assert_eq!(bom["components"][0]["purl"], "pkg:deb/debian/buildah@1.39.3+ds1-1?arch=amd64");
+        assert_eq!(bom["metadata"]["component"]["properties"][0]["value"], "sha256:1");
+    }
 
     #[test]
     fn the_bill_names_what_is_in_the_program_with_its_checksum_and_nothing_of_tests_or_builds() {

@@ -5,6 +5,7 @@
 use super::{BuildPlan, Inputs, Step, Wait, reference};
 use crate::job::JobFacts;
 use crate::names;
+use crate::remedy;
 use crate::report::Report;
 use crate::state::{self, Cause, State};
 use api::k8s::Time;
@@ -97,7 +98,7 @@ fn cause(job: &JobFacts, report: &Report) -> String {
             "it did not end within {} minutes; look for a registry or a command that hangs",
             crate::objects::DEADLINE_SECONDS / 60
         ),
-        "PodFailurePolicy" => "its input is wrong, so it is not tried again".to_owned(),
+        "PodFailurePolicy" => "another try would end the same way".to_owned(),
         _ => format!("{} attempts failed", job.failed.max(1)),
     };
     match &report.words {
@@ -107,9 +108,18 @@ fn cause(job: &JobFacts, report: &Report) -> String {
             None => text.push_str("; its pods left no message"),
         },
     }
-    text.push_str(&format!(
-        ". Correct the MachineOSConfig, or set its annotation {} to build again",
-        names::REBUILD
-    ));
+    let words = report.words.as_deref().unwrap_or_default();
+    match remedy::of(words) {
+        Some(remedy) => text.push_str(&format!(
+            ". Remedy: {remedy}; then set the annotation {} on the MachineOSConfig to build again",
+            names::REBUILD
+        )),
+        // What the pod itself refused has its remedy in it.
+        None if words.contains(names::REBUILD) => {}
+        None => text.push_str(&format!(
+            ". Correct the MachineOSConfig, or set its annotation {} to build again",
+            names::REBUILD
+        )),
+    }
     text
 }

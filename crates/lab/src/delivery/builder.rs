@@ -2,46 +2,80 @@
 //!
 //! Flow: a root by mmdebstrap → an archive with one time for all files → an image of one layer.
 //!
-//! Guarantees: owners and modes are Debian's. Not here: what runs in it (`build::objects`), or how the image of the product is made
-//! (see the folder's `mod.rs`).
+//! Guarantees: owners, modes and capabilities of files are Debian's but for the two programs that map users; the same packages give
+//! the same bytes. Not here: what runs in it (`build::objects`), or how the image of the product is made (see the folder's `mod.rs`).
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::delivery::{BuiltImage, LIMIT};
 use crate::error::{Error, Result};
 use crate::progress::Reporter;
-use crate::system::debian::bootstrap;
+use crate::system::debian::bootstrap_as_of;
+use crate::system::paths::Environment;
 use crate::system::process::{find_on_path, run};
+use crate::vm::cache::CacheStep;
 
-const SUITE: &str = "bookworm";
-/// `uidmap` and the user below let buildah map users without root; `procps` is for people who look at a pod that hangs.
-const PACKAGES: [&str; 5] = ["bash", "buildah", "ca-certificates", "procps", "uidmap"];
+/// The first release whose buildah goes on with a pull that was cut, and layers with overlay without root.
+const SUITE: &str = "trixie";
+/// `uidmap` and the user below let buildah map users without root; buildah asks for `netavark` though no build here has a network
+/// of its own; `procps` is for people who look at a pod that hangs.
+const PACKAGES: [&str; 7] =
+    ["bash", "buildah", "ca-certificates", "libcap2-bin", "netavark", "procps", "uidmap"];
 /// The user, with ids of his own below him. Lists of packages are of no use without a mirror, and change every hour.
-const CUSTOMIZE: &str = "chroot \"$1\" useradd --uid 1000 --create-home build && \
-     echo build:100000:65536 >\"$1/etc/subuid\" && echo build:100000:65536 >\"$1/etc/subgid\" && \
-     rm -rf \"$1\"/var/lib/apt/lists/* \"$1\"/var/cache/* \"$1\"/var/log/*";
+///
+/// The kernel lets only the owner of a user namespace map its users if it has no CAP_SYS_ADMIN, and no container has that: with
+/// Debian's set-user-id bit `newuidmap` would be root and not the owner. With a capability of the file it stays the user.
+const CUSTOMIZE: &str = "set -eu; chroot \"$1\" useradd --uid 1000 --create-home build; \
+     echo build:100000:65536 >\"$1/etc/subuid\"; echo build:100000:65536 >\"$1/etc/subgid\"; \
+     chroot \"$1\" chmod u-s,g-s /usr/bin/newuidmap /usr/bin/newgidmap; \
+     chroot \"$1\" setcap cap_setuid=ep /usr/bin/newuidmap; chroot \"$1\" setcap cap_setgid=ep /usr/bin/newgidmap; \
+     rm -rf \"$1\"/etc/subuid- \"$1\"/etc/subgid- \"$1\"/var/lib/apt/lists/* \"$1\"/var/cache/* \"$1\"/var/log/*";
 const CONTAINERFILE: &str = "FROM scratch\n\
      ADD root.tar /\n\
-     ENV HOME=/home/build BUILDAH_ISOLATION=chroot STORAGE_DRIVER=vfs\n\
+     ENV HOME=/home/build BUILDAH_ISOLATION=chroot\n\
      CMD [\"/bin/bash\"]\n";
+/// Lists the packages of a root, one a line.
+const QUERY: &str = "--showformat=${Package} ${Version} ${Architecture}\\n";
 
-/// Makes the image. `folder` gets the root (`root`), its archive and buildah's store: 1 GB. `epoch`: the time of all files.
+/// The image's name in the nodes of a lab. `.invalid` never exists as a registry.
+pub const BUILDER_IMAGE: &str = "lab.invalid/mco-builder:1";
+
+/// A package of Debian in an image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DebianPackage {
+    /// Its name.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// As Debian calls it.
+    pub architecture: String,
+}
+
+/// Makes the image, and lists what it is made of. `folder` gets the root (`root`), its archive and buildah's store: 1 GB. `epoch`:
+/// the time of all files.
 ///
 /// # Errors
 /// Not root, no mirror of Debian, or buildah fails.
-pub async fn builder_image(name: &str, epoch: u64, folder: &Path, progress: &Reporter) -> Result<BuiltImage> {
+pub async fn builder_image(
+    name: &str,
+    epoch: u64,
+    folder: &Path,
+    progress: &Reporter,
+) -> Result<(BuiltImage, Vec<DebianPackage>)> {
     if find_on_path("buildah").is_none() || find_on_path("mmdebstrap").is_none() {
         crate::system::packages::install_packages(&["buildah", "mmdebstrap"].map(str::to_owned), progress)
             .await?;
     }
     let (root, archive) = (folder.join("root"), folder.join("root.tar"));
     let step = progress.begin("making the root of the builder's image from Debian's packages");
-    bootstrap(SUITE, &PACKAGES, CUSTOMIZE, &root).await?;
+    bootstrap_as_of(Some(epoch), SUITE, &PACKAGES, CUSTOMIZE, &root).await?;
     let text = |path: &Path| path.to_string_lossy().into_owned();
     let (from, to, time) = (text(&root), text(&archive), format!("--mtime=@{epoch}"));
     let fixed = ["--sort=name", "--numeric-owner", "--format=pax", "--pax-option=delete=atime,delete=ctime"];
     run("tar", fixed.into_iter().chain(["--xattrs", &time, "-C", &from, "-cf", &to, "."]), LIMIT).await?;
+    let database = format!("--admindir={}", root.join("var/lib/dpkg").display());
+    let list = run("dpkg-query", [&database, "--show", QUERY], LIMIT).await?;
     step.done();
     let size = fs::metadata(&archive).map_err(Error::io("read", &archive))?.len();
     let image = BuiltImage { folder: folder.to_owned(), name: name.to_owned(), epoch, size, program: 0 };
@@ -53,5 +87,55 @@ pub async fn builder_image(name: &str, epoch: u64, folder: &Path, progress: &Rep
     args.extend(["build", "--isolation", "chroot", "--layers=false", "--identity-label=false", "--quiet"]);
     args.extend(["--timestamp", &epoch, "--tag", name, "--file", &file, &context]);
     run("buildah", args, LIMIT).await?;
-    Ok(image)
+    Ok((image, packages(&list)))
+}
+
+fn packages(list: &str) -> Vec<DebianPackage> {
+    let line = |line: &str| {
+        let mut words = line.split_whitespace().map(str::to_owned);
+        Some(DebianPackage { name: words.next()?, version: words.next()?, architecture: words.next()? })
+    };
+    list.lines().filter_map(line).collect()
+}
+
+/// The image for nodes of a lab, as an archive in Docker's format; made once and kept in the cache.
+///
+/// # Errors
+/// As [`builder_image`].
+pub async fn builder_archive(progress: &Reporter) -> Result<PathBuf> {
+    let cache = Environment::read().cache.join("builder");
+    let packages = PACKAGES.join(",");
+    let step = CacheStep {
+        cache: &cache,
+        name: "builder-image",
+        recipe: &[SUITE, &packages, CUSTOMIZE, CONTAINERFILE, BUILDER_IMAGE],
+        telling: "making the image that builds OS images",
+    };
+    let made = step
+        .get(progress, async |part| {
+            let work = part.with_extension("work");
+            for folder in [part, &work] {
+                fs::create_dir_all(folder).map_err(Error::io("create", folder))?;
+            }
+            let (image, _) = builder_image(BUILDER_IMAGE, 0, &work, progress).await?;
+            image.save_docker(&part.join(ARCHIVE)).await?;
+            fs::remove_dir_all(&work).map_err(Error::io("remove", &work))
+        })
+        .await?;
+    Ok(made.join(ARCHIVE))
+}
+
+/// The archive's name in the cache.
+const ARCHIVE: &str = "builder.tar";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packages_are_read_from_the_words_of_dpkg() {
+        let list = packages("bash 5.2.37-2+b10 amd64\nca-certificates 20250419 all\n\n");
+        assert_eq!(list.len(), 2);
+        assert_eq!(list[1].architecture, "all");
+    }
 }

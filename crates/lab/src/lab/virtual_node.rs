@@ -65,7 +65,12 @@ impl Lab {
         vm.write(&format!("{UNITS}/{RECOVER_UNIT}"), RECOVER_TEXT).await?;
         vm.write(&format!("{UNITS}/{DAEMON_UNIT}"), &daemon_unit(&args)).await?;
         let boot_id = vm.boot_id().await?;
-        let spec = NodeSpec { boot_id, ..NodeSpec::worker(name) };
+        // Beside nodes with a real kubelet: a pod that comes here would only seem to run.
+        let away = self
+            .kubelet
+            .iter()
+            .map(|_| ("lab.invalid/virtual".to_owned(), String::new(), "NoSchedule".to_owned()));
+        let spec = NodeSpec { boot_id, taints: away.collect(), ..NodeSpec::worker(name) };
         let kubelet = Arc::new(KubeletStandIn::start(self.client.clone(), spec).await?);
         let client = self.client.clone();
         self.pods.get_or_insert_with(|| PodStandIn::start(client)).add(Arc::clone(&kubelet));

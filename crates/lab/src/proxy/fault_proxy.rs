@@ -1,5 +1,5 @@
-//! A TCP proxy in front of the API server that can cut connections, delay data and swallow it, for tests of our
-//! programs under network failures.
+//! A TCP proxy in front of the API server, or of a registry, that can cut connections, delay data and swallow it, for tests of
+//! our programs under network failures.
 //!
 //! It forwards bytes without parsing them, so TLS is end to end: give the programs a kubeconfig with
 //! [`FaultProxy::url`] (`ControlPlane::identity_via`). The API server's certificate is valid for the loopback address
@@ -7,6 +7,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -32,6 +33,8 @@ pub enum Fault {
     Blackhole,
     /// Closes every connection at once, as if no server were running.
     Cut,
+    /// Closes each connection after so many bytes of the server's.
+    CutAfter(u64),
 }
 
 /// A running proxy. Dropping it closes all connections.
@@ -39,7 +42,17 @@ pub enum Fault {
 pub struct FaultProxy {
     address: SocketAddr,
     fault: watch::Sender<Fault>,
+    counts: Arc<Counts>,
     task: JoinHandle<()>,
+}
+
+/// What went through a proxy.
+#[derive(Debug, Default)]
+struct Counts {
+    /// Bytes of the server's.
+    bytes: AtomicU64,
+    /// Connections that [`Fault::CutAfter`] has closed.
+    cuts: AtomicU64,
 }
 
 impl FaultProxy {
@@ -52,8 +65,9 @@ impl FaultProxy {
         let listener = TcpListener::bind((address, 0)).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let (fault, receiver) = watch::channel(Fault::None);
-        let task = tokio::spawn(accept(listener, server, receiver));
-        Ok(Self { address, fault, task })
+        let counts = Arc::new(Counts::default());
+        let task = tokio::spawn(accept(listener, server, receiver, Arc::clone(&counts)));
+        Ok(Self { address, fault, counts, task })
     }
 
     /// The address on which it listens.
@@ -66,6 +80,18 @@ impl FaultProxy {
     #[must_use]
     pub fn url(&self) -> String {
         format!("https://{}", self.address)
+    }
+
+    /// How many bytes of the server's went through.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.counts.bytes.load(Ordering::Relaxed)
+    }
+
+    /// How many connections [`Fault::CutAfter`] has closed.
+    #[must_use]
+    pub fn cuts(&self) -> u64 {
+        self.counts.cuts.load(Ordering::Relaxed)
     }
 
     /// Changes the fault, for open connections too.
@@ -99,14 +125,19 @@ impl Drop for FaultProxy {
     }
 }
 
-async fn accept(listener: TcpListener, server: SocketAddr, fault: watch::Receiver<Fault>) {
+async fn accept(
+    listener: TcpListener,
+    server: SocketAddr,
+    fault: watch::Receiver<Fault>,
+    counts: Arc<Counts>,
+) {
     // Dropped with this task, which closes all connections.
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((client, _)) => {
-                    connections.spawn(serve(client, server, fault.clone()));
+                    connections.spawn(serve(client, server, fault.clone(), Arc::clone(&counts)));
                 }
                 Err(error) => {
                     tracing::debug!(%error, "fault proxy: accept");
@@ -118,7 +149,12 @@ async fn accept(listener: TcpListener, server: SocketAddr, fault: watch::Receive
     }
 }
 
-async fn serve(client: TcpStream, server: SocketAddr, mut fault: watch::Receiver<Fault>) {
+async fn serve(
+    client: TcpStream,
+    server: SocketAddr,
+    mut fault: watch::Receiver<Fault>,
+    counts: Arc<Counts>,
+) {
     // Connects to the API server only when data may be forwarded.
     let Ok(now) = fault.wait_for(|fault| *fault != Fault::Blackhole).await.map(|fault| *fault) else {
         return;
@@ -134,8 +170,8 @@ async fn serve(client: TcpStream, server: SocketAddr, mut fault: watch::Receiver
     let mut cut = fault.clone();
     let fault = Arc::new(fault);
     tokio::select! {
-        () = pump(client_read, server_write, (*fault).clone()) => {}
-        () = pump(server_read, client_write, (*fault).clone()) => {}
+        () = pump(client_read, server_write, (*fault).clone(), None) => {}
+        () = pump(server_read, client_write, (*fault).clone(), Some(&counts)) => {}
         _ = cut.wait_for(|fault| *fault == Fault::Cut) => {}
     }
 }
@@ -144,8 +180,10 @@ async fn pump(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
     mut fault: watch::Receiver<Fault>,
+    counts: Option<&Counts>,
 ) {
     let mut buffer = vec![0; CHUNK];
+    let mut passed = 0;
     loop {
         let read = match from.read(&mut buffer).await {
             Ok(0) | Err(_) => return,
@@ -154,11 +192,22 @@ async fn pump(
         let now = fault.wait_for(|fault| *fault != Fault::Blackhole).await.map(|fault| *fault);
         match now {
             Ok(Fault::Delay(delay)) => tokio::time::sleep(delay).await,
-            Ok(Fault::None) => {}
+            Ok(Fault::CutAfter(bytes)) if passed >= bytes => {
+                if let Some(counts) = counts {
+                    counts.cuts.fetch_add(1, Ordering::Relaxed);
+                    return;
+                }
+            }
+            Ok(Fault::None | Fault::CutAfter(_)) => {}
             Ok(Fault::Cut | Fault::Blackhole) | Err(_) => return,
         }
         if to.write_all(&buffer[..read]).await.is_err() {
             return;
+        }
+        if let Some(counts) = counts {
+            let read = u64::try_from(read).unwrap_or_default();
+            passed += read;
+            counts.bytes.fetch_add(read, Ordering::Relaxed);
         }
     }
 }

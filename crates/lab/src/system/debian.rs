@@ -17,12 +17,30 @@ const BUILD_LIMIT: Duration = Duration::from_secs(20 * 60);
 /// # Errors
 /// mmdebstrap fails: no root, no mirror, no such package.
 pub(crate) async fn bootstrap(suite: &str, packages: &[&str], customize: &str, to: &Path) -> Result<()> {
+    bootstrap_as_of(None, suite, packages, customize, to).await
+}
+
+/// As [`bootstrap`], with the same bytes each time from the same packages: what says when it was made says `epoch`, in seconds since
+/// 1970.
+///
+/// # Errors
+/// As [`bootstrap`].
+pub(crate) async fn bootstrap_as_of(
+    epoch: Option<u64>,
+    suite: &str,
+    packages: &[&str],
+    customize: &str,
+    to: &Path,
+) -> Result<()> {
+    let epoch = epoch.map_or_else(|| "MCO_LAB=1".to_owned(), |epoch| format!("SOURCE_DATE_EPOCH={epoch}"));
     // It mounts /proc and /sys into the root. In a namespace of its own they end with it: else a run that is killed leaves
     // them, and who removes the folder then removes what is mounted there.
     run(
         "unshare",
         [
             "--mount",
+            "env",
+            &epoch,
             "mmdebstrap",
             "--quiet",
             "--mode=root",

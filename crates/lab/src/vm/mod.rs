@@ -10,7 +10,8 @@
 //!
 //! Not here: machines that share this computer's kernel (`machine`), and what is on the disks (`image`).
 
-mod cache;
+mod build_registry;
+pub(crate) mod cache;
 mod grub;
 mod image;
 mod moments;
@@ -35,6 +36,7 @@ use crate::vm::qemu::{Accelerator, Bus, DirectBoot, Start};
 use crate::vm::ssh::{Key, Ssh};
 use crate::vm::tools::Tools;
 
+pub use build_registry::BuildRegistry;
 pub use image::{OrdinaryMachine, VmImage};
 pub use moments::SerialMark;
 pub use ostree::{OstreeMachine, Registry};
@@ -452,6 +454,7 @@ pub async fn prepare_virtual_machines(progress: &Reporter) -> Result<()> {
     for machine in [OrdinaryMachine::Grub, OrdinaryMachine::SystemdBoot] {
         VmImage::ordinary(machine, progress).await?;
     }
-    OstreeMachine::ensure(progress).await?;
+    OstreeMachine::ensure(progress).await?.build_base(progress).await?;
+    crate::delivery::builder_archive(progress).await?;
     Ok(())
 }

@@ -7,7 +7,7 @@
 //!
 //! Not here: what a test or the product does with such a machine.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -145,25 +145,23 @@ impl OstreeMachine {
     /// # Errors
     /// It does not start.
     pub async fn registry(&self, folder: Arc<Folder>) -> Result<Registry> {
-        let dir = folder.make("registry")?;
-        let port = free_port(IpAddr::V4(Ipv4Addr::LOCALHOST))?;
-        let config = dir.join("config.yml");
         let storage = format!("{}/registry", self.ostree.inside(&self.images)?);
-        let text = format!(
-            "version: 0.1\nlog: {{level: info}}\nstorage:\n  filesystem: {{rootdirectory: {storage}}}\n  \
-             maintenance: {{readonly: {{enabled: true}}}}\nhttp: {{addr: \"127.0.0.1:{port}\"}}\n"
-        );
-        std::fs::write(&config, text).map_err(Error::io("write", &config))?;
-        let storage = self.images.join("registry");
-        let mut registry = Registry { port, dir, storage, tools: self.ostree.clone(), process: None, folder };
-        registry.start().await?;
-        Ok(registry)
+        let more = "  maintenance: {readonly: {enabled: true}}\n";
+        let dir = folder.make("registry")?;
+        let on_disk = self.images.join("registry");
+        Registry::begin("registry", (&storage, on_disk), more, dir, &self.ostree, folder).await
+    }
+
+    /// What makes images, and what it has made: a folder with `registry` and `oci`.
+    pub(super) fn made(&self) -> (&Tools, &Path) {
+        (&self.ostree, &self.images)
     }
 }
 
 /// A registry of OS images on this computer's loopback. Dropping it ends it.
 #[derive(Debug)]
 pub struct Registry {
+    name: &'static str,
     port: u16,
     dir: PathBuf,
     storage: PathBuf,
@@ -174,6 +172,35 @@ pub struct Registry {
 }
 
 impl Registry {
+    /// Starts one. `storage`: where programs of the tools see it, and where it is on this computer; `more`: lines of its config below `storage`; `dir`: for its config
+    /// and log.
+    pub(super) async fn begin(
+        name: &'static str,
+        (storage, on_disk): (&str, PathBuf),
+        more: &str,
+        dir: PathBuf,
+        tools: &Tools,
+        folder: Arc<Folder>,
+    ) -> Result<Self> {
+        let port = free_port(IpAddr::V4(Ipv4Addr::LOCALHOST))?;
+        let config = dir.join(format!("{name}.yml"));
+        let text = format!(
+            "version: 0.1\nlog: {{level: info}}\nhttp: {{addr: \"127.0.0.1:{port}\"}}\nstorage:\n  \
+             filesystem: {{rootdirectory: {storage}}}\n{more}"
+        );
+        std::fs::write(&config, text).map_err(Error::io("write", &config))?;
+        let mut registry =
+            Self { name, port, dir, storage: on_disk, tools: tools.clone(), process: None, folder };
+        registry.start().await?;
+        Ok(registry)
+    }
+
+    /// Where it listens on this computer.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.port).into()
+    }
+
     /// An image as machines name it: `a`, `b`, or `c`, whose kubelet cannot start.
     #[must_use]
     pub fn reference(&self, tag: &str) -> String {
@@ -194,7 +221,7 @@ impl Registry {
     /// The file that says what was asked of it.
     #[must_use]
     pub fn log(&self) -> PathBuf {
-        self.dir.join("registry.log")
+        self.dir.join(format!("{}.log", self.name))
     }
 
     /// Ends it at once, with all connections.
@@ -207,7 +234,7 @@ impl Registry {
     /// # Errors
     /// It does not start.
     pub async fn start(&mut self) -> Result<()> {
-        let command = ["docker-registry", "serve", &format!("{WORK}/config.yml")];
+        let command = ["docker-registry", "serve", &format!("{WORK}/{}.yml", self.name)];
         let spec = self.tools.spec("docker-registry", &self.dir, &self.log(), command);
         let process = Process::spawn(spec, self.folder.path())?;
         let listening = async {

@@ -90,23 +90,23 @@ async fn an_image_whose_kubelet_cannot_start_goes_back_by_itself_without_an_api_
     lab.stop().await;
 }
 
-fn api(client: &kube::Client, kind: &str) -> Api<DynamicObject> {
+pub(super) fn api(client: &kube::Client, kind: &str) -> Api<DynamicObject> {
     let group = kube::core::GroupVersionKind::gvk(MCO, "v1", kind);
     Api::all_with(client.clone(), &ApiResource::from_gvk(&group))
 }
 
-fn note(node: &Value, key: &str) -> String {
+pub(super) fn note(node: &Value, key: &str) -> String {
     node["metadata"]["annotations"][format!("{MCO}/{key}")].as_str().unwrap_or_default().to_owned()
 }
 
-fn done(node: &Value) -> bool {
+pub(super) fn done(node: &Value) -> bool {
     note(node, "state") == "Done"
         && note(node, "currentConfig").starts_with("rendered-")
         && note(node, "currentConfig") == note(node, "desiredConfig")
 }
 
 /// Waits until the Node is so, and returns it.
-async fn wait(client: &kube::Client, what: &str, is: impl Fn(&Value) -> bool) -> Value {
+pub(super) async fn wait(client: &kube::Client, what: &str, is: impl Fn(&Value) -> bool) -> Value {
     let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(client.clone());
     let start = Instant::now();
     let mut seen = Value::Null;

@@ -3,6 +3,7 @@
 //! Not here: what the back end says to the programs of other versions (recorded answers, beside the code of the host).
 
 mod boots;
+mod built;
 mod cluster;
 mod fetch;
 
