@@ -100,6 +100,7 @@ function about(pool) {
     ...standing(pool),
     ["Held", pool.held && bad(sentence(pool.held))],
     ["Pinned", pool.pinned && sentence(pool.pinned)],
+    ["Images", pool.images && sentence(pool.images)],
     ["Stuck", pool.stuck && bad(sentence(pool.stuck))],
     ["Conditions", pool.conditions.length ? el("ul", {}, pool.conditions.map((c) => el("li", {}, el("strong", {}, c.type), c.message ? [": ", sentence(c.message)] : ""))) : ""],
   ]);

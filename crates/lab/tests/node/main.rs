@@ -24,6 +24,7 @@ mod kubelet;
 mod machines;
 mod networkd;
 mod packages;
+mod pinned_images;
 #[path = "../product/mod.rs"]
 mod product;
 #[path = "../common/prometheus.rs"]
