@@ -309,7 +309,8 @@ pub mod pool_condition {
     pub const CONFIG_UNPROVED: &str = "ConfigUnproved";
     /// The image build of the pool failed; the message has the last lines of its log.
     pub const IMAGE_BUILD_DEGRADED: &str = "ImageBuildDegraded";
-    /// Pinned images could not be fetched; set `True` by the program that fetches them.
+    /// The PinnedImageSets of the pool cannot be told. What fails on a node is on its MachineConfigNode. Absent until the pool
+    /// has one.
     pub const PINNED_IMAGE_SETS_DEGRADED: &str = "PinnedImageSetsDegraded";
 }
 
@@ -341,4 +342,8 @@ pub mod node_condition {
     pub const REBOOTED_NODE: &str = "RebootedNode";
     /// The last sync failed.
     pub const NODE_DEGRADED: &str = "NodeDegraded";
+    /// Images of PinnedImageSets are being pulled, or cannot be.
+    pub const PINNED_PROGRESSING: &str = "PinnedImageSetsProgressing";
+    /// They cannot be pulled or pinned; `status.pinnedImageSets` says why.
+    pub const PINNED_DEGRADED: &str = "PinnedImageSetsDegraded";
 }

@@ -51,7 +51,57 @@ const SUBDOMAIN: &str =
     "self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')";
 const SUBDOMAIN_MESSAGE: &str = "must be the name of an object: lower case letters, digits, hyphens and dots";
 
-const RULES: [Rule; 23] = [
+/// An image that can be pinned: registry, repository, digest. The same as [`crate::v1::not_pinnable`].
+const PINNABLE: &str = "self.matches('^([a-zA-Z0-9-]+\\\\.)+[a-zA-Z0-9-]+(:[0-9]{2,5})?(/[a-zA-Z0-9._-]+)+@sha256:[a-f0-9]{64}$')";
+const PINNABLE_MESSAGE: &str = "must be an image of a registry with its digest, such as registry.example.com/team/app@sha256: and 64 hexadecimal digits";
+const PINS: &str = "/properties/status/properties/pinnedImageSets/items";
+const SYNCHRONIZERS: &str = "/properties/status/properties/poolSynchronizersStatus/items";
+
+const RULES: [Rule; 30] = [
+    rule(
+        "PinnedImageSet",
+        "/properties/spec/properties/pinnedImages/items/properties/name",
+        PINNABLE,
+        PINNABLE_MESSAGE,
+    ),
+    rule(
+        "MachineConfigNode",
+        PINS,
+        "!has(self.currentGeneration) || has(self.desiredGeneration) && self.desiredGeneration >= self.currentGeneration",
+        "currentGeneration cannot be larger than desiredGeneration",
+    ),
+    rule(
+        "MachineConfigNode",
+        PINS,
+        "!has(self.lastFailedGeneration) || has(self.desiredGeneration) && \
+         self.desiredGeneration >= self.lastFailedGeneration",
+        "lastFailedGeneration cannot be larger than desiredGeneration",
+    ),
+    rule(
+        "MachineConfigNode",
+        PINS,
+        "!has(self.lastFailedGeneration) || has(self.lastFailedGenerationError)",
+        "lastFailedGeneration needs lastFailedGenerationError",
+    ),
+    rule(
+        "MachineConfigNode",
+        "/properties/status/properties/pinnedImageSets/items/properties/desiredGeneration",
+        "self >= oldSelf",
+        "desiredGeneration must not decrease",
+    ),
+    rule(
+        "MachineConfigPool",
+        SYNCHRONIZERS,
+        "self.machineCount >= self.updatedMachineCount && self.machineCount >= self.availableMachineCount && \
+         self.machineCount >= self.unavailableMachineCount",
+        "machineCount cannot be smaller than another count",
+    ),
+    rule(
+        "MachineConfigPool",
+        SYNCHRONIZERS,
+        "self.availableMachineCount >= self.readyMachineCount",
+        "availableMachineCount cannot be smaller than readyMachineCount",
+    ),
     rule(
         "MachineConfigNode",
         "",

@@ -10,7 +10,7 @@ use crate::cache::stores::{Config, Stores};
 use crate::flight::echoes::Named;
 use crate::gates::TemplateGate;
 use crate::passes::queue::Pass;
-use api::v1::{ControllerConfig, MachineConfigNode, MachineConfigPool};
+use api::v1::{ControllerConfig, MachineConfigNode, MachineConfigPool, PinnedImageSet};
 use api::v1alpha1::RolloutPolicy;
 use rollout::view::NodeView;
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,6 +30,8 @@ pub(crate) enum Changed<'a> {
     Node(&'a Change<NodeView>),
     /// A MachineConfigNode.
     MachineConfigNode(&'a Change<MachineConfigNode>),
+    /// A PinnedImageSet.
+    PinnedImageSet(&'a Change<PinnedImageSet>),
     /// Something about the image builds of this pool: its MachineOSConfig, a build or a Job.
     ImageBuild(&'a str),
     /// Another input of node plans changed: an image build, the Scheduler, the operator's pod, or the outcome of a

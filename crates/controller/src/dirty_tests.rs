@@ -113,7 +113,13 @@ fn a_change_makes_dirty_what_looks_at_it_and_nothing_else() {
             "a new pool",
             None,
             worker(),
-            "Node: cluster; Render: infra worker; Generated: cc; MachineConfigNodes: n1 n2",
+            "Node: cluster; Render: infra worker; Generated: cc; MachineConfigNodes: n1 n2; PinnedImages: worker",
+        ),
+        (
+            "the PinnedImageSets that it names",
+            worker(),
+            with(json!({"spec": {"pinnedImageSets": [{"name": "a"}]}})),
+            "Node: cluster; Render: worker; PinnedImages: worker",
         ),
         ("a pool that is gone", worker(), None, "Node: cluster; Generated: cc; MachineConfigNodes: n1 n2"),
         (
@@ -267,6 +273,25 @@ fn a_change_makes_dirty_what_looks_at_it_and_nothing_else() {
         "MachineConfigNodes: n1",
     );
     is("its status", Changed::MachineConfigNode(&change("n1", mcn("a"), mcn("a"))), "");
+    let has_pins = || {
+        let mut node = (*mcn("a").unwrap()).clone();
+        let pins = json!({"pinnedImageSets": [{"name": "s", "desiredGeneration": 1}]});
+        node.status = serde_json::from_value(pins).unwrap();
+        Some(Arc::new(node))
+    };
+    let pins = change("n1", mcn("a"), has_pins());
+    is("what it says of PinnedImageSets", Changed::MachineConfigNode(&pins), "Node: cluster");
+    let set = |role: &str, generation: i64| -> Option<Arc<PinnedImageSet>> {
+        let metadata = json!({"name": "s", "generation": generation, "labels": {label::ROLE: role}});
+        Some(Arc::new(serde_json::from_value(json!({ "metadata": metadata })).unwrap()))
+    };
+    for (about, old, new, want) in [
+        ("a new PinnedImageSet", None, set("worker", 1), "Node: cluster; PinnedImages: infra worker"),
+        ("its images", set("worker", 1), set("worker", 2), "Node: cluster"),
+        ("its labels", set("worker", 1), set("infra", 1), "PinnedImages: infra worker"),
+    ] {
+        is(about, Changed::PinnedImageSet(&change("s", old, new)), want);
+    }
     for (about, changed, want) in [
         ("what a rollout reads of an image build", Changed::PlanInput, "Node: cluster"),
         ("an image build", Changed::ImageBuild("infra"), "ImageBuilds: infra"),
@@ -286,7 +311,7 @@ fn a_change_makes_dirty_what_looks_at_it_and_nothing_else() {
         is(about, changed, want);
     }
     let term = "Node: cluster; Render: infra worker; Drain: n1 n2; Templates: cc; Generated: cc; Topology: cc; \
-                Garbage: infra worker; MachineConfigNodes: gone n1 n2";
+                Garbage: infra worker; MachineConfigNodes: gone n1 n2; PinnedImages: infra worker";
     is("a term", Changed::TermBegins, term);
     assert_eq!(wrong.into_inner(), Vec::<String>::new());
 }

@@ -12,6 +12,7 @@ mod entry;
 mod error;
 mod metrics;
 mod node;
+mod pins;
 pub mod protocol;
 
 pub use agent::options::{AgentOptions, Exit};

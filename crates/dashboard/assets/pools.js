@@ -101,6 +101,7 @@ function about(pool) {
     ["Held", pool.held && bad(sentence(pool.held))],
     ["Pinned", pool.pinned && sentence(pool.pinned)],
     ["Stuck", pool.stuck && pool.stuck !== pool.held && bad(sentence(pool.stuck))],
+    ["Images", pool.images && sentence(pool.images)],
     ["Conditions", pool.conditions.length ? el("ul", {}, pool.conditions.map((c) => el("li", {}, el("strong", {}, c.type), c.message ? [": ", sentence(c.message)] : ""))) : ""],
   ]);
 }

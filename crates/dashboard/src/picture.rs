@@ -91,7 +91,8 @@ impl Picture {
                 masker.mask(&mut zone);
                 all.nodes.insert(row.name.clone(), Cell { pool: pool.name.clone(), zone, row });
             }
-            let texts = [&mut pool.held, &mut pool.pinned, &mut pool.stuck].into_iter().flatten();
+            let texts =
+                [&mut pool.held, &mut pool.pinned, &mut pool.images, &mut pool.stuck].into_iter().flatten();
             let policy = pool.policy.iter_mut().flat_map(PolicyRow::texts_mut);
             texts.chain(pool.conditions.values_mut()).chain(policy).for_each(|t| masker.mask(t));
             all.pools.insert(pool.name.clone(), pool);
@@ -343,6 +344,7 @@ pub(crate) mod tests {
                 }),
             }),
             pinned: Some("password=hunter2secret".to_owned()),
+            images: Some("password=hunter2secret".to_owned()),
             stuck: Some("password=hunter2secret".to_owned()),
             nodes: vec![
                 cell("a", Phase::Failing, "https://admin:hunter2secret@registry/x cannot be read").row,

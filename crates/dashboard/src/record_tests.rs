@@ -21,6 +21,7 @@ fn progress(config: &str, steps: &[(&str, bool, i64, &str)]) -> Progress {
         pull: None,
         steps: steps.collect(),
         updates: vec![],
+        pins: vec![],
         turn: None,
     }
 }

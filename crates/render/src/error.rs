@@ -59,6 +59,8 @@ pub enum Rule {
     Mirrors,
     /// A kind that has no effect yet.
     NotRendered,
+    /// An image of a PinnedImageSet.
+    PinnedImage,
 }
 
 impl Rule {
@@ -90,6 +92,7 @@ impl Rule {
             Self::ContainerRuntimeConfig => "container-runtime-config",
             Self::Mirrors => "mirrors",
             Self::NotRendered => "not-rendered",
+            Self::PinnedImage => "pinned-image",
         }
     }
 

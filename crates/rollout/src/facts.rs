@@ -3,6 +3,7 @@
 //! What it is not: how it is gathered from objects (see `inputs`).
 
 use crate::drain::Outlook;
+use crate::pins::PinFacts;
 use crate::topology::{self, Topology};
 use crate::view::NodeView;
 use crate::view::roles::Cluster;
@@ -43,6 +44,9 @@ pub struct Facts {
     pub troubles: Vec<Trouble>,
     /// What drains of nodes would do, as far as they were looked at.
     pub outlooks: BTreeMap<Arc<str>, Outlook>,
+    /// PinnedImageSets, and how far nodes are with them. Nothing waits for it.
+    #[serde(default, skip_serializing_if = "PinFacts::is_empty")]
+    pub pins: PinFacts,
     /// The caller looks at the nodes that a plan asks for, or has looked at all. Otherwise no node waits for a look.
     pub looks: bool,
 }

@@ -20,6 +20,7 @@ pub mod mcn;
 mod node;
 mod order;
 mod patch;
+pub mod pins;
 mod plan;
 pub mod policy;
 mod status;

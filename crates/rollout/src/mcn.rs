@@ -8,7 +8,7 @@ use api::k8s::{ObjectMeta, OwnerReference, Time};
 use api::names::{NOT_YET_SET, node_condition as c};
 use api::v1::{
     ConfigVersionStatus, DesiredConfigVersion, MachineConfigNode, MachineConfigNodeSpec,
-    MachineConfigNodeStatus, NamedRef, NodeStepCondition,
+    MachineConfigNodeStatus, NamedRef, NodeStepCondition, PinnedImageSetState,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
@@ -27,9 +27,12 @@ const KNOWN: [&str; 14] = [
     c::UPDATED,
     c::UNCORDONED,
     c::NODE_DEGRADED,
-    "PinnedImageSetsDegraded",
-    "PinnedImageSetsProgressing",
+    c::PINNED_DEGRADED,
+    c::PINNED_PROGRESSING,
 ];
+
+/// Conditions that are about no update: images are pulled and pinned whatever config the node is in.
+const ASIDE: [&str; 2] = [c::PINNED_DEGRADED, c::PINNED_PROGRESSING];
 
 /// The beginning of the message of a node that pulls its OS image.
 const PULLING: &str = "Pulling the OS image: ";
@@ -280,7 +283,10 @@ pub fn advance(
     let desired = node.desired_config.as_deref().filter(|d| !d.is_empty());
     if parent.type_ == c::UPDATED {
         let target = desired.unwrap_or(NOT_YET_SET);
-        for have in list.iter_mut().filter(|h| h.type_ != c::UPDATED && h.status != "False") {
+        let ends = |h: &&mut NodeStepCondition| {
+            h.type_ != c::UPDATED && h.status != "False" && !ASIDE.contains(&&*h.type_)
+        };
+        for have in list.iter_mut().filter(ends) {
             let prefix = format!("Action during update to {target}: ");
             "False".clone_into(&mut have.status);
             have.last_transition_time = now.clone();
@@ -311,6 +317,28 @@ pub fn advance(
     }
     new.observed_generation = Some(generation);
     Some(new)
+}
+
+/// The status with what is said of PinnedImageSets; `None` if nothing but times would change.
+pub fn with_pins(
+    old: Option<&MachineConfigNodeStatus>,
+    said: &[StepCondition],
+    sets: &[PinnedImageSetState],
+    generation: i64,
+    now: &Time,
+) -> Option<MachineConfigNodeStatus> {
+    let mut new = old.cloned().unwrap_or_default();
+    let mut list = new.conditions.take().unwrap_or_default();
+    for step in said {
+        put(&mut list, step, now);
+    }
+    new.conditions = Some(list);
+    if !sets.is_empty() || new.pinned_image_sets.is_some() {
+        new.pinned_image_sets = Some(sets.to_vec());
+    }
+    let changed = old != Some(&new);
+    new.observed_generation = new.observed_generation.or(Some(generation));
+    changed.then_some(new)
 }
 
 fn new_without_generation(status: &MachineConfigNodeStatus) -> MachineConfigNodeStatus {

@@ -47,7 +47,9 @@ fn role(kind: &str) -> Option<&'static str> {
              `spec.operatorLogLevel`. The operator writes the policies in force into the status. See \
              [Disruption](../disruption.md)."
         }
-        "PinnedImageSet" => "Not acted on: nothing here pins images.",
+        "PinnedImageSet" => {
+            "Images that the nodes of some pools pull before they are needed, and keep. See [Pinned images](../pinned-images.md)."
+        }
         "MachineOSConfig" | "MachineOSBuild" => {
             "Image builds by another program: a rollout waits for them. Nothing here builds images. See \
              [The OS](../os.md)."

@@ -1,9 +1,9 @@
 //! MachineConfigNode: how far one node's update is, step by step. Named as its node, and owned by it.
 
+use super::PinnedImageSetState;
 use crate::k8s::Time;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 crate::resource::resource!(
     /// The progress of one node's update.
@@ -46,9 +46,9 @@ pub struct MachineConfigNodeStatus {
     /// Configs in effect and wanted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config_version: Option<ConfigVersionStatus>,
-    /// Pinned image sets; kept as they are.
+    /// How far the node is with each PinnedImageSet of its pools.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pinned_image_sets: Option<Vec<Value>>,
+    pub pinned_image_sets: Option<Vec<PinnedImageSetState>>,
 }
 
 /// Configs in effect and wanted.

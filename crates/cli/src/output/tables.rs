@@ -53,6 +53,9 @@ fn status_at(snapshot: &Snapshot, now: Timestamp) -> String {
         if let Some(pinned) = &p.pinned {
             notes += &format!("pool {}: {pinned}\n", p.name);
         }
+        if let Some(images) = &p.images {
+            notes += &format!("pool {}: {images}\n", p.name);
+        }
         if let Some(message) = p.conditions.get(RENDER_DEGRADED) {
             notes += &format!("pool {}: {message}\n", p.name);
         }
@@ -160,6 +163,7 @@ mod tests {
                 hours: Some(rollout::policy::Hours::Open { until: None }),
             }),
             pinned: None,
+            images: None,
             stuck: Some("the pool is paused".to_owned()),
             percent: 99,
             estimate: Estimate::Done,

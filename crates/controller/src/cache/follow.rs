@@ -12,7 +12,7 @@ use crate::cache::{follow_settings, template_inputs};
 use crate::dirty::Changed;
 use crate::shared::Shared;
 use api::k8s::{Node, Pod};
-use api::v1::{ControllerConfig, MachineConfig, MachineConfigNode, MachineConfigPool};
+use api::v1::{ControllerConfig, MachineConfig, MachineConfigNode, MachineConfigPool, PinnedImageSet};
 use api::v1alpha1::RolloutPolicy;
 use build::JobFacts;
 use kube::Api;
@@ -49,6 +49,7 @@ impl Shared {
         self.follows_all::<MachineConfig>(Need::Always, stores.configs.clone());
         self.follows_all::<ControllerConfig>(Need::Always, stores.controller_configs.clone());
         self.follows_all::<RolloutPolicy>(Need::WhereServed, stores.rollout_policies.clone());
+        self.follows_all::<PinnedImageSet>(Need::WhereServed, stores.pinned_image_sets.clone());
         self.follows_all::<Node>(Need::Always, stores.nodes.clone());
         self.follows_all::<MachineConfigNode>(Need::Aside, stores.progress.clone());
         tasks.spawn(follow_ours(
@@ -90,6 +91,19 @@ impl Shared {
                 p
             },
             self.then(|change| Changed::RolloutPolicy(change)),
+            stop.clone(),
+        ));
+        tasks.spawn(follow_ours(
+            client(),
+            Presence::Optional,
+            stores.pinned_image_sets.clone(),
+            |mut set: PinnedImageSet| {
+                set.metadata.managed_fields = None;
+                // Which images they are is up to the agents.
+                set.spec.pinned_images = vec![];
+                set
+            },
+            self.then(|change| Changed::PinnedImageSet(change)),
             stop.clone(),
         ));
         self.watch_optional(tasks, stop);

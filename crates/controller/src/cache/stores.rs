@@ -13,8 +13,8 @@ use api::k8s::{
 };
 use api::rendered::owning_pool;
 use api::v1::{
-    ControllerConfig, MachineConfig, MachineConfigNode, MachineConfigNodeSpec, MachineConfigPool,
-    MachineOSBuild, MachineOSConfig,
+    ControllerConfig, MachineConfig, MachineConfigNode, MachineConfigNodeSpec, MachineConfigNodeStatus,
+    MachineConfigPool, MachineOSBuild, MachineOSConfig, PinnedImageSet, PinnedImageSetState,
 };
 use api::v1alpha1::RolloutPolicy;
 use build::{Base, JobFacts};
@@ -33,10 +33,12 @@ pub(crate) struct Stores {
     pub(crate) configs: Arc<Store<Config>>,
     pub(crate) controller_configs: Arc<Store<ControllerConfig>>,
     pub(crate) nodes: Arc<Store<NodeView>>,
-    /// Stored without their status. The kind may not be installed.
+    /// Stored without their status, except for what it says of PinnedImageSets. The kind may not be installed.
     pub(crate) progress: Arc<Store<MachineConfigNode>>,
     /// This kind may not be installed either.
     pub(crate) rollout_policies: Arc<Store<RolloutPolicy>>,
+    /// Nor this one. Stored without their images.
+    pub(crate) pinned_image_sets: Arc<Store<PinnedImageSet>>,
     /// Nor this one.
     pub(crate) os_configs: Arc<Store<ImageConfig>>,
     pub(crate) os_builds: Arc<Store<ImageBuild>>,
@@ -282,6 +284,13 @@ struct RawProgress {
     metadata: Meta,
     #[serde(deserialize_with = "readable")]
     spec: MachineConfigNodeSpec,
+    status: RawProgressStatus,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct RawProgressStatus {
+    pinned_image_sets: Option<Vec<PinnedImageSetState>>,
 }
 
 /// Reads a spec that is malformed as an empty one, which the pass then corrects. One such object must not stop the
@@ -290,14 +299,19 @@ fn readable<'de, D: Deserializer<'de>>(from: D) -> Result<MachineConfigNodeSpec,
     Ok(serde_json::from_value(Value::deserialize(from)?).unwrap_or_default())
 }
 
-/// A MachineConfigNode without its status. Whoever adds to the status reads it first.
+/// A MachineConfigNode without its status, except for what it says of PinnedImageSets. Whoever adds to the status reads it first.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(from = "RawProgress")]
 pub(crate) struct TrimmedMachineConfigNode(pub(crate) MachineConfigNode);
 
 impl From<RawProgress> for TrimmedMachineConfigNode {
     fn from(raw: RawProgress) -> Self {
-        Self(MachineConfigNode { metadata: raw.metadata.into(), spec: raw.spec, status: None })
+        let pins = raw.status.pinned_image_sets.filter(|pins| !pins.is_empty());
+        let status = pins.map(|pins| MachineConfigNodeStatus {
+            pinned_image_sets: Some(pins),
+            ..MachineConfigNodeStatus::default()
+        });
+        Self(MachineConfigNode { metadata: raw.metadata.into(), spec: raw.spec, status })
     }
 }
 

@@ -91,6 +91,7 @@ pub(crate) mod kind {
     pub(crate) const OS_CONFIG_STATUS: Resource = (GROUP, "machineosconfigs/status");
     pub(crate) const OS_BUILDS: Resource = (GROUP, "machineosbuilds");
     pub(crate) const OS_BUILD_STATUS: Resource = (GROUP, "machineosbuilds/status");
+    pub(crate) const PINNED_IMAGE_SETS: Resource = (GROUP, "pinnedimagesets");
     pub(crate) const STREAMS: Resource = (GROUP, "osimagestreams");
     pub(crate) const KUBELET_CONFIGS: Resource = (GROUP, "kubeletconfigs");
     pub(crate) const KUBELET_CONFIG_STATUS: Resource = (GROUP, "kubeletconfigs/status");

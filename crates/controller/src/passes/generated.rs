@@ -98,6 +98,7 @@ fn marked_by(changed: &Changed<'_>, _: Known<'_>, marks: &mut DirtyKeys) {
         | Changed::MachineConfigNode(_)
         | Changed::RolloutPolicy(_)
         | Changed::PlanInput
+        | Changed::PinnedImageSet(_)
         | Changed::ImageBuild(_) => false,
     };
     if concerns {

@@ -10,6 +10,7 @@ pub(crate) mod generated;
 pub(crate) mod image_builds;
 pub(crate) mod machine_config_nodes;
 pub(crate) mod nodes;
+pub(crate) mod pinned_images;
 pub(crate) mod queue;
 pub(crate) mod render;
 pub(crate) mod templates;
@@ -28,7 +29,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 /// All passes.
-pub(crate) const ALL: [Descriptor; 9] = [
+pub(crate) const ALL: [Descriptor; 10] = [
     nodes::PASS,
     render::PASS,
     drain::PASS,
@@ -38,6 +39,7 @@ pub(crate) const ALL: [Descriptor; 9] = [
     garbage::PASS,
     machine_config_nodes::PASS,
     image_builds::PASS,
+    pinned_images::PASS,
 ];
 
 /// The marker of each pass (see [`crate::dirty`]).

@@ -45,6 +45,8 @@ pub(crate) enum Pass {
     MachineConfigNodes,
     /// The builds of a pool's OS image. The key is the pool.
     ImageBuilds,
+    /// Which PinnedImageSets a pool has. The key is the pool.
+    PinnedImages,
 }
 
 /// The queues of all passes.

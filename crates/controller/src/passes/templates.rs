@@ -80,6 +80,7 @@ fn marked_by(changed: &Changed<'_>, known: Known<'_>, marks: &mut DirtyKeys) {
         | Changed::MachineConfigNode(_)
         | Changed::RolloutPolicy(_)
         | Changed::PlanInput
+        | Changed::PinnedImageSet(_)
         | Changed::ImageBuild(_)
         | Changed::SettingKnown => false,
     };

@@ -155,6 +155,13 @@ impl Cluster {
         Ok(list.items)
     }
 
+    /// The same, but the API server may answer from its cache: each node may ask after a change.
+    pub(crate) async fn cached_pools(&self) -> Result<Vec<MachineConfigPool>, CallError> {
+        let api: Api<MachineConfigPool> = Api::all(self.client.clone());
+        let any = ListParams::default().match_any();
+        Ok(self.call("listing MachineConfigPools".to_owned(), api.list(&any)).await?.items)
+    }
+
     /// Who labels the cluster's nodes. Unknown without a ControllerConfig. Read together with the pools.
     pub(crate) async fn kind(&self) -> Result<rollout::Cluster, CallError> {
         let api: Api<ControllerConfig> = Api::all(self.client.clone());

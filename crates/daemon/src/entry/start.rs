@@ -11,6 +11,7 @@ use crate::cluster::report::Reporting;
 use crate::error::DaemonError;
 use crate::metrics::Metrics;
 use crate::node::certificates::{Place, Writer};
+use crate::pins::{Manager, follow_sets};
 use host::{DbusSystemd, Host, HostPrograms, OnlyAgent, OsChoice, Programs, Recovery, Root};
 use listen::tls::TlsProfile;
 use listen::{Access, Addresses, Endpoint, Healthy};
@@ -130,6 +131,13 @@ pub async fn start(options: StartOptions, shutdown: CancellationToken) -> Result
         let writing = tokio::spawn(writer.run(round.clone()));
         let cluster = Cluster::new(client.clone(), &node_name);
         let logins = tokio::spawn(crate::node::logins::watch(root_mount.clone(), cluster, round.clone()));
+        let (sets, seen) = tokio::sync::watch::channel(None);
+        let following = round.clone().run_until_cancelled_owned(follow_sets(client.clone(), sets));
+        let following = tokio::spawn(following);
+        let cluster = Cluster::new(client.clone(), &node_name);
+        let disk = (host.root().clone(), root_mount.clone());
+        let pins = Manager::new(cluster, disk, seen, updates.clone(), reporting.progress);
+        let pinning = tokio::spawn(pins.run(round.clone()));
         let updates = Some(updates);
         let parts = AgentOptions {
             updates,
@@ -143,7 +151,9 @@ pub async fn start(options: StartOptions, shutdown: CancellationToken) -> Result
         let exit = run_with(client, parts, round.clone()).await?;
         round.cancel();
         // The certificate writer may still have to restart the kubelet.
-        for task in [looking.await.map(drop), writing.await, logins.await] {
+        for task in
+            [looking.await.map(drop), writing.await, logins.await, following.await.map(drop), pinning.await]
+        {
             if let Err(error) = task {
                 tracing::error!(%error, "a part of the agent ended abnormally");
             }

@@ -9,6 +9,7 @@
 
 pub(crate) mod ahead;
 pub(crate) mod behind;
+mod pins;
 pub(crate) mod rendering;
 pub(crate) mod settings;
 
@@ -191,6 +192,7 @@ impl ChangePlan {
             true => without(objects, change.given, &mut notes),
             false => merged_over(objects.clone(), change.given.clone()),
         };
+        notes.extend(pins::notes(change.given, change.deleted, objects, before));
         let policy = disruption_policy(&changed)?;
         let mut sources: Objects = changed.iter().filter(|(_, v)| pool_of(v).is_none()).cloned().collect();
         let controller_config = change.controller_config;

@@ -21,8 +21,9 @@ const LISTS_TIMEOUT: Duration = Duration::from_secs(120);
 const PAGE: u32 = 500;
 
 /// Kinds that need not be installed.
-const OPTIONAL: [(&str, &str, &str); 8] = [
+const OPTIONAL: [(&str, &str, &str); 9] = [
     (GROUP, "v1", "MachineConfigNode"),
+    (GROUP, "v1", "PinnedImageSet"),
     (GROUP, "v1", "OSImageStream"),
     (GROUP, "v1", "MachineOSConfig"),
     (GROUP, "v1", "MachineOSBuild"),

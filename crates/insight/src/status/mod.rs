@@ -151,6 +151,7 @@ fn of_view(view: View<'_>, only: &[String], now: Timestamp) -> Snapshot {
             needs_approval: p.hold.as_ref().is_some_and(Hold::needs_approval),
             policy: policy::row(p, policies.and_then(|all| all.policy(&p.pool)).map(AsRef::as_ref), now),
             pinned: pool.and_then(|p| Some(rollout::pinned_text(p, rollout::pinned(p)?))),
+            images: pool.and_then(|pool| images(pool, p.nodes.iter().map(|n| &*n.node), progress)),
             stuck: conditions
                 .and_then(|list| conditions::get(list, RENDER_DEGRADED).filter(|c| c.status == "True"))
                 .map(|c| format!("it cannot be rendered: {}", c.message))
@@ -165,6 +166,42 @@ fn of_view(view: View<'_>, only: &[String], now: Timestamp) -> Snapshot {
     let findings = findings::of(&rows, plan, only);
     let unmanaged = plan.unmanaged.iter().map(ToString::to_string).collect();
     Snapshot { pools: rows, unmanaged, findings, hidden_nodes: 0 }
+}
+
+/// How far the nodes of a pool are with its PinnedImageSets, in words; `None`: it has none.
+fn images<'a>(
+    pool: &MachineConfigPool,
+    nodes: impl Iterator<Item = &'a str>,
+    progress: &BTreeMap<String, Option<Progress>>,
+) -> Option<String> {
+    let sets: Vec<&str> = pool.spec.pinned_image_sets.iter().flatten().map(|set| &*set.name).collect();
+    if sets.is_empty() {
+        return None;
+    }
+    let (mut all, mut have, mut failing) = (0, 0, vec![]);
+    for node in nodes {
+        all += 1;
+        let states =
+            progress.get(node).and_then(Option::as_ref).map(|p| p.pins.as_slice()).unwrap_or_default();
+        let state = |set: &str| states.iter().find(|state| state.name == set);
+        let is_there = |set: &&str| {
+            state(set).is_some_and(|s| {
+                s.current_generation.is_some() && s.current_generation == s.desired_generation
+            })
+        };
+        have += usize::from(sets.iter().all(|set| is_there(&set)));
+        let failed =
+            states.iter().find_map(|s| Some((s.name.as_str(), s.last_failed_generation_error.as_deref()?)));
+        failing.extend(failed.map(|(set, why)| format!("node {node}: PinnedImageSet {set}: {why}")));
+    }
+    let mut text = format!("{have} of {all} nodes have the images of {}", sets.join(", "));
+    for why in failing.iter().take(1) {
+        text.push_str(&format!("; {why}"));
+    }
+    if failing.len() > 1 {
+        text.push_str(&format!("; {} more nodes fail", failing.len() - 1));
+    }
+    Some(text)
 }
 
 impl Snapshot {

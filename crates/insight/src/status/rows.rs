@@ -42,6 +42,9 @@ pub struct PoolRow {
     /// The older config that the pool is held in by `mco undo`, in words; absent when it follows its MachineConfigs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pinned: Option<String>,
+    /// How many nodes have the images of the pool's PinnedImageSets, and why others do not; absent when the pool has no such set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub images: Option<String>,
     /// Why the pool cannot get to its config before a person has changed something; absent when it can.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stuck: Option<String>,

@@ -3,8 +3,8 @@
 //! What it is not: a record of its own. Where no time was recorded, none is shown.
 
 use api::k8s::Node;
-use api::names::node_condition::{NODE_DEGRADED, UPDATED};
-use api::v1::MachineConfigNode;
+use api::names::node_condition::{NODE_DEGRADED, PINNED_DEGRADED, PINNED_PROGRESSING, UPDATED};
+use api::v1::{MachineConfigNode, NodeStepCondition, PinnedImageSetState};
 use jiff::Timestamp;
 use rollout::{PastUpdate, Reason, Step, Turn, Wait};
 use serde::Serialize;
@@ -26,6 +26,8 @@ pub struct Progress {
     pub steps: Vec<Milestone>,
     /// Updates that are over, the oldest first.
     pub updates: Vec<PastUpdate>,
+    /// How far it is with the PinnedImageSets of its pools.
+    pub pins: Vec<PinnedImageSetState>,
     /// What it waited for before it was sent to the config that it goes to, or was sent to last.
     pub turn: Option<Turn>,
 }
@@ -49,7 +51,9 @@ impl Progress {
     pub fn of(object: &MachineConfigNode) -> Option<Self> {
         let status = object.status.as_ref()?;
         let config = status.config_version.as_ref()?.current.clone();
-        let conditions = || status.conditions.iter().flatten();
+        // What is pinned is no step of an update.
+        let is_step = |c: &&NodeStepCondition| ![PINNED_PROGRESSING, PINNED_DEGRADED].contains(&&*c.type_);
+        let conditions = || status.conditions.iter().flatten().filter(is_step);
         let when = |type_: &str| {
             let mut all = conditions().filter(|c| c.type_ == type_ && c.status == "True");
             all.next().map(|c| c.last_transition_time.0)
@@ -73,6 +77,7 @@ impl Progress {
             pull,
             steps,
             updates,
+            pins: status.pinned_image_sets.clone().unwrap_or_default(),
             turn,
         })
     }

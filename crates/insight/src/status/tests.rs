@@ -184,3 +184,34 @@ fn a_blocked_pool_says_why_and_a_refused_pool_is_not_updated() {
         shown(&one(planned("worker", vec![Step::Done])), vec![pool("worker", &[("Updated", "")])], &[]);
     assert!(there.is_updated() && there.stuck().is_none());
 }
+
+#[test]
+fn a_pool_says_how_many_nodes_have_the_images_of_its_sets_and_why_others_do_not() {
+    let node = |sets: serde_json::Value| -> Option<Progress> {
+        let status =
+            serde_json::json!({"configVersion": {"current": "r", "desired": "r"}, "pinnedImageSets": sets});
+        Progress::of(&serde_json::from_value(serde_json::json!({"metadata": {}, "status": status})).unwrap())
+    };
+    let done = |name: &str| serde_json::json!({"name": name, "desiredGeneration": 2, "currentGeneration": 2});
+    let failed = serde_json::json!({"name": "b", "desiredGeneration": 2, "currentGeneration": 1, "lastFailedGeneration": 2,
+        "lastFailedGenerationError": "failed to pull image x: not found"});
+    let progress = BTreeMap::from([
+        ("n1".to_owned(), node(serde_json::json!([done("a"), done("b")]))),
+        ("n2".to_owned(), node(serde_json::json!([done("a"), failed]))),
+        ("n3".to_owned(), node(serde_json::json!([done("a")]))),
+        ("n4".to_owned(), None),
+    ]);
+    let pool = |sets: serde_json::Value| -> MachineConfigPool {
+        serde_json::from_value(
+            serde_json::json!({"metadata": {"name": "p"}, "spec": {"pinnedImageSets": sets}}),
+        )
+        .unwrap()
+    };
+    let nodes = || ["n1", "n2", "n3", "n4"].into_iter();
+    let both = pool(serde_json::json!([{"name": "a"}, {"name": "b"}]));
+    let text = images(&both, nodes(), &progress).unwrap();
+    let want =
+        "1 of 4 nodes have the images of a, b; node n2: PinnedImageSet b: failed to pull image x: not found";
+    assert_eq!(text, want);
+    assert_eq!(images(&pool(serde_json::json!(null)), nodes(), &progress), None);
+}

@@ -172,8 +172,8 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// Starts one. `storage`: where programs of the tools see it, and where it is on this computer; `more`: lines of its config below `storage`; `dir`: for its config
-    /// and log.
+    /// Starts one. `storage`: where programs of the tools see it, and where it is on this computer; `more`: lines of its config below
+    /// `storage`; `dir`: for its config and log.
     pub(super) async fn begin(
         name: &'static str,
         (storage, on_disk): (&str, PathBuf),

@@ -25,6 +25,7 @@ mod machines;
 mod networkd;
 mod packages;
 mod prefetch;
+mod pinned_images;
 #[path = "../product/mod.rs"]
 mod product;
 #[path = "../common/prometheus.rs"]

@@ -23,6 +23,7 @@ pub fn api(client: &Client, kind: &str) -> Api<DynamicObject> {
         "MachineConfiguration" => ("operator.openshift.io", "v1", "machineconfigurations"),
         "MachineOSConfig" => ("machineconfiguration.openshift.io", "v1", "machineosconfigs"),
         "MachineOSBuild" => ("machineconfiguration.openshift.io", "v1", "machineosbuilds"),
+        "PinnedImageSet" => ("machineconfiguration.openshift.io", "v1", "pinnedimagesets"),
         "OSImageStream" => ("machineconfiguration.openshift.io", "v1", "osimagestreams"),
         "ControllerConfig" => ("machineconfiguration.openshift.io", "v1", "controllerconfigs"),
         "KubeletConfig" => ("machineconfiguration.openshift.io", "v1", "kubeletconfigs"),

@@ -30,7 +30,7 @@ pub(crate) fn rules() -> Vec<Value> {
     vec![
         json!({
             "apiGroups": [GROUP],
-            "resources": ["machineconfigs", "machineconfigpools", "controllerconfigs"],
+            "resources": ["machineconfigs", "machineconfigpools", "controllerconfigs", "pinnedimagesets"],
             "verbs": read,
         }),
         json!({

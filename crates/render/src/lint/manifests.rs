@@ -11,13 +11,15 @@ use crate::settings::kubelet_config::KubeletConfig;
 use crate::settings::registries::mirrors::MirrorSets;
 use api::k8s::ResourceExt as _;
 use api::names::{CLUSTER, GROUP};
-use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
+use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool, PinnedImageSet, not_pinnable};
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Kinds of our API group that rendering does not read, and that are not mistakes.
-const OTHER_KINDS: [&str; 5] =
-    ["MachineConfigNode", "MachineOSConfig", "MachineOSBuild", "PinnedImageSet", "OSImageStream"];
+const OTHER_KINDS: [&str; 4] = ["MachineConfigNode", "MachineOSConfig", "MachineOSBuild", "OSImageStream"];
+
+/// How many images a PinnedImageSet may have.
+const MOST_PINNED: usize = 500;
 
 /// Fields of a MachineConfig's spec.
 const SPEC_FIELDS: [&str; 7] = [
@@ -34,6 +36,7 @@ const SPEC_FIELDS: [&str; 7] = [
 pub(super) struct Read {
     pub(super) configs: Vec<(MachineConfig, Value)>,
     pub(super) pools: Vec<MachineConfigPool>,
+    pub(super) pinned: Vec<PinnedImageSet>,
     pub(super) controller_config: Option<ControllerConfig>,
     pub(super) streams: Option<Value>,
 }
@@ -118,6 +121,13 @@ pub(super) fn read(manifests: &[(String, Value)], all: &mut Vec<Lint>) -> Read {
                     );
                 }
             }
+            (GROUP, "PinnedImageSet") => match api::shape::read(value) {
+                Ok(set) => {
+                    pinned_images(&set, &mut say);
+                    read.pinned.push(set);
+                }
+                Err(e) => say(Severity::Error, Rule::Manifest, "spec", e.to_string(), shape),
+            },
             ("config.openshift.io", "ImageDigestMirrorSet" | "ImageTagMirrorSet")
             | ("operator.openshift.io", "ImageContentSourcePolicy") => {
                 mirrors.push(value.clone());
@@ -146,6 +156,33 @@ pub(super) fn read(manifests: &[(String, Value)], all: &mut Vec<Lint>) -> Read {
         all.push(Lint { severity, object, path, rule: Rule::Mirrors, message, remedy });
     }
     read
+}
+
+/// What the API server would refuse in a PinnedImageSet.
+fn pinned_images(set: &PinnedImageSet, say: &mut impl FnMut(Severity, Rule, &str, String, &str)) {
+    let images = &set.spec.pinned_images;
+    let mut seen = BTreeSet::new();
+    for (i, image) in images.iter().enumerate() {
+        let path = format!("spec.pinnedImages[{i}].name");
+        let mut bad =
+            |rule, message: String, remedy: &str| say(Severity::Error, rule, &path, message, remedy);
+        if let Some(why) = not_pinnable(&image.name) {
+            let remedy = "write it as registry.example.com/team/app@sha256: and 64 hexadecimal digits";
+            bad(Rule::PinnedImage, format!("{:?} {why}", image.name), remedy);
+        } else if !seen.insert(&image.name) {
+            bad(Rule::Duplicate, format!("{:?} is there twice", image.name), "remove one of them");
+        }
+    }
+    if images.is_empty() || images.len() > MOST_PINNED {
+        let message = format!("has {} images; a set has 1 to {MOST_PINNED}", images.len());
+        say(
+            Severity::Error,
+            Rule::PinnedImage,
+            "spec.pinnedImages",
+            message,
+            "make several sets of it, or remove it",
+        );
+    }
 }
 
 pub(super) fn unknown_fields(all: &mut Vec<Lint>, mc: &MachineConfig, raw: &Value) {

@@ -20,7 +20,8 @@ use crate::tls::TlsProfile;
 use crate::version::{Mode, Versions};
 use api::k8s::ResourceExt as _;
 use api::names::{ARBITER, MASTER, WORKER, label};
-use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
+use api::selector;
+use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool, PinnedImageSet};
 use finding::of;
 use manifests::{read, unknown_fields};
 use pool::lint_pool;
@@ -121,6 +122,21 @@ pub fn lint_with(manifests: &[(String, Value)], templates: &TemplateSet) -> Vec<
         let object = format!("MachineConfig {}", mc.name_any());
         let (severity, rule, path) = (Severity::Warning, Rule::NoPool, "metadata.labels".to_owned());
         all.push(Lint { severity, object, path, rule, message: message.to_owned(), remedy });
+    }
+    // Pools that are only implied follow from roles of MachineConfigs, and say nothing about sets.
+    let fits = |set: &PinnedImageSet, pool: &MachineConfigPool| {
+        let labels = set.metadata.labels.as_ref();
+        selector::matches(pool.spec.machine_config_selector.as_ref(), labels).unwrap_or(true)
+    };
+    for set in read.pinned.iter().filter(|set| own && !pools.iter().any(|pool| fits(set, pool))) {
+        all.push(Lint {
+            severity: Severity::Warning,
+            object: format!("PinnedImageSet {}", set.name_any()),
+            path: "metadata.labels".to_owned(),
+            rule: Rule::NoPool,
+            message: "no pool among the manifests selects it, so no node pulls its images".to_owned(),
+            remedy: format!("set metadata.labels[{}] to the name of a pool", label::ROLE),
+        });
     }
     all.sort_by(|a, b| {
         (a.severity, &a.object, &a.path, &a.message).cmp(&(b.severity, &b.object, &b.path, &b.message))

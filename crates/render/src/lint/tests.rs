@@ -49,6 +49,7 @@ fn rules_are_words_of_which_no_two_are_alike() {
         Rule::ContainerRuntimeConfig,
         Rule::Mirrors,
         Rule::NotRendered,
+        Rule::PinnedImage,
     ];
     let words: BTreeSet<&str> = all.iter().map(|rule| rule.word()).collect();
     assert_eq!(words.len(), all.len());
@@ -65,6 +66,42 @@ fn rules_are_words_of_which_no_two_are_alike() {
         assert_eq!(Rule::at(path), rule, "{path}");
     }
     assert_eq!(json!(Rule::OsImageStream), "os-image-stream");
+}
+
+#[test]
+fn images_that_cannot_be_pinned_and_sets_of_no_pool_are_found() {
+    let digest = "0".repeat(64);
+    let app = format!("registry.example.com/app@sha256:{digest}");
+    let set = |role: &str, images: Value| {
+        let meta = json!({"name": "apps", "labels": {label::ROLE: role}});
+        let api = format!("{GROUP}/v1");
+        let spec = json!({ "pinnedImages": images });
+        (
+            "set.yaml".to_owned(),
+            json!({"apiVersion": api, "kind": "PinnedImageSet", "metadata": meta, "spec": spec}),
+        )
+    };
+    let pool = json!({"apiVersion": format!("{GROUP}/v1"), "kind": "MachineConfigPool", "metadata": {"name": "worker"},
+        "spec": {"machineConfigSelector": {"matchLabels": {label::ROLE: "worker"}}}});
+    let pool = ("pool.yaml".to_owned(), pool);
+    // A pool that picks no MachineConfig is a finding of its own.
+    let config =
+        mk_files("50-a", "worker", json!([{"path": "/a", "mode": 420, "contents": {"source": "data:,a"}}]));
+    assert_eq!(rules(&[set("worker", json!([{"name": app}])), pool.clone(), config.clone()]), []);
+    let wrong = json!([{"name": app}, {"name": app}, {"name": "registry.example.com/app:1"}]);
+    let found = rules(&[set("other", wrong), pool, config]);
+    let found: Vec<_> =
+        found.iter().map(|(severity, rule, path)| (*severity, *rule, path.as_str())).collect();
+    let want = [
+        (Severity::Error, "duplicate", "spec.pinnedImages[1].name"),
+        (Severity::Error, "pinned-image", "spec.pinnedImages[2].name"),
+        (Severity::Warning, "no-pool", "metadata.labels"),
+    ];
+    assert_eq!(found, want);
+    assert_eq!(
+        rules(&[set("worker", json!([]))]),
+        [(Severity::Error, "pinned-image", "spec.pinnedImages".to_owned())]
+    );
 }
 
 #[test]

@@ -527,6 +527,7 @@ impl<'a> Eval<'a> {
             certificates: &inputs.facts.certificates,
             overdue: &overdue,
             troubles: &troubles,
+            pins: &inputs.facts.pins,
         };
         let served = |name: &str| {
             let at = self.nodes.binary_search_by(|(n, _)| (*n.name).cmp(name));

@@ -10,6 +10,7 @@ use crate::hold::Hold;
 use crate::inputs::PoolInput;
 use crate::layered::{BuildState, Target};
 use crate::node::Flags;
+use crate::pins::{self, PinFacts};
 use crate::status::pin::pinned;
 use crate::view::{NodeView, own};
 use api::conditions::{self, Condition};
@@ -45,6 +46,8 @@ pub(crate) struct PoolFacts<'a> {
     pub(crate) overdue: &'a [&'a str],
     /// Other problems.
     pub(crate) troubles: &'a [&'a str],
+    /// PinnedImageSets, and how far nodes are with them.
+    pub(crate) pins: &'a PinFacts,
 }
 
 /// Whether a pool's config has proved itself under the pool's policy.
@@ -72,6 +75,7 @@ pub(crate) fn of(facts: &PoolFacts<'_>, now: &Time) -> (Option<MachineConfigPool
         certificates,
         overdue,
         troubles,
+        pins,
     } = facts;
     let pool = input.pool;
     let old = pool.status.clone().unwrap_or_default();
@@ -86,6 +90,12 @@ pub(crate) fn of(facts: &PoolFacts<'_>, now: &Time) -> (Option<MachineConfigPool
     new.ready_machine_count = count(|f| f.updated && f.ready);
     new.unavailable_machine_count = count(|f| f.unavailable);
     new.degraded_machine_count = count(|f| f.degraded);
+    new.pool_synchronizers_status = pins::counted(
+        pool,
+        nodes.iter().map(|(node, _)| &*node.name),
+        (new.ready_machine_count, new.unavailable_machine_count),
+        pins,
+    );
     let expirys: Vec<_> =
         certificates.iter().filter(|c| c.bundle_file == API_SERVER_BUNDLE).map(expiry).collect();
     if !expirys.is_empty() || new.cert_expirys.is_some() {

@@ -22,11 +22,12 @@ use crate::shared::Shared;
 use crate::term::fence::{Fence, Fenced};
 use crate::term::leader::now;
 use api::k8s::ResourceExt;
-use api::v1::MachineConfigPool;
+use api::v1::{MachineConfigNode, MachineConfigPool, PinnedImageSet, PinnedImageSetState};
 use api::v1alpha1::RolloutPolicy;
 use client::CallError;
 use jiff::Timestamp;
 use report::Report;
+use rollout::pins::PinFacts;
 use rollout::policy::PoolPolicies;
 use rollout::view::NodeView;
 use rollout::{
@@ -51,6 +52,8 @@ pub(crate) const PASS: Descriptor = Descriptor {
         kind::CONTROLLER_CONFIGS,
         kind::ROLLOUT_POLICIES,
         kind::NODES,
+        kind::MACHINE_CONFIG_NODES,
+        kind::PINNED_IMAGE_SETS,
         kind::OS_CONFIGS,
         kind::OS_BUILDS,
         kind::STREAMS,
@@ -106,14 +109,22 @@ fn marked_by(changed: &Changed<'_>, _: Known<'_>, marks: &mut DirtyKeys) {
         | Changed::Node(_)
         | Changed::PlanInput
         | Changed::TermBegins => true,
-        Changed::MachineConfigNode(_)
-        | Changed::ImageBuild(_)
-        | Changed::SettingKnown
-        | Changed::TemplateInput => false,
+        // A pool counts its nodes that have the images of its PinnedImageSets.
+        Changed::MachineConfigNode(change) => pins(&change.old) != pins(&change.new),
+        Changed::PinnedImageSet(change) => {
+            let generation = |s: &Option<Arc<PinnedImageSet>>| s.as_ref().map(|s| s.metadata.generation);
+            generation(&change.old) != generation(&change.new)
+        }
+        Changed::ImageBuild(_) | Changed::SettingKnown | Changed::TemplateInput => false,
     };
     if concerns {
         marks.mark(Pass::Node, ALL);
     }
+}
+
+/// What a node says of PinnedImageSets.
+fn pins(node: &Option<Arc<MachineConfigNode>>) -> Option<&[PinnedImageSetState]> {
+    node.as_ref()?.status.as_ref()?.pinned_image_sets.as_deref()
 }
 
 /// The node pass, and what it has reported already.
@@ -354,9 +365,23 @@ impl Nodes {
             troubles: self.shared.side_problems.all().into_iter().chain(late).collect(),
             outlooks: self.policies.outlooks(),
             looks: true,
+            pins: pin_facts(stores),
             ..sources.facts()
         };
         snapshot
+    }
+}
+
+/// PinnedImageSets, and how far nodes are with them.
+fn pin_facts(stores: &Stores) -> PinFacts {
+    let sets = stores.pinned_image_sets.all();
+    let said = stores.progress.all().into_iter().filter_map(|node| {
+        let states = pins(&Some(node.clone())).map(<[_]>::to_vec)?;
+        Some((node.name_any().as_str().into(), states))
+    });
+    PinFacts {
+        generations: sets.iter().map(|set| (set.name_any(), set.generation())).collect(),
+        nodes: said.collect(),
     }
 }
 

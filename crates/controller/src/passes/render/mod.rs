@@ -94,6 +94,7 @@ fn marked_by(changed: &Changed<'_>, known: Known<'_>, marks: &mut DirtyKeys) {
         | Changed::MachineConfigNode(_)
         | Changed::RolloutPolicy(_)
         | Changed::PlanInput
+        | Changed::PinnedImageSet(_)
         | Changed::ImageBuild(_)
         | Changed::Setting(_)
         | Changed::SettingKnown

@@ -1,0 +1,193 @@
+//! PinnedImageSets: writes into each pool which sets are for it (`spec.pinnedImageSets`).
+//!
+//! What it is not: the pulling and pinning, which each node's agent does (`daemon`, `pins/`), or the counts in the pool's status
+//! (the node pass).
+
+use crate::dirty::{Changed, DirtyKeys, Known};
+use crate::flight::pools::set_condition;
+use crate::passes::descriptor::{Descriptor, Right, kind, stateless};
+use crate::passes::queue::{Outcome, Pass, Work};
+use crate::shared::Shared;
+use api::conditions::{self, Condition};
+use api::k8s::ResourceExt;
+use api::names::pool_condition::PINNED_IMAGE_SETS_DEGRADED;
+use api::v1::{MachineConfigPool, NamedRef, PinnedImageSet};
+use client::{CallError, call};
+use kube::api::{Patch, PatchParams};
+use rollout::pins::selected;
+use serde_json::json;
+use std::sync::Arc;
+
+/// The descriptor of this pass.
+pub(crate) const PASS: Descriptor = Descriptor {
+    pass: Pass::PinnedImages,
+    work: Work { name: "pinnedimages", ..Work::QUIET },
+    reads: &[kind::POOLS, kind::PINNED_IMAGE_SETS],
+    writes: &[Right::new("patch", kind::POOLS), Right::new("patch", kind::POOL_STATUS)],
+    marked_by,
+    start: |shared, _| stateless(shared, pass),
+};
+
+fn marked_by(changed: &Changed<'_>, known: Known<'_>, marks: &mut DirtyKeys) {
+    match changed {
+        Changed::Pool(change) => {
+            // Neither a status nor a rollout says anything about sets.
+            let read = |p: &Option<Arc<MachineConfigPool>>| {
+                p.as_ref().map(|p| {
+                    let spec = &p.spec;
+                    (spec.machine_config_selector.clone(), spec.pinned_image_sets.clone(), is_degraded(p))
+                })
+            };
+            if change.new.is_some() && read(&change.old) != read(&change.new) {
+                marks.mark(Pass::PinnedImages, &change.name);
+            }
+        }
+        Changed::PinnedImageSet(change) => {
+            let read = |s: &Option<Arc<PinnedImageSet>>| {
+                s.as_ref().map(|s| (s.metadata.labels.clone(), s.metadata.deletion_timestamp.is_some()))
+            };
+            if read(&change.old) != read(&change.new) {
+                marks.mark_all(Pass::PinnedImages, known.stores.pools.names());
+            }
+        }
+        Changed::TermBegins => marks.mark_all(Pass::PinnedImages, known.stores.pools.names()),
+        _ => {}
+    }
+}
+
+fn is_degraded(pool: &MachineConfigPool) -> bool {
+    let all = pool.status.as_ref().and_then(|s| s.conditions.as_deref()).unwrap_or_default();
+    conditions::is_true(all, PINNED_IMAGE_SETS_DEGRADED)
+}
+
+/// One pass over one pool.
+async fn pass(shared: Arc<Shared>, name: String) -> Outcome {
+    match carry_out(&shared, &name).await {
+        Ok(()) => Outcome::Done,
+        Err(e) if e.is_conflict() || e.is_not_found() => Outcome::Stale,
+        Err(e) => Outcome::Failed(e.chain()),
+    }
+}
+
+async fn carry_out(shared: &Shared, name: &str) -> Result<(), CallError> {
+    // Without a list of the sets, every pool would lose its own.
+    let store = &shared.stores.pinned_image_sets;
+    let is_known = store.is_synced() && store.trouble().is_none();
+    let Some(pool) = shared.stores.pools.get(name).filter(|_| is_known) else { return Ok(()) };
+    if pool.metadata.deletion_timestamp.is_some() {
+        return Ok(());
+    }
+    let sets = store.all();
+    let found = match selected(&pool, sets.iter().map(AsRef::as_ref)) {
+        Ok(found) => found,
+        Err(error) => {
+            let text = format!(
+                "the PinnedImageSets of pool {name} cannot be told: spec.machineConfigSelector.{error}; correct the selector"
+            );
+            let condition = Condition::new(PINNED_IMAGE_SETS_DEGRADED, true, "", text);
+            return match sets.is_empty() {
+                true => Ok(()),
+                false => set_condition(shared, &pool, condition).await,
+            };
+        }
+    };
+    let wanted: Vec<NamedRef> = found.iter().map(|set| NamedRef { name: set.name_any() }).collect();
+    let have = pool.spec.pinned_image_sets.as_deref().unwrap_or_default();
+    if have != wanted {
+        let list = (!wanted.is_empty()).then_some(&wanted);
+        let version = pool.metadata.resource_version.as_deref();
+        let body = Patch::Merge(json!({
+            "metadata": {"resourceVersion": version},
+            "spec": {"pinnedImageSets": list},
+        }));
+        let what = || format!("spec.pinnedImageSets of machineconfigpool {name}");
+        let api = shared.api::<MachineConfigPool>();
+        let answer = call(what, api.patch(name, &PatchParams::default(), &body)).await?;
+        // The condition is written with the next pass, which this answer asks for.
+        shared.pool_answer(answer);
+        return Ok(());
+    }
+    // A pool without sets needs no condition about them, unless it has one that is no longer true.
+    if wanted.is_empty() && !is_degraded(&pool) {
+        return Ok(());
+    }
+    set_condition(shared, &pool, Condition::new(PINNED_IMAGE_SETS_DEGRADED, false, "", String::new())).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cache::store::Item;
+    use crate::fake_server::{answer, shared};
+    use serde_json::Value;
+    use std::collections::BTreeMap;
+    use std::sync::Mutex;
+
+    /// The pass over pool `worker` with this spec and status, and the requests that it made.
+    #[expect(clippy::needless_pass_by_value, reason = "reads better with json!")]
+    async fn written(
+        spec: Value,
+        status: Value,
+        known: bool,
+        sets: &[(&str, &str)],
+    ) -> (Outcome, Vec<String>) {
+        let asked = Arc::new(Mutex::new(vec![]));
+        let (log, pool) = (
+            asked.clone(),
+            json!({"metadata": {"name": "worker", "resourceVersion": "5"}, "spec": spec, "status": status}),
+        );
+        let stored = pool.clone();
+        let shared = Arc::new(shared(move |request| {
+            log.lock().unwrap().push(format!("{} {}", request.method(), request.uri().path()));
+            let mut next = stored.clone();
+            next["metadata"]["resourceVersion"] = json!("6");
+            answer(200, &next)
+        }));
+        let value = Arc::new(serde_json::from_value(pool).unwrap());
+        shared.stores.pools.apply("worker".to_owned(), Item { version: 5, uid: String::new(), value });
+        let set = |(name, role): &(&str, &str)| {
+            let object = json!({"metadata": {"name": name, "labels": {"role": role}}});
+            let value: Arc<PinnedImageSet> = Arc::new(serde_json::from_value(object).unwrap());
+            ((*name).to_owned(), Item { version: 1, uid: (*name).to_owned(), value })
+        };
+        if known {
+            shared.stores.pinned_image_sets.replace(sets.iter().map(set).collect::<BTreeMap<_, _>>());
+        }
+        let outcome = pass(shared, "worker".to_owned()).await;
+        let asked = asked.lock().unwrap().clone();
+        (outcome, asked)
+    }
+
+    #[tokio::test]
+    async fn a_pool_names_the_sets_that_its_selector_fits() {
+        let pools = "/apis/machineconfiguration.openshift.io/v1/machineconfigpools/worker";
+        let (spec, status) = (format!("PATCH {pools}"), format!("PATCH {pools}/status"));
+        let selector = json!({"matchLabels": {"role": "worker"}});
+        let with = |sets: Value| json!({"machineConfigSelector": selector, "pinnedImageSets": sets});
+        let broken =
+            json!({"machineConfigSelector": {"matchExpressions": [{"key": "role", "operator": "Like"}]}});
+        let none = || json!({});
+        let false_ = json!({"conditions": [{"type": PINNED_IMAGE_SETS_DEGRADED, "status": "False", "reason": "", "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
+        let mine: &[(&str, &str)] = &[("b", "worker"), ("a", "worker"), ("m", "master")];
+        for (about, pool, status_now, known, sets, want) in [
+            ("sets that it does not name", with(json!(null)), none(), true, mine, vec![spec.clone()]),
+            ("those that it names", with(json!([{"name": "a"}, {"name": "b"}])), false_, true, mine, vec![]),
+            (
+                "without a condition",
+                with(json!([{"name": "a"}, {"name": "b"}])),
+                none(),
+                true,
+                mine,
+                vec![status.clone()],
+            ),
+            ("a set that has gone", with(json!([{"name": "x"}])), none(), true, &[], vec![spec]),
+            ("no set at all", with(json!(null)), none(), true, &[], vec![]),
+            ("sets that are not known", with(json!([{"name": "x"}])), none(), false, &[], vec![]),
+            ("a selector that cannot be read", broken.clone(), none(), true, mine, vec![status]),
+            ("the same without sets", broken, none(), true, &[], vec![]),
+        ] {
+            assert_eq!(written(pool, status_now, known, sets).await, (Outcome::Done, want), "{about}");
+        }
+    }
+}

@@ -1,0 +1,370 @@
+//! What has to be done so that this node has the images of its PinnedImageSets, and keeps them: pure. The executor (`sync`)
+//! makes no choice of its own.
+//!
+//! The order: pins that go come first, because what they held may make room. Then what is there already is pinned, so that
+//! nothing takes it away while other images are pulled. Then the missing images are pulled, in the order of the sets' names, so
+//! that one set is complete before the next is begun; each is pinned when it is there.
+//!
+//! Not here: which sets a pool has (`rollout::pins`), or what is reported (see `report`).
+
+use api::v1::PinnedImageSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+/// The kubelet's `imagefs.available` where its configuration names none.
+const USUAL_PERCENT: u64 = 15;
+/// What stays free in any case, but no more than a hundredth.
+const LEAST: u64 = 1 << 30;
+/// How many images are pulled at once.
+const AT_ONCE: usize = 5;
+/// A control-plane node has etcd on the same disk.
+const AT_ONCE_ON_CONTROL_PLANE: usize = 1;
+
+/// A PinnedImageSet of this node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Wanted {
+    /// Its name.
+    pub(super) name: String,
+    /// Its generation.
+    pub(super) generation: i32,
+    /// Its images.
+    pub(super) images: Vec<String>,
+}
+
+impl Wanted {
+    pub(super) fn of(set: &PinnedImageSet) -> Self {
+        Self {
+            name: set.metadata.name.clone().unwrap_or_default(),
+            generation: set.generation(),
+            images: set.spec.pinned_images.iter().map(|image| image.name.trim().to_owned()).collect(),
+        }
+    }
+}
+
+/// What must stay free on the file system of images: where the kubelet begins to evict pods.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reserve {
+    /// A share of its size, in thousandths.
+    Share(u64),
+    /// Bytes.
+    Bytes(u64),
+}
+
+impl Reserve {
+    /// As the kubelet's configuration (YAML) says, or else its default.
+    pub(super) fn of(settings: Option<&str>) -> Self {
+        let settings: Option<serde_json::Value> = settings.and_then(|text| api::yaml::from_str(text).ok());
+        let Some(hard) =
+            settings.as_ref().and_then(|s| s.get("evictionHard")).filter(|hard| hard.is_object())
+        else {
+            return Self::Share(USUAL_PERCENT * 10);
+        };
+        let named =
+            ["imagefs.available", "nodefs.available"].into_iter().find_map(|key| hard.get(key)?.as_str());
+        named.and_then(Self::read).unwrap_or(Self::Bytes(0))
+    }
+
+    /// A percentage, or a quantity of Kubernetes.
+    fn read(text: &str) -> Option<Self> {
+        if let Some(percent) = text.strip_suffix('%') {
+            let share = percent.trim().parse::<f64>().ok().filter(|p| (0.0..=100.0).contains(p))?;
+            return Some(Self::Share((share * 10.0).round() as u64));
+        }
+        let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+        let (number, unit) = text.split_at(digits);
+        let (base, power) = match unit {
+            "" => (1_u64, 0),
+            "k" => (1000, 1),
+            "M" => (1000, 2),
+            "G" => (1000, 3),
+            "T" => (1000, 4),
+            "Ki" => (1024, 1),
+            "Mi" => (1024, 2),
+            "Gi" => (1024, 3),
+            "Ti" => (1024, 4),
+            _ => return None,
+        };
+        Some(Self::Bytes(number.parse::<u64>().ok()?.saturating_mul(base.pow(power))))
+    }
+}
+
+/// Room on the file system of images, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Space {
+    /// What is free.
+    pub(super) free: u64,
+    /// Its size.
+    pub(super) total: u64,
+    /// What must stay free.
+    pub(super) reserve: Reserve,
+}
+
+impl Space {
+    fn reserved(self) -> u64 {
+        let bytes = match self.reserve {
+            Reserve::Share(thousandths) => self.total / 1000 * thousandths,
+            Reserve::Bytes(bytes) => bytes,
+        };
+        // A file system that is full to the last byte breaks more than pods.
+        bytes.max(LEAST.min(self.total / 100))
+    }
+
+    /// Whether nothing more may be written.
+    pub(super) fn is_short(self) -> bool {
+        self.free < self.reserved()
+    }
+}
+
+impl fmt::Display for Space {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
+        write!(
+            f,
+            "storage available is less than minimum required: {:.1} of {:.1} GiB are free, and {:.1} GiB must stay free, below \
+             which the kubelet evicts pods; remove images or files, or give the file system more room",
+            gib(self.free),
+            gib(self.total),
+            gib(self.reserved()),
+        )
+    }
+}
+
+/// Why nothing is pulled, although something is missing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Held {
+    /// The node is not Ready yet, or not any more. That is no failure of the sets.
+    NotReady,
+    /// The kubelet reports DiskPressure.
+    DiskPressure,
+    /// There is no room.
+    Space(Space),
+}
+
+impl fmt::Display for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotReady => write!(f, "the node is not Ready"),
+            Self::DiskPressure => {
+                write!(f, "the node has DiskPressure; free some room on it, and the images are pulled")
+            }
+            Self::Space(space) => space.fmt(f),
+        }
+    }
+}
+
+/// What is known of the node.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Facts {
+    /// The wanted images that the runtime has, and whether it says that they are pinned.
+    pub(super) present: BTreeMap<String, bool>,
+    /// The images that this agent has pinned.
+    pub(super) ours: BTreeSet<String>,
+    /// Room for images. `None`: unknown, and then the runtime is left to find out.
+    pub(super) space: Option<Space>,
+    /// The node's Ready condition.
+    pub(super) ready: bool,
+    /// The node's DiskPressure condition.
+    pub(super) disk_pressure: bool,
+    /// It has the role label of the control plane.
+    pub(super) control_plane: bool,
+}
+
+/// What is done.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Plan {
+    /// Pins that go.
+    pub(super) unpin: Vec<String>,
+    /// Images that are there, and are to be pinned.
+    pub(super) pin: Vec<String>,
+    /// Images to pull, and then to pin.
+    pub(super) pull: Vec<String>,
+    /// Why none is pulled now.
+    pub(super) held: Option<Held>,
+    /// How many are pulled at once.
+    pub(super) at_once: usize,
+}
+
+impl Plan {
+    /// Whether everything is as it should be.
+    pub(super) fn is_empty(&self) -> bool {
+        self.unpin.is_empty() && self.pin.is_empty() && self.pull.is_empty()
+    }
+}
+
+/// All images of the sets, each once, in their order.
+pub(super) fn images(sets: &[Wanted]) -> Vec<String> {
+    let mut seen = BTreeSet::new();
+    let all = sets.iter().flat_map(|set| &set.images).filter(|image| !image.is_empty());
+    all.filter(|image| seen.insert(image.as_str())).cloned().collect()
+}
+
+/// What has to be done. `stored`: the name under which the runtime keeps an image.
+pub(super) fn plan(sets: &[Wanted], facts: &Facts, stored: impl Fn(&str) -> String) -> Plan {
+    let wanted = images(sets);
+    let kept: BTreeSet<String> = wanted.iter().map(|image| stored(image)).collect();
+    let (there, pull): (Vec<_>, Vec<_>) = wanted.into_iter().partition(|i| facts.present.contains_key(i));
+    let pin = there.into_iter().filter(|image| {
+        // What another program has pinned is pinned; what we have pinned is, even if the runtime does not say so.
+        facts.present.get(image) != Some(&true) && !facts.ours.contains(&stored(image))
+    });
+    let held = match facts.space.filter(|space| space.is_short()) {
+        _ if pull.is_empty() => None,
+        _ if !facts.ready => Some(Held::NotReady),
+        _ if facts.disk_pressure => Some(Held::DiskPressure),
+        Some(space) => Some(Held::Space(space)),
+        None => None,
+    };
+    Plan {
+        unpin: facts.ours.difference(&kept).cloned().collect(),
+        pin: pin.collect(),
+        pull,
+        held,
+        at_once: if facts.control_plane { AT_ONCE_ON_CONTROL_PLANE } else { AT_ONCE },
+    }
+}
+
+/// CRI-O's list of pinned images, as a file of its configuration. `None`: no file.
+pub(super) fn drop_in(sets: &[Wanted]) -> Option<String> {
+    let mut images = images(sets);
+    images.sort_unstable();
+    let list: toml::value::Array = images.into_iter().map(toml::Value::String).collect();
+    let list = (!list.is_empty()).then_some(toml::Value::Array(list))?;
+    Some(format!("[crio.image]\npinned_images = {list}\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(name: &str, images: &[&str]) -> Wanted {
+        Wanted {
+            name: name.to_owned(),
+            generation: 1,
+            images: images.iter().map(|i| (*i).to_owned()).collect(),
+        }
+    }
+
+    fn facts(present: &[(&str, bool)], ours: &[&str]) -> Facts {
+        Facts {
+            present: present.iter().map(|(image, pinned)| ((*image).to_owned(), *pinned)).collect(),
+            ours: ours.iter().map(|image| (*image).to_owned()).collect(),
+            ready: true,
+            ..Facts::default()
+        }
+    }
+
+    #[test]
+    fn what_is_missing_is_pulled_what_is_there_is_pinned_and_what_goes_is_unpinned() {
+        let sets = [set("a", &["x", "y"]), set("b", &["y", "z", ""])];
+        type Row<'r> = (&'r str, Facts, [&'r [&'r str]; 3]);
+        let rows: [Row<'_>; 7] = [
+            ("nothing is there", facts(&[], &[]), [&[], &[], &["x", "y", "z"]]),
+            ("some are there", facts(&[("y", false)], &[]), [&[], &["y"], &["x", "z"]]),
+            (
+                "all is done",
+                facts(&[("x", true), ("y", true), ("z", true)], &["x", "y", "z"]),
+                [&[], &[], &[]],
+            ),
+            (
+                "a set has gone",
+                facts(&[("x", true), ("y", true), ("z", true)], &["old", "x", "y", "z"]),
+                [&["old"], &[], &[]],
+            ),
+            ("pinned by another", facts(&[("x", true), ("y", true), ("z", true)], &["x"]), [&[], &[], &[]]),
+            (
+                "a runtime that does not tell",
+                facts(&[("x", false), ("y", false), ("z", false)], &["x", "y", "z"]),
+                [&[], &[], &[]],
+            ),
+            (
+                "removed by hand, with its pin",
+                facts(&[("x", true), ("z", true)], &["x", "z"]),
+                [&[], &[], &["y"]],
+            ),
+        ];
+        for (about, facts, [unpin, pin, pull]) in rows {
+            let plan = plan(&sets, &facts, str::to_owned);
+            assert_eq!((plan.unpin, plan.pin, plan.pull), (to(unpin), to(pin), to(pull)), "{about}");
+        }
+        let gone = plan(&[], &facts(&[], &["x", "y"]), str::to_owned);
+        assert_eq!(gone.unpin, ["x", "y"]);
+        assert!(!gone.is_empty() && plan(&[], &facts(&[], &[]), str::to_owned).is_empty());
+        // An image that is kept under a longer name is not unpinned.
+        let longer = plan(&[set("a", &["s"])], &facts(&[("s", false)], &["long/s"]), |i| format!("long/{i}"));
+        assert!(longer.is_empty(), "{longer:?}");
+    }
+
+    fn to(texts: &[&str]) -> Vec<String> {
+        texts.iter().map(|t| (*t).to_owned()).collect()
+    }
+
+    #[test]
+    fn nothing_is_pulled_onto_a_node_that_cannot_take_it() {
+        let gib = 1 << 30;
+        let space =
+            |free: u64| Some(Space { free: free * gib, total: 100 * gib, reserve: Reserve::of(None) });
+        let sets = [set("a", &["x", "y"])];
+        let base = || facts(&[("y", false)], &["old"]);
+        for (about, facts, want) in [
+            ("room", Facts { space: space(15), ..base() }, None),
+            ("unknown", base(), None),
+            (
+                "full",
+                Facts { space: space(14), ..base() },
+                Some("storage available is less than minimum required: 14.0 of 100.0"),
+            ),
+            ("pressure", Facts { disk_pressure: true, ..base() }, Some("DiskPressure")),
+            ("not ready", Facts { ready: false, space: space(0), ..base() }, Some("not Ready")),
+        ] {
+            let plan = plan(&sets, &facts, str::to_owned);
+            let held = plan.held.map(|h| h.to_string());
+            assert_eq!(held.is_some(), want.is_some(), "{about}: {held:?}");
+            assert!(held.unwrap_or_default().contains(want.unwrap_or_default()), "{about}");
+            // What needs no room is done in any case.
+            assert_eq!((plan.unpin, plan.pin), (to(&["old"]), to(&["y"])), "{about}");
+        }
+        let done =
+            plan(&sets, &Facts { space: space(0), ..facts(&[("x", true), ("y", true)], &[]) }, str::to_owned);
+        assert_eq!(done.held, None, "a full disk is nobody's failure when nothing is missing");
+        let master = Facts { control_plane: true, ..base() };
+        assert_eq!(
+            (plan(&sets, &master, str::to_owned).at_once, plan(&sets, &base(), str::to_owned).at_once),
+            (1, 5)
+        );
+    }
+
+    #[test]
+    fn what_stays_free_is_what_the_kubelet_says() {
+        for (settings, free, short) in [
+            (None, 14, true),
+            (None, 15, false),
+            (Some("kind: KubeletConfiguration"), 14, true),
+            (Some("evictionHard: {imagefs.available: 5%}"), 4, true),
+            (Some("evictionHard: {imagefs.available: 5%}"), 5, false),
+            (Some("evictionHard: {imagefs.available: 20Gi, nodefs.available: 1%}"), 19, true),
+            (Some("evictionHard: {nodefs.available: 10%}"), 9, true),
+            (Some("evictionHard: {memory.available: 100Mi}"), 1, false),
+            (Some("evictionHard: {imagefs.available: 0%}"), 0, true),
+            (Some("evictionHard: {imagefs.available: nonsense}"), 1, false),
+            (Some("{"), 14, true),
+        ] {
+            let gib = 1 << 30;
+            // A few bytes less than a hundred, as shares are of whole thousandths.
+            let space = Space { free: free * gib, total: 100 * gib, reserve: Reserve::of(settings) };
+            assert_eq!(space.is_short(), short, "{settings:?} {free}");
+        }
+        assert_eq!(Reserve::read("500M"), Some(Reserve::Bytes(500_000_000)));
+        assert_eq!(Reserve::read("2.5%"), Some(Reserve::Share(25)));
+    }
+
+    #[test]
+    fn crio_gets_each_image_once_and_in_order() {
+        let text = drop_in(&[set("b", &["y", "x"]), set("a", &["x", "w\"'"])]).unwrap();
+        let table: toml::Table = text.parse().unwrap();
+        let list = &table["crio"]["image"]["pinned_images"];
+        let names: Vec<&str> = list.as_array().unwrap().iter().map(|v| v.as_str().unwrap()).collect();
+        assert_eq!(names, ["w\"'", "x", "y"]);
+        assert_eq!(drop_in(&[]), None);
+        assert_eq!(drop_in(&[set("a", &[" ".trim()])]), None);
+    }
+}

@@ -1,0 +1,226 @@
+//! PinnedImageSets on real containerd, with Debian's registry: images are pulled before any pod asks for them, through a registry
+//! that cuts its connections; they have containerd's label; a set with an image that does not exist is reported and harms no
+//! other; a set that goes takes its label with it.
+//!
+//! Not here: CRI-O, which Debian does not have (see the stand-in in `daemon`, `pins/`).
+
+use crate::debs;
+use crate::product::{Cluster, MCO, with_controller};
+use lab::{Kubelet, NodeHandle};
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+const NODE: &str = "worker-0";
+/// Where the node finds the registry: containerd asks the loopback address without TLS.
+const REGISTRY: &str = "127.0.0.1:5000";
+/// The port on which the registry itself listens.
+const BEHIND: u16 = 5001;
+/// The size of the image's layer, and after how many bytes a connection is cut.
+const LAYER: usize = 24 << 20;
+const CUT: usize = 5 << 20;
+
+/// An image with one layer of noise is made and pushed; the last line of the output is its digest.
+const PUSH: &str = r#"set -e
+cd /var/tmp; rm -rf oci layer; mkdir -p oci/blobs/sha256 layer
+head -c SIZE /dev/urandom > layer/noise
+tar -C layer -cf layer.tar noise
+put() { digest=$(sha256sum "$1" | cut -d' ' -f1); size=$(stat -c %s "$1"); mv "$1" "oci/blobs/sha256/$digest"; }
+put layer.tar; layer=$digest; layer_size=$size
+printf '{"architecture":"%s","os":"linux","config":{},"rootfs":{"type":"layers","diff_ids":["sha256:%s"]}}' \
+    "$(dpkg --print-architecture)" "$layer" > config; put config; config=$digest; config_size=$size
+oci=application/vnd.oci.image
+printf '{"schemaVersion":2,"mediaType":"%s.manifest.v1+json","config":{"mediaType":"%s.config.v1+json","digest":"sha256:%s","size":%s},"layers":[{"mediaType":"%s.layer.v1.tar","digest":"sha256:%s","size":%s}]}' \
+    $oci $oci "$config" "$config_size" $oci "$layer" "$layer_size" > manifest; put manifest
+printf '{"schemaVersion":2,"manifests":[{"mediaType":"%s.manifest.v1+json","digest":"sha256:%s","size":%s,"annotations":{"io.containerd.image.name":"NAME:1"}}]}' \
+    $oci "$digest" "$size" > oci/index.json
+printf '{"imageLayoutVersion":"1.0.0"}' > oci/oci-layout
+tar -C oci -cf image.tar .
+ctr -n lab images import image.tar >&2
+ctr -n lab images push --plain-http NAME:1 >&2
+ctr -n lab images rm --sync NAME:1 >&2
+rm -rf oci layer image.tar
+echo "sha256:$digest"
+"#;
+
+/// Debian's registry on the node.
+const SERVE: &str = r#"set -e
+systemctl disable --now docker-registry 2>/dev/null || true
+printf 'version: 0.1\nstorage:\n  filesystem:\n    rootdirectory: /var/lib/lab-registry\nhttp:\n  addr: 0.0.0.0:PORT\n' > /etc/lab-registry.yml
+systemd-run --quiet --unit=lab-registry docker-registry serve /etc/lab-registry.yml
+for _ in $(seq 100); do if bash -c 'exec 3<>/dev/tcp/127.0.0.1/PORT' 2>/dev/null; then exit 0; fi; sleep 0.1; done
+exit 1
+"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn containerd_pulls_and_pins_what_a_set_names_and_nothing_else() {
+    if !lab::require_root() {
+        return;
+    }
+    let Some(builder) = with_controller() else { return };
+    let cluster = Cluster::start(builder.nodes(1).real().kubelet(Kubelet::Real)).await;
+    let node = cluster.lab.node(0);
+    if !debs::install(&cluster, &node, &["docker-registry"]).await {
+        return cluster.stop().await;
+    }
+    node.run(["sh", "-c", &SERVE.replace("PORT", &BEHIND.to_string())]).await.unwrap();
+    let behind = SocketAddr::new(cluster.lab.real_node(0).unwrap().address(), BEHIND);
+    let host = cluster.lab.bridge().unwrap().gateway();
+    let cuts = Arc::new(AtomicU32::new(0));
+    let proxy = cutting(SocketAddr::new(host, 0), behind, cuts.clone()).await;
+    let near = format!("ListenStream={REGISTRY}");
+    let far = proxy.to_string();
+    node.run([
+        "systemd-run",
+        "--quiet",
+        "--unit=near-registry",
+        "--socket-property",
+        &near,
+        "/lib/systemd/systemd-socket-proxyd",
+        &far,
+    ])
+    .await
+    .unwrap();
+    cluster.settled("worker", 1, &["00-worker"], &[]).await;
+
+    // Pushed past the proxy, which would cut it.
+    let name = format!("127.0.0.1:{BEHIND}/lab/noise");
+    let push = PUSH.replace("SIZE", &LAYER.to_string()).replace("NAME", &name);
+    let said = node.run(["sh", "-c", &push]).await.unwrap();
+    let digest = said.trim().lines().last().unwrap().to_owned();
+    let image = format!("{REGISTRY}/lab/noise@{digest}");
+    let missing = format!("{REGISTRY}/lab/none@sha256:{}", "0".repeat(64));
+
+    let by_tag = set("tagged", &[&format!("{REGISTRY}/lab/noise:1")]);
+    let refused = cluster
+        .api("PinnedImageSet")
+        .create(&Default::default(), &serde_json::from_value(by_tag).unwrap())
+        .await;
+    assert!(refused.unwrap_err().to_string().contains("with its digest"));
+
+    cluster.create(set("noise", &[&image])).await;
+    let progressing = cluster
+        .wait("the image is pulled and pinned", async || {
+            let node = cluster.get("MachineConfigNode", NODE).await;
+            let state = &node["status"]["pinnedImageSets"][0];
+            let done = state["currentGeneration"] == 1 && state["desiredGeneration"] == 1;
+            said_of(&node, "PinnedImageSetsProgressing").filter(|(status, _)| done && status == "False")
+        })
+        .await;
+    assert!(progressing.1.starts_with("All pinned image sets complete"), "{progressing:?}");
+    assert!(cuts.load(Ordering::Relaxed) >= 3, "the registry has cut nothing");
+    let labels = labels(&node, &image).await;
+    assert!(labels.contains("io.cri-containerd.pinned=pinned"), "{labels}");
+    cluster.wait("the pool counts its node", async || counted(&cluster, 1).await).await;
+    let pool = cluster.get("MachineConfigPool", "worker").await;
+    assert_eq!(pool["spec"]["pinnedImageSets"], json!([{"name": "noise"}]));
+    let status = cluster.mco(&["status"]).await;
+    assert!(status.out.contains("1 of 1 nodes have the images of noise"), "{status:?}");
+
+    // A second set, with an image that is not there: the first one stays complete.
+    cluster.create(set("none", &[&missing])).await;
+    let why = cluster
+        .wait("the failure is reported", async || {
+            let node = cluster.get("MachineConfigNode", NODE).await;
+            said_of(&node, "PinnedImageSetsDegraded").filter(|(status, _)| status == "True")?;
+            let sets = node["status"]["pinnedImageSets"].as_array()?.clone();
+            assert_eq!(sets.iter().find(|s| s["name"] == "noise")?["currentGeneration"], 1, "{sets:?}");
+            let none = sets.into_iter().find(|s| s["name"] == "none")?;
+            assert_eq!(
+                (&none["currentGeneration"], &none["lastFailedGeneration"]),
+                (&Value::Null, &json!(1))
+            );
+            Some(none["lastFailedGenerationError"].as_str()?.to_owned())
+        })
+        .await;
+    assert!(why.contains(&missing), "{why}");
+    cluster.wait("the pool no longer counts its node", async || counted(&cluster, 0).await).await;
+    let node_done = cluster.get("Node", NODE).await;
+    assert!(crate::product::is_done(&node_done), "a rollout has nothing to do with it");
+
+    // Without its sets the node keeps the image, and no pin.
+    cluster.delete("PinnedImageSet", "none").await;
+    cluster.delete("PinnedImageSet", "noise").await;
+    cluster
+        .wait("nothing is pinned any more", async || {
+            let object = cluster.get("MachineConfigNode", NODE).await;
+            let degraded = said_of(&object, "PinnedImageSetsDegraded")?.0;
+            let none = object["status"]["pinnedImageSets"].as_array().is_none_or(Vec::is_empty);
+            (degraded == "False" && none).then_some(())
+        })
+        .await;
+    let labels = self::labels(&node, &image).await;
+    assert!(labels.contains("io.cri-containerd.image=managed") && !labels.contains("pinned"), "{labels}");
+    assert!(node.read_file("/var/lib/machine-config-daemon/pinned-images").await.is_err());
+    cluster
+        .wait("the pool has no set", async || {
+            let pool = cluster.get("MachineConfigPool", "worker").await;
+            pool["spec"]["pinnedImageSets"].is_null().then_some(())
+        })
+        .await;
+    cluster.no_panic();
+    cluster.stop().await;
+}
+
+fn set(name: &str, images: &[&str]) -> Value {
+    let images: Vec<Value> = images.iter().map(|image| json!({"name": image})).collect();
+    json!({
+        "apiVersion": "machineconfiguration.openshift.io/v1",
+        "kind": "PinnedImageSet",
+        "metadata": {"name": name, "labels": {format!("{MCO}role"): "worker"}},
+        "spec": {"pinnedImages": images},
+    })
+}
+
+/// Status and message of a condition.
+fn said_of(node: &Value, type_: &str) -> Option<(String, String)> {
+    let all = node["status"]["conditions"].as_array()?;
+    let found = all.iter().find(|c| c["type"] == type_)?;
+    Some((found["status"].as_str()?.to_owned(), found["message"].as_str()?.to_owned()))
+}
+
+/// The line of containerd about an image, with its labels.
+async fn labels(node: &NodeHandle, image: &str) -> String {
+    let all = node.run(["ctr", "-n", "k8s.io", "images", "ls"]).await.unwrap();
+    all.lines().find(|line| line.starts_with(image)).unwrap_or_default().to_owned()
+}
+
+/// The pool's status counts so many of its nodes as having the images.
+async fn counted(cluster: &Cluster, updated: u64) -> Option<()> {
+    let pool = cluster.get("MachineConfigPool", "worker").await;
+    let all = &pool["status"]["poolSynchronizersStatus"][0];
+    (all["machineCount"] == 1 && all["updatedMachineCount"] == updated).then_some(())
+}
+
+/// A proxy that closes each connection after some megabytes, and counts that.
+async fn cutting(listen: SocketAddr, server: SocketAddr, cuts: Arc<AtomicU32>) -> SocketAddr {
+    let listener = TcpListener::bind(listen).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            let cuts = cuts.clone();
+            tokio::spawn(async move {
+                let Ok(server) = TcpStream::connect(server).await else { return };
+                let (mut from_client, mut to_client) = client.into_split();
+                let (mut from_server, mut to_server) = server.into_split();
+                let up = tokio::spawn(async move { tokio::io::copy(&mut from_client, &mut to_server).await });
+                let (mut sent, mut buffer) = (0, vec![0; 64 << 10]);
+                while let Ok(read @ 1..) = from_server.read(&mut buffer).await {
+                    sent += read;
+                    if sent > CUT {
+                        cuts.fetch_add(1, Ordering::Relaxed);
+                        break;
+                    }
+                    if to_client.write_all(&buffer[..read]).await.is_err() {
+                        break;
+                    }
+                }
+                up.abort();
+            });
+        }
+    });
+    address
+}
