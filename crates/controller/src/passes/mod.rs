@@ -10,8 +10,10 @@ pub(crate) mod generated;
 pub(crate) mod image_builds;
 pub(crate) mod machine_config_nodes;
 pub(crate) mod nodes;
+pub(crate) mod os_images;
 pub(crate) mod queue;
 pub(crate) mod render;
+pub(crate) mod streams;
 pub(crate) mod templates;
 pub(crate) mod topology;
 pub(crate) mod version_claim;
@@ -28,7 +30,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 /// All passes.
-pub(crate) const ALL: [Descriptor; 9] = [
+pub(crate) const ALL: [Descriptor; 11] = [
     nodes::PASS,
     render::PASS,
     drain::PASS,
@@ -38,6 +40,8 @@ pub(crate) const ALL: [Descriptor; 9] = [
     garbage::PASS,
     machine_config_nodes::PASS,
     image_builds::PASS,
+    os_images::PASS,
+    streams::PASS,
 ];
 
 /// The marker of each pass (see [`crate::dirty`]).

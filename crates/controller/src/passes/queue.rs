@@ -43,6 +43,10 @@ pub(crate) enum Pass {
     MachineConfigNodes,
     /// The builds of a pool's OS image. The key is the pool.
     ImageBuilds,
+    /// What is known of a pool's next OS image. The key is the pool.
+    OsImages,
+    /// The status of OSImageStream `cluster`. One key.
+    Streams,
 }
 
 /// The queues of all passes.

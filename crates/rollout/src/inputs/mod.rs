@@ -9,12 +9,13 @@ use crate::facts::Facts;
 use crate::inputs::streams::stream_of;
 use crate::layered::Layering;
 use crate::node::control_plane;
+use crate::os_image::{Looked, OsImageInput};
 use crate::policy::{PolicyInput, PoolPolicies};
 use crate::view::{EtcdMember, NodeView, OsBuild, OsConfig};
 use api::k8s::Time;
 use api::v1::{ControllerConfig, MachineConfigPool};
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Everything that a decision is made from.
@@ -39,6 +40,8 @@ pub struct PoolInput<'a> {
     pub layering: Layering,
     /// Whether the MachineConfig that `spec.configuration` names exists. No node is sent to one that does not.
     pub config_exists: bool,
+    /// What is known of the image that the rendered config names; `None`: nothing that nodes would have to wait for.
+    pub os_image: Option<OsImageInput>,
     /// The OS image stream that the rendered config's image belongs to, if streams are used.
     pub stream: Option<&'a str>,
     /// Why a change of one of its nodes was refused just now. This plan then changes no node of the pool, and the
@@ -55,6 +58,7 @@ impl<'a> PoolInput<'a> {
             pool,
             layering: Layering::default(),
             config_exists: true,
+            os_image: None,
             stream: None,
             refused: None,
             policy: None,
@@ -74,6 +78,8 @@ pub struct ConfigView {
     pub pool: Option<Arc<str>>,
     /// `spec.osImageURL`; empty if there is none.
     pub os_image_url: Box<str>,
+    /// What the controller has found out about that image.
+    pub looked: Looked,
 }
 
 /// The MachineConfigs of the cluster.
@@ -157,6 +163,19 @@ impl<'a> Sources<'a> {
         }
     }
 
+    /// What nodes of a pool may have to wait for because of the image of their next config.
+    fn os_image(&self, pool: &MachineConfigPool) -> Option<OsImageInput> {
+        let configs = self.configs?;
+        let next = configs.view(&pool.spec.configuration.name)?;
+        // Nodes that have the image already go on with it.
+        OsImageInput::of(pool, (&next.os_image_url, &next.looked), || {
+            let known: BTreeSet<&Arc<str>> =
+                self.nodes.iter().filter_map(|n| n.current_config.as_ref()).collect();
+            let own = |c: ConfigView| c.os_image_url == next.os_image_url && c.pool == next.pool;
+            known.into_iter().filter(|name| configs.view(name).is_some_and(own)).cloned().collect()
+        })
+    }
+
     /// The inputs of a plan at a point in time, with the result of [`Sources::facts`].
     pub fn inputs(&self, facts: &'a Facts, now: Time) -> Inputs<'a> {
         let input = |pool: &'a MachineConfigPool| {
@@ -169,6 +188,7 @@ impl<'a> Sources<'a> {
                     Streams::Unknown => had,
                     Streams::Known(streams) => streams.and_then(|streams| stream_of(pool, url, streams)),
                 },
+                os_image: self.os_image(pool),
                 config_exists: self.configs.is_none_or(|all| all.view(config).is_some()),
                 policy: self.policies.and_then(|all| all.input(input.name())),
                 layering: Layering::find(input.name(), config, &self.os_configs, &self.os_builds),
@@ -204,7 +224,11 @@ mod tests {
             ..NodeView::default()
         };
         let nodes = [node("rendered-infra-0"), node("gone")];
-        let view = |url: &str| ConfigView { pool: Some("infra".into()), os_image_url: url.into() };
+        let view = |url: &str| ConfigView {
+            pool: Some("infra".into()),
+            os_image_url: url.into(),
+            ..ConfigView::default()
+        };
         let configs: BTreeMap<String, ConfigView> = [("rendered-infra-0", ""), ("rendered-infra-1", "i2")]
             .map(|(name, url)| (name.to_owned(), view(url)))
             .into();

@@ -10,6 +10,7 @@ use crate::hold::Hold;
 use crate::inputs::PoolInput;
 use crate::layered::{BuildState, Target};
 use crate::node::Flags;
+use crate::os_image::OsImageWait;
 use crate::status::pin::pinned;
 use crate::view::{NodeView, own};
 use api::conditions::{self, Condition};
@@ -211,6 +212,7 @@ impl Hold {
             | Self::Rejected { .. }
             | Self::EmptyWave { .. }
             | Self::RejectedElsewhere { .. }
+            | Self::OsImage(OsImageWait::Unknown { .. } | OsImageWait::Refused { .. })
             | Self::Soak { .. } => true,
             // It lasts for one request.
             Self::Recording { .. }
@@ -220,6 +222,7 @@ impl Hold {
             | Self::Deleting
             | Self::Paused
             | Self::Image(_)
+            | Self::OsImage(OsImageWait::Looking { .. })
             | Self::MaxUnavailable(_)
             | Self::Masters(_)
             | Self::Arbiter(_)
