@@ -202,6 +202,20 @@ pub mod own {
     pub const PREFETCH: &str = "machineconfig.dev/prefetch";
     /// Node: what the agent has fetched, or why it could not, see [`crate::prefetch`].
     pub const PREFETCHED: &str = "machineconfig.dev/prefetched";
+    /// Rendered MachineConfig: what the controller found out about its OS image, and the digest by which every node takes it, see
+    /// [`crate::os_image`].
+    pub const OS_IMAGE: &str = "machineconfig.dev/os-image";
+    /// MachineConfigPool: `as-they-are`: OS images are not looked into before nodes go to them, and each node follows a tag itself.
+    /// For registries that nodes reach and the controller does not.
+    pub const OS_IMAGES: &str = "machineconfig.dev/os-images";
+    /// OSImageStream `cluster`: images, separated by blanks, that are looked into to fill its status: OS images and their images of
+    /// extensions, or release images, which list them. Without it the status is left alone.
+    pub const STREAM_IMAGES: &str = "machineconfig.dev/stream-images";
+    /// OSImageStream `cluster`: the value of [`STREAM_IMAGES`] that its status was filled from. Without it images are looked into
+    /// anew.
+    pub const STREAMS_FROM: &str = "machineconfig.dev/streams-from";
+    /// The one value of [`OS_IMAGES`].
+    pub const AS_THEY_ARE: &str = "as-they-are";
     /// MachineConfigPool: the rendered config that the pool is pinned to, whatever its MachineConfigs say (`mco undo`).
     pub const PINNED: &str = "machineconfiguration.openshift.io/pinned-config";
     /// MachineConfigPool: the rendered configs that the pool had, oldest first, with times (`mco history`). At most twenty.

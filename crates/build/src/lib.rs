@@ -9,7 +9,6 @@
 
 pub mod containerfile;
 mod figures;
-mod image;
 mod job;
 pub mod names;
 pub mod objects;
@@ -20,7 +19,6 @@ mod report;
 mod state;
 
 pub use figures::{Current, Figures, News, Push, news};
-pub use image::{ImageError, ImageFacts, Inspected, LayerFacts, Manifest};
 pub use job::{JobFacts, JobFailure, StartCheck};
 pub use plan::{Base, BuildPlan, Inputs, Point, Step, Wait, plan, refused, unseen};
 pub use report::{ConfigMapDigest, Report, Warning, held_up, last_words};

@@ -260,7 +260,7 @@ fn pack(rendered: &MachineConfig) -> Result<String, ObjectsError> {
 }
 
 /// The text of a file of a MachineConfig; `None` if it has no such file, or one that cannot be read here.
-fn file(rendered: &MachineConfig, path: &str) -> Option<String> {
+pub fn file(rendered: &MachineConfig, path: &str) -> Option<String> {
     let files = rendered.spec.config.as_ref()?.pointer("/storage/files")?.as_array()?;
     let contents = files.iter().rev().find(|f| f["path"] == path)?.get("contents")?;
     let bytes = Resource::deserialize(contents).ok()?.decode().ok()?;

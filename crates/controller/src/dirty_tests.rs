@@ -113,7 +113,7 @@ fn a_change_makes_dirty_what_looks_at_it_and_nothing_else() {
             "a new pool",
             None,
             worker(),
-            "Node: cluster; Render: infra worker; Generated: cc; MachineConfigNodes: n1 n2; PinnedImages: worker",
+            "Node: cluster; Render: infra worker; Generated: cc; MachineConfigNodes: n1 n2; PinnedImages: worker; OsImages: worker",
         ),
         (
             "the PinnedImageSets that it names",
@@ -151,13 +151,13 @@ fn a_change_makes_dirty_what_looks_at_it_and_nothing_else() {
             "another program set the config that it names",
             worker(),
             with(json!({"spec": {"configuration": {"name": "x"}}})),
-            "Node: cluster; Render: worker",
+            "Node: cluster; Render: worker; OsImages: worker",
         ),
         (
             "rendering set the config that it names",
             worker(),
             with(json!({"spec": {"configuration": {"name": "ours"}}})),
-            "Node: cluster",
+            "Node: cluster; OsImages: worker",
         ),
         (
             "a pin",
@@ -229,7 +229,7 @@ fn a_change_makes_dirty_what_looks_at_it_and_nothing_else() {
             CONTROLLER_CONFIG,
             None,
             cc(json!({})),
-            format!("{all}; MachineConfigNodes: n1 n2"),
+            format!("{all}; MachineConfigNodes: n1 n2; OsImages: infra worker"),
         ),
         ("its status", CONTROLLER_CONFIG, cc(json!({})), cc(json!({})), all.replace("; Generated: cc", "")),
         (
@@ -237,7 +237,7 @@ fn a_change_makes_dirty_what_looks_at_it_and_nothing_else() {
             CONTROLLER_CONFIG,
             cc(json!({})),
             cc(json!({"clusterDNSIP": "10.0.0.10"})),
-            all.to_owned(),
+            format!("{all}; OsImages: infra worker"),
         ),
     ] {
         is(about, Changed::ControllerConfig(&change(name, old, new)), &want);
@@ -298,20 +298,21 @@ fn a_change_makes_dirty_what_looks_at_it_and_nothing_else() {
         ("one of no pool", Changed::ImageBuild(""), ""),
         ("registries", Changed::Setting(IMAGE), "Generated: cc"),
         ("TLS versions", Changed::Setting(API_SERVER), "Templates: cc; Generated: cc"),
-        ("streams", Changed::Setting(STREAMS), "Node: cluster; Render: infra worker"),
+        ("streams", Changed::Setting(STREAMS), "Node: cluster; Render: infra worker; Streams: cluster"),
         ("overrides", Changed::Setting(MACHINE_CONFIGURATION), "Render: infra worker"),
         (
             "feature gates",
             Changed::Setting(FEATURE_GATE),
-            "Node: cluster; Render: infra worker; Generated: cc",
+            "Node: cluster; Render: infra worker; Generated: cc; Streams: cluster",
         ),
         ("a kind that is known now", Changed::SettingKnown, "Generated: cc"),
-        ("a template", Changed::TemplateInput, "Templates: cc; Generated: cc"),
+        ("a template", Changed::TemplateInput, "Templates: cc; Generated: cc; OsImages: infra worker"),
     ] {
         is(about, changed, want);
     }
     let term = "Node: cluster; Render: infra worker; Drain: n1 n2; Templates: cc; Generated: cc; Topology: cc; \
-                Garbage: infra worker; MachineConfigNodes: gone n1 n2; PinnedImages: infra worker";
+                Garbage: infra worker; MachineConfigNodes: gone n1 n2; PinnedImages: infra worker; OsImages: infra worker; \
+                Streams: cluster";
     is("a term", Changed::TermBegins, term);
     assert_eq!(wrong.into_inner(), Vec::<String>::new());
 }

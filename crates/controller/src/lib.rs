@@ -12,6 +12,8 @@
 //! | node | pool | `rollout::plan` | Node annotations, taints and labels, pool status |
 //! | topology | the ControllerConfig | `rollout::topology::patch` | the topology in the ControllerConfig |
 //! | image-builds | pool | `build::plan` | MachineOSBuilds, their Jobs and ConfigMaps; what the MachineOSConfig says of them; `ImageBuildDegraded` |
+//! | os-images | pool | `next`, then a look by `registry` | what was found out, on the rendered MachineConfig |
+//! | streams | OSImageStream `cluster` | `status`, from images that `registry` looks into | its status |
 //! | drain | node | `rollout::drain::plan` | cordon, evictions, `lastAppliedDrain` |
 
 pub mod bootstrap;

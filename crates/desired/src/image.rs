@@ -4,7 +4,8 @@
 //!
 //! What it is not: the annotations (see `daemon`), or how a host gets to an image (see `host`).
 
-use api::v1::MachineConfigSpec;
+use api::os_image::OsImage;
+use api::v1::{MachineConfig, MachineConfigSpec};
 
 use crate::finding::{Irreconcilable, Scope};
 use crate::os::OsField;
@@ -41,6 +42,17 @@ pub fn in_image(spec: MachineConfigSpec, image: &str) -> MachineConfigSpec {
         extensions: None,
         ..spec
     }
+}
+
+/// The config with its image by the digest that the controller has found for its tag, so that all nodes of a pool get the same
+/// image. A config of which nothing was found out stays as it is. A second call changes nothing.
+#[must_use]
+pub fn by_digest(mut config: MachineConfig) -> MachineConfig {
+    let found = OsImage::read(config.metadata.annotations.as_ref(), &config.spec.os_image_url);
+    if let Some(image) = found.as_ref().and_then(OsImage::by_digest) {
+        image.clone_into(&mut config.spec.os_image_url);
+    }
+    config
 }
 
 /// Why a host cannot leave its pool's image: its config names none to go back to. Without this rule it would stay in the
@@ -97,6 +109,22 @@ mod tests {
         assert_eq!(inside, want);
         assert_eq!(in_image(inside.clone(), "q.io/os@sha256:a"), inside);
         assert_eq!(in_image(spec.clone(), ""), spec);
+    }
+
+    #[test]
+    fn a_tag_that_was_resolved_is_taken_by_its_digest() {
+        let image = format!("q.io/os@sha256:{}", "0a".repeat(32));
+        let found = OsImage { of: "q.io/os:1".to_owned(), image: image.clone(), ..OsImage::default() };
+        let config = |url: &str| -> MachineConfig {
+            let notes = serde_json::json!({api::names::own::OS_IMAGE: found.text()});
+            serde_json::from_value(serde_json::json!({"metadata": {"annotations": notes},
+                "spec": {"osImageURL": url, "config": {"ignition": {"version": "3.4.0"}}}}))
+            .unwrap()
+        };
+        let taken = by_digest(config("q.io/os:1"));
+        assert_eq!(taken.spec.os_image_url, image);
+        assert_eq!(by_digest(taken).spec.os_image_url, image);
+        assert_eq!(by_digest(config("q.io/os:2")).spec.os_image_url, "q.io/os:2");
     }
 
     #[test]

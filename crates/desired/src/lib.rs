@@ -29,7 +29,7 @@ pub use disruption_policy::{
     UPDATE_CA_TRUST, UnitPolicy,
 };
 pub use finding::{Irreconcilable, Scope};
-pub use image::{config_and_image, in_image, no_way_back, with_image};
+pub use image::{by_digest, config_and_image, in_image, no_way_back, with_image};
 pub use irreconcilable::irreconcilable;
 pub use login::{has_core_login, removes_last_login};
 pub use os::{DEFAULT_KERNEL, KERNEL_TYPES, OsField, OsWanted, arguments, kernel_type, refused_extension};

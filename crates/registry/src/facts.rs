@@ -99,14 +99,14 @@ impl fmt::Display for ImageFacts {
         writeln!(f, "kernel        {}", unknown(&self.kernel))?;
         writeln!(f, "stream        {}", unknown(&self.stream))?;
         match &self.bootable_by {
-            Some(label) => writeln!(f, "bootable      yes, by its label {label}")?,
+            Some(label) => writeln!(f, "bootable      yes, by its label {label}"),
             None if self.is_extensions() => {
-                writeln!(f, "bootable      no, it holds extensions of an OS image")?
+                writeln!(f, "bootable      no, it holds extensions of an OS image")
             }
             None => {
-                writeln!(f, "bootable      not known: none of the labels {} says so", BOOTABLE.join(", "))?
+                writeln!(f, "bootable      not known: none of the labels {} says so", BOOTABLE.join(", "))
             }
-        }
+        }?;
         writeln!(f, "created       {}", self.created)?;
         writeln!(f, "size          {} in {} layers", megabytes(self.size), self.layers.len())?;
         for layer in &self.layers {

@@ -69,7 +69,14 @@ impl Registry {
                 )
             })?;
             let at = image.at(layer.digest.clone());
-            match self.places(&at, async |place| self.in_layer(place, layer, path).await).await? {
+            let mut tries = self.tries(&at)?;
+            let said = loop {
+                match self.in_layer(&tries.place()?, layer, path).await {
+                    Ok(said) => break said,
+                    Err(why) => tries.after(why).await,
+                }
+            };
+            match said {
                 InLayer::Is(bytes) => return Ok(bytes),
                 InLayer::Removed => return Err(none()),
                 InLayer::Unsaid => {}

@@ -11,14 +11,14 @@ use crate::error::{RegistryError, Why};
 use crate::facts::{ImageFacts, LayerFacts};
 use crate::reference::{Digest, Reference};
 use crate::routes::Place;
-use crate::transport::{Ask, Settings, Transport, body, encoded, refused};
+use crate::transport::{Ask, Limits, Settings, Transport, body, encoded, refused};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::header::{HeaderValue, WWW_AUTHENTICATE};
 use http::{Response, Uri};
 use kube::client::Body;
 use serde::Deserialize;
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The header in which a registry says what it sends.
@@ -172,78 +172,64 @@ impl Registry {
 
     /// The index or the manifest that a reference names.
     pub(crate) async fn document(&self, image: &Reference) -> Result<Found, RegistryError> {
-        self.places(image, async |place| {
-            let path = format!("manifests/{}", place.image.wanted());
-            let answer = self.get(place, &path, ACCEPTED).await?;
-            let said =
-                answer.headers().get(SENT_DIGEST).and_then(|v| v.to_str().ok()).and_then(Digest::parse);
-            let bytes = body(answer, &self.settings.limits).await?;
-            let digest = Digest::of(&bytes);
-            // By a digest, that one counts, and not what the registry says of its answer.
-            let wanted = place.image.digest().cloned().or(said);
-            if let Some(wanted) = wanted.filter(|wanted| *wanted != digest) {
-                return Err(Why::Lies(format!("the manifest has the digest {digest}, not {wanted}")));
+        let mut tries = self.tries(image)?;
+        loop {
+            match self.document_at(&tries.place()?).await {
+                Ok(found) => return Ok(found),
+                Err(why) => tries.after(why).await,
             }
-            let document = Document::read(&bytes).map_err(Why::Unreadable)?;
-            Ok(Found { digest, document })
-        })
-        .await
+        }
+    }
+
+    async fn document_at(&self, place: &Place) -> Result<Found, Why> {
+        let path = format!("manifests/{}", place.image.wanted());
+        let answer = self.get(place, &path, ACCEPTED).await?;
+        let said = answer.headers().get(SENT_DIGEST).and_then(|v| v.to_str().ok()).and_then(Digest::parse);
+        let bytes = body(answer, &self.settings.limits).await?;
+        let digest = Digest::of(&bytes);
+        // By a digest, that one counts, and not what the registry says of its answer.
+        let wanted = place.image.digest().cloned().or(said);
+        if let Some(wanted) = wanted.filter(|wanted| *wanted != digest) {
+            return Err(Why::Lies(format!("the manifest has the digest {digest}, not {wanted}")));
+        }
+        let document = Document::read(&bytes).map_err(Why::Unreadable)?;
+        Ok(Found { digest, document })
     }
 
     /// A small part of an image: its config.
     async fn blob(&self, image: &Reference, part: &Part) -> Result<Vec<u8>, RegistryError> {
-        self.places(&image.at(part.digest.clone()), async |place| {
-            let limits = &self.settings.limits;
-            if part.size > limits.document as u64 {
-                return Err(Why::TooLarge { most: limits.document });
-            }
-            let answer = self.get(place, &format!("blobs/{}", part.digest), ANYTHING).await?;
-            let bytes = body(answer, limits).await?;
-            if bytes.len() as u64 != part.size || Digest::of(&bytes) != part.digest {
-                return Err(Why::Lies(format!("blob {} has other bytes than its digest says", part.digest)));
-            }
-            Ok(bytes)
-        })
-        .await
-    }
-
-    /// Asks the places of an image one after the other, each several times where that may help.
-    pub(crate) async fn places<T>(
-        &self,
-        image: &Reference,
-        ask: impl AsyncFn(&Place) -> Result<T, Why>,
-    ) -> Result<T, RegistryError> {
-        let blocked = |scope| RegistryError::Blocked { image: image.to_string(), scope };
-        let mut tried = vec![];
-        for place in self.settings.routes.places(image).map_err(blocked)? {
-            match self.attempts(&place, &ask).await {
-                Ok(answer) => return Ok(answer),
-                Err(why) => tried.push((place.image.server().to_owned(), why)),
-            }
-        }
-        Err(RegistryError::Failed { image: image.to_string(), tried })
-    }
-
-    async fn attempts<T>(
-        &self,
-        place: &Place,
-        ask: &impl AsyncFn(&Place) -> Result<T, Why>,
-    ) -> Result<T, Why> {
-        let limits = &self.settings.limits;
-        let mut attempt = 0;
+        let mut tries = self.tries(&image.at(part.digest.clone()))?;
         loop {
-            let why = match ask(place).await {
-                Ok(answer) => return Ok(answer),
-                Err(why) => why,
-            };
-            if !why.should_retry() || attempt + 1 >= limits.attempts {
-                return Err(why);
+            match self.blob_at(&tries.place()?, part).await {
+                Ok(bytes) => return Ok(bytes),
+                Err(why) => tries.after(why).await,
             }
-            let asked = if let Why::Status { again, .. } = &why { *again } else { None };
-            let pause = limits.pause.delay(attempt);
-            tokio::time::sleep(asked.map_or(pause, |asked| asked.max(pause).min(limits.pause.last))).await;
-            attempt += 1;
         }
+    }
+
+    async fn blob_at(&self, place: &Place, part: &Part) -> Result<Vec<u8>, Why> {
+        let limits = &self.settings.limits;
+        if part.size > limits.document as u64 {
+            return Err(Why::TooLarge { most: limits.document });
+        }
+        let answer = self.get(place, &format!("blobs/{}", part.digest), ANYTHING).await?;
+        let bytes = body(answer, limits).await?;
+        if bytes.len() as u64 != part.size || Digest::of(&bytes) != part.digest {
+            return Err(Why::Lies(format!("blob {} has other bytes than its digest says", part.digest)));
+        }
+        Ok(bytes)
+    }
+
+    /// The places of an image, to be asked one after the other.
+    pub(crate) fn tries(&self, image: &Reference) -> Result<Tries, RegistryError> {
+        let blocked = |scope| RegistryError::Blocked { image: image.to_string(), scope };
+        Ok(Tries {
+            image: image.to_string(),
+            places: self.settings.routes.places(image).map_err(blocked)?.into(),
+            attempt: 0,
+            tried: vec![],
+            limits: self.settings.limits.clone(),
+        })
     }
 
     /// One GET at a place, logged in as it demands. Only an answer with success is returned.
@@ -288,11 +274,14 @@ impl Registry {
         authorization: Option<HeaderValue>,
         insecure: bool,
     ) -> Result<(&'static str, Response<Body>), Why> {
-        let send = async |scheme: &'static str| {
-            let url = format!("{scheme}://{server}/v2/{repository}/{path}");
-            let url: Uri = url.parse().map_err(|_| Why::Unreadable(format!("{url} is no URL")))?;
-            let ask = Ask { url, accept, authorization: authorization.clone(), form: None, insecure };
-            Ok((scheme, self.transport.send(&self.settings, &ask).await?))
+        let send = |scheme: &'static str| {
+            let authorization = authorization.clone();
+            async move {
+                let url = format!("{scheme}://{server}/v2/{repository}/{path}");
+                let url: Uri = url.parse().map_err(|_| Why::Unreadable(format!("{url} is no URL")))?;
+                let ask = Ask { url, accept, authorization, form: None, insecure };
+                Ok((scheme, self.transport.send(&self.settings, &ask).await?))
+            }
         };
         let is_plain = || self.plain.lock().unwrap_or_else(PoisonError::into_inner).contains(server);
         if insecure && is_plain() {
@@ -382,6 +371,40 @@ impl Registry {
                 bearer(&body(answer, &self.settings.limits).await?)
             }
         }
+    }
+}
+
+/// The places of an image: each is asked several times where that may help, then the next one.
+pub(crate) struct Tries {
+    image: String,
+    places: VecDeque<Place>,
+    attempt: u32,
+    tried: Vec<(String, Why)>,
+    limits: Limits,
+}
+
+impl Tries {
+    /// The place to ask now; else why there is none.
+    pub(crate) fn place(&mut self) -> Result<Place, RegistryError> {
+        let tried = &mut self.tried;
+        let none = || RegistryError::Failed { image: self.image.clone(), tried: std::mem::take(tried) };
+        self.places.front().cloned().ok_or_else(none)
+    }
+
+    /// It has failed so. Returns when the next place may be asked.
+    pub(crate) async fn after(&mut self, why: Why) {
+        if why.should_retry() && self.attempt + 1 < self.limits.attempts {
+            let asked = if let Why::Status { again, .. } = &why { *again } else { None };
+            let pause = self.limits.pause.delay(self.attempt);
+            tokio::time::sleep(asked.map_or(pause, |asked| asked.max(pause).min(self.limits.pause.last)))
+                .await;
+            self.attempt += 1;
+            return;
+        }
+        if let Some(place) = self.places.pop_front() {
+            self.tried.push((place.image.server().to_owned(), why));
+        }
+        self.attempt = 0;
     }
 }
 

@@ -20,6 +20,7 @@ mod files;
 mod inspect;
 mod reference;
 mod routes;
+mod streams;
 mod transport;
 
 #[cfg(test)]
@@ -34,4 +35,5 @@ pub use facts::{BOOTABLE, ImageFacts, LayerFacts, STREAM};
 pub use inspect::Registry;
 pub use reference::{Digest, Reference, ReferenceError};
 pub use routes::{Routes, RoutesError};
+pub use streams::{Stream, of_release, pair};
 pub use transport::{Limits, Proxies, Settings, Trust};

@@ -160,7 +160,7 @@ async fn what_has_another_digest_is_no_answer() {
             "by tag" => {}
             _ => blobs.iter().for_each(|b| {
                 let bytes = images.0.get_mut(b).unwrap();
-                if lie == "config" { bytes.reverse() } else { drop(bytes.pop()) }
+                if lie == "config" { bytes.reverse() } else { bytes.truncate(bytes.len() - 1) }
             }),
         }
         let named = Digest::of(b"what the registry says").to_string();
@@ -311,6 +311,36 @@ async fn a_file_is_read_from_the_highest_layer_that_has_it() {
     let liar = StandIn::start(move |asked| images.says(asked)).await;
     let error = Registry::new(settings()).file(&image(&liar.server, ""), None, "etc/a").await.unwrap_err();
     assert!(error.to_string().contains("is not what it should be"), "{error}");
+}
+
+#[tokio::test]
+async fn a_release_image_stands_for_the_images_that_it_lists() {
+    let mut images = Images::default();
+    let class = "io.openshift.os.streamclass";
+    let os = images.image("amd64", &json!({class: "rhel-9", "containers.bootc": "1"}), &[]);
+    let extensions =
+        images.image("amd64", &json!({class: "rhel-9", "io.openshift.os.extensions": "true"}), &[]);
+    let registry = StandIn::start(move |asked| Images::says(&images, asked)).await;
+    let name = |digest: &Digest| image(&registry.server, "").at(digest.clone()).to_string();
+    let tag = |tag: &str, digest: &Digest| json!({"name": tag, "from": {"kind": "DockerImage", "name": name(digest)}});
+    let list =
+        json!({"spec": {"tags": [tag("rhel-coreos", &os), tag("rhel-coreos-extensions", &extensions)]}})
+            .to_string();
+    let mut tar = tar::Builder::new(vec![]);
+    let mut header = tar::Header::new_gnu();
+    header.set_size(list.len() as u64);
+    tar.append_data(&mut header, "release-manifests/image-references", list.as_bytes()).unwrap();
+    let mut release = Images::default();
+    let digest =
+        release.image("amd64", &json!({"io.openshift.release": "5.0"}), &[tar.into_inner().unwrap()]);
+    release.tag("latest", &digest);
+    let payload = StandIn::start(move |asked| release.says(asked)).await;
+    let streams = Registry::new(settings()).streams(&[image(&payload.server, "")]).await.unwrap();
+    assert_eq!(streams.len(), 1);
+    assert_eq!(
+        (&*streams[0].name, &streams[0].os_image, &streams[0].os_extensions_image),
+        ("rhel-9", &name(&os), &name(&extensions))
+    );
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 //! What it is not: the decision (see `policy` and `plan`), or the words (see `explain`).
 
 use crate::layered::ImageWait;
+use crate::os_image::OsImageWait;
 use crate::view::DaemonState;
 use api::k8s::Time;
 use api::v1alpha1::{GateOutcome, GateResult};
@@ -25,6 +26,8 @@ pub enum Hold {
     Paused,
     /// The OS image is not ready.
     Image(ImageWait),
+    /// The image that the rendered config names is not known yet, or no node can run it.
+    OsImage(OsImageWait),
     /// `spec.maxUnavailable` cannot be read. Holds its text.
     MaxUnavailable(String),
     /// The pool's annotation [`own::PREFETCH`](api::names::own::PREFETCH) cannot be read. Holds its text.
@@ -161,6 +164,7 @@ impl Hold {
             | Self::ConfigMissing(_)
             | Self::Deleting
             | Self::Image(_)
+            | Self::OsImage(_)
             | Self::MaxUnavailable(_)
             | Self::PrefetchLimit(_)
             | Self::Masters(_)

@@ -126,7 +126,7 @@ fn held(hold: &Hold) -> Cow<'static, str> {
         Hold::Soak { wave, .. } => format!("wave {wave} to prove itself").into(),
         Hold::NodeFailed { node, .. } => format!("node {node}, which failed").into(),
         Hold::Paused => "the pool, which was paused".into(),
-        Hold::Image(_) => "its OS image".into(),
+        Hold::Image(_) | Hold::OsImage(_) => "its OS image".into(),
         Hold::Prefetch { .. } => "the fetch of the OS image".into(),
         other => format!("its pool ({})", other.word()).into(),
     }

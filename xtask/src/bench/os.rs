@@ -11,8 +11,8 @@
 use super::{Bench, Outcome, Samples, mebibytes, settled_in};
 use anyhow::{Context, bail};
 use api::k8s::Node;
-use api::names::label;
-use api::v1::MachineConfig;
+use api::names::{label, own};
+use api::v1::{MachineConfig, MachineConfigPool};
 use kube::api::{Api, PostParams};
 use lab::{DAEMON_UNIT, Lab, NodeHandle, Reporter};
 use std::path::Path;
@@ -53,6 +53,10 @@ async fn measure(root: &Path, a: &Bench, samples: &mut Samples) -> anyhow::Resul
         .progress(Reporter::stderr())
         .start()
         .await?;
+    // Nobody can look into the images of the stand-in.
+    let unseen = serde_json::json!({"metadata": {"annotations": {own::OS_IMAGES: own::AS_THEY_ARE}}});
+    let pools: Api<MachineConfigPool> = Api::all(lab.client());
+    pools.patch("worker", &kube::api::PatchParams::default(), &kube::api::Patch::Merge(unseen)).await?;
     let done = match a.prefetch {
         true => super::prefetch::waits(&lab, a, samples).await,
         false => updates(&lab, a, samples).await,

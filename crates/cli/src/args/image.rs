@@ -15,7 +15,7 @@ pub(crate) enum Image {
 /// How registries are talked to.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Registry {
-    /// The file with registries' credentials [default: that of the program that is run]
+    /// The file with registries' credentials [default: that of this computer's container tools]
     #[arg(long, value_name = "FILE")]
     pub(crate) authfile: Option<PathBuf>,
     /// Talk to registries without TLS, or with certificates that nobody vouches for
@@ -25,16 +25,24 @@ pub(crate) struct Registry {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Runs skopeo, which must be on the PATH; mirrors are those of this computer's registries.conf.\n\nExamples:\n  \
+    after_help = "Credentials, mirrors and authorities are those of this computer's container tools: auth.json, registries.conf, certs.d. \
+        Of the image only its manifest and its config are read.\n\nExamples:\n  \
     mco image inspect registry.example.com/team/os:latest\n  \
-    mco image inspect registry.example.com/team/os:latest -o json"
+    mco image inspect registry.example.com/team/os:latest --arch arm64 -o json"
 )]
 pub(crate) struct Inspect {
     /// The image
     #[arg(value_name = "IMAGE")]
     pub(crate) image: String,
+    /// The architecture, of an image for several [default: amd64 if it has that, else its first]
+    #[arg(long = "arch", value_name = "ARCH")]
+    pub(crate) architecture: Option<String>,
     #[command(flatten)]
     pub(crate) registry: Registry,
+    #[arg(long, hide = true, env = "HOME", value_name = "DIR")]
+    pub(crate) home: Option<PathBuf>,
+    #[arg(long, hide = true, env = "XDG_RUNTIME_DIR", value_name = "DIR")]
+    pub(crate) runtime: Option<PathBuf>,
     /// The output format
     #[arg(short, long, value_enum, default_value_t)]
     pub(crate) output: Format,

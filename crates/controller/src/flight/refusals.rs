@@ -168,6 +168,8 @@ pub(crate) enum Topic {
     Policies,
     /// A node cannot be cordoned or uncordoned, or its drain cannot be recorded as done.
     Drain,
+    /// The OSImageStream cannot be filled from images.
+    Streams,
     /// The pool's OS image is not built, or a step of its build fails.
     ImageBuild,
 }

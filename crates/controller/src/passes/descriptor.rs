@@ -93,6 +93,7 @@ pub(crate) mod kind {
     pub(crate) const OS_BUILD_STATUS: Resource = (GROUP, "machineosbuilds/status");
     pub(crate) const PINNED_IMAGE_SETS: Resource = (GROUP, "pinnedimagesets");
     pub(crate) const STREAMS: Resource = (GROUP, "osimagestreams");
+    pub(crate) const STREAM_STATUS: Resource = (GROUP, "osimagestreams/status");
     pub(crate) const KUBELET_CONFIGS: Resource = (GROUP, "kubeletconfigs");
     pub(crate) const KUBELET_CONFIG_STATUS: Resource = (GROUP, "kubeletconfigs/status");
     pub(crate) const KUBELET_CONFIG_FINALIZERS: Resource = (GROUP, "kubeletconfigs/finalizers");

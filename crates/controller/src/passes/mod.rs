@@ -10,9 +10,11 @@ pub(crate) mod generated;
 pub(crate) mod image_builds;
 pub(crate) mod machine_config_nodes;
 pub(crate) mod nodes;
+pub(crate) mod os_images;
 pub(crate) mod pinned_images;
 pub(crate) mod queue;
 pub(crate) mod render;
+pub(crate) mod streams;
 pub(crate) mod templates;
 pub(crate) mod topology;
 pub(crate) mod version_claim;
@@ -29,7 +31,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 /// All passes.
-pub(crate) const ALL: [Descriptor; 10] = [
+pub(crate) const ALL: [Descriptor; 12] = [
     nodes::PASS,
     render::PASS,
     drain::PASS,
@@ -40,6 +42,8 @@ pub(crate) const ALL: [Descriptor; 10] = [
     machine_config_nodes::PASS,
     image_builds::PASS,
     pinned_images::PASS,
+    os_images::PASS,
+    streams::PASS,
 ];
 
 /// The marker of each pass (see [`crate::dirty`]).

@@ -47,6 +47,10 @@ pub(crate) enum Pass {
     ImageBuilds,
     /// Which PinnedImageSets a pool has. The key is the pool.
     PinnedImages,
+    /// What is known of a pool's next OS image. The key is the pool.
+    OsImages,
+    /// The status of OSImageStream `cluster`. One key.
+    Streams,
 }
 
 /// The queues of all passes.

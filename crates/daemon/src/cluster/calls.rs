@@ -144,7 +144,8 @@ impl Cluster {
             Err(error) if error.is_not_found() => self.call(what(), api.get(name)).await,
             answer => answer,
         };
-        client::decode(answer?).map_err(|why| CallError::Malformed { what: what(), why })
+        let config = client::decode(answer?).map_err(|why| CallError::Malformed { what: what(), why })?;
+        Ok(desired::by_digest(config))
     }
 
     /// All pools. Read once in a node's life.

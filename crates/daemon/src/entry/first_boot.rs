@@ -16,7 +16,7 @@ use crate::protocol::EMPTY_CONFIG;
 use api::names::annotation;
 use api::v1::{MachineConfig, MachineConfigSpec};
 use client::jitter;
-use desired::{arguments, in_image, with_image};
+use desired::{arguments, by_digest, in_image, with_image};
 use host::{Change, DisruptionPolicy, Facts, Host, Irreconcilable, Names, OsStatus, OsWanted, RebootStatus};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -101,7 +101,7 @@ pub fn complete_first_boot(host: &mut Host, file: &str) -> Result<FirstBoot, Dae
     let Some(text) = host.root().text(file).map_err(|e| fail(e.to_string()))? else {
         return Ok(FirstBoot::Nothing);
     };
-    let asked = read(file, &text)?;
+    let asked = by_digest(read(file, &text)?);
     let config = asked.metadata.name.clone().unwrap_or_default();
     let served = host.root().text(SERVED_FILE).map_err(|e| fail(e.to_string()))?;
     let served = served.map(|t| read(SERVED_FILE, &t)).transpose()?;

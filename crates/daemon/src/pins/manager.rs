@@ -189,7 +189,7 @@ impl Manager {
             match self.images.forget_pins() {
                 Ok(()) => tracing::info!("no image is pinned on this node any more"),
                 Err(error) => {
-                    tracing::warn!(error = client::chain(&error), "the note of pinned images stays")
+                    tracing::warn!(error = client::chain(&error), "the note of pinned images stays");
                 }
             }
         }

@@ -46,6 +46,7 @@ fn is_a_turn(hold: &Hold) -> bool {
     match hold {
         Hold::Masters(_) | Hold::Arbiter(_) | Hold::Soak { .. } | Hold::Prefetch { .. } => true,
         Hold::Image(wait) => !wait.is_error(),
+        Hold::OsImage(wait) => wait.is_underway(),
         _ => false,
     }
 }

@@ -219,7 +219,11 @@ impl ClusterWatch {
                 view: NodeView::interned(n, &mut self.names),
                 readiness: readiness(n),
             }),
-            WatchEvent::Config(event) => self.configs.take(event, |c| config_view(&c.metadata, "")),
+            WatchEvent::Config(event) => self.configs.take(event, |c| {
+                // Of its image only what the controller has found out is known here.
+                let url = api::os_image::OsImage::url(c.metadata.annotations.as_ref());
+                config_view(&c.metadata, &url)
+            }),
             WatchEvent::ConfigImage(event) => self.configs.take(event, |c| {
                 let image = c.spec.as_ref().map(|spec| &*spec.os_image_url);
                 config_view(&c.metadata, image.unwrap_or_default())
@@ -364,7 +368,8 @@ impl ClusterWatch {
 /// A MachineConfig: the pool that owns it, and its image, where that is read.
 fn config_view(metadata: &ObjectMeta, os_image_url: &str) -> ConfigView {
     let pool = owning_pool(metadata.owner_references.as_deref());
-    ConfigView { pool: pool.map(Into::into), os_image_url: os_image_url.into() }
+    let looked = rollout::Looked::of(metadata.annotations.as_ref(), os_image_url);
+    ConfigView { pool: pool.map(Into::into), os_image_url: os_image_url.into(), looked }
 }
 
 #[cfg(test)]

@@ -172,7 +172,7 @@ fn of_view(view: View<'_>, only: &[String], now: Timestamp) -> Snapshot {
 fn images<'a>(
     pool: &MachineConfigPool,
     nodes: impl Iterator<Item = &'a str>,
-    progress: &BTreeMap<String, Option<Progress>>,
+    progress: &BTreeMap<String, Option<Arc<Progress>>>,
 ) -> Option<String> {
     let sets: Vec<&str> = pool.spec.pinned_image_sets.iter().flatten().map(|set| &*set.name).collect();
     if sets.is_empty() {
@@ -189,7 +189,7 @@ fn images<'a>(
                 s.current_generation.is_some() && s.current_generation == s.desired_generation
             })
         };
-        have += usize::from(sets.iter().all(|set| is_there(&set)));
+        have += usize::from(sets.iter().all(is_there));
         let failed =
             states.iter().find_map(|s| Some((s.name.as_str(), s.last_failed_generation_error.as_deref()?)));
         failing.extend(failed.map(|(set, why)| format!("node {node}: PinnedImageSet {set}: {why}")));

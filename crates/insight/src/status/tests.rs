@@ -187,10 +187,11 @@ fn a_blocked_pool_says_why_and_a_refused_pool_is_not_updated() {
 
 #[test]
 fn a_pool_says_how_many_nodes_have_the_images_of_its_sets_and_why_others_do_not() {
-    let node = |sets: serde_json::Value| -> Option<Progress> {
+    let node = |sets: serde_json::Value| -> Option<Arc<Progress>> {
         let status =
             serde_json::json!({"configVersion": {"current": "r", "desired": "r"}, "pinnedImageSets": sets});
-        Progress::of(&serde_json::from_value(serde_json::json!({"metadata": {}, "status": status})).unwrap())
+        let object = serde_json::json!({"metadata": {}, "status": status});
+        Progress::of(&serde_json::from_value(object).unwrap()).map(Arc::new)
     };
     let done = |name: &str| serde_json::json!({"name": name, "desiredGeneration": 2, "currentGeneration": 2});
     let failed = serde_json::json!({"name": "b", "desiredGeneration": 2, "currentGeneration": 1, "lastFailedGeneration": 2,

@@ -255,7 +255,11 @@ mod tests {
         }
     }
 
-    async fn registry(dir: &Path) -> Registry {
+    /// The password `open-sesame` of the user `lab` (bcrypt).
+    const PASSWORDS: &str = "lab:$2y$05$abcdefghijklmnopqrstuutXu9KzOt.1yBoZUeFWoT/914/JfszCO\n";
+
+    /// `closed`: it asks for a password.
+    async fn registry(dir: &Path, closed: bool) -> Registry {
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
         fs::write(dir.join("tls.crt"), made.cert.pem()).unwrap();
@@ -265,7 +269,10 @@ mod tests {
             "version: 0.1\nlog: {{level: error}}\nstorage: {{filesystem: {{rootdirectory: '{at}/data'}}}}\n\
              http: {{addr: '127.0.0.1:{port}', tls: {{certificate: '{at}/tls.crt', key: '{at}/tls.key'}}}}\n"
         );
-        fs::write(dir.join("config.yml"), config).unwrap();
+        fs::write(dir.join("passwords"), PASSWORDS).unwrap();
+        let closed = format!("auth: {{htpasswd: {{realm: lab, path: '{at}/passwords'}}}}\n")
+            .repeat(usize::from(closed));
+        fs::write(dir.join("config.yml"), config + &closed).unwrap();
         let name = format!("127.0.0.1:{port}");
         let trusted = Path::new("/etc/containers/certs.d").join(&name);
         fs::create_dir_all(&trusted).unwrap();
@@ -289,7 +296,7 @@ mod tests {
         }
         crate::system::packages::ensure_test_packages(&crate::progress::Reporter::stderr()).await.unwrap();
         let dir = tempfile::tempdir().unwrap();
-        let registry = registry(dir.path()).await;
+        let registry = registry(dir.path(), false).await;
         let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let recipe = ImageRecipe::for_tests(&repository, Path::new("/bin/true"), "lab.invalid/mco:1");
         let folder = dir.path().join("image");
@@ -303,6 +310,52 @@ mod tests {
         run("buildah", store, LIMIT).await.unwrap();
         let refused = image.push(&format!("{}/team/mco:1.0", "127.0.0.1:1")).await.unwrap_err().to_string();
         assert!(refused.contains("127.0.0.1:1"), "{refused}");
+    }
+
+    #[tokio::test]
+    async fn an_image_is_looked_into_at_a_registry_that_asks_for_a_password() {
+        use ::registry::{Reference, RegistryError, Settings, Why};
+        if !crate::testing::require_root() {
+            return;
+        }
+        crate::system::packages::ensure_test_packages(&crate::progress::Reporter::stderr()).await.unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let recipe = ImageRecipe::for_tests(&repository, Path::new("/bin/true"), "lab.invalid/mco:1");
+        let folder = dir.path().join("image");
+        fs::create_dir_all(&folder).unwrap();
+        let image = recipe.build(&folder).await.unwrap();
+        let open = registry(dir.path(), false).await;
+        let digest = image.push(&format!("{}/team/mco:1.0", open.name)).await.unwrap();
+        drop(open);
+        let closed = registry(dir.path(), true).await;
+        let at = Reference::parse(&format!("{}/team/mco:1.0", closed.name)).unwrap();
+        let settings = |login: Option<&str>| {
+            let mut settings = Settings::default();
+            settings.trust.add(Some(&closed.name), &fs::read(dir.path().join("tls.crt")).unwrap());
+            if let Some(login) = login {
+                use base64::Engine as _;
+                let login = base64::engine::general_purpose::STANDARD.encode(login);
+                let file = format!("{{\"auths\": {{\"{}\": {{\"auth\": \"{login}\"}}}}}}", closed.name);
+                settings.credentials.add(file.as_bytes()).unwrap();
+            }
+            settings
+        };
+        let look = ::registry::Registry::new(settings(Some("lab:open-sesame")));
+        let facts = look.inspect(&at, None).await.unwrap();
+        assert_eq!(facts.image, format!("{}/team/mco@{digest}", closed.name));
+        assert_eq!(facts.bootable_by, None);
+        let program = look.file(&at, None, &format!("/{PROGRAM_IN_IMAGE}")).await.unwrap();
+        assert!(program == fs::read("/bin/true").unwrap(), "the program has {} other bytes", program.len());
+        for (login, sent) in [(None, false), (Some("lab:wrong"), true)] {
+            match ::registry::Registry::new(settings(login)).inspect(&at, None).await {
+                Err(RegistryError::Failed { tried, .. }) => assert_eq!(tried[0].1, Why::Denied { sent }),
+                other => panic!("{other:?}"),
+            }
+        }
+        let missing = Reference::parse(&format!("{}/team/mco:2.0", closed.name)).unwrap();
+        let why = look.inspect(&missing, None).await.unwrap_err();
+        assert!(why.to_string().contains("does not have the image") && !why.is_temporary(), "{why}");
     }
 
     #[tokio::test]

@@ -16,7 +16,7 @@ const ZONE: &str = "topology.kubernetes.io/zone";
 /// The nodes of the first test, two in each zone.
 const NODES: usize = 6;
 
-fn policy(spec: Value) -> Value {
+fn policy(spec: &Value) -> Value {
     let mut policy = json!({
         "apiVersion": "machineconfig.dev/v1alpha1", "kind": "RolloutPolicy", "metadata": {"name": "workers"},
         "spec": {"pools": {"names": ["worker"]}},
@@ -159,7 +159,7 @@ async fn each_gate_stops_a_wave_until_it_passes_and_no_zone_loses_two_nodes() {
         gate
     };
     cluster
-        .create(policy(json!({
+        .create(policy(&json!({
             "waves": [{"name": "canary", "size": 1}, {"name": "rest"}],
             "zones": {"topologyKey": ZONE, "maxUnavailable": 1},
             "gates": [
@@ -272,7 +272,7 @@ async fn a_node_that_is_late_has_its_config_rejected_and_other_pools_wait() {
         "waves": [{"name": "canary", "size": 2}, {"name": "rest"}],
         "nodeDeadline": "1s", "unrelatedUnavailable": 1, "onFailure": "Rollback",
     });
-    cluster.create(policy(waves)).await;
+    cluster.create(policy(&waves)).await;
     proved(&cluster, &before).await;
     // It would take the only slot.
     let sick = cluster.lab.node(0).name().to_owned();

@@ -24,8 +24,8 @@ mod kubelet;
 mod machines;
 mod networkd;
 mod packages;
-mod prefetch;
 mod pinned_images;
+mod prefetch;
 #[path = "../product/mod.rs"]
 mod product;
 #[path = "../common/prometheus.rs"]

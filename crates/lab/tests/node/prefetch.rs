@@ -9,6 +9,8 @@ use serde_json::json;
 
 const PREFETCH: &str = "machineconfig.dev/prefetch";
 const PREFETCHED: &str = "machineconfig.dev/prefetched";
+const OS_IMAGES: &str = "machineconfig.dev/os-images";
+const AS_THEY_ARE: &str = "as-they-are";
 /// The first pull is refused; the next ones wait for the image.
 const PULL: &str = "#!/bin/sh\ns=/var/lib/lab-ostree\necho pull >>$s/pulls\n\
     if [ ! -e $s/login ]; then : >$s/login; echo 'reading manifest: unauthorized: authentication required' >&2; exit 1; fi\n\
@@ -35,7 +37,8 @@ async fn nodes_fetch_the_next_image_one_after_the_other_and_none_goes_without_it
         builder.nodes(2).real().ostree_stand_in("registry.lab/os:a").node_file(OSTREE_PULL, 0o755, PULL);
     let cluster = Cluster::start(builder).await;
     cluster.settled("worker", 2, &["00-worker"], &[]).await;
-    let wish = json!({"metadata": {"annotations": {PREFETCH: "1"}}});
+    // Nobody can look into images of a registry that does not exist.
+    let wish = json!({"metadata": {"annotations": {PREFETCH: "1", OS_IMAGES: AS_THEY_ARE}}});
     cluster.patch("MachineConfigPool", "worker", wish).await;
     let mut config = machine_config("50-os", "worker", json!({"ignition": {"version": "3.4.0"}}));
     config["spec"]["osImageURL"] = json!("registry.lab/os:b");

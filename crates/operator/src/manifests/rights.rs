@@ -268,7 +268,9 @@ pub fn controller() -> Vec<Value> {
         rule(GROUP, &["machineconfignodes"], &["get", "list", "watch", "create", "patch", "delete"]),
         rule(GROUP, &["machineosconfigs"], &["get", "list", "watch", "patch"]),
         rule(GROUP, &["machineosbuilds"], &["get", "list", "watch", "create", "patch", "delete"]),
-        rule(GROUP, &["osimagestreams", "pinnedimagesets"], &READ),
+        rule(GROUP, &["osimagestreams"], &["get", "list", "watch", "patch"]),
+        rule(GROUP, &["pinnedimagesets"], &READ),
+        rule(GROUP, &["osimagestreams/status"], &["patch"]),
         rule(SETTINGS_GROUP, &["rolloutpolicies"], &READ),
         rule(SETTINGS_GROUP, &["rolloutpolicies/status"], &["patch"]),
         // Gates of RolloutPolicies. Rights to Secrets and Jobs are for people to give, by name and namespace.

@@ -53,6 +53,7 @@ impl Display for Hold {
             Self::Deleting => f.write_str("the pool is being deleted"),
             Self::Paused => f.write_str("the pool is paused"),
             Self::Image(wait) => wait.fmt(f),
+            Self::OsImage(wait) => wait.fmt(f),
             Self::MaxUnavailable(text) => write!(
                 f,
                 "spec.maxUnavailable {text:?} is neither a number from 0 nor a percentage such as \"10%\"; correct it"

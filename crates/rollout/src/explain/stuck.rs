@@ -28,6 +28,7 @@ impl Hold {
             | Self::OutsideWindow { opens: None }
             | Self::Selector { .. } => true,
             Self::Image(wait) => wait.is_error(),
+            Self::OsImage(wait) => wait.needs_a_person(),
             Self::NothingRendered
             | Self::ConfigMissing(_)
             | Self::Masters(_)

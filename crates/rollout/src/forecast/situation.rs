@@ -154,6 +154,8 @@ impl Situation {
                     let view = ConfigView {
                         pool: owning_pool(owners.as_deref()).map(Arc::from),
                         os_image_url: text(object, "/spec/osImageURL").into(),
+                        // What a controller would find out is not known here.
+                        ..ConfigView::default()
                     };
                     me.configs.get_or_insert_default().insert(name.to_owned(), view);
                 }

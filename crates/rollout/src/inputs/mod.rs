@@ -8,6 +8,7 @@ pub(crate) mod streams;
 use crate::facts::Facts;
 use crate::inputs::streams::stream_of;
 use crate::layered::Layering;
+use crate::os_image::{Looked, OsImageInput};
 use crate::policy::{PolicyInput, PoolPolicies};
 use crate::view::{EtcdMember, NodeView, OsBuild, OsConfig, own};
 use api::k8s::Time;
@@ -41,6 +42,8 @@ pub struct PoolInput<'a> {
     /// The configs whose nodes run another OS image than the pool's config names. `None`: not known, so any of them may. It is
     /// filled for pools whose nodes fetch images ahead.
     pub other_image: Option<BTreeSet<Arc<str>>>,
+    /// What is known of the image that the rendered config names; `None`: nothing that nodes would have to wait for.
+    pub os_image: Option<OsImageInput>,
     /// The OS image stream that the rendered config's image belongs to, if streams are used.
     pub stream: Option<&'a str>,
     /// Why a change of one of its nodes was refused just now. This plan then changes no node of the pool, and the
@@ -58,6 +61,7 @@ impl<'a> PoolInput<'a> {
             layering: Layering::default(),
             config_exists: true,
             other_image: None,
+            os_image: None,
             stream: None,
             refused: None,
             policy: None,
@@ -77,6 +81,8 @@ pub struct ConfigView {
     pub pool: Option<Arc<str>>,
     /// `spec.osImageURL`; empty if there is none.
     pub os_image_url: Box<str>,
+    /// What the controller has found out about that image.
+    pub looked: Looked,
 }
 
 /// The MachineConfigs of the cluster.
@@ -174,6 +180,19 @@ impl<'a> Sources<'a> {
         Some(current.into_iter().filter(differs).cloned().collect())
     }
 
+    /// What nodes of a pool may have to wait for because of the image of their next config.
+    fn os_image(&self, pool: &MachineConfigPool) -> Option<OsImageInput> {
+        let configs = self.configs?;
+        let next = configs.view(&pool.spec.configuration.name)?;
+        // Nodes that have the image already go on with it.
+        OsImageInput::of(pool, (&next.os_image_url, &next.looked), || {
+            let known: BTreeSet<&Arc<str>> =
+                self.nodes.iter().filter_map(|n| n.current_config.as_ref()).collect();
+            let own = |c: ConfigView| c.os_image_url == next.os_image_url && c.pool == next.pool;
+            known.into_iter().filter(|name| configs.view(name).is_some_and(own)).cloned().collect()
+        })
+    }
+
     /// The inputs of a plan at a point in time, with the result of [`Sources::facts`].
     pub fn inputs(&self, facts: &'a Facts, now: Time) -> Inputs<'a> {
         let input = |pool: &'a MachineConfigPool| {
@@ -187,6 +206,7 @@ impl<'a> Sources<'a> {
                     Streams::Known(streams) => streams.and_then(|streams| stream_of(pool, url, streams)),
                 },
                 other_image: self.other_image(pool),
+                os_image: self.os_image(pool),
                 config_exists: self.configs.is_none_or(|all| all.view(config).is_some()),
                 policy: self.policies.and_then(|all| all.input(input.name())),
                 layering: Layering::find(input.name(), config, &self.os_configs, &self.os_builds),
@@ -222,7 +242,11 @@ mod tests {
             ..NodeView::default()
         };
         let nodes = [node("rendered-infra-0"), node("gone")];
-        let view = |url: &str| ConfigView { pool: Some("infra".into()), os_image_url: url.into() };
+        let view = |url: &str| ConfigView {
+            pool: Some("infra".into()),
+            os_image_url: url.into(),
+            ..ConfigView::default()
+        };
         let configs: BTreeMap<String, ConfigView> = [("rendered-infra-0", ""), ("rendered-infra-1", "i2")]
             .map(|(name, url)| (name.to_owned(), view(url)))
             .into();

@@ -13,6 +13,7 @@ use crate::layered::Target;
 use crate::node::control_plane::{self, ControlPlaneTurn};
 use crate::node::membership::{self, BrokenSelector, Membership, NoPool, Unmanaged};
 use crate::node::{Desired, Flags, Goal, first_boot, flags, joining, why_unavailable};
+use crate::os_image::OsImageWait;
 use crate::patch::{Change, NodePatch};
 use crate::plan::capacity::{max_unavailable, measure};
 use crate::plan::choice::choose;
@@ -174,6 +175,12 @@ struct Eval<'a> {
     back: Option<Back<'a>>,
 }
 
+/// Why nodes do not go to the image of the pool's config.
+fn os_image_wait(input: &PoolInput<'_>, nodes: &[(&NodeView, Flags)]) -> Option<OsImageWait> {
+    let image = input.os_image.as_ref().filter(|_| !input.layering.is_layered())?;
+    image.wait(nodes.iter().filter(|(_, flags)| flags.candidate).map(|(node, _)| *node))
+}
+
 /// A rejected config, as nodes leave it.
 #[derive(Clone)]
 struct Back<'a> {
@@ -218,6 +225,8 @@ impl<'a> Eval<'a> {
             Some(Hold::Image(wait))
         } else if !input.config_exists {
             Some(Hold::ConfigMissing(goal.config.into()))
+        } else if let Some(wait) = os_image_wait(input, &nodes).filter(|_| back.is_none()) {
+            Some(Hold::OsImage(wait))
         } else if let Err(text) = &max {
             Some(Hold::MaxUnavailable(text.clone()))
         } else if let Err(text) = &prefetch {

@@ -10,6 +10,7 @@ use crate::hold::Hold;
 use crate::inputs::PoolInput;
 use crate::layered::{BuildState, Target};
 use crate::node::Flags;
+use crate::os_image::OsImageWait;
 use crate::pins::{self, PinFacts};
 use crate::status::pin::pinned;
 use crate::view::{NodeView, own};
@@ -223,6 +224,7 @@ impl Hold {
             | Self::EmptyWave { .. }
             | Self::RejectedElsewhere { .. }
             | Self::Prefetch { .. }
+            | Self::OsImage(OsImageWait::Unknown { .. } | OsImageWait::Refused { .. })
             | Self::Soak { .. } => true,
             // It lasts for one request.
             Self::Recording { .. }
@@ -232,6 +234,7 @@ impl Hold {
             | Self::Deleting
             | Self::Paused
             | Self::Image(_)
+            | Self::OsImage(OsImageWait::Looking { .. })
             | Self::MaxUnavailable(_)
             | Self::PrefetchLimit(_)
             | Self::Masters(_)

@@ -5,12 +5,12 @@ pub(crate) mod inspect;
 
 use crate::args::image::Registry;
 use anyhow::{Context, bail};
-use std::process::{Output, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 use tokio::process::Command;
 
 impl Registry {
-    /// The same, for skopeo, buildah and podman alike.
+    /// The same, for buildah and podman alike.
     fn arguments(&self) -> Vec<String> {
         let mut all = vec![];
         if let Some(file) = &self.authfile {
@@ -21,19 +21,6 @@ impl Registry {
         }
         all
     }
-}
-
-/// Runs a program whose output is read. Its own words are part of the error.
-async fn output(program: &str, arguments: &[String], limit: Duration) -> anyhow::Result<String> {
-    let mut command = Command::new(program);
-    command.args(arguments).stdin(Stdio::null()).kill_on_drop(true);
-    let ended = tokio::time::timeout(limit, command.output()).await;
-    let ended = ended.with_context(|| format!("{program} did not end within {} s", limit.as_secs()))?;
-    let Output { status, stdout, stderr } = found(program, ended)?;
-    if !status.success() {
-        bail!("{program}: {}", ::build::last_words(&String::from_utf8_lossy(&stderr)));
-    }
-    Ok(String::from_utf8_lossy(&stdout).into_owned())
 }
 
 /// Runs a program whose output people read.

@@ -31,7 +31,7 @@ use rollout::pins::PinFacts;
 use rollout::policy::PoolPolicies;
 use rollout::view::NodeView;
 use rollout::{
-    ConfigView, Configs, Facts, Inputs, PoolPlan, Sources, Streams, Trouble, TroubleOf, Unanswered,
+    ConfigView, Configs, Facts, Inputs, Looked, PoolPlan, Sources, Streams, Trouble, TroubleOf, Unanswered,
 };
 use send::{NO_POOL, Requests, Sent};
 use serde_json::Value;
@@ -392,7 +392,13 @@ impl Configs for Stores {
             Config::Rendered(rendered) => Some(rendered.pool.as_str().into()),
             Config::Source(_) => None,
         };
-        Some(ConfigView { pool, os_image_url: config.os_image_url().into() })
+        let looked = match &*config {
+            Config::Rendered(rendered) => {
+                Looked::of(rendered.metadata.annotations.as_ref(), config.os_image_url())
+            }
+            Config::Source(_) => Looked::default(),
+        };
+        Some(ConfigView { pool, os_image_url: config.os_image_url().into(), looked })
     }
 }
 

@@ -171,8 +171,12 @@ impl Ground {
             .unwrap();
     }
 
-    /// Sets the pool's stock image.
+    /// Sets the pool's stock image. The controller does not look into it: only the nodes' `registries.conf` says that its registry
+    /// speaks plain HTTP.
     async fn base(&self, image: &str) {
+        let unseen = json!({"metadata": {"annotations": {"machineconfig.dev/os-images": "as-they-are"}}});
+        let pools = api(&self.client, "MachineConfigPool");
+        pools.patch(POOL, &PatchParams::default(), &Patch::Merge(unseen)).await.unwrap();
         let file = |path: &str, text: &str| {
             let data = base64::engine::general_purpose::STANDARD.encode(text);
             json!({"path": path, "mode": 0o644, "overwrite": true, "contents": {"source": format!("data:;base64,{data}")}})

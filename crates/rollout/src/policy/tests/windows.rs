@@ -134,7 +134,7 @@ fn nodes_that_wait_for_a_window_alone_are_told_what_to_take_if_somebody_reboots_
     assert_eq!((&*goes(&plan), &*removed(&plan)), ("abc", "abcdef"));
     let (from, until) = (at("2026-07-01T00:00:00Z"), Some(at("2026-07-03T00:00:00Z")));
     let freeze = Freeze { from, until, reason: "audit".to_owned(), certificates: false };
-    let frozen = Policy { freezes: vec![freeze], ..policy.clone() };
+    let frozen = Policy { freezes: vec![freeze], ..policy };
     assert_eq!(removed(&planned(&all, &frozen, &nothing, NOON)), "abcdef");
     assert_eq!(removed(&planned(&all, &Policy::default(), &nothing, NOON)), "abcdef");
     // Of a wave, those whose turn it is, and no node before the wave's gates were asked.

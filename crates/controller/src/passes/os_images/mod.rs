@@ -1,0 +1,228 @@
+//! The OS-images pass: looks into the image of a pool's next rendered config before a node goes there, and leaves on that config
+//! what it found out: the digest that a tag names now, the architectures, and why no node can run it. Nodes wait for that, and
+//! take the image by that digest (see `rollout`'s `os_image` and `desired::by_digest`).
+//!
+//! What it is not: the decision to hold a pool, or the requests to registries (see `registry`).
+
+pub(super) mod access;
+
+use crate::cache::stores::{Config, Rendered};
+use crate::dirty::{Changed, DirtyKeys, Known};
+use crate::flight::refusals::{AGAIN, Failure as _};
+use crate::passes::descriptor::{Descriptor, Right, kind};
+use crate::passes::queue::{Outcome, Pass, Work};
+use crate::shared::Shared;
+use access::settings;
+use api::names::own;
+use api::os_image::{OsImage, is_in_registry};
+use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
+use client::{CallError, call, jitter};
+use kube::api::{Patch, PatchParams};
+use registry::{Cache, ImageFacts, Reference, Registry, RegistryError};
+use rollout::view::NodeView;
+use serde_json::json;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The descriptor of this pass.
+pub(crate) const PASS: Descriptor = Descriptor {
+    pass: Pass::OsImages,
+    // A registry that does not answer holds up one pool.
+    work: Work { name: "os-images", parallel: 4, ..Work::SINGLE_KEY },
+    reads: &[kind::POOLS, kind::CONFIGS, kind::CONTROLLER_CONFIGS, kind::NODES],
+    writes: &[Right::new("patch", kind::CONFIGS)],
+    marked_by,
+    start: |shared, _| {
+        let looker = Arc::new(Looker { shared: shared.clone(), cache: Cache::default() });
+        Box::new(move |key| {
+            let looker = looker.clone();
+            Box::pin(async move { looker.pass(key).await })
+        })
+    },
+};
+
+/// How long until a registry that did not answer is asked again. People who mend it change nothing that is watched.
+const ASK_AGAIN: Duration = Duration::from_secs(30);
+
+fn marked_by(changed: &Changed<'_>, known: Known<'_>, marks: &mut DirtyKeys) {
+    let mut all = || marks.mark_all(Pass::OsImages, known.stores.pools.names());
+    match changed {
+        Changed::Pool(change) => {
+            let read = |p: &MachineConfigPool| (p.spec.configuration.name.clone(), rollout::goes_unseen(p));
+            let is_new = change.new.as_deref().map(read) != change.old.as_deref().map(read);
+            if change.new.is_some() && is_new {
+                marks.mark(Pass::OsImages, &change.name);
+            }
+        }
+        // It may come after the pool that names it, or somebody has removed what was found out. Our own writes start nothing.
+        Changed::Config(change) => {
+            let noted =
+                |r: &Rendered| r.metadata.annotations.as_ref().is_some_and(|a| a.contains_key(own::OS_IMAGE));
+            if let Some(Config::Rendered(new)) = change.new.as_deref() {
+                let was_noted = match change.old.as_deref() {
+                    Some(Config::Rendered(old)) => noted(old),
+                    _ => true,
+                };
+                if was_noted && !noted(new) || change.old.is_none() {
+                    marks.mark(Pass::OsImages, &new.pool);
+                }
+            }
+        }
+        // Where the pull secret is, authorities, the proxy.
+        Changed::ControllerConfig(change) => {
+            let spec = |c: &Option<Arc<ControllerConfig>>| c.as_ref().map(|c| c.spec.clone());
+            if spec(&change.old) != spec(&change.new) {
+                all();
+            }
+        }
+        // The pull secret may be another one.
+        Changed::TemplateInput | Changed::TermBegins => all(),
+        Changed::Node(_)
+        | Changed::MachineConfigNode(_)
+        | Changed::RolloutPolicy(_)
+        | Changed::PlanInput
+        | Changed::ImageBuild(_)
+        | Changed::Setting(_)
+        | Changed::PinnedImageSet(_)
+        | Changed::SettingKnown => {}
+    }
+}
+
+/// The pass, and what it has looked into.
+struct Looker {
+    shared: Arc<Shared>,
+    cache: Cache,
+}
+
+/// What is to be done about a pool's next image.
+#[derive(Debug, PartialEq, Eq)]
+enum Next {
+    /// Nothing: it is known, or nodes have it already as it is.
+    Nothing,
+    /// It is the image that nodes of the pool have already: they stay with that one, wherever the tag points to now.
+    Same(OsImage),
+    /// Look into it.
+    Look,
+}
+
+/// What is to be done. `in_use`: what is known of the same image on configs that nodes of the pool are in, if there are such.
+fn next(pool_unseen: bool, url: &str, found: Option<&OsImage>, in_use: Option<Option<OsImage>>) -> Next {
+    let is_known = found.is_some_and(|f| f.unknown.is_empty());
+    match in_use {
+        _ if pool_unseen || is_known || !is_in_registry(url) => Next::Nothing,
+        Some(Some(same)) => Next::Same(same),
+        // They follow the tag, as they did before anybody looked.
+        Some(None) => Next::Nothing,
+        None => Next::Look,
+    }
+}
+
+impl Looker {
+    async fn pass(&self, name: String) -> Outcome {
+        let shared = &self.shared;
+        let Some(pool) = shared.stores.pools.get(&name) else { return Outcome::Done };
+        let config_name = &pool.spec.configuration.name;
+        let Some(config) = shared.stores.configs.get(config_name) else { return Outcome::Done };
+        let Config::Rendered(rendered) = &*config else { return Outcome::Done };
+        let url = config.os_image_url();
+        let found = OsImage::read(rendered.metadata.annotations.as_ref(), url);
+        let (next, again) =
+            match next(rollout::goes_unseen(&pool), url, found.as_ref(), self.in_use(rendered, url)) {
+                Next::Nothing => return Outcome::Done,
+                Next::Same(same) => (same, false),
+                Next::Look => {
+                    let looked = self.look(config_name, url).await;
+                    let again = !looked.unknown.is_empty();
+                    (looked, again)
+                }
+            };
+        let written =
+            if found.as_ref() == Some(&next) { Ok(()) } else { self.write(config_name, &next).await };
+        match written {
+            Ok(()) if again => Outcome::After(ASK_AGAIN.mul_f64(1.0 + jitter() / 2.0)),
+            Ok(()) => Outcome::Done,
+            Err(e) if e.is_stale() => Outcome::Stale,
+            Err(e) if e.is_refused() => {
+                tracing::warn!(
+                    pool = name,
+                    "what was found out about the OS image cannot be written: {}",
+                    e.chain()
+                );
+                Outcome::After(AGAIN)
+            }
+            Err(e) => Outcome::Failed(e.chain()),
+        }
+    }
+
+    /// What is known of this image on configs of the pool that nodes are in.
+    fn in_use(&self, next: &Rendered, url: &str) -> Option<Option<OsImage>> {
+        let stores = &self.shared.stores;
+        let nodes = stores.nodes.all();
+        let current = |n: &Arc<NodeView>| n.current_config.clone();
+        let mut configs: Vec<Arc<str>> = nodes.iter().filter_map(current).collect();
+        configs.sort_unstable();
+        configs.dedup();
+        let same = configs.iter().filter_map(|name| match &*stores.configs.get(name)? {
+            Config::Rendered(r) if r.pool == next.pool && *r.base.os_image == *url => {
+                Some(OsImage::read(r.metadata.annotations.as_ref(), url))
+            }
+            _ => None,
+        });
+        let all: Vec<Option<OsImage>> = same.collect();
+        let known = all.iter().flatten().find(|found| found.by_digest().is_some()).cloned();
+        (!all.is_empty()).then_some(known)
+    }
+
+    /// Looks into the image.
+    async fn look(&self, config: &str, url: &str) -> OsImage {
+        let of = || OsImage { of: url.to_owned(), ..OsImage::default() };
+        let image = match Reference::parse(url) {
+            Ok(image) => image,
+            Err(e) => return OsImage { refused: e.to_string(), ..of() },
+        };
+        let settings = match settings(&self.shared, config, self.cache.clone()).await {
+            Ok(settings) => settings,
+            Err(why) => return OsImage { unknown: why, ..of() },
+        };
+        let facts = Box::pin(Registry::new(settings).inspect(&image, None)).await;
+        let looked = judged(of(), facts);
+        match (&*looked.refused, &*looked.unknown) {
+            ("", "") => tracing::info!(config, image = looked.image, "the OS image is known by its digest"),
+            ("", why) => tracing::warn!(config, "osImageURL {url} cannot be looked into: {why}"),
+            (why, _) => tracing::warn!(config, "osImageURL {url} is refused: {why}"),
+        }
+        looked
+    }
+
+    async fn write(&self, config: &str, found: &OsImage) -> Result<(), CallError> {
+        let patch = json!({"metadata": {"annotations": {own::OS_IMAGE: found.text()}}});
+        let what = || format!("annotation {} of machineconfig {config}", own::OS_IMAGE);
+        let api = self.shared.api::<MachineConfig>();
+        let answer = call(what, api.patch(config, &PatchParams::default(), &Patch::Merge(patch))).await?;
+        self.shared.config_answer(answer);
+        Ok(())
+    }
+}
+
+/// What follows from what an image says of itself.
+fn judged(of: OsImage, facts: Result<Arc<ImageFacts>, RegistryError>) -> OsImage {
+    match facts {
+        Ok(facts) => {
+            let refused = match &facts.bootable_by {
+                Some(_) => String::new(),
+                None if facts.is_extensions() => "it holds extensions of an OS image, and no OS".to_owned(),
+                None => format!(
+                    "none of its labels {} says that a node can boot it",
+                    registry::BOOTABLE.join(", ")
+                ),
+            };
+            let architectures = facts.architectures.clone();
+            OsImage { image: facts.image.clone(), architectures, refused, ..of }
+        }
+        Err(e @ RegistryError::Architecture { .. }) => OsImage { refused: e.to_string(), ..of },
+        Err(e) => OsImage { unknown: e.to_string(), ..of },
+    }
+}
+
+#[cfg(test)]
+mod tests;
