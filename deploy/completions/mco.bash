@@ -911,13 +911,25 @@ _mco() {
             return 0
             ;;
         mco__subcmd__image__subcmd__inspect)
-            opts="-o -h --authfile --insecure --output --log --log-json --no-color --help"
+            opts="-o -h --arch --authfile --insecure --home --runtime --output --log --log-json --no-color --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --arch)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --authfile)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --home)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --runtime)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -269,7 +269,10 @@ complete -c mco -n "__fish_mco_using_subcommand image; and not __fish_seen_subco
 complete -c mco -n "__fish_mco_using_subcommand image; and not __fish_seen_subcommand_from inspect build" -s h -l help -d 'Print help'
 complete -c mco -n "__fish_mco_using_subcommand image; and not __fish_seen_subcommand_from inspect build" -f -a "inspect" -d 'Show what a node would get with an image: digest, OS version, labels, size of each layer'
 complete -c mco -n "__fish_mco_using_subcommand image; and not __fish_seen_subcommand_from inspect build" -f -a "build" -d 'Build a pool\'s OS image on this computer, as the cluster does'
-complete -c mco -n "__fish_mco_using_subcommand image; and __fish_seen_subcommand_from inspect" -l authfile -d 'The file with registries\' credentials [default: that of the program that is run]' -r -F
+complete -c mco -n "__fish_mco_using_subcommand image; and __fish_seen_subcommand_from inspect" -l arch -d 'The architecture, of an image for several [default: amd64 if it has that, else its first]' -r
+complete -c mco -n "__fish_mco_using_subcommand image; and __fish_seen_subcommand_from inspect" -l authfile -d 'The file with registries\' credentials [default: that of this computer\'s container tools]' -r -F
+complete -c mco -n "__fish_mco_using_subcommand image; and __fish_seen_subcommand_from inspect" -l home -r -F
+complete -c mco -n "__fish_mco_using_subcommand image; and __fish_seen_subcommand_from inspect" -l runtime -r -F
 complete -c mco -n "__fish_mco_using_subcommand image; and __fish_seen_subcommand_from inspect" -s o -l output -d 'The output format' -r -f -a "text\t'For people'
 json\t'For programs'
 yaml\t'For programs and people'"
@@ -286,7 +289,7 @@ complete -c mco -n "__fish_mco_using_subcommand image; and __fish_seen_subcomman
 complete -c mco -n "__fish_mco_using_subcommand image; and __fish_seen_subcommand_from build" -l write-to -d 'Write Containerfile and context into this folder, and build nothing' -r -F
 complete -c mco -n "__fish_mco_using_subcommand image; and __fish_seen_subcommand_from build" -l with -d 'What builds [default: buildah if it is there, else podman]' -r -f -a "buildah\t'buildah'
 podman\t'podman'"
-complete -c mco -n "__fish_mco_using_subcommand image; and __fish_seen_subcommand_from build" -l authfile -d 'The file with registries\' credentials [default: that of the program that is run]' -r -F
+complete -c mco -n "__fish_mco_using_subcommand image; and __fish_seen_subcommand_from build" -l authfile -d 'The file with registries\' credentials [default: that of this computer\'s container tools]' -r -F
 complete -c mco -n "__fish_mco_using_subcommand image; and __fish_seen_subcommand_from build" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
 complete -c mco -n "__fish_mco_using_subcommand image; and __fish_seen_subcommand_from build" -l no-color -d 'Any text but an empty one turns colours off (<https://no-color.org>)' -r
 complete -c mco -n "__fish_mco_using_subcommand image; and __fish_seen_subcommand_from build" -l push -d 'Push the image, and print it by its digest'

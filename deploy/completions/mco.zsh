@@ -388,7 +388,10 @@ _arguments "${_arguments_options[@]}" : \
         case $line[1] in
             (inspect)
 _arguments "${_arguments_options[@]}" : \
-'--authfile=[The file with registries'\'' credentials \[default\: that of the program that is run\]]:FILE:_files' \
+'--arch=[The architecture, of an image for several \[default\: amd64 if it has that, else its first\]]:ARCH:_default' \
+'--authfile=[The file with registries'\'' credentials \[default\: that of this computer'\''s container tools\]]:FILE:_files' \
+'--home=[]:DIR:_files' \
+'--runtime=[]:DIR:_files' \
 '-o+[The output format]:OUTPUT:((text\:"For people"
 json\:"For programs"
 yaml\:"For programs and people"))' \
@@ -415,7 +418,7 @@ _arguments "${_arguments_options[@]}" : \
 '(--push --tag)--write-to=[Write Containerfile and context into this folder, and build nothing]:DIR:_files' \
 '--with=[What builds \[default\: buildah if it is there, else podman\]]:PROGRAM:((buildah\:"buildah"
 podman\:"podman"))' \
-'--authfile=[The file with registries'\'' credentials \[default\: that of the program that is run\]]:FILE:_files' \
+'--authfile=[The file with registries'\'' credentials \[default\: that of this computer'\''s container tools\]]:FILE:_files' \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
 '--no-color=[Any text but an empty one turns colours off (<https\://no-color.org>)]:ANY:_default' \
 '--push[Push the image, and print it by its digest]' \

@@ -91,6 +91,7 @@ mod tests {
             current: "a".to_owned(),
             desired: "a".to_owned(),
             phase: Phase::Waits,
+            stuck: false,
             why: why.to_owned(),
             since: None,
         };
@@ -110,6 +111,7 @@ mod tests {
             pinned: None,
             percent: 0,
             estimate: Estimate::Done,
+            images: None,
             nodes,
         };
         let snapshot = |why: &str| Snapshot {

@@ -195,7 +195,11 @@ fn the_limit_is_a_number_or_a_percentage_and_a_mistake_is_told() {
 fn a_config_with_the_same_image_or_none_is_not_waited_for() {
     let mut world = world("1", 1, &["a"]);
     let all = |old: &str, new: &str| -> BTreeMap<String, rollout::ConfigView> {
-        let view = |url: &str| rollout::ConfigView { pool: None, os_image_url: url.into() };
+        let view = |url: &str| rollout::ConfigView {
+            pool: None,
+            os_image_url: url.into(),
+            looked: Default::default(),
+        };
         [("v0".to_owned(), view(old)), ("v1".to_owned(), view(new))].into()
     };
     for (old, new, fetches) in
