@@ -175,7 +175,7 @@ pub mod own {
     /// `spec.drain`). Without the annotation it goes with the others.
     pub const QUARANTINE: &str = "machineconfig.dev/quarantine";
     /// Node: the config that it was last sent to, and when, as `CONFIG TIME`. Written where its pool's RolloutPolicy has a
-    /// `nodeDeadline`, which is counted from then, whoever leads.
+    /// `nodeDeadline`, which is counted from then, whoever leads; or by an agent that takes along what waits.
     pub const SENT: &str = "machineconfig.dev/sent";
     /// Node: the rendered config that waits for a window of its pool's RolloutPolicy. If somebody reboots the machine meanwhile, the
     /// agent takes that config while the machine shuts down, so that one reboot does for both. Written by the controller, and

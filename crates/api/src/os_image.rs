@@ -74,7 +74,10 @@ fn repository(image: &str) -> &str {
 pub fn is_in_registry(url: &str) -> bool {
     let Some((host, rest)) = url.split_once('/') else { return false };
     let is_host = match host.rsplit_once(':') {
-        Some((name, port)) => !name.is_empty() && port.parse::<u16>().is_ok(),
+        // Another colon is of OSTree's words, or of an IPv6 address in brackets.
+        Some((name, port)) => {
+            !name.is_empty() && (name.starts_with('[') || !name.contains(':')) && port.parse::<u16>().is_ok()
+        }
         None => host.contains('.') || host == "localhost",
     };
     is_host && !rest.is_empty() && !rest.starts_with('/') && !url.contains(char::is_whitespace)
@@ -125,6 +128,10 @@ mod tests {
             ("ostree-image-signed:docker://q.io/os", false),
             ("docker://q.io/os", false),
             ("ostree-unverified-registry:q.io/os", false),
+            ("ostree-unverified-registry:q.io:5000/os", false),
+            ("ostree-image-signed:registry:q.io:5000/os", false),
+            ("ostree-remote-registry:lab:q.io:5000/os", false),
+            ("[::1]:5000/os", true),
         ] {
             assert_eq!(is_in_registry(url), is, "{url}");
         }

@@ -79,6 +79,18 @@ impl Requests {
     }
 }
 
+/// A request under way. One that nobody waits for any more, because its time is over, has no answer.
+struct UnderWay {
+    counts: Arc<Requests>,
+    answered: Result<u16, ()>,
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.counts.note(self.answered);
+    }
+}
+
 /// The same client, its requests counted.
 #[must_use]
 pub fn counted(client: Client) -> (Client, Arc<Requests>) {
@@ -93,8 +105,10 @@ pub fn counted(client: Client) -> (Client, Arc<Requests>) {
     let send = move |request| {
         let (client, counts) = (client.clone(), Arc::clone(&counts));
         async move {
+            let mut under_way = UnderWay { counts, answered: Err(()) };
             let answered = client.send(request).await;
-            counts.note(answered.as_ref().map(|answer| answer.status().as_u16()).map_err(|_: &Error| ()));
+            under_way.answered =
+                answered.as_ref().map(|answer| answer.status().as_u16()).map_err(|_: &Error| ());
             answered
         }
     };
@@ -134,6 +148,17 @@ mod tests {
         }
         let figures = Figures::of(&requests);
         assert_eq!((figures.requests, figures.refused, figures.unanswered), (10, 2, 4));
+
+        // Nobody waits for the answer any more.
+        let never = tower::service_fn(|_: http::Request<kube::client::Body>| {
+            std::future::pending::<Result<http::Response<kube::client::Body>, std::io::Error>>()
+        });
+        let (client, requests) = counted(Client::new(never, "ours"));
+        let request = http::Request::get("/").body(kube::client::Body::empty()).unwrap();
+        let late = tokio::time::timeout(std::time::Duration::from_millis(50), client.send(request)).await;
+        assert!(late.is_err());
+        let figures = Figures::of(&requests);
+        assert_eq!((figures.requests, figures.unanswered), (1, 1));
     }
 
     #[test]

@@ -227,6 +227,7 @@ pub(crate) mod tests {
             needs_approval: false,
             policy: None,
             pinned: None,
+            images: None,
             stuck: None,
             percent: 0,
             estimate: rollout::Estimate::Done,

@@ -45,7 +45,7 @@ impl Host {
         self.os.refuses(OsField::Image).is_none()
     }
 
-    /// Whether the machine is shutting down, or rebooting as a whole, whoever asked for it.
+    /// Whether the machine reboots as a whole now, whoever asked for it. One that is switched off does not.
     ///
     /// # Errors
     /// systemd cannot be reached.

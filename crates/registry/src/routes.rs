@@ -121,15 +121,16 @@ impl Routes {
         let Some((length, entry)) = covering.max_by_key(|(length, _)| *length) else {
             return Ok(vec![Place { image: image.clone(), insecure: false }]);
         };
-        if entry.blocked {
-            return Err(entry.scope().to_owned());
-        }
         let rest = name.get(length..).unwrap_or_default();
         let by_digest = image.digest().is_some();
         let mirrors = entry.mirrors.iter().filter(|m| m.serves(by_digest, entry.digest_only));
-        let mirrors = mirrors.map(|m| (format!("{}{rest}", m.location), m.insecure));
+        let mirrors: Vec<_> = mirrors.map(|m| (format!("{}{rest}", m.location), m.insecure)).collect();
+        // What is blocked is not asked itself; its mirrors are, as container tools do (NeverContactSource).
+        if entry.blocked && mirrors.is_empty() {
+            return Err(entry.scope().to_owned());
+        }
         let own = if entry.location.is_empty() { name.clone() } else { format!("{}{rest}", entry.location) };
-        let all = mirrors.chain([(own, entry.insecure)]);
+        let all = mirrors.into_iter().chain((!entry.blocked).then_some((own, entry.insecure)));
         // A name that a location cannot have leaves the others.
         let place = |(name, insecure): (String, bool)| Some(Place { image: image.named(&name)?, insecure });
         Ok(all.filter_map(place).collect())

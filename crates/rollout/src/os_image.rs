@@ -91,7 +91,14 @@ impl fmt::Display for OsImageWait {
                 own::AS_THEY_ARE
             ),
             Self::Refused { image, why } => {
-                write!(f, "osImageURL {image} is refused: {}; name another image", cut(why, WORDS))
+                write!(
+                    f,
+                    "osImageURL {image} is refused: {}; name another image, or set the pool's annotation {}={} if its nodes run it all \
+                 the same",
+                    cut(why, WORDS),
+                    own::OS_IMAGES,
+                    own::AS_THEY_ARE
+                )
             }
         }
     }

@@ -170,6 +170,8 @@ pub(crate) enum Topic {
     Drain,
     /// The OSImageStream cannot be filled from images.
     Streams,
+    /// What was found out about a pool's OS image cannot be written.
+    OsImage,
     /// The pool's OS image is not built, or a step of its build fails.
     ImageBuild,
 }

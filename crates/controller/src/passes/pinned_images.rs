@@ -124,7 +124,6 @@ mod tests {
     use std::sync::Mutex;
 
     /// The pass over pool `worker` with this spec and status, and the requests that it made.
-    #[expect(clippy::needless_pass_by_value, reason = "reads better with json!")]
     async fn written(
         spec: Value,
         status: Value,

@@ -110,9 +110,10 @@ impl Policies {
             answer.ok()?.ok()
         });
         let answers = join_all(in_time).await;
-        let wrote = !answers.is_empty();
+        let wrote = answers.iter().flatten().any(|answer| matches!(answer, Ok(true)));
         let known = answers.iter().all(Option::is_some);
-        let all: Result<(), CallError> = late.into_iter().chain(answers.into_iter().flatten()).collect();
+        let answers = answers.into_iter().flatten().map(|answer| answer.map(|_| ()));
+        let all: Result<(), CallError> = late.into_iter().chain(answers).collect();
         (known || all.is_err()).then_some(all.map(|()| wrote))
     }
 }
@@ -139,7 +140,7 @@ impl Writes {
         shared: &Arc<Shared>,
         policy: &Arc<RolloutPolicy>,
         status: RolloutPolicyStatus,
-    ) -> Option<oneshot::Receiver<Result<(), CallError>>> {
+    ) -> Option<oneshot::Receiver<Result<bool, CallError>>> {
         let name = policy.name_any();
         if !self.state.lock().unwrap_or_else(PoisonError::into_inner).of.insert(name.clone()) {
             return None;
@@ -152,7 +153,7 @@ impl Writes {
             let done = write_status(&shared, &policy, &status).await;
             state.lock().unwrap_or_else(PoisonError::into_inner).of.remove(&name);
             if let Err(late) = waits.send(done) {
-                state.lock().unwrap_or_else(PoisonError::into_inner).late.push(late);
+                state.lock().unwrap_or_else(PoisonError::into_inner).late.push(late.map(|_| ()));
                 shared.mark_cluster();
             }
         });
@@ -204,21 +205,23 @@ fn follow_sent(sent: &mut Sent, plan: &RolloutPlan, limited: &dyn Fn(&str) -> bo
     news
 }
 
-/// Writes the differences of a policy's status, bound to the version that it was computed from.
+/// Writes the differences of a policy's status, bound to the version that it was computed from. Returns whether that changed it:
+/// an older definition may not have a field.
 async fn write_status(
     shared: &Shared,
     policy: &RolloutPolicy,
     status: &RolloutPolicyStatus,
-) -> Result<(), CallError> {
+) -> Result<bool, CallError> {
     let name = policy.name_any();
     let old = policy.status.as_ref().map_or(json!({}), |s| json!(s));
-    let Some(patch) = difference(&old, &json!(status)) else { return Ok(()) };
+    let Some(patch) = difference(&old, &json!(status)) else { return Ok(false) };
     let body = Patch::Merge(bound("status", &patch, policy.metadata.resource_version.as_deref()));
     let api = shared.api::<RolloutPolicy>();
     let what = || format!("status of rolloutpolicy {name}");
     let answer = call(what, api.patch_status(&name, &PatchParams::default(), &body)).await?;
+    let changed = answer.metadata.resource_version != policy.metadata.resource_version;
     shared.rollout_policy_answer(answer);
-    Ok(())
+    Ok(changed)
 }
 
 #[cfg(test)]

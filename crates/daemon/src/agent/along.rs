@@ -16,7 +16,7 @@ use crate::node::machine::{Machine, Work};
 use crate::protocol::along::takes_along;
 use crate::protocol::{Changes, Note, Pair};
 use api::events::AgentEvent;
-use api::names::{annotation, state};
+use api::names::{annotation, own, state};
 use std::time::Duration;
 
 /// How long reading and planning may take: a machine that shuts down waits for it.
@@ -51,6 +51,8 @@ impl Agent {
         let told = Changes::from([
             (annotation::DESIRED_CONFIG, pair.to.clone()),
             (annotation::STATE, state::WORKING.to_owned()),
+            // Its time is counted from now, not from an earlier way to the same config.
+            (own::SENT, format!("{} {}", pair.to, jiff::Timestamp::now())),
         ]);
         let at = self.view.node.resource_version.clone();
         match self.cluster.annotate(&told, None, Some(&at)).await {

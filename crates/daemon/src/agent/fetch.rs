@@ -94,6 +94,11 @@ impl Agent {
             self.view.prefetch_failed = Some((pair.to, until));
         } else {
             self.view.prefetch_failed = None;
+            // What was said of a try that failed is over.
+            if request.attempt > 1 {
+                self.settings.metrics.pivot(true);
+                self.reporter.reach(&self.view, &Milestone::Pulled);
+            }
         }
         let answer = Answer { request, failed: failed.as_deref() };
         self.write(Changes::from([(own::PREFETCHED, answer.to_string())]), vec![], None, false).await

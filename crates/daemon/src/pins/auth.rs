@@ -11,8 +11,6 @@ use std::collections::BTreeMap;
 
 /// The node's pull secret, which the kubelet reads.
 pub(super) const PULL_SECRET: &str = "/var/lib/kubelet/config.json";
-/// Where CRI-O and its tools find mirrors of registries (containers-registries.conf(5)).
-pub(super) const REGISTRIES: &str = "/etc/containers/registries.conf";
 
 /// Credentials of a registry. No `Debug`: one of the fields is a secret.
 #[derive(Clone, PartialEq, Eq)]
@@ -45,21 +43,20 @@ impl Credentials {
     }
 }
 
-/// All credentials of the node, and where its registries have mirrors.
+/// All credentials of the node. A runtime gives them to the image's own registry only; with a mirror it logs in by its own
+/// settings (CRI-O: `global_auth_file`), so entries of mirrors are of no use here.
 #[derive(Default)]
 pub(super) struct Keyring {
     /// By registry, or by registry and a part of the path.
     entries: BTreeMap<String, Value>,
-    /// What begins with the first is also looked for at the others, in that order.
-    mirrors: Vec<(String, Vec<String>)>,
 }
 
 impl Keyring {
-    /// Reads the node's pull secret and its mirrors. A node may have neither.
+    /// Reads the node's pull secret. A node may have none.
     ///
     /// # Errors
-    /// The pull secret is no JSON object with `auths`. Mirrors that cannot be read are the runtime's to complain about.
-    pub(super) fn read(secret: Option<&str>, registries: Option<&str>) -> Result<Self, String> {
+    /// The pull secret is no JSON object with `auths`.
+    pub(super) fn read(secret: Option<&str>) -> Result<Self, String> {
         let bad = |what: &str| format!("{PULL_SECRET} {what}; correct the cluster's pull secret");
         let mut entries = BTreeMap::new();
         if let Some(text) = secret.filter(|t| !t.trim().is_empty()) {
@@ -71,34 +68,26 @@ impl Keyring {
                 entries.insert(registry_key(&key), entry);
             }
         }
-        Ok(Self { entries, mirrors: registries.map(mirrors).unwrap_or_default() })
+        Ok(Self { entries })
     }
 
-    /// The credentials for an image. `mirrored`: the runtime looks at the mirrors of `registries.conf` first.
+    /// The credentials for an image.
     ///
     /// # Errors
     /// The entry for the image cannot be read.
-    pub(super) fn of(&self, image: &str, mirrored: bool) -> Result<Option<Credentials>, String> {
-        let name = image.split('@').next().unwrap_or_default();
-        let fitting = self.mirrors.iter().filter(|(prefix, _)| mirrored && is_below(name, prefix));
-        let places = fitting.max_by_key(|(prefix, _)| prefix.len()).into_iter().flat_map(|(prefix, all)| {
-            let rest = name.strip_prefix(prefix.as_str()).unwrap_or_default();
-            all.iter().map(move |mirror| format!("{mirror}{rest}"))
-        });
-        for place in places.chain([name.to_owned()]) {
-            let mut key = place.as_str();
-            loop {
-                if let Some(entry) = self.entries.get(key) {
-                    let read = Credentials::read(entry);
-                    let read = read.map_err(|why| format!("the entry {key:?} of {PULL_SECRET}: {why}"))?;
-                    if read.is_some() {
-                        return Ok(read);
-                    }
+    pub(super) fn of(&self, image: &str) -> Result<Option<Credentials>, String> {
+        let mut key = image.split('@').next().unwrap_or_default();
+        loop {
+            if let Some(entry) = self.entries.get(key) {
+                let read = Credentials::read(entry);
+                let read = read.map_err(|why| format!("the entry {key:?} of {PULL_SECRET}: {why}"))?;
+                if read.is_some() {
+                    return Ok(read);
                 }
-                match key.rsplit_once('/') {
-                    Some((shorter, _)) => key = shorter,
-                    None => break,
-                }
+            }
+            match key.rsplit_once('/') {
+                Some((shorter, _)) => key = shorter,
+                None => break,
             }
         }
         Ok(None)
@@ -111,24 +100,6 @@ fn registry_key(key: &str) -> String {
     let key = key.trim_end_matches('/');
     let key = key.strip_suffix("/v1").or_else(|| key.strip_suffix("/v2")).unwrap_or(key);
     if key == "index.docker.io" { "docker.io".to_owned() } else { key.to_owned() }
-}
-
-/// Whether an image's name is a registry's or a folder's of it.
-fn is_below(name: &str, prefix: &str) -> bool {
-    name.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-}
-
-/// The mirrors in a `registries.conf`.
-fn mirrors(text: &str) -> Vec<(String, Vec<String>)> {
-    let Ok(table) = text.parse::<toml::Table>() else { return vec![] };
-    let registries = table.get("registry").and_then(toml::Value::as_array).into_iter().flatten();
-    let read = registries.filter_map(|registry| {
-        let text = |value: &toml::Value, key: &str| value.get(key)?.as_str().map(str::to_owned);
-        let prefix = text(registry, "prefix").or_else(|| text(registry, "location"))?;
-        let all = registry.get("mirror")?.as_array()?.iter().filter_map(|m| text(m, "location"));
-        Some((prefix, all.collect()))
-    });
-    read.collect()
 }
 
 #[cfg(test)]
@@ -146,52 +117,48 @@ mod tests {
         "bad.example.com": {"auth": "???"},
         "half.example.com": {"auth": "dXNlcg=="}
     }}"#;
-    const MIRRORS: &str = "unqualified-search-registries = []\n[[registry]]\nlocation = 'source.example.com'\nblocked = true\n\
-        [[registry.mirror]]\nlocation = 'none.example.com/a'\n[[registry.mirror]]\nlocation = 'mirror.example.com:443/copies'\n";
 
-    fn user(image: &str, mirrored: bool) -> Option<String> {
-        let ring = Keyring::read(Some(SECRET), Some(MIRRORS)).unwrap();
-        ring.of(image, mirrored).unwrap().map(|c| format!("{}{}", c.user, c.identity_token))
+    fn user(image: &str) -> Option<String> {
+        let ring = Keyring::read(Some(SECRET)).unwrap();
+        ring.of(image).unwrap().map(|c| format!("{}{}", c.user, c.identity_token))
     }
 
     #[test]
     fn the_entry_that_says_most_about_an_image_is_taken() {
-        for (image, mirrored, want) in [
-            ("registry.example.com/app@sha256:1", false, Some("host")),
-            ("registry.example.com/team/app@sha256:1", false, Some("team")),
-            ("registry.example.com/teams/app@sha256:1", false, Some("host")),
-            ("registry.example.com:5000/team/app@sha256:1", false, Some("port")),
-            ("docker.io/library/app@sha256:1", false, Some("hub")),
-            ("token.example.com/app@sha256:1", false, Some("t")),
-            ("empty.example.com/app@sha256:1", false, None),
-            ("other.example.com/app@sha256:1", false, None),
-            ("source.example.com/app@sha256:1", true, Some("mirror")),
-            ("source.example.com/app@sha256:1", false, None),
-            ("source.example.com.evil/app@sha256:1", true, None),
+        for (image, want) in [
+            ("registry.example.com/app@sha256:1", Some("host")),
+            ("registry.example.com/team/app@sha256:1", Some("team")),
+            ("registry.example.com/teams/app@sha256:1", Some("host")),
+            ("registry.example.com:5000/team/app@sha256:1", Some("port")),
+            ("docker.io/library/app@sha256:1", Some("hub")),
+            ("token.example.com/app@sha256:1", Some("t")),
+            ("empty.example.com/app@sha256:1", None),
+            ("other.example.com/app@sha256:1", None),
+            ("registry.example.com.evil/app@sha256:1", None),
         ] {
-            assert_eq!(user(image, mirrored).as_deref(), want, "{image}");
+            assert_eq!(user(image).as_deref(), want, "{image}");
         }
     }
 
     #[test]
     fn what_cannot_be_read_is_named_and_never_shown() {
-        let ring = Keyring::read(Some(SECRET), None).unwrap();
+        let ring = Keyring::read(Some(SECRET)).unwrap();
         for registry in ["bad", "half"] {
-            let why = ring.of(&format!("{registry}.example.com/a@sha256:1"), false).err().unwrap();
+            let why = ring.of(&format!("{registry}.example.com/a@sha256:1")).err().unwrap();
             assert!(why.contains(registry) && why.contains(PULL_SECRET) && !why.contains("???"), "{why}");
         }
         for text in ["{\"auths\": \"s3cret\"}", "{s3cret"] {
-            let why = Keyring::read(Some(text), None).err().unwrap();
+            let why = Keyring::read(Some(text)).err().unwrap();
             assert!(why.contains(PULL_SECRET) && !why.contains("s3cret"), "{why}");
         }
-        assert!(Keyring::read(None, Some("no [ toml")).is_ok_and(|ring| ring.mirrors.is_empty()));
-        assert!(Keyring::read(Some(""), None).is_ok());
+        assert!(Keyring::read(None).is_ok());
+        assert!(Keyring::read(Some("")).is_ok());
     }
 
     #[test]
     fn credentials_travel_as_cri_says() {
-        let ring = Keyring::read(Some(SECRET), None).unwrap();
-        let sent = ring.of("registry.example.com/app@sha256:1", false).unwrap().unwrap().message().finish();
+        let ring = Keyring::read(Some(SECRET)).unwrap();
+        let sent = ring.of("registry.example.com/app@sha256:1").unwrap().unwrap().message().finish();
         assert_eq!(sent, [0x0a, 4, b'h', b'o', b's', b't', 0x12, 1, b'o']);
     }
 }

@@ -15,6 +15,9 @@ use std::fmt;
 const USUAL_PERCENT: u64 = 15;
 /// What stays free in any case, but no more than a hundredth.
 const LEAST: u64 = 1 << 30;
+/// What pulls leave above that, but no more than a fiftieth: room is looked at every two seconds, and what pulls have fetched
+/// stays when they end.
+const MARGIN: u64 = 2 << 30;
 /// How many images are pulled at once.
 const AT_ONCE: usize = 5;
 /// A control-plane node has etcd on the same disk.
@@ -109,9 +112,14 @@ impl Space {
         bytes.max(LEAST.min(self.total / 100))
     }
 
+    /// What pulls leave free.
+    fn kept(self) -> u64 {
+        self.reserved().saturating_add(MARGIN.min(self.total / 50))
+    }
+
     /// Whether nothing more may be written.
     pub(super) fn is_short(self) -> bool {
-        self.free < self.reserved()
+        self.free < self.kept()
     }
 }
 
@@ -120,10 +128,11 @@ impl fmt::Display for Space {
         let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
         write!(
             f,
-            "storage available is less than minimum required: {:.1} of {:.1} GiB are free, and {:.1} GiB must stay free, below \
-             which the kubelet evicts pods; remove images or files, or give the file system more room",
+            "storage available is less than minimum required: {:.1} of {:.1} GiB are free, and pulls leave {:.1} GiB, because the \
+             kubelet evicts pods below {:.1} GiB; remove images or files, or give the file system more room",
             gib(self.free),
             gib(self.total),
+            gib(self.kept()),
             gib(self.reserved()),
         )
     }
@@ -306,7 +315,7 @@ mod tests {
         let sets = [set("a", &["x", "y"])];
         let base = || facts(&[("y", false)], &["old"]);
         for (about, facts, want) in [
-            ("room", Facts { space: space(15), ..base() }, None),
+            ("room", Facts { space: space(17), ..base() }, None),
             ("unknown", base(), None),
             (
                 "full",
@@ -337,15 +346,15 @@ mod tests {
     fn what_stays_free_is_what_the_kubelet_says() {
         for (settings, free, short) in [
             (None, 14, true),
-            (None, 15, false),
+            (None, 17, false),
             (Some("kind: KubeletConfiguration"), 14, true),
             (Some("evictionHard: {imagefs.available: 5%}"), 4, true),
-            (Some("evictionHard: {imagefs.available: 5%}"), 5, false),
+            (Some("evictionHard: {imagefs.available: 5%}"), 7, false),
             (Some("evictionHard: {imagefs.available: 20Gi, nodefs.available: 1%}"), 19, true),
             (Some("evictionHard: {nodefs.available: 10%}"), 9, true),
-            (Some("evictionHard: {memory.available: 100Mi}"), 1, false),
+            (Some("evictionHard: {memory.available: 100Mi}"), 3, false),
             (Some("evictionHard: {imagefs.available: 0%}"), 0, true),
-            (Some("evictionHard: {imagefs.available: nonsense}"), 1, false),
+            (Some("evictionHard: {imagefs.available: nonsense}"), 3, false),
             (Some("{"), 14, true),
         ] {
             let gib = 1 << 30;

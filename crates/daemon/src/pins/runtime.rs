@@ -206,9 +206,10 @@ impl Runtime {
 
 /// The name under which containerd keeps an image: Docker's own images have a folder that users leave out.
 pub(super) fn stored_name(image: &str) -> String {
-    match image.strip_prefix("docker.io/") {
+    match ["docker.io/", "index.docker.io/"].iter().find_map(|host| image.strip_prefix(host)) {
         Some(rest) if !rest.contains('/') => format!("docker.io/library/{rest}"),
-        _ => image.to_owned(),
+        Some(rest) => format!("docker.io/{rest}"),
+        None => image.to_owned(),
     }
 }
 

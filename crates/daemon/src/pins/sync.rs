@@ -5,7 +5,7 @@
 //!
 //! Not here: when a round is made (see `manager`).
 
-use super::auth::{Keyring, PULL_SECRET, REGISTRIES};
+use super::auth::{Keyring, PULL_SECRET};
 use super::grpc::GrpcError;
 use super::plan::{Facts, Held, Plan, Reserve, Space, Wanted, drop_in, images, plan};
 use super::report::{Failures, Outcome};
@@ -167,12 +167,20 @@ impl Images {
                 "images of PinnedImageSets"
             );
         }
+        let mut failed = BTreeMap::new();
         if runtime.kind == Kind::Containerd {
             for image in unpin {
                 runtime.label(image, false).await?;
             }
             for image in pin {
-                runtime.label(image, true).await?;
+                match runtime.label(image, true).await {
+                    Ok(()) => {}
+                    // It keeps no other image from being there.
+                    Err(error @ RuntimeError::Call(GrpcError::Refused { .. })) => {
+                        failed.insert(image.clone(), chain(&error));
+                    }
+                    Err(error) => return Err(error.into()),
+                }
             }
         }
         progress.done.store(facts.present.len(), Ordering::Relaxed);
@@ -187,9 +195,9 @@ impl Images {
             None => {}
         }
         if !pull.is_empty() {
-            let failed = match self.pull(&runtime, pull, *at_once, folder.as_deref(), progress).await? {
-                Pulled::All => BTreeMap::new(),
-                Pulled::Without(failed) => failed,
+            match self.pull(&runtime, pull, *at_once, folder.as_deref(), progress).await? {
+                Pulled::All => {}
+                Pulled::Without(more) => failed.extend(more),
                 Pulled::NoSpace(why) => {
                     // What came in before the end is there.
                     let mut missing = vec![];
@@ -200,10 +208,10 @@ impl Images {
                     }
                     return Ok(Outcome::Failed(Failures::All { missing, why }));
                 }
-            };
-            if !failed.is_empty() {
-                return Ok(Outcome::Failed(Failures::Images(failed)));
             }
+        }
+        if !failed.is_empty() {
+            return Ok(Outcome::Failed(Failures::Images(failed)));
         }
         self.checked(&runtime, sets).await
     }
@@ -226,6 +234,10 @@ impl Images {
             untold = left;
             if untold.is_empty() {
                 break;
+            }
+            // An agent that ended between the list and the reload told it nothing.
+            if look == 0 && runtime.kind == Kind::CriO {
+                self.reload_crio().await.map_err(RoundError::Reload)?;
             }
             // containerd's CRI part hears of a label by an event of its other part.
             if look + 1 < LOOKS {
@@ -313,8 +325,7 @@ impl Images {
         progress: &Progress,
     ) -> Result<Pulled, RoundError> {
         let read = |path: &str| self.root.text(path);
-        let (secret, registries) = (read(PULL_SECRET)?, read(REGISTRIES)?);
-        let ring = Keyring::read(secret.as_deref(), registries.as_deref()).map_err(RoundError::PullSecret)?;
+        let ring = Keyring::read(read(PULL_SECRET)?.as_deref()).map_err(RoundError::PullSecret)?;
         // Not a closure over references: the compiler cannot tell that its futures may go to another thread.
         let mut queue = Vec::with_capacity(wanted.len());
         for image in wanted {
@@ -362,7 +373,8 @@ impl Images {
     }
 
     async fn pull_one(&self, runtime: &Runtime, ring: &Keyring, image: &str) -> Result<(), OneError> {
-        let credentials = ring.of(image, runtime.kind == Kind::CriO).map_err(OneError::Credentials)?;
+        // The runtime gives these to the image's own registry only; with mirrors it logs in by its own file.
+        let credentials = ring.of(image).map_err(OneError::Credentials)?;
         let mut attempt = 0;
         loop {
             match runtime.pull(image, credentials.as_ref()).await {
@@ -383,6 +395,12 @@ impl Images {
         }
     }
 
+    /// Has CRI-O read its list.
+    async fn reload_crio(&self) -> Result<(), String> {
+        let reload = self.reload.clone();
+        tokio::task::spawn_blocking(move || reload()).await.map_err(|e| e.to_string()).and_then(|r| r)
+    }
+
     /// Writes CRI-O's list of pinned images if it differs, and has CRI-O read it.
     async fn tell_crio(&self, wanted: Option<String>) -> Result<(), RoundError> {
         let old = self.root.text(DROP_IN)?;
@@ -396,10 +414,7 @@ impl Images {
             }
             None => self.root.remove(DROP_IN)?,
         }
-        let reload = self.reload.clone();
-        let reload = move || reload();
-        let reloaded = tokio::task::spawn_blocking(reload).await.map_err(|e| e.to_string()).and_then(|r| r);
-        if let Err(why) = reloaded {
+        if let Err(why) = self.reload_crio().await {
             // Otherwise the next round would take it for told.
             match old {
                 Some(text) => self.root.write_bytes(DROP_IN, text.as_bytes(), FILE)?,

@@ -52,6 +52,7 @@ mod tests {
             trouble: None,
             silent_since: None,
             leave_again: None,
+            prefetch_failed: None,
         }
     }
 

@@ -401,9 +401,9 @@ impl Systemd for DbusSystemd {
         if state != "stopping" {
             return Ok(false);
         }
-        // After a restart of userspace alone the kernel is the same.
-        let soft = self.listed(&["soft-reboot.target"])?;
-        Ok(!soft.iter().any(|(.., job, _, _)| *job != 0))
+        // After a restart of userspace alone the kernel is the same, and a machine that is switched off may be off for days.
+        let whole = self.listed(&["reboot.target", "kexec.target"])?;
+        Ok(whole.iter().any(|(.., job, _, _)| *job != 0))
     }
 
     fn unit_state(&mut self, unit: &str) -> Result<UnitState> {

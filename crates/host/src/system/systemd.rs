@@ -222,7 +222,7 @@ pub trait Systemd: Send + fmt::Debug {
     /// # Errors
     /// systemd cannot be reached.
     fn soft_reboots(&mut self) -> Result<Option<u64>, SystemdError>;
-    /// Whether the machine is shutting down, or rebooting as a whole.
+    /// Whether the machine reboots as a whole now. One that is switched off does not.
     ///
     /// # Errors
     /// systemd cannot be reached.

@@ -41,7 +41,7 @@ use std::sync::Arc;
 ///   ([`api::names::own::WAITING`]), for what OpenShift's Scheduler says of masters, for
 ///   the joining taint of nodes that are in a config or of the control plane, and, while it is paused, for nodes whose
 ///   drains were given up: they are called back.
-/// - Of a node that no pool owns only the joining taint is removed.
+/// - Of a node that no pool owns only the joining taint and the mark of a config that waits are removed.
 /// - Applied to the inputs, the plan leads to inputs whose plan has no patches. Two cases take one more round: labels
 ///   that change a node's pool, and a node that is back in service by being told to stay where it is.
 ///
@@ -144,14 +144,20 @@ pub fn plan(inputs: &Inputs<'_>) -> RolloutPlan {
     RolloutPlan { pools, unmanaged, unmanaged_patches, pool_alerts: alerts, look_again }
 }
 
-/// Removes the joining taint from a node that no pool owns, or notes until when the node keeps it.
+/// Removes the joining taint from a node that no pool owns, or notes until when the node keeps it; and the mark of a config that
+/// waits, because no pool says any more that the node may take it.
 fn free_unmanaged(of: &mut Unmanaged, node: &NodeView, inputs: &Inputs<'_>) -> Option<NodePatch> {
     of.tainted_until = joining::unowned_until(node, &of.why, inputs.now.0);
-    if of.tainted_until.is_some() || inputs.facts.unanswered.contains_key(&node.name) {
+    if inputs.facts.unanswered.contains_key(&node.name) {
         return None;
     }
     let mut patch = NodePatch::default();
-    patch.set_joining_taint(node, false);
+    if of.tainted_until.is_none() {
+        patch.set_joining_taint(node, false);
+    }
+    if node.waiting.is_some() {
+        patch.waiting = Change::Remove;
+    }
     (!patch.is_empty()).then(|| patch.bound_to(node))
 }
 

@@ -17,7 +17,10 @@ const REGISTRIES_CONF: &str = "/etc/containers/registries.conf";
 /// The key of a pull secret.
 const PULL_SECRET: &str = ".dockerconfigjson";
 /// How long a look at one image may take. Nodes wait for it.
-const WHOLE: Duration = Duration::from_secs(20);
+const WHOLE: Duration = Duration::from_secs(45);
+/// How long one of an image's places may take to connect, and to answer. The next look is the next attempt.
+const CONNECT: Duration = Duration::from_secs(3);
+const ANSWER: Duration = Duration::from_secs(10);
 
 /// The settings for a look at images, with the mirrors of this rendered config (empty: without); else why there are none.
 pub(in crate::passes) async fn settings(
@@ -57,8 +60,8 @@ fn from(
     mirrors: Option<&str>,
     cache: Cache,
 ) -> Result<Settings, String> {
-    let mut settings =
-        Settings { cache, limits: Limits { whole: WHOLE, ..Limits::default() }, ..Settings::default() };
+    let limits = Limits { whole: WHOLE, connect: CONNECT, request: ANSWER, attempts: 1, ..Limits::default() };
+    let mut settings = Settings { cache, limits, ..Settings::default() };
     let internal =
         cluster.internal_registry_pull_secret.as_ref().map(|s| s.0.as_slice()).filter(|s| !s.is_empty());
     for (what, json) in

@@ -8,17 +8,18 @@ pub(super) mod access;
 
 use crate::cache::stores::{Config, Rendered};
 use crate::dirty::{Changed, DirtyKeys, Known};
-use crate::flight::refusals::{AGAIN, Failure as _};
+use crate::flight::refusals::{AGAIN, Failure as _, Topic};
 use crate::passes::descriptor::{Descriptor, Right, kind};
 use crate::passes::queue::{Outcome, Pass, Work};
 use crate::shared::Shared;
 use access::settings;
 use api::names::own;
-use api::os_image::{OsImage, is_in_registry};
+use api::os_image::{OsImage, is_by_digest, is_in_registry};
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
 use client::{CallError, call, jitter};
 use kube::api::{Patch, PatchParams};
 use registry::{Cache, ImageFacts, Reference, Registry, RegistryError};
+use rollout::TroubleOf;
 use rollout::view::NodeView;
 use serde_json::json;
 use std::sync::Arc;
@@ -43,6 +44,8 @@ pub(crate) const PASS: Descriptor = Descriptor {
 
 /// How long until a registry that did not answer is asked again. People who mend it change nothing that is watched.
 const ASK_AGAIN: Duration = Duration::from_secs(30);
+/// The same for an image by its digest, which nodes do not wait for.
+const SELDOM: Duration = Duration::from_mins(15);
 
 fn marked_by(changed: &Changed<'_>, known: Known<'_>, marks: &mut DirtyKeys) {
     let mut all = || marks.mark_all(Pass::OsImages, known.stores.pools.names());
@@ -107,7 +110,8 @@ enum Next {
 
 /// What is to be done. `in_use`: what is known of the same image on configs that nodes of the pool are in, if there are such.
 fn next(pool_unseen: bool, url: &str, found: Option<&OsImage>, in_use: Option<Option<OsImage>>) -> Next {
-    let is_known = found.is_some_and(|f| f.unknown.is_empty());
+    // A tag may name a better image by now, a digest cannot.
+    let is_known = found.is_some_and(|f| f.unknown.is_empty() && (f.refused.is_empty() || is_by_digest(url)));
     match in_use {
         _ if pool_unseen || is_known || !is_in_registry(url) => Next::Nothing,
         Some(Some(same)) => Next::Same(same),
@@ -126,20 +130,37 @@ impl Looker {
         let Config::Rendered(rendered) = &*config else { return Outcome::Done };
         let url = config.os_image_url();
         let found = OsImage::read(rendered.metadata.annotations.as_ref(), url);
-        let (next, again) =
-            match next(rollout::goes_unseen(&pool), url, found.as_ref(), self.in_use(rendered, url)) {
-                Next::Nothing => return Outcome::Done,
-                Next::Same(same) => (same, false),
-                Next::Look => {
-                    let looked = self.look(config_name, url).await;
-                    let again = !looked.unknown.is_empty();
-                    (looked, again)
-                }
-            };
+        let (unseen, in_use) = (rollout::goes_unseen(&pool), self.in_use(rendered, url));
+        // Nodes follow it as it is. When the last of them leaves no pass is asked for, and the next node waits for a look.
+        let follows = matches!(in_use, Some(None))
+            && !unseen
+            && is_in_registry(url)
+            && found.as_ref().is_none_or(|f| !f.unknown.is_empty());
+        let (next, again) = match next(unseen, url, found.as_ref(), in_use) {
+            Next::Nothing if follows => return Outcome::After(ASK_AGAIN.mul_f64(1.0 + jitter() / 2.0)),
+            Next::Nothing => return Outcome::Done,
+            Next::Same(same) => (same, false),
+            Next::Look => {
+                let looked = self.look(config_name, url).await;
+                let again = !looked.unknown.is_empty() || (!looked.refused.is_empty() && !is_by_digest(url));
+                (looked, again)
+            }
+        };
         let written =
             if found.as_ref() == Some(&next) { Ok(()) } else { self.write(config_name, &next).await };
+        let why = written.as_ref().err().filter(|e| e.is_refused()).map(|e| {
+            format!(
+                "what was found out about osImageURL {url} cannot be written, and nodes wait for it: {}",
+                e.chain()
+            )
+        });
+        shared.report_problem(Topic::OsImage, TroubleOf::Pool(name.as_str().into()), why);
         match written {
-            Ok(()) if again => Outcome::After(ASK_AGAIN.mul_f64(1.0 + jitter() / 2.0)),
+            Ok(()) if again => {
+                // Nobody waits for an image by its digest.
+                let wait = if is_by_digest(url) { SELDOM } else { ASK_AGAIN };
+                Outcome::After(wait.mul_f64(1.0 + jitter() / 2.0))
+            }
             Ok(()) => Outcome::Done,
             Err(e) if e.is_stale() => Outcome::Stale,
             Err(e) if e.is_refused() => {

@@ -128,7 +128,9 @@ impl Look<'_> {
         }
         if policy.has_progress() && !on_its_way {
             // Of a change that replaces one that was never proved, the baseline is the one from before both.
-            let baseline = if old.config.is_some() { old.baseline.clone() } else { vec![] };
+            let mut baseline = if old.config.is_some() { old.baseline.clone() } else { vec![] };
+            // Workloads that people took away between the two are not missed.
+            baseline.iter_mut().for_each(|known| known.workloads.clear());
             let rejected = self.with_abandoned();
             let (name, proved) = (pool.to_owned(), old.proved.clone());
             let first = groups(&policy.waves, self.nodes).into_iter().next().map(|g| g.name.to_string());

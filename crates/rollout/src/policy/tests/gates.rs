@@ -170,4 +170,7 @@ fn the_workloads_that_were_there_are_stored_and_outlive_their_leader() {
     next.workloads = [("shop".into(), vec!["Deployment shop/back".to_owned()])].into();
     settled(&six(0, 1), &policy, &mut next, NOON);
     assert_eq!(next.progress.baseline[0].workloads, ["Deployment shop/back"]);
+    // Another change replaces this one: what people took away between the two is not missed.
+    let plan = planned_to("newer", &six(0, 1), &policy, &next, NOON);
+    assert!(plan.policy.unwrap().progress.baseline[0].workloads.is_empty());
 }

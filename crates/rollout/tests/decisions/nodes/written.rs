@@ -317,3 +317,15 @@ fn a_node_that_no_pool_owns_loses_the_taint_of_nodes_that_join() {
     let plan = World::workers(json!(1), vec![node("a").roles(&["storage"])]).plan();
     assert!(plan.unmanaged_patches.is_empty(), "without the taint there is nothing to remove: {plan}");
 }
+
+#[test]
+fn a_node_that_no_pool_owns_takes_nothing_along_any_more() {
+    let marked = || node("a").roles(&["storage"]).note("machineconfig.dev/waiting", "v1");
+    let mut world = World::workers(json!(1), vec![marked()]);
+    world.facts.cluster = Cluster::Plain;
+    let plan = world.plan();
+    let got: Vec<Value> = plan.unmanaged_patches.iter().map(body).collect();
+    assert_eq!(got, [json!({"metadata": {"annotations": {"machineconfig.dev/waiting": null}}})], "{plan}");
+    world.apply(&plan);
+    assert!(world.plan().unmanaged_patches.is_empty());
+}

@@ -13,7 +13,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::manager::{ARCHIVES, Installed, Package, Runner, Solved, State};
+use super::manager::{ARCHIVES, Installed, Package, Runner, Solved, State, lost};
 use crate::system::os::OsError;
 use crate::system::programs::MOST_OUTPUT;
 use crate::system::pull::Pull;
@@ -231,6 +231,12 @@ pub(super) fn archive(package: &Package) -> String {
 /// Downloads an installed package in its version, for the way back.
 pub(super) fn keep(runner: &mut Runner<'_>, packages: &[Package], pull: &Pull) -> Result<(), OsError> {
     let exact: Vec<String> = packages.iter().map(exact).collect();
+    let mut args = vec!["install", "--simulate", "--reinstall", "--no-remove"];
+    args.extend(exact.iter().map(String::as_str));
+    let can = simulated(&apt(runner, &args, pull)?).map_err(OsError::new)?.replaced;
+    if let Some(package) = packages.iter().find(|p| !can.iter().any(|c| c.name == p.name)) {
+        return Err(lost(package));
+    }
     let mut args = vec!["install", "--download-only", "--reinstall", "--no-remove"];
     args.extend(exact.iter().map(String::as_str));
     runner.make_archives(true)?;
@@ -273,10 +279,23 @@ pub(super) fn remove(runner: &mut Runner<'_>, names: &[String], purge: bool) -> 
     apt(runner, &args, &Pull::default()).map(drop)
 }
 
-/// Ends a change that was interrupted, so that apt works again.
-pub(super) fn repair(runner: &mut Runner<'_>) -> Result<(), OsError> {
+/// Ends a change that was interrupted, so that apt works again. `brought`: packages that the change brings. One that dpkg was
+/// unpacking when it was killed is neither configured nor removed otherwise.
+pub(super) fn repair(runner: &mut Runner<'_>, brought: &[String]) -> Result<(), OsError> {
+    let now = installed(runner)?;
+    let is_cut = |name: &&String| now.get(*name).is_some_and(|(_, state)| *state == State::Partly);
+    let cut: Vec<String> = brought.iter().filter(is_cut).cloned().collect();
+    let mut purged = Ok(());
+    if !cut.is_empty() {
+        let first = ["--force-remove-reinstreq", "--purge"].map(str::to_owned).into_iter();
+        let args: Vec<String> = first.chain(cut).collect();
+        purged = run(runner, "dpkg --purge", DPKG, &args, CHANGE, &Pull::default()).map(drop);
+    }
+    if purged.as_ref().is_err_and(|e| e.killed) {
+        return purged;
+    }
     let args = ["--force-confdef", "--force-confold", "--configure", "-a"].map(str::to_owned);
-    run(runner, "dpkg --configure -a", DPKG, &args, CHANGE, &Pull::default()).map(drop)
+    run(runner, "dpkg --configure -a", DPKG, &args, CHANGE, &Pull::default()).map(drop).and(purged)
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::manager::{ARCHIVES, Installed, Package, Runner, Solved, State};
+use super::manager::{ARCHIVES, Installed, Package, Runner, Solved, State, lost};
 use crate::system::os::OsError;
 use crate::system::programs::MOST_OUTPUT;
 use crate::system::pull::Pull;
@@ -27,7 +27,8 @@ const FORMAT: &str = "%{NAME}\\t%{EPOCHNUM}:%{VERSION}-%{RELEASE}\\t%{ARCH}\\t%{
 const OPTIONS: [&str; 4] = ["-q", "-y", "--setopt=install_weak_deps=False", "--setopt=exit_on_lock=True"];
 
 fn explained(why: &str) -> String {
-    if ["lock", "Waiting for process"].iter().any(|text| why.contains(text)) {
+    if ["already locked by", "transaction lock", "Waiting for process"].iter().any(|text| why.contains(text))
+    {
         return format!("another program changes packages now: wait for its end ({why})");
     }
     if ["Unable to find a match", "No match for argument"].iter().any(|text| why.contains(text)) {
@@ -113,9 +114,8 @@ pub(super) fn solve(runner: &mut Runner<'_>, names: &[String], pull: &Pull) -> R
     let text = run(runner, "rpm -qp", RPM, &args, ASK, &Pull::default())?;
     let (all, bytes) = packages(&text).map_err(OsError::new)?;
     let has = installed(runner)?;
-    // Kernels stand beside each other.
     let (replaced, installed) =
-        all.into_iter().partition(|p| has.contains_key(&p.name) && !p.name.starts_with("kernel"));
+        all.into_iter().partition(|p| has.contains_key(&p.name) && !stands_beside(&p.name));
     Ok(Solved { installed, replaced, removed: Vec::new(), bytes })
 }
 
@@ -148,12 +148,31 @@ pub(super) fn keep(runner: &mut Runner<'_>, packages: &[Package], pull: &Pull) -
     runner.make_archives(false)?;
     let names: Vec<String> = packages.iter().map(exact).collect();
     let to = format!("--destdir={ARCHIVES}");
-    dnf(runner, &with(&["reinstall", "--downloadonly", &to], &names), pull).map(drop)
+    let done = dnf(runner, &with(&["reinstall", "--downloadonly", &to], &names), pull);
+    if let Err(error) = done
+        && !error.why.contains("No packages marked for reinstall")
+    {
+        return Err(error);
+    }
+    for package in packages {
+        if runner.root.found(&format!("{ARCHIVES}/{}", archive(package)))?.is_absent() {
+            return Err(lost(package));
+        }
+    }
+    Ok(())
+}
+
+/// Whether several versions of a package are installed beside each other. Tools and headers of the kernel are not.
+fn stands_beside(name: &str) -> bool {
+    let several = ["kernel-core", "kernel-modules", "kernel-devel", "kernel-rt", "kernel-64k"];
+    name == "kernel" || several.iter().any(|first| name.starts_with(first))
 }
 
 /// Which packages would go if these went: an error of rpm names those that need them.
 pub(super) fn removes(runner: &mut Runner<'_>, names: &[String]) -> Result<Vec<String>, OsError> {
-    let done = run(runner, "rpm -e --test", RPM, &with(&["-e", "--test"], names), ASK, &Pull::default());
+    // Versions of a kernel stand beside each other.
+    let args = with(&["-e", "--test", "--allmatches"], names);
+    let done = run(runner, "rpm -e --test", RPM, &args, ASK, &Pull::default());
     match done {
         Ok(_) => Ok(names.to_vec()),
         Err(e) if !e.killed && e.why.contains("is needed by") => {

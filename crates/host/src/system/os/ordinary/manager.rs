@@ -115,6 +115,15 @@ impl Runner<'_> {
     }
 }
 
+/// A package that goes and could not come back.
+pub(super) fn lost(package: &Package) -> OsError {
+    OsError::new(format!(
+        "{} {} has to go, and no repository of this host has that version any more, so that an undo could not bring it back; \
+         upgrade it to a version that one has, or remove it by hand",
+        package.name, package.version
+    ))
+}
+
 /// The package manager of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Manager {
@@ -302,9 +311,9 @@ impl Manager {
     }
 
     /// Ends a change that was interrupted, as far as the manager needs that.
-    pub(super) fn repair(self, runner: &mut Runner<'_>) -> Result<(), OsError> {
+    pub(super) fn repair(self, runner: &mut Runner<'_>, brought: &[String]) -> Result<(), OsError> {
         match self {
-            Self::Apt => apt::repair(runner),
+            Self::Apt => apt::repair(runner, brought),
             Self::Dnf => Ok(()),
         }
     }

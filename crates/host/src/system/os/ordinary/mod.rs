@@ -217,6 +217,15 @@ impl OrdinaryHost {
         if solved.installed.is_empty() {
             return Err(os(format!("{} found nothing to install for {}", manager.name(), names.join(", "))));
         }
+        let is_one = |name: &&String| solved.installed.iter().any(|p| p.name == **name);
+        if let Some(name) = names.iter().find(|name| !is_one(name)) {
+            let comes: Vec<&str> = solved.installed.iter().map(|p| p.name.as_str()).collect();
+            return Err(os(format!(
+                "{name} is no package, but a name that another package provides: {} would install {}; name the package itself",
+                manager.name(),
+                comes.join(", ")
+            )));
+        }
         has_room(runner.root, "/usr/lib", solved.bytes)?;
         if solved.installed.iter().any(|p| manager.is_kernel(&p.name, kernel_type)) {
             has_room(runner.root, "/boot/vmlinuz", kernel_bytes(runner.root)?)?;
@@ -256,10 +265,13 @@ impl OrdinaryHost {
             })
             .map(|(name, _)| name.clone())
             .collect();
+        // The kernel that stays does not go with an extension.
+        let kernel_stays = had.kernel_type == after.kernel_type;
         let may: Vec<String> = had
             .packages
             .iter()
             .filter(|p| !stays.contains(&p.name) && is_whole(installed, &p.name))
+            .filter(|p| !(kernel_stays && manager.is_kernel(&p.name, &had.kernel_type)))
             .map(|p| p.name.clone())
             .collect();
         let mut runner = Runner { root: &self.root, programs: self.programs.as_mut() };
@@ -342,7 +354,9 @@ impl OrdinaryHost {
         let manager = self.manager()?;
         let mut runner = self.runner();
         // Whatever fails here may be what is undone.
-        match manager.repair(&mut runner) {
+        let new = packages.install.iter().filter(|p| !packages.left.contains(&p.name));
+        let brought: Vec<String> = new.map(|p| p.name.clone()).collect();
+        match manager.repair(&mut runner, &brought) {
             Err(error) if error.killed => return Err(error),
             Err(error) => {
                 tracing::warn!(%error, "the interrupted change of packages is not ended; it is undone");
@@ -445,7 +459,8 @@ fn removable(
     let needed_by = others(&first);
     if !needed_by.is_empty() {
         return Err(os(format!(
-            "{} cannot be removed, because packages of the host need it: {}; remove those first, or keep the extension",
+            "{} cannot be removed, because packages that stay need it: {}; keep it in spec.extensions, or let those go too (of the \
+             host: by hand; of a MachineConfig: there)",
             asked.join(", "),
             needed_by.join(", ")
         )));

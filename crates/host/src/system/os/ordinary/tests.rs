@@ -112,7 +112,7 @@ fn an_extension_of_dnf_is_downloaded_installed_undone_and_given_up() {
 
     // Undone by another process: what came goes, and a second undo finds nothing to do.
     rig.has(both);
-    rig.talk.says("/usr/bin/rpm -e --test lib tool", "").says(
+    rig.talk.says("/usr/bin/rpm -e --test --allmatches lib tool", "").says(
         &format!(
             "{DNF} -C --disablerepo=* --setopt=clean_requirements_on_remove=False \
              --setopt=protect_running_kernel=False remove lib tool"
@@ -190,7 +190,7 @@ fn a_kernel_is_a_package_and_the_machine_is_back_only_when_the_old_one_runs() {
 
     // The way back.
     rig.has(package);
-    rig.talk.says("/usr/bin/rpm -e --test kernel-rt", "").says(
+    rig.talk.says("/usr/bin/rpm -e --test --allmatches kernel-rt", "").says(
         &format!(
             "{DNF} -C --disablerepo=* --setopt=clean_requirements_on_remove=False \
              --setopt=protect_running_kernel=False remove kernel-rt"

@@ -17,9 +17,18 @@ fn command<I: IntoIterator<Item = S>, S: Into<String>>(words: I) -> Vec<String> 
     words.into_iter().map(Into::into).collect()
 }
 
-/// Whether a command installs packages.
-pub(super) fn installs(command: &[String]) -> bool {
-    command.first().is_some_and(|verb| verb == "install") || command.iter().any(|word| word == "--install")
+/// Whether a command needs repositories: it installs packages, or makes another deployment, on which those that stay (`keeps`)
+/// are installed again.
+pub(super) fn resolves(command: &[String], keeps: bool) -> bool {
+    let verb = command.first().map(String::as_str).unwrap_or_default();
+    let again = ["rebase", "override", "uninstall"].contains(&verb);
+    verb == "install" || command.iter().any(|word| word == "--install") || (keeps && again)
+}
+
+/// Whether packages of extensions are there already and stay.
+pub(super) fn keeps(now: &RpmDeployment, target: &Deployment) -> bool {
+    let wanted = of_extensions(&target.extensions);
+    now.requested_packages.iter().any(|p| wanted.contains(p))
 }
 
 /// What is fetched before the drain. It changes nothing that boots.

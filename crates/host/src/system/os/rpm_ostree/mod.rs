@@ -150,14 +150,16 @@ impl RpmOstree {
         }
     }
 
-    /// Runs commands while the packages of the extensions image are a repository, if one of them installs any.
+    /// Runs commands while the packages of the extensions image are a repository, if one of them needs any. `keeps`: packages of
+    /// extensions are there already and stay.
     fn with_packages(
         &mut self,
-        commands: &[Vec<String>],
+        (commands, keeps): (&[Vec<String>], bool),
         pull: &Pull,
         run: impl FnOnce(&mut Self) -> Result<(), OsError>,
     ) -> Result<(), OsError> {
-        if self.extensions_image.is_empty() || !commands.iter().any(|command| commands::installs(command)) {
+        let resolves = commands.iter().any(|command| commands::resolves(command, keeps));
+        if self.extensions_image.is_empty() || !resolves {
             return run(self);
         }
         let image = self.extensions_image.clone();
@@ -237,7 +239,8 @@ impl OsBackend for RpmOstree {
             boot_room::check(&self.root)?;
             credentials::link(&self.root)?;
         }
-        self.with_packages(&now, pull, |os| {
+        let keeps = status.next().is_some_and(|next| commands::keeps(next, target));
+        self.with_packages((&now, keeps), pull, |os| {
             for command in &now {
                 store_room::limit(&os.root, pull)?;
                 let done = os.run_fetch(command, pull);
@@ -268,7 +271,8 @@ impl OsBackend for RpmOstree {
         let status = self.free()?;
         let has = self.status()?.next().kernel_arguments.clone();
         let commands = status.next().map(|now| commands::stage(now, &has, target)).unwrap_or_default();
-        self.with_packages(&commands, &Pull::default(), |os| {
+        let keeps = status.next().is_some_and(|next| commands::keeps(next, target));
+        self.with_packages((&commands, keeps), &Pull::default(), |os| {
             for command in &commands {
                 staged::begin(&os.root, &target.kernel_arguments)?;
                 os.run(command, STAGE)?;
