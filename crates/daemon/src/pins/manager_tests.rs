@@ -43,7 +43,7 @@ fn a_node_has_the_sets_of_all_its_pools_once() {
     // What cannot be told unpins nothing.
     let two = [pools[0].clone(), pool("other", &role("infra"), &["other"])];
     assert!(wanted(&node(&infra), &two, rollout::Cluster::OpenShift, &sets).is_err());
-    let mut broken = pools.clone();
+    let mut broken = pools;
     let operator = json!({"matchExpressions": [{"key": "role", "operator": "Like"}]});
     broken[2].spec.machine_config_selector = serde_json::from_value(operator).unwrap();
     let why = wanted(&node(&infra), &broken, rollout::Cluster::OpenShift, &sets).unwrap_err();

@@ -151,7 +151,10 @@ mod tests {
         Wanted { name: name.to_owned(), generation, images: images.iter().map(|i| (*i).to_owned()).collect() }
     }
 
-    fn shown(report: &Report) -> (String, Vec<(i32, Option<i32>, Option<i32>)>) {
+    /// Desired, current and failed generation of a set.
+    type Generations = (i32, Option<i32>, Option<i32>);
+
+    fn shown(report: &Report) -> (String, Vec<Generations>) {
         let conditions: Vec<_> =
             report.conditions.iter().map(|c| format!("{}={} {}", c.type_, c.status, c.reason)).collect();
         let sets = report.sets.iter().map(|s| {
