@@ -28,6 +28,11 @@ use crate::system::os_release::OsRelease;
 use crate::system::unit_file::{Install, is_template, is_unit_name, template_of};
 use crate::system::users::{Users, hash_of};
 
+/// Facts that know the users of the host and no path yet.
+pub(crate) fn of_users(root: &Root) -> Result<Facts, Error> {
+    Ok(Facts { owners: root.options().owners, users: users(root)?, ..Facts::default() })
+}
+
 /// Seconds in a day.
 const DAY: u64 = 86_400;
 impl Host {
@@ -59,7 +64,7 @@ impl Host {
     /// What the comparison with a baseline needs to know: the managed paths themselves, and the state of units.
     pub(crate) fn facts_to_compare(&mut self, baseline: &Baseline) -> Result<Facts, Error> {
         let root = self.root();
-        let mut facts = Facts { owners: root.options().owners, users: users(root)?, ..Facts::default() };
+        let mut facts = of_users(root)?;
         for (path, expected) in &baseline.paths {
             facts.paths.insert(path.clone(), PathFacts::of(root.found(path)?, None));
             if let Expected::Link { target, hard: true, .. } = expected

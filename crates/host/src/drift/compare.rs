@@ -112,7 +112,8 @@ pub(crate) fn drifts(config: &Baseline, facts: &Facts) -> Vec<Drift> {
     out
 }
 
-fn path_drift(path: &str, want: &Expected, found: &Found, facts: &Facts) -> Result<(), Drift> {
+/// How one path differs from what must be there.
+pub(crate) fn path_drift(path: &str, want: &Expected, found: &Found, facts: &Facts) -> Result<(), Drift> {
     let path = path.to_owned();
     match want {
         Expected::Mask => match found {

@@ -41,7 +41,7 @@ impl Host {
         Ok(found)
     }
 
-    fn files_drift_from(&mut self, baseline: &Baseline) -> Result<Vec<Drift>, Error> {
+    pub(crate) fn files_drift_from(&mut self, baseline: &Baseline) -> Result<Vec<Drift>, Error> {
         let facts = self.facts_to_compare(baseline)?;
         Ok(drifts(baseline, &facts))
     }

@@ -22,6 +22,8 @@ struct State {
     falls_back: bool,
     /// The fields that it cannot change.
     refused: BTreeSet<OsField>,
+    /// Each deployment has a folder with an `/etc` of its own.
+    has_folders: bool,
     /// The registry answers nothing: what is fetched never arrives.
     hangs: bool,
 }
@@ -67,6 +69,17 @@ impl FakeOs {
         self.state().hangs = hangs;
     }
 
+    /// Gives each deployment a folder with an `/etc` of its own, as OSTree does. Who simulates the boot fills it.
+    pub fn keep_folders(&self) {
+        self.state().has_folders = true;
+    }
+
+    /// The folder of the deployment that is running.
+    #[must_use]
+    pub fn folder(&self) -> String {
+        folder(&serde_json::to_string(&self.state().status.booted).unwrap_or_default())
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -101,6 +114,11 @@ impl FakeOs {
     }
 }
 
+/// The folder of the deployment of this token.
+fn folder(token: &str) -> String {
+    format!("/ostree/deploy/fake/deploy/{}.0", desired::sha256(token.as_bytes()))
+}
+
 impl OsBackend for FakeOs {
     fn name(&self) -> &'static str {
         "fake"
@@ -133,6 +151,10 @@ impl OsBackend for FakeOs {
     fn mark(&mut self) -> Result<Token, OsError> {
         let next = serde_json::to_string(self.state().status.next());
         next.map(Token).map_err(|e| OsError::new(e.to_string()))
+    }
+
+    fn folder_of(&self, before: &Token) -> Result<Option<String>, OsError> {
+        Ok(self.state().has_folders.then(|| folder(&before.0)))
     }
 
     fn stage(&mut self, target: &Deployment) -> Result<(), OsError> {

@@ -206,6 +206,14 @@ pub trait OsBackend: Send + fmt::Debug {
     /// # Errors
     /// The host cannot report it, or a command that stages still runs.
     fn mark(&mut self) -> Result<Token, OsError>;
+    /// The folder that holds the deployment of the token, with its own `/etc`, where deployments have one each and OSTree
+    /// merges them.
+    ///
+    /// # Errors
+    /// The token is another back end's, or damaged.
+    fn folder_of(&self, _before: &Token) -> Result<Option<String>, OsError> {
+        Ok(None)
+    }
     /// Makes the host boot into a deployment that was fetched. Quick, and idempotent.
     ///
     /// # Errors

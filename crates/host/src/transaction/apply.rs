@@ -203,7 +203,7 @@ impl Host {
     }
 
     /// Runs the steps in order. An error is returned with its step.
-    fn run_all(&mut self, steps: &[Step]) -> Result<(), (String, Error)> {
+    pub(crate) fn run_all(&mut self, steps: &[Step]) -> Result<(), (String, Error)> {
         let mut told = false;
         let mut rest = steps;
         while let Some(step) = rest.first() {

@@ -7,6 +7,7 @@ pub(crate) mod effects;
 mod guard;
 pub(crate) mod journal;
 pub(crate) mod lock;
+pub(crate) mod merge;
 pub(crate) mod reboot;
 pub(crate) mod recover;
 pub(crate) mod shadow;

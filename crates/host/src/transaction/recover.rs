@@ -331,6 +331,7 @@ impl Host {
                 self.undo(journal, ServiceUndo::LaterBoot)?;
                 return Ok(Recovery::RolledBack { config, desired, why });
             }
+            self.mend_merge(journal)?;
             if journal.trial.is_none() {
                 self.note_kept_os(journal)?;
                 Journal::finalise(&self.root)?;

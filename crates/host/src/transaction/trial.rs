@@ -39,6 +39,7 @@ use crate::record::{Aftermath, Boot, Check, LoginUnit, Names, Trial, TrialFailur
 use crate::system::systemd::ServiceAction;
 use crate::transaction::journal::{Journal, Stage};
 use crate::transaction::lock::Lock;
+use crate::transaction::merge;
 use crate::transaction::reboot::RebootStatus;
 use crate::transaction::recover::{Recovery, ServiceUndo};
 
@@ -604,7 +605,7 @@ fn is_full(error: &FsError) -> bool {
 }
 
 /// What a trial, or the way back from a change, leaves beside its journal.
-pub(crate) const REMAINS: [&str; 4] = [CLOCK, FAILED, INTERRUPTED, paths::TRIAL_RESERVE];
+pub(crate) const REMAINS: [&str; 5] = [CLOCK, FAILED, INTERRUPTED, paths::TRIAL_RESERVE, merge::NOTE];
 
 impl Journal {
     /// Whether there is a journal of a committed change.

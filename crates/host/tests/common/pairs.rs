@@ -19,11 +19,11 @@ pub struct Pair {
 const ENABLED: &str = "[Service]\nExecStart=/bin/true\n[Install]\nWantedBy=multi-user.target\n";
 const KEY: &str = "ssh-ed25519 AAAA one";
 
-fn file(path: &str, text: &str) -> Value {
+pub fn file(path: &str, text: &str) -> Value {
     json!({"path": path, "contents": {"source": format!("data:,{text}")}})
 }
 
-fn spec(files: &[Value], units: &[Value], users: &[Value]) -> MachineConfigSpec {
+pub fn spec(files: &[Value], units: &[Value], users: &[Value]) -> MachineConfigSpec {
     MachineConfigSpec {
         config: Some(json!({
             "ignition": {"version": "3.5.0"},
@@ -52,7 +52,7 @@ fn users(users: &[Value]) -> MachineConfigSpec {
     spec(&[], &[], users)
 }
 
-fn unit(name: &str, enabled: bool) -> Value {
+pub fn unit(name: &str, enabled: bool) -> Value {
     json!({"name": name, "contents": ENABLED, "enabled": enabled})
 }
 

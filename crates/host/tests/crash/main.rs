@@ -12,6 +12,7 @@ mod prepared;
 mod broken_disks;
 mod kills;
 mod loader;
+mod merge;
 mod outcome;
 mod packages;
 mod points;

@@ -20,6 +20,12 @@ impl UndoToken {
         serde_json::to_string(self).map(Token).map_err(|e| OsError::new(e.to_string()))
     }
 
+    /// The folder of the deployment. `None`: the token names none.
+    pub(crate) fn folder(&self) -> Option<String> {
+        let (stateroot, deployment) = self.id.rsplit_once('-')?;
+        (!stateroot.is_empty()).then(|| format!("/ostree/deploy/{stateroot}/deploy/{deployment}"))
+    }
+
     /// Reads a token of the back end `name`.
     ///
     /// # Errors
@@ -27,5 +33,23 @@ impl UndoToken {
     pub(crate) fn read(token: &Token, name: &str) -> Result<Self, OsError> {
         serde_json::from_str(&token.0)
             .map_err(|e| OsError::new(format!("the journal's token of {name} cannot be read: {e}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_names_the_folder_of_its_deployment() {
+        for (id, folder) in [
+            ("debian-ab12.0", Some("/ostree/deploy/debian/deploy/ab12.0")),
+            ("fedora-coreos-ab12.3", Some("/ostree/deploy/fedora-coreos/deploy/ab12.3")),
+            ("-ab12.3", None),
+            ("", None),
+        ] {
+            let token = UndoToken { id: id.to_owned() };
+            assert_eq!(token.folder().as_deref(), folder, "{id}");
+        }
     }
 }

@@ -401,6 +401,10 @@ impl OsBackend for OstreeHost {
         UndoToken { id }.token()
     }
 
+    fn folder_of(&self, before: &Token) -> Result<Option<String>, OsError> {
+        Ok(UndoToken::read(before, "OSTree")?.folder())
+    }
+
     fn stage(&mut self, target: &Deployment) -> Result<(), OsError> {
         let all = self.free()?;
         let status = self.status()?;

@@ -267,6 +267,10 @@ impl OsBackend for RpmOstree {
         UndoToken { id }.token()
     }
 
+    fn folder_of(&self, before: &Token) -> Result<Option<String>, OsError> {
+        Ok(UndoToken::read(before, "rpm-ostree")?.folder())
+    }
+
     fn stage(&mut self, target: &Deployment) -> Result<(), OsError> {
         let status = self.free()?;
         let has = self.status()?.next().kernel_arguments.clone();
