@@ -1,14 +1,34 @@
 //! The binary `mco`: allocator, what a panic does, argument zero, run, exit code. Everything else is in the library.
 
-use std::process::ExitCode;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, ExitCode};
 use tikv_jemalloc_ctl::{Access, AsName};
 
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
+    without_backtraces();
     end_at_a_panic();
     cli::main(std::env::args_os(), keep_freed_memory)
+}
+
+/// Starts once more without the variables that ask for backtraces, if one is set. The delivered program has no tables by which the
+/// stack could be unwound (`link/no-unwind-tables.ld`): with the variable it would abort where it should print its error.
+fn without_backtraces() {
+    const ASK: [&str; 2] = ["RUST_BACKTRACE", "RUST_LIB_BACKTRACE"];
+    if cfg!(debug_assertions) || ASK.iter().all(|name| std::env::var_os(name).is_none()) {
+        return;
+    }
+    let Ok(program) = std::env::current_exe() else { return };
+    let mut args = std::env::args_os();
+    let mut again = Command::new(program);
+    if let Some(name) = args.next() {
+        again.arg0(name);
+    }
+    ASK.iter().for_each(|name| drop(again.env_remove(name)));
+    // Where it cannot, it goes on as it is.
+    let _ = again.args(args).exec();
 }
 
 /// A panic is a bug, and what the process knows may be wrong after it. So it ends, in every build and on every thread, with

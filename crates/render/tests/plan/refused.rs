@@ -85,7 +85,10 @@ fn bad_input_is_refused_with_object_path_and_remedy() {
             &["systemd.units[0].contents", "line 1"],
         ),
         (
-            mk("50-bad", json!({"extensions": ["usbguard", "nonsense"]})),
+            mk(
+                "50-bad",
+                json!({"config": {"ignition": {"version": "3.4.0"}}, "extensions": ["usbguard", "nonsense"]}),
+            ),
             &["spec.extensions[1]", "nonsense", "usbguard"],
         ),
         (mk("50-bad", json!({"kernelType": "fast"})), &["spec.kernelType", "realtime"]),
@@ -124,7 +127,7 @@ fn bad_input_is_refused_with_object_path_and_remedy() {
 fn every_broken_machine_config_of_a_pool_is_named_at_once() {
     let all = [
         mk("a", json!({"kernelType": "x"})),
-        mk("b", json!({"extensions": ["y"]})),
+        mk("b", json!({"extensions": ["--reboot"]})),
         mk("c", json!({"config": 1})),
     ];
     let e = plan(&all).unwrap_err();

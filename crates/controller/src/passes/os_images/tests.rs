@@ -103,7 +103,8 @@ async fn a_tag_is_resolved_once_with_the_nodes_own_registries() {
 async fn what_no_node_can_boot_is_refused_and_a_registry_that_is_away_is_asked_again() {
     let (registry, _) = stand_in(json!({})).await;
     let (written, outcome) = pass(&format!("{registry}/os:1"), &registry).await;
-    assert!(matches!(outcome, Outcome::Done));
+    // The tag may name a better image soon.
+    assert!(matches!(outcome, Outcome::After(_)));
     assert!(written[0].refused.contains("containers.bootc"), "{written:?}");
     // Nobody listens there.
     let (written, outcome) = pass("127.0.0.1:1/os:1", "q.io").await;
