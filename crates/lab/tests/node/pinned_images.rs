@@ -63,6 +63,8 @@ async fn containerd_pulls_and_pins_what_a_set_names_and_nothing_else() {
     let Some(builder) = with_controller() else { return };
     let cluster = Cluster::start(builder.nodes(1).real().kubelet(Kubelet::Real)).await;
     let node = cluster.lab.node(0);
+    // It may reboot for its first config.
+    cluster.settled("worker", 1, &["00-worker"], &[]).await;
     if !debs::install(&cluster, &node, &["docker-registry"]).await {
         return cluster.stop().await;
     }
@@ -84,7 +86,6 @@ async fn containerd_pulls_and_pins_what_a_set_names_and_nothing_else() {
     ])
     .await
     .unwrap();
-    cluster.settled("worker", 1, &["00-worker"], &[]).await;
 
     // Pushed past the proxy, which would cut it.
     let name = format!("127.0.0.1:{BEHIND}/lab/noise");
