@@ -23,7 +23,7 @@ const NEEDED: [(&str, &str); 6] = [
     ("setpriv", "util-linux"),
 ];
 /// The same for tests that break disks, change clocks, and build images and packages.
-const FOR_TESTS: [(&str, &str); 7] = [
+const FOR_TESTS: [(&str, &str); 8] = [
     ("mkfs.ext4", "e2fsprogs"),
     ("chattr", "e2fsprogs"),
     ("xfs_io", "xfsprogs"),
@@ -31,6 +31,7 @@ const FOR_TESTS: [(&str, &str); 7] = [
     ("buildah", "buildah"),
     ("rpmbuild", "rpm"),
     ("docker-registry", "docker-registry"),
+    ("ignition-validate", "ignition"),
 ];
 /// The same for tests of the dashboard.
 const FOR_BROWSERS: [(&str, &str); 1] = [("chromium", "chromium")];
