@@ -36,4 +36,4 @@ pub use inspect::Registry;
 pub use reference::{Digest, Reference, ReferenceError};
 pub use routes::{Routes, RoutesError};
 pub use streams::{Stream, of_release, pair};
-pub use transport::{Limits, Proxies, Settings, Trust};
+pub use transport::{Limits, Proxies, Settings, Trust, encoded};

@@ -130,7 +130,8 @@ fn with_login(proxy: &Intercept) -> Uri {
 }
 
 /// Everything but letters, digits and `-._~` as `%XX` (RFC 3986, section 2.3).
-pub(crate) fn encoded(text: &str) -> String {
+#[must_use]
+pub fn encoded(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {
         match byte {

@@ -57,7 +57,7 @@ pub(super) async fn check(shared: &Shared, asker: &mut Asker, gate: &Gate, about
             workloads(shared, (first, gate, about), kinds, namespaces.as_deref(), selector).await
         }
         Check::Prometheus { url, query, operator, bound, token } => {
-            let query: String = url_encoded(query);
+            let query = registry::encoded(query);
             let url = format!("{url}/api/v1/query?query={query}");
             get(shared, asker, &url, token.as_ref(), true, gate.timeout)
                 .await
@@ -70,18 +70,6 @@ pub(super) async fn check(shared: &Shared, asker: &mut Asker, gate: &Gate, about
         Check::Job { .. } => Err("its Jobs are not asked for in this way".to_owned()),
     };
     result.unwrap_or_else(|why| Reading::NoAnswer(cut(&why, WORDS).into_owned()))
-}
-
-/// Everything but letters, digits and `-._~` as `%XX` (RFC 3986, section 2.3).
-fn url_encoded(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => out.push(byte.into()),
-            other => out.push_str(&format!("%{other:02X}")),
-        }
-    }
-    out
 }
 
 async fn nodes(shared: &Shared, type_: &str, wanted: &str, of: &[Arc<str>]) -> Result<Reading, String> {
