@@ -6,6 +6,7 @@ mod boots;
 mod built;
 mod cluster;
 mod fetch;
+mod release;
 
 use std::sync::Arc;
 use std::time::Duration;
