@@ -14,9 +14,10 @@ mod build_registry;
 pub(crate) mod cache;
 mod grub;
 mod image;
-mod moments;
 mod ostree;
 mod qemu;
+mod serial;
+mod snapshots;
 mod ssh;
 mod tools;
 
@@ -38,9 +39,9 @@ use crate::vm::tools::Tools;
 
 pub use build_registry::BuildRegistry;
 pub use image::{OrdinaryMachine, VmImage};
-pub use moments::SerialMark;
 pub use ostree::{OstreeMachine, Registry};
 pub use qemu::Firmware;
+pub use serial::SerialMark;
 
 /// A boot takes 35 s on two emulated, idle processors, and ten times as long beside builds that keep them busy.
 const BOOT_LIMIT: Duration = Duration::from_secs(900);
@@ -169,7 +170,7 @@ impl VirtualMachine {
         Ok(machine)
     }
 
-    async fn start_qemu(&self, kernel: Option<DirectBoot>, moment: Option<&str>) -> Result<()> {
+    async fn start_qemu(&self, kernel: Option<DirectBoot>, snapshot: Option<&str>) -> Result<()> {
         let log = self.dir.join("qemu.log");
         let mut tries = 0;
         loop {
@@ -187,7 +188,7 @@ impl VirtualMachine {
                 kernel: kernel.clone(),
                 carries: self.carries.is_some(),
                 port,
-                moment: moment.map(str::to_owned),
+                snapshot: snapshot.map(str::to_owned),
             };
             let name = format!("qemu of {}", self.name);
             let spec = self.spec.tools.spec(&name, &self.dir, &log, start.command());

@@ -60,7 +60,7 @@ pub(crate) struct Start {
     /// The port on this computer's loopback that leads to the machine's ssh server.
     pub(crate) port: u16,
     /// The name of the snapshot in the layer from which the machine continues.
-    pub(crate) moment: Option<String>,
+    pub(crate) snapshot: Option<String>,
 }
 
 /// Kernel arguments that save time on an emulated processor: no mitigations for faults of real processors, no self-tests of
@@ -144,8 +144,8 @@ impl Start {
             let pairs = [("-kernel", kernel), ("-append", arguments)];
             words.extend(pairs.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value.clone()]));
         }
-        if let Some(moment) = &self.moment {
-            words.extend(["-loadvm".to_owned(), moment.clone()]);
+        if let Some(snapshot) = &self.snapshot {
+            words.extend(["-loadvm".to_owned(), snapshot.clone()]);
         }
         words
     }
@@ -227,7 +227,7 @@ mod tests {
             kernel: None,
             carries: true,
             port: 2222,
-            moment: None,
+            snapshot: None,
         }
         .command()
     }

@@ -11,8 +11,8 @@ use super::{
 };
 use crate::timed;
 
-/// The machine with the update staged.
-const MOMENT: &str = "staged";
+/// The snapshot of the machine with the update staged.
+const SNAPSHOT: &str = "staged";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_image_boots_or_does_not_as_a_whole_wherever_the_power_is_cut() {
@@ -24,7 +24,7 @@ async fn an_image_boots_or_does_not_as_a_whole_wherever_the_power_is_cut() {
     write(vm, in_b).await;
     staged(vm, "image B").await;
     vm.run(["sync"]).await.unwrap();
-    timed("keeping the moment", vm.keep(MOMENT)).await.unwrap();
+    timed("saving the snapshot", vm.save_snapshot(SNAPSHOT)).await.unwrap();
 
     // Before it is finalised: the old OS boots, and the files are as they were.
     vm.power_cut().await.unwrap();
@@ -32,7 +32,7 @@ async fn an_image_boots_or_does_not_as_a_whole_wherever_the_power_is_cut() {
     went_back(vm).await;
 
     // While it is finalised: one of both, as a whole.
-    timed("back to the moment", vm.back_to(MOMENT)).await.unwrap();
+    timed("back to the snapshot", vm.restore_snapshot(SNAPSHOT)).await.unwrap();
     timed("shutdown, cut when finalisation begins", cut_in_shutdown(vm, FINALISING)).await;
     timed("boot after a cut during finalisation", vm.power_on()).await.unwrap();
     if vm.read_file(super::VERSION).await.unwrap().trim() == "A" {
@@ -43,7 +43,7 @@ async fn an_image_boots_or_does_not_as_a_whole_wherever_the_power_is_cut() {
     }
 
     // After it was finalised, and once more when the boot into it is checked.
-    timed("back to the moment", vm.back_to(MOMENT)).await.unwrap();
+    timed("back to the snapshot", vm.restore_snapshot(SNAPSHOT)).await.unwrap();
     timed("shutdown, cut after finalisation", cut_in_shutdown(vm, FINALISED)).await;
     timed("cut in the first boot", vm.power_cut_in_boot(RECOVERING)).await.unwrap();
     timed("boot after two cuts", vm.power_on()).await.unwrap();

@@ -65,7 +65,7 @@ async fn an_image_whose_kubelet_cannot_start_goes_back_by_itself_without_an_api_
     let last = vm.boot_id().await.unwrap();
     let mark = vm.serial_mark().unwrap();
     create(in_c).await;
-    timed("fetched, drained, staged and finalised", vm.says(mark, FINALISED)).await.unwrap();
+    timed("fetched, drained, staged and finalised", vm.wait_serial(mark, FINALISED)).await.unwrap();
     lab.control_plane().stop_api_server().await;
     let tried = timed("boot into C", vm.rebooted(&last)).await.unwrap();
     assert_eq!(vm.read_file(super::VERSION).await.unwrap().trim(), "C");
