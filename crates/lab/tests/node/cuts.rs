@@ -72,7 +72,7 @@ async fn changed_by_hand(cluster: &Cluster) {
     by_rules(cluster, file, link).await;
     // An update that writes the file again needs no repair first.
     node.run(["sh", "-c", "printf bad > /etc/app/one.conf"]).await.unwrap();
-    // After the hundreds of changes by that program the agent compares the disk once in a while only.
+    // That program has changed the file hundreds of times, so the agent compares the disk only from time to time.
     until(cluster, "drift before an update", |n| note(n, "state") == "Degraded").await;
     let better = json!([{"path": "/etc/app/one.conf", "contents": {"source": "data:,better"}}]);
     // A degraded node counts as unavailable, so the pool has to allow one more.
@@ -138,7 +138,7 @@ async fn by_rules(cluster: &Cluster, file: &str, link: &str) {
     let repaired = told(cluster, "ConfigDriftRepaired").await;
     assert!(repaired.iter().any(|e| e.contains(file)), "{repaired:?}");
 
-    // A program that keeps changing the file.
+    // A program that keeps changing the file back.
     let war = "for i in $(seq 3000); do printf bad > /etc/app/one.conf; sleep 0.1; done";
     node.run(["systemd-run", "--unit=war", "sh", "-c", war]).await.unwrap();
     let given_up =
@@ -353,8 +353,8 @@ async fn cut_while_services_restart(cluster: &Cluster) {
     assert_eq!(log("kubelet").await[before.1.len()..], ["whole", "between"]);
 }
 
-/// The agent's own change makes the API server unreachable, for which the agent waits. After five minutes it reboots anyway:
-/// into a change that is confirmed, because the network is back then.
+/// The agent's own change makes the API server unreachable. The agent waits for the API server; after five minutes it reboots
+/// anyway. The network is back in that boot, so the change is confirmed.
 async fn cut_off_by_its_own_change(cluster: &Cluster) {
     let node = cluster.lab.node(0);
     let machine = cluster.lab.real_node(0).unwrap().machine();
@@ -379,7 +379,7 @@ async fn cut_off_by_its_own_change(cluster: &Cluster) {
         ("", &json!(true))
     );
     assert_eq!(node.boot_id().await.unwrap(), boot);
-    // A restarted agent knows from the disk that it waits for the API server.
+    // A restarted agent reads from the disk that it waits for the API server.
     node.run(["systemctl", "restart", DAEMON_UNIT]).await.unwrap();
     let start = Instant::now();
     let away = state.wait_for(|s| !matches!(s, MachineState::Running { .. }));

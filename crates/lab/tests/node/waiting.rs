@@ -1,7 +1,7 @@
-//! A machine that a person reboots while its pool's change waits for a window: it takes the change along, so one reboot does for
-//! both, and nobody drains it once more.
+//! A person reboots a machine while its pool's change waits for a window. The change is applied with that reboot, so one reboot
+//! does for both, and the node is not drained again.
 //!
-//! Not here: which nodes may (see `rollout::policy`), nor windows that open (see its tests).
+//! Not here: which nodes may do this (`rollout::policy`), and windows that open (its tests).
 
 use crate::product::{Cluster, is_done, machine_config, note, one_file, text, with_controller};
 use serde_json::json;

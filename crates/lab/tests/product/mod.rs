@@ -86,7 +86,7 @@ pub async fn place() -> SemaphorePermit<'static> {
     PLACES.acquire().await.unwrap()
 }
 
-/// What explains an agent that stands still: what it said, what systemd has in hand for it, and what it runs.
+/// What explains an agent that does not continue: its log, systemd's jobs, and the processes.
 const AGENT_LOG: &str = "journalctl --no-pager -o short-precise -n 60 -u machine-config-daemon.service; \
     journalctl --no-pager -o short-precise -n 20 -u 'mco-*'; systemctl list-jobs --no-pager; ps -ef --forest | tail -n 30";
 

@@ -1,6 +1,7 @@
-//! Settings that were made when agents were services of their hosts by default: a version with another default leaves them so.
+//! Settings from a time when agents were services of their hosts by default: an upgrade to a version with another default does
+//! not change them.
 //!
-//! Not here: what the operator makes of the settings (see `installation`).
+//! Not here: how the operator uses the settings (`installation`).
 
 use crate::installation::{IMAGE, URL, set, settings};
 use crate::product::{Cluster, lab, text};
@@ -27,7 +28,7 @@ async fn agents_of_hosts_stay_so_when_the_default_changes() {
     let said = cluster.mco(&["install", IMAGE, URL, "--no-wait"]).await;
     assert_eq!(said.code, 0, "{said:?}");
     assert_eq!(run_as(&cluster).await, "Pods", "a new installation");
-    // The cluster as a version with the older default has left it.
+    // The cluster as a version with the older default left it.
     cluster.delete("MachineConfigOperator", "cluster").await;
     let mut definition = cluster.get("CustomResourceDefinition", CRD).await;
     let agents = &mut definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
@@ -39,7 +40,7 @@ async fn agents_of_hosts_stay_so_when_the_default_changes() {
     }
     definition.as_object_mut().unwrap().remove("status");
     put(&cluster, &["apply", "--server-side", "--force-conflicts"], &definition).await;
-    // As somebody keeps it in Git: without a word about agents.
+    // The settings as they are kept in Git: without a field about agents.
     let in_git = json!({"apiVersion": "machineconfig.dev/v1alpha1", "kind": "MachineConfigOperator",
         "metadata": {"name": "cluster"}, "spec": {"image": "registry.example.com/mco:1"}});
     cluster
@@ -53,7 +54,7 @@ async fn agents_of_hosts_stay_so_when_the_default_changes() {
         })
         .await;
 
-    // This version is installed over it, by each of the ways.
+    // This version is installed over it, in each of the possible ways.
     let said = cluster.mco(&["install", IMAGE, URL, "--no-wait"]).await;
     assert_eq!(said.code, 0, "{said:?}");
     let new = cluster.get("CustomResourceDefinition", CRD).await;
@@ -63,7 +64,7 @@ async fn agents_of_hosts_stay_so_when_the_default_changes() {
     assert_eq!(run_as(&cluster).await, "HostServices", "`kubectl apply --server-side`");
     set(&cluster, json!({"image": "registry.example.com/mco:2"})).await;
     assert_eq!(run_as(&cluster).await, "HostServices", "a patch");
-    // An administrator says otherwise.
+    // An administrator sets it explicitly.
     let said =
         cluster.mco(&["install", "--daemon-image=registry.example.com/mco:1", IMAGE, URL, "--no-wait"]).await;
     assert!(said.code == 0 && run_as(&cluster).await == "Pods", "{said:?}");

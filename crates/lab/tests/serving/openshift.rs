@@ -1,8 +1,8 @@
-//! A cluster with OpenShift's objects: the ControllerConfig is made from them field by field, follows them, and keeps what
-//! a person wrote into it. The API server is real and has OpenShift's definitions; the operator is the real program, with its
-//! pod's service account and rights.
+//! A cluster with OpenShift's objects: the ControllerConfig is made from them field by field, follows their changes, and keeps
+//! what a person wrote into it. The API server is real and has OpenShift's CRDs; the operator is the real program, with its
+//! pod's service account and permissions.
 //!
-//! What it is not: each platform and network (a table of `operator::facts::openshift`), and what agents do with it
+//! Not here: each platform and network (a table in `operator::facts::openshift`), and what agents do with the ControllerConfig
 //! (`tests/node/services.rs`).
 
 use crate::installation::{IMAGE, here, operator, says};
@@ -64,7 +64,7 @@ async fn field(cluster: &Cluster, path: &str, want: &Value) {
         .await;
 }
 
-/// What a cluster of three control-plane nodes says about itself.
+/// The objects that describe a cluster of three control-plane nodes.
 async fn objects(cluster: &Cluster, [client, server, user]: [&str; 3]) {
     for name in ["openshift-config", "openshift-config-managed", "openshift-kube-apiserver-operator"] {
         write(
@@ -129,13 +129,13 @@ async fn os_images(cluster: &Cluster, release: &str, os: &str) {
     map(cluster, HERE, "machine-config-osimageurl", os).await;
 }
 
-/// The next release: its images come in two ConfigMaps, one after the other, and reach the ControllerConfig together, in the
-/// write that lets a controller of this version render.
+/// The next release: its images arrive in two ConfigMaps, one after the other, and reach the ControllerConfig together, in the
+/// write that allows a controller of this version to render.
 async fn releases(cluster: &Cluster) {
     const RELEASE: &str = "/metadata/annotations/machineconfiguration.openshift.io~1release-image-version";
     const RELEASED: &str = "/metadata/annotations/machineconfig.dev~1released-version";
     let ours = cluster.get("ControllerConfig", CONFIG).await.pointer(RELEASED).unwrap().clone();
-    // As an operator of the version before has left it: its controller renders.
+    // The state that an operator of the previous version leaves: its controller renders.
     let before = json!({"metadata": {"annotations": {"machineconfig.dev/released-version": "v0.0.1"}}});
     images(cluster, "4.22.2", "r/mco").await;
     says(
@@ -174,7 +174,7 @@ async fn the_controller_config_is_what_openshifts_objects_say() {
     let cluster = Cluster::start(builder.nodes(2).simulated().scheduler(true).controller_manager(true)).await;
     let role = json!({"metadata": {"labels": {"node-role.kubernetes.io/control-plane": ""}}});
     cluster.patch("Node", "worker-0", role).await;
-    // Once for the definitions; the second time gives the operator its rights in OpenShift's namespaces.
+    // The first run installs the CRDs; the second one gives the operator its permissions in OpenShift's namespaces.
     let said = cluster.mco(&["install", IMAGE, "--no-wait", "--openshift-config-crds"]).await;
     assert_eq!(said.code, 0, "{said:?}");
     let (client, server, user) = (certificate("client-1"), certificate("server-1"), certificate("user"));
@@ -197,7 +197,7 @@ async fn the_controller_config_is_what_openshifts_objects_say() {
         );
         assert_eq!(json!(metadata), json!({"name": "cluster"}));
     }
-    // The config server's own CA is made by the operator.
+    // The operator makes the config server's own CA.
     let own = here(&cluster, "configmap", "machine-config-server-ca").await["data"]["ca-bundle.crt"].clone();
     assert_eq!(
         spec,
@@ -241,7 +241,7 @@ async fn the_controller_config_is_what_openshifts_objects_say() {
         "4.22.1"
     );
 
-    // Nothing changes, and nothing is written.
+    // Without changes, nothing is written.
     let version = config["metadata"]["resourceVersion"].clone();
     patch(&cluster, "machineconfigoperator", "cluster", json!({"metadata": {"annotations": {"x": "y"}}}))
         .await;
@@ -268,7 +268,7 @@ async fn the_controller_config_is_what_openshifts_objects_say() {
     cluster.stop().await;
 }
 
-/// One control-plane node, three, and two with an arbiter; then an Infrastructure of the cluster's release.
+/// One control-plane node, then three, then two with an arbiter; then an Infrastructure with the cluster's release.
 async fn follows(cluster: &Cluster) {
     let infrastructure = "infrastructure.config.openshift.io";
     let replicas = async |want: i64| {
@@ -302,7 +302,7 @@ async fn follows(cluster: &Cluster) {
     field(cluster, "/spec/releaseImage", &json!("r/release")).await;
 }
 
-/// New CAs arrive, and agents are told to read that of the kubeconfigs.
+/// New CAs arrive, and agents are told to update the CA in their kubeconfigs.
 async fn rotates(cluster: &Cluster, client: &str) {
     const ROTATE: &str = "/metadata/annotations/machineconfiguration.openshift.io~1service-ca-rotate";
     let managed = "openshift-config-managed";
@@ -316,7 +316,7 @@ async fn rotates(cluster: &Cluster, client: &str) {
     field(cluster, ROTATE, &json!("true")).await;
     let data = here(cluster, "configmap", "kubeconfig-data").await;
     assert_eq!(data["binaryData"]["ca-bundle.crt"], bytes(&server));
-    // The next rotation follows at once: agents see `false` between the two.
+    // The next rotation follows at once: agents see `false` in between.
     let third = certificate("server-3");
     map(cluster, managed, "kube-apiserver-server-ca", json!({"ca-bundle.crt": third})).await;
     cluster

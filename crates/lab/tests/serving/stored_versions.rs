@@ -1,8 +1,7 @@
-//! A kind whose stored version changes: objects are rewritten before the version in which they are stored leaves the
-//! definition, whether the operator brings the definition or somebody applies it with kubectl. On a real API server, with
-//! definitions of two versions.
+//! A kind whose stored version changes: objects are rewritten before their old stored version leaves the CRD, whether the
+//! operator updates the CRD or somebody applies it with kubectl. On a real API server, with CRDs of two versions.
 //!
-//! What it is not: each way from one definition to another, and the wait before objects are rewritten (unit tests of
+//! Not here: each path from one CRD to another, and the wait before objects are rewritten (unit tests of
 //! `operator::sync::storage`).
 
 use crate::installation::{IMAGE, URL, installed, operator, says};
@@ -13,7 +12,7 @@ use std::time::Duration;
 const CRD: &str = "rolloutpolicies.machineconfig.dev";
 const OLD: &str = "v1alpha0";
 const NEW: &str = "v1alpha1";
-/// Objects are rewritten a minute after the definition was changed.
+/// Objects are rewritten a minute after the CRD was changed.
 const PATIENCE: Duration = Duration::from_mins(4);
 
 async fn put(cluster: &Cluster, verb: &[&str], object: &Value) {
@@ -37,8 +36,8 @@ async fn until(what: &str, look: impl AsyncFn() -> bool) {
     assert!(found.await.is_ok(), "{what}");
 }
 
-/// The definition that is there as somebody would apply it, with the older version, too. `storage`: the version in which
-/// objects are stored.
+/// The installed CRD with the older version added, as somebody would apply it. `storage`: the version in which objects are
+/// stored.
 async fn with_both(cluster: &Cluster, storage: &str) -> Value {
     let mut definition = cluster.get("CustomResourceDefinition", CRD).await;
     let [mut new, mut old] =
@@ -55,11 +54,11 @@ async fn with_both(cluster: &Cluster, storage: &str) -> Value {
     definition
 }
 
-/// The installation as a version before would have left it: objects are stored in an older version.
+/// The installation as an earlier version would have left it: objects are stored in an older version.
 async fn as_before(cluster: &Cluster) {
     let mut definition = with_both(cluster, OLD).await;
     definition["metadata"]["annotations"] = json!({"machineconfig.dev/version": "v0.0.1"});
-    // It is made anew: it has never stored anything in today's version.
+    // Created anew, so that it has never stored anything in today's version.
     cluster.delete("CustomResourceDefinition", CRD).await;
     until("the definition is gone", async || cluster.get("CustomResourceDefinition", CRD).await.is_null())
         .await;
@@ -103,7 +102,7 @@ async fn objects_outlive_the_version_in_which_they_are_stored() {
     let Some((cluster, dir, account)) = installed(&[]).await else { return };
     as_before(&cluster).await;
     refuse_one(&cluster).await;
-    // `mco install` leaves the version in which objects are stored to the operator.
+    // `mco install` leaves changes of the stored version to the operator.
     let said = cluster.mco(&["install", IMAGE, URL, "--no-wait"]).await;
     assert_eq!(said.code, 0, "{said:?}");
     let versions = async || {
@@ -121,7 +120,7 @@ async fn objects_outlive_the_version_in_which_they_are_stored() {
     let words = ["CustomResourceDefinitionsFailed", "rewrite RolloutPolicy second", "not this one"];
     says(&cluster, "Degraded", "True", &words).await;
     assert_eq!(stored(&cluster).await, json!([OLD, NEW]));
-    // Nobody refuses it any more.
+    // Nothing refuses it any more.
     let gone = cluster.kubectl(&["delete", "validatingadmissionpolicybinding", "theirs"]).await;
     assert_eq!(gone.code, 0, "{gone:?}");
     says(&cluster, "Available", "True", &[]).await;
@@ -131,7 +130,7 @@ async fn objects_outlive_the_version_in_which_they_are_stored() {
     assert_eq!(versions().await, [(json!(NEW), true)]);
     all_can_be_read(&cluster).await;
 
-    // Somebody applies definitions with kubectl, or by a chart: the operator rewrites all the same.
+    // Somebody applies the CRDs with kubectl or a chart: the operator rewrites objects all the same.
     let apply = ["apply", "--server-side", "--force-conflicts", "--field-manager=theirs"];
     put(&cluster, &apply, &with_both(&cluster, OLD).await).await;
     let annotate = async |value: &str| {

@@ -1,12 +1,12 @@
 //! Errors of an installation: each is reported by a condition that names object and remedy, a second run completes
 //! whatever was left half done, and the running parts are not touched.
 //!
-//! Here: a kubeconfig without rights, an API server that refuses some of the objects, an image that cannot be pulled,
-//! definitions of a newer version, settings with nonsense (refused where they are written, and those that the API server has
-//! let through), an operator of an old version or of another image, and an installation that is killed at any moment.
+//! Here: a kubeconfig without permissions, an API server that refuses some of the objects, an image that cannot be pulled, CRDs
+//! of a newer version, invalid settings (refused when they are written, or accepted by the API server), an operator of an old
+//! version or of another image, and an installation that is killed at any moment.
 //!
-//! What it is not: an upgrade that is killed at each step (see `upgrade`), certificates and user data that are deleted (see
-//! `parts`), and waits of the loop (unit tests of `operator::sync`).
+//! Not here: an upgrade that is killed at each step (`upgrade`), deleted certificates and user data (`parts`), and the retries
+//! of the loop (unit tests of `operator::sync`).
 
 use crate::installation::{IMAGE, URL, here, installed, operator, says, set, settings};
 use crate::parts::Part;
@@ -130,8 +130,8 @@ async fn cannot_pull(cluster: &Cluster, part: &str) -> String {
     waiting
 }
 
-/// The same for an operator that runs as a pod, as in a cluster: its own Deployment meets the image first. It goes on with the image
-/// that it has, says what is wrong, and changes no other part.
+/// The same for an operator that runs as a pod: its own Deployment is the first to get the image. It continues with the image
+/// that it has, reports the cause, and changes no other part.
 async fn no_image_of_its_own(cluster: &Cluster, dir: &Path, account: &Path) {
     let of_pod = ["operator", "start", "--image=registry.example.com/mco:1"];
     let running = Part::start(dir, "of-pod", account, &of_pod);
@@ -199,8 +199,8 @@ async fn newer_definitions(cluster: &Cluster) {
     says(cluster, "Degraded", "False", &[]).await;
 }
 
-/// An installation that follows a release's payload takes its image from there: another one is refused before anything is
-/// written, with both ways out.
+/// An installation that follows a release payload takes its image from there: another image is refused before anything is
+/// written, and the error names both ways out.
 async fn follows_a_payload(cluster: &Cluster) {
     let images = json!({"machineConfigOperator": "registry.example.com/mco:1"}).to_string();
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"images.json": images},
@@ -227,7 +227,7 @@ async fn follows_a_payload(cluster: &Cluster) {
     says(cluster, "Degraded", "False", &[]).await;
 }
 
-/// Settings that the API server lets through and that make no sense: nothing is changed, and the condition names each entry.
+/// Invalid settings that the API server accepts: nothing is changed, and the condition names each entry.
 async fn nonsense(cluster: &Cluster, dir: &Path) {
     let controller = async || {
         here(cluster, "deployment", "machine-config-controller").await["metadata"]["generation"].clone()
@@ -239,14 +239,14 @@ async fn nonsense(cluster: &Cluster, dir: &Path) {
     assert!(why.contains("spec.pools[2] \"Bad_Pool\" is no name of a pool; use a-z, 0-9 and -"), "{why}");
     assert_eq!(controller().await, before, "the running parts are not changed, though the image is valid");
     says(cluster, "Available", "True", &[]).await;
-    // A machine that joins meanwhile is let in.
+    // A machine that joins in the meantime is approved.
     crate::installation::joins(cluster, dir).await;
     set(cluster, json!({"image": "registry.example.com/mco:1", "pools": ["master", "worker"]})).await;
     says(cluster, "Degraded", "False", &[]).await;
 }
 
-/// A kubelet that the next version of Kubernetes would not take, and then a pool that is degraded: no upgrade is begun by `mco
-/// install`, and nothing is written, until it is mended or somebody insists.
+/// A kubelet that the next version of Kubernetes would not support, and then a degraded pool: `mco install` begins no upgrade
+/// and writes nothing, until that is corrected or somebody insists.
 async fn not_upgradeable(cluster: &Cluster, dir: &Path, account: &Path) {
     let kubelet = async |version: &str| {
         let patch = json!({"status": {"nodeInfo": {"kubeletVersion": version}}});
@@ -269,7 +269,8 @@ async fn not_upgradeable(cluster: &Cluster, dir: &Path, account: &Path) {
     };
     degraded("True").await;
     says(cluster, "Upgradeable", "False", &["DegradedPool", "worker; mco status says why"]).await;
-    // No controller runs here, so no pass has come to its end. What was never complete is corrected, not upgraded.
+    // No controller runs here, so no pass has completed. An incomplete installation may be corrected, since that is no upgrade;
+    // so the status claims a complete one.
     let status = json!({"status": {"versions": [{"name": "operator", "version": "v0.0.1"}]}}).to_string();
     let patch =
         ["patch", "machineconfigoperator", "cluster", "--subresource=status", "--type=merge", "-p", &status];
@@ -356,7 +357,7 @@ async fn invalid_objects_are_refused_by_admission_policies() {
     older_than_the_policies(&cluster).await;
     let running = operator(dir.path(), "operator", &account);
     says(&cluster, "Available", "True", &[]).await;
-    // A cluster administrator who is not in system:masters, and so is subject to the policies.
+    // A cluster administrator who is not in system:masters, and is therefore subject to admission policies.
     let bound = ["create", "clusterrolebinding", "jane", "--clusterrole=cluster-admin", "--user=jane"];
     assert_eq!(cluster.kubectl(&bound).await.code, 0);
 
@@ -459,7 +460,7 @@ async fn invalid_objects_are_refused_by_admission_policies() {
     cluster.stop().await;
 }
 
-/// A pool names a stream that there is, and the OSImageStream stays.
+/// A pool names an existing stream, and the OSImageStream cannot be deleted.
 async fn streams_are_kept(cluster: &Cluster) {
     cluster
         .create(json!({"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "OSImageStream",
@@ -479,7 +480,7 @@ async fn streams_are_kept(cluster: &Cluster) {
     };
     let tried =
         async |stream: &str| put(cluster, &["apply", "--as=jane", "--dry-run=server"], &pool(stream)).await;
-    // The API server sees the OSImageStream a moment after it was written, and allows every pool before.
+    // The API server sees a new OSImageStream after a moment, and allows every pool until then.
     cluster
         .wait("a stream that there is not is refused", async || {
             let said = tried("eleven").await;
@@ -496,7 +497,7 @@ async fn streams_are_kept(cluster: &Cluster) {
     assert!(said.code != 0 && said.err.contains("cannot be deleted; change its spec instead"), "{said:?}");
 }
 
-/// Nobody approves a wave in another person's name. Who names nobody, or takes an approval away, may do so.
+/// Nobody can approve a wave in another person's name. Naming nobody, or removing an approval, is allowed.
 async fn own_approvals(cluster: &Cluster) {
     let tried = async |notes: &[&str]| {
         let all =
@@ -513,7 +514,7 @@ async fn own_approvals(cluster: &Cluster) {
     assert!(said.code != 0 && said.err.contains(words), "{said:?}");
 }
 
-/// The controller's right to create Jobs is for builds of images: with its account nobody gets at what the installation keeps.
+/// The controller may create Jobs only for image builds: with its account, nobody gets at the installation's secrets.
 async fn only_builds(cluster: &Cluster) {
     let controller = format!("--as=system:serviceaccount:{NAMESPACE}:machine-config-controller");
     let build = json!({"metadata": {"name": "infra-0", "uid": "5d2c1f1e-0000-4000-8000-000000000000"}, "spec": {
@@ -595,13 +596,13 @@ async fn only_builds(cluster: &Cluster) {
             said.code != 0 && said.err.contains(why) && said.err.contains("build-infra-0"),
             "{why}: {said:?}"
         );
-        // Of others it is not asked.
+        // The policy does not apply to Jobs of others.
         let said = put(cluster, &["create", "--as=jane", "--dry-run=server"], &job).await;
         assert_eq!(said.code, 0, "{why}: {said:?}");
     }
 }
 
-/// Two objects that are older than the policies, by which both would be refused.
+/// Two objects that are older than the policies, which would refuse both.
 async fn older_than_the_policies(cluster: &Cluster) {
     let mut rendered = machine_config("rendered-worker-2", "worker", one_file("etc/relative", "b"));
     rendered["metadata"]["annotations"] = json!({GENERATED_BY_CONTROLLER: "of-the-version-before"});
@@ -611,9 +612,9 @@ async fn older_than_the_policies(cluster: &Cluster) {
     cluster.create(alone).await;
 }
 
-/// Whoever migrates a kind to another stored version writes each object as it is, also rendered configs and objects that are
-/// refused today. That is let through, from whomever it comes. A change is not, not even the operator's, and of the two
-/// policies for MachineConfigs one refuses.
+/// A migration to another stored version writes each object unchanged, including rendered configs and objects that would be
+/// refused today. This is allowed for everybody. A changed object is refused, even from the operator. Of the two policies for
+/// MachineConfigs, one refuses.
 async fn a_migration_is_let_through(cluster: &Cluster) {
     let operator = format!("system:serviceaccount:{NAMESPACE}:machine-config-operator");
     let patch = async |who: &str, kind: &str, name: &str, patch: &Value| {

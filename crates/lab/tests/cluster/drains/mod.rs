@@ -1,7 +1,7 @@
-//! Drains with the real disruption controller: what a node reports while a PodDisruptionBudget blocks a pod, pods and
-//! budgets of one name in two namespaces, cordons by people, a node that is deleted during its drain, one that fails
-//! after it, one that is put aside by its policy, pods that are deleted past their budget; and a single control-plane node,
-//! whose pods have nowhere to go.
+//! Drains with the real disruption controller: what a node reports while a PodDisruptionBudget blocks a pod, pods and budgets
+//! of one name in two namespaces, cordons by people, a node that is deleted during its drain, one that fails after it, one that
+//! its policy puts aside, pods that are deleted past their budget; and a single control-plane node, whose pods have nowhere to
+//! go.
 //!
 //! Not here: drains of machines (`tests/node/drain.rs`, `tests/node/drained.rs`), and the rules (`rollout`'s own
 //! tests).
