@@ -182,7 +182,7 @@ async fn measure(program: &Path, runs: u32) -> anyhow::Result<Outcome> {
     fleet.write_kubeconfig(&kubeconfig("seen"))?;
     let site = Site::start(program, &kubeconfig("seen")).await?;
     site.snapshot(LARGE).await?;
-    seen(&fleet, &site, runs, &mut figures).await?;
+    in_browser(&fleet, &site, runs, &mut figures).await?;
     drop((site, fleet));
 
     let fleet = FleetApi::start(SMALL, "").await?;
@@ -208,7 +208,7 @@ async fn measure(program: &Path, runs: u32) -> anyhow::Result<Outcome> {
 }
 
 /// Measures the page in a browser.
-async fn seen(fleet: &FleetApi, site: &Site, runs: u32, figures: &mut Samples) -> anyhow::Result<()> {
+async fn in_browser(fleet: &FleetApi, site: &Site, runs: u32, figures: &mut Samples) -> anyhow::Result<()> {
     lab::ensure_browser(&Reporter::stderr()).await?;
     let mut browser = Chromium::start()?;
     let address = format!("http://{}{}/", site.host, site.base);

@@ -18,7 +18,7 @@ mod rollout;
 pub(crate) mod server;
 mod slots;
 
-pub(crate) use host::rest::{many_files, settled_in};
+pub(crate) use host::idle::{many_files, settled_in};
 pub(crate) use render::{base_manifests, bootstrap};
 pub(crate) use server::tls;
 

@@ -77,7 +77,7 @@ async fn runs(lab: &Lab, a: &Bench, samples: &mut Samples) -> anyhow::Result<()>
             let wish = json!({"metadata": {"annotations": {own::PREFETCH: wish}}});
             pools.patch("worker", &PatchParams::default(), &Patch::Merge(wish)).await?;
             apply(&configs, image.next().context("there is another image")?).await?;
-            let [sent, drained, reboots] = moments(&nodes).await?;
+            let [sent, drained, reboots] = phase_times(&nodes).await?;
             current = settled(&nodes, &current).await?;
             let ms = |from: Instant, to: Instant| (to - from).as_secs_f64() * 1000.0;
             samples.put(format!("{how}: from its turn to the end of the drain"), "ms", ms(sent, drained));
@@ -92,7 +92,7 @@ async fn runs(lab: &Lab, a: &Bench, samples: &mut Samples) -> anyhow::Result<()>
 }
 
 /// When the node's update is started, when the node is drained, and when it reboots.
-async fn moments(nodes: &Api<Node>) -> anyhow::Result<[Instant; 3]> {
+async fn phase_times(nodes: &Api<Node>) -> anyhow::Result<[Instant; 3]> {
     let begun = Instant::now();
     let (mut sent, mut drained) = (None, None);
     while begun.elapsed() < LIMIT {

@@ -36,5 +36,5 @@ mod second_drain;
 mod secrets;
 mod services;
 mod trial;
-mod waiting;
+mod waiting_config;
 mod workload;

@@ -71,7 +71,7 @@ pub fn plan(options: &Options) -> Result<Vec<Step>, InstallError> {
     for name in options.pools.iter().flatten().filter(|name| !options.pools_there.contains(name)) {
         steps.push(Step { how: How::CreateIfMissing, object: pool_object(name)? });
     }
-    steps.extend(agents::rights().into_iter().chain(admission::of_agents()).map(apply));
+    steps.extend(agents::rights().into_iter().chain(admission::agent_guard()).map(apply));
     let pods = options.daemon_image.clone().map(|image| AgentPods { image, kubeconfig: None });
     steps.extend(pods.as_ref().map(|pods| agents::daemon_set(pods, None)).map(apply));
     Ok(steps)

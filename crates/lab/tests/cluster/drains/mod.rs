@@ -7,7 +7,7 @@
 //! tests).
 
 mod scenarios;
-mod single;
+mod single_control_plane;
 
 use crate::product::{Cluster, with_controller};
 use std::time::Duration;
@@ -53,7 +53,7 @@ async fn a_single_control_plane_node_takes_a_change_though_nothing_may_leave_it(
     let Some(builder) = with_controller() else { return };
     let builder = builder.nodes(1).masters(1).simulated().reboot_time(Duration::from_millis(300));
     let cluster = Cluster::start(builder.controller_manager(true).scheduler(true)).await;
-    single::single(&cluster).await;
+    single_control_plane::single(&cluster).await;
     cluster.no_panic();
     cluster.stop().await;
 }

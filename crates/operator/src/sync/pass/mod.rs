@@ -10,7 +10,7 @@ mod definitions;
 mod machine_configuration;
 mod objects;
 mod pools;
-mod trouble;
+mod step_error;
 
 use super::cluster::{self, Seen};
 use super::metrics::Metrics;
@@ -31,8 +31,8 @@ use serde_json::Value;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
+use step_error::{StepError, failed};
 use tokio::time::Instant;
-use trouble::{Trouble, failed};
 
 /// A rollout that takes longer than this has failed. The reference's limit, and that of a Deployment.
 const ROLLOUT: Duration = Duration::from_mins(10);
@@ -112,7 +112,7 @@ impl Syncer {
     }
 
     async fn steps(&mut self) -> Result<Passed, CallError> {
-        let mut passed = Passed { seen: Box::pin(cluster::look(&self.client)).await?, ..Passed::default() };
+        let mut passed = Passed { seen: Box::pin(cluster::read(&self.client)).await?, ..Passed::default() };
         let wanted = match passed.seen.settings.as_ref() {
             None => None,
             Some(settings) if settings.spec.management_state == ManagementState::Unmanaged => {
@@ -155,11 +155,11 @@ impl Syncer {
                 Ok(()) => {
                     self.waiting.remove(&descriptor.step);
                 }
-                Err(Trouble::Conflict) => {
+                Err(StepError::Conflict) => {
                     passed.conflict = true;
                     break;
                 }
-                Err(Trouble::Stop(stop)) => {
+                Err(StepError::Stop(stop)) => {
                     let stop = within_its_time(&mut self.waiting, descriptor.step, &goal(&passed), stop);
                     if course.stop(Stopped { step: descriptor.step, stop }).is_break() {
                         break;
@@ -202,7 +202,7 @@ impl Syncer {
         d: &Descriptor,
         wanted: Option<&settings_object::Wanted>,
         passed: &mut Passed,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), StepError> {
         match (d.work, wanted) {
             (Work::Objects(plan), Some(wanted)) => self.objects(plan, wanted, passed).await,
             (Work::Own(plan), Some(wanted)) => self.own(plan, wanted, passed).await,
@@ -241,7 +241,7 @@ impl Syncer {
         plan: fn(&Inputs<'_>) -> Result<T, String>,
         wanted: &settings_object::Wanted,
         seen: &Seen,
-    ) -> Result<T, Trouble> {
+    ) -> Result<T, StepError> {
         let (config, scaled, log) = (config_of(seen)?, scaled(seen), log(seen));
         let inputs = Inputs {
             wanted,
@@ -289,7 +289,7 @@ fn may_join(passed: &Passed) -> bool {
         && settings.spec.config_server.access == Access::BootTokens
 }
 
-fn config_of(seen: &Seen) -> Result<Option<ControllerConfig>, Trouble> {
+fn config_of(seen: &Seen) -> Result<Option<ControllerConfig>, StepError> {
     let Some(config) = &seen.config else { return Ok(None) };
     let read = serde_json::from_value(config.clone());
     read.map(Some).map_err(|e| {
@@ -297,7 +297,7 @@ fn config_of(seen: &Seen) -> Result<Option<ControllerConfig>, Trouble> {
     })
 }
 
-fn spec_of(passed: &Passed) -> Result<api::v1::ControllerConfigSpec, Trouble> {
+fn spec_of(passed: &Passed) -> Result<api::v1::ControllerConfigSpec, StepError> {
     let config = config_of(&passed.seen)?;
     config
         .map(|c| c.spec)

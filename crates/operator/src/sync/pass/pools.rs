@@ -2,7 +2,7 @@
 //!
 //! What it is not: which pools there are to be, and when one is done (see `plan`).
 
-use super::trouble::{Trouble, failed};
+use super::step_error::{StepError, failed};
 use super::{Passed, ROLLOUT, Syncer, config_of};
 use crate::install::pool_object;
 use crate::settings_object;
@@ -16,7 +16,7 @@ impl Syncer {
         &self,
         wanted: &settings_object::Wanted,
         passed: &mut Passed,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), StepError> {
         let is_there =
             |name: &String| passed.seen.pools.iter().any(|p| p.metadata.name.as_ref() == Some(name));
         let config = config_of(&passed.seen)?;
@@ -38,7 +38,7 @@ impl Syncer {
         Ok(())
     }
 
-    pub(super) async fn required_pools(&mut self, passed: &Passed) -> Result<(), Trouble> {
+    pub(super) async fn required_pools(&mut self, passed: &Passed) -> Result<(), StepError> {
         let rendered = cluster::rendered(&self.client, &plan::required(&passed.seen.pools)).await?;
         let release = passed.seen.config.as_ref().and_then(|config| {
             config["metadata"]["annotations"][api::names::annotation::RELEASE_IMAGE_VERSION].as_str()
@@ -59,7 +59,7 @@ impl Syncer {
                         limit.as_secs() / 60
                     )));
                 }
-                Err(Trouble::Stop(Stop::Waiting(what)))
+                Err(StepError::Stop(Stop::Waiting(what)))
             }
         }
     }
