@@ -14,6 +14,7 @@ mod debs;
 mod delivered;
 mod drain;
 mod drained;
+mod drift;
 mod effects;
 mod effects_of_services;
 mod first_boot;

@@ -9,14 +9,6 @@ use serde_json::{Value, json};
 
 const CRD: &str = "machineconfigoperators.machineconfig.dev";
 
-async fn put(cluster: &Cluster, verb: &[&str], object: &Value) {
-    let file = cluster.lab.folder().join("object.json");
-    std::fs::write(&file, object.to_string()).unwrap();
-    let file = file.display().to_string();
-    let said = cluster.kubectl(&[verb, &["-f", &file]].concat()).await;
-    assert_eq!(said.code, 0, "{said:?}");
-}
-
 async fn run_as(cluster: &Cluster) -> String {
     text(&settings(cluster).await["spec"]["agents"]["runAs"])
 }
@@ -39,13 +31,13 @@ async fn agents_of_hosts_stay_so_when_the_default_changes() {
         definition["metadata"].as_object_mut().unwrap().remove(key);
     }
     definition.as_object_mut().unwrap().remove("status");
-    put(&cluster, &["apply", "--server-side", "--force-conflicts"], &definition).await;
+    cluster.must_put(&["apply", "--server-side", "--force-conflicts"], &definition).await;
     // The settings as they are kept in Git: without a field about agents.
     let in_git = json!({"apiVersion": "machineconfig.dev/v1alpha1", "kind": "MachineConfigOperator",
         "metadata": {"name": "cluster"}, "spec": {"image": "registry.example.com/mco:1"}});
     cluster
         .wait("the older default is in force", async || {
-            put(&cluster, &["apply", "--server-side"], &in_git).await;
+            cluster.must_put(&["apply", "--server-side"], &in_git).await;
             let older = run_as(&cluster).await == "HostServices";
             if !older {
                 cluster.delete("MachineConfigOperator", "cluster").await;
@@ -60,7 +52,7 @@ async fn agents_of_hosts_stay_so_when_the_default_changes() {
     let new = cluster.get("CustomResourceDefinition", CRD).await;
     assert!(new.to_string().contains("\"runAs\":\"Pods\""), "the new default is there: {new}");
     assert_eq!(run_as(&cluster).await, "HostServices", "`mco install`");
-    put(&cluster, &["apply", "--server-side", "--force-conflicts"], &in_git).await;
+    cluster.must_put(&["apply", "--server-side", "--force-conflicts"], &in_git).await;
     assert_eq!(run_as(&cluster).await, "HostServices", "`kubectl apply --server-side`");
     set(&cluster, json!({"image": "registry.example.com/mco:2"})).await;
     assert_eq!(run_as(&cluster).await, "HostServices", "a patch");

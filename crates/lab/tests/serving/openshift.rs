@@ -13,13 +13,6 @@ use serde_json::{Value, json};
 
 const CONFIG: &str = "machine-config-controller";
 
-async fn write(cluster: &Cluster, verb: &str, object: &Value) {
-    let file = cluster.lab.folder().join("object.json");
-    std::fs::write(&file, object.to_string()).unwrap();
-    let said = cluster.kubectl(&[verb, "-f", &file.display().to_string()]).await;
-    assert_eq!(said.code, 0, "{object:#} {said:?}");
-}
-
 async fn status(cluster: &Cluster, kind: &str, name: &str, status: Value) {
     let patch = json!({ "status": status }).to_string();
     let args = ["patch", kind, name, "--type=merge", "-p", &patch];
@@ -39,7 +32,7 @@ async fn patch(cluster: &Cluster, kind: &str, name: &str, patch: Value) {
 
 async fn map(cluster: &Cluster, namespace: &str, name: &str, data: Value) {
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": namespace, "name": name}, "data": data});
-    write(cluster, "apply", &map).await;
+    cluster.must_put(&["apply"], &map).await;
 }
 
 pub(crate) fn certificate(name: &str) -> String {
@@ -100,7 +93,7 @@ async fn objects(cluster: &Cluster, [client, server, user]: [&str; 3]) {
         ("Image", json!({"additionalTrustedCA": {"name": "registry-cas"}}), json!({})),
     ] {
         let object = json!({"apiVersion": "config.openshift.io/v1", "kind": kind, "metadata": {"name": "cluster"}, "spec": spec});
-        write(cluster, "create", &object).await;
+        cluster.must_put(&["create"], &object).await;
         status(cluster, &format!("{}.config.openshift.io", kind.to_lowercase()), "cluster", of_status).await;
     }
     let (config, managed) = ("openshift-config", "openshift-config-managed");
@@ -295,7 +288,7 @@ async fn follows(cluster: &Cluster) {
         .await;
     let version = json!({"apiVersion": "config.openshift.io/v1", "kind": "ClusterVersion", "metadata": {"name": "version"},
         "spec": {"clusterID": "5a6b1b6e-0000-4000-8000-000000000000"}});
-    write(cluster, "create", &version).await;
+    cluster.must_put(&["create"], &version).await;
     let desired = json!({"desired": {"version": "4.22.1", "image": "r/release"}, "observedGeneration": 1,
         "versionHash": "x", "availableUpdates": []});
     status(cluster, "clusterversion", "version", desired).await;

@@ -15,14 +15,6 @@ const NEW: &str = "v1alpha1";
 /// Objects are rewritten a minute after the CRD was changed.
 const PATIENCE: Duration = Duration::from_mins(4);
 
-async fn put(cluster: &Cluster, verb: &[&str], object: &Value) {
-    let file = cluster.lab.folder().join("object.json");
-    std::fs::write(&file, object.to_string()).unwrap();
-    let file = file.display().to_string();
-    let said = cluster.kubectl(&[verb, &["-f", &file]].concat()).await;
-    assert_eq!(said.code, 0, "{said:?}");
-}
-
 async fn stored(cluster: &Cluster) -> Value {
     cluster.get("CustomResourceDefinition", CRD).await["status"]["storedVersions"].clone()
 }
@@ -62,14 +54,14 @@ async fn as_before(cluster: &Cluster) {
     cluster.delete("CustomResourceDefinition", CRD).await;
     until("the definition is gone", async || cluster.get("CustomResourceDefinition", CRD).await.is_null())
         .await;
-    put(cluster, &["create"], &definition).await;
+    cluster.must_put(&["create"], &definition).await;
     let crd = format!("crd/{CRD}");
     let said = cluster.kubectl(&["wait", "--for=condition=Established", &crd, "--timeout=30s"]).await;
     assert_eq!(said.code, 0, "{said:?}");
     for name in ["first", "second", "third"] {
         let policy = json!({"apiVersion": format!("machineconfig.dev/{OLD}"), "kind": "RolloutPolicy",
             "metadata": {"name": name}, "spec": {"pools": {"names": [name]}, "waves": [{"name": "rest"}]}});
-        put(cluster, &["create"], &policy).await;
+        cluster.must_put(&["create"], &policy).await;
     }
     assert_eq!(stored(cluster).await, json!([OLD]));
 }
@@ -81,10 +73,10 @@ async fn refuse_one(cluster: &Cluster) {
             "matchConstraints": {"resourceRules": [{"apiGroups": ["machineconfig.dev"], "apiVersions": ["*"],
                 "operations": ["UPDATE"], "resources": ["rolloutpolicies"]}]},
             "validations": [{"expression": "object.metadata.name != 'second'", "message": "not this one"}]}});
-    put(cluster, &["create"], &policy).await;
+    cluster.must_put(&["create"], &policy).await;
     let binding = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
         "metadata": {"name": "theirs"}, "spec": {"policyName": "theirs", "validationActions": ["Deny"]}});
-    put(cluster, &["create"], &binding).await;
+    cluster.must_put(&["create"], &binding).await;
     until("the policy is in force", async || {
         cluster.kubectl(&["annotate", "rolloutpolicy", "second", "--overwrite", "x=y"]).await.code != 0
     })
@@ -132,7 +124,7 @@ async fn objects_outlive_the_version_in_which_they_are_stored() {
 
     // Somebody applies the CRDs with kubectl or a chart: the operator rewrites objects all the same.
     let apply = ["apply", "--server-side", "--force-conflicts", "--field-manager=theirs"];
-    put(&cluster, &apply, &with_both(&cluster, OLD).await).await;
+    cluster.must_put(&apply, &with_both(&cluster, OLD).await).await;
     let annotate = async |value: &str| {
         let note = format!("x={value}");
         cluster.kubectl(&["annotate", "rolloutpolicies", "--all", "--overwrite", &note]).await.code == 0
@@ -144,13 +136,13 @@ async fn objects_outlive_the_version_in_which_they_are_stored() {
     // The API server takes a moment to write the other version.
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert!(annotate("2").await);
-    put(&cluster, &apply, &with_both(&cluster, NEW).await).await;
+    cluster.must_put(&apply, &with_both(&cluster, NEW).await).await;
     says(&cluster, "Upgradeable", "False", &["StoredVersions", CRD, OLD]).await;
     until("all objects are stored in today's version", async || stored(&cluster).await == json!([NEW])).await;
     says(&cluster, "Upgradeable", "True", &[]).await;
     let mut only = with_both(&cluster, NEW).await;
     only["spec"]["versions"].as_array_mut().unwrap().pop();
-    put(&cluster, &apply, &only).await;
+    cluster.must_put(&apply, &only).await;
     tokio::time::sleep(Duration::from_secs(2)).await;
     all_can_be_read(&cluster).await;
     let log = running.stop().await;

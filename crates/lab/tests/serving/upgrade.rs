@@ -4,7 +4,7 @@
 //!
 //! A proxy between the operator and the API server observes the writes.
 //!
-//! Not here: installations that are refused (`trouble`), and two versions of agents and controllers together
+//! Not here: installations that are refused (`installation_errors`), and two versions of agents and controllers together
 //! (`tests/cluster/skew`).
 
 use crate::installation::{here, installed, says, set, settings};
