@@ -4,6 +4,7 @@
 //!
 //! Not here: HTTP gates and gates that cannot be read (`rollout_policy`), Prometheus and real workloads (`node/workload.rs`).
 
+use crate::product::policies::{progress, proved};
 use crate::product::{Cluster, condition, is_done, machine_config, note, one_file, text, with_controller};
 use kube::Api;
 use kube::api::{DeleteParams, DynamicObject, ListParams, PostParams};
@@ -23,20 +24,6 @@ fn policy(spec: &Value) -> Value {
     });
     policy["spec"].as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
     policy
-}
-
-async fn progress(cluster: &Cluster) -> Value {
-    cluster.get("RolloutPolicy", "workers").await["status"]["pools"][0].clone()
-}
-
-/// Waits until the pool's current config counts as proved under the policy.
-async fn proved(cluster: &Cluster, config: &str) {
-    cluster
-        .wait("the config to count as proved", async || {
-            let progress = progress(cluster).await;
-            (progress["proved"] == json!(config) && progress["config"].is_null()).then_some(())
-        })
-        .await;
 }
 
 /// Waits until both the policy's status and the pool's condition give this reason for the hold.

@@ -3,6 +3,7 @@
 //! policies for one pool hold it.
 
 use crate::product::observer::Observer;
+use crate::product::policies::{in_force, progress, proved};
 use crate::product::{
     Cluster, condition, is_done, lab, machine_config, note, one_file, repository, text, with_controller,
 };
@@ -149,11 +150,6 @@ async fn server() -> (SocketAddr, Arc<AtomicU16>) {
     (address, status)
 }
 
-/// The pool's entry in the policy's status.
-async fn progress(cluster: &Cluster) -> Value {
-    cluster.get("RolloutPolicy", "workers").await["status"]["pools"][0].clone()
-}
-
 /// Waits until the canary needs an approval for the pool's current config, and approves it.
 async fn approve(cluster: &Cluster, not: &str) -> String {
     let config = cluster
@@ -198,11 +194,7 @@ async fn a_canary_that_does_harm_goes_back_and_the_fleet_is_not_hit() {
         })
     };
     cluster.create(policy("1h")).await;
-    cluster
-        .wait("the present config to count as proved", async || {
-            (progress(&cluster).await["proved"] == json!(before)).then_some(())
-        })
-        .await;
+    proved(&cluster, &before).await;
 
     let observer = Observer::start(&cluster, "worker", 1).await;
     let bad = observer
@@ -245,12 +237,7 @@ async fn a_canary_that_does_harm_goes_back_and_the_fleet_is_not_hit() {
     let good = approve(&cluster, &bad).await;
     cluster.patch("RolloutPolicy", "workers", json!({"spec": policy("1s")["spec"]})).await;
     assert_eq!(cluster.settled("worker", NODES, &["50-harm"], &[]).await, good);
-    cluster
-        .wait("the new config to count as proved", async || {
-            let progress = progress(&cluster).await;
-            (progress["proved"] == json!(good) && progress["config"].is_null()).then_some(())
-        })
-        .await;
+    proved(&cluster, &good).await;
     cluster.no_panic();
     cluster.stop().await;
 }
@@ -421,12 +408,7 @@ async fn what_cannot_be_read_holds_and_policy_and_pool_say_what_to_do() {
                     "metadata": {"name": "workers"}, "spec": spec,
                 }))
                 .await;
-            cluster
-                .wait("the policy to be in force", async || {
-                    let policy = cluster.get("RolloutPolicy", "workers").await;
-                    (policy["status"]["conditions"][0]["reason"] == "InForce").then_some(())
-                })
-                .await;
+            in_force(&cluster).await;
             cluster.create(machine_config("50-held", "worker", one_file("/etc/held", "x"))).await;
             created = true;
         }

@@ -6,8 +6,8 @@
 use std::time::{Duration, Instant};
 
 use crate::drift;
-use crate::product::{Cluster, LIMIT, machine_config, note, with_controller};
-use lab::{DAEMON_UNIT, MachineState, RECOVER_UNIT};
+use crate::product::{Cluster, LIMIT, machine_config, note, one_machine};
+use lab::{DAEMON_UNIT, LabBuilder, MachineState, RECOVER_UNIT};
 use serde_json::{Value, json};
 
 /// A kubelet that records whether a change was half done when it started, and how much of it was done.
@@ -19,13 +19,7 @@ const KUBELET: &str = "[Unit]\nDescription=Stub of kubelet\n\n[Service]\nType=on
 
 #[tokio::test(flavor = "multi_thread")]
 async fn drift_is_reported_at_once_and_a_power_cut_is_recovered_before_the_kubelet_starts() {
-    if !lab::require_root() {
-        return;
-    }
-    let Some(builder) = with_controller() else { return };
-    let builder = builder.nodes(1).real().node_service("kubelet.service", KUBELET);
-    let cluster = Cluster::start(builder).await;
-    cluster.settled("worker", 1, &["00-worker"], &[]).await;
+    let Some(cluster) = one_machine(|lab| lab.node_service("kubelet.service", KUBELET)).await else { return };
     drift::changed_by_hand(&cluster).await;
     power_cut(&cluster).await;
     cluster.no_panic();
@@ -84,17 +78,11 @@ const CUT_SERVICE: &str = "[Service]\nType=oneshot\nRemainAfterExit=yes\n\
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_power_cut_during_service_restarts_is_recovered_at_boot_without_waiting_for_services() {
-    if !lab::require_root() {
-        return;
-    }
-    let Some(builder) = with_controller() else { return };
-    let builder = builder
-        .nodes(1)
-        .real()
-        .node_service("kubelet.service", slow("kubelet"))
-        .node_service("containerd.service", slow("containerd"));
-    let cluster = Cluster::start(builder).await;
-    cluster.settled("worker", 1, &["00-worker"], &[]).await;
+    let slow_services = |lab: LabBuilder| {
+        lab.node_service("kubelet.service", slow("kubelet"))
+            .node_service("containerd.service", slow("containerd"))
+    };
+    let Some(cluster) = one_machine(slow_services).await else { return };
     cut_while_services_restart(&cluster).await;
     cluster.no_panic();
     cluster.stop().await;
@@ -102,18 +90,14 @@ async fn a_power_cut_during_service_restarts_is_recovered_at_boot_without_waitin
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_cuts_itself_off_reboots_after_the_time_limit() {
-    if !lab::require_root() {
-        return;
-    }
-    let Some(builder) = with_controller() else { return };
-    let builder = builder
-        .nodes(1)
-        .real()
-        .node_file("/etc/systemd/system/cut.path", 0o644, CUT_PATH)
-        .node_file("/etc/systemd/system/cut.service", 0o644, CUT_SERVICE)
-        .node_unit("cut.path");
-    let cluster = Cluster::start(builder).await;
-    cluster.settled("worker", 1, &["00-worker"], &[]).await;
+    let cut = |lab: LabBuilder| {
+        lab.node_service("cut.path", CUT_PATH).node_file(
+            "/etc/systemd/system/cut.service",
+            0o644,
+            CUT_SERVICE,
+        )
+    };
+    let Some(cluster) = one_machine(cut).await else { return };
     cut_off_by_its_own_change(&cluster).await;
     cluster.no_panic();
     cluster.stop().await;

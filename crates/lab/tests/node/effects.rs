@@ -1,7 +1,7 @@
 //! Changes that take effect without a reboot, on machines that boot: a kernel parameter, a message, files of systemd, units;
 //! what the kernel and systemd refuse; and the way back. On Debian 13 also a restart of userspace alone.
 
-use crate::product::{Cluster, machine_config, note, with_controller};
+use crate::product::{Cluster, machine_config, note, one_machine, with_controller};
 use lab::{Distribution, NodeHandle};
 use serde_json::{Value, json};
 
@@ -129,13 +129,8 @@ async fn refused(cluster: &Cluster, node: &NodeHandle) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn userspace_alone_is_restarted_where_systemd_can() {
-    if !lab::require_root() {
-        return;
-    }
-    let Some(builder) = with_controller() else { return };
-    let cluster = Cluster::start(builder.nodes(1).real().distribution(Distribution::Trixie)).await;
+    let Some(cluster) = one_machine(|lab| lab.distribution(Distribution::Trixie)).await else { return };
     let node = cluster.lab.node(0);
-    cluster.settled("worker", 1, &["00-worker"], &[]).await;
     // The lab mounts the program into the machine, and a restart of userspace removes mounts. So a copy is put below the mount,
     // where it stays.
     let copy = "mkdir /run/below && mount --bind / /run/below && cat /usr/local/bin/mco > /run/below/usr/local/bin/mco && \

@@ -5,7 +5,7 @@
 //! Not here: CRI-O, which Debian does not have (its stand-in is in `daemon`, `pins/`).
 
 use crate::debs;
-use crate::product::{Cluster, MCO, with_controller};
+use crate::product::{Cluster, MCO, one_machine};
 use lab::{Kubelet, NodeHandle};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
@@ -57,14 +57,8 @@ exit 1
 
 #[tokio::test(flavor = "multi_thread")]
 async fn containerd_pulls_and_pins_what_a_set_names_and_nothing_else() {
-    if !lab::require_root() {
-        return;
-    }
-    let Some(builder) = with_controller() else { return };
-    let cluster = Cluster::start(builder.nodes(1).real().kubelet(Kubelet::Real)).await;
+    let Some(cluster) = one_machine(|lab| lab.kubelet(Kubelet::Real)).await else { return };
     let node = cluster.lab.node(0);
-    // The node may reboot for its first config.
-    cluster.settled("worker", 1, &["00-worker"], &[]).await;
     if !debs::install(&cluster, &node, &["docker-registry"]).await {
         return cluster.stop().await;
     }

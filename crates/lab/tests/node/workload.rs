@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use crate::product::observer::Observer;
+use crate::product::policies::{progress, proved};
 use crate::product::{Cluster, condition, is_done, machine_config, note, one_file, text, with_controller};
 use crate::prometheus;
 use serde_json::{Value, json};
@@ -75,10 +76,6 @@ fn policy(prometheus: SocketAddr, soak: &str) -> Value {
     })
 }
 
-async fn progress(cluster: &Cluster) -> Value {
-    cluster.get("RolloutPolicy", "workers").await["status"]["pools"][0].clone()
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_that_breaks_the_workload_hits_one_canary_which_is_back_by_itself() {
     if !lab::require_root() {
@@ -129,11 +126,7 @@ async fn a_change_that_breaks_the_workload_hits_one_canary_which_is_back_by_itse
         })
         .await;
     cluster.create(policy(listen, "1h")).await;
-    cluster
-        .wait("the present config to count as proved", async || {
-            (progress(&cluster).await["proved"] == json!(before)).then_some(())
-        })
-        .await;
+    proved(&cluster, &before).await;
 
     let observer = Observer::start(&cluster, "worker", 1).await;
     let bad = observer
@@ -183,11 +176,7 @@ async fn a_change_that_breaks_the_workload_hits_one_canary_which_is_back_by_itse
         })
         .await;
     let good = cluster.settled("worker", NODES, &["50-shop"], &[]).await;
-    cluster
-        .wait("the new config to count as proved", async || {
-            (progress(&cluster).await["proved"] == json!(good)).then_some(())
-        })
-        .await;
+    proved(&cluster, &good).await;
     assert_eq!(instances(listen, "min_over_time(shop_open[1h]) == 0").await, shut, "the fleet was never hit");
     cluster.no_panic();
     cluster.stop().await;

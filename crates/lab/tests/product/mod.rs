@@ -16,6 +16,7 @@ pub mod controllers;
 pub mod objects;
 pub mod observer;
 pub mod pods;
+pub mod policies;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -66,6 +67,16 @@ pub fn delivered() -> Option<PathBuf> {
 /// Like [`lab`], with our objects installed and the controller running.
 pub fn with_controller() -> Option<LabBuilder> {
     Some(lab()?.templates(repository().join("templates")).controller(true))
+}
+
+/// A cluster with one machine that boots, in its pool's first config. `with` adds to the lab. `None`: skipped, with a message.
+pub async fn one_machine(with: impl FnOnce(LabBuilder) -> LabBuilder) -> Option<Cluster> {
+    if !lab::require_root() {
+        return None;
+    }
+    let cluster = Cluster::start(with(with_controller()?.nodes(1).real())).await;
+    cluster.settled("worker", 1, &["00-worker"], &[]).await;
+    Some(cluster)
 }
 
 /// The output of a program.

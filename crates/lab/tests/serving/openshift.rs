@@ -60,12 +60,8 @@ async fn field(cluster: &Cluster, path: &str, want: &Value) {
 /// The objects that describe a cluster of three control-plane nodes.
 async fn objects(cluster: &Cluster, [client, server, user]: [&str; 3]) {
     for name in ["openshift-config", "openshift-config-managed", "openshift-kube-apiserver-operator"] {
-        write(
-            cluster,
-            "create",
-            &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}),
-        )
-        .await;
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        cluster.must_put(&["create"], &namespace).await;
     }
     for (kind, spec, of_status) in [
         (

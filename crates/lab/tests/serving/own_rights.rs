@@ -5,7 +5,7 @@
 //! It needs the control plane's programs and the program `mco` (`cargo build -p cli`). The pods' programs run as plain
 //! processes, not in pods.
 
-use crate::parts::{Part, speak_as};
+use crate::parts::{Part, free_address, speak_as};
 use crate::product::controllers::Controller;
 use crate::product::{Cluster, condition, lab, machine_config, one_file, text};
 use crate::support;
