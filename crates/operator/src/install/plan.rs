@@ -4,7 +4,7 @@
 
 use super::settings::{self, Settings};
 use super::{How, InstallError, Options, Step};
-use crate::manifests::{self, admission, agents, pods};
+use crate::manifests::{self, admission, agents, replicas};
 use crate::settings_object::AgentPods;
 use crate::sync::objects::marked;
 use crate::{definitions, settings_object};
@@ -43,7 +43,7 @@ pub fn plan(options: &Options) -> Result<Vec<Step>, InstallError> {
         },
     })));
     if let Some(image) = &options.image {
-        let replicas = pods::controllers(&options.control_plane_topology);
+        let replicas = replicas::controllers(&options.control_plane_topology);
         steps.extend(
             manifests::operator(
                 image,

@@ -15,9 +15,10 @@ mod step_error;
 use super::cluster::{self, Seen};
 use super::metrics::Metrics;
 use super::plan::{self, Inputs, Prometheus};
+use super::required_pools;
 use super::run::Options;
 use super::{Course, Descriptor, Needs, STEPS, Step, Stop, Stopped, Work};
-use crate::manifests::pods::Scaled;
+use crate::manifests::replicas::Scaled;
 use crate::manifests::rights::CONTROLLER;
 use crate::settings_object;
 use crate::{booting_machines, definitions as kinds, joining};
@@ -260,7 +261,7 @@ impl Syncer {
 /// not to be told that the rollout takes too long.
 fn goal(passed: &Passed) -> String {
     let generation = passed.seen.settings.as_ref().and_then(|s| s.metadata.generation).unwrap_or_default();
-    let configs = plan::required(&passed.seen.pools).into_iter().map(|p| p.spec.configuration.name);
+    let configs = required_pools::required(&passed.seen.pools).into_iter().map(|p| p.spec.configuration.name);
     let image = passed.image.as_deref().unwrap_or_default();
     format!("{generation} {image} {}", configs.collect::<Vec<_>>().join(" "))
 }

@@ -6,7 +6,8 @@ use super::step_error::{StepError, failed};
 use super::{Passed, ROLLOUT, Syncer, config_of};
 use crate::install::pool_object;
 use crate::settings_object;
-use crate::sync::plan::{self, Pools};
+use crate::sync::plan;
+use crate::sync::required_pools::{self, Pools};
 use crate::sync::{Step, Stop, cluster};
 use client::{call, chain};
 use kube::api::PostParams;
@@ -39,13 +40,15 @@ impl Syncer {
     }
 
     pub(super) async fn required_pools(&mut self, passed: &Passed) -> Result<(), StepError> {
-        let rendered = cluster::rendered(&self.client, &plan::required(&passed.seen.pools)).await?;
+        let rendered = cluster::rendered(&self.client, &required_pools::required(&passed.seen.pools)).await?;
         let release = passed.seen.config.as_ref().and_then(|config| {
             config["metadata"]["annotations"][api::names::annotation::RELEASE_IMAGE_VERSION].as_str()
         });
-        let target =
-            plan::Target { controller: api::names::VERSION_HASH, release: release.unwrap_or_default() };
-        match plan::required_pools(&passed.seen.pools, &rendered, target) {
+        let target = required_pools::Target {
+            controller: api::names::VERSION_HASH,
+            release: release.unwrap_or_default(),
+        };
+        match required_pools::required_pools(&passed.seen.pools, &rendered, target) {
             Pools::Done => Ok(()),
             Pools::Stuck(why) => Err(failed(why)),
             Pools::Moving { what, nodes } => {
