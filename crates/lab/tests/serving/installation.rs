@@ -2,7 +2,7 @@
 //! server with the controllers and the scheduler of Kubernetes. Pods are stand-ins that run as soon as they are bound;
 //! the operator is the real program, with its pod's service account.
 //!
-//! Not here: the installed parts at work (see `parts`), and errors (see `trouble`).
+//! Not here: the installed parts at work (`own_rights`), and errors (`installation_errors`).
 
 use crate::parts::{Part, speak_as};
 use crate::product::{Cluster, condition, lab, text};

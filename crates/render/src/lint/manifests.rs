@@ -5,10 +5,10 @@
 
 use super::finding::{Lint, Severity};
 use crate::error::Rule;
-use crate::near::nearest;
 use crate::settings::container_runtime::ContainerRuntimeConfig;
 use crate::settings::kubelet_config::KubeletConfig;
 use crate::settings::registries::mirrors::MirrorSets;
+use crate::similar_names::nearest;
 use api::k8s::ResourceExt as _;
 use api::names::{CLUSTER, GROUP};
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool, PinnedImageSet, not_pinnable};

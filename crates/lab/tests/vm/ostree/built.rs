@@ -1,5 +1,6 @@
-//! A pool with an OS image of its own, and nothing played: a MachineOSConfig → a Job whose pod a kubelet and containerd run → our
-//! builder's image, rootless → a registry with a password that cuts connections → a machine that drains, stages, and boots the image.
+//! A pool with its own OS image, without stand-ins: a MachineOSConfig → a Job whose pod runs on a kubelet and containerd → our
+//! builder's image, rootless → a registry with a password that cuts connections → a machine that drains, stages, and boots the
+//! image.
 //!
 //! The first two builds cannot succeed, and say why: they run while the machine boots. Not here: the way back to the stock image (see
 //! docs/image-mode.md for what is wrong with it), the other failures of builds (beside
@@ -23,12 +24,12 @@ const MCO: &str = "machineconfiguration.openshift.io";
 const NAMESPACE: &str = "openshift-machine-config-operator";
 const POOL: &str = "imaged";
 const NODE: &str = "virtual-0";
-/// A file that the Containerfile adds, beside a package that lies in the base.
+/// A file that the Containerfile adds, in addition to a package that is in the base image.
 const BUILT: &str = "/usr/share/lab/built";
 const CONTAINERFILE: &str = "FROM configs AS final\n\
     RUN echo 'built in the cluster' > /usr/share/lab/built && head -c 12000000 /dev/urandom > /usr/share/lab/large\n\
     RUN dpkg --admindir=/usr/lib/sysimage/dpkg -i /usr/src/hello.deb && ostree container commit\n";
-/// A build, beside a machine that boots on an emulated processor.
+/// The time limit for a build while a machine boots on an emulated processor.
 const LIMIT: Duration = Duration::from_secs(600);
 const POLL: Duration = Duration::from_millis(300);
 
@@ -65,7 +66,7 @@ async fn an_image_that_is_built_in_the_cluster_is_booted() {
     cluster.registry.let_in(&cluster.node).await.unwrap();
     cluster.pool().await;
 
-    // Beside the machine's first boot: builds that cannot succeed, and the one that does.
+    // While the machine boots for the first time: two builds that cannot succeed, and the one that does.
     let (vm, build) =
         tokio::join!(timed("the machine", lab.virtual_node(NODE, machine.image())), cluster.builds());
     let vm = vm.unwrap();
@@ -116,7 +117,7 @@ async fn installed(vm: &VirtualMachine) -> String {
     vm.exec(["dpkg-query", "-W", "-f", "${Status}", "hello"]).await.unwrap().stdout
 }
 
-/// The cluster, its registry, and the node that runs the pods of builds.
+/// The cluster, its registry, and the node that runs the builds' pods.
 struct Ground {
     client: Client,
     registry: BuildRegistry,
@@ -135,7 +136,8 @@ impl Ground {
         nodes.patch(NODE, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
     }
 
-    /// The pool, what its nodes have, and what builds run as and with. There is no Secret to push with yet.
+    /// Creates the pool with its nodes' config, and the account and the settings of builds. The Secret for pushes does not
+    /// exist yet.
     async fn pool(&self) {
         let labels = |values: [&str; 2]| json!({"matchExpressions": [{"key": format!("{MCO}/role"), "operator": "In", "values": values}]});
         self.apply(
@@ -171,8 +173,8 @@ impl Ground {
             .unwrap();
     }
 
-    /// Sets the pool's stock image. The controller does not look into it: only the nodes' `registries.conf` says that its registry
-    /// speaks plain HTTP.
+    /// Sets the pool's stock image. The controller must not inspect it: only the `registries.conf` of nodes allows plain HTTP
+    /// for its registry.
     async fn base(&self, image: &str) {
         let unseen = json!({"metadata": {"annotations": {"machineconfig.dev/os-images": "as-they-are"}}});
         let pools = api(&self.client, "MachineConfigPool");
@@ -209,7 +211,7 @@ impl Ground {
         secrets.create(&PostParams::default(), &serde_json::from_value(secret).unwrap()).await.unwrap();
     }
 
-    /// The builds up to the one that succeeds, which is returned.
+    /// Follows the builds up to the one that succeeds, and returns it.
     async fn builds(&self) -> Value {
         let applied = Instant::now();
         self.apply(
@@ -245,7 +247,7 @@ impl Ground {
         build
     }
 
-    /// Waits for the pool's build in force to be so, and returns it.
+    /// Waits until the pool's current build is in this state, and returns it.
     async fn ends(&self, state: &str) -> Value {
         self.next(state, &Value::Null).await
     }
@@ -269,7 +271,7 @@ impl Ground {
         panic!("no build is {state}: {seen:?}\n{}", self.pods().await);
     }
 
-    /// The pool says why its build failed.
+    /// Waits until the pool reports why its build failed.
     async fn says(&self, build: &Value, words: &[&str]) {
         let name = build["metadata"]["name"].as_str().unwrap();
         let start = Instant::now();
@@ -289,7 +291,7 @@ impl Ground {
         panic!("not {words:?} of {name}: {seen}\n{}", self.pods().await);
     }
 
-    /// What explains a build that stands still.
+    /// The state of the pods and their logs, to explain a build that hangs.
     async fn pods(&self) -> String {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), NAMESPACE);
         let pods = pods.list(&ListParams::default()).await.map(|l| l.items).unwrap_or_default();

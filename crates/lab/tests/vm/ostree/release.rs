@@ -1,10 +1,10 @@
-//! A release as a whole, on a cluster of one machine: two ConfigMaps name the image of the operator and the OS, and the
-//! machine boots that OS when everything before it is rolled out.
+//! A whole release on a cluster of one machine: two ConfigMaps name the operator's image and the OS, and the machine boots that
+//! OS after everything before it has been rolled out.
 //!
 //! Operator, controller and agent are the real program. The pods of Deployments and DaemonSets are stand-ins that run as soon
 //! as they are bound, so the test itself replaces the operator when its Deployment is rolled out.
 //!
-//! Not here: what the operator makes of payloads that are mixed or wrong (`serving/openshift.rs`).
+//! Not here: mixed or invalid release payloads (`serving/openshift.rs`).
 
 use std::path::Path;
 use std::process::Stdio;
@@ -31,9 +31,9 @@ const POOL: &str = "master";
 const OLD: &str = "registry.example.com/mco:1";
 const NEW: &str = "registry.example.com/mco:2";
 const RELEASE: &str = "4.22.2";
-/// Pods are bound, rolled out and drained by Kubernetes's own controllers, beside a machine on an emulated processor.
+/// Kubernetes' own controllers bind, roll out and drain pods, beside a machine on an emulated processor.
 const LIMIT: Duration = Duration::from_secs(600);
-/// What has to happen, in this order.
+/// The steps of the rollout, in the required order.
 const ORDER: [&str; 6] = ["operator", "controller", "config server", "ControllerConfig", "pool", "node"];
 
 #[tokio::test(flavor = "multi_thread")]
@@ -66,7 +66,7 @@ async fn a_release_goes_from_the_operator_to_the_os_of_the_node() {
     .unwrap();
     let spec = json!({"spec": {"imageFrom": "ReleasePayload", "agents": {"runAs": "HostServices"}}});
     merge(&own(&client), "cluster", &spec).await;
-    // The release before has no OS image: the machine keeps its own.
+    // The previous release has no OS image: the machine keeps its own.
     release(&client, "machine-config-operator-images", images("4.22.1", OLD)).await;
 
     let registry = machine.registry(lab.shared_folder()).await.unwrap();
@@ -88,7 +88,7 @@ async fn a_release_goes_from_the_operator_to_the_os_of_the_node() {
         api(&client, "MachineConfigPool").get_opt(POOL).await.unwrap().map(drop)
     })
     .await;
-    // The controller does not know the registry by the machine's name for it.
+    // The controller cannot resolve the machine's name for the registry.
     let unseen = json!({"metadata": {"annotations": {api::names::own::OS_IMAGES: "as-they-are"}}});
     merge(&api(&client, "MachineConfigPool"), POOL, &unseen).await;
     let mut base = config(Asked { name: "00-base", ..FIRST });
@@ -103,7 +103,7 @@ async fn a_release_goes_from_the_operator_to_the_os_of_the_node() {
     let first = vm.boot_id().await.unwrap();
     let was = note(&before, "currentConfig");
 
-    // The release, as it is applied: one ConfigMap after the other.
+    // The release is applied one ConfigMap after the other.
     release(&client, "machine-config-operator-images", images(RELEASE, NEW)).await;
     let os = json!({"releaseVersion": RELEASE, "baseOSContainerImage": registry.reference("b"),
         "baseOSExtensionsContainerImage": "registry.example.com/extensions:2", "osImageURL": "registry.example.com/legacy:2"});
@@ -112,7 +112,7 @@ async fn a_release_goes_from_the_operator_to_the_os_of_the_node() {
     let mut reached = 0;
     while reached < ORDER.len() {
         assert!(start.elapsed() < LIMIT, "no {}: {:#}", ORDER[reached], settings(&client).await["status"]);
-        // What comes last is read first: whatever is reached by then, all before it is, too.
+        // Read in reverse order: when a step has been reached, all steps before it must have been reached by then.
         let mut seen = [false; ORDER.len()];
         for at in (0..ORDER.len()).rev() {
             seen[at] = has_reached(&client, at, &was).await;
@@ -123,7 +123,7 @@ async fn a_release_goes_from_the_operator_to_the_os_of_the_node() {
             eprintln!("{name}: {:.1} s", start.elapsed().as_secs_f32());
         }
         if reached == 0 && whole > 0 {
-            // As the Deployment's pods do.
+            // The Deployment's pods would be replaced now.
             operator.kill().await.unwrap();
             operator = operator_of(NEW);
         }
@@ -176,13 +176,13 @@ async fn has_reached(client: &Client, at: usize, was: &str) -> bool {
     }
 }
 
-/// Its pods are asked for with the new image, and its controller has seen that.
+/// Whether its pods have the new image, and its controller has observed that.
 fn is_of(object: &Value) -> bool {
     object.pointer("/spec/template/spec/containers/0/image") == Some(&json!(NEW))
         && object["status"]["observedGeneration"] == object["metadata"]["generation"]
 }
 
-/// The operator says that everything is of this release.
+/// Whether the operator reports that everything is of this release.
 async fn has_deployed(client: &Client, release: &str) -> Option<()> {
     let status = settings(client).await["status"].take();
     let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
