@@ -32,6 +32,11 @@ function bars(node, begin) {
     if (bar.to) part.style.setProperty("--took", Math.max(0, Date.parse(bar.to) - from) / 1000);
     track.append(part);
   }
+  if (node.done) {
+    const end = el("div", { class: "seg-done", "data-letter": "✓", title: "done" });
+    end.style.setProperty("--at", (Date.parse(node.done) - begin) / 1000);
+    track.append(end);
+  }
   return track;
 }
 
@@ -72,7 +77,7 @@ class Row {
     const before = waited({ turn: node.turn });
     say(this.waits, over ? waited(node) : [waits, before && `before: ${before}`].filter(Boolean).join("; "));
     const words = node.bars.map((bar) => took(bar, now));
-    const label = words.join(", ") || "its phases were not seen";
+    const label = [...words, node.done && "done"].filter(Boolean).join(", ") || "its phases were not seen";
     if (label === this.label) return;
     this.label = label;
     this.track.setAttribute("aria-label", label);
@@ -165,8 +170,10 @@ export function rollouts(store, signal) {
   let turn = 0;
   const show = (said) => {
     const now = Date.parse(said.now);
-    // Who may not read them sees the nodes that wait, and nothing of those under way.
-    fill(note, store.unread.filter((text) => text.startsWith("MachineConfigNodes")).map((text) => el("p", { class: "bad" }, `${text}.`)));
+    // Who may not read these sees the nodes that wait, and of those under way what events tell.
+    const unread = store.unread.filter((one) => one.kind === "MachineConfigNode").map((one) => one.words);
+    if (said.unread) unread.push(said.unread);
+    fill(note, unread.map((text) => el("p", { class: "bad" }, `${text}.`)));
     const keys = said.rollouts.map((one) => `${one.pool} ${one.config}`);
     const before = [...sections.keys()].join("\n");
     sections = new Map(said.rollouts.map((one, at) => [keys[at], sections.get(keys[at]) ?? new Section(store, one, () => read())]));
@@ -199,6 +206,6 @@ export function rollouts(store, signal) {
   const again = setInterval(() => { if (!document.hidden) read(); }, AGAIN);
   signal.addEventListener("abort", () => clearInterval(again));
   read();
-  const legend = el("p", { class: "row" }, Object.entries(PARTS).map(([part, word]) => el("span", { class: "phase" }, el("span", { class: `key seg-${part}`, "data-letter": LETTERS[part], "aria-hidden": "true" }), word)));
+  const legend = el("p", { class: "row" }, [...Object.entries(PARTS), ["done", "done"]].map(([part, word]) => el("span", { class: "phase" }, el("span", { class: `key seg-${part}`, "data-letter": LETTERS[part] ?? "✓", "aria-hidden": "true" }), word)));
   return el("div", {}, el("h2", {}, "Rollout"), el("p", { class: "soft" }, "The last ten rollouts of each pool: those under way first, then those that wait, then the newest. A node keeps the times of its last ten updates. A rollout is drawn from the moment when its first node began."), note, legend, body);
 }

@@ -168,7 +168,7 @@ async fn a_node_shows_its_drift_its_drain_and_its_past_and_configs_are_compared_
     browser.value("location.hash = '#/rollout'");
     browser.wait("document.body.innerText.includes('pod shop/cart-1')").await;
     let past = "[...document.querySelectorAll('section')].filter((s) => s.textContent.includes('rendered-worker-00000000000000000000000000000000'))[0].querySelectorAll('.track div').length";
-    assert_eq!(browser.value(past), json!(4 * NODES / 4), "four parts of each of its nodes");
+    assert_eq!(browser.value(past), json!(5 * NODES / 4), "four parts and the end of each of its nodes");
 
     browser.value("location.hash = '#/configs'");
     browser.wait("document.body.innerText.includes('Compare two')").await;
@@ -333,6 +333,7 @@ async fn what_may_not_be_read_says_so_and_objects_of_a_newer_version_are_shown_w
     browser.wait(&format!("{unread}.includes('RolloutPolicy newer cannot be read')")).await;
     for (hash, says) in [
         ("#/rollout", "MachineConfigNodes cannot be read"),
+        ("#/rollout", "Events may not be listed"),
         ("#/node/node-5", "may not list events"),
         ("#/node/node-5", "somebody may not"),
         ("#/node/node-5", "Conditions of the Node"),
