@@ -1,7 +1,7 @@
 // The rollout: for each node the phases of its update as bars, with its wait before that, the stuck and the slowest first; also of the
 // last ten rollouts.
 // What it is not: a record of its own; that is the server's.
-import { el, fill, isPressed, link, span, time } from "./dom.js";
+import { arrange, el, fill, isPressed, link, span, time } from "./dom.js";
 import { ask } from "./store.js";
 
 const PARTS = { wait: "wait", drain: "drain", apply: "apply", reboot: "reboot", back: "kubelet and agent back" };
@@ -124,7 +124,7 @@ class Section {
       row.update(node, this.store.nodes.get(node.node), now);
       rows.set(node.node, { key, row });
     }
-    this.#put([...rows.values()].map(({ row }) => row.element));
+    arrange(this.body, [...rows.values()].map(({ row }) => row.element));
     this.#rows = rows;
     const states = one.counts.map(([state, n]) => `${n} ${ALL[state] ?? state}`).join(", ");
     const all = `${one.total} nodes: ${states}${one.nodes.length < one.total ? `; here the first ${one.nodes.length}` : ""}; `;
@@ -146,17 +146,6 @@ class Section {
     this.left = 0;
     fill(this.more, el("span", { class: "soft" }, "Reading…"));
     this.wanted();
-  }
-
-  /** Has the table show these rows in this order; rows that are there already are moved at most. */
-  #put(wanted) {
-    const focus = this.body.contains(document.activeElement) ? document.activeElement.dataset.key : undefined;
-    const keep = new Set(wanted);
-    for (const row of [...this.body.children]) if (!keep.has(row)) row.remove();
-    wanted.forEach((row, at) => {
-      if (this.body.children[at] !== row) this.body.insertBefore(row, this.body.children[at] ?? null);
-    });
-    if (focus && document.activeElement?.dataset?.key !== focus) this.body.querySelector(`[data-key="${CSS.escape(focus)}"]`)?.focus({ preventScroll: true });
   }
 }
 

@@ -11,6 +11,7 @@ mod act;
 mod answer;
 mod cluster_gate;
 mod feed;
+mod forecast;
 mod gate;
 mod heard;
 mod installation;

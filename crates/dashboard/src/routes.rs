@@ -7,7 +7,7 @@ use crate::feed::Feed;
 use crate::gate::{Gate, Refusal};
 use crate::heard::Heard;
 use crate::record::Record;
-use crate::{act, answer, installation, look, page, rollouts, stream};
+use crate::{act, answer, forecast, installation, look, page, rollouts, stream};
 use api::v1::ControllerConfig;
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -109,6 +109,7 @@ pub(crate) fn router(shared: Shared) -> Router {
         .route(&at("rollouts/{pool}/{config}"), get(rollouts::one))
         .route(&at("nodes/{name}"), get(look::node))
         .route(&at("pools/{name}"), get(look::pool))
+        .route(&at("pools/{name}/plan"), get(forecast::pool))
         .route(&at("configs"), get(look::configs))
         .route(&at("configs/{name}"), get(look::config))
         .route(&at("compare/{from}/{to}"), get(look::compare))

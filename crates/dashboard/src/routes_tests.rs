@@ -348,11 +348,12 @@ pub(crate) fn object(path: &str, metadata: bool) -> Option<Value> {
 }
 
 /// Everything that reads from the cluster, and a word that shows that it did.
-pub(crate) const READS: [(&str, &str); 13] = [
+pub(crate) const READS: [(&str, &str); 14] = [
     ("/api/images", "rendered-worker-1"),
     ("/api/nodes/n1", "it failed"),
     ("/api/pools/worker", "/etc/app.conf"),
     ("/api/pools/worker", "careful"),
+    ("/api/pools/worker/plan", "n1"),
     ("/api/snapshot", "version"),
     ("/api/configs", "rendered-worker-2"),
     ("/api/configs/rendered-worker-2", "/etc/app.conf"),

@@ -106,6 +106,8 @@ async fn watch_a_rollout(browser: &mut Chromium, cluster: &Cluster, first: &str)
     .await;
     view(browser, &format!("#/config/{second}"), &["/etc/page", "shown", "50-page"]).await;
     view(browser, "#/pool/worker", &["/etc/page", "50-page", "draining"]).await;
+    browser.value("document.querySelector('[data-plan]').click()");
+    reads(browser, &["As of", "pod default/held", "worker-3"]).await;
     view(browser, "#/images", &[first, &second]).await;
     view(browser, "#/trust", &["certificates", "boot tokens"]).await;
     view(browser, "#/operator", &["Who leads", "ControllerConfig machine-config-controller"]).await;
