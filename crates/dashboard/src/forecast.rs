@@ -28,7 +28,10 @@ pub(crate) async fn pool(Here(shared): Here, Path(name): Path<String>) -> Respon
     };
     let listed = match insight::for_planning(&shared.client, false).await {
         Ok(listed) => listed,
-        Err(error) => return answer::failed(StatusCode::BAD_GATEWAY, &client::chain(&error)),
+        Err(error) => {
+            let status = if error.is_forbidden() { StatusCode::FORBIDDEN } else { StatusCode::BAD_GATEWAY };
+            return answer::failed(status, &client::chain(&error));
+        }
     };
     let work = move || {
         let _held = place;
