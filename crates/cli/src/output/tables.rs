@@ -120,7 +120,7 @@ fn age(since: Timestamp, now: Timestamp) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use insight::{Estimate, Filter, Finding, NodeRow, Phase, PoolRow, Problem, Source};
+    use insight::{Filter, Finding, NodeRow, Phase, PoolRow, Problem, Source};
     use render::provenance::Kind;
     use render::{Origin, Provenance};
     use serde_json::json;

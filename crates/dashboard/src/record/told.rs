@@ -121,7 +121,7 @@ pub(super) type OfRollout<'a> = BTreeMap<&'a str, Cow<'a, Track>>;
 
 impl Told {
     pub(crate) fn of(mut words: Vec<Word>) -> Self {
-        words.sort_by(|a, b| (a.at, a.what).cmp(&(b.at, b.what)));
+        words.sort_by_key(|word| (word.at, word.what));
         let mut ways: HashMap<String, Vec<Way>> = HashMap::new();
         for word in words {
             let known = ways.entry(word.node.clone()).or_default();

@@ -45,7 +45,12 @@ fn fleet(current: &str, desired: &str, phase: Phase) -> Picture {
     }
 }
 
-fn bars(shown: &[Shown], config: &str) -> Option<(State, Vec<(Part, i64, Option<i64>)>)> {
+/// A node as it is shown in a rollout: its state and its bars.
+type Bars = (State, Vec<(Part, i64, Option<i64>)>);
+/// Reason, config and second of an event.
+type Happening<'a> = (&'a str, &'a str, i64);
+
+fn bars(shown: &[Shown], config: &str) -> Option<Bars> {
     let line = &shown.iter().find(|one| one.config == config)?.nodes[0];
     let bar = |b: &Bar| (b.part, b.from.as_second(), b.to.map(Timestamp::as_second));
     Some((line.state, line.bars.iter().map(bar).collect()))
@@ -74,7 +79,7 @@ fn a_dashboard_that_begins_late_shows_the_bars_of_which_only_events_tell() {
     let left = &[("Cordon", "a", 10), ("Drain", "a", 10), ("DrainWaiting", "", 20), ("Cordon", "b", 40)];
     let at_b = fleet("old", "b", Phase::Moving);
     // The events, the fleet, and what is shown of config a.
-    let rows: [(&str, &[(&str, &str, i64)], &Picture, Option<(State, Vec<_>)>); 9] = [
+    let rows: [(&str, &[Happening<'_>], &Picture, Option<Bars>); 9] = [
         ("over", &WHOLE, &in_a, Some((State::Done, whole.clone()))),
         (
             "events come in any order",
@@ -84,7 +89,7 @@ fn a_dashboard_that_begins_late_shows_the_bars_of_which_only_events_tell() {
                 all
             },
             &in_a,
-            Some((State::Done, whole.clone())),
+            Some((State::Done, whole)),
         ),
         (
             "sent elsewhere before it was done",

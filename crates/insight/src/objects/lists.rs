@@ -64,7 +64,9 @@ impl ListError {
     /// The API server refused a list because of a missing right.
     pub fn is_forbidden(&self) -> bool {
         match self {
-            Self::Refused { source, .. } => matches!(&**source, kube::Error::Api(status) if status.code == 403),
+            Self::Refused { source, .. } => {
+                matches!(&**source, kube::Error::Api(status) if status.code == 403)
+            }
             Self::Call(error) => error.is_forbidden(),
             Self::NotInstalled(_) | Self::Unanswered | Self::Late => false,
         }
