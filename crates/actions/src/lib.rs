@@ -68,6 +68,10 @@ pub enum ActionError {
 impl ActionError {
     /// The API server refused a request because of a missing right.
     pub fn is_forbidden(&self) -> bool {
-        matches!(self, Self::Call(error) if error.is_forbidden())
+        match self {
+            Self::Call(error) => error.is_forbidden(),
+            Self::List(error) => error.is_forbidden(),
+            _ => false,
+        }
     }
 }

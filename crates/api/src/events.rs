@@ -60,6 +60,11 @@ macro_rules! reasons {
                 }
             }
 
+            /// The reason of an event; `None`: this writer has no such reason.
+            pub fn named(reason: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|known| known.text() == reason)
+            }
+
             /// How serious it is.
             pub fn severity(self) -> Severity {
                 match self {
@@ -133,12 +138,14 @@ reasons! {
 }
 
 reasons! {
-    /// Events that the agent writes on its own Node.
+    /// Events that the agent writes on its own Node. Those about a step of an update name its rendered config as the related object.
     AgentEvent {
         /// The node was cordoned for an update.
         Cordon: Normal, "Node";
         /// The agent has asked for a drain; the message says why the update needs one.
         Drain: Normal, "Node";
+        /// The pods have left, and the update is applied now.
+        Drained: Normal, "Node";
         /// The drain has not ended within an hour. The node is Degraded and continues to wait.
         FailedToDrain: Warning, "Node";
         /// The update is complete, and the node is uncordoned.
@@ -224,5 +231,7 @@ mod tests {
     fn a_reason_is_written_as_it_is_named() {
         assert_eq!(serde_json::to_value(AgentEvent::NodeDone).unwrap(), "NodeDone");
         assert_eq!(AgentEvent::NodeDone.to_string(), "NodeDone");
+        assert_eq!(AgentEvent::named("NodeDone"), Some(AgentEvent::NodeDone));
+        assert_eq!(ControllerEvent::named("NodeDone"), None);
     }
 }

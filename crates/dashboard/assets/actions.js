@@ -45,7 +45,7 @@ async function confirm(title, wanted) {
 export function forPool(pool) {
   const name = pool.name;
   return el("p", { class: "row" },
-    button("Pause", { action: "pause", pool: name }), button("Resume", { action: "resume", pool: name }),
+    pool.paused ? button("Resume", { action: "resume", pool: name }) : button("Pause", { action: "pause", pool: name }),
     pool.needsApproval ? button(pool.policy?.wave ? "Approve the wave that waits" : "Approve the change that waits", { action: "approve", pool: name, config: pool.config }) : "",
     button("Undo: back to the config before", { action: "undo", pool: name }, true),
     pool.pinned ? button("Release: follow the MachineConfigs again", { action: "release", pool: name }) : "");

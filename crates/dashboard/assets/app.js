@@ -52,7 +52,7 @@ function line(id, text) {
 }
 
 function trouble() {
-  line("unread", store.unread.length ? `You do not see everything. ${store.unread.join("; ")}.` : "");
+  line("unread", store.unread.length ? `You do not see everything. ${store.unread.map((one) => one.words).join("; ")}.` : "");
   line("trouble", store.trouble ? `What is shown may be out of date: ${store.trouble}` : "");
   fill(document.getElementById("cluster"), store.cluster);
 }

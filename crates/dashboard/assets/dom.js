@@ -76,6 +76,21 @@ export function fill(parent, ...children) {
   return parent;
 }
 
+/** Has an element show these children in this order. Those that are there already are moved at most, so little is laid out anew. */
+export function arrange(parent, wanted) {
+  if (isPressed(parent)) {
+    held.set(parent, wanted);
+    return;
+  }
+  const focus = parent.contains(document.activeElement) ? document.activeElement.dataset.key : undefined;
+  const keep = new Set(wanted);
+  for (const child of [...parent.children]) if (!keep.has(child)) child.remove();
+  wanted.forEach((child, at) => {
+    if (parent.children[at] !== child) parent.insertBefore(child, parent.children[at] ?? null);
+  });
+  if (focus && document.activeElement?.dataset?.key !== focus) parent.querySelector(`[data-key="${CSS.escape(focus)}"]`)?.focus({ preventScroll: true });
+}
+
 /** Compares names as people sort them: node-2 before node-10. Made once: it is ten times as fast as `localeCompare`. */
 export const byName = new Intl.Collator(undefined, { numeric: true }).compare;
 

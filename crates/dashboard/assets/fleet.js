@@ -1,7 +1,7 @@
 // The fleet: every node as a cell, by pool and zone, on a canvas that draws only what is seen; and the same as a table, for
 // keyboards and readers of screens.
 // What it is not: where the nodes come from.
-import { PHASES, byName, el, fill, link, phase, sentence } from "./dom.js";
+import { PHASES, arrange, byName, el, fill, link, phase, sentence } from "./dom.js";
 import { brief, inOrder } from "./pools.js";
 
 const HEAD = 26;
@@ -30,6 +30,11 @@ export function fleet(store, signal) {
   const search = el("input", { type: "search", "aria-label": "Only nodes with this in name, reason or config", placeholder: "name, reason, config" });
   const only = el("select", { "aria-label": "Only nodes in this phase" }, el("option", { value: "" }, "every phase"), RANK.map((p) => el("option", { value: p }, p)));
   const within = el("select", { "aria-label": "The group that fills the map", "data-key": "group" });
+  const caption = el("caption", { class: "soft" });
+  const body = el("tbody");
+  const more = el("button", { "data-key": "more", on: { click: () => { shown += ROWS; list(); } } });
+  let rows = new Map();
+  let urgent = "";
   let size = SIZES[2];
   let group = "";
   let order = [];
@@ -167,12 +172,15 @@ export function fleet(store, signal) {
     for (const node of store.nodes.values()) of.set(node.phase, (of.get(node.phase) ?? 0) + 1);
     fill(counts, [...of].map(([p, n]) => el("span", {}, phase(p), ` ${n}`)));
     canvas.setAttribute("aria-label", `${store.nodes.size} nodes: ${[...of].filter(([, n]) => n > 0).map(([p, n]) => `${n} ${p}`).join(", ")}. The table beside the map lists them.`);
-    const found = store.findings.map((f) => el("li", {}, f.pool ? [link("pool", f.pool), ": "] : "", f.node ? [link("node", f.node), ": "] : "", sentence(f.message)));
-    const stray = store.unmanaged.map((text) => el("li", {}, text));
-    const all = [...found, ...stray];
+    const count = store.findings.length + store.unmanaged.length;
     // Nobody presses a button for a single line.
-    const most = asked || all.length <= URGENT + 1 ? ROWS : URGENT;
-    fill(problems, all.length ? el("section", { class: "panel" }, el("h2", {}, "Needs attention"), el("ul", {}, all.slice(0, most)), all.length > most && !asked ? el("button", { "data-key": "attention", on: { click: () => { asked = true; summary(); } } }, `Show all ${all.length}`) : "") : "");
+    const most = asked || count <= URGENT + 1 ? ROWS : URGENT;
+    const shown = [...store.findings, ...store.unmanaged].slice(0, most);
+    const now = JSON.stringify([shown, count]);
+    if (now === urgent) return;
+    urgent = now;
+    const lines = shown.map((f) => (typeof f === "string" ? el("li", {}, f) : el("li", {}, f.pool ? [link("pool", f.pool), ": "] : "", f.node ? [link("node", f.node), ": "] : "", sentence(f.message))));
+    fill(problems, count ? el("section", { class: "panel" }, el("h2", {}, "Needs attention"), el("ul", {}, lines), count > most && !asked ? el("button", { "data-key": "attention", on: { click: () => { asked = true; summary(); } } }, `Show all ${count}`) : "") : "");
   }
 
   /** The pools in short. A pool that has changed is another object. */
@@ -188,11 +196,23 @@ export function fleet(store, signal) {
     const fits = (n) => (!only.value || n.phase === only.value) && (!word || [n.name, n.why, n.current, n.desired, n.zone ?? ""].some((t) => t.toLowerCase().includes(word)));
     const found = order.map((name) => store.nodes.get(name)).filter((n) => n && fits(n));
     const all = RANK.flatMap((rank) => found.filter((n) => n.phase === rank));
-    const rows = all.slice(0, shown).map((n) => el("tr", { "data-node": n.name, "data-phase": n.phase }, el("td", {}, link("node", n.name)), el("td", {}, n.pool), el("td", {}, phase(n.phase)), el("td", {}, sentence(n.why))));
-    const head = el("tr", {}, ["Node", "Pool", "Phase", "What it does or waits for"].map((h) => el("th", { scope: "col" }, h)));
-    const more = all.length > shown ? el("button", { "data-key": "more", on: { click: () => { shown += ROWS; list(); } } }, `Show ${Math.min(ROWS, all.length - shown)} more of ${all.length}`) : "";
     if (!store.known) return fill(listed, el("p", { class: "soft" }, "Nothing is known of the fleet yet."));
-    return fill(listed, el("table", {}, el("caption", { class: "soft" }, `${all.length} of ${store.nodes.size} nodes`), el("thead", {}, head), el("tbody", {}, rows)), more);
+    if (!listed.contains(body)) {
+      const head = el("tr", {}, ["Node", "Pool", "Phase", "What it does or waits for"].map((h) => el("th", { scope: "col" }, h)));
+      fill(listed, el("table", {}, caption, el("thead", {}, head), body), more);
+    }
+    // Most rows stay as they are: the table is laid out anew only where it differs.
+    const was = rows;
+    rows = new Map(all.slice(0, shown).map((n) => {
+      const key = [n.name, n.pool, n.phase, n.why].join("\n");
+      return [key, was.get(key) ?? el("tr", { "data-node": n.name, "data-phase": n.phase }, el("td", {}, link("node", n.name)), el("td", {}, n.pool), el("td", {}, phase(n.phase)), el("td", {}, sentence(n.why)))];
+    }));
+    arrange(body, [...rows.values()]);
+    const counted = `${all.length} of ${store.nodes.size} nodes`;
+    if (caption.textContent !== counted) caption.textContent = counted;
+    more.hidden = all.length <= shown;
+    const words = `Show ${Math.min(ROWS, all.length - shown)} more of ${all.length}`;
+    if (!more.hidden && more.textContent !== words) more.textContent = words;
   }
 
   function choose(name, scroll) {

@@ -172,6 +172,18 @@ export function origins(explanation) {
   return el("div", {}, because, el("p", { class: "row" }, search, el("label", {}, contested, " only what several set")), body);
 }
 
+/** What the controller does with it now and next. It is asked for by a button: the server reads all pods for it. */
+function ahead(signal, name) {
+  const body = el("div", { role: "status" });
+  const look = () => {
+    fill(body, el("p", { class: "soft" }, "Working it out…"));
+    ask(`api/pools/${encodeURIComponent(name)}/plan`).then((said) => {
+      if (!signal.aborted) fill(body, el("p", { class: "soft" }, "As of ", time(new Date().toISOString())), el("pre", { tabindex: "0" }, sentence(said.text)));
+    }).catch((error) => fill(body, el("p", { class: "bad" }, error.message)));
+  };
+  return el("section", {}, el("h3", {}, "What the controller does now and next"), el("p", { class: "soft" }, "The plan that it acts on, as `mco plan` prints it: which node goes when and why not yet, what is cordoned and drained, and what drains would wait for."), el("p", {}, el("button", { "data-plan": true, on: { click: look } }, "Show the plan")), body);
+}
+
 /** One pool. */
 export function pool(store, signal, name) {
   const top = el("div");
@@ -216,5 +228,5 @@ export function pool(store, signal, name) {
   }, { signal });
   draw();
   read();
-  return el("div", {}, el("h2", {}, `Pool ${name}`), top, more);
+  return el("div", {}, el("h2", {}, `Pool ${name}`), top, ahead(signal, name), more);
 }

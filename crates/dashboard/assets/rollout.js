@@ -1,7 +1,7 @@
 // The rollout: for each node the phases of its update as bars, with its wait before that, the stuck and the slowest first; also of the
 // last ten rollouts.
 // What it is not: a record of its own; that is the server's.
-import { el, fill, isPressed, link, span, time } from "./dom.js";
+import { arrange, el, fill, isPressed, link, span, time } from "./dom.js";
 import { ask } from "./store.js";
 
 const PARTS = { wait: "wait", drain: "drain", apply: "apply", reboot: "reboot", back: "kubelet and agent back" };
@@ -31,6 +31,11 @@ function bars(node, begin) {
     part.style.setProperty("--at", (from - begin) / 1000);
     if (bar.to) part.style.setProperty("--took", Math.max(0, Date.parse(bar.to) - from) / 1000);
     track.append(part);
+  }
+  if (node.done) {
+    const end = el("div", { class: "seg-done", "data-letter": "✓", title: "done" });
+    end.style.setProperty("--at", (Date.parse(node.done) - begin) / 1000);
+    track.append(end);
   }
   return track;
 }
@@ -72,7 +77,7 @@ class Row {
     const before = waited({ turn: node.turn });
     say(this.waits, over ? waited(node) : [waits, before && `before: ${before}`].filter(Boolean).join("; "));
     const words = node.bars.map((bar) => took(bar, now));
-    const label = words.join(", ") || "its phases were not seen";
+    const label = [...words, node.done && "done"].filter(Boolean).join(", ") || "its phases were not seen";
     if (label === this.label) return;
     this.label = label;
     this.track.setAttribute("aria-label", label);
@@ -119,7 +124,7 @@ class Section {
       row.update(node, this.store.nodes.get(node.node), now);
       rows.set(node.node, { key, row });
     }
-    this.#put([...rows.values()].map(({ row }) => row.element));
+    arrange(this.body, [...rows.values()].map(({ row }) => row.element));
     this.#rows = rows;
     const states = one.counts.map(([state, n]) => `${n} ${ALL[state] ?? state}`).join(", ");
     const all = `${one.total} nodes: ${states}${one.nodes.length < one.total ? `; here the first ${one.nodes.length}` : ""}; `;
@@ -142,17 +147,6 @@ class Section {
     fill(this.more, el("span", { class: "soft" }, "Reading…"));
     this.wanted();
   }
-
-  /** Has the table show these rows in this order; rows that are there already are moved at most. */
-  #put(wanted) {
-    const focus = this.body.contains(document.activeElement) ? document.activeElement.dataset.key : undefined;
-    const keep = new Set(wanted);
-    for (const row of [...this.body.children]) if (!keep.has(row)) row.remove();
-    wanted.forEach((row, at) => {
-      if (this.body.children[at] !== row) this.body.insertBefore(row, this.body.children[at] ?? null);
-    });
-    if (focus && document.activeElement?.dataset?.key !== focus) this.body.querySelector(`[data-key="${CSS.escape(focus)}"]`)?.focus({ preventScroll: true });
-  }
 }
 
 /** The view. */
@@ -165,8 +159,10 @@ export function rollouts(store, signal) {
   let turn = 0;
   const show = (said) => {
     const now = Date.parse(said.now);
-    // Who may not read them sees the nodes that wait, and nothing of those under way.
-    fill(note, store.unread.filter((text) => text.startsWith("MachineConfigNodes")).map((text) => el("p", { class: "bad" }, `${text}.`)));
+    // Who may not read these sees the nodes that wait, and of those under way what events tell.
+    const unread = store.unread.filter((one) => one.kind === "MachineConfigNode").map((one) => one.words);
+    if (said.unread) unread.push(said.unread);
+    fill(note, unread.map((text) => el("p", { class: "bad" }, `${text}.`)));
     const keys = said.rollouts.map((one) => `${one.pool} ${one.config}`);
     const before = [...sections.keys()].join("\n");
     sections = new Map(said.rollouts.map((one, at) => [keys[at], sections.get(keys[at]) ?? new Section(store, one, () => read())]));
@@ -199,6 +195,6 @@ export function rollouts(store, signal) {
   const again = setInterval(() => { if (!document.hidden) read(); }, AGAIN);
   signal.addEventListener("abort", () => clearInterval(again));
   read();
-  const legend = el("p", { class: "row" }, Object.entries(PARTS).map(([part, word]) => el("span", { class: "phase" }, el("span", { class: `key seg-${part}`, "data-letter": LETTERS[part], "aria-hidden": "true" }), word)));
+  const legend = el("p", { class: "row" }, [...Object.entries(PARTS), ["done", "done"]].map(([part, word]) => el("span", { class: "phase" }, el("span", { class: `key seg-${part}`, "data-letter": LETTERS[part] ?? "✓", "aria-hidden": "true" }), word)));
   return el("div", {}, el("h2", {}, "Rollout"), el("p", { class: "soft" }, "The last ten rollouts of each pool: those under way first, then those that wait, then the newest. A node keeps the times of its last ten updates. A rollout is drawn from the moment when its first node began."), note, legend, body);
 }

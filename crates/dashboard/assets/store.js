@@ -41,7 +41,7 @@ export class Store extends EventTarget {
   cluster = "";
   version = "";
   trouble = "";
-  /** What is not known because it may not be read: sentences. */
+  /** What is not known because it may not be read: kinds, with sentences. */
   unread = [];
   pools = new Map();
   nodes = new Map();

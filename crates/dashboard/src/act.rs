@@ -220,7 +220,7 @@ fn undo_text(undoing: &Undoing) -> String {
 }
 
 /// What makes a plan doubtful: kinds that may not be listed, and warnings. Each is a line.
-fn doubts(forbidden: &[String], warnings: &[String]) -> String {
+pub(crate) fn doubts(forbidden: &[String], warnings: &[String]) -> String {
     let assumed = forbidden.iter().map(|kind| {
         format!(
             "you may not list {kind}s, so this assumes that there are none, and can be wrong; ask for the right to \"list\" them\n"

@@ -222,6 +222,14 @@ impl ClusterGate {
         })
     }
 
+    /// Whether somebody may know what events tell. Where the API server does not say, that counts as no.
+    pub(crate) async fn may_list_events(&self, person: &Arc<Person>) -> bool {
+        self.rights.may_list(person, "", "events").await.unwrap_or_else(|error| {
+            tracing::warn!("what events tell is left out: {}", client::chain(&error));
+            false
+        })
+    }
+
     /// Begins a session with a token, and returns the value of `Set-Cookie`.
     pub(crate) async fn sign_in(&self, token: &str, now: Instant) -> Result<String, Refusal> {
         let token: Arc<str> = token.trim().into();

@@ -4,8 +4,11 @@ use crate::act::{CHECKS, LARGEST_IN_CLUSTER};
 use crate::cluster_gate::ClusterGate;
 use crate::feed::Feed;
 use crate::gate::ACTION_HEADER;
+use crate::heard::Heard;
 use crate::picture::tests::picture;
-use crate::rights::{FLEET, Person, WITH_SECRETS};
+use crate::record::{Told, Word};
+use crate::right::WITH_SECRETS;
+use crate::rights::{FLEET, Person};
 use crate::routes::tests::{READS, is_hardened, object, status, text};
 use crate::routes::{Door, Peer, Shared, router};
 use api::v1::ControllerConfig;
@@ -117,6 +120,7 @@ impl Api {
 pub(crate) struct Site {
     pub(crate) app: Router,
     feed: Arc<Feed>,
+    heard: Arc<Heard>,
     api: Api,
 }
 
@@ -133,6 +137,7 @@ enum By<'a> {
 impl Site {
     pub(crate) fn new() -> Self {
         let (api, feed) = (Api::default(), Arc::new(Feed::new("https://c")));
+        let heard = Arc::new(Heard::default());
         let client = api.client();
         let gate =
             ClusterGate::new(&client, vec![HOST.to_owned()], vec![format!("{PROXY}/32").parse().unwrap()]);
@@ -141,11 +146,12 @@ impl Site {
             door: Door::Cluster(Arc::new(gate)),
             feed: Arc::clone(&feed),
             record: Arc::default(),
+            heard: Arc::clone(&heard),
             controller_config: Arc::new(ControllerConfig::new("x", Default::default())),
             checks: Arc::new(Semaphore::new(CHECKS)),
             stop: CancellationToken::new(),
         };
-        Self { app: router(shared), feed, api }
+        Self { app: router(shared), feed, heard, api }
     }
 
     async fn send(
@@ -304,6 +310,32 @@ async fn who_may_see_masked_objects_only_sees_the_whole_page_and_changes_nothing
     let asked = site.api.asked.lock().unwrap().clone();
     let masked: Vec<_> = asked.iter().filter(|a| a.contains("masked")).collect();
     assert!(!masked.is_empty() && masked.iter().all(|a| !a.contains("patch")), "{masked:#?}");
+}
+
+#[tokio::test]
+async fn what_events_tell_of_rollouts_is_for_those_who_may_list_events() {
+    let site = Site::new();
+    site.feed.put(Arc::new(picture(&[("n1", Phase::Done, "")])));
+    let words = [("Cordon", "2026-01-01T00:00:00Z"), ("DrainWaiting", "2026-01-01T00:00:10Z")].map(|(reason, at)| {
+        let event = json!({"metadata": {"name": "e", "namespace": "x"}, "involvedObject": {"kind": "Node", "name": "n1"},
+            "related": {"kind": "MachineConfig", "name": "rendered-worker-0"}, "reason": reason, "firstTimestamp": at,
+            "message": "The drain waits for pod a/b\npassword=hunter2"});
+        Word::of(&serde_json::from_value(event).unwrap()).unwrap()
+    });
+    site.heard.put(Told::of(words.into()));
+    for (who, may) in [("of-jane", true), ("of-vic", true), ("of-ann", false)] {
+        for path in ["/api/rollouts", "/api/rollouts/worker/rendered-worker-0"] {
+            let answer = site.get(path, By::Token(who)).await;
+            let status = if may || path == "/api/rollouts" { 200 } else { 404 };
+            assert_eq!(answer.status(), status, "{who} {path}");
+            let text = text(answer).await;
+            assert_eq!(text.contains("rendered-worker-0"), may, "{who} {path}: {text}");
+            assert_eq!(text.contains("waits for pod a/b"), may, "{who} {path}: {text}");
+            assert!(!text.contains("hunter2"), "{who} {path}: {text}");
+            let says = text.contains("Events may not be listed");
+            assert_eq!(says, !may && status == 200, "{who} {path}: {text}");
+        }
+    }
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@
 //! What it is not: where pictures come from (see `live`).
 
 use crate::picture::{Delta, Picture};
-use insight::{Finding, PoolRow};
+use insight::{Finding, PoolRow, Unread};
 use serde::Serialize;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -70,7 +70,7 @@ struct Whole<'a> {
     unmanaged: &'a [String],
     findings: &'a [Finding],
     trouble: &'a str,
-    unread: &'a [String],
+    unread: &'a [Unread],
 }
 
 impl Feed {

@@ -11,7 +11,9 @@ mod act;
 mod answer;
 mod cluster_gate;
 mod feed;
+mod forecast;
 mod gate;
+mod heard;
 mod installation;
 mod live;
 mod look;
@@ -20,12 +22,17 @@ mod page;
 mod person;
 mod picture;
 mod record;
+mod right;
 mod rights;
+mod rollouts;
 mod routes;
+mod stream;
 
 use crate::cluster_gate::ClusterGate;
 use crate::feed::Feed;
 use crate::gate::Gate;
+use crate::heard::Heard;
+use crate::record::Record;
 use api::v1::ControllerConfig;
 use ipnet::IpNet;
 use kube::Client;
@@ -34,10 +41,11 @@ use std::future::IntoFuture as _;
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 /// How long answers under way may take once the dashboard is to end. A browser keeps connections open on which it asks nothing.
@@ -140,14 +148,14 @@ impl Dashboard {
     pub async fn serve(self, cluster: Cluster, stop: CancellationToken) -> Result<(), DashboardError> {
         let Cluster { client, name, controller_config } = cluster;
         let feed = Arc::new(Feed::new(&name));
-        let record = Arc::default();
-        let live =
-            tokio::spawn(live::run(client.clone(), Arc::clone(&feed), Arc::clone(&record), stop.clone()));
+        let (record, heard) = (Arc::default(), Arc::default());
+        let live = following(&client, &feed, &record, &heard, &stop);
         let controller_config = Arc::new(controller_config);
         let door = routes::Door::Local(self.gate);
         let checks = Arc::new(Semaphore::new(act::CHECKS));
         let stop_of = stop.clone();
-        let shared = routes::Shared { door, feed, record, client, controller_config, checks, stop: stop_of };
+        let shared =
+            routes::Shared { door, feed, record, heard, client, controller_config, checks, stop: stop_of };
         let app = routes::router(shared);
         let served = axum::serve(self.listener, app).with_graceful_shutdown(stop.clone().cancelled_owned());
         let too_long = async {
@@ -227,15 +235,15 @@ impl ClusterDashboard {
         let Network { hosts, proxies, .. } = self.network;
         let gate = ClusterGate::new(&client, hosts, proxies);
         let feed = Arc::new(Feed::new(&name));
-        let record = Arc::default();
-        let live = live::run(client, Arc::clone(&feed), Arc::clone(&record), stop.clone());
-        let live = tokio::spawn(live);
+        let (record, heard) = (Arc::default(), Arc::default());
+        let live = following(&client, &feed, &record, &heard, &stop);
         let shared = routes::Shared {
             // Nobody has a right to anything.
             client: gate.client_of(Arc::default()),
             door: routes::Door::Cluster(Arc::new(gate)),
             feed,
             record,
+            heard,
             controller_config: Arc::new(controller_config),
             checks: Arc::new(Semaphore::new(act::CHECKS)),
             stop: stop.clone(),
@@ -244,6 +252,22 @@ impl ClusterDashboard {
         // It ends with `stop`; its failure would be a fault in the program, which the runtime has printed.
         let _ = live.await;
     }
+}
+
+/// Follows the cluster, and reads its events, until `stop`.
+fn following(
+    client: &Client,
+    feed: &Arc<Feed>,
+    record: &Arc<Mutex<Record>>,
+    heard: &Arc<Heard>,
+    stop: &CancellationToken,
+) -> JoinHandle<()> {
+    let live =
+        live::run(client.clone(), Arc::clone(feed), Arc::clone(record), Arc::clone(heard), stop.clone());
+    let hears = heard::run(client.clone(), Arc::clone(heard), stop.clone());
+    tokio::spawn(async {
+        tokio::join!(live, hears);
+    })
 }
 
 fn invite(gate: &Gate, address: SocketAddr) -> Result<String, DashboardError> {

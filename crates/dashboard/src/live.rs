@@ -4,6 +4,7 @@
 //! What it is not: what a picture is.
 
 use crate::feed::Feed;
+use crate::heard::Heard;
 use crate::picture::{Cell, Masker, Picture};
 use crate::record::{Record, Seen};
 use client::Backoff;
@@ -29,6 +30,7 @@ pub(crate) async fn run(
     client: Client,
     feed: Arc<Feed>,
     record: Arc<Mutex<Record>>,
+    heard: Arc<Heard>,
     stop: CancellationToken,
 ) {
     let mut misses = 0;
@@ -38,7 +40,7 @@ pub(crate) async fn run(
             started = ClusterWatch::start(&client) => started,
         };
         match started {
-            Ok(cluster) => return follow(cluster, &feed, &record, &stop).await,
+            Ok(cluster) => return follow(cluster, &feed, &record, &heard, &stop).await,
             Err(error) => feed.trouble(&client::chain(&error)),
         }
         tokio::select! {
@@ -48,12 +50,22 @@ pub(crate) async fn run(
     }
 }
 
-async fn follow(mut cluster: ClusterWatch, feed: &Feed, record: &Mutex<Record>, stop: &CancellationToken) {
+async fn follow(
+    mut cluster: ClusterWatch,
+    feed: &Feed,
+    record: &Mutex<Record>,
+    heard: &Heard,
+    stop: &CancellationToken,
+) {
     let mut masker = Masker::default();
+    let mut troubled = false;
     loop {
         let begun = Instant::now();
         let zone = |node: &str| cluster.zone(node);
         let (trouble, unread) = (cluster.trouble(), cluster.unread());
+        if std::mem::replace(&mut troubled, trouble.is_some()) && !troubled {
+            heard.read_again();
+        }
         let snapshot = cluster.snapshot(&[]);
         let picture = Arc::new(Picture::of(snapshot, zone, trouble.as_deref(), unread, &mut masker));
         feed.put(Arc::clone(&picture));
@@ -80,7 +92,8 @@ fn note(cluster: &ClusterWatch, picture: &Picture, record: &Mutex<Record>) {
     let mut record = record.lock().unwrap_or_else(PoisonError::into_inner);
     for Cell { pool, zone: _, row } in picture.nodes.values() {
         if let Some(Some(progress)) = cluster.progress().get(&row.name) {
-            record.note(Seen { pool, node: &row.name, desired: &row.desired, progress });
+            let waits_for = cluster.drain_wait(&row.name);
+            record.note(Seen { pool, node: &row.name, desired: &row.desired, progress, waits_for });
         }
     }
     let pools = picture.pools.keys().map(String::as_str).collect();

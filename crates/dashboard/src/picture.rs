@@ -5,7 +5,7 @@
 //!
 //! What it is not: how differences travel (see `feed`).
 
-use insight::{Finding, NodeRow, PolicyRow, PoolRow, Snapshot};
+use insight::{Finding, NodeRow, PolicyRow, PoolRow, Snapshot, Unread};
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 
@@ -37,7 +37,7 @@ pub(crate) struct Picture {
     /// Why all this is not known, or may be out of date.
     pub(crate) trouble: Option<String>,
     /// What of it is not known because it may not be read.
-    pub(crate) unread: Vec<String>,
+    pub(crate) unread: Vec<Unread>,
 }
 
 /// Masks texts, and remembers what it made of them: thousands of nodes wait for the same reason.
@@ -73,7 +73,7 @@ impl Picture {
         snapshot: Snapshot,
         zone: impl Fn(&str) -> Option<&'a str>,
         trouble: Option<&str>,
-        unread: Vec<String>,
+        unread: Vec<Unread>,
         masker: &mut Masker,
     ) -> Self {
         let Snapshot { pools, mut unmanaged, mut findings, hidden_nodes: _ } = snapshot;
@@ -132,7 +132,7 @@ pub(crate) struct Delta<'a> {
     pub(crate) trouble: Option<&'a str>,
     /// All of it, if any differs.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) unread: Option<&'a [String]>,
+    pub(crate) unread: Option<&'a [Unread]>,
 }
 
 impl<'a> Delta<'a> {
@@ -218,20 +218,8 @@ pub(crate) mod tests {
             name: name.to_owned(),
             config: config.to_owned(),
             machines: 1,
-            updated: 0,
-            moving: 0,
-            degraded: 0,
             max_unavailable: 1,
-            conditions: BTreeMap::new(),
-            held: None,
-            needs_approval: false,
-            policy: None,
-            pinned: None,
-            images: None,
-            stuck: None,
-            percent: 0,
-            estimate: rollout::Estimate::Done,
-            nodes: vec![],
+            ..PoolRow::default()
         }
     }
 

@@ -3,43 +3,33 @@
 //! What it is not: who may pass (see `gate`), and what is answered.
 
 use crate::cluster_gate::{ClusterGate, Ends, Visitor};
-use crate::feed::{Feed, Followed, Message};
-use crate::gate::{Gate, Refusal, Session};
-use crate::person::Proof;
+use crate::feed::Feed;
+use crate::gate::{Gate, Refusal};
+use crate::heard::Heard;
 use crate::record::Record;
-use crate::{act, answer, installation, look, page};
+use crate::{act, answer, forecast, installation, look, page, rollouts, stream};
 use api::v1::ControllerConfig;
 use axum::Router;
 use axum::body::{Body, Bytes};
-use axum::extract::{DefaultBodyLimit, FromRequestParts, Path, Request, State};
+use axum::extract::{DefaultBodyLimit, FromRequestParts, Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
 use axum::routing::{get, post};
-use futures::{StreamExt as _, stream};
+use futures::StreamExt as _;
+use futures::stream::try_unfold;
 use http::header::{HeaderValue, SET_COOKIE};
 use http::request::Parts;
 use http::{Method, StatusCode};
-use jiff::Timestamp;
 use kube::Client;
 use std::convert::Infallible;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use tokio::sync::{Semaphore, broadcast};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-/// A stream without news says that it is alive this often: a proxy may end one that is silent for longer.
-const HEARTBEAT: Duration = Duration::from_secs(15);
-/// An event, as scripts never see a comment: the page knows by it that what it shows is still live.
-const BEAT: &str = "event: beat\ndata: {}\n\n";
-/// How often it is asked whether a viewer may still look, at most: a right that is taken away ends a stream within this and
-/// [`HEARTBEAT`].
-const LOOK_AGAIN: Duration = Duration::from_secs(30);
 /// How long a request's body may take to come.
 pub(crate) const BODY: Duration = Duration::from_secs(10);
-/// How soon a browser comes back whose stream ended, in milliseconds.
-const COME_BACK: &str = "retry: 1000\n\n";
-
 /// Who lets people in.
 #[derive(Clone)]
 pub(crate) enum Door {
@@ -74,6 +64,7 @@ pub(crate) struct Shared {
     pub(crate) door: Door,
     pub(crate) feed: Arc<Feed>,
     pub(crate) record: Arc<Mutex<Record>>,
+    pub(crate) heard: Arc<Heard>,
     /// Of the person on this computer; in the cluster one with which nothing may be asked, see [`Here`].
     pub(crate) client: Client,
     pub(crate) controller_config: Arc<ControllerConfig>,
@@ -113,11 +104,12 @@ pub(crate) fn router(shared: Shared) -> Router {
     let at = |path: &str| format!("{base}/api/{path}");
     Router::new()
         .route(&at("snapshot"), get(snapshot))
-        .route(&at("events"), get(events))
-        .route(&at("rollouts"), get(rollouts))
-        .route(&at("rollouts/{pool}/{config}"), get(rollout))
+        .route(&at("events"), get(stream::events))
+        .route(&at("rollouts"), get(rollouts::all))
+        .route(&at("rollouts/{pool}/{config}"), get(rollouts::one))
         .route(&at("nodes/{name}"), get(look::node))
         .route(&at("pools/{name}"), get(look::pool))
+        .route(&at("pools/{name}/plan"), get(forecast::pool))
         .route(&at("configs"), get(look::configs))
         .route(&at("configs/{name}"), get(look::config))
         .route(&at("compare/{from}/{to}"), get(look::compare))
@@ -146,7 +138,7 @@ async fn guarded(State(shared): State<Shared>, request: Request, next: Next) -> 
 /// A body that fails unless all of it comes within [`BODY`].
 fn in_time(body: Body) -> Body {
     let end = tokio::time::Instant::now() + BODY;
-    Body::from_stream(stream::try_unfold(body.into_data_stream(), move |mut body| async move {
+    Body::from_stream(try_unfold(body.into_data_stream(), move |mut body| async move {
         match tokio::time::timeout_at(end, body.next()).await {
             Ok(next) => next.transpose().map(|next| next.map(|bytes| (bytes, body))),
             Err(_) => Err(axum::Error::new(TooSlow)),
@@ -335,109 +327,13 @@ async fn snapshot(State(shared): State<Shared>) -> Response {
     answer::of(StatusCode::OK, "application/json", Bytes::from_owner(Text(whole)))
 }
 
-async fn rollouts(State(shared): State<Shared>) -> Response {
-    let picture = shared.feed.picture();
-    let mut record = shared.record.lock().unwrap_or_else(PoisonError::into_inner);
-    let text = record.json(Timestamp::now(), &picture);
-    drop(record);
-    answer::of(StatusCode::OK, "application/json", Bytes::from_owner(Text(text)))
-}
-
-async fn rollout(State(shared): State<Shared>, Path((pool, config)): Path<(String, String)>) -> Response {
-    if !look::is_name(&pool) || !look::is_name(&config) {
-        return look::no_name();
-    }
-    let picture = shared.feed.picture();
-    let record = shared.record.lock().unwrap_or_else(PoisonError::into_inner);
-    match record.whole(&pool, &config, Timestamp::now(), &picture) {
-        Some(text) => answer::of(StatusCode::OK, "application/json", text),
-        None => answer::failed(StatusCode::NOT_FOUND, "this rollout is not among the last ones of its pool"),
-    }
-}
-
 /// A shared text as bytes.
-struct Text(Arc<str>);
+pub(crate) struct Text(pub(crate) Arc<str>);
 
 impl AsRef<[u8]> for Text {
     fn as_ref(&self) -> &[u8] {
         self.0.as_bytes()
     }
-}
-
-/// A viewer's stream.
-struct Viewer {
-    /// What is sent before anything new.
-    first: std::vec::IntoIter<Bytes>,
-    news: broadcast::Receiver<Message>,
-    lasts: Lasts,
-    stop: CancellationToken,
-}
-
-/// How long a viewer may look.
-enum Lasts {
-    /// Until the session ends.
-    Until(Instant),
-    /// As long as the visit lasts and the cluster lets this person look, which is asked again after [`LOOK_AGAIN`].
-    While { gate: Arc<ClusterGate>, proof: Proof, ends: Ends, asked: tokio::time::Instant },
-}
-
-impl Lasts {
-    async fn is_over(&mut self) -> bool {
-        match self {
-            Self::Until(end) => Instant::now() >= *end,
-            Self::While { gate, ends, .. } if gate.has_ended(*ends, tokio::time::Instant::now()) => true,
-            Self::While { asked, .. } if asked.elapsed() < LOOK_AGAIN => false,
-            Self::While { gate, proof, asked, .. } => {
-                *asked = tokio::time::Instant::now();
-                gate.look(proof).await.is_err()
-            }
-        }
-    }
-}
-
-async fn events(State(shared): State<Shared>, request: Request) -> Response {
-    let now = Instant::now();
-    let lasts = match (&shared.door, request.extensions().get::<Visitor>()) {
-        (Door::Cluster(gate), Some(visitor)) => Lasts::While {
-            gate: Arc::clone(gate),
-            proof: visitor.proof.clone(),
-            ends: visitor.ends,
-            asked: tokio::time::Instant::now(),
-        },
-        _ => Lasts::Until(request.extensions().get::<Session>().map_or(now, |session| session.until)),
-    };
-    let header = request.headers().get("last-event-id").and_then(|v| v.to_str().ok());
-    let last = header.or_else(|| request.uri().query().and_then(|q| q.strip_prefix("after=")));
-    let Followed { missed, news } = shared.feed.follow(last);
-    let mut first = vec![Bytes::from_static(COME_BACK.as_bytes())];
-    match missed {
-        Some(missed) => first.extend(missed.into_iter().map(|m| Bytes::from_owner(Text(m.text)))),
-        None => first.push(Bytes::from_static(b"event: reset\ndata: {}\n\n")),
-    }
-    let viewer = Viewer { first: first.into_iter(), news, lasts, stop: shared.stop };
-    let stream = stream::unfold(viewer, |mut viewer| async move {
-        let next = next(&mut viewer).await?;
-        Some((Ok::<_, Infallible>(next), viewer))
-    });
-    answer::of(StatusCode::OK, "text/event-stream", Body::from_stream(stream))
-}
-
-/// What a viewer is sent next; `None`: the stream ends, and the browser comes back.
-async fn next(viewer: &mut Viewer) -> Option<Bytes> {
-    if let Some(first) = viewer.first.next() {
-        return Some(first);
-    }
-    let next = tokio::select! {
-        () = viewer.stop.cancelled() => None,
-        news = viewer.news.recv() => match news {
-            Ok(message) => Some(Bytes::from_owner(Text(message.text))),
-            // It reads too slowly.
-            Err(_) => None,
-        },
-        () = tokio::time::sleep(HEARTBEAT) => Some(Bytes::from_static(BEAT.as_bytes())),
-    };
-    // Asked when there is something to send: nothing is sent to who may not look any more.
-    if viewer.lasts.is_over().await { None } else { next }
 }
 
 #[cfg(test)]

@@ -37,10 +37,10 @@ impl Browser {
         let stop = CancellationToken::new();
         let controller_config = Arc::new(ControllerConfig::new("x", Default::default()));
         let (gate_of, feed_of) = (Arc::clone(&gate), Arc::clone(&feed));
-        let record = Arc::default();
+        let (record, heard) = (Arc::default(), Arc::default());
         let door = Door::Local(gate_of);
         let checks = Arc::new(Semaphore::new(act::CHECKS));
-        let shared = Shared { door, feed: feed_of, record, client, controller_config, checks, stop };
+        let shared = Shared { door, feed: feed_of, record, heard, client, controller_config, checks, stop };
         Self { app: router(shared), feed, gate, cookie: String::new() }
     }
 
@@ -348,11 +348,12 @@ pub(crate) fn object(path: &str, metadata: bool) -> Option<Value> {
 }
 
 /// Everything that reads from the cluster, and a word that shows that it did.
-pub(crate) const READS: [(&str, &str); 13] = [
+pub(crate) const READS: [(&str, &str); 14] = [
     ("/api/images", "rendered-worker-1"),
     ("/api/nodes/n1", "it failed"),
     ("/api/pools/worker", "/etc/app.conf"),
     ("/api/pools/worker", "careful"),
+    ("/api/pools/worker/plan", "n1"),
     ("/api/snapshot", "version"),
     ("/api/configs", "rendered-worker-2"),
     ("/api/configs/rendered-worker-2", "/etc/app.conf"),

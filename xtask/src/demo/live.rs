@@ -81,7 +81,7 @@ impl Live {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use insight::{Estimate, NodeRow, Phase, PoolRow};
+    use insight::{NodeRow, Phase, PoolRow};
 
     #[test]
     fn only_what_changed_is_a_line() {
@@ -99,20 +99,9 @@ mod tests {
             name: "worker".to_owned(),
             config: "a".to_owned(),
             machines: 1,
-            updated: 0,
-            moving: 0,
-            degraded: 0,
             max_unavailable: 1,
-            conditions: BTreeMap::new(),
-            held: None,
-            needs_approval: false,
-            policy: None,
-            stuck: None,
-            pinned: None,
-            percent: 0,
-            estimate: Estimate::Done,
-            images: None,
             nodes,
+            ..PoolRow::default()
         };
         let snapshot = |why: &str| Snapshot {
             pools: vec![pool(vec![node(why)])],

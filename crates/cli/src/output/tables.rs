@@ -120,7 +120,7 @@ fn age(since: Timestamp, now: Timestamp) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use insight::{Estimate, Filter, Finding, NodeRow, Phase, PoolRow, Problem, Source};
+    use insight::{Filter, Finding, NodeRow, Phase, PoolRow, Problem, Source};
     use render::provenance::Kind;
     use render::{Origin, Provenance};
     use serde_json::json;
@@ -150,24 +150,20 @@ mod tests {
             config: "rendered-worker-1".to_owned(),
             machines: 1000,
             updated: 998,
-            moving: 0,
-            degraded: 0,
             max_unavailable: 1,
             conditions: BTreeMap::from([("Degraded".to_owned(), "x".to_owned())]),
+            paused: true,
             held: Some("the pool is paused".to_owned()),
-            needs_approval: false,
             policy: Some(insight::PolicyRow {
                 name: "prod".to_owned(),
                 wave: None,
                 gates: vec![],
                 hours: Some(rollout::policy::Hours::Open { until: None }),
             }),
-            pinned: None,
-            images: None,
             stuck: Some("the pool is paused".to_owned()),
             percent: 99,
-            estimate: Estimate::Done,
             nodes,
+            ..PoolRow::default()
         };
         let finding = Finding {
             problem: Problem::Held,

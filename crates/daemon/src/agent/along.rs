@@ -74,7 +74,7 @@ impl Agent {
                     "Took config {} along, which waited for a window, because this machine was rebooted: one reboot does for both",
                     pair.to
                 );
-                self.tell(&[Note { kind: AgentEvent::WaitingConfigTaken, text }]);
+                self.tell(&[Note::new(AgentEvent::WaitingConfigTaken, text)]);
             }
             Err(error) => {
                 tracing::error!(%error, to = %pair.to, "what waits for a window cannot be taken along");

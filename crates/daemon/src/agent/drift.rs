@@ -66,7 +66,7 @@ impl Agent {
         };
         let Watching::Watched(guard) = &self.watching else { return false };
         let text = format!("Config Drift Monitor started, watching against {}", guard.config);
-        self.tell(&[Note { kind: AgentEvent::ConfigDriftMonitorStarted, text }]);
+        self.tell(&[Note::new(AgentEvent::ConfigDriftMonitorStarted, text)]);
         self.view.checked = false;
         true
     }
@@ -77,7 +77,7 @@ impl Agent {
         if let Watching::Watched(guard) = std::mem::replace(&mut self.watching, Watching::Off) {
             let text = format!("Config Drift Monitor stopped, was watching against {}", guard.config);
             drop(guard);
-            self.tell(&[Note { kind: AgentEvent::ConfigDriftMonitorStopped, text }]);
+            self.tell(&[Note::new(AgentEvent::ConfigDriftMonitorStopped, text)]);
         }
     }
 }

@@ -292,6 +292,8 @@ impl Agent {
         let changes_os = work.needs_fetch();
         if cost.drain && self.view.node.own_cordon {
             self.reporter.reach(&self.view, &Milestone::Drained);
+            let note = Note::new(AgentEvent::Drained, "The pods have left, and the update begins");
+            self.tell(&[note.on_the_way_to(&pair.to)]);
         }
         self.reporter.reach(&self.view, &Milestone::Applying);
         let (rules, before) = self.trial_of_next();
@@ -301,7 +303,7 @@ impl Agent {
                 done = &mut work => done,
                 () = self.shutdown.cancelled() => {
                     let text = "Told to stop during an update; the step under way is finished first".to_owned();
-                    self.tell(&[Note { kind: AgentEvent::GotSigtermDuringUpdate, text }]);
+                    self.tell(&[Note::new(AgentEvent::GotSigtermDuringUpdate, text)]);
                     work.await
                 }
             }
@@ -311,6 +313,7 @@ impl Agent {
             Ok(notes) => {
                 self.settings.metrics.pivot(true);
                 tracing::info!(config = %pair.to, reboots, "applied");
+                let notes: Vec<Note> = notes.into_iter().map(|note| note.on_the_way_to(&pair.to)).collect();
                 self.tell(&notes);
                 let served = [AgentEvent::ServiceReload, AgentEvent::ServiceRestart];
                 let services =

@@ -31,7 +31,7 @@ impl Agent {
         let node = &self.view.node;
         let rules = TrialRules::parse(&node.trial).unwrap_or_else(|why| {
             let text = format!("{}: {why}; the defaults apply", api::names::own::TRIAL);
-            self.tell(&[Note { kind: AgentEvent::TrialRulesInvalid, text }]);
+            self.tell(&[Note::new(AgentEvent::TrialRulesInvalid, text)]);
             TrialRules::default()
         });
         let api_server = self.settings.api_server.clone();
@@ -117,7 +117,7 @@ impl Agent {
         let done = self.host(move |m| m.fail_trial(check, &why)).await;
         self.look().await;
         self.view.checked = false;
-        self.tell(&[Note { kind: AgentEvent::TrialFailed, text }]);
+        self.tell(&[Note::new(AgentEvent::TrialFailed, text)]);
         match done {
             Ok(_) => {
                 self.view.phase = Phase::Idle;

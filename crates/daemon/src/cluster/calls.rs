@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{GetParams, ListParams, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
-use kube::{Api, Client};
+use kube::{Api, Client, Resource as _};
 use rollout::view::{CordonMark, own};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -256,7 +256,7 @@ impl Cluster {
     /// Writes an event on the agent's own Node. Best effort: an event that cannot be written is logged.
     pub(crate) async fn tell(&self, note: &Note, uid: &str, now: Timestamp) {
         let reason = note.kind.text().to_owned();
-        let Note { kind, text } = note;
+        let Note { kind, text, config } = note;
         tracing::info!(node = %self.node, event = %reason, "{text}");
         let name = format!("{}.{:x}", self.node, now.as_nanosecond());
         let event = Event {
@@ -274,6 +274,7 @@ impl Cluster {
                 namespace: Some(NAMESPACE.to_owned()),
                 ..Default::default()
             },
+            related: config.as_deref().map(config_reference),
             type_: Some(kind.severity().text().to_owned()),
             reason: Some(reason),
             message: Some(api::text::cut(text, 1024).into_owned()),
@@ -292,6 +293,16 @@ impl Cluster {
         {
             tracing::debug!("{}", error.chain());
         }
+    }
+}
+
+/// The config that an event is about.
+fn config_reference(name: &str) -> ObjectReference {
+    ObjectReference {
+        api_version: Some(MachineConfig::api_version(&()).into_owned()),
+        kind: Some(MachineConfig::kind(&()).into_owned()),
+        name: Some(name.to_owned()),
+        ..ObjectReference::default()
     }
 }
 

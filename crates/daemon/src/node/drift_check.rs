@@ -31,7 +31,7 @@ impl Machine {
 
     /// What must be reported once: rules that cannot be parsed, and repairs that were given up.
     pub(crate) fn remarks(&self) -> Vec<Note> {
-        let note = |kind| move |text| Note { kind, text };
+        let note = |kind| move |text: String| Note::new(kind, text);
         let rules = self.rules().complaint().map(note(AgentEvent::DriftPolicyInvalid));
         let repairs = self.repairs().newly_given_up();
         let repairs = Some(repairs).filter(|p| !p.is_empty()).map(|p| given_up(&p));
@@ -149,8 +149,8 @@ impl Machine {
             tracing::info!("{note}");
         }
         Ok(vec![
-            Note { kind: AgentEvent::ConfigDriftDetected, text: found.clone() },
-            Note { kind: AgentEvent::ConfigDriftRepaired, text },
+            Note::new(AgentEvent::ConfigDriftDetected, found.clone()),
+            Note::new(AgentEvent::ConfigDriftRepaired, text),
         ])
     }
 

@@ -89,7 +89,7 @@ impl std::fmt::Debug for Work {
 impl Work {
     /// What a person should know before it is applied.
     pub(crate) fn warnings(&self) -> Vec<Note> {
-        let note = |text: &String| Note { kind: AgentEvent::ConfigWarning, text: text.clone() };
+        let note = |text: &String| Note::new(AgentEvent::ConfigWarning, text.clone());
         self.plan.warnings.iter().map(note).collect()
     }
 
@@ -416,28 +416,28 @@ impl Machine {
                 chain(&error)
             );
             tracing::warn!("{text}");
-            notes.push(Note { kind: AgentEvent::ConfigWarning, text });
+            notes.push(Note::new(AgentEvent::ConfigWarning, text));
         }
         host.apply(&plan)?;
         self.set_baseline(&host, &plan.names.desired, change.into_new_config());
         let services = plan.disruption.services.iter().map(|s| match s.action {
-            ServiceAction::Reload => Note {
-                kind: AgentEvent::ServiceReload,
-                text: format!("Config changes do not require reboot. Service {} was reloaded.", s.unit),
-            },
-            ServiceAction::Restart => Note {
-                kind: AgentEvent::ServiceRestart,
-                text: format!("Config changes do not require reboot. Service {} was restarted.", s.unit),
-            },
-            ServiceAction::Run => Note {
-                kind: AgentEvent::ServiceRestart,
-                text: format!("Config changes do not require reboot. {} was run.", s.unit),
-            },
+            ServiceAction::Reload => Note::new(
+                AgentEvent::ServiceReload,
+                format!("Config changes do not require reboot. Service {} was reloaded.", s.unit),
+            ),
+            ServiceAction::Restart => Note::new(
+                AgentEvent::ServiceRestart,
+                format!("Config changes do not require reboot. Service {} was restarted.", s.unit),
+            ),
+            ServiceAction::Run => Note::new(
+                AgentEvent::ServiceRestart,
+                format!("Config changes do not require reboot. {} was run.", s.unit),
+            ),
         });
         notes.extend(services);
         if plan.disruption.services.is_empty() && !plan.disruption.needs_reboot() {
             let text = "Config changes do not require reboot.".to_owned();
-            notes.push(Note { kind: AgentEvent::SkipReboot, text });
+            notes.push(Note::new(AgentEvent::SkipReboot, text));
         }
         Ok(notes)
     }

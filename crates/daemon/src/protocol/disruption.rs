@@ -64,7 +64,8 @@ pub(super) fn drain_request(node: &NodeFacts, config: &str) -> Option<(Changes, 
     }
     changes.insert(annotation::DESIRED_DRAIN, wanted);
     let cordoned = Note::new(AgentEvent::Cordon, "Cordoned node to apply update");
-    Some((changes, vec![cordoned, Note::new(AgentEvent::Drain, why)]))
+    let notes = [cordoned, Note::new(AgentEvent::Drain, why)];
+    Some((changes, notes.map(|note| note.on_the_way_to(config)).into()))
 }
 
 pub(super) fn wait_for_drain(view: &View, asked: Option<Moment>) -> Action {
@@ -167,7 +168,7 @@ fn returned(view: &View, config: String, boot_id: &str, began: Option<Timestamp>
     // A reboot that was not announced is reported now. For a node that never had a config this is not needed.
     if node.post_action != state::REBOOTING && !node.current.is_empty() {
         let text = format!("Node has rebooted into config {config} without announcing it");
-        return write(rebooting(), [Note::new(AgentEvent::Reboot, text)]);
+        return write(rebooting(), [Note::new(AgentEvent::Reboot, text).on_the_way_to(&config)]);
     }
     Action::ForgetReboot { config }
 }
@@ -215,6 +216,7 @@ fn reboot_owed(view: &View, config: String, cleared: bool) -> Action {
         return Action::Reboot { config, announced };
     }
     let note = Note::new(AgentEvent::Reboot, format!("Node will reboot into config {config}"));
+    let note = note.on_the_way_to(&config);
     let changes = rebooting().into();
     // Conditional, because the node must still be cordoned as it was seen.
     Action::Write { changes, notes: vec![note], cordon: None, conditional: drains }

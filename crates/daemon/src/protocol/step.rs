@@ -155,11 +155,18 @@ pub struct Note {
     pub kind: AgentEvent,
     /// Its message.
     pub text: String,
+    /// The rendered config that it is about, where it is about a step of an update.
+    pub config: Option<String>,
 }
 
 impl Note {
-    pub(super) fn new(kind: AgentEvent, text: impl Into<String>) -> Self {
-        Self { kind, text: text.into() }
+    pub(crate) fn new(kind: AgentEvent, text: impl Into<String>) -> Self {
+        Self { kind, text: text.into(), config: None }
+    }
+
+    /// The same, about a step on the way to a config, whose image may follow it.
+    pub(crate) fn on_the_way_to(self, config: &str) -> Self {
+        Self { config: Some(config_of(config).to_owned()), ..self }
     }
 }
 
@@ -410,7 +417,7 @@ fn finish(view: &View, config: &str) -> Action {
 
 fn uncordon_note(config: &str) -> Note {
     let text = format!("Update completed for config {config} and node has been uncordoned");
-    Note::new(AgentEvent::Uncordon, text)
+    Note::new(AgentEvent::Uncordon, text).on_the_way_to(config)
 }
 
 /// Sets the final state of a node that is in its config: done, or degraded by something other than the config.
@@ -424,7 +431,8 @@ fn say_done(view: &View, config: &str, changes: &mut Changes) -> Option<Note> {
     changes.insert(annotation::CURRENT_IMAGE, image.to_owned());
     changes.insert(annotation::STATE, state.to_owned());
     changes.insert(annotation::REASON, reason);
-    let done = || Note::new(AgentEvent::NodeDone, format!("Setting node {config} to Done"));
+    let text = format!("Setting node {config} to Done");
+    let done = || Note::new(AgentEvent::NodeDone, text).on_the_way_to(config);
     view.trouble.is_none().then(done)
 }
 

@@ -60,6 +60,19 @@ pub enum ListError {
     Late,
 }
 
+impl ListError {
+    /// The API server refused a list because of a missing right.
+    pub fn is_forbidden(&self) -> bool {
+        match self {
+            Self::Refused { source, .. } => {
+                matches!(&**source, kube::Error::Api(status) if status.code == 403)
+            }
+            Self::Call(error) => error.is_forbidden(),
+            Self::NotInstalled(_) | Self::Unanswered | Self::Late => false,
+        }
+    }
+}
+
 /// What was listed.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Listed {

@@ -7,7 +7,7 @@
 
 use crate::status::since::{Progress, readiness};
 use crate::status::trouble::{FIRST_LISTS, FollowError, Troubles, refused};
-use crate::status::watches::{STREAMS_LIMIT, Said, Served, WatchEvent, Watches, streams, watches};
+use crate::status::watches::{STREAMS_LIMIT, Said, Served, Unread, WatchEvent, Watches, streams, watches};
 use crate::status::{KnownNode, Snapshot, View};
 use api::k8s::{ObjectMeta, Time};
 use api::names;
@@ -263,12 +263,20 @@ impl ClusterWatch {
 
     /// What is not known because this person may not read it, the API server did not say in time, or another version has written
     /// it: each a sentence.
-    pub fn unread(&self) -> Vec<String> {
+    pub fn unread(&self) -> Vec<Unread> {
         let newer = self.policies.known.iter().filter(|(_, policy)| policy.is_none());
-        let newer = newer.map(|(name, _)| {
-            format!("RolloutPolicy {name} cannot be read, another version has written it: what it holds back looks free to move")
+        let newer = newer.map(|(name, _)| Unread {
+            kind: "RolloutPolicy",
+            words: format!(
+                "RolloutPolicy {name} cannot be read, another version has written it: what it holds back looks free to move"
+            ),
         });
-        self.served.unread().into_iter().map(str::to_owned).chain(newer).collect()
+        self.served.unread().into_iter().chain(newer).collect()
+    }
+
+    /// What the drain of a node waits for, as the controller says on the Node; `None`: it does not wait, or there is none.
+    pub fn drain_wait(&self, node: &str) -> Option<&Arc<str>> {
+        self.nodes.known.get(node)?.view.drain_wait.as_ref()
     }
 
     /// The zone of a node, where its Node has a label for it.

@@ -9,7 +9,7 @@ pub(crate) mod policy;
 pub(crate) mod rows;
 pub(crate) mod since;
 pub(crate) mod trouble;
-mod watches;
+pub(crate) mod watches;
 
 use crate::status::findings::Finding;
 use crate::status::rows::{NodeRow, Phase, PoolRow};
@@ -147,6 +147,7 @@ fn of_view(view: View<'_>, only: &[String], now: Timestamp) -> Snapshot {
                 .filter(|c| c.status == "True")
                 .map(|c| (c.type_.clone(), c.message.clone()))
                 .collect(),
+            paused: pool.is_some_and(|pool| pool.spec.paused),
             held: p.hold.as_ref().map(Hold::to_string),
             needs_approval: p.hold.as_ref().is_some_and(Hold::needs_approval),
             policy: policy::row(p, policies.and_then(|all| all.policy(&p.pool)).map(AsRef::as_ref), now),

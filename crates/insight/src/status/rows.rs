@@ -9,8 +9,8 @@ use rollout::{Estimate, Step};
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 
-/// A pool.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+/// A pool. The default is one without a name, nodes or news.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PoolRow {
     /// Its name.
@@ -30,6 +30,8 @@ pub struct PoolRow {
     /// The pool's conditions that are True, with their messages.
     #[serde(serialize_with = "as_list")]
     pub conditions: BTreeMap<String, String>,
+    /// A person has paused it (`mco pause`): no node is given anything new before that is taken back.
+    pub paused: bool,
     /// Why no node is given anything new; absent when nodes may move.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held: Option<String>,

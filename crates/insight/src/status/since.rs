@@ -42,8 +42,6 @@ pub struct Milestone {
     pub done: bool,
     /// When it came to be so.
     pub since: Timestamp,
-    /// What the condition says of it.
-    pub message: String,
 }
 
 impl Progress {
@@ -63,7 +61,6 @@ impl Progress {
             step: c.type_.clone(),
             done: c.status == "True",
             since: c.last_transition_time.0,
-            message: c.message.clone(),
         });
         let steps = begun.collect();
         let pull = rollout::mcn::pull_progress(status).map(str::to_owned);

@@ -133,46 +133,64 @@ pub(super) struct Served {
 
 impl Served {
     /// What is missing where a kind cannot be read.
-    pub(super) fn unread(&self) -> Vec<&'static str> {
+    pub(super) fn unread(&self) -> Vec<Unread> {
         let etcd = self.etcd.contains(&Presence::Unknown).then_some(Presence::Unknown);
         let streams =
             [self.streams, self.feature_gates].into_iter().find(|there| *there == Presence::Unknown);
         let all = [
             (
                 Some(self.progress),
+                "MachineConfigNode",
                 "MachineConfigNodes cannot be read: steps and times of updates are not known",
             ),
-            (Some(self.policies), "RolloutPolicies cannot be read: what they hold back looks free to move"),
+            (
+                Some(self.policies),
+                "RolloutPolicy",
+                "RolloutPolicies cannot be read: what they hold back looks free to move",
+            ),
             (
                 Some(self.os_configs),
+                "MachineOSConfig",
                 "MachineOSConfigs cannot be read: pools with an image of their own look like others",
             ),
             (
                 Some(self.os_builds),
+                "MachineOSBuild",
                 "MachineOSBuilds cannot be read: what waits for an image looks free to move",
             ),
             (
                 Some(self.scheduler),
+                "Scheduler",
                 "Schedulers cannot be read: whether control-plane nodes take pods is not known",
             ),
             (
                 Some(self.operators),
+                "Pod",
                 "pods of the operator cannot be read: which control-plane node goes last is not known",
             ),
             (
                 streams,
+                "OSImageStream",
                 "OSImageStreams and FeatureGates cannot be read: a pool's stream is the one that its status names",
             ),
             (
                 etcd,
+                "Pod",
                 "pods of etcd cannot be read: whether a control-plane node waits for its member is not known",
             ),
         ];
-        all.into_iter()
-            .filter(|(there, _)| *there == Some(Presence::Unknown))
-            .map(|(_, words)| words)
-            .collect()
+        let unknown = all.into_iter().filter(|(there, ..)| *there == Some(Presence::Unknown));
+        unknown.map(|(_, kind, words)| Unread { kind, words: words.to_owned() }).collect()
     }
+}
+
+/// What is not known because its objects cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Unread {
+    /// Their kind.
+    pub kind: &'static str,
+    /// What that means, as a sentence.
+    pub words: String,
 }
 
 /// Starts the watches of all kinds that the cluster has and this person may read.

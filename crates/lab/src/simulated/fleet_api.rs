@@ -30,6 +30,8 @@ use crate::error::{Error, Result};
 use crate::system::process::lock;
 
 const GROUP: &str = "machineconfiguration.openshift.io";
+/// What a drain waits for, as the controller says on the Node.
+const DRAIN_WAIT: &str = "machineconfiguration.openshift.io/drainWaitsFor";
 /// The pools among which nodes are distributed, and the zones.
 const POOLS: [&str; 4] = ["worker", "infra", "gpu", "edge"];
 const ZONES: [&str; 3] = ["zone-a", "zone-b", "zone-c"];
@@ -244,6 +246,9 @@ impl FleetApi {
                 ),
             ]);
         });
+        self.change("nodes", name, |node| {
+            node["metadata"]["annotations"][DRAIN_WAIT] = json!(waited);
+        });
     }
 
     fn say(&self, name: &str, said: &str, why: &str) {
@@ -260,6 +265,9 @@ impl FleetApi {
             [("state", said), ("reason", why), ("currentConfig", current), ("desiredConfig", &new)]
         {
             metadata["annotations"][format!("{GROUP}/{key}")] = json!(value);
+        }
+        if said != "Working" {
+            metadata["annotations"].as_object_mut().and_then(|notes| notes.remove(DRAIN_WAIT));
         }
         metadata["resourceVersion"] = json!(state.version.to_string());
         let line = json!({"type": "MODIFIED", "object": object}).to_string() + "\n";

@@ -107,6 +107,8 @@ async fn watch_a_rollout(browser: &mut Chromium, cluster: &Cluster, first: &str)
     .await;
     view(browser, &format!("#/config/{second}"), &["/etc/page", "shown", "50-page"]).await;
     view(browser, "#/pool/worker", &["/etc/page", "50-page", "draining"]).await;
+    browser.value("document.querySelector('[data-plan]').click()");
+    reads(browser, &["As of", "pod default/held", "worker-3"]).await;
     view(browser, "#/images", &[first, &second]).await;
     view(browser, "#/trust", &["certificates", "boot tokens"]).await;
     view(browser, "#/operator", &["Who leads", "ControllerConfig machine-config-controller"]).await;
@@ -139,6 +141,30 @@ async fn watch_a_rollout(browser: &mut Chromium, cluster: &Cluster, first: &str)
     browser.wait(&format!("!document.querySelector('main').innerText.includes({first:?})")).await;
     assert_eq!(browser.value("window.same"), json!("never loaded again"));
     second
+}
+
+/// A dashboard that begins when all rollouts are over, and the conditions of those to this config were overwritten long ago. Nor do
+/// the nodes keep their past updates, as under an agent of another implementation: what is shown of them, events tell.
+async fn a_late_dashboard_shows_what_is_over(browser: &mut Chromium, cluster: &Cluster, config: &str) {
+    for n in 0..NODES {
+        let forgotten = json!({"metadata": {"annotations": {"machineconfig.dev/updates": null}}});
+        cluster.patch("MachineConfigNode", &format!("worker-{n}"), forgotten).await;
+    }
+    let (mut late, address) = program(cluster.lab.kubeconfig()).await;
+    browser.open(&address);
+    browser.wait(&format!("{APP}.then((m) => m.store.connection === 'live')")).await;
+    browser.value("location.hash = '#/rollout'");
+    let section = format!(
+        "[...document.querySelectorAll('main section')].find((s) => s.innerText.includes({config:?}))"
+    );
+    let whole = "['drain', 'apply', 'reboot'].every((p) => r.querySelector(`.seg-${p}`)) && r.innerText.includes('done')";
+    browser
+        .wait(&format!(
+            "[...({section})?.querySelectorAll('tbody tr') ?? []].filter((r) => {whole}).length === {NODES}"
+        ))
+        .await;
+    assert!(late.try_wait().unwrap().is_none(), "it serves still");
+    late.kill().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -270,6 +296,7 @@ async fn the_dashboard_shows_a_rollout_live_and_does_what_it_says() {
     browser.wait("document.body.innerText.includes('no session')").await;
     assert!(!browser.value("document.body.innerText").as_str().unwrap().contains("worker-0"));
 
+    a_late_dashboard_shows_what_is_over(&mut browser, &cluster, &second).await;
     assert!(program.try_wait().unwrap().is_none(), "it serves still");
     controller.lives();
     cluster.stop().await;

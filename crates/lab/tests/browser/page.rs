@@ -128,11 +128,6 @@ async fn a_node_shows_its_drift_its_drain_and_its_past_and_configs_are_compared_
     );
     fleet.fail("node-13", &drift);
     fleet.begin("node-14", "pod shop/cart-1: budget shop/cart allows no disruption");
-    fleet.change("nodes", "node-14", |node| {
-        let key = "machineconfiguration.openshift.io/drainWaitsFor";
-        node["metadata"]["annotations"][key] =
-            json!("pod shop/cart-1: budget shop/cart allows no disruption");
-    });
     let mut browser = Chromium::start();
     browser.open(&address);
     live(&mut browser, NODES).await;
@@ -166,9 +161,9 @@ async fn a_node_shows_its_drift_its_drain_and_its_past_and_configs_are_compared_
 
     // Rollouts that were over before the dashboard started, and one that is under way.
     browser.value("location.hash = '#/rollout'");
-    browser.wait("document.body.innerText.includes('pod shop/cart-1')").await;
+    browser.wait("document.body.innerText.includes('pod shop/cart-2')").await;
     let past = "[...document.querySelectorAll('section')].filter((s) => s.textContent.includes('rendered-worker-00000000000000000000000000000000'))[0].querySelectorAll('.track div').length";
-    assert_eq!(browser.value(past), json!(4 * NODES / 4), "four parts of each of its nodes");
+    assert_eq!(browser.value(past), json!(5 * NODES / 4), "four parts and the end of each of its nodes");
 
     browser.value("location.hash = '#/configs'");
     browser.wait("document.body.innerText.includes('Compare two')").await;
@@ -333,6 +328,7 @@ async fn what_may_not_be_read_says_so_and_objects_of_a_newer_version_are_shown_w
     browser.wait(&format!("{unread}.includes('RolloutPolicy newer cannot be read')")).await;
     for (hash, says) in [
         ("#/rollout", "MachineConfigNodes cannot be read"),
+        ("#/rollout", "Events may not be listed"),
         ("#/node/node-5", "may not list events"),
         ("#/node/node-5", "somebody may not"),
         ("#/node/node-5", "Conditions of the Node"),

@@ -31,10 +31,11 @@ pub struct RolloutProgress {
 }
 
 /// The answer.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase", tag = "estimate")]
 pub enum Estimate {
     /// No node is left.
+    #[default]
     Done,
     /// It cannot be estimated.
     Unknown {

@@ -424,7 +424,7 @@ impl Writer {
         // One event for each problem: repeated events of the same kind would only be counted.
         if tries == 1 {
             let uid = self.updates.borrow().as_ref().map(|n| n.uid.clone()).unwrap_or_default();
-            let note = Note { kind: AgentEvent::CertificatesNotWritten, text };
+            let note = Note::new(AgentEvent::CertificatesNotWritten, text);
             self.cluster.tell(&note, &uid, Timestamp::now()).await;
         }
     }

@@ -1,17 +1,21 @@
 //! What the record keeps of rollouts, in which order, and for how long.
 
+use super::shown::{MOST, Shown, State};
+use super::track::{Bar, Part};
 use super::*;
+use crate::picture::Picture;
+use insight::Phase;
+use serde_json::json;
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap()
 }
 
-fn progress(config: &str, steps: &[(&str, bool, i64, &str)]) -> Progress {
-    let steps = steps.iter().map(|(step, done, since, message)| Milestone {
+fn progress(config: &str, steps: &[(&str, bool, i64)]) -> Progress {
+    let steps = steps.iter().map(|(step, done, since)| Milestone {
         step: (*step).to_owned(),
         done: *done,
         since: at(*since),
-        message: (*message).to_owned(),
     });
     Progress {
         config: config.to_owned(),
@@ -27,34 +31,48 @@ fn progress(config: &str, steps: &[(&str, bool, i64, &str)]) -> Progress {
 }
 
 fn note(record: &mut Record, node: &str, desired: &str, progress: &Progress) {
-    record.note(Seen { pool: "worker", node, desired, progress: &Arc::new(progress.clone()) });
+    note_waiting(record, node, desired, progress, None);
+}
+
+/// The same, with what its drain waits for.
+fn note_waiting(
+    record: &mut Record,
+    node: &str,
+    desired: &str,
+    progress: &Progress,
+    waits_for: Option<&str>,
+) {
+    let (progress, waits_for) = (&Arc::new(progress.clone()), waits_for.map(Arc::from));
+    record.note(Seen { pool: "worker", node, desired, progress, waits_for: waits_for.as_ref() });
 }
 
 /// Of a fleet in which nothing waits.
 fn look(record: &Record, now: Timestamp) -> Vec<Shown> {
-    record.shown(now, &Picture::default())
+    record.shown(now, &Picture::default(), &Told::default())
 }
 
 #[test]
 fn the_phases_of_an_update_are_known_as_far_as_they_were_seen() {
     let mut record = Record::default();
-    let waits = "Node n is being drained; it waits for pod a/b: budget";
-    let states: [&[(&str, bool, i64, &str)]; 6] = [
-        &[(c::UPDATE_PREPARED, true, 10, "")],
-        &[(c::UPDATE_PREPARED, true, 10, ""), (c::CORDONED, true, 11, ""), (c::DRAINED, false, 11, waits)],
-        &[(c::CORDONED, true, 11, ""), (c::DRAINED, true, 31, ""), (c::APPLIED_FILES_AND_OS, false, 32, "")],
+    let waits = "pod a/b: its budget";
+    let states: [&[(&str, bool, i64)]; 6] = [
+        &[(c::UPDATE_PREPARED, true, 10)],
+        &[(c::UPDATE_PREPARED, true, 10), (c::CORDONED, true, 11), (c::DRAINED, false, 11)],
+        &[(c::CORDONED, true, 11), (c::DRAINED, true, 31), (c::APPLIED_FILES_AND_OS, false, 32)],
         &[
-            (c::CORDONED, true, 11, ""),
-            (c::DRAINED, true, 31, ""),
-            (c::APPLIED_FILES_AND_OS, true, 40, ""),
-            (c::REBOOTED_NODE, false, 41, ""),
+            (c::CORDONED, true, 11),
+            (c::DRAINED, true, 31),
+            (c::APPLIED_FILES_AND_OS, true, 40),
+            (c::REBOOTED_NODE, false, 41),
         ],
-        &[(c::REBOOTED_NODE, true, 80, ""), (c::UNCORDONED, true, 85, "")],
-        &[(c::UPDATED, true, 86, "")],
+        &[(c::REBOOTED_NODE, true, 80), (c::UNCORDONED, true, 85)],
+        &[(c::UPDATED, true, 86)],
     ];
     for (n, steps) in states.into_iter().enumerate() {
         let config = if n == 5 { "new" } else { "old" };
-        note(&mut record, "n", "new", &progress(config, steps));
+        // The controller says what the drain waits for, and takes it back when that is over; the watch of Nodes may be late.
+        let waits_for = [None, Some(waits), Some("something else"), None, None, None][n];
+        note_waiting(&mut record, "n", "new", &progress(config, steps), waits_for);
     }
     let shown = look(&record, at(100));
     let line = &shown[0].nodes[0];
@@ -75,8 +93,8 @@ fn the_phases_of_an_update_are_known_as_far_as_they_were_seen() {
 #[test]
 fn what_has_not_changed_is_noted_once_and_anew_when_its_pool_comes_back() {
     let mut record = Record::default();
-    let moving = Arc::new(progress("old", &[(c::CORDONED, true, 11, "")]));
-    let seen = |desired| Seen { pool: "worker", node: "n", desired, progress: &moving };
+    let moving = Arc::new(progress("old", &[(c::CORDONED, true, 11)]));
+    let seen = |desired| Seen { pool: "worker", node: "n", desired, progress: &moving, waits_for: None };
     record.note(seen("a"));
     record.rollouts.clear();
     record.note(seen("a"));
@@ -95,7 +113,7 @@ fn what_a_node_waited_for_before_is_told_while_it_is_under_way() {
         Some(rollout::Turn { config: config.to_owned(), waits: vec![("a free slot".to_owned(), 40)] })
     };
     for (config, shown) in [("older", 0), ("new", 1), ("new", 1)] {
-        let moving = Progress { turn: turn(config), ..progress("old", &[(c::CORDONED, true, 11, "")]) };
+        let moving = Progress { turn: turn(config), ..progress("old", &[(c::CORDONED, true, 11)]) };
         note(&mut record, "n", "new", &moving);
         assert_eq!(look(&record, at(20))[0].nodes[0].turn.len(), shown, "{config}");
     }
@@ -104,10 +122,10 @@ fn what_a_node_waited_for_before_is_told_while_it_is_under_way() {
 #[test]
 fn the_stuck_and_the_slowest_come_first_and_what_goes_on_has_no_end() {
     let mut record = Record::default();
-    let moving = |since| progress("old", &[(c::CORDONED, true, since, "")]);
+    let moving = |since| progress("old", &[(c::CORDONED, true, since)]);
     note(&mut record, "fast", "new", &moving(90));
     note(&mut record, "slow", "new", &moving(10));
-    note(&mut record, "over", "new", &progress("new", &[(c::UPDATED, true, 50, "")]));
+    note(&mut record, "over", "new", &progress("new", &[(c::UPDATED, true, 50)]));
     note(&mut record, "stuck", "new", &Progress { degraded: Some(at(95)), ..moving(94) });
     let shown = look(&record, at(100));
     let order: Vec<_> = shown[0].nodes.iter().map(|l| (&*l.node, l.seconds)).collect();
@@ -118,7 +136,7 @@ fn the_stuck_and_the_slowest_come_first_and_what_goes_on_has_no_end() {
 #[test]
 fn a_node_that_goes_elsewhere_before_it_is_done_is_stuck_there_no_more() {
     let mut record = Record::default();
-    let way = |since| progress("old", &[(c::CORDONED, true, since, ""), (c::DRAINED, true, since + 2, "")]);
+    let way = |since| progress("old", &[(c::CORDONED, true, since), (c::DRAINED, true, since + 2)]);
     note(&mut record, "n", "a", &Progress { degraded: Some(at(15)), ..way(10) });
     let of = |record: &Record, config: &str| {
         let shown = look(record, at(100));
@@ -128,28 +146,28 @@ fn a_node_that_goes_elsewhere_before_it_is_done_is_stuck_there_no_more() {
     assert_eq!(of(&record, "a"), (true, None, 90));
     // It goes to b, and gets there.
     note(&mut record, "n", "b", &way(40));
-    note(&mut record, "n", "b", &progress("b", &[(c::UPDATED, true, 60, "")]));
+    note(&mut record, "n", "b", &progress("b", &[(c::UPDATED, true, 60)]));
     assert_eq!(of(&record, "a"), (false, Some(at(40)), 30));
     assert_eq!(of(&record, "b"), (false, None, 20));
     // Back to a once more.
-    note(&mut record, "n", "a", &progress("b", &[(c::CORDONED, true, 70, "")]));
+    note(&mut record, "n", "a", &progress("b", &[(c::CORDONED, true, 70)]));
     assert_eq!(of(&record, "a"), (false, None, 30));
     assert_eq!(of(&record, "b"), (false, None, 20), "it was done there");
-    let text = record.whole("worker", "a", at(100), &Picture::default()).unwrap();
-    assert!(
-        text.contains("\"node\":\"n\"")
-            && record.whole("worker", "c", at(100), &Picture::default()).is_none()
-    );
+    let whole = |record: &Record, config| {
+        record.whole(("worker", config), at(100), &Picture::default(), &Told::default())
+    };
+    let text = whole(&record, "a").unwrap();
+    assert!(text.contains("\"node\":\"n\"") && whole(&record, "c").is_none());
 }
 
 #[test]
 fn a_second_way_to_a_config_begins_anew_and_only_the_last_rollouts_are_kept() {
     let mut record = Record::default();
-    note(&mut record, "n", "a", &progress("a", &[(c::UPDATED, true, 5, "")]));
-    note(&mut record, "n", "a", &progress("b", &[(c::CORDONED, true, 20, "")]));
+    note(&mut record, "n", "a", &progress("a", &[(c::UPDATED, true, 5)]));
+    note(&mut record, "n", "a", &progress("b", &[(c::CORDONED, true, 20)]));
     assert_eq!(look(&record, at(30))[0].nodes[0].seconds, 10);
     for n in 0..2 * KEPT {
-        note(&mut record, "n", &format!("c{n}"), &progress("b", &[(c::CORDONED, true, 20, "")]));
+        note(&mut record, "n", &format!("c{n}"), &progress("b", &[(c::CORDONED, true, 20)]));
     }
     let shown = look(&record, at(30));
     assert_eq!((shown.len(), &*shown[0].config), (KEPT, "c19"));
@@ -159,19 +177,20 @@ fn a_second_way_to_a_config_begins_anew_and_only_the_last_rollouts_are_kept() {
 fn what_was_seen_of_one_pool_outlives_what_other_pools_show_and_goes_with_its_node() {
     let mut record = Record::default();
     let steps = [
-        (c::CORDONED, true, 10, ""),
-        (c::DRAINED, true, 20, ""),
-        (c::APPLIED_FILES_AND_OS, false, 21, ""),
-        (c::APPLIED_FILES_AND_OS, true, 30, ""),
-        (c::REBOOTED_NODE, false, 31, ""),
-        (c::REBOOTED_NODE, true, 50, ""),
-        (c::UNCORDONED, true, 55, ""),
+        (c::CORDONED, true, 10),
+        (c::DRAINED, true, 20),
+        (c::APPLIED_FILES_AND_OS, false, 21),
+        (c::APPLIED_FILES_AND_OS, true, 30),
+        (c::REBOOTED_NODE, false, 31),
+        (c::REBOOTED_NODE, true, 50),
+        (c::UNCORDONED, true, 55),
     ];
     let note = |record: &mut Record, pool: &str, node: &str, desired: &str, progress: &Progress| {
-        record.note(Seen { pool, node, desired, progress: &Arc::new(progress.clone()) });
+        let progress = &Arc::new(progress.clone());
+        record.note(Seen { pool, node, desired, progress, waits_for: None });
     };
     note(&mut record, "p0", "n", "new", &progress("old", &steps));
-    let done = |config: &str| progress(config, &[(c::UPDATED, true, 60, "")]);
+    let done = |config: &str| progress(config, &[(c::UPDATED, true, 60)]);
     let bars = |record: &Record| {
         let shown = look(record, at(100));
         let one = shown.iter().find(|r| r.pool == "p0" && r.config == "new");
@@ -209,15 +228,15 @@ fn what_was_over_before_it_began_to_look_is_read_from_the_nodes() {
         waited: "pod a/b: its budget".to_owned(),
         turn: vec![("gate shop".to_owned(), 60), ("password=hunter2secret".to_owned(), 1)],
     };
-    let progress = |updates: Vec<PastUpdate>, steps: &[(&str, bool, i64, &str)]| Progress {
+    let progress = |updates: Vec<PastUpdate>, steps: &[(&str, bool, i64)]| Progress {
         updates,
         ..progress(&format!("c{KEPT}"), steps)
     };
     let all: Vec<PastUpdate> = (1..=10).map(update).collect();
-    let over = progress(all.clone(), &[(c::UPDATED, true, 1075, "")]);
+    let over = progress(all.clone(), &[(c::UPDATED, true, 1075)]);
     let mut record = Record::default();
     // The nodes of a pool need not have gone through the same; the newest ten rollouts are kept, whoever is read first.
-    let older = progress((-20..=-5).map(update).collect(), &[(c::UPDATED, true, -425, "")]);
+    let older = progress((-20..=-5).map(update).collect(), &[(c::UPDATED, true, -425)]);
     let older = Progress { config: "c-5".to_owned(), ..older };
     let desired = format!("c{KEPT}");
     for _ in 0..2 {
@@ -253,7 +272,7 @@ fn what_was_over_before_it_began_to_look_is_read_from_the_nodes() {
         done: 4,
         ..update(11)
     };
-    let next = progress(vec![light], &[(c::UPDATED, true, 1104, "")]);
+    let next = progress(vec![light], &[(c::UPDATED, true, 1104)]);
     note(&mut record, "n", "c11", &next);
     let bars: Vec<_> =
         look(&record, at(2000))[0].nodes[0].bars.iter().map(|b| (b.part, b.from, b.to)).collect();
@@ -262,7 +281,7 @@ fn what_was_over_before_it_began_to_look_is_read_from_the_nodes() {
         [bar(Part::Wait, 1039, 1100), bar(Part::Apply, 1100, 1103), bar(Part::Back, 1103, 1104)]
     );
     // What is under way is not taken for over: it goes to c10 once more.
-    let under_way = progress(all, &[(c::CORDONED, true, 1200, "")]);
+    let under_way = progress(all, &[(c::CORDONED, true, 1200)]);
     // The Node says still that it is to be in c10, where it is: that rollout is over.
     note(&mut record, "n", "c10", &under_way);
     assert!(look(&record, at(1210)).into_iter().find(|r| r.config == "c10").unwrap().nodes[0].done.is_some());
@@ -274,37 +293,38 @@ fn what_was_over_before_it_began_to_look_is_read_from_the_nodes() {
 #[test]
 fn a_large_pool_is_cut_and_masked_and_is_written_once_a_second() {
     let mut record = Record::default();
-    let waits = "Node n is being drained; it waits for pod a/b: password=hunter2-s3cr3t-Zx81Qp0";
-    let drain = progress("old", &[(c::CORDONED, true, 10, ""), (c::DRAINED, false, 11, waits)]);
+    let waits = "pod a/b: password=hunter2-s3cr3t-Zx81Qp0";
+    let drain = progress("old", &[(c::CORDONED, true, 10), (c::DRAINED, false, 11)]);
     for n in 0..=MOST {
-        note(&mut record, &format!("n{n}"), "new", &drain);
+        note_waiting(&mut record, &format!("n{n}"), "new", &drain, Some(waits));
     }
-    let text = record.json(at(20), &Picture::default());
+    let told = Told::default();
+    let text = record.json(at(20), &Picture::default(), &told);
     let value: serde_json::Value = serde_json::from_str(&text).unwrap();
     let one = &value["rollouts"][0];
     assert_eq!((one["nodes"].as_array().unwrap().len(), &one["total"]), (MOST, &json!(MOST + 1)));
     assert!(!text.contains("hunter2"));
     note(&mut record, "late", "new", &drain);
-    assert!(Arc::ptr_eq(&text, &record.json(at(20), &Picture::default())), "the same second");
-    assert!(!Arc::ptr_eq(&text, &record.json(at(21), &Picture::default())), "the next");
+    assert!(Arc::ptr_eq(&text, &record.json(at(20), &Picture::default(), &told)), "the same second");
+    assert!(!Arc::ptr_eq(&text, &record.json(at(21), &Picture::default(), &told)), "the next");
 }
 
 #[test]
 fn what_a_quick_agent_writes_at_once_with_the_end_is_filled_in_from_what_its_node_keeps() {
     // What was seen of it before it ended: nothing after the change, the beginning of the reboot, or its end as well.
-    let seen: [&[(&str, bool, i64, &str)]; 3] = [
-        &[(c::CORDONED, true, 11, ""), (c::DRAINED, true, 31, ""), (c::APPLIED_FILES_AND_OS, false, 32, "")],
+    let seen: [&[(&str, bool, i64)]; 3] = [
+        &[(c::CORDONED, true, 11), (c::DRAINED, true, 31), (c::APPLIED_FILES_AND_OS, false, 32)],
         &[
-            (c::CORDONED, true, 11, ""),
-            (c::DRAINED, true, 31, ""),
-            (c::APPLIED_FILES_AND_OS, true, 40, ""),
-            (c::REBOOTED_NODE, false, 41, ""),
+            (c::CORDONED, true, 11),
+            (c::DRAINED, true, 31),
+            (c::APPLIED_FILES_AND_OS, true, 40),
+            (c::REBOOTED_NODE, false, 41),
         ],
         &[
-            (c::CORDONED, true, 11, ""),
-            (c::DRAINED, true, 31, ""),
-            (c::APPLIED_FILES_AND_OS, true, 40, ""),
-            (c::REBOOTED_NODE, true, 80, ""),
+            (c::CORDONED, true, 11),
+            (c::DRAINED, true, 31),
+            (c::APPLIED_FILES_AND_OS, true, 40),
+            (c::REBOOTED_NODE, true, 80),
         ],
     ];
     let kept = PastUpdate {
@@ -333,7 +353,7 @@ fn what_a_quick_agent_writes_at_once_with_the_end_is_filled_in_from_what_its_nod
                     &Progress { updates: updates.clone(), ..progress("old", steps) },
                 );
             }
-            let done = Progress { updates, ..progress("new", &[(c::UPDATED, true, 86, "")]) };
+            let done = Progress { updates, ..progress("new", &[(c::UPDATED, true, 86)]) };
             note(&mut record, "n", "new", &done);
             let shown = look(&record, at(100));
             let line = &shown[0].nodes[0];
@@ -352,8 +372,8 @@ fn what_a_quick_agent_writes_at_once_with_the_end_is_filled_in_from_what_its_nod
     }
     // An earlier way to the same config is no end of the one that is under way.
     let mut record = Record::default();
-    note(&mut record, "n", "new", &progress("old", &[(c::CORDONED, true, 200, "")]));
-    let again = Progress { updates: vec![kept], ..progress("old", &[(c::CORDONED, true, 200, "")]) };
+    note(&mut record, "n", "new", &progress("old", &[(c::CORDONED, true, 200)]));
+    let again = Progress { updates: vec![kept], ..progress("old", &[(c::CORDONED, true, 200)]) };
     note(&mut record, "n", "new", &again);
     let line = &look(&record, at(210))[0].nodes[0];
     assert_eq!((line.state, line.seconds, line.bars.len()), (State::Moves, 10, 1));
@@ -362,10 +382,10 @@ fn what_a_quick_agent_writes_at_once_with_the_end_is_filled_in_from_what_its_nod
 #[test]
 fn nodes_that_have_not_begun_are_in_the_rollout_with_how_long_they_wait_and_the_stuck_first() {
     let mut record = Record::default();
-    note(&mut record, "moves", "new", &progress("old", &[(c::CORDONED, true, 90, "")]));
-    note(&mut record, "over", "new", &progress("new", &[(c::UPDATED, true, 95, "")]));
+    note(&mut record, "moves", "new", &progress("old", &[(c::CORDONED, true, 90)]));
+    note(&mut record, "over", "new", &progress("new", &[(c::UPDATED, true, 95)]));
     // It was there before, and has to go there again.
-    note(&mut record, "again", "new", &progress("new", &[(c::UPDATED, true, 20, "")]));
+    note(&mut record, "again", "new", &progress("new", &[(c::UPDATED, true, 20)]));
     let cell = |name: &str, phase: Phase, since: Option<i64>, stuck: bool| {
         let mut cell = crate::picture::tests::cell(name, phase, "why");
         (cell.row.since, cell.row.stuck) = (since.map(at), stuck);
@@ -387,7 +407,7 @@ fn nodes_that_have_not_begun_are_in_the_rollout_with_how_long_they_wait_and_the_
         .into(),
         ..Picture::default()
     };
-    let shown = record.shown(at(100), &picture);
+    let shown = record.shown(at(100), &picture, &Told::default());
     let lines: Vec<_> = shown[0].nodes.iter().map(|l| (&*l.node, l.state, l.seconds)).collect();
     assert_eq!(
         lines,
@@ -408,8 +428,8 @@ fn nodes_that_have_not_begun_are_in_the_rollout_with_how_long_they_wait_and_the_
 
     // A rollout of which nothing has begun, such as that of a paused pool.
     let nothing = Record::default();
-    let shown = nothing.shown(at(100), &picture);
+    let shown = nothing.shown(at(100), &picture, &Told::default());
     assert_eq!((shown.len(), shown[0].total, &*shown[0].config), (1, 6, "new"));
-    let whole = |config: &str| nothing.whole("worker", config, at(100), &picture);
+    let whole = |config: &str| nothing.whole(("worker", config), at(100), &picture, &Told::default());
     assert!(whole("new").is_some_and(|text| text.contains("\"first\"")) && whole("old").is_none());
 }

@@ -1,0 +1,52 @@
+//! What the controller does with a pool now and next, in the words of `mco plan`. It is worked out when somebody asks for it: the pods of
+//! the whole cluster are read for it.
+//!
+//! What it is not: what a change would do (see `act`).
+
+use crate::act::{CHECKS, doubts};
+use crate::answer;
+use crate::look::{is_name, no_name};
+use crate::routes::Here;
+use api::k8s::Time;
+use axum::extract::Path;
+use axum::response::Response;
+use http::StatusCode;
+use serde_json::json;
+use std::sync::Arc;
+
+/// The plan of one pool.
+pub(crate) async fn pool(Here(shared): Here, Path(name): Path<String>) -> Response {
+    if !is_name(&name) {
+        return no_name();
+    }
+    // It takes as much memory as a look at a manifest.
+    let Ok(place) = Arc::clone(&shared.checks).try_acquire_owned() else {
+        return answer::failed(
+            StatusCode::TOO_MANY_REQUESTS,
+            &format!("{CHECKS} plans are being made already: try again in some seconds"),
+        );
+    };
+    let listed = match insight::for_planning(&shared.client, false).await {
+        Ok(listed) => listed,
+        Err(error) => {
+            let status = if error.is_forbidden() { StatusCode::FORBIDDEN } else { StatusCode::BAD_GATEWAY };
+            return answer::failed(status, &client::chain(&error));
+        }
+    };
+    let work = move || {
+        let _held = place;
+        let situation = insight::situation(&listed.objects).map_err(|error| client::chain(&error))?;
+        let mut forecast = situation.forecast(&Time(jiff::Timestamp::now()));
+        forecast.pools.retain(|pool| *pool.pool == *name);
+        if forecast.pools.is_empty() {
+            return Err(format!("there is no pool {name}"));
+        }
+        (forecast.unmanaged, forecast.pool_alerts) = (vec![], vec![]);
+        Ok(doubts(&listed.forbidden, &[]) + &forecast.to_string())
+    };
+    match tokio::task::spawn_blocking(work).await {
+        Ok(Ok(text)) => answer::masked(json!({"text": text})),
+        Ok(Err(why)) => answer::failed(StatusCode::NOT_FOUND, &why),
+        Err(error) => answer::failed(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
+    }
+}

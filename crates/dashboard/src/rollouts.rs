@@ -1,0 +1,59 @@
+//! The answers about rollouts: what the record knows, with what events tell to people who may list them.
+//!
+//! What it is not: the record itself (see `record`).
+
+use crate::cluster_gate::Visitor;
+use crate::heard::NOT_YOURS;
+use crate::record::Told;
+use crate::routes::{Door, Shared, Text};
+use crate::{answer, look};
+use axum::body::Bytes;
+use axum::extract::{FromRequestParts, Path, State};
+use axum::response::Response;
+use http::StatusCode;
+use http::request::Parts;
+use jiff::Timestamp;
+use std::convert::Infallible;
+use std::sync::{Arc, PoisonError};
+
+/// What events tell, as far as the person who asks may know it.
+pub(crate) struct ToldTo(Arc<Told>);
+
+impl FromRequestParts<Shared> for ToldTo {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, shared: &Shared) -> Result<Self, Infallible> {
+        let may = match (&shared.door, parts.extensions.get::<Visitor>()) {
+            (Door::Local(_), _) => true,
+            (Door::Cluster(gate), Some(visitor)) => gate.may_list_events(&visitor.person).await,
+            (Door::Cluster(_), None) => false,
+        };
+        Ok(Self(if may { shared.heard.told() } else { Arc::new(Told::hidden(NOT_YOURS)) }))
+    }
+}
+
+/// The last rollouts of all pools.
+pub(crate) async fn all(State(shared): State<Shared>, ToldTo(told): ToldTo) -> Response {
+    let picture = shared.feed.picture();
+    let mut record = shared.record.lock().unwrap_or_else(PoisonError::into_inner);
+    let text = record.json(Timestamp::now(), &picture, &told);
+    drop(record);
+    answer::of(StatusCode::OK, "application/json", Bytes::from_owner(Text(text)))
+}
+
+/// One rollout with all of its nodes.
+pub(crate) async fn one(
+    State(shared): State<Shared>,
+    ToldTo(told): ToldTo,
+    Path((pool, config)): Path<(String, String)>,
+) -> Response {
+    if !look::is_name(&pool) || !look::is_name(&config) {
+        return look::no_name();
+    }
+    let picture = shared.feed.picture();
+    let record = shared.record.lock().unwrap_or_else(PoisonError::into_inner);
+    match record.whole((&pool, &config), Timestamp::now(), &picture, &told) {
+        Some(text) => answer::of(StatusCode::OK, "application/json", text),
+        None => answer::failed(StatusCode::NOT_FOUND, "this rollout is not among the last ones of its pool"),
+    }
+}

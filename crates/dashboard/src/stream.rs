@@ -1,0 +1,107 @@
+//! A viewer's stream: what differs in the picture, as server-sent events, for as long as that person may look.
+//!
+//! What it is not: the picture and its differences (see `feed`).
+
+use crate::answer;
+use crate::cluster_gate::{ClusterGate, Ends, Visitor};
+use crate::feed::{Followed, Message};
+use crate::gate::Session;
+use crate::person::Proof;
+use crate::routes::{Door, Shared, Text};
+use axum::body::{Body, Bytes};
+use axum::extract::{Request, State};
+use axum::response::Response;
+use futures::stream;
+use http::StatusCode;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::broadcast;
+use tokio_util::sync::CancellationToken;
+
+/// A stream without news says that it is alive this often: a proxy may end one that is silent for longer.
+const HEARTBEAT: Duration = Duration::from_secs(15);
+/// An event, as scripts never see a comment: the page knows by it that what it shows is still live.
+const BEAT: &str = "event: beat\ndata: {}\n\n";
+/// How often it is asked whether a viewer may still look, at most: a right that is taken away ends a stream within this and
+/// [`HEARTBEAT`].
+const LOOK_AGAIN: Duration = Duration::from_secs(30);
+/// How soon a browser comes back whose stream ended, in milliseconds.
+const COME_BACK: &str = "retry: 1000\n\n";
+
+/// A viewer's stream.
+struct Viewer {
+    /// What is sent before anything new.
+    first: std::vec::IntoIter<Bytes>,
+    news: broadcast::Receiver<Message>,
+    lasts: Lasts,
+    stop: CancellationToken,
+}
+
+/// How long a viewer may look.
+enum Lasts {
+    /// Until the session ends.
+    Until(Instant),
+    /// As long as the visit lasts and the cluster lets this person look, which is asked again after [`LOOK_AGAIN`].
+    While { gate: Arc<ClusterGate>, proof: Proof, ends: Ends, asked: tokio::time::Instant },
+}
+
+impl Lasts {
+    async fn is_over(&mut self) -> bool {
+        match self {
+            Self::Until(end) => Instant::now() >= *end,
+            Self::While { gate, ends, .. } if gate.has_ended(*ends, tokio::time::Instant::now()) => true,
+            Self::While { asked, .. } if asked.elapsed() < LOOK_AGAIN => false,
+            Self::While { gate, proof, asked, .. } => {
+                *asked = tokio::time::Instant::now();
+                gate.look(proof).await.is_err()
+            }
+        }
+    }
+}
+
+/// Begins one.
+pub(crate) async fn events(State(shared): State<Shared>, request: Request) -> Response {
+    let now = Instant::now();
+    let lasts = match (&shared.door, request.extensions().get::<Visitor>()) {
+        (Door::Cluster(gate), Some(visitor)) => Lasts::While {
+            gate: Arc::clone(gate),
+            proof: visitor.proof.clone(),
+            ends: visitor.ends,
+            asked: tokio::time::Instant::now(),
+        },
+        _ => Lasts::Until(request.extensions().get::<Session>().map_or(now, |session| session.until)),
+    };
+    let header = request.headers().get("last-event-id").and_then(|v| v.to_str().ok());
+    let last = header.or_else(|| request.uri().query().and_then(|q| q.strip_prefix("after=")));
+    let Followed { missed, news } = shared.feed.follow(last);
+    let mut first = vec![Bytes::from_static(COME_BACK.as_bytes())];
+    match missed {
+        Some(missed) => first.extend(missed.into_iter().map(|m| Bytes::from_owner(Text(m.text)))),
+        None => first.push(Bytes::from_static(b"event: reset\ndata: {}\n\n")),
+    }
+    let viewer = Viewer { first: first.into_iter(), news, lasts, stop: shared.stop };
+    let stream = stream::unfold(viewer, |mut viewer| async move {
+        let next = next(&mut viewer).await?;
+        Some((Ok::<_, Infallible>(next), viewer))
+    });
+    answer::of(StatusCode::OK, "text/event-stream", Body::from_stream(stream))
+}
+
+/// What a viewer is sent next; `None`: the stream ends, and the browser comes back.
+async fn next(viewer: &mut Viewer) -> Option<Bytes> {
+    if let Some(first) = viewer.first.next() {
+        return Some(first);
+    }
+    let next = tokio::select! {
+        () = viewer.stop.cancelled() => None,
+        news = viewer.news.recv() => match news {
+            Ok(message) => Some(Bytes::from_owner(Text(message.text))),
+            // It reads too slowly.
+            Err(_) => None,
+        },
+        () = tokio::time::sleep(HEARTBEAT) => Some(Bytes::from_static(BEAT.as_bytes())),
+    };
+    // Asked when there is something to send: nothing is sent to who may not look any more.
+    if viewer.lasts.is_over().await { None } else { next }
+}
