@@ -762,9 +762,8 @@ fn patches_of_a_dead_leader_that_arrive_late_keep_the_bound_and_the_end() {
 fn nothing_begins_outside_of_a_window_and_what_is_under_way_ends() {
     let calendar = About { calendar: true, ..About::default() };
     for about in [
-        About { reboots: 1, ..calendar },
+        calendar,
         About { harms: true, reboots: 1, ..calendar },
-        About { harms: true, edits: true, ..calendar },
         About { certificates: true, ..calendar },
         About { harms: true, late: true, ..calendar },
     ] {
@@ -779,8 +778,10 @@ fn nothing_begins_outside_of_a_window_and_what_is_under_way_ends() {
 fn nothing_begins_outside_of_a_window_whatever_happens() {
     let calendar = About { calendar: true, ..About::default() };
     for (nodes, about) in [
+        (2, About { reboots: 1, ..calendar }),
         (3, About { harms: true, reboots: 1, ..calendar }),
         (3, About { harms: true, edits: true, ..calendar }),
+        (2, About { harms: true, edits: true, ..calendar }),
         (2, About { harms: true, edits: true, late: true, reboots: 1, ..calendar }),
         (2, About { harms: true, certificates: true, reboots: 1, ..calendar }),
     ] {
