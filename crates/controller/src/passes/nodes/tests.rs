@@ -5,6 +5,7 @@ use crate::cache::store::Item;
 use crate::fake_server::shared_with;
 use crate::flight::permits::{PATCHES_IN_FLIGHT, Whose};
 use crate::passes::nodes::send::PATCHES_WAITING;
+use crate::shared::PolicyNews;
 use crate::term::leader::Handover;
 use api::k8s::ObjectMeta;
 use api::v1::MachineConfigPoolStatus;
@@ -85,24 +86,25 @@ async fn a_plan_that_takes_long_to_send_is_made_anew_before_the_rest_is_sent() {
         status: Some(MachineConfigPoolStatus { machine_count: 7, ..Default::default() }),
         ..PoolPlan::default()
     };
-    let sent = nodes.requests.carry_out(&nodes.shared, &plan(5000), &pool, 0).await;
+    let sent = nodes.requests.carry_out(&nodes.shared, &plan(5000), &pool, PolicyNews::default()).await;
     // Four rounds are answered within half a second; patches that wait for a permit at that time are still sent.
     let most = PATCHES_WAITING + 4 * PATCHES_IN_FLIGHT;
     assert_eq!((sent, patched.swap(0, Ordering::Relaxed)), (Sent::Some, most));
     assert_eq!(written.load(Ordering::Relaxed), 1, "the status is written meanwhile");
-    let sent = nodes.requests.carry_out(&nodes.shared, &plan(100), &pool, 0).await;
+    let sent = nodes.requests.carry_out(&nodes.shared, &plan(100), &pool, PolicyNews::default()).await;
     assert_eq!((sent, patched.swap(0, Ordering::Relaxed)), (Sent::All, 100));
     assert_eq!(written.load(Ordering::Relaxed), 2);
     // The first patches are being sent when the pool changes; the rest is not sent.
     let slow = plan(100);
-    let (sent, ()) = tokio::join!(nodes.requests.carry_out(&nodes.shared, &slow, &pool, 0), async {
-        tokio::time::sleep(Duration::from_millis(50)).await;
-        let paused = MachineConfigPool {
-            metadata: ObjectMeta { generation: Some(2), ..pool.metadata.clone() },
-            ..pool.clone()
-        };
-        now_in_cluster(&paused, 2);
-    });
+    let (sent, ()) =
+        tokio::join!(nodes.requests.carry_out(&nodes.shared, &slow, &pool, PolicyNews::default()), async {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            let paused = MachineConfigPool {
+                metadata: ObjectMeta { generation: Some(2), ..pool.metadata.clone() },
+                ..pool.clone()
+            };
+            now_in_cluster(&paused, 2);
+        });
     let first = PATCHES_IN_FLIGHT;
     assert_eq!((sent, patched.load(Ordering::Relaxed)), (Sent::Some, first));
 }
@@ -187,9 +189,9 @@ async fn a_gate_that_fails_stops_the_patches_that_its_plan_has_not_sent_yet() {
     nodes.policies.follow(&shared, &all, &policies, &[Arc::new(policy)], &now());
     // The gate passes, and is asked each second.
     tokio::time::sleep(Duration::from_millis(1900)).await;
-    let setbacks = shared.setbacks.load(Ordering::Acquire);
-    assert_eq!(setbacks, 0);
-    let sent = nodes.requests.carry_out(&shared, &plan, &pool, setbacks).await;
+    let known = shared.policy_news();
+    assert_eq!(known.setbacks, 0);
+    let sent = nodes.requests.carry_out(&shared, &plan, &pool, known).await;
     assert_eq!(sent, Sent::Some);
     tokio::time::sleep(Duration::from_secs(10)).await;
     let (told, arrived) = seen.lock().unwrap().clone();
@@ -198,6 +200,22 @@ async fn a_gate_that_fails_stops_the_patches_that_its_plan_has_not_sent_yet() {
     assert!(last.duration_since(told) <= Duration::from_millis(100), "{:?}", last.duration_since(told));
     assert!(arrived.len() <= 4 * PATCHES_IN_FLIGHT && arrived.len() > PATCHES_IN_FLIGHT, "{}", arrived.len());
     assert_eq!(shared.setbacks.load(Ordering::Acquire), 1);
+    // What a gate says, and what was stored, has the next plan wait for no patch that moves no node.
+    let taints = PoolPlan {
+        patches: plan
+            .patches
+            .iter()
+            .map(|p| NodePatch { node: p.node.clone(), ..NodePatch::default() })
+            .collect(),
+        ..plan.clone()
+    };
+    seen.lock().unwrap().1.clear();
+    let (sent, ()) =
+        tokio::join!(nodes.requests.carry_out(&shared, &taints, &pool, shared.policy_news()), async {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            shared.advances.fetch_add(1, Ordering::AcqRel);
+        });
+    assert_eq!((sent, seen.lock().unwrap().1.len()), (Sent::Some, PATCHES_IN_FLIGHT));
 }
 
 fn a_pool(name: &str, version: usize) -> serde_json::Value {
