@@ -171,6 +171,9 @@ pub mod own {
     pub const CORDON: &str = "machineconfiguration.openshift.io/cordon";
     /// Node: what a drain waits for, in words. Absent when it waits for nothing.
     pub const DRAIN_WAIT: &str = "machineconfiguration.openshift.io/drainWaitsFor";
+    /// Node: its drain and when that began, as `REQUEST TIME`. Written where its pool's RolloutPolicy has a `drain`, whose `after` is
+    /// counted from then, whoever leads. It goes when the drain is over.
+    pub const DRAINING: &str = "machineconfig.dev/draining";
     /// Node: the rendered config that it is not sent to again for now, because its drain for it did not end (the RolloutPolicy's
     /// `spec.drain`). Without the annotation it goes with the others.
     pub const QUARANTINE: &str = "machineconfig.dev/quarantine";

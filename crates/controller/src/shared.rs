@@ -30,7 +30,7 @@ use rollout::view::{Names, NodeView};
 use rollout::{TroubleOf, Turns};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The state that all passes share.
@@ -75,12 +75,24 @@ pub(crate) struct Shared {
     /// Grows whenever a check finds that a gate of a RolloutPolicy does not pass: what was planned before is not sent
     /// after.
     pub(crate) setbacks: AtomicU64,
+    /// Grows whenever a gate of a RolloutPolicy says something new, and when a rollout's progress was stored: the next plan may
+    /// let nodes go, and does not wait for patches that move none.
+    pub(crate) advances: AtomicU64,
     /// The config that rendering last wrote into each pool.
     pub(crate) named: Named,
     /// How long drains may take, by node: of nodes that are on their way, in pools whose policy says it.
     pub(crate) drain_limits: Mutex<BTreeMap<Arc<str>, DrainLimit>>,
     /// What nodes wait for before they go, since this process leads.
     pub(crate) turns: Mutex<Turns>,
+}
+
+/// How much was known of RolloutPolicies at some time.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct PolicyNews {
+    /// [`Shared::setbacks`].
+    pub(crate) setbacks: u64,
+    /// [`Shared::advances`].
+    pub(crate) advances: u64,
 }
 
 impl Shared {
@@ -115,10 +127,17 @@ impl Shared {
             kept: Kept::default(),
             followed: Mutex::default(),
             setbacks: AtomicU64::default(),
+            advances: AtomicU64::default(),
             named: Named::default(),
             drain_limits: Mutex::default(),
             turns: Mutex::default(),
         }
+    }
+
+    /// How much is known of RolloutPolicies now.
+    pub(crate) fn policy_news(&self) -> PolicyNews {
+        let (setbacks, advances) = (&self.setbacks, &self.advances);
+        PolicyNews { setbacks: setbacks.load(Ordering::Acquire), advances: advances.load(Ordering::Acquire) }
     }
 
     /// The API of a kind. All kinds that are used here are cluster-scoped.

@@ -75,6 +75,9 @@ pub struct NodePatch {
     pub cordon: Change<CordonMark>,
     /// What a drain waits for.
     pub drain_wait: Change<Arc<str>>,
+    /// The drain that is under way, and since when, [`own::DRAINING`].
+    #[serde(skip_serializing_if = "Change::is_keep")]
+    pub draining: Change<Arc<str>>,
     /// The config that the node is not sent to again for now.
     pub quarantine: Change<Arc<str>>,
     /// The config that it is sent to, and when, [`own::SENT`].
@@ -126,6 +129,7 @@ impl NodePatch {
             last_applied_drain,
             cordon,
             drain_wait,
+            draining,
             quarantine,
             sent,
             waiting,
@@ -147,6 +151,7 @@ impl NodePatch {
             && last_applied_drain.is_keep()
             && cordon.is_keep()
             && drain_wait.is_keep()
+            && draining.is_keep()
             && quarantine.is_keep()
             && sent.is_keep()
             && waiting.is_keep()
@@ -206,6 +211,7 @@ impl NodePatch {
             (annotation::HOST_PACKAGES, &self.host_packages),
             (annotation::LAST_APPLIED_DRAIN, &self.last_applied_drain),
             (own::DRAIN_WAIT, &self.drain_wait),
+            (own::DRAINING, &self.draining),
             (own::QUARANTINE, &self.quarantine),
             (own::SENT, &self.sent),
             (own::WAITING, &self.waiting),
@@ -256,6 +262,7 @@ impl NodePatch {
         self.last_applied_drain.apply(&mut after.last_applied_drain);
         self.cordon.apply(&mut after.cordon);
         self.drain_wait.apply(&mut after.drain_wait);
+        self.draining.apply(&mut after.draining);
         self.quarantine.apply(&mut after.quarantine);
         self.sent.apply(&mut after.sent);
         self.waiting.apply(&mut after.waiting);

@@ -6,7 +6,7 @@
 //! for the next plan. A node without a request costs one look at its annotations.
 //!
 //! Guarantees: pods are listed only after the node was seen cordoned, with a consistent read. Dropping a session at any
-//! line is harmless: everything except the start time of a drain is stored in the cluster.
+//! line is harmless: everything is stored in the cluster. The start time of a drain is, too, if its pool's policy limits drains.
 //!
 //! What it is not: the choice of pods, of waits, or of what is reported.
 
@@ -119,7 +119,7 @@ impl Drains {
             }
             return Outcome::Done;
         };
-        if Request::of(&node) == Request::None && node.drain_wait.is_none() {
+        if Request::of(&node) == Request::None && node.drain_wait.is_none() && node.draining.is_none() {
             self.end(&name);
             return Outcome::Done;
         }

@@ -247,6 +247,7 @@ async fn run(
             if record.state != Some(GateState::Passed) {
                 shared.setbacks.fetch_add(1, Ordering::AcqRel);
             }
+            shared.advances.fetch_add(1, Ordering::AcqRel);
             shared.mark_cluster();
         }
         let mut next = begin + gate.interval;

@@ -1,10 +1,12 @@
 //! The Jobs of a gate: one on each node that is done, made from a CronJob's template, all beside each other, and waited for.
 //!
 //! Flow: the nodes that the plan names → a Job on each of them, once → its end. While Jobs run, more nodes are done: theirs begin
-//! beside those that run, and nothing is asked twice.
+//! beside those that run, and nothing is asked twice. One watch tells of all ends; where it is not allowed, or is cut, each Job is
+//! asked for.
 //!
 //! What it is not: what an end means for the gate (see `rollout::policy::gates`).
 
+use crate::io::backoff::WORK;
 use crate::policies::about::{OfPolicy, Wanted};
 use crate::policies::requests::WORDS;
 use crate::shared::Shared;
@@ -13,22 +15,31 @@ use client::call;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use kube::Api;
-use kube::api::{ApiResource, DynamicObject, PostParams};
+use kube::api::{ApiResource, DynamicObject, PostParams, WatchEvent, WatchParams};
 use kube::core::GroupVersionKind;
 use rollout::policy::Gate;
 use rollout::policy::gates::{Check, Reading};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::sync::{Semaphore, watch};
-use tokio::time::timeout;
+use tokio::sync::{Semaphore, oneshot, watch};
+use tokio::time::{Instant, timeout};
 
 /// Requests about Jobs of one gate at a time. The Jobs themselves all run beside each other.
 const REQUESTS_OF_JOBS: usize = 32;
 /// The first and the longest pause between two looks for the end of a Job; each is twice as long as the one before.
 const LOOK_AT_JOB: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(1)];
+/// The pause between two looks while a watch tells of ends. It may have been cut without a word.
+const LOOK_BESIDE_WATCH: Duration = Duration::from_secs(10);
+/// How long a CronJob counts that was read.
+const TEMPLATE_COUNTS: Duration = Duration::from_secs(10);
+/// How long one watch lasts, in seconds.
+const WATCH_LASTS: u32 = 240;
+/// The label of Jobs: the gate's attempt that they belong to.
+const ATTEMPT: &str = "machineconfig.dev/gate";
 /// How long a Job is kept after its end, for people who want to see its logs.
 const JOB_IS_KEPT: Duration = Duration::from_secs(24 * 3600);
 
@@ -37,6 +48,8 @@ const JOB_IS_KEPT: Duration = Duration::from_secs(24 * 3600);
 pub(super) struct Jobs {
     /// The nodes on which its Job has ended well. They are not asked for again.
     ended: BTreeSet<Arc<str>>,
+    /// The CronJob's template, and when it was read.
+    template: Option<(Instant, Value)>,
 }
 
 impl Jobs {
@@ -57,6 +70,10 @@ impl Jobs {
             Check::Job { namespace, cron_job } => self.run(shared, gate, (namespace, cron_job), wanted).await,
             _ => Err("it runs no Jobs".to_owned()),
         };
+        if !matches!(&done, Ok(Reading::Broken(broken)) if broken.is_empty()) {
+            // It may have been corrected since.
+            self.template = None;
+        }
         done.unwrap_or_else(|why| Reading::NoAnswer(cut(&why, WORDS).into_owned()))
     }
 
@@ -72,18 +89,26 @@ impl Jobs {
             Api::namespaced_with(shared.client.clone(), namespace, &resource)
         };
         let (cron_jobs, jobs) = (api("CronJob"), api("Job"));
-        let what = || format!("cronjob {namespace}/{cron_job}");
-        let template = timeout(gate.timeout, call(what, cron_jobs.get(cron_job))).await;
-        let template = template.map_err(|_| late(gate))?.map_err(|e| e.chain())?;
-        let template = template.data.pointer("/spec/jobTemplate").cloned().unwrap_or_default();
-        let requests = Semaphore::new(REQUESTS_OF_JOBS);
+        let template = match self.template.take().filter(|(at, _)| at.elapsed() < TEMPLATE_COUNTS) {
+            Some(known) => known,
+            None => {
+                let what = || format!("cronjob {namespace}/{cron_job}");
+                let read = timeout(gate.timeout, call(what, cron_jobs.get(cron_job))).await;
+                let read = read.map_err(|_| late(gate))?.map_err(|e| e.chain())?;
+                (Instant::now(), read.data.pointer("/spec/jobTemplate").cloned().unwrap_or_default())
+            }
+        };
+        let (_, template) = &*self.template.insert(template);
+        let (requests, ends) = (Semaphore::new(REQUESTS_OF_JOBS), Ends::default());
         // A task of a gate is about one attempt (see `checks`); only the nodes change.
         let about = Wanted { nodes: vec![], ..wanted.borrow().clone() };
         let one = async |node: Arc<str>| {
-            let end = one_job((&requests, &jobs), gate, &template, &about, &node);
+            let end = one_job((&requests, &jobs, &ends), gate, template, &about, &node);
             let end = timeout(gate.timeout, end).await.unwrap_or_else(|_| Err(late(gate)));
             (node, end)
         };
+        let mut following =
+            std::pin::pin!(ends.follow(&jobs, format!("{ATTEMPT}={}", attempt(gate, &about))));
         let (mut under_way, mut open) = (FuturesUnordered::new(), BTreeSet::new());
         let mut news = true;
         loop {
@@ -103,6 +128,7 @@ impl Jobs {
                 return Ok(Reading::Broken(vec![]));
             }
             tokio::select! {
+                () = &mut following => {}
                 Some((node, end)) = under_way.next() => match end? {
                     None => {
                         open.remove(&node);
@@ -124,6 +150,12 @@ fn late(gate: &Gate) -> String {
     format!("no answer within {} s", gate.timeout.as_secs_f64())
 }
 
+/// The value of [`ATTEMPT`]: all Jobs of a gate at one attempt have the same.
+fn attempt(gate: &Gate, about: &Wanted) -> String {
+    let hash = Sha256::digest(job_name(gate, about, ""));
+    api::text::hex(hash.iter().take(8))
+}
+
 /// The Job's name. A Job of an earlier attempt at the same config says nothing of this one, so the name follows the
 /// policy's generation and the time at which the rollout began.
 fn job_name(gate: &Gate, about: &Wanted, node: &str) -> String {
@@ -138,11 +170,12 @@ fn job_name(gate: &Gate, about: &Wanted, node: &str) -> String {
 
 /// A Job on one node from a CronJob's template. It goes with its policy, and a day after its end unless the template
 /// says when.
-fn job(template: &Value, about: &Wanted, node: &str, name: &str) -> Value {
+fn job(template: &Value, about: &Wanted, node: &str, name: &str, attempt: String) -> Value {
     let mut job = template.clone();
     job["apiVersion"] = "batch/v1".into();
     job["kind"] = "Job".into();
     job["metadata"]["name"] = name.into();
+    job["metadata"]["labels"][ATTEMPT] = attempt.into();
     job["metadata"]["annotations"]["machineconfig.dev/config"] = (*about.config).into();
     let OfPolicy { name, uid, generation: _ } = &about.policy;
     if !uid.is_empty() {
@@ -159,7 +192,7 @@ fn job(template: &Value, about: &Wanted, node: &str, name: &str) -> Value {
 
 /// Waits for the end of the Job on one node. Returns how it failed, if it did.
 async fn one_job(
-    (requests, jobs): (&Semaphore, &Api<DynamicObject>),
+    (requests, jobs, ends): (&Semaphore, &Api<DynamicObject>, &Ends),
     gate: &Gate,
     template: &Value,
     about: &Wanted,
@@ -169,12 +202,14 @@ async fn one_job(
     let what = || format!("job {name}");
     let [mut pause, longest] = LOOK_AT_JOB;
     let mut exists = false;
+    // Before it exists: its end is not missed.
+    let mut told = ends.expect(&name);
     loop {
         let place = requests.acquire().await.map_err(|e| e.to_string())?;
         let answer = if exists {
             call(what, jobs.get(&name)).await
         } else {
-            let job = job(template, about, node, &name);
+            let job = job(template, about, node, &name, attempt(gate, about));
             let job = serde_json::from_value(job).map_err(|e| format!("the CronJob's template: {e}"))?;
             call(what, jobs.create(&PostParams::default(), &job)).await
         };
@@ -194,19 +229,100 @@ async fn one_job(
             Err(e) => return Err(e.chain()),
         };
         exists = true;
-        let conditions = job.data.pointer("/status/conditions").and_then(Value::as_array).cloned();
-        let is = |type_: &str| {
-            conditions.iter().flatten().find(|c| c["type"] == type_ && c["status"] == "True").cloned()
-        };
-        if is("Complete").is_some() {
-            return Ok(None);
+        let mut end = end_of(&job);
+        if end.is_none() {
+            let wait = if ends.are_told() { LOOK_BESIDE_WATCH } else { pause };
+            pause = (pause * 2).min(longest);
+            match timeout(wait, &mut told).await {
+                Ok(Ok(ended)) => end = Some(ended),
+                // Another look waits for the same Job.
+                Ok(Err(_)) => told = ends.expect(&name),
+                Err(_) => {}
+            }
         }
-        if let Some(failed) = is("Failed") {
-            let why = failed["message"].as_str().unwrap_or_default();
-            return Ok(Some(format!("{name} on {node} ({why})")));
+        match end {
+            Some(End::Well) => return Ok(None),
+            Some(End::Failed(why)) => return Ok(Some(format!("{name} on {node} ({why})"))),
+            None => {}
         }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(longest);
+    }
+}
+
+/// How a Job ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum End {
+    Well,
+    /// And why, in the words of its controller.
+    Failed(String),
+}
+
+/// How a Job has ended, if it has.
+fn end_of(job: &DynamicObject) -> Option<End> {
+    let conditions = job.data.pointer("/status/conditions").and_then(Value::as_array);
+    let is =
+        |type_: &str| conditions.into_iter().flatten().find(|c| c["type"] == type_ && c["status"] == "True");
+    if is("Complete").is_some() {
+        return Some(End::Well);
+    }
+    is("Failed").map(|failed| End::Failed(failed["message"].as_str().unwrap_or_default().to_owned()))
+}
+
+/// The ends of Jobs, as one watch tells of them.
+#[derive(Debug, Default)]
+struct Ends {
+    /// Who waits for the end of which Job.
+    waiting: Mutex<HashMap<String, oneshot::Sender<End>>>,
+    /// The watch is there.
+    told: AtomicBool,
+}
+
+impl Ends {
+    /// The end of a Job, once it is told.
+    fn expect(&self, name: &str) -> oneshot::Receiver<End> {
+        let (waits, end) = oneshot::channel();
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), waits);
+        end
+    }
+
+    /// Whether a watch tells of ends now.
+    fn are_told(&self) -> bool {
+        self.told.load(Ordering::Acquire)
+    }
+
+    fn tell(&self, job: &DynamicObject) {
+        let Some(end) = end_of(job) else { return };
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(waits) = job.metadata.name.as_ref().and_then(|name| waiting.remove(name)) {
+            // Its task may have ended by its own look.
+            let _ = waits.send(end);
+        }
+    }
+
+    /// Watches the Jobs of one attempt, for ever. Each watch begins with all that are there.
+    async fn follow(&self, jobs: &Api<DynamicObject>, selector: String) {
+        let mut failures = 0;
+        loop {
+            let params = WatchParams::default().labels(&selector).timeout(WATCH_LASTS);
+            match jobs.watch(&params, "0").await {
+                Ok(events) => {
+                    self.told.store(true, Ordering::Release);
+                    let mut events = std::pin::pin!(events);
+                    while let Some(Ok(event)) = events.next().await {
+                        match event {
+                            WatchEvent::Added(job) | WatchEvent::Modified(job) => self.tell(&job),
+                            WatchEvent::Deleted(_) | WatchEvent::Bookmark(_) => {}
+                            WatchEvent::Error(_) => break,
+                        }
+                        failures = 0;
+                    }
+                }
+                // It may not be allowed: then each Job is asked for.
+                Err(error) => tracing::debug!("a watch of Jobs: {}", client::chain(&error)),
+            }
+            self.told.store(false, Ordering::Release);
+            tokio::time::sleep(WORK.delay(failures)).await;
+            failures += 1;
+        }
     }
 }
 
@@ -226,9 +342,8 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_job_belongs_to_one_attempt_and_goes_with_its_policy() {
-        let gate = Gate {
+    fn smoke() -> Gate {
+        Gate {
             name: "smoke".into(),
             before_wave: true,
             soak: true,
@@ -238,7 +353,12 @@ mod tests {
             failure_limit: 1,
             no_answer_fails: false,
             check: Check::Job { namespace: "default".to_owned(), cron_job: "smoke".to_owned() },
-        };
+        }
+    }
+
+    #[test]
+    fn a_job_belongs_to_one_attempt_and_goes_with_its_policy() {
+        let gate = smoke();
         let first = about("u", 1, "2026-07-01T12:00:00Z");
         let name = job_name(&gate, &first, "n");
         assert_eq!(job_name(&gate, &about("u", 1, "2026-07-01T12:00:00Z"), "n"), name);
@@ -249,11 +369,114 @@ mod tests {
         ] {
             assert_ne!(job_name(&gate, &other, "n"), name, "{other:?}");
         }
-        let made = job(&json!({"spec": {"template": {"spec": {}}}}), &first, "n", &name);
+        let made =
+            job(&json!({"spec": {"template": {"spec": {}}}}), &first, "n", &name, attempt(&gate, &first));
+        assert_eq!(made["metadata"]["labels"][ATTEMPT], attempt(&gate, &first));
         assert_eq!(made["spec"]["ttlSecondsAfterFinished"], 86400);
         assert_eq!(made["metadata"]["ownerReferences"][0]["uid"], "u");
         assert_eq!(made["spec"]["template"]["spec"]["nodeName"], "n");
         let keeps = json!({"spec": {"ttlSecondsAfterFinished": 60, "template": {"spec": {}}}});
-        assert_eq!(job(&keeps, &first, "n", &name)["spec"]["ttlSecondsAfterFinished"], 60);
+        assert_eq!(job(&keeps, &first, "n", &name, String::new())["spec"]["ttlSecondsAfterFinished"], 60);
+    }
+
+    /// Jobs of hundreds of nodes: made once each, and the watch tells of their ends. Where no watch is allowed, each is asked for.
+    #[tokio::test(start_paused = true)]
+    async fn one_watch_tells_of_the_ends_of_all_jobs_and_without_it_each_is_asked_for() {
+        use crate::fake_server::shared_with;
+        use http::{Request, Response};
+        use http_body_util::BodyExt;
+        use kube::client::Body;
+        for (may_watch, failing) in [(true, false), (true, true), (false, false)] {
+            /// Requests by their kind, and the Jobs that were made.
+            type Seen = Arc<Mutex<(HashMap<&'static str, usize>, Vec<Value>)>>;
+            let seen = Seen::default();
+            let of_server = seen.clone();
+            let serve = tower::service_fn(move |request: Request<Body>| {
+                let seen = of_server.clone();
+                async move {
+                    let (parts, body) = request.into_parts();
+                    let (path, query) = (parts.uri.path(), parts.uri.query().unwrap_or_default());
+                    let what = match (parts.method.as_str(), path.contains("cronjobs")) {
+                        (_, true) => "cronjob",
+                        ("POST", _) => "create",
+                        _ if query.contains("watch=") => "watch",
+                        _ => "get",
+                    };
+                    *seen.lock().unwrap().0.entry(what).or_default() += 1;
+                    let with_end = move |job: &Value| {
+                        let mut job = job.clone();
+                        let is_bad = failing && job["spec"]["template"]["spec"]["nodeName"] == "n7";
+                        let type_ = if is_bad { "Failed" } else { "Complete" };
+                        job["status"]["conditions"] =
+                            json!([{"type": type_, "status": "True", "message": "no"}]);
+                        job
+                    };
+                    let (code, text) = match what {
+                        "cronjob" => {
+                            let template = json!({"spec": {"template": {"spec": {"containers": []}}}});
+                            let cron_job = json!({
+                                "apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "smoke"},
+                                "spec": {"jobTemplate": template},
+                            });
+                            (200, cron_job.to_string())
+                        }
+                        "create" => {
+                            let body = body.collect_bytes().await.unwrap();
+                            let job: Value = serde_json::from_slice(&body).unwrap();
+                            seen.lock().unwrap().1.push(job.clone());
+                            (201, job.to_string())
+                        }
+                        "watch" if !may_watch => (403, json!({"kind": "Status", "code": 403}).to_string()),
+                        "watch" => {
+                            // They end after a while.
+                            let events = async move {
+                                tokio::time::sleep(Duration::from_secs(3)).await;
+                                let jobs = seen.lock().unwrap().1.clone();
+                                let line = |job: &Value| {
+                                    json!({"type": "MODIFIED", "object": with_end(job)}).to_string() + "\n"
+                                };
+                                let text: String = jobs.iter().map(line).collect();
+                                Ok::<_, std::convert::Infallible>(http_body::Frame::data(text.into()))
+                            };
+                            let body = http_body_util::StreamBody::new(futures::stream::once(events));
+                            return Ok(Response::new(body.boxed_unsync()));
+                        }
+                        _ => {
+                            let name = path.rsplit('/').next().unwrap_or_default();
+                            let seen = seen.lock().unwrap();
+                            let job = seen.1.iter().find(|j| j["metadata"]["name"] == name).unwrap();
+                            (200, with_end(job).to_string())
+                        }
+                    };
+                    let body = http_body_util::Full::from(text).boxed_unsync();
+                    Ok::<_, std::io::Error>(Response::builder().status(code).body(body).unwrap())
+                }
+            });
+            let client = kube::Client::new(serve, "default");
+            let shared = shared_with(client, &mut prometheus_client::registry::Registry::default());
+            let about = Wanted {
+                nodes: (0..300).map(|i| format!("n{i}").into()).collect(),
+                ..about("u", 1, "2026-07-01T12:00:00Z")
+            };
+            let (_sender, mut wanted) = watch::channel(about);
+            let mut jobs = Jobs::default();
+            let gate = Gate { timeout: Duration::from_secs(60), ..smoke() };
+            let reading = jobs.check(&shared, &gate, &mut wanted).await;
+            let requests = seen.lock().unwrap().0.clone();
+            let count = |what: &str| requests.get(what).copied().unwrap_or_default();
+            assert_eq!((count("cronjob"), count("create")), (1, 300), "{requests:?}");
+            if failing {
+                let Reading::Broken(broken) = reading else { panic!("{reading:?}") };
+                assert!(broken[0].contains("on n7 (no)"), "{broken:?}");
+                continue;
+            }
+            assert_eq!((reading, jobs.ended().len()), (Reading::Broken(vec![]), 300));
+            // Those whose Job was made before the watch was there look once for themselves.
+            let looks = if may_watch { 0..=REQUESTS_OF_JOBS } else { 300..=300 };
+            assert!(looks.contains(&count("get")), "{requests:?}");
+            // The template counts for a moment.
+            assert_eq!(jobs.check(&shared, &gate, &mut wanted).await, Reading::Broken(vec![]));
+            assert_eq!(seen.lock().unwrap().0["cronjob"], 1);
+        }
     }
 }

@@ -27,6 +27,7 @@ use rollout::policy::{Live, PoolPolicies};
 use rollout::{RolloutPlan, Step};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -151,6 +152,9 @@ impl Writes {
         while tasks.try_join_next().is_some() {}
         tasks.spawn(async move {
             let done = write_status(&shared, &policy, &status).await;
+            if matches!(done, Ok(true)) {
+                shared.advances.fetch_add(1, Ordering::AcqRel);
+            }
             state.lock().unwrap_or_else(PoisonError::into_inner).of.remove(&name);
             if let Err(late) = waits.send(done) {
                 state.lock().unwrap_or_else(PoisonError::into_inner).late.push(late.map(|_| ()));

@@ -4,23 +4,23 @@
 //! Not here: changes of files. The one file that is handled here is `node-annotations.json`, which the first boot
 //! leaves.
 
+mod facts;
+mod trials;
+
 use crate::node::boot_units::boot_units;
 use crate::node::drift_reason::LastReason;
 use crate::node::drift_repair::{Repairs, Rules};
 use crate::protocol::join::{self, KUBELET_SETTINGS, SERVER_DATA, STATIC_PODS};
-use crate::protocol::{
-    Before, Cost, DiskFacts, EMPTY_CONFIG, FailureKind, Note, RebootFact, TrialFacts, TriedFacts,
-};
+use crate::protocol::{Before, Cost, EMPTY_CONFIG, FailureKind, Note};
 use api::events::AgentEvent;
 use api::text::chain;
 use api::trial::TrialRules;
 use api::v1::MachineConfig;
 use desired::{Wanted, no_way_back};
 use host::{
-    Baseline, Change, DisruptionPolicy, Error, Host, HostPlan, Names, OsRelease, Pull, RebootStatus,
-    Recovery, Root, Scope, ServiceAction, Watch,
+    Baseline, Change, DisruptionPolicy, Error, Host, HostPlan, Names, OsRelease, Pull, Recovery, Root, Scope,
+    ServiceAction, Watch,
 };
-use jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -116,24 +116,6 @@ impl Work {
         Err(MachineError { kind: FailureKind::Transient, ..MachineError::broken(text) })
     }
 }
-
-/// A change on trial, as the protocol sees it. What was noted before it is unreadable only if another program wrote it:
-/// then nothing but its units is asked for.
-fn trial_facts(open: host::OpenTrial) -> TrialFacts {
-    let within = SignedDuration::from_secs(open.trial.within.try_into().unwrap_or(i64::MAX));
-    TrialFacts {
-        config: open.names.desired,
-        begun: open.begun,
-        reboots: open.trial.reboots,
-        within,
-        left: SignedDuration::try_from(open.left).unwrap_or(within),
-        units: open.trial.units,
-        before: serde_json::from_str(&open.trial.before).unwrap_or_default(),
-    }
-}
-
-/// What runs of the units that ran before a change, and why people can no longer log in.
-pub(crate) type LookedAt = (Vec<(String, host::UnitState)>, Option<String>);
 
 fn cost(plan: &HostPlan) -> Cost {
     Cost { drain: plan.disruption.needs_drain(), reboot: plan.disruption.needs_reboot() }
@@ -256,50 +238,6 @@ impl Machine {
             }
         }
         Ok(None)
-    }
-
-    pub(crate) fn facts(&self) -> Result<DiskFacts, MachineError> {
-        let mut host = self.host();
-        let trial = host.trial()?.map(trial_facts);
-        let status = host.reboot_status()?;
-        let back = matches!(&status, RebootStatus::Owed(r) if r.back);
-        let reboot = match status {
-            RebootStatus::None => RebootFact::None,
-            RebootStatus::Owed(r) => {
-                RebootFact::Owed { config: r.config, tries: r.tries, cleared: r.cleared }
-            }
-            RebootStatus::Rebooted(r) => {
-                let boot_id = r.boot.boot_id;
-                let began = match host.boot()?.boot_id == boot_id {
-                    true => Timestamp::from_second(host.boot_marked()?.unwrap_or_default()).ok(),
-                    false => None,
-                };
-                RebootFact::Rebooted { config: r.config, boot_id, began }
-            }
-        };
-        let tried = match host.trial_failure()? {
-            Some(failed) => {
-                let now = host.boot()?;
-                let here = |aftermath: &host::Aftermath| {
-                    aftermath.undone_in.as_ref().is_some_and(|boot| boot.is_same_boot(&now))
-                };
-                let in_doubt = failed.aftermath.as_ref().is_some_and(|aftermath| !here(aftermath));
-                Some(TriedFacts { config: failed.config, check: failed.check, retry: false, in_doubt })
-            }
-            None => None,
-        };
-        Ok(DiskFacts {
-            // The undo of a trial that waits for nothing but its reboot goes on by itself.
-            open: host.has_unfinished_change()? || host.has_failed_trial()? && !back,
-            current: host.current_config()?.map(|c| c.name),
-            annotations_file: !self.root.found(ANNOTATIONS_FILE)?.is_absent(),
-            force: !self.root.found(host::paths::FORCE_FILE)?.is_absent(),
-            reboot,
-            reboot_of_trial: back,
-            trial,
-            tried,
-            takes_images: host.takes_node_image(),
-        })
     }
 
     /// Which operating system the host has, and how many packages were layered on it by hand. A host that does not
@@ -440,80 +378,6 @@ impl Machine {
             notes.push(Note::new(AgentEvent::SkipReboot, text));
         }
         Ok(notes)
-    }
-
-    /// Looks at the units of the change that is on trial, and at why people can no longer log in, and writes down how much
-    /// of its time has passed.
-    pub(crate) fn look_at_trial(&self) -> Result<LookedAt, MachineError> {
-        let mut host = self.host();
-        host.tick_trial()?;
-        match host.trial()? {
-            Some(open) => Ok((host.trial_units(&open.trial)?, host.lost_logins(&open.trial))),
-            None => Ok(LookedAt::default()),
-        }
-    }
-
-    /// Keeps the change that is on trial.
-    pub(crate) fn confirm_trial(&self) -> Result<Option<String>, MachineError> {
-        let kept = self.host().confirm_trial()?;
-        self.clear_host();
-        Ok(kept)
-    }
-
-    /// Takes away what the agent itself has brought to the host, if that is in the empty config: its own files are back, for
-    /// example before the product is removed. The next change on trial brings it again.
-    pub(crate) fn clear_host(&self) {
-        let mut host = self.host();
-        let result = match host.current_config() {
-            Ok(Some(config)) if config.name == EMPTY_CONFIG => host.remove_own_units(),
-            Ok(_) => return,
-            Err(error) => Err(error),
-        };
-        if let Err(error) = result {
-            tracing::warn!(error = %chain(&error), "the units that go on with a trial at boot stay on the host");
-        }
-    }
-
-    /// Takes away what the agent has brought to the host for trials, and ends the look at what follows an undo: the product is
-    /// removed, and files stay as they are.
-    pub(crate) fn leave(&self) -> Result<(), MachineError> {
-        let mut host = self.host();
-        host.settle_trial_failure()?;
-        host.remove_own_units()?;
-        if host.has_own_units()? {
-            return Err(MachineError::broken("a change is on trial, or a reboot is owed"));
-        }
-        Ok(())
-    }
-
-    /// Undoes the change that is on trial.
-    pub(crate) fn fail_trial(&self, check: host::Check, why: &str) -> Result<Recovery, MachineError> {
-        Ok(self.host().fail_trial(check, why)?)
-    }
-
-    /// Removes the record of a change that was tried and undone.
-    pub(crate) fn forget_tried(&self) -> Result<(), MachineError> {
-        Ok(self.host().forget_trial_failure()?)
-    }
-
-    /// Starts a reboot.
-    pub(crate) fn reboot(&self, why: &str) -> Result<(), MachineError> {
-        Ok(self.host().reboot(why)?)
-    }
-
-    /// Whether the machine is shutting down, or rebooting as a whole, whoever asked for it.
-    pub(crate) fn is_stopping(&self) -> Result<bool, MachineError> {
-        Ok(self.host().is_stopping()?)
-    }
-
-    /// Records with the pending reboot whether the pods have left.
-    pub(crate) fn reboot_cleared(&self, cleared: bool) -> Result<(), MachineError> {
-        Ok(self.host().reboot_cleared(cleared)?)
-    }
-
-    /// Removes the record of a reboot that has happened.
-    pub(crate) fn reboot_done(&self) -> Result<(), MachineError> {
-        Ok(self.host().reboot_done()?)
     }
 }
 

@@ -283,8 +283,65 @@ async fn a_pool_with_two_policies_holds_and_both_say_why() {
     assert_eq!(row[..5], ["one", "SeveralPolicies", "Hold", "False", "SeveralPolicies"], "{said:?}");
     cluster.delete("RolloutPolicy", "two").await;
     cluster.settled("worker", 1, &["50-two"], &[]).await;
+    picks_nothing(&cluster).await;
+    overlapping_waves(&cluster).await;
     cluster.no_panic();
     cluster.stop().await;
+}
+
+/// Waits until a condition of a policy says this.
+async fn policy_says(cluster: &Cluster, policy: &str, condition: [&str; 3], words: &str) {
+    let [type_, status, reason] = condition;
+    cluster
+        .wait(&format!("policy {policy} to say {condition:?}: {words}"), async || {
+            let policy = cluster.get("RolloutPolicy", policy).await;
+            let mut conditions = policy["status"]["conditions"].as_array()?.iter();
+            let found = conditions.find(|c| c["type"] == type_)?;
+            let says = found["status"] == status && found["reason"] == reason;
+            (says && text(&found["message"]).contains(words)).then_some(())
+        })
+        .await;
+}
+
+/// A policy that selects no pool says so, and is in force once a pool has its label.
+async fn picks_nothing(cluster: &Cluster) {
+    let selector = json!({"matchLabels": {"nobody": "has-this"}});
+    cluster
+        .create(json!({
+            "apiVersion": "machineconfig.dev/v1alpha1", "kind": "RolloutPolicy", "metadata": {"name": "none"},
+            "spec": {"pools": {"selector": selector}},
+        }))
+        .await;
+    policy_says(cluster, "none", ["Ready", "False", "NoPool"], "it picks no pool; correct spec.pools, or label")
+        .await;
+    let label = |value: Value| json!({"metadata": {"labels": {"nobody": value}}});
+    cluster.patch("MachineConfigPool", "master", label(json!("has-this"))).await;
+    policy_says(cluster, "none", ["Ready", "True", "InForce"], "in force for master").await;
+    cluster.patch("MachineConfigPool", "master", label(Value::Null)).await;
+    cluster.delete("RolloutPolicy", "none").await;
+}
+
+/// Waves that select the same nodes: the policy and the pool say so, and the node goes with the first of them.
+async fn overlapping_waves(cluster: &Cluster) {
+    let wave = |name: &str| {
+        let selector = json!({"matchLabels": {"node-role.kubernetes.io/worker": ""}});
+        json!({"name": name, "nodeSelector": selector, "approval": "Needed"})
+    };
+    let waves = json!({"spec": {"waves": [wave("first"), wave("second"), {"name": "rest"}]}});
+    cluster.patch("RolloutPolicy", "one", waves).await;
+    cluster.create(machine_config("60-waves", "worker", one_file("/etc/waves", "x"))).await;
+    let words = "waves first and second select the same nodes";
+    policy_says(cluster, "one", ["WavesOverlap", "True", "SameNodes"], words).await;
+    cluster
+        .wait("the pool to name the waves", async || {
+            let pool = cluster.get("MachineConfigPool", "worker").await;
+            condition(&pool, "Updating").unwrap_or_default().contains(words).then_some(())
+        })
+        .await;
+    let alone = json!({"spec": {"waves": [{"name": "first", "size": 1}, {"name": "rest"}]}});
+    cluster.patch("RolloutPolicy", "one", alone).await;
+    policy_says(cluster, "one", ["WavesOverlap", "False", "Distinct"], "each node is in one wave").await;
+    cluster.settled("worker", 1, &["60-waves"], &[]).await;
 }
 
 /// A Prometheus that refuses every query.

@@ -5,8 +5,8 @@
 //! change of node, pods or budgets, and after [`DrainPlan::recheck`] at the latest.
 //!
 //! What it is not: a client, or a limit on how many nodes drain at once: the rollout plan limits that by giving out
-//! desired configs. The state in memory is only a convenience: after a restart of the controller, everything except the
-//! start time is read back from the cluster.
+//! desired configs. The state in memory is only a convenience: after a restart of the controller, everything is read back from
+//! the cluster; the time at which a drain began only if its pool's policy limits drains.
 
 mod outlook;
 mod pods;
@@ -19,6 +19,7 @@ pub use pods::{
 use crate::event::{EventObject, EventPlan};
 use crate::mcn::Progress;
 use crate::patch::{Change, NodePatch};
+use crate::policy::time;
 use crate::view::{BudgetView, CordonMark, NodeView, PodView};
 use api::drain_request::DrainVerb;
 use api::events::ControllerEvent;
@@ -88,7 +89,8 @@ pub enum Drain {
     Draining {
         /// The request.
         request: Arc<str>,
-        /// When the node was cordoned for it, or first seen cordoned.
+        /// When the node was cordoned for it, or first seen cordoned; that an earlier leader did or saw, if it is written down
+        /// ([`own::DRAINING`](api::names::own::DRAINING)).
         since: Timestamp,
         /// What was reported.
         told: DrainReport,
@@ -187,7 +189,7 @@ pub fn plan_within(
     let mut plan = DrainPlan { node: node.name.clone(), ..DrainPlan::default() };
     let mut patch = NodePatch::default();
     match Request::of(node) {
-        Request::None => drop_wait(node, &mut patch),
+        Request::None => drop_notes(node, &mut patch),
         Request::Unknown(text) => {
             plan.refused = Some(format!(
                 "node {}: annotation desiredDrain {text:?} is neither drain-CONFIG nor uncordon-CONFIG; \
@@ -210,7 +212,8 @@ pub fn plan_within(
             if !matches!(node.cordon, Some(CordonMark::Drain | CordonMark::Daemon)) {
                 patch.cordon = Change::Set(CordonMark::Drain);
             }
-            plan.state = begun(request, now);
+            plan.state = begun(node, request, now);
+            write_down(node, (request, limit), now, &mut patch);
             plan.progress = Some(Progress::cordoned(&node.name));
         }
         Request::Drain(request) => {
@@ -218,7 +221,7 @@ pub fn plan_within(
                 Drain::Draining { request: same, .. } if &**same == request => state.clone(),
                 _ => {
                     plan.progress = reports_drain(node).then(|| Progress::draining(&node.name, None));
-                    begun(request, now)
+                    begun(node, request, now)
                 }
             };
             drain(node, (request, limit), pods, budgets, now, &mut plan, &mut patch);
@@ -234,7 +237,7 @@ pub fn plan_unreadable(node: &NodeView, state: &Drain, why: &str, now: Timestamp
     let mut plan = DrainPlan { node: node.name.clone(), state: state.clone(), ..DrainPlan::default() };
     let Request::Drain(request) = Request::of(node) else { return plan };
     if !matches!(state, Drain::Draining { request: same, .. } if &**same == request) {
-        plan.state = begun(request, now);
+        plan.state = begun(node, request, now);
     }
     let mut patch = NodePatch::default();
     let Drain::Draining { since, told, reported, .. } = &mut plan.state else { return plan };
@@ -282,10 +285,12 @@ fn reports_drain(node: &NodeView) -> bool {
     node.cordon != Some(CordonMark::Daemon)
 }
 
-fn begun(request: &str, now: Timestamp) -> Drain {
+/// A drain that this controller sees for the first time. Its time goes on from where an earlier leader has begun it.
+fn begun(node: &NodeView, request: &str, now: Timestamp) -> Drain {
     Drain::Draining {
         request: request.into(),
-        since: now,
+        // The clock of that leader may have been ahead.
+        since: node.drained_since(request).map_or(now, |since| since.min(now)),
         told: DrainReport::Nothing,
         reported: None,
         over: false,
@@ -293,15 +298,31 @@ fn begun(request: &str, now: Timestamp) -> Drain {
     }
 }
 
-fn drop_wait(node: &NodeView, patch: &mut NodePatch) {
+/// Writes down since when a drain is under way whose time is limited: the next leader goes on counting.
+fn write_down(
+    node: &NodeView,
+    (request, limit): (&str, Option<DrainLimit>),
+    since: Timestamp,
+    patch: &mut NodePatch,
+) {
+    if limit.is_some() && node.drained_since(request).is_none() {
+        patch.draining = Change::Set(format!("{request} {}", time(since).0).into());
+    }
+}
+
+/// Nothing is drained any more.
+fn drop_notes(node: &NodeView, patch: &mut NodePatch) {
     if node.drain_wait.is_some() {
         patch.drain_wait = Change::Remove;
+    }
+    if node.draining.is_some() {
+        patch.draining = Change::Remove;
     }
 }
 
 fn finish(node: &NodeView, request: &str, patch: &mut NodePatch) {
     patch.last_applied_drain = Change::Set(request.into());
-    drop_wait(node, patch);
+    drop_notes(node, patch);
 }
 
 /// The node is cordoned: its pods leave, or have left.
@@ -334,6 +355,7 @@ fn drain(
         plan.progress = reports_drain(node).then(|| Progress::drained(&node.name));
         return;
     }
+    write_down(node, (request, limit), *since, patch);
     let text = pods::in_words(&found.waiting);
     let due = report_wait(node, waited, told, &text, &mut plan.events);
     plan.late = *told == DrainReport::Late;

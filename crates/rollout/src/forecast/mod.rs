@@ -258,7 +258,7 @@ impl Run<'_> {
         );
         let mut changed = false;
         for (node, state) in self.nodes.iter_mut().zip(&mut self.drains) {
-            if Request::of(node) == Request::None && node.drain_wait.is_none() {
+            if Request::of(node) == Request::None && node.drain_wait.is_none() && node.draining.is_none() {
                 continue;
             }
             let plan = drain::plan(node, &pods, &budgets, state, now.0);

@@ -169,6 +169,9 @@ pub struct NodeView {
     pub cordon: Option<CordonMark>,
     /// [`own::DRAIN_WAIT`].
     pub drain_wait: Option<Arc<str>>,
+    /// [`own::DRAINING`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub draining: Option<Arc<str>>,
     /// [`own::QUARANTINE`].
     pub quarantine: Option<Arc<str>>,
     /// [`own::SENT`].
@@ -236,6 +239,7 @@ impl NodeView {
             prefetch: shared(own::PREFETCH),
             cordon: note(own::CORDON).and_then(CordonMark::parse),
             drain_wait: note(own::DRAIN_WAIT).map(Arc::from),
+            draining: note(own::DRAINING).map(Arc::from),
             quarantine: note(own::QUARANTINE).map(Arc::from),
             sent: note(own::SENT).map(Arc::from),
             boot: None,
@@ -264,8 +268,12 @@ impl NodeView {
 
     /// When it was sent to this config, if that is recorded.
     pub fn sent_to(&self, config: &str) -> Option<Timestamp> {
-        let (sent, at) = self.sent.as_deref()?.split_once(' ')?;
-        at.parse().ok().filter(|_| sent == config)
+        since(self.sent.as_deref(), config)
+    }
+
+    /// When this drain of it began, if that is recorded.
+    pub fn drained_since(&self, request: &str) -> Option<Timestamp> {
+        since(self.draining.as_deref(), request)
     }
 
     /// Whether its conditions are good and it is not cordoned.
@@ -335,6 +343,7 @@ impl NodeView {
             host_packages,
             cordon,
             drain_wait,
+            draining,
             quarantine,
             sent,
             waiting,
@@ -358,12 +367,18 @@ impl NodeView {
             && *trial == other.trial
             && *reboots == other.reboots
             && *host_packages == other.host_packages
-            && (cordon, drain_wait) == (&other.cordon, &other.drain_wait)
+            && (cordon, drain_wait, draining) == (&other.cordon, &other.drain_wait, &other.draining)
             && (quarantine, sent, waiting) == (&other.quarantine, &other.sent, &other.waiting)
             && (boot, etcd_before) == (&other.boot, &other.etcd_before)
             && (prefetch, prefetched) == (&other.prefetch, &other.prefetched)
             && *labels == other.labels
     }
+}
+
+/// The time in a text `WHAT TIME`, if it is about this.
+fn since(text: Option<&str>, what: &str) -> Option<Timestamp> {
+    let (of, at) = text?.split_once(' ')?;
+    at.parse().ok().filter(|_| of == what)
 }
 
 /// Whether it is the taint of nodes that wait for an update.

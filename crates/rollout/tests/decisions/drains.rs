@@ -5,7 +5,7 @@ use crate::common::{Mk, at, moved};
 use api::v1alpha1::DrainEnd;
 use rollout::drain::{
     Answer, Blocker, Drain, DrainLimit, DrainPlan, LATE_AFTER, Outlook, Request, SLOW_AFTER, Skip, outlook,
-    plan, plan_within,
+    plan, plan_unreadable, plan_within,
 };
 use rollout::view::{BudgetView, CordonMark, Names, NodeView, PodView};
 use serde_json::{Value, json};
@@ -373,6 +373,58 @@ fn a_drain_past_its_limit_is_told_or_given_up_or_goes_past_the_budget_and_not_be
         assert_eq!(told(&again), 0, "{then:?}: it is told once");
         assert_eq!(again.evict.is_empty(), aside.is_some(), "{then:?}: what is put aside keeps its pods");
     }
+}
+
+#[test]
+fn the_time_of_a_drain_goes_on_under_the_next_leader_and_is_written_only_where_it_is_limited() {
+    let pods = [pod("web", &json!({}))];
+    let budgets = [budget(&json!({}), 0)];
+    let (pods, budgets): (Vec<_>, Vec<_>) = (pods.iter().collect(), budgets.iter().collect());
+    let minute = Some(DrainLimit { after: jiff::SignedDuration::from_secs(60), then: DrainEnd::Report });
+    let draining = |node: &NodeView| node.draining.as_deref().map(str::to_owned);
+    let recorded = Some(format!("drain-v1 {}", at(0)));
+    // Written with the cordon, and in no patch of its own.
+    let mut node = node("drain-v1", "").view();
+    let cordon = plan_within(minute, &node, &pods, &budgets, &Drain::Idle, at(0));
+    apply(&mut node, &cordon);
+    assert_eq!((node.unschedulable, draining(&node)), (true, recorded.clone()));
+    let same = plan_within(minute, &node, &pods, &budgets, &cordon.state, at(5));
+    assert!(same.patch.is_none(), "{same}");
+    // Each of these is a leader that has seen nothing of it.
+    let new_leader = |node: &NodeView, at| plan_within(minute, node, &pods, &budgets, &Drain::Idle, at);
+    let early = new_leader(&node, at(59));
+    assert!(early.over.is_none() && early.recheck <= Some(jiff::SignedDuration::from_secs(1)), "{early:?}");
+    assert!(new_leader(&node, at(60)).over.is_some());
+    let unreadable = plan_unreadable(&node, &Drain::Idle, "no", at(601));
+    assert!(unreadable.events.iter().any(|e| e.message.contains("more than 10 minutes")), "{unreadable}");
+    // A note that is about another drain, from a clock that is ahead, or no note at all, counts for nothing.
+    for (note, is_over) in [("drain-v0", false), ("drain-v1", true)] {
+        node.draining = Some(format!("{note} {}", at(0)).into());
+        assert_eq!(new_leader(&node, at(90)).over.is_some(), is_over, "{note}");
+    }
+    for note in ["drain-v1", "drain-v1 soon", "", &format!("drain-v1 {}", at(5000))] {
+        node.draining = Some(note.into());
+        assert!(new_leader(&node, at(90)).over.is_none(), "{note}");
+    }
+    // It goes with the drain, however that ends.
+    node.draining = recorded.as_deref().map(Into::into);
+    let mut drained = node.clone();
+    let end = plan_within(minute, &drained, &[], &[], &Drain::Idle, at(70));
+    apply(&mut drained, &end);
+    assert_eq!((drained.last_applied_drain.as_deref(), draining(&drained)), (Some("drain-v1"), None));
+    let mut back = node.clone();
+    back.desired_drain = None;
+    let end = new_leader(&back, at(70));
+    apply(&mut back, &end);
+    assert_eq!(draining(&back), None);
+    // A drain that was under way when the policy got its limit; and one that nothing limits.
+    node.draining = None;
+    let unlimited = plan_within(None, &node, &pods, &budgets, &Drain::Idle, at(100));
+    assert!(unlimited.patch.is_none(), "{unlimited}");
+    let limited = plan_within(minute, &node, &pods, &budgets, &unlimited.state, at(170));
+    assert!(limited.over.is_some(), "it has lasted so long already");
+    apply(&mut node, &limited);
+    assert_eq!(draining(&node), Some(format!("drain-v1 {}", at(100))));
 }
 
 #[test]

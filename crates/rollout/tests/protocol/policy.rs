@@ -17,6 +17,11 @@
 //! In one model the patches of a leader that died arrive under the next one, which writes to the nodes that they could send
 //! before it sends others.
 //!
+//! In one model the policy has a window and a freeze, which come and go at any moment, and a person reboots a node at any moment.
+//! Checked there: no plan lets a node begin outside of the window or within the freeze; none marks a node, to take along what
+//! waits, whose turn it is not; none calls back a node that is under way; and what is rejected is not taken along. A change of
+//! certificates goes within the freeze.
+//!
 //! What it is not: caches that lag; the other models of this test have those.
 
 use crate::common::{moved, pool, pool as other_pool};
@@ -24,7 +29,9 @@ use api::k8s::Time;
 use api::v1::MachineConfigPool;
 use api::v1alpha1::{PoolProgress, RolloutPolicySpec};
 use rollout::drain::Outlook;
-use rollout::policy::{ApprovalRequest, GateState, Policy, PolicyFacts, PolicyInput, read};
+use rollout::policy::{
+    ApprovalRequest, ChangeAsked, ChangeCost, Costs, GateState, Policy, PolicyFacts, PolicyInput, read,
+};
 use rollout::view::{DaemonState, NodeView};
 use rollout::{Change, Cluster, Facts, Inputs, PoolInput, PoolPlan, Unanswered, plan};
 use serde_json::json;
@@ -35,6 +42,29 @@ const CONFIGS: [&str; 3] = ["rendered-worker-0", "rendered-worker-1", "rendered-
 /// The config that does harm.
 const BAD: u8 = 1;
 const NOON: &str = "2026-07-01T12:00:00Z";
+
+/// What the calendar says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Hours {
+    Open,
+    /// Outside of the window.
+    Shut,
+    /// Within the window and the freeze.
+    Frozen,
+}
+
+impl Hours {
+    const ALL: [Self; 3] = [Self::Open, Self::Shut, Self::Frozen];
+
+    fn now(self) -> Time {
+        let text = match self {
+            Self::Open => NOON,
+            Self::Shut => "2026-07-01T11:30:00Z",
+            Self::Frozen => "2026-07-01T12:35:00Z",
+        };
+        Time(text.parse().unwrap())
+    }
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum St {
@@ -51,6 +81,28 @@ struct Node {
     st: St,
     /// The config that it is not sent to again for now.
     aside: Option<u8>,
+    /// The config that it takes along if somebody reboots it.
+    mark: Option<u8>,
+    /// A person has rebooted it.
+    person: bool,
+}
+
+impl Node {
+    /// At rest in this config.
+    fn at(config: u8) -> Self {
+        Self { cur: config, des: config, st: St::Done, aside: None, mark: None, person: false }
+    }
+}
+
+/// What a Node patch writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct Sent {
+    node: usize,
+    des: u8,
+    /// The node is not aside any more.
+    lifts: bool,
+    /// What the node takes along from now on; `None`: that stays.
+    mark: Option<Option<u8>>,
 }
 
 /// A Node patch or a status write under way: what it writes, and whether its object is still at the version that it is
@@ -67,8 +119,7 @@ struct State {
     target: u8,
     /// The pool's entry in the policy's status, as JSON: a value that can be hashed.
     progress: String,
-    /// The node, its config, and whether it is not aside any more.
-    patches: Vec<Flight<(usize, u8, bool)>>,
+    patches: Vec<Flight<Sent>>,
     statuses: Vec<Flight<String>>,
     /// What the controller remembers of the gate, and of which config that is.
     gate: Option<(u8, bool)>,
@@ -77,9 +128,12 @@ struct State {
     /// A person has approved the canary of the first change.
     approved: bool,
     /// Patches of an earlier leader that may still arrive, and of which this one knows nothing.
-    late: Vec<Flight<(usize, u8, bool)>>,
+    late: Vec<Flight<Sent>>,
     /// Nodes whose older patches are void: this leader has written to them, or has seen them change.
     sealed: Vec<bool>,
+    hours: Hours,
+    /// How many more times a person reboots a node.
+    reboots: u8,
 }
 
 /// Faults that the search must find.
@@ -101,6 +155,10 @@ enum Fault {
     SeesNodesBack,
     /// A new leader does not make void what an earlier one may still have under way.
     SealsNothing,
+    /// The controller's clock stands: it does not see a window close, or a freeze begin.
+    SeesNoCalendar,
+    /// Marks of what nodes take along are never removed.
+    LeavesMarks,
 }
 
 /// What a model is about besides the rollout itself.
@@ -124,6 +182,12 @@ struct About {
     second: bool,
     /// Patches of a leader that died arrive under the next one.
     late: bool,
+    /// The policy has a window and a freeze.
+    calendar: bool,
+    /// How often a person reboots a node.
+    reboots: u8,
+    /// The changes are about certificates.
+    certificates: bool,
 }
 
 impl About {
@@ -164,6 +228,16 @@ impl Model {
             "gates": [{"name": "ok", "failureLimit": 1, "http": {"url": "http://a"}}],
             "onFailure": "Rollback",
             "drain": about.stuck.map(|_| json!({"after": "1h", "then": "Quarantine"})),
+            "windows": if about.calendar {
+                json!([{"name": "noon", "cron": "0 12 * * *", "timeZone": "UTC", "duration": "1h"}])
+            } else {
+                json!([])
+            },
+            "freezes": if about.calendar {
+                json!([{"name": "stop", "from": "2026-07-01T12:30:00Z", "to": "2026-07-01T12:40:00Z", "allowCertificates": true}])
+            } else {
+                json!([])
+            },
         }))
         .unwrap();
         let view = |i: usize| moved(&format!("n{i}"), CONFIGS[0], CONFIGS[0]).created(i as i64).view();
@@ -183,7 +257,7 @@ impl Model {
             ..PoolProgress::default()
         };
         State {
-            nodes: vec![Node { cur: 0, des: 0, st: St::Done, aside: None }; self.views.len()],
+            nodes: vec![Node::at(0); self.views.len()],
             target: BAD,
             progress: serde_json::to_string(&progress).unwrap(),
             patches: vec![],
@@ -193,6 +267,8 @@ impl Model {
             approved: false,
             late: vec![],
             sealed: vec![true; self.views.len()],
+            hours: Hours::Open,
+            reboots: self.about.reboots,
         }
     }
 
@@ -203,12 +279,18 @@ impl Model {
         let nodes = s.nodes.iter().zip(&self.views).map(|(node, view)| NodeView {
             current_config: Some(CONFIGS[node.cur as usize].into()),
             desired_config: Some(CONFIGS[node.des as usize].into()),
-            state: if node.st == St::Done { DaemonState::Done } else { DaemonState::Working },
+            // One that a person reboots says nothing of it.
+            state: if node.st == St::Done || node.person && node.cur == node.des {
+                DaemonState::Done
+            } else {
+                DaemonState::Working
+            },
             not_ready: (node.st == St::Out).then(|| "Ready is False".into()),
             // As long as it works and is not out, it waits for its drain.
             desired_drain: (node.st != St::Done).then(|| drain(node.des)),
             last_applied_drain: (node.st == St::Out).then(|| drain(node.des)),
             quarantine: node.aside.map(|config| CONFIGS[config as usize].into()),
+            waiting: node.mark.map(|config| CONFIGS[config as usize].into()),
             ..view.clone()
         });
         let mut nodes: Vec<NodeView> = nodes.collect();
@@ -251,11 +333,15 @@ impl Model {
         let baselines = gates.keys().map(|gate| (gate.clone(), vec![])).collect();
         let approval =
             s.approved.then(|| ApprovalRequest::parse(&format!("{}/canary", CONFIGS[BAD as usize]), None));
-        let facts = PolicyFacts { gates, baselines, progress, approval, ..PolicyFacts::default() };
+        let change = |from: &str, to: &str| ChangeAsked { from: from.into(), to: to.into() };
+        let cost = ChangeCost { least: None, certificates: self.about.certificates };
+        let costs: Costs =
+            CONFIGS.iter().flat_map(|from| CONFIGS.map(|to| (change(from, to), cost))).collect();
+        let facts = PolicyFacts { gates, baselines, progress, approval, costs, ..PolicyFacts::default() };
         let moves = Unanswered { moves: true, overdue: false };
         let cluster = Facts {
             cluster: Cluster::Plain,
-            unanswered: s.patches.iter().map(|f| (self.views[f.what.0].name.clone(), moves)).collect(),
+            unanswered: s.patches.iter().map(|f| (self.views[f.what.node].name.clone(), moves)).collect(),
             outlooks: self.outlooks(s),
             looks: true,
             ..Facts::default()
@@ -272,7 +358,7 @@ impl Model {
             pools,
             nodes: nodes.iter().collect(),
             facts: &cluster,
-            now: Time(NOON.parse().unwrap()),
+            now: if self.fault == Some(Fault::SeesNoCalendar) { Hours::Open.now() } else { s.hours.now() },
         };
         let plan = plan(&inputs).pools.remove(0);
         self.plans.insert(s.clone(), plan.clone());
@@ -312,7 +398,7 @@ impl Model {
                     continue;
                 }
                 St::Working => Node { st: St::Out, ..node },
-                St::Out => Node { cur: node.des, st: St::Done, ..node },
+                St::Out => Node { cur: node.des, st: St::Done, person: false, ..node },
                 St::Done => continue,
             };
             push(&|t| t.write(i, next));
@@ -320,11 +406,9 @@ impl Model {
         for k in 0..s.patches.len() {
             // It arrives, or is refused; or it is lost, and the controller finds that out.
             push(&|t| {
-                let Flight { what: (i, des, lifts), valid } = t.patches.remove(k);
+                let Flight { what, valid } = t.patches.remove(k);
                 if valid {
-                    t.reaches(i, des);
-                    let aside = t.nodes[i].aside.filter(|_| !lifts);
-                    t.write(i, Node { des, aside, ..t.nodes[i] });
+                    t.arrives(what);
                 }
             });
             push(&|t| {
@@ -356,10 +440,8 @@ impl Model {
         }
         for k in 0..s.late.len() {
             push(&|t| {
-                let Flight { what: (i, des, lifts), .. } = t.late.remove(k);
-                t.reaches(i, des);
-                let aside = t.nodes[i].aside.filter(|_| !lifts);
-                t.write(i, Node { des, aside, ..t.nodes[i] });
+                let Flight { what, .. } = t.late.remove(k);
+                t.arrives(what);
             });
             push(&|t| {
                 t.late.remove(k);
@@ -374,8 +456,29 @@ impl Model {
         if s.target == BAD && self.about.edits {
             push(&|t| t.target = 2);
         }
+        if self.about.calendar {
+            for hours in Hours::ALL.into_iter().filter(|hours| *hours != s.hours) {
+                push(&|t| t.hours = hours);
+            }
+        }
+        for i in 0..s.nodes.len() {
+            let node = s.nodes[i];
+            if s.reboots == 0 || node.st != St::Done {
+                continue;
+            }
+            push(&|t| {
+                t.reboots -= 1;
+                // What the agent takes along, it writes while the machine shuts down.
+                let taken = node.mark.filter(|mark| node.cur == node.des && *mark != node.cur);
+                if let Some(config) = taken {
+                    self.may_take(s, i, config);
+                }
+                let (des, person) = (taken.unwrap_or(node.des), node.cur == node.des);
+                t.write(i, Node { des, st: St::Out, person, ..node });
+            });
+        }
         let mut progress: PoolProgress = serde_json::from_str(&s.progress).unwrap();
-        let later = Time(NOON.parse().unwrap());
+        let later = if self.about.calendar { Hours::Shut.now() } else { Hours::Open.now() };
         if progress.soak_until.as_ref().is_some_and(|until| until.0 > later.0) {
             progress.soak_until = Some(later);
             let over = serde_json::to_string(&progress).unwrap();
@@ -409,17 +512,27 @@ impl Model {
         }
         for patch in &plan.patches {
             let i = self.views.iter().position(|v| v.name == patch.node).unwrap();
+            let number = |config: &str| CONFIGS.iter().position(|c| **c == *config).unwrap() as u8;
             let lifts = patch.quarantine == Change::Remove;
+            let mark = match &patch.waiting {
+                Change::Set(config) => Some(Some(number(config))),
+                Change::Remove if self.fault != Some(Fault::LeavesMarks) => Some(None),
+                _ => None,
+            };
             let config = match &patch.desired_config {
-                Change::Set(config) => CONFIGS.iter().position(|c| **c == **config).unwrap() as u8,
-                _ if lifts => s.nodes[i].des,
+                Change::Set(config) => number(config),
+                _ if lifts || mark.is_some() => s.nodes[i].des,
                 _ => continue,
             };
             if config != s.nodes[i].cur && config != s.nodes[i].des {
                 self.is_allowed(s, i, config, &plan);
             }
+            if let Some(Some(marked)) = mark {
+                self.is_allowed_later(s, i, marked, &plan);
+            }
+            self.ends_what_is_under_way(s, i, config, &plan);
             // One that is sent again while it is on its way changes nothing.
-            let flight = Flight { what: (i, config, lifts), valid: true };
+            let flight = Flight { what: Sent { node: i, des: config, lifts, mark }, valid: true };
             if !t.patches.contains(&flight) {
                 t.patches.push(flight);
             }
@@ -437,8 +550,54 @@ impl Model {
         out
     }
 
+    /// Whether the calendar lets a change begin.
+    fn is_open(&self, hours: Hours) -> bool {
+        match hours {
+            Hours::Open => true,
+            Hours::Shut => false,
+            Hours::Frozen => self.about.certificates,
+        }
+    }
+
     /// Checks what must be true of every node that a plan sends.
     fn is_allowed(&self, s: &State, node: usize, config: u8, plan: &PoolPlan) {
+        let back = plan.policy.as_ref().is_some_and(|p| p.back);
+        // One that was sent before and has changed nothing yet is disturbed anyway.
+        let Node { cur, des, .. } = s.nodes[node];
+        let along = s.hours == Hours::Shut && cur != des;
+        assert!(
+            back || along || self.is_open(s.hours),
+            "n{node} begins while the pool is {:?}: {plan}",
+            s.hours
+        );
+        self.is_its_turn(s, node, config, plan);
+    }
+
+    /// Checks what must be true of every node that a plan marks: it could go, were it not for the window.
+    fn is_allowed_later(&self, s: &State, node: usize, config: u8, plan: &PoolPlan) {
+        assert_eq!(s.hours, Hours::Shut, "n{node} is marked: {plan}");
+        assert_eq!(s.target, config, "n{node} is marked with another config: {plan}");
+        self.is_its_turn(s, node, config, plan);
+    }
+
+    /// Checks that what is under way ends: a node turns round only if its drain was given up, or its config is rejected.
+    fn ends_what_is_under_way(&self, s: &State, node: usize, config: u8, plan: &PoolPlan) {
+        let Node { cur, des, aside, .. } = s.nodes[node];
+        let back = plan.policy.as_ref().is_some_and(|p| p.back);
+        let turns = cur != des && config == cur;
+        assert!(!turns || back || aside == Some(des), "n{node} is called back: {plan}");
+    }
+
+    /// Checks what a node takes along that a person reboots.
+    fn may_take(&self, s: &State, node: usize, config: u8) {
+        let progress: PoolProgress = serde_json::from_str(&s.progress).unwrap();
+        let rejected = progress.rejected.iter().any(|r| r.config == CONFIGS[config as usize]);
+        assert!(!rejected, "n{node} takes along a config that is rejected: {s:?}");
+        let unseen = !self.about.harms || self.about.shows_at > 1;
+        assert!(unseen || config != BAD || node == 0, "the harm spreads to n{node} by a reboot: {s:?}");
+    }
+
+    fn is_its_turn(&self, s: &State, node: usize, config: u8, plan: &PoolPlan) {
         let progress: PoolProgress = serde_json::from_str(&s.progress).unwrap();
         let name = CONFIGS[config as usize];
         let rejected = progress.rejected.iter().any(|r| r.config == name);
@@ -455,7 +614,9 @@ impl Model {
             let there = |(i, n): (usize, &Node)| {
                 // Nobody waits for a node that is put aside.
                 let aside = n.aside.is_some() || self.about.stuck == Some(i);
-                self.about.wave(i) >= own || aside || n.st == St::Done && (n.cur, n.des) == (config, config)
+                // Nor for one that was there and is rebooted by a person.
+                let rests = n.st == St::Done || n.person;
+                self.about.wave(i) >= own || aside || rests && (n.cur, n.des) == (config, config)
             };
             let proved = s.nodes.iter().enumerate().all(there);
             assert!(leaves || proved, "n{node} goes before the waves before it are proved: {plan}");
@@ -473,11 +634,11 @@ impl Model {
         index.insert(self.start(), 0);
         before.push(vec![]);
         while let Some((id, s)) = queue.pop_front() {
-            let out = s.nodes.iter().filter(|n| n.st != St::Done || n.cur != n.des).count();
+            // What a person reboots is that person's.
+            let out = s.nodes.iter().filter(|n| !n.person && (n.st != St::Done || n.cur != n.des)).count();
             assert!(out <= self.about.max(), "{out} nodes are out: {s:?}");
             let at = |config: u8| {
-                let is_in =
-                    |n: &Node, config| *n == Node { cur: config, des: config, st: St::Done, aside: None };
+                let is_in = |n: &Node, config| *n == Node::at(config);
                 // A node that is put aside for good waits in service, in the config that it had.
                 let waits = |i: usize, n: &Node| {
                     let aside = self.about.for_good && self.about.stuck == Some(i);
@@ -527,10 +688,17 @@ impl State {
         );
     }
 
+    fn arrives(&mut self, Sent { node: i, des, lifts, mark }: Sent) {
+        self.reaches(i, des);
+        let had = self.nodes[i];
+        let aside = had.aside.filter(|_| !lifts);
+        self.write(i, Node { des, aside, mark: mark.unwrap_or(had.mark), ..had });
+    }
+
     fn write(&mut self, i: usize, node: Node) {
         self.nodes[i] = node;
-        self.patches.iter_mut().filter(|f| f.what.0 == i).for_each(|f| f.valid = false);
-        self.late.retain(|f| f.what.0 != i);
+        self.patches.iter_mut().filter(|f| f.what.node == i).for_each(|f| f.valid = false);
+        self.late.retain(|f| f.what.node != i);
         self.sealed[i] = true;
     }
 }
@@ -591,6 +759,38 @@ fn patches_of_a_dead_leader_that_arrive_late_keep_the_bound_and_the_end() {
 }
 
 #[test]
+fn nothing_begins_outside_of_a_window_and_what_is_under_way_ends() {
+    let calendar = About { calendar: true, ..About::default() };
+    for about in [
+        calendar,
+        About { harms: true, reboots: 1, ..calendar },
+        About { certificates: true, ..calendar },
+        About { harms: true, late: true, ..calendar },
+    ] {
+        let states = Model::new(2, None, about).explore();
+        assert!(states > 200, "{about:?}: {states}");
+    }
+}
+
+/// The same with more nodes, and with all events combined.
+#[test]
+#[ignore = "minutes"]
+fn nothing_begins_outside_of_a_window_whatever_happens() {
+    let calendar = About { calendar: true, ..About::default() };
+    for (nodes, about) in [
+        (2, About { reboots: 1, ..calendar }),
+        (3, About { harms: true, reboots: 1, ..calendar }),
+        (3, About { harms: true, edits: true, ..calendar }),
+        (2, About { harms: true, edits: true, ..calendar }),
+        (2, About { harms: true, edits: true, late: true, reboots: 1, ..calendar }),
+        (2, About { harms: true, certificates: true, reboots: 1, ..calendar }),
+    ] {
+        let states = Model::new(nodes, None, about).explore();
+        assert!(states > 200, "{about:?}: {states}");
+    }
+}
+
+#[test]
 fn what_another_pool_has_rejected_reaches_no_node_before_a_person_says_so() {
     for (edits, harms) in [(false, true), (false, false), (true, true)] {
         let states =
@@ -611,6 +811,8 @@ fn the_search_finds_what_goes_wrong_without_each_guard() {
         (Fault::SeesNodesBack, About { shows_at: 2, ..harms }),
         (Fault::SeesNodesDone, About { second: true, ..About::default() }),
         (Fault::SealsNothing, About { late: true, edits: true, ..About::default() }),
+        (Fault::SeesNoCalendar, About { calendar: true, ..About::default() }),
+        (Fault::LeavesMarks, About { calendar: true, reboots: 1, ..harms }),
     ] {
         let found = std::panic::catch_unwind(|| Model::new(3, Some(fault), about).explore());
         assert!(found.is_err(), "{fault:?} is not found");

@@ -36,7 +36,6 @@ use rollout::{
 use send::{NO_POOL, Requests, Sent};
 use serde_json::Value;
 use std::collections::{BTreeMap, HashSet};
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -181,7 +180,7 @@ impl Nodes {
         let begin = Instant::now();
         self.prune(begin);
         // Before the inputs are read: a gate that stops passing meanwhile is not missed.
-        let setbacks = self.shared.setbacks.load(Ordering::Acquire);
+        let known = self.shared.policy_news();
         let snapshot = self.snapshot();
         let plan = rollout::plan(&snapshot.inputs());
         let Snapshot { policies, rollout_policies, .. } = &snapshot;
@@ -205,7 +204,7 @@ impl Nodes {
         let free = |(plan, _): &(&PoolPlan, _)| !refused.contains_key(&*plan.pool);
         let both: Vec<_> = plan.pools.iter().zip(&snapshot.pools).filter(free).collect();
         let done = futures::future::join_all(
-            both.iter().map(|(plan, pool)| self.requests.carry_out(&self.shared, plan, pool, setbacks)),
+            both.iter().map(|(plan, pool)| self.requests.carry_out(&self.shared, plan, pool, known)),
         );
         let written = self.policies.write(&self.shared, &plan, policies, rollout_policies, &at);
         let unmanaged = async {

@@ -12,14 +12,13 @@ use crate::flight::permits::Whose;
 use crate::flight::pools::{write_first_boot_nodes, write_status};
 use crate::flight::refusals::NotWritten;
 use crate::io::events::{Source, node_reference, reference};
-use crate::shared::Shared;
+use crate::shared::{PolicyNews, Shared};
 use api::k8s::ResourceExt;
 use api::v1::{MachineConfigPool, MachineConfigPoolStatus};
 use futures::stream::{self, StreamExt};
 use rollout::{Change, EventObject, EventPlan, NodePatch, PoolPlan, Unanswered};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
@@ -108,6 +107,11 @@ pub(crate) enum Written {
     Pending,
 }
 
+/// Whether a patch may send its node to another config or image.
+fn moves(patch: &NodePatch) -> bool {
+    !patch.desired_config.is_keep() || !patch.desired_image.is_keep()
+}
+
 fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -138,21 +142,24 @@ async fn outcome_in_time(outcome: oneshot::Receiver<Result<(), NotWritten>>) -> 
 
 impl Requests {
     /// Carries out the plan of one pool: its Node patches at once, a bounded number in flight, then its status and events.
-    /// `setbacks`: as [`Shared::setbacks`] was when the plan was made.
+    /// `known`: how much was known of RolloutPolicies when the plan was made.
     pub(super) async fn carry_out(
         &self,
         shared: &Arc<Shared>,
         plan: &PoolPlan,
         pool: &MachineConfigPool,
-        setbacks: u64,
+        known: PolicyNews,
     ) -> Sent {
         // While a patch waits for its permit, somebody may pause the pool, revert the change, or lower
         // `maxUnavailable`.
         let (planned, has_policy) = (pool.metadata.generation, plan.policy.is_some());
-        let as_planned = || {
+        let as_planned = |patch: &NodePatch| {
             let same = shared.stores.pools.get(&plan.pool).is_some_and(|p| p.metadata.generation == planned);
-            // A gate that fails stops what is not sent yet.
-            same && (!has_policy || shared.setbacks.load(Ordering::Acquire) == setbacks)
+            let now = shared.policy_news();
+            // A gate that fails stops what is not sent yet. What moves no node makes room for a plan that may let nodes go:
+            // the taints of thousands of nodes would keep a wave waiting.
+            let stands = now.setbacks == known.setbacks && (moves(patch) || now.advances == known.advances);
+            same && (!has_policy || stands)
         };
         let Answers { answers, sent, moved_on, refused } =
             self.send_all(shared, &plan.pool, &plan.patches, as_planned).await;
@@ -192,7 +199,7 @@ impl Requests {
     /// Sends the patches of nodes that no pool owns. They move no node.
     pub(super) async fn free_unmanaged(&self, shared: &Arc<Shared>, patches: &[NodePatch]) -> Sent {
         let Answers { answers, moved_on, refused, .. } =
-            self.send_all(shared, &NO_POOL.into(), patches, || true).await;
+            self.send_all(shared, &NO_POOL.into(), patches, |_| true).await;
         match refused {
             Some(why) => Sent::Refused(why),
             None if !moved_on.is_empty() => Sent::Stale(moved_on),
@@ -201,23 +208,22 @@ impl Requests {
         }
     }
 
-    /// Sends Node patches at once, a bounded number in flight, for as long as [`SENDING`]. `as_planned`: whether what
+    /// Sends Node patches at once, a bounded number in flight, for as long as [`SENDING`]. `as_planned`: whether one that
     /// has its permit may still be sent.
     async fn send_all(
         &self,
         shared: &Arc<Shared>,
         pool: &Arc<str>,
         patches: &[NodePatch],
-        as_planned: impl Fn() -> bool,
+        as_planned: impl Fn(&NodePatch) -> bool,
     ) -> Answers {
         // Nodes that move go first: thousands of others may only get or lose a taint.
-        let (moves, rest): (Vec<&NodePatch>, Vec<&NodePatch>) =
-            patches.iter().partition(|p| !p.desired_config.is_keep());
-        let patches: Vec<NodePatch> = moves.into_iter().chain(rest).cloned().collect();
+        let (first, rest): (Vec<&NodePatch>, Vec<&NodePatch>) = patches.iter().partition(|p| moves(p));
+        let patches: Vec<NodePatch> = first.into_iter().chain(rest).cloned().collect();
         let as_planned = &as_planned;
         let send = |patch: NodePatch| async move {
             let place = shared.permits.take(Whose::Pool(pool), &shared.terms).await;
-            if !as_planned() {
+            if !as_planned(&patch) {
                 return (patch, None);
             }
             // The channel closes without an answer only when this controller shuts down.
@@ -259,7 +265,7 @@ impl Requests {
         patch: NodePatch,
     ) -> oneshot::Receiver<Result<(), NotWritten>> {
         let (waits, outcome) = oneshot::channel();
-        let moves = !patch.desired_config.is_keep() || !patch.desired_image.is_keep();
+        let moves = moves(&patch);
         lock(&self.state).nodes.insert(patch.node.clone(), InFlight { at: Instant::now(), moves });
         let (shared, state, pool) = (shared.clone(), self.state.clone(), pool.clone());
         self.spawn(async move {

@@ -5,6 +5,7 @@ use crate::cache::store::Item;
 use crate::fake_server::shared_with;
 use crate::flight::permits::{PATCHES_IN_FLIGHT, Whose};
 use crate::passes::nodes::send::PATCHES_WAITING;
+use crate::shared::PolicyNews;
 use crate::term::leader::Handover;
 use api::k8s::ObjectMeta;
 use api::v1::MachineConfigPoolStatus;
@@ -85,26 +86,136 @@ async fn a_plan_that_takes_long_to_send_is_made_anew_before_the_rest_is_sent() {
         status: Some(MachineConfigPoolStatus { machine_count: 7, ..Default::default() }),
         ..PoolPlan::default()
     };
-    let sent = nodes.requests.carry_out(&nodes.shared, &plan(5000), &pool, 0).await;
+    let sent = nodes.requests.carry_out(&nodes.shared, &plan(5000), &pool, PolicyNews::default()).await;
     // Four rounds are answered within half a second; patches that wait for a permit at that time are still sent.
     let most = PATCHES_WAITING + 4 * PATCHES_IN_FLIGHT;
     assert_eq!((sent, patched.swap(0, Ordering::Relaxed)), (Sent::Some, most));
     assert_eq!(written.load(Ordering::Relaxed), 1, "the status is written meanwhile");
-    let sent = nodes.requests.carry_out(&nodes.shared, &plan(100), &pool, 0).await;
+    let sent = nodes.requests.carry_out(&nodes.shared, &plan(100), &pool, PolicyNews::default()).await;
     assert_eq!((sent, patched.swap(0, Ordering::Relaxed)), (Sent::All, 100));
     assert_eq!(written.load(Ordering::Relaxed), 2);
     // The first patches are being sent when the pool changes; the rest is not sent.
     let slow = plan(100);
-    let (sent, ()) = tokio::join!(nodes.requests.carry_out(&nodes.shared, &slow, &pool, 0), async {
-        tokio::time::sleep(Duration::from_millis(50)).await;
-        let paused = MachineConfigPool {
-            metadata: ObjectMeta { generation: Some(2), ..pool.metadata.clone() },
-            ..pool.clone()
-        };
-        now_in_cluster(&paused, 2);
-    });
+    let (sent, ()) =
+        tokio::join!(nodes.requests.carry_out(&nodes.shared, &slow, &pool, PolicyNews::default()), async {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            let paused = MachineConfigPool {
+                metadata: ObjectMeta { generation: Some(2), ..pool.metadata.clone() },
+                ..pool.clone()
+            };
+            now_in_cluster(&paused, 2);
+        });
     let first = PATCHES_IN_FLIGHT;
     assert_eq!((sent, patched.load(Ordering::Relaxed)), (Sent::Some, first));
+}
+
+/// From the answer of a gate to the patches: an API server that takes a tenth of a second for each request, and whose node `n0`
+/// turns bad while hundreds of patches of one plan are on their way.
+#[tokio::test(start_paused = true)]
+async fn a_gate_that_fails_stops_the_patches_that_its_plan_has_not_sent_yet() {
+    use tokio::time::Instant;
+    const WORKS: Duration = Duration::from_millis(1950);
+    let begin = Instant::now();
+    /// When the gate was told for the first time, and when each patch arrived.
+    type Seen = Arc<Mutex<(Option<Instant>, Vec<Instant>)>>;
+    let seen = Seen::default();
+    let of_server = seen.clone();
+    let serve = tower::service_fn(move |request: Request<Body>| {
+        let seen = of_server.clone();
+        async move {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            let name = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
+            let mut seen = seen.lock().unwrap();
+            let metadata = json!({"name": name, "uid": "u", "resourceVersion": "9"});
+            let object = match name.as_str() {
+                "nodes" => {
+                    let bad = begin.elapsed() >= WORKS;
+                    if bad {
+                        seen.0.get_or_insert_with(Instant::now);
+                    }
+                    let status = if bad { "True" } else { "False" };
+                    let status = json!({"conditions": [{"type": "DiskPressure", "status": status}]});
+                    json!({"metadata": {}, "items": [{"metadata": {"name": "n0"}, "status": status}]})
+                }
+                "status" => json!({"metadata": metadata, "spec": {}}),
+                _ => {
+                    seen.1.push(Instant::now());
+                    json!({"metadata": metadata, "spec": {}})
+                }
+            };
+            let body = Body::from(object.to_string().into_bytes());
+            Ok::<_, std::io::Error>(Response::new(body))
+        }
+    });
+    let client = kube::Client::new(serve, "default");
+    let shared = Arc::new(shared_with(client, &mut Registry::default()));
+    let nodes = Nodes::new(shared.clone(), Fence::after(Handover::Clean, &shared));
+    let pool = MachineConfigPool::new("worker", Default::default());
+    let item = Item { version: 1, uid: "p".to_owned(), value: Arc::new(pool.clone()) };
+    shared.stores.pools.apply("worker".to_owned(), item);
+    let policy: RolloutPolicy = serde_json::from_value(json!({
+        "apiVersion": "machineconfig.dev/v1alpha1", "kind": "RolloutPolicy", "metadata": {"name": "p", "uid": "u"},
+        "spec": {"pools": {"names": ["worker"]}, "gates": [{
+            "name": "disks", "when": ["Always"], "interval": "1s", "failureLimit": 1,
+            "nodeCondition": {"type": "DiskPressure", "status": "False"},
+        }]},
+    }))
+    .unwrap();
+    let check = rollout::policy::GateCheck {
+        gate: "disks".into(),
+        baseline: Some(vec![]),
+        nodes: vec!["n0".into()],
+        ..Default::default()
+    };
+    let plan = PoolPlan {
+        pool: "worker".into(),
+        target: Some(rollout::Target { config: "new".into(), image: None }),
+        patches: (0..1000)
+            .map(|i| NodePatch {
+                node: format!("n{i}").into(),
+                desired_config: rollout::Change::Set("new".into()),
+                ..NodePatch::default()
+            })
+            .collect(),
+        policy: Some(rollout::policy::PolicyPlan {
+            policy: "p".into(),
+            checks: vec![check],
+            ..Default::default()
+        }),
+        ..PoolPlan::default()
+    };
+    let policies = PoolPolicies::of(&[&policy], &[&pool], &|_| true, None);
+    let all = rollout::RolloutPlan { pools: vec![plan.clone()], ..Default::default() };
+    nodes.policies.follow(&shared, &all, &policies, &[Arc::new(policy)], &now());
+    // The gate passes, and is asked each second.
+    tokio::time::sleep(Duration::from_millis(1900)).await;
+    let known = shared.policy_news();
+    assert_eq!(known.setbacks, 0);
+    let sent = nodes.requests.carry_out(&shared, &plan, &pool, known).await;
+    assert_eq!(sent, Sent::Some);
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let (told, arrived) = seen.lock().unwrap().clone();
+    let (told, last) = (told.unwrap(), *arrived.last().unwrap());
+    // Those that are on their way to the server at that moment are the last ones; a hundred more waited for a place.
+    assert!(last.duration_since(told) <= Duration::from_millis(100), "{:?}", last.duration_since(told));
+    assert!(arrived.len() <= 4 * PATCHES_IN_FLIGHT && arrived.len() > PATCHES_IN_FLIGHT, "{}", arrived.len());
+    assert_eq!(shared.setbacks.load(Ordering::Acquire), 1);
+    // What a gate says, and what was stored, has the next plan wait for no patch that moves no node.
+    let taints = PoolPlan {
+        patches: plan
+            .patches
+            .iter()
+            .map(|p| NodePatch { node: p.node.clone(), ..NodePatch::default() })
+            .collect(),
+        ..plan.clone()
+    };
+    seen.lock().unwrap().1.clear();
+    let (sent, ()) =
+        tokio::join!(nodes.requests.carry_out(&shared, &taints, &pool, shared.policy_news()), async {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            shared.advances.fetch_add(1, Ordering::AcqRel);
+        });
+    assert_eq!((sent, seen.lock().unwrap().1.len()), (Sent::Some, PATCHES_IN_FLIGHT));
 }
 
 fn a_pool(name: &str, version: usize) -> serde_json::Value {

@@ -8,6 +8,7 @@
 //! Not here: when this table counts (only with [`api::v1alpha1::Reboots::WhenNeeded`], and only where no disruption
 //! policy is for the path), nor how effects are carried out (see `transaction::effects`).
 
+mod rows;
 pub(crate) mod sysctl;
 pub(crate) mod table;
 pub(crate) mod units;

@@ -1,4 +1,5 @@
 use super::*;
+use crate::plan::effects::rows::Row;
 use api::v1::MachineConfigSpec;
 use serde_json::json;
 

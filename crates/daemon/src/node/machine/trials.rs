@@ -1,0 +1,87 @@
+//! Changes on trial, what the agent brings to a host for them, and reboots.
+//!
+//! What it is not: the verdict (see `protocol::trial`).
+
+use super::{Machine, MachineError};
+use crate::protocol::EMPTY_CONFIG;
+use api::text::chain;
+use host::Recovery;
+
+/// What runs of the units that ran before a change, and why people can no longer log in.
+pub(crate) type LookedAt = (Vec<(String, host::UnitState)>, Option<String>);
+
+impl Machine {
+    /// Looks at the units of the change that is on trial, and at why people can no longer log in, and writes down how much
+    /// of its time has passed.
+    pub(crate) fn look_at_trial(&self) -> Result<LookedAt, MachineError> {
+        let mut host = self.host();
+        host.tick_trial()?;
+        match host.trial()? {
+            Some(open) => Ok((host.trial_units(&open.trial)?, host.lost_logins(&open.trial))),
+            None => Ok(LookedAt::default()),
+        }
+    }
+
+    /// Keeps the change that is on trial.
+    pub(crate) fn confirm_trial(&self) -> Result<Option<String>, MachineError> {
+        let kept = self.host().confirm_trial()?;
+        self.clear_host();
+        Ok(kept)
+    }
+
+    /// Takes away what the agent itself has brought to the host, if that is in the empty config: its own files are back, for
+    /// example before the product is removed. The next change on trial brings it again.
+    pub(crate) fn clear_host(&self) {
+        let mut host = self.host();
+        let result = match host.current_config() {
+            Ok(Some(config)) if config.name == EMPTY_CONFIG => host.remove_own_units(),
+            Ok(_) => return,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = result {
+            tracing::warn!(error = %chain(&error), "the units that go on with a trial at boot stay on the host");
+        }
+    }
+
+    /// Takes away what the agent has brought to the host for trials, and ends the look at what follows an undo: the product is
+    /// removed, and files stay as they are.
+    pub(crate) fn leave(&self) -> Result<(), MachineError> {
+        let mut host = self.host();
+        host.settle_trial_failure()?;
+        host.remove_own_units()?;
+        if host.has_own_units()? {
+            return Err(MachineError::broken("a change is on trial, or a reboot is owed"));
+        }
+        Ok(())
+    }
+
+    /// Undoes the change that is on trial.
+    pub(crate) fn fail_trial(&self, check: host::Check, why: &str) -> Result<Recovery, MachineError> {
+        Ok(self.host().fail_trial(check, why)?)
+    }
+
+    /// Removes the record of a change that was tried and undone.
+    pub(crate) fn forget_tried(&self) -> Result<(), MachineError> {
+        Ok(self.host().forget_trial_failure()?)
+    }
+
+    /// Starts a reboot.
+    pub(crate) fn reboot(&self, why: &str) -> Result<(), MachineError> {
+        Ok(self.host().reboot(why)?)
+    }
+
+    /// Whether the machine is shutting down, or rebooting as a whole, whoever asked for it.
+    pub(crate) fn is_stopping(&self) -> Result<bool, MachineError> {
+        Ok(self.host().is_stopping()?)
+    }
+
+    /// Records with the pending reboot whether the pods have left.
+    pub(crate) fn reboot_cleared(&self, cleared: bool) -> Result<(), MachineError> {
+        Ok(self.host().reboot_cleared(cleared)?)
+    }
+
+    /// Removes the record of a reboot that has happened.
+    pub(crate) fn reboot_done(&self) -> Result<(), MachineError> {
+        Ok(self.host().reboot_done()?)
+    }
+}
