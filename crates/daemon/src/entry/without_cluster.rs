@@ -145,6 +145,16 @@ fn apply_config(
 ) -> Result<AppliedOnce, DaemonError> {
     let fail = |why: String| DaemonError::Once { from: from.to_owned(), why };
     let plan = plan_once(host, from, to)?;
+    // Nobody else does it on a host without an agent.
+    match host.tidy_os() {
+        Ok(gone) if gone.is_empty() => {}
+        Ok(gone) => {
+            tracing::info!(images = %gone.join(", "), "removed OS images that nothing needs any more")
+        }
+        Err(error) => {
+            tracing::warn!(error = %chain(&error), "OS images that nothing needs any more stay on the host");
+        }
+    }
     let config = to.metadata.name.clone().unwrap_or_default();
     tracing::info!(%config, disruption = %plan.disruption, steps = plan.steps.len(), "applying once");
     host.apply(&plan).map_err(|e| fail(chain(&e)))?;

@@ -224,6 +224,15 @@ pub trait OsBackend: Send + fmt::Debug {
     /// # Errors
     /// The host refuses or fails; something else is at work; or somebody else staged a deployment.
     fn undo(&mut self, before: &Token) -> Result<(), OsError>;
+    /// Removes images that MachineConfigs brought or replaced and that nothing needs any more: neither what runs, boots next, can be
+    /// gone back to or is pinned, nor what was fetched last. Returns what went. It may take minutes, and disturbs nothing that
+    /// runs. Idempotent.
+    ///
+    /// # Errors
+    /// The host refuses or fails.
+    fn tidy(&mut self) -> Result<Vec<String>, OsError> {
+        Ok(Vec::new())
+    }
     /// Whether the deployment of the token runs. If not, an undone change ends with the next boot. Back ends that have
     /// one deployment only always say yes.
     ///

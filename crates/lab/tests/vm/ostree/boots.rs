@@ -73,6 +73,27 @@ async fn an_image_boots_or_does_not_as_a_whole_wherever_the_power_is_cut() {
     settled(vm).await;
     is_running(vm, back).await;
     ended(vm).await;
+    only_what_is_needed_stays(vm, [&a, &b]).await;
+}
+
+/// Of the images that the machine has had, those stay that it boots and can go back to. It began with one by another name.
+async fn only_what_is_needed_stays(vm: &VirtualMachine, needed: [&str; 2]) {
+    let images = async || {
+        let list = "ostree container image list --repo /ostree/repo | sed 's,^docker://,,' | sort";
+        vm.run(["sh", "-c", list]).await.unwrap().lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let deployments = vm.run(["ostree", "admin", "status"]).await.unwrap();
+    let before = images().await;
+    assert!(
+        before.len() == 3 && needed.iter().all(|image| before.contains(&(*image).to_owned())),
+        "{before:?}"
+    );
+    let done = timed("images that nothing needs are removed", apply(vm, &[])).await;
+    assert_eq!(done.code, 0, "{done:?}");
+    let mut needed = needed.map(str::to_owned);
+    needed.sort();
+    assert_eq!(images().await, needed, "{done:?}");
+    assert_eq!(vm.run(["ostree", "admin", "status"]).await.unwrap(), deployments);
 }
 
 /// The machine has booted the old OS. The recovery has undone the rest, and said so.
