@@ -21,6 +21,7 @@ pub(crate) mod ostree;
 mod proxy;
 mod pull_trouble;
 pub(crate) mod reference;
+mod registry_look;
 #[cfg(test)]
 pub(crate) mod replay;
 pub(crate) mod rpm_ostree;

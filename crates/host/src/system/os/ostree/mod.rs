@@ -30,7 +30,7 @@ use crate::system::os::reference::{Reference, same_image};
 use crate::system::os::undo_token::UndoToken;
 use crate::system::os::{
     DEPLOYMENTS, Deployment, OsBackend, OsError, OsStatus, Token, boot_room, credentials, proxy,
-    pull_trouble, staged, store_room, stored_image, without,
+    pull_trouble, registry_look, staged, store_room, stored_image, without,
 };
 use crate::system::programs::{Output, ProgramError, Programs};
 use crate::system::pull::Pull;
@@ -240,7 +240,7 @@ impl OsBackend for OstreeHost {
         credentials::link(&self.root)?;
         if self.root.found(CONTAINER)?.is_absent() {
             // bootc alone cannot fetch without staging. It fetches when it stages.
-            return Ok(());
+            return registry_look::before_pull(&self.root, self.programs.as_mut(), &to, pull);
         }
         self.note_fetch(now.as_ref(), &to)?;
         // One that is named by its digest need not be asked for again, unless the registry has what it is verified by.
@@ -248,6 +248,7 @@ impl OsBackend for OstreeHost {
         if same && stored_image::commit(self.programs.as_mut(), &to).is_some() {
             return self.check_image(&to, pull);
         }
+        registry_look::before_pull(&self.root, self.programs.as_mut(), &to, pull)?;
         if let Err(error) = store_room::limit(&self.root, pull) {
             // Without the images that nothing needs there may be room.
             if self.remove_superseded(true)?.is_empty() {
