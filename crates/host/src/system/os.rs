@@ -220,6 +220,17 @@ pub trait OsBackend: Send + fmt::Debug {
     /// # Errors
     /// The host refuses or fails.
     fn stage(&mut self, target: &Deployment) -> Result<(), OsError>;
+    /// The change that was booted is kept: what only a boot loader needed to go back by itself goes. Idempotent.
+    ///
+    /// # Errors
+    /// The host refuses or fails.
+    fn keep(&mut self) -> Result<(), OsError> {
+        Ok(())
+    }
+    /// Why the machine did not boot what was staged, if the boot loader gave up on it by itself.
+    fn fell_back(&mut self) -> Option<String> {
+        None
+    }
     /// Makes the host boot into the deployment of the token, and drops what was staged. Idempotent.
     ///
     /// # Errors

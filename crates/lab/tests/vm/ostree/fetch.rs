@@ -43,6 +43,7 @@ async fn an_image_is_refused_without_room_and_a_pull_and_a_staging_that_are_cut_
     // A registry that lies, a signature that is not there, another architecture.
     refused::lies(vm, &registry).await;
     refused::unsigned(vm, &registry).await;
+    write(vm, in_b).await;
 
     // The registry goes away in the middle of the pull: nothing is staged, no file is written.
     let (cut, ()) = tokio::join!(timed("pull that is cut", apply(vm, SKIP_REBOOT)), async {

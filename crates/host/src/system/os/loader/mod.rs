@@ -15,7 +15,9 @@
 //!
 //! Not here: images, kernels and extensions, which these hosts get from packages.
 
+mod counted;
 pub(crate) mod entries;
+mod entry_files;
 mod find;
 mod grub;
 mod line;
@@ -133,6 +135,17 @@ impl BootLoader {
         Ok(entry.and_then(|e| e.kernel.rsplit('/').next()).map(str::to_owned))
     }
 
+    /// The folder of a boot partition that kernels are copied to when they are installed, beside `/boot`. `None`: there is none.
+    pub(super) fn kernels_beside_boot(&self) -> Option<String> {
+        match self.loader() {
+            Ok(Loader::Entries(Entries { files, by_grub: false, .. })) => {
+                let folder = files.first()?.strip_suffix(".conf")?.rsplit_once("/loader/entries/")?.0;
+                Some(folder.to_owned())
+            }
+            _ => None,
+        }
+    }
+
     /// All arguments of the next boot.
     fn next(&self, loader: &Loader) -> Result<Vec<String>, OsError> {
         let text = match loader {
@@ -228,21 +241,13 @@ impl BootLoader {
                 self.grub_settings(&grub.settings, own)?;
                 self.generate(grub, own)
             }
-            Loader::Entries(Entries { files, new_kernels, .. }) => {
+            Loader::Entries(found) => {
                 self.record(own)?;
-                if let Some(path) = new_kernels {
+                if let Some(path) = &found.new_kernels {
                     let text = line::edit(&self.text(path)?, had, own);
                     self.put(path, &text, SETTINGS)?;
                 }
-                for path in files {
-                    let text = entries::with_arguments(&self.text(path)?, had, own);
-                    self.put(path, &text, SETTINGS)?;
-                }
-                for path in files {
-                    let has = entries::arguments_of(&self.text(path)?);
-                    missing(path, own, &has)?;
-                }
-                Ok(())
+                self.change_entries(found, had, own)
             }
             Loader::Firmware { cmdline } => {
                 self.record(own)?;
@@ -397,25 +402,36 @@ impl OsBackend for BootLoader {
         self.change(&loader, &had, &own)
     }
 
+    fn keep(&mut self) -> Result<(), OsError> {
+        match self.loader()? {
+            Loader::Entries(found) => self.keep_entries(&found),
+            Loader::Grub(_) | Loader::Firmware { .. } => Ok(()),
+        }
+    }
+
+    fn fell_back(&mut self) -> Option<String> {
+        let Ok(Loader::Entries(found)) = self.loader() else { return None };
+        let spent = self.without_tries(&found).unwrap_or_default();
+        let first = spent.first()?;
+        Some(format!(
+            "{first} came up in none of its tries, so the boot loader went back to the entry of before (boot counting)"
+        ))
+    }
+
     fn undo(&mut self, before: &Token) -> Result<(), OsError> {
         let before: Before = serde_json::from_str(&before.0)
             .map_err(|e| os(format!("the journal's token of the boot loader cannot be read: {e}")))?;
         let loader = self.loader()?;
         let own = self.own(&loader)?;
-        // A kernel that was installed meanwhile has an entry of its own.
-        if let Loader::Entries(Entries { files, .. }) = &loader {
-            for path in files.iter().filter(|p| !before.files.contains_key(*p)) {
-                let text = entries::with_arguments(&self.text(path)?, &own, &before.own);
-                self.put(path, &text, SETTINGS)?;
-            }
+        if let Loader::Entries(found) = &loader {
+            self.restore_entries(found, &own, &before)?;
         }
         // Last the record of what is own: an undo that was interrupted needs it again.
         let (record, others): (Vec<_>, Vec<_>) =
             before.files.iter().partition(|(p, _)| *p == KERNEL_ARGUMENTS);
         for (path, text) in others.into_iter().chain(record) {
             match text {
-                // An entry whose kernel was removed meanwhile stays away.
-                Some(_) if path.ends_with(".conf") && self.root.found(path)?.is_absent() => {}
+                Some(_) if counted::parts(path).is_some() => {}
                 Some(text) => self.put(path, text, SETTINGS)?,
                 None => self.root.remove(path)?,
             }

@@ -229,6 +229,10 @@ impl OrdinaryHost {
         has_room(runner.root, "/usr/lib", solved.bytes)?;
         if solved.installed.iter().any(|p| manager.is_kernel(&p.name, kernel_type)) {
             has_room(runner.root, "/boot/vmlinuz", kernel_bytes(runner.root)?)?;
+            // kernel-install copies it to where systemd-boot can read it.
+            if let Some(folder) = self.loader.kernels_beside_boot() {
+                has_room(runner.root, &format!("{folder}/linux"), kernel_bytes(runner.root)?)?;
+            }
         }
         manager.download(&mut runner, &solved.installed, pull)?;
         let of = |p: &&Package| !names.contains(&p.name);
@@ -648,6 +652,14 @@ impl OsBackend for OrdinaryHost {
             self.set_default(&target.kernel_type)?;
         }
         Ok(())
+    }
+
+    fn keep(&mut self) -> Result<(), OsError> {
+        if self.has_loader() { self.loader.keep() } else { Ok(()) }
+    }
+
+    fn fell_back(&mut self) -> Option<String> {
+        self.loader.fell_back()
     }
 
     fn undo(&mut self, before: &Token) -> Result<(), OsError> {
