@@ -20,10 +20,10 @@ pub(crate) mod entries;
 mod entry_files;
 mod find;
 mod grub;
+mod grub_files;
 mod line;
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use desired::mask::argument;
 use desired::{OsField, arguments};
@@ -39,10 +39,8 @@ use crate::system::os::{
 };
 use crate::system::programs::Programs;
 use crate::system::pull::Pull;
-use find::{Entries, Grub, Loader, Settings, find};
+use find::{Entries, Grub, Loader, find};
 
-/// How long GRUB may take to generate its configuration. It looks for other systems on all disks.
-const GENERATE: Duration = Duration::from_secs(300);
 /// Where GRUB's configuration is generated before it is checked.
 const GENERATED: &str = "/run/machine-config-daemon-grub.cfg";
 /// The bytes that must be free beside the boot loader's files: each is replaced by a second copy.
@@ -123,16 +121,6 @@ impl BootLoader {
                 None => Ok(Vec::new()),
             },
         }
-    }
-
-    /// The name of the kernel's file that the machine boots by default. `None`: it is not known of this boot loader.
-    pub(super) fn default_kernel(&self) -> Result<Option<String>, OsError> {
-        let Ok(Loader::Grub(Grub { cfg, environment, .. })) = self.loader() else { return Ok(None) };
-        let environment = self.root.text(&environment)?.unwrap_or_default();
-        let text = self.text(&cfg)?;
-        let list = grub::entries(&text);
-        let entry = grub::default_entry(&list, grub::chosen(&text, &environment));
-        Ok(entry.and_then(|e| e.kernel.rsplit('/').next()).map(str::to_owned))
     }
 
     /// The folder of a boot partition that kernels are copied to when they are installed, beside `/boot`. `None`: there is none.
@@ -261,45 +249,6 @@ impl BootLoader {
     fn record(&self, own: &[String]) -> Result<(), OsError> {
         let json = serde_json::to_string(own).map_err(|e| os(e.to_string()))?;
         self.put(KERNEL_ARGUMENTS, &json, PRIVATE)
-    }
-
-    fn grub_settings(&self, settings: &Settings, own: &[String]) -> Result<(), OsError> {
-        match settings {
-            Settings::DropIn(path) if own.is_empty() => Ok(self.root.remove(path)?),
-            Settings::DropIn(path) => self.put(path, &grub::settings(own), SETTINGS),
-            Settings::Shared(path) => {
-                let text = self.root.text(path)?.unwrap_or_default();
-                self.put(path, &grub::with_block(&text, own), SETTINGS)
-            }
-        }
-    }
-
-    /// Generates GRUB's configuration into a file of its own, checks it, and puts it in place.
-    fn generate(&mut self, grub: &Grub, own: &[String]) -> Result<(), OsError> {
-        self.root.remove(GENERATED)?;
-        let done = self.programs.run(grub.program, &["-o", GENERATED], GENERATE);
-        let text = done.map_err(|e| {
-            os(format!(
-                "{e}; what the machine boots with was not changed. Run {} by hand to see its whole output",
-                grub.program
-            ))
-        });
-        let text = text.and_then(|_| self.text(GENERATED));
-        self.root.remove(GENERATED)?;
-        let text = text?;
-        let list = grub::entries(&text);
-        let normal: Vec<_> = list.iter().filter(|e| e.is_ours && !e.is_recovery).collect();
-        if normal.is_empty() {
-            return Err(os(format!(
-                "{} found no kernel of this host to boot; {} was not changed. See that /boot is mounted and \
-                 /etc/grub.d/10_linux can be executed",
-                grub.program, grub.cfg
-            )));
-        }
-        for entry in normal {
-            missing(&format!("the entry {:?} of {}", entry.title, grub.program), own, &entry.arguments)?;
-        }
-        self.put(&grub.cfg, &text, PRIVATE)
     }
 }
 
