@@ -455,3 +455,19 @@ fn boots_are_not_counted_where_nobody_counts_them_or_one_entry_is_booted_in_any_
         assert_eq!(rig.entries(&stem), want, "{about}");
     }
 }
+
+#[test]
+fn kernels_are_copied_to_the_partition_that_systemd_boot_reads() {
+    let entry = |folder: &str| format!("{folder}/loader/entries/{ID}-6.1.conf");
+    for folder in ["/efi", "/boot", "/boot/efi"] {
+        let rig = Rig::new(&[("/etc/machine-id", ID), (&entry(folder), OLD)]);
+        assert_eq!(rig.os.kernels_beside_boot().as_deref(), Some(folder));
+    }
+    assert_eq!(Rig::new(&GRUB).os.kernels_beside_boot(), None);
+    let by_grub = Rig::new(&[
+        ("/etc/machine-id", ID),
+        ("/boot/grub2/grub.cfg", "insmod blscfg\nblscfg\n"),
+        (&entry("/boot"), OLD),
+    ]);
+    assert_eq!(by_grub.os.kernels_beside_boot(), None);
+}
