@@ -86,6 +86,7 @@ impl BootLoader {
             self.put(path, &text, SETTINGS)?;
         }
         for (stem, (path, text)) in was {
+            self.root.discard_temporary(&counted::counted(&stem))?;
             let there = self.of_entry(path)?;
             if there.is_empty() {
                 continue;

@@ -336,7 +336,9 @@ impl OsBackend for BootLoader {
             Loader::Grub(grub) => vec![grub.cfg, GENERATED.to_owned()],
             Loader::Entries(_) | Loader::Firmware { .. } => Vec::new(),
         });
-        for path in &paths {
+        let counted = |path: &String| counted::parts(path).map(|(stem, _)| counted::counted(stem));
+        let more: Vec<String> = paths.iter().filter_map(counted).collect();
+        for path in paths.iter().chain(&more) {
             self.root.discard_temporary(path)?;
         }
         serde_json::to_string(&self.before()?).map(Token).map_err(|e| os(e.to_string()))
