@@ -52,6 +52,8 @@ pub const PASSWD_LOCK: &str = "/etc/.pwd.lock";
 pub const OS_FAILURE: &str = "/var/lib/machine-config-daemon/os-failure.json";
 /// What MachineConfigs have brought to a host without an image as packages.
 pub const PACKAGES: &str = "/var/lib/machine-config-daemon/packages.json";
+/// The OS images that MachineConfigs have brought to a host of OSTree, or replaced on it.
+pub const OS_IMAGES: &str = "/var/lib/machine-config-daemon/os-images.json";
 /// How the operating system was when the last change of it was kept.
 pub const OS_KEPT: &str = "/var/lib/machine-config-daemon/os-kept.json";
 /// The record that a config was tried and undone, because the change was not confirmed.

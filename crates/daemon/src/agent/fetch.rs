@@ -7,7 +7,7 @@
 use super::jobs::PlanError;
 use super::{Agent, Next};
 use crate::cluster::milestones::Milestone;
-use crate::node::machine::{MachineError, Work};
+use crate::node::machine::{Machine, MachineError, Work};
 use crate::protocol::clock::Moment;
 use crate::protocol::{Changes, Job, NodeFacts, Pair, Phase, cut_reason, disturbing_backoff};
 use api::names::own;
@@ -102,6 +102,18 @@ impl Agent {
         }
         let answer = Answer { request, failed: failed.as_deref() };
         self.write(Changes::from([(own::PREFETCHED, answer.to_string())]), vec![], None, false).await
+    }
+
+    /// Removes the OS images that nothing needs any more, after an update. It is no part of the update: if it fails, it is
+    /// tried after the next one.
+    pub(super) async fn tidy(&self) {
+        match self.host(Machine::tidy_os).await {
+            Ok(gone) if gone.is_empty() => {}
+            Ok(gone) => {
+                tracing::info!(images = %gone.join(", "), "removed OS images that nothing needs any more")
+            }
+            Err(error) => tracing::warn!(%error, "OS images that nothing needs any more stay on the host"),
+        }
     }
 
     /// Fetches until it is done, or no longer `wanted` on the Node.

@@ -388,6 +388,7 @@ impl Agent {
                 tracing::info!(config = %self.view.node.current, "done");
                 self.view.phase = Phase::Idle;
                 self.settings.metrics.update_done(&self.view.node.current, Timestamp::now());
+                self.tidy().await;
             }
             Some(state::DEGRADED | state::UNRECONCILABLE) => {
                 tracing::error!(state = %self.view.node.state, reason = %self.view.node.reason, "failed");

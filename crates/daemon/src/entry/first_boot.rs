@@ -23,6 +23,11 @@ use std::path::Path;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
+/// What can be done about packages that a config asks for.
+const NO_PACKAGES: &str = "a first boot installs no packages, because it does not know its pool, which would have to allow that: put \
+    them into the machine's image, or have machines join without them, and name them in a MachineConfig of a pool that they are \
+    moved to afterwards";
+
 /// The arguments that the running kernel was booted with.
 const CMDLINE: &str = "/proc/cmdline";
 /// The pause before a first boot that could not be completed is retried. The cause may pass, such as a registry
@@ -119,7 +124,7 @@ pub fn complete_first_boot(host: &mut Host, file: &str) -> Result<FirstBoot, Dae
         fail(format!("this machine cannot apply config {config}: {}", why.join("; ")))
     };
     let change = Change::to_itself(&to, names).map_err(refused)?;
-    let facts = host.inspect(&change).map_err(|e| fail(e.to_string()))?;
+    let facts = host.inspect(&change).map_err(|e| fail(e.to_string()))?.without_pool(NO_PACKAGES);
     let found = found_os(host, &change.new_config().os, &facts)?;
     let plan = change.from_os(found).plan(&DisruptionPolicy::default(), &facts).map_err(refused)?;
     tracing::info!(%config, disruption = %plan.disruption, steps = plan.steps.len(), "completing the first boot");

@@ -20,6 +20,9 @@ use std::time::Duration;
 const ONCE: &str = "once-";
 /// How many bytes of the hash are used.
 const HASH_BYTES: usize = 6;
+/// What can be done about packages that a config asks for.
+const NO_PACKAGES: &str = "without a cluster nobody has allowed packages on this host: install them with the distribution's tools, \
+    or remove them from the config";
 /// The time limit for fetching a config, which has at most a few megabytes.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(120);
 
@@ -62,7 +65,7 @@ pub fn plan_on_host(
     let image = config_and_image(&from.name).1;
     let state = with_image(config.metadata.name.as_deref().unwrap_or_default(), image);
     let to = MachineConfig::new(&state, in_image(config.spec.clone(), image));
-    let plan = plan_between(&mut host, &from, &to, policy)?;
+    let plan = plan_between(&mut host, &from, &to, policy, None)?;
     Ok(PlannedOnHost { os, plan })
 }
 
@@ -71,6 +74,7 @@ fn plan_between(
     from: &CurrentConfig,
     to: &MachineConfig,
     policy: &DisruptionPolicy,
+    instead_of_packages: Option<&str>,
 ) -> Result<Result<HostPlan, Vec<Irreconcilable>>, DaemonError> {
     let desired = to.metadata.name.clone().unwrap_or_default();
     let names = Names { current: from.name.clone(), desired };
@@ -78,7 +82,10 @@ fn plan_between(
         Ok(change) => change,
         Err(why) => return Ok(Err(why)),
     };
-    let facts = host.inspect(&change).map_err(|error| look_error(&error))?;
+    let mut facts = host.inspect(&change).map_err(|error| look_error(&error))?;
+    if let Some(how) = instead_of_packages {
+        facts = facts.without_pool(how);
+    }
     Ok(change.plan(policy, &facts))
 }
 
@@ -145,6 +152,16 @@ fn apply_config(
 ) -> Result<AppliedOnce, DaemonError> {
     let fail = |why: String| DaemonError::Once { from: from.to_owned(), why };
     let plan = plan_once(host, from, to)?;
+    // Nobody else does it on a host without an agent.
+    match host.tidy_os() {
+        Ok(gone) if gone.is_empty() => {}
+        Ok(gone) => {
+            tracing::info!(images = %gone.join(", "), "removed OS images that nothing needs any more")
+        }
+        Err(error) => {
+            tracing::warn!(error = %chain(&error), "OS images that nothing needs any more stay on the host");
+        }
+    }
     let config = to.metadata.name.clone().unwrap_or_default();
     tracing::info!(%config, disruption = %plan.disruption, steps = plan.steps.len(), "applying once");
     host.apply(&plan).map_err(|e| fail(chain(&e)))?;
@@ -173,7 +190,7 @@ pub(crate) fn plan_once(host: &mut Host, from: &str, to: &MachineConfig) -> Resu
     let current = current.unwrap_or_else(no_config);
     // A person who asks for a config that was tried and undone asks for another try.
     host.forget_trial_failure().map_err(|error| look_error(&error))?;
-    plan_between(host, &current, to, &DisruptionPolicy::default())?
+    plan_between(host, &current, to, &DisruptionPolicy::default(), Some(NO_PACKAGES))?
         .map_err(|why| fail(why.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")))
 }
 
@@ -257,6 +274,25 @@ mod tests {
         }
         let named = read_config("f", "kind: MachineConfig\nmetadata: {name: mine}\nspec: {}").unwrap();
         assert_eq!(named.metadata.name.as_deref(), Some("mine"));
+    }
+
+    #[test]
+    fn packages_are_refused_with_what_can_be_done_without_a_cluster() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = host::Options { sync: false, owners: false };
+        for file in ["usr/bin/apt-get", "proc/cmdline"] {
+            let path = dir.path().join(file);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, "").unwrap();
+        }
+        let root = Root::open_with(dir.path(), options, std::sync::Arc::new(host::fault::NoFaults)).unwrap();
+        let (os, _) = host::choose_os(&root, &|| Some(Box::new(host::HostPrograms)));
+        let mut host = Host::new(root.clone(), Box::new(FakeSystemd::new(&root)), os);
+        let to = read_config("f", "kind: MachineConfig\nmetadata: {name: mine}\nspec: {extensions: [vim]}")
+            .unwrap();
+        let why = apply_config(&mut host, "f", &to, true).unwrap_err().to_string();
+        assert!(why.contains("spec.extensions") && why.contains("with the distribution's tools"), "{why}");
+        assert!(!why.contains("annotation"), "{why}");
     }
 
     #[tokio::test]

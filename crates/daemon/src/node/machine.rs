@@ -328,6 +328,11 @@ impl Machine {
         Ok(self.host().fetch(&work.plan, pull)?)
     }
 
+    /// Removes the OS images that nothing needs any more.
+    pub(crate) fn tidy_os(&self) -> Result<Vec<String>, MachineError> {
+        Ok(self.host().tidy_os()?)
+    }
+
     /// Applies what was planned: all of it or nothing.
     ///
     /// A change that can cut the node off is put on trial, if `rules` say so. `before`: how the node was.

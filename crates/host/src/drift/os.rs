@@ -42,6 +42,7 @@ impl Host {
     /// loader are the administrator's as much as ours.
     pub(crate) fn note_kept_os(&mut self, journal: &Journal) -> Result<(), Error> {
         let Some((_, change)) = journal.os_change() else { return Ok(()) };
+        self.os_call("keep", |os| os.keep())?;
         if self.os.refuses(OsField::Image).is_some() {
             return Ok(());
         }

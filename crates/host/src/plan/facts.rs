@@ -118,6 +118,15 @@ pub struct Facts {
 }
 
 impl Facts {
+    /// These facts of a host that nobody can allow what needs consent. `how`: what can be done instead.
+    #[must_use]
+    pub fn without_pool(mut self, how: &str) -> Self {
+        for said in self.os_consent.values_mut() {
+            how.clone_into(said);
+        }
+        self
+    }
+
     /// These facts where nobody has allowed what needs consent: those parts cannot be changed then. What a config only gives up
     /// needs none.
     pub(crate) fn without_consent(&self, wants: &OsWanted) -> Self {

@@ -17,6 +17,8 @@ struct State {
     status: OsStatus,
     /// The images that were fetched.
     fetched: BTreeSet<String>,
+    /// The one that was fetched last.
+    fetched_last: String,
     fetches: usize,
     /// The next boot fails to come up in the staged deployment.
     falls_back: bool,
@@ -107,6 +109,12 @@ impl FakeOs {
         self.state().falls_back = true;
     }
 
+    /// The images that are on the host.
+    #[must_use]
+    pub fn images(&self) -> Vec<String> {
+        self.state().fetched.iter().cloned().collect()
+    }
+
     /// How often something was fetched that was not on the host yet.
     #[must_use]
     pub fn fetches(&self) -> usize {
@@ -142,6 +150,7 @@ impl OsBackend for FakeOs {
             return Err(OsError::new("the pull was cancelled"));
         }
         let mut state = self.state();
+        state.fetched_last.clone_from(&target.image);
         if state.fetched.insert(target.image.clone()) {
             state.fetches += 1;
         }
@@ -164,6 +173,17 @@ impl OsBackend for FakeOs {
         }
         state.status.staged = Some(target.clone()).filter(|t| *t != state.status.booted);
         Ok(())
+    }
+
+    fn tidy(&mut self) -> Result<Vec<String>, OsError> {
+        let mut state = self.state();
+        let OsStatus { booted, staged, previous, .. } = state.status.clone();
+        let deployments = [Some(booted), staged, previous];
+        let mut needed: BTreeSet<String> = deployments.into_iter().flatten().map(|d| d.image).collect();
+        needed.insert(state.fetched_last.clone());
+        let gone = state.fetched.difference(&needed).cloned().collect();
+        state.fetched.retain(|image| needed.contains(image));
+        Ok(gone)
     }
 
     fn undo(&mut self, before: &Token) -> Result<(), OsError> {

@@ -21,6 +21,7 @@ pub(crate) mod ostree;
 mod proxy;
 mod pull_trouble;
 pub(crate) mod reference;
+mod registry_look;
 #[cfg(test)]
 pub(crate) mod replay;
 pub(crate) mod rpm_ostree;
@@ -219,11 +220,31 @@ pub trait OsBackend: Send + fmt::Debug {
     /// # Errors
     /// The host refuses or fails.
     fn stage(&mut self, target: &Deployment) -> Result<(), OsError>;
+    /// The change that was booted is kept: what only a boot loader needed to go back by itself goes. Idempotent.
+    ///
+    /// # Errors
+    /// The host refuses or fails.
+    fn keep(&mut self) -> Result<(), OsError> {
+        Ok(())
+    }
+    /// Why the machine did not boot what was staged, if the boot loader gave up on it by itself.
+    fn fell_back(&mut self) -> Option<String> {
+        None
+    }
     /// Makes the host boot into the deployment of the token, and drops what was staged. Idempotent.
     ///
     /// # Errors
     /// The host refuses or fails; something else is at work; or somebody else staged a deployment.
     fn undo(&mut self, before: &Token) -> Result<(), OsError>;
+    /// Removes images that MachineConfigs brought or replaced and that nothing needs any more: neither what runs, boots next, can be
+    /// gone back to or is pinned, nor what was fetched last. Returns what went. It may take minutes, and disturbs nothing that
+    /// runs. Idempotent.
+    ///
+    /// # Errors
+    /// The host refuses or fails.
+    fn tidy(&mut self) -> Result<Vec<String>, OsError> {
+        Ok(Vec::new())
+    }
     /// Whether the deployment of the token runs. If not, an undone change ends with the next boot. Back ends that have
     /// one deployment only always say yes.
     ///

@@ -184,6 +184,22 @@ impl Host {
         }
     }
 
+    /// Removes the OS images that nothing needs any more. It waits for no other process, and for the end of a change that is not
+    /// kept yet: then nothing goes. Returns what went.
+    ///
+    /// # Errors
+    /// The journal cannot be read, or the host refuses or fails.
+    pub fn tidy_os(&mut self) -> Result<Vec<String>, Error> {
+        let _lock = match Lock::take(&self.root) {
+            Err(Error::Busy { .. }) => return Ok(Vec::new()),
+            taken => taken?,
+        };
+        match Journal::stage(&self.root)? {
+            Stage::Nothing => Ok(self.os.tidy()?),
+            Stage::Begun(_) | Stage::Done(_) | Stage::Undone => Ok(Vec::new()),
+        }
+    }
+
     /// Makes one call of the operating system's back end, with the fault points around it.
     pub(crate) fn os_call(
         &mut self,

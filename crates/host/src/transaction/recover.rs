@@ -347,6 +347,9 @@ impl Host {
     /// Whether the machine came up as planned. If not, that is recorded.
     fn check_boot(&mut self, change: &OsChange, desired: &str) -> Result<Result<(), String>, Error> {
         let Err(mut why) = change.came_up(&self.os.status()?) else { return Ok(Ok(())) };
+        if let Some(said) = self.os.fell_back() {
+            why = format!("{why}; {said}");
+        }
         if let Some(said) = self.finalisation_error() {
             why = format!("{why}; at the shutdown before, {FINALISE} said {said:?}");
         }

@@ -70,6 +70,13 @@ fn with_entries(at: &Path) {
     }
 }
 
+/// systemd-boot counts boots.
+fn with_counting(at: &Path) {
+    with_entries(at);
+    let features = "sys/firmware/efi/efivars/LoaderFeatures-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f";
+    put(at, features, "\u{6}\0\0\0\u{4}\0\0\0\0\0\0\0");
+}
+
 fn with_grub(at: &Path) {
     put(at, "boot/grub/grub.cfg", "menuentry 'Debian' {\n\tlinux /vmlinuz root=1 ro\n}\n");
     put(at, "usr/sbin/grub-mkconfig", "/etc/default/grub.d/*.cfg\n");
@@ -146,7 +153,7 @@ fn a_kill_at_any_point_of_a_kernel_argument_change_leaves_the_old_state_or_the_n
         return;
     }
     let mut kills = 0;
-    for prepare in [with_entries, with_grub] {
+    for prepare in [with_entries, with_counting, with_grub] {
         let base = mk_host_tree();
         let at = base.path();
         prepare(at);

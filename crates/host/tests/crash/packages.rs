@@ -308,6 +308,28 @@ fn packages_come_are_kept_and_go_again_and_what_is_the_hosts_own_stays() {
 }
 
 #[test]
+fn an_extension_that_another_one_needs_is_given_up_and_goes_with_that_one() {
+    if !is_root() || !Path::new("/usr/bin/apt-get").exists() {
+        return;
+    }
+    let repository = mk_repository();
+    let base = mk_apt_host(repository.path());
+    let at = base.path();
+    let (none, both, one) = (config(""), config("tool byhand"), config("byhand"));
+    for (old, new, want) in [
+        ((&none, "none"), &both, "base=1/ii byhand=1/ii lib=1:1.0-1/ii tool=1/ii "),
+        ((&both, "both"), &one, "base=1/ii byhand=1/ii lib=1:1.0-1/ii tool=1/ii "),
+        ((&one, "one"), &none, "base=1/ii auto:"),
+    ] {
+        let plan = planned(at, old, new);
+        mk_host(at, Arc::new(NoFaults)).apply(&plan).unwrap();
+        boot(at);
+        mk_host(at, Arc::new(NoFaults)).recover().unwrap();
+        assert!(packages(at).starts_with(want), "{}", packages(at));
+    }
+}
+
+#[test]
 fn an_agent_that_is_killed_between_any_two_programs_leaves_the_old_packages_or_the_new() {
     if !is_root() || !Path::new("/usr/bin/apt-get").exists() {
         return;

@@ -4,12 +4,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::common::{mk_host, mk_host_tree};
+use crate::common::{BySpec as _, mk_host, mk_host_tree, plan};
 use crate::planning::{file, files, mk, planned};
+use api::v1::MachineConfigSpec;
 use host::fault::{Fault, Faults, NoFaults, Point};
 use host::{
-    DisruptionPolicy, FakeOs, FakeSystemd, FilePolicy, Host, Options, PolicyAction, Rationale, RebootStatus,
-    Recovery, Root, ServiceAction, Systemd, SystemdError, UnitFileState, UnitVerb,
+    DisruptionPolicy, FakeOs, FakeSystemd, FilePolicy, Host, Names, Options, OsBackend, PolicyAction, Pull,
+    Rationale, RebootStatus, Recovery, Root, ServiceAction, Systemd, SystemdError, UnitFileState, UnitVerb,
 };
 
 /// The process ends while it restarts a service.
@@ -204,4 +205,46 @@ fn a_container_with_the_hosts_boot_id_has_rebooted_when_run_is_empty() {
         host.recover().unwrap();
         assert!(matches!(host.reboot_status().unwrap(), RebootStatus::Rebooted(_)));
     }
+}
+
+/// OSTree keeps every image that was pulled. The host boots, goes back, and has one fetched ahead of its update.
+#[test]
+fn images_that_nothing_needs_go_when_a_change_is_over_and_a_config_that_is_taken_back_brings_its_image() {
+    let dir = mk_host_tree();
+    let at = dir.path();
+    let os = FakeOs::default();
+    let config =
+        |image: &str| MachineConfigSpec { os_image_url: image.to_owned(), ..MachineConfigSpec::default() };
+    let planned = |from: &str, to: &str| {
+        let (old, new) = (config(from), config(to));
+        let facts = mk_host(at, &os, Arc::new(NoFaults)).probe(&old, &new).unwrap();
+        let names = Names { current: from.to_owned(), desired: to.to_owned() };
+        plan(&old, &new, &names, &DisruptionPolicy::default(), &facts).unwrap()
+    };
+    let booted = || {
+        os.boot();
+        let _ = std::fs::remove_file(at.join("run/machine-config-daemon-boot"));
+        FakeSystemd::new(&Root::open(at).unwrap()).complete_reboot().unwrap();
+    };
+    // The last one takes the host back to the config before.
+    for (from, to, left) in [
+        ("", "fake:2", &["fake:1", "fake:2"][..]),
+        ("fake:2", "fake:3", &["fake:2", "fake:3"]),
+        ("fake:3", "fake:2", &["fake:2", "fake:3"]),
+    ] {
+        let before = os.images();
+        mk_host(at, &os, Arc::new(NoFaults)).apply(&planned(from, to)).unwrap();
+        assert!(mk_host(at, &os, Arc::new(NoFaults)).tidy_os().unwrap().is_empty(), "{to} is not booted yet");
+        booted();
+        let mut host = mk_host(at, &os, Arc::new(NoFaults));
+        assert_eq!(host.recover().unwrap(), Recovery::Finished { config: to.to_owned() });
+        assert_eq!(os.clone().status().unwrap().booted.image, to);
+        let gone = host.tidy_os().unwrap();
+        assert_eq!(os.images(), left, "{to}");
+        assert!(gone.iter().all(|image| before.contains(image)), "{gone:?}");
+    }
+    // One that waits for its update stays until that is over.
+    mk_host(at, &os, Arc::new(NoFaults)).fetch(&planned("fake:2", "fake:4"), &Pull::default()).unwrap();
+    assert!(mk_host(at, &os, Arc::new(NoFaults)).tidy_os().unwrap().is_empty());
+    assert_eq!(os.images(), ["fake:2", "fake:3", "fake:4"]);
 }

@@ -219,6 +219,14 @@ impl Registry {
         Ok(format!("{THIS_COMPUTER}:{}/lab/os@{}", self.port, digest.trim()))
     }
 
+    /// The file on this computer with the bytes of a digest.
+    #[must_use]
+    pub fn blob(&self, digest: &str) -> PathBuf {
+        let sum = digest.trim_start_matches("sha256:");
+        let first = sum.get(..2).unwrap_or_default();
+        self.storage.join("docker/registry/v2/blobs/sha256").join(first).join(sum).join("data")
+    }
+
     /// Its log, which lists the requests.
     #[must_use]
     pub fn log(&self) -> PathBuf {

@@ -103,6 +103,38 @@ async fn nodes_fetch_the_next_image_one_after_the_other_and_none_goes_without_it
         let found = cluster.get("Node", node.name()).await;
         assert_eq!((own(&found, PREFETCH), own(&found, PREFETCHED)), Default::default(), "{found}");
     }
+
+    // Another image; and `mco undo` brings the one before.
+    let off = json!({"metadata": {"annotations": {PREFETCH: null}}});
+    cluster.patch("MachineConfigPool", "worker", off).await;
+    cluster.patch("MachineConfig", "50-os", json!({"spec": {"osImageURL": "registry.lab/os:c"}})).await;
+    let next = cluster
+        .wait("the pool has the next config", async || {
+            Some(cluster.rendered("worker").await).filter(|next| *next != wanted)
+        })
+        .await;
+    boots(&cluster, &next, '3', "registry.lab/os:c").await;
+    let said = cluster.mco(&["undo", "worker", "--yes"]).await;
+    assert_eq!(said.code, 0, "{said:?}");
+    boots(&cluster, &wanted, '4', "registry.lab/os:b").await;
     cluster.no_panic();
     cluster.stop().await;
+}
+
+/// Both nodes are in this config, and have booted its image: the deployment whose checksum is made of this character.
+async fn boots(cluster: &Cluster, config: &str, checksum: char, image: &str) {
+    for index in 0..2 {
+        let node = cluster.lab.node(index);
+        cluster
+            .wait("the node is in the config", async || {
+                let found = cluster.get("Node", node.name()).await;
+                (is_done(&found) && note(&found, "currentConfig") == config).then_some(())
+            })
+            .await;
+        let status = node.run(["ostree", "admin", "status"]).await.unwrap();
+        assert!(status.contains(&format!("* debian {checksum}{checksum}")), "{status}");
+        let origin = format!("cat /ostree/deploy/debian/deploy/{checksum}{checksum}*.0.origin");
+        let origin = node.run(["sh", "-c", &origin]).await.unwrap();
+        assert!(origin.contains(image), "{origin}");
+    }
 }

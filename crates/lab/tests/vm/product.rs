@@ -60,9 +60,45 @@ async fn systemd_boot_boots_with_the_arguments_of_machine_configs_after_those_of
     let edit = "sed -i 's/$/ by.hand/' /etc/kernel/cmdline && v=$(uname -r) && \
                 kernel-install add $v /boot/vmlinuz-$v /boot/initrd.img-$v";
     set_changed_and_edited(vm, edit).await;
+    no_kernel_comes_up(vm).await;
     apply(vm, &[]).await;
     let left = vm.kernel_arguments().await.unwrap();
     assert!(left.contains(&"by.hand".to_owned()) && !left.iter().any(|a| a.starts_with("lab.")), "{left:?}");
+}
+
+/// Arguments with which no kernel comes up: systemd-boot tries them twice, and goes back by itself. The agent undoes the change, and
+/// says why.
+async fn no_kernel_comes_up(vm: &VirtualMachine) {
+    let before = vm.kernel_arguments().await.unwrap();
+    recovered(vm).await;
+    assert_eq!(entries(vm).await.len(), 1, "{:?}", entries(vm).await);
+    write(vm, &["init=/nonexistent", "panic=1"]).await;
+    apply_only(vm).await;
+    let tried = entries(vm).await;
+    assert!(
+        tried.len() == 2 && tried[0].ends_with("+2.conf") && tried[1].ends_with("~before.conf"),
+        "{tried:?}"
+    );
+    let (last, mark) = (vm.boot_id().await.unwrap(), vm.serial_mark().unwrap());
+    let _cut = vm.exec(["systemctl", "reboot"]).await.unwrap();
+    timed("two panics and a boot", vm.rebooted(&last)).await.unwrap();
+    let serial = vm.serial_since(mark).unwrap();
+    assert_eq!(serial.matches("Kernel panic - not syncing").count(), 2, "{serial}");
+    recovered(vm).await;
+    assert_eq!(vm.kernel_arguments().await.unwrap(), before);
+    assert_eq!(entries(vm).await.len(), 1, "{:?}", entries(vm).await);
+    let said = vm.run(["journalctl", "--no-pager", "-b", "-o", "cat", "-u", RECOVER]).await.unwrap();
+    assert!(said.contains("came up in none of its tries") && said.contains("boot counting"), "{said}");
+    let again = vm.exec(APPLY).await.unwrap();
+    assert!(again.code != 0 && again.stderr.contains("came up without it"), "it is tried again: {again:?}");
+    // As the refusal says.
+    vm.run(["rm", "/var/lib/machine-config-daemon/os-failure.json"]).await.unwrap();
+}
+
+/// The names of the boot loader's entries.
+async fn entries(vm: &VirtualMachine) -> Vec<String> {
+    let list = vm.run(["ls", "/boot/efi/loader/entries"]).await.unwrap();
+    list.lines().map(str::to_owned).collect()
 }
 
 /// Sets arguments, edits the host's own by hand, and changes ours.

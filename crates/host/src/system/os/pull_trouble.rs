@@ -4,7 +4,7 @@
 //! Not here: want of room (see `store_room`), nor what an image that was pulled lacks (see `image_check`).
 
 /// Words, of which each means this; and the remedy. The first row that fits counts: a refused login may also say 404.
-const TROUBLES: [(&[&str], &str); 9] = [
+const TROUBLES: [(&[&str], &str); 10] = [
     (
         &["no image found in manifest list", "no image found in image index"],
         "there is no image for this machine's architecture under that name: build it for several, or name another one in \
@@ -30,6 +30,11 @@ const TROUBLES: [(&[&str], &str); 9] = [
     (
         &["Source image rejected", "signature was required", "rejected by policy", "nvalid signature"],
         "/etc/containers/policy.json does not admit it: sign the image, or correct the policy",
+    ),
+    (
+        &["specifies a default of `insecureAcceptAnything`"],
+        "the image is to be verified, and /etc/containers/policy.json would accept any: set its default to reject, and say there \
+         who signs this image",
     ),
     (
         &["x509:", "certificate verify failed", "HTTP response to HTTPS client"],
@@ -118,6 +123,12 @@ mod tests {
             ("read tcp 10.0.2.15:40212->10.0.2.2:5055: read: connection reset by peer", "was cut"),
             ("Manifest does not match provided manifest digest sha256:ab", "something else"),
             ("Digest did not match, expected sha256:ab, got sha256:cd", "something else"),
+            ("failed to invoke method FinishPipe: corrupted blob, expecting sha256:88bd", "something else"),
+            ("Running image docker://r.lab/os:b is rejected by policy.", "sign the image"),
+            (
+                "containers-policy.json specifies a default of `insecureAcceptAnything`; refusing usage",
+                "set its default to reject",
+            ),
             ("Source image rejected: A signature was required, but no signature exists", "policy.json"),
             ("tls: failed to verify certificate: x509: certificate signed by unknown authority", "authority"),
             ("http: server gave HTTP response to HTTPS client", "not trusted"),

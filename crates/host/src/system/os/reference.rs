@@ -72,6 +72,11 @@ impl Reference {
         of(Verified::Commit(remote.to_owned()), rest)
     }
 
+    /// Reads the form of [`Reference::place`]. `None`: it is of another form.
+    pub(crate) fn at(place: &str) -> Option<Self> {
+        transport(place).map(|(transport, image)| Self { verified: Verified::Nothing, transport, image })
+    }
+
     /// `registry` and so on.
     pub(crate) fn transport(&self) -> &str {
         &self.transport

@@ -6,13 +6,15 @@
 use lab::VirtualMachine;
 
 use super::{
-    Asked, FINALISED, FINALISING, FIRST, Ground, RECOVERING, apply, ended, ground, is_running, settled,
-    staged, write,
+    Asked, FINALISED, FINALISING, FIRST, Ground, LIMIT, RECOVERING, apply, ended, ground, is_running,
+    settled, staged, write,
 };
 use crate::timed;
 
 /// The snapshot of the machine with the update staged.
 const SNAPSHOT: &str = "staged";
+/// The images that MachineConfigs brought.
+const RECORD: &str = "/var/lib/machine-config-daemon/os-images.json";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_image_boots_or_does_not_as_a_whole_wherever_the_power_is_cut() {
@@ -73,6 +75,32 @@ async fn an_image_boots_or_does_not_as_a_whole_wherever_the_power_is_cut() {
     settled(vm).await;
     is_running(vm, back).await;
     ended(vm).await;
+    only_what_is_needed_stays(vm, [&a, &b], &registry.reference("c")).await;
+}
+
+/// Of the images that MachineConfigs brought, those stay that the machine boots and can go back to. `old`: one of an earlier
+/// update, which is pulled for this and written into the record.
+async fn only_what_is_needed_stays(vm: &VirtualMachine, needed: [&str; 2], old: &str) {
+    let images = async || {
+        let list = "ostree container image list --repo /ostree/repo | sed 's,^docker://,,' | sort";
+        let list = vm.run(["sh", "-c", list]).await.unwrap();
+        list.lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let pull = format!(
+        "unshare --mount sh -c 'mount -o remount,rw /sysroot && exec ostree container image pull --quiet /ostree/repo \
+         ostree-unverified-registry:{old}' && sed -i 's,\"known\":\\[,&\"registry:{old}\"\\,,' {RECORD}"
+    );
+    timed("an image of an earlier update", vm.run_within(["sh", "-c", &pull], LIMIT)).await.unwrap();
+    let deployments = vm.run(["ostree", "admin", "status"]).await.unwrap();
+    let all = images().await;
+    assert!(all.len() == 3 && all.contains(&old.to_owned()), "{all:?}");
+    let done = timed("images that nothing needs are removed", apply(vm, &[])).await;
+    assert!(done.code == 0 && done.stderr.contains("removed OS images"), "{done:?}");
+    let mut needed = needed.map(str::to_owned);
+    needed.sort();
+    assert_eq!(images().await, needed, "{done:?}");
+    assert_eq!(vm.run(["ostree", "admin", "status"]).await.unwrap(), deployments);
+    assert!(!vm.read_file(RECORD).await.unwrap().contains(old));
 }
 
 /// The machine has booted the old OS, and the recovery has undone the rest and reported it.

@@ -4,8 +4,8 @@
 use lab::VirtualMachine;
 
 use super::{
-    APPLY, Asked, Ground, JOURNAL, LIMIT, RECOVERING, SKIP_REBOOT, VERSION, apply, ground, settled, staged,
-    untouched, write,
+    APPLY, Asked, Ground, JOURNAL, LIMIT, RECOVERING, SKIP_REBOOT, VERSION, apply, ground, refused, settled,
+    staged, untouched, write,
 };
 use crate::timed;
 
@@ -39,6 +39,11 @@ async fn an_image_is_refused_without_room_and_a_pull_and_a_staging_that_are_cut_
     assert!(refused.code != 0 && refused.stderr.contains("min-free-space-percent"), "{refused:?}");
     vm.run(["rm", "/var/full"]).await.unwrap();
     untouched(vm).await;
+
+    // A registry that lies, a signature that is not there, another architecture.
+    refused::lies(vm, &registry).await;
+    refused::unsigned(vm, &registry).await;
+    write(vm, in_b).await;
 
     // The registry stops in the middle of the pull: nothing is staged, and no file is written.
     let (cut, ()) = tokio::join!(timed("pull that is cut", apply(vm, SKIP_REBOOT)), async {

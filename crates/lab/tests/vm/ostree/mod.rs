@@ -6,6 +6,8 @@ mod boots;
 mod built;
 mod cluster;
 mod fetch;
+mod liar;
+mod refused;
 mod release;
 
 use std::sync::Arc;

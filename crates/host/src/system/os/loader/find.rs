@@ -3,6 +3,9 @@
 //!
 //! Not here: what is written where (see the parent module).
 
+use std::collections::BTreeMap;
+
+use super::counted;
 use crate::disk::found::{Found, FsError};
 use crate::disk::root::Root;
 
@@ -11,6 +14,15 @@ use crate::disk::root::Root;
 const LOADER_INFO: &str = "/sys/firmware/efi/efivars/LoaderInfo-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f";
 const ENTRY_SELECTED: &str =
     "/sys/firmware/efi/efivars/LoaderEntrySelected-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f";
+/// What systemd-boot can do, as bits: the third one means that it counts boots.
+const LOADER_FEATURES: &str = "/sys/firmware/efi/efivars/LoaderFeatures-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f";
+const COUNTS_BOOTS: u8 = 1 << 2;
+/// The entry that somebody has made the default (`bootctl set-default`).
+const DEFAULT_ENTRY: &str =
+    "/sys/firmware/efi/efivars/LoaderEntryDefault-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f";
+/// Its settings, on the EFI system partition (loader.conf(5)).
+const LOADER_SETTINGS: [&str; 3] =
+    ["/efi/loader/loader.conf", "/boot/loader/loader.conf", "/boot/efi/loader/loader.conf"];
 /// The mark of a host that OSTree booted.
 const OSTREE_BOOTED: &str = "/run/ostree-booted";
 /// What container managers leave in a container that boots an init system.
@@ -91,6 +103,8 @@ pub(super) struct Entries {
     pub(super) new_kernels: Option<String>,
     /// GRUB reads the entries, and not systemd-boot.
     pub(super) by_grub: bool,
+    /// The boot loader counts the boots of entries that ask for it, and goes on to the next one.
+    pub(super) counts: bool,
 }
 
 impl Loader {
@@ -253,6 +267,7 @@ impl Look<'_> {
                     files.push(path);
                 }
             }
+            let files = one_for_each(files);
             if files.is_empty() {
                 continue;
             }
@@ -260,9 +275,27 @@ impl Look<'_> {
                 return Ok(Some(Err(why)));
             }
             let new_kernels = self.is_there(KERNEL_CMDLINE)?.then(|| KERNEL_CMDLINE.to_owned());
-            return Ok(Some(Ok(Loader::Entries(Entries { files, new_kernels, by_grub }))));
+            let counts = !by_grub && self.counts()?;
+            return Ok(Some(Ok(Loader::Entries(Entries { files, new_kernels, by_grub, counts }))));
         }
         Ok(None)
+    }
+
+    /// Whether the boot loader counts boots, and nobody has told it to boot one entry whatever its counter says.
+    fn counts(&self) -> Result<bool, FsError> {
+        let features = self.0.read_if_there(LOADER_FEATURES)?.unwrap_or_default();
+        let counting = features.get(4).is_some_and(|byte| byte & COUNTS_BOOTS != 0);
+        if !counting || self.is_there(DEFAULT_ENTRY)? {
+            return Ok(false);
+        }
+        for settings in LOADER_SETTINGS {
+            let text = self.0.text(settings)?.unwrap_or_default();
+            let fixed = |key| super::entries::value(&text, key).is_some_and(|value| !value.contains('*'));
+            if fixed("default") || fixed("preferred") {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// A Raspberry Pi's command line. `None`: it does not boot with its firmware's own.
@@ -289,6 +322,20 @@ impl Look<'_> {
         }
         Ok(None)
     }
+}
+
+/// Of the files of each entry the one that boots next.
+fn one_for_each(files: Vec<String>) -> Vec<String> {
+    let mut all: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for file in files {
+        let stem = counted::parts(&file).map_or(file.as_str(), |(stem, _)| stem).to_owned();
+        all.entry(stem).or_default().push(file);
+    }
+    let next = |of: &Vec<String>| {
+        let of: Vec<&str> = of.iter().map(String::as_str).collect();
+        counted::next(&of).map(str::to_owned)
+    };
+    all.values().filter_map(next).collect()
 }
 
 fn is_uki(name: &str) -> bool {

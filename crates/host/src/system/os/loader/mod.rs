@@ -15,13 +15,15 @@
 //!
 //! Not here: images, kernels and extensions, which these hosts get from packages.
 
+mod counted;
 pub(crate) mod entries;
+mod entry_files;
 mod find;
 mod grub;
+mod grub_files;
 mod line;
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use desired::mask::argument;
 use desired::{OsField, arguments};
@@ -37,10 +39,8 @@ use crate::system::os::{
 };
 use crate::system::programs::Programs;
 use crate::system::pull::Pull;
-use find::{Entries, Grub, Loader, Settings, find};
+use find::{Entries, Grub, Loader, find};
 
-/// How long GRUB may take to generate its configuration. It looks for other systems on all disks.
-const GENERATE: Duration = Duration::from_secs(300);
 /// Where GRUB's configuration is generated before it is checked.
 const GENERATED: &str = "/run/machine-config-daemon-grub.cfg";
 /// The bytes that must be free beside the boot loader's files: each is replaced by a second copy.
@@ -123,14 +123,15 @@ impl BootLoader {
         }
     }
 
-    /// The name of the kernel's file that the machine boots by default. `None`: it is not known of this boot loader.
-    pub(super) fn default_kernel(&self) -> Result<Option<String>, OsError> {
-        let Ok(Loader::Grub(Grub { cfg, environment, .. })) = self.loader() else { return Ok(None) };
-        let environment = self.root.text(&environment)?.unwrap_or_default();
-        let text = self.text(&cfg)?;
-        let list = grub::entries(&text);
-        let entry = grub::default_entry(&list, grub::chosen(&text, &environment));
-        Ok(entry.and_then(|e| e.kernel.rsplit('/').next()).map(str::to_owned))
+    /// The folder of a boot partition that kernels are copied to when they are installed, beside `/boot`. `None`: there is none.
+    pub(super) fn kernels_beside_boot(&self) -> Option<String> {
+        match self.loader() {
+            Ok(Loader::Entries(Entries { files, by_grub: false, .. })) => {
+                let folder = files.first()?.strip_suffix(".conf")?.rsplit_once("/loader/entries/")?.0;
+                Some(folder.to_owned())
+            }
+            _ => None,
+        }
     }
 
     /// All arguments of the next boot.
@@ -228,21 +229,13 @@ impl BootLoader {
                 self.grub_settings(&grub.settings, own)?;
                 self.generate(grub, own)
             }
-            Loader::Entries(Entries { files, new_kernels, .. }) => {
+            Loader::Entries(found) => {
                 self.record(own)?;
-                if let Some(path) = new_kernels {
+                if let Some(path) = &found.new_kernels {
                     let text = line::edit(&self.text(path)?, had, own);
                     self.put(path, &text, SETTINGS)?;
                 }
-                for path in files {
-                    let text = entries::with_arguments(&self.text(path)?, had, own);
-                    self.put(path, &text, SETTINGS)?;
-                }
-                for path in files {
-                    let has = entries::arguments_of(&self.text(path)?);
-                    missing(path, own, &has)?;
-                }
-                Ok(())
+                self.change_entries(found, had, own)
             }
             Loader::Firmware { cmdline } => {
                 self.record(own)?;
@@ -256,45 +249,6 @@ impl BootLoader {
     fn record(&self, own: &[String]) -> Result<(), OsError> {
         let json = serde_json::to_string(own).map_err(|e| os(e.to_string()))?;
         self.put(KERNEL_ARGUMENTS, &json, PRIVATE)
-    }
-
-    fn grub_settings(&self, settings: &Settings, own: &[String]) -> Result<(), OsError> {
-        match settings {
-            Settings::DropIn(path) if own.is_empty() => Ok(self.root.remove(path)?),
-            Settings::DropIn(path) => self.put(path, &grub::settings(own), SETTINGS),
-            Settings::Shared(path) => {
-                let text = self.root.text(path)?.unwrap_or_default();
-                self.put(path, &grub::with_block(&text, own), SETTINGS)
-            }
-        }
-    }
-
-    /// Generates GRUB's configuration into a file of its own, checks it, and puts it in place.
-    fn generate(&mut self, grub: &Grub, own: &[String]) -> Result<(), OsError> {
-        self.root.remove(GENERATED)?;
-        let done = self.programs.run(grub.program, &["-o", GENERATED], GENERATE);
-        let text = done.map_err(|e| {
-            os(format!(
-                "{e}; what the machine boots with was not changed. Run {} by hand to see its whole output",
-                grub.program
-            ))
-        });
-        let text = text.and_then(|_| self.text(GENERATED));
-        self.root.remove(GENERATED)?;
-        let text = text?;
-        let list = grub::entries(&text);
-        let normal: Vec<_> = list.iter().filter(|e| e.is_ours && !e.is_recovery).collect();
-        if normal.is_empty() {
-            return Err(os(format!(
-                "{} found no kernel of this host to boot; {} was not changed. See that /boot is mounted and \
-                 /etc/grub.d/10_linux can be executed",
-                grub.program, grub.cfg
-            )));
-        }
-        for entry in normal {
-            missing(&format!("the entry {:?} of {}", entry.title, grub.program), own, &entry.arguments)?;
-        }
-        self.put(&grub.cfg, &text, PRIVATE)
     }
 }
 
@@ -382,7 +336,9 @@ impl OsBackend for BootLoader {
             Loader::Grub(grub) => vec![grub.cfg, GENERATED.to_owned()],
             Loader::Entries(_) | Loader::Firmware { .. } => Vec::new(),
         });
-        for path in &paths {
+        let counted = |path: &String| counted::parts(path).map(|(stem, _)| counted::counted(stem));
+        let more: Vec<String> = paths.iter().filter_map(counted).collect();
+        for path in paths.iter().chain(&more) {
             self.root.discard_temporary(path)?;
         }
         serde_json::to_string(&self.before()?).map(Token).map_err(|e| os(e.to_string()))
@@ -397,25 +353,36 @@ impl OsBackend for BootLoader {
         self.change(&loader, &had, &own)
     }
 
+    fn keep(&mut self) -> Result<(), OsError> {
+        match self.loader()? {
+            Loader::Entries(found) => self.keep_entries(&found),
+            Loader::Grub(_) | Loader::Firmware { .. } => Ok(()),
+        }
+    }
+
+    fn fell_back(&mut self) -> Option<String> {
+        let Ok(Loader::Entries(found)) = self.loader() else { return None };
+        let spent = self.without_tries(&found).unwrap_or_default();
+        let first = spent.first()?;
+        Some(format!(
+            "{first} came up in none of its tries, so the boot loader went back to the entry of before (boot counting)"
+        ))
+    }
+
     fn undo(&mut self, before: &Token) -> Result<(), OsError> {
         let before: Before = serde_json::from_str(&before.0)
             .map_err(|e| os(format!("the journal's token of the boot loader cannot be read: {e}")))?;
         let loader = self.loader()?;
         let own = self.own(&loader)?;
-        // A kernel that was installed meanwhile has an entry of its own.
-        if let Loader::Entries(Entries { files, .. }) = &loader {
-            for path in files.iter().filter(|p| !before.files.contains_key(*p)) {
-                let text = entries::with_arguments(&self.text(path)?, &own, &before.own);
-                self.put(path, &text, SETTINGS)?;
-            }
+        if let Loader::Entries(found) = &loader {
+            self.restore_entries(found, &own, &before)?;
         }
         // Last the record of what is own: an undo that was interrupted needs it again.
         let (record, others): (Vec<_>, Vec<_>) =
             before.files.iter().partition(|(p, _)| *p == KERNEL_ARGUMENTS);
         for (path, text) in others.into_iter().chain(record) {
             match text {
-                // An entry whose kernel was removed meanwhile stays away.
-                Some(_) if path.ends_with(".conf") && self.root.found(path)?.is_absent() => {}
+                Some(_) if counted::parts(path).is_some() => {}
                 Some(text) => self.put(path, text, SETTINGS)?,
                 None => self.root.remove(path)?,
             }

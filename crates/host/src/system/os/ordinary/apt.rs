@@ -13,7 +13,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::manager::{ARCHIVES, Installed, Package, Runner, Solved, State, lost};
+use super::manager::{ARCHIVES, Installed, Package, Runner, Solved, State, Way, lost};
 use crate::system::os::OsError;
 use crate::system::programs::MOST_OUTPUT;
 use crate::system::pull::Pull;
@@ -77,46 +77,31 @@ fn exact(package: &Package) -> String {
     format!("{}={}", package.name, package.version)
 }
 
-fn explained(why: &str) -> String {
-    let says = |texts: &[&str]| texts.iter().any(|text| why.contains(text));
-    if says(&LOCKED) {
-        return format!(
-            "another program changes packages now: wait for its end, or end it (the number of its process is in the \
-             message) ({why})"
-        );
-    }
-    if says(&UNKNOWN) {
-        return format!(
-            "a package of spec.extensions or spec.kernelType does not exist for apt on this host: correct its name, or add \
-             the repository that has it (apt-cache policy NAME) ({why})"
-        );
-    }
-    why.to_owned()
-}
-
-fn run(
-    runner: &mut Runner<'_>,
-    what: &str,
-    program: &str,
-    args: &[String],
-    limit: Duration,
-    pull: &Pull,
-) -> Result<String, OsError> {
-    runner.run((program, args), limit, &ENVIRONMENT, pull).map_err(|e| match e.killed {
-        true => e,
-        false => OsError::new(format!("{what}: {}", explained(&e.why))),
-    })
-}
+/// How apt and dpkg are run, and what they say of what people can mend.
+const WAY: Way = Way {
+    environment: &ENVIRONMENT,
+    explained: &[
+        (
+            &LOCKED,
+            "another program changes packages now: wait for its end, or end it (the number of its process is in the message)",
+        ),
+        (
+            &UNKNOWN,
+            "a package of spec.extensions or spec.kernelType does not exist for apt on this host: correct its name, or add the \
+             repository that has it (apt-cache policy NAME)",
+        ),
+    ],
+};
 
 fn apt(runner: &mut Runner<'_>, more: &[&str], pull: &Pull) -> Result<String, OsError> {
     let verb = more.iter().find(|w| !w.starts_with('-')).copied().unwrap_or_default();
-    run(runner, &format!("apt-get {verb}"), APT, &words(more), CHANGE, pull)
+    runner.run_as(&WAY, &format!("apt-get {verb}"), (APT, &words(more)), CHANGE, pull)
 }
 
 /// All packages that dpkg knows on this host.
 pub(super) fn installed(runner: &mut Runner<'_>) -> Result<Installed, OsError> {
     let args = ["-W", FORMAT].map(str::to_owned);
-    let text = run(runner, "dpkg-query", QUERY, &args, ASK, &Pull::default())?;
+    let text = runner.run_as(&WAY, "dpkg-query", (QUERY, &args), ASK, &Pull::default())?;
     known(&text, architecture()).map_err(OsError::new)
 }
 
@@ -217,7 +202,7 @@ pub(super) fn confirms(
 fn sizes(runner: &mut Runner<'_>, packages: &[Package]) -> Result<u64, OsError> {
     let mut args = ["show", "--no-all-versions"].map(str::to_owned).to_vec();
     args.extend(packages.iter().map(exact));
-    let text = run(runner, "apt-cache show", CACHE, &args, ASK, &Pull::default())?;
+    let text = runner.run_as(&WAY, "apt-cache show", (CACHE, &args), ASK, &Pull::default())?;
     let kib = text.lines().filter_map(|l| l.strip_prefix("Installed-Size:")?.trim().parse::<u64>().ok());
     Ok(kib.sum::<u64>().saturating_mul(1024))
 }
@@ -269,7 +254,7 @@ pub(super) fn install(
         return Ok(());
     }
     let args: Vec<String> = std::iter::once("auto".to_owned()).chain(needed.iter().cloned()).collect();
-    run(runner, "apt-mark", MARK, &args, ASK, &Pull::default()).map(drop)
+    runner.run_as(&WAY, "apt-mark", (MARK, &args), ASK, &Pull::default()).map(drop)
 }
 
 /// Removes these packages. `purge`: with their configuration, which came with them.
@@ -289,13 +274,13 @@ pub(super) fn repair(runner: &mut Runner<'_>, brought: &[String]) -> Result<(), 
     if !cut.is_empty() {
         let first = ["--force-remove-reinstreq", "--purge"].map(str::to_owned).into_iter();
         let args: Vec<String> = first.chain(cut).collect();
-        purged = run(runner, "dpkg --purge", DPKG, &args, CHANGE, &Pull::default()).map(drop);
+        purged = runner.run_as(&WAY, "dpkg --purge", (DPKG, &args), CHANGE, &Pull::default()).map(drop);
     }
     if purged.as_ref().is_err_and(|e| e.killed) {
         return purged;
     }
     let args = ["--force-confdef", "--force-confold", "--configure", "-a"].map(str::to_owned);
-    run(runner, "dpkg --configure -a", DPKG, &args, CHANGE, &Pull::default()).map(drop).and(purged)
+    runner.run_as(&WAY, "dpkg --configure -a", (DPKG, &args), CHANGE, &Pull::default()).map(drop).and(purged)
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::manager::{ARCHIVES, Installed, Package, Runner, Solved, State, lost};
+use super::manager::{ARCHIVES, Installed, Package, Runner, Solved, State, Way, lost};
 use crate::system::os::OsError;
 use crate::system::programs::MOST_OUTPUT;
 use crate::system::pull::Pull;
@@ -26,38 +26,26 @@ const NEXT: &str = "/var/cache/machine-config-daemon/packages/next";
 const FORMAT: &str = "%{NAME}\\t%{EPOCHNUM}:%{VERSION}-%{RELEASE}\\t%{ARCH}\\t%{SIZE}\\n";
 const OPTIONS: [&str; 4] = ["-q", "-y", "--setopt=install_weak_deps=False", "--setopt=exit_on_lock=True"];
 
-fn explained(why: &str) -> String {
-    if ["already locked by", "transaction lock", "Waiting for process"].iter().any(|text| why.contains(text))
-    {
-        return format!("another program changes packages now: wait for its end ({why})");
-    }
-    if ["Unable to find a match", "No match for argument"].iter().any(|text| why.contains(text)) {
-        return format!(
-            "a package of spec.extensions or spec.kernelType does not exist for dnf on this host: correct its name, or add \
-             the repository that has it (dnf repoquery NAME) ({why})"
-        );
-    }
-    why.to_owned()
-}
-
-fn run(
-    runner: &mut Runner<'_>,
-    what: &str,
-    program: &str,
-    args: &[String],
-    limit: Duration,
-    pull: &Pull,
-) -> Result<String, OsError> {
-    runner.run((program, args), limit, &[], pull).map_err(|e| match e.killed {
-        true => e,
-        false => OsError::new(format!("{what}: {}", explained(&e.why))),
-    })
-}
+/// How dnf and rpm are run, and what they say of what people can mend.
+const WAY: Way = Way {
+    environment: &[],
+    explained: &[
+        (
+            &["already locked by", "transaction lock", "Waiting for process"],
+            "another program changes packages now: wait for its end",
+        ),
+        (
+            &["Unable to find a match", "No match for argument"],
+            "a package of spec.extensions or spec.kernelType does not exist for dnf on this host: correct its name, or add the \
+             repository that has it (dnf repoquery NAME)",
+        ),
+    ],
+};
 
 fn dnf(runner: &mut Runner<'_>, more: &[String], pull: &Pull) -> Result<String, OsError> {
     let verb = more.iter().find(|w| !w.starts_with('-')).cloned().unwrap_or_default();
     let args: Vec<String> = OPTIONS.iter().map(|o| (*o).to_owned()).chain(more.iter().cloned()).collect();
-    run(runner, &format!("dnf {verb}"), DNF, &args, CHANGE, pull)
+    runner.run_as(&WAY, &format!("dnf {verb}"), (DNF, &args), CHANGE, pull)
 }
 
 fn with(first: &[&str], names: &[String]) -> Vec<String> {
@@ -89,7 +77,7 @@ fn packages(text: &str) -> Result<(Vec<Package>, u64), String> {
 /// All packages of this host. Of several versions of one package, such as kernels, the last one.
 pub(super) fn installed(runner: &mut Runner<'_>) -> Result<Installed, OsError> {
     let args = ["-qa", "--queryformat", FORMAT].map(str::to_owned);
-    let text = run(runner, "rpm -qa", RPM, &args, ASK, &Pull::default())?;
+    let text = runner.run_as(&WAY, "rpm -qa", (RPM, &args), ASK, &Pull::default())?;
     let (all, _) = packages(&text).map_err(OsError::new)?;
     let all = all.into_iter().map(|p| (p.name, (p.version, State::Whole)));
     Ok(all.collect::<BTreeMap<_, _>>())
@@ -111,7 +99,7 @@ pub(super) fn solve(runner: &mut Runner<'_>, names: &[String], pull: &Pull) -> R
         return Ok(Solved::default());
     }
     let args = with(&["-qp", "--queryformat", FORMAT], &paths);
-    let text = run(runner, "rpm -qp", RPM, &args, ASK, &Pull::default())?;
+    let text = runner.run_as(&WAY, "rpm -qp", (RPM, &args), ASK, &Pull::default())?;
     let (all, bytes) = packages(&text).map_err(OsError::new)?;
     let has = installed(runner)?;
     let (replaced, installed) =
@@ -172,7 +160,7 @@ fn stands_beside(name: &str) -> bool {
 pub(super) fn removes(runner: &mut Runner<'_>, names: &[String]) -> Result<Vec<String>, OsError> {
     // Versions of a kernel stand beside each other.
     let args = with(&["-e", "--test", "--allmatches"], names);
-    let done = run(runner, "rpm -e --test", RPM, &args, ASK, &Pull::default());
+    let done = runner.run_as(&WAY, "rpm -e --test", (RPM, &args), ASK, &Pull::default());
     match done {
         Ok(_) => Ok(names.to_vec()),
         Err(e) if !e.killed && e.why.contains("is needed by") => {

@@ -64,6 +64,23 @@ impl Solved {
     }
 }
 
+/// How the programs of a package manager are run.
+pub(super) struct Way {
+    pub(super) environment: &'static [(&'static str, &'static str)],
+    /// Words in a program's error, of which each means this; and what it means for people. The first row that fits counts.
+    pub(super) explained: &'static [(&'static [&'static str], &'static str)],
+}
+
+impl Way {
+    fn explain(&self, why: &str) -> String {
+        let fits = |(words, _): &&(&[&str], &str)| words.iter().any(|word| why.contains(word));
+        match self.explained.iter().find(fits) {
+            Some((_, meaning)) => format!("{meaning} ({why})"),
+            None => why.to_owned(),
+        }
+    }
+}
+
 /// Runs the host's programs, with a fault point before and after each.
 pub(super) struct Runner<'h> {
     pub(super) root: &'h Root,
@@ -97,6 +114,21 @@ impl Runner<'_> {
         let done = done.map_err(|e| OsError::new(proxy::hidden(&e.why, &proxy)));
         self.fault(program, false)?;
         done.map(|output| output.text)
+    }
+
+    /// Runs a program of a package manager. `what`: the command for people, in front of its error.
+    pub(super) fn run_as(
+        &mut self,
+        way: &Way,
+        what: &str,
+        command: (&str, &[String]),
+        limit: Duration,
+        pull: &Pull,
+    ) -> Result<String, OsError> {
+        self.run(command, limit, way.environment, pull).map_err(|e| match e.killed {
+            true => e,
+            false => OsError::new(format!("{what}: {}", way.explain(&e.why))),
+        })
     }
 
     /// Makes a folder and those above it.

@@ -73,6 +73,14 @@ fn deployments(text: &str) -> Result<Vec<(bool, One)>, String> {
         .collect()
 }
 
+/// All deployments in `ostree admin status`, those of other roots and those that are pinned included.
+///
+/// # Errors
+/// A line of another form.
+pub(super) fn all(text: &str) -> Result<Vec<One>, String> {
+    Ok(deployments(text)?.into_iter().map(|(_, one)| one).collect())
+}
+
 /// The number by which commands of OSTree know a deployment: its position in `ostree admin status`.
 ///
 /// # Errors

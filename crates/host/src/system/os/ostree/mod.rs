@@ -13,25 +13,24 @@
 //!
 //! Not here: packages and other kernels, which an image of such a host has or has not.
 
+mod entries;
 mod found;
+mod images;
 mod kargs_d;
+mod superseded;
 
 use std::time::Duration;
 
 use desired::{DEFAULT_KERNEL, OsField};
 
-use crate::disk::found::{Attributes, Found};
 use crate::disk::root::Root;
 use crate::paths::JOURNAL_DIR;
-use crate::system::os::arguments::{
-    CMDLINE, argument_changes, booted_arguments, of_deployment, really_booted, without_secrets,
-};
-use crate::system::os::loader::entries;
+use crate::system::os::arguments::{argument_changes, booted_arguments, really_booted, without_secrets};
 use crate::system::os::reference::{Reference, same_image};
 use crate::system::os::undo_token::UndoToken;
 use crate::system::os::{
-    DEPLOYMENTS, Deployment, OsBackend, OsError, OsStatus, Token, boot_room, credentials, image_check, proxy,
-    pull_trouble, staged, store_room, stored_image, without,
+    DEPLOYMENTS, Deployment, OsBackend, OsError, OsStatus, Token, boot_room, credentials, proxy,
+    pull_trouble, registry_look, staged, store_room, stored_image, without,
 };
 use crate::system::programs::{Output, ProgramError, Programs};
 use crate::system::pull::Pull;
@@ -47,8 +46,6 @@ const WRITABLE: &str = "mount --make-rprivate / && mount -o remount,rw /sysroot 
     if mountpoint -q /boot; then mount -o remount,rw /boot; fi && exec \"$@\"";
 /// OSTree's repository of the system.
 pub(crate) const REPO: &str = "/ostree/repo";
-/// What a program says of a command that it does not know: clap's words, now and in former versions.
-const UNKNOWN_COMMAND: [&str; 2] = ["unrecognized subcommand", "wasn't recognized"];
 /// What OSTree says when its repository's file system has no room, or less than it always leaves free.
 const NO_SPACE: [&str; 2] = ["min-free-space", "No space left on device"];
 /// What a deployment of an image that was pulled is made from, in OSTree's form. It is read by the command that stages.
@@ -134,29 +131,6 @@ impl OstreeHost {
         })
     }
 
-    /// Runs a command for container images. It writes to the read-only `/sysroot`, and does not see to that itself.
-    fn run_container(&mut self, args: &[&str], limit: Duration, pull: &Pull) -> Result<String, OsError> {
-        let command: Vec<&str> = ["container", "image"].iter().chain(args).copied().collect();
-        let mut all = vec!["--mount", "/bin/sh", "-c", WRITABLE, "sh", OSTREE];
-        all.extend(&command);
-        let done = self.fetched(UNSHARE, &all, limit, pull)?;
-        Self::heard(OSTREE, &command, done)
-    }
-
-    /// Checks an image that was fetched: whether it can be this host's OS.
-    fn check_image(&mut self, reference: &Reference, pull: &Pull) -> Result<(), OsError> {
-        let image = reference.place();
-        let configuration = match self.run(OSTREE, &image_check::question(&image), ASK) {
-            Ok(text) => text,
-            // Versions before 0.13 of ostree-ext cannot be asked. They check it when they stage.
-            Err(error) if UNKNOWN_COMMAND.iter().any(|said| error.why.contains(said)) => return Ok(()),
-            Err(error) => return Err(error),
-        };
-        image_check::check(&configuration, std::env::consts::ARCH, pull.cluster())
-            .map_err(|why| OsError::new(format!("the image {} cannot be used: {why}", reference.image)))?;
-        stored_image::keeps_its_promise(self.programs.as_mut(), reference, &configuration)
-    }
-
     fn ask(&mut self) -> Result<Deployments, OsError> {
         let text = self.run(OSTREE, &["admin", "status"], ASK)?;
         let all = admin_status(&text).map_err(OsError::new)?;
@@ -194,66 +168,6 @@ impl OstreeHost {
         Ok(Deployment { image, kernel_arguments, kernel_type, extensions: Vec::new() })
     }
 
-    /// The arguments of a deployment's boot loader entry. An entry names its deployment by a link, whose name changes
-    /// when OSTree writes all entries anew.
-    fn entry_of(&self, one: &One) -> Result<Option<Vec<String>>, OsError> {
-        let place = format!("/deploy/{}/deploy/{}.{}", one.stateroot, one.checksum, one.serial);
-        self.find_entry(|link| {
-            Ok(match self.root.found(link)? {
-                Found::Link { target, .. } => target.trim_end_matches('/').ends_with(&place),
-                _ => false,
-            })
-        })
-    }
-
-    /// The arguments of the running deployment's boot loader entry: what it boots with, whatever a person typed at the
-    /// prompt this time.
-    fn entry_of_booted(&self, booted: &One) -> Result<Vec<String>, OsError> {
-        if let Some(all) = self.entry_of(booted)? {
-            return Ok(all);
-        }
-        let cmdline = self.root.text(CMDLINE)?.unwrap_or_default();
-        let mark = cmdline.split_whitespace().find_map(|w| w.strip_prefix("ostree="));
-        let by_mark = self.find_entry(|link| Ok(Some(link) == mark && self.root.found(link)?.is_absent()))?;
-        by_mark.ok_or_else(|| {
-            OsError::new(format!(
-                "no boot loader entry in {ENTRIES} is that of the running deployment {}, so its kernel arguments are not \
-                 known; see that /boot is mounted, and write the entries anew with ostree admin deploy",
-                booted.id()
-            ))
-        })
-    }
-
-    /// The arguments of the first entry whose link is taken.
-    fn find_entry(&self, is: impl Fn(&str) -> Result<bool, OsError>) -> Result<Option<Vec<String>>, OsError> {
-        for name in self.root.list(ENTRIES)?.into_iter().filter(|n| n.ends_with(".conf")) {
-            let text = self.root.text(&format!("{ENTRIES}/{name}"))?.unwrap_or_default();
-            let all = entries::arguments_of(&text);
-            let link = all.iter().find_map(|a| a.strip_prefix("ostree="));
-            if let Some(link) = link
-                && is(link)?
-            {
-                return Ok(Some(of_deployment(&all.join(" "))));
-            }
-        }
-        Ok(None)
-    }
-
-    /// The arguments that the image of a deployment brings along.
-    fn of_image(&self, one: &One) -> Result<Vec<String>, OsError> {
-        let folder = format!("{}/usr/lib/bootc/kargs.d", one.folder());
-        let mut out = Vec::new();
-        for name in self.root.list(&folder)?.into_iter().filter(|n| n.ends_with(".toml")) {
-            let path = format!("{folder}/{name}");
-            let text = self.root.text(&path)?.unwrap_or_default();
-            let some = kargs_d::of(&text, std::env::consts::ARCH);
-            out.extend(
-                some.map_err(|e| OsError::new(format!("{path} of the image: {e}; correct the image")))?,
-            );
-        }
-        Ok(out)
-    }
-
     /// Stages a commit that is on the host with these words for the arguments.
     fn stage_arguments(&mut self, one: &One, words: &[String]) -> Result<(), OsError> {
         let (os, origin) = (format!("--os={}", one.stateroot), format!("--origin-file={}", one.origin()));
@@ -261,58 +175,6 @@ impl OstreeHost {
         args.extend(words.iter().map(String::as_str));
         args.push(&one.checksum);
         self.run(OSTREE, &args, STAGE).map(drop)
-    }
-
-    /// What an image that is not that of `now` is pulled by.
-    fn wanted(&self, image: &str, now: Option<&Reference>) -> Result<Reference, OsError> {
-        let to = Reference::wanted(image, now);
-        if self.images == Images::Bootc && to.has_remote() && !to.is_signed() {
-            return Err(OsError::new(format!("bootc cannot be given {to}; use ostree-image-signed")));
-        }
-        Ok(to)
-    }
-
-    /// Stages another image. `arguments`: the whole list.
-    ///
-    /// What was fetched before the drain is deployed by its commit. `ostree container image deploy` would ask the registry
-    /// again: it may not answer any more, or have another image under the same tag. That command is for what is not found.
-    fn stage_image(&mut self, now: &One, to: &Reference, arguments: &[String]) -> Result<(), OsError> {
-        let text = to.to_string();
-        if self.images == Images::Container {
-            if let Some(commit) = stored_image::commit(self.programs.as_mut(), to) {
-                let origin = format!("[origin]\ncontainer-image-reference={text}\n");
-                self.root.write_bytes(
-                    ORIGIN,
-                    origin.as_bytes(),
-                    Attributes { mode: 0o600, uid: 0, gid: 0 },
-                )?;
-                let (os, origin) = (format!("--os={}", now.stateroot), format!("--origin-file={ORIGIN}"));
-                let words: Vec<String> = arguments.iter().map(|a| format!("--karg-append={a}")).collect();
-                let mut args = vec!["admin", "deploy", "--stage", &os, &origin, "--karg-none"];
-                args.extend(words.iter().map(String::as_str));
-                args.push(&commit);
-                match self.run(OSTREE, &args, STAGE) {
-                    Ok(_) => return Ok(()),
-                    Err(error) => {
-                        tracing::warn!(%error, image = %to.image, "the image is staged by its name instead");
-                    }
-                }
-            }
-            let words: Vec<String> = arguments.iter().map(|a| format!("--karg={a}")).collect();
-            let mut args = vec!["deploy", "--sysroot", "/", "--stateroot", &now.stateroot, "--imgref", &text];
-            args.extend(words.iter().map(String::as_str));
-            return self.run_container(&args, STAGE, &Pull::default()).map(drop);
-        }
-        let mut args = vec!["switch"];
-        let transport = format!("--transport={}", to.transport());
-        if to.transport() != "registry" {
-            args.push(&transport);
-        }
-        if to.is_signed() {
-            args.push("--enforce-container-sigpolicy");
-        }
-        args.push(&to.image);
-        self.run_fetch(BOOTC, &args, STAGE, &Pull::default()).map(drop)
     }
 }
 
@@ -376,19 +238,25 @@ impl OsBackend for OstreeHost {
         let to = self.wanted(&target.image, now.as_ref())?;
         boot_room::check(&self.root)?;
         credentials::link(&self.root)?;
-        let reference = to.to_string();
         if self.root.found(CONTAINER)?.is_absent() {
             // bootc alone cannot fetch without staging. It fetches when it stages.
-            return Ok(());
+            return registry_look::before_pull(&self.root, self.programs.as_mut(), &to, pull);
         }
+        self.note_fetch(now.as_ref(), &to)?;
         // One that is named by its digest need not be asked for again, unless the registry has what it is verified by.
         let same = to.has_digest() && to.is_unverified();
         if same && stored_image::commit(self.programs.as_mut(), &to).is_some() {
             return self.check_image(&to, pull);
         }
-        store_room::limit(&self.root, pull)?;
-        let done = self.run_container(&["pull", REPO, &reference], PULL, pull);
-        done.map_err(|error| store_room::refusal(pull).unwrap_or(error))?;
+        registry_look::before_pull(&self.root, self.programs.as_mut(), &to, pull)?;
+        if let Err(error) = store_room::limit(&self.root, pull) {
+            // Without the images that nothing needs there may be room.
+            if self.remove_superseded(true)?.is_empty() {
+                return Err(error);
+            }
+            store_room::limit(&self.root, pull)?;
+        }
+        self.pull_image(&to, pull).map_err(|error| store_room::refusal(pull).unwrap_or(error))?;
         self.check_image(&to, pull)
     }
 
@@ -482,6 +350,10 @@ impl OsBackend for OstreeHost {
                 before.id
             ))),
         }
+    }
+
+    fn tidy(&mut self) -> Result<Vec<String>, OsError> {
+        self.remove_superseded(false)
     }
 
     fn runs(&mut self, before: &Token) -> Result<bool, OsError> {

@@ -427,3 +427,81 @@ fn what_a_host_of_ostree_cannot_have_is_refused() {
     assert_eq!(refused(Images::Container), [OsField::KernelType, OsField::Extensions]);
     assert_eq!(refused(Images::None), [OsField::Image, OsField::KernelType, OsField::Extensions]);
 }
+
+#[test]
+fn images_that_no_deployment_needs_are_removed_and_those_that_boot_or_wait_are_not() {
+    let mut rig = Rig::new(Images::Container);
+    rig.put("usr/libexec/libostree/ext/ostree-container", "");
+    rig.put(&format!("ostree/deploy/debian/deploy/{BEFORE}.1.origin"), "[origin]\nrefspec=debian:x\n");
+    // Nothing was fetched for a MachineConfig yet: no program is asked.
+    assert_eq!(rig.os.tidy().unwrap(), Vec::<String>::new());
+    let record = |rig: &Rig, known: &[&str], fetched: &str| {
+        let known: Vec<String> =
+            known.iter().map(|tag| format!("registry:registry.lab:5055/lab/os:{tag}")).collect();
+        let fetched = format!("registry:registry.lab:5055/lab/os:{fetched}");
+        rig.put(
+            "var/lib/machine-config-daemon/os-images.json",
+            &serde_json::json!({"known": known, "fetched": fetched}).to_string(),
+        );
+    };
+    let held = |tag: &str| REV_PARSE.replace("os_3A_v3", &format!("os_3A_{tag}"));
+    // v1 was given up, v2 was removed by hand, v3 is staged, v4 waits for its update, latest runs.
+    record(&rig, &["latest", "v1", "v2", "v3", "v4"], "v4");
+    rig.talk
+        .says(ADMIN, admin(true))
+        .says(&held("v4"), format!("{STAGED}\n"))
+        .says(&held("v1"), format!("{BEFORE}\n"))
+        .fails(&held("v2"), "error: Refspec not found")
+        .says(
+            &writable("container image remove --repo /ostree/repo registry:registry.lab:5055/lab/os:v1"),
+            "",
+        )
+        .says("/usr/bin/ostree admin cleanup", "Freed objects: 139.3 MB\n");
+    let gone = rig.os.tidy().unwrap();
+    assert_eq!(gone, ["v1", "v2"].map(|tag| format!("registry:registry.lab:5055/lab/os:{tag}")));
+    rig.talk.says(ADMIN, admin(true));
+    assert!(rig.os.tidy().unwrap().is_empty(), "they are removed once");
+    // What has arrived of a pull that was cut is needed by the next try.
+    record(&rig, &["latest", "v1", "v4"], "v4");
+    rig.talk.says(ADMIN, admin(false)).fails(&held("v4"), "error: Refspec not found");
+    assert!(rig.os.tidy().unwrap().is_empty());
+    // A deployment whose image cannot be told may be of any.
+    rig.talk.says(ADMIN, "what?\n");
+    assert!(rig.os.tidy().unwrap_err().why.contains("what?"));
+    rig.talk.done();
+}
+
+#[test]
+fn what_a_pull_that_failed_or_had_no_end_stored_last_is_pulled_again() {
+    let mut rig = Rig::new(Images::Container);
+    rig.put("usr/libexec/libostree/ext/ostree-container", "");
+    let target = Deployment { image: V3.to_owned(), ..rig.now() };
+    let pulls = writable(&format!("container image pull /ostree/repo ostree-unverified-registry:{V3}"));
+    let forgets =
+        |layer: &str| writable(&format!("refs --repo=/ostree/repo --delete ostree/container/blob/{layer}"));
+    let folder = "ostree/repo/refs/heads/ostree/container/blob";
+    let layer = |rig: &Rig, name: &str, seconds: u64| {
+        rig.put(&format!("{folder}/{name}"), "");
+        let file = std::fs::File::open(rig.dir.path().join(folder).join(name)).unwrap();
+        file.set_modified(std::time::UNIX_EPOCH + Duration::from_secs(seconds)).unwrap();
+    };
+    layer(&rig, "old", 3);
+    rig.asks(1, false);
+    rig.talk.fails(&pulls, "exit status: 1: FinishPipe: corrupted blob, expecting sha256:88bd");
+    // Nothing came.
+    let why = rig.os.fetch(&target, &Pull::default()).unwrap_err().why;
+    assert!(why.contains("nothing of it is used"), "{why}");
+    // The agent, or the power, ended in a pull: nobody knows what became of its last layer.
+    layer(&rig, "cut", 5);
+    let record = "var/lib/machine-config-daemon/os-images.json";
+    let text = std::fs::read_to_string(rig.dir.path().join(record)).unwrap();
+    rig.put(record, &text.replace("\"pulling\":false", "\"pulling\":true"));
+    rig.asks(1, false);
+    let metadata =
+        format!("/usr/bin/ostree container image metadata --repo /ostree/repo --config registry:{V3}");
+    rig.talk.says(&forgets("cut"), "").says(&pulls, "").says(&metadata, configuration("ostree.bootable"));
+    rig.os.fetch(&target, &Pull::default()).unwrap();
+    let text = std::fs::read_to_string(rig.dir.path().join(record)).unwrap();
+    assert!(text.contains("\"pulling\":false"), "{text}");
+    rig.talk.done();
+}

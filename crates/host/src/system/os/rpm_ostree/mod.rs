@@ -26,7 +26,7 @@ use crate::system::os::reference::{Reference, same_image};
 use crate::system::os::undo_token::UndoToken;
 use crate::system::os::{
     DEPLOYMENTS, Deployment, OsBackend, OsError, OsStatus, Token, boot_room, credentials, differs,
-    image_check, pull_trouble, staged, store_room, stored_image,
+    image_check, pull_trouble, registry_look, staged, store_room, stored_image,
 };
 use crate::system::os_release::OsRelease;
 use crate::system::programs::{Output, ProgramError, Programs};
@@ -238,6 +238,10 @@ impl OsBackend for RpmOstree {
         if now.iter().any(|command| command.first().is_some_and(|verb| verb == "rebase")) {
             boot_room::check(&self.root)?;
             credentials::link(&self.root)?;
+            if let Some(next) = status.next() {
+                let image = Reference::wanted(&target.image, next.reference().as_ref());
+                registry_look::before_pull(&self.root, self.programs.as_mut(), &image, pull)?;
+            }
         }
         let keeps = status.next().is_some_and(|next| commands::keeps(next, target));
         self.with_packages((&now, keeps), pull, |os| {

@@ -1,0 +1,140 @@
+//! Boot loader entries as files: what a change of kernel arguments writes, what its undo puts back, and what is tidied when the
+//! change is kept. Where systemd-boot counts boots, a changed entry has a counter, and the one of before waits beside it
+//! (see `counted`).
+//!
+//! Each step leaves an entry that boots: the old one, or the new one.
+//!
+//! Not here: which entries are this host's (see `find`).
+
+use std::collections::BTreeMap;
+
+use super::counted::{self, Kind};
+use super::find::Entries;
+use super::{Before, BootLoader, SETTINGS, entries, missing};
+use crate::system::os::OsError;
+
+/// The folder and the name of a path.
+fn split(path: &str) -> (&str, &str) {
+    path.rsplit_once('/').unwrap_or(("", path))
+}
+
+impl BootLoader {
+    /// All files of the entry that a path belongs to, with their kinds.
+    fn of_entry(&self, path: &str) -> Result<Vec<(String, Kind)>, OsError> {
+        let Some((stem, _)) = counted::parts(path) else { return Ok(Vec::new()) };
+        let (folder, _) = split(path);
+        let mut out = Vec::new();
+        for name in self.root.list(folder)? {
+            let file = format!("{folder}/{name}");
+            match counted::parts(&file) {
+                Some((of, kind)) if of == stem => out.push((file, kind)),
+                _ => {}
+            }
+        }
+        Ok(out)
+    }
+
+    /// Gives every entry these own arguments instead of those that it has.
+    pub(super) fn change_entries(
+        &self,
+        found: &Entries,
+        had: &[String],
+        own: &[String],
+    ) -> Result<(), OsError> {
+        let mut changed = Vec::new();
+        for path in &found.files {
+            let old = self.text(path)?;
+            let text = entries::with_arguments(&old, had, own);
+            match counted::parts(path) {
+                // One whose boots are counted already may be of a kernel that never booted: nothing is known to be good.
+                Some((stem, Kind::Plain)) if found.counts && text != old => {
+                    self.has_room(path, text.len())?;
+                    self.root.rename(path, &counted::before(stem))?;
+                    let path = counted::counted(stem);
+                    self.put(&path, &text, SETTINGS)?;
+                    changed.push(path);
+                }
+                _ => {
+                    self.put(path, &text, SETTINGS)?;
+                    changed.push(path.clone());
+                }
+            }
+        }
+        for path in &changed {
+            missing(path, own, &entries::arguments_of(&self.text(path)?))?;
+        }
+        Ok(())
+    }
+
+    /// Puts the entries back. One whose kernel was removed meanwhile stays away; that of a kernel which was installed meanwhile
+    /// gets the arguments of before.
+    pub(super) fn restore_entries(
+        &self,
+        found: &Entries,
+        own: &[String],
+        before: &Before,
+    ) -> Result<(), OsError> {
+        let stem = |path: &str| counted::parts(path).map(|(stem, _)| stem.to_owned());
+        let was: BTreeMap<String, (&String, &String)> = before
+            .files
+            .iter()
+            .filter_map(|(path, text)| Some((stem(path)?, (path, text.as_ref()?))))
+            .collect();
+        for path in found.files.iter().filter(|path| stem(path).is_some_and(|stem| !was.contains_key(&stem)))
+        {
+            let text = entries::with_arguments(&self.text(path)?, own, &before.own);
+            self.put(path, &text, SETTINGS)?;
+        }
+        for (stem, (path, text)) in was {
+            self.root.discard_temporary(&counted::counted(&stem))?;
+            let there = self.of_entry(path)?;
+            if there.is_empty() {
+                continue;
+            }
+            // systemd has taken the boot of a new kernel for a good one meanwhile.
+            let plain = counted::plain(&stem);
+            let is_good = there.iter().any(|(file, _)| *file == plain);
+            let to = if is_good { &plain } else { path };
+            self.put(to, text, SETTINGS)?;
+            for (file, _) in there.iter().filter(|(file, _)| file != to) {
+                self.root.remove(file)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the counters from entries that were changed and whose boot was good, and removes those of before.
+    pub(super) fn keep_entries(&self, found: &Entries) -> Result<(), OsError> {
+        for path in &found.files {
+            let there = self.of_entry(path)?;
+            let Some((stem, _)) = counted::parts(path) else { continue };
+            let Some((old, _)) = there.iter().find(|(_, kind)| *kind == Kind::Before) else { continue };
+            let plain = counted::plain(stem);
+            let mut is_there = there.iter().any(|(file, _)| *file == plain);
+            for (file, _) in there.iter().filter(|(_, kind)| matches!(kind, Kind::Counted(_))) {
+                match is_there {
+                    true => self.root.remove(file)?,
+                    false => self.root.rename(file, &plain)?,
+                }
+                is_there = true;
+            }
+            if is_there {
+                self.root.remove(old)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The entries that have no tries left, and for which the one of before boots.
+    pub(super) fn without_tries(&self, found: &Entries) -> Result<Vec<String>, OsError> {
+        let mut out = Vec::new();
+        for path in &found.files {
+            let there = self.of_entry(path)?;
+            if there.iter().any(|(_, kind)| *kind == Kind::Before) {
+                let spent = there.into_iter().filter(|(_, kind)| *kind == Kind::Counted(0));
+                out.extend(spent.map(|(file, _)| split(&file).1.to_owned()));
+            }
+        }
+        Ok(out)
+    }
+}

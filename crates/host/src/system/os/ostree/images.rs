@@ -1,0 +1,186 @@
+//! Container images on a host of OSTree: what a config's image is pulled by, pulled, checked, staged, and removed when nothing
+//! needs it any more.
+//!
+//! Not here: kernel arguments (see `entries`), and which deployments there are (see `found`).
+
+use super::found::One;
+use super::{
+    ASK, BOOTC, Images, ORIGIN, OSTREE, OstreeHost, PULL, REPO, STAGE, UNSHARE, WRITABLE, found, superseded,
+};
+use crate::disk::found::Attributes;
+use crate::system::os::reference::Reference;
+use crate::system::os::{OsError, image_check, stored_image};
+use crate::system::pull::Pull;
+use std::time::Duration;
+
+/// What a program says of a command that it does not know: clap's words, now and in former versions.
+const UNKNOWN_COMMAND: [&str; 2] = ["unrecognized subcommand", "wasn't recognized"];
+
+/// Where OSTree's repository has the names of layers.
+const LAYERS: &str = "/ostree/repo/refs/heads/ostree/container/blob";
+
+impl OstreeHost {
+    /// Runs a command for container images. It writes to the read-only `/sysroot`, and does not see to that itself.
+    pub(super) fn run_container(
+        &mut self,
+        args: &[&str],
+        limit: Duration,
+        pull: &Pull,
+    ) -> Result<String, OsError> {
+        let command: Vec<&str> = ["container", "image"].iter().chain(args).copied().collect();
+        self.run_writable(&command, limit, pull)
+    }
+
+    /// Runs `ostree` where `/sysroot` can be written to.
+    fn run_writable(&mut self, command: &[&str], limit: Duration, pull: &Pull) -> Result<String, OsError> {
+        let mut all = vec!["--mount", "/bin/sh", "-c", WRITABLE, "sh", OSTREE];
+        all.extend(command);
+        let done = self.fetched(UNSHARE, &all, limit, pull)?;
+        Self::heard(OSTREE, command, done)
+    }
+
+    /// Pulls an image.
+    ///
+    /// `ostree container` (0.15) gives a layer its name before it knows whether its bytes are those of the digest, and fails after
+    /// that. The next pull would take the layer as it is. So whatever a pull that failed, or had no end, stored last is forgotten.
+    pub(super) fn pull_image(&mut self, reference: &Reference, pull: &Pull) -> Result<(), OsError> {
+        let record = superseded::Images::read(&self.root)?;
+        if record.pulling() {
+            self.forget_last_layer(&[])?;
+        }
+        let before = self.root.list(LAYERS)?;
+        record.clone().with_pulling(true).write(&self.root)?;
+        let text = reference.to_string();
+        let done = self.run_container(&["pull", REPO, &text], PULL, pull).map(drop);
+        if done.is_err() {
+            self.forget_last_layer(&before)?;
+        }
+        record.with_pulling(false).write(&self.root)?;
+        done
+    }
+
+    /// Takes its name from the layer that was stored last, if it is none of these: it is pulled again.
+    fn forget_last_layer(&mut self, before: &[String]) -> Result<(), OsError> {
+        let mut last = None;
+        for name in self.root.list(LAYERS)?.into_iter().filter(|name| !before.contains(name)) {
+            let stored = self.root.like(&format!("{LAYERS}/{name}"))?.modified;
+            last = last.max(Some((stored, name)));
+        }
+        let Some((_, name)) = last else { return Ok(()) };
+        let (repo, layer) = (format!("--repo={REPO}"), format!("ostree/container/blob/{name}"));
+        tracing::warn!(%layer, "this layer may not be what its digest says; it is pulled again");
+        self.run_writable(&["refs", &repo, "--delete", &layer], ASK, &Pull::default()).map(drop)
+    }
+
+    /// Checks an image that was fetched: whether it can be this host's OS.
+    pub(super) fn check_image(&mut self, reference: &Reference, pull: &Pull) -> Result<(), OsError> {
+        let image = reference.place();
+        let configuration = match self.run(OSTREE, &image_check::question(&image), ASK) {
+            Ok(text) => text,
+            // Versions before 0.13 of ostree-ext cannot be asked. They check it when they stage.
+            Err(error) if UNKNOWN_COMMAND.iter().any(|said| error.why.contains(said)) => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        image_check::check(&configuration, std::env::consts::ARCH, pull.cluster())
+            .map_err(|why| OsError::new(format!("the image {} cannot be used: {why}", reference.image)))?;
+        stored_image::keeps_its_promise(self.programs.as_mut(), reference, &configuration)
+    }
+
+    /// What an image that is not that of `now` is pulled by.
+    pub(super) fn wanted(&self, image: &str, now: Option<&Reference>) -> Result<Reference, OsError> {
+        let to = Reference::wanted(image, now);
+        if self.images == Images::Bootc && to.has_remote() && !to.is_signed() {
+            return Err(OsError::new(format!("bootc cannot be given {to}; use ostree-image-signed")));
+        }
+        Ok(to)
+    }
+
+    /// Stages another image. `arguments`: the whole list.
+    ///
+    /// What was fetched before the drain is deployed by its commit. `ostree container image deploy` would ask the registry
+    /// again: it may not answer any more, or have another image under the same tag. That command is for what is not found.
+    pub(super) fn stage_image(
+        &mut self,
+        now: &One,
+        to: &Reference,
+        arguments: &[String],
+    ) -> Result<(), OsError> {
+        let text = to.to_string();
+        if self.images == Images::Container {
+            if let Some(commit) = stored_image::commit(self.programs.as_mut(), to) {
+                let origin = format!("[origin]\ncontainer-image-reference={text}\n");
+                self.root.write_bytes(
+                    ORIGIN,
+                    origin.as_bytes(),
+                    Attributes { mode: 0o600, uid: 0, gid: 0 },
+                )?;
+                let (os, origin) = (format!("--os={}", now.stateroot), format!("--origin-file={ORIGIN}"));
+                let words: Vec<String> = arguments.iter().map(|a| format!("--karg-append={a}")).collect();
+                let mut args = vec!["admin", "deploy", "--stage", &os, &origin, "--karg-none"];
+                args.extend(words.iter().map(String::as_str));
+                args.push(&commit);
+                match self.run(OSTREE, &args, STAGE) {
+                    Ok(_) => return Ok(()),
+                    Err(error) => {
+                        tracing::warn!(%error, image = %to.image, "the image is staged by its name instead");
+                    }
+                }
+            }
+            let words: Vec<String> = arguments.iter().map(|a| format!("--karg={a}")).collect();
+            let mut args = vec!["deploy", "--sysroot", "/", "--stateroot", &now.stateroot, "--imgref", &text];
+            args.extend(words.iter().map(String::as_str));
+            return self.run_container(&args, STAGE, &Pull::default()).map(drop);
+        }
+        let mut args = vec!["switch"];
+        let transport = format!("--transport={}", to.transport());
+        if to.transport() != "registry" {
+            args.push(&transport);
+        }
+        if to.is_signed() {
+            args.push("--enforce-container-sigpolicy");
+        }
+        args.push(&to.image);
+        self.run_fetch(BOOTC, &args, STAGE, &Pull::default()).map(drop)
+    }
+
+    /// Records an image that is about to be pulled, and the one that it replaces.
+    pub(super) fn note_fetch(&self, now: Option<&Reference>, to: &Reference) -> Result<(), OsError> {
+        let runs = now.map(Reference::place);
+        superseded::Images::read(&self.root)?.with(runs.as_deref(), &to.place()).write(&self.root)
+    }
+
+    /// Removes the images that no deployment needs, and what only they were made of. `pulling`: what has arrived of an image
+    /// that is being pulled may go too.
+    pub(super) fn remove_superseded(&mut self, pulling: bool) -> Result<Vec<String>, OsError> {
+        let images = superseded::Images::read(&self.root)?;
+        if self.images != Images::Container || images == superseded::Images::default() {
+            return Ok(Vec::new());
+        }
+        let text = self.run(OSTREE, &["admin", "status"], ASK)?;
+        let mut deployed = Vec::new();
+        for one in found::all(&text).map_err(OsError::new)? {
+            deployed.extend(self.reference(&one)?.map(|image| image.place()));
+        }
+        let gone = images.superseded(&deployed);
+        // Layers of a pull that was cut belong to no image yet, and the next try goes on with them.
+        if gone.is_empty() || !pulling && !self.has(images.fetched()) {
+            return Ok(Vec::new());
+        }
+        // Somebody else may have removed one, and the command refuses that.
+        let there: Vec<&str> = gone.iter().filter(|image| self.has(image)).map(String::as_str).collect();
+        if !there.is_empty() {
+            let args = [&["remove", "--repo", REPO][..], &there].concat();
+            self.run_container(&args, STAGE, &Pull::default())?;
+        }
+        // The command leaves the files to OSTree.
+        self.run(OSTREE, &["admin", "cleanup"], STAGE)?;
+        images.without(&gone).write(&self.root)?;
+        Ok(gone)
+    }
+
+    /// Whether an image is on the host.
+    fn has(&mut self, place: &str) -> bool {
+        Reference::at(place)
+            .is_some_and(|image| stored_image::commit(self.programs.as_mut(), &image).is_some())
+    }
+}

@@ -1,0 +1,132 @@
+//! Images that MachineConfigs brought to a host of OSTree, or replaced on it, and that no deployment is made of any more.
+//! `ostree container` keeps each image that was ever pulled; bootc and rpm-ostree remove such images themselves.
+//!
+//! Pure but for the record, which is written before each pull. An image that is not in the record was pulled by somebody else,
+//! and stays.
+//!
+//! Not here: the commands that remove images (see the parent module).
+
+use serde::{Deserialize, Serialize};
+
+use crate::disk::found::Attributes;
+use crate::disk::root::Root;
+use crate::paths::OS_IMAGES;
+use crate::system::os::OsError;
+
+const PRIVATE: Attributes = Attributes { mode: 0o600, uid: 0, gid: 0 };
+
+/// The record. Images are named with their transport, as commands name them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct Images {
+    /// Those that were pulled for MachineConfigs, and those that they replaced.
+    known: Vec<String>,
+    /// The one that was fetched last. A change that comes may need it.
+    fetched: String,
+    /// A pull was begun, and how it ended is not recorded.
+    #[serde(default)]
+    pulling: bool,
+}
+
+impl Images {
+    /// The host's record.
+    ///
+    /// # Errors
+    /// It is damaged.
+    pub(super) fn read(root: &Root) -> Result<Self, OsError> {
+        let Some(text) = root.text(OS_IMAGES)? else { return Ok(Self::default()) };
+        serde_json::from_str(&text).map_err(|e| {
+            OsError::new(format!(
+                "{OS_IMAGES} is damaged ({e}); remove it to keep all images that are on the host"
+            ))
+        })
+    }
+
+    /// Writes it, if it is not what is there.
+    pub(super) fn write(&self, root: &Root) -> Result<(), OsError> {
+        if Self::read(root).is_ok_and(|there| there == *self) {
+            return Ok(());
+        }
+        let json = serde_json::to_vec(self).map_err(|e| OsError::new(e.to_string()))?;
+        Ok(root.write_bytes(OS_IMAGES, &json, PRIVATE)?)
+    }
+
+    /// The image that was fetched last. Empty: none was.
+    pub(super) fn fetched(&self) -> &str {
+        &self.fetched
+    }
+
+    /// Whether a pull was begun whose end is not recorded.
+    pub(super) fn pulling(&self) -> bool {
+        self.pulling
+    }
+
+    /// The record when a pull begins, or has ended.
+    pub(super) fn with_pulling(self, pulling: bool) -> Self {
+        Self { pulling, ..self }
+    }
+
+    /// The record with an image that is about to be fetched, on a host that boots `runs`.
+    pub(super) fn with(mut self, runs: Option<&str>, to: &str) -> Self {
+        for image in runs.into_iter().chain([to]) {
+            if !self.known.iter().any(|known| known == image) {
+                self.known.push(image.to_owned());
+            }
+        }
+        to.clone_into(&mut self.fetched);
+        self
+    }
+
+    /// Which images go, on a host with deployments of these.
+    pub(super) fn superseded(&self, deployed: &[String]) -> Vec<String> {
+        let stays = |image: &&String| deployed.contains(image) || **image == self.fetched;
+        self.known.iter().filter(|image| !stays(image)).cloned().collect()
+    }
+
+    /// The record when these images are gone.
+    pub(super) fn without(mut self, gone: &[String]) -> Self {
+        self.known.retain(|image| !gone.contains(image));
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<String> {
+        text.split_whitespace().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn only_images_of_machine_configs_that_no_deployment_needs_go() {
+        for (about, known, fetched, deployed, gone) in [
+            ("nothing is known", "", "", "a b", ""),
+            ("booted and previous stay", "a b", "b", "b a", ""),
+            ("the one before the previous one goes", "a b c", "c", "c b", "a"),
+            ("one that waits for its update stays", "a b c", "c", "b a", ""),
+            ("one that was given up goes when another was fetched", "a b c", "c", "a", "b"),
+            ("a pinned deployment keeps its image", "a b c", "c", "c b a", ""),
+            ("what others pulled stays", "a b", "b", "b x", "a"),
+        ] {
+            let images = Images { known: words(known), fetched: fetched.to_owned(), pulling: false };
+            assert_eq!(images.superseded(&words(deployed)), words(gone), "{about}");
+            let left = images.clone().without(&words(gone));
+            assert!(left.superseded(&words(deployed)).is_empty(), "{about}");
+        }
+    }
+
+    #[test]
+    fn an_image_is_recorded_before_it_is_fetched_together_with_the_one_that_runs() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = Root::open(dir.path()).unwrap();
+        std::fs::create_dir_all(dir.path().join("var/lib/machine-config-daemon")).unwrap();
+        assert_eq!(Images::read(&root).unwrap(), Images::default());
+        let first = Images::default().with(Some("a"), "b");
+        first.write(&root).unwrap();
+        let second = Images::read(&root).unwrap().with(Some("b"), "c");
+        assert_eq!(second, Images { known: words("a b c"), fetched: "c".to_owned(), pulling: false });
+        std::fs::write(dir.path().join(OS_IMAGES.trim_start_matches('/')), "{").unwrap();
+        assert!(Images::read(&root).unwrap_err().why.contains("remove it"));
+    }
+}
