@@ -19,9 +19,10 @@ use crate::vm::cache::CacheStep;
 /// The first release whose buildah goes on with a pull that was cut, and layers with overlay without root.
 const SUITE: &str = "trixie";
 /// `uidmap` and the user below let buildah map users without root; buildah asks for `netavark` though no build here has a network
-/// of its own; `procps` is for people who look at a pod that hangs.
-const PACKAGES: [&str; 7] =
-    ["bash", "buildah", "ca-certificates", "libcap2-bin", "netavark", "procps", "uidmap"];
+/// of its own; `jq` joins credentials, for layers that are kept in a registry; `skopeo` signs; `procps` is for people who look at a
+/// pod that hangs.
+const PACKAGES: [&str; 9] =
+    ["bash", "buildah", "ca-certificates", "jq", "libcap2-bin", "netavark", "procps", "skopeo", "uidmap"];
 /// The user, with ids of his own below him. Lists of packages are of no use without a mirror, and change every hour.
 ///
 /// The kernel lets only the owner of a user namespace map its users if it has no CAP_SYS_ADMIN, and no container has that: with

@@ -6,6 +6,7 @@ mod boots;
 mod built;
 mod cluster;
 mod fetch;
+mod laptop;
 
 use std::sync::Arc;
 use std::time::Duration;
