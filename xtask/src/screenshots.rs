@@ -1,5 +1,5 @@
-//! `cargo xtask screenshots`: the pictures of the dashboard under `docs/screenshots`, each view in light and dark. The browser test
-//! makes them of a fleet that exists on paper; this runs it and takes them over.
+//! `cargo xtask screenshots`: the pictures of the dashboard under `docs/screenshots`, each view in light and dark. This command
+//! runs the browser test that takes them of a simulated fleet, and copies them.
 //!
 //! What it is not: a comparison. Fonts differ between machines, so no test looks at a picture's pixels.
 
@@ -8,9 +8,9 @@ use anyhow::{Context, bail};
 use std::path::Path;
 use std::process::Command;
 
-/// The test that makes them.
+/// The test that takes them.
 const TEST: &str = "views::nothing_serious_keeps_people_from_using_any_view_dark_or_light";
-/// All pictures together, in bytes: everybody who clones the repository gets them.
+/// The limit for all pictures together, in bytes: everybody who clones the repository downloads them.
 const MOST: u64 = 9 << 18;
 
 pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
@@ -21,9 +21,9 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
         .current_dir(root)
         .status()?;
     if !status.success() {
-        bail!("the test that makes the pictures ended with {status}");
+        bail!("the test that takes the pictures ended with {status}");
     }
-    // Where cargo lets tests of this folder write.
+    // The folder that cargo gives to the tests of this package (`CARGO_TARGET_TMPDIR`).
     let made = root.join("target/tmp/screenshots");
     let kept = root.join("docs/screenshots");
     std::fs::create_dir_all(&kept)?;

@@ -1,5 +1,5 @@
-//! The dependencies between the crates, as docs/architecture.md draws them: this test fails when a crate depends on one
-//! that it must not know. It reads `cargo metadata`, so it checks what is declared.
+//! The dependencies between the crates, as docs/architecture.md draws them: this test fails when a crate depends on a crate
+//! that it must not know. It reads `cargo metadata`, so it checks declared dependencies.
 
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -60,7 +60,7 @@ const CLIENTS: [&str; 13] = [
     "insight",
     "client",
     "listen",
-    // For its HTTP and TLS only: a second stack beside it would be a megabyte of the program.
+    // Only for its HTTP and TLS: a second stack would add a megabyte to the program.
     "registry",
     "controller",
     "daemon",
@@ -102,7 +102,7 @@ fn every_arrow_points_down() {
     let packages = packages().unwrap();
     let ours: BTreeSet<&str> = packages.keys().map(String::as_str).collect();
     let known: BTreeSet<&str> = ARROWS.iter().map(|(name, _)| *name).collect();
-    assert_eq!(ours, known, "a crate came or went: draw its arrows here and in docs/architecture.md");
+    assert_eq!(ours, known, "a crate was added or removed: draw its arrows here and in docs/architecture.md");
     for (name, allowed) in ARROWS {
         for dependency in normal(&packages[name]) {
             let target = dependency["name"].as_str().unwrap();

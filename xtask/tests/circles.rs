@@ -1,13 +1,13 @@
 //! The imports inside of crates: this test fails when files of a crate import each other in a circle, so that none of them can
-//! be read, tested or moved without the others. It reads the sources, so it sees what is written as `use` or as a path that
-//! begins with `crate::`. A module and the files in its folder are one thing and may know each other.
+//! be read, tested or moved without the others. It reads the sources and sees `use` lines and paths that begin with `crate::`.
+//! A module and the files in its folder count as one and may import each other.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on ends")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// Crates whose files import each other one way.
+/// Crates without circles of imports.
 const ONE_WAY: [&str; 10] = [
     "actions",
     "api",
@@ -21,7 +21,7 @@ const ONE_WAY: [&str; 10] = [
     "server",
 ];
 
-/// A crate's modules, by path (`cache::watch`), with the paths of its own that each one names.
+/// A crate's modules by path (`cache::watch`), with the paths in the same crate that each one names.
 type Modules = BTreeMap<Vec<String>, BTreeSet<Vec<String>>>;
 
 fn sources(folder: &Path, all: &mut Vec<PathBuf>) {
@@ -54,7 +54,7 @@ fn modules(source: &Path) -> Modules {
     modules
 }
 
-/// What a file names of its own crate, before its tests.
+/// The paths in its own crate that a file names outside of its tests.
 fn named(name: &[String], text: &str) -> BTreeSet<Vec<String>> {
     let code = text.split("#[cfg(test)]").next().unwrap_or_default();
     let code: String = code.lines().map(|line| format!("{}\n", line.split("//").next().unwrap())).collect();
@@ -101,7 +101,7 @@ fn absolute(name: &[String], path: &str) -> Vec<String> {
     at
 }
 
-/// Each module with the modules that it imports, besides its parents and its children.
+/// Each module with the modules that it imports, except for its parents and children.
 fn arrows(modules: &Modules) -> BTreeMap<&[String], BTreeSet<&[String]>> {
     let known = |path: &Vec<String>| {
         let parts = (1..=path.len()).rev().filter_map(|n| modules.get_key_value(&path[..n]));

@@ -1,5 +1,5 @@
-//! `cargo xtask demo --keep --dashboard`: it says an address that answers, and Ctrl-C ends the dashboard and leaves the cluster,
-//! which `cargo xtask lab down` takes down.
+//! `cargo xtask demo --keep --dashboard`: it prints an address that answers. Ctrl-C ends the dashboard and leaves the cluster
+//! running, until `cargo xtask lab down` takes it down.
 //!
 //! Not here: what the page shows (`crates/lab/tests/browser`).
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
@@ -11,10 +11,10 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-/// The limit of each wait.
+/// The time limit of each wait.
 const LIMIT: Duration = Duration::from_secs(180);
 
-/// This tool, with its data in a folder of its own.
+/// This tool, with a data folder of its own.
 fn xtask(data: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
     command.args(args).env("MCO_LAB_DATA", data).stdin(Stdio::null());
@@ -34,7 +34,7 @@ fn line(lines: &Receiver<String>, with: &str) -> String {
     }
 }
 
-/// What the server at an address answers to a browser that opens it; `None`: nobody listens there.
+/// What the server at an address answers to a browser that opens it; `None` if nobody listens there.
 fn opened(address: &str) -> Option<String> {
     let (host, path) = address.strip_prefix("http://")?.split_once('/')?;
     let mut stream = TcpStream::connect(host).ok()?;
@@ -60,7 +60,7 @@ fn the_demo_says_where_its_dashboard_is_and_leaves_nothing_of_it() {
     let (tell, lines) = channel();
     let output = demo.stdout.take().unwrap();
     std::thread::spawn(move || {
-        // Nobody may listen any more.
+        // It ends when the receiver is gone.
         BufReader::new(output).lines().map_while(Result::ok).all(|line| tell.send(line).is_ok())
     });
     let said = line(&lines, "the dashboard: http://");

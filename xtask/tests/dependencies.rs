@@ -169,8 +169,7 @@ fn names_of_libraries_are_told_from_other_words() {
     }
 }
 
-/// The fuzz targets are a workspace of their own that needs another toolchain, so nobody builds them after a file was
-/// moved.
+/// Nobody builds the fuzz targets after a file is moved: they are a workspace of their own that needs another toolchain.
 #[test]
 fn what_the_fuzz_targets_take_by_path_is_there() {
     let mut taken = 0;

@@ -20,6 +20,7 @@ pub mod drift;
 pub mod events;
 pub mod kubeconfig;
 pub mod names;
+pub mod object_name;
 pub mod os_image;
 pub mod pod;
 pub mod prefetch;

@@ -10,13 +10,13 @@ mod chain;
 mod decode;
 mod figures;
 pub mod lease;
+mod missing_right;
 mod proxy;
-mod right;
 
 pub use backoff::{Backoff, Series, jitter};
 pub use call::{CallError, REQUEST_TIMEOUT, call, call_within};
 pub use chain::chain;
 pub use decode::decode;
 pub use figures::{Figures, Requests, counted};
+pub use missing_right::MissingRight;
 pub use proxy::{names_proxy, settle_proxy};
-pub use right::MissingRight;

@@ -33,7 +33,7 @@
 mod check;
 pub mod data_url;
 mod model;
-mod newer;
+mod newer_values;
 mod object;
 mod parse;
 pub mod pointer;

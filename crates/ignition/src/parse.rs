@@ -4,7 +4,7 @@
 
 use crate::check::{Checker, TypeMismatch, WHOLE, Warning, fits};
 use crate::model::Config;
-use crate::newer::{drop_compression, left_out, special_modes};
+use crate::newer_values::{drop_compression, left_out, special_modes};
 use crate::object::Shaped;
 use crate::v2::{self, V2Error};
 use crate::version::{VERSION, Version};

@@ -1,7 +1,7 @@
 //! Writes the 3.5 model in an older version (or 3.6), or reports exactly what that version cannot express. Pure.
 
 use crate::model::{Cex, Config, Owner};
-use crate::newer::{drop_compression, fetched, newer, resources, special_modes};
+use crate::newer_values::{drop_compression, fetched, newer, resources, special_modes};
 use crate::object::Absent;
 use crate::validate::fields::parents;
 use crate::validate::report::ValidationError;

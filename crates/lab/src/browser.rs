@@ -31,7 +31,7 @@ pub struct Chromium {
     child: Child,
     commands: File,
     messages: Receiver<Value>,
-    /// Events that were seen while an answer was awaited.
+    /// Events that arrived while an answer was awaited.
     events: VecDeque<Value>,
     last: u64,
     session: String,
@@ -46,10 +46,10 @@ impl Drop for Chromium {
 }
 
 impl Chromium {
-    /// Starts one; its page is empty. It is installed before, see [`crate::ensure_browser`].
+    /// Starts a browser with an empty page. It must be installed, see [`crate::ensure_browser`].
     ///
     /// # Errors
-    /// When its folder cannot be made, it cannot be started, or it does not answer.
+    /// Its folder cannot be created, it cannot be started, or it does not answer.
     pub fn start() -> Result<Self> {
         let folder = Folder::create(&Environment::read())?;
         let pipe = |name: &str| -> Result<PathBuf> {
@@ -60,7 +60,7 @@ impl Chromium {
             }
         };
         let (read, write) = (pipe("commands")?, pipe("answers")?);
-        // For reading and writing, so that opening waits for nobody.
+        // Opened for reading and writing: opening a pipe in one direction only waits for the other end.
         let open = |path: &Path| {
             OpenOptions::new().read(true).write(true).open(path).map_err(Error::io("open", path))
         };
@@ -109,7 +109,7 @@ impl Chromium {
         Ok(browser)
     }
 
-    /// A page of its own; with a context it shares no cookie with the others.
+    /// Opens a page. Pages of different browser contexts share no cookies.
     fn new_page(&mut self, context: Option<&str>) -> Result<()> {
         self.session.clear();
         let mut target = json!({"url": "about:blank"});
@@ -125,7 +125,7 @@ impl Chromium {
         Ok(())
     }
 
-    /// As another browser: nothing of what this one knows.
+    /// Continues in a new browser context, which has no cookies and no cache of this one.
     ///
     /// # Errors
     /// As [`Chromium::ask`].
@@ -153,7 +153,7 @@ impl Chromium {
         }
         let mut bytes = message.to_string().into_bytes();
         bytes.push(0);
-        let lost = |error| Error::Browser(format!("it takes no commands: {error}"));
+        let lost = |error| Error::Browser(format!("it accepts no commands: {error}"));
         self.commands.write_all(&bytes).map_err(lost)?;
         let end = Instant::now() + LIMIT;
         loop {
@@ -173,7 +173,7 @@ impl Chromium {
     /// Goes to an address.
     ///
     /// # Errors
-    /// Nothing is there; else as [`Chromium::ask`].
+    /// Nothing answers there; otherwise as [`Chromium::ask`].
     pub fn open(&mut self, address: &str) -> Result<()> {
         let answer = self.ask("Page.navigate", json!({"url": address}))?;
         match answer["errorText"].as_str() {
@@ -182,10 +182,10 @@ impl Chromium {
         }
     }
 
-    /// The value of an expression, awaited if it is a promise.
+    /// Evaluates an expression; a promise is awaited.
     ///
     /// # Errors
-    /// It throws; else as [`Chromium::ask`].
+    /// It throws; otherwise as [`Chromium::ask`].
     pub fn value(&mut self, expression: &str) -> Result<Value> {
         let params = json!({"expression": expression, "awaitPromise": true, "returnByValue": true});
         let mut answer = self.ask("Runtime.evaluate", params)?;
@@ -195,29 +195,29 @@ impl Chromium {
         }
     }
 
-    /// Writes a picture of what is seen.
+    /// Writes a screenshot.
     ///
     /// # Errors
-    /// The file cannot be written; else as [`Chromium::ask`].
+    /// The file cannot be written; otherwise as [`Chromium::ask`].
     pub fn picture(&mut self, file: &Path) -> Result<()> {
         let shown =
             self.ask("Page.captureScreenshot", json!({"format": "png", "optimizeForSpeed": false}))?;
         let bytes = STANDARD.decode(shown["data"].as_str().unwrap_or_default());
-        let bytes = bytes.map_err(|error| Error::Browser(format!("a picture: {error}")))?;
+        let bytes = bytes.map_err(|error| Error::Browser(format!("a screenshot: {error}")))?;
         std::fs::write(file, bytes).map_err(Error::io("write", file))
     }
 
-    /// Waits until an expression is true. One that fails is false: the page may not be there yet.
+    /// Waits until an expression is true. An expression that fails counts as false: the page may not be loaded yet.
     ///
     /// # Errors
-    /// It does not become true within two minutes; else as [`Chromium::ask`].
+    /// It does not become true within two minutes; otherwise as [`Chromium::ask`].
     pub async fn wait(&mut self, expression: &str) -> Result<Duration> {
         let start = Instant::now();
         let tried =
             format!("Promise.resolve().then(() => {expression}).then((x) => Boolean(x), () => false)");
         loop {
             let params = json!({"expression": tried, "awaitPromise": true, "returnByValue": true});
-            // A page that is being left answers with an error.
+            // While the browser leaves a page, it answers with an error.
             let answer = self.try_to("Runtime.evaluate", params)?.unwrap_or_default();
             if answer["result"]["value"] == true {
                 return Ok(start.elapsed());
@@ -236,7 +236,7 @@ impl Chromium {
     /// # Errors
     /// As [`Chromium::ask`].
     pub fn complaints(&mut self, origin: &str) -> Result<Vec<String>> {
-        // What was sent before this answer has been seen then.
+        // Messages are in order: once this is answered, all earlier events have been read.
         self.ask("Runtime.evaluate", json!({"expression": "1"}))?;
         let own = |url: &str| url.starts_with(origin) || url == "about:blank";
         let complaint = |event: &Value| {

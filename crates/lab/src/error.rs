@@ -35,13 +35,13 @@ pub enum Error {
     /// A helper command ended with an error.
     #[error("`{command}` failed ({status}): {tail}")]
     Command {
-        /// The command line; a script in it by its first line.
+        /// The command line. A script in it is shown by its first line.
         command: String,
         /// Its exit status in words.
         status: String,
         /// The end of what it printed.
         tail: String,
-        /// The command with whole scripts, and all that it printed, for a log.
+        /// The command with whole scripts, and all that it printed. It is written to a log.
         whole: Whole,
     },
     /// A step that makes something for the cache.
@@ -153,7 +153,7 @@ pub enum Error {
         #[source]
         source: serde_json::Error,
     },
-    /// The browser, or what it shows.
+    /// The browser failed, or its page did not become what was awaited.
     #[error("the browser: {0}")]
     Browser(String),
     /// Options that contradict each other or the machine.
@@ -161,8 +161,8 @@ pub enum Error {
     Options(String),
 }
 
-/// The text of a log that an error carries until a step writes it. `Debug` shows only its length, because a test that
-/// fails prints its error by `Debug`.
+/// The text for a log, carried by an error until a step writes it. `Debug` shows only its length, because a failing test prints
+/// its error by `Debug`.
 #[derive(Default, Clone, PartialEq, Eq)]
 pub struct Whole(pub(crate) String);
 

@@ -1,9 +1,9 @@
-//! `bench dashboard`: how soon the dashboard shows a large fleet and what changes in it, and what it costs. The cluster exists on
-//! paper ([`lab::FleetApi`]), so that its own speed limits nothing; the dashboard is the program, with viewers over HTTP, and with
-//! one in a browser: Debian's Chromium, headless.
+//! `bench dashboard`: how soon the dashboard shows a large fleet and the changes in it, and what that costs. The cluster is
+//! [`lab::FleetApi`], an API server that holds its objects in memory, so that its own speed limits nothing. The dashboard is
+//! the real program. Its viewers are HTTP clients, and one browser: Debian's Chromium, headless.
 //!
-//! Without a graphics card the browser draws by the same processors that the fleet, the dashboard and this program use. So the
-//! frames of a page on which nothing changes are measured beside those of one that changes: what this computer can draw at all.
+//! Without a graphics card, the browser draws on the same processors that the fleet, the dashboard and this program use. So the
+//! frame rate is also measured while nothing changes: it is the most that this computer can draw.
 //!
 //! What it is not: a test. Whether the page is right is tested in `crates/lab/tests/browser`.
 
@@ -20,14 +20,14 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 
-/// The nodes of the large fleet, and of the one with viewers.
+/// The numbers of nodes: of the large fleet, and of the fleet with many viewers.
 const LARGE: usize = 5000;
 const SMALL: usize = 1000;
-/// How many look at the same time.
+/// The number of viewers at the same time.
 const VIEWERS: usize = 50;
-/// How long changes come.
+/// How long nodes keep changing.
 const LOAD: Duration = Duration::from_secs(15);
-/// Single changes whose way to a viewer is measured.
+/// The number of single changes that are followed to a viewer.
 const CHANGES: usize = 200;
 /// The time limit for any answer.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -35,14 +35,15 @@ const LIMIT: Duration = Duration::from_secs(60);
 const TICKS: f64 = 100.0;
 /// How long frames are counted while nothing changes.
 const STILL: Duration = Duration::from_secs(3);
-/// The module is the one that the page runs: an address is loaded once.
+/// Imports the module that the page already runs: a browser loads each module address once.
 const APP: &str = "import(new URL('app.js', document.baseURI).href)";
-/// A node in the first group on the map, so that its cell is seen; and every how many nodes another one of the group follows.
+/// The index of the first node whose changes are followed in the browser: its group is the first on the map, so its cell is
+/// visible. Each further one of the group is this many nodes later.
 const SEEN: usize = 3;
 const SEEN_EVERY: usize = 12;
-/// How many changes in its cells are measured.
+/// The number of changes that are followed to a cell.
 const CELLS: usize = 200;
-/// How often a load writes: what is due since the last time.
+/// The interval at which the load makes the changes that are due.
 const TICK: Duration = Duration::from_millis(20);
 
 pub(super) fn run(root: &Path, a: &Bench) -> anyhow::Result<Outcome> {
@@ -51,12 +52,12 @@ pub(super) fn run(root: &Path, a: &Bench) -> anyhow::Result<Outcome> {
     runtime.block_on(measure(&program, a.runs))
 }
 
-/// A dashboard, and a session of it.
+/// A running dashboard, and a signed-in session.
 struct Site {
     child: Child,
     /// Host and port.
     host: String,
-    /// The path below which everything lies.
+    /// The base path of all its URLs.
     base: String,
     cookie: String,
 }
@@ -72,15 +73,19 @@ impl Site {
             .spawn()
             .with_context(|| format!("cannot run {}", program.display()))?;
         let mut lines = BufReader::new(child.stdout.take().context("it has no output")?).lines();
-        let address =
-            tokio::time::timeout(LIMIT, lines.next_line()).await??.context("it printed no address")?;
-        let rest = address.strip_prefix("http://").context("an address of HTTP")?;
-        let (host, path) = rest.split_once('/').context("a path")?;
-        let (base, token) = path.split_once("/?").context("a token")?;
+        let address = tokio::time::timeout(LIMIT, lines.next_line())
+            .await??
+            .context("mco dashboard printed no address")?;
+        let rest = address.strip_prefix("http://").context("the address is not an http:// URL")?;
+        let (host, path) = rest.split_once('/').context("the address has no path")?;
+        let (base, token) = path.split_once("/?").context("the address has no token")?;
         let mut site = Self { child, host: host.to_owned(), base: format!("/{base}"), cookie: String::new() };
         let signed_in = site.get(&format!("/?{token}")).await?;
         let head = String::from_utf8_lossy(&signed_in).to_lowercase();
-        let cookie = head.lines().find_map(|line| line.strip_prefix("set-cookie: ")).context("a cookie")?;
+        let cookie = head
+            .lines()
+            .find_map(|line| line.strip_prefix("set-cookie: "))
+            .context("the dashboard set no cookie")?;
         site.cookie = cookie.split(';').next().unwrap_or_default().to_owned();
         Ok(site)
     }
@@ -95,7 +100,7 @@ impl Site {
         Ok(stream)
     }
 
-    /// A whole answer with its head.
+    /// The whole response, including its head.
     async fn get(&self, path: &str) -> anyhow::Result<Vec<u8>> {
         let mut answer = vec![];
         let mut stream = self.ask(path, "close").await?;
@@ -106,7 +111,7 @@ impl Site {
         Ok(answer)
     }
 
-    /// The picture, once it has all nodes; and the number that its stream begins with.
+    /// The snapshot, once it has all nodes, and the event id from which its stream continues.
     async fn snapshot(&self, nodes: usize) -> anyhow::Result<(Vec<u8>, String)> {
         let end = Instant::now() + LIMIT;
         loop {
@@ -115,7 +120,7 @@ impl Site {
             let count = text.matches("\"phase\":").count();
             if count >= nodes {
                 let id = text.split("\"id\":\"").nth(1).and_then(|rest| rest.split('"').next());
-                let id = id.context("the snapshot has a number")?.to_owned();
+                let id = id.context("the snapshot has no event id")?.to_owned();
                 return Ok((answer, id));
             }
             if Instant::now() > end {
@@ -125,11 +130,11 @@ impl Site {
         }
     }
 
-    /// Processor time that it has used, in seconds, and its largest memory in MiB.
+    /// The processor time that it has used, in seconds, and its peak memory in MiB.
     fn used(&self) -> anyhow::Result<(f64, f64)> {
-        let pid = self.child.id().context("it has ended")?;
+        let pid = self.child.id().context("the dashboard has ended")?;
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
-        // After the name, which has any characters: utime and stime are the 14th and 15th of all fields.
+        // The name before `)` may contain any character, so fields are counted after it: utime and stime are fields 14 and 15.
         let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
         let ticks: f64 = fields.iter().skip(11).take(2).filter_map(|f| f.parse::<f64>().ok()).sum();
         let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
@@ -177,7 +182,7 @@ async fn measure(program: &Path, runs: u32) -> anyhow::Result<Outcome> {
     fleet.write_kubeconfig(&kubeconfig("seen"))?;
     let site = Site::start(program, &kubeconfig("seen")).await?;
     site.snapshot(LARGE).await?;
-    seen(&fleet, &site, runs, &mut figures).await?;
+    in_browser(&fleet, &site, runs, &mut figures).await?;
     drop((site, fleet));
 
     let fleet = FleetApi::start(SMALL, "").await?;
@@ -202,14 +207,14 @@ async fn measure(program: &Path, runs: u32) -> anyhow::Result<Outcome> {
     Ok(Outcome { versions: vec![], figures: figures.0 })
 }
 
-/// The same in a browser.
-async fn seen(fleet: &FleetApi, site: &Site, runs: u32, figures: &mut Samples) -> anyhow::Result<()> {
+/// Measures the page in a browser.
+async fn in_browser(fleet: &FleetApi, site: &Site, runs: u32, figures: &mut Samples) -> anyhow::Result<()> {
     lab::ensure_browser(&Reporter::stderr()).await?;
     let mut browser = Chromium::start()?;
     let address = format!("http://{}{}/", site.host, site.base);
     let (name, value) = site.cookie.split_once('=').context("a cookie")?;
     browser.ask("Network.setCookie", json!({"url": address, "name": name, "value": value}))?;
-    // The first one also starts the browser's processes for the page.
+    // The first run also starts the browser's processes for the page, so it is not counted.
     for run in 0..=runs {
         browser.open("about:blank")?;
         let start = Instant::now();
@@ -253,7 +258,7 @@ async fn seen(fleet: &FleetApi, site: &Site, runs: u32, figures: &mut Samples) -
 /// The time from a change of a node to the frame after the one that has drawn it, in milliseconds.
 async fn to_cell(fleet: &FleetApi, browser: &mut Chromium, number: usize) -> anyhow::Result<f64> {
     let node = fleet.nodes().get(number).context("a node")?;
-    // The map draws at the store's `change` before this hears of it.
+    // The map subscribed to the store's `change` event first, so it has drawn when this listener runs.
     browser.value(&format!(
         "{APP}.then((m) => {{ window.change_ = new Promise((done) => {{ \
          const look = () => {{ if (m.store.nodes.get('{node}').phase !== 'failing') return; \
@@ -270,11 +275,11 @@ async fn to_cell(fleet: &FleetApi, browser: &mut Chromium, number: usize) -> any
     let shown = browser.value(&format!("{APP}.then((m) => m.current.cell('{node}')?.phase ?? '')"))?;
     match (end.as_f64(), shown.as_str()) {
         (Some(end), Some("failing")) => Ok(end - start),
-        _ => bail!("the change of {node} did not come to its cell"),
+        _ => bail!("the cell of {node} did not show its change"),
     }
 }
 
-/// Begins to count the page's frames.
+/// Starts to count the page's frames.
 fn count_frames(browser: &mut Chromium) -> anyhow::Result<()> {
     browser.value(
         "window.stop_?.(); (() => { let [on, last] = [true, performance.now()]; \
@@ -286,7 +291,7 @@ fn count_frames(browser: &mut Chromium) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// How many there were a second since then, and the longest time between two of them in milliseconds.
+/// The frames per second since then, and the longest time between two of them in milliseconds.
 fn frames(browser: &mut Chromium) -> anyhow::Result<(f64, f64)> {
     let said = browser.value(
         "[1000 * window.frames_.count / (performance.now() - window.frames_.since), window.frames_.longest]",
@@ -295,7 +300,7 @@ fn frames(browser: &mut Chromium) -> anyhow::Result<(f64, f64)> {
     Ok((number(0)?, number(1)?))
 }
 
-/// The time from each of some changes to the viewer's stream, in milliseconds.
+/// Makes changes one at a time; returns how long each took to reach the viewer's stream, in milliseconds.
 async fn one_by_one(fleet: &FleetApi, site: &Site) -> anyhow::Result<Vec<f64>> {
     let (_, id) = site.snapshot(LARGE).await?;
     let mut stream = site.ask(&format!("/api/events?after={id}"), "keep-alive").await?;
@@ -318,7 +323,7 @@ async fn one_by_one(fleet: &FleetApi, site: &Site) -> anyhow::Result<Vec<f64>> {
     Ok(times)
 }
 
-/// Counts what a stream brings, until it ends.
+/// Counts the bytes that a stream delivers, until it ends.
 async fn count(mut stream: TcpStream, bytes: Arc<AtomicU64>) {
     let mut buffer = vec![0; 1 << 16];
     while let Ok(count @ 1..) = stream.read(&mut buffer).await {
@@ -326,7 +331,7 @@ async fn count(mut stream: TcpStream, bytes: Arc<AtomicU64>) {
     }
 }
 
-/// Changes nodes so often a second, for [`LOAD`]: each goes through the steps of an update. Returns how often it was done.
+/// Changes nodes at this rate for [`LOAD`]; each goes through the steps of an update. Returns the changes made per second.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,

@@ -1,11 +1,11 @@
-//! `bench images`: what image builds cost the controller. How soon after a MachineOSConfig its Job exists, and how much more memory
-//! the controller takes with 20 MachineOSConfigs and 200 builds.
+//! `bench images`: what image builds cost the controller: how soon a new MachineOSConfig gets its Job, and how much more memory
+//! the controller uses with 20 MachineOSConfigs and 200 builds.
 //!
-//! Real: the controller and the API server. Simplified: there are no nodes, nothing runs the Jobs, and nine of ten builds are created
-//! as builds that have succeeded, each with the status that the controller itself would write; they belong to no MachineOSConfig, so
-//! that none is deleted for its age.
+//! Real: the controller and the API server. Simplified: there are no nodes, and nothing runs the Jobs. Nine of ten builds are
+//! created as succeeded, with the status that the controller itself would write. They belong to no MachineOSConfig, so that
+//! none is pruned for its age.
 //!
-//! Not here: a build (the lab's tests of virtual machines have one).
+//! Not here: a real build; `crates/lab/tests/vm` has one.
 
 use super::{Bench, Outcome, Samples, mebibytes};
 use anyhow::{Context, bail};
@@ -19,13 +19,13 @@ use std::time::{Duration, Instant};
 
 const GROUP: &str = "machineconfiguration.openshift.io";
 const NAMESPACE: &str = "openshift-machine-config-operator";
-/// The figure is for so many of both.
+/// The numbers of MachineOSConfigs and builds that the memory figure is for.
 const CONFIGS: usize = 20;
 const BUILDS: usize = 200;
 const LIMIT: Duration = Duration::from_secs(120);
-/// Between two looks; the time to a Job is at most so much too long.
+/// The pause between two checks; the time until a Job appears is overstated by at most this.
 const LOOK: Duration = Duration::from_millis(5);
-/// After this the controller has done what it does after a change.
+/// How long after a change the controller counts as idle.
 const CALM: Duration = Duration::from_secs(10);
 const BASE: &str =
     "registry.lab.test/os@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
@@ -138,7 +138,7 @@ async fn apply(api: &Api<DynamicObject>, object: Value) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Looks until there is something.
+/// Polls until `look` returns a value.
 async fn until<T>(what: &str, look: impl AsyncFn() -> Option<T>) -> anyhow::Result<T> {
     let start = Instant::now();
     while start.elapsed() < LIMIT {
@@ -147,7 +147,7 @@ async fn until<T>(what: &str, look: impl AsyncFn() -> Option<T>) -> anyhow::Resu
         }
         tokio::time::sleep(LOOK).await;
     }
-    bail!("not within {LIMIT:?}: {what}")
+    bail!("waited {LIMIT:?} in vain: {what}")
 }
 
 fn pool(i: usize) -> Value {
@@ -175,7 +175,7 @@ fn os_config(i: usize) -> Value {
     })
 }
 
-/// A build that has succeeded, of nobody.
+/// A build that has succeeded and belongs to no MachineOSConfig.
 fn build(n: usize, rendered: &str) -> Value {
     let of = name(n % CONFIGS);
     let condition = |type_: &str, status: &str, reason: &str, message: &str| {

@@ -18,7 +18,7 @@ mod rollout;
 pub(crate) mod server;
 mod slots;
 
-pub(crate) use host::rest::{many_files, settled_in};
+pub(crate) use host::idle::{many_files, settled_in};
 pub(crate) use render::{base_manifests, bootstrap};
 pub(crate) use server::tls;
 
@@ -57,7 +57,7 @@ pub(crate) struct Bench {
     /// measure how soon that stops the rest, and how soon all nodes are back
     #[arg(long)]
     pub(crate) policy: bool,
-    /// os: measure instead what a node waits for, out of service and before, for an image of 500 MB: with it on the node and without
+    /// os: measure instead how long a node waits for a 500 MB image, drained and before, with the image prefetched and without
     #[arg(long)]
     pub(crate) prefetch: bool,
     /// rollout: profile the API server for this many seconds from the start of each run

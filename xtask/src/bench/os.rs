@@ -1,12 +1,11 @@
-//! `bench os`: what an update of the OS costs the agent itself, beside the work of the host's programs, and what a drained node waits
-//! for.
+//! `bench os`: what an OS update costs the agent itself, without the work of the host's programs.
 //!
-//! The node is a machine that boots, in a cluster of its own. Its `ostree` is the lab's stand-in, which pulls and stages
-//! nothing, and has the next boot come up in what was staged. So all that is measured is the agent's: CPU time of its own
-//! threads and its highest memory, from the change of the config to the reboot, and from the boot to the end of the update, less what
-//! a start costs it that finds nothing to do.
+//! The node is a machine that boots, in a cluster of its own. Its `ostree` is the lab's stand-in: it pulls and stages nothing,
+//! and the next boot reports what was staged. So only the agent is measured: the CPU time of its own threads and its peak
+//! memory, from the change of the config to the reboot, and from the boot to the end of the update. The cost of a start that
+//! finds nothing to do is subtracted.
 //!
-//! Not here: an image and its boot (`cargo xtask demo --os`), nor what a node waits for (see `prefetch`).
+//! Not here: a real image and its boot (`cargo xtask demo --os`), nor how long a drained node waits for an image (`prefetch`).
 
 use super::{Bench, Outcome, Samples, mebibytes, settled_in};
 use anyhow::{Context, bail};
@@ -21,9 +20,9 @@ use std::time::{Duration, Instant};
 pub(super) const NODE: &str = "worker-0";
 /// The time limit for one step.
 pub(super) const LIMIT: Duration = Duration::from_secs(300);
-/// Between two looks at the agent. The last one before the reboot is at most so much too early.
+/// The pause between two readings. The last one before the reboot may be this much too early.
 pub(super) const LOOK: Duration = Duration::from_millis(20);
-/// How long an agent rests before its figures are taken: what it does after a start is over.
+/// How long the agent must be idle before it is measured, so that its work after a start is over.
 const CALM: Duration = Duration::from_secs(10);
 /// The kernel's clock tick in `/proc/PID/stat`, in milliseconds.
 const TICK: f64 = 10.0;
@@ -53,7 +52,7 @@ async fn measure(root: &Path, a: &Bench, samples: &mut Samples) -> anyhow::Resul
         .progress(Reporter::stderr())
         .start()
         .await?;
-    // Nobody can look into the images of the stand-in.
+    // The registry in the images' names does not exist, so the controller must not inspect them.
     let unseen = serde_json::json!({"metadata": {"annotations": {own::OS_IMAGES: own::AS_THEY_ARE}}});
     let pools: Api<MachineConfigPool> = Api::all(lab.client());
     pools.patch("worker", &kube::api::PatchParams::default(), &kube::api::Patch::Merge(unseen)).await?;
@@ -72,7 +71,7 @@ async fn updates(lab: &Lab, a: &Bench, samples: &mut Samples) -> anyhow::Result<
     apply(&configs, "").await?;
     let mut current = settled(&nodes, "").await?;
     for run in 0..a.runs {
-        // A start that finds nothing to do.
+        // A start of the agent that finds nothing to do.
         node.run(["systemctl", "restart", DAEMON_UNIT]).await?;
         tokio::time::sleep(CALM).await;
         let first = Agent::of(&node).await?;
@@ -105,7 +104,7 @@ async fn updates(lab: &Lab, a: &Bench, samples: &mut Samples) -> anyhow::Result<
     Ok(())
 }
 
-/// The agent's process, as this computer sees it.
+/// The agent's process, seen from this computer: its folder in `/proc`.
 struct Agent {
     folder: std::path::PathBuf,
 }
@@ -124,9 +123,9 @@ impl Agent {
         Ok(Self { folder: node.root_of_boot()?.join("proc").join(pid.trim()) })
     }
 
-    /// What it has used so far. An error: it has ended.
+    /// The resources that it has used so far; an error once it has ended.
     fn look(&self) -> anyhow::Result<Figures> {
-        // With that of threads that have ended, in ticks of 10 ms.
+        // The sum includes threads that have ended, in ticks of 10 ms.
         let stat = std::fs::read_to_string(self.folder.join("stat"))?;
         let (_, fields) = stat.rsplit_once(") ").context("/proc/PID/stat has another form")?;
         let ticks: f64 = fields.split(' ').skip(11).take(2).filter_map(|t| t.parse::<f64>().ok()).sum();
@@ -155,7 +154,7 @@ pub(super) async fn apply(configs: &Api<MachineConfig>, image: &str) -> anyhow::
     Ok(())
 }
 
-/// Waits until the node has a config other than `before`; returns its name.
+/// Waits until the node has applied a config other than `before`; returns its name.
 pub(super) async fn settled(nodes: &Api<Node>, before: &str) -> anyhow::Result<String> {
     let start = Instant::now();
     loop {

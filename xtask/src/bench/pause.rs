@@ -7,7 +7,7 @@ use lab::NodeNews;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// Counts the nodes whose update is started, and how long after the pause the last of them was.
+/// Counts the nodes whose update was started, and how late after the pause the last one was.
 #[derive(Default)]
 pub(super) struct Pause {
     /// The desired config of each node.

@@ -1,10 +1,10 @@
-//! `bench rollout --policy`: the same rollout under a RolloutPolicy with five waves and gates of all kinds, without soaks; and a
-//! gate that fails when a hundred nodes, or a third of fewer, are on their way to a change that needs no reboot: how soon no further
-//! node is sent, and how soon all nodes are back, both from the first answer that says so.
+//! `bench rollout --policy`: the same rollout under a RolloutPolicy with five waves and gates of all kinds, without soaks. Then
+//! a gate fails when a hundred nodes, or a third of fewer, are on their way to a change that needs no reboot. Measured from the
+//! gate's first failed answer: how soon no further node is started, and how soon all nodes are rolled back.
 //!
-//! Real: the controller with its checks of gates, and the Jobs that it makes. Simplified: one server on loopback answers for
-//! Prometheus and for a workload's front page; the workload is a Deployment that asks for no pods; and a stand-in for the Job
-//! controller says of each Job that it has ended well.
+//! Real: the controller with its gates, and the Jobs that it creates. Simplified: one server on loopback answers for both
+//! Prometheus and a workload's front page; the workload is a Deployment of no pods; a stand-in for the Job controller marks
+//! each Job as succeeded.
 
 use anyhow::Context;
 use api::v1alpha1::RolloutPolicy;
@@ -23,21 +23,21 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 /// A rollback without progress for this long has stopped.
 const PATIENCE: Duration = Duration::from_secs(180);
-/// The policy, the Deployment and the CronJob.
+/// The name of the policy, the Deployment and the CronJob.
 const NAME: &str = "bench";
-/// The gate fails when so many nodes have been sent.
+/// The gate fails when this many nodes have been started.
 const SENT: usize = 100;
-/// The pause before a watch of Jobs that has ended begins again.
+/// The pause before a watch of Jobs that has ended is restarted.
 const AGAIN: Duration = Duration::from_millis(100);
-/// Jobs that are ended at once.
+/// The number of Jobs that are ended at the same time.
 const AT_ONCE: usize = 16;
 
-/// The server that gates ask.
+/// The server that the gates query.
 pub(super) struct Gates {
     page: Arc<FrontPage>,
 }
 
-/// The front page that a gate asks for.
+/// The front page that one of the gates requests.
 #[derive(Default)]
 struct FrontPage {
     is_broken: AtomicBool,
@@ -58,7 +58,7 @@ impl Gates {
                 tokio::spawn(async move {
                     let mut request = [0; 4096];
                     let read = connection.read(&mut request).await.unwrap_or_default();
-                    // Prometheus never fails here.
+                    // The answers for Prometheus never fail here.
                     let of_page = request.get(..read).is_some_and(|r| r.starts_with(b"GET / "));
                     let broken = of_page && page.is_broken.load(Ordering::Relaxed);
                     if broken {
@@ -80,8 +80,8 @@ impl Gates {
         Ok(Self { page })
     }
 
-    /// Breaks the gate when enough nodes are on their way to another config than `before`. Returns how many nodes were sent, how
-    /// many milliseconds after the first answer that failed the last one was, and after how many seconds all were back.
+    /// Breaks the gate when enough nodes are on their way to a config other than `before`. Returns how many nodes were started,
+    /// how many milliseconds after the first failed answer the last of them was, and after how many seconds all were back.
     pub(super) async fn fail(
         &self,
         news: &mut UnboundedReceiver<NodeNews>,

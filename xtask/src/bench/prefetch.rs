@@ -1,8 +1,8 @@
-//! `bench os --prefetch`: what a node waits for when it gets an OS image of 500 MB: while it is in service and while it is drained,
-//! with the image on the node (its pool has it fetched before) and without.
+//! `bench os --prefetch`: how long a node waits for an OS image of 500 MB, before and after it is drained: with the image
+//! already on the node, because its pool prefetches it, and without.
 //!
-//! The bytes come over the network, from this program, at the pace of a registry that is not far away. OSTree is the lab's stand-in:
-//! what OSTree itself does with an image is not in the figures, and the same in both.
+//! This program sends the bytes over the network, at the speed of a nearby registry. OSTree is the lab's stand-in, so the
+//! figures leave out OSTree's own work on an image. It is the same in both cases.
 //!
 //! Not here: what an update costs the agent (see `os`).
 
@@ -20,11 +20,11 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 
 const IMAGE_BYTES: usize = 500_000_000;
-/// How much is sent at once, and how often: 50 MB in a second.
+/// The bytes of one piece; twenty pieces a second are sent, hence 50 MB per second.
 const PIECE: usize = 1_000_000;
 const PACE: Duration = Duration::from_millis(20);
 
-/// A pull of all the bytes, unless they are there.
+/// The stand-in's pull: it downloads all the bytes, unless the node has them.
 fn script(listener: &TcpListener) -> anyhow::Result<String> {
     let address = listener.local_addr()?;
     let (host, port) = (address.ip(), address.port());
@@ -45,7 +45,7 @@ async fn send(mut to: TcpStream) -> std::io::Result<()> {
     to.shutdown().await
 }
 
-/// Measures it, with and without.
+/// Measures the waits, with prefetch and without.
 pub(super) async fn waits(lab: &Lab, a: &Bench, samples: &mut Samples) -> anyhow::Result<()> {
     let bridge = lab.bridge().context("the machines have no network")?;
     let listener = TcpListener::bind((bridge.gateway(), 0)).await?;
@@ -77,7 +77,7 @@ async fn runs(lab: &Lab, a: &Bench, samples: &mut Samples) -> anyhow::Result<()>
             let wish = json!({"metadata": {"annotations": {own::PREFETCH: wish}}});
             pools.patch("worker", &PatchParams::default(), &Patch::Merge(wish)).await?;
             apply(&configs, image.next().context("there is another image")?).await?;
-            let [sent, drained, reboots] = moments(&nodes).await?;
+            let [sent, drained, reboots] = phase_times(&nodes).await?;
             current = settled(&nodes, &current).await?;
             let ms = |from: Instant, to: Instant| (to - from).as_secs_f64() * 1000.0;
             samples.put(format!("{how}: from its turn to the end of the drain"), "ms", ms(sent, drained));
@@ -91,8 +91,8 @@ async fn runs(lab: &Lab, a: &Bench, samples: &mut Samples) -> anyhow::Result<()>
     Ok(())
 }
 
-/// When the node is sent, is drained, and reboots.
-async fn moments(nodes: &Api<Node>) -> anyhow::Result<[Instant; 3]> {
+/// When the node's update is started, when the node is drained, and when it reboots.
+async fn phase_times(nodes: &Api<Node>) -> anyhow::Result<[Instant; 3]> {
     let begun = Instant::now();
     let (mut sent, mut drained) = (None, None);
     while begun.elapsed() < LIMIT {

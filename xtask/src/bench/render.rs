@@ -11,9 +11,9 @@ use std::process::{Command, Stdio};
 /// A folder in memory (tmpfs).
 const MEMORY: &str = "/dev/shm";
 
-/// Asks ext4 to place new files in this folder away from others, as `chattr +T` does (chattr(1)). On a file system
-/// without a journal, the kernel checks for each new file all nearby inodes that were freed in the last minutes. After
-/// a build this takes up to four fifths of the time, which is not a cost of our program.
+/// Asks ext4 to place new files in this folder away from others, as `chattr +T` does (chattr(1)). On a file system without a
+/// journal, the kernel checks for each new file all nearby inodes that were freed in the last minutes. After a build this takes
+/// up to four fifths of the time, which is not a cost of our program.
 fn apart(folder: &Path) -> std::io::Result<()> {
     let folder = fs::File::open(folder)?;
     // Other file systems have no such flag, and no such cost.

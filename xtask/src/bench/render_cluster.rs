@@ -17,7 +17,7 @@ const POOL: &str = "worker";
 const CHANGES: u32 = 200;
 /// The pause between two of them, so that the controller cannot merge them into one.
 const CALM: Duration = Duration::from_millis(100);
-/// The pause between two checks of what is not watched here.
+/// The pause between two checks of objects that are polled, not watched.
 const LOOK: Duration = Duration::from_millis(250);
 /// A line of progress is printed after this many changes.
 const TELL: u32 = 50;
@@ -26,7 +26,7 @@ const MANY: usize = 500;
 const BYTES: usize = 2_097;
 /// How many requests are sent at the same time while they are created.
 const AT_ONCE: usize = 16;
-/// The time limit for a wait: a longer one would never end.
+/// The time limit for any wait.
 const LIMIT: Duration = Duration::from_secs(60);
 /// After this long without a change the controller counts as idle.
 const REST: Duration = Duration::from_secs(5);
@@ -117,7 +117,7 @@ async fn single(
         let version = before.metadata.resource_version.unwrap_or_default();
         let mut events = std::pin::pin!(pools.watch(&only, &version).await?);
         let start = Instant::now();
-        // Never a content that it had before, not even in an earlier series.
+        // The content must never repeat one of an earlier change, even of an earlier series.
         put(configs, "50-bench-one", &format!("{}%20{i}", calm.as_millis())).await?;
         loop {
             match tokio::time::timeout(LIMIT, events.try_next()).await.context("nothing is rendered")?? {

@@ -35,9 +35,9 @@ const PATIENCE: Duration = Duration::from_secs(180);
 const TICKS_PER_SECOND: f64 = 100.0;
 /// The pause between two lines of progress.
 const TELL: Duration = Duration::from_secs(20);
-/// What the figures of the runs under a RolloutPolicy begin with.
+/// The prefix of the figures of runs under a RolloutPolicy.
 const WITH_POLICY: &str = "with policy: ";
-/// The figure that says how long a rollout takes.
+/// The figure of a rollout's duration.
 const SECONDS: &str = "apply to all updated and uncordoned";
 /// The figure of the controller's memory.
 const PEAK: &str = "controller peak memory";
@@ -122,7 +122,7 @@ async fn rounds(lab: &Lab, a: &Bench, audit: Option<Audit>) -> anyhow::Result<Ou
         samples.put("with policy: seconds, of those without", "%", 100.0 * with / plain);
         let (plain, with) = both(&samples, PEAK);
         samples.put("with policy: controller peak memory, more than without", "MiB", with - plain);
-        // A change and a way back without reboots: a file that is read at each use.
+        // A change that needs no reboot, nor does its rollback: its file is read at each use.
         let note = json!({"metadata": {"annotations": {api::names::annotation::REBOOTS: "WhenNeeded"}}});
         pools.patch(POOL, &PatchParams::default(), &Patch::Merge(&note)).await?;
         tokio::time::sleep(CALM).await;
@@ -146,14 +146,14 @@ struct Measured<'a> {
     lab: &'a Lab,
     a: &'a Bench,
     pools: &'a Api<MachineConfigPool>,
-    /// Names and processes; the controller is the first.
+    /// Names and process ids; the controller is the first.
     parties: &'a [(&'static str, i32)],
     audit: Option<&'a Audit>,
 }
 
 impl Measured<'_> {
-    /// Measures as many rollouts as are asked for. `about`: what the names of the figures begin with. `first`: the number of
-    /// the first change, each of which must be another one.
+    /// Measures as many rollouts as were asked for. `about` is the prefix of the figures' names. `first` is the number of the
+    /// first change: each change needs a different number.
     async fn runs(
         &self,
         nodes: &mut Nodes,

@@ -53,8 +53,8 @@ pub(super) fn files() -> anyhow::Result<BTreeMap<PathBuf, String>> {
                 spec["monitoring"][field] = value(&format!("monitoring.{field}"));
             }
         }
-        // The settings go with their kind. After `mco uninstall` Helm could not even look for an object of a kind that there is
-        // not, and the release could never be removed.
+        // Helm does not remove the settings object either: it goes with its CRD, which `mco uninstall` removes. Helm cannot
+        // look up an object whose kind no longer exists, and so could never remove the release.
         if is_users(step) || object["kind"] == "MachineConfigOperator" {
             object["metadata"]["annotations"]["helm.sh/resource-policy"] = json!("keep");
         }
@@ -82,10 +82,10 @@ pub(super) fn files() -> anyhow::Result<BTreeMap<PathBuf, String>> {
     ]))
 }
 
-/// The field of the settings with load balancers, which is not there when there are none.
+/// The settings' list of load balancers, which is left out when it is empty.
 const BALANCERS: &str = "proxyProtocolFrom";
 
-/// Puts Helm's own list in the place of the one that is only marked.
+/// Replaces the placeholder with Helm's own list.
 fn with_balancers(text: &str) -> String {
     let mark = format!("{BALANCERS}: {BALANCERS}");
     let lines = text.lines().map(|line| match line.strip_suffix(mark.as_str()) {

@@ -1,11 +1,11 @@
-//! The kustomize base, `deploy/kustomize/base`, and a component for each of OpenShift's namespaces: an overlay names those that
-//! its cluster has.
+//! The kustomize base, `deploy/kustomize/base`, and a component for each of OpenShift's namespaces. An overlay lists the
+//! components of the namespaces that its cluster has.
 
 use super::{Values, in_namespaces, parts, yaml};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// The folder of both.
+/// The folder of the base and the components.
 pub(crate) const FOLDER: &str = "deploy/kustomize";
 
 pub(super) fn files() -> anyhow::Result<BTreeMap<PathBuf, String>> {

@@ -48,7 +48,7 @@ impl Values {
         self.plan_with(&[])
     }
 
-    /// The same where these of OpenShift's namespaces are there.
+    /// The same plan for a cluster that has these of OpenShift's namespaces.
     fn plan_with(&self, namespaces: &[&'static str]) -> anyhow::Result<Vec<Step>> {
         Ok(plan(&Options {
             said: Settings {
@@ -66,7 +66,7 @@ impl Values {
     }
 }
 
-/// OpenShift's namespaces, each with the objects that `mco install` adds where it is there.
+/// OpenShift's namespaces, each with the objects that `mco install` adds where the namespace exists.
 fn in_namespaces(values: &Values) -> anyhow::Result<Vec<(&'static str, Vec<Value>)>> {
     let everywhere = values.plan()?;
     let mut all = vec![];
@@ -98,7 +98,7 @@ fn parts(steps: &[Step]) -> (Vec<&Step>, Vec<&Step>) {
     steps.iter().partition(|step| step.is_definition())
 }
 
-/// Whether the object belongs to users once it exists, and so is kept when the installation is removed.
+/// Whether the object belongs to users once it exists, and so stays when the installation is removed.
 fn is_users(step: &Step) -> bool {
     step.how == How::CreateIfMissing || step.object["kind"] == "Namespace"
 }

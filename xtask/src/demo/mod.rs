@@ -192,8 +192,8 @@ pub(crate) fn run(root: &Path, a: &Demo) -> anyhow::Result<()> {
     })
 }
 
-/// Starts the dashboard of a cluster, and says its address. Where there is a display, it opens a browser. It ends with this
-/// program.
+/// Starts the dashboard of a cluster and prints its address. Where there is a display, it opens a browser. The dashboard ends
+/// together with this program.
 async fn dashboard(mco: &Path, kubeconfig: &Path) -> anyhow::Result<(tokio::process::Child, String)> {
     let mut child = tokio::process::Command::new(mco)
         .args(["dashboard", "--kubeconfig"])
@@ -203,7 +203,7 @@ async fn dashboard(mco: &Path, kubeconfig: &Path) -> anyhow::Result<(tokio::proc
         .kill_on_drop(true)
         .spawn()
         .with_context(|| format!("cannot run {}", mco.display()))?;
-    let mut lines = BufReader::new(child.stdout.take().context("it has no output")?).lines();
+    let mut lines = BufReader::new(child.stdout.take().context("mco dashboard has no output")?).lines();
     let address = tokio::time::timeout(DASHBOARD, lines.next_line()).await??;
     let address = address.context("mco dashboard ended without an address")?;
     println!("the dashboard: {address}");
@@ -317,7 +317,7 @@ async fn rendered(client: &kube::Client) -> anyhow::Result<String> {
     Ok(pools.get(POOL).await?.spec.configuration.name)
 }
 
-/// Reads files and units from the node itself, not from what the cluster reports about it.
+/// Reads the files and units from the node itself, not from what the cluster reports about it.
 async fn look(node: &NodeHandle, config: &MachineConfig) -> anyhow::Result<()> {
     println!("\n{}", node.name());
     for path in manifest::files(config) {

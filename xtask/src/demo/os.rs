@@ -1,5 +1,5 @@
-//! `cargo xtask demo --os`: a node whose operating system is replaced as a whole. The node is a virtual machine with OSTree, its
-//! images are in a registry; a MachineConfig asks for another image, a kernel argument and a file.
+//! `cargo xtask demo --os`: replaces a node's whole operating system. The node is a virtual machine with OSTree, and a registry
+//! serves its images. A MachineConfig asks for another image, a kernel argument and a file.
 //!
 //! `mco status` shows the update: the pull, the drain, the reboot. The result is read from the machine itself.
 
@@ -16,13 +16,13 @@ use tokio::process::Command;
 
 /// The node's name.
 const NODE: &str = "virtual-0";
-/// Nothing, so that the pool has a config before the node joins.
+/// An empty MachineConfig, so that the pool has a config before the node joins.
 const BASE: &str = "00-base";
 const FILE: &str = "/etc/motd.d/os-demo";
-/// A pull, a drain and a boot of an emulated machine, beside other work.
+/// The time limit of a pull, a drain and a boot of an emulated machine while other work runs.
 const LIMIT: &str = "20m";
 const PATIENCE: Duration = Duration::from_secs(21 * 60);
-/// Between two looks at the node while it joins its pool.
+/// The pause between two checks of the node while it joins its pool.
 const LOOK: Duration = Duration::from_secs(1);
 const JOIN_LIMIT: Duration = Duration::from_secs(300);
 
@@ -40,7 +40,7 @@ async fn show(root: &Path, a: &Demo, mco: &Path) -> anyhow::Result<()> {
     let start = Instant::now();
     let progress = Reporter::stderr();
     let machine = OstreeMachine::ensure(&progress).await?;
-    // The node is to have what the demo's own MachineConfigs say, and no more.
+    // The node must get what the demo's own MachineConfigs say, and no more.
     let templates = root.join("target/demo/no-templates");
     std::fs::create_dir_all(&templates).with_context(|| format!("cannot make {}", templates.display()))?;
     let mut lab = Lab::builder()
@@ -67,7 +67,7 @@ async fn show(root: &Path, a: &Demo, mco: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the steps share.
+/// The paths that the steps share.
 struct Site {
     root: PathBuf,
     mco: PathBuf,
@@ -82,7 +82,7 @@ async fn update(
     image: &str,
 ) -> anyhow::Result<()> {
     joined(client).await?;
-    // The registry has an address that only machines know, so the controller cannot look into the image.
+    // Only machines can reach the registry's address, so the controller must not inspect the image.
     let unseen = serde_json::json!({"metadata": {"annotations": {own::OS_IMAGES: own::AS_THEY_ARE}}});
     let pools: Api<MachineConfigPool> = Api::all(client.clone());
     pools.patch(POOL, &PatchParams::default(), &Patch::Merge(unseen)).await.context("annotating the pool")?;
@@ -119,7 +119,7 @@ async fn joined(client: &Client) -> anyhow::Result<()> {
     }
 }
 
-/// What the machine itself says.
+/// Prints what the machine itself reports.
 async fn look(vm: &VirtualMachine) -> anyhow::Result<()> {
     println!("\n{NODE}:");
     for (what, script) in [

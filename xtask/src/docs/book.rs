@@ -13,7 +13,7 @@ pub(super) struct Block {
     pub(super) line: usize,
     pub(super) language: String,
     pub(super) text: String,
-    /// The reason that its marker gives for not checking it.
+    /// The reason in its marker for not being checked.
     pub(super) unchecked: Option<String>,
 }
 
@@ -116,7 +116,7 @@ fn anchor(heading: &str) -> String {
     kept.map(|c| if c == ' ' { '-' } else { c.to_ascii_lowercase() }).collect()
 }
 
-/// The targets of a line's links; what is in backquotes is not searched for links.
+/// The targets of a line's links. Text in backquotes is not searched.
 fn links_of(line: &str) -> impl Iterator<Item = String> {
     let outside: Vec<&str> = line.split('`').step_by(2).collect();
     // Backquoted text may be the label of a link, so the rest is joined: only the target after it matters.
@@ -183,7 +183,7 @@ pub(super) fn links(root: &Path, pages: &[Page], count: &mut usize) -> Vec<Strin
                 listed.insert(path.clone());
             }
             if in_book && !path.starts_with("docs") {
-                fault("leads out of the book: name the file without a link".to_owned());
+                fault("leads outside of the book: name the file without a link".to_owned());
             } else if there.is_none() && !root.join(&path).exists() {
                 fault("there is no such file".to_owned());
             } else if let Some(fragment) = fragment

@@ -1,6 +1,6 @@
-//! Checks the commands in the book. Those of `mco` and `cargo xtask` are parsed by their own definitions, those of
-//! kubectl are compared with its verbs and with the known kinds, and others with a list of programs. kubectl and helm themselves
-//! parse theirs where they are there (see `programs`).
+//! Checks the commands in the book. Commands of `mco` and `cargo xtask` are parsed by their own definitions. Those of kubectl
+//! are compared with its verbs and the known kinds, all others with a list of programs. Where kubectl and helm are installed,
+//! they also parse their own commands (see `programs`).
 //!
 //! What it is not: a shell. No command is run.
 
@@ -103,14 +103,14 @@ pub(super) fn console(text: &str) -> anyhow::Result<usize> {
     Ok(commands.len())
 }
 
-/// The commands of such a block that begin with one of these programs, word by word.
+/// The commands of such a block that start one of these programs, split into words.
 pub(super) fn of_programs(text: &str, programs: &[&str]) -> Vec<Vec<String>> {
     let all = lines(text).unwrap_or_default();
     let words = all.iter().flat_map(|line| simple_commands(line));
     words.filter(|words| words.first().is_some_and(|w| programs.contains(&w.as_str()))).collect()
 }
 
-/// The lines behind prompts, each with those that continue it.
+/// The lines that begin with a prompt, each joined with its continuation lines.
 fn lines(text: &str) -> anyhow::Result<Vec<String>> {
     let mut commands = vec![];
     let mut open: Option<String> = None;
@@ -136,7 +136,7 @@ fn lines(text: &str) -> anyhow::Result<Vec<String>> {
     Ok(commands)
 }
 
-/// A block without prompts, in which every line is a command, as one with prompts.
+/// Turns a block in which every line is a command into one with prompts.
 pub(super) fn with_prompts(text: &str) -> String {
     let lines = text.lines().filter(|l| !l.trim().is_empty() && !l.trim_start().starts_with('#'));
     let prompts: Vec<String> = lines.map(|l| format!("$ {l}")).collect();

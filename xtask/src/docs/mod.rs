@@ -22,7 +22,7 @@ pub(crate) struct Docs {
     /// Check only; build nothing
     #[arg(long)]
     check: bool,
-    /// Have kubectl and helm parse their commands, too (built when they are not there: minutes)
+    /// Also let kubectl and helm parse their commands (builds them if they are missing: minutes)
     #[arg(long)]
     programs: bool,
 }
@@ -66,7 +66,7 @@ pub(crate) fn run(root: &Path, args: &Docs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Has kubectl and helm parse their commands in the book; returns how many these are.
+/// Lets kubectl and helm parse their commands in the book; returns how many there are.
 ///
 /// # Errors
 /// As [`programs::check`].

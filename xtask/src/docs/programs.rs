@@ -1,5 +1,5 @@
-//! Has kubectl and helm parse the book's commands for them: with `--help` at its end a command is parsed, flags and all, and not
-//! run. An unknown flag or command is an error all the same.
+//! Lets kubectl and helm parse the book's commands: with `--help` appended, they parse a command with all its flags and do not
+//! run it. Unknown flags and commands are errors all the same.
 //!
 //! What it is not: proof that a command does what the text says.
 
@@ -9,13 +9,13 @@ use lab::{Environment, Program, Programs, Reporter};
 use std::path::PathBuf;
 use std::process::Command;
 
-/// The programs that do this.
+/// The programs that can do this.
 pub(super) const PARSE: &[&str] = &["helm", "kubectl"];
 
-/// Checks all of them. The programs are built if they are not there.
+/// Checks all of their commands. Builds the programs if they are missing.
 ///
 /// # Errors
-/// The commands that their program does not accept, each with what it says.
+/// The commands that their program refuses, each with its message.
 pub(super) fn check(checked: &Checked) -> anyhow::Result<()> {
     let programs = Programs::new(&Environment::read())?;
     let runtime = crate::demo::runtime()?;
@@ -34,9 +34,9 @@ pub(super) fn check(checked: &Checked) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the program says against this command; `None`: it accepts it.
+/// The program's objection to this command; `None` if it accepts it.
 fn refused(program: &PathBuf, words: &[String]) -> anyhow::Result<Option<String>> {
-    // What follows `--` is another program's.
+    // Arguments after `--` belong to another program.
     let own = words.iter().skip(1).take_while(|word| *word != "--");
     let output = Command::new(program)
         .args(own)
@@ -44,10 +44,10 @@ fn refused(program: &PathBuf, words: &[String]) -> anyhow::Result<Option<String>
         .env("KUBECONFIG", "/dev/null")
         .output()
         .with_context(|| format!("cannot run {}", program.display()))?;
-    // A group of commands that does not know the next word prints its own help.
+    // Help of a command group in place of the command's own: the group does not know the next word.
     let help = String::from_utf8_lossy(&output.stdout);
     if help.lines().any(|line| line.trim_end().ends_with("[command]") || line.contains(" SUBCOMMAND")) {
-        return Ok(Some("it names no command of its group".to_owned()));
+        return Ok(Some("the group has no such command".to_owned()));
     }
     let said = String::from_utf8_lossy(&output.stderr);
     Ok((!output.status.success())

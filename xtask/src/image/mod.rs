@@ -50,7 +50,7 @@ pub(crate) struct Image {
     /// Only build the program, as tests use it: without optimisation, into target/debug/static/
     #[arg(long, conflicts_with_all = ["program", "target", "push", "output"])]
     for_tests: bool,
-    /// Make the image in which OS images are built, from Debian's packages, in place of the product's; as root
+    /// Build the image that OS images are built in, from Debian's packages, instead of the product's; needs root
     #[arg(long, conflicts_with_all = ["program", "target", "for_tests"])]
     builder: bool,
     /// Make the builder's image twice, and fail if the two differ in a byte
@@ -137,7 +137,7 @@ pub(crate) fn check(root: &Path) -> anyhow::Result<()> {
     let first = read()?;
     run(root, &image)?;
     if read()? != first {
-        bail!("{} is another one when it is made again of the same program", shown(root, &archive));
+        bail!("{} differs when it is built again from the same program", shown(root, &archive));
     }
     let output = Command::new("chroot")
         .arg(root.join(FOLDER).join("root"))
@@ -188,7 +188,7 @@ async fn make_builder(root: &Path, a: &Image, progress: &Reporter) -> anyhow::Re
     println!("image: {} bytes, {} packages", image.size(), packages.len());
     let digest = deliver(root, a, &image, &archive, progress).await?;
     if let Some(first) = first.filter(|first| *first != digest) {
-        bail!("the image is another one when it is made again: {first}, then {digest}");
+        bail!("the image differs when it is built again: {first}, then {digest}");
     }
     let bom = folder.join("builder.cdx.json");
     let text = serde_json::to_string_pretty(&sbom::of_builder(&packages, name, &digest, &revision(root)))?;

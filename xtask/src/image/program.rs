@@ -8,19 +8,20 @@ use anyhow::{Context, bail};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Sizes of pages, as powers of two: jemalloc is built for one, and ends at once on a kernel with larger ones. Kernels for aarch64
-/// have 4, 16 or 64 KiB (Red Hat's have had 64), so it is built for the largest. Source: jemalloc's `--with-lg-page`.
+/// The largest page size of kernels, as a power of two. jemalloc is built for one size, and aborts on a kernel with larger
+/// pages. Kernels for aarch64 have pages of 4, 16 or 64 KiB (Red Hat's had 64), so it is built for the largest. Source:
+/// jemalloc's `--with-lg-page`.
 const AARCH64_LG_PAGE: &str = "16";
-/// Flags for rustc. The static C library is not position-independent (`crates/cli/build.rs` says why that is fine).
+/// Flags for rustc. The static C library is not position-independent; `crates/cli/build.rs` says why that is fine.
 const FLAGS: [&str; 2] = ["-Ctarget-feature=+crt-static", "-Crelocation-model=static"];
-/// And in release mode: sequences of instructions that stand in many functions become one function. The program is 1.5 MB smaller.
+/// An additional flag in release mode: equal sequences of instructions become one function, which saves 1.5 MB.
 const OUTLINED: &str = "-Cllvm-args=-enable-machine-outliner=always";
 /// A release build, without the features of libraries that tests ask for (`crates/cli/Cargo.toml`).
 const RELEASE: [&str; 3] = ["--release", "--locked", "--no-default-features"];
-/// What tests do without. Every node of a test loads an image with the program, and copies and hashes it when its agent starts:
-/// the names of functions and the lines of the source are half of it.
+/// Symbols are half of the program, and tests do without them: every node of a test loads an image with the program, and copies
+/// and hashes it when its agent starts.
 const WITHOUT_NAMES: &str = "-Cstrip=symbols";
-/// The other target that the program is made for.
+/// The other target that the program can be built for.
 const AARCH64: &str = "aarch64-unknown-linux-gnu";
 /// This computer's target.
 const HERE: &str = if cfg!(target_arch = "aarch64") { AARCH64 } else { "x86_64-unknown-linux-gnu" };
@@ -41,9 +42,9 @@ pub(crate) fn release(root: &Path, target: Option<&str>) -> anyhow::Result<PathB
     Ok(folder.join("release/mco"))
 }
 
-/// The same build for this computer, but only with processor time that nobody else wants: the tests that run meanwhile
-/// have time limits. A session of its own is needed for that, because Linux shares processor time between sessions first
-/// (`sched(7)`, "The autogroup feature").
+/// The same build for this computer, but only with processor time that nobody else wants, because the tests that run meanwhile
+/// have time limits. It needs a session of its own: Linux shares processor time between sessions first (`sched(7)`, "The
+/// autogroup feature").
 ///
 /// # Errors
 /// The build fails.
@@ -80,8 +81,8 @@ pub(crate) fn for_tests(root: &Path) -> anyhow::Result<PathBuf> {
     Ok(to)
 }
 
-/// What this computer lacks to build for a target: the standard library of the pinned toolchain, and a linker. `libraries`: the
-/// folder of that library, where the compiler knows the target. `linker`: whether one is on the PATH.
+/// What this computer lacks to build for a target: the standard library of the pinned toolchain, or a linker. `libraries`: the
+/// folder of that library, if the compiler knows the target. `linker`: whether there is one on the PATH.
 fn lacks(target: &str, libraries: Option<&Path>, linker: bool) -> Vec<String> {
     let holds_std = |folder: &Path| {
         let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
@@ -100,13 +101,13 @@ fn lacks(target: &str, libraries: Option<&Path>, linker: bool) -> Vec<String> {
     lacks
 }
 
-/// Says at once what is missing: otherwise hundreds of libraries fail to build one after the other.
+/// Reports at once what is missing. Otherwise hundreds of libraries would fail to build one after the other.
 fn can_build(root: &Path, target: &str) -> anyhow::Result<()> {
     if target == HERE {
         return Ok(());
     }
     if target != AARCH64 {
-        bail!("--target {target}: the program is made for {HERE} on this computer, and for {AARCH64}");
+        bail!("--target {target}: on this computer the program can be built for {HERE} and {AARCH64}");
     }
     let asked = Command::new("rustc")
         .args(["--print", "target-libdir", "--target", target])

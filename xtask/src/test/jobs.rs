@@ -23,13 +23,13 @@ const CLUSTER: [(&str, &str); 9] = [
     ("xtask", "demo"),
 ];
 
-/// Those whose nodes are machines that boot, on this computer's kernel or on their own.
+/// Those whose nodes are machines that boot: containers or virtual machines.
 const MACHINES: [(&str, &str); 2] = [("lab", "node"), ("lab", "vm")];
 
-/// Those whose machines have an emulated processor where this computer cannot lend its own: ten times slower.
+/// Those with virtual machines. Without hardware virtualization (KVM) their processor is emulated, which is ten times slower.
 const EMULATED: [(&str, &str); 1] = [("lab", "vm")];
 
-/// Those that drive a browser, which is a download of its own.
+/// Those that drive a browser, which has to be downloaded.
 const BROWSERS: [(&str, &str); 1] = [("lab", "browser")];
 
 /// Cluster tests that share one control plane and hence one process: package, program, and the prefix of their names.
@@ -60,13 +60,13 @@ pub(super) struct Job {
     pub(super) args: Vec<String>,
     /// The time limit: every wait inside a test ends long before.
     pub(super) patience: Duration,
-    /// Whether it waits for clusters or machines beside other jobs. Such a job that fails runs once more, alone.
+    /// Whether it waits for clusters or machines while other jobs run. If such a job fails, it runs once more, alone.
     pub(super) again: bool,
 }
 
 /// The time limit for a job.
 const PATIENCE: Duration = Duration::from_mins(15);
-/// And for one with virtual machines: a test that updates an OS goes through nine boots.
+/// The time limit for a job with virtual machines: a test that updates an OS goes through nine boots.
 const PATIENCE_EMULATED: Duration = Duration::from_mins(25);
 
 /// Which tests run, and which do not.
@@ -93,7 +93,7 @@ pub(super) fn runs(target: &Target, scope: Scope) -> bool {
     }
 }
 
-/// Whether the name of a program or of one of its tests contains one of the words.
+/// Whether the name of a program, or of one of its tests, contains one of the words.
 pub(super) fn names(target: &Target, words: &[String]) -> bool {
     let tests = || target.tests_in_source().unwrap_or_default();
     fits(&target.title(), words) || target.kind == Kind::Test && tests().iter().any(|test| fits(test, words))
@@ -180,7 +180,7 @@ pub(super) fn plan(
     }
     ensure!(
         waiting.is_empty(),
-        "tests that wait for minutes and are not there: {waiting:?}; were they renamed? See xtask/src/test/jobs.rs"
+        "the list WAITING in xtask/src/test/jobs.rs names tests that do not exist: {waiting:?}; were they renamed?"
     );
     for list in [&mut quick, &mut clusters] {
         list.sort_by(|a, b| seconds(last, b).total_cmp(&seconds(last, a)));

@@ -24,11 +24,11 @@ const LAST_WAIT: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(20);
 /// How many of the slowest jobs are listed at the end.
 const SLOWEST: usize = 15;
-/// How many failed jobs run once more. If more fail, it is not for the time that they got.
+/// The most failed jobs that run once more. If more fail, lack of time is not the reason.
 const MOST_AGAIN: usize = 3;
-/// How much of an output is printed that nothing explains.
+/// The lines of output that are printed when nothing explains a failure.
 const LAST_LINES: usize = 200;
-/// How much of a panic's message is repeated at the end: lines and characters.
+/// The lines of a panic's message that are repeated at the end.
 const REASON_LINES: usize = 12;
 const REASON_LENGTH: usize = 1200;
 /// The folder of the jobs' output and of the times of the last run.
@@ -40,9 +40,9 @@ pub(super) struct Done {
     pub(super) passed: usize,
     /// The jobs that failed.
     pub(super) failed: Vec<Failure>,
-    /// Those of them that passed when they ran once more, alone: what the first run said.
+    /// The failed jobs that passed when they ran once more, alone, with the reason of the first failure.
     pub(super) unsteady: Vec<String>,
-    /// What tests printed that could not run here.
+    /// The messages of tests that could not run here.
     pub(super) skipped: Vec<String>,
     times: BTreeMap<String, f64>,
 }
@@ -99,8 +99,8 @@ pub(super) fn run(root: &Path, jobs: VecDeque<Job>, beside: VecDeque<Job>) -> an
     Ok(done)
 }
 
-/// Runs jobs that failed once more, one after the other and beside nothing else. One that passes now had too little time or has
-/// a race: it is listed with the reason of its failure, so that somebody looks at it, and does not fail the run.
+/// Runs failed jobs once more, one after the other and beside nothing else. A job that passes now had too little time or has a
+/// race: it is listed with the reason of its first failure, so that somebody looks into it, and does not fail the run.
 fn once_more(mut done: Done, folder: &Path) -> Done {
     if done.failed.len() > MOST_AGAIN || !done.failed.iter().all(|failure| failure.job.again) {
         return done;
@@ -248,14 +248,15 @@ fn skipped(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The part of the output that explains the failure: what libtest captured from the failed tests, or else its last lines. A
-/// test whose output is not captured has printed its reason before libtest's list.
+/// The part of the output that explains the failure: what libtest captured from the failed tests, or else the last lines. A
+/// test whose output is not captured prints its reason before libtest's list.
 fn failure(text: &str) -> &str {
     let end = || text.rmatch_indices('\n').nth(LAST_LINES).map_or(text, |(at, _)| &text[at..]);
     text.find("\nfailures:\n\n---- ").map_or_else(end, |at| &text[at..])
 }
 
-/// What the first panic said, as one line: for the end of a run, which is what is left of a long output.
+/// What the first panic said, as one line. It is repeated at the end of a run, because often only the end of a long output is
+/// kept.
 fn reason(text: &str) -> Option<String> {
     let (_, after) = text.split_once(" panicked at ")?;
     let said = after.lines().take_while(|line| !line.starts_with("note: run with")).take(REASON_LINES);

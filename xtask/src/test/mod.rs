@@ -1,9 +1,9 @@
 //! `cargo xtask test`: runs every test. `--quick` leaves out tests that boot machines, drive a browser or wait for minutes,
 //! `--unit` all that need a cluster; both list by name what they leave out.
 //!
-//! Flow: checks that need no build ([`checks`]) → the test programs are built ([`programs`]) → they are divided into
-//! jobs ([`jobs`], pure) → the jobs run side by side, and a failure is printed when it happens ([`lanes`]) → examples
-//! in the documentation → what nobody needs any more goes from `target` ([`prune`]).
+//! Flow: checks that need no build ([`checks`]) → the test programs are built ([`programs`]) → they are divided into jobs
+//! ([`jobs`], pure) → the jobs run side by side, and a failure is printed when it happens ([`lanes`]) → examples in the
+//! documentation → outdated output is deleted from `target` ([`prune`]).
 //!
 //! What it is not: a test framework. Each job is one run of a program that plain `cargo test` would run too.
 
@@ -87,7 +87,7 @@ pub(crate) fn run(root: &Path, a: &Test) -> anyhow::Result<()> {
     let plan = jobs::plan(&programs, &left, scope, &a.only, &lanes::last_times(root))?;
     let with_image = scope == Scope::All && a.only.is_empty() && lab::is_root();
     let (done, release) = std::thread::scope(|threads| {
-        // Minutes of one processor, while tests wait for machines that boot.
+        // The release build takes one processor for minutes. It runs while tests wait for machines that boot.
         let release =
             with_image.then(|| threads.spawn(|| crate::image::program::release_in_background(root)));
         let done = lanes::run(root, plan.jobs, plan.beside);
@@ -111,7 +111,7 @@ pub(crate) fn run(root: &Path, a: &Test) -> anyhow::Result<()> {
         None => Ok(()),
     };
 
-    // What is left out now was built by an earlier run, and is needed by the next one.
+    // The next run needs what this one left out, so only a run of everything knows which files are unused.
     if let Err(error) = prune::run(root, if everything { &files } else { &[] }) {
         println!("== target/ is not pruned: {error:#}");
     }
@@ -140,7 +140,7 @@ fn prepare(root: &Path, scope: Scope, everything: bool) -> anyhow::Result<()> {
         println!("== the control plane's programs");
         prepare_lab()?;
         println!("== the book's commands for kubectl and helm");
-        println!("{} are accepted", crate::docs::check_with_programs(root)?);
+        println!("{} commands are accepted", crate::docs::check_with_programs(root)?);
     }
     if scope == Scope::All && lab::is_root() {
         // Tests of images and packages need it. It comes first, because all other builds write to the same file in
@@ -148,7 +148,7 @@ fn prepare(root: &Path, scope: Scope, everything: bool) -> anyhow::Result<()> {
         println!("== the mco program, linked as it is delivered");
         crate::image::program::for_tests(root)?;
         if everything {
-            // Minutes when they are not cached: no test should seem to hang meanwhile.
+            // These take minutes when they are not cached, and no test should seem to hang meanwhile.
             println!("== virtual machines");
             crate::demo::runtime()?.block_on(lab::prepare_virtual_machines(&lab::Reporter::stderr()))?;
         }

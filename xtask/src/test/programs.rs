@@ -137,7 +137,7 @@ fn targets_of(metadata: &Value) -> anyhow::Result<Vec<Target>> {
     Ok(targets)
 }
 
-/// The test programs, and every file that cargo has named while it built them.
+/// The test programs, and every file that cargo named while it built them.
 #[derive(Debug)]
 pub(super) struct Built {
     pub(super) programs: Vec<Program>,
@@ -213,7 +213,7 @@ fn listed(text: &str) -> Vec<String> {
 }
 
 fn text(value: &Value) -> anyhow::Result<&str> {
-    value.as_str().with_context(|| format!("cargo metadata has {value} where a text is due"))
+    value.as_str().with_context(|| format!("cargo metadata has {value} where a string is expected"))
 }
 
 #[cfg(test)]

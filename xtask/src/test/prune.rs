@@ -1,8 +1,8 @@
-//! Keeps `target` small: cargo replaces what it builds anew, but it never deletes the output of a program, a feature or a
-//! version that is not there any more, or the caches of its incremental builds.
+//! Keeps `target` small. Cargo replaces what it rebuilds, but it never deletes the output of a program, a feature or a version
+//! that no longer exists, nor outdated caches of incremental builds.
 //!
-//! Flow: measure → if there is too much, list what nobody needs first ([`candidates`]) → delete until enough is gone. Cargo
-//! builds what is missing once more, so a file too many costs time, and nothing else.
+//! Flow: measure → if there is too much, list what can be deleted, the least useful first ([`candidates`]) → delete until
+//! enough is gone. Cargo rebuilds what is missing, so deleting too much costs time, and nothing else.
 //!
 //! What it is not: `cargo clean`. Below the limit it deletes nothing.
 
@@ -12,23 +12,23 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// Above this many bytes, `target` is pruned. A day of work adds less than the 5 GB up to the promised 25 GB between two
-/// runs.
+/// Above this many bytes, `target` is pruned. Between two runs, a day of work adds less than the 5 GB that are missing to the
+/// documented limit of 25 GB.
 const LIMIT: u64 = 20_000_000_000;
-/// Down to this many.
+/// `target` is pruned down to this many bytes.
 const ENOUGH: u64 = 15_000_000_000;
 
 /// Something in `target` that can be deleted.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Candidate {
-    /// Of an incremental build: these go last, because they make the next build faster.
+    /// Part of an incremental build's cache. Caches are deleted last, because they make the next build faster.
     is_cache: bool,
     changed: SystemTime,
     path: PathBuf,
     bytes: u64,
 }
 
-/// Prunes `target`. `built` are the files that cargo has named in a build of everything; none, if it has built less.
+/// Prunes `target`. `built` are the files that cargo named in a build of everything; empty if it built less.
 pub(super) fn run(root: &Path, built: &[PathBuf]) -> anyhow::Result<()> {
     let target = root.join("target");
     let (before, deleted) = prune(&target, built, LIMIT, ENOUGH)?;
@@ -37,7 +37,7 @@ pub(super) fn run(root: &Path, built: &[PathBuf]) -> anyhow::Result<()> {
     match deleted {
         0 => println!("== target/ has {}", text(before)),
         some => println!(
-            "== target/ had {}; {} of it that cargo does not use now are deleted",
+            "== target/ had {}; {} that cargo does not use now are deleted",
             text(before),
             text(some)
         ),
@@ -64,10 +64,9 @@ fn prune(target: &Path, built: &[PathBuf], limit: u64, enough: u64) -> anyhow::R
     Ok((before, deleted))
 }
 
-/// What can be deleted, in the order in which it goes: output that cargo did not name, the oldest first, then the caches
-/// of incremental builds.
+/// What can be deleted, in this order: output that cargo did not name, the oldest first, then the caches of incremental builds.
 fn candidates(target: &Path, built: &[PathBuf]) -> anyhow::Result<Vec<Candidate>> {
-    // Programs have two names: `debug/mco` is `debug/deps/mco-HASH`.
+    // Programs have two names (hard links): `debug/mco` is also `debug/deps/mco-HASH`.
     let used: BTreeSet<u64> =
         built.iter().filter_map(|path| std::fs::metadata(path).ok()).map(|m| m.ino()).collect();
     let mut all = vec![];
@@ -90,7 +89,7 @@ fn candidates(target: &Path, built: &[PathBuf]) -> anyhow::Result<Vec<Candidate>
     Ok(all)
 }
 
-/// What a folder holds; nothing, if it is not there or is a file.
+/// The entries of a folder; none if it does not exist or is a file.
 fn entries(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     if !folder.is_dir() {
         return Ok(vec![]);
@@ -99,12 +98,12 @@ fn entries(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     list.map(|entry| Ok(entry?.path())).collect()
 }
 
-/// The room that a folder takes on the disk. A file with several names counts once.
+/// The disk space that a folder takes. A file with several hard links counts once.
 fn size(folder: &Path) -> anyhow::Result<u64> {
     let (mut files, mut folders) = (BTreeMap::new(), vec![folder.to_owned()]);
     while let Some(folder) = folders.pop() {
         for path in entries(&folder)? {
-            // Builds that run beside this one come and go.
+            // Other builds may delete files meanwhile.
             let Ok(about) = std::fs::symlink_metadata(&path) else { continue };
             if about.is_dir() {
                 folders.push(path);

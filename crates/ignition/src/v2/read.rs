@@ -9,7 +9,7 @@ use crate::model::{
     self as v3, Directory, Disk, Dropin, File, Group, Link, Owner, Partition, Resource, Unit, User,
     Verification,
 };
-use crate::newer::SPECIAL;
+use crate::newer_values::SPECIAL;
 use std::collections::{HashMap, HashSet};
 
 /// A part of a spec 2 config that has no counterpart in spec 3, with its path.
@@ -58,7 +58,7 @@ pub(crate) fn notes(config: &Config) -> Vec<Warning> {
     let folders = s.directories.iter().enumerate().filter(|(_, d)| special(d.mode));
     let bits = files.map(|(i, _)| format!("storage.files[{i}].mode"));
     let bits = bits.chain(folders.map(|(i, _)| format!("storage.directories[{i}].mode")));
-    unset.chain(bits.map(crate::newer::left_out)).collect()
+    unset.chain(bits.map(crate::newer_values::left_out)).collect()
 }
 
 /// The same config in the 3.5 model.

@@ -43,7 +43,7 @@ pub fn validate_as(config: &Config, version: Version) -> Result<(), ValidationEr
     for (i, u) in systemd.units.iter().enumerate() {
         self::unit(&mut report, format_args!("systemd.units[{i}]"), u);
     }
-    for ValidationError { path, message } in crate::newer::newer(config, version) {
+    for ValidationError { path, message } in crate::newer_values::newer(config, version) {
         report.add(path, format!("{message}, and this config is {version}; raise ignition.version"));
     }
     if version >= Version::V3_4 {

@@ -20,7 +20,7 @@ const MAX_MUTATING_REQUESTS: &str = "1500";
 /// 100), up to a limit (see [`crate::memory`]). It trades memory for CPU, which is scarcer on a small machine.
 const GARBAGE: &str = "400";
 
-/// This computer, as machines on qemu's user network see it.
+/// This computer's address, as machines on qemu's user network see it.
 pub(crate) const THIS_COMPUTER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 2, 2));
 
 #[derive(Debug)]

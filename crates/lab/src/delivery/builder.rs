@@ -1,9 +1,11 @@
 //! The image in which OS images are built: Debian's buildah with what it needs, and a user who builds without root.
 //!
-//! Flow: a root by mmdebstrap → an archive with one time for all files → an image of one layer.
+//! Flow: mmdebstrap makes a root file system → it becomes an archive in which all files have the same time → buildah makes an
+//! image of one layer from it.
 //!
-//! Guarantees: owners, modes and capabilities of files are Debian's but for the two programs that map users; the same packages give
-//! the same bytes. Not here: what runs in it (`build::objects`), or how the image of the product is made (see the folder's `mod.rs`).
+//! Guarantees: owners, modes and capabilities of files are Debian's, except for the two programs that map user ids. The same
+//! packages give the same bytes. Not here: what runs in the image (`build::objects`), and how the product's image is made
+//! (`mod.rs` of this folder).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,17 +18,19 @@ use crate::system::paths::Environment;
 use crate::system::process::{find_on_path, run};
 use crate::vm::cache::CacheStep;
 
-/// The first release whose buildah goes on with a pull that was cut, and layers with overlay without root.
+/// The first release whose buildah resumes an interrupted pull, and uses overlay without root.
 const SUITE: &str = "trixie";
-/// `uidmap` and the user below let buildah map users without root; buildah asks for `netavark` though no build here has a network
-/// of its own; `jq` joins credentials, for layers that are kept in a registry; `skopeo` signs; `procps` is for people who look at a
-/// pod that hangs.
+/// `uidmap` and the user below let buildah map user ids without root. buildah requires `netavark`, although no build here has a
+/// network of its own. `jq` joins credentials, for layers that are kept in a registry. `skopeo` signs. `procps` is for people who
+/// inspect a pod that hangs.
 const PACKAGES: [&str; 9] =
     ["bash", "buildah", "ca-certificates", "jq", "libcap2-bin", "netavark", "procps", "skopeo", "uidmap"];
-/// The user, with ids of his own below him. Lists of packages are of no use without a mirror, and change every hour.
+/// Creates the user with its own subordinate ids, and removes package lists: they are useless without a mirror, and change
+/// every hour.
 ///
-/// The kernel lets only the owner of a user namespace map its users if it has no CAP_SYS_ADMIN, and no container has that: with
-/// Debian's set-user-id bit `newuidmap` would be root and not the owner. With a capability of the file it stays the user.
+/// A process without CAP_SYS_ADMIN may map the ids of a user namespace only if it owns the namespace, and no container has
+/// CAP_SYS_ADMIN (user_namespaces(7)). With Debian's set-user-ID bit, `newuidmap` would run as root and not be the owner. With
+/// a file capability instead, it stays the user.
 const CUSTOMIZE: &str = "set -eu; chroot \"$1\" useradd --uid 1000 --create-home build; \
      echo build:100000:65536 >\"$1/etc/subuid\"; echo build:100000:65536 >\"$1/etc/subgid\"; \
      chroot \"$1\" chmod u-s,g-s /usr/bin/newuidmap /usr/bin/newgidmap; \
@@ -36,25 +40,25 @@ const CONTAINERFILE: &str = "FROM scratch\n\
      ADD root.tar /\n\
      ENV HOME=/home/build BUILDAH_ISOLATION=chroot\n\
      CMD [\"/bin/bash\"]\n";
-/// Lists the packages of a root, one a line.
+/// dpkg-query's format: one package per line.
 const QUERY: &str = "--showformat=${Package} ${Version} ${Architecture}\\n";
 
 /// The image's name in the nodes of a lab. `.invalid` never exists as a registry.
 pub const BUILDER_IMAGE: &str = "lab.invalid/mco-builder:1";
 
-/// A package of Debian in an image.
+/// A Debian package in an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DebianPackage {
     /// Its name.
     pub name: String,
     /// Its version.
     pub version: String,
-    /// As Debian calls it.
+    /// The architecture, as Debian calls it.
     pub architecture: String,
 }
 
-/// Makes the image, and lists what it is made of. `folder` gets the root (`root`), its archive and buildah's store: 1 GB. `epoch`:
-/// the time of all files.
+/// Makes the image, and returns it with the list of its packages. `folder` gets the root file system (`root`), its archive and
+/// buildah's store: 1 GB. `epoch` is the time of all files, in seconds since 1970.
 ///
 /// # Errors
 /// Not root, no mirror of Debian, or buildah fails.

@@ -255,10 +255,10 @@ mod tests {
         }
     }
 
-    /// The password `open-sesame` of the user `lab` (bcrypt).
+    /// The password `open-sesame` of the user `lab` (bcrypt), as htpasswd writes it.
     const PASSWORDS: &str = "lab:$2y$05$abcdefghijklmnopqrstuutXu9KzOt.1yBoZUeFWoT/914/JfszCO\n";
 
-    /// `closed`: it asks for a password.
+    /// Starts a registry; a `closed` one asks for a password.
     async fn registry(dir: &Path, closed: bool) -> Registry {
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();

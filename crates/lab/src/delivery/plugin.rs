@@ -28,7 +28,7 @@ pub struct PluginArchive {
 }
 
 impl PackageRecipe {
-    /// Makes the plugin's archive in `work`, of this program: the recipe's own, or the same without what debuggers need.
+    /// Makes the plugin's archive in `work` from this program: the recipe's own, or the same one stripped of debug information.
     ///
     /// # Errors
     /// tar or gzip fails, or a file cannot be read.

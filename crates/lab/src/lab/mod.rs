@@ -255,7 +255,7 @@ impl Lab {
         &self.folder
     }
 
-    /// The same, for what has to outlive it: programs whose files are in it.
+    /// The data folder, shared: for programs with files in it that may outlive the lab.
     #[must_use]
     pub fn shared_folder(&self) -> Arc<Folder> {
         Arc::clone(&self.folder)

@@ -88,7 +88,7 @@ pub fn running(environment: &Environment) -> Result<Vec<Attached>> {
 /// [`supervise`]; the path of the request is added as its last argument.
 ///
 /// # Errors
-/// The supervisor cannot be started or the lab does not come up; the end of its log is in the error. After Ctrl-C or SIGTERM
+/// The supervisor cannot be started, or the lab does not come up; the error has the end of its log. After Ctrl-C or SIGTERM,
 /// what was started is taken down.
 pub async fn up(
     request: &Request,
@@ -99,7 +99,7 @@ pub async fn up(
     up_until(request, supervisor, environment, progress, asked_to_end()).await
 }
 
-/// The same, with what ends it before the lab is up.
+/// As [`up`], but `end` interrupts the start.
 ///
 /// # Errors
 /// As [`up`].
@@ -111,7 +111,7 @@ pub async fn up_until(
     end: impl Future<Output = ()>,
 ) -> Result<Attached> {
     if let Request::Kubeadm(spec) = request {
-        // Here its answer is one line, and not the end of a log.
+        // Checked here too, because here the error is one line, not the end of the supervisor's log.
         spec.check()?;
     }
     sweep(environment)?;
@@ -180,7 +180,7 @@ pub async fn up_until(
         }
         tokio::select! {
             () = tokio::time::sleep(POLL) => {}
-            // It has left the terminal, so Ctrl-C does not reach it.
+            // The supervisor is in another session, so Ctrl-C does not reach it.
             () = &mut end => {
                 progress.line("interrupted: taking down what was started");
                 take_back(&mut child, environment).await?;
@@ -195,7 +195,7 @@ pub async fn up_until(
     outcome
 }
 
-/// Has a supervisor end that is not ready yet: it takes down what it has started. If it does not, that is swept.
+/// Ends a supervisor that is not ready yet, which takes down what it has started. What it leaves is swept.
 async fn take_back(child: &mut Child, environment: &Environment) -> Result<()> {
     if let Some(supervisor) = i32::try_from(child.id()).ok().and_then(ProcessKey::of) {
         supervisor.signal(Signal::TERM);

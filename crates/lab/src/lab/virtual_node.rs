@@ -1,9 +1,10 @@
-//! A node of a lab that is a whole virtual machine: its Node, and our daemon as a service of the machine.
+//! A node of a lab that is a whole virtual machine: its Node object, and our daemon as a service in the machine.
 //!
-//! Flow: the machine boots → the daemon's program, credentials and units are put into it → a stand-in for the kubelet registers
-//! the Node. From then on the Node is Ready as long as the machine's unit `kubelet.service` runs, under the machine's boot id.
+//! Flow: the machine boots → the daemon's program, credentials and units are copied into it → a stand-in for the kubelet
+//! registers the Node. From then on, the Node is Ready under the machine's boot id while the machine's unit `kubelet.service`
+//! runs.
 //!
-//! Not here: the machine (`vm`). Such a node is no part of [`Lab::nodes`]: the caller has its machine.
+//! Not here: the machine (`vm`). Such a node is not in [`Lab::nodes`]: the caller holds its machine.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +21,7 @@ use crate::simulated::kubelet_standin::{KubeletStandIn, NodeSpec};
 use crate::simulated::pod_standin::PodStandIn;
 use crate::vm::{VirtualMachine, VmImage};
 
-/// Between two looks at the machine: a reboot takes longer.
+/// The pause between two checks of the machine: shorter than a reboot.
 const LOOK: Duration = Duration::from_secs(1);
 const UNITS: &str = "/etc/systemd/system";
 
@@ -46,8 +47,8 @@ impl Drop for VirtualNode {
 }
 
 impl Lab {
-    /// Boots a virtual machine and makes it a worker of this lab. The machine carries `mco` (see [`VmImage::carrying`]), and has
-    /// a unit `kubelet.service`.
+    /// Boots a virtual machine and makes it a worker of this lab. Its image must carry `mco` (see [`VmImage::carrying`]) and
+    /// have a unit `kubelet.service`.
     ///
     /// # Errors
     /// The lab has no `mco` program, or the machine does not boot.
@@ -65,7 +66,7 @@ impl Lab {
         vm.write(&format!("{UNITS}/{RECOVER_UNIT}"), RECOVER_TEXT).await?;
         vm.write(&format!("{UNITS}/{DAEMON_UNIT}"), &daemon_unit(&args)).await?;
         let boot_id = vm.boot_id().await?;
-        // Beside nodes with a real kubelet: a pod that comes here would only seem to run.
+        // The taint keeps pods on the nodes with a real kubelet: a pod on this node would only seem to run.
         let away = self
             .kubelet
             .iter()
@@ -82,7 +83,7 @@ impl Lab {
     }
 }
 
-/// Keeps the Node in step with the machine.
+/// Sets the Node Ready or NotReady as the machine comes and goes.
 async fn follow(vm: Arc<VirtualMachine>, kubelet: Arc<KubeletStandIn>) {
     loop {
         tokio::time::sleep(LOOK).await;

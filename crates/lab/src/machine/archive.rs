@@ -134,7 +134,7 @@ fn write_part(image: &Image, to: &Path) -> Result<()> {
     out.file.flush().map_err(Error::io("write", to))
 }
 
-/// The name of this computer's processor in images.
+/// The architecture of this computer, as images name it.
 fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
@@ -201,10 +201,7 @@ impl Output<'_> {
         if copied == size {
             return Ok(());
         }
-        Err(Error::Options(format!(
-            "{} was changed while an image was made of it: try again",
-            path.display()
-        )))
+        Err(Error::Options(format!("{} changed while an image was made from it: try again", path.display())))
     }
 }
 

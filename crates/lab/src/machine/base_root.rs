@@ -84,7 +84,7 @@ for unit in console-getty.service getty@.service systemd-resolved.service system
     systemd-udevd.service systemd-udev-trigger.service; do ln -sf /dev/null "$unit"; done
 "#;
 
-/// The root file system of a distribution, for reading and as the lower layer of an overlay; nobody writes into it.
+/// The root file system of a distribution: read-only, and the lower layer of overlays.
 ///
 /// # Errors
 /// Not root, or it cannot be built.
@@ -93,8 +93,8 @@ pub async fn base_root(distribution: Distribution, progress: &Reporter) -> Resul
     ensure(distribution, &Environment::read(), progress).await
 }
 
-/// The smallest root file system of a distribution with these packages, for what needs no whole node. It has no kernel,
-/// and nobody writes into it.
+/// The smallest root file system of a distribution with these packages, for purposes that need no whole node. It has no kernel,
+/// and is read-only.
 ///
 /// # Errors
 /// Not root, or it cannot be built.

@@ -1,8 +1,8 @@
-//! A stand-in for OSTree on machines of systemd-nspawn: scripts that answer as `ostree` and `ostree container` do. They pull and
-//! stage nothing, and have the next boot come up in what was staged.
+//! A stand-in for OSTree on machines of systemd-nspawn: scripts that answer like `ostree` and `ostree container`. They neither
+//! pull nor stage a real image; they only let the next boot report the image that was staged.
 //!
-//! A script [`PULL`] on the machine, if there is one, is run instead of a pull, with the image's reference: it may take long, print
-//! what programs print, or fail.
+//! If the script [`PULL`] exists on the machine, it runs instead of a pull, with the image's reference as its argument. It may
+//! take long, print progress, or fail.
 //!
 //! Not here: OSTree itself (see `vm::ostree`).
 
@@ -11,7 +11,7 @@ use crate::lab::spec::LabBuilder;
 /// The script that is run instead of a pull.
 pub const PULL: &str = "/var/lib/lab-ostree/pull";
 
-/// `ostree`. A deployment's checksum is made of one character. The one image that it knows is the one that was pulled last.
+/// `ostree`. A deployment's checksum is one character, repeated. It has at most one image: the one that was pulled last.
 const OSTREE: &str = r#"#!/bin/sh
 s=/var/lib/lab-ostree
 sum() { printf "$1%.0s" $(seq 64); }
@@ -46,7 +46,7 @@ case "$1 $2 $3" in
 esac
 "#;
 
-/// Boots what was staged: before the agent and the recovery.
+/// Runs at boot, before the agent and its recovery: turns the staged deployment into the booted one.
 const BOOT: &str = r#"#!/bin/sh
 set -eu
 s=/var/lib/lab-ostree
@@ -71,7 +71,7 @@ const BOOT_UNIT: &str = "[Unit]\nDefaultDependencies=no\nAfter=local-fs.target\n
     [Install]\nWantedBy=multi-user.target\n";
 
 impl LabBuilder {
-    /// Every real node takes itself for a host of OSTree that has booted this image.
+    /// Makes every real node look like a host of OSTree that has booted this image.
     pub fn ostree_stand_in(self, image: &str) -> Self {
         let architecture = crate::architecture(std::env::consts::ARCH);
         self.node_file("/usr/bin/ostree", 0o755, OSTREE.replace("ARCH", architecture))

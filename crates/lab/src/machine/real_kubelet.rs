@@ -29,7 +29,7 @@ pub(crate) struct KubeletSetup {
 }
 
 impl KubeletSetup {
-    /// Drops the unit and the credentials, for a machine that gets its own.
+    /// Drops the unit and the credentials, for a machine that brings its own.
     pub(crate) fn without_unit(mut self, places: &Places) -> Self {
         let unit = format!("etc/systemd/system/{}", places.unit);
         let kubeconfig = places.kubeconfig.trim_start_matches('/');

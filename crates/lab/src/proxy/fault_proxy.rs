@@ -1,4 +1,4 @@
-//! A TCP proxy in front of the API server, or of a registry, that can cut connections, delay data and swallow it, for tests of
+//! A TCP proxy in front of the API server, or of a registry. It can cut connections, delay data and swallow it, for tests of
 //! our programs under network failures.
 //!
 //! It forwards bytes without parsing them, so TLS is end to end: give the programs a kubeconfig with
@@ -33,7 +33,7 @@ pub enum Fault {
     Blackhole,
     /// Closes every connection at once, as if no server were running.
     Cut,
-    /// Closes each connection after so many bytes of the server's.
+    /// Closes each connection after the server has sent this many bytes.
     CutAfter(u64),
 }
 
@@ -46,10 +46,10 @@ pub struct FaultProxy {
     task: JoinHandle<()>,
 }
 
-/// What went through a proxy.
+/// What has passed through a proxy.
 #[derive(Debug, Default)]
 struct Counts {
-    /// Bytes of the server's.
+    /// Bytes that the server sent.
     bytes: AtomicU64,
     /// Connections that [`Fault::CutAfter`] has closed.
     cuts: AtomicU64,
@@ -82,7 +82,7 @@ impl FaultProxy {
         format!("https://{}", self.address)
     }
 
-    /// How many bytes of the server's went through.
+    /// How many bytes the server has sent through the proxy.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.counts.bytes.load(Ordering::Relaxed)

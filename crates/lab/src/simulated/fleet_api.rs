@@ -1,8 +1,10 @@
-//! An API server of paper: it lists and watches the objects of a fleet of any size from memory, over plain HTTP, as fast as they
-//! change. For what only looks at a cluster: five thousand nodes, a thousand changes a second, names that are markup.
+//! An API server in memory: it lists and watches the objects of a fleet of any size over plain HTTP, and changes them as fast
+//! as a test asks. It is for programs that only read a cluster: five thousand nodes, a thousand changes per second, names that
+//! contain markup.
 //!
-//! What it is not: an API server. It stores nothing that is sent to it, and has only the kinds that a fleet is made from. Of rights
-//! it knows what a test forbids ([`FleetApi::forbid`]), of people whose tokens a test names ([`FleetApi::know`]).
+//! What it is not: an API server. It stores nothing that is sent to it, and has only the kinds that a fleet consists of. Access
+//! reviews allow everything that a test does not forbid ([`FleetApi::forbid`]), and token reviews know the tokens that a test
+//! names ([`FleetApi::know`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -28,30 +30,30 @@ use crate::error::{Error, Result};
 use crate::system::process::lock;
 
 const GROUP: &str = "machineconfiguration.openshift.io";
-/// The pools that nodes are dealt out to, and the zones.
+/// The pools among which nodes are distributed, and the zones.
 const POOLS: [&str; 4] = ["worker", "infra", "gpu", "edge"];
 const ZONES: [&str; 3] = ["zone-a", "zone-b", "zone-c"];
-/// The phases of a change, as an agent reports them.
+/// The states of an update, as an agent reports them.
 const STATES: [&str; 3] = ["Working", "Rebooting", "Done"];
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
-/// All objects of a resource, by name, each as JSON with its version.
+/// All objects of each resource, by name, as JSON with their resource versions.
 type Kinds = BTreeMap<&'static str, BTreeMap<String, Value>>;
 
 #[derive(Default)]
 struct State {
     version: u64,
     kinds: Kinds,
-    /// What has changed since the start: the version, the resource, and the line that a watch sends.
+    /// All changes since the start: the resource version, the resource, and the line that a watch sends.
     log: Vec<(u64, &'static str, Bytes)>,
-    /// Whose token it is, by token.
+    /// The user of each token.
     people: BTreeMap<String, String>,
     /// Resources that nobody may read.
     forbidden: BTreeSet<String>,
 }
 
-/// A running one. Dropping it closes its connections.
+/// A running fleet API server. Dropping it closes its connections.
 #[derive(Debug)]
 pub struct FleetApi {
     address: SocketAddr,
@@ -107,9 +109,9 @@ fn node(name: &str, pool: &str, zone: &str, state: &str, configs: [&str; 2], why
     })
 }
 
-/// A node's progress: it is in its config, and keeps the times of two updates.
+/// The progress annotation of a node: it has its config, with the times of its last two updates.
 fn progress(name: &str, number: usize, pool: &str, config: &str) -> Value {
-    // Some take longer than others.
+    // The durations differ from node to node.
     let (drain, change, reboot) = (8 + number % 37, 5 + number % 11, 31 + number % 53);
     let update = |config: &str, began: &str| {
         let (applied, rebooted) = (drain + change, drain + change + reboot);
@@ -127,7 +129,8 @@ fn progress(name: &str, number: usize, pool: &str, config: &str) -> Value {
 }
 
 impl FleetApi {
-    /// A fleet of so many nodes, in four pools and three zones, whose pools have just got another config. `markup` is in the names of zones and in what agents say.
+    /// Starts a fleet of this many nodes in four pools and three zones; each pool has just got a new config. `markup` is put
+    /// into the names of zones and into the agents' messages.
     ///
     /// # Errors
     /// When it cannot listen.
@@ -171,27 +174,27 @@ impl FleetApi {
         })
     }
 
-    /// Closes every connection at once, also new ones; or answers again.
+    /// Closes every connection at once, including new ones; with `false`, answers again.
     pub fn go_away(&self, away: bool) {
         self.shared.away.send_replace(away);
     }
 
-    /// Lets the update of a node fail.
+    /// Makes the update of a node fail.
     pub fn fail(&self, name: &str, why: &str) {
         self.say(name, "Degraded", why);
     }
 
-    /// Changes what the agent of a node says: the step of an update, by its number, with a reason.
+    /// Sets the state that a node's agent reports, by its number in the steps of an update, with a reason.
     pub fn step(&self, name: &str, step: usize, why: &str) {
         self.say(name, STATES[step % STATES.len()], why);
     }
 
-    /// From now on this is somebody's token.
+    /// From now on, this token is this user's.
     pub fn know(&self, token: &str, user: &str) {
         lock(&self.shared.state).people.insert(token.to_owned(), user.to_owned());
     }
 
-    /// From now on it is nobody's.
+    /// From now on, this token is nobody's.
     pub fn forget(&self, token: &str) {
         lock(&self.shared.state).people.remove(token);
     }
@@ -201,14 +204,14 @@ impl FleetApi {
         lock(&self.shared.state).forbidden.insert(resource.to_owned());
     }
 
-    /// Adds an object; nobody is told who follows already.
+    /// Adds an object. Open watches do not report it.
     pub fn add(&self, resource: &'static str, object: Value) {
         let mut state = lock(&self.shared.state);
         let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         state.kinds.entry(resource).or_default().insert(name, object);
     }
 
-    /// Changes an object that there is.
+    /// Changes an existing object.
     pub fn change(&self, resource: &str, name: &str, change: impl FnOnce(&mut Value)) {
         let mut state = lock(&self.shared.state);
         let state = &mut *state;
@@ -224,7 +227,7 @@ impl FleetApi {
         self.shared.news.send_replace(state.version);
     }
 
-    /// Shows a node in the middle of its update: it has been drained, and is being changed since a moment.
+    /// Puts a node in the middle of its update: it has been drained, and its change has just begun.
     pub fn begin(&self, name: &str, waited: &str) {
         let now = Timestamp::now();
         let ago = |seconds: i64| (now - SignedDuration::from_secs(seconds)).to_string();
@@ -265,7 +268,7 @@ impl FleetApi {
     }
 }
 
-/// The objects of the fleet.
+/// Creates the objects of the fleet.
 fn fill(state: &mut State, names: &[String], markup: &str) {
     let mut put = |resource: &'static str, mut object: Value| {
         object["metadata"]["resourceVersion"] = json!("1");
@@ -379,7 +382,7 @@ async fn accept(listener: TcpListener, shared: Shared) {
                 }
             });
             let serving = hyper::server::conn::http1::Builder::new();
-            // The other side may leave at any time.
+            // The client may disconnect at any time.
             let _ = serving.serve_connection(TokioIo::new(stream), service).await;
         });
     }
@@ -432,7 +435,7 @@ fn answer(shared: &Shared, request: &Request<Incoming>) -> Response<Body> {
     json_answer(StatusCode::OK, text)
 }
 
-/// Whose token it is, and whether somebody may.
+/// Answers token reviews and access reviews.
 fn review(shared: &Shared, path: &str, body: &[u8]) -> Response<Body> {
     let Ok(mut review) = serde_json::from_slice::<Value>(body) else { return not_found() };
     let state = lock(&shared.state);
@@ -465,7 +468,7 @@ fn not_found() -> Response<Body> {
     json_answer(StatusCode::NOT_FOUND, status.to_string())
 }
 
-/// What has changed since a version, and what changes from now on.
+/// A watch: the changes since a version, then those to come.
 fn followed(shared: &Shared, resource: &'static str, after: u64) -> Response<Body> {
     let start = (shared.clone(), shared.news.subscribe(), after);
     let lines = stream::unfold(start, move |(shared, mut news, after)| async move {

@@ -1,4 +1,4 @@
-//! Root file systems of Debian, made by mmdebstrap.
+//! Debian root file systems, made by mmdebstrap.
 //!
 //! Not here: which packages they have and what is changed in them (`machine::base_root`, `vm`).
 
@@ -8,20 +8,20 @@ use std::time::Duration;
 use crate::error::Result;
 use crate::system::process::run;
 
-/// 20 s to two minutes with a near mirror; a slow one gets its time.
+/// It takes 20 s to two minutes with a near mirror; a slow one may take ten times as long.
 const BUILD_LIMIT: Duration = Duration::from_secs(20 * 60);
 
-/// Makes the folder `to` with these packages of a suite and what they need, without documentation and translations. At the
-/// end `customize` runs in a shell of this computer, with the root as `$1`.
+/// Makes the folder `to` with these packages of a suite and their dependencies, without documentation and translations. At the
+/// end, `customize` runs in a shell of this computer, with the root file system as `$1`.
 ///
 /// # Errors
-/// mmdebstrap fails: no root, no mirror, no such package.
+/// mmdebstrap fails: it needs root, a mirror, and packages that exist.
 pub(crate) async fn bootstrap(suite: &str, packages: &[&str], customize: &str, to: &Path) -> Result<()> {
     bootstrap_as_of(None, suite, packages, customize, to).await
 }
 
-/// As [`bootstrap`], with the same bytes each time from the same packages: what says when it was made says `epoch`, in seconds since
-/// 1970.
+/// As [`bootstrap`], but reproducible: the same packages give the same bytes. Every file that records a time gets `epoch`, in
+/// seconds since 1970.
 ///
 /// # Errors
 /// As [`bootstrap`].
@@ -33,8 +33,8 @@ pub(crate) async fn bootstrap_as_of(
     to: &Path,
 ) -> Result<()> {
     let epoch = epoch.map_or_else(|| "MCO_LAB=1".to_owned(), |epoch| format!("SOURCE_DATE_EPOCH={epoch}"));
-    // It mounts /proc and /sys into the root. In a namespace of its own they end with it: else a run that is killed leaves
-    // them, and who removes the folder then removes what is mounted there.
+    // mmdebstrap mounts /proc and /sys into the root. In a mount namespace of its own these mounts end with it. Otherwise a
+    // killed run would leave them, and whoever removes the folder would delete the files below the mounts.
     run(
         "unshare",
         [
@@ -47,7 +47,7 @@ pub(crate) async fn bootstrap_as_of(
             "--variant=minbase",
             "--format=directory",
             &format!("--include={}", packages.join(",")),
-            // A mirror that was frozen has lists that are past their date. Their signatures are checked all the same.
+            // The lists of a frozen mirror are expired. Their signatures are checked all the same.
             "--aptopt=Acquire::Check-Valid-Until \"false\"",
             "--dpkgopt=path-exclude=/usr/share/doc/*",
             "--dpkgopt=path-exclude=/usr/share/man/*",

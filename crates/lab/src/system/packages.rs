@@ -35,7 +35,7 @@ const FOR_TESTS: [(&str, &str); 8] = [
 ];
 /// The same for tests of the dashboard.
 const FOR_BROWSERS: [(&str, &str); 1] = [("chromium", "chromium")];
-/// What gets a package from the npm registry, where it is not cached yet.
+/// The program that downloads a package from the npm registry, when it is not cached yet.
 const FOR_NPM: [(&str, &str); 1] = [("npm", "npm")];
 /// Also run by the test of the crate `ignition` that compares with Debian's `ignition-validate`.
 const UNPACK: &str = include_str!("unpack-package.sh");
@@ -48,10 +48,11 @@ const FOR_VMS: [(&str, &str); 4] = [
 ];
 /// The time limit for apt, which may wait for other runs of apt and for slow mirrors.
 const APT_LIMIT: Duration = Duration::from_secs(15 * 60);
-/// Held by the run of the lab that installs packages. It lies where apt's own locks are: of the computer, not of a user's cache.
+/// The lock of a lab's run that installs packages. It is beside apt's own locks, because it is for the whole computer and not
+/// for one user's cache.
 const APT_ALONE: &str = "/run/lock/mco-lab-apt";
-/// How long other programs' hold of apt's lists is waited for, and how often it is tried. `DPkg::Lock::Timeout` is for
-/// `install` alone.
+/// How long to wait for another program's lock on apt's lists, and the pause between attempts. `DPkg::Lock::Timeout` covers
+/// `install` only.
 const LISTS_LIMIT: Duration = Duration::from_secs(300);
 const LISTS_AGAIN: Duration = Duration::from_secs(2);
 
@@ -105,15 +106,16 @@ pub async fn ensure_browser(progress: &Reporter) -> Result<()> {
     ensure(&FOR_BROWSERS, progress).await
 }
 
-/// The version of axe-core, which finds what keeps people from using a page: <https://github.com/dequelabs/axe-core>.
+/// The version of axe-core, which finds accessibility problems of a page: <https://github.com/dequelabs/axe-core>.
 const AXE: &str = "4.14.1";
-/// The digest of its script, so that no other program runs in the browser.
+/// The digest of its script, so that no other code runs in the browser.
 const AXE_SHA256: &str = "29348999450cdf2849a8e70b7912fc2da85a849da39c0d0d5394f51d4a9ed95c";
 
-/// The script of axe-core, from the npm registry the first time. Debian's npm is installed for that if it is missing.
+/// The script of axe-core. The first time it is downloaded from the npm registry; Debian's npm is installed for that if it is
+/// missing.
 ///
 /// # Errors
-/// As [`ensure_packages`], or there is no registry, or it has another script than the known one.
+/// As [`ensure_packages`], or the registry cannot be reached, or its script has another digest.
 pub async fn axe(cache: &Path, progress: &Reporter) -> Result<String> {
     let file = cache.join(format!("axe-core-{AXE}.js"));
     let known = |text: &str| hex(&Sha256::digest(text.as_bytes())) == AXE_SHA256;
@@ -128,7 +130,7 @@ pub async fn axe(cache: &Path, progress: &Reporter) -> Result<String> {
         let path = path.to_owned();
         move |source| Error::Io { step, path, source }
     };
-    // A folder of this run: two may get it at the same time.
+    // Each run has a folder of its own: two runs may download at the same time.
     let folder = cache.join(format!("axe-core-{AXE}.{}", std::process::id()));
     std::fs::create_dir_all(&folder).map_err(failed("create", &folder))?;
     let got = async {
@@ -195,7 +197,8 @@ pub async fn install_packages(packages: &[String], progress: &Reporter) -> Resul
     install(packages, progress).await
 }
 
-/// Waits until no other run of the lab installs packages. `None`: this one may not install any. It ends with the file.
+/// Waits until no other run of the lab installs packages, and locks them out until the file is dropped. `None`: this user may
+/// not install any.
 async fn alone(progress: &Reporter) -> Result<Option<std::fs::File>> {
     if !is_root() {
         return Ok(None);
@@ -207,7 +210,7 @@ async fn alone(progress: &Reporter) -> Result<Option<std::fs::File>> {
     lock_file(path, "it installs Debian packages", progress).await.map(Some)
 }
 
-/// The same for who is [`alone`].
+/// Installs the packages; the caller holds the lock of [`alone`].
 async fn install(packages: &[String], progress: &Reporter) -> Result<()> {
     if !is_root() || find_on_path("apt-get").is_none() {
         return Err(Error::MissingPackages { packages: packages.to_vec() });
@@ -232,8 +235,8 @@ fn is_locked(error: &Error) -> bool {
     matches!(error, Error::Command { tail, .. } if tail.contains("Could not get lock"))
 }
 
-/// Unpacks a Debian package into a folder without installing it: nothing of it is started or configured on this
-/// computer. If there are no package lists yet, it downloads its own; that needs no root.
+/// Unpacks a Debian package into a folder without installing it: nothing is started or configured on this computer. If there
+/// are no package lists yet, it downloads its own, which needs no root.
 ///
 /// # Errors
 /// There is no apt, or the package cannot be downloaded.

@@ -54,7 +54,7 @@ pub(crate) fn ostree_container() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab/ostree-container")
 }
 
-/// Where cargo keeps what it has fetched: `$CARGO_HOME`, else `~/.cargo`.
+/// Cargo's folder for downloads: `$CARGO_HOME`, or else `~/.cargo`.
 #[must_use]
 pub(crate) fn cargo_home() -> PathBuf {
     let get = |key| std::env::var_os(key).filter(|value| !value.is_empty()).map(PathBuf::from);

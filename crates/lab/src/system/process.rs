@@ -384,7 +384,7 @@ pub(crate) async fn run<I: AsRef<OsStr>>(
     Err(failed(show(program, &args), &format!("{program} {}", words.join(" ")), &done))
 }
 
-/// The error of a command that failed. `shown` is short enough for a message, `whole` the command in full.
+/// The error of a failed command. `shown` is short enough for a message; `whole` is the full command.
 pub(crate) fn failed(shown: String, whole: &str, done: &Output) -> Error {
     let said = if done.stderr.trim().is_empty() { &done.stdout } else { &done.stderr };
     let status = format!("exit status {}", done.code);
@@ -400,7 +400,8 @@ pub(crate) fn run_blocking(program: &str, args: &[&str]) -> Option<String> {
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// A command for messages: an argument of several lines is a script, and is shown by its first line, which says what it does.
+/// A command line for messages. An argument of several lines is a script, and is shown by its first line, a comment that says
+/// what it does.
 pub(crate) fn show(program: &str, args: &[OsString]) -> String {
     let mut text = program.to_owned();
     for arg in args {

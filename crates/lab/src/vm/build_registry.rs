@@ -1,10 +1,10 @@
-//! A registry to which OS images that are built in a cluster are pushed, and from which machines and builds pull.
+//! A registry for OS images that are built in a cluster: builds push to it, and machines and later builds pull from it.
 //!
-//! Two programs serve the same storage: one lets machines read, and the other has a password and is for the pods of builds. In front
-//! of each is a proxy that cuts every connection after some megabytes, as bad networks do.
+//! Two registry programs serve the same storage: machines read from one, and the pods of builds push to the other with a
+//! password. In front of each is a proxy that cuts every connection after some megabytes, as bad networks do.
 //!
-//! Both are the same registry for who names it: [`crate::VirtualMachine`]s reach this computer by the address of qemu's user network,
-//! and nodes of a lab are told to send what goes there to the second proxy ([`BuildRegistry::let_in`]).
+//! Both have the same name: [`crate::VirtualMachine`]s reach this computer by the address of qemu's user network, and the lab's
+//! nodes redirect traffic for that address to the second proxy ([`BuildRegistry::let_in`]).
 //!
 //! It also has an image that nobody has signed, and a key to sign others with.
 //!
@@ -26,22 +26,22 @@ use crate::vm::cache::CacheStep;
 use crate::vm::ostree::{OstreeMachine, Registry};
 use crate::vm::tools::{Programs, WORK};
 
-/// What the base of builds has beside image A, and what composes it.
+/// The packages that the base image of builds has in addition to image A, and the script that composes it.
 const BASE: Programs<'_> =
     Programs { name: "tools-image-mode", suite: "trixie", packages: &["jq", "ignition", "ca-certificates"] };
 const COMPOSE: &str = include_str!("recipes/ostree-base.sh");
-/// 140 MB are copied and hashed.
+/// The time limit for copying and hashing 140 MB.
 const COMPOSE_LIMIT: Duration = Duration::from_secs(600);
-/// The user for pushes, with a password.
+/// The user name and the password for pushes.
 const CREDENTIALS: [&str; 2] = ["builder", "lab"];
-/// The same for the registry.
+/// The same credentials in the registry's file (bcrypt).
 const HTPASSWD: &str = "builder:$2b$04$BmhAG0YlrLSVM0f6SzcxJ.4l2GKlAaba9HsswyTs4ox5nHwT5QAti\n";
 /// An image that nobody has signed, in the repository that builds push to.
 const UNSIGNED: &str = "team/os:unsigned";
-/// After so many bytes connections are cut: those of builds, and those of machines, which pull less.
+/// The bytes after which connections are cut: those of builds, and those of machines, which pull less.
 const CUTS: [u64; 2] = [20_000_000, 5_000_000];
 
-/// The registry of builds. Dropping it ends it.
+/// The registry of builds. Dropping it stops it.
 #[derive(Debug)]
 pub struct BuildRegistry {
     of_machines: FaultProxy,
@@ -67,8 +67,8 @@ pub struct SigningKey {
 const PASSPHRASE: &str = "lab-passphrase-7c1f";
 
 impl OstreeMachine {
-    /// Starts a registry that takes images, with the base for builds in it. `bridge`: the address of this computer that nodes of the
-    /// lab reach.
+    /// Starts a registry that accepts pushes and already holds the base image of builds. `bridge`: this computer's address on
+    /// the lab's bridge.
     ///
     /// # Errors
     /// No mirror of Debian, or a program does not start.
@@ -82,7 +82,7 @@ impl OstreeMachine {
         let oci = self.build_base(progress).await?;
         let dir = folder.make("build-registry")?;
         let data = dir.join("data");
-        // A registry writes new files in place of old ones, so links are as good as copies.
+        // The registry replaces files and never changes them in place, so hard links are as good as copies.
         let from = images.join("registry");
         let copy = ["-al", &from.to_string_lossy(), &data.to_string_lossy()].map(str::to_owned);
         if run("cp", &copy, COMPOSE_LIMIT).await.is_err() {
@@ -144,7 +144,7 @@ impl OstreeMachine {
         Ok(BuildRegistry { of_machines, of_builds, base, key, _open: open, _locked: locked })
     }
 
-    /// The base as a folder with `oci`.
+    /// Makes the base image, as a folder with `oci`.
     pub(super) async fn build_base(&self, progress: &Reporter) -> Result<PathBuf> {
         let (tools, images) = self.made();
         let composer = tools.with(&BASE, progress).await?;
@@ -172,7 +172,7 @@ impl BuildRegistry {
         format!("{THIS_COMPUTER}:{}", self.of_machines.address().port())
     }
 
-    /// The base by its digest.
+    /// The reference of the base image, by digest.
     #[must_use]
     pub fn base(&self) -> String {
         format!("{}/lab/os@{}", self.host(), self.base)
@@ -197,19 +197,19 @@ impl BuildRegistry {
         &self.key
     }
 
-    /// User and password of who pushes.
+    /// The user name and the password for pushes.
     #[must_use]
     pub fn credentials(&self) -> [&'static str; 2] {
         CREDENTIALS
     }
 
-    /// The proxies of machines and of builds.
+    /// The proxies: of machines, and of builds.
     #[must_use]
     pub fn proxies(&self) -> [&FaultProxy; 2] {
         [&self.of_machines, &self.of_builds]
     }
 
-    /// Has the pods of a node reach the registry under the name that machines have for it.
+    /// Lets the pods of a node reach the registry under the name that machines use for it.
     ///
     /// # Errors
     /// The node is down, or has no iptables.
@@ -226,7 +226,7 @@ impl BuildRegistry {
     }
 }
 
-/// The digest of the only image of a folder in OCI's layout.
+/// The digest of the only image in a folder of OCI's layout.
 fn digest(folder: &Path) -> Result<String> {
     let path = folder.join("oci/index.json");
     let text = std::fs::read_to_string(&path).map_err(Error::io("read", &path))?;

@@ -1,7 +1,7 @@
-//! Steps that make something big once: each is a folder in the lab's cache, named after what it is and a hash of its recipe.
+//! Cached build steps: the result of each is a folder in the lab's cache, named after the step and a hash of its recipe.
 //!
-//! Guarantees: a folder in the cache is whole (made beside, then renamed) and was made by this recipe; two runs never make
-//! the same one at the same time. Not here: what is made.
+//! Guarantees: a folder in the cache is complete (made under another name, then renamed) and was made by this recipe. Two runs
+//! never make the same folder at the same time. Not here: what the steps make.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,21 +12,21 @@ use crate::control_plane::programs::lock_file;
 use crate::error::{Error, Result};
 use crate::progress::Reporter;
 
-/// What a step makes.
+/// A step: what it makes, and from what.
 #[derive(Debug)]
 pub(crate) struct CacheStep<'a> {
     /// The folder that holds everything of virtual machines.
     pub(crate) cache: &'a Path,
-    /// What it is, as the beginning of the folder's name.
+    /// The step's name, with which the folder's name begins.
     pub(crate) name: &'a str,
     /// Everything that the result depends on: scripts, packages, keys of earlier steps.
     pub(crate) recipe: &'a [&'a str],
-    /// What to tell the user while it is made.
+    /// The message to the user while it is made.
     pub(crate) telling: &'a str,
 }
 
 impl CacheStep<'_> {
-    /// The folder of the result; `make` fills it when it is not there.
+    /// Returns the folder of the result. If it does not exist, `make` fills it.
     ///
     /// # Errors
     /// The cache cannot be written, or `make` failed: [`Error::Step`], with a log beside the folder.
@@ -77,7 +77,7 @@ fn remove(path: &Path) -> Result<()> {
     }
 }
 
-/// Each part is hashed with its length: no two lists of parts run into one another.
+/// Each part is hashed with its length, so that different lists never give the same input.
 fn key(recipe: &[&str]) -> String {
     let mut hash = Sha256::new();
     for part in recipe {

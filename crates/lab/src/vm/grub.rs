@@ -1,9 +1,9 @@
-//! GRUB's two stages on a disk image with a GUID partition table, as `grub-install` writes them to a disk that is there.
+//! Writes GRUB's two stages to a disk image with a GUID partition table, as `grub-install` does on a real disk.
 //!
 //! Layout (GRUB's `grub-core/boot/i386/pc/boot.S` and `diskboot.S`): the boot sector holds the 64-bit number of the sector at
 //! which the second stage begins; that stage's first sector ends with a list of the sectors that follow it.
 //!
-//! Not here: what is in the second stage (`recipes/ostree-grub.sh`).
+//! Not here: how the second stage is made (`recipes/ostree-grub.sh`).
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -16,15 +16,16 @@ const SECTOR: usize = 512;
 const SECOND_STAGE: u64 = 2048;
 /// That partition's size.
 const ROOM: usize = 1 << 20;
-/// In the boot sector: where the second stage begins.
+/// Offset in the boot sector: the first sector of the second stage.
 const KERNEL_SECTOR: usize = 0x5c;
-/// In the boot sector: a jump over the use of the drive that the BIOS names. Two no-ops instead: that drive it is.
+/// Offset in the boot sector: a jump past the check of the drive number that the BIOS passes. For a hard disk, GRUB's installer
+/// puts two no-ops in its place, so that the check is made.
 const DRIVE_CHECK: usize = 0x66;
 const NO_OPS: [u8; 2] = [0x90, 0x90];
 /// The boot sector's code; the partition table follows.
 const CODE: usize = 440;
-/// In the second stage's first sector: the only element of its list. First sector, number of sectors, and the segment to
-/// which they are loaded.
+/// Offset in the second stage's first sector: the only entry of its block list, made of the first sector, the number of
+/// sectors, and the segment to load them to.
 const LIST: usize = SECTOR - 12;
 const SEGMENT: u16 = 0x820;
 

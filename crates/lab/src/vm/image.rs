@@ -1,9 +1,10 @@
-//! The disks that virtual machines start from: made once, kept in the cache, never written again.
+//! The disk images that virtual machines start from. They are made once, kept in the cache, and never changed.
 //!
-//! Flow of an ordinary machine: root file system by mmdebstrap → disk with partitions → first boot from a kernel that qemu
-//! loads, in which the distribution's own tools install the boot loader (`recipes/*-settle.sh`) → powered off and kept.
+//! Flow for an ordinary machine: mmdebstrap makes a root file system → it is put on a disk with partitions → qemu loads its
+//! kernel directly for the first boot, in which the distribution's own tools install the boot loader (`recipes/*-settle.sh`) →
+//! the machine powers off, and the disk is kept.
 //!
-//! Not here: a machine's own layer over it (`qemu`).
+//! Not here: each machine's own layer over the disk (`qemu`).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,14 +20,14 @@ use crate::vm::ssh::Key;
 use crate::vm::tools::{Tools, WORK};
 use crate::vm::{Disk, VirtualMachine, VmSpec};
 
-/// Two gigabytes are written in 10 s; several times that on a busy disk.
+/// Writing two gigabytes takes 10 s, and several times that on a busy disk.
 pub(crate) const DISK_LIMIT: Duration = Duration::from_secs(300);
-/// Boot loader and menu, 20 s on an emulated processor of its own.
+/// Installing the boot loader and its menu takes 20 s on an emulated processor.
 const SETTLE_LIMIT: Duration = Duration::from_secs(300);
-/// The disk's name in its folder.
+/// The disk image's name in its folder.
 pub(crate) const DISK: &str = "disk.img";
 
-/// A machine whose operating system is changed by files, and whose kernel arguments by its boot loader.
+/// A machine with an ordinary distribution: its packages manage the operating system, and its boot loader the kernel arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OrdinaryMachine {
     /// Debian 12, GRUB, BIOS: `/etc/default/grub` and `update-grub`.
@@ -45,11 +46,11 @@ struct Recipe {
     firmware: Firmware,
 }
 
-/// What every machine gets in its root.
+/// Prepares the root file system of every machine.
 pub(crate) const MACHINE: &str = include_str!("recipes/machine.sh");
-/// What makes the boots of every machine quick.
+/// Shortens the boots of every machine.
 pub(crate) const QUICK: &str = include_str!("recipes/quick.sh");
-/// The same for ordinary machines alone.
+/// Runs in the first boot of ordinary machines.
 const SETTLE: &str = include_str!("recipes/ordinary-settle.sh");
 
 impl OrdinaryMachine {
@@ -104,7 +105,7 @@ impl OrdinaryMachine {
     }
 }
 
-/// A disk in the cache, and what starts from it.
+/// A disk image in the cache, and how a machine starts from it.
 #[derive(Debug, Clone)]
 pub struct VmImage {
     pub(crate) disk: PathBuf,
@@ -116,17 +117,17 @@ pub struct VmImage {
 }
 
 impl VmImage {
-    /// The image for a machine with a second disk that holds this program, stripped; [`VirtualMachine::unload`] copies it. A
-    /// hundred megabytes take half a minute through an emulated network card and cipher, and two seconds from a disk.
+    /// The same image with a second disk that holds this program, stripped; [`VirtualMachine::unload`] copies it into the
+    /// machine. A hundred megabytes take two seconds from a disk, and half a minute over an emulated network card and ssh.
     #[must_use]
     pub fn carrying(self, program: &Path) -> Self {
         Self { carried: Some(program.to_owned()), ..self }
     }
 
-    /// The image of an ordinary machine; made when it is not in the cache, three to five minutes.
+    /// The image of an ordinary machine. If it is not in the cache, it is made, which takes three to five minutes.
     ///
     /// # Errors
-    /// Not root, no mirror of Debian, or a step fails; the error has its last words.
+    /// Not root, no mirror of Debian, or a step fails; the error has the end of its output.
     pub async fn ordinary(machine: OrdinaryMachine, progress: &Reporter) -> Result<Self> {
         let environment = Environment::read();
         let tools = Tools::ensure(&environment, progress).await?;
@@ -152,7 +153,7 @@ impl VmImage {
         };
         let disk = disk
             .get(progress, async |part| {
-                // A future of this size on the heap: it holds a whole machine.
+                // Boxed, because the future holds a whole machine and is large.
                 Box::pin(build_disk(&recipe, &environment, &tools, &key, &root, part)).await
             })
             .await?;
@@ -166,12 +167,12 @@ impl VmImage {
         })
     }
 
-    /// The disk as the programs see it.
+    /// The disk's path, as the programs in [`Tools`] see it.
     pub(crate) fn base(&self) -> Result<String> {
         self.tools.inside(&self.disk)
     }
 
-    /// A disk with nothing on it, for what a machine does that does not boot.
+    /// An empty disk, for machines that never boot an OS.
     ///
     /// # Errors
     /// As [`VmImage::ordinary`].
@@ -200,7 +201,7 @@ async fn build_root(recipe: &Recipe, key: &Key, part: &Path) -> Result<()> {
     bootstrap(recipe.suite, recipe.packages, &root_hook(key, recipe.root), part).await
 }
 
-/// What is done in a fresh root: both scripts take the root as `$1`.
+/// The script that changes a fresh root file system. The machine's own part, like the common one, gets the root as `$1`.
 pub(crate) fn root_hook(key: &Key, own: &str) -> String {
     format!("set -- \"$1\" '{}'\n{MACHINE}\n{own}", key.public)
 }
@@ -233,7 +234,7 @@ async fn build_disk(
     machine.power_off().await
 }
 
-/// The one file of a folder whose name begins so.
+/// The only file in a folder whose name has this prefix.
 fn named(folder: &Path, begin: &str) -> Result<String> {
     let entries = fs::read_dir(folder).map_err(Error::io("list", folder))?.flatten();
     let names = entries.filter_map(|entry| entry.file_name().into_string().ok());

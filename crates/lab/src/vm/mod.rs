@@ -1,12 +1,12 @@
-//! Whole virtual machines: firmware, boot loader, kernel and an operating system that can be replaced, for what a machine of
-//! nspawn cannot show (kernel arguments, boot entries, another kernel, an OS image).
+//! Whole virtual machines: firmware, boot loader, kernel and an operating system that can be replaced. They are for what a
+//! machine of systemd-nspawn cannot show: kernel arguments, boot entries, another kernel, an OS image.
 //!
 //! Flow: a [`VmImage`] from the cache → [`VirtualMachine::start`] puts a layer over its disk and starts qemu → the machine's
-//! own firmware and boot loader boot it → its ssh server answers, under a new boot id → commands, files, reboots, power cuts.
-//! qemu uses KVM where that works and emulates the processor elsewhere.
+//! own firmware and boot loader boot it → its ssh server answers under a new boot id → commands, files, reboots, power cuts.
+//! qemu uses KVM where that works, and otherwise emulates the processor.
 //!
-//! Guarantees: nothing of a machine listens anywhere but on this computer's loopback; qemu ends with the lab's process, and
-//! the machine's folder (layer, serial log) goes with the lab's.
+//! Guarantees: a machine's ports are open on this computer's loopback only. qemu ends with the lab's process, and the machine's
+//! folder (layer, serial log) is removed with the lab's.
 //!
 //! Not here: machines that share this computer's kernel (`machine`), and what is on the disks (`image`).
 
@@ -14,9 +14,10 @@ mod build_registry;
 pub(crate) mod cache;
 mod grub;
 mod image;
-mod moments;
 mod ostree;
 mod qemu;
+mod serial;
+mod snapshots;
 mod ssh;
 mod tools;
 
@@ -38,43 +39,43 @@ use crate::vm::tools::Tools;
 
 pub use build_registry::{BuildRegistry, SigningKey};
 pub use image::{OrdinaryMachine, VmImage};
-pub use moments::SerialMark;
 pub use ostree::{OstreeMachine, Registry};
 pub use qemu::Firmware;
+pub use serial::SerialMark;
 
-/// 35 s on two processors that are emulated and idle; ten times that beside builds that keep them busy.
+/// A boot takes 35 s on two emulated, idle processors, and ten times as long beside builds that keep them busy.
 const BOOT_LIMIT: Duration = Duration::from_secs(900);
-/// The units' own limit is 10 s; an emulated processor adds to it.
+/// Units have 10 s to stop; an emulated processor needs longer.
 const POWER_OFF_LIMIT: Duration = Duration::from_secs(120);
-/// One short command.
+/// The time limit for a short command.
 const EXEC_LIMIT: Duration = Duration::from_secs(120);
 /// A hundred megabytes through an emulated network card and cipher take 20 s.
 const COPY_LIMIT: Duration = Duration::from_secs(300);
-/// Between two looks at a booting machine.
+/// The pause between two checks of a booting machine.
 const POLL: Duration = Duration::from_millis(500);
-/// How long a new qemu is watched for a port that somebody else has just taken.
+/// How long to watch a new qemu: it ends at once if another program has just taken its port.
 const SETTLE: Duration = Duration::from_secs(1);
 /// How many ports are tried.
 const PORTS: u32 = 5;
-/// Enough for Debian and an update of its OS.
+/// In MiB: enough for Debian and an update of its OS.
 const MEMORY_MIB: u32 = 1280;
 
 /// A machine's disk.
 #[derive(Debug, Clone)]
 pub(crate) enum Disk {
-    /// A layer of its own over this one, which stays as it is.
+    /// A layer over this disk, which stays unchanged.
     LayerOver(String),
-    /// This one itself, which is being made.
+    /// This disk itself, while it is being made.
     Itself(String),
 }
 
-/// What a machine is made of.
+/// The parameters of a machine.
 #[derive(Debug, Clone)]
 pub(crate) struct VmSpec {
     pub(crate) disk: Disk,
     pub(crate) firmware: Firmware,
     pub(crate) bus: Bus,
-    /// At the first start only.
+    /// The kernel of the first start; later starts use the boot loader.
     pub(crate) kernel: Option<DirectBoot>,
     pub(crate) tools: Tools,
     pub(crate) key: Key,
@@ -97,30 +98,30 @@ impl VmSpec {
     }
 }
 
-/// A running qemu with the way into its machine.
+/// A running qemu, and the ssh access to its machine.
 #[derive(Debug, Clone)]
 struct Running {
     qemu: Arc<Process>,
     ssh: Ssh,
 }
 
-/// A virtual machine. Dropping it ends it.
+/// A virtual machine. Dropping it kills qemu.
 #[derive(Debug)]
 pub struct VirtualMachine {
     name: String,
     dir: PathBuf,
     spec: VmSpec,
     accelerator: Accelerator,
-    /// The bytes of the program that it carries.
+    /// The size in bytes of the program on its second disk.
     carries: Option<u64>,
-    /// `None`: without power.
+    /// `None` while the machine is off.
     running: Mutex<Option<Running>>,
     /// Removed after qemu has ended: fields are dropped in this order.
     folder: Arc<Folder>,
 }
 
 impl VirtualMachine {
-    /// A machine in a data folder of its own, booted.
+    /// Boots a machine in a data folder of its own.
     ///
     /// # Errors
     /// As [`VirtualMachine::start`].
@@ -140,10 +141,10 @@ impl VirtualMachine {
         Self::boot(name, spec, folder).await
     }
 
-    /// A machine of the lab with this data folder, booted.
+    /// Boots a machine in this lab's data folder.
     ///
     /// # Errors
-    /// qemu does not start, or the machine does not boot in time: the error ends with what it wrote to its serial port.
+    /// qemu does not start, or the machine does not boot in time; the error ends with the end of its serial log.
     pub async fn start(name: &str, image: &VmImage, folder: Arc<Folder>) -> Result<Self> {
         Self::boot(name, VmSpec::of(image)?, folder).await
     }
@@ -169,7 +170,7 @@ impl VirtualMachine {
         Ok(machine)
     }
 
-    async fn start_qemu(&self, kernel: Option<DirectBoot>, moment: Option<&str>) -> Result<()> {
+    async fn start_qemu(&self, kernel: Option<DirectBoot>, snapshot: Option<&str>) -> Result<()> {
         let log = self.dir.join("qemu.log");
         let mut tries = 0;
         loop {
@@ -187,7 +188,7 @@ impl VirtualMachine {
                 kernel: kernel.clone(),
                 carries: self.carries.is_some(),
                 port,
-                moment: moment.map(str::to_owned),
+                snapshot: snapshot.map(str::to_owned),
             };
             let name = format!("qemu of {}", self.name);
             let spec = self.spec.tools.spec(&name, &self.dir, &log, start.command());
@@ -219,7 +220,7 @@ impl VirtualMachine {
 
     /// Waits for a boot other than `last`, and returns its id.
     pub(crate) async fn wait_booted(&self, last: Option<&str>) -> Result<String> {
-        // The connection that commands share is of the boot before.
+        // The connection that commands share belongs to the last boot.
         let mut running = self.running()?;
         running.ssh.shared = None;
         let start = Instant::now();
@@ -228,7 +229,7 @@ impl VirtualMachine {
             if running.ssh.answers().await {
                 match boot_id(&running.ssh).await {
                     Ok(id) if Some(id.as_str()) != last => {
-                        // No longer than a socket's path may be.
+                        // Shortened, because a socket's path has at most 108 bytes.
                         let socket = self.dir.join(id.chars().take(8).collect::<String>());
                         running.ssh.shared = Some(socket);
                         *lock(&self.running) = Some(running);
@@ -258,7 +259,7 @@ impl VirtualMachine {
         &self.name
     }
 
-    /// The log of everything that firmware, boot loader and kernel wrote to the serial port, of all boots.
+    /// The serial log: everything that firmware, boot loader and kernel printed, in all boots.
     #[must_use]
     pub fn serial(&self) -> PathBuf {
         self.dir.join(qemu::SERIAL)
@@ -284,7 +285,7 @@ impl VirtualMachine {
         self.running()?.ssh.exec(command, limit).await
     }
 
-    /// As [`VirtualMachine::exec`], failing when the command does; returns what it printed.
+    /// As [`VirtualMachine::exec`], but fails if the command does; returns its output.
     ///
     /// # Errors
     /// As [`VirtualMachine::exec`], and when the exit code is not 0.
@@ -312,10 +313,10 @@ impl VirtualMachine {
         self.running()?.ssh.put(file, to, mode, COPY_LIMIT).await
     }
 
-    /// Puts the program that the machine carries (see [`VmImage::carrying`]) into its file system, whole or not at all.
+    /// Copies the program from the machine's second disk (see [`VmImage::carrying`]) into its file system, whole or not at all.
     ///
     /// # Errors
-    /// It carries none, or has no power or no space.
+    /// It has no second disk, is off, or has no space.
     pub async fn unload(&self, to: &str, mode: u32) -> Result<()> {
         const UNLOAD: &str = r#"head -c "$1" "$2" > "$3.part" && chmod "$4" "$3.part" && sync "$3.part" &&
             mv "$3.part" "$3" && sync "${3%/*}/""#;
@@ -344,7 +345,7 @@ impl VirtualMachine {
         self.run(["cat", "--", path]).await
     }
 
-    /// The running boot's id.
+    /// The id of the running boot.
     ///
     /// # Errors
     /// As [`VirtualMachine::run`].
@@ -352,7 +353,7 @@ impl VirtualMachine {
         boot_id(&self.running()?.ssh).await
     }
 
-    /// The running kernel's arguments, in their order.
+    /// The running kernel's arguments, in order.
     ///
     /// # Errors
     /// As [`VirtualMachine::run`].
@@ -366,12 +367,12 @@ impl VirtualMachine {
     /// As [`VirtualMachine::start`].
     pub async fn reboot(&self) -> Result<String> {
         let last = self.boot_id().await?;
-        // ssh ends with the machine: only the next boot says whether it worked.
+        // The ssh connection ends with the boot, so only the next boot shows whether the command worked.
         let _cut = self.exec(["systemctl", "reboot"]).await?;
         self.wait_booted(Some(&last)).await
     }
 
-    /// Waits until the machine has booted by itself, when `last` was the id of the boot before.
+    /// Waits until the machine has rebooted by itself. `last` is the id of the boot before.
     ///
     /// # Errors
     /// As [`VirtualMachine::start`].
@@ -379,10 +380,10 @@ impl VirtualMachine {
         self.wait_booted(Some(last)).await
     }
 
-    /// Shuts down in order, and waits until the power is off.
+    /// Shuts the machine down in order, and waits until it is off.
     ///
     /// # Errors
-    /// It does not go off in time.
+    /// It is not off in time.
     pub async fn power_off(&self) -> Result<()> {
         let running = self.running()?;
         let _cut = running.ssh.exec(["systemctl", "poweroff"], EXEC_LIMIT).await?;
@@ -397,10 +398,10 @@ impl VirtualMachine {
         Ok(())
     }
 
-    /// Takes the power away at once: what the machine has not flushed to its disk may be lost.
+    /// Cuts the power: what the machine has not flushed to its disk may be lost.
     ///
     /// # Errors
-    /// The machine has no power.
+    /// The machine is already off.
     pub async fn power_cut(&self) -> Result<()> {
         let running = self.running()?;
         running.qemu.signal_group(Signal::KILL);
@@ -409,7 +410,7 @@ impl VirtualMachine {
         Ok(())
     }
 
-    /// Gives the power back and waits for the boot.
+    /// Switches the machine on and waits until it has booted.
     ///
     /// # Errors
     /// As [`VirtualMachine::start`].
@@ -418,7 +419,7 @@ impl VirtualMachine {
         self.wait_booted(None).await
     }
 
-    /// Gives the power back, and does not wait for the boot.
+    /// Switches the machine on, without waiting for the boot.
     async fn switch_on(&self) -> Result<()> {
         if self.running().is_ok() {
             return Err(Error::Options(format!("machine {} has power already", self.name)));
@@ -427,8 +428,8 @@ impl VirtualMachine {
     }
 }
 
-/// A program as a disk, filled up to whole sectors; returns its bytes. Names of functions are a third of a program without
-/// optimisation, and what reads a program's lines is larger than the rest: the machine need not read them.
+/// Makes a disk from a program, padded to whole sectors; returns the program's size in bytes. The program is stripped: symbols
+/// and debug information are most of an unoptimised program, and the machine need not read them.
 async fn carry(program: &Path, disk: &Path) -> Result<u64> {
     run(
         "strip",
@@ -446,7 +447,7 @@ async fn boot_id(ssh: &Ssh) -> Result<String> {
     Ok(ssh.run(["cat", "/proc/sys/kernel/random/boot_id"], EXEC_LIMIT).await?.trim().to_owned())
 }
 
-/// Makes everything that tests with virtual machines need, with progress.
+/// Makes the images that all tests with virtual machines need, with progress.
 ///
 /// # Errors
 /// As [`VmImage::ordinary`].

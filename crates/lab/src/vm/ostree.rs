@@ -1,9 +1,9 @@
 //! Machines whose operating system is replaced as a whole: Debian 13 as an OSTree deployment, from container images in a
-//! registry, booted by GRUB from the entries that OSTree writes.
+//! registry. GRUB boots them from the entries that OSTree writes.
 //!
-//! Flow: root by mmdebstrap → tree in OSTree's shape → commits → images A and B → storage of a registry; A is deployed into a
-//! system root → disk. Each is a step in the cache. `ostree container`, which Debian does not have, is built from the crate
-//! `ostree-ext` (`lab/ostree-container`).
+//! Flow: mmdebstrap makes a root file system → it becomes a tree in OSTree's layout → commits → images A, B and C → storage of
+//! a registry. Image A is deployed into a system root, and that becomes a disk. The result of each step is cached. Debian has
+//! no `ostree container`, so it is built from the crate `ostree-ext` (`lab/ostree-container`).
 //!
 //! Not here: what a test or the product does with such a machine.
 
@@ -26,16 +26,17 @@ use crate::vm::ssh::Key;
 use crate::vm::tools::{Programs, Tools, WORK};
 use crate::vm::{grub, tools};
 
-/// The crate and 250 others: 3 minutes on two cores.
+/// Building the crate and its 250 dependencies takes 3 minutes on two cores.
 const BUILD_LIMIT: Duration = Duration::from_secs(40 * 60);
-/// An initramfs and two images of 140 MB, compressed: 1 minute.
+/// An initramfs and images of 140 MB, compressed, take 1 minute.
 const IMAGES_LIMIT: Duration = Duration::from_secs(20 * 60);
 const QUERY_LIMIT: Duration = Duration::from_secs(60);
 /// How long a registry may take to listen.
 const REGISTRY_LIMIT: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(100);
 
-/// What makes images of OSTree commits, a registry, and what the crate is built with. The libraries are those of the machine.
+/// The packages that make images from OSTree commits, serve a registry, and build the crate. Their libraries are the machine's
+/// versions.
 const OSTREE: Programs<'_> = Programs {
     name: "tools-ostree",
     suite: "trixie",
@@ -55,7 +56,7 @@ const OSTREE: Programs<'_> = Programs {
         "docker-registry",
     ],
 };
-/// The first GRUB that reads Boot Loader Specification entries (2.14).
+/// The first version of GRUB that reads Boot Loader Specification entries (2.14).
 const GRUB: Programs<'_> =
     Programs { name: "tools-grub", suite: "forky", packages: &["grub-pc-bin", "grub-common"] };
 
@@ -93,10 +94,10 @@ pub struct OstreeMachine {
 }
 
 impl OstreeMachine {
-    /// What is not in the cache is made; all of it takes ten minutes.
+    /// Makes what is not in the cache; all of it takes ten minutes.
     ///
     /// # Errors
-    /// Not root, no mirror of Debian, no crates, or a step fails; the error has its last words.
+    /// Not root, no mirror of Debian, no crates, or a step fails; the error has the end of its output.
     pub async fn ensure(progress: &Reporter) -> Result<Self> {
         let environment = Environment::read();
         let tools = Tools::ensure(&environment, progress).await?;
@@ -122,7 +123,7 @@ impl OstreeMachine {
                 ostree.run(part, command, DISK_LIMIT).await?;
                 let disk = format!("{WORK}/{DISK}");
                 tools.run(part, ["sh", "-c", DISK_RECIPE, "sh", &sysroot, &disk], DISK_LIMIT).await?;
-                // OSTree marks deployments as unchangeable.
+                // OSTree sets the immutable attribute on deployments (chattr(1)).
                 let remove =
                     ["sh", "-c", "chattr -R -i /work/sysroot; rm -rf /work/sysroot /work/sysroot.boot"];
                 tools.run(part, remove, DISK_LIMIT).await?;
@@ -140,7 +141,7 @@ impl OstreeMachine {
         &self.image
     }
 
-    /// Starts the registry with the images `lab/os:a`, `lab/os:b` and `lab/os:c`. They can be read, not written.
+    /// Starts the registry with the images `lab/os:a`, `lab/os:b` and `lab/os:c`. It is read-only.
     ///
     /// # Errors
     /// It does not start.
@@ -152,13 +153,13 @@ impl OstreeMachine {
         Registry::begin("registry", (&storage, on_disk), more, dir, &self.ostree, folder).await
     }
 
-    /// What makes images, and what it has made: a folder with `registry` and `oci`.
+    /// The programs that make images, and the folder of the images, with `registry` and `oci`.
     pub(super) fn made(&self) -> (&Tools, &Path) {
         (&self.ostree, &self.images)
     }
 }
 
-/// A registry of OS images on this computer's loopback. Dropping it ends it.
+/// A registry of OS images on this computer's loopback. Dropping it stops it.
 #[derive(Debug)]
 pub struct Registry {
     name: &'static str,
@@ -166,14 +167,14 @@ pub struct Registry {
     dir: PathBuf,
     storage: PathBuf,
     tools: Tools,
-    /// `None`: it was stopped.
+    /// `None` while it is stopped.
     process: Option<Process>,
     folder: Arc<Folder>,
 }
 
 impl Registry {
-    /// Starts one. `storage`: where programs of the tools see it, and where it is on this computer; `more`: lines of its config below
-    /// `storage`; `dir`: for its config and log.
+    /// Starts a registry. `storage`: its storage as the programs see it, and the same folder on this computer. `more`: lines of
+    /// its config below `storage`. `dir`: the folder for its config and log.
     pub(super) async fn begin(
         name: &'static str,
         (storage, on_disk): (&str, PathBuf),
@@ -195,19 +196,19 @@ impl Registry {
         Ok(registry)
     }
 
-    /// Where it listens on this computer.
+    /// The address on which it listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, self.port).into()
     }
 
-    /// An image as machines name it: `a`, `b`, or `c`, whose kubelet cannot start.
+    /// The reference that machines use for an image: `a`, `b`, or `c`, whose kubelet cannot start.
     #[must_use]
     pub fn reference(&self, tag: &str) -> String {
         format!("{THIS_COMPUTER}:{}/lab/os:{tag}", self.port)
     }
 
-    /// The same by its digest.
+    /// The same reference, by digest.
     ///
     /// # Errors
     /// It has no such image.
@@ -218,13 +219,13 @@ impl Registry {
         Ok(format!("{THIS_COMPUTER}:{}/lab/os@{}", self.port, digest.trim()))
     }
 
-    /// The file that says what was asked of it.
+    /// Its log, which lists the requests.
     #[must_use]
     pub fn log(&self) -> PathBuf {
         self.dir.join(format!("{}.log", self.name))
     }
 
-    /// Ends it at once, with all connections.
+    /// Stops it at once, with all connections.
     pub fn stop(&mut self) {
         self.process = None;
     }
@@ -297,7 +298,7 @@ async fn container_program(ostree: &Tools, progress: &Reporter) -> Result<PathBu
     Ok(built.join("ostree-container"))
 }
 
-/// The storage of a registry with both images, and A as a folder in OCI's layout.
+/// The storage of a registry with the images, and A as a folder in OCI's layout.
 async fn images(ostree: &Tools, key: &Key, program: &Path, progress: &Reporter) -> Result<PathBuf> {
     let packages = PACKAGES.join(",");
     let step = CacheStep {
@@ -332,7 +333,7 @@ async fn images(ostree: &Tools, key: &Key, program: &Path, progress: &Reporter) 
     .await
 }
 
-/// GRUB's two stages.
+/// Makes GRUB's two stages.
 async fn stages(tools: &Tools, progress: &Reporter) -> Result<PathBuf> {
     let programs = tools.with(&GRUB, progress).await?;
     let root = programs.root().to_string_lossy();

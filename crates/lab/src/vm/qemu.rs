@@ -1,4 +1,4 @@
-//! qemu's command line, and whether the processor's own virtualisation (KVM) can be used.
+//! qemu's command line, and whether hardware virtualization (KVM) can be used.
 //!
 //! Not here: the life of a machine (`vm`).
 
@@ -10,42 +10,42 @@ use tokio::sync::OnceCell;
 use crate::error::{Error, Result};
 use crate::vm::tools::{Tools, WORK};
 
-/// What the machine starts from.
+/// The machine's firmware.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Firmware {
     /// SeaBIOS.
     Bios,
-    /// OVMF, with variables of its own.
+    /// OVMF. Each machine has its own variables.
     Uefi,
 }
 
-/// How the machine reaches its disk.
+/// The bus of the machine's disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Bus {
-    /// Its driver is in Debian's kernel: it needs no initramfs. qemu keeps no state of it.
+    /// Its driver is built into Debian's kernel, so no initramfs is needed. qemu cannot snapshot a machine with it.
     Nvme,
-    /// Its driver is a module.
+    /// Its driver is a module, which an initramfs must load.
     Virtio,
 }
 
-/// Who executes the machine's instructions.
+/// What executes the machine's instructions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Accelerator {
-    /// The processor.
+    /// The processor itself.
     Kvm,
-    /// qemu itself, ten to twenty times slower.
+    /// qemu, ten to twenty times slower.
     Emulation,
 }
 
-/// A kernel that qemu loads itself, past the firmware's boot order: for disks that have no boot loader yet.
+/// A kernel that qemu loads itself, without a boot loader: for disks that have none yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DirectBoot {
-    /// As the programs see it.
+    /// Its path, as the programs see it.
     pub(crate) kernel: String,
     pub(crate) arguments: String,
 }
 
-/// One start of qemu.
+/// The parameters of one start of qemu.
 #[derive(Debug, Clone)]
 pub(crate) struct Start {
     pub(crate) firmware: Firmware,
@@ -59,23 +59,24 @@ pub(crate) struct Start {
     pub(crate) carries: bool,
     /// The port on this computer's loopback that leads to the machine's ssh server.
     pub(crate) port: u16,
-    /// The moment that the machine continues from, by its name in the layer.
-    pub(crate) moment: Option<String>,
+    /// The name of the snapshot in the layer from which the machine continues.
+    pub(crate) snapshot: Option<String>,
 }
 
-/// What makes a kernel quick on an emulated processor: no measures against faults of real ones, no tests of ciphers.
+/// Kernel arguments that save time on an emulated processor: no mitigations for faults of real processors, no self-tests of
+/// ciphers.
 pub(crate) const QUICK_ARGUMENTS: &str = "mitigations=off no_timer_check cryptomgr.notests";
-/// The machine's own variables of UEFI, in its folder.
+/// The file in the machine's folder with its UEFI variables.
 pub(crate) const VARIABLES: &str = "uefi-variables.fd";
-/// The variables that a new machine begins with, in the programs' root.
+/// The UEFI variables of a new machine, in the programs' root.
 pub(crate) const FIRST_VARIABLES: &str = "usr/share/OVMF/OVMF_VARS_4M.fd";
-/// What the machine writes to its serial port, in its folder.
+/// The serial log, in the machine's folder.
 pub(crate) const SERIAL: &str = "serial.log";
-/// The socket on which qemu takes commands, in the machine's folder.
+/// The socket in the machine's folder on which qemu accepts commands.
 pub(crate) const MONITOR: &str = "monitor";
-/// A file for the machine, in its folder, filled up to whole sectors.
+/// The second disk, in the machine's folder.
 pub(crate) const CARRIED: &str = "carried.img";
-/// The same as the machine sees it.
+/// The same disk, as the machine sees it.
 pub(crate) const CARRIED_INSIDE: &str = "/dev/disk/by-id/virtio-carried";
 
 impl Start {
@@ -83,12 +84,12 @@ impl Start {
     pub(crate) fn command(&self) -> Vec<String> {
         let (accelerator, cpu) = match self.accelerator {
             Accelerator::Kvm => ("kvm", "host"),
-            // Page tables of four levels: a walk through them is emulated too.
+            // Four levels of page tables instead of five: walking them is emulated too.
             Accelerator::Emulation => ("tcg,thread=multi,tb-size=512", "max,la57=off"),
         };
         let mut words: Vec<String> = [
             "qemu-system-x86_64",
-            // Without graphics SeaBIOS speaks to the serial port.
+            // Without graphics, SeaBIOS uses the serial port.
             "-machine",
             "q35,graphics=off",
             "-accel",
@@ -105,10 +106,10 @@ impl Start {
             "-vga",
             "none",
             "-device",
-            // No MSI-X: an emulated machine that boots again may write to a table of its interrupts that has just moved, and qemu ends
-            // with a failed assertion then.
+            // No MSI-X: after a reboot, an emulated machine may still write to an interrupt table that has just moved, and qemu
+            // ends with a failed assertion.
             "virtio-rng-pci,vectors=0",
-            // The log is kept over power cuts.
+            // A power cut must not truncate the log.
             "-chardev",
             &format!("file,id=serial,path={WORK}/{SERIAL},append=on"),
             "-serial",
@@ -143,26 +144,26 @@ impl Start {
             let pairs = [("-kernel", kernel), ("-append", arguments)];
             words.extend(pairs.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value.clone()]));
         }
-        if let Some(moment) = &self.moment {
-            words.extend(["-loadvm".to_owned(), moment.clone()]);
+        if let Some(snapshot) = &self.snapshot {
+            words.extend(["-loadvm".to_owned(), snapshot.clone()]);
         }
         words
     }
 }
 
-/// A disk that is a layer in the machine's folder over one of the cache. What the guest has flushed survives a power cut,
-/// other writes may be lost, as with a real disk: a flush of the guest makes qemu write all that it still has to the file. With
-/// `unsafe` it does not wait for this computer's own disk then, which does not lose its power.
+/// The machine's disk: a layer in its folder over a disk in the cache. As on a real disk, a power cut keeps what the guest has
+/// flushed, and may lose other writes: on a flush of the guest, qemu writes all pending data to the file. With `unsafe`, it
+/// does not sync that file to this computer's own disk, which loses no power.
 pub(crate) fn layer() -> String {
     format!("file={WORK}/disk.qcow2,format=qcow2,cache=unsafe")
 }
 
-/// A disk image that is being made, as the programs see it: it is thrown away when anything fails.
+/// A disk image that is being made, as the programs see it. It is discarded if anything fails, so it needs no sync.
 pub(crate) fn raw(path: &str) -> String {
     format!("file={path},format=raw,cache=unsafe")
 }
 
-/// Makes the layer.
+/// Creates the layer.
 ///
 /// # Errors
 /// qemu-img fails.
@@ -173,12 +174,12 @@ pub(crate) async fn make_layer(tools: &Tools, work: &Path, base: &str) -> Result
 }
 
 const LAYER_LIMIT: Duration = Duration::from_secs(60);
-/// Firmware and 13 bytes: a second where KVM works. Where it does not, qemu hangs or ends at once.
+/// The firmware and a boot sector of a few bytes take a second where KVM works. Where it does not, qemu hangs or ends at once.
 const PROBE_LIMIT: Duration = Duration::from_secs(8);
 
 static ACCELERATOR: OnceCell<Accelerator> = OnceCell::const_new();
 
-/// Whether KVM really runs a guest, firmware included; asked once in a process. `/dev/kvm` may be there and not work: so a boot
+/// Whether KVM really runs a guest, including firmware; checked once per process. `/dev/kvm` may exist and not work, so a boot
 /// sector is run that writes to qemu's exit port.
 pub(crate) async fn accelerator(tools: &Tools, work: &Path) -> Result<Accelerator> {
     ACCELERATOR.get_or_try_init(|| probe(tools, work)).await.copied()
@@ -193,7 +194,7 @@ async fn probe(tools: &Tools, work: &Path) -> Result<Accelerator> {
     let image = format!("file={WORK}/probe.img,format=raw,if=none,id=disk");
     let words = "qemu-system-x86_64 -machine q35,graphics=off -accel kvm -cpu host -m 64 -nodefaults -display none \
         -device isa-debug-exit,iobase=0xf4,iosize=4 -device virtio-blk-pci,drive=disk,bootindex=1 -drive";
-    // No shell in between: a qemu that hangs is ended with its time limit.
+    // Without a shell in between, so that the time limit kills a qemu that hangs.
     let command = words.split_whitespace().chain([image.as_str()]);
     let ended = tools.output(work, command, PROBE_LIMIT).await;
     let works = ended.as_ref().is_ok_and(|output| output.code == PROBED);
@@ -201,10 +202,10 @@ async fn probe(tools: &Tools, work: &Path) -> Result<Accelerator> {
     Ok(if works { Accelerator::Kvm } else { Accelerator::Emulation })
 }
 
-/// qemu's exit code after [`boot_sector`]: twice the value that it writes, and one.
+/// qemu's exit code after [`boot_sector`]: twice the written value, plus one.
 const PROBED: i32 = 33;
 
-/// `mov al, 16; mov dx, 0xf4; out dx, al; hlt` and again, with the mark of a boot sector at its end.
+/// `mov al, 16; mov dx, 0xf4; out dx, al; hlt`, in a loop, with the boot signature at the end.
 fn boot_sector() -> [u8; 512] {
     let mut sector = [0; 512];
     sector[..9].copy_from_slice(&[0xb0, 0x10, 0xba, 0xf4, 0x00, 0xee, 0xf4, 0xeb, 0xfd]);
@@ -226,7 +227,7 @@ mod tests {
             kernel: None,
             carries: true,
             port: 2222,
-            moment: None,
+            snapshot: None,
         }
         .command()
     }

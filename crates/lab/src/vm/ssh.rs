@@ -1,7 +1,7 @@
-//! Commands in a virtual machine and files for it, over ssh with a key that the lab has made.
+//! Runs commands in a virtual machine and copies files into it, over ssh with a key that the lab has made.
 //!
-//! The key lies in the cache, since it is in the images there. It opens only machines of this lab, and they are reached only
-//! through a port on this computer's loopback.
+//! The key is in the cache, because the images there contain it. It opens only machines of this lab, and these are reachable
+//! only through a port on this computer's loopback.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -21,10 +21,10 @@ use crate::system::process::{Output, failed, output, run, show};
 const KEYGEN_LIMIT: Duration = Duration::from_secs(60);
 /// An emulated processor takes seconds for the handshake when this computer is busy.
 const CONNECT_SECONDS: u32 = 30;
-/// How long one try waits for the server's first line.
+/// How long one attempt waits for the server's first line.
 const BANNER_LIMIT: Duration = Duration::from_secs(3);
 
-/// The key pair of this computer's virtual machines.
+/// The key pair for this computer's virtual machines.
 #[derive(Debug, Clone)]
 pub(crate) struct Key {
     private: PathBuf,
@@ -33,7 +33,7 @@ pub(crate) struct Key {
 }
 
 impl Key {
-    /// Makes it when it is not there.
+    /// Returns the key pair, and makes it if it does not exist.
     pub(crate) async fn ensure(cache: &Path, progress: &Reporter) -> Result<Self> {
         let folder = cache.join("key");
         fs::create_dir_all(&folder).map_err(Error::io("create", &folder))?;
@@ -57,19 +57,19 @@ impl Key {
     }
 }
 
-/// The way into one running machine.
+/// Access to one running machine.
 #[derive(Debug, Clone)]
 pub(crate) struct Ssh {
     pub(crate) machine: String,
     pub(crate) key: Key,
     pub(crate) port: u16,
-    /// The socket of a connection that all commands of one boot share: its handshake takes an emulated processor most of a
-    /// second. `None`: each command makes a connection of its own.
+    /// The socket of an ssh connection that all commands of one boot share: on an emulated processor, a handshake takes most of
+    /// a second. `None`: each command opens its own connection.
     pub(crate) shared: Option<PathBuf>,
 }
 
 impl Ssh {
-    /// Whether the machine's ssh server answers. qemu accepts the connection at any time; only the server writes a line.
+    /// Whether the machine's ssh server answers. qemu accepts connections at any time; only the server sends a line.
     pub(crate) async fn answers(&self) -> bool {
         let look = async {
             let mut stream = TcpStream::connect(SocketAddr::from((Ipv4Addr::LOCALHOST, self.port))).await?;
@@ -89,9 +89,10 @@ impl Ssh {
             "StrictHostKeyChecking=no",
             "UserKnownHostsFile=/dev/null",
             "LogLevel=ERROR",
-            // The default, which no quantum computer can break either, takes twice the time of an emulated processor.
+            // The default key exchange is safe against quantum computers, and takes an emulated processor twice as long.
             "KexAlgorithms=curve25519-sha256",
-            // A machine that lost its power answers nothing: the connection ends after this.
+            // A machine that lost its power answers nothing; the connection ends after six intervals of five seconds without an
+            // answer.
             "ServerAliveInterval=5",
             "ServerAliveCountMax=6",
             &timeout,
@@ -99,7 +100,7 @@ impl Ssh {
         let mut args = vec!["-F".to_owned(), "none".to_owned(), "-T".to_owned(), "-i".to_owned(), key];
         args.extend(options.iter().flat_map(|option| ["-o".to_owned(), (*option).to_owned()]));
         if let Some(socket) = &self.shared {
-            // The process that keeps the connection ends with it, so with the machine at the latest.
+            // The process that holds the shared connection ends with the connection, so at the latest with the machine.
             let path = format!("ControlPath={}", socket.display());
             let options = ["ControlMaster=auto", "ControlPersist=yes", &path];
             args.extend(options.iter().flat_map(|option| ["-o".to_owned(), (*option).to_owned()]));
@@ -108,7 +109,8 @@ impl Ssh {
         args
     }
 
-    /// Runs a command in the machine; its exit code is in the output. 255 may be ssh's own, with the reason on standard error.
+    /// Runs a command in the machine; the exit code is in the output. 255 may be ssh's own code, with the reason on standard
+    /// error.
     pub(crate) async fn exec<I: AsRef<OsStr>>(
         &self,
         command: impl IntoIterator<Item = I>,
@@ -119,7 +121,7 @@ impl Ssh {
         output("ssh", args, limit).await
     }
 
-    /// As [`Ssh::exec`], failing when the command does.
+    /// As [`Ssh::exec`], but fails if the command does.
     pub(crate) async fn run<I: AsRef<OsStr>>(
         &self,
         command: impl IntoIterator<Item = I>,
@@ -135,9 +137,9 @@ impl Ssh {
         self.judge(&show(&program, rest), &line, done)
     }
 
-    /// Puts a file of this computer into the machine, whole or not at all, and on its disk.
+    /// Copies a file of this computer into the machine, whole or not at all, and syncs it to the machine's disk.
     pub(crate) async fn put(&self, file: &Path, to: &str, mode: u32, limit: Duration) -> Result<()> {
-        // The rename is on the disk only after its folder is.
+        // The folder is synced too: only then is the rename on the disk.
         const RECEIVE: &str = r#"cat > "$1.part" && chmod "$2" "$1.part" && sync "$1.part" &&
             mv "$1.part" "$1" && sync "${1%/*}/""#;
         let receive = line(["sh", "-c", RECEIVE, "sh", to, &format!("{mode:o}")]);
@@ -155,7 +157,7 @@ impl Ssh {
         self.judge(&command, &command, done).map(drop)
     }
 
-    /// What the command printed, or its failure: `shown` names it in the message, `whole` in a log.
+    /// Returns the command's output, or its failure: `shown` names the command in the message, `whole` in a log.
     fn judge(&self, shown: &str, whole: &str, done: Output) -> Result<String> {
         if done.code == 0 {
             return Ok(done.stdout);
@@ -164,7 +166,7 @@ impl Ssh {
     }
 }
 
-/// One line for the machine's shell that is exactly these words.
+/// Quotes these words as one line for the machine's shell.
 fn line<I: AsRef<OsStr>>(words: impl IntoIterator<Item = I>) -> String {
     let quoted =
         words.into_iter().map(|word| format!("'{}'", word.as_ref().to_string_lossy().replace('\'', r"'\''")));

@@ -1,8 +1,8 @@
-//! The programs that make and run virtual machines: qemu 10, firmware, and what writes disks, from Debian 13 in a root of
-//! their own. Debian 12's qemu 7.2 crashes Linux 6.12 when it has to emulate the processor.
+//! The programs that make and run virtual machines: qemu 10, firmware, and what writes disks. They are Debian 13's, in a root
+//! file system of their own: the qemu 7.2 of Debian 12 crashes Linux 6.12 when it emulates the processor.
 //!
-//! Other roots hold other programs. A program sees its own root, this computer's devices and network, the cache of virtual
-//! machines as [`CACHE`], and one more folder as [`WORK`]. The mounts are in a namespace of the program's own, so they end with it.
+//! Other programs are in other roots. A program sees its own root, this computer's devices and network, the cache of virtual
+//! machines as [`CACHE`], and one more folder as [`WORK`]. The mounts are in the program's own namespace, so they end with it.
 //!
 //! Not here: qemu's command line (`qemu`), and what is written to disks (`image`).
 
@@ -17,12 +17,12 @@ use crate::system::paths::Environment;
 use crate::system::process::{Output, Spec, output, run};
 use crate::vm::cache::CacheStep;
 
-/// Where a program sees the cache of virtual machines.
+/// The cache of virtual machines, as a program sees it.
 pub(crate) const CACHE: &str = "/cache";
-/// Where a program sees its folder.
+/// The working folder, as a program sees it.
 pub(crate) const WORK: &str = "/work";
 
-/// Arguments: root, pairs of a folder and where it is seen, `--`, then the command.
+/// Enters the root. Arguments: the root, pairs of a folder and the path at which it is mounted, `--`, the command.
 const ENTER: &str = r#"set -eu
 root=$1
 shift
@@ -37,24 +37,24 @@ shift
 exec chroot "$root" "$@"
 "#;
 
-/// A root with programs.
+/// A root file system with programs.
 #[derive(Debug)]
 pub(crate) struct Programs<'a> {
-    /// As a part of its name in the cache.
+    /// Part of its name in the cache.
     pub(crate) name: &'a str,
-    /// Debian's.
+    /// The Debian release.
     pub(crate) suite: &'a str,
     pub(crate) packages: &'a [&'a str],
 }
 
-/// qemu, firmware, and what writes disks.
+/// qemu, firmware, and the programs that write disks.
 const QEMU: Programs<'_> = Programs {
     name: "tools",
     suite: "trixie",
     packages: &["qemu-system-x86", "qemu-utils", "ovmf", "fdisk", "e2fsprogs", "dosfstools", "mtools"],
 };
 
-/// The root with the programs.
+/// A root file system with programs, ready to use.
 #[derive(Debug, Clone)]
 pub(crate) struct Tools {
     root: PathBuf,
@@ -62,7 +62,7 @@ pub(crate) struct Tools {
 }
 
 impl Tools {
-    /// Makes the root when it is not in the cache.
+    /// Returns the root with qemu, and makes it if it is not in the cache.
     ///
     /// # Errors
     /// Not root, another processor than x86-64, or mmdebstrap fails.
@@ -81,7 +81,7 @@ impl Tools {
         Self { root: PathBuf::new(), cache }.with(&QEMU, progress).await
     }
 
-    /// Another root with programs, with the same cache; made when it is not there.
+    /// Returns another root with the same cache, and makes it if it does not exist.
     ///
     /// # Errors
     /// mmdebstrap fails.
@@ -97,7 +97,7 @@ impl Tools {
         Ok(Self { root, cache: self.cache.clone() })
     }
 
-    /// The root itself.
+    /// The root's folder.
     pub(crate) fn root(&self) -> &Path {
         &self.root
     }
@@ -107,10 +107,10 @@ impl Tools {
         &self.cache
     }
 
-    /// A file of the cache as the programs see it.
+    /// The path of a file in the cache, as the programs see it.
     ///
     /// # Errors
-    /// It is elsewhere.
+    /// It is not in the cache.
     pub(crate) fn inside(&self, path: &Path) -> Result<String> {
         let below = path.strip_prefix(&self.cache).ok();
         below.map(|below| format!("{CACHE}/{}", below.display())).ok_or_else(|| {
@@ -141,7 +141,7 @@ impl Tools {
         self.run_with(work, &[], command, limit).await
     }
 
-    /// As [`Tools::run`], with more folders of this computer and where they are seen.
+    /// As [`Tools::run`], with further folders of this computer, each with the path at which it is mounted.
     ///
     /// # Errors
     /// As [`Tools::run`].
@@ -168,7 +168,7 @@ impl Tools {
         output("unshare", self.command(work, &[], command), limit).await
     }
 
-    /// A long-running program.
+    /// The specification of a long-running program.
     pub(crate) fn spec<I: AsRef<OsStr>>(
         &self,
         name: &str,
@@ -179,7 +179,7 @@ impl Tools {
         Spec::new(name, "unshare", log).args(self.command(work, &[], command))
     }
 
-    /// Each of unshare, sh and chroot becomes the next, so the process id stays that of the program.
+    /// unshare, sh and chroot replace each other (exec), so the process id becomes the program's.
     fn command<I: AsRef<OsStr>>(
         &self,
         work: &Path,

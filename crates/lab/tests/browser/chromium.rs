@@ -1,4 +1,4 @@
-//! The lab's browser ([`lab::Chromium`]) for tests: what goes wrong with it ends the test.
+//! The lab's browser ([`lab::Chromium`]) for tests: any error of it ends the test.
 //!
 //! Not here: how it is driven.
 

@@ -1,5 +1,5 @@
-//! The page shows a live fleet: cells follow nodes, every view is filled, actions and a pasted manifest do what they say,
-//! nothing becomes markup, and nothing is asked of another host.
+//! The page shows a live fleet: cells follow nodes, every view is filled, actions and a pasted manifest do what they say, text
+//! from objects never becomes markup, and no request goes to another host.
 
 use crate::chromium::Chromium;
 use crate::product::controllers::Controller;
@@ -13,9 +13,10 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
 const NODES: usize = 4;
-/// The node whose drain waits until the test ends that. Not the first one, so that another has waited for its turn and is done.
+/// The node whose drain waits until the test ends the wait. It is not the first node, so that another one has waited for its
+/// turn and is done.
 const HELD: &str = "worker-1";
-/// The module is the one that the page runs: an address is loaded once.
+/// Imports the module that the page already runs: a browser loads each module address once.
 pub(crate) const APP: &str = "import(new URL('app.js', document.baseURI).href)";
 
 /// A running `mco dashboard`, and the address that it prints.
@@ -40,7 +41,7 @@ pub(crate) async fn program_with(kubeconfig: &Path, more: &[&str]) -> (Child, St
     (child, line.unwrap().unwrap().expect("it prints an address"))
 }
 
-/// Whether the canvas shows a node in this phase: the state that was drawn, and its pixel.
+/// Whether the canvas shows a node in this phase: both the state that was drawn and the colour of its pixel.
 fn shows(node: &str, phase: &str) -> String {
     let colour = format!("getComputedStyle(document.documentElement).getPropertyValue('--{phase}').trim()");
     let hex = "'#' + c.pixel.map((n) => n.toString(16).padStart(2, '0')).join('')";
@@ -49,7 +50,7 @@ fn shows(node: &str, phase: &str) -> String {
     )
 }
 
-/// Does an action by its button, and waits until the page says that it is done.
+/// Performs an action by its button, and waits until the page reports that it is done.
 async fn act(browser: &mut Chromium, button: &str, means: &str) {
     browser.wait(&format!("document.querySelector({button:?})")).await;
     browser.value(&format!("document.querySelector({button:?}).click()"));
@@ -61,24 +62,24 @@ async fn act(browser: &mut Chromium, button: &str, means: &str) {
     browser.value("document.querySelector('dialog').close()");
 }
 
-/// Opens a view, and waits until its text has all of these.
+/// Opens a view, and waits until its text has all of these words.
 async fn view(browser: &mut Chromium, hash: &str, says: &[&str]) {
     browser.value(&format!("location.hash = {hash:?}"));
     reads(browser, says).await;
 }
 
-/// Waits until the view that is open has all of these in its text.
+/// Waits until the text of the open view has all of these words.
 async fn reads(browser: &mut Chromium, says: &[&str]) {
     for text in says {
         browser.wait(&format!("document.querySelector('main').innerText.includes({text:?})")).await;
     }
 }
 
-/// The rollout of `50-page` in every view: while it goes, when it goes on, and when it is over. The page is not loaded again.
-/// Returns the config that the nodes went to.
+/// Follows the rollout of `50-page` in every view: while a node waits, when it continues, and when the rollout is over. The
+/// page is never reloaded. Returns the config that was rolled out.
 async fn watch_a_rollout(browser: &mut Chromium, cluster: &Cluster, first: &str) -> String {
     let second = cluster.rendered("worker").await;
-    // It has come as far as the node whose drain waits.
+    // The rollout has reached the node whose drain waits.
     browser.value("location.hash = '#/fleet'");
     browser.wait(&shows(HELD, "moving")).await;
     browser.wait(&shows("worker-0", "done")).await;
@@ -90,7 +91,7 @@ async fn watch_a_rollout(browser: &mut Chromium, cluster: &Cluster, first: &str)
     reads(browser, &["the slot is taken by worker-1", "draining"]).await;
     view(browser, "#/pools", &["1 of 4 nodes (25 %)", &second]).await;
     view(browser, "#/rollout", &[&second, "pod default/held", "1 under way, 2 waiting, 1 done"]).await;
-    // One that has not begun is in it, with what it waits for and for how long.
+    // A node that has not begun is listed too, with what it waits for and for how long.
     let row = "[...document.querySelectorAll('main section:first-of-type tbody tr')].find((r) => r.innerText.startsWith('worker-3'))";
     browser.wait(&format!("{row}?.innerText.includes('the slot is taken by worker-1') && {row}.querySelector('.seg-wait.seg-open')")).await;
     let drains = "[...document.querySelectorAll('.track')].find((t) => /(^|, )drain .* so far$/.test(t.getAttribute('aria-label')))";
@@ -116,13 +117,13 @@ async fn watch_a_rollout(browser: &mut Chromium, cluster: &Cluster, first: &str)
     browser.wait(&many).await;
     assert_eq!(cluster.get("Node", HELD).await["spec"]["unschedulable"], json!(true), "it went on by itself");
 
-    // It goes on, and the node's view follows: its update is in its journal, with what its drain waited for.
+    // The drain continues, and the node's view follows: its journal has the update, with what its drain waited for.
     view(browser, &format!("#/node/{HELD}"), &["Its updates so far"]).await;
     let patch = json!({"metadata": {"finalizers": null}});
     pods::pods(cluster, "default").patch("held", &Default::default(), &Patch::Merge(patch)).await.unwrap();
     browser.wait(&format!("document.querySelector('[data-node={HELD}][data-phase=done]')")).await;
     reads(browser, &["Its updates so far, the newest first", "a free slot (", "pod default/held"]).await;
-    // The last nodes, in the view of the rollout: each has its bars, and is done. It stays there when it is over.
+    // The last nodes, in the view of the rollout: each has its bars, and is done. The rollout stays listed when it is over.
     browser.value("location.hash = '#/rollout'");
     let rows = "[...document.querySelectorAll('main section:first-of-type tbody tr')]";
     let whole = "r.innerText.includes('done') && ['apply', 'reboot', 'back'].every((p) => r.querySelector(`.seg-${p}`))";
@@ -149,14 +150,14 @@ async fn the_dashboard_shows_a_rollout_live_and_does_what_it_says() {
     ::lab::ensure_browser(&::lab::Reporter::stderr()).await.unwrap();
     let cluster = Cluster::start(builder.nodes(NODES).simulated().reboot_time(Duration::from_secs(3))).await;
     assert_eq!(cluster.mco(&["install"]).await.code, 0);
-    // It leads by its Lease, on which it says what it counts.
+    // It leads by its Lease, and publishes its request counts there.
     let mut controller = Controller::with(&cluster, "mco-controller", cluster.lab.kubeconfig(), &[], &[]);
     let first = cluster.settled("worker", NODES, &["00-worker"], &[]).await;
     let (mut program, address) = program(cluster.lab.kubeconfig()).await;
     let origin = address.split("/?").next().unwrap().to_owned();
     let mut browser = Chromium::start();
 
-    // The fleet, and a change of one node in its cell.
+    // The fleet view, and a change of one node in its cell.
     browser.open(&address);
     browser
         .wait(&format!("{APP}.then((m) => m.store.connection === 'live' && m.store.nodes.size === {NODES})"))
@@ -176,12 +177,12 @@ async fn the_dashboard_shows_a_rollout_live_and_does_what_it_says() {
     browser.wait("document.querySelector('tr[data-node=worker-1][data-phase=unavailable]')").await;
     cluster.patch("Node", "worker-1", json!({"spec": {"unschedulable": null}})).await;
     browser.wait(&shows("worker-1", "done")).await;
-    // One node's pod cannot leave until the test lets it: the rollout to come stands still there.
+    // The pod on one node cannot leave until the test lets it, so the coming rollout stops there.
     pods::pod(&cluster, "held", "held", pods::Place::on(HELD)).await;
     let patch = json!({"metadata": {"finalizers": ["example.com/stays"]}});
     pods::pods(&cluster, "default").patch("held", &Default::default(), &Patch::Merge(patch)).await.unwrap();
 
-    // A pasted manifest: what it would do, and nothing is written.
+    // A pasted manifest: the page shows what it would do, and writes nothing.
     browser.value("location.hash = '#/configs'");
     browser.wait("document.getElementById('manifest')").await;
     let change = machine_config("50-page", "worker", one_file("/etc/page", "shown"));
@@ -192,7 +193,7 @@ async fn the_dashboard_shows_a_rollout_live_and_does_what_it_says() {
     assert!(text.as_str().unwrap().contains("reboot (/etc/page)"), "{text}");
     assert_eq!(cluster.get("MachineConfig", "50-page").await, Value::Null);
 
-    // Pause by its button, then the change: nodes wait. Resume: cells move, and are done.
+    // A pause by its button, then the change: nodes wait. After a resume, cells change, and nodes are done.
     browser.value("location.hash = '#/pools'");
     act(&mut browser, "[data-pool=worker] [data-action=pause]", "pool worker would be paused").await;
     assert_eq!(cluster.get("MachineConfigPool", "worker").await["spec"]["paused"], json!(true));
@@ -202,7 +203,7 @@ async fn the_dashboard_shows_a_rollout_live_and_does_what_it_says() {
     browser.wait(&shows("worker-2", "waits")).await;
     browser.value("location.hash = '#/pools'");
     browser.value("window.same = 'never loaded again'");
-    // What is confirmed says what it costs: which nodes, and what becomes of each.
+    // The confirmation says what it costs: which nodes, and what happens to each.
     act(&mut browser, "[data-pool=worker] [data-action=resume]", "reboot (/etc/page)").await;
     let second = watch_a_rollout(&mut browser, &cluster, &first).await;
     browser.value("location.hash = '#/trust'");
@@ -210,7 +211,7 @@ async fn the_dashboard_shows_a_rollout_live_and_does_what_it_says() {
     browser.value("location.hash = '#/operator'");
     browser.wait("document.body.innerText.includes('ControllerConfig machine-config-controller')").await;
 
-    // Markup in what others write stays text, on every view that has it.
+    // Markup in texts of others stays text, in every view that shows it.
     let markup = "<img src=x onerror=\"window.hacked=1\">";
     let event = json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": "markup", "namespace": "default"},
         "involvedObject": {"apiVersion": "v1", "kind": "Node", "name": "worker-3"}, "type": "Warning",
@@ -247,7 +248,7 @@ async fn the_dashboard_shows_a_rollout_live_and_does_what_it_says() {
     let node = cluster.get("Node", "worker-0").await;
     assert!(node["metadata"]["annotations"].to_string().contains("retry"), "{node:#}");
 
-    // Approve: a wave that waits goes on.
+    // Approve: a wave that waits continues.
     cluster.settled("worker", NODES, &["50-page"], &[]).await;
     cluster
         .create(json!({"apiVersion": "machineconfig.dev/v1alpha1", "kind": "RolloutPolicy", "metadata": {"name": "by-hand"},
@@ -261,7 +262,7 @@ async fn the_dashboard_shows_a_rollout_live_and_does_what_it_says() {
     assert!(browser.requests() > 10, "requests are seen");
     assert_eq!(browser.complaints(&origin), Vec::<String>::new());
 
-    // The address was good once: another browser gets nothing.
+    // The printed address can be used once: another browser gets nothing.
     browser.as_a_stranger();
     browser.open(&address);
     browser.wait("document.body.innerText.includes('used already')").await;

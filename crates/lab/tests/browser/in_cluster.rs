@@ -1,6 +1,6 @@
-//! The dashboard of the cluster in a browser: signing in, signing out, and a token that ends, by HTTPS.
+//! The in-cluster dashboard in a browser, over HTTPS: signing in, signing out, and a token that expires.
 //!
-//! Not here: a proxy's headers, and who may see what, which need no browser (`crates/dashboard`).
+//! Not here: headers of a proxy, and authorisation, which need no browser (`crates/dashboard`).
 
 use crate::chromium::Chromium;
 use crate::dashboard::APP;
@@ -14,7 +14,7 @@ use tokio::process::{Child, Command};
 
 const NODES: usize = 20;
 
-/// Starts it on a free port; returns its address when it answers.
+/// Starts the dashboard on a free port; returns its address once it answers.
 async fn program(kubeconfig: &Path) -> (Child, String) {
     let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
     let child = Command::new("setpriv")
@@ -57,14 +57,14 @@ async fn a_person_signs_in_and_out_and_a_token_that_ends_takes_the_page_with_it(
     known(&fleet);
     let (mut child, address) = program(&folder.path().join("kubeconfig")).await;
     let mut browser = Chromium::start();
-    // The certificate is one that the dashboard has made for itself.
+    // The dashboard made its certificate itself.
     browser.ask("Security.setIgnoreCertificateErrors", json!({"ignore": true}));
     browser.open(&address);
     shows_form(&mut browser).await;
     sign_in(&mut browser, "token-of-nobody").await;
     browser.wait("document.getElementById('said').textContent.includes('does not know this token')").await;
-    // Nothing keeps people from signing in, be it dark or light, with what went wrong on the page. axe is no script of the
-    // page, which would refuse it; the page is loaded again as it is.
+    // The sign-in page has no accessibility problem, in dark and light, with and without an error on it. axe is not one of the
+    // page's own scripts, so its content security policy has to be bypassed; then the page is reloaded as it is.
     let axe = json!(::lab::axe(&Environment::read().cache, &Reporter::stderr()).await.unwrap()).to_string();
     browser.ask("Page.setBypassCSP", json!({"enabled": true}));
     for scheme in ["light", "dark"] {
@@ -89,10 +89,10 @@ async fn a_person_signs_in_and_out_and_a_token_that_ends_takes_the_page_with_it(
     let kept = browser.value(kept);
     assert!(!kept.as_str().unwrap().contains("token-of-jane"), "{kept}");
 
-    // A text that is larger than the server takes: it says so, and the browser reads that.
+    // A text larger than the server accepts: the browser can read the server's refusal.
     browser.value("location.hash = '#/configs'");
     browser.wait("document.getElementById('manifest')").await;
-    // Not shown: it takes a browser minutes to lay such a text out.
+    // Hidden, because a browser takes minutes to lay out such a text.
     browser.value("document.getElementById('manifest').hidden = true");
     browser.value(&format!("document.getElementById('manifest').value = '#'.repeat({})", 9 << 20));
     browser.value("document.querySelector('[data-check]').click()");
@@ -100,7 +100,7 @@ async fn a_person_signs_in_and_out_and_a_token_that_ends_takes_the_page_with_it(
     let said = browser.value("document.querySelector('main section').innerText");
     assert!(said.as_str().unwrap().contains("more than 2 MiB are not looked at"), "{said}");
 
-    // Signed out: the form, and nothing of the cluster; going back shows nothing either.
+    // After signing out there is only the form; going back shows nothing of the cluster either.
     browser.value("document.getElementById('sign-out').click()");
     shows_form(&mut browser).await;
     browser.open(&format!("{address}api/snapshot"));
@@ -108,7 +108,7 @@ async fn a_person_signs_in_and_out_and_a_token_that_ends_takes_the_page_with_it(
     browser.open(&address);
     shows_form(&mut browser).await;
 
-    // Somebody else; her token ends while she looks.
+    // Another person; her token expires while the page is open.
     sign_in(&mut browser, "token-of-ann").await;
     live(&mut browser, NODES).await;
     browser.wait("document.getElementById('user').textContent === 'ann'").await;
@@ -123,7 +123,7 @@ async fn a_person_signs_in_and_out_and_a_token_that_ends_takes_the_page_with_it(
     shows_form(&mut browser).await;
 
     let complaints = browser.complaints(origin(&address).trim_end_matches('/'));
-    // Refusals are errors on the console.
+    // The browser logs refused requests as errors on the console.
     let refused = |c: &String| c.contains("401") || c.contains("413");
     let others: Vec<_> = complaints.iter().filter(|c| !refused(c)).collect();
     assert!(others.is_empty(), "{others:?}");

@@ -1,7 +1,7 @@
-//! The page as different people use it: on a phone and on a large screen, with a keyboard alone, in another zone of time, with few
-//! rights, and with objects that a newer version has written.
+//! The page as different people use it: on a phone and on a large screen, with the keyboard alone, in another time zone, with
+//! few permissions, and with objects that a newer version has written.
 //!
-//! Not here: a live rollout (`dashboard`), large fleets and what goes wrong (`views`).
+//! Not here: a live rollout (`dashboard`), large fleets and failures (`views`).
 
 use crate::chromium::Chromium;
 use crate::dashboard::{APP, program};
@@ -23,7 +23,7 @@ fn press(browser: &mut Chromium, key: &str, code: u32) {
     }
 }
 
-/// Goes from element to element until one fits.
+/// Presses Tab until the focused element fits.
 fn tab_to(browser: &mut Chromium, fits: &str) {
     for _ in 0..120 {
         press(browser, "Tab", 9);
@@ -94,7 +94,7 @@ async fn every_view_fits_a_phone_and_a_large_screen_and_needs_no_mouse() {
         "the focus is where it was"
     );
 
-    // One group fills the map, by the list and by its heading.
+    // One group fills the map, when chosen in the list or by its heading.
     browser.value("location.hash = '#/fleet'");
     browser.wait(VIEWS[0].2).await;
     let shown =
@@ -154,7 +154,7 @@ async fn a_node_shows_its_drift_its_drain_and_its_past_and_configs_are_compared_
     browser.value("location.hash = '#/node/node-14'");
     browser.wait("document.body.innerText.includes('budget shop/cart allows no disruption')").await;
 
-    // What it waits for changes while somebody looks.
+    // What the drain waits for changes while the page is open.
     fleet.step("node-14", 0, "");
     fleet.change("nodes", "node-14", |node| {
         let key = "machineconfiguration.openshift.io/drainWaitsFor";
@@ -164,7 +164,7 @@ async fn a_node_shows_its_drift_its_drain_and_its_past_and_configs_are_compared_
     let waits = "[...document.querySelectorAll('dt')].find((t) => t.textContent === 'Drain waits for').nextSibling.textContent";
     browser.wait(&format!("{waits}.includes('cart-2')")).await;
 
-    // Rollouts that were over before the dashboard began, and one that goes on.
+    // Rollouts that were over before the dashboard started, and one that is under way.
     browser.value("location.hash = '#/rollout'");
     browser.wait("document.body.innerText.includes('pod shop/cart-1')").await;
     let past = "[...document.querySelectorAll('section')].filter((s) => s.textContent.includes('rendered-worker-00000000000000000000000000000000'))[0].querySelectorAll('.track div').length";
@@ -178,7 +178,7 @@ async fn a_node_shows_its_drift_its_drain_and_its_past_and_configs_are_compared_
     browser.value(pick);
     browser.wait("[...document.querySelectorAll('pre .added')].some((l) => l.textContent === '+2')").await;
 
-    // A file that is dropped is looked at as if it had been pasted.
+    // A dropped file is checked as if it had been pasted.
     let manifest = json!({"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfig",
         "metadata": {"name": "50-dropped", "labels": {"machineconfiguration.openshift.io/role": "worker"}},
         "spec": {"config": {"ignition": {"version": "3.4.0"}, "storage": {"files": [
@@ -213,7 +213,7 @@ async fn what_a_person_does_with_the_mouse_stops_no_view_and_what_is_not_known_i
     browser.open(&address);
     live(&mut browser, NODES).await;
 
-    // The end of a press that opens a menu is not told to the page; nor is that of any other, at times.
+    // The browser does not always report the end of a press: not if the press opens a menu, and sometimes not otherwise.
     let row = "document.querySelector('tr[data-node=node-5]')";
     let moving = |node: &str| format!("document.querySelector('tr[data-node={node}][data-phase=moving]')");
     for (button, node) in [(2, "node-5"), (0, "node-9")] {
@@ -235,13 +235,13 @@ async fn what_a_person_does_with_the_mouse_stops_no_view_and_what_is_not_known_i
         "year-end",
         "by jane",
         "by a person",
-        // Why the pool is held has no secret in it, and is not hidden as one.
+        // The reason for a pool's hold contains no secret, and must not be masked as one.
         "gate shop has not passed: two of three are gone",
     ] {
         browser.wait(&format!("document.querySelector('main').innerText.includes({says:?})")).await;
     }
 
-    // What was scrolled to the side stays there while its rows change.
+    // A table that was scrolled sideways keeps its position while its rows change.
     let size = json!({"width": 200, "height": 740, "deviceScaleFactor": 1, "mobile": false});
     browser.ask("Emulation.setDeviceMetricsOverride", size);
     let region = "document.querySelector('.scroll')";
@@ -252,7 +252,7 @@ async fn what_a_person_does_with_the_mouse_stops_no_view_and_what_is_not_known_i
     assert_eq!(browser.value(&format!("{region}.scrollLeft")), json!(40));
     browser.ask("Emulation.clearDeviceMetricsOverride", json!({}));
 
-    // The duration of what goes on is by the server's clock, whatever the reader's computer believes.
+    // The duration of a running step uses the server's clock, whatever the clock of the reader's computer says.
     fleet.step("node-13", 0, "");
     fleet.begin("node-13", "pod shop/cart-1: budget shop/cart allows no disruption");
     browser.value("Date.now = () => 0; location.hash = '#/rollout'");
@@ -264,7 +264,7 @@ async fn what_a_person_does_with_the_mouse_stops_no_view_and_what_is_not_known_i
         "{said}"
     );
 
-    // A line that is read aloud is written when it says something new, not at every change.
+    // A line for screen readers is written when its text is new, not at every change.
     browser.value(&format!(
         "{APP}.then((m) => {{ m.store.trouble = 'x'; window.written_ = 0; \
          new MutationObserver((all) => {{ window.written_ += all.length; }}).observe(document.getElementById('trouble'), {{ childList: true }}); \
@@ -272,14 +272,14 @@ async fn what_a_person_does_with_the_mouse_stops_no_view_and_what_is_not_known_i
     ));
     assert_eq!(browser.value("new Promise((r) => setTimeout(() => r(window.written_), 50))"), json!(1));
 
-    // Another version of the dashboard has another page.
+    // Another version of the dashboard has another page, which has to be loaded.
     browser.value(&format!(
         "window.old_ = true; {APP}.then((m) => {{ m.store.version = 'v0.0.1'; m.store.connect(); }})"
     ));
     browser.wait("!window.old_").await;
     live(&mut browser, NODES).await;
 
-    // Without the dashboard: in words, and what is not known yet does not count as absent.
+    // Without the dashboard, the page says so, and does not show unknown values as absent.
     browser.value("location.hash = '#/node/node-5'");
     browser.wait("document.body.innerText.includes('Conditions of the Node')").await;
     child.kill().await.unwrap();
@@ -306,7 +306,7 @@ async fn what_may_not_be_read_says_so_and_objects_of_a_newer_version_are_shown_w
     for resource in ["machineconfignodes", "pods", "events", "secrets"] {
         fleet.forbid(resource);
     }
-    // What a newer version writes: fields, values and kinds of steps that this one does not know.
+    // Objects from a newer version: fields, values and kinds of steps that this version does not know.
     fleet.change("machineconfigpools", "worker", |pool| {
         pool["spec"]["gravity"] = json!({"up": true});
         pool["status"]["conditions"].as_array_mut().unwrap().push(json!({"type": "Levitating", "status": "True",
@@ -346,7 +346,7 @@ async fn what_may_not_be_read_says_so_and_objects_of_a_newer_version_are_shown_w
         browser.value(&format!("location.hash = {hash:?}"));
         browser.wait(&format!("document.querySelector('main').innerText.includes({says:?})")).await;
     }
-    // And it goes on to follow.
+    // The page still follows changes.
     fleet.step("node-5", 0, "it works");
     browser.wait(&format!("{APP}.then((m) => m.store.nodes.get('node-5').phase === 'moving')")).await;
     assert!(child.try_wait().unwrap().is_none(), "it serves still");

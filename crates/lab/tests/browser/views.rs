@@ -1,5 +1,5 @@
-//! The page with a fleet that only exists on paper: 5,000 nodes, names that are markup, a server that goes away, what keeps
-//! people from using a page, and pictures of every view.
+//! The page with a simulated fleet: 5,000 nodes, names that contain markup, a server that goes away, accessibility checks, and
+//! pictures of every view.
 
 use crate::chromium::Chromium;
 use crate::dashboard::{APP, program};
@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 /// The nodes of the large fleet.
 const MANY: usize = 5000;
-/// Those in the pictures.
+/// The number of nodes in the pictures.
 const SOME: usize = 240;
-/// Every view, and a text or an element that shows that it is complete.
+/// Every view, and a condition that shows that it is complete.
 pub(crate) const VIEWS: [(&str, &str, &str); 10] = [
     ("fleet", "#/fleet", "document.querySelectorAll('tr[data-node]').length > 10"),
     ("pools", "#/pools", "document.querySelectorAll('[data-pool]').length === 4"),
@@ -35,7 +35,7 @@ pub(crate) const VIEWS: [(&str, &str, &str); 10] = [
     ),
 ];
 
-/// A fleet on paper, and a folder with its kubeconfig; and a browser is installed.
+/// A simulated fleet, and a folder with its kubeconfig; installs the browser. `None`: skipped, with a message.
 pub(crate) async fn fleet(nodes: usize, markup: &str) -> Option<(FleetApi, tempfile::TempDir)> {
     let _ = lab()?;
     if !::lab::require((!::lab::is_root()).then(|| "Chromium is installed as root".to_owned())) {
@@ -48,7 +48,7 @@ pub(crate) async fn fleet(nodes: usize, markup: &str) -> Option<(FleetApi, tempf
     Some((fleet, folder))
 }
 
-/// A fleet, the dashboard of it, and the address.
+/// A fleet, its dashboard, and the dashboard's address.
 async fn site(
     nodes: usize,
     markup: &str,
@@ -120,7 +120,7 @@ async fn five_thousand_nodes_with_names_of_markup_are_shown_and_followed() {
     let last = format!("node-{}", (step - 1) % MANY);
     browser.wait(&format!("{APP}.then((m) => m.store.nodes.get('{last}').why !== '')")).await;
 
-    // Ten megabytes, and more than that, as a manifest.
+    // As a manifest: ten megabytes, and one byte more.
     browser.value("location.hash = '#/configs'");
     browser.wait("document.getElementById('manifest')").await;
     for (length, says) in [(10 << 20, "no manifest"), ((10 << 20) + 1, "More than 10 MB are not looked at")] {
@@ -129,7 +129,7 @@ async fn five_thousand_nodes_with_names_of_markup_are_shown_and_followed() {
         browser.wait(&format!("document.querySelector('main').innerText.includes({says:?})")).await;
     }
     let complaints = browser.complaints(&origin(&address));
-    // What was refused is an error on the console.
+    // The browser logs a refused request as an error on the console.
     let others: Vec<_> = complaints.iter().filter(|c| !c.contains("api/check")).collect();
     assert!(others.is_empty(), "{others:?}");
     assert!(child.try_wait().unwrap().is_none(), "it serves still");
@@ -141,18 +141,18 @@ async fn a_server_that_goes_away_comes_back_and_a_session_that_ends_says_so() {
     let mut browser = Chromium::start();
     browser.open(&address);
     live(&mut browser, 20).await;
-    // Kinds are read one by one: the first trouble may be that of another kind.
+    // Each kind has its own watch: the first reported trouble may be of another kind.
     let trouble = "!document.getElementById('trouble').hidden \
         && document.getElementById('trouble').textContent.includes(' Nodes')";
     fleet.go_away(true);
     browser.wait(trouble).await;
     fleet.go_away(false);
     fleet.step("node-3", 0, "it works again");
-    // Its watch is answered: nodes are up to date again, whatever is still said about kinds of which nothing was heard.
+    // Its watch is answered: Nodes are up to date again. Other kinds may still be reported as unknown.
     browser.wait("!/[ ]Nodes[,:]/.test(document.getElementById('trouble').textContent)").await;
     browser.wait(&format!("{APP}.then((m) => m.store.nodes.get('node-3').phase === 'moving')")).await;
 
-    // The dashboard itself ends, and another one begins on its port: the old session means nothing there.
+    // The dashboard itself ends, and another one starts on its port: it does not accept the old session.
     let says = |what: &str| format!("document.getElementById('connection').textContent.includes({what:?})");
     child.kill().await.unwrap();
     browser.wait(&says("trying again")).await;
@@ -172,7 +172,7 @@ async fn a_server_that_goes_away_comes_back_and_a_session_that_ends_says_so() {
     browser.wait("document.body.innerText.includes('press Enter')").await;
 }
 
-/// The policy of one pool, whose first wave moves.
+/// A policy for one pool whose first wave is under way.
 fn policy() -> Value {
     let now = "2026-01-01T00:00:00Z";
     json!({"apiVersion": "machineconfig.dev/v1alpha1", "kind": "RolloutPolicy",
@@ -191,8 +191,8 @@ fn policy() -> Value {
     }]}})
 }
 
-/// Two pools that are held, with all that a card can say: one waits for an approval, the other's gate has failed while its window
-/// is shut.
+/// Two pools that are held, with everything that a card can show: one waits for an approval; the other's gate has failed, and
+/// its window is closed.
 fn held() -> [Value; 2] {
     let policy = |pool: &str, spec: Value, progress: Value| {
         let mut status = json!({"name": pool, "config": format!("rendered-{pool}-00000000000000000000000000000002"),
@@ -221,13 +221,13 @@ fn held() -> [Value; 2] {
     ]
 }
 
-/// Everything looks dark or light, as the system says.
+/// Sets the colour scheme that the system asks for.
 pub(crate) fn in_colours(browser: &mut Chromium, scheme: &str) {
     let feature = json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]});
     browser.ask("Emulation.setEmulatedMedia", feature);
 }
 
-/// What axe finds that is serious, as one text for each.
+/// The serious violations that axe finds, one text for each.
 pub(crate) fn serious(browser: &mut Chromium, axe: &str, what: &str) -> Vec<String> {
     browser.value(&format!("window.axe ? 0 : (0, eval)({axe}), 0"));
     let said = browser.value(
@@ -239,7 +239,7 @@ pub(crate) fn serious(browser: &mut Chromium, axe: &str, what: &str) -> Vec<Stri
     said.iter().map(|one| format!("{what}: {one:#}")).collect()
 }
 
-/// Shows every view in one colour scheme: what axe finds, and a picture.
+/// Shows every view in one colour scheme; returns what axe finds, and takes a picture of each.
 async fn look_at_all(browser: &mut Chromium, scheme: &str, axe: &str, pictures: &Path) -> Vec<String> {
     in_colours(browser, scheme);
     let mut found = vec![];
@@ -276,7 +276,7 @@ async fn nothing_serious_keeps_people_from_using_any_view_dark_or_light() {
     }
     fleet.fail("node-13", "cannot write /etc/example: the file system is read-only");
     let mut browser = Chromium::start();
-    // axe is no script of the page, which would refuse it.
+    // axe is not one of the page's own scripts, so its content security policy would refuse it.
     browser.ask("Page.setBypassCSP", json!({"enabled": true}));
     browser.open(&address);
     live(&mut browser, SOME).await;
@@ -295,7 +295,7 @@ async fn nothing_serious_keeps_people_from_using_any_view_dark_or_light() {
             assert!(text.contains(part), "{card}, {part}: {text}");
         }
     }
-    // Cards of pools that are held, and the button for an approval: only where one is needed.
+    // The cards of held pools. The approval button is only where an approval is needed.
     for (pool, parts) in [
         ("gpu", &["by-hand (wave 1 of 1): waits for an approval", "Held", "Approve the wave that waits"][..]),
         ("edge", &["gate shop fails: status 503", "frozen until", "year-end", "Held"]),

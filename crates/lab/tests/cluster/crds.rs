@@ -64,12 +64,12 @@ async fn install_works_on_an_empty_cluster_and_a_second_time() {
     cluster.stop().await;
 }
 
-/// The objects of a file of YAML documents.
+/// The objects in a file of YAML documents.
 fn objects(path: &std::path::Path) -> Vec<Value> {
     api::yaml::documents(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 
-/// An object as it is in the cluster, without what the API server adds and without the records of writers.
+/// An object as stored in the cluster, without the fields that the API server adds, and without `managedFields`.
 async fn standing(cluster: &Cluster, wanted: &Value) -> Value {
     let kind = wanted["kind"].as_str().unwrap().to_lowercase();
     let name = wanted["metadata"]["name"].as_str().unwrap();
@@ -112,7 +112,7 @@ async fn kubectl_applies_the_installs_output_and_new_options_win() {
         assert_eq!(said.code, 0, "{said:?}");
         said.out
     };
-    // Applies the files whole, with the commands that are printed.
+    // Applies the files as they are, with the printed commands.
     let commands = dry(&[FIRST]).await;
     let (crds, rest) = (folder.join("00-crds.yaml"), folder.join("10-mco.yaml"));
     for command in commands.lines() {

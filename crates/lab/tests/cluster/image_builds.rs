@@ -1,7 +1,7 @@
-//! A pool with an OS image of its own: builds and their Jobs by the real controller, on a real API server.
+//! A pool with its own OS image: the real controller creates builds and their Jobs on a real API server.
 //!
-//! Stand-ins play what a lab without machines does not have: the Job controller with its pods ([`Builder`]), and the
-//! node's agent ([`play_agent`]), which takes over every config and image at once. Not here: buildah, registries, reboots.
+//! Stand-ins take the place of what a lab without machines lacks: the Job controller with its pods ([`Builder`]), and the
+//! node's agent ([`play_agent`]), which applies every config and image at once. Not here: buildah, registries, reboots.
 
 use crate::product::{Cluster, machine_config, note, one_file, with_controller};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
@@ -17,7 +17,7 @@ const NODE: &str = "worker-0";
 const PREFIX: &str = "machineconfiguration.openshift.io/";
 const REPOSITORY: &str = "registry.lab.test:5000/team/os";
 
-/// Takes over what the controller wants of the node, as an agent does whose host needs neither drain nor reboot.
+/// Acts as an agent whose host needs neither drain nor reboot: reports what the controller wants as applied.
 async fn play_agent(client: Client) {
     let api: Api<k8s_openapi::api::core::v1::Node> = Api::all(client);
     loop {
@@ -35,12 +35,12 @@ async fn play_agent(client: Client) {
             key("currentConfig"): config, key("currentImage"): image, key("state"): "Done", key("reason"): "",
         });
         let patch = json!({"metadata": {"resourceVersion": node["metadata"]["resourceVersion"], "annotations": notes}});
-        // After a conflict it looks again.
+        // After a conflict, the loop tries again.
         let _ = api.patch(NODE, &PatchParams::default(), &Patch::Merge(patch)).await;
     }
 }
 
-/// Plays the Job controller, and the pods of the Jobs.
+/// Acts as the Job controller and as the pods of the Jobs.
 struct Builder<'a> {
     cluster: &'a Cluster,
     jobs: Api<DynamicObject>,
@@ -58,7 +58,7 @@ impl<'a> Builder<'a> {
         all.into_iter().filter_map(|j| j.metadata.name?.strip_prefix("build-").map(str::to_owned)).collect()
     }
 
-    /// Waits for the only Job, which is not the one of `before`; returns its build.
+    /// Waits until the only Job is not that of the build `before`; returns its build.
     async fn started(&self, before: &str) -> String {
         let what = format!("a Job other than that of {before:?}, alone");
         self.cluster
@@ -74,7 +74,7 @@ impl<'a> Builder<'a> {
         self.jobs.patch_status(&format!("build-{build}"), &PatchParams::default(), &patch).await.unwrap();
     }
 
-    /// The pod has pushed an image, and reports its digest as that of the reference does.
+    /// The pod has pushed an image, and reports its digest in the way that the reference's pods do.
     async fn succeed(&self, build: &str, digest: &str) {
         let maps: Api<ConfigMap> = Api::namespaced(self.cluster.client.clone(), NAMESPACE);
         let map = json!({"metadata": {"name": format!("digest-{build}")}, "data": {"digest": digest}});
@@ -82,7 +82,7 @@ impl<'a> Builder<'a> {
         self.job(build, json!({"succeeded": 1})).await;
     }
 
-    /// All pods have failed; the last one has left these words.
+    /// All pods have failed; the last one has left this message.
     async fn fail(&self, build: &str, words: &str) {
         let pods: Api<Pod> = Api::namespaced(self.cluster.client.clone(), NAMESPACE);
         let name = format!("build-{build}-x");
@@ -102,7 +102,7 @@ impl<'a> Builder<'a> {
         self.job(build, json!({"failed": 4})).await;
     }
 
-    /// Waits until the build's condition is True; returns its message.
+    /// Waits until a condition of the build is True; returns its message.
     async fn state(&self, build: &str, condition: &str) -> String {
         self.cluster
             .wait(&format!("MachineOSBuild {build} is {condition}"), async || {
@@ -132,7 +132,7 @@ fn os_config(push_spec: &str) -> Value {
     })
 }
 
-/// Waits until the node is Done with the pool's config and this image; empty: with the config's own.
+/// Waits until the node is Done with the pool's config and this image. Empty: with the image in the config itself.
 async fn runs(cluster: &Cluster, image: &str) {
     cluster
         .wait(&format!("the node is Done with image {image:?}"), async || {
@@ -165,7 +165,7 @@ async fn a_pools_image_is_built_and_rolled_out_and_taken_back() {
     cluster.add_pool(POOL, &[NODE]).await;
     cluster.settled(POOL, 1, &["10-base"], &[]).await;
 
-    // The API server refuses a place without a tag.
+    // The API server refuses a push location without a tag.
     let wrong: DynamicObject = serde_json::from_value(os_config("registry.lab.test:5000/team/os")).unwrap();
     let refused = cluster.api("MachineOSConfig").create(&PostParams::default(), &wrong).await.unwrap_err();
     assert!(refused.to_string().contains("an image with a tag"), "{refused}");
@@ -214,13 +214,13 @@ async fn a_pools_image_is_built_and_rolled_out_and_taken_back() {
         })
         .await;
 
-    // A file needs no new image: the node gets the config alone.
+    // A changed file needs no new image: the node gets only the config.
     cluster.create(machine_config("50-file", POOL, one_file("/etc/two", "two"))).await;
     cluster.settled(POOL, 1, &["50-file"], &[]).await;
     runs(&cluster, &one).await;
     assert_eq!(jobs.running().await, Vec::<String>::new());
 
-    // A build that fails degrades the pool, with the cause and without the secret. Its nodes stay as they are.
+    // A failed build degrades the pool, with the cause and without the secret. Its nodes stay as they are.
     let containerfile =
         json!([{"containerfileArch": "NoArch", "content": "FROM configs AS final\nRUN false\n"}]);
     cluster.patch("MachineOSConfig", POOL, json!({"spec": {"containerFile": containerfile}})).await;
@@ -236,7 +236,7 @@ async fn a_pools_image_is_built_and_rolled_out_and_taken_back() {
     cluster.complains(POOL, "Degraded", &["ImageBuildDegraded"]).await;
     runs(&cluster, &one).await;
 
-    // Corrected, it is built, and the pool recovers.
+    // After a correction it is built, and the pool recovers.
     let containerfile =
         json!([{"containerfileArch": "NoArch", "content": "FROM configs AS final\nRUN true\n"}]);
     cluster.patch("MachineOSConfig", POOL, json!({"spec": {"containerFile": containerfile}})).await;
@@ -249,7 +249,7 @@ async fn a_pools_image_is_built_and_rolled_out_and_taken_back() {
     runs(&cluster, &format!("{REPOSITORY}@{}", digest(2))).await;
     cluster.settled(POOL, 1, &["50-file"], &[]).await;
 
-    // Without its MachineOSConfig the pool is back on its config's own image.
+    // Without its MachineOSConfig, the pool returns to the image in its config.
     cluster.delete("MachineOSConfig", POOL).await;
     runs(&cluster, "").await;
     cluster

@@ -1,4 +1,4 @@
-//! The agents of the lab's simulated nodes: they start and report for their nodes.
+//! The agents of the lab's simulated nodes start, and report for their nodes.
 //!
 //! Not here: how agents work (`agents.rs`).
 

@@ -1,9 +1,10 @@
-//! What a RolloutPolicy limits, against a real API server and controller: gates about a node's condition, about workloads and by
-//! Jobs, each failing and then passing; the nodes of one zone; a deadline of nodes, nodes that are out of service for reasons of
-//! their own, and pools that would take what another one has rejected.
+//! The limits that a RolloutPolicy sets, against a real API server and controller: gates on node conditions, on workloads and
+//! by Jobs, each first failing and then passing; nodes of one zone; a deadline for nodes; nodes that are out of service for
+//! other reasons; and pools that would take a change that another pool has rejected.
 //!
-//! Not here: HTTP gates and what cannot be read (see `rollout_policy`), Prometheus and real workloads (see `node/workload.rs`).
+//! Not here: HTTP gates and gates that cannot be read (`rollout_policy`), Prometheus and real workloads (`node/workload.rs`).
 
+use crate::product::policies::{progress, proved};
 use crate::product::{Cluster, condition, is_done, machine_config, note, one_file, text, with_controller};
 use kube::Api;
 use kube::api::{DeleteParams, DynamicObject, ListParams, PostParams};
@@ -25,21 +26,7 @@ fn policy(spec: &Value) -> Value {
     policy
 }
 
-async fn progress(cluster: &Cluster) -> Value {
-    cluster.get("RolloutPolicy", "workers").await["status"]["pools"][0].clone()
-}
-
-/// Waits until the pool's present config is proved under the policy.
-async fn proved(cluster: &Cluster, config: &str) {
-    cluster
-        .wait("the config to count as proved", async || {
-            let progress = progress(cluster).await;
-            (progress["proved"] == json!(config) && progress["config"].is_null()).then_some(())
-        })
-        .await;
-}
-
-/// Waits until the policy's status and the pool's condition say why no node goes.
+/// Waits until both the policy's status and the pool's condition give this reason for the hold.
 async fn held(cluster: &Cluster, words: &str) {
     cluster
         .wait(&format!("policy and pool to say {words:?}"), async || {
@@ -50,7 +37,7 @@ async fn held(cluster: &Cluster, words: &str) {
         .await;
 }
 
-/// The nodes that were sent to another config than this one.
+/// The nodes whose desired config is another one than this.
 async fn sent(cluster: &Cluster, before: &str) -> BTreeSet<String> {
     let nodes = cluster.list("Node").await;
     let sent = nodes.iter().filter(|n| note(n, "desiredConfig") != before);
@@ -65,18 +52,18 @@ async fn status(cluster: &Cluster, kind: &str, name: &str, status: Value) {
     assert_eq!(said.code, 0, "{said:?}");
 }
 
-/// Says of a node whether it is healthy.
+/// Sets a node's condition `Healthy`.
 async fn healthy(cluster: &Cluster, node: &str, is: &str) {
     status(cluster, "node", node, json!({"conditions": [{"type": "Healthy", "status": is}]})).await;
 }
 
-/// Says of the shop how many of its two pods are available.
+/// Sets how many of the shop's two pods are available.
 async fn shop(cluster: &Cluster, available: u32) {
     let all = json!({"replicas": 2, "updatedReplicas": 2, "readyReplicas": available, "availableReplicas": available});
     status(cluster, "deployment", "shop", all).await;
 }
 
-/// Objects of namespace `default`.
+/// Objects in the namespace `default`.
 fn objects(cluster: &Cluster, group: &str, kind: &str) -> Api<DynamicObject> {
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", kind));
     Api::namespaced_with(cluster.client.clone(), "default", &resource)
@@ -87,7 +74,7 @@ async fn jobs(cluster: &Cluster) -> Vec<Value> {
     all.items.into_iter().map(|job| json!(job)).collect()
 }
 
-/// The Jobs that have no end, by node.
+/// The Jobs that have not ended, by node.
 async fn open_jobs(cluster: &Cluster) -> BTreeMap<String, String> {
     let jobs = jobs(cluster).await;
     let open = jobs.iter().filter(|job| job["status"]["conditions"].as_array().is_none_or(Vec::is_empty));
@@ -95,7 +82,7 @@ async fn open_jobs(cluster: &Cluster) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// Ends a Job, as its controller would.
+/// Ends a Job as the Job controller would.
 async fn end(cluster: &Cluster, job: &str, well: bool) {
     let now = k8s_openapi::jiff::Timestamp::now().to_string();
     let types = if well { ["SuccessCriteriaMet", "Complete"] } else { ["FailureTarget", "Failed"] };
@@ -133,8 +120,8 @@ async fn make_workload(cluster: &Cluster) {
     shop(cluster, 2).await;
 }
 
-/// Each kind of gate stops the second wave while it fails, and lets it go when it passes; the Jobs of the first wave are asked,
-/// too. Then the wave goes, never two nodes of a zone at a time.
+/// Each kind of gate stops the second wave while it fails, and lets it go when it passes; gates by Jobs check the first wave
+/// too. Then the wave goes, never with two nodes of one zone at a time.
 #[tokio::test(flavor = "multi_thread")]
 async fn each_gate_stops_a_wave_until_it_passes_and_no_zone_loses_two_nodes() {
     let Some(builder) = with_controller() else { return };
@@ -165,7 +152,7 @@ async fn each_gate_stops_a_wave_until_it_passes_and_no_zone_loses_two_nodes() {
             "gates": [
                 short(json!({"name": "healthy", "when": ["Always"], "nodeCondition": {"type": "Healthy"}})),
                 short(json!({"name": "shop", "when": ["Always"], "workloads": {"selector": {"matchLabels": {"app": "shop"}}}})),
-                // The Job has as long as the test needs.
+                // The Job's deadline is longer than the test.
                 {"name": "smoke", "when": ["BeforeWave"], "interval": "1s", "timeout": "1s", "failureLimit": 1,
                     "job": {"namespace": "default", "cronJob": "smoke"}},
             ],
@@ -190,12 +177,12 @@ async fn each_gate_stops_a_wave_until_it_passes_and_no_zone_loses_two_nodes() {
         "the next leader knows what was there"
     );
 
-    // Another node is not healthy any more.
+    // Another node becomes unhealthy.
     let other = names.iter().find(|n| !canary.contains(*n)).unwrap();
     healthy(&cluster, other, "False").await;
     held(&cluster, &format!("gate healthy fails: Healthy is not True on {other}")).await;
     healthy(&cluster, other, "True").await;
-    // The Job fails. It is made anew when it is gone.
+    // The Job fails. When it is deleted, it is created again.
     for job in open_jobs(&cluster).await.into_values() {
         end(&cluster, &job, false).await;
     }
@@ -203,7 +190,7 @@ async fn each_gate_stops_a_wave_until_it_passes_and_no_zone_loses_two_nodes() {
     shop(&cluster, 1).await;
     held(&cluster, "fewer pods are available than before: Deployment default/shop (1 available)").await;
     assert_eq!(sent(&cluster, &before).await, canary, "no further node goes");
-    // Nobody collects garbage here.
+    // There is no garbage collector here, so dependents must not be waited for.
     let at_once = DeleteParams::background();
     for job in jobs(&cluster).await {
         let name = text(&job["metadata"]["name"]);
@@ -219,7 +206,7 @@ async fn each_gate_stops_a_wave_until_it_passes_and_no_zone_loses_two_nodes() {
     assert_eq!(sent(&cluster, &before).await, canary, "the shop still holds it");
     shop(&cluster, 2).await;
 
-    // The rest goes. Each look is at one state of all nodes.
+    // The rest goes. Each check uses one list of all nodes.
     let zones: BTreeMap<String, &str> =
         names.iter().enumerate().map(|(i, n)| (n.clone(), ["a", "b", "c"][i % 3])).collect();
     let new = cluster
@@ -253,12 +240,12 @@ async fn each_gate_stops_a_wave_until_it_passes_and_no_zone_loses_two_nodes() {
     cluster.stop().await;
 }
 
-/// A node that is out of service for a reason of its own takes no slot; one that is too long on its way has its config rejected
-/// and goes back; and a pool that would take the same MachineConfig waits for a person.
+/// A node that is out of service for a reason of its own takes no slot. A node that is past its deadline has its config
+/// rejected, and goes back. A pool that would take the same MachineConfig waits for a person.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_is_late_has_its_config_rejected_and_other_pools_wait() {
     let Some(builder) = with_controller() else { return };
-    // Longer than the deadline, on any machine.
+    // Longer than the deadline on any machine.
     let builder = builder.nodes(4).simulated().reboot_time(Duration::from_secs(4));
     let cluster = Cluster::start(builder).await;
     let free = json!({"spec": {"maxUnavailable": "100%"}});
@@ -274,7 +261,7 @@ async fn a_node_that_is_late_has_its_config_rejected_and_other_pools_wait() {
     });
     cluster.create(policy(&waves)).await;
     proved(&cluster, &before).await;
-    // It would take the only slot.
+    // It would otherwise take the only slot.
     let sick = cluster.lab.node(0).name().to_owned();
     let kubelet = cluster.lab.kubelet(0).unwrap();
     kubelet.set_down("a disk is broken");

@@ -1,8 +1,9 @@
-//! RolloutPolicies against a real API server: the definition is accepted without a warning, its CEL rules compile within
-//! their cost limit, and each contradiction is refused with its remedy. Then the controller follows
-//! them: a canary that does harm goes back, and two policies for one pool hold it.
+//! RolloutPolicies against a real API server: the CRD is accepted without a warning, its CEL rules stay within the cost limit,
+//! and each contradiction is refused with its remedy. Then the controller follows policies: a harmful canary goes back, and two
+//! policies for one pool hold it.
 
 use crate::product::observer::Observer;
+use crate::product::policies::{in_force, progress, proved};
 use crate::product::{
     Cluster, condition, is_done, lab, machine_config, note, one_file, repository, text, with_controller,
 };
@@ -149,12 +150,7 @@ async fn server() -> (SocketAddr, Arc<AtomicU16>) {
     (address, status)
 }
 
-/// The pool's entry in the policy's status.
-async fn progress(cluster: &Cluster) -> Value {
-    cluster.get("RolloutPolicy", "workers").await["status"]["pools"][0].clone()
-}
-
-/// Approves the canary for the pool's present config, once it waits for that.
+/// Waits until the canary needs an approval for the pool's current config, and approves it.
 async fn approve(cluster: &Cluster, not: &str) -> String {
     let config = cluster
         .wait("the canary to wait for its approval", async || {
@@ -173,7 +169,7 @@ async fn approve(cluster: &Cluster, not: &str) -> String {
     config
 }
 
-/// A change that applies cleanly and does harm: one canary is hit, comes back by itself, and the fleet is not touched. The
+/// A change that applies cleanly and does harm: it reaches one canary, which goes back by itself, and no other node. The
 /// corrected change goes through all waves.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_canary_that_does_harm_goes_back_and_the_fleet_is_not_hit() {
@@ -198,11 +194,7 @@ async fn a_canary_that_does_harm_goes_back_and_the_fleet_is_not_hit() {
         })
     };
     cluster.create(policy("1h")).await;
-    cluster
-        .wait("the present config to count as proved", async || {
-            (progress(&cluster).await["proved"] == json!(before)).then_some(())
-        })
-        .await;
+    proved(&cluster, &before).await;
 
     let observer = Observer::start(&cluster, "worker", 1).await;
     let bad = observer
@@ -238,24 +230,19 @@ async fn a_canary_that_does_harm_goes_back_and_the_fleet_is_not_hit() {
     let said = cluster.mco(&["status", "worker"]).await;
     assert!(said.out.contains("is rejected"), "{}", said.out);
 
-    // The change is corrected: another config, another approval, and with a short soak the fleet follows.
+    // The change is corrected: it is a new config, which needs a new approval. With a short soak, the fleet follows.
     answer.store(200, Ordering::Relaxed);
     let good = json!({"spec": {"config": one_file("/etc/harm", "good")}});
     cluster.patch("MachineConfig", "50-harm", good).await;
     let good = approve(&cluster, &bad).await;
     cluster.patch("RolloutPolicy", "workers", json!({"spec": policy("1s")["spec"]})).await;
     assert_eq!(cluster.settled("worker", NODES, &["50-harm"], &[]).await, good);
-    cluster
-        .wait("the new config to count as proved", async || {
-            let progress = progress(&cluster).await;
-            (progress["proved"] == json!(good) && progress["config"].is_null()).then_some(())
-        })
-        .await;
+    proved(&cluster, &good).await;
     cluster.no_panic();
     cluster.stop().await;
 }
 
-/// Two policies for one pool: neither is in force, and the pool holds until one of them goes.
+/// Two policies for one pool: neither is in force, and the pool holds until one of them is deleted.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pool_with_two_policies_holds_and_both_say_why() {
     let Some(builder) = with_controller() else { return };
@@ -322,7 +309,7 @@ async fn refusing_prometheus() -> SocketAddr {
     address
 }
 
-/// Policies that hold a pool, each with the reason on the policy, and with the words that policy and pool have in common.
+/// Policies that hold a pool: each with the condition's reason, and the words that the messages of policy and pool share.
 fn holding(
     hangs: SocketAddr,
     away: SocketAddr,
@@ -391,7 +378,7 @@ fn holding(
 }
 
 /// What cannot be read never lets a node go, and both the policy and the pool say what to do: a probe that hangs, a Prometheus
-/// that is away, a query that it refuses, a wave that no node is in, an approval of another config, a window that never opens.
+/// that is down, a query that it refuses, a wave without nodes, an approval for another config, a window that never opens.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_read_holds_and_policy_and_pool_say_what_to_do() {
     let Some(builder) = with_controller() else { return };
@@ -400,7 +387,7 @@ async fn what_cannot_be_read_holds_and_policy_and_pool_say_what_to_do() {
     cluster.settled("worker", 2, &["00-worker"], &[]).await;
     let before = cluster.rendered("worker").await;
     let free = || std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    // One takes connections and never answers; nobody listens at the other one.
+    // One accepts connections and never answers; nobody listens at the other one.
     let hangs = free();
     let away = free().local_addr().unwrap();
     let rows = holding(hangs.local_addr().unwrap(), away, refusing_prometheus().await);
@@ -421,12 +408,7 @@ async fn what_cannot_be_read_holds_and_policy_and_pool_say_what_to_do() {
                     "metadata": {"name": "workers"}, "spec": spec,
                 }))
                 .await;
-            cluster
-                .wait("the policy to be in force", async || {
-                    let policy = cluster.get("RolloutPolicy", "workers").await;
-                    (policy["status"]["conditions"][0]["reason"] == "InForce").then_some(())
-                })
-                .await;
+            in_force(&cluster).await;
             cluster.create(machine_config("50-held", "worker", one_file("/etc/held", "x"))).await;
             created = true;
         }

@@ -1,4 +1,4 @@
-//! A real Prometheus, from Debian's package: unpacked, started, asked.
+//! A real Prometheus, from Debian's package: unpacked, started, queried.
 
 use serde_json::Value;
 use std::net::SocketAddr;
@@ -8,13 +8,13 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 
-/// Unpacks it, with its `promtool`, into a folder. `false`: it cannot be had here, and the test is skipped.
+/// Unpacks it into a folder, with its `promtool`. `false`: it cannot be downloaded, and the test is skipped.
 pub(crate) async fn unpacked(folder: &Path) -> bool {
     let failed = lab::unpack_package("prometheus", folder).await.err();
     lab::require(failed.map(|e| format!("Debian's prometheus cannot be had: {}", lab::chain(&e))))
 }
 
-/// Starts it in that folder. It ends when the answer is dropped.
+/// Starts it in that folder. It ends when the returned process is dropped.
 pub(crate) fn start(folder: &Path, listen: SocketAddr, config: &Value) -> Child {
     std::fs::write(folder.join("prometheus.yaml"), config.to_string()).unwrap();
     let log = std::fs::File::create(folder.join("prometheus.log")).unwrap();
@@ -30,7 +30,7 @@ pub(crate) fn start(folder: &Path, listen: SocketAddr, config: &Value) -> Child 
         .unwrap()
 }
 
-/// Runs an instant query: its series, or why there is no answer.
+/// Runs an instant query; returns its series, or the reason why there are none.
 pub(crate) async fn query(prometheus: SocketAddr, expr: &str) -> Result<Vec<Value>, String> {
     let encoded: String = expr
         .bytes()

@@ -57,7 +57,7 @@ async fn a_lab_that_does_not_come_up_says_why() {
     assert!(text.contains("exit status 4") && text.contains("the disk is full"), "{text}");
 }
 
-/// Somebody presses Ctrl-C while the cluster starts. The supervisor has left the terminal, so it has to be told.
+/// Ctrl-C while the cluster starts. The supervisor is in another session, so it has to be told.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_interrupted_start_leaves_no_supervisor() {
     let dir = tempfile::tempdir().unwrap();

@@ -4,8 +4,10 @@
 //! Not here: what an administrator does during a rollout (`tests/cluster/stop_and_go.rs`).
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
+mod api_server;
+mod clocks;
 mod leader;
+mod lost_objects;
 mod outages;
 #[path = "../product/mod.rs"]
 mod product;
-mod surroundings;

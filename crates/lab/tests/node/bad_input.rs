@@ -2,7 +2,7 @@
 //! the agent's log. The host stays in its old state, and the update continues when the fault, or the config, is
 //! removed.
 
-use crate::product::{Cluster, condition, is_done, machine_config, note, one_file, with_controller};
+use crate::product::{Cluster, condition, is_done, machine_config, note, one_file, one_machine};
 use lab::{DAEMON_UNIT, NodeHandle};
 use serde_json::{Value, json};
 
@@ -102,13 +102,8 @@ fn bad() -> [Bad; 8] {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn problems_of_a_host_are_reported_with_path_and_remedy_and_change_nothing() {
-    if !lab::require_root() {
-        return;
-    }
-    let Some(builder) = with_controller() else { return };
-    let cluster = Cluster::start(builder.nodes(1).real()).await;
+    let Some(cluster) = one_machine(|lab| lab).await else { return };
     let node = cluster.lab.node(0);
-    cluster.settled("worker", 1, &["00-worker"], &[]).await;
     let restart = |path: &str, unit: &str| {
         let action = json!({"type": "Restart", "restart": {"serviceName": unit}});
         json!({"path": path, "actions": [action]})

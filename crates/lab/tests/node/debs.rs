@@ -7,8 +7,8 @@ use lab::NodeHandle;
 use std::path::Path;
 use std::process::Output;
 
-/// The packages that the node lacks, according to its own package database, into `folder`. apt reads a copy of that, because
-/// it would resolve the path into the node against this computer's root.
+/// Downloads the packages that the node lacks, according to its own package database, into `folder`. apt reads a copy of the
+/// database: it would resolve a path into the node against this computer's root.
 async fn download(root: &Path, folder: &Path, packages: &[&str]) -> Output {
     let installed = folder.join("status");
     std::fs::copy(root.join("var/lib/dpkg/status"), &installed).unwrap();
@@ -23,7 +23,7 @@ async fn download(root: &Path, folder: &Path, packages: &[&str]) -> Output {
         .unwrap()
 }
 
-/// Installs packages on a node. `false`: they cannot be had, and the test has said so.
+/// Installs packages on a node. `false`: they cannot be downloaded, and the test is skipped with a message.
 pub(crate) async fn install(cluster: &Cluster, node: &NodeHandle, packages: &[&str]) -> bool {
     let root = node.root_of_boot().unwrap();
     let debs = cluster.lab.folder().make("debs").unwrap();

@@ -3,19 +3,15 @@
 //! Not here: all kinds of PodDisruptionBudgets (`tests/cluster/drains`).
 
 use crate::product::pods::{Place, budget, budgets, pod, pods};
-use crate::product::{Cluster, machine_config, note, one_file, with_controller};
+use crate::product::{machine_config, note, one_file, one_machine};
 use kube::api::DeleteParams;
 use lab::Kubelet;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_real_kubelet_terminates_evicted_pods() {
-    if !lab::require_root() {
+    let Some(cluster) = one_machine(|lab| lab.kubelet(Kubelet::Real).controller_manager(true)).await else {
         return;
-    }
-    let Some(builder) = with_controller() else { return };
-    let builder = builder.nodes(1).real().kubelet(Kubelet::Real).controller_manager(true);
-    let cluster = Cluster::start(builder).await;
-    cluster.settled("worker", 1, &["00-worker"], &[]).await;
+    };
     let pods = pods(&cluster, "default");
     for name in ["held", "free"] {
         let place = Place { image: lab::PAUSE_IMAGE, grace: 5, ..Place::on("worker-0") };

@@ -1,12 +1,12 @@
-//! What takes effect without a reboot, on machines that boot: a kernel parameter, a message, files of systemd, units; what
-//! the kernel and systemd refuse; the way back. On Debian 13 also the restart of userspace alone.
+//! Changes that take effect without a reboot, on machines that boot: a kernel parameter, a message, files of systemd, units;
+//! what the kernel and systemd refuse; and the way back. On Debian 13 also a restart of userspace alone.
 
-use crate::product::{Cluster, machine_config, note, with_controller};
+use crate::product::{Cluster, machine_config, note, one_machine, with_controller};
 use lab::{Distribution, NodeHandle};
 use serde_json::{Value, json};
 
 const NODE: &str = "worker-0";
-/// A parameter of a network namespace: a machine in a container can set it.
+/// A parameter of a network namespace, which a machine in a container can set.
 const TTL: &str = "/proc/sys/net/ipv4/ip_default_ttl";
 const SYSCTL: &str = "/etc/sysctl.d/50-ttl.conf";
 
@@ -71,7 +71,7 @@ async fn what_can_take_effect_without_a_reboot_does_and_what_fails_is_undone() {
         "directory\nmade by a config"
     );
     assert_eq!(said(&node, "systemctl is-active effect.service").await, "active");
-    // The unit changes: its process is a new one, with the new command.
+    // The unit changes: it has a new process, with the new command.
     let spec = json!({"spec": {"config": config(&files, &[service("/bin/sleep 100002", "simple")])}});
     cluster.patch("MachineConfig", "50-now", spec).await;
     let command = "tr '\\0' ' ' < /proc/$(systemctl show -p MainPID --value effect.service)/cmdline";
@@ -82,7 +82,7 @@ async fn what_can_take_effect_without_a_reboot_does_and_what_fails_is_undone() {
         .await;
     cluster.settled("worker", 1, &["50-now"], &[]).await;
     refused(&cluster, &node).await;
-    // Back to before.
+    // Back to the state before.
     cluster.delete("MachineConfig", "50-now").await;
     cluster
         .wait("the parameter has its value of before", async || {
@@ -99,7 +99,7 @@ async fn what_can_take_effect_without_a_reboot_does_and_what_fails_is_undone() {
     cluster.stop().await;
 }
 
-/// What the kernel or systemd refuses makes the node Degraded, with the path and their words, and is undone.
+/// A change that the kernel or systemd refuses makes the node Degraded, with the path and their message, and is undone.
 async fn refused(cluster: &Cluster, node: &NodeHandle) {
     let running = "tr '\\0' ' ' < /proc/$(systemctl show -p MainPID --value effect.service)/cmdline";
     let bad = [
@@ -129,14 +129,10 @@ async fn refused(cluster: &Cluster, node: &NodeHandle) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn userspace_alone_is_restarted_where_systemd_can() {
-    if !lab::require_root() {
-        return;
-    }
-    let Some(builder) = with_controller() else { return };
-    let cluster = Cluster::start(builder.nodes(1).real().distribution(Distribution::Trixie)).await;
+    let Some(cluster) = one_machine(|lab| lab.distribution(Distribution::Trixie)).await else { return };
     let node = cluster.lab.node(0);
-    cluster.settled("worker", 1, &["00-worker"], &[]).await;
-    // The lab mounts the program into the machine, and a restart of userspace takes mounts away: a copy below it stays.
+    // The lab mounts the program into the machine, and a restart of userspace removes mounts. So a copy is put below the mount,
+    // where it stays.
     let copy = "mkdir /run/below && mount --bind / /run/below && cat /usr/local/bin/mco > /run/below/usr/local/bin/mco && \
                 chmod 0755 /run/below/usr/local/bin/mco && umount /run/below";
     said(&node, copy).await;
@@ -152,8 +148,8 @@ async fn userspace_alone_is_restarted_where_systemd_can() {
         (found.stdout.trim() == "1").then_some(())
     };
     cluster.wait("userspace to be restarted", restarted).await;
-    // The machine has no kubelet, so the test reports in its place, again and again as a real one does: the agent waits for a report
-    // that is later than the start of userspace, and reports have whole seconds.
+    // The machine has no kubelet, so the test reports in its place, again and again as a kubelet does: the agent waits for a
+    // report that is later than the start of userspace, and reports have a precision of one second.
     let reported = async || {
         let now = k8s_openapi::jiff::Timestamp::now();
         let ready = json!({"status": {"conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": now}]}});

@@ -1,10 +1,10 @@
-//! The rows of the table that are about services and units, on a machine where each of them runs: after the change the service
-//! itself says that it has taken up the new settings, and after the way back the old ones. Nothing drains or reboots. Real:
-//! systemd's journal, logins, resolver and clock, the SSH server, containerd, the trust store, timers, sockets and drop-ins.
-//! Stubs: CRI-O, which Debian does not have, and the kubelet, whose real one is in `trial`.
+//! The rows about services and units of the table of effects, on a machine where each of them runs: after the change the
+//! service itself reports the new settings, and after the way back the old ones. Nothing drains or reboots. Real: systemd's
+//! journal, logins, resolver and clock, the SSH server, containerd, the trust store, timers, sockets and drop-ins. Stubs:
+//! CRI-O, which Debian does not have, and the kubelet; a real kubelet is in `trial`.
 //!
-//! Not here: parameters, temporary files, users, and what is refused (see `effects`); udev rules, because a container has no
-//! udev. A pool without the setting is at the end of this test.
+//! Not here: parameters, temporary files, users, and refused changes (`effects`); udev rules, because a container has no udev.
+//! The end of this test has a pool without the setting.
 
 use crate::debs::install;
 use crate::effects::{config, file, said, setting};
@@ -23,12 +23,12 @@ fn stub(of: &str) -> String {
     )
 }
 
-/// A network of its own for an interface that the machine does not need.
+/// A network file for an interface that the machine does not need.
 const NETWORK: &str = "[Match]\nName=effect0\n[Network]\nAddress=192.0.2.1/24\n\
     [Route]\nDestination=192.0.2.64/26\nTable=effect\n";
 
-/// What shows that each row has taken effect: a script on the machine, and what it says before and after. Empty: anything else
-/// than what it says after.
+/// How each row's effect is checked: a script on the machine, and its output before and after. An empty output after: anything
+/// other than the output before.
 fn checks(authority: &str) -> Vec<(&'static str, String, &'static str, &'static str)> {
     let count = |word: &str, file: &str| format!("grep -c '{word}' {file} || true");
     vec![
@@ -42,7 +42,7 @@ fn checks(authority: &str) -> Vec<(&'static str, String, &'static str, &'static 
         ("resolved", "resolvectl dns | grep -c 192.0.2.53 || true".into(), "0", "1"),
         ("timesyncd", "timedatectl show-timesync -p SystemNTPServers".into(), "SystemNTPServers=", "SystemNTPServers=192.0.2.123"),
         ("SSH server", "ss -Hltn 'sport = :2222' | grep -c LISTEN || true".into(), "0", ""),
-        // The table has its name from networkd's own settings.
+        // networkd's own settings give the table its name.
         ("networkd", "ip -4 route show table 777 | grep -c 192.0.2.64/26 || true".into(), "0", "1"),
         ("networks of networkd", "ip -4 -o address show effect0 | grep -c 192.0.2.1/24 || true".into(), "0", "1"),
         ("kernel modules", count("effect_module", "/var/modprobe.log"), "0", "1"),
@@ -93,8 +93,8 @@ fn units() -> Vec<Value> {
     ]
 }
 
-/// What the lab's base root leaves out, as a script: a network of its own for networkd, which leaves the machine's alone, a
-/// clock that runs in a container, and a program that notes which modules it was to load.
+/// Starts what the lab's base root leaves out: networkd with a network of its own, so that it leaves the machine's alone; a
+/// clock that runs in a container; and a program that records which modules it was asked to load.
 const SERVICES: &str = "set -e
 mkdir -p /etc/systemd/system/systemd-timesyncd.service.d /etc/ssh/sshd_config.d /etc/systemd/network
 printf '[Unit]\\nConditionVirtualization=\\n' > /etc/systemd/system/systemd-timesyncd.service.d/lab.conf
@@ -110,7 +110,7 @@ systemctl restart $UNITS
 systemctl is-active $UNITS
 systemctl is-active systemd-journald";
 
-/// Starts what the lab's base root leaves out. `false`: it cannot be had.
+/// Starts what the lab's base root leaves out. `false`: it cannot be downloaded.
 async fn services(cluster: &Cluster, node: &NodeHandle) -> bool {
     let packages = ["systemd-resolved", "systemd-timesyncd", "openssh-server"];
     said(node, "rm -f /etc/systemd/system/systemd-resolved.service; systemctl daemon-reload").await;
@@ -124,8 +124,8 @@ async fn services(cluster: &Cluster, node: &NodeHandle) -> bool {
     true
 }
 
-/// As the cluster's own, with a Node that reports. A real kubelet does so when it has started, and the agent waits for that after
-/// it has started the kubelet again.
+/// As [`Cluster::settled`], while the test reports the Node as Ready. A real kubelet does so when it has started, and the agent
+/// waits for that report after it has restarted the kubelet.
 async fn settled(cluster: &Cluster, with: &str, without: &[&str]) -> String {
     let reports = async {
         loop {
@@ -145,7 +145,7 @@ async fn settled(cluster: &Cluster, with: &str, without: &[&str]) -> String {
     }
 }
 
-/// What disturbs a node, by the events of its agent: the reason of each.
+/// The reasons of the agent's events that show a disturbance of the node.
 async fn disturbances(cluster: &Cluster) -> Vec<String> {
     let reasons = |e: String| e.split(": ").next().map(str::to_owned);
     let reasons = cluster.events(NODE).await.into_iter().filter_map(reasons);
@@ -180,7 +180,7 @@ async fn services_take_up_their_settings_without_a_reboot_and_give_them_back() {
     cluster.create(machine_config("50-services", "worker", config(&files(&ca), &units()))).await;
     let config_name = settled(&cluster, "50-services", &[]).await;
     for (what, script, at_first, after) in checks(&line) {
-        // networkd configures interfaces after it has answered.
+        // networkd answers before it has configured the interfaces.
         let is_taken_up = async || {
             let is = said(&node, &script).await;
             (if after.is_empty() { is != at_first } else { is == after }).then_some(())
@@ -188,7 +188,8 @@ async fn services_take_up_their_settings_without_a_reboot_and_give_them_back() {
         cluster.wait(&format!("{what}: {script}"), is_taken_up).await;
     }
     assert_eq!(untouched().await, before, "nothing of this drained or rebooted the node");
-    // Every update ends with this request, as the reference's do. Where nothing was drained, it is answered as it is made.
+    // Every update ends with this request, as the reference's do. If nothing was drained, the request and its answer are
+    // written together.
     let object = cluster.get("Node", NODE).await;
     for key in ["desiredDrain", "lastAppliedDrain"] {
         assert_eq!(note(&object, key), format!("uncordon-{config_name}"), "{key}");
@@ -196,7 +197,7 @@ async fn services_take_up_their_settings_without_a_reboot_and_give_them_back() {
     cluster.delete("MachineConfig", "50-services").await;
     settled(&cluster, "00-worker", &["50-services"]).await;
     for (what, script, at_first, _) in checks(&line) {
-        // These count for the whole boot: what they count has happened once more.
+        // These counters cover the whole boot, and the way back has increased them once more.
         if !["journald", "CRI-O", "kubelet", "chrony", "kernel modules"].contains(&what) {
             let is_as_before = async || (said(&node, &script).await == at_first).then_some(());
             cluster.wait(&format!("{what} as before: {script}"), is_as_before).await;

@@ -1,11 +1,11 @@
-//! systemd's networkd on a machine of the lab, whose own network is a script: it is unmasked and started, and what it waits for
-//! from udev is written by hand, because a container has no udev.
+//! systemd-networkd on a machine of the lab. The machine's own network is a script, so networkd is unmasked and started here.
+//! It waits for udev, which a container does not have, so the files that it waits for are written by hand.
 //!
-//! Not here: files of networks (see the tests).
+//! Not here: network files (see the tests).
 
 use lab::NodeHandle;
 
-/// `I:` is when udev has seen an interface; without it networkd waits for udev.
+/// `I:` is the time at which udev initialised an interface; without it, networkd waits for udev.
 const START: &str = "set -e
 cd /etc/systemd/system
 rm -f systemd-networkd.service systemd-networkd.socket

@@ -67,8 +67,8 @@ async fn works_on(distribution: Distribution) {
     assert_ne!(node.exec(["ls", "/usr/bin/mco"]).await.unwrap().code, 0);
     assert_eq!(node.read_file("/etc/packaged").await.unwrap(), "yes");
 
-    // The rpm, installed by rpm itself. Debian's machines have no rpm, so this computer's is copied into them; its
-    // database does not know Debian's systemd, therefore `--nodeps`.
+    // The rpm, installed by rpm itself. Debian's machines have no rpm, so this computer's is copied into them. Its database
+    // does not know Debian's systemd, hence `--nodeps`.
     for version in ["0.9.0", "1.0.0"] {
         put(&recipe(&program, version).rpm(&work).await.unwrap(), &format!("{version}.rpm"));
     }
@@ -93,13 +93,13 @@ async fn works_on(distribution: Distribution) {
     cluster.stop().await;
 }
 
-/// Puts this computer's `rpm` with its libraries into the machine; gives the command that runs it there.
+/// Copies this computer's `rpm` with its libraries into the machine; returns the command that runs it there.
 fn copy_rpm(node: &NodeHandle) -> Vec<String> {
     let to = node.root_of_boot().unwrap().join("opt/rpm");
     std::fs::create_dir_all(&to).unwrap();
     std::fs::copy("/usr/bin/rpm", to.join("rpm")).unwrap();
     let libraries = said(std::process::Command::new("ldd").arg("/usr/bin/rpm"));
-    // `libc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x…)`, and the loader alone with its path.
+    // Lines are like `libc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x…)`; for the loader there is only its path.
     let paths = libraries.split_whitespace().filter(|word| word.starts_with('/'));
     let mut loader = None;
     for path in paths.map(Path::new) {

@@ -1,11 +1,11 @@
-//! PinnedImageSets on real containerd, with Debian's registry: images are pulled before any pod asks for them, through a registry
-//! that cuts its connections; they have containerd's label; a set with an image that does not exist is reported and harms no
-//! other; a set that goes takes its label with it.
+//! PinnedImageSets on real containerd, with Debian's registry: images are pulled before any pod asks for them, through a
+//! registry that cuts its connections, and get containerd's label; a set with an image that does not exist is reported and
+//! affects no other set; a deleted set's images lose the label.
 //!
-//! Not here: CRI-O, which Debian does not have (see the stand-in in `daemon`, `pins/`).
+//! Not here: CRI-O, which Debian does not have (its stand-in is in `daemon`, `pins/`).
 
 use crate::debs;
-use crate::product::{Cluster, MCO, with_controller};
+use crate::product::{Cluster, MCO, one_machine};
 use lab::{Kubelet, NodeHandle};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
@@ -15,15 +15,15 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 const NODE: &str = "worker-0";
-/// Where the node finds the registry: containerd asks the loopback address without TLS.
+/// The registry's address for the node: containerd uses plain HTTP on the loopback address.
 const REGISTRY: &str = "127.0.0.1:5000";
 /// The port on which the registry itself listens.
 const BEHIND: u16 = 5001;
-/// The size of the image's layer, and after how many bytes a connection is cut.
+/// The size of the image's layer, and the bytes after which a connection is cut.
 const LAYER: usize = 24 << 20;
 const CUT: usize = 5 << 20;
 
-/// An image with one layer of noise is made and pushed; the last line of the output is its digest.
+/// Makes and pushes an image with one layer of random bytes; the last line of the output is its digest.
 const PUSH: &str = r#"set -e
 cd /var/tmp; rm -rf oci layer; mkdir -p oci/blobs/sha256 layer
 head -c SIZE /dev/urandom > layer/noise
@@ -61,7 +61,7 @@ case $answer in *' 201 '*) ;; *) echo "$answer $(cat <&3)" >&2; exit 1 ;; esac
 echo "sha256:$digest"
 "#;
 
-/// Debian's registry on the node.
+/// Starts Debian's registry on the node.
 const SERVE: &str = r#"set -e
 systemctl disable --now docker-registry 2>/dev/null || true
 printf 'version: 0.1\nstorage:\n  filesystem:\n    rootdirectory: /var/lib/lab-registry\nhttp:\n  addr: 0.0.0.0:PORT\nvalidation:\n  manifests:\n    urls:\n      allow: [".*"]\n' > /etc/lab-registry.yml
@@ -72,14 +72,8 @@ exit 1
 
 #[tokio::test(flavor = "multi_thread")]
 async fn containerd_pulls_and_pins_what_a_set_names_and_nothing_else() {
-    if !lab::require_root() {
-        return;
-    }
-    let Some(builder) = with_controller() else { return };
-    let cluster = Cluster::start(builder.nodes(1).real().kubelet(Kubelet::Real)).await;
+    let Some(cluster) = one_machine(|lab| lab.kubelet(Kubelet::Real)).await else { return };
     let node = cluster.lab.node(0);
-    // It may reboot for its first config.
-    cluster.settled("worker", 1, &["00-worker"], &[]).await;
     if !debs::install(&cluster, &node, &["docker-registry"]).await {
         return cluster.stop().await;
     }
@@ -106,7 +100,7 @@ async fn containerd_pulls_and_pins_what_a_set_names_and_nothing_else() {
     let little = "mkdir -p /var/lib/kubelet && echo 'evictionHard: {imagefs.available: 1Gi}' > /var/lib/kubelet/config.yaml";
     node.run(["sh", "-c", little]).await.unwrap();
 
-    // Pushed past the proxy, which would cut it.
+    // Pushed past the proxy, which would cut the connection.
     let name = format!("127.0.0.1:{BEHIND}/lab/noise");
     let push = PUSH.replace("SIZE", &LAYER.to_string()).replace("NAME", &name);
     let said = node.run(["sh", "-c", &push]).await.unwrap();
@@ -140,7 +134,7 @@ async fn containerd_pulls_and_pins_what_a_set_names_and_nothing_else() {
     let status = cluster.mco(&["status"]).await;
     assert!(status.out.contains("1 of 1 nodes have the images of noise"), "{status:?}");
 
-    // A second set, with an image that is not there: the first one stays complete.
+    // A second set, with an image that does not exist: the first one stays complete.
     cluster.create(set("none", &[&missing])).await;
     let why = cluster
         .wait("the failure is reported", async || {
@@ -224,7 +218,7 @@ fn said_of(node: &Value, type_: &str) -> Option<(String, String)> {
     Some((found["status"].as_str()?.to_owned(), found["message"].as_str()?.to_owned()))
 }
 
-/// The line of containerd about an image, with its labels.
+/// containerd's line about an image, with its labels.
 async fn labels(node: &NodeHandle, image: &str) -> String {
     let all = node.run(["ctr", "-n", "k8s.io", "images", "ls"]).await.unwrap();
     all.lines().find(|line| line.starts_with(image)).unwrap_or_default().to_owned()
@@ -236,14 +230,14 @@ async fn pulls(node: &NodeHandle, image: &str) -> usize {
     log.lines().filter(|line| line.contains("PullImage") && line.contains(image)).count()
 }
 
-/// The pool's status counts so many of its nodes as having the images.
+/// Whether the pool's status counts this many of its nodes as having the images.
 async fn counted(cluster: &Cluster, updated: u64) -> Option<()> {
     let pool = cluster.get("MachineConfigPool", "worker").await;
     let all = &pool["status"]["poolSynchronizersStatus"][0];
     (all["machineCount"] == 1 && all["updatedMachineCount"] == updated).then_some(())
 }
 
-/// A proxy that closes each connection after some megabytes, and counts that.
+/// A proxy that cuts each connection after some megabytes, and counts the cuts.
 async fn cutting(listen: SocketAddr, server: SocketAddr, cuts: Arc<AtomicU32>) -> SocketAddr {
     let listener = TcpListener::bind(listen).await.unwrap();
     let address = listener.local_addr().unwrap();

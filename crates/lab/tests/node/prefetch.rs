@@ -1,7 +1,7 @@
-//! OS images that are on the nodes before the first one is drained: controller, agents and an API server; OSTree is the lab's
-//! stand-in, whose pull takes as long as the test wants.
+//! OS images that are on the nodes before the first one is drained, with controller, agents and an API server. OSTree is the
+//! lab's stand-in, whose pull takes as long as the test wants.
 //!
-//! Not here: a pull from a registry (`tests/vm`), nor which nodes fetch at once (unit tests of `rollout`).
+//! Not here: a pull from a registry (`tests/vm`), and which nodes prefetch at once (unit tests of `rollout`).
 
 use crate::product::{Cluster, is_done, machine_config, note, with_controller};
 use lab::{NodeHandle, OSTREE_PULL};
@@ -37,14 +37,14 @@ async fn nodes_fetch_the_next_image_one_after_the_other_and_none_goes_without_it
         builder.nodes(2).real().ostree_stand_in("registry.lab/os:a").node_file(OSTREE_PULL, 0o755, PULL);
     let cluster = Cluster::start(builder).await;
     cluster.settled("worker", 2, &["00-worker"], &[]).await;
-    // Nobody can look into images of a registry that does not exist.
+    // The registry in the image's name does not exist, so the controller must not inspect the image.
     let wish = json!({"metadata": {"annotations": {PREFETCH: "1", OS_IMAGES: AS_THEY_ARE}}});
     cluster.patch("MachineConfigPool", "worker", wish).await;
     let mut config = machine_config("50-os", "worker", json!({"ignition": {"version": "3.4.0"}}));
     config["spec"]["osImageURL"] = json!("registry.lab/os:b");
     cluster.create(config).await;
 
-    // Each fails once, and says why; meanwhile nothing is drained.
+    // Each pull fails once, and the node says why. Meanwhile nothing is drained.
     for (node, handle) in [("worker-0", cluster.lab.node(0)), ("worker-1", cluster.lab.node(1))] {
         let answer = cluster
             .wait("a node says that it cannot fetch the image", async || {
@@ -67,7 +67,7 @@ async fn nodes_fetch_the_next_image_one_after_the_other_and_none_goes_without_it
     untouched("worker-0").await;
     untouched("worker-1").await;
 
-    // The image arrives on one node: that one goes, and the other fetches on.
+    // The image arrives on one node: that node is updated, and the other one continues to fetch.
     let first = cluster
         .wait("a node tries again", async || {
             for index in 0..2 {
@@ -84,7 +84,7 @@ async fn nodes_fetch_the_next_image_one_after_the_other_and_none_goes_without_it
         .wait("the node with the image goes", async || {
             let found = cluster.get("Node", first.name()).await;
             let goes = note(&found, "desiredConfig") != note(&found, "currentConfig");
-            // What was asked and answered is gone with the same write.
+            // The same write removes the request and its answer.
             goes.then(|| assert_eq!((own(&found, PREFETCH), own(&found, PREFETCHED)), Default::default()))
         })
         .await;

@@ -1,14 +1,14 @@
-//! `mco uninstall` on machines that boot. With `--restore-hosts` hosts get back the files that they had, a node that does not answer
-//! ends it before anything is removed, a second run continues, and then the rest goes. Without it hosts keep their files, but no
-//! trial and none of its units.
+//! `mco uninstall` on machines that boot. With `--restore-hosts`, hosts get back the files that they had; a node that does not
+//! answer stops the command before anything is removed; a second run continues, and then the rest is removed. Without it, hosts
+//! keep their files, but no trial and none of the trial's units.
 //!
-//! What it is not: what goes and what stays (`tests/serving/removal.rs`).
+//! Not here: which objects are removed and which stay (`tests/serving/removal.rs`).
 
 use crate::product::{Cluster, machine_config, with_controller};
 use lab::DAEMON_UNIT;
 use serde_json::{Value, json};
 
-/// A unit that agents bring to a host for its trials.
+/// A unit that agents install on a host for its trials.
 const BROUGHT: &str = "/etc/systemd/system/machine-config-daemon-emergency.service";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -47,7 +47,7 @@ async fn hosts_get_their_own_files_back_before_everything_goes() {
     let line = "Node worker-1: goes back to its own files (worker, 1 at a time)\n";
     assert!(said.code == 2 && said.out.contains(line), "{said:?}");
 
-    // The first one does not answer.
+    // The first node does not answer.
     nodes[0].run(["systemctl", "stop", DAEMON_UNIT]).await.unwrap();
     let said = cluster.mco(&["uninstall", "--yes", "--restore-hosts", "--restore-timeout=10s"]).await;
     for words in [
@@ -80,7 +80,7 @@ async fn hosts_get_their_own_files_back_before_everything_goes() {
     cluster.stop().await;
 }
 
-/// A kubelet that runs, and is known to be Ready only if somebody says so.
+/// A kubelet that runs, and is Ready only once somebody reports it.
 const KUBELET: &str = "[Service]\nExecStart=/bin/sleep infinity\n[Install]\nWantedBy=multi-user.target\n";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -104,7 +104,7 @@ async fn hosts_keep_their_files_but_nothing_that_would_undo_them_later() {
     for node in &nodes {
         node.read_file(BROUGHT).await.unwrap();
     }
-    // Another one is on trial when everything goes: the kubelet does not run for a while, so it is not confirmed yet.
+    // Another change is on trial during the removal: the kubelet does not run for a while, so it is not confirmed yet.
     let slow = "[Service]\nExecStartPre=/bin/sleep 20\n";
     let config = json!({
         "ignition": {"version": "3.5.0"},
@@ -113,10 +113,10 @@ async fn hosts_keep_their_files_but_nothing_that_would_undo_them_later() {
     cluster.create(machine_config("91-tried", "worker", config)).await;
     let clock = "/var/lib/machine-config-daemon/journal/trial.json";
     cluster.wait("a change is on trial", async || nodes[0].read_file(clock).await.ok().map(drop)).await;
-    // It is not safe to begin now, and a person insists.
+    // It is not safe to remove now, unless somebody forces it.
     let said = cluster.mco(&["uninstall", "--yes"]).await;
     assert!(said.code == 1 && said.err.contains("nothing was removed"), "{said:?}");
-    // The agent of the other one does not run, so it cannot answer.
+    // The other node's agent does not run, so it cannot answer.
     nodes[1].run(["systemctl", "stop", DAEMON_UNIT]).await.unwrap();
     let said = cluster.mco(&["uninstall", "--yes", "--force"]).await;
     assert_eq!(said.code, 0, "{said:?}");

@@ -3,7 +3,7 @@
 //! Not here: what blocks a drain (`tests/cluster/drains`).
 
 use crate::product::pods::{Place, budget, budgets, pod, pods};
-use crate::product::{Cluster, machine_config, note, one_file, with_controller};
+use crate::product::{machine_config, note, one_file, one_machine};
 use kube::api::DeleteParams;
 use lab::DAEMON_UNIT;
 
@@ -13,12 +13,7 @@ const NODE: &str = "worker-0";
 /// reboots; a budget that blocks the second drain proves it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_uncordoned_before_its_reboot_is_drained_again() {
-    if !lab::require_root() {
-        return;
-    }
-    let Some(builder) = with_controller() else { return };
-    let cluster = Cluster::start(builder.nodes(1).real().controller_manager(true)).await;
-    cluster.settled("worker", 1, &["00-worker"], &[]).await;
+    let Some(cluster) = one_machine(|lab| lab.controller_manager(true)).await else { return };
     let node = cluster.lab.node(0);
     let boot = node.boot_id().await.unwrap();
     let pods = pods(&cluster, "default");

@@ -3,7 +3,7 @@
 //!
 //! Not here: the masking of differences (`desired::mask`).
 
-use crate::product::{Cluster, condition, is_done, machine_config, note, with_controller};
+use crate::product::{Cluster, condition, is_done, machine_config, note, one_machine};
 use kube::api::PostParams;
 use lab::{DAEMON_UNIT, NodeHandle};
 use serde_json::{Value, json};
@@ -16,12 +16,7 @@ const MARKER: &str = "hunter2";
 /// A secret in each kind of input, valid and invalid, and then drift of paths that contain one.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_log_event_or_status_holds_a_secret() {
-    if !lab::require_root() {
-        return;
-    }
-    let Some(builder) = with_controller() else { return };
-    let cluster = Cluster::start(builder.nodes(1).real()).await;
-    cluster.settled("worker", 1, &["00-worker"], &[]).await;
+    let Some(cluster) = one_machine(|lab| lab).await else { return };
     tell_nothing(&cluster, &cluster.lab.node(0)).await;
     cluster.no_panic();
     cluster.stop().await;

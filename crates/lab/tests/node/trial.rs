@@ -1,5 +1,5 @@
-//! Changes that cut their own node off, on machines that boot: each is undone by the node itself, with a reboot where it
-//! needs one, and the node reports what failed. One machine for each change, all at the same time.
+//! Changes that cut their own node off, on machines that boot: the node itself undoes each, with a reboot where it needs one,
+//! and reports what failed. Each change has its own machine, and all run at the same time.
 
 use std::time::{Duration, Instant};
 
@@ -8,14 +8,14 @@ use crate::product::{Cluster, machine_config, note, with_controller};
 use lab::{DAEMON_UNIT, Kubelet, NodeHandle, RECOVER_UNIT};
 use serde_json::{Value, json};
 
-/// How long a change may take to be confirmed where one is: the boot of a busy machine fits in.
+/// The time in which a change must be confirmed, for changes that are: enough for the boot of a busy machine.
 const CONFIRMED_WITHIN: &str = "within=5m";
-/// The same for a change that fails by something that is tried in the end.
+/// The same for changes that fail in the last check of the trial.
 const WITHIN: &str = "within=60s";
-/// The same where none is. The lab takes a machine that does not come up for a minute and a half for broken, and one in a
-/// rescue shell does not.
+/// The same for changes that are never confirmed. The lab considers a machine broken if it is not up after a minute and a half,
+/// and a machine in a rescue shell never is.
 const NEVER_WITHIN: &str = "within=30s";
-/// The limit for a change, its trial, its undo, and the reboots between them, on a machine with much else to do.
+/// The time limit for a change, its trial, its undo, and the reboots between them, on a busy machine.
 const LIMIT: Duration = Duration::from_secs(420);
 /// The unit that watches a trial.
 const TRIAL_UNIT: &str = "machine-config-daemon-trial.service";
@@ -26,7 +26,7 @@ const KUBELET: &str = "[Unit]\nDescription=Stub of kubelet\n\n[Service]\n\
 /// A firewall that is loaded when its unit starts.
 const FIREWALL: &str = "[Service]\nType=oneshot\nRemainAfterExit=yes\n\
     ExecStart=/usr/sbin/iptables-restore /etc/iptables/rules.v4\n[Install]\nWantedBy=multi-user.target\n";
-/// Stops all that is not needed for a rescue shell, the agent, the kubelet and the bus among them, at each boot.
+/// At each boot, stops everything that a rescue shell does not need, including the agent, the kubelet and D-Bus.
 const RESCUE: &str = "[Unit]\nAfter=kubelet.service machine-config-daemon.service machine-config-daemon-recover.service\n[Service]\nType=oneshot\n\
     ExecStart=/bin/systemctl --no-block isolate rescue.target\n[Install]\nWantedBy=multi-user.target\n";
 /// Takes the network interface down as soon as the machine has brought it up.
@@ -38,7 +38,7 @@ fn file(path: &str, text: &str) -> Value {
     json!({"path": path, "contents": {"source": source}})
 }
 
-/// A file of networkd's for the machine's interface.
+/// A file for networkd about the machine's interface.
 fn network_file(address: &str, more: &str) -> String {
     format!("[Match]\nName=host0\n[Network]\nLinkLocalAddressing=no\nAddress={address}\n{more}")
 }
@@ -47,14 +47,14 @@ fn rules(drop: &str) -> String {
     format!("*filter\n:INPUT ACCEPT [0:0]\n:FORWARD ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n{drop}COMMIT\n")
 }
 
-/// A pool of this node alone, whose changes are tried for a short time.
+/// Creates a pool of this node alone, whose changes are on trial for this time.
 async fn mk_pool(cluster: &Cluster, pool: &str, node: &str, within: &str) {
     cluster.add_pool(pool, &[node]).await;
     set_within(cluster, pool, node, within).await;
     cluster.settled(pool, 1, &["00-worker"], &[]).await;
 }
 
-/// Changes for how long a pool's changes are tried.
+/// Sets how long a pool's changes are on trial.
 async fn set_within(cluster: &Cluster, pool: &str, node: &str, within: &str) {
     let trial = json!({"metadata": {"annotations": {"machineconfiguration.openshift.io/trial": within}}});
     cluster.patch("MachineConfigPool", pool, trial).await;
@@ -89,7 +89,7 @@ fn handle(cluster: &Cluster, node: &str) -> NodeHandle {
     cluster.lab.nodes().into_iter().find(|n| n.name() == node).unwrap()
 }
 
-/// The end of what the machine has logged.
+/// The end of the machine's log, and the agent's journal.
 async fn log(node: &NodeHandle) -> String {
     let log = node.run(["journalctl", "--no-pager", "-n", "80"]).await.unwrap_or_else(|e| e.to_string());
     let journal = node
@@ -119,7 +119,7 @@ async fn a_change_that_cuts_its_node_off_is_undone_by_the_node_and_reported() {
     ] {
         mk_pool(&cluster, pool, node, within).await;
     }
-    // The node on which a person tries configs has nothing of its own under way.
+    // The node on which a person tries configs must have no update of its own under way.
     cluster.settled("worker", 1, &["00-worker"], &[]).await;
     // A change of the firewall takes effect at once, and so does its undo.
     let restart = json!({"type": "Restart", "restart": {"serviceName": "netfilter-persistent.service"}});
@@ -133,7 +133,7 @@ async fn a_change_that_cuts_its_node_off_is_undone_by_the_node_and_reported() {
             ]}},
         }))
         .await;
-    // The first change of the firewall is well, and is confirmed.
+    // The first change of the firewall works, and is confirmed.
     let wall = |text: &str| {
         let unit = json!({"name": "netfilter-persistent.service", "contents": FIREWALL, "enabled": true});
         json!({"ignition": {"version": "3.4.0"}, "storage": {"files": [file("/etc/iptables/rules.v4", text)]}, "systemd": {"units": [unit]}})
@@ -169,7 +169,7 @@ async fn a_change_that_cuts_its_node_off_is_undone_by_the_node_and_reported() {
     let lost = json!({"ignition": {"version": "3.4.0"}, "storage": {"files": [lost]}});
     cluster.create(machine_config("60-networkd", "networkd", lost)).await;
 
-    // The power is cut in the middle of the kubelet's trial: it goes on after the boot, with what is left of the time.
+    // The power is cut during the kubelet's trial: the trial continues after the boot, with the rest of its time.
     let machine = cluster.lab.real_node(3).unwrap().machine();
     let clock =
         cluster.lab.folder().join("nodes/worker-3/upper/var/lib/machine-config-daemon/journal/trial.json");
@@ -194,7 +194,7 @@ async fn a_change_that_cuts_its_node_off_is_undone_by_the_node_and_reported() {
     assert!(net_says.contains("no new connection to"), "{net_says}");
     assert!(wall_says.contains("no new connection to"), "{wall_says}");
     assert!(networkd_says.contains("no new connection to"), "{networkd_says}");
-    // The agent was stopped with all else, so the watch of the host's own gave its verdict.
+    // The agent was stopped with everything else, so the host's own trial unit decided.
     let by_the_watch = [
         "the agent did not confirm it within 30 s",
         "kubelet.service ran before the change and was inactive",
@@ -203,7 +203,7 @@ async fn a_change_that_cuts_its_node_off_is_undone_by_the_node_and_reported() {
     assert!(kubelet_says.contains("kubelet.service ran before the change"), "{kubelet_says}");
     assert!(kubelet_says.contains("mco retry"), "{kubelet_says}");
 
-    // Each host is as it was, and the undo cost what the change did.
+    // Each host is as it was before, and the undo cost what the change did.
     assert!(net.read_file("/etc/systemd/system/lab-network.service.d/10-down.conf").await.is_err());
     assert_eq!(walled.read_file("/etc/iptables/rules.v4").await.unwrap(), rules(""));
     assert_eq!(walled.boot_id().await.unwrap(), wall_boot, "the firewall's undo needs no reboot");
@@ -219,7 +219,7 @@ async fn a_change_that_cuts_its_node_off_is_undone_by_the_node_and_reported() {
     assert!(recovered.contains("on trial: "), "{recovered}");
     assert_eq!(recovered.matches("undone: ").count(), 0, "{recovered}");
 
-    // The node stays there until the config is another one, and then takes it.
+    // The node stays as it is until its config changes, and then takes the new one.
     set_within(&cluster, "kubelet", "worker-3", CONFIRMED_WITHIN).await;
     let better = json!({"spec": {"config": {"storage": {"files": [file("/etc/kubernetes/stub.yaml", "accept: true\n")]}}}});
     cluster.patch("MachineConfigPool", "kubelet", json!({"spec": {"maxUnavailable": 2}})).await;
@@ -233,7 +233,8 @@ async fn a_change_that_cuts_its_node_off_is_undone_by_the_node_and_reported() {
 /// The addresses of a machine's interface.
 const ADDRESSES: [&str; 6] = ["ip", "-4", "-br", "address", "show", "host0"];
 
-/// Has networkd keep a machine's network, in a pool whose changes reboot only where they have to. Returns its boot and addresses.
+/// Lets networkd manage a machine's network, in a pool whose changes reboot only where necessary. Returns its boot id and
+/// addresses.
 async fn by_networkd(cluster: &Cluster, node: &NodeHandle) -> (String, String) {
     let when_needed = json!({"metadata": {"annotations": {"machineconfig.dev/reboots": "WhenNeeded"}}});
     cluster.patch("MachineConfigPool", "networkd", when_needed).await;
@@ -259,8 +260,8 @@ async fn by_networkd(cluster: &Cluster, node: &NodeHandle) -> (String, String) {
     (node.boot_id().await.unwrap(), addresses)
 }
 
-/// A real kubelet that does not start with its new settings: its Node says Ready for most of a minute, and no pod of the
-/// node's could do anything about it.
+/// A real kubelet that does not start with its new settings: its Node stays Ready for most of a minute, and no pod on the node
+/// could do anything about it.
 #[tokio::test(flavor = "multi_thread")]
 async fn settings_that_a_real_kubelet_refuses_are_undone() {
     if !lab::require_root() {
@@ -288,7 +289,7 @@ async fn settings_that_a_real_kubelet_refuses_are_undone() {
     assert!(says.contains("kubelet.service"), "{says}");
     assert_eq!(node.read_file(path).await.unwrap(), settings);
     node.wait_ready(&cluster.client, LIMIT).await.unwrap();
-    // Settings that it takes are kept.
+    // Settings that the kubelet accepts are kept.
     set_within(&cluster, "kubelet", "worker-0", CONFIRMED_WITHIN).await;
     let accepted = json!({"spec": {"config": config(&with("\"maxPods\": 111"))}});
     cluster.patch("MachineConfigPool", "kubelet", json!({"spec": {"maxUnavailable": 2}})).await;
@@ -303,11 +304,11 @@ async fn settings_that_a_real_kubelet_refuses_are_undone() {
 /// A mount that every boot needs and that fails: no kernel has this file system.
 const NO_MOUNT: &str = "[Unit]\nBefore=local-fs.target\n[Mount]\nWhat=none\nWhere=/srv/data\nType=nosuchfs\n\
     [Install]\nRequiredBy=local-fs.target\n";
-/// The same as a line of `/etc/fstab`.
+/// The same mount, as a line of `/etc/fstab`.
 const NO_MOUNT_IN_FSTAB: &str = "none /srv/data nosuchfs defaults 0 0\n";
 
-/// The boot into a change stops in emergency mode, without network, bus, agent and kubelet: the host undoes the change there,
-/// boots again, and the node says so. One machine has a unit that fails, the other one a line of `/etc/fstab`.
+/// The boot into a change ends in emergency mode, without network, D-Bus, agent and kubelet: the host undoes the change there
+/// and boots again, and the node reports it. One machine has a failing unit, the other one a line in `/etc/fstab`.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_with_which_the_boot_ends_in_emergency_mode_is_undone_there() {
     if !lab::require_root() {
@@ -337,7 +338,7 @@ async fn a_change_with_which_the_boot_ends_in_emergency_mode_is_undone_there() {
         let fstab = node.read_file("/etc/fstab").await.unwrap_or_default();
         assert!(!fstab.contains("/srv/data"), "{fstab}");
         assert!(journal_is_empty(&node).await, "{}", node.name());
-        // It did not wait until the time was up, and was in emergency mode indeed.
+        // The undo did not wait for the end of the trial, and emergency mode was really reached.
         let log = node.run(["journalctl", "--no-pager", "-o", "cat", "_PID=1"]).await.unwrap();
         assert!(log.contains("emergency"), "{log}");
         assert!(begun.elapsed() < Duration::from_secs(300), "{:?}", begun.elapsed());
@@ -392,7 +393,7 @@ async fn by_hand(node: &NodeHandle) {
     assert!(start.elapsed() > Duration::from_secs(10), "it had thirty seconds");
 }
 
-/// Whether nothing is left of any change.
+/// Whether no change has left anything in the journal.
 async fn journal_is_empty(node: &NodeHandle) -> bool {
     let left = node.run(["sh", "-c", "ls /var/lib/machine-config-daemon/journal"]).await.unwrap();
     println!("{}: {left:?}", node.name());

@@ -1,6 +1,6 @@
-//! A change that breaks the workload and not the node, on machines that boot: a shop on each node, a real Prometheus
-//! (Debian's) that scrapes it, and a RolloutPolicy that asks Prometheus. One canary is hit, the fleet is not, and the canary
-//! is back by itself. The corrected change goes through all waves.
+//! A change that breaks the workload but not the node, on machines that boot: a shop on each node, a real Prometheus (Debian's)
+//! that scrapes the shops, and a RolloutPolicy with a gate on Prometheus. One canary is hit and goes back by itself, and no
+//! other node is touched. The corrected change goes through all waves.
 //!
 //! Not here: the other gates, approvals, and rollouts of many nodes (see `cluster/rollout_policy.rs`).
 
@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use crate::product::observer::Observer;
+use crate::product::policies::{progress, proved};
 use crate::product::{Cluster, condition, is_done, machine_config, note, one_file, text, with_controller};
 use crate::prometheus;
 use serde_json::{Value, json};
@@ -15,15 +16,15 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 const NODES: usize = 3;
-/// Where the shops listen.
+/// The port of the shops.
 const PORT: u16 = 8080;
-/// What the change is about: the shop reads it at each request, so the change costs the node nothing.
+/// The file that changes. The shop reads it at each request, so the change needs no restart.
 const PRICE: &str = "/etc/shop/price";
 const SOCKET: &str =
     "[Socket]\nListenStream=8080\nAccept=yes\nMaxConnections=32\n[Install]\nWantedBy=sockets.target\n";
 const SERVICE: &str = "[Unit]\nCollectMode=inactive-or-failed\n\n[Service]\nExecStart=-/bin/sh /etc/shop.sh\n\
     StandardInput=socket\nStandardError=journal\n";
-/// The workload: its page is the price, and an error if that is no number. It reports to Prometheus whether it is open.
+/// The workload. Its page shows the price, or an error if the price is not a number. Its metric says whether it is open.
 const SHOP: &str = r#"read -r method path version
 while read -r line; do [ -n "$(printf %s "$line" | tr -d '\r')" ] || break; done
 price=$(cat /etc/shop/price)
@@ -46,9 +47,9 @@ async fn get(server: SocketAddr, path: &str) -> Result<(String, String), String>
     Ok((status.to_owned(), body.trim().to_owned()))
 }
 
-/// The addresses of the series that a query answers with.
+/// The instances in the series that a query returns.
 async fn instances(prometheus: SocketAddr, query: &str) -> BTreeSet<String> {
-    // It may not listen yet.
+    // Prometheus may not listen yet.
     let series = prometheus::query(prometheus, query).await.unwrap_or_default();
     series.iter().map(|s| text(&s["metric"]["instance"])).collect()
 }
@@ -73,10 +74,6 @@ fn policy(prometheus: SocketAddr, soak: &str) -> Value {
             "onFailure": "Rollback",
         },
     })
-}
-
-async fn progress(cluster: &Cluster) -> Value {
-    cluster.get("RolloutPolicy", "workers").await["status"]["pools"][0].clone()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -129,11 +126,7 @@ async fn a_change_that_breaks_the_workload_hits_one_canary_which_is_back_by_itse
         })
         .await;
     cluster.create(policy(listen, "1h")).await;
-    cluster
-        .wait("the present config to count as proved", async || {
-            (progress(&cluster).await["proved"] == json!(before)).then_some(())
-        })
-        .await;
+    proved(&cluster, &before).await;
 
     let observer = Observer::start(&cluster, "worker", 1).await;
     let bad = observer
@@ -155,7 +148,7 @@ async fn a_change_that_breaks_the_workload_hits_one_canary_which_is_back_by_itse
     assert_eq!(progress(&cluster).await["rejected"][0]["config"], json!(bad));
     let hit: BTreeSet<String> = observer.starts().into_iter().map(|s| s.node).collect();
     assert_eq!(hit.len(), 1, "one node and no other was sent anywhere: {hit:?}");
-    // What Prometheus has seen: the shop on the canary was shut, and no other one ever was.
+    // What Prometheus has recorded: the shop on the canary was closed, and no other one ever was.
     let address = |node: &Value| {
         let addresses = node["status"]["addresses"].as_array().cloned().unwrap_or_default();
         let own = addresses.iter().find(|a| a["type"] == "InternalIP").map(|a| text(&a["address"]));
@@ -168,7 +161,7 @@ async fn a_change_that_breaks_the_workload_hits_one_canary_which_is_back_by_itse
         assert_eq!(get(*shop, "/").await.unwrap(), ("200".to_owned(), "price 5".to_owned()), "{shop}");
     }
 
-    // The change is corrected. With a short soak the fleet follows.
+    // The change is corrected. With a short soak, the fleet follows.
     cluster.patch("RolloutPolicy", "workers", json!({"spec": policy(listen, "2s")["spec"]})).await;
     cluster.patch("MachineConfig", "50-shop", json!({"spec": {"config": shop("7")}})).await;
     cluster
@@ -183,11 +176,7 @@ async fn a_change_that_breaks_the_workload_hits_one_canary_which_is_back_by_itse
         })
         .await;
     let good = cluster.settled("worker", NODES, &["50-shop"], &[]).await;
-    cluster
-        .wait("the new config to count as proved", async || {
-            (progress(&cluster).await["proved"] == json!(good)).then_some(())
-        })
-        .await;
+    proved(&cluster, &good).await;
     assert_eq!(instances(listen, "min_over_time(shop_open[1h]) == 0").await, shut, "the fleet was never hit");
     cluster.no_panic();
     cluster.stop().await;

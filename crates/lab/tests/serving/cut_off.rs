@@ -1,8 +1,7 @@
-//! A command of an administrator that is killed in the middle: at each kind of write once before the write has arrived, and once
-//! when it is done and its answer is lost. The next run goes on from there.
+//! An administrator's command that is killed in the middle: at each kind of write, once before the write arrives, and once when
+//! it is done and its answer is lost. The next run continues.
 //!
-//! What it is not: the check that the last run ends well, and that nothing is left undone (see `removal`), and an operator that
-//! is killed (see `upgrade`).
+//! Not here: the check that the last run completes and leaves nothing undone (`removal`), and a killed operator (`upgrade`).
 
 use crate::parts::Part;
 use crate::product::Cluster;
@@ -11,10 +10,10 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// What a command does, and the request by which it is seen: verb, and the words of its path.
+/// A step of a command, and the request that identifies it: verb, and words of its path.
 pub(crate) type Row = (&'static str, &'static str, &'static [&'static str]);
 
-/// What `mco uninstall` does, in its order.
+/// The steps of `mco uninstall`, in order.
 pub(crate) const REMOVAL: [Row; 13] = [
     ("the operator goes", "DELETE", &["/deployments/machine-config-operator"]),
     ("the taint of nodes that register", "DELETE", &["/mutatingadmissionpolicybindings/"]),
@@ -31,7 +30,7 @@ pub(crate) const REMOVAL: [Row; 13] = [
     ("a namespace", "DELETE", &["/api/v1/namespaces/machine-config-boot-tokens"]),
 ];
 
-/// What `mco install` does, in its order.
+/// The steps of `mco install`, in order.
 pub(crate) const INSTALLATION: [Row; 5] = [
     ("definitions", "PATCH", &["/customresourcedefinitions/"]),
     ("the namespace", "PATCH", &["/api/v1/namespaces/openshift-machine-config-operator"]),
@@ -40,10 +39,10 @@ pub(crate) const INSTALLATION: [Row; 5] = [
     ("the settings", "PATCH", &["/machineconfigoperators/cluster"]),
 ];
 
-/// How long a command may take to come to a write. It waits half a minute for agents.
+/// How long a command may take until one of its writes. It waits half a minute for agents.
 const PATIENCE: Duration = Duration::from_secs(100);
 
-/// Runs the command once and once more for each row, and kills it there.
+/// Runs the command twice for each row, and kills it there.
 pub(crate) async fn at_each_write(cluster: &Cluster, dir: &Path, args: &[&str], rows: &[Row]) {
     let plane = cluster.lab.control_plane();
     let proxy = ApiProxy::start(plane).await.unwrap();
@@ -55,7 +54,7 @@ pub(crate) async fn at_each_write(cluster: &Cluster, dir: &Path, args: &[&str], 
             let (verb, words) = (*verb, *words);
             proxy.set(move |call: &Call<'_>| {
                 let mut caught = into.lock().unwrap();
-                // A process that is being killed makes no more requests that count.
+                // Requests that a process sends while it is being killed do not count.
                 if *caught {
                     return Verdict::Swallow;
                 }

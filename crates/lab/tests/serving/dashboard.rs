@@ -1,8 +1,8 @@
-//! The dashboard in the cluster: the operator sets it up when the settings ask for it and takes it away again; with its own
-//! account and no other right it shows a real cluster to who may look at it, over HTTPS that clients can verify, and gives
-//! everybody else nothing.
+//! The dashboard in the cluster: the operator installs it when the settings ask for it, and removes it again. With its own
+//! account and no other permissions it shows a real cluster to people who may see it, over HTTPS that clients can verify, and
+//! shows nothing to anybody else.
 //!
-//! Not here: the page (see the test program `browser`), and attacks on it (see the crate `dashboard`).
+//! Not here: the page (test program `browser`), and attacks on it (crate `dashboard`).
 
 use crate::installation::{here, installed, operator, says, set};
 use crate::parts::{Part, free_address, speak_as};
@@ -14,7 +14,7 @@ use std::path::Path;
 const NAMESPACE: &str = "openshift-machine-config-operator";
 const NAME: &str = "machine-config-dashboard";
 
-/// A token of a person, for whom a service account stands.
+/// A token for a person, played by a service account.
 async fn token(cluster: &Cluster, dir: &Path, person: &str) -> String {
     let account = ["create", "serviceaccount", person, "-n", NAMESPACE];
     assert_eq!(cluster.kubectl(&account).await.code, 0);
@@ -76,7 +76,7 @@ async fn the_dashboard_in_the_cluster_shows_the_fleet_to_who_may_see_it_and_to_n
     {
         let (status, text) = get(path, Some(&jane)).await.unwrap();
         assert_eq!(status, 200, "{path}: {text}");
-        // Nobody gave her boot tokens.
+        // She has no permission for boot tokens.
         assert_eq!(text.contains("may not"), path == "/api/trust", "{path}: {text}");
         for (token, want) in [(Some(joe.as_str()), 403), (None, 401), (Some("guessed"), 401)] {
             let (status, text) = get(path, token).await.unwrap();
@@ -84,7 +84,7 @@ async fn the_dashboard_in_the_cluster_shows_the_fleet_to_who_may_see_it_and_to_n
             assert!(!text.contains("worker-1") && !text.contains("rendered-"), "{path}: {text}");
         }
     }
-    // With `kubectl` she reads no whole object that can have a secret in it.
+    // With `kubectl` she cannot read any whole object that may contain a secret.
     for (kind, may) in [
         ("machineconfigs.machineconfiguration.openshift.io", "no"),
         ("controllerconfigs.machineconfiguration.openshift.io", "no"),

@@ -1,7 +1,7 @@
-//! The metrics of image builds, as a real Prometheus has them after a build that failed and one that succeeded: every metric that
-//! an alert asks for has a series, and the first failure fires.
+//! The metrics of image builds in a real Prometheus, after a failed and a successful build: every metric that an alert uses has
+//! a series, and the first failure fires the alert.
 //!
-//! Fake: the Job controller. What a build writes is in `tests/cluster/image_builds.rs`, and each alert's limits are in
+//! Fake: the Job controller. What a build writes is in `tests/cluster/image_builds.rs`, and the limits of each alert are in
 //! `alerts.yaml`.
 
 use crate::product::{Cluster, machine_config, text};
@@ -74,7 +74,7 @@ pub(crate) async fn are_scraped(cluster: &Cluster, prometheus: SocketAddr) {
     let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("batch", "v1", "Job"));
     let jobs: Api<DynamicObject> = Api::namespaced_with(cluster.client.clone(), NAMESPACE, &kind);
     let first = started(cluster, &jobs, "").await;
-    // A failure is seen as an increase only if Prometheus had the series before it.
+    // Prometheus sees a failure as an increase only if the series existed before it.
     let of = |metric: &str, state: &str| format!("{metric}{{pool=\"{POOL}\",state=\"{state}\"}}");
     has(cluster, prometheus, &format!("{} == 0", of("ocl_build_total", "failed"))).await;
     has(cluster, prometheus, &format!("ocl_active_builds{{pool=\"{POOL}\"}} == 1")).await;

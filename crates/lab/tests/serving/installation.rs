@@ -2,7 +2,7 @@
 //! server with the controllers and the scheduler of Kubernetes. Pods are stand-ins that run as soon as they are bound;
 //! the operator is the real program, with its pod's service account.
 //!
-//! Not here: the installed parts at work (see `parts`), and errors (see `trouble`).
+//! Not here: the installed parts at work (`own_rights`), and errors (`installation_errors`).
 
 use crate::parts::{Part, speak_as};
 use crate::product::{Cluster, condition, lab, text};
@@ -123,6 +123,7 @@ async fn an_installation_is_made_from_its_settings_object() {
     keeps(&cluster).await;
     prunes(&cluster).await;
     leaves_alone(&cluster).await;
+    logs_as_asked(&cluster).await;
 
     // When the leading operator dies, another one takes over.
     let second = operator(dir.path(), "second", &account);
@@ -282,4 +283,28 @@ async fn leaves_alone(cluster: &Cluster) {
             (!here(cluster, "service", "machine-config-server").await.is_null()).then_some(())
         })
         .await;
+}
+
+/// The parts log as MachineConfiguration `cluster` asks, and as before when it does not any more.
+async fn logs_as_asked(cluster: &Cluster) {
+    for (level, more) in [("Debug", true), ("Normal", false)] {
+        cluster.patch("MachineConfiguration", "cluster", json!({"spec": {"operatorLogLevel": level}})).await;
+        for (kind, name) in
+            [("deployment", "machine-config-controller"), ("daemonset", "machine-config-server")]
+        {
+            cluster
+                .wait(&format!("{kind} {name} logs at level {level}"), async || {
+                    let object = here(cluster, kind, name).await;
+                    let args = object.pointer("/spec/template/spec/containers/0/args")?.as_array()?;
+                    let logs = |argument: &Value| {
+                        argument
+                            .as_str()
+                            .is_some_and(|a| a.starts_with("--log=info,") && a.contains("=debug"))
+                    };
+                    (args.iter().any(logs) == more).then_some(())
+                })
+                .await;
+        }
+    }
+    says(cluster, "Degraded", "False", &[]).await;
 }

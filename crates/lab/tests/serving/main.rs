@@ -5,6 +5,7 @@
 //! cluster (`crates/server/tests`).
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests")]
 
+mod admission_policies;
 mod config_server;
 mod cut_off;
 mod dashboard;
@@ -13,9 +14,11 @@ mod definitions;
 
 mod image_metrics;
 mod installation;
+mod installation_errors;
 mod monitoring;
 mod older_settings;
 mod openshift;
+mod own_rights;
 mod packages;
 mod parts;
 #[path = "../product/mod.rs"]
@@ -30,5 +33,4 @@ mod stored_versions;
 #[path = "../../../server/tests/support/mod.rs"]
 mod support;
 mod tokens;
-mod trouble;
 mod upgrade;

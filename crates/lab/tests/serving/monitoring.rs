@@ -1,11 +1,11 @@
 //! Monitoring with a real Prometheus (Debian's): each alert fires and stays quiet as `alerts.yaml` says, and each query
 //! of the dashboards gets an answer after a rollout that was scraped.
 //!
-//! What it is not: Grafana, which no registry has (see docs/development.md). A unit test of `operator::monitoring` checks the
+//! Not here: Grafana, which no package registry has (docs/development.md). A unit test of `operator::monitoring` checks the
 //! dashboards against its JSON model.
 //!
-//! An agent and a config server are scraped as Prometheus in a cluster does it: by HTTPS, with the token of an account that the
-//! API server is asked about. Fake: what the dashboards show of them comes from static texts, with one series of each metric.
+//! Prometheus scrapes an agent and a config server as it does in a cluster: by HTTPS, with an account's token that the API
+//! server reviews. Fake: the dashboards' other data comes from static texts, with one series of each metric.
 
 use crate::parts::{Part, free_address};
 use crate::product::controllers::Controller;
@@ -32,7 +32,7 @@ const PLACE: &str = "openshift-machine-config-operator";
 /// Queries that have results only while nodes are being updated or drains are blocked.
 const EMPTY_AT_REST: [&str; 2] = ["Nodes on their way, the longest first", "Drains that wait for pods"];
 
-/// Serves this text as the answer to each request.
+/// Serves this text in answer to every request.
 async fn sample(text: String) -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -177,7 +177,7 @@ async fn alerts(folder: &Path) {
     let all = rule_groups();
     std::fs::write(folder.join("all.yaml"), all.to_string()).unwrap();
     promtool(folder, &["check", "rules", "all.yaml"]).await.unwrap();
-    // A test of promtool would have to repeat the annotations, so they are left out.
+    // Tests of promtool have to repeat annotations, so the rules are tested without them.
     let mut bare = all.clone();
     for group in bare["groups"].as_array_mut().unwrap() {
         for rule in group["rules"].as_array_mut().unwrap() {
@@ -196,7 +196,7 @@ async fn alerts(folder: &Path) {
     }
 }
 
-/// An agent and a config server whose metrics are served by HTTPS only, and an account that may read them.
+/// An agent and a config server with metrics over HTTPS only, and an account that may read them.
 struct Secure {
     folder: PathBuf,
     agent: SocketAddr,
@@ -239,7 +239,7 @@ impl Secure {
             write(name, said.out.trim());
         }
 
-        // The agent asks as its node, as agents do. There is no Node of this name, so it has nothing to do.
+        // The agent connects as its node, as agents do. There is no Node of this name, so it has nothing to do.
         let node = "no-node-of-this-cluster";
         let of_node =
             cluster.lab.control_plane().identity(&format!("system:node:{node}"), &["system:nodes"]).unwrap();
@@ -282,7 +282,7 @@ impl Secure {
         Self { folder: folder.to_owned(), agent, server, _server: running, _stop: stop.drop_guard() }
     }
 
-    /// A job of Prometheus that verifies the certificate and shows the token in this file.
+    /// A Prometheus job that verifies the certificate and sends the token in this file.
     fn job(&self, name: &str, address: SocketAddr, token: &str) -> Value {
         json!({
             "job_name": name, "scheme": "https",
@@ -292,7 +292,7 @@ impl Secure {
         })
     }
 
-    /// Prometheus has the series of both, and gets nothing with the token of an account without the right.
+    /// Prometheus has series of both, and gets nothing with the token of an account without permission.
     async fn is_scraped(&self, cluster: &Cluster, prometheus: SocketAddr) {
         for (job, series) in [("agent-https", "mcd_config_drift"), ("server-https", "mcs_source_up")] {
             let expr = format!("up{{job=\"{job}\"}} == 1 and on (job) {series}{{job=\"{job}\"}}");

@@ -1,20 +1,13 @@
-//! Settings that were made when agents were services of their hosts by default: a version with another default leaves them so.
+//! Settings from a time when agents were services of their hosts by default: an upgrade to a version with another default does
+//! not change them.
 //!
-//! Not here: what the operator makes of the settings (see `installation`).
+//! Not here: how the operator uses the settings (`installation`).
 
 use crate::installation::{IMAGE, URL, set, settings};
 use crate::product::{Cluster, lab, text};
 use serde_json::{Value, json};
 
 const CRD: &str = "machineconfigoperators.machineconfig.dev";
-
-async fn put(cluster: &Cluster, verb: &[&str], object: &Value) {
-    let file = cluster.lab.folder().join("object.json");
-    std::fs::write(&file, object.to_string()).unwrap();
-    let file = file.display().to_string();
-    let said = cluster.kubectl(&[verb, &["-f", &file]].concat()).await;
-    assert_eq!(said.code, 0, "{said:?}");
-}
 
 async fn run_as(cluster: &Cluster) -> String {
     text(&settings(cluster).await["spec"]["agents"]["runAs"])
@@ -27,7 +20,7 @@ async fn agents_of_hosts_stay_so_when_the_default_changes() {
     let said = cluster.mco(&["install", IMAGE, URL, "--no-wait"]).await;
     assert_eq!(said.code, 0, "{said:?}");
     assert_eq!(run_as(&cluster).await, "Pods", "a new installation");
-    // The cluster as a version with the older default has left it.
+    // The cluster as a version with the older default left it.
     cluster.delete("MachineConfigOperator", "cluster").await;
     let mut definition = cluster.get("CustomResourceDefinition", CRD).await;
     let agents = &mut definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
@@ -38,13 +31,13 @@ async fn agents_of_hosts_stay_so_when_the_default_changes() {
         definition["metadata"].as_object_mut().unwrap().remove(key);
     }
     definition.as_object_mut().unwrap().remove("status");
-    put(&cluster, &["apply", "--server-side", "--force-conflicts"], &definition).await;
-    // As somebody keeps it in Git: without a word about agents.
+    cluster.must_put(&["apply", "--server-side", "--force-conflicts"], &definition).await;
+    // The settings as they are kept in Git: without a field about agents.
     let in_git = json!({"apiVersion": "machineconfig.dev/v1alpha1", "kind": "MachineConfigOperator",
         "metadata": {"name": "cluster"}, "spec": {"image": "registry.example.com/mco:1"}});
     cluster
         .wait("the older default is in force", async || {
-            put(&cluster, &["apply", "--server-side"], &in_git).await;
+            cluster.must_put(&["apply", "--server-side"], &in_git).await;
             let older = run_as(&cluster).await == "HostServices";
             if !older {
                 cluster.delete("MachineConfigOperator", "cluster").await;
@@ -53,17 +46,17 @@ async fn agents_of_hosts_stay_so_when_the_default_changes() {
         })
         .await;
 
-    // This version is installed over it, by each of the ways.
+    // This version is installed over it, in each of the possible ways.
     let said = cluster.mco(&["install", IMAGE, URL, "--no-wait"]).await;
     assert_eq!(said.code, 0, "{said:?}");
     let new = cluster.get("CustomResourceDefinition", CRD).await;
     assert!(new.to_string().contains("\"runAs\":\"Pods\""), "the new default is there: {new}");
     assert_eq!(run_as(&cluster).await, "HostServices", "`mco install`");
-    put(&cluster, &["apply", "--server-side", "--force-conflicts"], &in_git).await;
+    cluster.must_put(&["apply", "--server-side", "--force-conflicts"], &in_git).await;
     assert_eq!(run_as(&cluster).await, "HostServices", "`kubectl apply --server-side`");
     set(&cluster, json!({"image": "registry.example.com/mco:2"})).await;
     assert_eq!(run_as(&cluster).await, "HostServices", "a patch");
-    // An administrator says otherwise.
+    // An administrator sets it explicitly.
     let said =
         cluster.mco(&["install", "--daemon-image=registry.example.com/mco:1", IMAGE, URL, "--no-wait"]).await;
     assert!(said.code == 0 && run_as(&cluster).await == "Pods", "{said:?}");

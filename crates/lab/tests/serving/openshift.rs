@@ -1,8 +1,8 @@
-//! A cluster with OpenShift's objects: the ControllerConfig is made from them field by field, follows them, and keeps what
-//! a person wrote into it. The API server is real and has OpenShift's definitions; the operator is the real program, with its
-//! pod's service account and rights.
+//! A cluster with OpenShift's objects: the ControllerConfig is made from them field by field, follows their changes, and keeps
+//! what a person wrote into it. The API server is real and has OpenShift's CRDs; the operator is the real program, with its
+//! pod's service account and permissions.
 //!
-//! What it is not: each platform and network (a table of `operator::facts::openshift`), and what agents do with it
+//! Not here: each platform and network (a table in `operator::facts::openshift`), and what agents do with the ControllerConfig
 //! (`tests/node/services.rs`).
 
 use crate::installation::{IMAGE, here, operator, says};
@@ -12,13 +12,6 @@ use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 
 const CONFIG: &str = "machine-config-controller";
-
-async fn write(cluster: &Cluster, verb: &str, object: &Value) {
-    let file = cluster.lab.folder().join("object.json");
-    std::fs::write(&file, object.to_string()).unwrap();
-    let said = cluster.kubectl(&[verb, "-f", &file.display().to_string()]).await;
-    assert_eq!(said.code, 0, "{object:#} {said:?}");
-}
 
 async fn status(cluster: &Cluster, kind: &str, name: &str, status: Value) {
     let patch = json!({ "status": status }).to_string();
@@ -39,7 +32,7 @@ async fn patch(cluster: &Cluster, kind: &str, name: &str, patch: Value) {
 
 async fn map(cluster: &Cluster, namespace: &str, name: &str, data: Value) {
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": namespace, "name": name}, "data": data});
-    write(cluster, "apply", &map).await;
+    cluster.must_put(&["apply"], &map).await;
 }
 
 pub(crate) fn certificate(name: &str) -> String {
@@ -64,15 +57,11 @@ async fn field(cluster: &Cluster, path: &str, want: &Value) {
         .await;
 }
 
-/// What a cluster of three control-plane nodes says about itself.
+/// The objects that describe a cluster of three control-plane nodes.
 async fn objects(cluster: &Cluster, [client, server, user]: [&str; 3]) {
     for name in ["openshift-config", "openshift-config-managed", "openshift-kube-apiserver-operator"] {
-        write(
-            cluster,
-            "create",
-            &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}),
-        )
-        .await;
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        cluster.must_put(&["create"], &namespace).await;
     }
     for (kind, spec, of_status) in [
         (
@@ -100,7 +89,7 @@ async fn objects(cluster: &Cluster, [client, server, user]: [&str; 3]) {
         ("Image", json!({"additionalTrustedCA": {"name": "registry-cas"}}), json!({})),
     ] {
         let object = json!({"apiVersion": "config.openshift.io/v1", "kind": kind, "metadata": {"name": "cluster"}, "spec": spec});
-        write(cluster, "create", &object).await;
+        cluster.must_put(&["create"], &object).await;
         status(cluster, &format!("{}.config.openshift.io", kind.to_lowercase()), "cluster", of_status).await;
     }
     let (config, managed) = ("openshift-config", "openshift-config-managed");
@@ -129,13 +118,13 @@ async fn os_images(cluster: &Cluster, release: &str, os: &str) {
     map(cluster, HERE, "machine-config-osimageurl", os).await;
 }
 
-/// The next release: its images come in two ConfigMaps, one after the other, and reach the ControllerConfig together, in the
-/// write that lets a controller of this version render.
+/// The next release: its images arrive in two ConfigMaps, one after the other, and reach the ControllerConfig together, in the
+/// write that allows a controller of this version to render.
 async fn releases(cluster: &Cluster) {
     const RELEASE: &str = "/metadata/annotations/machineconfiguration.openshift.io~1release-image-version";
     const RELEASED: &str = "/metadata/annotations/machineconfig.dev~1released-version";
     let ours = cluster.get("ControllerConfig", CONFIG).await.pointer(RELEASED).unwrap().clone();
-    // As an operator of the version before has left it: its controller renders.
+    // The state that an operator of the previous version leaves: its controller renders.
     let before = json!({"metadata": {"annotations": {"machineconfig.dev/released-version": "v0.0.1"}}});
     images(cluster, "4.22.2", "r/mco").await;
     says(
@@ -174,7 +163,7 @@ async fn the_controller_config_is_what_openshifts_objects_say() {
     let cluster = Cluster::start(builder.nodes(2).simulated().scheduler(true).controller_manager(true)).await;
     let role = json!({"metadata": {"labels": {"node-role.kubernetes.io/control-plane": ""}}});
     cluster.patch("Node", "worker-0", role).await;
-    // Once for the definitions; the second time gives the operator its rights in OpenShift's namespaces.
+    // The first run installs the CRDs; the second one gives the operator its permissions in OpenShift's namespaces.
     let said = cluster.mco(&["install", IMAGE, "--no-wait", "--openshift-config-crds"]).await;
     assert_eq!(said.code, 0, "{said:?}");
     let (client, server, user) = (certificate("client-1"), certificate("server-1"), certificate("user"));
@@ -197,7 +186,7 @@ async fn the_controller_config_is_what_openshifts_objects_say() {
         );
         assert_eq!(json!(metadata), json!({"name": "cluster"}));
     }
-    // The config server's own CA is made by the operator.
+    // The operator makes the config server's own CA.
     let own = here(&cluster, "configmap", "machine-config-server-ca").await["data"]["ca-bundle.crt"].clone();
     assert_eq!(
         spec,
@@ -241,7 +230,7 @@ async fn the_controller_config_is_what_openshifts_objects_say() {
         "4.22.1"
     );
 
-    // Nothing changes, and nothing is written.
+    // Without changes, nothing is written.
     let version = config["metadata"]["resourceVersion"].clone();
     patch(&cluster, "machineconfigoperator", "cluster", json!({"metadata": {"annotations": {"x": "y"}}}))
         .await;
@@ -268,7 +257,7 @@ async fn the_controller_config_is_what_openshifts_objects_say() {
     cluster.stop().await;
 }
 
-/// One control-plane node, three, and two with an arbiter; then an Infrastructure of the cluster's release.
+/// One control-plane node, then three, then two with an arbiter; then an Infrastructure with the cluster's release.
 async fn follows(cluster: &Cluster) {
     let infrastructure = "infrastructure.config.openshift.io";
     let replicas = async |want: i64| {
@@ -295,14 +284,14 @@ async fn follows(cluster: &Cluster) {
         .await;
     let version = json!({"apiVersion": "config.openshift.io/v1", "kind": "ClusterVersion", "metadata": {"name": "version"},
         "spec": {"clusterID": "5a6b1b6e-0000-4000-8000-000000000000"}});
-    write(cluster, "create", &version).await;
+    cluster.must_put(&["create"], &version).await;
     let desired = json!({"desired": {"version": "4.22.1", "image": "r/release"}, "observedGeneration": 1,
         "versionHash": "x", "availableUpdates": []});
     status(cluster, "clusterversion", "version", desired).await;
     field(cluster, "/spec/releaseImage", &json!("r/release")).await;
 }
 
-/// New CAs arrive, and agents are told to read that of the kubeconfigs.
+/// New CAs arrive, and agents are told to update the CA in their kubeconfigs.
 async fn rotates(cluster: &Cluster, client: &str) {
     const ROTATE: &str = "/metadata/annotations/machineconfiguration.openshift.io~1service-ca-rotate";
     let managed = "openshift-config-managed";
@@ -316,7 +305,7 @@ async fn rotates(cluster: &Cluster, client: &str) {
     field(cluster, ROTATE, &json!("true")).await;
     let data = here(cluster, "configmap", "kubeconfig-data").await;
     assert_eq!(data["binaryData"]["ca-bundle.crt"], bytes(&server));
-    // The next rotation follows at once: agents see `false` between the two.
+    // The next rotation follows at once: agents see `false` in between.
     let third = certificate("server-3");
     map(cluster, managed, "kube-apiserver-server-ca", json!({"ca-bundle.crt": third})).await;
     cluster

@@ -92,7 +92,7 @@ async fn the_helm_chart_and_the_kustomize_base_match_the_install() {
     with_values(&mut template);
     same(&by_name(api::yaml::documents(&said(&mut template)).unwrap()), &wanted);
 
-    // With every other value, beside the flags that say the same.
+    // With every other value, compared with the flags of the same meaning.
     let mut open =
         installed(&ca, &["--open", "--proxy-protocol-from=10.0.0.4/31", "--proxy-protocol-from=10.0.1.7"]);
     let settings = open.get_mut("MachineConfigOperator  cluster").unwrap();
@@ -132,7 +132,7 @@ async fn the_helm_chart_and_the_kustomize_base_match_the_install() {
     let options =
         ControlPlaneOptions { scheduler: false, controller_manager: false, ..ControlPlaneOptions::default() };
     let plane = ControlPlane::start(folder, &programs, &options, &progress).await.unwrap();
-    // Where OpenShift's namespaces are there, the operator has its rights in them.
+    // Where OpenShift's namespaces exist, the operator gets its permissions in them.
     let namespaces = ["openshift-config", "openshift-config-managed", "openshift-kube-apiserver-operator"];
     for namespace in namespaces {
         let mut create = Command::new(&kubectl);
@@ -166,8 +166,8 @@ async fn the_helm_chart_and_the_kustomize_base_match_the_install() {
     for name in ["/cluster", "/machine-config-operator"] {
         assert!(made.contains(name), "{made}");
     }
-    // Removing the release leaves the settings to the parts that go on. After `mco uninstall` their kind is gone, and the release
-    // can be removed all the same.
+    // Removing the release keeps the settings for the parts that continue to run. After `mco uninstall` the settings' kind is
+    // gone, and the release can still be removed.
     let mut remove = Command::new(&helm);
     remove.args(["uninstall", "mco", "--namespace", "kube-system", "--kubeconfig"]).arg(plane.kubeconfig());
     said(&mut remove);
@@ -198,7 +198,7 @@ async fn krew_installs_the_plugin_and_kubectl_finds_it() {
     let krew = programs.get(Program::Krew, &progress).await.unwrap();
     let kubectl = programs.get(Program::Kubectl, &progress).await.unwrap();
     let work = tempfile::tempdir().unwrap();
-    // A stand-in for the program that prints its own name and arguments.
+    // A stand-in for the program, which prints its own name and arguments.
     let program = work.path().join("mco");
     std::fs::write(&program, "#!/bin/sh\necho \"${0##*/} $*\"\n").unwrap();
     std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();

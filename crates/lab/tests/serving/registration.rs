@@ -1,6 +1,6 @@
-//! Nodes that register with a cluster in which the operator runs: which of them get the taint of nodes that join, that no
-//! pod is ever scheduled there meanwhile, and when they lose it. Kubelets are stand-ins with the certificates of kubelets;
-//! the API server, the scheduler, the operator and the controller are real.
+//! Nodes that register with a cluster in which the operator runs: which of them get the joining taint, that no pod is scheduled
+//! there while they have it, and when they lose it. Kubelets are stand-ins with kubelets' certificates; the API server, the
+//! scheduler, the operator and the controller are real.
 //!
 //! Not here: what the controller decides (`crates/rollout`), and agents (`tests/cluster/joining.rs`).
 
@@ -20,7 +20,7 @@ async fn policy(cluster: &Cluster) -> String {
     cluster.kubectl(get).await.out
 }
 
-/// Creates a Node and deletes it again. Returns its taints as they were in the answer.
+/// Creates a Node and deletes it again. Returns the taints in the API server's answer.
 async fn created(cluster: &Cluster, name: &str, labels: Value, taints: Value, by: &[&str]) -> Vec<Value> {
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}, "spec": {"taints": taints}});
     let file = cluster.lab.folder().join(format!("{name}.json"));
@@ -37,7 +37,7 @@ fn joining(taints: &[Value]) -> usize {
     taints.iter().filter(|t| t["key"] == TAINT && t["effect"] == "NoSchedule").count()
 }
 
-/// Registers a Node as its kubelet does, and says how many of its taints are ours.
+/// Registers a Node as its kubelet does; returns how many of its taints are ours.
 async fn registered(cluster: &Cluster, name: &str) -> usize {
     let (user, group) = (format!("--as=system:node:{name}"), "--as-group=system:nodes");
     joining(&created(cluster, name, json!({}), Value::Null, &[&user, group]).await)
@@ -49,7 +49,7 @@ async fn a_node_registers_with_the_joining_taint_and_loses_it_in_its_pools_confi
     assert_eq!(registered(&cluster, "before").await, 0, "there is no policy yet");
     let running = operator(dir.path(), "operator", &account);
     set(&cluster, json!({"agents": {"runAs": "Pods"}})).await;
-    // The API server uses a policy some moments after it was made, and this one when a controller is running.
+    // The API server applies a new policy after some moments, and the operator creates this one only while a controller runs.
     cluster
         .wait("nodes register with the taint", async || {
             (registered(&cluster, "first").await == 1).then_some(())

@@ -1,5 +1,5 @@
-//! `mco uninstall` on a real API server: it removes everything that an installation created and nothing else, also when it was
-//! killed at every kind of write before, and installing again works afterwards, after as many kills.
+//! `mco uninstall` on a real API server: it removes everything that an installation created and nothing else, even if earlier
+//! runs were killed at every kind of write. Installing again works afterwards, also with as many kills.
 //!
 //! Not here: hosts, which keep their files.
 
@@ -9,7 +9,7 @@ use crate::product::{Cluster, lab, text};
 use api::names::own::{LEAVE, LEFT};
 use serde_json::{Value, json};
 
-/// The objects of these kinds that are ours, by their names.
+/// The names of our objects of these kinds.
 async fn left(cluster: &Cluster) -> Vec<String> {
     let mut found = vec![];
     for kinds in [
@@ -63,7 +63,7 @@ async fn uninstall_removes_everything_of_ours_and_nothing_else() {
             "example.com/theirs": "x",
         }}})
     };
-    // This Node has no agent, which would write its annotations again.
+    // This Node has no agent that would write its annotations again.
     cluster.create(json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "another"}})).await;
     cluster.patch("Node", "another", notes("rendered-2")).await;
 
@@ -110,7 +110,7 @@ async fn uninstall_removes_everything_of_ours_and_nothing_else() {
     cluster.stop().await;
 }
 
-/// Answers for the Node without an agent when it is asked to leave its host.
+/// Acts as the agent of that Node when it is asked to leave its host.
 async fn play_agent(client: kube::Client) {
     let api: kube::Api<k8s_openapi::api::core::v1::Node> = kube::Api::all(client);
     loop {
@@ -121,14 +121,14 @@ async fn play_agent(client: kube::Client) {
             continue;
         };
         let patch = json!({"metadata": {"annotations": {LEFT: request}}});
-        // It is asked again as long as there is no answer.
+        // The request is repeated until there is an answer.
         let params = kube::api::PatchParams::default();
         let _ = api.patch("another", &params, &kube::api::Patch::Merge(patch)).await;
     }
 }
 
-/// While hosts go back to their own files, somebody resumes a pool: no further node is sent, nothing is removed, and the error
-/// names the pool and who did it.
+/// Somebody resumes a pool while hosts are being restored: no further node is sent, nothing is removed, and the error names the
+/// pool and who did it.
 async fn resumed_meanwhile(cluster: &Cluster) {
     let restore = cluster.mco(&["uninstall", "--restore-hosts", "--yes"]);
     let resume = async {
@@ -186,8 +186,7 @@ async fn a_cluster_of_another_operator_is_left_alone_until_take_over() {
     cluster.stop().await;
 }
 
-/// Another Machine Config Operator of which nothing is known but who owns the fields of its objects, by the API server's
-/// record: nothing is written.
+/// Another Machine Config Operator, recognised only by the owner of its objects' fields (`managedFields`): nothing is written.
 async fn kept_by_another_program(cluster: &Cluster) {
     let all = async || {
         let kinds = "customresourcedefinitions,namespaces,clusterroles,clusterrolebindings";

@@ -1,8 +1,8 @@
-//! The API server's CA is replaced on a cluster without OpenShift's objects: ControllerConfig and what agents read follow
-//! `kube-root-ca.crt`, and while that is not there, nobody is sent back to an older CA.
+//! The API server's CA is replaced on a cluster without OpenShift's objects: the ControllerConfig and the ConfigMap that agents
+//! read follow `kube-root-ca.crt`. While that is missing, nothing returns to an older CA.
 //!
-//! What it is not: what agents do with it (see `tests/node/services.rs`), or OpenShift's way (see `openshift`). No controllers
-//! of Kubernetes run, so that the test is the only one that writes `kube-root-ca.crt`.
+//! Not here: what agents do with it (`tests/node/services.rs`), and the rotation on OpenShift (`openshift`). No controllers of
+//! Kubernetes run, so that only the test writes `kube-root-ca.crt`.
 
 use crate::installation::{IMAGE, URL, here, operator, set};
 use crate::openshift::certificate;
@@ -24,7 +24,7 @@ async fn write(cluster: &Cluster, namespace: &str, name: &str, data: Value) {
     assert_eq!(said.code, 0, "{said:?}");
 }
 
-/// The CAs in ControllerConfig and in the ConfigMap that agents read, and when agents were last told.
+/// The CAs in the ControllerConfig and in the ConfigMap that agents read, and the time at which agents were last told.
 async fn cas(cluster: &Cluster) -> ([String; 3], String) {
     let config = cluster.get("ControllerConfig", "machine-config-controller").await;
     let map = here(cluster, "configmap", "kubeconfig-data").await;
@@ -36,7 +36,7 @@ async fn cas(cluster: &Cluster) -> ([String; 3], String) {
     (all, text(&config["metadata"]["annotations"][ROTATED_AT]))
 }
 
-/// Waits until all of them are this CA, and agents were told at another time than this; returns when.
+/// Waits until all of them are this CA, and agents were told at another time than this. Returns that time.
 async fn follows(cluster: &Cluster, what: &str, ca: &str, not_at: Option<&str>) -> String {
     let want = STANDARD.encode(ca);
     cluster
@@ -56,7 +56,7 @@ async fn a_new_ca_of_the_api_server_arrives_and_an_older_one_does_not_come_back(
     let (old, new) = (certificate("old"), certificate("new"));
     let info = json!({"apiVersion": "v1", "kind": "Config", "clusters": [{"name": "", "cluster": {
         "server": "https://api.lab.test:6443", "certificate-authority-data": STANDARD.encode(&old)}}]});
-    // Nobody changes that one after `kubeadm init`.
+    // Nobody changes this ConfigMap after `kubeadm init`.
     write(&cluster, "kube-public", "cluster-info", json!({"kubeconfig": info.to_string()})).await;
     write(&cluster, NAMESPACE, "kube-root-ca.crt", json!({"ca.crt": old})).await;
     let dir = tempfile::tempdir().unwrap();
@@ -71,7 +71,7 @@ async fn a_new_ca_of_the_api_server_arrives_and_an_older_one_does_not_come_back(
     write(&cluster, NAMESPACE, "kube-root-ca.crt", json!({"ca.crt": new})).await;
     let told = follows(&cluster, "the second CA", &new, Some(&told)).await;
 
-    // Away for a moment: a pass that is made meanwhile changes something else, and leaves the CA.
+    // The ConfigMap is missing for a moment: a pass in that time changes something else, and leaves the CA.
     let said = cluster.kubectl(&["-n", NAMESPACE, "delete", "configmap", "kube-root-ca.crt"]).await;
     assert_eq!(said.code, 0, "{said:?}");
     set(&cluster, json!({"clusterDNSIP": "10.96.0.77"})).await;

@@ -1,7 +1,7 @@
 //! Monitoring as the operator sets it up: ServiceMonitors and alerts once their kinds are installed, dashboards when the
-//! settings ask for them, and certificates that a scraper verifies.
+//! settings ask for them, and certificates that a scraper can verify.
 //!
-//! What it is not: the alerts and the dashboards themselves (see `monitoring`).
+//! Not here: the alerts and the dashboards themselves (`monitoring`).
 
 use crate::installation::{here, installed, says, set};
 use crate::parts::{Part, free_address};
@@ -20,12 +20,13 @@ const PARTS: [&str; 4] = [
     "machine-config-server",
 ];
 
-/// A kind of the Prometheus operator, with any fields.
+/// A CRD of the Prometheus operator that accepts any fields.
 fn definition(plural: &str, kind: &str) -> Value {
     json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
         "metadata": {"name": format!("{plural}.monitoring.coreos.com"),
-            // The API server asks for the approval of its own project's groups only; this one is another's.
+            // The API server requires the approval annotation for CRDs in Kubernetes' own groups only; this group is not one of
+            // them.
             "annotations": {}},
         "spec": {
             "group": "monitoring.coreos.com", "scope": "Namespaced",
@@ -46,7 +47,7 @@ pub(crate) async fn secret(cluster: &Cluster, name: &str, key: &str) -> Vec<u8> 
         .await
 }
 
-/// What a scraper gets that trusts this bundle and knows the part by this name. `None`: it does not trust the part.
+/// What a scraper gets that trusts this bundle and connects by this name. `None`: the certificate is not valid for it.
 async fn scrape(address: SocketAddr, bundle: &str, name: &str, token: Option<&str>) -> Option<(u16, String)> {
     ask(address, bundle, name, "/metrics", token).await
 }
@@ -122,7 +123,7 @@ async fn scrapers_find_every_component_and_can_verify_its_certificate() {
         })
         .await;
 
-    // As Prometheus would: the CA, the name and the token that the ServiceMonitor says.
+    // As Prometheus does: with the CA, the name and the token from the ServiceMonitor.
     let monitor = here(&cluster, "servicemonitor", "machine-config-operator").await;
     let endpoint = &monitor["spec"]["endpoints"][0];
     let (ca, name) = (&endpoint["tlsConfig"]["ca"]["configMap"], text(&endpoint["tlsConfig"]["serverName"]));
@@ -171,7 +172,7 @@ async fn scrapers_find_every_component_and_can_verify_its_certificate() {
     set(&cluster, json!({"monitoring": {"prometheus": "WhereServed"}})).await;
     cluster.wait("they are back", async || (monitors().await == PARTS).then_some(())).await;
 
-    // The kinds are deleted, and their objects with them: that is no failure of the operator.
+    // The kinds are deleted, and their objects with them: the operator does not count that as a failure.
     for plural in ["servicemonitors", "prometheusrules"] {
         cluster.delete("CustomResourceDefinition", &format!("{plural}.monitoring.coreos.com")).await;
     }

@@ -1,8 +1,7 @@
-//! A kind whose stored version changes: objects are rewritten before the version in which they are stored leaves the
-//! definition, whether the operator brings the definition or somebody applies it with kubectl. On a real API server, with
-//! definitions of two versions.
+//! A kind whose stored version changes: objects are rewritten before their old stored version leaves the CRD, whether the
+//! operator updates the CRD or somebody applies it with kubectl. On a real API server, with CRDs of two versions.
 //!
-//! What it is not: each way from one definition to another, and the wait before objects are rewritten (unit tests of
+//! Not here: each path from one CRD to another, and the wait before objects are rewritten (unit tests of
 //! `operator::sync::storage`).
 
 use crate::installation::{IMAGE, URL, installed, operator, says};
@@ -13,16 +12,8 @@ use std::time::Duration;
 const CRD: &str = "rolloutpolicies.machineconfig.dev";
 const OLD: &str = "v1alpha0";
 const NEW: &str = "v1alpha1";
-/// Objects are rewritten a minute after the definition was changed.
+/// Objects are rewritten a minute after the CRD was changed.
 const PATIENCE: Duration = Duration::from_mins(4);
-
-async fn put(cluster: &Cluster, verb: &[&str], object: &Value) {
-    let file = cluster.lab.folder().join("object.json");
-    std::fs::write(&file, object.to_string()).unwrap();
-    let file = file.display().to_string();
-    let said = cluster.kubectl(&[verb, &["-f", &file]].concat()).await;
-    assert_eq!(said.code, 0, "{said:?}");
-}
 
 async fn stored(cluster: &Cluster) -> Value {
     cluster.get("CustomResourceDefinition", CRD).await["status"]["storedVersions"].clone()
@@ -37,8 +28,8 @@ async fn until(what: &str, look: impl AsyncFn() -> bool) {
     assert!(found.await.is_ok(), "{what}");
 }
 
-/// The definition that is there as somebody would apply it, with the older version, too. `storage`: the version in which
-/// objects are stored.
+/// The installed CRD with the older version added, as somebody would apply it. `storage`: the version in which objects are
+/// stored.
 async fn with_both(cluster: &Cluster, storage: &str) -> Value {
     let mut definition = cluster.get("CustomResourceDefinition", CRD).await;
     let [mut new, mut old] =
@@ -55,22 +46,22 @@ async fn with_both(cluster: &Cluster, storage: &str) -> Value {
     definition
 }
 
-/// The installation as a version before would have left it: objects are stored in an older version.
+/// The installation as an earlier version would have left it: objects are stored in an older version.
 async fn as_before(cluster: &Cluster) {
     let mut definition = with_both(cluster, OLD).await;
     definition["metadata"]["annotations"] = json!({"machineconfig.dev/version": "v0.0.1"});
-    // It is made anew: it has never stored anything in today's version.
+    // Created anew, so that it has never stored anything in today's version.
     cluster.delete("CustomResourceDefinition", CRD).await;
     until("the definition is gone", async || cluster.get("CustomResourceDefinition", CRD).await.is_null())
         .await;
-    put(cluster, &["create"], &definition).await;
+    cluster.must_put(&["create"], &definition).await;
     let crd = format!("crd/{CRD}");
     let said = cluster.kubectl(&["wait", "--for=condition=Established", &crd, "--timeout=30s"]).await;
     assert_eq!(said.code, 0, "{said:?}");
     for name in ["first", "second", "third"] {
         let policy = json!({"apiVersion": format!("machineconfig.dev/{OLD}"), "kind": "RolloutPolicy",
             "metadata": {"name": name}, "spec": {"pools": {"names": [name]}, "waves": [{"name": "rest"}]}});
-        put(cluster, &["create"], &policy).await;
+        cluster.must_put(&["create"], &policy).await;
     }
     assert_eq!(stored(cluster).await, json!([OLD]));
 }
@@ -82,10 +73,10 @@ async fn refuse_one(cluster: &Cluster) {
             "matchConstraints": {"resourceRules": [{"apiGroups": ["machineconfig.dev"], "apiVersions": ["*"],
                 "operations": ["UPDATE"], "resources": ["rolloutpolicies"]}]},
             "validations": [{"expression": "object.metadata.name != 'second'", "message": "not this one"}]}});
-    put(cluster, &["create"], &policy).await;
+    cluster.must_put(&["create"], &policy).await;
     let binding = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
         "metadata": {"name": "theirs"}, "spec": {"policyName": "theirs", "validationActions": ["Deny"]}});
-    put(cluster, &["create"], &binding).await;
+    cluster.must_put(&["create"], &binding).await;
     until("the policy is in force", async || {
         cluster.kubectl(&["annotate", "rolloutpolicy", "second", "--overwrite", "x=y"]).await.code != 0
     })
@@ -103,7 +94,7 @@ async fn objects_outlive_the_version_in_which_they_are_stored() {
     let Some((cluster, dir, account)) = installed(&[]).await else { return };
     as_before(&cluster).await;
     refuse_one(&cluster).await;
-    // `mco install` leaves the version in which objects are stored to the operator.
+    // `mco install` leaves changes of the stored version to the operator.
     let said = cluster.mco(&["install", IMAGE, URL, "--no-wait"]).await;
     assert_eq!(said.code, 0, "{said:?}");
     let versions = async || {
@@ -121,7 +112,7 @@ async fn objects_outlive_the_version_in_which_they_are_stored() {
     let words = ["CustomResourceDefinitionsFailed", "rewrite RolloutPolicy second", "not this one"];
     says(&cluster, "Degraded", "True", &words).await;
     assert_eq!(stored(&cluster).await, json!([OLD, NEW]));
-    // Nobody refuses it any more.
+    // Nothing refuses it any more.
     let gone = cluster.kubectl(&["delete", "validatingadmissionpolicybinding", "theirs"]).await;
     assert_eq!(gone.code, 0, "{gone:?}");
     says(&cluster, "Available", "True", &[]).await;
@@ -131,9 +122,9 @@ async fn objects_outlive_the_version_in_which_they_are_stored() {
     assert_eq!(versions().await, [(json!(NEW), true)]);
     all_can_be_read(&cluster).await;
 
-    // Somebody applies definitions with kubectl, or by a chart: the operator rewrites all the same.
+    // Somebody applies the CRDs with kubectl or a chart: the operator rewrites objects all the same.
     let apply = ["apply", "--server-side", "--force-conflicts", "--field-manager=theirs"];
-    put(&cluster, &apply, &with_both(&cluster, OLD).await).await;
+    cluster.must_put(&apply, &with_both(&cluster, OLD).await).await;
     let annotate = async |value: &str| {
         let note = format!("x={value}");
         cluster.kubectl(&["annotate", "rolloutpolicies", "--all", "--overwrite", &note]).await.code == 0
@@ -145,13 +136,13 @@ async fn objects_outlive_the_version_in_which_they_are_stored() {
     // The API server takes a moment to write the other version.
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert!(annotate("2").await);
-    put(&cluster, &apply, &with_both(&cluster, NEW).await).await;
+    cluster.must_put(&apply, &with_both(&cluster, NEW).await).await;
     says(&cluster, "Upgradeable", "False", &["StoredVersions", CRD, OLD]).await;
     until("all objects are stored in today's version", async || stored(&cluster).await == json!([NEW])).await;
     says(&cluster, "Upgradeable", "True", &[]).await;
     let mut only = with_both(&cluster, NEW).await;
     only["spec"]["versions"].as_array_mut().unwrap().pop();
-    put(&cluster, &apply, &only).await;
+    cluster.must_put(&apply, &only).await;
     tokio::time::sleep(Duration::from_secs(2)).await;
     all_can_be_read(&cluster).await;
     let log = running.stop().await;

@@ -1,11 +1,11 @@
-//! An upgrade that is interrupted at each of its steps: the operator is killed when the first write of the step is in flight,
-//! and again when that write is done and its answer is lost. The next operator continues; the last one completes it.
-//! Controller and agents work all the time, and no node goes out of service.
+//! An upgrade that is interrupted at each of its steps: the operator is killed while the first write of the step is in flight,
+//! and again when that write is done and its answer is lost. The next operator continues, and the last one completes the
+//! upgrade. Controller and agents run all the time, and no node goes out of service.
 //!
-//! The writes are seen by a proxy between the operator and the API server.
+//! A proxy between the operator and the API server observes the writes.
 //!
-//! What it is not: what refuses to be installed (see `trouble`), and two versions of agents and controllers at work (see
-//! `tests/cluster/skew`).
+//! Not here: installations that are refused (`installation_errors`), and two versions of agents and controllers together
+//! (`tests/cluster/skew`).
 
 use crate::installation::{here, installed, says, set, settings};
 use crate::parts::Part;
@@ -20,15 +20,15 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 const NEW: &str = "registry.example.com/mco:2";
-/// The annotation by which the operator knows what it has written.
+/// The annotation in which the operator records what it has written.
 const WRITTEN: &str = "machineconfig.dev/written=of-the-version-before";
-/// How long an operator may take to come to its next step.
+/// How long an operator may take until its next step.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A step, and the requests that only it makes: verb, and the words of their path.
+/// A step, and the requests that only this step makes: verb, and words of their path.
 type Row = (&'static str, &'static str, &'static [&'static str]);
 
-/// All steps of `operator::sync`, in their order.
+/// All steps of `operator::sync`, in order.
 const STEPS: [Row; 17] = [
     ("MachineConfigOperator", "PATCH", &["/apps/v1/", "/machine-config-operator"]),
     ("CustomResourceDefinitions", "PATCH", &["/customresourcedefinitions/"]),
@@ -42,7 +42,7 @@ const STEPS: [Row; 17] = [
     ("MachineConfigController", "PATCH", &["/deployments/machine-config-controller"]),
     ("MachineConfigServer", "PATCH", &["/daemonsets/machine-config-server"]),
     ("MachineConfigDaemon", "PATCH", &["/daemonsets/machine-config-daemon"]),
-    // The ControllerConfig's own step has nothing left to write by then.
+    // The step of the ControllerConfig has nothing left to write at this point.
     ("Release", "PATCH", &["/controllerconfigs/machine-config-controller"]),
     ("Prune", "DELETE", &["/services/of-the-version-before"]),
     ("Monitoring", "PATCH", &["/configmaps/mco-"]),
@@ -51,18 +51,18 @@ const STEPS: [Row; 17] = [
     ("RequiredPools", "PATCH", &["/machineconfigoperators/cluster/status"]),
 ];
 
-/// The step that makes this request: of two that make the same, the one that is waited for.
+/// The step that makes this request. If two steps make the same request, it is the one that is waited for.
 fn step_of(call: &Call<'_>, at: usize) -> Option<usize> {
     let fits =
         |(_, verb, words): &Row| call.method.as_str() == *verb && words.iter().all(|w| call.path.contains(w));
-    // A status is written whenever a pass ends: it names the last step only when all steps before it are done.
+    // A status is written whenever a pass ends; it names the last step only when all steps before it are done.
     if STEPS.get(at).is_some_and(fits) {
         return Some(at);
     }
     STEPS.iter().position(fits)
 }
 
-/// What the proxy has seen of one operator.
+/// What the proxy has seen from one operator.
 #[derive(Debug, Default)]
 struct Seen {
     /// The request at which it was stopped.
@@ -71,14 +71,14 @@ struct Seen {
     furthest: usize,
 }
 
-/// Runs an operator until the step's first write, and kills it there. `verdict`: what becomes of that write.
+/// Runs an operator until the step's first write, and kills it there. `verdict`: what happens to that write.
 async fn cut(proxy: &ApiProxy, dir: &Path, account: &Path, at: usize, verdict: Verdict) {
     let seen = Arc::new(Mutex::new(Seen::default()));
     let into = Arc::clone(&seen);
     let last = STEPS.len() - 1;
     proxy.set(move |call| {
         let mut seen = into.lock().unwrap();
-        // A process that is being killed makes no more requests that count.
+        // Requests that a process sends while it is being killed do not count.
         if seen.caught.is_some() {
             return Verdict::Swallow;
         }
@@ -109,7 +109,7 @@ async fn cut(proxy: &ApiProxy, dir: &Path, account: &Path, at: usize, verdict: V
     assert!(furthest <= at, "{} wrote something before {step}", STEPS[furthest].0);
 }
 
-/// Makes everything that is there look as the version before has left it, so that each step of the upgrade has to write.
+/// Makes all objects look as the previous version left them, so that each step of the upgrade has to write.
 async fn as_of_the_version_before(cluster: &Cluster) {
     let kept = "machineconfig.dev/kept-by=machine-config-operator";
     let all = [
@@ -133,7 +133,7 @@ async fn as_of_the_version_before(cluster: &Cluster) {
         "machineconfiguration.openshift.io/generated-by-version": "v0.0.1"});
     let notes = json!({"metadata": {"annotations": notes}});
     cluster.patch("ControllerConfig", "machine-config-controller", notes).await;
-    // A certificate and user data to be made again, and an object that the new version no longer wants.
+    // A certificate and user data that must be made again, and an object that the new version no longer needs.
     for (namespace, name) in [
         ("openshift-machine-config-operator", "machine-config-server-tls"),
         ("openshift-machine-api", "worker-user-data-managed"),
@@ -152,7 +152,7 @@ async fn as_of_the_version_before(cluster: &Cluster) {
     assert_eq!(said.code, 0, "{said:?}");
 }
 
-/// What a node must not lose by an upgrade of the operator.
+/// The state of each node that an upgrade of the operator must not change.
 async fn fleet(cluster: &Cluster) -> Vec<String> {
     let mut nodes: Vec<String> = cluster
         .list("Node")
@@ -197,7 +197,7 @@ async fn an_upgrade_killed_at_any_step_is_completed_by_the_next_operator() {
         .await;
     operator.stop().await;
     as_of_the_version_before(&cluster).await;
-    // The upgrade adds a pool, and that has something to render.
+    // The upgrade adds a pool, which needs something to render.
     cluster.create(machine_config("50-infra", "infra", one_file("/etc/infra", "yes"))).await;
     let before = fleet(&cluster).await;
     let observer = Observer::start(&cluster, "worker", 0).await;
@@ -211,7 +211,7 @@ async fn an_upgrade_killed_at_any_step_is_completed_by_the_next_operator() {
     observer
         .guard(async {
             for (at, (step, ..)) in STEPS.iter().enumerate() {
-                // First the write has not arrived, then it has.
+                // First the write does not arrive, then its answer is lost.
                 for verdict in [Verdict::Swallow, Verdict::LoseAnswer] {
                     cut(&proxy, dir.path(), &account, at, verdict).await;
                     let controllers = here(&cluster, "deployment", "machine-config-controller").await;
@@ -263,7 +263,7 @@ async fn an_upgrade_killed_at_any_step_is_completed_by_the_next_operator() {
             object["kind"], object["metadata"]["name"]
         );
     }
-    // Nothing is left for another run.
+    // Nothing is left to do for another run.
     let writes = Arc::new(Mutex::new(vec![]));
     let into = Arc::clone(&writes);
     proxy.set(move |call| {

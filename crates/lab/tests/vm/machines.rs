@@ -1,6 +1,6 @@
-//! The lab's virtual machines themselves: what is said of one that does not boot, what stays over power cuts and reboots.
+//! The lab's virtual machines themselves: the error for one that does not boot, and what survives power cuts and reboots.
 //!
-//! Each boot takes half a minute of an emulated processor, so most of this is proved with the boots of another test
+//! Each boot takes an emulated processor half a minute, so most of this is checked in the boots of another test
 //! (`product::grub…`).
 
 use std::time::Duration;
@@ -44,18 +44,18 @@ pub(crate) async fn writes(vm: &VirtualMachine) {
     vm.write("/root/kept", "kept\n").await.unwrap();
 }
 
-/// The power goes at once.
+/// Cuts the power at once.
 pub(crate) async fn is_cut(vm: &VirtualMachine) {
     vm.power_cut().await.unwrap();
     assert!(vm.boot_id().await.unwrap_err().to_string().contains("no power"));
 }
 
-/// What was flushed is there after the cut.
+/// What was flushed survives the power cut.
 pub(crate) async fn has_kept(vm: &VirtualMachine) {
     assert_eq!(vm.read_file("/root/kept").await.unwrap(), "kept\n");
 }
 
-/// Everything stays over a reboot.
+/// Everything survives a reboot.
 pub(crate) async fn reboots(vm: &VirtualMachine) {
     let last = vm.boot_id().await.unwrap();
     vm.run(["sh", "-c", "echo also >/root/not-flushed"]).await.unwrap();
@@ -64,7 +64,7 @@ pub(crate) async fn reboots(vm: &VirtualMachine) {
     assert_eq!(vm.read_file("/root/not-flushed").await.unwrap(), "also\n");
 }
 
-/// The serial log is of all boots, and the machine shuts down in order.
+/// The serial log covers all boots, and the machine shuts down in order.
 pub(crate) async fn ends(vm: &VirtualMachine) {
     let serial = std::fs::read_to_string(vm.serial()).unwrap();
     assert!(serial.matches("GRUB loading").count() >= 3, "{serial}");

@@ -1,7 +1,7 @@
-//! Whole virtual machines: the lab's own, and the product on them where it changes what only firmware, boot loader and kernel
-//! can show.
+//! Whole virtual machines: the lab's own, and the product on them where only firmware, boot loader and kernel can show its
+//! effect.
 //!
-//! What it is not: machines that share this computer's kernel (`tests/node`). Every test here needs root and takes minutes.
+//! Not here: machines that share this computer's kernel (`tests/node`). Every test here needs root and takes minutes.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests")]
 
 mod machines;
@@ -11,16 +11,16 @@ mod product;
 use lab::{OrdinaryMachine, Reporter, VirtualMachine, VmImage};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// Each machine has two processors, emulated on most computers: two at once only make both slower.
+/// Each machine has two processors, which most computers emulate: two machines at once would only slow each other down.
 static PLACE: Semaphore = Semaphore::const_new(1);
 
-/// A booted machine that carries `mco`, and its place.
+/// A booted machine with `mco`, and its permit to run.
 struct Booted {
     vm: VirtualMachine,
     _place: SemaphorePermit<'static>,
 }
 
-/// `None`: skipped, and said so.
+/// Boots a machine. `None`: skipped, with a message.
 async fn boot(machine: OrdinaryMachine) -> Option<Booted> {
     if !lab::require_root() {
         return None;
@@ -33,7 +33,7 @@ async fn boot(machine: OrdinaryMachine) -> Option<Booted> {
     Some(Booted { vm, _place: place })
 }
 
-/// Does it, and prints how long it took.
+/// Awaits the future, and prints how long it took.
 async fn timed<T>(what: &str, doing: impl Future<Output = T>) -> T {
     let start = std::time::Instant::now();
     let done = doing.await;

@@ -1,21 +1,21 @@
-//! The agent on ordinary machines: kernel arguments of MachineConfigs beside those that an administrator sets with the
-//! distribution's own tools, over real reboots and power cuts. Each machine goes through all of it in one test, because a boot of
-//! an emulated machine takes 40 s.
+//! The agent on ordinary machines: kernel arguments from MachineConfigs beside those that an administrator sets with the
+//! distribution's own tools, over real reboots and power cuts. Each machine goes through all of it in one test, because a boot
+//! of an emulated machine takes 40 s.
 //!
-//! Not here: what the agent writes for each boot loader (tests beside the code of the host).
+//! Not here: what the agent writes for each boot loader (unit tests in `host`).
 
 use lab::{OrdinaryMachine, VirtualMachine};
 use serde_json::json;
 
 use crate::{boot, machines, timed};
 
-/// Where `grub-mkconfig` collects the configuration; it gives the file its name without `.new` when it is complete, which
-/// is too short a moment to wait for.
+/// The file into which `grub-mkconfig` collects the configuration. It loses the suffix `.new` when it is complete, which
+/// happens too quickly to wait for.
 const GENERATED: &str = "/run/machine-config-daemon-grub.cfg.new";
-/// Where the config is written in the machine.
+/// The path of the config in the machine.
 pub(crate) const CONFIG: &str = "/root/config.json";
 const APPLY: [&str; 6] = ["mco", "daemon", "start", "--root-mount=/", "--once-from", CONFIG];
-/// The rest of a boot on an emulated processor beside builds.
+/// The time limit for the rest of a boot on an emulated processor while something is built.
 const RECOVERY_LIMIT: std::time::Duration = std::time::Duration::from_secs(600);
 const RECOVER: &str = "machine-config-daemon-recover.service";
 
@@ -28,7 +28,7 @@ async fn grub_boots_with_the_arguments_of_machine_configs_after_those_of_the_hos
     let edit = "sed -i 's/^GRUB_CMDLINE_LINUX_DEFAULT=.*/GRUB_CMDLINE_LINUX_DEFAULT=\"quiet by.hand\"/' /etc/default/grub";
     set_changed_and_edited(vm, edit).await;
 
-    // The power goes while the configuration is generated.
+    // The power is cut while the configuration is being generated.
     write(vm, &["lab.four"]).await;
     machines::writes(vm).await;
     let before = vm.kernel_arguments().await.unwrap();
@@ -65,7 +65,7 @@ async fn systemd_boot_boots_with_the_arguments_of_machine_configs_after_those_of
     assert!(left.contains(&"by.hand".to_owned()) && !left.iter().any(|a| a.starts_with("lab.")), "{left:?}");
 }
 
-/// Sets arguments, edits the host's by hand, changes the own ones.
+/// Sets arguments, edits the host's own by hand, and changes ours.
 async fn set_changed_and_edited(vm: &VirtualMachine, edit: &str) {
     install(vm).await;
     let host = vm.kernel_arguments().await.unwrap();
@@ -89,13 +89,13 @@ pub(crate) fn program() -> std::path::PathBuf {
     lab::built_mco().expect("cargo build -p cli")
 }
 
-/// The program, and the unit that ends or undoes an interrupted change.
+/// Installs the program and the recovery unit.
 async fn install(vm: &VirtualMachine) {
     timed("copying mco", vm.unload("/usr/local/bin/mco", 0o755)).await.unwrap();
     enable_recovery(vm).await;
 }
 
-/// The unit that ends or undoes an interrupted change.
+/// Enables the recovery unit, which finishes or undoes an interrupted change.
 pub(crate) async fn enable_recovery(vm: &VirtualMachine) {
     let unit = include_str!("../../../../deploy/systemd/machine-config-daemon-recover.service");
     vm.write(&format!("/etc/systemd/system/{RECOVER}"), unit).await.unwrap();
@@ -112,7 +112,7 @@ async fn write(vm: &VirtualMachine, arguments: &[&str]) {
     vm.write(CONFIG, &config.to_string()).await.unwrap();
 }
 
-/// Applies it; the agent reboots the machine.
+/// Applies the config; the agent reboots the machine.
 async fn apply(vm: &VirtualMachine, arguments: &[&str]) {
     write(vm, arguments).await;
     let last = vm.boot_id().await.unwrap();
@@ -120,13 +120,13 @@ async fn apply(vm: &VirtualMachine, arguments: &[&str]) {
     timed("the agent's reboot", vm.rebooted(&last)).await.unwrap();
 }
 
-/// Applies the config that is there, up to the reboot.
+/// Applies the present config, up to the reboot.
 async fn apply_only(vm: &VirtualMachine) {
     vm.run(APPLY.iter().chain(&["--skip-reboot"])).await.unwrap();
 }
 
-/// The unit has ended or undone what the power cut left. The machine can be logged in to before that, and the result of a unit that
-/// has not run yet is `success` too.
+/// Waits until the recovery unit has finished or undone what the power cut interrupted. Logins are possible before that, and
+/// the result of a unit that has not run yet is `success` too.
 async fn recovered(vm: &VirtualMachine) {
     let script = format!(
         "systemctl is-system-running --wait; systemctl show -p Result -p ExecMainExitTimestampMonotonic {RECOVER}"

@@ -8,12 +8,12 @@
 //! What it is not: what wins over it. What the administrator says, in the settings or in the ControllerConfig itself, comes
 //! first (see `install::settings`).
 
-mod look;
 pub(crate) mod openshift;
 pub(crate) mod owners;
+mod read;
 pub(crate) mod release;
 
-pub(crate) use look::{DNS_SERVICES, look};
+pub(crate) use read::{DNS_SERVICES, read};
 
 use crate::install::settings::Settings;
 use ipnet::IpNet;

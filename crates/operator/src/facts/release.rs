@@ -203,7 +203,7 @@ pub(crate) fn first_mark(there: &Value) -> Option<Value> {
 ///
 /// # Errors
 /// The API server's answer, also where they may not be read: without them the ControllerConfig would lose the release.
-pub(crate) async fn look(client: &Client) -> Result<Found, CallError> {
+pub(crate) async fn read(client: &Client) -> Result<Found, CallError> {
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
     let get =
         async |name: &str| call(|| format!("get ConfigMap {NAMESPACE}/{name}"), maps.get_opt(name)).await;

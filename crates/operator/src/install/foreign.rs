@@ -54,11 +54,11 @@ pub enum Foreign {
     },
 }
 
-/// Looks, and judges. `take_over`: another one does not matter.
+/// Finds another Machine Config Operator in the cluster. `take_over`: another one does not matter.
 ///
 /// # Errors
 /// The API server's answer; `Ok(Some(..))` says why not to begin.
-pub async fn look(client: &Client, take_over: bool) -> Result<Option<Foreign>, CallError> {
+pub async fn find(client: &Client, take_over: bool) -> Result<Option<Foreign>, CallError> {
     let mut found = vec![];
     let workload = |kind: &str, name: &str| json!({"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name, "namespace": NAMESPACE}});
     let mut wanted = vec![

@@ -56,7 +56,7 @@ const TOOLS: [&str; 18] = [
 ///
 /// # Errors
 /// The API server's answer; `Ok(Some(..))` says why not to begin.
-pub async fn look(client: &Client, steps: &[Step]) -> Result<Option<Foreign>, CallError> {
+pub async fn find(client: &Client, steps: &[Step]) -> Result<Option<Foreign>, CallError> {
     let found: Vec<Option<Value>> = futures::stream::iter(written(steps).into_values())
         .map(async |object| {
             let Some(api) = api_of(client, &object) else { return Ok(None) };

@@ -25,11 +25,11 @@ pub struct OtherImage {
     theirs: String,
 }
 
-/// Looks, and judges. `settings`: those that are there; `image`: the one to be installed.
+/// Finds out whether the release payload names another image than the one to be installed. `settings`: those that are there; `image`: the one to be installed.
 ///
 /// # Errors
 /// The API server's answer; `Ok(Some(..))` says why not to begin.
-pub async fn look(
+pub async fn find(
     client: &Client,
     settings: Option<&MachineConfigOperator>,
     image: &str,
@@ -37,7 +37,7 @@ pub async fn look(
     let Some(settings) = settings.filter(|s| s.spec.image_from == ImageFrom::ReleasePayload) else {
         return Ok(None);
     };
-    Ok(judge(settings, &release::look(client).await?, image))
+    Ok(judge(settings, &release::read(client).await?, image))
 }
 
 /// Judges. A payload that names no image is the operator's to report.

@@ -4,7 +4,7 @@
 
 use super::settings::{self, Settings};
 use super::{How, InstallError, Options, Step};
-use crate::manifests::{self, admission, agents, pods};
+use crate::manifests::{self, admission, agents, replicas};
 use crate::settings_object::AgentPods;
 use crate::sync::objects::marked;
 use crate::{definitions, settings_object};
@@ -43,7 +43,7 @@ pub fn plan(options: &Options) -> Result<Vec<Step>, InstallError> {
         },
     })));
     if let Some(image) = &options.image {
-        let replicas = pods::controllers(&options.control_plane_topology);
+        let replicas = replicas::controllers(&options.control_plane_topology);
         steps.extend(
             manifests::operator(
                 image,
@@ -71,7 +71,7 @@ pub fn plan(options: &Options) -> Result<Vec<Step>, InstallError> {
     for name in options.pools.iter().flatten().filter(|name| !options.pools_there.contains(name)) {
         steps.push(Step { how: How::CreateIfMissing, object: pool_object(name)? });
     }
-    steps.extend(agents::rights().into_iter().chain(admission::of_agents()).map(apply));
+    steps.extend(agents::rights().into_iter().chain(admission::agent_guard()).map(apply));
     let pods = options.daemon_image.clone().map(|image| AgentPods { image, kubeconfig: None });
     steps.extend(pods.as_ref().map(|pods| agents::daemon_set(pods, None)).map(apply));
     Ok(steps)

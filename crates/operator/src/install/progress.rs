@@ -5,7 +5,7 @@
 use crate::manifests::rights::OPERATOR;
 use crate::sync::Step;
 use crate::sync::cluster;
-use crate::sync::objects::{Key, trouble};
+use crate::sync::objects::{Key, blocked_pods};
 use crate::sync::status::{AVAILABLE, DEGRADED, PROGRESSING};
 use api::k8s::Pod;
 use api::names::{NAMESPACE, VERSION_RAW};
@@ -34,7 +34,7 @@ pub enum Progress {
 ///
 /// # Errors
 /// The API server's answer.
-pub async fn look(client: &Client) -> Result<Progress, CallError> {
+pub async fn read(client: &Client) -> Result<Progress, CallError> {
     let settings = cluster::settings(client).await?;
     let progress = judge(settings.as_ref(), &[]);
     if !matches!(progress, Progress::Waiting(_)) {
@@ -55,7 +55,7 @@ pub(crate) fn judge(settings: Option<&MachineConfigOperator>, pods: &[Pod]) -> P
     if !fresh {
         let key =
             Key { kind: "Deployment".to_owned(), namespace: NAMESPACE.to_owned(), name: OPERATOR.to_owned() };
-        return match trouble(&key, &settings.spec.image, pods) {
+        return match blocked_pods(&key, &settings.spec.image, pods) {
             Some(why) => Progress::Failed(why),
             None => Progress::Waiting(format!(
                 "Deployment {OPERATOR}: no operator of {VERSION_RAW} has looked at the settings yet"

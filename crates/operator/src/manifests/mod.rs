@@ -5,7 +5,9 @@
 
 pub(crate) mod admission;
 pub(crate) mod agents;
+mod network;
 pub(crate) mod pods;
+pub(crate) mod replicas;
 pub(crate) mod rights;
 
 use serde_json::Value;

@@ -1,7 +1,7 @@
 //! How the Prometheus operator finds the metrics: one ServiceMonitor a part, the Service of the agents, and an account that
 //! may read metrics.
 //!
-//! What it is not: the Services of the other parts, which are there in any case (`manifests/pods.rs`), and the certificates
+//! What it is not: the Services of the other parts, which are there in any case (`manifests/network.rs`), and the certificates
 //! that scrapers verify (see `booting_machines`).
 
 use super::{CA, server_name};

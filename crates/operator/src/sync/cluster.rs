@@ -195,7 +195,7 @@ pub(super) async fn rendered(
 }
 
 /// Reads everything that the steps need.
-pub(super) async fn look(client: &Client) -> Result<Seen, CallError> {
+pub(super) async fn read(client: &Client) -> Result<Seen, CallError> {
     let settings = settings(client).await?;
     let all = ListParams::default();
     if settings.is_none() {
@@ -225,7 +225,7 @@ pub(super) async fn look(client: &Client) -> Result<Seen, CallError> {
             kept(client),
             definitions,
             mutates,
-            release::look(client)
+            release::read(client)
         )?;
     Ok(Seen {
         settings,

@@ -74,7 +74,7 @@ pub(super) fn status(object: &Value, skew: &Value) -> Result<Option<Value>, Stri
 }
 
 /// What another controller reports as degraded.
-pub(super) fn trouble(object: &Value) -> Option<String> {
+pub(super) fn degraded(object: &Value) -> Option<String> {
     let conditions = object["status"]["conditions"].as_array();
     let of = |c: &&Value| c["type"] == "BootImageUpdateDegraded" && c["status"] == "True";
     let found = conditions.into_iter().flatten().find(of)?;
@@ -161,7 +161,7 @@ mod tests {
     #[test]
     fn what_boot_images_lack_is_passed_on_and_logs_say_more_where_that_is_asked_for() {
         let condition = |status: &str| json!({"status": {"conditions": [{"type": "BootImageUpdateDegraded", "status": status, "message": "no disk"}]}});
-        let why = trouble(&condition("True")).unwrap();
+        let why = degraded(&condition("True")).unwrap();
         assert!(
             why.starts_with("MachineConfiguration cluster, status.conditions has BootImageUpdateDegraded"),
             "{why}"
@@ -170,7 +170,7 @@ mod tests {
             why.contains("bootimage update failed: no disk; ") && why.contains("--subresource=status"),
             "{why}"
         );
-        assert_eq!(trouble(&condition("False")), None);
+        assert_eq!(degraded(&condition("False")), None);
         let log = |level: &str| super::log(&json!({"spec": {"operatorLogLevel": level}}));
         assert_eq!((log("Normal"), log("")), (None, None));
         assert!(log("Debug").unwrap().starts_with("info,client=debug,"));

@@ -18,6 +18,7 @@ pub(crate) mod objects;
 mod pass;
 mod plan;
 mod report;
+mod required_pools;
 mod rotation;
 mod run;
 pub(crate) mod status;

@@ -186,7 +186,7 @@ const HOPELESS: [&str; 6] = [
 ];
 
 /// What keeps the pods of a workload from running: the first trouble that waiting does not mend, with the remedy.
-pub(crate) fn trouble(workload: &Key, image: &str, pods: &[Pod]) -> Option<String> {
+pub(crate) fn blocked_pods(workload: &Key, image: &str, pods: &[Pod]) -> Option<String> {
     for pod in pods {
         let name = pod.metadata.name.as_deref().unwrap_or_default();
         let statuses = pod.status.iter().flat_map(|s| s.container_statuses.iter().flatten());
@@ -339,13 +339,16 @@ mod tests {
         };
         let key =
             Key { kind: "Deployment".to_owned(), namespace: NAMESPACE.to_owned(), name: "c".to_owned() };
-        let found = trouble(&key, "mco:1", &[pod("ContainerCreating"), pod("ImagePullBackOff")]).unwrap();
+        let found =
+            blocked_pods(&key, "mco:1", &[pod("ContainerCreating"), pod("ImagePullBackOff")]).unwrap();
         assert_eq!(
             found,
             "Deployment c: pod c-1: ImagePullBackOff: not found; set spec.image of MachineConfigOperator cluster to an image \
              that the nodes can pull, or give them mco:1"
         );
-        assert!(trouble(&key, "mco:1", &[pod("CrashLoopBackOff")]).unwrap().contains("logs c-1 --previous"));
-        assert_eq!(trouble(&key, "mco:1", &[pod("ContainerCreating")]), None);
+        assert!(
+            blocked_pods(&key, "mco:1", &[pod("CrashLoopBackOff")]).unwrap().contains("logs c-1 --previous")
+        );
+        assert_eq!(blocked_pods(&key, "mco:1", &[pod("ContainerCreating")]), None);
     }
 }

@@ -1,7 +1,7 @@
 //! Does what was planned. What it is not: a choice of any kind.
 
 use super::UninstallError;
-use super::look::nodes;
+use super::find::nodes;
 use super::plan::{Action, Plan, TAINTS, cleaning, kept_finalizers, pods_of, waited_for};
 use super::restore::pause;
 use crate::sync::cluster::{api_of, delete, pods};

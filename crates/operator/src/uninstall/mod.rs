@@ -14,12 +14,12 @@
 //! What it is not: the change of a host (see `host`).
 
 mod execute;
-mod look;
+mod find;
 mod plan;
 mod restore;
 
 pub use execute::carry_out;
-pub use look::look;
+pub use find::find;
 pub use plan::{Action, Facts, Plan, plan};
 pub use restore::{Member, Progress, Stand, look_at_hosts, restore_hosts};
 

@@ -1,7 +1,7 @@
 //! Finds origins in a provenance by the names that people use. Pure.
 
 use crate::config::provenance::{Kind, Origin, Provenance};
-use crate::near::nearest;
+use crate::similar_names::nearest;
 use std::collections::BTreeSet;
 
 /// How many names are suggested when one is not found.

@@ -5,10 +5,10 @@
 
 use super::finding::{Lint, Severity};
 use crate::error::Rule;
-use crate::near::nearest;
 use crate::settings::container_runtime::ContainerRuntimeConfig;
 use crate::settings::kubelet_config::KubeletConfig;
 use crate::settings::registries::mirrors::MirrorSets;
+use crate::similar_names::nearest;
 use api::k8s::ResourceExt as _;
 use api::names::{CLUSTER, GROUP};
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool, PinnedImageSet, not_pinnable};
@@ -67,7 +67,17 @@ pub(super) fn read(manifests: &[(String, Value)], all: &mut Vec<Lint>) -> Read {
                 format!("has no name (in {origin})"),
                 "give it one",
             );
-        } else if let Some(first) = seen.insert((kind.clone(), name.clone()), origin) {
+        } else if group == GROUP && !api::object_name::is_valid(&name) {
+            say(
+                Severity::Error,
+                Rule::Manifest,
+                "metadata.name",
+                format!("the API server refuses this name (in {origin})"),
+                "use lower-case letters, digits, `-` and `.`, with a letter or digit at both ends of each part",
+            );
+        }
+        let before = seen.insert((kind.clone(), name.clone()), origin);
+        if let Some(first) = before.filter(|_| !name.is_empty()) {
             let message = format!("is in {first} and in {origin}");
             say(
                 Severity::Error,

@@ -347,3 +347,14 @@ fn duplicates_and_strange_documents_are_told() {
     let found = rules(&[one.clone(), one, ("x.yaml".to_owned(), json!({"a": 1}))]);
     assert_eq!(found.iter().map(|(_, rule, _)| *rule).collect::<Vec<_>>(), ["manifest", "duplicate"]);
 }
+
+#[test]
+fn names_that_the_api_server_refuses_are_errors() {
+    for name in ["../a", "50_a", "A", "a."] {
+        let found = rules(&[mk_files(name, "worker", json!([]))]);
+        assert!(
+            found.contains(&(Severity::Error, "manifest", "metadata.name".to_owned())),
+            "{name}: {found:?}"
+        );
+    }
+}

@@ -2,9 +2,9 @@
 //!
 //! Changes: the `host` crate on a folder of a real disk, with syncs, and with a fake systemd that costs nothing
 //! (`crates/host/examples/apply_folder.rs`). Idle: `mco daemon start` on a machine that boots, in a cluster of its own
-//! (see [`rest`]).
+//! (see [`idle`]).
 
-pub(crate) mod rest;
+pub(crate) mod idle;
 
 use super::{Bench, Outcome, Samples};
 use anyhow::{Context, bail};
@@ -30,7 +30,7 @@ pub(super) fn run(root: &Path, a: &Bench) -> anyhow::Result<Outcome> {
     let mut samples = Samples::default();
     changes(root, a, &mut samples)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(rest::run(root, a, &mut samples))?;
+    runtime.block_on(idle::run(root, a, &mut samples))?;
     let versions = vec![("Kubernetes".to_owned(), lab::KUBERNETES_VERSION.to_owned())];
     Ok(Outcome { versions, figures: samples.0 })
 }

@@ -66,7 +66,7 @@ pub(crate) async fn run(a: Install) -> anyhow::Result<u8> {
                 Some(config.cluster_url.to_string().trim_end_matches('/').to_owned());
             options.found.api_server_ca = Some(pem(config.root_cert.as_deref().unwrap_or_default()));
             let client = connect::client(config)?;
-            if let Some(foreign) = foreign::look(&client, a.take_over).await? {
+            if let Some(foreign) = foreign::find(&client, a.take_over).await? {
                 bail!("{foreign}");
             }
             look(&client, &mut options).await?;
@@ -77,7 +77,7 @@ pub(crate) async fn run(a: Install) -> anyhow::Result<u8> {
                 bail!("{why}");
             }
             if let Some(image) = &options.image
-                && let Some(other) = payload::look(&client, options.settings.as_ref(), image).await?
+                && let Some(other) = payload::find(&client, options.settings.as_ref(), image).await?
             {
                 bail!("{other}");
             }
@@ -86,7 +86,7 @@ pub(crate) async fn run(a: Install) -> anyhow::Result<u8> {
     };
     let steps = plan(&options)?;
     if let Some(client) = client.as_ref().filter(|_| !a.take_over && options.settings.is_none())
-        && let Some(foreign) = managers::look(client, &steps).await?
+        && let Some(foreign) = managers::find(client, &steps).await?
     {
         bail!("{foreign}");
     }

@@ -21,7 +21,7 @@ pub(super) async fn wait(client: &Client, limit: Duration) -> anyhow::Result<u8>
     let mut told = String::new();
     let mut failed: Option<(String, Instant)> = None;
     loop {
-        let progress = progress::look(client).await;
+        let progress = progress::read(client).await;
         let (words, over) = match progress {
             Ok(Progress::Done(words)) => {
                 // A closed output does not end the command.

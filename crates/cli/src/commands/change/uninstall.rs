@@ -4,13 +4,13 @@ use crate::args::boot::Uninstall;
 use crate::input::confirm::confirm;
 use crate::{connect, exit, output};
 use anyhow::bail;
-use operator::uninstall::{Member, Plan, carry_out, look, look_at_hosts, plan, restore_hosts};
+use operator::uninstall::{Member, Plan, carry_out, find, look_at_hosts, plan, restore_hosts};
 use serde_json::json;
 use std::collections::BTreeMap;
 
 pub(crate) async fn run(a: Uninstall) -> anyhow::Result<u8> {
     let client = connect::connect(&a.cluster).await?;
-    let mut plan = plan(&look(&client).await?);
+    let mut plan = plan(&find(&client).await?);
     let hosts = if a.restore_hosts { look_at_hosts(&client).await? } else { vec![] };
     if a.dry_run {
         let mut object = serde_json::to_value(&plan)?;
@@ -50,7 +50,7 @@ pub(crate) async fn run(a: Uninstall) -> anyhow::Result<u8> {
         let limit = a.restore_timeout.unsigned_abs();
         let tell = |step| drop(output::write(&format!("{step}\n")));
         kept = restore_hosts(&client, limit, a.force, tell).await?;
-        plan = operator::uninstall::plan(&look(&client).await?);
+        plan = operator::uninstall::plan(&find(&client).await?);
     }
     // The removal continues after its output was closed.
     let silent = carry_out(&client, &plan, |action| drop(output::write(&format!("{action}\n")))).await?;

@@ -1,13 +1,13 @@
-//! Drains with the real disruption controller: what a node reports while a PodDisruptionBudget blocks a pod, pods and
-//! budgets of one name in two namespaces, cordons by people, a node that is deleted during its drain, one that fails
-//! after it, one that is put aside by its policy, pods that are deleted past their budget; and a single control-plane node,
-//! whose pods have nowhere to go.
+//! Drains with the real disruption controller: what a node reports while a PodDisruptionBudget blocks a pod, pods and budgets
+//! of one name in two namespaces, cordons by people, a node that is deleted during its drain, one that fails after it, one that
+//! its policy puts aside, pods that are deleted past their budget; and a single control-plane node, whose pods have nowhere to
+//! go.
 //!
 //! Not here: drains of machines (`tests/node/drain.rs`, `tests/node/drained.rs`), and the rules (`rollout`'s own
 //! tests).
 
 mod scenarios;
-mod single;
+mod single_control_plane;
 
 use crate::product::{Cluster, with_controller};
 use std::time::Duration;
@@ -53,7 +53,7 @@ async fn a_single_control_plane_node_takes_a_change_though_nothing_may_leave_it(
     let Some(builder) = with_controller() else { return };
     let builder = builder.nodes(1).masters(1).simulated().reboot_time(Duration::from_millis(300));
     let cluster = Cluster::start(builder.controller_manager(true).scheduler(true)).await;
-    single::single(&cluster).await;
+    single_control_plane::single(&cluster).await;
     cluster.no_panic();
     cluster.stop().await;
 }

@@ -228,8 +228,8 @@ pub(crate) async fn one_name_in_two_namespaces(cluster: &Cluster) {
     assert_eq!((node["spec"].get("unschedulable"), note(&node, "drainWaitsFor").as_str()), (None, ""));
 }
 
-/// Of two nodes the one whose pod cannot leave goes last. Its drain does not end: it is put aside, takes pods again and is
-/// named, and it goes when its pod can leave.
+/// The pod of one of two nodes cannot leave, so that node goes last. Its drain does not end: it is put aside, is named in the
+/// status, takes pods again, and is updated when its pod can leave.
 pub(crate) async fn put_aside(cluster: &Cluster) {
     pod(cluster, "aside", "aside", Place::on("worker-9")).await;
     budget(cluster, "default", ("aside", "aside"), 1, 1).await;
@@ -262,7 +262,8 @@ pub(crate) async fn put_aside(cluster: &Cluster) {
     all_well(cluster, &[9, 10], &["50-aside"]).await;
 }
 
-/// A policy has pods deleted past their budget after a time: until then the budget holds, and an event says what was done.
+/// A policy allows pods to be deleted past their budget after a time: until then the budget holds, and an event reports the
+/// deletion.
 pub(crate) async fn past_its_budget(cluster: &Cluster) {
     pod(cluster, "past", "past", Place::on("worker-11")).await;
     budget(cluster, "default", ("past", "past"), 1, 1).await;

@@ -1,13 +1,13 @@
-//! Agents and controllers of neighbouring versions work together. During an upgrade the controller has the new version and
-//! the agents have the old one; during a downgrade it is the other way round.
+//! Agents and controllers of neighbouring versions work together. During an upgrade, the controller has the new version and the
+//! agents the old one; during a downgrade it is the other way round.
 //!
-//! The version before is a recording: `tests/compatibility/VERSION/protocol.json` holds all writes of its controller and its
-//! agent to one Node and its MachineConfigNode in a rollout with a drain and a reboot. One party is replayed from it, the other
-//! is this build's. A recording is made once for each release, before the next version is begun, by `cargo test -p
-//! lab --test cluster -- --ignored records_the_protocol`, which writes to `target/compatibility/`.
+//! The previous version is a recording: `tests/compatibility/VERSION/protocol.json` holds all writes of its controller and its
+//! agent to one Node and its MachineConfigNode, in a rollout with a drain and a reboot. One of the two is replayed from it, the
+//! other one is this build's. A recording is made once for each release, before work on the next version begins: `cargo test -p
+//! lab --test cluster -- --ignored records_the_protocol` writes it to `target/compatibility/`.
 //!
-//! What it is not: what hosts keep on their disks (`crates/host/tests/folder/earlier.rs`), and settings and Secrets of the
-//! version before (beside the code that reads them, in `operator`).
+//! Not here: the state that agents keep on hosts (`crates/host/tests/folder/earlier.rs`), and settings and Secrets of the
+//! previous version (beside the code that reads them, in `operator`).
 
 mod record;
 mod replay;
@@ -19,7 +19,7 @@ use anyhow::{Context as _, Result};
 use replay::{Party, Play};
 use serde_json::Value;
 
-/// Releases whose agents and controllers work with this version's.
+/// The releases with whose agents and controllers this version must work.
 const BEFORE: [&str; 1] = ["v0.1.0"];
 
 /// A recording, split where the second config first appears.

@@ -1,7 +1,7 @@
-//! Records what a controller and an agent of one version write for each other, from the API server's audit log, while one
-//! node takes its first config and then one that needs a drain and a reboot.
+//! Records what a controller and an agent of one version write for each other, from the API server's audit log: one node takes
+//! its first config, and then one that needs a drain and a reboot.
 //!
-//! What it is not: playing it back (see `replay`).
+//! Not here: the replay (`replay`).
 
 use crate::product::{Cluster, machine_config, note, one_file, with_controller};
 use serde_json::{Value, json};
@@ -24,7 +24,7 @@ rules:
 /// The node of the recording.
 pub(super) const NODE: &str = "worker-0";
 
-/// One write, with the names of this cluster replaced by words.
+/// One write, with the names of this cluster replaced by placeholders.
 fn line(event: &Value, words: &[(String, &str)]) -> Option<Value> {
     let by = match event["user"]["username"].as_str()? {
         "mco-controller" => "controller",
@@ -57,7 +57,7 @@ fn line(event: &Value, words: &[(String, &str)]) -> Option<Value> {
     Some(json!({"by": by, "how": how, "to": to, "body": body}))
 }
 
-/// Records a rollout of this build's controller and agent, and returns its writes in their order.
+/// Records a rollout of this build's controller and agent; returns their writes in order.
 pub(super) async fn record(dir: &Path) -> Option<Vec<Value>> {
     let builder = with_controller()?;
     std::fs::write(dir.join("policy.yaml"), POLICY).unwrap();

@@ -1,10 +1,11 @@
-//! Replays one party of a recording against this build's other party: an agent of the version before against this controller,
-//! and a controller of the version before against this agent.
+//! Replays one side of a recording against the other side of this build: an agent of the previous version against this
+//! controller, and a controller of the previous version against this agent.
 //!
-//! The replayed party makes its recorded writes in order, each as soon as the Node is in the state that it had then. So a
-//! write that this build no longer makes, or makes under another name, makes the test time out.
+//! The replayed side makes its recorded writes in order, each as soon as the Node is in the state that preceded the write. So
+//! the test times out if this build no longer makes one of the writes that the recording waits for, or makes it under another
+//! name.
 //!
-//! What it is not: recording (see `record`).
+//! Not here: the recording (`record`).
 
 use crate::product::{MCO, objects, text};
 use kube::Client;
@@ -12,13 +13,13 @@ use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::Value;
 use std::time::{Duration, Instant};
 
-/// How long one party waits for the other.
+/// How long one side waits for the other.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The annotations by which agents and controllers communicate on the Node. All others are for people.
 const AGENTS: [&str; 3] = ["currentConfig", "state", "desiredDrain"];
 const CONTROLLERS: [&str; 2] = ["desiredConfig", "lastAppliedDrain"];
 
-/// Which of the two is played.
+/// The side that is replayed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Party {
     Agent,
@@ -33,7 +34,7 @@ impl Party {
         }
     }
 
-    /// The annotations of the other party that this one reads.
+    /// The annotations of the other side that this side reads.
     fn reads(self) -> &'static [&'static str] {
         match self {
             Self::Agent => &CONTROLLERS,
@@ -42,32 +43,32 @@ impl Party {
     }
 }
 
-/// A recording that is played on one node.
+/// A recording that is replayed on one node.
 pub(super) struct Play<'a> {
     pub(super) client: &'a Client,
     pub(super) party: Party,
-    /// The node's name here.
+    /// The node's name in this cluster.
     pub(super) node: &'a str,
-    /// The names of the configs here.
+    /// The placeholders, with the names of the configs in this cluster.
     pub(super) words: Vec<(&'a str, String)>,
-    /// What the other party has written so far: annotations of the Node, by their names without the prefix.
+    /// What the other side has written so far: annotations of the Node, without their prefix.
     pub(super) expected: Vec<(String, String)>,
-    /// How many writes were made.
+    /// The number of writes made.
     pub(super) written: usize,
 }
 
 impl Play<'_> {
-    /// Plays these lines.
+    /// Replays these lines.
     pub(super) async fn play(&mut self, lines: &[Value]) {
         for line in lines {
             let line = self.here(line);
             if line["by"] == self.party.name() {
-                // Nobody reads a MachineConfigNode before the next step.
+                // Only writes to the Node are waited for: nothing depends on a MachineConfigNode before the next step.
                 if line["to"] == "nodes" {
                     self.wait(&line).await;
                 }
                 self.write(&line).await;
-                // Its own writes replace what the other party wrote there.
+                // Its own writes replace what the other side wrote there.
                 let own = line["body"]["metadata"]["annotations"].clone();
                 self.expected.retain(|(key, _)| own.get(format!("{MCO}{key}")).is_none());
             } else if line["to"] == "nodes" {
@@ -76,12 +77,12 @@ impl Play<'_> {
         }
     }
 
-    /// Waits for the last write of the other party.
+    /// Waits for the last write of the other side.
     pub(super) async fn end(&self) {
         self.wait(&Value::Null).await;
     }
 
-    /// The line with the names of this cluster.
+    /// A line with the names of this cluster.
     fn here(&self, line: &Value) -> Value {
         let mut text = line.to_string().replace("NODE", self.node);
         for (word, name) in &self.words {
@@ -112,7 +113,7 @@ impl Play<'_> {
             }
             assert!(
                 start.elapsed() < PATIENCE,
-                "the {} of the version before waits in vain for {missing:?}, to go on with {before}; the Node has {:#}",
+                "the {} of the previous version waits in vain for {missing:?} before it writes {before}; the Node has {:#}",
                 self.party.name(),
                 node["metadata"]["annotations"]
             );
@@ -138,14 +139,14 @@ impl Play<'_> {
             "create" => {
                 let object = serde_json::from_value(body).unwrap();
                 match api.create(&PostParams::default(), &object).await {
-                    // The other party may write it, too.
+                    // The other side may create it too.
                     Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => {}
                     made => drop(made.unwrap_or_else(|e| panic!("{e}: {line}"))),
                 }
                 self.written += 1;
                 return;
             }
-            other => panic!("a recording has {other}"),
+            other => panic!("a recording has the unknown verb {other}"),
         };
         let params = match &patch {
             Patch::Apply(_) => PatchParams::apply("of-the-version-before").force(),
@@ -159,7 +160,7 @@ impl Play<'_> {
             };
             match done {
                 Ok(_) => break self.written += 1,
-                // The other party makes the object.
+                // The other side creates the object.
                 Err(kube::Error::Api(status)) if status.code == 404 && start.elapsed() < PATIENCE => {
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }

@@ -3,8 +3,8 @@
 //!
 //! Not here: the lab's other clusters, whose control plane runs beside the nodes.
 
-mod made;
-mod single;
+mod created;
+mod single_control_plane;
 mod site;
-mod three;
+mod three_control_planes;
 mod watchers;

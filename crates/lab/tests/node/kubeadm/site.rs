@@ -14,7 +14,7 @@ use tokio::sync::SemaphorePermit;
 pub(crate) const LIMIT: Duration = Duration::from_secs(720);
 /// The time limit for a command that does not wait for machines.
 const COMMAND_LIMIT: Duration = Duration::from_secs(120);
-/// What the guide promises of the installation, up to the nodes' first config, with the image at hand.
+/// What the guide promises for the installation, up to the nodes' first config, if the image is on the nodes.
 const INSTALLED: Duration = Duration::from_mins(5);
 const POLL: Duration = Duration::from_millis(500);
 /// The product's namespace.
@@ -135,7 +135,7 @@ impl Site {
         }
     }
 
-    /// Makes the guide's change reboot its nodes, by a policy: by itself its file takes effect without one.
+    /// Makes the guide's change reboot its nodes, by a policy. By itself, its file takes effect without a reboot.
     async fn reboots_for_the_guides_change(&self) {
         let file = self.cluster.folder().join("reboot-policy.yaml");
         let policy = "apiVersion: operator.openshift.io/v1\nkind: MachineConfiguration\nmetadata: {name: cluster}\n\
@@ -232,7 +232,7 @@ impl Site {
         }
     }
 
-    /// Takes the installation away, with the agents in pods that have to take the hosts back before they go.
+    /// Removes the installation. The agents run in pods, and have to restore the hosts before they go.
     pub(crate) async fn uninstall(&self, nodes: &[&RealNode]) {
         let start = Instant::now();
         let said = self.mco_within(&["uninstall", "--yes", "--restore-hosts"], LIMIT).await;

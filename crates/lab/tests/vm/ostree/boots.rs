@@ -1,7 +1,7 @@
 //! The boots of an OS update, with power cuts before, during and after OSTree finalises it; kernel arguments alone; and the way
 //! back.
 //!
-//! Each cut is made on the machine as it was when the update was staged: its state is kept, and continued from.
+//! Each cut starts from a snapshot of the machine with the update staged.
 
 use lab::VirtualMachine;
 
@@ -11,8 +11,8 @@ use super::{
 };
 use crate::timed;
 
-/// The machine with the update staged.
-const MOMENT: &str = "staged";
+/// The snapshot of the machine with the update staged.
+const SNAPSHOT: &str = "staged";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_image_boots_or_does_not_as_a_whole_wherever_the_power_is_cut() {
@@ -24,15 +24,15 @@ async fn an_image_boots_or_does_not_as_a_whole_wherever_the_power_is_cut() {
     write(vm, in_b).await;
     staged(vm, "image B").await;
     vm.run(["sync"]).await.unwrap();
-    timed("keeping the moment", vm.keep(MOMENT)).await.unwrap();
+    timed("saving the snapshot", vm.save_snapshot(SNAPSHOT)).await.unwrap();
 
-    // Before it is finalised: the old OS boots, and the files are as they were.
+    // Before finalisation: the old OS boots, and the files are as they were.
     vm.power_cut().await.unwrap();
     timed("boot after a cut before finalisation", vm.power_on()).await.unwrap();
     went_back(vm).await;
 
-    // While it is finalised: one of both, as a whole.
-    timed("back to the moment", vm.back_to(MOMENT)).await.unwrap();
+    // During finalisation: either OS boots, with everything that belongs to it.
+    timed("back to the snapshot", vm.restore_snapshot(SNAPSHOT)).await.unwrap();
     timed("shutdown, cut when finalisation begins", cut_in_shutdown(vm, FINALISING)).await;
     timed("boot after a cut during finalisation", vm.power_on()).await.unwrap();
     if vm.read_file(super::VERSION).await.unwrap().trim() == "A" {
@@ -42,8 +42,8 @@ async fn an_image_boots_or_does_not_as_a_whole_wherever_the_power_is_cut() {
         is_running(vm, in_b).await;
     }
 
-    // After it was finalised, and once more when the boot into it is checked.
-    timed("back to the moment", vm.back_to(MOMENT)).await.unwrap();
+    // After finalisation, with a second cut in the boot that checks the new OS.
+    timed("back to the snapshot", vm.restore_snapshot(SNAPSHOT)).await.unwrap();
     timed("shutdown, cut after finalisation", cut_in_shutdown(vm, FINALISED)).await;
     timed("cut in the first boot", vm.power_cut_in_boot(RECOVERING)).await.unwrap();
     timed("boot after two cuts", vm.power_on()).await.unwrap();
@@ -51,7 +51,7 @@ async fn an_image_boots_or_does_not_as_a_whole_wherever_the_power_is_cut() {
     is_running(vm, in_b).await;
     ended(vm).await;
 
-    // Kernel arguments alone; the power goes when the kernel starts with them.
+    // Kernel arguments alone; the power is cut when the kernel starts with them.
     let with_two = Asked { name: "60-two", arguments: &["lab.two=2"], ..in_b };
     write(vm, with_two).await;
     let mark = vm.serial_mark().unwrap();
@@ -64,7 +64,7 @@ async fn an_image_boots_or_does_not_as_a_whole_wherever_the_power_is_cut() {
     is_running(vm, with_two).await;
     ended(vm).await;
 
-    // Back: the image before, no arguments, no file.
+    // Back to the previous image, without arguments and without the file.
     let back = Asked { name: "60-back", image: &a, ..FIRST };
     write(vm, back).await;
     staged(vm, "image A").await;
@@ -75,7 +75,7 @@ async fn an_image_boots_or_does_not_as_a_whole_wherever_the_power_is_cut() {
     ended(vm).await;
 }
 
-/// The machine has booted the old OS. The recovery has undone the rest, and said so.
+/// The machine has booted the old OS, and the recovery has undone the rest and reported it.
 async fn went_back(vm: &VirtualMachine) {
     let said = settled(vm).await;
     assert!(said.contains("undone: the host is back in config") && said.contains("60-b"), "{said}");
@@ -83,7 +83,7 @@ async fn went_back(vm: &VirtualMachine) {
     ended(vm).await;
 }
 
-/// Shuts the machine down for a reboot, and takes the power away when it has written these words.
+/// Reboots the machine, and cuts the power when it has written these words.
 async fn cut_in_shutdown(vm: &VirtualMachine, words: &str) {
     let mark = vm.serial_mark().unwrap();
     let (_cut, done) = tokio::join!(vm.exec(["systemctl", "reboot"]), vm.power_cut_at(mark, words));

@@ -1,6 +1,6 @@
-//! A pool with an OS image of its own, and nothing played: a MachineOSConfig → a Job whose pod a kubelet and containerd run → our
-//! builder's image, rootless → a registry with a password that cuts connections → a signature → a machine that asks for it, drains,
-//! stages, and boots the image. Then the MachineOSConfig goes, and the machine is back on the stock image.
+//! A pool with its own OS image, without stand-ins: a MachineOSConfig → a Job whose pod runs on a kubelet and containerd → our
+//! builder's image, rootless → a registry with a password that cuts connections → a signature → a machine that requires it, drains,
+//! stages, and boots the image. Then the MachineOSConfig is deleted, and the machine returns to the stock image.
 //!
 //! The first two builds cannot succeed, and say why: they run while the machine boots. So does the third, whose layers the fourth
 //! uses. Not here: the other failures of builds (beside the code of `build`), builds that are reused, interrupted and pruned
@@ -24,7 +24,7 @@ const MCO: &str = "machineconfiguration.openshift.io";
 const NAMESPACE: &str = "openshift-machine-config-operator";
 const POOL: &str = "imaged";
 const NODE: &str = "virtual-0";
-/// A file that the Containerfile adds, beside a package that lies in the base.
+/// A file that the Containerfile adds, in addition to a package that is in the base image.
 const BUILT: &str = "/usr/share/lab/built";
 const CONTAINERFILE: &str = "FROM configs AS final\n\
     RUN echo 'built in the cluster' > /usr/share/lab/built && head -c 12000000 /dev/urandom > /usr/share/lab/large\n\
@@ -40,7 +40,7 @@ const KEEP_LOGS: &str = "mkdir -p /var/tmp/kept; while sleep 0.3; do for log in 
 /// What wrote the running deployment's origin.
 const ORIGIN: &str =
     "cat \"$(readlink -f \"$(sed -n 's/.*\\bostree=\\([^ ]*\\).*/\\1/p' /proc/cmdline)\").origin\"";
-/// A build, beside a machine that boots on an emulated processor.
+/// The time limit for a build while a machine boots on an emulated processor.
 const LIMIT: Duration = Duration::from_secs(600);
 const POLL: Duration = Duration::from_millis(300);
 
@@ -79,7 +79,7 @@ async fn an_image_that_is_built_in_the_cluster_is_booted() {
     cluster.node.run(keep).await.unwrap();
     cluster.pool().await;
 
-    // Beside the machine's first boot: builds that cannot succeed, and the one that does.
+    // While the machine boots for the first time: two builds that cannot succeed, and the one that does.
     let (vm, build) =
         tokio::join!(timed("the machine", lab.virtual_node(NODE, machine.image())), cluster.builds());
     let vm = vm.unwrap();
@@ -164,7 +164,7 @@ async fn installed(vm: &VirtualMachine) -> String {
     vm.exec(["dpkg-query", "-W", "-f", "${Status}", "hello"]).await.unwrap().stdout
 }
 
-/// The cluster, its registry, and the node that runs the pods of builds.
+/// The cluster, its registry, and the node that runs the builds' pods.
 struct Ground {
     client: Client,
     registry: BuildRegistry,
@@ -183,7 +183,8 @@ impl Ground {
         nodes.patch(NODE, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
     }
 
-    /// The pool, what its nodes have, and what builds run as and with. There is no Secret to push with yet.
+    /// Creates the pool with its nodes' config, and the account and the settings of builds. The Secret for pushes does not
+    /// exist yet.
     async fn pool(&self) {
         let labels = |values: [&str; 2]| json!({"matchExpressions": [{"key": format!("{MCO}/role"), "operator": "In", "values": values}]});
         self.apply(
@@ -219,8 +220,8 @@ impl Ground {
             .unwrap();
     }
 
-    /// Sets the pool's stock image. The controller does not look into it: only the nodes' `registries.conf` says that its registry
-    /// speaks plain HTTP.
+    /// Sets the pool's stock image. The controller must not inspect it: only the `registries.conf` of nodes allows plain HTTP
+    /// for its registry.
     async fn base(&self, image: &str) {
         let unseen = json!({"metadata": {"annotations": {"machineconfig.dev/os-images": "as-they-are"}}});
         let pools = api(&self.client, "MachineConfigPool");
@@ -324,7 +325,7 @@ impl Ground {
         assert!(all[1].contains("signed "), "{}", all[1]);
     }
 
-    /// The builds up to the second one that succeeds, which is returned.
+    /// Follows the builds up to the second one that succeeds, and returns it.
     async fn builds(&self) -> Value {
         let applied = Instant::now();
         self.apply(
@@ -378,7 +379,7 @@ impl Ground {
         second
     }
 
-    /// Waits for the pool's build in force to be so, and returns it.
+    /// Waits until the pool's current build is in this state, and returns it.
     async fn ends(&self, state: &str) -> Value {
         self.next(state, &Value::Null).await
     }
@@ -402,7 +403,7 @@ impl Ground {
         panic!("no build is {state}: {seen:?}\n{}", self.pods().await);
     }
 
-    /// The pool says why its build failed.
+    /// Waits until the pool reports why its build failed.
     async fn says(&self, build: &Value, words: &[&str]) {
         let name = build["metadata"]["name"].as_str().unwrap();
         let start = Instant::now();
@@ -422,7 +423,7 @@ impl Ground {
         panic!("not {words:?} of {name}: {seen}\n{}", self.pods().await);
     }
 
-    /// What explains a build that stands still.
+    /// The state of the pods and their logs, to explain a build that hangs.
     async fn pods(&self) -> String {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), NAMESPACE);
         let pods = pods.list(&ListParams::default()).await.map(|l| l.items).unwrap_or_default();

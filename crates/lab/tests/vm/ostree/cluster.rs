@@ -1,4 +1,4 @@
-//! A machine with OSTree as a node of a cluster: the agent updates its OS, and goes back by itself.
+//! A machine with OSTree as a node of a cluster: the agent updates its OS, and the node goes back by itself.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ const POOL: &str = "worker";
 const MCO: &str = "machineconfiguration.openshift.io";
 /// How long the new OS has to prove itself.
 const WITHIN: &str = "within=45s";
-/// A pull and two boots, beside a build.
+/// The time limit for a pull and two boots while something is built.
 const LIMIT: Duration = Duration::from_secs(600);
 /// systemd writes it when it is about to reboot.
 const DOWN: &str = "Reached target shutdown.target";
@@ -41,7 +41,7 @@ async fn an_image_whose_kubelet_cannot_start_goes_back_by_itself_without_an_api_
         .await
         .unwrap();
     let client = lab.client();
-    // A pool has a config when it has a part of one.
+    // A pool is rendered only if it selects a MachineConfig.
     let base = Asked { name: "00-base", ..FIRST };
     let create = async |asked| {
         let object: DynamicObject = serde_json::from_value(config(asked)).unwrap();
@@ -52,7 +52,7 @@ async fn an_image_whose_kubelet_cannot_start_goes_back_by_itself_without_an_api_
     let node = timed("the node", lab.virtual_node(NODE, machine.image())).await.unwrap();
     let vm = node.machine();
     wait(&client, "the node is in its pool", done).await;
-    // The controller does not know the registry by the machine's name for it.
+    // The controller cannot resolve the machine's name for the registry.
     let unseen = api::names::own::OS_IMAGES;
     let trial = json!({"metadata": {"annotations": {format!("{MCO}/trial"): WITHIN, unseen: "as-they-are"}}});
     let pools = api(&client, "MachineConfigPool");
@@ -65,12 +65,12 @@ async fn an_image_whose_kubelet_cannot_start_goes_back_by_itself_without_an_api_
     let last = vm.boot_id().await.unwrap();
     let mark = vm.serial_mark().unwrap();
     create(in_c).await;
-    timed("fetched, drained, staged and finalised", vm.says(mark, FINALISED)).await.unwrap();
+    timed("fetched, drained, staged and finalised", vm.wait_serial(mark, FINALISED)).await.unwrap();
     lab.control_plane().stop_api_server().await;
     let tried = timed("boot into C", vm.rebooted(&last)).await.unwrap();
     assert_eq!(vm.read_file(super::VERSION).await.unwrap().trim(), "C");
 
-    // The node gives up on it, and the power goes instead of the reboot.
+    // The node gives up on the new OS; the power is cut in place of its reboot.
     let mark = vm.serial_mark().unwrap();
     timed("the trial, and the shutdown after it, cut", vm.power_cut_at(mark, DOWN)).await.unwrap();
     timed("boot after that", vm.power_on()).await.unwrap();
@@ -107,7 +107,7 @@ pub(super) fn done(node: &Value) -> bool {
         && note(node, "currentConfig") == note(node, "desiredConfig")
 }
 
-/// Waits until the Node is so, and returns it.
+/// Waits until the Node satisfies this, and returns it.
 pub(super) async fn wait(client: &kube::Client, what: &str, is: impl Fn(&Value) -> bool) -> Value {
     let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(client.clone());
     let start = Instant::now();

@@ -1,12 +1,13 @@
 //! Machines whose OS is replaced as a whole, with real deployments, a real registry and a real boot loader: what the tests share.
 //!
-//! Not here: what the back end says to the programs of other versions (recorded answers, beside the code of the host).
+//! Not here: the back end with other versions of the programs (recorded answers, beside the code in `host`).
 
 mod boots;
 mod built;
 mod cluster;
 mod fetch;
 mod laptop;
+mod release;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +20,7 @@ use tokio::sync::SemaphorePermit;
 use crate::product::{CONFIG, enable_recovery, program};
 use crate::{PLACE, timed};
 
-/// A pull into an emulated machine takes a minute; ten times that beside a build.
+/// The time limit for a pull into an emulated machine: it takes a minute, and ten times as long while something is built.
 const LIMIT: Duration = Duration::from_secs(900);
 const MCO: &str = "/usr/local/bin/mco";
 const APPLY: [&str; 6] = [MCO, "daemon", "start", "--root-mount=/", "--once-from", CONFIG];
@@ -29,16 +30,16 @@ const STAGED: &str = "/run/ostree/staged-deployment";
 const FILE: &str = "/etc/lab-file";
 const CURRENT: &str = "/etc/machine-config-daemon/currentconfig";
 const JOURNAL: &str = "/var/lib/machine-config-daemon/journal";
-/// Has all jobs of the boot end, then prints the result of the recovery, and when it ended.
+/// Waits until all jobs of the boot have ended, then prints the result of the recovery and the time at which it ended.
 const SETTLED: &str = "systemctl is-system-running --wait; \
     systemctl show -p Result -p ExecMainExitTimestampMonotonic machine-config-daemon-recover.service";
 /// What systemd writes to the serial port before and after OSTree finalises what is staged.
 const FINALISING: &str = "Stopping ostree-finalize-staged.service";
 const FINALISED: &str = "Stopped ostree-finalize-staged.service";
-/// What it writes when the recovery begins.
+/// What it writes when the recovery starts.
 const RECOVERING: &str = "Starting machine-config-daemon-recover.service";
 
-/// What a config asks for, and what a machine in it has.
+/// What a config asks for, and what a machine with this config has.
 #[derive(Clone, Copy, Debug)]
 struct Asked<'a> {
     name: &'a str,
@@ -48,17 +49,17 @@ struct Asked<'a> {
     file: Option<&'a str>,
 }
 
-/// What a machine has before its first config.
+/// The state of a machine before its first config.
 const FIRST: Asked<'_> = Asked { name: "", image: "", version: "A", arguments: &[], file: None };
 
-/// A booted machine with `mco`, its registry, and its place.
+/// A booted machine with `mco`, its registry, and its permit to run.
 struct Ground {
     vm: VirtualMachine,
     registry: Registry,
     _place: SemaphorePermit<'static>,
 }
 
-/// `None`: skipped, and said so.
+/// Boots the machine. `None`: skipped, with a message.
 async fn ground() -> Option<Ground> {
     if !lab::require_root() {
         return None;
@@ -76,7 +77,7 @@ async fn ground() -> Option<Ground> {
     Some(Ground { vm, registry, _place: place })
 }
 
-/// The MachineConfig of this.
+/// The MachineConfig that asks for this.
 fn config(asked: Asked<'_>) -> Value {
     let files: Vec<_> = asked.file.iter().map(|text| {
         let data = base64::engine::general_purpose::STANDARD.encode(text);
@@ -103,23 +104,23 @@ async fn apply(vm: &VirtualMachine, more: &[&str]) -> Output {
     vm.exec_within(APPLY.iter().chain(more), LIMIT).await.unwrap()
 }
 
-/// Applies the config up to the reboot: it is staged, and the old OS still runs.
+/// Applies the config up to the reboot: the new OS is staged, and the old one still runs.
 async fn staged(vm: &VirtualMachine, what: &str) {
     let done = timed(&format!("{what}: fetched and staged"), apply(vm, SKIP_REBOOT)).await;
     assert_eq!(done.code, 0, "{done:?}");
     assert_eq!(vm.exec(["test", "-e", STAGED]).await.unwrap().code, 0, "nothing is staged: {done:?}");
 }
 
-/// Nothing of the config is on the machine.
+/// Checks that nothing of the config is on the machine.
 async fn untouched(vm: &VirtualMachine) {
     for path in [STAGED, FILE, CURRENT] {
         assert_eq!(vm.exec(["test", "-e", path]).await.unwrap().code, 1, "{path} exists");
     }
 }
 
-/// The boot is over, and the unit that ends or undoes an interrupted change has run. Returns what it said in this boot.
+/// Waits until the boot is over and the recovery unit has run. Returns the unit's log of this boot.
 ///
-/// The machine can be logged in to long before that.
+/// Logins are possible long before that.
 async fn settled(vm: &VirtualMachine) -> String {
     let said = timed("the rest of the boot", vm.exec_within(["sh", "-c", SETTLED], LIMIT)).await.unwrap();
     let log = vm.run(["journalctl", "--no-pager", "-b", "-o", "cat", "-u", RECOVER_UNIT]).await.unwrap();
@@ -131,7 +132,7 @@ async fn settled(vm: &VirtualMachine) -> String {
     log
 }
 
-/// The running OS, its kernel arguments of the lab, the file and the recorded config are those of this config.
+/// Checks that the running OS, the lab's kernel arguments, the file and the recorded config are those of this config.
 async fn is_running(vm: &VirtualMachine, asked: Asked<'_>) {
     let booted = vm.read_file(VERSION).await.unwrap();
     let mut all = vm.kernel_arguments().await.unwrap();
@@ -144,12 +145,12 @@ async fn is_running(vm: &VirtualMachine, asked: Asked<'_>) {
     let current = vm.exec(["cat", CURRENT]).await.unwrap();
     assert!(current.stdout.contains(asked.name), "{}", current.stdout);
     assert_eq!(current.code == 0, !asked.name.is_empty(), "{current:?}");
-    // The package of B.
+    // The package that image B adds.
     let installed = vm.exec(["dpkg-query", "-W", "-f", "${Status}", "hello"]).await.unwrap();
     assert_eq!(installed.stdout == "install ok installed", asked.version != "A", "{installed:?}");
 }
 
-/// Nothing is left of any change.
+/// Checks that no change has left anything.
 async fn ended(vm: &VirtualMachine) {
     let left = vm.run(["sh", "-c", &format!("ls {JOURNAL}; ls {STAGED} 2>/dev/null || :")]).await.unwrap();
     assert_eq!(left.trim(), "");

@@ -13,11 +13,11 @@
 //! else wrote into the ControllerConfig (see [`super::owners`]).
 
 mod bundles;
-mod look;
+mod read;
 
 pub(crate) use bundles::SYSTEM_MAPS;
-pub use look::NAMESPACES;
-pub(crate) use look::{api, look, served};
+pub use read::NAMESPACES;
+pub(crate) use read::{api, read, served};
 
 use super::{families_word, tenth};
 use crate::install::settings::Settings;

@@ -23,14 +23,14 @@
 //! What it is not: the full check of a config, which is too much for CEL. `mco lint` and rendering do that; what is refused
 //! here is refused there too.
 
+mod agent_guard;
 mod build_jobs;
 mod configs;
 mod joining;
 mod objects;
-mod of_agents;
 
+pub(crate) use agent_guard::agent_guard;
 pub(crate) use joining::{JOINING, joining, joining_binding};
-pub(crate) use of_agents::of_agents;
 
 use super::rights::CONTROLLER;
 use api::names::{CLUSTER, NAMESPACE};
@@ -147,7 +147,7 @@ fn binding(policy: &Value) -> Value {
 /// Each policy with its binding, for a controller that runs as a pod.
 pub(crate) fn all() -> Vec<Value> {
     let policies = [
-        of_agents::node_guard(),
+        agent_guard::node_guard(),
         objects::only_cluster(),
         objects::pools_inherit(),
         objects::streams_exist(),

@@ -2,7 +2,7 @@
 //!
 //! What it is not: what is looked at and computed for it (see `facts`), and the rotation of that CA (see `rotation`).
 
-use super::trouble::{Trouble, failed};
+use super::step_error::{StepError, failed};
 use super::{Passed, Syncer, config_of};
 use crate::facts::openshift::{OpenShift, Wanted};
 use crate::facts::{self, release};
@@ -26,9 +26,9 @@ impl Syncer {
         &self,
         wanted: &settings_object::Wanted,
         passed: &mut Passed,
-    ) -> Result<(), Trouble> {
-        let openshift = facts::openshift::look(&self.client, &passed.seen.definitions);
-        let plain = facts::look(&self.client, passed.seen.config.is_none());
+    ) -> Result<(), StepError> {
+        let openshift = facts::openshift::read(&self.client, &passed.seen.definitions);
+        let plain = facts::read(&self.client, passed.seen.config.is_none());
         let (openshift, plain) = Box::pin(async { futures::try_join!(openshift, plain) }).await?;
         // Of an object that cannot be read as a whole, too.
         let present = passed.seen.config.as_ref().and_then(|c| c.pointer("/spec/kubeAPIServerServingCAData"));
@@ -95,7 +95,7 @@ impl Syncer {
     }
 
     /// All parts are of this version: the controller may render, and what it renders from is of the release.
-    pub(super) async fn release(&self, passed: &mut Passed) -> Result<(), Trouble> {
+    pub(super) async fn release(&self, passed: &mut Passed) -> Result<(), StepError> {
         let Some(there) = &passed.seen.config else { return Ok(()) };
         match release::decide(there, &passed.seen.release, VERSION_RAW) {
             release::Decision::Nothing => Ok(()),
@@ -103,7 +103,7 @@ impl Syncer {
                 patch["metadata"]["resourceVersion"] = there["metadata"]["resourceVersion"].clone();
                 self.patch_config(&patch, passed).await
             }
-            release::Decision::Wait(why) => Err(Trouble::Stop(Stop::Waiting(why))),
+            release::Decision::Wait(why) => Err(StepError::Stop(Stop::Waiting(why))),
             release::Decision::Refuse(why) => Err(failed(why)),
         }
     }
@@ -112,7 +112,7 @@ impl Syncer {
         Api::all_with(self.client.clone(), &ApiResource::erase::<ControllerConfig>(&()))
     }
 
-    async fn patch_config(&self, patch: &Value, passed: &mut Passed) -> Result<(), Trouble> {
+    async fn patch_config(&self, patch: &Value, passed: &mut Passed) -> Result<(), StepError> {
         let manager = Some(objects::FIELD_MANAGER.to_owned());
         let params = PatchParams { field_manager: manager, ..PatchParams::default() };
         let what = || format!("update ControllerConfig {CONTROLLER_CONFIG}");
@@ -127,7 +127,7 @@ impl Syncer {
         Ok(())
     }
 
-    async fn create_config(&self, object: &Value, passed: &mut Passed) -> Result<(), Trouble> {
+    async fn create_config(&self, object: &Value, passed: &mut Passed) -> Result<(), StepError> {
         let object = serde_json::from_value(object.clone()).map_err(|e| failed(e.to_string()))?;
         let params =
             PostParams { field_manager: Some(objects::FIELD_MANAGER.to_owned()), ..PostParams::default() };
@@ -139,7 +139,7 @@ impl Syncer {
     }
 
     /// The CA for kubelets' kubeconfigs, and the annotations that have agents read it.
-    async fn kubeconfig_data(&self, ca: &[u8], passed: &mut Passed) -> Result<(), Trouble> {
+    async fn kubeconfig_data(&self, ca: &[u8], passed: &mut Passed) -> Result<(), StepError> {
         let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), NAMESPACE);
         let name = rotation::NAME;
         let there = call(|| format!("get ConfigMap {name}"), maps.get_opt(name)).await?;

@@ -3,7 +3,7 @@
 //!
 //! What it is not: the way from one definition to another, and the rewriting (see `storage`).
 
-use super::trouble::{Trouble, failed};
+use super::step_error::{StepError, failed};
 use super::{Passed, Syncer};
 use crate::definitions;
 use crate::install::established;
@@ -50,7 +50,7 @@ impl Syncer {
         &mut self,
         follows_payload: bool,
         passed: &mut Passed,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), StepError> {
         let seen = std::mem::take(&mut passed.seen.definitions);
         let done = self.all_definitions(&seen, follows_payload, passed).await;
         passed.seen.definitions = seen;
@@ -62,7 +62,7 @@ impl Syncer {
         seen: &[Value],
         follows_payload: bool,
         passed: &mut Passed,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), StepError> {
         let broken = |e: api::crds::CrdError| failed(format!("the CRDs in this build are broken: {e}"));
         let wanted: Vec<Value> = definitions::all(false).map_err(broken)?.into_iter().map(marked).collect();
         let name = |o: &Value| o["metadata"]["name"].clone();
@@ -82,11 +82,11 @@ impl Syncer {
             };
             match self.definition(object, there.as_ref(), passed).await {
                 // The others need not wait for this one.
-                Err(Trouble::Stop(Stop::Waiting(what))) => waits = waits.or(Some(what)),
+                Err(StepError::Stop(Stop::Waiting(what))) => waits = waits.or(Some(what)),
                 done => done?,
             }
         }
-        waits.map_or(Ok(()), |what| Err(Trouble::Stop(Stop::Waiting(what))))
+        waits.map_or(Ok(()), |what| Err(StepError::Stop(Stop::Waiting(what))))
     }
 
     /// Applies one definition. Where it has no longer the version in which objects are stored, they are rewritten first.
@@ -95,7 +95,7 @@ impl Syncer {
         object: &Value,
         there: Option<&Value>,
         passed: &mut Passed,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), StepError> {
         let key = Key::of(object);
         if let storage::Plan::Between(both) = storage::plan(object, there) {
             if differs(&only_metadata(&both), there) {
@@ -106,7 +106,7 @@ impl Syncer {
                 match self.migrated(&stale, passed).await {
                     Ok(()) => {}
                     Err(Hold::Settling(left)) => {
-                        return Err(Trouble::Stop(Stop::Waiting(stale.sentence(&Hold::Settling(left)))));
+                        return Err(StepError::Stop(Stop::Waiting(stale.sentence(&Hold::Settling(left)))));
                     }
                     Err(Hold::Refused(error)) => return Err((*error).into()),
                 }
@@ -117,7 +117,7 @@ impl Syncer {
         Ok(())
     }
 
-    async fn apply_definition(&self, object: &Value) -> Result<(), Trouble> {
+    async fn apply_definition(&self, object: &Value) -> Result<(), StepError> {
         cluster::apply(&self.client, object).await?;
         self.metrics.applied.inc();
         established(&self.client, object).await.map_err(|e| failed(chain(&e)))

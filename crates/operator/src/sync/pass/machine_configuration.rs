@@ -2,7 +2,7 @@
 //!
 //! What it is not: what is computed from it (see `sync::machine_configuration`).
 
-use super::trouble::{Trouble, failed};
+use super::step_error::{StepError, failed};
 use super::{Passed, Syncer, config_of};
 use crate::sync::{boot_images, cluster, machine_configuration, objects};
 use api::names::CLUSTER;
@@ -12,7 +12,7 @@ use serde_json::json;
 
 impl Syncer {
     /// The MachineConfiguration where there is none, and its status.
-    pub(super) async fn machine_configuration(&self, passed: &mut Passed) -> Result<(), Trouble> {
+    pub(super) async fn machine_configuration(&self, passed: &mut Passed) -> Result<(), StepError> {
         let new = machine_configuration::new();
         let Some(api) = cluster::api_of(&self.client, &new) else { return Ok(()) };
         let there = match passed.seen.machine_configuration.take() {
@@ -49,7 +49,7 @@ impl Syncer {
         then["status"][boot_images::FIELD] = skew;
         passed.boot_images = boot_images::too_old(&then, passed.seen.release.cluster_version.as_deref());
         let version = there["metadata"]["resourceVersion"].clone();
-        let trouble = machine_configuration::trouble(&there);
+        let degraded = machine_configuration::degraded(&there);
         // The later steps read from it how much the parts log.
         passed.seen.machine_configuration = Some(there);
         if let Some(status) = status.map_err(failed)? {
@@ -60,6 +60,6 @@ impl Syncer {
             call(what, api.patch_status(CLUSTER, &params, &patch)).await?;
             passed.done.push(format!("the status of MachineConfiguration {CLUSTER}"));
         }
-        trouble.map_or(Ok(()), |why| Err(failed(why)))
+        degraded.map_or(Ok(()), |why| Err(failed(why)))
     }
 }

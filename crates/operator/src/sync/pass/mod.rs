@@ -10,14 +10,15 @@ mod definitions;
 mod machine_configuration;
 mod objects;
 mod pools;
-mod trouble;
+mod step_error;
 
 use super::cluster::{self, Seen};
 use super::metrics::Metrics;
 use super::plan::{self, Inputs, Prometheus};
+use super::required_pools;
 use super::run::Options;
 use super::{Course, Descriptor, Needs, STEPS, Step, Stop, Stopped, Work};
-use crate::manifests::pods::Scaled;
+use crate::manifests::replicas::Scaled;
 use crate::manifests::rights::CONTROLLER;
 use crate::settings_object;
 use crate::{booting_machines, definitions as kinds, joining};
@@ -31,8 +32,8 @@ use serde_json::Value;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
+use step_error::{StepError, failed};
 use tokio::time::Instant;
-use trouble::{Trouble, failed};
 
 /// A rollout that takes longer than this has failed. The reference's limit, and that of a Deployment.
 const ROLLOUT: Duration = Duration::from_mins(10);
@@ -112,7 +113,7 @@ impl Syncer {
     }
 
     async fn steps(&mut self) -> Result<Passed, CallError> {
-        let mut passed = Passed { seen: Box::pin(cluster::look(&self.client)).await?, ..Passed::default() };
+        let mut passed = Passed { seen: Box::pin(cluster::read(&self.client)).await?, ..Passed::default() };
         let wanted = match passed.seen.settings.as_ref() {
             None => None,
             Some(settings) if settings.spec.management_state == ManagementState::Unmanaged => {
@@ -155,11 +156,11 @@ impl Syncer {
                 Ok(()) => {
                     self.waiting.remove(&descriptor.step);
                 }
-                Err(Trouble::Conflict) => {
+                Err(StepError::Conflict) => {
                     passed.conflict = true;
                     break;
                 }
-                Err(Trouble::Stop(stop)) => {
+                Err(StepError::Stop(stop)) => {
                     let stop = within_its_time(&mut self.waiting, descriptor.step, &goal(&passed), stop);
                     if course.stop(Stopped { step: descriptor.step, stop }).is_break() {
                         break;
@@ -202,7 +203,7 @@ impl Syncer {
         d: &Descriptor,
         wanted: Option<&settings_object::Wanted>,
         passed: &mut Passed,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), StepError> {
         match (d.work, wanted) {
             (Work::Objects(plan), Some(wanted)) => self.objects(plan, wanted, passed).await,
             (Work::Own(plan), Some(wanted)) => self.own(plan, wanted, passed).await,
@@ -241,7 +242,7 @@ impl Syncer {
         plan: fn(&Inputs<'_>) -> Result<T, String>,
         wanted: &settings_object::Wanted,
         seen: &Seen,
-    ) -> Result<T, Trouble> {
+    ) -> Result<T, StepError> {
         let (config, scaled, log) = (config_of(seen)?, scaled(seen), log(seen));
         let inputs = Inputs {
             wanted,
@@ -260,7 +261,7 @@ impl Syncer {
 /// not to be told that the rollout takes too long.
 fn goal(passed: &Passed) -> String {
     let generation = passed.seen.settings.as_ref().and_then(|s| s.metadata.generation).unwrap_or_default();
-    let configs = plan::required(&passed.seen.pools).into_iter().map(|p| p.spec.configuration.name);
+    let configs = required_pools::required(&passed.seen.pools).into_iter().map(|p| p.spec.configuration.name);
     let image = passed.image.as_deref().unwrap_or_default();
     format!("{generation} {image} {}", configs.collect::<Vec<_>>().join(" "))
 }
@@ -289,7 +290,7 @@ fn may_join(passed: &Passed) -> bool {
         && settings.spec.config_server.access == Access::BootTokens
 }
 
-fn config_of(seen: &Seen) -> Result<Option<ControllerConfig>, Trouble> {
+fn config_of(seen: &Seen) -> Result<Option<ControllerConfig>, StepError> {
     let Some(config) = &seen.config else { return Ok(None) };
     let read = serde_json::from_value(config.clone());
     read.map(Some).map_err(|e| {
@@ -297,7 +298,7 @@ fn config_of(seen: &Seen) -> Result<Option<ControllerConfig>, Trouble> {
     })
 }
 
-fn spec_of(passed: &Passed) -> Result<api::v1::ControllerConfigSpec, Trouble> {
+fn spec_of(passed: &Passed) -> Result<api::v1::ControllerConfigSpec, StepError> {
     let config = config_of(&passed.seen)?;
     config
         .map(|c| c.spec)

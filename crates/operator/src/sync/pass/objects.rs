@@ -2,12 +2,12 @@
 //!
 //! What it is not: which objects those are (see `plan`), and when one differs (see `sync::objects`).
 
-use super::trouble::{Trouble, failed, remedy};
+use super::step_error::{StepError, failed, remedy};
 use super::{Passed, Syncer};
 use crate::monitoring::MONITORING;
 use crate::settings_object;
 use crate::sync::objects::{
-    Key, Rollout, differs, marked, rollout, selector, stranded, superfluous, trouble,
+    Key, Rollout, blocked_pods, differs, marked, rollout, selector, stranded, superfluous,
 };
 use crate::sync::plan::{self, Inputs};
 use crate::sync::{Stop, cluster};
@@ -25,7 +25,7 @@ impl Syncer {
         plan: fn(&Inputs<'_>) -> Result<Vec<Value>, String>,
         wanted: &settings_object::Wanted,
         passed: &mut Passed,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), StepError> {
         let objects = self.planned(plan, wanted, &passed.seen)?;
         let mut errors: Vec<CallError> = vec![];
         let mut slow = None;
@@ -70,7 +70,7 @@ impl Syncer {
         }
         if let Some(first) = errors.first() {
             if errors.iter().all(CallError::is_conflict) {
-                return Err(Trouble::Conflict);
+                return Err(StepError::Conflict);
             }
             let texts: Vec<String> = errors.iter().take(SHOWN).map(CallError::chain).collect();
             let more = errors.len().saturating_sub(SHOWN);
@@ -85,24 +85,24 @@ impl Syncer {
     }
 
     /// Why a workload is not rolled out yet: what its pods say comes first.
-    async fn why_slow(&self, key: &Key, object: &Value, how: Rollout) -> Trouble {
+    async fn why_slow(&self, key: &Key, object: &Value, how: Rollout) -> StepError {
         if object.is_null() {
             return match how {
-                Rollout::Moving(what) | Rollout::Stuck(what) => Trouble::Stop(Stop::Waiting(what)),
-                Rollout::Done => Trouble::Stop(Stop::Waiting(key.to_string())),
+                Rollout::Moving(what) | Rollout::Stuck(what) => StepError::Stop(Stop::Waiting(what)),
+                Rollout::Done => StepError::Stop(Stop::Waiting(key.to_string())),
             };
         }
         let image = object.pointer("/spec/template/spec/containers/0/image").and_then(Value::as_str);
         let pods = cluster::pods(&self.client, &selector(object)).await.unwrap_or_default();
-        if let Some(why) = trouble(key, image.unwrap_or_default(), &pods) {
+        if let Some(why) = blocked_pods(key, image.unwrap_or_default(), &pods) {
             return failed(why);
         }
         match how {
             Rollout::Stuck(why) => {
                 failed(format!("{why}; see kubectl -n openshift-machine-config-operator describe pods"))
             }
-            Rollout::Moving(what) => Trouble::Stop(Stop::Waiting(what)),
-            Rollout::Done => Trouble::Stop(Stop::Waiting(key.to_string())),
+            Rollout::Moving(what) => StepError::Stop(Stop::Waiting(what)),
+            Rollout::Done => StepError::Stop(Stop::Waiting(key.to_string())),
         }
     }
 
@@ -113,19 +113,18 @@ impl Syncer {
         plan: fn(&Inputs<'_>) -> Result<Vec<Value>, String>,
         wanted: &settings_object::Wanted,
         passed: &mut Passed,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), StepError> {
         let written = self.objects(plan, wanted, passed).await;
         match &self.options.image {
             Some(own) if *own != wanted.image => match written {
-                Err(Trouble::Stop(Stop::Waiting(_))) | Ok(()) => Err(Trouble::Stop(Stop::Waiting(format!(
-                    "the operator of {} is to take over from the one of {own}",
-                    wanted.image
-                )))),
+                Err(StepError::Stop(Stop::Waiting(_))) | Ok(()) => Err(StepError::Stop(Stop::Waiting(
+                    format!("the operator of {} is to take over from the one of {own}", wanted.image),
+                ))),
                 other => other,
             },
             // Our own rollout needs no wait: this process is of the image that is wanted.
             _ => match written {
-                Err(Trouble::Stop(Stop::Waiting(_))) => Ok(()),
+                Err(StepError::Stop(Stop::Waiting(_))) => Ok(()),
                 other => other,
             },
         }
@@ -135,7 +134,7 @@ impl Syncer {
         &self,
         wanted: &settings_object::Wanted,
         passed: &mut Passed,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), StepError> {
         let mut keys = self.planned(plan::wanted, wanted, &passed.seen)?;
         // An operator that is no pod keeps no Deployment of its own, and must not take away what keeps itself.
         if self.options.image.is_none() {

@@ -2,11 +2,12 @@
 //!
 //! What it is not: which pools there are to be, and when one is done (see `plan`).
 
-use super::trouble::{Trouble, failed};
+use super::step_error::{StepError, failed};
 use super::{Passed, ROLLOUT, Syncer, config_of};
 use crate::install::pool_object;
 use crate::settings_object;
-use crate::sync::plan::{self, Pools};
+use crate::sync::plan;
+use crate::sync::required_pools::{self, Pools};
 use crate::sync::{Step, Stop, cluster};
 use client::{call, chain};
 use kube::api::PostParams;
@@ -16,7 +17,7 @@ impl Syncer {
         &self,
         wanted: &settings_object::Wanted,
         passed: &mut Passed,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), StepError> {
         let is_there =
             |name: &String| passed.seen.pools.iter().any(|p| p.metadata.name.as_ref() == Some(name));
         let config = config_of(&passed.seen)?;
@@ -38,14 +39,16 @@ impl Syncer {
         Ok(())
     }
 
-    pub(super) async fn required_pools(&mut self, passed: &Passed) -> Result<(), Trouble> {
-        let rendered = cluster::rendered(&self.client, &plan::required(&passed.seen.pools)).await?;
+    pub(super) async fn required_pools(&mut self, passed: &Passed) -> Result<(), StepError> {
+        let rendered = cluster::rendered(&self.client, &required_pools::required(&passed.seen.pools)).await?;
         let release = passed.seen.config.as_ref().and_then(|config| {
             config["metadata"]["annotations"][api::names::annotation::RELEASE_IMAGE_VERSION].as_str()
         });
-        let target =
-            plan::Target { controller: api::names::VERSION_HASH, release: release.unwrap_or_default() };
-        match plan::required_pools(&passed.seen.pools, &rendered, target) {
+        let target = required_pools::Target {
+            controller: api::names::VERSION_HASH,
+            release: release.unwrap_or_default(),
+        };
+        match required_pools::required_pools(&passed.seen.pools, &rendered, target) {
             Pools::Done => Ok(()),
             Pools::Stuck(why) => Err(failed(why)),
             Pools::Moving { what, nodes } => {
@@ -59,7 +62,7 @@ impl Syncer {
                         limit.as_secs() / 60
                     )));
                 }
-                Err(Trouble::Stop(Stop::Waiting(what)))
+                Err(StepError::Stop(Stop::Waiting(what)))
             }
         }
     }

@@ -10,9 +10,9 @@
 //!
 //! What it is not: how a host goes back (see `host`).
 
-mod round;
+mod plan;
 mod run;
 
-pub use round::{Member, Stand};
+pub use plan::{Member, Stand};
 pub(super) use run::pause;
 pub use run::{Progress, look_at_hosts, restore_hosts};

@@ -1,6 +1,6 @@
 //! Takes the nodes back: reads, sends, waits. What it is not: a choice of any kind (see `round`).
 
-use super::round::{Member, Memory, Round, Seen, Stand, members, resumed, round, stand};
+use super::plan::{Member, Memory, Round, Seen, Stand, members, resumed, round, stand};
 use crate::sync::cluster;
 use crate::sync::objects::FIELD_MANAGER;
 use crate::uninstall::UninstallError;

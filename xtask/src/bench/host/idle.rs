@@ -82,11 +82,11 @@ pub(super) async fn run(root: &Path, a: &Bench, samples: &mut Samples) -> anyhow
 async fn measure(lab: &Lab, a: &Bench, log: &Path, samples: &mut Samples) -> anyhow::Result<()> {
     let nodes: Api<Node> = Api::all(lab.client());
     let first = done_with(&nodes, "").await?;
-    rests(lab, a, log, "after its start", samples).await?;
+    measure_idle(lab, a, log, "after its start", samples).await?;
     let configs: Api<MachineConfig> = Api::all(lab.client());
     configs.create(&PostParams::default(), &config()?).await?;
     done_with(&nodes, &first).await?;
-    rests(lab, a, log, "after an update of 200 files", samples).await?;
+    measure_idle(lab, a, log, "after an update of 200 files", samples).await?;
     drifts(lab, &nodes, samples).await
 }
 
@@ -156,7 +156,13 @@ pub(crate) fn settled_in(node: &Node) -> Option<String> {
 }
 
 /// Measures the idle agent.
-async fn rests(lab: &Lab, a: &Bench, log: &Path, when: &str, samples: &mut Samples) -> anyhow::Result<()> {
+async fn measure_idle(
+    lab: &Lab,
+    a: &Bench,
+    log: &Path,
+    when: &str,
+    samples: &mut Samples,
+) -> anyhow::Result<()> {
     tokio::time::sleep(CALM).await;
     let node = lab.node(0);
     let pid = node.run(["systemctl", "show", "--value", "--property=MainPID", DAEMON_UNIT]).await?;

@@ -17,7 +17,7 @@ pub(crate) const DNS_SERVICES: [&str; 3] = ["kube-dns", "rke2-coredns-rke2-cored
 ///
 /// # Errors
 /// The API server did not answer.
-pub(crate) async fn look(client: &Client, topology: bool) -> Result<Facts, CallError> {
+pub(crate) async fn read(client: &Client, topology: bool) -> Result<Facts, CallError> {
     let map = |namespace: &'static str, name: &'static str, key: &'static str| async move {
         let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
         let found = absent(call(|| format!("get ConfigMap {namespace}/{name}"), api.get(name)).await)?;

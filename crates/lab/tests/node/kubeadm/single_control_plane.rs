@@ -1,4 +1,4 @@
-//! One control-plane node and one worker: the guide from its first command to its last, and away again.
+//! One control-plane node and one worker: the guide from its first command to its last, including the removal.
 
 use super::site::Site;
 use base64::Engine as _;
@@ -39,14 +39,14 @@ async fn the_guide_installs_from_an_image_and_rolls_through_worker_and_master() 
         assert_eq!(node["spec"].get("unschedulable"), None);
     }
     site.no_panic().await;
-    // The guide's change costs nothing by itself, and nor does the way back.
+    // The guide's change costs nothing by itself, and neither does its removal.
     let patch = r#"{"spec": {"nodeDisruptionPolicy": null}}"#;
     site.kubectl(&["patch", "machineconfiguration", "cluster", "--type=merge", "-p", patch]).await;
     site.uninstall(&[master, worker]).await;
     site.stop().await;
 }
 
-/// What the operator has found out of kubeadm's objects is what kubeadm has made the cluster with.
+/// The facts that the operator finds in kubeadm's objects are the values with which kubeadm made the cluster.
 async fn facts_are_those_of_kubeadm(site: &Site, master: &RealNode) {
     let config = site.read(&["get", "controllerconfig", "machine-config-controller", "-o", "json"]).await;
     let config: Value = serde_json::from_str(&config).unwrap();

@@ -1,23 +1,23 @@
-//! Why a step did not end well, and what to do about it.
+//! Why a step of a pass failed, and what to do about it.
 
 use crate::request::ReconcileError;
 use crate::sync::Stop;
 use api::names::VERSION_RAW;
 use client::{CallError, MissingRight, chain};
 
-/// Why a step did not end well.
-pub(super) enum Trouble {
+/// Why a step failed.
+pub(super) enum StepError {
     Conflict,
     Stop(Stop),
 }
 
-impl From<CallError> for Trouble {
+impl From<CallError> for StepError {
     fn from(error: CallError) -> Self {
         if error.is_conflict() { Self::Conflict } else { Self::Stop(Stop::Failed(with_remedy(&error))) }
     }
 }
 
-impl From<ReconcileError> for Trouble {
+impl From<ReconcileError> for StepError {
     fn from(error: ReconcileError) -> Self {
         match error {
             ReconcileError::Call(error) => error.into(),
@@ -26,8 +26,8 @@ impl From<ReconcileError> for Trouble {
     }
 }
 
-pub(super) fn failed(why: impl Into<String>) -> Trouble {
-    Trouble::Stop(Stop::Failed(why.into()))
+pub(super) fn failed(why: impl Into<String>) -> StepError {
+    StepError::Stop(Stop::Failed(why.into()))
 }
 
 /// What to do about a refusal.

@@ -315,5 +315,5 @@ fn next(group: &str, members: &[&NodeView], seen: &Seen<'_>, round: &Round) -> V
 }
 
 #[cfg(test)]
-#[path = "round_tests.rs"]
+#[path = "plan_tests.rs"]
 mod tests;

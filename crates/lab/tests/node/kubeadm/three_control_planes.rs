@@ -1,5 +1,5 @@
 //! Three control-plane nodes with stacked etcd and three workers: a change goes through all of them with real drains and
-//! reboots while the cluster is used, and at the end their hosts go back to their own files in the same way.
+//! reboots while the cluster is used, and at the end the hosts get their own files back in the same way.
 
 use super::site::{NAMESPACE, Site};
 use super::watchers::{Quorum, Workload, Writer};
@@ -25,7 +25,7 @@ async fn pods_of(site: &Site, deployment: &str) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// How often a part's lease has changed its holder.
+/// How often the lease of a part has changed its holder.
 async fn transitions(site: &Site, part: &str) -> u64 {
     let args = ["-n", NAMESPACE, "get", "lease", part, "-o", "json"];
     let lease: Value = serde_json::from_str(&site.read(&args).await).unwrap();
@@ -67,7 +67,7 @@ async fn a_change_rolls_through_three_control_planes_and_three_workers_under_loa
     site.cluster.wait_ready(Duration::from_secs(240)).await.unwrap();
     site.no_panic().await;
 
-    // All hosts go back to their own files, with the same reboots, while the same observers look.
+    // All hosts get their own files back, with the same reboots, under the same observers.
     site.uninstall(&[masters, workers].concat()).await;
     workload.finish();
     let without_leader = quorum.finish();

@@ -101,11 +101,11 @@ pub(super) async fn nodes(client: &Client) -> Result<Vec<Value>, CallError> {
     Ok(found.items.iter().map(|n| json!(n)).collect())
 }
 
-/// Looks.
+/// Reads what is there of an installation.
 ///
 /// # Errors
 /// The API server's answer.
-pub async fn look(client: &Client) -> Result<Facts, UninstallError> {
+pub async fn find(client: &Client) -> Result<Facts, UninstallError> {
     let mut facts = Facts::default();
     for candidate in candidates() {
         facts.objects.extend(get(client, &candidate).await?);

@@ -6,7 +6,7 @@ use api::names::{GROUP, NAMESPACE};
 use serde_json::{Value, json};
 
 /// The policy without which agents could write each other's objects, for clusters whose controller runs elsewhere.
-pub(crate) fn of_agents() -> [Value; 2] {
+pub(crate) fn agent_guard() -> [Value; 2] {
     let policy = node_guard();
     let binding = binding(&policy);
     [policy, binding]

@@ -1,9 +1,10 @@
-//! A machine that a person reboots while its pool's change waits for a window: it takes the change along, so one reboot does for
-//! both, and nobody drains it once more.
+//! A person reboots a machine while its pool's change waits for a window. The change is applied with that reboot, so one reboot
+//! does for both, and the node is not drained again.
 //!
-//! Not here: which nodes may (see `rollout::policy`), nor windows that open (see its tests).
+//! Not here: which nodes may do this (`rollout::policy`), and windows that open (its tests).
 
-use crate::product::{Cluster, is_done, machine_config, note, one_file, text, with_controller};
+use crate::product::policies::in_force;
+use crate::product::{is_done, machine_config, note, one_file, one_machine, text};
 use serde_json::json;
 
 /// Counts the boots of its machine.
@@ -12,17 +13,8 @@ const COUNT: &str = "[Unit]\nDescription=Count boots\n\n[Service]\nType=oneshot\
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_machine_that_a_person_reboots_takes_what_waits_for_a_window() {
-    if !lab::require_root() {
-        return;
-    }
-    let Some(builder) = with_controller() else { return };
-    let builder = builder
-        .nodes(1)
-        .real()
-        .node_file("/etc/systemd/system/count.service", 0o644, COUNT)
-        .node_unit("count.service");
-    let cluster = Cluster::start(builder).await;
-    let before = cluster.settled("worker", 1, &["00-worker"], &[]).await;
+    let Some(cluster) = one_machine(|lab| lab.node_service("count.service", COUNT)).await else { return };
+    let before = cluster.rendered("worker").await;
     let node = cluster.lab.node(0);
     cluster
         .create(json!({
@@ -30,12 +22,7 @@ async fn a_machine_that_a_person_reboots_takes_what_waits_for_a_window() {
             "spec": {"pools": {"names": ["worker"]}, "windows": [{"name": "new-year", "cron": "0 0 1 1 *", "duration": "1m"}]},
         }))
         .await;
-    cluster
-        .wait("the policy to be in force", async || {
-            let policy = cluster.get("RolloutPolicy", "workers").await;
-            (policy["status"]["conditions"][0]["reason"] == "InForce").then_some(())
-        })
-        .await;
+    in_force(&cluster).await;
     cluster.create(machine_config("50-waits", "worker", one_file("/etc/waits", "here"))).await;
     let new = cluster
         .wait("the node to be told what waits", async || {

@@ -194,7 +194,8 @@ fn the_operator_has_every_right_that_it_gives() {
     };
     let mine = rules(OPERATOR, true);
     let given =
-        [operands(true, None), super::super::agents::rights(), monitoring::reader(), dashboard()].concat();
+        [operands(true, None), super::super::agents::rights(), crate::monitoring::reader(), dashboard()]
+            .concat();
     let mut checked = 0;
     for role in given.iter().filter(|o| ["Role", "ClusterRole"].contains(&o["kind"].as_str().unwrap())) {
         let place = role["metadata"]["namespace"].as_str().unwrap_or_default();

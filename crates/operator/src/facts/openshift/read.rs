@@ -63,7 +63,7 @@ async fn optional<T>(
 /// # Errors
 /// The API server's answer. What is there and may not be read is an error, too: without it the ControllerConfig would say
 /// something else than the cluster does.
-pub(crate) async fn look(client: &Client, definitions: &[Value]) -> Result<Option<OpenShift>, CallError> {
+pub(crate) async fn read(client: &Client, definitions: &[Value]) -> Result<Option<OpenShift>, CallError> {
     let mut found = OpenShift::default();
     let kinds = served(definitions);
     if !kinds.iter().any(|(kind, ..)| *kind == KINDS[0].0) {
