@@ -34,7 +34,7 @@ printf '{"architecture":"%s","os":"linux","config":{},"rootfs":{"type":"layers",
     "$(dpkg --print-architecture)" "$layer" > config; put config; config=$digest; config_size=$size
 oci=application/vnd.oci.image
 printf '{"schemaVersion":2,"mediaType":"%s.manifest.v1+json","config":{"mediaType":"%s.config.v1+json","digest":"sha256:%s","size":%s},"layers":[{"mediaType":"%s.layer.v1.tar","digest":"sha256:%s","size":%s}]}' \
-    $oci $oci "$config" "$config_size" $oci "$layer" "$layer_size" > manifest; cp manifest ../manifest; put manifest
+    $oci $oci "$config" "$config_size" $oci "$layer" "$layer_size" > manifest; cp manifest kept-manifest; put manifest
 printf '{"schemaVersion":2,"manifests":[{"mediaType":"%s.manifest.v1+json","digest":"sha256:%s","size":%s,"annotations":{"io.containerd.image.name":"NAME:1"}}]}' \
     $oci "$digest" "$size" > oci/index.json
 printf '{"imageLayoutVersion":"1.0.0"}' > oci/oci-layout
@@ -51,7 +51,7 @@ echo "sha256:$digest"
 const HUGE: &str = r#"set -e
 cd /var/tmp
 layer=$(printf '%064d' 0)
-sed "s|\"layers\":.*|\"layers\":[{\"mediaType\":\"application/vnd.oci.image.layer.nondistributable.v1.tar+gzip\",\"digest\":\"sha256:$layer\",\"size\":SIZE,\"urls\":[\"https://lab.invalid/layer\"]}]}|" manifest > huge
+sed "s|\"layers\":.*|\"layers\":[{\"mediaType\":\"application/vnd.oci.image.layer.nondistributable.v1.tar+gzip\",\"digest\":\"sha256:$layer\",\"size\":SIZE,\"urls\":[\"https://lab.invalid/layer\"]}]}|" kept-manifest > huge
 digest=$(sha256sum huge | cut -d' ' -f1)
 exec 3<>/dev/tcp/127.0.0.1/PORT
 printf 'PUT /v2/lab/noise/manifests/sha256:%s HTTP/1.1\r\nHost: lab\r\nConnection: close\r\nContent-Type: application/vnd.oci.image.manifest.v1+json\r\nContent-Length: %s\r\n\r\n' "$digest" "$(stat -c %s huge)" >&3
