@@ -13,16 +13,6 @@ use std::time::Duration;
 /// How long a simulated reboot takes.
 const REBOOT: Duration = Duration::from_millis(300);
 
-/// An observer with a lower limit than the pool's must report a violation. Otherwise nothing would prove that observers
-/// can fail at all.
-async fn the_observer_sees_one_too_many(cluster: &Cluster) {
-    let strict = Observer::start(cluster, "worker", 1).await;
-    cluster.create(slow("50-strict", "worker")).await;
-    cluster.settled("worker", 6, &["50-strict"], &[]).await;
-    let said = strict.violation().unwrap_or_default();
-    assert!(said.contains("only 1 may be"), "{said}");
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rollout_survives_deleted_nodes_and_configs_and_invalid_annotations() {
     let Some(builder) = with_controller() else { return };

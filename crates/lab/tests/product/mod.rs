@@ -5,6 +5,7 @@
 #![allow(
     dead_code,
     unreachable_pub,
+    unused_imports,
     missing_debug_implementations,
     reason = "helpers; each test binary uses a part"
 )]
