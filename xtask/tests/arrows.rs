@@ -21,7 +21,7 @@ const ARROWS: [(&str, &[&str]); 20] = [
         "controller",
         &["api", "build", "client", "listen", "registry", "ignition", "desired", "host", "render", "rollout"],
     ),
-    ("daemon", &["api", "client", "listen", "ignition", "desired", "host", "rollout"]),
+    ("daemon", &["api", "client", "listen", "registry", "ignition", "desired", "host", "rollout"]),
     ("server", &["api", "client", "listen", "ignition", "render"]),
     ("operator", &["api", "client", "listen", "ignition", "desired", "rollout"]),
     ("insight", &["api", "client", "desired", "host", "render", "rollout"]),

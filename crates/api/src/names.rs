@@ -167,6 +167,14 @@ pub mod own {
     pub const OS_CONFIG_HASH: &str = "machineconfig.dev/os-config-hash";
     /// MachineOSBuild: the image that it is to have without a Job, because that image fits.
     pub const REUSES_IMAGE: &str = "machineconfig.dev/reuses-image";
+    /// MachineOSBuild: `true`: a rebuild was asked for, so no layer of an earlier build is used.
+    pub const FRESH_LAYERS: &str = "machineconfig.dev/fresh-layers";
+    /// MachineOSConfig: the repository in which layers of its builds are kept for the next one; `none`: in none. Without it, that of
+    /// `spec.renderedImagePushSpec`.
+    pub const LAYER_CACHE: &str = "machineconfig.dev/layer-cache";
+    /// MachineOSConfig: the Secret with the key (`cosign.key`, `cosign.password`) that its images are signed with once they are
+    /// pushed. Without it they are not signed.
+    pub const SIGNING_SECRET: &str = "machineconfig.dev/signing-secret";
     /// Node: whose cordon the node is under during an update: `daemon`, `controller` or `kept` (a person's).
     pub const CORDON: &str = "machineconfiguration.openshift.io/cordon";
     /// Node: what a drain waits for, in words. Absent when it waits for nothing.
@@ -212,7 +220,8 @@ pub mod own {
     /// For registries that nodes reach and the controller does not.
     pub const OS_IMAGES: &str = "machineconfig.dev/os-images";
     /// OSImageStream `cluster`: images, separated by blanks, that are looked into to fill its status: OS images and their images of
-    /// extensions, or release images, which list them. Without it the status is left alone.
+    /// extensions, or release images, which list them. Without it, where there is a ClusterVersion, those of its release, unless
+    /// somebody else fills the status.
     pub const STREAM_IMAGES: &str = "machineconfig.dev/stream-images";
     /// OSImageStream `cluster`: the value of [`STREAM_IMAGES`] that its status was filled from. Without it images are looked into
     /// anew.

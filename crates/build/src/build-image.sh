@@ -1,5 +1,5 @@
-# What the pod of a build runs, in bash: pulls the base, builds, pushes, asks the registry for what was pushed, and reports the
-# digest. It ends with 64 if another try would end the same way, and with 65 if its time is over.
+# What the pod of a build runs, in bash: pulls the base, builds, pushes, asks the registry for what was pushed, signs it if that is
+# wanted, and reports the digest. It ends with 64 if another try would end the same way, and with 65 if its time is over.
 #
 # A refusal does not say "Secret NAME": the filter for secrets would take the name for one, and hide the line.
 #
@@ -18,6 +18,13 @@ credentials() {
 }
 credentials /tmp/secrets/push "$FINAL_IMAGE_PUSH_CREDS" ||
   refuse "cannot push: $BUILD_NAMESPACE/$PUSH_SECRET is not there, or has neither .dockerconfigjson nor .dockercfg; create it, $remedy"
+key=/tmp/secrets/signing/cosign.key
+if [ -n "${SIGNING_SECRET:-}" ]; then
+  [ -s "$key" ] ||
+    refuse "cannot sign the image: $BUILD_NAMESPACE/$SIGNING_SECRET is not there, or has no cosign.key; create it, $remedy"
+  command -v skopeo >/dev/null ||
+    refuse "cannot sign the image: the builder's image has no skopeo; use one that has, as the project's own, $remedy"
+fi
 pull=()
 if credentials /tmp/secrets/pull "$BASE_IMAGE_PULL_CREDS"; then
   pull=(--authfile "$BASE_IMAGE_PULL_CREDS")
@@ -33,6 +40,24 @@ if [ -s /tmp/service-ca/service-ca.crt ]; then
     if [ -s "$registry/ca.crt" ]; then cp -L "$registry/ca.crt" "$HOME/certificates/$(basename "$registry").crt"; fi
   done
   certificates=(--cert-dir "$HOME/certificates")
+fi
+# Layers of earlier builds. They are pushed with the push secret, and buildah takes one file for all that it pulls and pushes.
+cache=()
+if [ -n "${LAYER_CACHE:-}" ] && ! command -v jq >/dev/null; then
+  echo "no layer is cached in $LAYER_CACHE: the builder's image has no jq" >&2
+elif [ -n "${LAYER_CACHE:-}" ]; then
+  if [ "${#pull[@]}" = 0 ]; then echo '{}' > "$BASE_IMAGE_PULL_CREDS"; fi
+  both=$(jq --arg at "$LAYER_CACHE" --slurpfile push "$FINAL_IMAGE_PUSH_CREDS" '
+    def name: sub("^https?://"; "") | sub("/(v[12]/?)?$"; "") | if . == "index.docker.io" then "docker.io" else . end;
+    ($at | split("/")) as $path
+    | ($push[0].auths // {} | with_entries(.key |= name)) as $known
+    | first(range($path | length; 0; -1) | $path[:.] | join("/") | $known[.] // empty) as $entry
+    | .auths[$at] = $entry' "$BASE_IMAGE_PULL_CREDS")
+  if [ -n "$both" ]; then printf '%s' "$both" > "$BASE_IMAGE_PULL_CREDS"; fi
+  pull=(--authfile "$BASE_IMAGE_PULL_CREDS")
+  cache=(--cache-to "$LAYER_CACHE")
+  # Older layers lack what has been mended in their packages since.
+  if [ -z "${FRESH_LAYERS:-}" ]; then cache+=(--cache-from "$LAYER_CACHE" --cache-ttl 168h); fi
 fi
 context=$HOME/context
 mkdir -p "$context"
@@ -81,12 +106,15 @@ export STORAGE_DRIVER=vfs
 if STORAGE_DRIVER=overlay "${as[@]}" buildah info >/dev/null 2>&1; then STORAGE_DRIVER=overlay; fi
 echo "building as user $("${as[@]}" id -u), layers with $STORAGE_DRIVER" >&2
 
-# Under what is left of the time: the last lines of a log are lost when the Job's own deadline deletes the pod.
+# Under what is left of the build's time, whichever of its pods this is: the last lines of a log are lost when the Job's own deadline
+# deletes the pod. A clock that is behind gives no pod more than all of it.
+end=$(($END_SECONDS - $(date +%s) + SECONDS))
+if [ "$end" -gt "$LIMIT_SECONDS" ]; then end=$LIMIT_SECONDS; fi
 limited() {
-  local left=$((LIMIT_SECONDS - SECONDS)) code=0
+  local left=$((end - SECONDS)) code=0
   timeout --kill-after=10 "$((left > 1 ? left : 1))" "${as[@]}" "$@" || code=$?
-  if [ "$code" = 124 ] || [ "$code" = 137 ] && [ "$SECONDS" -ge "$LIMIT_SECONDS" ]; then
-    echo "buildah $2 did not end within $((LIMIT_SECONDS / 60)) minutes of this pod's start; look for a registry or a command that hangs, $remedy" >&2
+  if [ "$code" = 124 ] || [ "$code" = 137 ] && [ "$SECONDS" -ge "$end" ]; then
+    echo "$1 $2 did not end within $((LIMIT_SECONDS / 60)) minutes of the build's start; look for a registry or a command that hangs, $remedy" >&2
     exit 65
   fi
   return "$code"
@@ -106,7 +134,17 @@ lacks=$("${as[@]}" buildah unshare bash -c '
   buildah rm "$container" >/dev/null')
 [ -z "$lacks" ] ||
   refuse "the base image $BASE_OS_IMAGE_PULLSPEC is no OS image that a node can boot: it has no ${lacks#, }; set osImageURL to one that has, as CoreOS images have"
-limited buildah bud --layers "${pull[@]}" "${certificates[@]}" "${volumes[@]}" "${arguments[@]}" \
+# A tag may name another image by the time that a later stage begins.
+case $BASE_OS_IMAGE_PULLSPEC in
+  *@*) ;;
+  *)
+    base=$BASE_NAME@$("${as[@]}" buildah inspect --type image --format '{{.FromImageDigest}}' "$BASE_OS_IMAGE_PULLSPEC")
+    sed -i "s|^FROM $BASE_OS_IMAGE_PULLSPEC AS |FROM $base AS |; s|^LABEL baseOSContainerImage=.*|LABEL baseOSContainerImage=$base|" \
+      "$context/Containerfile"
+    echo "built from $base" >&2
+    ;;
+esac
+limited buildah bud --layers "${cache[@]}" "${pull[@]}" "${certificates[@]}" "${volumes[@]}" "${arguments[@]}" \
   --tag "$TAG" --file "$context/Containerfile" "$context"
 push=(--authfile "$FINAL_IMAGE_PUSH_CREDS" "${certificates[@]}" --signature-policy "$HOME/built-here.json")
 limited buildah push "${push[@]}" --digestfile /tmp/done/digestfile "$TAG" || { echo "$NOT_PUSHED $TAG" >&2; exit 1; }
@@ -117,4 +155,19 @@ there=$(limited buildah pull --quiet --policy always "${push[@]}" "${TAG%:*}@$di
 built=$("${as[@]}" buildah inspect --type image --format '{{.FromImageID}}' "$TAG")
 [ "$there" = "$built" ] ||
   { echo "the registry has another image under $digest than was built: $there, not $built" >&2; echo "$NOT_PUSHED $TAG" >&2; exit 1; }
+if [ -n "${SIGNING_SECRET:-}" ]; then
+  # Not as the user who builds: what a Containerfile runs cannot read the key.
+  as=()
+  mkdir -p "$HOME/registries.d"
+  printf 'default-docker:\n  use-sigstore-attachments: true\n' > "$HOME/registries.d/attach.yaml"
+  umask 077
+  cat /tmp/secrets/signing/cosign.password > /tmp/done/passphrase 2>/dev/null || : > /tmp/done/passphrase
+  certificates=("${certificates[@]/#--cert-dir/--src-cert-dir}" "${certificates[@]/#--cert-dir/--dest-cert-dir}")
+  limited skopeo copy --quiet --policy "$HOME/built-here.json" --registries.d "$HOME/registries.d" --preserve-digests \
+    --authfile "$FINAL_IMAGE_PUSH_CREDS" "${certificates[@]}" --sign-by-sigstore-private-key "$key" \
+    --sign-passphrase-file /tmp/done/passphrase "docker://${TAG%:*}@$digest" "docker://$TAG" ||
+    { echo "$NOT_SIGNED $BUILD_NAMESPACE/$SIGNING_SECRET" >&2; exit 1; }
+  rm -f /tmp/done/passphrase
+  echo "signed $TAG" >&2
+fi
 printf '%s%s' "$DIGEST_PREFIX" "$digest" > /dev/termination-log

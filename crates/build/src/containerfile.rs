@@ -111,6 +111,8 @@ pub struct Inputs<'a> {
     pub rendered: &'a str,
     /// What it says.
     pub spec: &'a MachineConfigSpec,
+    /// The base image, by its digest where that is known.
+    pub base: &'a str,
     /// Whether the cluster has certificate authorities of its own.
     pub trust_bundle: bool,
     /// The user's Containerfile; empty if there is none.
@@ -122,9 +124,8 @@ pub struct Inputs<'a> {
 /// # Errors
 /// No base image, unknown extensions, or a Containerfile of the user's that cannot be built.
 pub fn render(inputs: Inputs<'_>) -> Result<String, ContainerfileError> {
-    let Inputs { pool, rendered, spec, trust_bundle, user } = inputs;
+    let Inputs { pool, rendered, spec, base, trust_bundle, user } = inputs;
     check(user)?;
-    let base = spec.os_image_url.as_str();
     if base.is_empty() {
         return Err(ContainerfileError::NoBase(rendered.to_owned()));
     }
@@ -280,7 +281,14 @@ mod tests {
     }
 
     fn inputs<'a>(spec: &'a MachineConfigSpec, user: &'a str) -> Inputs<'a> {
-        Inputs { pool: "worker", rendered: "rendered-worker-1", spec, trust_bundle: false, user }
+        Inputs {
+            pool: "worker",
+            rendered: "rendered-worker-1",
+            spec,
+            base: &spec.os_image_url,
+            trust_bundle: false,
+            user,
+        }
     }
 
     #[test]

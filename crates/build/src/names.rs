@@ -31,6 +31,14 @@ pub const PUSH_SECRET: &str = api::names::annotation::PUSH_SECRET;
 pub const BUILT_FROM: &str = api::names::own::OS_CONFIG_HASH;
 /// On a MachineOSBuild: the image that it is to have without a Job, because that image fits. Ours alone.
 pub const REUSES: &str = api::names::own::REUSES_IMAGE;
+/// On a MachineOSBuild: it uses no layer of an earlier one. Ours alone.
+pub const FRESH: &str = api::names::own::FRESH_LAYERS;
+/// On a MachineOSConfig: where layers are kept. Ours alone.
+pub const LAYER_CACHE: &str = api::names::own::LAYER_CACHE;
+/// The value of [`LAYER_CACHE`] for nowhere.
+pub const NO_CACHE: &str = "none";
+/// On a MachineOSConfig: the Secret with the key that images are signed with. Ours alone.
+pub const SIGNING_SECRET: &str = api::names::own::SIGNING_SECRET;
 
 /// The pull secret of base images if the MachineOSConfig names none.
 pub const DEFAULT_PULL_SECRET: &str = "global-pull-secret-copy";
@@ -109,6 +117,22 @@ pub fn push_spec(config: &MachineOSConfig, build: &str) -> String {
     format!("{}:{build}", repository(&config.spec.rendered_image_push_spec))
 }
 
+/// The repository in which layers are kept; `None`: in none.
+pub fn layer_cache(config: &MachineOSConfig) -> Option<&str> {
+    let asked = config.metadata.annotations.as_ref().and_then(|a| a.get(LAYER_CACHE)).map(|v| v.trim());
+    match asked.filter(|v| !v.is_empty()) {
+        Some(NO_CACHE) => None,
+        Some(other) => Some(repository(other)),
+        None => Some(repository(&config.spec.rendered_image_push_spec)).filter(|r| !r.is_empty()),
+    }
+}
+
+/// The Secret with the key that images are signed with.
+pub fn signing_secret(config: &MachineOSConfig) -> Option<&str> {
+    let name = config.metadata.annotations.as_ref()?.get(SIGNING_SECRET)?.trim();
+    (!name.is_empty()).then_some(name)
+}
+
 /// An image by its digest.
 pub fn by_digest(push_spec: &str, digest: &str) -> String {
     format!("{}@{digest}", repository(push_spec))
@@ -162,5 +186,24 @@ mod tests {
             assert!(!is_by_digest(wrong), "{wrong}");
         }
         assert!(!is_by_digest(&format!("{}@{digest}", "a".repeat(400))));
+    }
+
+    #[test]
+    fn layers_are_kept_beside_the_image_unless_somebody_says_otherwise() {
+        for (annotation, want) in [
+            (None, Some("r.example.com:5000/team/os")),
+            (Some(" "), Some("r.example.com:5000/team/os")),
+            (Some("none"), None),
+            (Some("r.example.com/layers"), Some("r.example.com/layers")),
+            (Some("r.example.com/layers:latest"), Some("r.example.com/layers")),
+        ] {
+            let config: MachineOSConfig = serde_json::from_value(serde_json::json!({
+                "metadata": {"name": "a", "annotations": {LAYER_CACHE: annotation.unwrap_or_default()}},
+                "spec": {"renderedImagePushSpec": "r.example.com:5000/team/os:latest"},
+            }))
+            .unwrap();
+            assert_eq!(layer_cache(&config), want, "{annotation:?}");
+            assert_eq!(signing_secret(&config), None);
+        }
     }
 }

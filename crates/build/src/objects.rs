@@ -6,8 +6,9 @@ mod pod;
 
 use crate::containerfile::{self, ContainerfileError};
 use crate::names;
-use api::k8s::ConfigMap;
+use api::k8s::{ConfigMap, Time};
 use api::names::{NAMESPACE, annotation};
+use api::os_image::OsImage;
 use api::v1::{ControllerConfigSpec, MachineConfig, MachineOSBuild, MachineOSConfig};
 use base64::Engine as _;
 use ignition::Resource;
@@ -68,6 +69,8 @@ pub struct Inputs<'a> {
     pub cluster: Option<&'a ControllerConfigSpec>,
     /// The image that holds bash and buildah.
     pub builder: &'a str,
+    /// When the build begins: its time counts from then, whichever of its pods runs.
+    pub now: &'a Time,
 }
 
 /// What an image is built from: the files that buildah's context has, and those of `/etc/containers` that it reads. The same in a
@@ -102,6 +105,7 @@ pub fn context(
     let containerfile = containerfile::render(containerfile::Inputs {
         pool,
         rendered: rendered_name,
+        base: &base(rendered),
         spec: &rendered.spec,
         trust_bundle: trust_bundle.is_some(),
         user,
@@ -113,6 +117,13 @@ pub fn context(
         policy: file(rendered, "/etc/containers/policy.json"),
         registries: file(rendered, "/etc/containers/registries.conf"),
     })
+}
+
+/// The base image: by the digest that was found out for all nodes of the pool, where one is known.
+fn base(rendered: &MachineConfig) -> String {
+    let url = &rendered.spec.os_image_url;
+    let found = OsImage::read(rendered.metadata.annotations.as_ref(), url);
+    found.as_ref().and_then(OsImage::by_digest).unwrap_or(url).to_owned()
 }
 
 /// The objects, in the order in which they are created.
@@ -129,7 +140,7 @@ pub struct Objects {
 /// # Errors
 /// An input that cannot be built, however often it is tried.
 pub fn of(inputs: Inputs<'_>) -> Result<Objects, ObjectsError> {
-    let Inputs { pool, build, config, rendered, cluster, builder: _ } = inputs;
+    let Inputs { pool, build, config, rendered, cluster, builder: _, now: _ } = inputs;
     let name = build.metadata.name.clone().unwrap_or_default();
     let Context { containerfile, machine_config, trust_bundle, policy, registries } =
         context(pool, config.spec.containerfile(), rendered, cluster)?;
@@ -276,10 +287,15 @@ mod tests {
 
     #[test]
     fn the_objects_of_a_build_hold_its_input_and_no_credentials_of_the_cluster() {
+        let by_digest = format!("r.example.com/base@sha256:{}", "0a".repeat(32));
+        let found =
+            OsImage { of: "r.example.com/base:9".to_owned(), image: by_digest.clone(), ..OsImage::default() };
         let rendered: MachineConfig = serde_json::from_value(json!({
-            "metadata": {"name": "rendered-infra-1", "annotations": {annotation::PROVENANCE: "packed"}},
+            "metadata": {"name": "rendered-infra-1", "annotations": {
+                annotation::PROVENANCE: "packed", api::names::own::OS_IMAGE: found.text(),
+            }},
             "spec": {
-                "osImageURL": "r.example.com/base@sha256:1",
+                "osImageURL": "r.example.com/base:9",
                 "config": {"ignition": {"version": "3.5.0"}, "storage": {"files": [
                     {"path": "/etc/containers/registries.conf", "contents": {"source": "data:,short-name-mode%20%3D%20%22enforcing%22"}},
                 ]}},
@@ -296,7 +312,10 @@ mod tests {
         .unwrap();
         let config: MachineOSConfig = serde_json::from_value(json!({
             "metadata": {"name": "infra"},
-            "spec": {"renderedImagePushSecret": {"name": "push"}, "baseImagePullSecret": {"name": "pull"}},
+            "spec": {
+                "renderedImagePushSecret": {"name": "push"}, "baseImagePullSecret": {"name": "pull"},
+                "renderedImagePushSpec": "r.example.com/os:latest",
+            },
         }))
         .unwrap();
         let cluster: ControllerConfigSpec = serde_json::from_value(json!({
@@ -304,6 +323,7 @@ mod tests {
             "imageRegistryBundleUserData": [{"file": "r.example.com..5000", "data": "UEVN"}, {"file": "../etc", "data": ""}],
         }))
         .unwrap();
+        let now = Time(jiff::Timestamp::from_second(1_767_225_600).unwrap());
         let inputs = Inputs {
             pool: "infra",
             build: &build,
@@ -311,6 +331,7 @@ mod tests {
             rendered: &rendered,
             cluster: Some(&cluster),
             builder: "buildah",
+            now: &now,
         };
         let Objects { config_maps, job } = of(inputs).unwrap();
         let names: Vec<_> = config_maps.iter().filter_map(|m| m.metadata.name.as_deref()).collect();
@@ -375,10 +396,38 @@ mod tests {
             "TAG",
             "DIGEST_PREFIX",
             "NOT_PUSHED",
+            "NOT_SIGNED",
             "BASE_OS_IMAGE_PULLSPEC",
+            "BASE_NAME",
+            "LIMIT_SECONDS",
+            "END_SECONDS",
         ] {
             assert!(SCRIPT.contains(&format!("${name}")) && set(name).is_some(), "{name}");
         }
+        // One base for all stages and tries, though its tag may move.
+        let containerfile = &config_maps[0].data.as_ref().unwrap()["Containerfile"];
+        let from = format!("FROM {by_digest} AS ");
+        assert_eq!(containerfile.matches(&from).count(), 2, "{containerfile}");
+        assert_eq!(set("BASE_OS_IMAGE_PULLSPEC").unwrap()["value"], by_digest);
+        // Layers are kept beside the image, and taken from there unless somebody wants to build anew.
+        assert_eq!(set("LAYER_CACHE").unwrap()["value"], "r.example.com/os");
+        assert_eq!((set("FRESH_LAYERS"), set("SIGNING_SECRET")), (None, None));
+        assert!(!volumes.iter().any(|v| v["name"] == "signing-secret"));
+        let mut asked = (build.clone(), config.clone());
+        asked.0.metadata.annotations = Some(BTreeMap::from([(names::FRESH.to_owned(), "true".to_owned())]));
+        let notes = [(names::LAYER_CACHE, "none"), (names::SIGNING_SECRET, "os-signing")];
+        asked.1.metadata.annotations =
+            Some(notes.into_iter().map(|(k, v)| (k.to_owned(), v.to_owned())).collect());
+        let signed = of(Inputs { build: &asked.0, config: &asked.1, ..inputs }).unwrap().job;
+        let pod = &signed["spec"]["template"]["spec"];
+        let env = pod["containers"][0]["env"].as_array().unwrap();
+        let of_signed = |name: &str| env.iter().find(|e| e["name"] == name).map(|e| e["value"].clone());
+        assert_eq!(of_signed("SIGNING_SECRET"), Some(json!("os-signing")));
+        assert_eq!((of_signed("FRESH_LAYERS"), of_signed("LAYER_CACHE")), (Some(json!("1")), None));
+        let volumes_of_signed = pod["volumes"].as_array().unwrap();
+        let key = volumes_of_signed.iter().find(|v| v["name"] == "signing-secret").unwrap();
+        let only_root = json!({"secretName": "os-signing", "optional": true, "defaultMode": 0o400});
+        assert_eq!(key["secret"], only_root, "what a Containerfile runs cannot read it");
         // Certificates of registries, where buildah looks for them.
         let authorities = volumes.iter().find(|v| v["configMap"]["name"] == "registry-cas-infra-0").unwrap();
         let item = json!([{"key": "r.example.com..5000", "path": "r.example.com:5000/ca.crt"}]);
@@ -392,5 +441,7 @@ mod tests {
         assert!(limit < DEADLINE_SECONDS, "what it wrote last is there when the deadline comes");
         let deadline = job["spec"]["activeDeadlineSeconds"].as_i64();
         assert_eq!(deadline, Some(DEADLINE_SECONDS));
+        let end = set("END_SECONDS").unwrap()["value"].as_str().unwrap().parse::<i64>().unwrap();
+        assert_eq!(end, 1_767_225_600 + limit, "the same for every pod of the build");
     }
 }

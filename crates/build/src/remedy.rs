@@ -2,11 +2,24 @@
 //!
 //! What it is not: the cause. The lines themselves stand before it.
 
-use crate::report::NOT_PUSHED;
+use crate::report::{NOT_PUSHED, NOT_SIGNED};
 
 /// Words of a log in lower case, and what to do if one of them is there. The first row that fits counts, so what names the cause
 /// stands before what may only follow from it.
-const ROWS: [(&[&str], Remedy); 9] = [
+const ROWS: [(&[&str], Remedy); 11] = [
+    (
+        &["failed pushing cache to"],
+        Remedy::same(
+            "the registry takes no layers of builds there: correct its rights, or name another repository or none in the \
+             annotation machineconfig.dev/layer-cache",
+        ),
+    ),
+    (
+        &[NOT_SIGNED],
+        Remedy::same(
+            "correct key and passphrase (cosign.key, cosign.password), or let renderedImagePushSecret write signatures",
+        ),
+    ),
     (
         &["no space left on device", "disk quota exceeded", "err:28"],
         Remedy {
@@ -126,6 +139,14 @@ mod tests {
             (
                 pushed("tls: failed to verify certificate: x509: certificate signed by unknown authority"),
                 Some("additionalTrustBundle"),
+            ),
+            (
+                "Error: failed pushing cache to {...}: denied: requested access | exit status 125".to_owned(),
+                Some("layer-cache"),
+            ),
+            (
+                format!("decrypt: encrypted: decryption failed | {NOT_SIGNED} ns/os-signing"),
+                Some("cosign.key"),
             ),
             (pushed("dial tcp 192.0.2.1:5000: connect: connection refused"), Some("network and proxy")),
             ("building at STEP \"RUN false\": exit status 1".to_owned(), None),

@@ -20,6 +20,8 @@ pub(crate) const CONTAINER: &str = "image-build";
 pub(crate) const DIGEST: &str = "digest=";
 /// Precedes the place of an image that the registry did not take, in the last line of a log.
 pub(crate) const NOT_PUSHED: &str = "the image could not be pushed to";
+/// Precedes the place of a key that did not sign an image, in the last line of a log. In lower case.
+pub(crate) const NOT_SIGNED: &str = "the image was pushed, and could not be signed by";
 /// How many lines of a log are kept.
 const LINES: usize = 12;
 /// Characters of one line.
@@ -176,7 +178,9 @@ fn without_ids(line: &str) -> String {
         let hash = |t: &str, length: usize| t.len() == length && t.bytes().all(|b| b.is_ascii_hexdigit());
         let digest = name.rsplit_once("sha256:").filter(|(_, hex)| hash(hex, 64));
         let build = name.rsplit_once('-').filter(|(_, hex)| hash(hex, 32));
-        match digest.or(build) {
+        // buildah's tags of layers, which it says twice.
+        let layer = name.split_once(':').filter(|(_, tags)| tags.split(':').any(|tag| hash(tag, 64)));
+        match digest.or(build).or(layer) {
             Some((before, _)) => names::repository(before).to_owned(),
             None if hash(name, 64) => String::new(),
             None => word.to_owned(),
@@ -295,6 +299,18 @@ mod tests {
         assert!(words.ends_with("r.example.com/os: unauthorized"), "{words}");
         assert!(!words.contains("hunter2") && words.contains("<hidden"), "{words}");
         assert_eq!(last_words(&"x\n".repeat(50)).matches('x').count(), LINES);
+        let hash = "2aae6e03055c22f6".repeat(4);
+        for line in [
+            format!("--> Cache pulled from remote r.example.com:5000/team/os:{hash}:{hash}"),
+            format!("--> Pushing cache [r.example.com/team/os]:{hash}"),
+            format!("--> Using cache {hash}"),
+            format!("Error: failed pushing cache to {{{{\"r.example.com\" \"os\"}} \"{hash}\"}}: denied"),
+            format!("{NOT_SIGNED} openshift-machine-config-operator/os-signing"),
+            "cannot sign the image: ns/os-signing is not there, or has no cosign.key; create it, then set"
+                .to_owned(),
+        ] {
+            assert_eq!(last_words(&line), line, "it says nothing that is secret");
+        }
         // By this line a push that failed is told from a build that failed.
         let tag = format!("{NOT_PUSHED} r.example.com:5000/team/os:infra-{}", "0123456789abcdef".repeat(2));
         assert_eq!(

@@ -317,8 +317,14 @@ fn a_rebuild_of_what_succeeded_does_not_take_its_old_image() {
     w.settle();
     w.succeed(DIGEST);
     w.settle();
+    let is_fresh = |w: &World| {
+        let build = w.builds.values().next().unwrap();
+        build.metadata.annotations.as_ref().unwrap().contains_key(build::names::FRESH)
+    };
+    assert!(!is_fresh(&w), "it may use layers of before");
     w.annotate("rebuild", "");
     assert!(w.settle().contains(&"start b1".to_owned()));
+    assert!(is_fresh(&w), "people ask for newer packages");
 }
 
 #[test]

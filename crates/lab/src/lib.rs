@@ -67,6 +67,6 @@ pub use system::paths::{Environment, go_modules};
 pub use system::process::{Output, Process, Signal};
 pub use testing::{built_mco, delivered_mco, require, require_root, shared, unique_name};
 pub use vm::{
-    BuildRegistry, Firmware, OrdinaryMachine, OstreeMachine, Registry, SerialMark, VirtualMachine, VmImage,
-    prepare_virtual_machines,
+    BuildRegistry, Firmware, OrdinaryMachine, OstreeMachine, Registry, SerialMark, SigningKey,
+    VirtualMachine, VmImage, prepare_virtual_machines,
 };

@@ -19,9 +19,11 @@ mod facts;
 mod files;
 mod inspect;
 mod reference;
+mod request;
 mod routes;
 mod streams;
 mod transport;
+mod tries;
 
 #[cfg(test)]
 mod stand_in;

@@ -9,6 +9,7 @@ use crate::inspect::{Registry, failed};
 use crate::reference::Reference;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// The label of a release image.
 const RELEASE: &str = "io.openshift.release";
@@ -109,20 +110,46 @@ impl Registry {
     pub async fn streams(&self, images: &[Reference]) -> Result<Vec<Stream>, RegistryError> {
         let mut all = vec![];
         for image in images {
-            let facts = self.inspect(image, None).await?;
-            if !facts.labels.contains_key(RELEASE) {
-                all.push(facts);
-                continue;
-            }
-            let by_digest = Reference::parse(&facts.image)?;
-            let references = self.file(&by_digest, None, REFERENCES).await?;
-            let unreadable =
-                |why| failed(image, image.host(), Why::Unreadable(format!("{REFERENCES}: {why}")));
-            for name in of_release(&references).map_err(unreadable)? {
-                all.push(self.inspect(&Reference::parse(&name)?, None).await?);
-            }
+            all.extend(Box::pin(self.one_or_release(image)).await?);
         }
         Ok(pair(all.iter().map(AsRef::as_ref)))
+    }
+
+    /// The streams of those of these images that can be looked into. A release image stands for the images that it lists.
+    ///
+    /// # Errors
+    /// No stream can be made of them, and one of them could not be looked into.
+    pub async fn streams_of_some(&self, images: &[Reference]) -> Result<Vec<Stream>, RegistryError> {
+        let (mut all, mut first) = (vec![], None);
+        for image in images {
+            match Box::pin(self.one_or_release(image)).await {
+                Ok(facts) => all.extend(facts),
+                Err(error) => {
+                    tracing::warn!(%image, %error, "an image of the release cannot be looked into");
+                    first.get_or_insert(error);
+                }
+            }
+        }
+        match (pair(all.iter().map(AsRef::as_ref)), first) {
+            (streams, Some(error)) if streams.is_empty() => Err(error),
+            (streams, _) => Ok(streams),
+        }
+    }
+
+    /// The image, or those that it lists.
+    async fn one_or_release(&self, image: &Reference) -> Result<Vec<Arc<ImageFacts>>, RegistryError> {
+        let facts = self.inspect(image, None).await?;
+        if !facts.labels.contains_key(RELEASE) {
+            return Ok(vec![facts]);
+        }
+        let by_digest = Reference::parse(&facts.image)?;
+        let references = self.file(&by_digest, None, REFERENCES).await?;
+        let unreadable = |why| failed(image, image.host(), Why::Unreadable(format!("{REFERENCES}: {why}")));
+        let mut all = vec![];
+        for name in of_release(&references).map_err(unreadable)? {
+            all.push(self.inspect(&Reference::parse(&name)?, None).await?);
+        }
+        Ok(all)
     }
 }
 

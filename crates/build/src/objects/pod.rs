@@ -8,7 +8,7 @@
 
 use super::{DEADLINE_SECONDS, Inputs, metadata};
 use crate::names;
-use crate::report::{CONTAINER, DIGEST, NOT_PUSHED};
+use crate::report::{CONTAINER, DIGEST, NOT_PUSHED, NOT_SIGNED};
 use api::names::{BUILDER_ACCOUNT, NAMESPACE, SERVICE_CA};
 use serde_json::{Value, json};
 
@@ -23,26 +23,36 @@ pub(super) const SCRIPT: &str = include_str!("../build-image.sh");
 /// The Job. `files`: volume, ConfigMap and key of each file that is put into `/etc/containers` of the pod. `authorities`: the
 /// key and the registry of each certificate authority that is for one registry.
 pub(super) fn job(inputs: Inputs<'_>, files: &[(&str, String, &str)], authorities: &[(&str, &str)]) -> Value {
-    let Inputs { pool, build, config, rendered, cluster, builder } = inputs;
+    let Inputs { pool, build, config, rendered, cluster, builder, now } = inputs;
     let name = build.metadata.name.clone().unwrap_or_default();
     let labels = names::object_labels(pool, build);
     let push = &config.spec.rendered_image_push_secret.name;
     let pull = config.spec.base_image_pull_secret.as_ref().map(|s| s.name.as_str());
-    let seconds = (DEADLINE_SECONDS - BEFORE_DEADLINE).to_string();
+    let limit = DEADLINE_SECONDS - BEFORE_DEADLINE;
+    let (seconds, end) = (limit.to_string(), now.0.as_second().saturating_add(limit).to_string());
+    let base = super::base(rendered);
     let mut env = vec![
         ("LIMIT_SECONDS", seconds.as_str()),
+        ("END_SECONDS", end.as_str()),
         ("HOME", "/home/build"),
         ("TAG", build.spec.rendered_image_push_spec.as_str()),
         ("BASE_IMAGE_PULL_CREDS", "/tmp/base-image-pull-creds/config.json"),
         ("FINAL_IMAGE_PUSH_CREDS", "/tmp/final-image-push-creds/config.json"),
         ("BUILDAH_ISOLATION", "chroot"),
-        ("BASE_OS_IMAGE_PULLSPEC", rendered.spec.os_image_url.as_str()),
+        ("BASE_OS_IMAGE_PULLSPEC", base.as_str()),
+        ("BASE_NAME", names::repository(&base)),
         ("BUILD_NAMESPACE", NAMESPACE),
         ("PUSH_SECRET", push),
         ("DIGEST_PREFIX", DIGEST),
         ("NOT_PUSHED", NOT_PUSHED),
+        ("NOT_SIGNED", NOT_SIGNED),
     ];
     env.extend(pull.map(|pull| ("PULL_SECRET_REQUIRED", pull)));
+    env.extend(names::layer_cache(config).map(|repository| ("LAYER_CACHE", repository)));
+    let is_fresh = build.metadata.annotations.as_ref().is_some_and(|a| a.contains_key(names::FRESH));
+    env.extend(is_fresh.then_some(("FRESH_LAYERS", "1")));
+    let signing = names::signing_secret(config);
+    env.extend(signing.map(|secret| ("SIGNING_SECRET", secret)));
     if let Some(proxy) = cluster.and_then(|c| c.proxy.as_ref()) {
         let all = [
             ("HTTP_PROXY", &proxy.http_proxy),
@@ -93,6 +103,12 @@ pub(super) fn job(inputs: Inputs<'_>, files: &[(&str, String, &str)], authoritie
         map("yum-repos", "etc-yum-repos-d".to_owned(), true),
         map("service-ca", SERVICE_CA.to_owned(), true),
     ];
+    if let Some(secret) = signing {
+        // Root in the pod reads it, and what a Containerfile runs does not where another user builds.
+        let secret = json!({"secretName": secret, "optional": true, "defaultMode": 0o400});
+        volumes.push(json!({"name": "signing-secret", "secret": secret}));
+        mounts.push(at("signing-secret", "/tmp/secrets/signing"));
+    }
     // Only where there is such a ConfigMap: without it the mount would be an empty folder in the file's place.
     for (volume, map_name, key) in files {
         volumes.push(map(volume, map_name.clone(), false));

@@ -176,6 +176,11 @@ impl BuildPlan {
             labels.insert(names::PRE_BUILT.to_owned(), "true".to_owned());
             build.spec.rendered_image_push_spec.clone_from(&config.spec.rendered_image_push_spec);
         }
+        if rebuild {
+            // People ask for one to get newer packages, too.
+            let notes = build.metadata.annotations.get_or_insert_default();
+            notes.insert(names::FRESH.to_owned(), "true".to_owned());
+        }
         let image = pre_built.or_else(|| reusable(inputs, config, base).filter(|_| !rebuild));
         if let Some(image) = image {
             let notes = build.metadata.annotations.get_or_insert_default();

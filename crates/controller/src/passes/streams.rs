@@ -1,11 +1,13 @@
-//! The streams pass: fills the status of OSImageStream `cluster` from the labels of the images that its annotation
-//! [`own::STREAM_IMAGES`] lists. A status that somebody else writes is left alone: without the annotation nothing is done.
+//! The streams pass: fills the status of OSImageStream `cluster` from the labels of images. They are those that its annotation
+//! [`own::STREAM_IMAGES`] lists; without it, on a cluster with a ClusterVersion, those of the release: the ControllerConfig's base
+//! images, which the operator takes from the release's ConfigMap, and what the release image lists, which counts more. A status
+//! that somebody else writes is left alone.
 //!
-//! Tags are resolved once for each value of that annotation, so all pools that follow a stream get the same image.
+//! Tags are resolved once for each list of images, so all pools that follow a stream get the same image.
 //!
 //! What it is not: the reading of images (see `registry`), or which stream a pool follows (see `render`).
 
-use crate::cache::settings::{FEATURE_GATE, STREAMS};
+use crate::cache::settings::{CLUSTER_VERSION, FEATURE_GATE, STREAMS};
 use crate::dirty::{Changed, DirtyKeys, Known};
 use crate::flight::refusals::{AGAIN, Topic};
 use crate::passes::descriptor::{Descriptor, Right, kind, stateless};
@@ -13,6 +15,7 @@ use crate::passes::os_images::access;
 use crate::passes::queue::{Outcome, Pass, Work};
 use crate::shared::Shared;
 use api::names::{CLUSTER, WORKER, own};
+use api::v1::ControllerConfig;
 use client::{CallError, call, jitter};
 use kube::api::{Patch, PatchParams};
 use registry::{Cache, Reference, Registry, Stream};
@@ -25,7 +28,14 @@ use std::time::Duration;
 pub(crate) const PASS: Descriptor = Descriptor {
     pass: Pass::Streams,
     work: Work { name: "streams", ..Work::SINGLE_KEY },
-    reads: &[kind::STREAMS, kind::FEATURE_GATES, kind::POOLS, kind::CONFIGS, kind::CONTROLLER_CONFIGS],
+    reads: &[
+        kind::STREAMS,
+        kind::FEATURE_GATES,
+        kind::CLUSTER_VERSIONS,
+        kind::POOLS,
+        kind::CONFIGS,
+        kind::CONTROLLER_CONFIGS,
+    ],
     writes: &[Right::new("patch", kind::STREAMS), Right::new("patch", kind::STREAM_STATUS)],
     marked_by,
     start: |shared, _| stateless(shared, pass),
@@ -36,7 +46,11 @@ const ASK_AGAIN: Duration = Duration::from_secs(30);
 
 fn marked_by(changed: &Changed<'_>, _: Known<'_>, marks: &mut DirtyKeys) {
     let concerns = match changed {
-        Changed::Setting(kind) => [STREAMS, FEATURE_GATE].contains(kind),
+        Changed::Setting(kind) => [STREAMS, FEATURE_GATE, CLUSTER_VERSION].contains(kind),
+        Changed::ControllerConfig(change) => {
+            let bases = |c: &Option<Arc<ControllerConfig>>| c.as_ref().map(|c| bases(c)).unwrap_or_default();
+            bases(&change.old) != bases(&change.new)
+        }
         Changed::TermBegins => true,
         _ => false,
     };
@@ -45,12 +59,49 @@ fn marked_by(changed: &Changed<'_>, _: Known<'_>, marks: &mut DirtyKeys) {
     }
 }
 
-/// The images to look into, as the annotation lists them; `None`: the status is left alone, or is from them already.
-fn wanted(object: &Value) -> Option<&str> {
+/// The base images of the ControllerConfig.
+fn bases(cluster: &ControllerConfig) -> [String; 2] {
+    let spec = &cluster.spec;
+    let extensions = spec.base_os_extensions_container_image.clone();
+    [spec.base_os_container_image.clone(), extensions.unwrap_or_default()]
+}
+
+/// The images of the release, the one that counts most last; none on a cluster without a ClusterVersion.
+fn of_release(cluster: Option<&ControllerConfig>, version: Option<&Value>) -> Vec<String> {
+    let payload = version.and_then(|v| v.pointer("/status/desired/image")?.as_str());
+    let Some(payload) = payload.filter(|image| !image.is_empty()) else { return vec![] };
+    let all = cluster.map(bases).into_iter().flatten().chain([payload.to_owned()]);
+    all.filter(|image| !image.is_empty()).collect()
+}
+
+/// Which images to look into.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Wanted {
+    /// As the annotation lists them. Each of them counts.
+    Listed(String),
+    /// Those of the release. One that cannot be looked into keeps no other from being listed.
+    Release(String),
+}
+
+impl Wanted {
+    fn images(&self) -> &str {
+        let (Self::Listed(images) | Self::Release(images)) = self;
+        images
+    }
+}
+
+/// The images to look into; `None`: the status is left alone, or is from them already.
+fn wanted(object: &Value, release: &[String]) -> Option<Wanted> {
     let note = |key: &str| object.pointer("/metadata/annotations")?.get(key)?.as_str();
-    let images = note(own::STREAM_IMAGES).filter(|images| !images.trim().is_empty())?;
+    let listed = note(own::STREAM_IMAGES).filter(|images| !images.trim().is_empty());
     let is_filled = object.pointer("/status/availableStreams/0").is_some();
-    (note(own::STREAMS_FROM) != Some(images) || !is_filled).then_some(images)
+    let from = note(own::STREAMS_FROM);
+    let wanted = match listed {
+        Some(images) => Wanted::Listed(images.to_owned()),
+        None if release.is_empty() || is_filled && from.is_none() => return None,
+        None => Wanted::Release(release.join(" ")),
+    };
+    (from != Some(wanted.images()) || !is_filled).then_some(wanted)
 }
 
 /// The status. The default: that of the spec, else the one in force, else the only one.
@@ -95,7 +146,7 @@ async fn pass(shared: Arc<Shared>, _: String) -> Outcome {
     }
     let text = words.map(|words| {
         format!(
-            "OSImageStream {CLUSTER} is not filled from the images of its annotation {}: {words}",
+            "OSImageStream {CLUSTER} is not filled from the images of its annotation {}, or without it of the release: {words}",
             own::STREAM_IMAGES
         )
     });
@@ -115,14 +166,21 @@ async fn carry_out(shared: &Shared) -> Result<(), Failure> {
         return Ok(());
     }
     let Some(object) = settings.one(STREAMS) else { return Ok(()) };
-    let Some(images) = wanted(&object) else { return Ok(()) };
+    let cluster = shared.stores.controller_config();
+    let release = of_release(cluster.as_deref(), settings.one(CLUSTER_VERSION).as_deref());
+    let Some(wanted) = wanted(&object, &release) else { return Ok(()) };
+    let images = wanted.images();
     let read: Result<Vec<Reference>, _> = images.split_whitespace().map(Reference::parse).collect();
     let read = read.map_err(|e| Failure::Look(e.to_string()))?;
     // The mirrors of the pool that custom pools inherit their stream from.
     let worker = shared.stores.pools.get(WORKER).map(|p| p.spec.configuration.name.clone());
     let access = access::settings(shared, worker.as_deref().unwrap_or_default(), Cache::default()).await;
     let registry = Registry::new(access.map_err(Failure::Look)?);
-    let streams = Box::pin(registry.streams(&read)).await.map_err(|e| Failure::Look(e.to_string()))?;
+    let streams = match wanted {
+        Wanted::Listed(_) => Box::pin(registry.streams(&read)).await,
+        Wanted::Release(_) => Box::pin(registry.streams_of_some(&read)).await,
+    };
+    let streams = streams.map_err(|e| Failure::Look(e.to_string()))?;
     let status = status(&object, &streams).map_err(Failure::Look)?;
     let api = STREAMS.api(&shared.client);
     let params = PatchParams::default();
@@ -153,9 +211,37 @@ mod tests {
             ("another list", object(Some("a c"), Some("a b"), json!([{}])), Some("a c")),
             ("emptied", object(Some("a b"), Some("a b"), json!([])), Some("a b")),
         ] {
-            assert_eq!(wanted(&object), want, "{about}");
+            let want = want.map(|images: &str| Wanted::Listed(images.to_owned()));
+            assert_eq!(wanted(&object, &[]), want, "{about}");
         }
-        assert_eq!(wanted(&json!({})), None);
+        assert_eq!(wanted(&json!({}), &[]), None);
+    }
+
+    #[test]
+    fn a_release_fills_what_nobody_else_has() {
+        let cluster: ControllerConfig = serde_json::from_value(json!({"metadata": {"name": "c"},
+            "spec": {"baseOSContainerImage": "os", "baseOSExtensionsContainerImage": "ext"}}))
+        .unwrap();
+        let version = json!({"status": {"desired": {"image": "release"}}});
+        assert_eq!(of_release(Some(&cluster), Some(&version)), ["os", "ext", "release"]);
+        assert_eq!(of_release(None, Some(&version)), ["release"]);
+        assert_eq!(of_release(Some(&cluster), None), Vec::<String>::new(), "a plain cluster has no release");
+        let release = ["os".to_owned(), "release".to_owned()];
+        let object = |listed: Option<&str>, from: Option<&str>, streams: Value| json!({"metadata": {"annotations": {own::STREAM_IMAGES: listed, own::STREAMS_FROM: from}}, "status": {"availableStreams": streams}});
+        let ours = Some(Wanted::Release("os release".to_owned()));
+        for (about, object, want) in [
+            ("empty", object(None, None, json!([])), ours.clone()),
+            ("filled from this release", object(None, Some("os release"), json!([{}])), None),
+            ("filled from the last release", object(None, Some("os before"), json!([{}])), ours),
+            ("filled by somebody else", object(None, None, json!([{}])), None),
+            (
+                "a list counts more",
+                object(Some("a"), Some("os release"), json!([{}])),
+                Some(Wanted::Listed("a".to_owned())),
+            ),
+        ] {
+            assert_eq!(wanted(&object, &release), want, "{about}");
+        }
     }
 
     #[test]

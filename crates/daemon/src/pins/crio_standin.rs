@@ -3,9 +3,10 @@
 //!
 //! It is not CRI-O: Debian has no package of it. containerd is tried for real, in the lab.
 
+use super::crio::DROP_IN;
 use super::plan::Wanted;
 use super::report::{Failures, Outcome};
-use super::sync::{DROP_IN, Images, Progress};
+use super::sync::{Images, Progress};
 use super::wire::{Fields, Message};
 use api::k8s::Node;
 use h2::server::SendResponse;
@@ -169,7 +170,7 @@ fn host(dir: &Path, crio: &Arc<Crio>) -> Images {
         Ok(())
     });
     let between = client::Backoff { first: Duration::from_millis(1), last: Duration::from_millis(1) };
-    Images { root, root_mount: dir.to_owned(), reload, between }
+    Images { root, root_mount: dir.to_owned(), reload, between, seen: registry::Cache::default() }
 }
 
 const A: &str = "registry.example.com/a@sha256:1";

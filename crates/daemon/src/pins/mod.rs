@@ -11,11 +11,15 @@
 //! Not here: the rollout, which waits for no set; or the image of the operating system (see the `host` crate).
 
 mod auth;
+mod crio;
 mod grpc;
+mod look;
 mod manager;
 mod plan;
+mod pull;
 mod report;
 mod runtime;
+mod sizes;
 mod sync;
 mod wire;
 

@@ -121,11 +121,19 @@ impl Space {
     pub(super) fn is_short(self) -> bool {
         self.free < self.kept()
     }
+
+    /// Whether so many bytes more fit.
+    fn fits(self, bytes: u64) -> bool {
+        self.free.saturating_sub(bytes) >= self.kept()
+    }
+}
+
+fn gib(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 30)
 }
 
 impl fmt::Display for Space {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
         write!(
             f,
             "storage available is less than minimum required: {:.1} of {:.1} GiB are free, and pulls leave {:.1} GiB, because the \
@@ -138,6 +146,22 @@ impl fmt::Display for Space {
     }
 }
 
+/// A layer of an image that is missing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Layer {
+    /// Its size as it is pulled.
+    pub(super) size: u64,
+    /// It was fetched, of another image or before a pull ended.
+    pub(super) fetched: bool,
+}
+
+/// The bytes that layers take: each as it is pulled, and as much again when it is unpacked.
+pub(super) fn needed<'l>(layers: impl IntoIterator<Item = &'l Layer>) -> u64 {
+    layers.into_iter().fold(0, |sum: u64, layer| {
+        sum.saturating_add(layer.size.saturating_mul(if layer.fetched { 1 } else { 2 }))
+    })
+}
+
 /// Why nothing is pulled, although something is missing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Held {
@@ -147,6 +171,15 @@ pub(super) enum Held {
     DiskPressure,
     /// There is no room.
     Space(Space),
+    /// There is less room than the missing images take.
+    Needed {
+        /// The room.
+        space: Space,
+        /// What they take, in bytes.
+        needed: u64,
+        /// How many are missing.
+        images: usize,
+    },
 }
 
 impl fmt::Display for Held {
@@ -157,6 +190,16 @@ impl fmt::Display for Held {
                 write!(f, "the node has DiskPressure; free some room on it, and the images are pulled")
             }
             Self::Space(space) => space.fmt(f),
+            Self::Needed { space, needed, images } => write!(
+                f,
+                "storage available is less than minimum required: {images} missing images take about {:.1} GiB, by the sizes that \
+                 their registries tell; {:.1} of {:.1} GiB are free, and pulls leave {:.1} GiB; nothing is pulled; remove images or \
+                 files, or give the file system more room",
+                gib(*needed),
+                gib(space.free),
+                gib(space.total),
+                gib(space.kept()),
+            ),
         }
     }
 }
@@ -170,6 +213,8 @@ pub(super) struct Facts {
     pub(super) ours: BTreeSet<String>,
     /// Room for images. `None`: unknown, and then the runtime is left to find out.
     pub(super) space: Option<Space>,
+    /// The bytes that missing images take, as far as it is known.
+    pub(super) needed: u64,
     /// The node's Ready condition.
     pub(super) ready: bool,
     /// The node's DiskPressure condition.
@@ -216,12 +261,15 @@ pub(super) fn plan(sets: &[Wanted], facts: &Facts, stored: impl Fn(&str) -> Stri
         // What another program has pinned is pinned; what we have pinned is, even if the runtime does not say so.
         facts.present.get(image) != Some(&true) && !facts.ours.contains(&stored(image))
     });
-    let held = match facts.space.filter(|space| space.is_short()) {
+    let held = match facts.space {
         _ if pull.is_empty() => None,
         _ if !facts.ready => Some(Held::NotReady),
         _ if facts.disk_pressure => Some(Held::DiskPressure),
-        Some(space) => Some(Held::Space(space)),
-        None => None,
+        Some(space) if space.is_short() => Some(Held::Space(space)),
+        Some(space) if !space.fits(facts.needed) => {
+            Some(Held::Needed { space, needed: facts.needed, images: pull.len() })
+        }
+        Some(_) | None => None,
     };
     Plan {
         unpin: facts.ours.difference(&kept).cloned().collect(),
@@ -322,6 +370,15 @@ mod tests {
                 Facts { space: space(14), ..base() },
                 Some("storage available is less than minimum required: 14.0 of 100.0"),
             ),
+            ("room for all", Facts { space: space(27), needed: 10 * gib, ..base() }, None),
+            (
+                "room for some",
+                Facts { space: space(26), needed: 10 * gib, ..base() },
+                Some(
+                    "1 missing images take about 10.0 GiB, by the sizes that their registries tell; 26.0 of 100.0",
+                ),
+            ),
+            ("no room is known", Facts { needed: u64::MAX, ..base() }, None),
             ("pressure", Facts { disk_pressure: true, ..base() }, Some("DiskPressure")),
             ("not ready", Facts { ready: false, space: space(0), ..base() }, Some("not Ready")),
         ] {
@@ -340,6 +397,14 @@ mod tests {
             (plan(&sets, &master, str::to_owned).at_once, plan(&sets, &base(), str::to_owned).at_once),
             (1, 5)
         );
+    }
+
+    #[test]
+    fn a_layer_takes_its_room_twice_and_once_where_it_was_fetched() {
+        let layer = |size: u64, fetched: bool| Layer { size, fetched };
+        assert_eq!(needed(&[layer(5, false), layer(7, true)]), 17);
+        assert_eq!(needed(&[layer(u64::MAX, false), layer(1, true)]), u64::MAX);
+        assert_eq!(needed(&[]), 0);
     }
 
     #[test]

@@ -166,6 +166,17 @@ impl Runtime {
         Ok(None)
     }
 
+    /// containerd: whether it has fetched a layer, of whichever image.
+    pub(super) async fn has_layer(&self, digest: &str) -> Result<bool, RuntimeError> {
+        let asked = Message::default().text(1, digest).finish();
+        let path = "/containerd.services.content.v1.Content/Info";
+        match self.channel.call(path, &[NAMESPACE], asked, LOOK).await {
+            Ok(_) => Ok(true),
+            Err(error @ GrpcError::Connection(_)) => Err(error.into()),
+            Err(_) => Ok(false),
+        }
+    }
+
     /// containerd: pins an image, or takes our pin from it.
     pub(super) async fn label(&self, image: &str, pinned: bool) -> Result<(), RuntimeError> {
         let mut labelled = Message::default().text(1, &stored_name(image));

@@ -3,20 +3,19 @@
 //! A round may be dropped at any point: the runtime then ends its pulls and keeps what it has fetched of them, and the next round
 //! looks at what is there.
 //!
-//! Not here: when a round is made (see `manager`).
+//! Not here: when a round is made (see `manager`), what is asked of the host before a plan (`look`, `sizes`), the pulls (`pull`), or
+//! how CRI-O is told (`crio`).
 
-use super::auth::{Keyring, PULL_SECRET};
+use super::crio::CRIO;
 use super::grpc::GrpcError;
-use super::plan::{Facts, Held, Plan, Reserve, Space, Wanted, drop_in, images, plan};
+use super::plan::{Held, Plan, Wanted, drop_in, images, plan};
+use super::pull::{BETWEEN, Pulled};
 use super::report::{Failures, Outcome};
-use super::runtime::{Kind, Runtime, RuntimeError, sockets, stored_name};
-use crate::protocol::join::KUBELET_SETTINGS;
+use super::runtime::{Kind, Runtime, RuntimeError, stored_name};
 use api::k8s::Node;
 use client::{Backoff, chain};
-use futures::StreamExt;
 use futures::future::BoxFuture;
 use host::{Attributes, DbusSystemd, FsError, Root, Systemd};
-use rollout::view::{Labels, Names};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -27,23 +26,8 @@ use tokio::runtime::Handle;
 /// Whether this node has, or may have, pins of ours. The file is there before the first pin, and goes with the last one: an agent
 /// without it asks the runtime nothing.
 pub(super) const RECORD: &str = "/var/lib/machine-config-daemon/pinned-images";
-/// CRI-O's list of pinned images. The name is that of OpenShift.
-pub(super) const DROP_IN: &str = "/etc/crio/crio.conf.d/50-pinned-images";
-/// CRI-O's unit.
-const CRIO: &str = "crio.service";
-/// Newer versions of kubeadm note the runtime's socket here.
-const INSTANCE_SETTINGS: &str = "/var/lib/kubelet/instance-config.yaml";
-/// Where kubeadm notes it on the Node.
-const SOCKET_NOTE: &str = "kubeadm.alpha.kubernetes.io/cri-socket";
 /// Mode and owner of a new file.
-const FILE: Attributes = Attributes { mode: 0o644, uid: 0, gid: 0 };
-
-/// How often an image is tried before its set is reported. Later rounds try it again.
-const ATTEMPTS: u32 = 4;
-/// The waits between these attempts.
-const BETWEEN: Backoff = Backoff { first: Duration::from_secs(1), last: Duration::from_secs(10) };
-/// How often room is looked for while images are pulled. A fast disk takes some gigabytes meanwhile, less than what stays free.
-const GUARD: Duration = Duration::from_secs(2);
+pub(super) const FILE: Attributes = Attributes { mode: 0o644, uid: 0, gid: 0 };
 
 /// How often it is looked whether the runtime tells the kubelet of new pins, and the wait between two looks.
 const LOOKS: u32 = 4;
@@ -58,7 +42,7 @@ pub(super) struct Progress {
 
 /// Why a round ended early.
 #[derive(Debug, thiserror::Error)]
-enum RoundError {
+pub(super) enum RoundError {
     #[error(transparent)]
     Runtime(#[from] RuntimeError),
     #[error(transparent)]
@@ -78,6 +62,8 @@ pub(super) struct Images {
     pub(super) reload: Reload,
     /// The waits between attempts at an image.
     pub(super) between: Backoff,
+    /// What registries have said of images.
+    pub(super) seen: registry::Cache,
 }
 
 /// Has a service read its configuration again, on a thread that may wait.
@@ -97,7 +83,13 @@ impl Images {
             let reloaded = DbusSystemd::new(runtime.clone(), &mount).reload_if_running(CRIO);
             reloaded.map_err(|e| chain(&e))
         };
-        Self { root, root_mount, reload: Arc::new(reload), between: BETWEEN }
+        Self {
+            root,
+            root_mount,
+            reload: Arc::new(reload),
+            between: BETWEEN,
+            seen: registry::Cache::default(),
+        }
     }
 
     /// Whether there may be pins of ours.
@@ -155,7 +147,8 @@ impl Images {
             self.tell_crio(drop_in(sets)).await?;
         }
         let folder = runtime.images_folder().await?;
-        let facts = self.facts(&runtime, sets, node, folder.as_deref()).await?;
+        let mut facts = self.facts(&runtime, sets, node, folder.as_deref()).await?;
+        facts.needed = self.needed(&runtime, sets, node, &facts).await?;
         let plan = plan(sets, &facts, stored_name);
         let Plan { unpin, pin, pull, held, at_once } = &plan;
         if !plan.is_empty() {
@@ -253,191 +246,4 @@ impl Images {
         });
         Ok(Outcome::Done { remark })
     }
-
-    fn sockets(&self, node: &Node) -> Result<Vec<PathBuf>, FsError> {
-        let mut settings = vec![];
-        for path in [INSTANCE_SETTINGS, KUBELET_SETTINGS] {
-            settings.extend(self.root.text(path)?);
-        }
-        let note = node.metadata.annotations.as_ref().and_then(|a| a.get(SOCKET_NOTE));
-        let info = node.status.as_ref().and_then(|s| s.node_info.as_ref());
-        let runtime = info.map(|i| i.container_runtime_version.as_str()).unwrap_or_default();
-        Ok(sockets(&self.root_mount, note.map(String::as_str), &settings, runtime))
-    }
-
-    async fn facts(
-        &self,
-        runtime: &Runtime,
-        sets: &[Wanted],
-        node: &Node,
-        folder: Option<&str>,
-    ) -> Result<Facts, RoundError> {
-        let mut present = BTreeMap::new();
-        for image in images(sets) {
-            match runtime.held(&image).await {
-                Ok(Some(held)) => drop(present.insert(image, held.pinned)),
-                // An image that is refused by its name is missing, and its pull says why.
-                Ok(None) | Err(RuntimeError::Call(GrpcError::Refused { .. })) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        let ours = match runtime.kind {
-            Kind::Containerd => runtime.ours().await?.into_iter().collect(),
-            // Its list is all that there is.
-            Kind::CriO => images(sets).iter().map(|image| stored_name(image)).collect(),
-        };
-        let conditions = || node.status.iter().flat_map(|s| s.conditions.iter().flatten());
-        let is_true = |type_: &str| conditions().any(|c| c.type_ == type_ && c.status == "True");
-        let labels = Labels::new(node.metadata.labels.as_ref(), &mut Names::default());
-        Ok(Facts {
-            present,
-            ours,
-            space: self.space(folder),
-            ready: is_true("Ready"),
-            disk_pressure: is_true("DiskPressure"),
-            control_plane: rollout::is_control_plane(&labels),
-        })
-    }
-
-    /// Room in the folder of images.
-    fn space(&self, folder: Option<&str>) -> Option<Space> {
-        let path = self.root_mount.join(folder?.trim_start_matches('/'));
-        match rustix::fs::statvfs(&path) {
-            Ok(found) => {
-                let bytes = |blocks: u64| blocks.saturating_mul(found.f_frsize);
-                let settings = self.root.text(KUBELET_SETTINGS).ok().flatten();
-                let reserve = Reserve::of(settings.as_deref());
-                Some(Space { free: bytes(found.f_bavail), total: bytes(found.f_blocks), reserve })
-            }
-            Err(error) => {
-                tracing::debug!(path = %path.display(), %error, "the room for images is not known");
-                None
-            }
-        }
-    }
-
-    async fn pull(
-        &self,
-        runtime: &Runtime,
-        wanted: &[String],
-        at_once: usize,
-        folder: Option<&str>,
-        progress: &Progress,
-    ) -> Result<Pulled, RoundError> {
-        let read = |path: &str| self.root.text(path);
-        let ring = Keyring::read(read(PULL_SECRET)?.as_deref()).map_err(RoundError::PullSecret)?;
-        // Not a closure over references: the compiler cannot tell that its futures may go to another thread.
-        let mut queue = Vec::with_capacity(wanted.len());
-        for image in wanted {
-            queue.push(self.named(runtime, &ring, image));
-        }
-        let mut pulls = futures::stream::iter(queue).buffer_unordered(at_once);
-        let mut guard = tokio::time::interval(GUARD);
-        let mut failed = BTreeMap::new();
-        loop {
-            tokio::select! {
-                pulled = pulls.next() => match pulled {
-                    None => break,
-                    Some((image, Ok(()))) => {
-                        progress.done.fetch_add(1, Ordering::Relaxed);
-                        tracing::info!(%image, "pulled and pinned");
-                    }
-                    Some((_, Err(OneError::Runtime(error)))) if error.is_no_space() => {
-                        return Ok(Pulled::NoSpace(error.to_string()));
-                    }
-                    // Without its connection no other image can be pulled either.
-                    Some((_, Err(OneError::Runtime(error)))) if error.is_lost() => return Err(error.into()),
-                    Some((image, Err(error))) => {
-                        let why = chain(&error);
-                        tracing::warn!(%image, %why, "an image of a PinnedImageSet cannot be pulled");
-                        failed.insert(image, why);
-                    }
-                },
-                // Pulls that are dropped end.
-                _ = guard.tick() => if let Some(space) = self.space(folder).filter(|space| space.is_short()) {
-                    return Ok(Pulled::NoSpace(space.to_string()));
-                },
-            }
-        }
-        Ok(if failed.is_empty() { Pulled::All } else { Pulled::Without(failed) })
-    }
-
-    /// One pull, with the image's name.
-    fn named<'a>(
-        &'a self,
-        runtime: &'a Runtime,
-        ring: &'a Keyring,
-        image: &'a str,
-    ) -> BoxFuture<'a, (String, Result<(), OneError>)> {
-        Box::pin(async move { (image.to_owned(), self.pull_one(runtime, ring, image).await) })
-    }
-
-    async fn pull_one(&self, runtime: &Runtime, ring: &Keyring, image: &str) -> Result<(), OneError> {
-        // The runtime gives these to the image's own registry only; with mirrors it logs in by its own file.
-        let credentials = ring.of(image).map_err(OneError::Credentials)?;
-        let mut attempt = 0;
-        loop {
-            match runtime.pull(image, credentials.as_ref()).await {
-                Ok(()) => break,
-                Err(error) => {
-                    attempt += 1;
-                    if attempt >= ATTEMPTS || error.is_no_space() || error.is_lost() {
-                        return Err(OneError::Runtime(error));
-                    }
-                    tracing::debug!(%image, error = chain(&error), attempt, "a pull failed and is tried again");
-                    tokio::time::sleep(self.between.delay(attempt - 1)).await;
-                }
-            }
-        }
-        match runtime.kind {
-            Kind::Containerd => runtime.label(image, true).await.map_err(OneError::Runtime),
-            Kind::CriO => Ok(()),
-        }
-    }
-
-    /// Has CRI-O read its list.
-    async fn reload_crio(&self) -> Result<(), String> {
-        let reload = self.reload.clone();
-        tokio::task::spawn_blocking(move || reload()).await.map_err(|e| e.to_string()).and_then(|r| r)
-    }
-
-    /// Writes CRI-O's list of pinned images if it differs, and has CRI-O read it.
-    async fn tell_crio(&self, wanted: Option<String>) -> Result<(), RoundError> {
-        let old = self.root.text(DROP_IN)?;
-        if old.as_deref().map(str::trim) == wanted.as_deref().map(str::trim) {
-            return Ok(());
-        }
-        match &wanted {
-            Some(text) => {
-                self.root.make_parents(DROP_IN)?;
-                self.root.write_bytes(DROP_IN, text.as_bytes(), FILE)?;
-            }
-            None => self.root.remove(DROP_IN)?,
-        }
-        if let Err(why) = self.reload_crio().await {
-            // Otherwise the next round would take it for told.
-            match old {
-                Some(text) => self.root.write_bytes(DROP_IN, text.as_bytes(), FILE)?,
-                None => self.root.remove(DROP_IN)?,
-            }
-            return Err(RoundError::Reload(why));
-        }
-        Ok(())
-    }
-}
-
-/// What came of the pulls.
-enum Pulled {
-    All,
-    Without(BTreeMap<String, String>),
-    NoSpace(String),
-}
-
-/// Why one image is not there.
-#[derive(Debug, thiserror::Error)]
-enum OneError {
-    #[error(transparent)]
-    Runtime(RuntimeError),
-    #[error("{0}")]
-    Credentials(String),
 }

@@ -21,9 +21,10 @@ use crate::vm::cache::CacheStep;
 /// The first release whose buildah resumes an interrupted pull, and uses overlay without root.
 const SUITE: &str = "trixie";
 /// `uidmap` and the user below let buildah map user ids without root. buildah requires `netavark`, although no build here has a
-/// network of its own. `procps` is for people who inspect a pod that hangs.
-const PACKAGES: [&str; 7] =
-    ["bash", "buildah", "ca-certificates", "libcap2-bin", "netavark", "procps", "uidmap"];
+/// network of its own. `jq` joins credentials, for layers that are kept in a registry. `skopeo` signs. `procps` is for people who
+/// inspect a pod that hangs.
+const PACKAGES: [&str; 9] =
+    ["bash", "buildah", "ca-certificates", "jq", "libcap2-bin", "netavark", "procps", "skopeo", "uidmap"];
 /// Creates the user with its own subordinate ids, and removes package lists: they are useless without a mirror, and change
 /// every hour.
 ///

@@ -6,6 +6,8 @@
 //! Both have the same name: [`crate::VirtualMachine`]s reach this computer by the address of qemu's user network, and the lab's
 //! nodes redirect traffic for that address to the second proxy ([`BuildRegistry::let_in`]).
 //!
+//! It also has an image that nobody has signed, and a key to sign others with.
+//!
 //! Not here: the images of the machines themselves (`ostree`).
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -34,6 +36,8 @@ const COMPOSE_LIMIT: Duration = Duration::from_secs(600);
 const CREDENTIALS: [&str; 2] = ["builder", "lab"];
 /// The same credentials in the registry's file (bcrypt).
 const HTPASSWD: &str = "builder:$2b$04$BmhAG0YlrLSVM0f6SzcxJ.4l2GKlAaba9HsswyTs4ox5nHwT5QAti\n";
+/// An image that nobody has signed, in the repository that builds push to.
+const UNSIGNED: &str = "team/os:unsigned";
 /// The bytes after which connections are cut: those of builds, and those of machines, which pull less.
 const CUTS: [u64; 2] = [20_000_000, 5_000_000];
 
@@ -43,9 +47,24 @@ pub struct BuildRegistry {
     of_machines: FaultProxy,
     of_builds: FaultProxy,
     base: String,
+    key: SigningKey,
     _open: Registry,
     _locked: Registry,
 }
+
+/// A key of sigstore that images are signed with.
+#[derive(Debug, Clone)]
+pub struct SigningKey {
+    /// The private key, encrypted.
+    pub private: String,
+    /// What it is encrypted with.
+    pub passphrase: &'static str,
+    /// The public key.
+    pub public: String,
+}
+
+/// Odd enough to be found wherever it should not be.
+const PASSPHRASE: &str = "lab-passphrase-7c1f";
 
 impl OstreeMachine {
     /// Starts a registry that accepts pushes and already holds the base image of builds. `bridge`: this computer's address on
@@ -99,12 +118,30 @@ impl OstreeMachine {
         let from = format!("oci:{}/oci:base", tools.inside(&oci)?);
         let push = ["skopeo", "copy", "--quiet", "--insecure-policy", "--dest-tls-verify=false", &from, &to];
         tools.run(&dir, push, COMPOSE_LIMIT).await?;
+        let unsigned = format!("docker://{}/{UNSIGNED}", open.address());
+        let tls = ["--src-tls-verify=false", "--dest-tls-verify=false"];
+        let copy = ["skopeo", "copy", "--quiet", "--insecure-policy", tls[0], tls[1], &to, &unsigned];
+        tools.run(&dir, copy, COMPOSE_LIMIT).await?;
+        write("passphrase", PASSPHRASE)?;
+        let [prefix, file] = ["signing", "passphrase"].map(|name| format!("{WORK}/{name}"));
+        let make =
+            ["skopeo", "generate-sigstore-key", "--output-prefix", &prefix, "--passphrase-file", &file];
+        tools.run(&dir, make, COMPOSE_LIMIT).await?;
+        let read = |name: &str| {
+            let path = dir.join(name);
+            std::fs::read_to_string(&path).map_err(Error::io("read", &path))
+        };
+        let key = SigningKey {
+            private: read("signing.private")?,
+            passphrase: PASSPHRASE,
+            public: read("signing.pub")?,
+        };
         let of_machines = FaultProxy::start(Ipv4Addr::LOCALHOST.into(), open.address()).await?;
         let of_builds = FaultProxy::start(bridge, locked.address()).await?;
         of_builds.set(Fault::CutAfter(CUTS[0]));
         of_machines.set(Fault::CutAfter(CUTS[1]));
         let base = digest(&oci)?;
-        Ok(BuildRegistry { of_machines, of_builds, base, _open: open, _locked: locked })
+        Ok(BuildRegistry { of_machines, of_builds, base, key, _open: open, _locked: locked })
     }
 
     /// Makes the base image, as a folder with `oci`.
@@ -139,6 +176,25 @@ impl BuildRegistry {
     #[must_use]
     pub fn base(&self) -> String {
         format!("{}/lab/os@{}", self.host(), self.base)
+    }
+
+    /// An image that nobody has signed, in the repository [`BuildRegistry::repository`].
+    #[must_use]
+    pub fn unsigned(&self) -> String {
+        format!("{}/{UNSIGNED}", self.host())
+    }
+
+    /// The repository for builds.
+    #[must_use]
+    pub fn repository(&self) -> String {
+        let name = UNSIGNED.rsplit_once(':').map_or(UNSIGNED, |(name, _)| name);
+        format!("{}/{name}", self.host())
+    }
+
+    /// The key for images.
+    #[must_use]
+    pub fn key(&self) -> &SigningKey {
+        &self.key
     }
 
     /// The user name and the password for pushes.

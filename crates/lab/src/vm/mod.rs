@@ -37,7 +37,7 @@ use crate::vm::qemu::{Accelerator, Bus, DirectBoot, Start};
 use crate::vm::ssh::{Key, Ssh};
 use crate::vm::tools::Tools;
 
-pub use build_registry::BuildRegistry;
+pub use build_registry::{BuildRegistry, SigningKey};
 pub use image::{OrdinaryMachine, VmImage};
 pub use ostree::{OstreeMachine, Registry};
 pub use qemu::Firmware;

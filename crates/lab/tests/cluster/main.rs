@@ -14,6 +14,7 @@ mod examples;
 mod generated;
 mod image_builds;
 mod joining;
+mod os_streams;
 #[path = "../product/mod.rs"]
 mod product;
 mod render;

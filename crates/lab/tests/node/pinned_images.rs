@@ -34,7 +34,7 @@ printf '{"architecture":"%s","os":"linux","config":{},"rootfs":{"type":"layers",
     "$(dpkg --print-architecture)" "$layer" > config; put config; config=$digest; config_size=$size
 oci=application/vnd.oci.image
 printf '{"schemaVersion":2,"mediaType":"%s.manifest.v1+json","config":{"mediaType":"%s.config.v1+json","digest":"sha256:%s","size":%s},"layers":[{"mediaType":"%s.layer.v1.tar","digest":"sha256:%s","size":%s}]}' \
-    $oci $oci "$config" "$config_size" $oci "$layer" "$layer_size" > manifest; put manifest
+    $oci $oci "$config" "$config_size" $oci "$layer" "$layer_size" > manifest; cp manifest kept-manifest; put manifest
 printf '{"schemaVersion":2,"manifests":[{"mediaType":"%s.manifest.v1+json","digest":"sha256:%s","size":%s,"annotations":{"io.containerd.image.name":"NAME:1"}}]}' \
     $oci "$digest" "$size" > oci/index.json
 printf '{"imageLayoutVersion":"1.0.0"}' > oci/oci-layout
@@ -46,10 +46,25 @@ rm -rf oci layer image.tar
 echo "sha256:$digest"
 "#;
 
+/// A manifest of an image whose one layer has so many bytes that no disk has room for it. It would be elsewhere, so the registry does
+/// not ask for it. The last line of the output is its digest.
+const HUGE: &str = r#"set -e
+cd /var/tmp
+layer=$(printf '%064d' 0)
+sed "s|\"layers\":.*|\"layers\":[{\"mediaType\":\"application/vnd.oci.image.layer.nondistributable.v1.tar+gzip\",\"digest\":\"sha256:$layer\",\"size\":SIZE,\"urls\":[\"https://lab.invalid/layer\"]}]}|" kept-manifest > huge
+digest=$(sha256sum huge | cut -d' ' -f1)
+exec 3<>/dev/tcp/127.0.0.1/PORT
+printf 'PUT /v2/lab/noise/manifests/sha256:%s HTTP/1.1\r\nHost: lab\r\nConnection: close\r\nContent-Type: application/vnd.oci.image.manifest.v1+json\r\nContent-Length: %s\r\n\r\n' "$digest" "$(stat -c %s huge)" >&3
+cat huge >&3
+answer=$(head -n 1 <&3)
+case $answer in *' 201 '*) ;; *) echo "$answer $(cat <&3)" >&2; exit 1 ;; esac
+echo "sha256:$digest"
+"#;
+
 /// Starts Debian's registry on the node.
 const SERVE: &str = r#"set -e
 systemctl disable --now docker-registry 2>/dev/null || true
-printf 'version: 0.1\nstorage:\n  filesystem:\n    rootdirectory: /var/lib/lab-registry\nhttp:\n  addr: 0.0.0.0:PORT\n' > /etc/lab-registry.yml
+printf 'version: 0.1\nstorage:\n  filesystem:\n    rootdirectory: /var/lib/lab-registry\nhttp:\n  addr: 0.0.0.0:PORT\nvalidation:\n  manifests:\n    urls:\n      allow: [".*"]\n' > /etc/lab-registry.yml
 systemd-run --quiet --unit=lab-registry docker-registry serve /etc/lab-registry.yml
 for _ in $(seq 100); do if bash -c 'exec 3<>/dev/tcp/127.0.0.1/PORT' 2>/dev/null; then exit 0; fi; sleep 0.1; done
 exit 1
@@ -80,6 +95,10 @@ async fn containerd_pulls_and_pins_what_a_set_names_and_nothing_else() {
     ])
     .await
     .unwrap();
+
+    // The node's disk is this computer's, of which less may be free than a node wants by default.
+    let little = "mkdir -p /var/lib/kubelet && echo 'evictionHard: {imagefs.available: 1Gi}' > /var/lib/kubelet/config.yaml";
+    node.run(["sh", "-c", little]).await.unwrap();
 
     // Pushed past the proxy, which would cut the connection.
     let name = format!("127.0.0.1:{BEHIND}/lab/noise");
@@ -136,8 +155,30 @@ async fn containerd_pulls_and_pins_what_a_set_names_and_nothing_else() {
     let node_done = cluster.get("Node", NODE).await;
     assert!(crate::product::is_done(&node_done), "a rollout has nothing to do with it");
 
-    // Without its sets, the node keeps the image and loses the pin.
+    // Of an image that does not fit nothing is pulled, and its set says why: its size is known before.
     cluster.delete("PinnedImageSet", "none").await;
+    let put = HUGE.replace("PORT", &BEHIND.to_string()).replace("SIZE", &(64_u64 << 40).to_string());
+    let said = node.run(["bash", "-c", &put]).await.unwrap();
+    let huge = format!("{REGISTRY}/lab/noise@{}", said.trim().lines().last().unwrap());
+    cluster.create(set("huge", &[&huge])).await;
+    let why = cluster
+        .wait("the image does not fit", async || {
+            let node = cluster.get("MachineConfigNode", NODE).await;
+            let sets = node["status"]["pinnedImageSets"].as_array()?.clone();
+            let huge = sets.into_iter().find(|s| s["name"] == "huge")?;
+            Some(huge["lastFailedGenerationError"].as_str()?.to_owned())
+        })
+        .await;
+    for words in
+        ["storage available is less than minimum required", "1 missing images take about 131072.0 GiB"]
+    {
+        assert!(why.contains(words), "{why}");
+    }
+    assert!(pulls(&node, &image).await > 0, "containerd notes its pulls");
+    assert_eq!(pulls(&node, &huge).await, 0);
+    cluster.delete("PinnedImageSet", "huge").await;
+
+    // Without its sets the node keeps the image, and no pin.
     cluster.delete("PinnedImageSet", "noise").await;
     cluster
         .wait("nothing is pinned any more", async || {
@@ -181,6 +222,12 @@ fn said_of(node: &Value, type_: &str) -> Option<(String, String)> {
 async fn labels(node: &NodeHandle, image: &str) -> String {
     let all = node.run(["ctr", "-n", "k8s.io", "images", "ls"]).await.unwrap();
     all.lines().find(|line| line.starts_with(image)).unwrap_or_default().to_owned()
+}
+
+/// How often containerd was asked to pull an image.
+async fn pulls(node: &NodeHandle, image: &str) -> usize {
+    let log = node.run(["journalctl", "--no-pager", "-u", "containerd"]).await.unwrap();
+    log.lines().filter(|line| line.contains("PullImage") && line.contains(image)).count()
 }
 
 /// Whether the pool's status counts this many of its nodes as having the images.

@@ -182,12 +182,13 @@ async fn only_builds(cluster: &Cluster) {
         "machineConfig": {"name": "rendered-infra-1"}, "machineOSConfig": {"name": "infra"},
         "renderedImagePushSpec": "r.example.com/os:infra-0"}});
     let build: api::v1::MachineOSBuild = serde_json::from_value(build).unwrap();
-    let config =
-        json!({"metadata": {"name": "infra"}, "spec": {"renderedImagePushSecret": {"name": "push"}}});
+    let config = json!({"metadata": {"name": "infra", "annotations": {"machineconfig.dev/signing-secret": "os-signing"}},
+        "spec": {"renderedImagePushSecret": {"name": "push"}}});
     let config: api::v1::MachineOSConfig = serde_json::from_value(config).unwrap();
     let rendered = json!({"metadata": {"name": "rendered-infra-1"},
         "spec": {"osImageURL": "r.example.com/base@sha256:1", "config": {"ignition": {"version": "3.5.0"}}}});
     let rendered: api::v1::MachineConfig = serde_json::from_value(rendered).unwrap();
+    let now = api::k8s::Time(jiff::Timestamp::UNIX_EPOCH);
     let inputs = build::objects::Inputs {
         pool: "infra",
         build: &build,
@@ -195,6 +196,7 @@ async fn only_builds(cluster: &Cluster) {
         rendered: &rendered,
         cluster: None,
         builder: "r.example.com/buildah:1",
+        now: &now,
     };
     let mut job = build::objects::of(inputs).unwrap().job;
     job["metadata"]["namespace"] = json!(NAMESPACE);

@@ -279,11 +279,75 @@ async fn not_upgradeable(cluster: &Cluster, dir: &Path, account: &Path) {
     let said = cluster.mco(&["install", IMAGE, "--no-wait"]).await;
     assert_eq!(said.code, 0, "the same image is no upgrade: {said:?}");
     degraded("False").await;
+    interrupted_build(cluster).await;
     kubelet(&present).await;
     running.stop().await;
     let running = operator(dir, "level", account);
     says(cluster, "Upgradeable", "True", &[]).await;
     running.stop().await;
+}
+
+/// A build of a pool's image whose Job somebody has deleted: no upgrade while it is not built again. One that is still under way is
+/// no obstacle, and neither is one of an earlier Containerfile.
+async fn interrupted_build(cluster: &Cluster) {
+    let config = json!({
+        "apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineOSConfig",
+        "metadata": {"name": "worker", "annotations": {"machineconfiguration.openshift.io/current-machine-os-build": "worker-1"}},
+        "spec": {
+            "machineConfigPool": {"name": "worker"}, "imageBuilder": {"imageBuilderType": "Job"},
+            "renderedImagePushSecret": {"name": "push"}, "renderedImagePushSpec": "r.example.com/team/os:latest",
+        },
+    });
+    cluster.create(config).await;
+    let build = |name: &str| {
+        json!({
+            "apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineOSBuild",
+            "metadata": {"name": name, "labels": {
+                "machineconfiguration.openshift.io/machine-os-config": "worker",
+                "machineconfiguration.openshift.io/target-machine-config-pool": "worker",
+            }},
+            "spec": {
+                "machineConfig": {"name": "rendered-worker-1"}, "machineOSConfig": {"name": "worker"},
+                "renderedImagePushSpec": format!("r.example.com/team/os:{name}"),
+            },
+        })
+    };
+    let state = async |name: &str, state: &str| {
+        let time = "2026-01-01T00:00:00Z";
+        let conditions: Vec<Value> = ["Prepared", "Building", "Failed", "Interrupted", "Succeeded"]
+            .map(|type_| {
+                let status = if type_ == state { "True" } else { "False" };
+                json!({"type": type_, "status": status, "reason": type_, "message": "m", "lastTransitionTime": time})
+            })
+            .to_vec();
+        let (params, patch) = (
+            kube::api::PatchParams::default(),
+            kube::api::Patch::Merge(json!({"status": {"conditions": conditions}})),
+        );
+        cluster.api("MachineOSBuild").patch_status(name, &params, &patch).await.unwrap();
+    };
+    for name in ["worker-0", "worker-1"] {
+        cluster.create(build(name)).await;
+    }
+    // An earlier one, and the one in force while it goes on: what is left to say is the kubelet.
+    state("worker-0", "Interrupted").await;
+    state("worker-1", "Building").await;
+    says(cluster, "Upgradeable", "False", &["KubeletSkew"]).await;
+    state("worker-1", "Interrupted").await;
+    let why = says(cluster, "Upgradeable", "False", &["InterruptedBuild"]).await;
+    assert!(why.contains("worker (worker-1)") && why.contains("/rebuild on the MachineOSConfig"), "{why}");
+    let upgrade = ["install", "--image=registry.example.com/mco:2", "--no-wait"];
+    let said = cluster.mco(&upgrade).await;
+    assert!(said.code == 1 && said.err.contains("(InterruptedBuild)"), "{said:?}");
+    // Built again.
+    cluster.delete("MachineOSBuild", "worker-1").await;
+    cluster.create(build("worker-1")).await;
+    state("worker-1", "Succeeded").await;
+    says(cluster, "Upgradeable", "False", &["KubeletSkew"]).await;
+    cluster.delete("MachineOSConfig", "worker").await;
+    for name in ["worker-0", "worker-1"] {
+        cluster.delete("MachineOSBuild", name).await;
+    }
 }
 
 /// An operator of an old version, or of another image, changes nothing.

@@ -78,6 +78,7 @@ async fn start(shared: &Shared, snapshot: &Snapshot, build: &MachineOSBuild) -> 
     let rendered: MachineConfig =
         call(|| format!("get machineconfig {name}"), shared.api::<MachineConfig>().get(name)).await?;
     let cluster = shared.stores.controller_config();
+    let now = now();
     let made = objects::of(objects::Inputs {
         pool: &snapshot.pool.name_any(),
         build,
@@ -85,11 +86,12 @@ async fn start(shared: &Shared, snapshot: &Snapshot, build: &MachineOSBuild) -> 
         rendered: &rendered,
         cluster: cluster.as_deref().map(|c| &c.spec),
         builder,
+        now: &now,
     });
     let made = match made {
         Ok(made) => made,
         Err(why) => {
-            let status = build::refused(build, &why.to_string(), &now());
+            let status = build::refused(build, &why.to_string(), &now);
             return write_status(shared, build, State::Failed, &status).await;
         }
     };
@@ -116,7 +118,7 @@ async fn start(shared: &Shared, snapshot: &Snapshot, build: &MachineOSBuild) -> 
                             "ConfigMap {NAMESPACE}/{name} exists, and was not made for this build; delete it, then ask for a \
                              rebuild"
                         );
-                        let status = build::refused(build, &why, &now());
+                        let status = build::refused(build, &why, &now);
                         return write_status(shared, build, State::Failed, &status).await;
                     }
                 }
@@ -128,7 +130,7 @@ async fn start(shared: &Shared, snapshot: &Snapshot, build: &MachineOSBuild) -> 
     let object: DynamicObject = match serde_json::from_value(made.job) {
         Ok(object) => object,
         Err(why) => {
-            let status = build::refused(build, &why.to_string(), &now());
+            let status = build::refused(build, &why.to_string(), &now);
             return write_status(shared, build, State::Failed, &status).await;
         }
     };

@@ -104,6 +104,8 @@ enum Next {
     Nothing,
     /// It is the image that nodes of the pool have already: they stay with that one, wherever the tag points to now.
     Same(OsImage),
+    /// Nodes of the pool follow its tag, as they did before anybody looked. It is looked into when they have left.
+    Follow,
     /// Look into it.
     Look,
 }
@@ -115,8 +117,7 @@ fn next(pool_unseen: bool, url: &str, found: Option<&OsImage>, in_use: Option<Op
     match in_use {
         _ if pool_unseen || is_known || !is_in_registry(url) => Next::Nothing,
         Some(Some(same)) => Next::Same(same),
-        // They follow the tag, as they did before anybody looked.
-        Some(None) => Next::Nothing,
+        Some(None) => Next::Follow,
         None => Next::Look,
     }
 }
@@ -131,14 +132,10 @@ impl Looker {
         let url = config.os_image_url();
         let found = OsImage::read(rendered.metadata.annotations.as_ref(), url);
         let (unseen, in_use) = (rollout::goes_unseen(&pool), self.in_use(rendered, url));
-        // Nodes follow it as it is. When the last of them leaves no pass is asked for, and the next node waits for a look.
-        let follows = matches!(in_use, Some(None))
-            && !unseen
-            && is_in_registry(url)
-            && found.as_ref().is_none_or(|f| !f.unknown.is_empty());
         let (next, again) = match next(unseen, url, found.as_ref(), in_use) {
-            Next::Nothing if follows => return Outcome::After(ASK_AGAIN.mul_f64(1.0 + jitter() / 2.0)),
             Next::Nothing => return Outcome::Done,
+            // When the last of them leaves no pass is asked for, and the next node waits for a look.
+            Next::Follow => return Outcome::After(ASK_AGAIN.mul_f64(1.0 + jitter() / 2.0)),
             Next::Same(same) => (same, false),
             Next::Look => {
                 let looked = self.look(config_name, url).await;

@@ -1,16 +1,16 @@
 //! A pool with its own OS image, without stand-ins: a MachineOSConfig → a Job whose pod runs on a kubelet and containerd → our
-//! builder's image, rootless → a registry with a password that cuts connections → a machine that drains, stages, and boots the
-//! image.
+//! builder's image, rootless → a registry with a password that cuts connections → a signature → a machine that requires it, drains,
+//! stages, and boots the image. Then the MachineOSConfig is deleted, and the machine returns to the stock image.
 //!
-//! The first two builds cannot succeed, and say why: they run while the machine boots. Not here: the way back to the stock image (see
-//! docs/image-mode.md for what is wrong with it), the other failures of builds (beside
-//! the code of `build`), and builds that are reused, interrupted and pruned (`cluster/image_builds.rs`).
+//! The first two builds cannot succeed, and say why: they run while the machine boots. So does the third, whose layers the fourth
+//! uses. Not here: the other failures of builds (beside the code of `build`), builds that are reused, interrupted and pruned
+//! (`cluster/image_builds.rs`), and images that do not come up (`cluster.rs`): an agent takes those of builds as any other.
 
 use std::time::{Duration, Instant};
 
 use base64::Engine;
 use k8s_openapi::api::core::v1::{Node, Pod, Secret, ServiceAccount};
-use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use lab::{BuildRegistry, Kubelet, Lab, NodeHandle, OstreeMachine, Reporter, VirtualMachine};
 use serde_json::{Value, json};
@@ -29,6 +29,17 @@ const BUILT: &str = "/usr/share/lab/built";
 const CONTAINERFILE: &str = "FROM configs AS final\n\
     RUN echo 'built in the cluster' > /usr/share/lab/built && head -c 12000000 /dev/urandom > /usr/share/lab/large\n\
     RUN dpkg --admindir=/usr/lib/sysimage/dpkg -i /usr/src/hello.deb && ostree container commit\n";
+/// What the second image has beside that.
+const AGAIN: &str = "/usr/share/lab/again";
+const MORE: &str = "RUN echo again > /usr/share/lab/again && ostree container commit\n";
+/// Pulls an image into the host's repository, which is read-only outside of a namespace of its own.
+const PULL: &str = "mount -o remount,rw /sysroot && exec ostree container image pull /ostree/repo \"$1\"";
+/// Keeps the logs of pods whose pods go.
+const KEEP_LOGS: &str = "mkdir -p /var/tmp/kept; while sleep 0.3; do for log in /var/log/pods/*/*/*.log; do \
+    ln \"$log\" \"/var/tmp/kept/$(stat -c %i \"$log\")\" 2>/dev/null; done; done";
+/// What wrote the running deployment's origin.
+const ORIGIN: &str =
+    "cat \"$(readlink -f \"$(sed -n 's/.*\\bostree=\\([^ ]*\\).*/\\1/p' /proc/cmdline)\").origin\"";
 /// The time limit for a build while a machine boots on an emulated processor.
 const LIMIT: Duration = Duration::from_secs(600);
 const POLL: Duration = Duration::from_millis(300);
@@ -64,6 +75,8 @@ async fn an_image_that_is_built_in_the_cluster_is_booted() {
     cluster.apply("MachineConfig", config(super::Asked { name: "00-base", ..FIRST })).await;
     timed("the builder's image on the node", cluster.node.load_image(&builder)).await.unwrap();
     cluster.registry.let_in(&cluster.node).await.unwrap();
+    let keep = ["systemd-run", "--quiet", "--unit=keep-logs", "sh", "-c", KEEP_LOGS];
+    cluster.node.run(keep).await.unwrap();
     cluster.pool().await;
 
     // While the machine boots for the first time: two builds that cannot succeed, and the one that does.
@@ -75,6 +88,7 @@ async fn an_image_that_is_built_in_the_cluster_is_booted() {
 
     let machine = vm.machine();
     wait(&cluster.client, "the machine is in the pool worker", done).await;
+    cluster.asks_for_signatures(machine).await;
     let first = machine.boot_id().await.unwrap();
     cluster
         .patch_node(json!({"metadata": {"labels": {format!("node-role.kubernetes.io/{POOL}"): ""}}}))
@@ -91,10 +105,14 @@ async fn an_image_that_is_built_in_the_cluster_is_booted() {
     settled(machine).await;
     assert_eq!(machine.read_file(BUILT).await.unwrap(), "built in the cluster\n");
     assert_eq!(installed(machine).await, "install ok installed");
+    assert_eq!(machine.read_file(AGAIN).await.unwrap(), "again\n");
     assert_eq!(machine.read_file(FILE).await.unwrap(), "of the pool\n");
-    let digest = image.rsplit('@').next().unwrap();
-    let origin = machine.run(["sh", "-c", "cat /ostree/deploy/debian/deploy/*.origin"]).await.unwrap();
-    assert!(origin.contains(digest), "no deployment is of {digest}: {origin}");
+    let runs = async |image: &str| {
+        let digest = image.rsplit('@').next().unwrap();
+        let origin = machine.run(["sh", "-c", ORIGIN]).await.unwrap();
+        assert!(origin.contains(digest), "the machine does not run {digest}: {origin}");
+    };
+    runs(&image).await;
     let [of_machines, of_builds] = cluster.registry.proxies();
     eprintln!(
         "the registry gave builds {} bytes over {} cuts, the machine {} over {}",
@@ -105,6 +123,35 @@ async fn an_image_that_is_built_in_the_cluster_is_booted() {
     );
     assert!(of_builds.cuts() > 0 && of_machines.cuts() > 0);
 
+    // The way back, by the same steps.
+    let in_image = machine.boot_id().await.unwrap();
+    let (cordoned, back) = (std::cell::Cell::new(false), Instant::now());
+    api(&cluster.client, "MachineOSConfig").delete(POOL, &DeleteParams::default()).await.unwrap();
+    let returned = wait(&cluster.client, "the machine is back", |node| {
+        cordoned.set(cordoned.get() || node["spec"]["unschedulable"] == true);
+        of_pool(node) && is_image(node, "")
+    })
+    .await;
+    eprintln!("on the stock image {:.0} s after that", back.elapsed().as_secs_f32());
+    assert!(cordoned.get() && returned["spec"]["unschedulable"] != true, "{returned}");
+    assert!(note(&returned, "lastAppliedDrain").starts_with("uncordon"), "{returned}");
+    assert_ne!(in_image, machine.boot_id().await.unwrap());
+    settled(machine).await;
+    runs(&cluster.registry.base()).await;
+    for path in [BUILT, AGAIN] {
+        assert_eq!(machine.exec(["test", "-e", path]).await.unwrap().code, 1, "{path} is still there");
+    }
+    assert_ne!(installed(machine).await, "install ok installed");
+    assert_eq!(
+        machine.read_file(FILE).await.unwrap(),
+        "of the pool\n",
+        "it is of the config, not of the image"
+    );
+    let builds = api(&cluster.client, "MachineOSBuild").list(&ListParams::default()).await.unwrap();
+    assert_eq!(builds.items.len(), 0, "{:?}", builds.items);
+    assert!(note(&wait(&cluster.client, "and stays so", of_pool).await, "reason").is_empty());
+
+    cluster.no_secret(&std::fs::read_to_string(lab.controller_log()).unwrap()).await;
     super::ended(machine).await;
     lab.check().unwrap();
     eprintln!("all of it: {:.0} s", start.elapsed().as_secs_f32());
@@ -211,13 +258,81 @@ impl Ground {
         secrets.create(&PostParams::default(), &serde_json::from_value(secret).unwrap()).await.unwrap();
     }
 
-    /// Follows the builds up to the one that succeeds, and returns it.
+    /// The Secret as `cosign generate-key-pair k8s://` makes it.
+    async fn signing_secret(&self) {
+        let key = self.registry.key();
+        let secrets: Api<Secret> = Api::namespaced(self.client.clone(), NAMESPACE);
+        let secret = json!({
+            "metadata": {"name": "os-signing"},
+            "stringData": {"cosign.key": key.private, "cosign.password": key.passphrase, "cosign.pub": key.public},
+        });
+        secrets.create(&PostParams::default(), &serde_json::from_value(secret).unwrap()).await.unwrap();
+    }
+
+    /// The machine takes no image of the builds' repository that the key has not signed.
+    async fn asks_for_signatures(&self, machine: &VirtualMachine) {
+        let repository = self.registry.repository();
+        let signed = json!([{"type": "sigstoreSigned", "keyPath": "/etc/containers/os.pub"}]);
+        let mut policy =
+            json!({"default": [{"type": "insecureAcceptAnything"}], "transports": {"docker": {}}});
+        policy["transports"]["docker"][&repository] = signed;
+        machine.run(["mkdir", "-p", "/etc/containers/registries.d"]).await.unwrap();
+        let attached = format!("docker:\n  {repository}:\n    use-sigstore-attachments: true\n");
+        for (path, text) in [
+            ("os.pub", self.registry.key().public.as_str()),
+            ("policy.json", &policy.to_string()),
+            ("registries.d/os.yaml", &attached),
+        ] {
+            machine.write(&format!("/etc/containers/{path}"), text).await.unwrap();
+        }
+        // As the agent pulls.
+        let unsigned = format!("ostree-unverified-registry:{}", self.registry.unsigned());
+        let pull = ["unshare", "--mount", "sh", "-c", PULL, "sh", &unsigned];
+        let refused = machine.exec(pull).await.unwrap();
+        assert!(refused.code != 0 && refused.stderr.contains("A signature was required"), "{refused:?}");
+    }
+
+    /// Layers of an image, by their digests, and their sizes.
+    async fn layers(&self, image: &str) -> Vec<(String, u64)> {
+        let here = self.registry.proxies()[0].address().to_string();
+        let image = image.replace(&self.registry.host(), &here);
+        let settings = registry::Settings { insecure: true, ..registry::Settings::default() };
+        let image = registry::Reference::parse(&image).unwrap();
+        let facts = registry::Registry::new(settings).inspect(&image, None).await.unwrap();
+        facts.layers.iter().map(|layer| (layer.digest.clone(), layer.size)).collect()
+    }
+
+    /// The logs of all pods of builds.
+    async fn logs(&self) -> String {
+        self.node.run(["sh", "-c", "cat /var/tmp/kept/*"]).await.unwrap()
+    }
+
+    /// The key and its passphrase are in no log, and in no object but their Secret.
+    async fn no_secret(&self, log: &str) {
+        let key = self.registry.key();
+        let body = key.private.lines().nth(1).unwrap();
+        let mut all = vec![log.to_owned(), self.logs().await];
+        for (kind, version) in [("Event", "v1"), ("Job", "batch/v1"), ("Pod", "v1"), ("ConfigMap", "v1")] {
+            let (group, version) = version.split_once('/').unwrap_or(("", version));
+            let kind = kube::core::GroupVersionKind::gvk(group, version, kind);
+            let of_kind: Api<kube::api::DynamicObject> =
+                Api::all_with(self.client.clone(), &kube::api::ApiResource::from_gvk(&kind));
+            all.push(json!(of_kind.list(&ListParams::default()).await.unwrap().items).to_string());
+        }
+        for text in &all {
+            assert!(!text.contains(key.passphrase) && !text.contains(body), "{text}");
+        }
+        assert!(all[1].contains("signed "), "{}", all[1]);
+    }
+
+    /// Follows the builds up to the second one that succeeds, and returns it.
     async fn builds(&self) -> Value {
         let applied = Instant::now();
         self.apply(
             "MachineOSConfig",
             json!({
-                "apiVersion": format!("{MCO}/v1"), "kind": "MachineOSConfig", "metadata": {"name": POOL},
+                "apiVersion": format!("{MCO}/v1"), "kind": "MachineOSConfig",
+                "metadata": {"name": POOL, "annotations": {"machineconfig.dev/signing-secret": "os-signing"}},
                 "spec": {
                     "machineConfigPool": {"name": POOL}, "imageBuilder": {"imageBuilderType": "Job"},
                     "baseImagePullSecret": {"name": "pull"}, "renderedImagePushSecret": {"name": "push"},
@@ -233,6 +348,7 @@ impl Ground {
 
         self.secret("push").await;
         self.secret("pull").await;
+        self.signing_secret().await;
         let again = json!({"metadata": {"annotations": {format!("{MCO}/rebuild"): ""}}});
         api(&self.client, "MachineOSConfig")
             .patch(POOL, &PatchParams::default(), &Patch::Merge(again))
@@ -242,9 +358,25 @@ impl Ground {
         self.says(&no_os, &["is no OS image that a node can boot", "usr/bin/jq"]).await;
 
         self.base(&self.registry.base()).await;
-        let build = self.next("Succeeded", &no_os).await;
+        let first = self.next("Succeeded", &no_os).await;
         eprintln!("built after {:.0} s", applied.elapsed().as_secs_f32());
-        build
+        // Another pod, with another disk: what the first one has made is in the registry.
+        let begun = Instant::now();
+        let more = json!({"spec": {"containerFile": [{"content": format!("{CONTAINERFILE}{MORE}")}]}});
+        api(&self.client, "MachineOSConfig")
+            .patch(POOL, &PatchParams::default(), &Patch::Merge(more))
+            .await
+            .unwrap();
+        let second = self.next("Succeeded", &first).await;
+        eprintln!("built with layers of before in {:.0} s", begun.elapsed().as_secs_f32());
+        let image = |build: &Value| build["status"]["digestedImagePushSpec"].as_str().unwrap().to_owned();
+        let (one, two) = (self.layers(&image(&first)).await, self.layers(&image(&second)).await);
+        let is_noise = |layer: &&(String, u64)| layer.1 > 11_000_000 && layer.1 < 14_000_000;
+        let noise = one.iter().find(is_noise).unwrap_or_else(|| panic!("no layer of noise: {one:?}"));
+        assert!(two.contains(noise) && two.len() == one.len() + 1, "{one:?} {two:?}");
+        let log = self.logs().await;
+        assert!(log.contains("Using cache") && log.contains("Cache pulled from remote"), "{log}");
+        second
     }
 
     /// Waits until the pool's current build is in this state, and returns it.

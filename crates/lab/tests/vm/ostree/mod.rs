@@ -6,6 +6,7 @@ mod boots;
 mod built;
 mod cluster;
 mod fetch;
+mod laptop;
 mod liar;
 mod refused;
 mod release;
