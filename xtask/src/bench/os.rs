@@ -130,6 +130,9 @@ impl Agent {
         let (_, fields) = stat.rsplit_once(") ").context("/proc/PID/stat has another form")?;
         let ticks: f64 = fields.split(' ').skip(11).take(2).filter_map(|t| t.parse::<f64>().ok()).sum();
         let status = std::fs::read_to_string(self.folder.join("status"))?;
+        if !status.contains("VmHWM:") {
+            bail!("it has ended, and nobody has taken note of that yet");
+        }
         Ok(Figures {
             cpu: ticks * TICK,
             rests: mebibytes(&status, "VmRSS:"),
