@@ -110,7 +110,7 @@ impl Agent {
         match self.host(Machine::tidy_os).await {
             Ok(gone) if gone.is_empty() => {}
             Ok(gone) => {
-                tracing::info!(images = %gone.join(", "), "removed OS images that nothing needs any more")
+                tracing::info!(images = %gone.join(", "), "removed OS images that nothing needs any more");
             }
             Err(error) => tracing::warn!(%error, "OS images that nothing needs any more stay on the host"),
         }

@@ -156,7 +156,7 @@ fn apply_config(
     match host.tidy_os() {
         Ok(gone) if gone.is_empty() => {}
         Ok(gone) => {
-            tracing::info!(images = %gone.join(", "), "removed OS images that nothing needs any more")
+            tracing::info!(images = %gone.join(", "), "removed OS images that nothing needs any more");
         }
         Err(error) => {
             tracing::warn!(error = %chain(&error), "OS images that nothing needs any more stay on the host");

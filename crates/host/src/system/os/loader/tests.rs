@@ -417,7 +417,7 @@ fn an_entry_that_came_up_in_no_try_is_told_of_and_every_state_of_it_is_undone() 
         let before = rig.os.mark().unwrap();
         rig.stage("init=/none").unwrap();
         for step in happens.windows(2) {
-            rig.tries(&stem, &step[0], &step[1]);
+            rig.tries(&stem, step[0], step[1]);
         }
         let said = rig.os.fell_back();
         if about == "no try left" {
