@@ -5,7 +5,7 @@
 
 use crate::installation::{IMAGE, URL, set, settings};
 use crate::product::{Cluster, lab, text};
-use serde_json::{Value, json};
+use serde_json::json;
 
 const CRD: &str = "machineconfigoperators.machineconfig.dev";
 
