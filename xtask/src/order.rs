@@ -10,14 +10,14 @@
 //! How: every part of `mco` runs under `callgrind` through a typical day, on a machine that boots and in a real
 //! cluster.
 
+use crate::bench::node_state::Wait;
 use crate::bench::tls::Clients;
-use crate::bench::{base_manifests, bootstrap, many_files, server, settled_in};
+use crate::bench::{base_manifests, bootstrap, many_files, server};
 use anyhow::{Context, bail};
 use api::k8s::Node;
-use api::names::{annotation, label, state};
+use api::names::{label, state};
 use api::v1::MachineConfig;
 use clap::Args;
-use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, PostParams};
 use lab::{DAEMON_UNIT, Lab, NodeHandle, Reporter};
 use serde_json::json;
@@ -170,24 +170,25 @@ async fn in_cluster(root: &Path, work: &Work) -> anyhow::Result<()> {
 async fn day(work: &Work, lab: &Lab) -> anyhow::Result<()> {
     let nodes: Api<Node> = Api::all(lab.client());
     let configs: Api<MachineConfig> = Api::all(lab.client());
-    let mut config = done_with(&nodes, "").await?;
+    let wait = Wait { node: NODE, limit: LIMIT, pause: POLL };
+    let mut config = wait.config(&nodes, "").await?;
     tokio::time::sleep(REST).await;
     for (what, path) in
         [("files", "/etc/nmstate/openshift/order.yaml"), ("a file that needs a reboot", "/etc/order.conf")]
     {
         println!("an update of {what} …");
         configs.create(&PostParams::default(), &machine_config(path)?).await?;
-        config = done_with(&nodes, &config).await?;
+        config = wait.config(&nodes, &config).await?;
     }
     println!("a file that somebody else changes …");
     let node = lab.node(0);
     node.run(["/bin/sh", "-c", "cp -p /etc/order.conf /root/kept && echo other >> /etc/order.conf"]).await?;
-    reaches(&nodes, state::DEGRADED).await?;
+    wait.state(&nodes, state::DEGRADED).await?;
     node.run(["/bin/sh", "-c", "cat /root/kept > /etc/order.conf"]).await?;
-    reaches(&nodes, state::DONE).await?;
+    wait.state(&nodes, state::DONE).await?;
     println!("back again …");
     configs.delete("50-order-conf", &DeleteParams::default()).await?;
-    done_with(&nodes, &config).await?;
+    wait.config(&nodes, &config).await?;
     serve(work, lab).await?;
     tokio::time::sleep(REST).await;
     node.run(["systemctl", "stop", DAEMON_UNIT]).await?;
@@ -219,31 +220,8 @@ fn machine_config(path: &str) -> anyhow::Result<MachineConfig> {
     }))?)
 }
 
-/// Waits until the node has applied a config other than `before`; returns its name.
-async fn done_with(nodes: &Api<Node>, before: &str) -> anyhow::Result<String> {
-    let start = Instant::now();
-    loop {
-        let node = nodes.get(NODE).await?;
-        if let Some(current) = settled_in(&node).filter(|current| current != before) {
-            return Ok(current);
-        }
-        let says = |key: &str| node.annotations().get(key).cloned().unwrap_or_default();
-        if says(annotation::STATE) == state::DEGRADED {
-            bail!("the node is Degraded: {}", says(annotation::REASON));
-        }
-        wait(start, || format!("the node is not done: {:?}", node.annotations())).await?;
-    }
-}
-
-async fn reaches(nodes: &Api<Node>, wanted: &str) -> anyhow::Result<()> {
-    let start = Instant::now();
-    while nodes.get(NODE).await?.annotations().get(annotation::STATE).is_none_or(|state| state != wanted) {
-        wait(start, || format!("the node is not {wanted}")).await?;
-    }
-    Ok(())
-}
-
-async fn wait(start: Instant, what: impl FnOnce() -> String) -> anyhow::Result<()> {
+/// The pause between two checks; an error after [`LIMIT`].
+async fn pause(start: Instant, what: impl FnOnce() -> String) -> anyhow::Result<()> {
     if start.elapsed() > LIMIT {
         bail!("{} after {} s", what(), LIMIT.as_secs());
     }
@@ -272,7 +250,7 @@ async fn serve(work: &Work, lab: &Lab) -> anyhow::Result<()> {
     let clients = Clients::new(pair.cert.der())?;
     let start = Instant::now();
     while let Err(error) = clients.get(port, "/config/worker").await {
-        wait(start, || format!("the server does not answer: {error:#}")).await?;
+        pause(start, || format!("the server does not answer: {error:#}")).await?;
     }
     for path in ["/config/worker", "/config/master", "/healthz", "/config/none"] {
         // The last request is refused, as it should be.
@@ -301,7 +279,7 @@ async fn ended(pid: rustix::process::Pid) -> anyhow::Result<()> {
     while fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()))
         .is_ok_and(|stat| !stat.contains(") Z "))
     {
-        wait(start, || "the controller does not end".to_owned()).await?;
+        pause(start, || "the controller does not end".to_owned()).await?;
     }
     Ok(())
 }

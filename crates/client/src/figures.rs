@@ -1,5 +1,5 @@
-//! What a process counts of its own work, for people who cannot reach its metrics: requests and their failures, passes, what waits,
-//! memory. The process that leads writes it onto its Lease when it renews that, so that it costs no write of its own.
+//! What a process counts of its own work, for people who cannot reach its metrics: requests and their failures, passes, what
+//! waits, memory. The leader writes it onto its Lease when it renews that, so it costs no write of its own.
 //!
 //! What it is not: metrics. Those have more, are kept by Prometheus, and are there for processes that do not lead.
 
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Figures {
-    /// The holder of the Lease that it is about: what an earlier one left is told apart by it.
+    /// The holder of the Lease whose figures these are; those of an earlier holder are recognized by it.
     pub holder: String,
     /// Since when it counts.
     pub since: Timestamp,

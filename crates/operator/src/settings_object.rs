@@ -1,7 +1,7 @@
-//! The settings object: read into what the manifests need, with every entry that makes no sense named. Pure.
+//! The settings object: read into what the manifests need, with every invalid entry named. Pure.
 //!
-//! The API server refuses nonsense by the rules of the kind's CRD. An object can still hold some: it was written before a
-//! rule was there, or the CRD is of another version.
+//! The API server refuses invalid entries by the rules of the kind's CRD. An object can still hold some: it was written before
+//! a rule was there, or the CRD is of another version.
 //!
 //! What it is not: detecting what the settings leave open.
 
@@ -86,7 +86,7 @@ impl Wanted {
 /// Reads the settings.
 ///
 /// # Errors
-/// Every entry that makes no sense: its path, and what to write.
+/// Every invalid entry: its path, and what to write.
 pub fn read(object: &MachineConfigOperator) -> Result<Wanted, Vec<String>> {
     let spec = &object.spec;
     let mut wrong = vec![];
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn every_entry_that_makes_no_sense_is_named_with_its_path() {
+    fn every_invalid_entry_is_named_with_its_path() {
         let bad = object(
             "spec: {image: 'a b', pools: [worker, Bad_Pool], clusterDNSIP: x, agents: {runAs: Pods, image: '', kubeconfig: etc/mine}, \
              configServer: {proxyProtocolFrom: [10.0.0.1, 10.0.0.0/99, '::/0']}, \

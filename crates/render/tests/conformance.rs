@@ -5,6 +5,8 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::needless_pass_by_value, reason = "helpers of tests")]
 
+mod template_folder;
+
 use render::bootstrap::{self, Manifests};
 use render::{TemplateSet, Versions};
 use serde_json::Value;
@@ -16,21 +18,7 @@ fn conformance() -> PathBuf {
 }
 
 fn templates() -> TemplateSet {
-    fn walk(root: &Path, dir: &Path, all: &mut Vec<(String, String)>) {
-        for entry in std::fs::read_dir(dir).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                walk(root, &path, all);
-            } else {
-                let relative = path.strip_prefix(root).unwrap().to_str().unwrap().to_owned();
-                all.push((relative, std::fs::read_to_string(&path).unwrap()));
-            }
-        }
-    }
-    let root = conformance().join("common/templates");
-    let mut all = Vec::new();
-    walk(&root, &root, &mut all);
-    TemplateSet::from_map(all)
+    template_folder::read(&conformance().join("common/templates"))
 }
 
 fn base() -> Vec<(String, Value)> {

@@ -5,6 +5,8 @@
 //! statuses (see `generated`).
 #![allow(clippy::unwrap_used, clippy::panic, clippy::needless_pass_by_value, reason = "helpers of tests")]
 
+mod template_folder;
+
 use api::v1::MachineConfig;
 use render::bootstrap::{Manifests, plan};
 use render::{TemplateSet, Versions};
@@ -19,21 +21,7 @@ fn common() -> std::path::PathBuf {
 }
 
 fn templates() -> TemplateSet {
-    fn walk(at: &Path, root: &Path, all: &mut Vec<(String, String)>) {
-        for entry in std::fs::read_dir(at).unwrap() {
-            let path = entry.unwrap().path();
-            match path.is_dir() {
-                true => walk(&path, root, all),
-                false => all.push((
-                    path.strip_prefix(root).unwrap().to_str().unwrap().to_owned(),
-                    std::fs::read_to_string(&path).unwrap(),
-                )),
-            }
-        }
-    }
-    let (root, mut all) = (common().join("templates"), vec![]);
-    walk(&root, &root, &mut all);
-    TemplateSet::from_map(all)
+    template_folder::read(&common().join("templates"))
 }
 
 /// Bootstraps a cluster with these objects in addition to those of the recorded cases.

@@ -3,6 +3,8 @@
 //! Not here: what the result does on a host.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::needless_pass_by_value, reason = "helpers of tests")]
 
+mod template_folder;
+
 use api::v1::{ControllerConfig, ControllerConfigSpec, MachineConfig, MachineConfigPool, ProxyStatus};
 use render::template::Rendering;
 use render::{Inputs, TemplateData, TemplateSet, TlsProfile, Versions, template};
@@ -11,21 +13,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 fn shipped() -> TemplateSet {
-    fn walk(root: &Path, dir: &Path, all: &mut BTreeMap<String, String>) {
-        for entry in std::fs::read_dir(dir).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                walk(root, &path, all);
-            } else {
-                let relative = path.strip_prefix(root).unwrap().to_str().unwrap().to_owned();
-                all.insert(relative, std::fs::read_to_string(&path).unwrap());
-            }
-        }
-    }
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../templates");
-    let mut all = BTreeMap::new();
-    walk(&root, &root, &mut all);
-    TemplateSet::from_map(all)
+    template_folder::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../templates"))
 }
 
 fn generate(set: &TemplateSet, cc: &ControllerConfig) -> Result<Vec<MachineConfig>, template::TemplateError> {

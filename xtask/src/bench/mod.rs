@@ -7,6 +7,7 @@
 mod dashboard;
 mod host;
 mod images;
+pub(crate) mod node_state;
 mod os;
 mod pause;
 mod policy;
@@ -18,7 +19,7 @@ mod rollout;
 pub(crate) mod server;
 mod slots;
 
-pub(crate) use host::idle::{many_files, settled_in};
+pub(crate) use host::idle::many_files;
 pub(crate) use render::{base_manifests, bootstrap};
 pub(crate) use server::tls;
 

@@ -7,7 +7,8 @@
 //!
 //! Not here: a real image and its boot (`cargo xtask demo --os`), nor how long a drained node waits for an image (`prefetch`).
 
-use super::{Bench, Outcome, Samples, mebibytes, settled_in};
+use super::node_state::Wait;
+use super::{Bench, Outcome, Samples, mebibytes};
 use anyhow::{Context, bail};
 use api::k8s::Node;
 use api::names::{label, own};
@@ -22,6 +23,7 @@ pub(super) const NODE: &str = "worker-0";
 pub(super) const LIMIT: Duration = Duration::from_secs(300);
 /// The pause between two readings. The last one before the reboot may be this much too early.
 pub(super) const LOOK: Duration = Duration::from_millis(20);
+pub(super) const WAIT: Wait<'_> = Wait { node: NODE, limit: LIMIT, pause: LOOK };
 /// How long the agent must be idle before it is measured, so that its work after a start is over.
 const CALM: Duration = Duration::from_secs(10);
 /// The kernel's clock tick in `/proc/PID/stat`, in milliseconds.
@@ -69,7 +71,7 @@ async fn updates(lab: &Lab, a: &Bench, samples: &mut Samples) -> anyhow::Result<
     let nodes: Api<Node> = Api::all(lab.client());
     let node = lab.node(0);
     apply(&configs, "").await?;
-    let mut current = settled(&nodes, "").await?;
+    let mut current = WAIT.config(&nodes, "").await?;
     for run in 0..a.runs {
         // A start of the agent that finds nothing to do.
         node.run(["systemctl", "restart", DAEMON_UNIT]).await?;
@@ -88,7 +90,7 @@ async fn updates(lab: &Lab, a: &Bench, samples: &mut Samples) -> anyhow::Result<
             }
             tokio::time::sleep(LOOK).await;
         }
-        current = settled(&nodes, &current).await?;
+        current = WAIT.config(&nodes, &current).await?;
         if node.boot_id().await? == before
             || !node.run(["ostree", "admin", "status"]).await?.contains("rollback")
         {
@@ -155,19 +157,4 @@ pub(super) async fn apply(configs: &Api<MachineConfig>, image: &str) -> anyhow::
         configs.patch(name, &kube::api::PatchParams::default(), &kube::api::Patch::Merge(object)).await?;
     }
     Ok(())
-}
-
-/// Waits until the node has applied a config other than `before`; returns its name.
-pub(super) async fn settled(nodes: &Api<Node>, before: &str) -> anyhow::Result<String> {
-    let start = Instant::now();
-    loop {
-        let node = nodes.get(NODE).await.context("the Node")?;
-        if let Some(current) = settled_in(&node).filter(|current| current != before) {
-            return Ok(current);
-        }
-        if start.elapsed() > LIMIT {
-            bail!("the node is not done after {} s: {:?}", LIMIT.as_secs(), node.metadata.annotations);
-        }
-        tokio::time::sleep(LOOK).await;
-    }
 }

@@ -6,7 +6,7 @@
 //!
 //! Not here: what an update costs the agent (see `os`).
 
-use super::os::{IMAGES, LIMIT, LOOK, NODE, apply, settled};
+use super::os::{IMAGES, LIMIT, LOOK, NODE, WAIT, apply};
 use super::{Bench, Samples};
 use anyhow::{Context, bail};
 use api::k8s::{Node, ResourceExt};
@@ -69,7 +69,7 @@ async fn runs(lab: &Lab, a: &Bench, samples: &mut Samples) -> anyhow::Result<()>
     let pools: Api<MachineConfigPool> = Api::all(lab.client());
     let nodes: Api<Node> = Api::all(lab.client());
     apply(&configs, "").await?;
-    let mut current = settled(&nodes, "").await?;
+    let mut current = WAIT.config(&nodes, "").await?;
     let mut image = IMAGES.iter().rev().cycle();
     for _ in 0..a.runs {
         for (how, wish) in [("fetched in its turn", json!(null)), ("fetched before", json!("1"))] {
@@ -78,7 +78,7 @@ async fn runs(lab: &Lab, a: &Bench, samples: &mut Samples) -> anyhow::Result<()>
             pools.patch("worker", &PatchParams::default(), &Patch::Merge(wish)).await?;
             apply(&configs, image.next().context("there is another image")?).await?;
             let [sent, drained, reboots] = phase_times(&nodes).await?;
-            current = settled(&nodes, &current).await?;
+            current = WAIT.config(&nodes, &current).await?;
             let ms = |from: Instant, to: Instant| (to - from).as_secs_f64() * 1000.0;
             samples.put(format!("{how}: from its turn to the end of the drain"), "ms", ms(sent, drained));
             samples.put(

@@ -39,6 +39,7 @@ pub enum OrdinaryMachine {
 struct Recipe {
     name: &'static str,
     suite: &'static str,
+    /// Those that it has besides [`PACKAGES`].
     packages: &'static [&'static str],
     root: &'static str,
     disk: &'static str,
@@ -46,6 +47,9 @@ struct Recipe {
     firmware: Firmware,
 }
 
+/// Debian packages of every machine.
+pub(crate) const PACKAGES: [&str; 9] =
+    ["systemd", "systemd-sysv", "dbus", "udev", "kmod", "procps", "iproute2", "openssh-server", "e2fsprogs"];
 /// Prepares the root file system of every machine.
 pub(crate) const MACHINE: &str = include_str!("recipes/machine.sh");
 /// Shortens the boots of every machine.
@@ -59,20 +63,7 @@ impl OrdinaryMachine {
             Self::Grub => Recipe {
                 name: "grub",
                 suite: "bookworm",
-                packages: &[
-                    "systemd",
-                    "systemd-sysv",
-                    "dbus",
-                    "udev",
-                    "kmod",
-                    "procps",
-                    "iproute2",
-                    "openssh-server",
-                    "e2fsprogs",
-                    "linux-image-cloud-amd64",
-                    "initramfs-tools",
-                    "grub-pc",
-                ],
+                packages: &["linux-image-cloud-amd64", "initramfs-tools", "grub-pc"],
                 root: include_str!("recipes/grub-root.sh"),
                 disk: include_str!("recipes/grub-disk.sh"),
                 settle: include_str!("recipes/grub-settle.sh"),
@@ -81,21 +72,7 @@ impl OrdinaryMachine {
             Self::SystemdBoot => Recipe {
                 name: "systemd-boot",
                 suite: "bookworm",
-                packages: &[
-                    "systemd",
-                    "systemd-sysv",
-                    "dbus",
-                    "udev",
-                    "kmod",
-                    "procps",
-                    "iproute2",
-                    "openssh-server",
-                    "e2fsprogs",
-                    "dosfstools",
-                    "linux-image-cloud-amd64",
-                    "initramfs-tools",
-                    "systemd-boot",
-                ],
+                packages: &["dosfstools", "linux-image-cloud-amd64", "initramfs-tools", "systemd-boot"],
                 root: include_str!("recipes/systemd-boot-root.sh"),
                 disk: include_str!("recipes/systemd-boot-disk.sh"),
                 settle: include_str!("recipes/systemd-boot-settle.sh"),
@@ -133,8 +110,9 @@ impl VmImage {
         let tools = Tools::ensure(&environment, progress).await?;
         let key = Key::ensure(tools.cache(), progress).await?;
         let recipe = machine.recipe();
-        let packages = recipe.packages.join(",");
-        let root_recipe = [recipe.suite, &packages, MACHINE, recipe.root, &key.public];
+        let packages = [&PACKAGES[..], recipe.packages].concat();
+        let package_list = packages.join(",");
+        let root_recipe = [recipe.suite, &package_list, MACHINE, recipe.root, &key.public];
         let root_name = format!("root-{}", recipe.name);
         let root = CacheStep {
             cache: tools.cache(),
@@ -142,7 +120,7 @@ impl VmImage {
             recipe: &root_recipe,
             telling: &format!("building the root of the {} machine (Debian 12, mmdebstrap)", recipe.name),
         };
-        let root = root.get(progress, async |part| build_root(&recipe, &key, part).await).await?;
+        let root = root.get(progress, async |part| build_root(&recipe, &packages, &key, part).await).await?;
         let root_key = root.to_string_lossy();
         let disk_name = format!("disk-{}", recipe.name);
         let disk = CacheStep {
@@ -197,8 +175,8 @@ impl VmImage {
     }
 }
 
-async fn build_root(recipe: &Recipe, key: &Key, part: &Path) -> Result<()> {
-    bootstrap(recipe.suite, recipe.packages, &root_hook(key, recipe.root), part).await
+async fn build_root(recipe: &Recipe, packages: &[&str], key: &Key, part: &Path) -> Result<()> {
+    bootstrap(recipe.suite, packages, &root_hook(key, recipe.root), part).await
 }
 
 /// The script that changes a fresh root file system. The machine's own part, like the common one, gets the root as `$1`.

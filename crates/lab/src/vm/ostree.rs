@@ -20,7 +20,7 @@ use crate::system::folder::Folder;
 use crate::system::paths::{Environment, cargo_home, ostree_container};
 use crate::system::process::{Process, run};
 use crate::vm::cache::CacheStep;
-use crate::vm::image::{DISK, DISK_LIMIT, MACHINE, QUICK, VmImage, root_hook};
+use crate::vm::image::{DISK, DISK_LIMIT, MACHINE, PACKAGES, QUICK, VmImage, root_hook};
 use crate::vm::qemu::{Bus, Firmware};
 use crate::vm::ssh::Key;
 use crate::vm::tools::{Programs, Tools, WORK};
@@ -61,23 +61,9 @@ const GRUB: Programs<'_> =
     Programs { name: "tools-grub", suite: "forky", packages: &["grub-pc-bin", "grub-common"] };
 
 const SUITE: &str = "trixie";
-const PACKAGES: [&str; 15] = [
-    "systemd",
-    "systemd-sysv",
-    "dbus",
-    "udev",
-    "kmod",
-    "procps",
-    "iproute2",
-    "openssh-server",
-    "e2fsprogs",
-    "ca-certificates",
-    "linux-image-cloud-amd64",
-    "dracut",
-    "ostree",
-    "ostree-boot",
-    "skopeo",
-];
+/// Those that the machine has besides [`PACKAGES`].
+const OWN_PACKAGES: [&str; 6] =
+    ["ca-certificates", "linux-image-cloud-amd64", "dracut", "ostree", "ostree-boot", "skopeo"];
 const ROOT: &str = include_str!("recipes/ostree-root.sh");
 const TREE: &str = include_str!("recipes/ostree-tree.sh");
 const IMAGES: &str = include_str!("recipes/ostree-images.sh");
@@ -308,15 +294,16 @@ async fn container_program(ostree: &Tools, progress: &Reporter) -> Result<PathBu
 
 /// The storage of a registry with the images, and A as a folder in OCI's layout.
 async fn images(ostree: &Tools, key: &Key, program: &Path, progress: &Reporter) -> Result<PathBuf> {
-    let packages = PACKAGES.join(",");
+    let packages = [&PACKAGES[..], &OWN_PACKAGES].concat();
+    let package_list = packages.join(",");
     let step = CacheStep {
         cache: ostree.cache(),
         name: "root-ostree",
-        recipe: &[SUITE, &packages, MACHINE, ROOT, &key.public],
+        recipe: &[SUITE, &package_list, MACHINE, ROOT, &key.public],
         telling: "building the root of the OSTree machine (Debian 13, mmdebstrap)",
     };
     let root = step
-        .get(progress, async |part| bootstrap(SUITE, &PACKAGES, &root_hook(key, ROOT), part).await)
+        .get(progress, async |part| bootstrap(SUITE, &packages, &root_hook(key, ROOT), part).await)
         .await?;
     let names = [root.to_string_lossy(), program.to_string_lossy()];
     let step = CacheStep {

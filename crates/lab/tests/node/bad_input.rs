@@ -2,7 +2,9 @@
 //! the agent's log. The host stays in its old state, and the update continues when the fault, or the config, is
 //! removed.
 
-use crate::product::{Cluster, condition, is_done, machine_config, note, one_file, one_machine};
+use crate::product::{
+    Cluster, condition, disruption_policies, is_done, machine_config, note, one_file, one_machine,
+};
 use lab::{DAEMON_UNIT, NodeHandle};
 use serde_json::{Value, json};
 
@@ -109,15 +111,10 @@ async fn problems_of_a_host_are_reported_with_path_and_remedy_and_change_nothing
         json!({"path": path, "actions": [action]})
     };
     cluster
-        .create(json!({
-            "apiVersion": "operator.openshift.io/v1",
-            "kind": "MachineConfiguration",
-            "metadata": {"name": "cluster"},
-            "spec": {"managementState": "Managed", "nodeDisruptionPolicy": {"files": [
-                restart("/etc/restarts.conf", "bad.service"),
-                restart("/etc/nobody.conf", "nobody.service"),
-            ]}},
-        }))
+        .create(disruption_policies(json!([
+            restart("/etc/restarts.conf", "bad.service"),
+            restart("/etc/nobody.conf", "nobody.service"),
+        ])))
         .await;
     for case in bad() {
         meets(&cluster, &node, &case).await;

@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use crate::drift;
-use crate::product::{Cluster, LIMIT, machine_config, note, one_machine};
+use crate::product::{Cluster, LIMIT, disruption_policies, machine_config, note, one_machine};
 use lab::{DAEMON_UNIT, LabBuilder, MachineState, RECOVER_UNIT};
 use serde_json::{Value, json};
 
@@ -110,14 +110,9 @@ async fn cut_while_services_restart(cluster: &Cluster) {
     let restart = |unit: &str| json!({"type": "Restart", "restart": {"serviceName": unit}});
     let actions = ["containerd.service", "kubelet.service"].map(restart);
     cluster
-        .create(json!({
-            "apiVersion": "operator.openshift.io/v1",
-            "kind": "MachineConfiguration",
-            "metadata": {"name": "cluster"},
-            "spec": {"managementState": "Managed", "nodeDisruptionPolicy": {"files": [
-                {"path": "/etc/told.conf", "actions": actions},
-            ]}},
-        }))
+        .create(disruption_policies(json!([
+            {"path": "/etc/told.conf", "actions": actions},
+        ])))
         .await;
     let boot = node.boot_id().await.unwrap();
     let log = async |name: &str| {

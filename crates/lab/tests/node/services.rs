@@ -331,22 +331,12 @@ async fn logins(cluster: &Cluster, node: &NodeHandle) {
     };
     let boot = node.boot_id().await.unwrap();
     cluster.create(machine_config("50-keys", "worker", config(&[key.trim()]))).await;
-    let in_rendered = async |about: &str, before: &str| {
-        cluster
-            .wait(about, async || {
-                let found = cluster.get("Node", NODE).await;
-                let rendered = cluster.rendered("worker").await;
-                let has = note(&found, "currentConfig") == rendered && product::is_done(&found);
-                (has && rendered != before).then_some(rendered)
-            })
-            .await
-    };
     cluster
         .wait("the node has the keys", async || {
             node.read_file("/home/core/.ssh/authorized_keys.d/ignition").await.ok()
         })
         .await;
-    let with_key = in_rendered("the node is done", "").await;
+    let with_key = updated(cluster, "the node is done", "").await;
     assert_eq!(note(&cluster.get("Node", NODE).await, "ssh"), "", "nobody has logged in yet");
     let ssh = "ssh -i /root/key -o StrictHostKeyChecking=no -o BatchMode=yes core@127.0.0.1";
     cluster
@@ -367,14 +357,14 @@ async fn logins(cluster: &Cluster, node: &NodeHandle) {
     let other = node.read_file("/root/other.pub").await.unwrap();
     let spec = json!({"spec": {"config": config(&[other.trim()])}});
     cluster.patch("MachineConfig", "50-keys", spec).await;
-    let with_other = in_rendered("the node has the other key", &with_key).await;
+    let with_other = updated(cluster, "the node has the other key", &with_key).await;
     refused().await;
     let ssh_other = ssh.replace("/root/key", "/root/other");
     node.run(["sh", "-c", &format!("{ssh_other} true")]).await.unwrap();
     let dropins = async || node.run(["ls", "/etc/ssh/sshd_config.d"]).await.unwrap();
     assert!(dropins().await.contains("machine-config-keys"), "{}", dropins().await);
     cluster.delete("MachineConfig", "50-keys").await;
-    let without = in_rendered("the node has no keys", &with_other).await;
+    let without = updated(cluster, "the node has no keys", &with_other).await;
     refused().await;
     let said = node.exec(["sh", "-c", &format!("{ssh_other} true")]).await.unwrap();
     assert!(said.code != 0 && said.stderr.contains("Permission denied"), "{said:?}");
@@ -385,7 +375,7 @@ async fn logins(cluster: &Cluster, node: &NodeHandle) {
         printf 'Match Group staff\\n    AuthorizedKeysFile /etc/nothing/%%u\\n' > /etc/ssh/sshd_config.d/50-group.conf";
     node.run(["sh", "-c", block]).await.unwrap();
     cluster.create(machine_config("50-keys", "worker", config(&[key.trim()]))).await;
-    in_rendered("the node has the keys again", &without).await;
+    updated(cluster, "the node has the keys again", &without).await;
     // A server that reloads its configuration does not listen for a moment.
     let soon = format!("for i in $(seq 50); do {ssh} true && exit; sleep 0.2; done; exit 1");
     node.run(["sh", "-c", &soon]).await.unwrap();
@@ -409,20 +399,10 @@ async fn folders_and_links(cluster: &Cluster, node: &NodeHandle) {
         ],
     });
     let config = json!({"ignition": {"version": "3.5.0"}, "storage": storage});
-    let done = async |about: &str, before: &str| {
-        cluster
-            .wait(about, async || {
-                let found = cluster.get("Node", NODE).await;
-                let rendered = cluster.rendered("worker").await;
-                let has = note(&found, "currentConfig") == rendered && product::is_done(&found);
-                (has && rendered != before).then_some(rendered)
-            })
-            .await
-    };
     let stat = async |path: &str| node.run(["stat", "-c", "%F %a %U %h %N", path]).await.unwrap();
     let before = cluster.rendered("worker").await;
     cluster.create(machine_config("70-folders", "worker", config)).await;
-    let with = done("the node has folders and links", &before).await;
+    let with = updated(cluster, "the node has folders and links", &before).await;
     assert_ne!(node.boot_id().await.unwrap(), boot, "paths without a policy need a reboot");
     assert!(stat("/srv/app").await.starts_with("directory 750 core "), "{}", stat("/srv/app").await);
     assert!(stat("/etc/issue.net").await.starts_with("directory 755 root "));
@@ -446,9 +426,21 @@ async fn folders_and_links(cluster: &Cluster, node: &NodeHandle) {
         }
     }
     cluster.delete("MachineConfig", "70-folders").await;
-    done("folders and links are gone", &with).await;
+    updated(cluster, "folders and links are gone", &with).await;
     for path in ["/srv/app", "/etc/app", "/srv/same"] {
         assert!(node.run(["stat", path]).await.is_err(), "{path} is left");
     }
     assert_eq!(node.read_file("/etc/issue.net").await.unwrap(), issue);
+}
+
+/// Waits until the node is done with another rendered config than `before`, and returns its name.
+async fn updated(cluster: &Cluster, about: &str, before: &str) -> String {
+    cluster
+        .wait(about, async || {
+            let found = cluster.get("Node", NODE).await;
+            let rendered = cluster.rendered("worker").await;
+            let has = note(&found, "currentConfig") == rendered && product::is_done(&found);
+            (has && rendered != before).then_some(rendered)
+        })
+        .await
 }

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use crate::networkd;
-use crate::product::{Cluster, machine_config, note, with_controller};
+use crate::product::{Cluster, disruption_policies, machine_config, note, with_controller};
 use lab::{DAEMON_UNIT, Kubelet, NodeHandle, RECOVER_UNIT};
 use serde_json::{Value, json};
 
@@ -124,14 +124,9 @@ async fn a_change_that_cuts_its_node_off_is_undone_by_the_node_and_reported() {
     // A change of the firewall takes effect at once, and so does its undo.
     let restart = json!({"type": "Restart", "restart": {"serviceName": "netfilter-persistent.service"}});
     cluster
-        .create(json!({
-            "apiVersion": "operator.openshift.io/v1",
-            "kind": "MachineConfiguration",
-            "metadata": {"name": "cluster"},
-            "spec": {"managementState": "Managed", "nodeDisruptionPolicy": {"files": [
-                {"path": "/etc/iptables/rules.v4", "actions": [restart]},
-            ]}},
-        }))
+        .create(disruption_policies(json!([
+            {"path": "/etc/iptables/rules.v4", "actions": [restart]},
+        ])))
         .await;
     // The first change of the firewall works, and is confirmed.
     let wall = |text: &str| {

@@ -9,7 +9,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use crate::product::observer::Observer;
 use crate::product::policies::{progress, proved};
-use crate::product::{Cluster, condition, is_done, machine_config, note, one_file, text, with_controller};
+use crate::product::{
+    Cluster, condition, disruption_policies, is_done, machine_config, note, one_file, text, with_controller,
+};
 use crate::prometheus;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -96,14 +98,7 @@ async fn a_change_that_breaks_the_workload_hits_one_canary_which_is_back_by_itse
         .node_unit("shop.socket");
     let cluster = Cluster::start(builder).await;
     let none = json!([{"type": "None"}]);
-    cluster
-        .create(json!({
-            "apiVersion": "operator.openshift.io/v1",
-            "kind": "MachineConfiguration",
-            "metadata": {"name": "cluster"},
-            "spec": {"managementState": "Managed", "nodeDisruptionPolicy": {"files": [{"path": PRICE, "actions": none}]}},
-        }))
-        .await;
+    cluster.create(disruption_policies(json!([{"path": PRICE, "actions": none}]))).await;
     cluster.create(machine_config("50-shop", "worker", shop("5"))).await;
     let before = cluster.settled("worker", NODES, &["50-shop"], &[]).await;
     let shops: Vec<SocketAddr> =

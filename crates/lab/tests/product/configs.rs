@@ -32,6 +32,16 @@ pub fn machine_config(name: &str, role: &str, config: Value) -> Value {
     })
 }
 
+/// The MachineConfiguration `cluster` with these policies for changes of files.
+pub fn disruption_policies(files: Value) -> Value {
+    json!({
+        "apiVersion": "operator.openshift.io/v1",
+        "kind": "MachineConfiguration",
+        "metadata": {"name": "cluster"},
+        "spec": {"managementState": "Managed", "nodeDisruptionPolicy": {"files": files}},
+    })
+}
+
 /// An Ignition config with one file.
 pub fn one_file(path: &str, content: &str) -> Value {
     json!({

@@ -28,7 +28,9 @@ use lab::{Lab, LabBuilder, Reporter};
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-pub use configs::{machine_config, missing_on, one_file, one_unit, percent_decoded, pool};
+pub use configs::{
+    disruption_policies, machine_config, missing_on, one_file, one_unit, percent_decoded, pool,
+};
 
 /// The time limit of every wait, whatever else runs on the machine.
 pub const LIMIT: Duration = Duration::from_secs(120);

@@ -1,5 +1,5 @@
 //! What the cluster says about itself, for the ControllerConfig: the API server's address and CA, the cluster's DNS, its IP
-//! families. [`Facts::settings`] is pure; [`look`] reads.
+//! families. [`Facts::settings`] is pure; [`read`] reads.
 //!
 //! On kubeadm the ConfigMaps `kube-public/cluster-info`, `kube-system/kubeadm-config` and `kubelet-config` say it; on OpenShift
 //! its own objects do (see [`openshift`]); elsewhere the DNS Service and `kube-root-ca.crt`, and what the installation found

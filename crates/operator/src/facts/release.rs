@@ -1,12 +1,12 @@
 //! A release's payload: two ConfigMaps that come with the release, one after the other, with its version, its images by name
 //! and its images of the operating system. It is taken as a whole, and after all parts of the operator are rolled out: pools
-//! are rendered once, from the templates and the images of one release. [`Payload::read`] and [`decide`] are pure; [`look`]
+//! are rendered once, from the templates and the images of one release. [`Payload::read`] and [`decide`] are pure; [`read`]
 //! reads.
 //!
 //! The ControllerConfig names the version whose controller may render ([`RELEASED_VERSION`]). A controller of another version
 //! waits, so a new controller writes nothing into pools while config server and agents are still those of the version before.
 //!
-//! What it is not: the other facts (see [`super::openshift`]), and whether pools have followed (see `sync::plan`).
+//! What it is not: the other facts (see [`super::openshift`]), and whether pools have followed (see `sync::required_pools`).
 
 use super::openshift::Wanted;
 use super::owners;

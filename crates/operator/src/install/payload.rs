@@ -25,7 +25,8 @@ pub struct OtherImage {
     theirs: String,
 }
 
-/// Finds out whether the release payload names another image than the one to be installed. `settings`: those that are there; `image`: the one to be installed.
+/// Finds out whether the release payload names another image than the one to be installed. `settings`: those that are there;
+/// `image`: the one to be installed.
 ///
 /// # Errors
 /// The API server's answer; `Ok(Some(..))` says why not to begin.

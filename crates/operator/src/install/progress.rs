@@ -1,4 +1,4 @@
-//! How far the operator has come with an installation, for who waits for it. [`judge`] is pure; [`look`] reads.
+//! How far the operator has come with an installation, for whoever waits for it. [`judge`] is pure; [`read`] reads.
 //!
 //! What it is not: the waiting.
 

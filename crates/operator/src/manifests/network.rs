@@ -34,8 +34,8 @@ pub(super) fn ports(parts: &Parts<'_>) -> Vec<(&'static str, u16)> {
     ports
 }
 
-/// A network policy: only the port of the metrics and probes is reached, by these addresses, or by everybody where none is named. The config server needs no policy, as policies do
-/// not apply to the host's network, which it uses to serve booting machines.
+/// A network policy: only the port of metrics and probes is reachable, from these addresses, or from everywhere if none is
+/// named. The config server needs none: policies do not apply to the host's network, which it uses to serve booting machines.
 pub(super) fn policy(name: &str, port: u16, from: &[IpNet]) -> Value {
     let mut ingress = json!({"ports": [{"protocol": "TCP", "port": port}]});
     if !from.is_empty() {

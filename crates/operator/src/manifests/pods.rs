@@ -18,19 +18,19 @@ use serde_json::{Value, json};
 const METRICS_FOLDER: &str = "/etc/ssl/metrics";
 /// The path of the templates in the image.
 const TEMPLATES: &str = "/usr/share/mco/templates";
-/// The port of the metrics over HTTPS, for who may read them, and of the probes. As the reference's.
+/// The port of the metrics over HTTPS, for those who may read them, and of the probes. The reference uses the same.
 pub(crate) const METRICS: u16 = 9001;
-/// The same of the config server, which shares its host's network with the agent.
+/// The same for the config server, which shares its host's network with the agent.
 pub(crate) const SERVER_SECURE_METRICS: u16 = 9002;
 /// The port of the server's `/healthz`, `/readyz` and metrics. The server uses its host's network, and serves these on
 /// loopback only.
 const SERVER_METRICS: u16 = 8798;
 /// The reference's port for plain HTTP.
 pub(super) const PLAIN: u16 = api::user_data::PORT + 1;
-/// The port of the dashboard, by HTTPS.
+/// The dashboard's port, for HTTPS.
 const PAGE: u16 = 9443;
-/// The bound of the dashboard's memory. Everybody who may look can have texts of YAML read, which must not take the memory of
-/// a control-plane node: a text that needs more ends the pod, which starts again.
+/// The memory limit of the dashboard. Everybody who may log in can have YAML parsed, which must not take the memory of a
+/// control-plane node: a text that needs more ends the pod, which starts again.
 const PAGE_MEMORY: &str = "1Gi";
 /// The program's own user. No part needs to be root.
 const USER: u32 = 65_532;
@@ -271,7 +271,7 @@ fn operator_pods(image: &str, replicas: u32) -> Value {
     })
 }
 
-/// One pod: sessions are in its memory, and a page that was open finds the next one.
+/// One pod: sessions are in its memory, and a page that was open reconnects to the next one.
 fn dashboard_pods(image: &str, settings: &DashboardSettings) -> Value {
     let DashboardSettings { hosts, proxies, connections_from: _ } = settings;
     let mut args = vec![

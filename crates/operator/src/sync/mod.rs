@@ -1,11 +1,12 @@
 //! The running operator: keeps everything that is installed as the settings object says, in one loop of ordered steps.
 //!
-//! Flow: something changes, or [`AGAIN`] passes → the cluster is read ([`cluster::look`]) → each step of [`STEPS`] plans what
+//! Flow: something changes, or [`AGAIN`] passes → the cluster is read ([`cluster::read`]) → each step of [`STEPS`] plans what
 //! it wants ([`plan`], pure) → what differs is written and waited for ([`pass`]) → the conditions are computed ([`status`],
 //! pure) and written where they changed ([`report`]).
 //!
 //! Guarantees: a step begins when all before it are done, so operands are rolled out one after the other (a failure of a step
-//! that no other one needs is remembered, and reported at the end: [`Step::is_needed`]); a pass that ends at any point is taken up by the next one; only the holder of the Lease acts.
+//! that no other one needs is remembered, and reported at the end: [`Step::is_needed`]); a pass that ends at any point is taken
+//! up by the next one; only the holder of the Lease acts.
 //!
 //! What it is not: the manifests (see `manifests`), and `mco install`, which writes what the operator itself needs.
 
@@ -39,7 +40,7 @@ const AGAIN: Duration = Duration::from_secs(3600);
 /// `RightsFailed` and so on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Step {
-    /// The settings object makes sense.
+    /// The settings object is valid.
     Settings,
     /// The operator's own Deployment has the image that the settings name.
     MachineConfigOperator,

@@ -1,7 +1,7 @@
 //! The objects that the operator keeps: how they are marked as its own, when one must be written, when one may be deleted,
 //! and whether a workload has been rolled out. Pure.
 //!
-//! What it is not: which objects there are to be (see `steps`), and requests (see `cluster`).
+//! What it is not: which objects there are to be (see `plan`), and requests (see `cluster`).
 
 use api::detected::digest;
 use api::k8s::Pod;

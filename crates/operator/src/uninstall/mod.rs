@@ -1,13 +1,13 @@
 //! `mco uninstall`: takes away everything that was installed, in an order that leaves nothing behind.
 //!
-//! Flow: [`look`] finds what there is → [`plan()`] lists what goes and what stays, and why (pure) → [`carry_out`] does it.
+//! Flow: [`find`] finds what there is → [`plan()`] lists what goes and what stays, and why (pure) → [`carry_out`] does it.
 //!
-//! The order: first who would make things again (the operator), then what taints Nodes that register, then the rest that acts, then what refuses changes, then what
-//! is held by finalizers whose controller is gone, then the rights, the definitions with all of their objects, and at last
-//! the namespaces. A run that is cut off is continued by the next one.
+//! The order: first what would create things again (the operator), then what taints Nodes that register, then the other
+//! workloads, then what refuses changes, then what is held by finalizers whose controller is gone, then the rights, the
+//! definitions with all of their objects, and at last the namespaces. A run that is cut off is continued by the next one.
 //!
-//! Before agents go they are asked to leave their hosts: a change on trial ends while they are there, and the units that they have
-//! brought for trials go.
+//! Before agents go they are asked to leave their hosts: a change on trial ends while they are there, and the units that they
+//! have installed for trials go.
 //!
 //! Hosts keep their files, unless [`restore_hosts`] takes every managed node back to its own files before that.
 //!

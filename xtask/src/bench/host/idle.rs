@@ -6,12 +6,12 @@
 //! that a kubelet sends are not counted. The kubelet is a stand-in.
 
 use super::Samples;
+use crate::bench::node_state::Wait;
 use crate::bench::{Bench, mebibytes};
-use anyhow::{Context, bail};
+use anyhow::Context;
 use api::k8s::Node;
-use api::names::{annotation, label, state};
+use api::names::{label, state};
 use api::v1::MachineConfig;
-use kube::ResourceExt;
 use kube::api::{Api, PostParams};
 use lab::{DAEMON_UNIT, Lab, NodeHandle, Reporter};
 use serde_json::{Value, json};
@@ -81,11 +81,12 @@ pub(super) async fn run(root: &Path, a: &Bench, samples: &mut Samples) -> anyhow
 
 async fn measure(lab: &Lab, a: &Bench, log: &Path, samples: &mut Samples) -> anyhow::Result<()> {
     let nodes: Api<Node> = Api::all(lab.client());
-    let first = done_with(&nodes, "").await?;
+    let wait = Wait { node: NODE, limit: LIMIT, pause: POLL };
+    let first = wait.config(&nodes, "").await?;
     measure_idle(lab, a, log, "after its start", samples).await?;
     let configs: Api<MachineConfig> = Api::all(lab.client());
     configs.create(&PostParams::default(), &config()?).await?;
-    done_with(&nodes, &first).await?;
+    wait.config(&nodes, &first).await?;
     measure_idle(lab, a, log, "after an update of 200 files", samples).await?;
     drifts(lab, &nodes, samples).await
 }
@@ -101,12 +102,7 @@ async fn drifts(lab: &Lab, nodes: &Api<Node>, samples: &mut Samples) -> anyhow::
         ] {
             std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
             let start = Instant::now();
-            while nodes.get(NODE).await?.annotations().get(annotation::STATE).is_none_or(|s| s != says) {
-                if start.elapsed() > LIMIT {
-                    bail!("the node is not {says} after {} s", LIMIT.as_secs());
-                }
-                tokio::time::sleep(LOOK).await;
-            }
+            Wait { node: NODE, limit: LIMIT, pause: LOOK }.state(nodes, says).await?;
             samples.put(what, "ms", start.elapsed().as_secs_f64() * 1000.0);
         }
     }
@@ -130,29 +126,6 @@ fn config() -> anyhow::Result<MachineConfig> {
         "spec": {"config": {"ignition": {"version": "3.4.0"}, "storage": {"files": files}}},
     });
     Ok(serde_json::from_value(object)?)
-}
-
-/// Waits until the node has applied a config other than `before`; returns its name.
-async fn done_with(nodes: &Api<Node>, before: &str) -> anyhow::Result<String> {
-    let start = Instant::now();
-    loop {
-        let node = nodes.get(NODE).await?;
-        if let Some(current) = settled_in(&node).filter(|current| current != before) {
-            return Ok(current);
-        }
-        if start.elapsed() > LIMIT {
-            bail!("the node is not done after {} s: {:?}", LIMIT.as_secs(), node.annotations());
-        }
-        tokio::time::sleep(POLL).await;
-    }
-}
-
-/// The rendered config that a node has applied, if it wants no other.
-pub(crate) fn settled_in(node: &Node) -> Option<String> {
-    let says = |key: &str| node.annotations().get(key).cloned().unwrap_or_default();
-    let current = says(annotation::CURRENT_CONFIG);
-    let settled = current == says(annotation::DESIRED_CONFIG) && says(annotation::STATE) == state::DONE;
-    (settled && current.starts_with("rendered-")).then_some(current)
 }
 
 /// Measures the idle agent.

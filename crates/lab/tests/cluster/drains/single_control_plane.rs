@@ -55,17 +55,16 @@ async fn running(cluster: &Cluster, want: usize) -> Vec<String> {
         .await
 }
 
+/// Installs the product without waiting for it: nothing can pull its image.
+async fn install(cluster: &Cluster) {
+    let url = "--api-server-url=https://api.example.com:6443";
+    let said = cluster.mco(&["install", "--image=example.com/none", url, "--no-wait"]).await;
+    assert_eq!(said.code, 0, "{said:?}");
+}
+
 pub(crate) async fn single(cluster: &Cluster) {
     topology(cluster, ["SingleReplica", "SingleReplica"]).await;
-    let installed = cluster
-        .mco(&[
-            "install",
-            "--image=example.com/none",
-            "--api-server-url=https://api.example.com:6443",
-            "--no-wait",
-        ])
-        .await;
-    assert_eq!(installed.code, 0, "{installed:?}");
+    install(cluster).await;
     let log = std::fs::File::create(cluster.lab.folder().join("logs/operator.log")).unwrap();
     let mut operator = tokio::process::Command::new(lab::built_mco().unwrap())
         .args(["operator", "start", "--kubeconfig"])
@@ -108,15 +107,7 @@ pub(crate) async fn single(cluster: &Cluster) {
 /// The topology follows the number of control-plane nodes, and the number of controllers follows the topology. What
 /// administrators set is kept.
 async fn follows(cluster: &Cluster) {
-    let again = cluster
-        .mco(&[
-            "install",
-            "--image=example.com/none",
-            "--api-server-url=https://api.example.com:6443",
-            "--no-wait",
-        ])
-        .await;
-    assert_eq!(again.code, 0, "{again:?}");
+    install(cluster).await;
     replicas(cluster, 2).await;
     // An administrator had set two replicas, which the operator keeps. Once it is scaled back to the operator's number,
     // the operator manages it again.

@@ -1,6 +1,6 @@
 //! Certificates and the cloud's config, out of ConfigMaps. Pure.
 //!
-//! What it is not: reading them (see `look`).
+//! What it is not: reading them (see `read`).
 
 use super::{API_SERVER, CONFIG, Entries, MANAGED, OpenShift, platform};
 use crate::install::settings::Settings;

@@ -1,5 +1,4 @@
-//! What OpenShift's own objects say about the cluster, for the ControllerConfig. [`OpenShift::wanted`] is pure; [`look`]
-//! reads.
+//! What OpenShift's own objects say about the cluster, for the ControllerConfig. [`OpenShift::wanted`] is pure; [`read`] reads.
 //!
 //! | field of the ControllerConfig | from |
 //! | --- | --- |
@@ -9,8 +8,9 @@
 //! | `releaseImage`, once | ClusterVersion `version` |
 //! | `kubeAPIServerServingCAData`, `rootCAData`, `additionalTrustBundle`, registries' CAs, the cloud's config | see [`bundles`] |
 //!
-//! What it is not: the release's images (see [`super::release`]), which come later than all this; and what wins over it. What the administrator says in the settings comes first, and so does what somebody
-//! else wrote into the ControllerConfig (see [`super::owners`]).
+//! What it is not: the release's images (see [`super::release`]), which come later than all this; and what wins over it. What
+//! the administrator says in the settings comes first, and so does what somebody else wrote into the ControllerConfig (see
+//! [`super::owners`]).
 
 mod bundles;
 mod read;

@@ -1,4 +1,4 @@
-//! What the API server refuses of agents: a write to the object of another node.
+//! What the API server refuses from agents: a write to the object of another node.
 
 use super::{NAMES, On, Rule, binding, policy};
 use crate::manifests::rights::AGENT;

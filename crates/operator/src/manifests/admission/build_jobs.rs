@@ -25,10 +25,10 @@ const USUAL: [&str; 14] = [
     "SYS_CHROOT",
 ];
 
-/// The controller may create Jobs in our namespace, for builds of images; a right to create them cannot be limited by name. A pod
-/// may mount any Secret of its namespace, act as any of its accounts and see its host, so the controller could do all of that.
-/// Here it cannot: a build has no account with rights, nothing of its host, and none of the Secrets that the installation itself keeps. Those
-/// that the administrator names for pulls and pushes it must have.
+/// The controller may create Jobs in our namespace, for builds of images; a right to create them cannot be limited by name. A
+/// pod may mount any Secret of its namespace, act as any of its accounts and see its host, so the controller could do all of
+/// that. Here it cannot: a build has no account with rights, nothing of its host, and none of the Secrets that the installation
+/// itself keeps. Those that the administrator names for pulls and pushes it must have.
 pub(super) fn build_jobs() -> Value {
     let on = On { group: "batch", resources: &["jobs"], operations: &["CREATE"] };
     let ours =

@@ -1,4 +1,4 @@
-//! The policy that gives Nodes that register the taint of nodes that join. It refuses nothing.
+//! The policy that adds the joining taint to Nodes when they register. It refuses nothing.
 
 use crate::manifests::rights::CONTROLLER;
 use api::names::{JOINING_TAINT, JOINING_TAINT_EFFECT, NAMESPACE, label};
@@ -12,14 +12,13 @@ pub(crate) fn joining_binding() -> String {
     format!("{JOINING}-binding")
 }
 
-/// Adds the taint of nodes that join to each Node that its own kubelet registers, so that no workload lands on it before it
-/// has its pool's config. The controller adds the same taint, but only after the agent has reported.
+/// Adds the joining taint to each Node that its own kubelet registers, so that no workload lands on it before it has its pool's
+/// config. The controller adds the same taint, but only after the agent has reported.
 ///
 /// Registration never fails because of it, and no taint is added while no controller is running that would remove it: the
 /// PodDisruptionBudget of the controller counts the pods that are ready (one of them may still wait for the lease), and goes
-/// with their namespace. Windows nodes get none, and of the control plane those whose kubelet registers with its role or taint; from others, which kubeadm
-/// labels later, the controller removes it at once.
-///
+/// with their namespace. Windows nodes get none, and of the control plane those whose kubelet registers with its role or taint;
+/// from others, which kubeadm labels later, the controller removes it at once.
 /// The kind is stable in Kubernetes 1.36, and not served by default before.
 pub(crate) fn joining() -> [Value; 2] {
     let api_version = "admissionregistration.k8s.io/v1";

@@ -16,8 +16,8 @@
 //!
 //! The first five have the reference's names, the last five are ours. [`joining`] refuses nothing: it gives Nodes that
 //! register the taint of nodes that join.
-//!
-//! Guarantees: one object is refused by one policy, because of several refusals the API server reports any one. An update that
+//! The first five have the reference's names, the last five are ours. [`joining`] refuses nothing: it adds the joining taint to
+//! Nodes when they register.
 //! changes nothing is never refused (see [`changes_something`]).
 //!
 //! What it is not: the full check of a config, which is too much for CEL. `mco lint` and rendering do that; what is refused

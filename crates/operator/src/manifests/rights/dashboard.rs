@@ -65,7 +65,7 @@ pub(super) fn viewer() -> Vec<Value> {
     ]
 }
 
-/// What people see and do on the page, and the questions whether they may: nothing is done for anybody without one.
+/// What people see and do on the page, and the access reviews: nothing is done for anybody without one.
 pub(super) fn dashboard_rules() -> Vec<Value> {
     let mut all = viewer();
     all.push(rule(GROUP, &["controllerconfigs", "machineconfigs"], &READ));

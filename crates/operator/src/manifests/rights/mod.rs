@@ -154,8 +154,8 @@ fn builder() -> [Value; 2] {
     ]
 }
 
-/// The rights to ask whose token a scraper shows, and whether he may read metrics. Nodes have them already: kubelets ask the
-/// same.
+/// The rights to ask whose token a scraper presents, and whether that account may read metrics. Nodes have them already:
+/// kubelets ask the same.
 fn who_reads_metrics() -> Vec<Value> {
     vec![
         rule("authentication.k8s.io", &["tokenreviews"], &["create"]),

@@ -25,7 +25,7 @@ pub(super) struct Stored {
     settling: Settling,
 }
 
-/// Of what is there only the metadata was read: definitions are large, and the digest tells.
+/// Of the present definitions only the metadata was read: definitions are large, and the digest tells whether they differ.
 fn only_metadata(object: &Value) -> Value {
     json!({"metadata": {
         "labels": object["metadata"]["labels"], "annotations": object["metadata"]["annotations"],

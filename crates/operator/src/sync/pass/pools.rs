@@ -1,6 +1,6 @@
 //! The built-in pools, and the wait for those that an upgrade of the cluster needs.
 //!
-//! What it is not: which pools there are to be, and when one is done (see `plan`).
+//! What it is not: which pools there are to be (see `plan`), and when one is done (see `required_pools`).
 
 use super::step_error::{StepError, failed};
 use super::{Passed, ROLLOUT, Syncer, config_of};

@@ -5,8 +5,9 @@
 //! drains by the controller, puts back what it replaced, deletes what it made, and reboots where that is needed.
 //!
 //! Guarantees: one control-plane node at a time, and not before etcd is Ready on all others; of each other pool no more than
-//! its `maxUnavailable`. When somebody resumes a pool meanwhile, no further node is sent and nothing is removed. Everything is remembered on the Nodes, so a second run continues a first one. While a node fails, no
-//! other is sent, unless that was asked for.
+//! its `maxUnavailable`. When somebody resumes a pool meanwhile, no further node is sent and nothing is removed. Everything is
+//! remembered on the Nodes, so a second run continues a first one. While a node fails, no other is sent, unless that was asked
+//! for.
 //!
 //! What it is not: how a host goes back (see `host`).
 

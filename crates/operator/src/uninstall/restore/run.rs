@@ -1,4 +1,4 @@
-//! Takes the nodes back: reads, sends, waits. What it is not: a choice of any kind (see `round`).
+//! Takes the nodes back: reads, sends, waits. What it is not: a choice of any kind (see `plan`).
 
 use super::plan::{Member, Memory, Round, Seen, Stand, members, resumed, round, stand};
 use crate::sync::cluster;
@@ -121,9 +121,8 @@ impl Watch {
 /// Takes all nodes back, and returns those that could not be restored, with the reason; with `force` only, else that is an
 /// error. `limit`: how long one node may take.
 ///
-/// # Errors
-/// Nodes that fail, do not answer or take too long; a pool that somebody resumes meanwhile; the API server's answer, or that it does not answer for `limit`. Nothing
-/// was removed then, and the pools are paused.
+/// Nodes that fail, do not answer or take too long; a pool that somebody resumes meanwhile; the API server's answer, or that it
+/// does not answer for `limit`. Nothing was removed then, and the pools are paused.
 pub async fn restore_hosts(
     client: &Client,
     limit: Duration,
