@@ -39,6 +39,8 @@ const AGAIN: Duration = Duration::from_secs(3600);
 /// `RightsFailed` and so on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Step {
+    /// The objects that a pass works with are read.
+    Read,
     /// The settings object makes sense.
     Settings,
     /// The operator's own Deployment has the image that the settings name.
