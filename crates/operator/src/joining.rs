@@ -133,10 +133,10 @@ pub(crate) fn decide(
     })
 }
 
-/// Approves what is to be approved, and returns a line for each.
+/// Approves what is to be approved, and adds a line for each. One that fails keeps none of the others waiting.
 ///
 /// # Errors
-/// The API server's answer.
+/// The API server's answer, the first one.
 pub(crate) async fn approve(client: &Client, done: &mut Vec<String>) -> Result<(), ReconcileError> {
     let now = Timestamp::now();
     let requests: Api<CertificateSigningRequest> = Api::all(client.clone());
@@ -150,39 +150,55 @@ pub(crate) async fn approve(client: &Client, done: &mut Vec<String>) -> Result<(
     let labelled = ListParams::default().labels(boot_token::LABEL);
     let secrets = call("list boot tokens".to_owned(), secrets.list(&labelled)).await?.items;
     let tokens: Vec<Record> = secrets.iter().filter_map(|s| Record::from_secret(s).ok()).collect();
-    let nodes: Api<Node> = Api::all(client.clone());
+    let mut first = Ok(());
     for csr in pending {
-        let name = csr.metadata.name.clone().unwrap_or_default();
-        let Some(Asked { node, .. }) = asked_for(csr) else { continue };
-        let there = call(format!("get Node {node}"), nodes.get_opt(&node)).await?.is_some();
-        match decide(csr, &all, &tokens, |_| there, now) {
-            Some(Ok((node, token))) => {
-                let condition = CertificateSigningRequestCondition {
-                    type_: "Approved".to_owned(),
-                    status: "True".to_owned(),
-                    reason: Some("BootToken".to_owned()),
-                    message: Some(format!(
-                        "boot token {token} was made for node {node}, which has just booted with it"
-                    )),
-                    ..CertificateSigningRequestCondition::default()
-                };
-                // Bound to what was looked at: nobody has decided otherwise since.
-                let version = csr.metadata.resource_version.clone();
-                let patch = Patch::Merge(json!({
-                    "metadata": {"resourceVersion": version}, "status": {"conditions": [condition]},
-                }));
-                let params = PatchParams::default();
-                let request = requests.patch_approval(&name, &params, &patch);
-                call(format!("approve CertificateSigningRequest {name}"), request).await?;
-                done.push(format!(
-                    "CertificateSigningRequest {name}: approved for node {node}, by boot token {token}"
-                ));
-            }
-            Some(Err(why)) => tracing::info!("CertificateSigningRequest {name} is left alone: {why}"),
-            None => {}
+        match one(client, csr, (&all[..], &tokens[..]), now).await {
+            Ok(line) => done.extend(line),
+            Err(error) => first = first.and(Err(error)),
         }
     }
-    Ok(())
+    first
+}
+
+/// Decides about one request, among all and with all tokens, and returns a line if it was approved.
+async fn one(
+    client: &Client,
+    csr: &CertificateSigningRequest,
+    (all, tokens): (&[CertificateSigningRequest], &[Record]),
+    now: Timestamp,
+) -> Result<Option<String>, ReconcileError> {
+    let requests: Api<CertificateSigningRequest> = Api::all(client.clone());
+    let nodes: Api<Node> = Api::all(client.clone());
+    let name = csr.metadata.name.clone().unwrap_or_default();
+    let Some(Asked { node, .. }) = asked_for(csr) else { return Ok(None) };
+    let there = call(format!("get Node {node}"), nodes.get_opt(&node)).await?.is_some();
+    match decide(csr, all, tokens, |_| there, now) {
+        Some(Ok((node, token))) => {
+            let condition = CertificateSigningRequestCondition {
+                type_: "Approved".to_owned(),
+                status: "True".to_owned(),
+                reason: Some("BootToken".to_owned()),
+                message: Some(format!(
+                    "boot token {token} was made for node {node}, which has just booted with it"
+                )),
+                ..CertificateSigningRequestCondition::default()
+            };
+            // Bound to what was looked at: nobody has decided otherwise since.
+            let version = csr.metadata.resource_version.clone();
+            let patch = Patch::Merge(json!({
+                "metadata": {"resourceVersion": version}, "status": {"conditions": [condition]},
+            }));
+            let params = PatchParams::default();
+            let request = requests.patch_approval(&name, &params, &patch);
+            call(format!("approve CertificateSigningRequest {name}"), request).await?;
+            return Ok(Some(format!(
+                "CertificateSigningRequest {name}: approved for node {node}, by boot token {token}"
+            )));
+        }
+        Some(Err(why)) => tracing::info!("CertificateSigningRequest {name} is left alone: {why}"),
+        None => {}
+    }
+    Ok(None)
 }
 
 #[cfg(test)]
@@ -213,6 +229,53 @@ mod tests {
         csr.spec.username = Some(format!("system:serviceaccount:{NAMESPACE}:{BOOTSTRAPPER}"));
         csr.spec.usages = Some(vec!["client auth".to_owned(), "digital signature".to_owned()]);
         csr
+    }
+
+    /// Of three machines the first one's request is refused by a server that is busy: the others are approved, and the error
+    /// is told.
+    #[tokio::test]
+    async fn one_approval_that_fails_keeps_no_other_machine_waiting() {
+        use std::sync::{Arc, Mutex};
+        let now = Timestamp::now();
+        let named = |n: u8| {
+            let mut csr = csr(request(NODES, &format!("system:node:n{n}"), false));
+            csr.metadata.name = Some(format!("csr-{n}"));
+            csr
+        };
+        let token = |n: u8| {
+            let used = Some(Use { at: now, by: std::net::IpAddr::from([10, 0, 0, n]) });
+            let record = Record::new(&Token::new(&[n; ENTROPY]), "worker");
+            Record { node: Some(format!("n{n}")), single_use: true, used, ..record }.to_secret()
+        };
+        let (requests, tokens) =
+            (json!([named(1), named(2), named(3)]), json!([token(1), token(2), token(3)]));
+        let asked = Arc::new(Mutex::new(vec![]));
+        let seen = Arc::clone(&asked);
+        let serve = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let path = request.uri().path().to_owned();
+            let (code, answer) = match path.rsplit('/').next().unwrap() {
+                "certificatesigningrequests" => (200, json!({"metadata": {}, "items": requests})),
+                "secrets" => (200, json!({"metadata": {}, "items": tokens})),
+                "approval" if path.contains("csr-1/") => (
+                    503,
+                    json!({"kind": "Status", "status": "Failure",
+                    "code": 503, "reason": "ServiceUnavailable", "message": "busy"}),
+                ),
+                "approval" => (200, json!(named(1))),
+                _ => (
+                    404,
+                    json!({"kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound", "message": ""}),
+                ),
+            };
+            seen.lock().unwrap().push(path);
+            let body = kube::client::Body::from(answer.to_string().into_bytes());
+            async move { Ok::<_, std::io::Error>(http::Response::builder().status(code).body(body).unwrap()) }
+        });
+        let mut done = vec![];
+        let error = approve(&Client::new(serve, "default"), &mut done).await.unwrap_err();
+        assert!(client::chain(&error).contains("approve CertificateSigningRequest csr-1"), "{error:?}");
+        assert_eq!(done.len(), 2, "{done:?} {asked:?}");
+        assert!(done[0].contains("csr-2: approved for node n2") && done[1].contains("csr-3"), "{done:?}");
     }
 
     #[test]

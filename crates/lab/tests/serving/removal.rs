@@ -35,7 +35,7 @@ async fn left(cluster: &Cluster) -> Vec<String> {
         };
         found.extend(said.out.lines().filter(ours).map(str::to_owned));
     }
-    for namespace in ["kube-system", "kube-public"] {
+    for namespace in ["kube-system", "kube-public", "registry"] {
         let said = cluster.kubectl(&["-n", namespace, "get", "roles,rolebindings", "-o", "name"]).await;
         found.extend(said.out.lines().filter(|l| l.contains("machine-config")).map(str::to_owned));
     }
@@ -47,6 +47,15 @@ async fn uninstall_removes_everything_of_ours_and_nothing_else() {
     let Some((cluster, dir, account)) = installed(&[]).await else { return };
     let running = operator(dir.path(), "operator", &account);
     says(&cluster, "Available", "True", &[]).await;
+    // The right to read a pull secret elsewhere.
+    cluster.create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "registry"}})).await;
+    let named = json!({"spec": {"pullSecret": {"namespace": "registry", "name": "pull"}}});
+    cluster.patch("ControllerConfig", "machine-config-controller", named).await;
+    let said = cluster.mco(&["install", IMAGE, URL, "--no-wait"]).await;
+    assert_eq!(said.code, 0, "{said:?}");
+    let given = ["-n", "registry", "get", "roles,rolebindings", "-o", "name"];
+    let said = cluster.kubectl(&given).await;
+    assert_eq!(said.out.lines().count(), 2, "{said:?}");
     // A KubeletConfig with the finalizer of a controller that will be gone, and our annotations on a Node.
     cluster
         .create(json!({
@@ -179,11 +188,42 @@ async fn a_cluster_of_another_operator_is_left_alone_until_take_over() {
     }
     let said = cluster.kubectl(&["get", "customresourcedefinitions", "-o", "name"]).await;
     assert!(!said.out.contains("machineconfig"), "{}", said.out);
+    nothing_is_removed(&cluster).await;
     let said = cluster.mco(&["install", IMAGE, URL, "--no-wait", "--take-over"]).await;
     assert_eq!(said.code, 0, "{said:?}");
     let said = cluster.mco(&["install", IMAGE, "--no-wait"]).await;
     assert_eq!(said.code, 0, "it is ours now: {said:?}");
     cluster.stop().await;
+}
+
+/// Somebody's kubeconfig names the wrong cluster: its own operator's objects and annotations stay as they are.
+async fn nothing_is_removed(cluster: &Cluster) {
+    let notes = json!({"machineconfiguration.openshift.io/state": "Done"});
+    cluster
+        .create(
+            json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "theirs", "annotations": notes}}),
+        )
+        .await;
+    let all = async || {
+        let said = cluster.kubectl(&["get", "namespaces,deployments,nodes", "-A", "-o", "json"]).await;
+        let list: Value = serde_json::from_str(&said.out).unwrap();
+        let version = |o: &Value| {
+            let (kind, metadata) = (&o["kind"], &o["metadata"]);
+            format!("{kind} {} {}", metadata["name"], metadata["resourceVersion"])
+        };
+        list["items"].as_array().unwrap().iter().map(version).collect::<Vec<_>>()
+    };
+    let before = all().await;
+    assert!(before.len() > 4, "{before:?}");
+    for mode in [&["uninstall", "--yes"][..], &["uninstall", "--yes", "--force"], &["uninstall", "--dry-run"]]
+    {
+        let said = cluster.mco(mode).await;
+        assert!(said.code == 1 && said.err.contains("Deployment machine-config-operator runs"), "{said:?}");
+        assert!(said.err.contains("nothing was removed"), "{said:?}");
+        assert_eq!(all().await, before, "{mode:?}");
+    }
+    let said = cluster.kubectl(&["delete", "node", "theirs"]).await;
+    assert_eq!(said.code, 0, "{said:?}");
 }
 
 /// Another Machine Config Operator, recognised only by the owner of its objects' fields (`managedFields`): nothing is written.

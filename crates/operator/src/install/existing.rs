@@ -135,7 +135,8 @@ pub(super) fn balancers(set: &Value) -> Vec<IpNet> {
     args(set).filter_map(|a| a.strip_prefix("--proxy-protocol-from=")?.parse().ok()).collect()
 }
 
-pub(super) fn pull_secret(config: &Value) -> Option<PullSecret> {
+/// The pull secret that a ControllerConfig names.
+pub(crate) fn pull_secret(config: &Value) -> Option<PullSecret> {
     let text = |key: &str| config.pointer(&format!("/spec/pullSecret/{key}"))?.as_str().map(str::to_owned);
     Some((text("namespace").unwrap_or_else(|| "openshift-config".to_owned()), text("name")?))
 }

@@ -22,6 +22,7 @@ pub use crate::facts::openshift::NAMESPACES as OPENSHIFT_NAMESPACES;
 pub use crate::manifests::rights::PullSecret;
 pub use apply::apply;
 pub(crate) use apply::{established, resource};
+pub(crate) use existing::pull_secret as pull_secret_of;
 pub use existing::{Existing, find_existing, pull_secret_in};
 pub(crate) use plan::{controller_config, pool_object, without_empty};
 pub use plan::{plan, pool};

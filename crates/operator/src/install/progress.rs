@@ -5,11 +5,11 @@
 use crate::manifests::rights::OPERATOR;
 use crate::sync::Step;
 use crate::sync::cluster;
-use crate::sync::objects::{Key, blocked_pods};
-use crate::sync::status::{AVAILABLE, DEGRADED, PROGRESSING};
+use crate::sync::objects::{Key, blocked_pods, unscheduled};
+use crate::sync::status::{AVAILABLE, DEGRADED, OPERATOR_IMAGE, PROGRESSING};
 use api::k8s::Pod;
 use api::names::{NAMESPACE, VERSION_RAW};
-use api::v1alpha1::{Condition, MachineConfigOperator};
+use api::v1alpha1::{Condition, ImageFrom, MachineConfigOperator, ManagementState};
 use client::CallError;
 use kube::Client;
 use std::time::Duration;
@@ -57,10 +57,27 @@ pub(crate) fn judge(settings: Option<&MachineConfigOperator>, pods: &[Pod]) -> P
             Key { kind: "Deployment".to_owned(), namespace: NAMESPACE.to_owned(), name: OPERATOR.to_owned() };
         return match blocked_pods(&key, &settings.spec.image, pods) {
             Some(why) => Progress::Failed(why),
-            None => Progress::Waiting(format!(
-                "Deployment {OPERATOR}: no operator of {VERSION_RAW} has looked at the settings yet"
-            )),
+            None => {
+                let more = unscheduled(pods).map(|why| format!("; {why}")).unwrap_or_default();
+                Progress::Waiting(format!(
+                    "Deployment {OPERATOR}: no operator of {VERSION_RAW} has looked at the settings yet{more}"
+                ))
+            }
         };
+    }
+    // Nobody rolls it out. A payload's image is not in the settings.
+    let spec = &settings.spec;
+    let rolled_out = status.versions.iter().find(|v| v.name == OPERATOR_IMAGE).map(|v| v.version.as_str());
+    if spec.management_state == ManagementState::Unmanaged
+        && spec.image_from == ImageFrom::Settings
+        && rolled_out != Some(spec.image.as_str())
+    {
+        return Progress::Failed(format!(
+            "{}: spec.managementState is Unmanaged, so {} is not rolled out ({} is); set it to Managed",
+            crate::settings_object::name(),
+            spec.image,
+            rolled_out.unwrap_or("nothing")
+        ));
     }
     let of = |kind: &str| -> Option<&Condition> { status.conditions.iter().find(|c| c.type_ == kind) };
     let is_true = |kind: &str| of(kind).filter(|c| c.status == "True");
@@ -128,6 +145,18 @@ mod tests {
             };
             assert_eq!(word, want, "{generation} {by} {conditions}");
         }
+        let unmanaged = |from: &str, rolled_out: &str| {
+            let mut it = json!(settings(3, VERSION_RAW, life(true, None, None)));
+            it["spec"]["managementState"] = json!("Unmanaged");
+            it["spec"]["imageFrom"] = json!(from);
+            it["status"]["versions"] = json!([{"name": "operator-image", "version": rolled_out}]);
+            judge(Some(&serde_json::from_value(it).unwrap()), &[])
+        };
+        assert!(matches!(unmanaged("Settings", "mco:1"), Progress::Done(_)));
+        assert!(matches!(unmanaged("ReleasePayload", "mco:0"), Progress::Done(_)));
+        assert!(
+            matches!(unmanaged("Settings", "mco:0"), Progress::Failed(why) if why.contains("set it to Managed"))
+        );
         let pod: Pod = serde_json::from_value(json!({
             "metadata": {"name": "o-1"},
             "status": {"containerStatuses": [{"name": "o", "image": "x", "imageID": "", "ready": false, "restartCount": 0,
@@ -138,6 +167,13 @@ mod tests {
         assert!(
             matches!(&found, Progress::Failed(why) if why.contains("o-1") && why.contains("spec.image")),
             "{found:?}"
+        );
+        let pod: Pod = serde_json::from_value(json!({"metadata": {"name": "o-1"}, "status": {"conditions": [
+            {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/2 nodes"}]}}))
+        .unwrap();
+        let found = judge(Some(&settings(2, VERSION_RAW, json!([]))), &[pod]);
+        assert!(
+            matches!(&found, Progress::Waiting(what) if what.contains("pod o-1: Unschedulable: 0/2 nodes"))
         );
         assert!(matches!(judge(None, &[]), Progress::Failed(_)));
     }

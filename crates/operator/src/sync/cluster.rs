@@ -134,7 +134,7 @@ pub(crate) async fn settings(client: &Client) -> Result<Option<MachineConfigOper
 }
 
 /// The ControllerConfig, as the API server returns it.
-pub(super) async fn config(client: &Client) -> Result<Option<Value>, CallError> {
+pub(crate) async fn config(client: &Client) -> Result<Option<Value>, CallError> {
     let resource = ApiResource::erase::<ControllerConfig>(&());
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
     let found =

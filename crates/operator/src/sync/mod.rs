@@ -40,6 +40,8 @@ const AGAIN: Duration = Duration::from_secs(3600);
 /// `RightsFailed` and so on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Step {
+/// The objects that a pass works with are read.
+    Read,
     /// The settings object is valid.
     Settings,
     /// The operator's own Deployment has the image that the settings name.

@@ -211,6 +211,18 @@ pub(crate) fn blocked_pods(workload: &Key, image: &str, pods: &[Pod]) -> Option<
     None
 }
 
+/// Why a pod has no node yet, as the scheduler says it. A node may come, or be uncordoned, so this is told and waited for.
+pub(crate) fn unscheduled(pods: &[Pod]) -> Option<String> {
+    pods.iter().find_map(|pod| {
+        let conditions = pod.status.as_ref()?.conditions.as_ref()?;
+        let scheduled = conditions.iter().find(|c| c.type_ == "PodScheduled" && c.status == "False")?;
+        let name = pod.metadata.name.as_deref().unwrap_or_default();
+        let reason = scheduled.reason.as_deref().unwrap_or("not scheduled");
+        let said = scheduled.message.as_deref().unwrap_or("the scheduler says no more");
+        Some(format!("pod {name}: {reason}: {said}"))
+    })
+}
+
 /// The labels by which a workload selects its pods, as a selector for requests.
 pub(crate) fn selector(workload: &Value) -> String {
     let labels: Option<&Map<String, Value>> =
@@ -325,6 +337,25 @@ mod tests {
         };
         let pods = [pod(None), pod(Some("2026-07-01T11:59:30Z")), pod(Some("2026-07-01T11:58:00Z"))];
         assert_eq!(stranded(&pods, now), 1);
+    }
+
+    #[test]
+    fn a_pod_without_a_node_is_named_with_what_the_scheduler_says() {
+        let pod = |conditions: Value| -> Pod {
+            serde_json::from_value(json!({"metadata": {"name": "c-1"}, "status": {"conditions": conditions}}))
+                .unwrap()
+        };
+        let condition = |kind: &str, status: &str| json!([{"type": kind, "status": status, "reason": "Unschedulable", "message": "0/2 nodes are available"}]);
+        let why = "pod c-1: Unschedulable: 0/2 nodes are available";
+        for (conditions, want) in [
+            (condition("PodScheduled", "False"), Some(why)),
+            (condition("PodScheduled", "True"), None),
+            (condition("Ready", "False"), None),
+            (json!([]), None),
+        ] {
+            let pods = [pod(json!([])), pod(conditions.clone())];
+            assert_eq!(unscheduled(&pods).as_deref(), want, "{conditions}");
+        }
     }
 
     #[test]

@@ -3,10 +3,10 @@
 //!
 //! What it is not: the words (see `status`).
 
-use super::Stop;
 use super::metrics::{Metrics, Outcome};
 use super::pass::Passed;
 use super::status::{self, DEGRADED, EVALUATION, Facts, OPERATOR, RELEASE};
+use super::{Step, Stop};
 use crate::manifests::rights::{self, CLUSTER_OPERATOR};
 use api::events::OperatorEvent;
 use api::k8s::{Event, ObjectReference, Time};
@@ -39,6 +39,27 @@ pub(super) async fn report(client: &Client, metrics: &Metrics, passed: &Passed) 
     }
 }
 
+/// Takes note of a pass that could read nothing at all. Nobody else can be told: the status cannot be written either.
+pub(super) fn unread(metrics: &Metrics) {
+    metrics.passes.get_or_create(&Outcome { result: "failed" }).inc();
+    metrics.failed(Some(Step::Read));
+}
+
+/// Which reasons of Upgradeable nobody has looked for in this pass.
+fn not_looked_for(passed: &Passed) -> Vec<&'static str> {
+    let is_read = passed.stopped.as_ref().is_none_or(|s| s.step != Step::Read);
+    [
+        (is_read, status::INTERRUPTED_BUILD),
+        (is_read, status::DEGRADED_POOL),
+        (passed.boot_images_read, status::BOOT_IMAGES),
+        (passed.stored_read, status::STORED_VERSIONS),
+        (passed.kubelets.is_some(), status::KUBELET_SKEW),
+    ]
+    .into_iter()
+    .filter_map(|(read, reason)| (!read).then_some(reason))
+    .collect()
+}
+
 async fn write(client: &Client, settings: &MachineConfigOperator, passed: &Passed) -> Result<(), CallError> {
     let before = settings.status.clone().unwrap_or_default();
     let kubelets = passed.kubelets.as_ref().map(|(server, all)| (*server, all.as_slice()));
@@ -56,6 +77,7 @@ async fn write(client: &Client, settings: &MachineConfigOperator, passed: &Passe
         stored: &passed.stored,
         boot_images: passed.boot_images.as_deref(),
         evaluation: &passed.seen.evaluation,
+        not_looked_for: &not_looked_for(passed),
     };
     let now = Timestamp::now();
     let after = status::after(&before, &facts, &Time(now));

@@ -10,7 +10,7 @@ use super::cluster::{KINDS, Kind, kept_label};
 use super::metrics::Metrics;
 use super::pass::{Passed, Syncer};
 use super::plan::Prometheus;
-use super::{AGAIN, Stop, report};
+use super::{AGAIN, Step, Stop, report};
 use crate::facts::openshift;
 use crate::install::resource;
 use crate::manifests::rights::OPERATOR;
@@ -157,10 +157,16 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
             () = candidacy.lost() => {}
             () = term(syncer) => {}
         }
-        metrics.leader.set(0);
+        stands_by(&metrics);
     }
     candidacy.end().await;
     Ok(())
+}
+
+/// What fails from now on is for the next leader to say.
+fn stands_by(metrics: &Metrics) {
+    metrics.leader.set(0);
+    metrics.failed(None);
 }
 
 /// Ready is whoever has reached the API server, and stands by for the Lease or holds it: a rollout of the operator must not
@@ -212,11 +218,20 @@ fn rest(passed: Option<&Passed>, failures: u32, conflicts: u32) -> Rest {
             None if !passed.stored.is_empty() => {
                 Rest::UntilChange(passed.settles.map_or(RETRY.last, |left| left.min(RETRY.last)))
             }
+            // One that is told no more of the machine that waits.
+            None if passed.joining_failed => Rest::UntilChange(WAITING),
             None => Rest::UntilChange(AGAIN),
             Some(Stop::Waiting(_)) => Rest::UntilChange(WAITING),
+            // Nothing was tried: they are waited for.
+            Some(Stop::Failed(_)) if lacks_settings(passed) => Rest::UntilChange(RETRY.last),
             Some(Stop::Failed(_)) => Rest::All(RETRY.delay(failures)),
         },
     }
+}
+
+/// Whether the pass has ended because there are no settings.
+fn lacks_settings(passed: &Passed) -> bool {
+    passed.seen.settings.is_none() && passed.stopped.as_ref().is_some_and(|s| s.step == Step::Settings)
 }
 
 /// Makes passes for as long as it is polled.
@@ -234,6 +249,7 @@ async fn term(mut syncer: Syncer) {
             }
             Err(error) => {
                 tracing::warn!("{}", chain(&error));
+                report::unread(&syncer.metrics);
                 None
             }
         };
@@ -384,8 +400,26 @@ fn changes(syncer: &Syncer, followed: &Followed) -> SelectAll<BoxStream<'static,
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Step, Stopped};
+    use super::super::Stopped;
     use super::*;
+
+    #[test]
+    fn who_stands_by_says_nothing_of_steps_that_failed_under_it() {
+        let mut registry = Registry::default();
+        let metrics = Metrics::new(&mut registry);
+        let text = || {
+            let mut text = String::new();
+            prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+            text
+        };
+        metrics.leader.set(1);
+        report::unread(&metrics);
+        for line in ["step_failed{step=\"Read\"} 1", "passes_total{result=\"failed\"} 1", "leader 1"] {
+            assert!(text().contains(&format!("mco_operator_{line}\n")), "{}", text());
+        }
+        stands_by(&metrics);
+        assert!(!text().contains("step_failed{") && text().contains("mco_operator_leader 0\n"), "{}", text());
+    }
 
     #[test]
     fn a_failure_waits_longer_each_time_and_never_the_same_while_a_change_ends_any_other_wait() {
@@ -414,6 +448,11 @@ mod tests {
         let soon = Duration::from_secs(5);
         let settles = Passed { settles: Some(soon), ..stored };
         assert_eq!(rest(Some(&settles), 0, 0), Rest::UntilChange(soon));
+        let stop = Stop::Failed(String::new());
+        let bare = Passed { stopped: Some(Stopped { step: Step::Settings, stop }), ..Passed::default() };
+        assert_eq!(rest(Some(&bare), 7, 0), Rest::UntilChange(RETRY.last), "settings may come at any time");
+        let joining = Passed { joining_failed: true, ..Passed::default() };
+        assert_eq!(rest(Some(&joining), 0, 0), Rest::UntilChange(WAITING), "a machine waits");
         let race = Passed { conflict: true, ..Passed::default() };
         assert_eq!(rest(Some(&race), 0, 0), Rest::None);
         assert!(matches!(rest(Some(&race), 0, CONFLICTS), Rest::All(_)));

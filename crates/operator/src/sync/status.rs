@@ -30,6 +30,18 @@ pub(crate) const OPERATOR_IMAGE: &str = "operator-image";
 pub(crate) const RELEASE: &str = "release";
 /// The build of a pool's image was interrupted; set on pools by others who build. Of our own builds [`Facts::interrupted`] says it.
 const BUILD_INTERRUPTED: &str = "BuildInterrupted";
+/// Image builds were interrupted.
+pub(crate) const INTERRUPTED_BUILD: &str = "InterruptedBuild";
+/// A pool is degraded.
+pub(crate) const DEGRADED_POOL: &str = "DegradedPool";
+/// Boot images are too old.
+pub(crate) const BOOT_IMAGES: &str = "ClusterBootImageSkewError";
+/// Objects are stored in a version that an upgrade drops.
+pub(crate) const STORED_VERSIONS: &str = "StoredVersions";
+/// Kubelets are too old or too new.
+pub(crate) const KUBELET_SKEW: &str = "KubeletSkew";
+/// Nobody has looked yet; the word is the reference's.
+const NO_DATA: &str = "NoData";
 /// How many pools have a sentence: the definition allows 256 entries, and `lastSyncError` is one.
 const MAX_SENTENCES: usize = 255;
 /// As it is meant to be.
@@ -67,6 +79,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) boot_images: Option<&'a str>,
     /// Which of the settings that [`evaluation`] looks for are in use.
     pub(crate) evaluation: &'a [&'static str],
+    /// The reasons of Upgradeable that nobody has looked for.
+    pub(crate) not_looked_for: &'a [&'static str],
 }
 
 /// KubeletConfigs that say something about swap; the words are the reference's.
@@ -104,6 +118,8 @@ pub(crate) fn after(
     let was = |kind: &str| before.conditions.iter().any(|c| c.type_ == kind && c.status == "True");
     // Pools move on their own: the installation does not wait for them, nor for the dashboard. A failure of a step that no
     // other one needs is reported when all steps after it are done.
+    let is_read = facts.stopped.is_none_or(|s| s.step != Step::Read);
+    let earlier = |kind: &str| before.conditions.iter().find(|c| c.type_ == kind);
     let parts_done = facts.stopped.is_none_or(|s| match s.stop {
         Stop::Waiting(_) => matches!(s.step, Step::RequiredPools | Step::MachineConfigDashboard),
         Stop::Failed(_) => s.step == Step::RequiredPools || !s.step.is_needed(),
@@ -120,11 +136,14 @@ pub(crate) fn after(
     let deployed = in_words(of(OPERATOR).unwrap_or(version), of(RELEASE));
     let version = in_words(version, facts.release);
 
-    let available = match facts.controller {
-        _ if !(parts_done || was(AVAILABLE)) => {
+    // Once everything was rolled out, only the controller tells whether it works.
+    let is_deployed = was(AVAILABLE) || !before.versions.is_empty();
+    let available = match (facts.controller, earlier(AVAILABLE)) {
+        _ if !(parts_done && !facts.unmanaged || is_deployed) => {
             (false, "Installing".to_owned(), format!("{version} is being installed"))
         }
-        Some(false) => (
+        (None, Some(old)) if old.status != "True" => (false, old.reason.clone(), old.message.clone()),
+        (Some(false), _) => (
             false,
             "ControllerNotRunning".to_owned(),
             "no pod of Deployment machine-config-controller is available: pools do not move; see kubectl -n \
@@ -162,9 +181,18 @@ pub(crate) fn after(
         }
         _ => (false, AS_EXPECTED.to_owned(), String::new()),
     };
-    let upgradeable = match upgradeable(facts) {
-        None => (true, AS_EXPECTED.to_owned(), String::new()),
-        Some((reason, why)) => (false, reason.to_owned(), why),
+    let upgradeable = match (upgradeable(facts), earlier(UPGRADEABLE)) {
+        (Some((reason, why)), _) => ("False", reason.to_owned(), why),
+        (None, _) if facts.not_looked_for.is_empty() => ("True", AS_EXPECTED.to_owned(), String::new()),
+        // What nobody has looked for again is as it was.
+        (None, Some(old)) if old.status == "True" => ("True", old.reason.clone(), old.message.clone()),
+        (None, Some(old)) if facts.not_looked_for.contains(&old.reason.as_str()) => {
+            ("False", old.reason.clone(), old.message.clone())
+        }
+        (None, _) => {
+            let what = facts.not_looked_for.join(", ");
+            ("Unknown", NO_DATA.to_owned(), format!("nobody has been able to look for {what} yet"))
+        }
     };
     let evaluation = match facts.evaluation {
         [] => (false, AS_EXPECTED.to_owned(), String::new()),
@@ -173,14 +201,17 @@ pub(crate) fn after(
             (true, words.join("::"), found.join("::"))
         }
     };
-    for (kind, (yes, reason, message)) in [
-        (AVAILABLE, available),
-        (PROGRESSING, progressing),
-        (DEGRADED, degraded),
+    let of = |(yes, reason, message)| (if yes { "True" } else { "False" }, reason, message);
+    for (kind, (status_word, reason, message)) in [
+        (AVAILABLE, of(available)),
+        (PROGRESSING, of(progressing)),
+        (DEGRADED, of(degraded)),
         (UPGRADEABLE, upgradeable),
-        (EVALUATION, evaluation),
+        (EVALUATION, of(evaluation)),
     ] {
-        let status_word = if yes { "True" } else { "False" };
+        if kind == EVALUATION && !is_read {
+            continue;
+        }
         let old = status.conditions.iter().find(|c| c.type_ == kind);
         let since = old.filter(|c| c.status == status_word).map_or(now, |c| &c.last_transition_time).clone();
         let new = Condition {
@@ -198,7 +229,9 @@ pub(crate) fn after(
     }
     // One more than fits the definition would keep the whole status from being written.
     let pools = facts.pools.iter().take(MAX_SENTENCES);
-    status.extension = pools.map(|p| (name(p).to_owned(), sentence(p))).collect();
+    if is_read {
+        status.extension = pools.map(|p| (name(p).to_owned(), sentence(p))).collect();
+    }
     if let Some(Stopped { stop: Stop::Failed(why), .. }) = facts.stopped {
         status.extension.insert("lastSyncError".to_owned(), api::text::cut(why, 8000).into_owned());
     }
@@ -235,7 +268,7 @@ fn upgradeable(facts: &Facts<'_>) -> Option<(&'static str, String)> {
     if !interrupted.is_empty() {
         let pools = interrupted.join(", ");
         return Some((
-            "InterruptedBuild",
+            INTERRUPTED_BUILD,
             format!(
                 "image builds of these pools were interrupted: {pools}; have them built again (annotation {REBUILD} on the \
                  MachineOSConfig) and let that finish first"
@@ -245,13 +278,13 @@ fn upgradeable(facts: &Facts<'_>) -> Option<(&'static str, String)> {
     let degraded = with(pool::DEGRADED);
     if !degraded.is_empty() {
         let pools = degraded.join(", ");
-        return Some(("DegradedPool", format!("these pools are degraded: {pools}; mco status says why")));
+        return Some((DEGRADED_POOL, format!("these pools are degraded: {pools}; mco status says why")));
     }
     if let Some(why) = facts.boot_images {
-        return Some(("ClusterBootImageSkewError", why.to_owned()));
+        return Some((BOOT_IMAGES, why.to_owned()));
     }
     if !facts.stored.is_empty() {
-        return Some(("StoredVersions", facts.stored.join("; ")));
+        return Some((STORED_VERSIONS, facts.stored.join("; ")));
     }
     let (server, kubelets) = facts.kubelets?;
     let off = |minor: u64| minor > server || server - minor > KUBELET_BEHIND;
@@ -268,7 +301,7 @@ fn upgradeable(facts: &Facts<'_>) -> Option<(&'static str, String)> {
             "the API server is 1.{server}, and these kubelets would be too old for the next version or are newer than it: \
              {shown}{more}; bring them to 1.{server} first"
         );
-        ("KubeletSkew", why)
+        (KUBELET_SKEW, why)
     })
 }
 

@@ -22,6 +22,7 @@ fn facts<'a>(version: &'a str, stopped: Option<&'a Stopped>) -> Facts<'a> {
         stored: &[],
         boot_images: None,
         evaluation: &[],
+        not_looked_for: &[],
     }
 }
 
@@ -123,6 +124,74 @@ fn the_conditions_of_a_life() {
     assert!(line(&down).starts_with("Available=False ControllerNotRunning"), "{}", line(&down));
     let left = after(&status, &Facts { unmanaged: true, ..facts("v2.0.0", None) }, &two);
     assert!(line(&left).contains("Progressing=False Unmanaged"), "{}", line(&left));
+    let new = MachineConfigOperatorStatus::default();
+    let never = after(&new, &Facts { unmanaged: true, ..facts("v2.0.0", None) }, &two);
+    assert!(line(&never).starts_with("Available=False Installing"), "{}", line(&never));
+    // Without a controller, and with a failure of a step, the reason stays the controller's; and it comes back by itself.
+    let failing = after(&down, &Facts { controller: Some(false), ..facts("v2.0.0", Some(&failed)) }, &two);
+    assert!(line(&failing).starts_with("Available=False ControllerNotRunning"), "{}", line(&failing));
+    let back = after(&down, &facts("v2.0.0", Some(&failed)), &two);
+    assert!(line(&back).starts_with("Available=True"), "{}", line(&back));
+}
+
+#[test]
+fn what_a_pass_could_not_read_stays_as_it_was() {
+    let at = at("2026-01-01T00:00:00Z");
+    let pool: MachineConfigPool = serde_json::from_value(json!({"metadata": {"name": "worker"}})).unwrap();
+    let pools = [pool];
+    let refused = Stopped { step: Step::Read, stop: Stop::Failed("list Roles: forbidden".to_owned()) };
+    let unread = Facts {
+        controller: None,
+        not_looked_for: &[DEGRADED_POOL, KUBELET_SKEW],
+        ..facts("v1.0.0", Some(&refused))
+    };
+    for controller in [true, false] {
+        let good = Facts {
+            controller: Some(controller),
+            pools: &pools,
+            evaluation: &[RUNC],
+            ..facts("v1.0.0", None)
+        };
+        let before = after(&MachineConfigOperatorStatus::default(), &good, &at);
+        let then = after(&before, &unread, &at);
+        let of = |status: &MachineConfigOperatorStatus, kind: &str| {
+            let found = status.conditions.iter().find(|c| c.type_ == kind).unwrap();
+            (found.status.clone(), found.reason.clone())
+        };
+        for kind in [AVAILABLE, UPGRADEABLE, EVALUATION] {
+            assert_eq!(of(&then, kind), of(&before, kind), "{kind}");
+        }
+        assert_eq!(of(&then, DEGRADED), ("True".to_owned(), "ReadFailed".to_owned()));
+        assert_eq!(then.extension["worker"], before.extension["worker"]);
+        assert_eq!(then.extension["lastSyncError"], "list Roles: forbidden");
+        assert!(!after(&then, &good, &at).extension.contains_key("lastSyncError"), "it is read again");
+    }
+}
+
+#[test]
+fn an_upgrade_may_begin_only_when_somebody_has_looked() {
+    let at = at("2026-01-01T00:00:00Z");
+    let skewed = [("n".to_owned(), 30)];
+    let with = |kubelets| Facts { kubelets, ..facts("v1.0.0", None) };
+    let none: &[&'static str] = &[];
+    let of = |status: &MachineConfigOperatorStatus| {
+        let found = status.conditions.iter().find(|c| c.type_ == UPGRADEABLE).unwrap();
+        format!("{} {}", found.status, found.reason)
+    };
+    let new = MachineConfigOperatorStatus::default();
+    let held = after(&new, &with(Some((36, &skewed[..]))), &at);
+    let free = after(&new, &with(None), &at);
+    for (what, before, not_looked_for, want) in [
+        ("never", &new, &[KUBELET_SKEW][..], "Unknown NoData"),
+        ("no longer", &held, &[KUBELET_SKEW], "False KubeletSkew"),
+        ("something else", &held, &[STORED_VERSIONS], "Unknown NoData"),
+        ("all of it", &held, none, "True AsExpected"),
+        ("no longer", &free, &[KUBELET_SKEW], "True AsExpected"),
+    ] {
+        let status = after(before, &Facts { not_looked_for, ..with(None) }, &at);
+        assert_eq!(of(&status), want, "{what}: {not_looked_for:?}");
+        assert_eq!(after(&status, &Facts { not_looked_for, ..with(None) }, &at), status, "{what}");
+    }
 }
 
 #[test]

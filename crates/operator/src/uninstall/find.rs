@@ -2,8 +2,11 @@
 
 use super::{Facts, UninstallError};
 use crate::definitions;
+use crate::facts::openshift;
+use crate::install::foreign::{self, Foreign};
+use crate::install::{PullSecret, pull_secret_in, pull_secret_of};
 use crate::manifests::{admission, agents, rights};
-use crate::sync::cluster::{api_of, kept};
+use crate::sync::cluster::{api_of, config, kept};
 use crate::sync::objects::Key;
 use api::boot_token;
 use api::names::{GROUP, NAMESPACE};
@@ -59,8 +62,8 @@ fn backwards(
 }
 
 /// Everything that an installation may have made besides definitions, namespaces and what stands in our own namespace, in the
-/// order in which it goes.
-fn candidates() -> Vec<Value> {
+/// order in which it goes. `pull_secrets`: those that the controller may have got the right to read.
+fn candidates(pull_secrets: &[PullSecret]) -> Vec<Value> {
     let workload = |kind: &str, name: &str| {
         json!({"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name, "namespace": NAMESPACE},
             "spec": {"selector": {"matchLabels": {"k8s-app": name}}}})
@@ -79,9 +82,15 @@ fn candidates() -> Vec<Value> {
     all.extend(backwards(admission::all()));
     let cluster = json!({"apiVersion": "config.openshift.io/v1", "kind": "ClusterOperator", "metadata": {"name": rights::CLUSTER_OPERATOR}});
     all.push(cluster);
-    let openshift = crate::facts::openshift::NAMESPACES;
-    let given =
+    let openshift = openshift::NAMESPACES;
+    let mut given =
         [rights::operands(true, None), agents::rights(), rights::installer(None, &[], &openshift)].concat();
+    for secret in pull_secrets {
+        let known = |o: &Value| given.iter().any(|g| Key::of(g) == Key::of(o));
+        let more: Vec<Value> =
+            rights::installer(Some(secret), &[], &[]).into_iter().filter(|o| !known(o)).collect();
+        given.extend(more);
+    }
     let outside = |o: &Value| {
         let namespace = o["metadata"]["namespace"].as_str();
         let own = [Some(NAMESPACE), Some(boot_token::NAMESPACE)];
@@ -104,10 +113,14 @@ pub(super) async fn nodes(client: &Client) -> Result<Vec<Value>, CallError> {
 /// Reads what is there of an installation.
 ///
 /// # Errors
-/// The API server's answer.
+/// The API server's answer; another Machine Config Operator where nothing of this one is left.
 pub async fn find(client: &Client) -> Result<Facts, UninstallError> {
     let mut facts = Facts::default();
-    for candidate in candidates() {
+    // The one that the ControllerConfig names, and OpenShift's own, which an installation may have been given before.
+    let named = config(client).await?.as_ref().and_then(pull_secret_of);
+    let pull_secrets: Vec<PullSecret> =
+        named.into_iter().chain(pull_secret_in(&openshift::NAMESPACES)).collect();
+    for candidate in candidates(&pull_secrets) {
         facts.objects.extend(get(client, &candidate).await?);
     }
     // What the operator keeps outside of its namespace, of whatever version it is.
@@ -158,6 +171,12 @@ pub async fn find(client: &Client) -> Result<Facts, UninstallError> {
         facts.namespaces.extend(get(client, &namespace(name)).await?);
     }
     facts.provider = get(client, &namespace(provider)).await?;
+    // An installation that took over finds the signs of the other one, too.
+    if !facts.is_installed()
+        && let Some(Foreign::Other { why }) = foreign::find(client, false).await?
+    {
+        return Err(UninstallError::Foreign { why });
+    }
     Ok(facts)
 }
 
@@ -167,7 +186,22 @@ mod tests {
 
     #[test]
     fn the_taint_of_nodes_that_register_ends_before_the_controller_that_would_remove_it() {
-        let names: Vec<String> = candidates().iter().map(|o| Key::of(o).to_string()).collect();
+        let pull_secrets = [("registry", "p"), ("openshift-config", "p"), (NAMESPACE, "p")]
+            .map(|(namespace, name)| (namespace.to_owned(), name.to_owned()));
+        let objects = candidates(&pull_secrets);
+        let of_controller: Vec<&Value> = objects
+            .iter()
+            .filter(|o| o["metadata"]["namespace"].is_string() && o["kind"] != "Deployment")
+            .filter(|o| o["metadata"]["name"] == rights::CONTROLLER)
+            .collect();
+        let places: Vec<&str> =
+            of_controller.iter().filter_map(|o| o["metadata"]["namespace"].as_str()).collect();
+        assert_eq!(
+            places,
+            ["openshift-config", "openshift-config", "registry", "registry"],
+            "its right to read pull secrets goes, too"
+        );
+        let names: Vec<String> = objects.iter().map(|o| Key::of(o).to_string()).collect();
         let first = |part: &str| names.iter().position(|n| n.contains(part)).unwrap();
         let order = [
             "Deployment machine-config-operator",

@@ -33,6 +33,15 @@ pub enum UninstallError {
     /// The API server refused a request, or did not answer.
     #[error(transparent)]
     Call(#[from] CallError),
+    /// Another one runs this cluster.
+    #[error(
+        "another Machine Config Operator runs this cluster: {why}. Nothing of this one is installed, and nothing was removed; \
+         see kubectl config current-context for the cluster that is meant"
+    )]
+    Foreign {
+        /// How it is known.
+        why: String,
+    },
     /// Nodes did not get back to their own files.
     #[error(
         "nothing was removed, and the pools are paused, because not every node got back to its own files:{}\nmend that and run \

@@ -102,11 +102,25 @@ pub struct Plan {
     pub busy: Vec<String>,
 }
 
-/// Whether our field manager has written this object.
+/// Whether our field manager has applied this object. The reference's operator has the same name, but it updates where we apply.
 fn is_ours(object: &Value) -> bool {
     let managers = object["metadata"]["managedFields"].as_array();
-    managers.into_iter().flatten().any(|m| m["manager"] == FIELD_MANAGER)
+    managers.into_iter().flatten().any(|m| m["manager"] == FIELD_MANAGER && m["operation"] == "Apply")
 }
+
+impl Facts {
+    /// Whether anything of an installation is left. The reference's cluster has the same namespaces, kinds, labels and
+    /// annotations; the kinds of `machineconfig.dev` are ours alone, whoever applied them.
+    pub(super) fn is_installed(&self) -> bool {
+        let of_our_group =
+            |d: &Value| d["metadata"]["name"].as_str().is_some_and(|name| name.ends_with(OUR_GROUP));
+        let mut all = self.objects.iter().chain(&self.definitions).chain(&self.namespaces).chain(&self.provider);
+        self.definitions.iter().any(of_our_group) || all.any(is_ours)
+    }
+}
+
+/// How the names of definitions end whose kinds the reference does not have.
+const OUR_GROUP: &str = ".machineconfig.dev";
 
 /// Whether nobody else has written to it: what we found and only labelled is not ours to delete.
 fn is_ours_alone(object: &Value) -> bool {
@@ -124,6 +138,7 @@ pub(super) const TAINTS: [&str; 2] = [api::names::UPDATE_TAINT, api::names::JOIN
 /// Plans the removal.
 pub fn plan(facts: &Facts) -> Plan {
     let mut plan = Plan::default();
+    let is_installed = facts.is_installed();
     for node in &facts.nodes {
         let notes = node["metadata"]["annotations"].as_object();
         let note = |key: &str| notes.and_then(|n| n.get(key)).and_then(Value::as_str).unwrap_or_default();
@@ -149,7 +164,7 @@ pub fn plan(facts: &Facts) -> Plan {
     let managed = facts.nodes.iter().filter(|node| is_managed(node) && (has_agents || !has_left(node)));
     let nodes: Vec<String> =
         managed.map(|n| n["metadata"]["name"].as_str().unwrap_or_default().to_owned()).collect();
-    if !nodes.is_empty() {
+    if is_installed && !nodes.is_empty() {
         // The request and its answer.
         wrote_nodes = true;
         // While the agents run, and after who would make things again. Agents that are services of their hosts run anyway.
@@ -158,10 +173,10 @@ pub fn plan(facts: &Facts) -> Plan {
         let at = found("DaemonSet", AGENT).unwrap_or(after_operator);
         plan.actions.insert(at, Action::Leave { nodes });
     }
-    let released = facts.held.iter().filter(|object| kept_finalizers(object).is_some());
+    let released = facts.held.iter().filter(|object| is_installed && kept_finalizers(object).is_some());
     plan.actions.extend(released.map(|object| Action::Release { object: object.clone() }));
     let user_data = |s: &&Value| s["metadata"]["labels"].get(api::user_data::MANAGED).is_some();
-    for secret in facts.provider_secrets.iter().filter(user_data) {
+    for secret in facts.provider_secrets.iter().filter(user_data).filter(|_| is_installed) {
         plan.actions.push(Action::Delete { object: secret.clone(), wait: false });
     }
     // With them go all objects of their kinds.
@@ -172,11 +187,17 @@ pub fn plan(facts: &Facts) -> Plan {
             plan.stays.push(format!("{} and its objects: somebody else made it", Key::of(definition)));
         }
     }
-    plan.actions.extend(cleaning(&facts.nodes));
+    if is_installed {
+        plan.actions.extend(cleaning(&facts.nodes));
+    }
     if wrote_nodes {
         plan.actions.push(Action::CleanLater);
     }
     for namespace in &facts.namespaces {
+        if !is_installed {
+            plan.stays.push(format!("{}: somebody else made it", Key::of(namespace)));
+            continue;
+        }
         plan.actions.push(Action::Delete { object: namespace.clone(), wait: true });
     }
     if let Some(provider) = &facts.provider {
@@ -339,6 +360,50 @@ mod tests {
             panic!("{:?}", found.actions[7])
         };
         assert!(annotations.len() == 3 && !annotations.contains(&"other".to_owned()) && *tainted);
+    }
+
+    #[test]
+    fn a_cluster_of_another_operator_is_left_as_it_is() {
+        let theirs = |kind: &str, name: &str, manager: &str| json!({"kind": kind, "metadata": {"name": name, "managedFields": [{"manager": manager, "operation": "Update"}]}});
+        let theirs = Facts {
+            // The reference's operator has the name of our field manager.
+            objects: vec![theirs("Deployment", "machine-config-controller", FIELD_MANAGER)],
+            held: vec![
+                json!({"kind": "KubeletConfig", "metadata": {"name": "k", "finalizers": ["99-worker-generated-kubelet"]}}),
+            ],
+            definitions: vec![theirs(
+                "CustomResourceDefinition",
+                "kubeletconfigs.machineconfiguration.openshift.io",
+                "cvo",
+            )],
+            nodes: vec![json!({"metadata": {"name": "n", "annotations": {annotation::STATE: "Done"}},
+                "spec": {"taints": [{"key": "UpdateInProgress"}]}})],
+            provider_secrets: vec![json!({"kind": "Secret",
+                "metadata": {"name": "worker-user-data-managed", "labels": {api::user_data::MANAGED: ""}}})],
+            namespaces: vec![theirs("Namespace", NAMESPACE, "cvo")],
+            provider: Some(theirs("Namespace", "openshift-machine-api", "cvo")),
+        };
+        let rows: [(&str, fn(&mut Facts), bool); 4] = [
+            ("nothing of ours", |_| {}, false),
+            ("our object", |f| f.objects.push(object("ClusterRole", "c", FIELD_MANAGER)), true),
+            (
+                "our kind",
+                |f| f.definitions.push(object("C", "rolloutpolicies.machineconfig.dev", "helm")),
+                true,
+            ),
+            // A run that was cut off at the end.
+            ("our namespace", |f| f.namespaces = vec![object("Namespace", NAMESPACE, FIELD_MANAGER)], true),
+        ];
+        for (what, change, goes) in rows {
+            let mut facts = theirs.clone();
+            change(&mut facts);
+            let plan = plan(&facts);
+            assert_eq!(!plan.actions.is_empty(), goes, "{what}: {:?}", plan.actions);
+            assert!(
+                plan.stays
+                    .contains(&"Deployment machine-config-controller: somebody else made it".to_owned())
+            );
+        }
     }
 
     #[test]

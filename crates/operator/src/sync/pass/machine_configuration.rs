@@ -47,6 +47,7 @@ impl Syncer {
         let status = machine_configuration::status(&there, &skew);
         let mut then = there.clone();
         then["status"][boot_images::FIELD] = skew;
+        passed.boot_images_read = true;
         passed.boot_images = boot_images::too_old(&then, passed.seen.release.cluster_version.as_deref());
         let version = there["metadata"]["resourceVersion"].clone();
         let degraded = machine_configuration::degraded(&there);

@@ -32,7 +32,7 @@ use serde_json::Value;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
-use step_error::{StepError, failed};
+use step_error::{StepError, failed, with_remedy};
 use tokio::time::Instant;
 
 /// A rollout that takes longer than this has failed. The reference's limit, and that of a Deployment.
@@ -72,6 +72,12 @@ pub(super) struct Passed {
     pub(super) conflict: bool,
     /// Whether a controller is available.
     pub(super) controller: Option<bool>,
+    /// Whether boot images were looked at.
+    pub(super) boot_images_read: bool,
+    /// Whether stored versions were looked at.
+    pub(super) stored_read: bool,
+    /// The certificate of a machine that joins could not be looked at or approved.
+    pub(super) joining_failed: bool,
     /// The API server's minor version, and the kubelets'.
     pub(super) kubelets: Option<(u64, Vec<(String, u64)>)>,
     /// Where the cluster has OpenShift's objects: those of its namespaces that there are.
@@ -100,24 +106,46 @@ impl Syncer {
     /// Makes one pass.
     ///
     /// # Errors
-    /// The cluster could not be read. Everything else is part of what was found.
+    /// The API server does not answer, or refuses even the settings. Everything else is part of what was found.
     pub(super) async fn pass(&mut self) -> Result<Passed, CallError> {
-        let mut passed = Box::pin(self.steps()).await?;
+        let mut passed = match Box::pin(self.steps()).await {
+            Err(error) if !error.is_outage() => self.unread(&error).await?,
+            other => other?,
+        };
         // Whatever keeps the installation from going on is no fault of a machine that joins.
         if may_join(&passed)
             && let Err(error) = joining::approve(&self.client, &mut passed.done).await
         {
+            passed.joining_failed = true;
             tracing::warn!("joining machines wait: {}", chain(&error));
         }
         Ok(passed)
     }
 
+    /// What can be said when something else than the settings is refused.
+    async fn unread(&self, error: &CallError) -> Result<Passed, CallError> {
+        let seen = Seen { settings: cluster::settings(&self.client).await?, ..Seen::default() };
+        let stop = Stop::Failed(with_remedy(error));
+        Ok(Passed { seen, stopped: Some(Stopped { step: Step::Read, stop }), ..Passed::default() })
+    }
+
     async fn steps(&mut self) -> Result<Passed, CallError> {
         let mut passed = Passed { seen: Box::pin(cluster::read(&self.client)).await?, ..Passed::default() };
         let wanted = match passed.seen.settings.as_ref() {
+            // They were there when this pod was made. Without them nobody knows whether machines need tokens, and what was written
+            // by them stays.
+            None if self.options.image.is_some() => {
+                let why = format!(
+                    "{} does not exist: nothing is changed until it does; apply it again, or run `mco install` of {VERSION_RAW} \
+                     with the same --image",
+                    settings_object::name()
+                );
+                passed.stopped = Some(Stopped { step: Step::Settings, stop: Stop::Failed(why) });
+                return Ok(passed);
+            }
             None => None,
             Some(settings) if settings.spec.management_state == ManagementState::Unmanaged => {
-                passed.controller = controller(&passed.seen);
+                passed.controller = Some(controller(&passed.seen));
                 return Ok(passed);
             }
             Some(settings) => {
@@ -142,7 +170,7 @@ impl Syncer {
                 match why {
                     Ok(wanted) => Some(wanted),
                     Err(why) => {
-                        passed.controller = controller(&passed.seen);
+                        passed.controller = Some(controller(&passed.seen));
                         passed.stopped = Some(Stopped { step: Step::Settings, stop: Stop::Failed(why) });
                         return Ok(passed);
                     }
@@ -170,11 +198,12 @@ impl Syncer {
         }
         passed.stopped = course.end();
         if wanted.is_some() {
-            passed.controller = controller(&passed.seen);
+            passed.controller = Some(controller(&passed.seen));
             passed.kubelets = self.kubelets().await;
             // An operator that leaves the definitions to another version leaves the objects to it, too.
             let early = [Step::MachineConfigOperator, Step::CustomResourceDefinitions];
             if passed.stopped.as_ref().is_none_or(|stopped| !early.contains(&stopped.step)) {
+                passed.stored_read = true;
                 self.stored_versions(&mut passed).await;
             }
         }
@@ -257,13 +286,21 @@ impl Syncer {
     }
 }
 
-/// What the steps are working towards. Another goal has a time of its own: an administrator who has just corrected an image is
-/// not to be told that the rollout takes too long.
+/// What the steps are working towards, and how far that is. Another goal has a time of its own: an administrator who has just
+/// corrected an image is not to be told that the rollout takes too long. So has each pod and node that gets there: the agents of
+/// a large cluster take hours, and end what they have begun before that.
 fn goal(passed: &Passed) -> String {
     let generation = passed.seen.settings.as_ref().and_then(|s| s.metadata.generation).unwrap_or_default();
-    let configs = required_pools::required(&passed.seen.pools).into_iter().map(|p| p.spec.configuration.name);
+    let pools = required_pools::required(&passed.seen.pools).into_iter().map(|p| {
+        let updated = p.status.map(|s| s.updated_machine_count).unwrap_or_default();
+        format!("{} {updated}", p.spec.configuration.name)
+    });
+    let pods = passed.seen.kept.iter().filter_map(|o| {
+        let counts = ["/status/updatedReplicas", "/status/updatedNumberScheduled"];
+        counts.iter().find_map(|count| o.pointer(count)).map(Value::to_string)
+    });
     let image = passed.image.as_deref().unwrap_or_default();
-    format!("{generation} {image} {}", configs.collect::<Vec<_>>().join(" "))
+    format!("{generation} {image} {}", pools.chain(pods).collect::<Vec<_>>().join(" "))
 }
 
 /// Turns a wait that takes too long into a failure. Pools have their own time.
@@ -317,10 +354,9 @@ fn scaled(seen: &Seen) -> Option<Scaled> {
     Scaled::of(deployment(seen)?)
 }
 
-fn controller(seen: &Seen) -> Option<bool> {
-    deployment(seen).map(|d| {
-        d["status"]["availableReplicas"].as_i64().unwrap_or_default() > 0 || d["spec"]["replicas"] == 0
-    })
+/// Whether a controller works: one that somebody has deleted or scaled to nothing does not.
+fn controller(seen: &Seen) -> bool {
+    deployment(seen).is_some_and(|d| d["status"]["availableReplicas"].as_i64().unwrap_or_default() > 0)
 }
 
 #[cfg(test)]
@@ -344,6 +380,39 @@ mod tests {
         assert!(!look("image 2"), "somebody has just corrected the image");
         tokio::time::advance(ROLLOUT + Duration::from_secs(1)).await;
         assert!(look("image 2"));
+    }
+
+    #[test]
+    fn each_pod_and_node_that_gets_there_begins_the_time_anew() {
+        let of = |replicas: u64, set: u64, nodes: u64| {
+            let pool = serde_json::json!({"metadata": {"name": "master",
+                "labels": {api::names::label::REQUIRED_FOR_UPGRADE: ""}}, "status": {"updatedMachineCount": nodes}});
+            let kept = vec![
+                serde_json::json!({"kind": "Deployment", "status": {"updatedReplicas": replicas, "availableReplicas": set}}),
+                serde_json::json!({"kind": "DaemonSet", "status": {"updatedNumberScheduled": set}}),
+                serde_json::json!({"kind": "Role"}),
+            ];
+            let seen = Seen { pools: vec![serde_json::from_value(pool).unwrap()], kept, ..Seen::default() };
+            goal(&Passed { seen, ..Passed::default() })
+        };
+        let before = of(1, 2, 3);
+        assert_eq!(of(1, 2, 3), before);
+        for (what, now) in [("replica", of(2, 2, 3)), ("agent", of(1, 3, 3)), ("node", of(1, 2, 4))] {
+            assert_ne!(now, before, "{what}");
+        }
+    }
+
+    #[test]
+    fn a_controller_works_where_a_pod_of_it_is_available() {
+        let of = |name: &str, replicas: u64, available: Option<u64>| {
+            let deployment = serde_json::json!({"kind": "Deployment", "metadata": {"name": name},
+                "spec": {"replicas": replicas}, "status": {"availableReplicas": available}});
+            controller(&Seen { kept: vec![deployment], ..Seen::default() })
+        };
+        assert!(of(CONTROLLER, 2, Some(1)));
+        assert!(!of(CONTROLLER, 2, Some(0)));
+        assert!(!of(CONTROLLER, 0, None), "somebody has scaled it to nothing");
+        assert!(!of("other", 2, Some(2)), "somebody has deleted it");
     }
 
     #[test]

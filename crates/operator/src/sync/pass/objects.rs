@@ -7,7 +7,7 @@ use super::{Passed, Syncer};
 use crate::monitoring::MONITORING;
 use crate::settings_object;
 use crate::sync::objects::{
-    Key, Rollout, blocked_pods, differs, marked, rollout, selector, stranded, superfluous,
+    Key, Rollout, blocked_pods, differs, marked, rollout, selector, stranded, superfluous, unscheduled,
 };
 use crate::sync::plan::{self, Inputs};
 use crate::sync::{Stop, cluster};
@@ -101,7 +101,10 @@ impl Syncer {
             Rollout::Stuck(why) => {
                 failed(format!("{why}; see kubectl -n openshift-machine-config-operator describe pods"))
             }
-            Rollout::Moving(what) => StepError::Stop(Stop::Waiting(what)),
+            Rollout::Moving(what) => {
+                let more = unscheduled(&pods).map(|why| format!("; {why}")).unwrap_or_default();
+                StepError::Stop(Stop::Waiting(what + &more))
+            }
             Rollout::Done => StepError::Stop(Stop::Waiting(key.to_string())),
         }
     }

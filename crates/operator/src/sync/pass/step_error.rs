@@ -55,6 +55,6 @@ pub(super) fn remedy(error: &CallError) -> String {
 }
 
 /// The error, and what to do about it.
-fn with_remedy(error: &CallError) -> String {
+pub(super) fn with_remedy(error: &CallError) -> String {
     format!("{}; {}", error.chain(), remedy(error))
 }
