@@ -40,7 +40,13 @@ impl Registry {
         std::fs::write(dir.path().join("config.yml"), config).unwrap();
         let log = std::fs::File::create(dir.path().join("log")).unwrap();
         let mut command = Command::new("docker-registry");
-        let child = command.arg("serve").arg(dir.path().join("config.yml")).stdout(std::process::Stdio::null()).stderr(log).spawn().unwrap();
+        let child = command
+            .arg("serve")
+            .arg(dir.path().join("config.yml"))
+            .stdout(std::process::Stdio::null())
+            .stderr(log)
+            .spawn()
+            .unwrap();
         for _ in 0..200 {
             if tokio::net::TcpStream::connect(("127.0.0.1", port)).await.is_ok() {
                 break;

@@ -312,8 +312,13 @@ async fn picks_nothing(cluster: &Cluster) {
             "spec": {"pools": {"selector": selector}},
         }))
         .await;
-    policy_says(cluster, "none", ["Ready", "False", "NoPool"], "it picks no pool; correct spec.pools, or label")
-        .await;
+    policy_says(
+        cluster,
+        "none",
+        ["Ready", "False", "NoPool"],
+        "it picks no pool; correct spec.pools, or label",
+    )
+    .await;
     let label = |value: Value| json!({"metadata": {"labels": {"nobody": value}}});
     cluster.patch("MachineConfigPool", "master", label(json!("has-this"))).await;
     policy_says(cluster, "none", ["Ready", "True", "InForce"], "in force for master").await;

@@ -40,7 +40,7 @@ const AGAIN: Duration = Duration::from_secs(3600);
 /// `RightsFailed` and so on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Step {
-/// The objects that a pass works with are read.
+    /// The objects that a pass works with are read.
     Read,
     /// The settings object is valid.
     Settings,

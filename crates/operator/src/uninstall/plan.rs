@@ -114,7 +114,8 @@ impl Facts {
     pub(super) fn is_installed(&self) -> bool {
         let of_our_group =
             |d: &Value| d["metadata"]["name"].as_str().is_some_and(|name| name.ends_with(OUR_GROUP));
-        let mut all = self.objects.iter().chain(&self.definitions).chain(&self.namespaces).chain(&self.provider);
+        let mut all =
+            self.objects.iter().chain(&self.definitions).chain(&self.namespaces).chain(&self.provider);
         self.definitions.iter().any(of_our_group) || all.any(is_ours)
     }
 }
