@@ -17,6 +17,7 @@ const OTHERS: &[&str] = &[
     "cat",
     "cd",
     "chmod",
+    "cosign",
     "cp",
     "curl",
     "diff",
