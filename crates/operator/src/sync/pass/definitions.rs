@@ -160,6 +160,7 @@ impl Syncer {
                 Ok(there) => there,
                 Err(error) => {
                     tracing::debug!("the stored versions are not known: {}", error.chain());
+                    passed.stored_read = false;
                     continue;
                 }
             };
