@@ -75,6 +75,7 @@ const KINDS: &[&str] = &[
     "clusterroles",
     "clusterrolebinding",
     "crd",
+    "csr",
     "daemonset",
     "daemonsets",
     "deployment",

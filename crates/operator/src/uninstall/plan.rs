@@ -363,6 +363,8 @@ mod tests {
         assert!(annotations.len() == 3 && !annotations.contains(&"other".to_owned()) && *tainted);
     }
 
+    type Change = fn(&mut Facts);
+
     #[test]
     fn a_cluster_of_another_operator_is_left_as_it_is() {
         let theirs = |kind: &str, name: &str, manager: &str| json!({"kind": kind, "metadata": {"name": name, "managedFields": [{"manager": manager, "operation": "Update"}]}});
@@ -384,7 +386,7 @@ mod tests {
             namespaces: vec![theirs("Namespace", NAMESPACE, "cvo")],
             provider: Some(theirs("Namespace", "openshift-machine-api", "cvo")),
         };
-        let rows: [(&str, fn(&mut Facts), bool); 4] = [
+        let rows: [(&str, Change, bool); 4] = [
             ("nothing of ours", |_| {}, false),
             ("our object", |f| f.objects.push(object("ClusterRole", "c", FIELD_MANAGER)), true),
             (

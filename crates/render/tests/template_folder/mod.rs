@@ -4,7 +4,7 @@ use render::TemplateSet;
 use std::path::Path;
 
 /// Every file below `root`, by its path from there.
-pub fn read(root: &Path) -> TemplateSet {
+pub(crate) fn read(root: &Path) -> TemplateSet {
     fn walk(root: &Path, dir: &Path, all: &mut Vec<(String, String)>) {
         for entry in std::fs::read_dir(dir).unwrap() {
             let path = entry.unwrap().path();
