@@ -53,6 +53,7 @@ const OTHERS: &[&str] = &[
 const VERBS: &[(&str, bool)] = &[
     ("annotate", true),
     ("apply", false),
+    ("certificate", false),
     ("config", false),
     ("create", false),
     ("cordon", false),
