@@ -252,7 +252,7 @@ mod tests {
         have("#three");
         have("c.md: there is no such file");
         have("crates/none.rs: there is no such file");
-        have("leads out of the book");
+        have("leads outside of the book");
         have("https");
         have("docs/lost.md: docs/SUMMARY.md does not list");
         assert_eq!(wrong.len(), 6, "{wrong:#?}");

@@ -13,6 +13,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
+use api::names::own::DRAIN_WAIT;
 use futures::stream;
 use http::{Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
@@ -30,8 +31,6 @@ use crate::error::{Error, Result};
 use crate::system::process::lock;
 
 const GROUP: &str = "machineconfiguration.openshift.io";
-/// What a drain waits for, as the controller says on the Node.
-const DRAIN_WAIT: &str = "machineconfiguration.openshift.io/drainWaitsFor";
 /// The pools among which nodes are distributed, and the zones.
 const POOLS: [&str; 4] = ["worker", "infra", "gpu", "edge"];
 const ZONES: [&str; 3] = ["zone-a", "zone-b", "zone-c"];
