@@ -223,8 +223,8 @@ pub mod own {
     /// extensions, or release images, which list them. Without it, where there is a ClusterVersion, those of its release, unless
     /// somebody else fills the status.
     pub const STREAM_IMAGES: &str = "machineconfig.dev/stream-images";
-    /// OSImageStream `cluster`: the value of [`STREAM_IMAGES`] that its status was filled from. Without it images are looked into
-    /// anew.
+    /// OSImageStream `cluster`: the value of [`STREAM_IMAGES`] that its status was filled from. Empty:
+    /// images are looked into anew.
     pub const STREAMS_FROM: &str = "machineconfig.dev/streams-from";
     /// The one value of [`OS_IMAGES`].
     pub const AS_THEY_ARE: &str = "as-they-are";

@@ -150,8 +150,13 @@ push=(--authfile "$FINAL_IMAGE_PUSH_CREDS" "${certificates[@]}" --signature-poli
 limited buildah push "${push[@]}" --digestfile /tmp/done/digestfile "$TAG" || { echo "$NOT_PUSHED $TAG" >&2; exit 1; }
 digest=$(cat /tmp/done/digestfile)
 # What nodes will ask for. It is refused if its bytes are not those of the digest; layers that are here are not pulled.
-there=$(limited buildah pull --quiet --policy always "${push[@]}" "${TAG%:*}@$digest") ||
-  { echo "the registry took the image, and does not give it back by its digest $digest" >&2; echo "$NOT_PUSHED $TAG" >&2; exit 1; }
+there=$(limited buildah pull --quiet --policy always "${push[@]}" "${TAG%:*}@$digest") || {
+  # `exit` in a substitution ends only that.
+  if [ "$?" = 65 ]; then exit 65; fi
+  echo "the registry took the image, and does not give it back by its digest $digest" >&2
+  echo "$NOT_PUSHED $TAG" >&2
+  exit 1
+}
 built=$("${as[@]}" buildah inspect --type image --format '{{.FromImageID}}' "$TAG")
 [ "$there" = "$built" ] ||
   { echo "the registry has another image under $digest than was built: $there, not $built" >&2; echo "$NOT_PUSHED $TAG" >&2; exit 1; }

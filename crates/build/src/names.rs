@@ -117,14 +117,24 @@ pub fn push_spec(config: &MachineOSConfig, build: &str) -> String {
     format!("{}:{build}", repository(&config.spec.rendered_image_push_spec))
 }
 
-/// The repository in which layers are kept; `None`: in none.
+/// The repository in which layers are kept; `None`: in none. Without the annotation a Containerfile with stages keeps none: layers
+/// of a stage that is not in the image, with sources and logins perhaps, would lie where nodes pull.
 pub fn layer_cache(config: &MachineOSConfig) -> Option<&str> {
     let asked = config.metadata.annotations.as_ref().and_then(|a| a.get(LAYER_CACHE)).map(|v| v.trim());
     match asked.filter(|v| !v.is_empty()) {
         Some(NO_CACHE) => None,
         Some(other) => Some(repository(other)),
+        None if has_stages(config) => None,
         None => Some(repository(&config.spec.rendered_image_push_spec)).filter(|r| !r.is_empty()),
     }
+}
+
+/// Whether a Containerfile of it has more than one stage.
+fn has_stages(config: &MachineOSConfig) -> bool {
+    let begins =
+        |line: &&str| line.split_whitespace().next().is_some_and(|word| word.eq_ignore_ascii_case("FROM"));
+    let all = config.spec.container_file.iter().flatten();
+    all.map(|file| file.content.lines().filter(begins).count()).any(|stages| stages > 1)
 }
 
 /// The Secret with the key that images are signed with.
@@ -204,6 +214,22 @@ mod tests {
             .unwrap();
             assert_eq!(layer_cache(&config), want, "{annotation:?}");
             assert_eq!(signing_secret(&config), None);
+        }
+        for (text, annotation, want) in [
+            ("FROM configs AS final\nRUN true\n", "", Some("r.example.com/os")),
+            ("FROM builder AS b\nRUN make\n from configs AS final\nCOPY --from=b /x /x\n", "", None),
+            (
+                "FROM builder AS b\nFROM configs AS final\n",
+                "r.example.com/layers",
+                Some("r.example.com/layers"),
+            ),
+        ] {
+            let config: MachineOSConfig = serde_json::from_value(serde_json::json!({
+                "metadata": {"name": "a", "annotations": {LAYER_CACHE: annotation}},
+                "spec": {"renderedImagePushSpec": "r.example.com/os:latest", "containerFile": [{"content": text}]},
+            }))
+            .unwrap();
+            assert_eq!(layer_cache(&config), want, "{text}");
         }
     }
 }

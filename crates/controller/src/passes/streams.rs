@@ -128,6 +128,16 @@ fn status(object: &Value, streams: &[Stream]) -> Result<Value, String> {
     Ok(json!({"availableStreams": streams, "defaultStream": default}))
 }
 
+/// The streams, and those of the status before that they lack: an image that does not answer takes no stream away.
+fn with_earlier(mut streams: Vec<Stream>, object: &Value) -> Vec<Stream> {
+    let earlier = object.pointer("/status/availableStreams").cloned().unwrap_or_default();
+    let earlier: Vec<Stream> = serde_json::from_value(earlier).unwrap_or_default();
+    let lost = earlier.into_iter().filter(|old| streams.iter().all(|new| new.name != old.name));
+    let lost: Vec<Stream> = lost.collect();
+    streams.extend(lost);
+    streams
+}
+
 /// Why the status is not filled.
 enum Failure {
     Call(CallError),
@@ -177,20 +187,36 @@ async fn carry_out(shared: &Shared) -> Result<(), Failure> {
     let access = access::settings(shared, worker.as_deref().unwrap_or_default(), Cache::default()).await;
     let registry = Registry::new(access.map_err(Failure::Look)?);
     let streams = match wanted {
-        Wanted::Listed(_) => Box::pin(registry.streams(&read)).await,
+        Wanted::Listed(_) => Box::pin(registry.streams(&read)).await.map(|streams| (streams, None)),
         Wanted::Release(_) => Box::pin(registry.streams_of_some(&read)).await,
     };
-    let streams = streams.map_err(|e| Failure::Look(e.to_string()))?;
+    let (mut streams, missing) = streams.map_err(|e| Failure::Look(e.to_string()))?;
+    if missing.is_some() {
+        streams = with_earlier(streams, &object);
+    }
     let status = status(&object, &streams).map_err(Failure::Look)?;
     let api = STREAMS.api(&shared.client);
     let params = PatchParams::default();
-    let version = object.pointer("/metadata/resourceVersion");
-    let filled = Patch::Merge(json!({"metadata": {"resourceVersion": version}, "status": status}));
-    let what = || format!("status of osimagestream {CLUSTER}");
-    call(what, api.patch_status(CLUSTER, &params, &filled)).await.map_err(Failure::Call)?;
-    let note = Patch::Merge(json!({"metadata": {"annotations": {own::STREAMS_FROM: images}}}));
-    let what = || format!("annotation {} of osimagestream {CLUSTER}", own::STREAMS_FROM);
-    call(what, api.patch(CLUSTER, &params, &note)).await.map_err(Failure::Call)?;
+    let mut version = object.pointer("/metadata/resourceVersion").cloned();
+    let noted = async |text: &str, version: Option<&Value>| {
+        let metadata = json!({"resourceVersion": version, "annotations": {own::STREAMS_FROM: text}});
+        let note = Patch::Merge(json!({ "metadata": metadata }));
+        let what = || format!("annotation {} of osimagestream {CLUSTER}", own::STREAMS_FROM);
+        call(what, api.patch(CLUSTER, &params, &note)).await.map_err(Failure::Call)
+    };
+    // First that the status is ours, and from nothing whole: whoever is cut off now fills it again.
+    if object.pointer("/metadata/annotations").and_then(|a| a.get(own::STREAMS_FROM)) != Some(&json!("")) {
+        version = noted("", version.as_ref()).await?.metadata.resource_version.map(Value::from);
+    }
+    if object.get("status") != Some(&status) {
+        let filled = Patch::Merge(json!({"metadata": {"resourceVersion": version}, "status": status}));
+        let what = || format!("status of osimagestream {CLUSTER}");
+        call(what, api.patch_status(CLUSTER, &params, &filled)).await.map_err(Failure::Call)?;
+    }
+    if let Some(error) = missing {
+        return Err(Failure::Look(error.to_string()));
+    }
+    noted(images, None).await?;
     let names: Vec<&str> = streams.iter().map(|s| s.name.as_str()).collect();
     tracing::info!("OSImageStream {CLUSTER} lists the streams {}", names.join(", "));
     Ok(())
@@ -232,8 +258,9 @@ mod tests {
         for (about, object, want) in [
             ("empty", object(None, None, json!([])), ours.clone()),
             ("filled from this release", object(None, Some("os release"), json!([{}])), None),
-            ("filled from the last release", object(None, Some("os before"), json!([{}])), ours),
+            ("filled from the last release", object(None, Some("os before"), json!([{}])), ours.clone()),
             ("filled by somebody else", object(None, None, json!([{}])), None),
+            ("filled in part, or cut off", object(None, Some(""), json!([{}])), ours.clone()),
             (
                 "a list counts more",
                 object(Some("a"), Some("os release"), json!([{}])),

@@ -13,7 +13,6 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use api::names::own::DRAIN_WAIT;
 use futures::stream;
 use http::{Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
@@ -31,6 +30,8 @@ use crate::error::{Error, Result};
 use crate::system::process::lock;
 
 const GROUP: &str = "machineconfiguration.openshift.io";
+/// The annotation with what a drain waits for, as the controller writes it.
+const DRAIN_WAIT: &str = "drainWaitsFor";
 /// The pools among which nodes are distributed, and the zones.
 const POOLS: [&str; 4] = ["worker", "infra", "gpu", "edge"];
 const ZONES: [&str; 3] = ["zone-a", "zone-b", "zone-c"];
@@ -246,7 +247,7 @@ impl FleetApi {
             ]);
         });
         self.change("nodes", name, |node| {
-            node["metadata"]["annotations"][DRAIN_WAIT] = json!(waited);
+            node["metadata"]["annotations"][format!("{GROUP}/{DRAIN_WAIT}")] = json!(waited);
         });
     }
 
@@ -266,7 +267,9 @@ impl FleetApi {
             metadata["annotations"][format!("{GROUP}/{key}")] = json!(value);
         }
         if said != "Working" {
-            metadata["annotations"].as_object_mut().and_then(|notes| notes.remove(DRAIN_WAIT));
+            metadata["annotations"]
+                .as_object_mut()
+                .and_then(|notes| notes.remove(&format!("{GROUP}/{DRAIN_WAIT}")));
         }
         metadata["resourceVersion"] = json!(state.version.to_string());
         let line = json!({"type": "MODIFIED", "object": object}).to_string() + "\n";

@@ -185,13 +185,21 @@ pub(crate) fn after(
         (Some((reason, why)), _) => ("False", reason.to_owned(), why),
         (None, _) if facts.not_looked_for.is_empty() => ("True", AS_EXPECTED.to_owned(), String::new()),
         // What nobody has looked for again is as it was.
-        (None, Some(old)) if old.status == "True" => ("True", old.reason.clone(), old.message.clone()),
-        (None, Some(old)) if facts.not_looked_for.contains(&old.reason.as_str()) => {
+        (None, Some(old)) if old.status == "True" && !facts.unmanaged => {
+            ("True", old.reason.clone(), old.message.clone())
+        }
+        (None, Some(old)) if !facts.unmanaged && facts.not_looked_for.contains(&old.reason.as_str()) => {
             ("False", old.reason.clone(), old.message.clone())
         }
         (None, _) => {
             let what = facts.not_looked_for.join(", ");
-            ("Unknown", NO_DATA.to_owned(), format!("nobody has been able to look for {what} yet"))
+            // For as long as somebody likes: what was so before it says nothing.
+            let why = if facts.unmanaged {
+                format!("the installation is Unmanaged: nobody looks for {what}")
+            } else {
+                format!("nobody has been able to look for {what} yet")
+            };
+            ("Unknown", NO_DATA.to_owned(), why)
         }
     };
     let evaluation = match facts.evaluation {

@@ -341,6 +341,8 @@ fn drain(
     let deletes = ended.is_some_and(|limit| limit.then == DrainEnd::DeletePods);
     let found = pods::sort(node, pods, budgets, (tries, deletes), now);
     tries.retain(|uid, _| found.waiting.iter().any(|w| w.uid == *uid));
+    // After a change of the leader the time may be over before anything was asked: no pod is blamed that was not asked to go.
+    let ended = ended.filter(|_| found.waiting.iter().all(|w| w.why != Blocker::Asked));
     plan.skipped = found.skipped;
     let waited = now.duration_since(*since);
     if found.waiting.is_empty() {
@@ -393,7 +395,7 @@ fn drain(
             patch.quarantine = config.map_or(Change::Keep, |config| Change::Set(config.into()));
         }
     }
-    if let Some((_, left)) = limit_in.filter(|_| ended.is_none()) {
+    if let Some((_, left)) = limit_in.filter(|(_, left)| *left > SignedDuration::ZERO) {
         next = next.min(left);
     }
     for limit in [REPORT_AFTER, SLOW_AFTER, LATE_AFTER] {

@@ -112,10 +112,8 @@ impl BootLoader {
             let plain = counted::plain(stem);
             let mut is_there = there.iter().any(|(file, _)| *file == plain);
             for (file, _) in there.iter().filter(|(_, kind)| matches!(kind, Kind::Counted(_))) {
-                match is_there {
-                    true => self.root.remove(file)?,
-                    false => self.root.rename(file, &plain)?,
-                }
+                // Also over one that somebody has written since, from the old arguments perhaps: this one has booted.
+                self.root.rename(file, &plain)?;
                 is_there = true;
             }
             if is_there {

@@ -17,29 +17,27 @@ const PRIVATE: Attributes = Attributes { mode: 0o600, uid: 0, gid: 0 };
 
 /// The record. Images are named with their transport, as commands name them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase", default)]
 pub(super) struct Images {
     /// Those that were pulled for MachineConfigs, and those that they replaced.
     known: Vec<String>,
     /// The one that was fetched last. A change that comes may need it.
     fetched: String,
     /// A pull was begun, and how it ended is not recorded.
-    #[serde(default)]
     pulling: bool,
 }
 
 impl Images {
-    /// The host's record.
+    /// The host's record. From one that is damaged nothing is known: all images stay, and no update waits for it.
     ///
     /// # Errors
-    /// It is damaged.
+    /// It cannot be read.
     pub(super) fn read(root: &Root) -> Result<Self, OsError> {
         let Some(text) = root.text(OS_IMAGES)? else { return Ok(Self::default()) };
-        serde_json::from_str(&text).map_err(|e| {
-            OsError::new(format!(
-                "{OS_IMAGES} is damaged ({e}); remove it to keep all images that are on the host"
-            ))
-        })
+        Ok(serde_json::from_str(&text).unwrap_or_else(|error| {
+            tracing::warn!(%error, "{OS_IMAGES} is damaged: images that nothing needs stay on the host");
+            Self::default()
+        }))
     }
 
     /// Writes it, if it is not what is there.
@@ -126,7 +124,13 @@ mod tests {
         first.write(&root).unwrap();
         let second = Images::read(&root).unwrap().with(Some("b"), "c");
         assert_eq!(second, Images { known: words("a b c"), fetched: "c".to_owned(), pulling: false });
-        std::fs::write(dir.path().join(OS_IMAGES.trim_start_matches('/')), "{").unwrap();
-        assert!(Images::read(&root).unwrap_err().why.contains("remove it"));
+        let file = dir.path().join(OS_IMAGES.trim_start_matches('/'));
+        // Of an agent that knows more.
+        std::fs::write(&file, r#"{"known":["a"],"fetched":"a","pulling":false,"later":1}"#).unwrap();
+        assert_eq!(Images::read(&root).unwrap(), Images::default().with(None, "a"));
+        std::fs::write(&file, "{").unwrap();
+        assert_eq!(Images::read(&root).unwrap(), Images::default(), "a damaged one stops no update");
+        second.write(&root).unwrap();
+        assert_eq!(Images::read(&root).unwrap(), second);
     }
 }
