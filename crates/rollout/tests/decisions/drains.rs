@@ -391,7 +391,13 @@ fn the_time_of_a_drain_goes_on_under_the_next_leader_and_is_written_only_where_i
     let same = plan_within(minute, &node, &pods, &budgets, &cordon.state, at(5));
     assert!(same.patch.is_none(), "{same}");
     // Each of these is a leader that has seen nothing of it.
-    let new_leader = |node: &NodeView, at| plan_within(minute, node, &pods, &budgets, &Drain::Idle, at);
+    let new_leader = |node: &NodeView, at| {
+        let first = plan_within(minute, node, &pods, &budgets, &Drain::Idle, at);
+        assert!(first.over.is_none(), "no pod was asked to go yet: {first:?}");
+        let mut state = first.state;
+        state.record("uid-web", Answer::Blocked("no".to_owned()), at);
+        plan_within(minute, node, &pods, &budgets, &state, at)
+    };
     let early = new_leader(&node, at(59));
     assert!(early.over.is_none() && early.recheck <= Some(jiff::SignedDuration::from_secs(1)), "{early:?}");
     assert!(new_leader(&node, at(60)).over.is_some());
@@ -421,7 +427,9 @@ fn the_time_of_a_drain_goes_on_under_the_next_leader_and_is_written_only_where_i
     node.draining = None;
     let unlimited = plan_within(None, &node, &pods, &budgets, &Drain::Idle, at(100));
     assert!(unlimited.patch.is_none(), "{unlimited}");
-    let limited = plan_within(minute, &node, &pods, &budgets, &unlimited.state, at(170));
+    let mut state = unlimited.state;
+    state.record("uid-web", Answer::Blocked("no".to_owned()), at(100));
+    let limited = plan_within(minute, &node, &pods, &budgets, &state, at(170));
     assert!(limited.over.is_some(), "it has lasted so long already");
     apply(&mut node, &limited);
     assert_eq!(draining(&node), Some(format!("drain-v1 {}", at(100))));
