@@ -33,64 +33,7 @@ async fn problems_of_an_installation_are_reported_with_remedy_and_resolve_by_the
     no_image_of_its_own(&cluster, dir.path(), &account).await;
     old_operator(&cluster, dir.path(), &account).await;
     without_rights(&cluster, dir.path()).await;
-    without_settings(&cluster, dir.path(), &account).await;
-    without_a_namespace(&cluster, dir.path(), &account).await;
     cluster.stop().await;
-}
-
-/// A tool prunes the settings: user data keeps its token, and an operator goes on when they are there again.
-async fn without_settings(cluster: &Cluster, dir: &Path, account: &Path) {
-    let of_pod = ["operator", "start", "--image=registry.example.com/mco:1"];
-    let running = Part::start(dir, "pruned", account, &of_pod);
-    says(cluster, "Degraded", "False", &[]).await;
-    let user_data = async || {
-        let name = ["-n", "openshift-machine-api", "get", "secret", "worker-user-data-managed"];
-        let said = cluster.kubectl(&[&name[..], &["-o", "jsonpath={.data}"]].concat()).await;
-        assert_eq!(said.code, 0, "{said:?}");
-        said.out
-    };
-    let before = user_data().await;
-    assert!(!before.is_empty());
-    cluster.delete("MachineConfigOperator", "cluster").await;
-    cluster
-        .wait("the operator says why it does nothing", async || {
-            running
-                .log()
-                .contains("SettingsFailed: MachineConfigOperator cluster does not exist")
-                .then_some(())
-        })
-        .await;
-    assert_eq!(user_data().await, before);
-    let said = cluster.mco(&["install", IMAGE, URL, "--no-wait"]).await;
-    assert_eq!(said.code, 0, "{said:?}");
-    says(cluster, "Available", "True", &[]).await;
-    assert_eq!(user_data().await, before);
-    // Somebody scales the controllers to nothing.
-    let scale = async |number: &str| {
-        let scale = ["-n", NAMESPACE, "scale", "deployment", "machine-config-controller", number];
-        assert_eq!(cluster.kubectl(&scale).await.code, 0);
-    };
-    scale("--replicas=0").await;
-    says(cluster, "Available", "False", &["ControllerNotRunning"]).await;
-    scale("--replicas=1").await;
-    says(cluster, "Available", "True", &[]).await;
-    running.stop().await;
-}
-
-/// Somebody deletes the namespace of boot tokens, and the operator's Role with it: it says what it may not read any more, and
-/// goes on when an installation has made it again.
-async fn without_a_namespace(cluster: &Cluster, dir: &Path, account: &Path) {
-    let running = operator(dir, "no-namespace", account);
-    says(cluster, "Degraded", "False", &[]).await;
-    let said = cluster.kubectl(&["delete", "namespace", "machine-config-boot-tokens"]).await;
-    assert_eq!(said.code, 0, "{said:?}");
-    let why = says(cluster, "Degraded", "True", &["ReadFailed", "mco install"]).await;
-    assert!(why.contains("machine-config-boot-tokens"), "{why}");
-    says(cluster, "Available", "True", &[]).await;
-    let said = cluster.mco(&["install", IMAGE, URL, "--no-wait"]).await;
-    assert_eq!(said.code, 0, "{said:?}");
-    says(cluster, "Degraded", "False", &[]).await;
-    running.stop().await;
 }
 
 /// A power cut at any moment of an installation: the next operator continues it.
