@@ -260,7 +260,7 @@ mod tests {
             ("filled from this release", object(None, Some("os release"), json!([{}])), None),
             ("filled from the last release", object(None, Some("os before"), json!([{}])), ours.clone()),
             ("filled by somebody else", object(None, None, json!([{}])), None),
-            ("filled in part, or cut off", object(None, Some(""), json!([{}])), ours.clone()),
+            ("filled in part, or cut off", object(None, Some(""), json!([{}])), ours),
             (
                 "a list counts more",
                 object(Some("a"), Some("os release"), json!([{}])),
