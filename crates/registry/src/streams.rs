@@ -21,7 +21,7 @@ const SOURCES: (&str, &str) = ("io.openshift.build.source-location", "github.com
 const OS: &str = "containers.bootc";
 
 /// A stream, in the form of an OSImageStream's status.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Stream {
     /// Its name.
@@ -115,15 +115,11 @@ impl Registry {
         Ok(pair(all.iter().map(AsRef::as_ref)))
     }
 
-    /// The streams of those of these images that can be looked into, and why the first of the others could not. A release image
-    /// stands for the images that it lists.
+    /// The streams of those of these images that can be looked into. A release image stands for the images that it lists.
     ///
     /// # Errors
     /// No stream can be made of them, and one of them could not be looked into.
-    pub async fn streams_of_some(
-        &self,
-        images: &[Reference],
-    ) -> Result<(Vec<Stream>, Option<RegistryError>), RegistryError> {
+    pub async fn streams_of_some(&self, images: &[Reference]) -> Result<Vec<Stream>, RegistryError> {
         let (mut all, mut first) = (vec![], None);
         for image in images {
             match Box::pin(self.one_or_release(image)).await {
@@ -136,7 +132,7 @@ impl Registry {
         }
         match (pair(all.iter().map(AsRef::as_ref)), first) {
             (streams, Some(error)) if streams.is_empty() => Err(error),
-            found => Ok(found),
+            (streams, _) => Ok(streams),
         }
     }
 
