@@ -215,49 +215,68 @@ fn packages(spec: &MachineConfigSpec) -> Result<Option<String>, ContainerfileErr
 /// # Errors
 /// The first line that is wrong.
 pub fn check(text: &str) -> Result<(), ContainerfileError> {
-    let mut lines = text.lines().enumerate();
-    while let Some((at, first)) = lines.next() {
-        let trimmed = first.trim();
-        if trimmed.is_empty() || trimmed.starts_with('#') {
-            continue;
+    for Instruction { line, word, argument } in instructions(text) {
+        let upper = word.to_ascii_uppercase();
+        if !WITH_ARGUMENT.contains(&upper.as_str()) && !OTHERS.contains(&upper.as_str()) {
+            return Err(ContainerfileError::Unknown { line, word });
         }
-        let line = at + 1;
-        let mut whole = trimmed.to_owned();
+        if argument.is_empty() && WITH_ARGUMENT.contains(&upper.as_str()) {
+            return Err(ContainerfileError::NoArgument { line, word: upper });
+        }
+        // `ENV key value` is the older form, and as good.
+        let alone = !argument.contains('=') && !argument.contains(char::is_whitespace);
+        if matches!(upper.as_str(), "ENV" | "LABEL") && alone {
+            return Err(ContainerfileError::NoValue { line, word: upper });
+        }
+    }
+    Ok(())
+}
+
+/// How many stages a user's part begins.
+pub(crate) fn stages(text: &str) -> usize {
+    instructions(text).filter(|one| one.word.eq_ignore_ascii_case("FROM")).count()
+}
+
+/// One instruction of a Containerfile.
+struct Instruction {
+    /// Its first line, from 1.
+    line: usize,
+    /// Its first word, as it is written.
+    word: String,
+    /// The rest of it, as one line.
+    argument: String,
+}
+
+/// The instructions, without comments and the contents of here-documents.
+fn instructions(text: &str) -> impl Iterator<Item = Instruction> {
+    let mut lines = text.lines().enumerate();
+    std::iter::from_fn(move || {
+        let (at, first) =
+            lines.by_ref().map(|(at, line)| (at, line.trim())).find(|(_, line)| !is_aside(line))?;
+        let mut whole = first.to_owned();
         // Comments and empty lines between the lines of one instruction belong to none of them.
         while let Some(begun) = whole.strip_suffix('\\') {
             let mut begun = begun.to_owned();
             match lines.next() {
-                Some((_, next)) if next.trim().is_empty() || next.trim_start().starts_with('#') => {
-                    begun.push('\\');
-                }
+                Some((_, next)) if is_aside(next.trim()) => begun.push('\\'),
                 Some((_, next)) => begun.push_str(next.trim()),
                 None => {}
             }
             whole = begun;
         }
         let (word, rest) = whole.split_once(char::is_whitespace).unwrap_or((&whole, ""));
-        let upper = word.to_ascii_uppercase();
-        let rest = rest.trim();
-        if !WITH_ARGUMENT.contains(&upper.as_str()) && !OTHERS.contains(&upper.as_str()) {
-            return Err(ContainerfileError::Unknown { line, word: word.to_owned() });
+        let argument = rest.trim().to_owned();
+        for end in heredocs(&argument) {
+            // Up to its end, or that of the text.
+            lines.by_ref().find(|(_, inner)| inner.trim() == end);
         }
-        if rest.is_empty() && WITH_ARGUMENT.contains(&upper.as_str()) {
-            return Err(ContainerfileError::NoArgument { line, word: upper });
-        }
-        // `ENV key value` is the older form, and as good.
-        let alone = !rest.contains('=') && !rest.contains(char::is_whitespace);
-        if matches!(upper.as_str(), "ENV" | "LABEL") && alone {
-            return Err(ContainerfileError::NoValue { line, word: upper });
-        }
-        for end in heredocs(rest) {
-            for (_, inner) in lines.by_ref() {
-                if inner.trim() == end {
-                    break;
-                }
-            }
-        }
-    }
-    Ok(())
+        Some(Instruction { line: at + 1, word: word.to_owned(), argument })
+    })
+}
+
+/// Whether a line without blanks around it is empty or a comment.
+fn is_aside(line: &str) -> bool {
+    line.is_empty() || line.starts_with('#')
 }
 
 /// The words that end the here-documents of an instruction.

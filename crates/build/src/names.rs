@@ -2,6 +2,7 @@
 //!
 //! What it is not: the name of the build itself, which is a hash (`render::build_name`).
 
+use crate::containerfile;
 use api::v1::{MachineOSBuild, MachineOSConfig};
 use std::collections::BTreeMap;
 
@@ -131,10 +132,8 @@ pub fn layer_cache(config: &MachineOSConfig) -> Option<&str> {
 
 /// Whether a Containerfile of it has more than one stage.
 fn has_stages(config: &MachineOSConfig) -> bool {
-    let begins =
-        |line: &&str| line.split_whitespace().next().is_some_and(|word| word.eq_ignore_ascii_case("FROM"));
-    let all = config.spec.container_file.iter().flatten();
-    all.map(|file| file.content.lines().filter(begins).count()).any(|stages| stages > 1)
+    let mut all = config.spec.container_file.iter().flatten();
+    all.any(|file| containerfile::stages(&file.content) > 1)
 }
 
 /// The Secret with the key that images are signed with.
@@ -218,6 +217,7 @@ mod tests {
         for (text, annotation, want) in [
             ("FROM configs AS final\nRUN true\n", "", Some("r.example.com/os")),
             ("FROM builder AS b\nRUN make\n from configs AS final\nCOPY --from=b /x /x\n", "", None),
+            ("FROM configs AS final\nCOPY <<END /etc/x\nFROM here\nEND\n", "", Some("r.example.com/os")),
             (
                 "FROM builder AS b\nFROM configs AS final\n",
                 "r.example.com/layers",

@@ -105,7 +105,7 @@ pub(crate) async fn action(Here(shared): Here, body: Result<Bytes, BytesRejectio
             return answer::failed(StatusCode::BAD_REQUEST, "this is no action that the dashboard knows");
         }
     };
-    if !wanted.action.names().all(look::is_name) {
+    if !wanted.action.names().all(api::object_name::is_valid) {
         return look::no_name();
     }
     let how = if wanted.confirm { Do::Write } else { Do::Preview };

@@ -5,9 +5,10 @@
 
 use crate::act::{CHECKS, doubts};
 use crate::answer;
-use crate::look::{is_name, no_name};
+use crate::look::no_name;
 use crate::routes::Here;
 use api::k8s::Time;
+use api::object_name::is_valid;
 use axum::extract::Path;
 use axum::response::Response;
 use http::StatusCode;
@@ -16,7 +17,7 @@ use std::sync::Arc;
 
 /// The plan of one pool.
 pub(crate) async fn pool(Here(shared): Here, Path(name): Path<String>) -> Response {
-    if !is_name(&name) {
+    if !is_valid(&name) {
         return no_name();
     }
     // It takes as much memory as a look at a manifest.

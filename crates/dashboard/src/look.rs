@@ -8,6 +8,7 @@ use crate::routes::Here;
 use api::boot_token::{self, Record};
 use api::k8s::{Node, Secret};
 use api::names::{self, annotation};
+use api::object_name::is_valid;
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigNode};
 use api::v1alpha1::RolloutPolicy;
 use axum::extract::Path;
@@ -51,12 +52,6 @@ fn refused(error: &CallError) -> Response {
     answer::failed(status, &client::chain(error))
 }
 
-/// Whether this can be the name of an object. A request's address is made of it, where `?` and `/` mean something.
-pub(crate) fn is_name(text: &str) -> bool {
-    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || ['.', '-'].contains(&c);
-    !text.is_empty() && text.len() <= 253 && text.chars().all(plain) && !text.starts_with('.')
-}
-
 /// The answer about a name that no object has.
 pub(crate) fn no_name() -> Response {
     answer::failed(StatusCode::NOT_FOUND, "this is no name of an object")
@@ -64,7 +59,7 @@ pub(crate) fn no_name() -> Response {
 
 /// One node: what its agent says, its steps, conditions, events, and what its next config changes.
 pub(crate) async fn node(Here(shared): Here, Path(name): Path<String>) -> Response {
-    if !is_name(&name) {
+    if !is_valid(&name) {
         return no_name();
     }
     let client = &shared.client;
@@ -165,7 +160,7 @@ async fn difference(client: &Client, from: &str, to: &str) -> Value {
 
 /// What a pool gets and who set it, its past configs, and its policy.
 pub(crate) async fn pool(Here(shared): Here, Path(name): Path<String>) -> Response {
-    if !is_name(&name) {
+    if !is_valid(&name) {
         return no_name();
     }
     let policies: Api<RolloutPolicy> = Api::all(shared.client.clone());
@@ -204,7 +199,7 @@ pub(crate) async fn configs(Here(shared): Here) -> Response {
 
 /// One config: its OS image and the like, all that it sets, masked, and who set it.
 pub(crate) async fn config(Here(shared): Here, Path(name): Path<String>) -> Response {
-    if !is_name(&name) {
+    if !is_valid(&name) {
         return no_name();
     }
     let api: Api<MachineConfig> = Api::all(shared.client.clone());
@@ -291,7 +286,7 @@ fn systems(nodes: &[Node]) -> BTreeMap<System, Vec<String>> {
 
 /// How two configs differ.
 pub(crate) async fn compare(Here(shared): Here, Path((from, to)): Path<(String, String)>) -> Response {
-    if !is_name(&from) || !is_name(&to) {
+    if !is_valid(&from) || !is_valid(&to) {
         return no_name();
     }
     answer::masked(difference(&shared.client, &from, &to).await)

@@ -7,6 +7,7 @@ use crate::heard::NOT_YOURS;
 use crate::record::Told;
 use crate::routes::{Door, Shared, Text};
 use crate::{answer, look};
+use api::object_name::is_valid;
 use axum::body::Bytes;
 use axum::extract::{FromRequestParts, Path, State};
 use axum::response::Response;
@@ -47,7 +48,7 @@ pub(crate) async fn one(
     ToldTo(told): ToldTo,
     Path((pool, config)): Path<(String, String)>,
 ) -> Response {
-    if !look::is_name(&pool) || !look::is_name(&config) {
+    if !is_valid(&pool) || !is_valid(&config) {
         return look::no_name();
     }
     let picture = shared.feed.picture();

@@ -95,15 +95,19 @@ const TROUBLES: [(&[&str], &str); 10] = [
     ),
 ];
 
+/// What these words mean, and the remedy.
+fn trouble(said: &str) -> Option<&'static (&'static [&'static str], &'static str)> {
+    TROUBLES.iter().find(|(words, _)| words.iter().any(|word| said.contains(word)))
+}
+
 /// What to do about a pull that failed with these words. `None`: nothing is known about them.
 pub(super) fn remedy(said: &str) -> Option<&'static str> {
-    TROUBLES.iter().find(|(words, _)| words.iter().any(|word| said.contains(word))).map(|(_, remedy)| *remedy)
+    trouble(said).map(|(_, remedy)| *remedy)
 }
 
 /// Whether a pull that failed with these words only lacks what did not come: what has arrived is what was asked for.
 pub(super) fn is_cut(said: &str) -> bool {
-    let row = TROUBLES.iter().find(|(words, _)| words.iter().any(|word| said.contains(word)));
-    row.is_some_and(|(words, _)| [CUT, AWAY].contains(words))
+    trouble(said).is_some_and(|(words, _)| [CUT, AWAY].contains(words))
 }
 
 #[cfg(test)]

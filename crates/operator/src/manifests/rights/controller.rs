@@ -1,7 +1,7 @@
 //! The rights of the controller: its ClusterRole, and its Role in its own namespace.
 
 use super::objects::{READ, named, rule};
-use super::{CONTROLLER, PULL_SECRET, SETTINGS_GROUP};
+use super::{CONTROLLER, OPENSHIFT_SETTINGS, PULL_SECRET, SETTINGS_GROUP};
 use api::names::{CONTROLLER_CONFIG, GROUP};
 use serde_json::Value;
 
@@ -54,22 +54,7 @@ pub fn controller() -> Vec<Value> {
         rule("", &["pods"], &READ),
         rule("", &["pods/eviction"], &["create"]),
         rule("policy", &["poddisruptionbudgets"], &READ),
-        rule(
-            config,
-            &[
-                "apiservers",
-                "clusterimagepolicies",
-                "clusterversions",
-                "featuregates",
-                "imagedigestmirrorsets",
-                "imagepolicies",
-                "images",
-                "imagetagmirrorsets",
-                "nodes",
-                "schedulers",
-            ],
-            &READ,
-        ),
+        rule(config, &OPENSHIFT_SETTINGS, &READ),
         rule(config, &["imagepolicies/status"], &["patch"]),
         rule("operator.openshift.io", &["imagecontentsourcepolicies", "machineconfigurations"], &READ),
     ]

@@ -1,7 +1,10 @@
 //! The rights of the dashboard, and of the people who look at it.
 
 use super::objects::{READ, account, cluster_binding, cluster_role, named, role, rule};
-use super::{AGENT, CONTROLLER, DASHBOARD, OPERATOR, SERVER, SETTINGS_GROUP, VIEWER, who_reads_metrics};
+use super::{
+    AGENT, CONTROLLER, DASHBOARD, OPENSHIFT_SETTINGS, OPERATOR, SERVER, SETTINGS_GROUP, VIEWER,
+    who_reads_metrics,
+};
 use api::boot_token;
 use api::names::GROUP;
 use serde_json::Value;
@@ -20,6 +23,8 @@ pub(crate) fn dashboard() -> Vec<Value> {
 /// subresource `masked`, so this is a right to the page alone.
 pub(super) fn viewer() -> Vec<Value> {
     let config = "config.openshift.io";
+    let mut of_openshift = [&OPENSHIFT_SETTINGS[..], &["clusteroperators"]].concat();
+    of_openshift.sort_unstable();
     vec![
         rule(GROUP, &["controllerconfigs/masked", "machineconfigs/masked"], &READ),
         rule("", &["events/masked", "pods/masked"], &READ),
@@ -44,23 +49,7 @@ pub(super) fn viewer() -> Vec<Value> {
         named("apps", "deployments", &[CONTROLLER, OPERATOR, DASHBOARD], &["get"]),
         named("apps", "daemonsets", &[SERVER, AGENT], &["get"]),
         named("coordination.k8s.io", "leases", &[CONTROLLER, OPERATOR], &["get"]),
-        rule(
-            config,
-            &[
-                "apiservers",
-                "clusterimagepolicies",
-                "clusteroperators",
-                "clusterversions",
-                "featuregates",
-                "imagedigestmirrorsets",
-                "imagepolicies",
-                "images",
-                "imagetagmirrorsets",
-                "nodes",
-                "schedulers",
-            ],
-            &READ,
-        ),
+        rule(config, &of_openshift, &READ),
         rule("operator.openshift.io", &["imagecontentsourcepolicies", "machineconfigurations"], &["list"]),
     ]
 }

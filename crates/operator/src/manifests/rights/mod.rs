@@ -45,6 +45,20 @@ pub(crate) const BOOTSTRAP_TOKEN: &str = "node-bootstrapper-token";
 const RBAC: &str = "rbac.authorization.k8s.io";
 /// The group of the Prometheus operator's kinds.
 const MONITORING_GROUP: &str = "monitoring.coreos.com";
+/// The kinds of OpenShift that rendering looks at: the controller's, and the dashboard's, which shows what a change would do.
+const OPENSHIFT_SETTINGS: [&str; 10] = [
+    "apiservers",
+    "clusterimagepolicies",
+    "clusterversions",
+    "featuregates",
+    "imagedigestmirrorsets",
+    "imagepolicies",
+    "images",
+    "imagetagmirrorsets",
+    "nodes",
+    "schedulers",
+];
+
 /// The group of the settings object.
 const SETTINGS_GROUP: &str = "machineconfig.dev";
 /// The operator's name among OpenShift's ClusterOperators.
