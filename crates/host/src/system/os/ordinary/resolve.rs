@@ -34,7 +34,7 @@ impl OrdinaryHost {
         Ok(fetched)
     }
 
-    /// What comes.
+    /// Works out what is installed: the extensions and the kernel that the config names and the host lacks.
     pub(super) fn comes(
         &mut self,
         manager: Manager,
@@ -98,7 +98,7 @@ impl OrdinaryHost {
         Ok(())
     }
 
-    /// What goes.
+    /// Works out what is removed: what the config before brought and this one does not name, unless something else needs it.
     pub(super) fn goes(
         &mut self,
         manager: Manager,
