@@ -3,30 +3,6 @@
 //!
 //! Not here: want of room (see `store_room`), nor what an image that was pulled lacks (see `image_check`).
 
-/// The connection ended within the image. What has arrived is whole.
-const CUT: &[&str] =
-    &["unexpected EOF", "connection reset", "unexpected end of file", "stream error", "early EOF"];
-/// Nothing more came, nor anything else.
-const AWAY: &[&str] = &[
-    "connection refused",
-    "no such host",
-    "name resolution",
-    "i/o timeout",
-    "no route to host",
-    "etwork is unreachable",
-    "handshake timeout",
-    "deadline exceeded",
-    "server misbehaving",
-    "500 (Internal",
-    "502 (Bad",
-    "503 (Service",
-    "504 (Gateway",
-    "Internal Server Error",
-    "Bad Gateway",
-    "Service Unavailable",
-    "Gateway Timeout",
-];
-
 /// Words, of which each means this; and the remedy. The first row that fits counts: a refused login may also say 404.
 const TROUBLES: [(&[&str], &str); 10] = [
     (
@@ -87,45 +63,43 @@ const TROUBLES: [(&[&str], &str); 10] = [
         "the registry sent something else than it was asked for, and nothing of it is used: push the image again, or use \
          another mirror",
     ),
-    (CUT, "the connection was cut: what has arrived stays, and the next try goes on from there"),
     (
-        AWAY,
+        &["unexpected EOF", "connection reset", "unexpected end of file", "stream error", "early EOF"],
+        "the connection was cut: what has arrived stays, and the next try goes on from there",
+    ),
+    (
+        &[
+            "connection refused",
+            "no such host",
+            "name resolution",
+            "i/o timeout",
+            "no route to host",
+            "etwork is unreachable",
+            "handshake timeout",
+            "deadline exceeded",
+            "server misbehaving",
+            "500 (Internal",
+            "502 (Bad",
+            "503 (Service",
+            "504 (Gateway",
+            "Internal Server Error",
+            "Bad Gateway",
+            "Service Unavailable",
+            "Gateway Timeout",
+        ],
         "the registry cannot be reached from this machine, or does not answer: check the name, the network and the proxy \
          (/etc/mco/proxy.env); it is tried again",
     ),
 ];
 
-/// What these words mean, and the remedy.
-fn trouble(said: &str) -> Option<&'static (&'static [&'static str], &'static str)> {
-    TROUBLES.iter().find(|(words, _)| words.iter().any(|word| said.contains(word)))
-}
-
 /// What to do about a pull that failed with these words. `None`: nothing is known about them.
 pub(super) fn remedy(said: &str) -> Option<&'static str> {
-    trouble(said).map(|(_, remedy)| *remedy)
-}
-
-/// Whether a pull that failed with these words only lacks what did not come: what has arrived is what was asked for.
-pub(super) fn is_cut(said: &str) -> bool {
-    trouble(said).is_some_and(|(words, _)| [CUT, AWAY].contains(words))
+    TROUBLES.iter().find(|(words, _)| words.iter().any(|word| said.contains(word))).map(|(_, remedy)| *remedy)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn only_a_connection_that_ended_leaves_what_arrived_beyond_doubt() {
-        for (said, want) in [
-            ("error: Importing: Parsing layer blob sha256:ab: unexpected EOF", true),
-            ("dial tcp 10.0.2.2:5055: connect: connection refused", true),
-            ("Digest did not match, expected sha256:ab, got sha256:cd", false),
-            ("unexpected EOF; Digest did not match", false),
-            ("something else", false),
-        ] {
-            assert_eq!(is_cut(said), want, "{said}");
-        }
-    }
 
     #[test]
     fn each_trouble_has_its_remedy() {

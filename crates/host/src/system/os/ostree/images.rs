@@ -9,7 +9,7 @@ use super::{
 };
 use crate::disk::found::Attributes;
 use crate::system::os::reference::Reference;
-use crate::system::os::{OsError, image_check, pull_trouble, stored_image};
+use crate::system::os::{OsError, image_check, stored_image};
 use crate::system::pull::Pull;
 use std::time::Duration;
 
@@ -42,8 +42,7 @@ impl OstreeHost {
     /// Pulls an image.
     ///
     /// `ostree container` (0.15) gives a layer its name before it knows whether its bytes are those of the digest, and fails after
-    /// that. The next pull would take the layer as it is. So what a pull stored last that failed, or had no end, is forgotten, unless
-    /// only the connection ended: a link that is cut again and again must come forward.
+    /// that. The next pull would take the layer as it is. So whatever a pull that failed, or had no end, stored last is forgotten.
     pub(super) fn pull_image(&mut self, reference: &Reference, pull: &Pull) -> Result<(), OsError> {
         let record = superseded::Images::read(&self.root)?;
         if record.pulling() {
@@ -53,7 +52,7 @@ impl OstreeHost {
         record.clone().with_pulling(true).write(&self.root)?;
         let text = reference.to_string();
         let done = self.run_container(&["pull", REPO, &text], PULL, pull).map(drop);
-        if done.as_ref().is_err_and(|error| !pull_trouble::is_cut(&error.why)) {
+        if done.is_err() {
             self.forget_last_layer(&before)?;
         }
         record.with_pulling(false).write(&self.root)?;
