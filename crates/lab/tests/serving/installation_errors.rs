@@ -2,8 +2,9 @@
 //! whatever was left half done, and the running parts are not touched.
 //!
 //! Here: a kubeconfig without permissions, an API server that refuses some of the objects, an image that cannot be pulled, CRDs
-//! of a newer version, invalid settings that the API server accepts, an operator of an old version or of another image, and an
-//! installation that is killed at any moment.
+//! of a newer version, invalid settings that the API server accepts, settings that are deleted, a namespace that is deleted, a
+//! controller that no node takes, an operator of an old version or of another image, and an installation that is killed at any
+//! moment.
 //!
 //! Not here: objects that admission policies refuse (`admission_policies`), an upgrade that is killed at each step (`upgrade`),
 //! deleted certificates and user data (`own_rights`), and the retries of the loop (unit tests of `operator::sync`).
@@ -16,6 +17,7 @@ use std::path::Path;
 use std::time::Duration;
 
 const NAMESPACE: &str = "openshift-machine-config-operator";
+const NODES: [&str; 2] = ["worker-0", "worker-1"];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn problems_of_an_installation_are_reported_with_remedy_and_resolve_by_themselves() {
@@ -31,9 +33,68 @@ async fn problems_of_an_installation_are_reported_with_remedy_and_resolve_by_the
     running.stop().await;
     not_upgradeable(&cluster, dir.path(), &account).await;
     no_image_of_its_own(&cluster, dir.path(), &account).await;
+    without_settings(&cluster, dir.path(), &account).await;
+    without_a_namespace(&cluster, dir.path(), &account).await;
     old_operator(&cluster, dir.path(), &account).await;
     without_rights(&cluster, dir.path()).await;
     cluster.stop().await;
+}
+
+/// A tool prunes the settings: user data keeps its token, and an operator goes on when they are there again.
+async fn without_settings(cluster: &Cluster, dir: &Path, account: &Path) {
+    let of_pod = ["operator", "start", "--image=registry.example.com/mco:1"];
+    let running = Part::start(dir, "pruned", account, &of_pod);
+    says(cluster, "Degraded", "False", &[]).await;
+    let user_data = async || {
+        let name = ["-n", "openshift-machine-api", "get", "secret", "worker-user-data-managed"];
+        let said = cluster.kubectl(&[&name[..], &["-o", "jsonpath={.data}"]].concat()).await;
+        assert_eq!(said.code, 0, "{said:?}");
+        said.out
+    };
+    let before = user_data().await;
+    assert!(!before.is_empty());
+    cluster.delete("MachineConfigOperator", "cluster").await;
+    cluster
+        .wait("the operator says why it does nothing", async || {
+            running
+                .log()
+                .contains("SettingsFailed: MachineConfigOperator cluster does not exist")
+                .then_some(())
+        })
+        .await;
+    assert_eq!(user_data().await, before);
+    let said = cluster.mco(&["install", IMAGE, URL, "--no-wait"]).await;
+    assert_eq!(said.code, 0, "{said:?}");
+    says(cluster, "Available", "True", &[]).await;
+    assert_eq!(user_data().await, before);
+    // The controller's pod is gone, and no node takes another one.
+    for node in NODES {
+        assert_eq!(cluster.kubectl(&["cordon", node]).await.code, 0);
+    }
+    let pods = ["-n", NAMESPACE, "delete", "pods", "-l", "k8s-app=machine-config-controller"];
+    assert_eq!(cluster.kubectl(&[&pods[..], &["--wait=false"]].concat()).await.code, 0);
+    says(cluster, "Available", "False", &["ControllerNotRunning"]).await;
+    for node in NODES {
+        assert_eq!(cluster.kubectl(&["uncordon", node]).await.code, 0);
+    }
+    says(cluster, "Available", "True", &[]).await;
+    running.stop().await;
+}
+
+/// Somebody deletes the namespace of boot tokens, and the operator's Role with it: it says what it may not read any more, and
+/// goes on when an installation has made it again.
+async fn without_a_namespace(cluster: &Cluster, dir: &Path, account: &Path) {
+    let running = operator(dir, "no-namespace", account);
+    says(cluster, "Degraded", "False", &[]).await;
+    let said = cluster.kubectl(&["delete", "namespace", "machine-config-boot-tokens", "--timeout=60s"]).await;
+    assert_eq!(said.code, 0, "{said:?}");
+    let why = says(cluster, "Degraded", "True", &["ReadFailed", "mco install"]).await;
+    assert!(why.contains("machine-config-boot-tokens"), "{why}");
+    says(cluster, "Available", "True", &[]).await;
+    let said = cluster.mco(&["install", IMAGE, URL, "--no-wait"]).await;
+    assert_eq!(said.code, 0, "{said:?}");
+    says(cluster, "Degraded", "False", &[]).await;
+    running.stop().await;
 }
 
 /// A power cut at any moment of an installation: the next operator continues it.
@@ -126,7 +187,7 @@ async fn cannot_pull(cluster: &Cluster, part: &str) -> String {
 async fn no_image_of_its_own(cluster: &Cluster, dir: &Path, account: &Path) {
     let of_pod = ["operator", "start", "--image=registry.example.com/mco:1"];
     let running = Part::start(dir, "of-pod", account, &of_pod);
-    for node in ["worker-0", "worker-1"] {
+    for node in NODES {
         assert_eq!(cluster.kubectl(&["cordon", node]).await.code, 0);
     }
     set(cluster, json!({"image": "registry.example.com/none:2"})).await;
@@ -137,7 +198,7 @@ async fn no_image_of_its_own(cluster: &Cluster, dir: &Path, account: &Path) {
     let controller = here(cluster, "deployment", "machine-config-controller").await;
     let image = &controller["spec"]["template"]["spec"]["containers"][0]["image"];
     assert_eq!(image, "registry.example.com/mco:1", "everything else is left to the operator of that image");
-    for node in ["worker-0", "worker-1"] {
+    for node in NODES {
         assert_eq!(cluster.kubectl(&["uncordon", node]).await.code, 0);
     }
     set(cluster, json!({"image": "registry.example.com/mco:1"})).await;
@@ -150,7 +211,7 @@ async fn no_image_of_its_own(cluster: &Cluster, dir: &Path, account: &Path) {
 async fn no_image(cluster: &Cluster) {
     // No kubelet pulls images here. So the nodes are cordoned to keep the new pods waiting, and a pod's status is set
     // as a kubelet would set it.
-    for node in ["worker-0", "worker-1"] {
+    for node in NODES {
         assert_eq!(cluster.kubectl(&["cordon", node]).await.code, 0);
     }
     set(cluster, json!({"image": "registry.example.com/none:2"})).await;
@@ -164,7 +225,7 @@ async fn no_image(cluster: &Cluster) {
     // `mco install` says the same, and fails.
     let said = cluster.mco(&["install", "--image=registry.example.com/none:2", "--timeout=60s"]).await;
     assert!(said.code == 1 && said.err.contains("ImagePullBackOff"), "{said:?}");
-    for node in ["worker-0", "worker-1"] {
+    for node in NODES {
         assert_eq!(cluster.kubectl(&["uncordon", node]).await.code, 0);
     }
     set(cluster, json!({"image": "registry.example.com/mco:1"})).await;
