@@ -54,6 +54,22 @@ impl<'a> Eval<'a> {
         }
     }
 
+    /// Whether a node carries the update taint: if it waits for its update. Under a policy with waves only once its wave has begun,
+    /// which may be days later: until then, new pods would be kept away from most of the pool, and land on the canaries. While
+    /// something holds such a pool, the taint stays as it is.
+    fn has_update_taint(&self, node: &NodeView, before: Flags, after: Flags) -> bool {
+        let has_waves = match self.input.policy {
+            Some(PolicyInput::InForce { policy, .. }) => !policy.waves.is_empty(),
+            _ => false,
+        };
+        match (after.at_target, has_waves && before.candidate) {
+            (true, _) => false,
+            (false, false) => true,
+            (false, true) if self.hold.is_some() => node.has_update_taint(),
+            (false, true) => self.leave.allows(&node.name),
+        }
+    }
+
     /// The mark of a node that takes what waits if somebody reboots it: all that it waits for is a window. One that shuts down
     /// keeps it.
     fn waiting(&self, node: &NodeView, before: Flags, is_sent: bool, config: &str) -> Change<Arc<str>> {
@@ -152,7 +168,7 @@ impl<'a> Eval<'a> {
             }
             if self.tends {
                 self.prefetch.adjust(node, before.candidate && !goes, &mut patch);
-                patch.set_update_taint(node, !flags_after.at_target);
+                patch.set_update_taint(node, self.has_update_taint(node, *before, flags_after));
                 patch.set_joining_taint(node, joining::is_kept_free(self.input.pool, node, flags_after));
                 patch.topology = control_plane::topology(node, inputs.facts);
             } else if !matches!(self.hold, Some(Hold::SelectsAll | Hold::Selector { .. }))

@@ -59,6 +59,35 @@ fn a_wave_begins_when_the_one_before_it_is_done_and_has_soaked() {
 }
 
 #[test]
+fn only_nodes_whose_wave_has_begun_carry_the_update_taint() {
+    let pair = Wave { max_unavailable: Some(IntOrString::Int(1)), ..wave("pair", Members::Number(2)) };
+    let policy = Policy { waves: vec![pair], ..Policy::default() };
+    let tainted = |nodes: &[NodeView]| -> String {
+        nodes.iter().filter(|n| n.has_update_taint()).map(|n| &*n.name).collect()
+    };
+    let after = |nodes: &[NodeView], plan: &PoolPlan| -> Vec<NodeView> {
+        let of = |n: &NodeView| plan.patches.iter().find(|p| p.node == n.name).map(|p| p.applied_to(n));
+        nodes.iter().map(|n| of(n).unwrap_or_else(|| n.clone())).collect()
+    };
+    let mut facts = PolicyFacts::default();
+    let plan = settled(&six(0, 0), &policy, &mut facts, NOON);
+    let nodes = after(&six(0, 0), &plan);
+    assert_eq!((&*goes(&plan), &*tainted(&nodes)), ("a", "b"), "{plan}");
+    // Held: nothing changes. Once the policy is gone, all wait as the reference's nodes do.
+    let freeze = Freeze { from: at(NOON), until: None, reason: "a fair".into(), certificates: false };
+    let frozen = Policy { freezes: vec![freeze], ..policy.clone() };
+    let plan = settled(&nodes, &frozen, &mut facts, NOON);
+    assert!(plan.hold.is_some(), "{plan}");
+    assert_eq!(tainted(&after(&nodes, &plan)), "b", "{plan}");
+    let plan = planned(&nodes, &Policy::default(), &PolicyFacts::default(), NOON);
+    assert_eq!(tainted(&after(&nodes, &plan)), "def", "{plan}");
+    // One that was tainted before the policy came loses the taint until its turn.
+    let nodes = after(&nodes, &plan);
+    let plan = settled(&nodes, &policy, &mut facts, NOON);
+    assert_eq!(tainted(&after(&nodes, &plan)), "", "{plan}");
+}
+
+#[test]
 fn a_wave_takes_the_same_nodes_whatever_has_become_of_them_and_never_those_of_an_earlier_one() {
     let selector: LabelSelector =
         serde_json::from_value(json!({"matchLabels": {"topology.kubernetes.io/zone": "z2"}})).unwrap();
