@@ -7,6 +7,7 @@
 //!
 //! What it is not: a test framework. Each job is one run of a program that plain `cargo test` would run too.
 
+mod busy;
 mod checks;
 mod jobs;
 mod lanes;
@@ -86,6 +87,7 @@ pub(crate) fn run(root: &Path, a: &Test) -> anyhow::Result<()> {
     println!("built in {:.0} s", built.elapsed().as_secs_f64());
     let plan = jobs::plan(&programs, &left, scope, &a.only, &lanes::last_times(root))?;
     let with_image = scope == Scope::All && a.only.is_empty() && lab::is_root();
+    let before = busy::Ticks::now();
     let (done, release) = std::thread::scope(|threads| {
         // The release build takes one processor for minutes. It runs while tests wait for machines that boot.
         let release =
@@ -94,6 +96,9 @@ pub(crate) fn run(root: &Path, a: &Test) -> anyhow::Result<()> {
         (done, release.map(std::thread::ScopedJoinHandle::join))
     });
     let done = done?;
+    if let Some((now, before)) = busy::Ticks::now().zip(before) {
+        println!("== the processors were busy for {} % of the time", now.busy_since(before));
+    }
     // Last, because they are few and rustdoc needs everything to be built.
     let examples = if a.only.is_empty() {
         step(root, "examples in the documentation", &["test", "--quiet", "--workspace", "--doc"])
