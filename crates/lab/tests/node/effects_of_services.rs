@@ -3,8 +3,8 @@
 //! journal, logins, resolver and clock, the SSH server, containerd, the trust store, timers, sockets and drop-ins. Stubs:
 //! CRI-O, which Debian does not have, and the kubelet; a real kubelet is in `trial`.
 //!
-//! Not here: parameters, temporary files, users, and refused changes (`effects`); udev rules, because a container has no udev.
-//! The end of this test has a pool without the setting.
+//! Not here: parameters, temporary files, users, and refused changes (`effects`); udev rules, because a container has no udev
+//! (`ostree::cluster` of the program `vm`). The end of this test has a pool without the setting.
 
 use crate::debs::install;
 use crate::effects::{config, file, said, setting};

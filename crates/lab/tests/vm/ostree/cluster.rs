@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use kube::Api;
 use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use kube::discovery::ApiResource;
-use lab::{Lab, OstreeMachine, Reporter};
+use lab::{Lab, OstreeMachine, Reporter, VirtualMachine};
 use serde_json::{Value, json};
 
 use super::{Asked, FINALISED, FIRST, config, ended, is_running, settled};
@@ -59,6 +59,8 @@ async fn an_image_whose_kubelet_cannot_start_goes_back_by_itself_without_an_api_
     pools.patch(POOL, &PatchParams::default(), &Patch::Merge(trial)).await.unwrap();
     wait(&client, "the pool's settings are on the node", |node| note(node, "trial") == WITHIN).await;
 
+    takes_a_udev_rule(&client, vm).await;
+
     let c = registry.reference("c");
     let in_c =
         Asked { name: "60-c", image: &c, version: "C", arguments: &["lab.one=1"], file: Some("of C\n") };
@@ -90,6 +92,31 @@ async fn an_image_whose_kubelet_cannot_start_goes_back_by_itself_without_an_api_
     lab.check().unwrap();
     drop(node);
     lab.stop().await;
+}
+
+/// A udev rule acts on devices that are there already, without a reboot. A node that is a container has no udev.
+async fn takes_a_udev_rule(client: &kube::Client, vm: &VirtualMachine) {
+    let when_needed = json!({"metadata": {"annotations": {api::names::annotation::REBOOTS: "WhenNeeded"}}});
+    let pools = api(client, "MachineConfigPool");
+    pools.patch(POOL, &PatchParams::default(), &Patch::Merge(when_needed)).await.unwrap();
+    let (boot, link) = (vm.boot_id().await.unwrap(), "/dev/lab-null");
+    assert_ne!(vm.exec(["test", "-L", link]).await.unwrap().code, 0, "{link} is there before its rule");
+    let file = json!({"path": "/etc/udev/rules.d/90-lab.rules", "mode": 0o644, "contents": {
+        "source": "data:,KERNEL%3D%3D%22null%22%2C%20SUBSYSTEM%3D%3D%22mem%22%2C%20SYMLINK%2B%3D%22lab-null%22%0A"}});
+    let config = json!({
+        "apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfig",
+        "metadata": {"name": "50-udev", "labels": {format!("{MCO}/role"): POOL}},
+        "spec": {"config": {"ignition": {"version": "3.4.0"}, "storage": {"files": [file]}}},
+    });
+    let before = wait(client, "the node rests", done).await;
+    let object: DynamicObject = serde_json::from_value(config).unwrap();
+    api(client, "MachineConfig").create(&PostParams::default(), &object).await.unwrap();
+    wait(client, "the node has the rule", |node| {
+        done(node) && note(node, "currentConfig") != note(&before, "currentConfig")
+    })
+    .await;
+    vm.run(["test", "-L", link]).await.unwrap();
+    assert_eq!(vm.boot_id().await.unwrap(), boot, "a udev rule needs no reboot");
 }
 
 pub(super) fn api(client: &kube::Client, kind: &str) -> Api<DynamicObject> {
