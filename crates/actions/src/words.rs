@@ -2,7 +2,7 @@
 //!
 //! What it is not: what is said; that is `insight`'s and this crate's.
 
-use crate::{Ahead, Approval, Asked, Do, Paused};
+use crate::{Approval, Asked, Do, Paused, Preview};
 use insight::{ChangePlan, Cost, Outcome, PoolChange, PoolHistory, UndoPlan};
 use render::history::Change;
 use std::fmt::Write;
@@ -50,7 +50,7 @@ fn pool(change: &PoolChange) -> String {
         };
         let _ = writeln!(out, "  {:>4}. {}{when}", i + 1, node.node);
     }
-    ahead(p, &mut out);
+    drains_and_policy(p, &mut out);
     out += &p.diff;
     out
 }
@@ -70,22 +70,22 @@ fn costs(cost: &Cost, whose: &str, out: &mut String) {
     };
 }
 
-/// What lies ahead of the nodes of a pool that is let go on.
-pub fn of_pool(ahead: &Ahead) -> String {
-    ahead.change.as_ref().map(pool).unwrap_or_default()
+/// What the nodes of a pool do once the pool may continue.
+pub fn of_pool(preview: &Preview) -> String {
+    preview.change.as_ref().map(pool).unwrap_or_default()
 }
 
-/// What lies ahead of a node that tries again.
-pub fn of_node(ahead: &Ahead) -> String {
+/// What a node does that tries again.
+pub fn of_node(preview: &Preview) -> String {
     let mut out = String::new();
-    let Some(change) = ahead.change.as_ref().filter(|change| change.from != change.to) else { return out };
+    let Some(change) = preview.change.as_ref().filter(|change| change.from != change.to) else { return out };
     let _ = writeln!(out, "  it goes on to {}", change.to);
     change.costs.iter().filter(|c| c.from == change.from).for_each(|c| costs(c, "", &mut out));
     out
 }
 
-/// What stands between the change and its end.
-fn ahead(p: &PoolChange, out: &mut String) {
+/// How long the change may take, which drains would wait, and the pool's policy.
+fn drains_and_policy(p: &PoolChange, out: &mut String) {
     if let Some(time) = &p.time {
         let _ = writeln!(out, "  {time}");
     }

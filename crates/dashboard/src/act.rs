@@ -9,7 +9,7 @@
 
 use crate::routes::{self, Here, Shared};
 use crate::{answer, look};
-use actions::{ActionError, Ahead, Do, Letting, Undo, Undoing, words};
+use actions::{ActionError, Continue, Do, Preview, Undo, Undoing, words};
 use api::k8s::Time;
 use api::v1::MachineConfigPool;
 use axum::body::Bytes;
@@ -130,8 +130,8 @@ async fn run(shared: &Shared, action: Action, how: Do, shown: Value) -> Result<S
     let client = &shared.client;
     let said = |text: String| Said { text, possible: true, done: how == Do::Write, seen: Value::Null };
     // Only a question needs the answer: a confirmation has had it.
-    let cost = async |what: Letting<'_>, words: fn(&Ahead) -> String| match how {
-        Do::Preview => cost(actions::ahead(client, what).await, words),
+    let cost = async |what: Continue<'_>, words: fn(&Preview) -> String| match how {
+        Do::Preview => cost(actions::preview(client, what).await, words),
         Do::Write => String::new(),
     };
     let pause = async |pool: String, paused: bool| {
@@ -140,10 +140,10 @@ async fn run(shared: &Shared, action: Action, how: Do, shown: Value) -> Result<S
         if how == Do::Write && !paused && seen != shown {
             return Err(changed(&pool));
         }
-        let ahead =
-            if paused { String::new() } else { cost(Letting::Resume { pool: &pool }, words::of_pool).await };
+        let preview =
+            if paused { String::new() } else { cost(Continue::Resume { pool: &pool }, words::of_pool).await };
         let done = actions::pause(client, &[pool], paused, how).await?;
-        Ok(Said { seen, ..said(words::paused(&done, how) + &ahead) })
+        Ok(Said { seen, ..said(words::paused(&done, how) + &preview) })
     };
     let undo = async |pool: String, to: Option<String>, release: bool| {
         let controller_config = &shared.controller_config;
@@ -175,15 +175,15 @@ async fn run(shared: &Shared, action: Action, how: Do, shown: Value) -> Result<S
                 }
             };
             let done = actions::approve(client, &pool, config.as_deref(), wave.as_deref(), how).await?;
-            let text = words::approved(&done, how) + &cost(Letting::Approve(&done), words::of_pool).await;
+            let text = words::approved(&done, how) + &cost(Continue::Approve(&done), words::of_pool).await;
             Ok(Said { seen: json!(Wave { config: done.config, wave: done.wave }), ..said(text) })
         }
         Action::Undo { pool, to } => undo(pool, to, false).await,
         Action::Release { pool } => undo(pool, None, true).await,
         Action::Retry { node } => {
-            let ahead = cost(Letting::Retry { node: &node }, words::of_node).await;
+            let preview = cost(Continue::Retry { node: &node }, words::of_node).await;
             let all = actions::retry(client, &[node], how).await?;
-            Ok(said(all.iter().map(|asked| words::asked(asked, how)).collect::<String>() + &ahead))
+            Ok(said(all.iter().map(|asked| words::asked(asked, how)).collect::<String>() + &preview))
         }
     }
 }
@@ -196,10 +196,10 @@ async fn config_of(client: &Client, name: &str) -> Result<String, ActionError> {
     Ok(there.spec.configuration.name)
 }
 
-/// What lies ahead in words. That it is not known keeps nobody from an action.
-fn cost(ahead: Result<Ahead, ActionError>, words: fn(&Ahead) -> String) -> String {
-    match ahead {
-        Ok(ahead) => doubts(&ahead.forbidden, &[]) + &words(&ahead),
+/// The preview as text. If it cannot be computed, the action is still possible.
+fn cost(preview: Result<Preview, ActionError>, words: fn(&Preview) -> String) -> String {
+    match preview {
+        Ok(preview) => doubts(&preview.forbidden, &[]) + &words(&preview),
         Err(error) => format!("what it costs the nodes is not known: {}\n", client::chain(&error)),
     }
 }

@@ -1,6 +1,6 @@
-//! What it costs the nodes to be let go on: by a resume, an approval, or another try. Nothing is written.
+//! Previews what a pool or a node does once it may continue: after a resume, an approval, or a retry. Nothing is written.
 //!
-//! What it is not: the words (see `words`), or a forecast of what others do meanwhile.
+//! What it is not: the text about it (see `messages`), or a forecast of what other controllers and people do meanwhile.
 
 use crate::{ActionError, Approval};
 use api::k8s::Time;
@@ -11,25 +11,25 @@ use kube::Client;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// What would be done.
+/// What would let a pool or a node continue.
 #[derive(Debug, Clone, Copy)]
-pub enum Letting<'a> {
-    /// A pool that is paused goes on.
+pub enum Continue<'a> {
+    /// A paused pool is resumed.
     Resume {
         /// The pool.
         pool: &'a str,
     },
-    /// A wave that waits is approved.
+    /// A waiting wave is approved.
     Approve(&'a Approval),
-    /// The agent of a node tries again.
+    /// The agent of a node retries.
     Retry {
         /// The node.
         node: &'a str,
     },
 }
 
-impl Letting<'_> {
-    /// The pool that is changed; `None`: none is.
+impl Continue<'_> {
+    /// The pool that is changed, if one is.
     fn pool(&self) -> Option<&str> {
         match self {
             Self::Resume { pool } => Some(pool),
@@ -39,31 +39,31 @@ impl Letting<'_> {
     }
 }
 
-/// What lies ahead of nodes once they are let go on.
+/// What nodes do once they may continue.
 #[derive(Debug, Clone)]
-pub struct Ahead {
-    /// What it means for the pool and its nodes; `None`: there is nothing to go to.
+pub struct Preview {
+    /// What it means for the pool and its nodes; `None`: there is no config to go to.
     pub change: Option<PoolChange>,
     /// Kinds that may not be listed, and were taken for absent.
     pub forbidden: Vec<String>,
 }
 
-/// Works out what lies ahead.
+/// Computes the preview.
 ///
 /// # Errors
-/// There is no such pool or node; an object that cannot be read, configs that cannot be compared; a request that failed.
-pub async fn ahead(client: &Client, what: Letting<'_>) -> Result<Ahead, ActionError> {
+/// The pool or node does not exist, an object cannot be read, two configs cannot be compared, or a request failed.
+pub async fn preview(client: &Client, what: Continue<'_>) -> Result<Preview, ActionError> {
     let Listed { mut objects, forbidden } = insight::for_planning(client, true).await?;
     if let Some(name) = what.pool() {
         let pools = objects.iter_mut().map(|(_, object)| object).filter(|o| o["kind"] == "MachineConfigPool");
-        pools.filter(|o| o["metadata"]["name"] == *name).for_each(|object| let_go(object, what));
+        pools.filter(|o| o["metadata"]["name"] == *name).for_each(|object| allow(object, what));
     }
     let situation = insight::situation(&objects)?;
     let configs = insight::configs(&objects)?;
     let policy = insight::disruption_policy(&objects)?;
     let now = Time(jiff::Timestamp::now());
     let (pool, from, to) = match what {
-        Letting::Resume { .. } | Letting::Approve(_) => {
+        Continue::Resume { .. } | Continue::Approve(_) => {
             let name = what.pool().unwrap_or_default();
             let Some(pool) = situation.pools.get(name) else {
                 return Err(ActionError::Refused(format!("there is no pool {name:?}")));
@@ -71,7 +71,7 @@ pub async fn ahead(client: &Client, what: Letting<'_>) -> Result<Ahead, ActionEr
             let last = pool.status.as_ref().map(|status| status.configuration.name.clone());
             (name.to_owned(), last.unwrap_or_default(), pool.spec.configuration.name.clone())
         }
-        Letting::Retry { node: name } => {
+        Continue::Retry { node: name } => {
             let Some(node) = situation.nodes.get(name) else {
                 return Err(ActionError::Refused(format!("there is no node {name:?}")));
             };
@@ -83,21 +83,21 @@ pub async fn ahead(client: &Client, what: Letting<'_>) -> Result<Ahead, ActionEr
         }
     };
     let Some(target) = configs.get(&to).filter(|_| !pool.is_empty()) else {
-        return Ok(Ahead { change: None, forbidden });
+        return Ok(Preview { change: None, forbidden });
     };
     let view = ChangeView { configs: &configs, policy: &policy, now: &now, secrets: Secrets::Hide };
     let change = PoolChange::of(view, &situation, &pool, &from, target)?;
-    Ok(Ahead { change: Some(change), forbidden })
+    Ok(Preview { change: Some(change), forbidden })
 }
 
-/// The pool as it would be.
-fn let_go(object: &mut Value, what: Letting<'_>) {
+/// Changes the pool as the action would.
+fn allow(object: &mut Value, what: Continue<'_>) {
     match what {
-        Letting::Resume { .. } => object["spec"]["paused"] = json!(false),
-        Letting::Approve(Approval { config, wave, by, .. }) => {
+        Continue::Resume { .. } => object["spec"]["paused"] = json!(false),
+        Continue::Approve(Approval { config, wave, by, .. }) => {
             object["metadata"]["annotations"][own::APPROVED] = json!(format!("{config}/{wave}"));
             object["metadata"]["annotations"][own::APPROVED_BY] = json!(by);
         }
-        Letting::Retry { .. } => {}
+        Continue::Retry { .. } => {}
     }
 }
