@@ -8,11 +8,11 @@
 //! controller and the node's agent decide.
 
 mod approve;
+pub mod messages;
 mod pause;
 mod preview;
 mod retry;
 mod undo;
-pub mod words;
 
 pub use approve::{Approval, approve};
 pub use pause::{Paused, pause};

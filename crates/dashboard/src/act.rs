@@ -9,7 +9,7 @@
 
 use crate::routes::{self, Here, Shared};
 use crate::{answer, look};
-use actions::{ActionError, Continue, Do, Preview, Undo, Undoing, words};
+use actions::{ActionError, Continue, Do, Preview, Undo, Undoing, messages};
 use api::k8s::Time;
 use api::v1::MachineConfigPool;
 use axum::body::Bytes;
@@ -141,9 +141,9 @@ async fn run(shared: &Shared, action: Action, how: Do, shown: Value) -> Result<S
             return Err(changed(&pool));
         }
         let preview =
-            if paused { String::new() } else { cost(Continue::Resume { pool: &pool }, words::of_pool).await };
+            if paused { String::new() } else { cost(Continue::Resume { pool: &pool }, messages::of_pool).await };
         let done = actions::pause(client, &[pool], paused, how).await?;
-        Ok(Said { seen, ..said(words::paused(&done, how) + &preview) })
+        Ok(Said { seen, ..said(messages::paused(&done, how) + &preview) })
     };
     let undo = async |pool: String, to: Option<String>, release: bool| {
         let controller_config = &shared.controller_config;
@@ -175,15 +175,15 @@ async fn run(shared: &Shared, action: Action, how: Do, shown: Value) -> Result<S
                 }
             };
             let done = actions::approve(client, &pool, config.as_deref(), wave.as_deref(), how).await?;
-            let text = words::approved(&done, how) + &cost(Continue::Approve(&done), words::of_pool).await;
+            let text = messages::approved(&done, how) + &cost(Continue::Approve(&done), messages::of_pool).await;
             Ok(Said { seen: json!(Wave { config: done.config, wave: done.wave }), ..said(text) })
         }
         Action::Undo { pool, to } => undo(pool, to, false).await,
         Action::Release { pool } => undo(pool, None, true).await,
         Action::Retry { node } => {
-            let preview = cost(Continue::Retry { node: &node }, words::of_node).await;
+            let preview = cost(Continue::Retry { node: &node }, messages::of_node).await;
             let all = actions::retry(client, &[node], how).await?;
-            Ok(said(all.iter().map(|asked| words::asked(asked, how)).collect::<String>() + &preview))
+            Ok(said(all.iter().map(|asked| messages::asked(asked, how)).collect::<String>() + &preview))
         }
     }
 }
@@ -216,7 +216,7 @@ fn undo_text(undoing: &Undoing) -> String {
         true => String::new(),
         false => doubts(&undoing.forbidden, &undoing.warnings),
     };
-    doubts + &words::undo(&undoing.plan)
+    doubts + &messages::undo(&undoing.plan)
 }
 
 /// What makes a plan doubtful: kinds that may not be listed, and warnings. Each is a line.
@@ -307,7 +307,7 @@ fn plan(
     let change = Manifests { given, deleted: false, pools: &[], controller_config, templates: None };
     let now = Time(jiff::Timestamp::now());
     let plan = ChangePlan::by(objects, &situation, change, &now, Secrets::Hide).map_err(|e| words(&e))?;
-    Ok(words::plan(&plan) + &doubts(&[], &plan.warnings))
+    Ok(messages::plan(&plan) + &doubts(&[], &plan.warnings))
 }
 
 #[cfg(test)]

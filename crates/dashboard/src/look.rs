@@ -177,7 +177,7 @@ pub(crate) async fn pool(Here(shared): Here, Path(name): Path<String>) -> Respon
     let policies = policies.map(|list| list.items.into_iter().filter_map(of_pool).collect::<Vec<_>>());
     answer::masked(json!({
         "explanation": part(explained.map(|e| e.masked(Secrets::Hide))),
-        "history": part(past.map(|p| actions::words::history(&p))),
+        "history": part(past.map(|p| actions::messages::history(&p))),
         "policies": part(policies),
     }))
 }

@@ -6,7 +6,7 @@ use crate::args::change::Undo;
 use crate::input::confirm::confirm;
 use crate::output::Kind;
 use crate::{connect, exit, output};
-use actions::words;
+use actions::messages;
 use insight::UndoPlan;
 
 pub(crate) async fn run(a: Undo) -> anyhow::Result<u8> {
@@ -25,13 +25,13 @@ pub(crate) async fn run(a: Undo) -> anyhow::Result<u8> {
     output::not_allowed(&undoing.forbidden);
     output::warn(&undoing.warnings);
     if undoing.plan.is_impossible() {
-        output::print(a.output, Kind::Undo, &undoing.plan, || words::undo(&undoing.plan))?;
+        output::print(a.output, Kind::Undo, &undoing.plan, || messages::undo(&undoing.plan))?;
         eprintln!("mco: nothing was done: no running host can apply this config");
         return Ok(exit::FINDINGS);
     }
     if !a.dry_run {
         if !a.yes {
-            eprint!("{}", words::undo(&undoing.plan));
+            eprint!("{}", messages::undo(&undoing.plan));
             match ask(&undoing.plan)? {
                 None => {
                     eprintln!(
@@ -46,7 +46,7 @@ pub(crate) async fn run(a: Undo) -> anyhow::Result<u8> {
         }
         undoing.write(&client).await?;
     }
-    output::print(a.output, Kind::Undo, &undoing.plan, || words::undo(&undoing.plan))?;
+    output::print(a.output, Kind::Undo, &undoing.plan, || messages::undo(&undoing.plan))?;
     Ok(exit::OK)
 }
 

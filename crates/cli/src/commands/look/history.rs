@@ -8,6 +8,6 @@ use crate::{connect, exit, output};
 pub(crate) async fn run(a: History) -> anyhow::Result<u8> {
     let client = connect::connect(&a.cluster).await?;
     let past = insight::history(&client, &a.pool).await?;
-    output::print(a.output, Kind::History, &past, || actions::words::history(&past))?;
+    output::print(a.output, Kind::History, &past, || actions::messages::history(&past))?;
     Ok(exit::OK)
 }

@@ -1,6 +1,6 @@
-//! What people do, and what a change would do, in words: what the terminal prints and the page shows. Pure.
+//! The texts about what people do and what a change would do, as the terminal prints them and the page shows them. Pure.
 //!
-//! What it is not: what is said; that is `insight`'s and this crate's.
+//! What it is not: the facts in them, which come from `insight` and from this crate's other modules.
 
 use crate::{Approval, Asked, Do, Paused, Preview};
 use insight::{ChangePlan, Cost, Outcome, PoolChange, PoolHistory, UndoPlan};
