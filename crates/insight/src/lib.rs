@@ -23,8 +23,8 @@ mod status;
 
 pub use bundle::redact::{redacted, redacted_lines};
 pub use bundle::{BundleFile, bundle};
-pub use change::ahead::{DrainAhead, PolicyAhead, TimeAhead};
 pub use change::behind::behind;
+pub use change::impact::{ExpectedDrain, PolicySummary, TimeEstimate};
 pub use change::rendering::{RenderWith, Rendered, UnrenderableError, rendered};
 pub use change::settings::{needs_templates, rendered_now};
 pub use change::{

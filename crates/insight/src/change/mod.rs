@@ -7,13 +7,13 @@
 //! What it is not: the rendering (see `rendering` and `settings`), the reading of manifests, and the words for people, which
 //! are the program's.
 
-pub(crate) mod ahead;
 pub(crate) mod behind;
+pub(crate) mod impact;
 mod pins;
 pub(crate) mod rendering;
 pub(crate) mod settings;
 
-use crate::change::ahead::{DrainAhead, PolicyAhead, TimeAhead};
+use crate::change::impact::{ExpectedDrain, PolicySummary, TimeEstimate};
 use crate::change::rendering::{RenderWith, UnrenderableError, rendered};
 use crate::change::settings::{regenerate, without_settings};
 use crate::objects::{Objects, UnreadableConfig, configs, is, merged_over, pool_of, situation, without};
@@ -105,13 +105,13 @@ pub struct PoolChange {
     pub nodes: Vec<Queued>,
     /// Those of them whose drains would wait, or lose something.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub drains: Vec<DrainAhead>,
+    pub drains: Vec<ExpectedDrain>,
     /// The pool's policy, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub policy: Option<PolicyAhead>,
+    pub policy: Option<PolicySummary>,
     /// How long it may take, if that is known.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub time: Option<TimeAhead>,
+    pub time: Option<TimeEstimate>,
     /// The pool has no node at all: what the change costs is said for those that come.
     #[serde(skip)]
     pub empty: bool,
@@ -238,10 +238,10 @@ impl ChangePlan {
             if from == target && goes(&then).is_subset(&goes(before)) {
                 continue;
             }
-            then.costs = ahead::costs(view, &then, pool, to);
+            then.costs = impact::costs(view, &then, pool, to);
             let mut change = PoolChange::of(view, &then, pool, from, to)?;
-            let done = ahead::done(changed.iter().map(|(_, v)| v), pool);
-            change.time = ahead::time(&then, pool, change.nodes.len(), &done);
+            let done = impact::done(changed.iter().map(|(_, v)| v), pool);
+            change.time = impact::time(&then, pool, change.nodes.len(), &done);
             if let Some(pin) = before.pools.get(pool).and_then(rollout::pinned) {
                 change.held = Some(format!("the pool is pinned to {pin} until `mco undo {pool} --release`"));
             }
@@ -270,7 +270,7 @@ impl PoolChange {
         to: &MachineConfig,
     ) -> Result<Self, ChangeError> {
         let ChangeView { configs, policy, now, secrets } = view;
-        let policy = &ahead::policy_of(policy, then, pool);
+        let policy = &impact::policy_of(policy, then, pool);
         let diff = render::diff(configs.get(from), Some(to), secrets)
             .map_err(|why| ChangeError::Diff { pool: pool.to_owned(), why })?;
         let forecast = then.forecast(now);
@@ -315,8 +315,8 @@ impl PoolChange {
             costs,
             max_unavailable: planned.map(|p| p.capacity.max).unwrap_or_default(),
             held: planned.and_then(|p| p.held.clone()),
-            drains: ahead::drains(then, &nodes),
-            policy: ahead::policy(then, pool, now.0),
+            drains: impact::drains(then, &nodes),
+            policy: impact::policy(then, pool, now.0),
             time: None,
             nodes,
             empty: planned.is_none_or(|p| p.nodes.is_empty()),

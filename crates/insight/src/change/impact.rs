@@ -1,6 +1,7 @@
-//! What stands between a change and its end: nodes whose drains would wait, the pool's policy, and how long it may take. Pure.
+//! What a change means for the rollout of a pool: which drains would wait, what the pool's policy asks for, and how long it may
+//! take. Pure.
 //!
-//! What it is not: a promise. The pace is that of the pool's last rollout, and whoever must approve a wave is a person.
+//! What it is not: a promise. The pace is that of the pool's last rollout, and an approval takes as long as a person takes.
 
 use crate::change::ChangeView;
 use api::names::annotation;
@@ -25,7 +26,7 @@ const SAME_ROLLOUT: SignedDuration = SignedDuration::from_hours(1);
 /// A node that would have to wait, or lose something, when it is drained now.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct DrainAhead {
+pub struct ExpectedDrain {
     /// The node.
     pub node: String,
     /// Its drain would wait; otherwise something is lost with it.
@@ -37,7 +38,7 @@ pub struct DrainAhead {
 /// The RolloutPolicy of a pool, in words.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct PolicyAhead {
+pub struct PolicySummary {
     /// Its name.
     pub policy: String,
     /// Its waves.
@@ -53,7 +54,7 @@ pub struct PolicyAhead {
 /// How long a change may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct TimeAhead {
+pub struct TimeEstimate {
     /// Seconds for its nodes, at the pace of the last rollout.
     pub seconds: i64,
     /// Seconds of soaks in addition.
@@ -62,7 +63,7 @@ pub struct TimeAhead {
     pub from_nodes: usize,
 }
 
-impl fmt::Display for TimeAhead {
+impl fmt::Display for TimeEstimate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let span = |seconds: i64| match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
             (0, 0, s) => format!("{s} s"),
@@ -102,7 +103,7 @@ pub(crate) fn costs(view: ChangeView<'_>, situation: &Situation, pool: &str, to:
 }
 
 /// The nodes of a queue whose drains would wait or lose something, in the queue's order.
-pub(crate) fn drains(situation: &Situation, queue: &[Queued]) -> Vec<DrainAhead> {
+pub(crate) fn drains(situation: &Situation, queue: &[Queued]) -> Vec<ExpectedDrain> {
     let pods: Vec<&PodView> = situation.pods.iter().collect();
     let budgets: Vec<&BudgetView> = situation.budgets.iter().collect();
     let nodes = queue.iter().filter_map(|queued| situation.nodes.get(&*queued.node));
@@ -112,7 +113,7 @@ pub(crate) fn drains(situation: &Situation, queue: &[Queued]) -> Vec<DrainAhead>
             Outlook::Loses(why) => (false, why),
             Outlook::Waits(why) => (true, why),
         };
-        Some(DrainAhead { node: node.name.to_string(), waits, why })
+        Some(ExpectedDrain { node: node.name.to_string(), waits, why })
     });
     seen.collect()
 }
@@ -130,7 +131,7 @@ fn wave(wave: &Wave) -> String {
 }
 
 /// The policy of a pool, if it has one that is in force.
-pub(crate) fn policy(situation: &Situation, pool: &str, now: Timestamp) -> Option<PolicyAhead> {
+pub(crate) fn policy(situation: &Situation, pool: &str, now: Timestamp) -> Option<PolicySummary> {
     let object = of_pool(situation, pool)?;
     let spec = &object.spec;
     let when = |gate: &api::v1alpha1::Gate| {
@@ -140,7 +141,7 @@ pub(crate) fn policy(situation: &Situation, pool: &str, now: Timestamp) -> Optio
     let window =
         |w: &api::v1alpha1::Window| format!("{}: {} {}, for {}", w.name, w.cron, w.time_zone, w.duration.0);
     let freezes = spec.freezes.iter().filter(|f| f.to.0 > now);
-    Some(PolicyAhead {
+    Some(PolicySummary {
         policy: object.metadata.name.clone().unwrap_or_default(),
         waves: spec.waves.iter().map(wave).collect(),
         gates: spec.gates.iter().map(when).collect(),
@@ -157,7 +158,12 @@ fn of_pool<'a>(situation: &'a Situation, pool: &str) -> Option<&'a RolloutPolicy
 
 /// How long so many nodes of a pool take at the pace of its last rollout; `None`: that is not known. `objects`: with the
 /// MachineConfigNodes, which say when each node was done.
-pub(crate) fn time(situation: &Situation, pool: &str, nodes: usize, done: &[Timestamp]) -> Option<TimeAhead> {
+pub(crate) fn time(
+    situation: &Situation,
+    pool: &str,
+    nodes: usize,
+    done: &[Timestamp],
+) -> Option<TimeEstimate> {
     let mut done = done.to_vec();
     done.sort_unstable();
     let mut last = done.split_off(done.len().saturating_sub(1));
@@ -174,7 +180,7 @@ pub(crate) fn time(situation: &Situation, pool: &str, nodes: usize, done: &[Time
         let all = p.spec.waves.iter().filter_map(|w| w.soak.as_ref()?.get());
         all.map(|soak| i64::try_from(soak.as_secs()).unwrap_or(i64::MAX)).fold(0, i64::saturating_add)
     });
-    Some(TimeAhead { seconds: seconds.max(1), soaks: soaks.unwrap_or_default(), from_nodes: last.len() })
+    Some(TimeEstimate { seconds: seconds.max(1), soaks: soaks.unwrap_or_default(), from_nodes: last.len() })
 }
 
 /// When nodes were done with the last change, as their MachineConfigNodes say; those of one pool.
@@ -216,7 +222,7 @@ mod tests {
             let got = time(&none, "worker", nodes, &done).map(|t| (t.seconds, t.from_nodes));
             assert_eq!(got, want, "{done:?}");
         }
-        let said = TimeAhead { seconds: 3_725, soaks: 600, from_nodes: 9 }.to_string();
+        let said = TimeEstimate { seconds: 3_725, soaks: 600, from_nodes: 9 }.to_string();
         assert_eq!(
             said,
             "about 1 h 2 min, and 10 min 0 s of soaks, at the pace of the last rollout (9 nodes)"
@@ -224,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pools_policy_and_the_drains_ahead_are_said() {
+    fn a_pools_policy_and_the_expected_drains_are_said() {
         let objects = [
             json!({"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfigPool",
                 "metadata": {"name": "worker"}, "spec": {"configuration": {"name": "new"}}}),
@@ -254,8 +260,8 @@ mod tests {
         assert_eq!(said.freezes, ["year-end: 2026-12-20T00:00:00Z to 2027-01-04T00:00:00Z"]);
         assert_eq!(policy(&situation, "infra", now), None);
         let queued = |node: &str| Queued { node: node.into(), now: false, waits: None };
-        let ahead = drains(&situation, &[queued("n1"), queued("n2")]);
-        assert_eq!((ahead.len(), &*ahead[0].node, ahead[0].waits), (1, "n1", true));
-        assert!(ahead[0].why.contains("PodDisruptionBudget shop/shop"), "{ahead:?}");
+        let expected = drains(&situation, &[queued("n1"), queued("n2")]);
+        assert_eq!((expected.len(), &*expected[0].node, expected[0].waits), (1, "n1", true));
+        assert!(expected[0].why.contains("PodDisruptionBudget shop/shop"), "{expected:?}");
     }
 }
