@@ -23,10 +23,10 @@ mod status;
 
 pub use bundle::redact::{redacted, redacted_lines};
 pub use bundle::{BundleFile, bundle};
-pub use change::behind::behind;
 pub use change::impact::{ExpectedDrain, PolicySummary, TimeEstimate};
 pub use change::rendering::{RenderWith, Rendered, UnrenderableError, rendered};
 pub use change::settings::{needs_templates, rendered_now};
+pub use change::unrendered::unrendered;
 pub use change::{
     ChangeError, ChangePlan, ChangeView, Cost, Manifests, Outcome, PoolChange, disruption_policy,
 };

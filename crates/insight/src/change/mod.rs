@@ -7,11 +7,11 @@
 //! What it is not: the rendering (see `rendering` and `settings`), the reading of manifests, and the words for people, which
 //! are the program's.
 
-pub(crate) mod behind;
 pub(crate) mod impact;
 mod pins;
 pub(crate) mod rendering;
 pub(crate) mod settings;
+pub(crate) mod unrendered;
 
 use crate::change::impact::{ExpectedDrain, PolicySummary, TimeEstimate};
 use crate::change::rendering::{RenderWith, UnrenderableError, rendered};

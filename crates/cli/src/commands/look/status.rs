@@ -44,7 +44,7 @@ pub(crate) async fn run(a: Status) -> anyhow::Result<u8> {
             );
         }
         let (mut outcome, shown) = (outcome(&a, &now), now.clone().filtered(&filter));
-        let (mut behind, mut look_again, mut forbidden) = (None, None, vec![]);
+        let (mut unrendered, mut look_again, mut forbidden) = (None, None, vec![]);
         if a.until_updated && now.is_updated() {
             let seen: Vec<_> = now.pools.iter().map(|p| (p.name.clone(), p.config.clone())).collect();
             let asked = insight::for_rendering(&client);
@@ -59,13 +59,13 @@ pub(crate) async fn run(a: Status) -> anyhow::Result<u8> {
                     let templates = TemplateSet::default();
                     let controller_config = operator::install::settings::unknown();
                     let with = RenderWith { templates: &templates, controller_config: &controller_config };
-                    behind = insight::behind(listed.objects, &seen, with);
+                    unrendered = insight::unrendered(listed.objects, &seen, with);
                     misses = 0;
                     let new = listed.forbidden.into_iter().filter(|kind| told_forbidden.insert(kind.clone()));
                     forbidden.extend(new);
                 }
                 Err(error) => {
-                    behind = Some(format!(
+                    unrendered = Some(format!(
                         "cannot tell whether all MachineConfigs are rendered: {}",
                         client::chain(&error)
                     ));
@@ -74,7 +74,7 @@ pub(crate) async fn run(a: Status) -> anyhow::Result<u8> {
                 }
             }
         }
-        outcome = outcome.filter(|_| behind.is_none());
+        outcome = outcome.filter(|_| unrendered.is_none());
         if !last.as_ref().is_some_and(|last| last.is_like(&shown)) {
             show(&a, &shown, last.is_none())?;
         }
@@ -87,17 +87,17 @@ pub(crate) async fn run(a: Status) -> anyhow::Result<u8> {
         }
         last = Some(shown);
         let is_over = || end.is_some_and(|end| Instant::now() >= end);
-        if let Some(why) = behind.as_ref().filter(|why| told.as_ref() != Some(*why) && !is_over()) {
+        if let Some(why) = unrendered.as_ref().filter(|why| told.as_ref() != Some(*why) && !is_over()) {
             eprintln!("mco: waiting: {why}");
         }
-        told.clone_from(&behind);
+        told.clone_from(&unrendered);
         let until = [end, look_again].into_iter().flatten().min();
         match until {
             None => cluster.changed().await,
             Some(until) => drop(tokio::time::timeout_at(until, cluster.changed()).await),
         }
         if is_over() {
-            eprintln!("mco: not updated in time: {}", behind.unwrap_or_else(|| now.waits_for()));
+            eprintln!("mco: not updated in time: {}", unrendered.unwrap_or_else(|| now.waits_for()));
             return Ok(exit::TIMEOUT);
         }
     }

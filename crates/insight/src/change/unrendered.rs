@@ -1,8 +1,8 @@
-//! Whether the controller has rendered what MachineConfigs say now: what `--until-updated` asks before it says that all is
-//! done. A change that was applied a moment ago shows in no pool yet. Pure.
+//! Whether the controller has still to render MachineConfigs as they are now. `--until-updated` asks this before it says that
+//! all nodes are updated: a change that was applied a moment ago shows in no pool yet. Pure.
 //!
-//! The answer is the render rule's own: MachineConfigs as they are, rendered here, give the name that the pool must have.
-//! What it is not: settings (KubeletConfigs and the like) of which no MachineConfig was made yet.
+//! The MachineConfigs are rendered here by the controller's own rule, and the result is the name that the pool must have.
+//! What it is not: a check of settings (KubeletConfigs and the like) from which no MachineConfig was made yet.
 
 use crate::change::rendering::{RenderWith, Rendered, rendered};
 use crate::change::settings::without_settings;
@@ -12,9 +12,9 @@ use api::names::{VERSION_RAW, annotation::GENERATED_BY_VERSION};
 use kube::ResourceExt as _;
 use serde_json::Value;
 
-/// Why pools are not in what these objects give; `None`: they are. `shown`: the pools, and the configs that they were seen to
-/// name.
-pub fn behind(objects: Objects, shown: &[(String, String)], with: RenderWith<'_>) -> Option<String> {
+/// Why a pool does not name the config that these objects render to; `None`: every pool does. `shown`: the pools, and the
+/// configs that they name.
+pub fn unrendered(objects: Objects, shown: &[(String, String)], with: RenderWith<'_>) -> Option<String> {
     // Another version may render the same to another name.
     let version = objects.iter().find_map(|(_, value)| {
         let notes = value.pointer("/metadata/annotations")?;
@@ -33,7 +33,7 @@ pub fn behind(objects: Objects, shown: &[(String, String)], with: RenderWith<'_>
         let selector = selector.and_then(|s| serde_json::from_value::<LabelSelector>(s.clone()).ok());
         selector.is_some_and(|s| api::selector::is_empty(&s))
     };
-    // The controller renders none of those that select everything, so there is nothing that it could be behind with.
+    // The controller does not render pools that select everything, so nothing is missing there.
     let shown: Vec<_> = shown.iter().filter(|(pool, _)| !selects_all(pool)).collect();
     if shown.is_empty() {
         return None;
@@ -104,7 +104,7 @@ mod tests {
     }
 
     fn asked(objects: Objects, shown: &[(String, String)]) -> Option<String> {
-        with(|with| behind(objects, shown, with))
+        with(|with| unrendered(objects, shown, with))
     }
 
     fn all_of(objects: Objects, only: &[String]) -> Rendered {
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_that_selects_everything_is_not_rendered_and_never_behind() {
+    fn a_pool_that_selects_everything_is_not_rendered_and_never_reported() {
         let mut everything = pool("infra");
         everything.1["spec"] = json!({"machineConfigSelector": {}});
         let objects = vec![settings(VERSION_RAW), everything, config("50-i", "infra", "i")];
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_is_behind_until_it_names_the_config_of_its_present_machine_configs() {
+    fn a_pool_is_reported_until_it_names_the_config_of_its_present_machine_configs() {
         let base = || vec![settings(VERSION_RAW), pool("worker"), pool("infra")];
         let one = || [base(), vec![config("50-a", "worker", "a"), config("50-i", "infra", "i")]].concat();
         let name = |objects: Objects, of: &str| {
