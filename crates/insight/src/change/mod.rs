@@ -8,7 +8,7 @@
 //! are the program's.
 
 pub(crate) mod impact;
-mod pins;
+mod pinned_images;
 pub(crate) mod rendering;
 pub(crate) mod settings;
 pub(crate) mod unrendered;
@@ -192,7 +192,7 @@ impl ChangePlan {
             true => without(objects, change.given, &mut notes),
             false => merged_over(objects.clone(), change.given.clone()),
         };
-        notes.extend(pins::notes(change.given, change.deleted, objects, before));
+        notes.extend(pinned_images::notes(change.given, change.deleted, objects, before));
         let policy = disruption_policy(&changed)?;
         let mut sources: Objects = changed.iter().filter(|(_, v)| pool_of(v).is_none()).cloned().collect();
         let controller_config = change.controller_config;
