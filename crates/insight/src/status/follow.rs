@@ -6,7 +6,7 @@
 //! What it is not: the controller's caches. It writes nothing, and ends with its command.
 
 use crate::status::since::{Progress, readiness};
-use crate::status::trouble::{FIRST_LISTS, FollowError, Troubles, refused};
+use crate::status::watch_errors::{FIRST_LISTS, FollowError, Troubles, refused};
 use crate::status::watches::{STREAMS_LIMIT, Said, Served, Unread, WatchEvent, Watches, streams, watches};
 use crate::status::{KnownNode, Snapshot, View};
 use api::k8s::{ObjectMeta, Time};
@@ -383,7 +383,7 @@ fn config_view(metadata: &ObjectMeta, os_image_url: &str) -> ConfigView {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::trouble::TRIED;
+    use crate::status::watch_errors::TRIED;
 
     #[test]
     fn objects_missing_from_a_complete_new_list_are_dropped() {

@@ -8,7 +8,7 @@ pub(crate) mod follow;
 pub(crate) mod policy;
 pub(crate) mod rows;
 pub(crate) mod since;
-pub(crate) mod trouble;
+pub(crate) mod watch_errors;
 pub(crate) mod watches;
 
 use crate::status::findings::Finding;

@@ -1,4 +1,4 @@
-//! What keeps pools and nodes from being read: errors, and the watches that fail at the moment.
+//! Errors of the watches that read pools and nodes, and which watches fail at the moment.
 
 use client::CallError;
 use kube::runtime::watcher;
