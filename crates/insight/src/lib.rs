@@ -39,9 +39,9 @@ pub use objects::{Objects, UnreadableConfig, configs, merged_over, object, pool_
 pub use rollout::{Estimate, Forecast};
 pub use status::findings::{Finding, Problem};
 pub use status::follow::{ClusterWatch, snapshot};
+pub use status::node_progress::{Milestone, Progress};
 pub use status::policy::{PolicyRow, WaveRow, WaveState};
 pub use status::rows::{NodeRow, Phase, PoolRow};
-pub use status::since::{Milestone, Progress};
 pub use status::watch_errors::FollowError;
 pub use status::watches::Unread;
 pub use status::{Filter, KnownNode, Snapshot, View};

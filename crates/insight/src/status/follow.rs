@@ -5,7 +5,7 @@
 //!
 //! What it is not: the controller's caches. It writes nothing, and ends with its command.
 
-use crate::status::since::{Progress, readiness};
+use crate::status::node_progress::{Progress, readiness};
 use crate::status::watch_errors::{FIRST_LISTS, FollowError, Troubles, refused};
 use crate::status::watches::{STREAMS_LIMIT, Said, Served, Unread, WatchEvent, Watches, streams, watches};
 use crate::status::{KnownNode, Snapshot, View};

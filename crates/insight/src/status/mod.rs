@@ -5,15 +5,15 @@
 
 pub(crate) mod findings;
 pub(crate) mod follow;
+pub(crate) mod node_progress;
 pub(crate) mod policy;
 pub(crate) mod rows;
-pub(crate) mod since;
 pub(crate) mod watch_errors;
 pub(crate) mod watches;
 
 use crate::status::findings::Finding;
+use crate::status::node_progress::Progress;
 use crate::status::rows::{NodeRow, Phase, PoolRow};
-use crate::status::since::Progress;
 use api::conditions;
 use api::names::pool_condition::{RENDER_DEGRADED, UPDATED, UPDATING};
 use api::v1::MachineConfigPool;
@@ -113,8 +113,13 @@ fn of_view(view: View<'_>, only: &[String], now: Timestamp) -> Snapshot {
                 current: text(view.and_then(|v| v.current_config.as_deref())),
                 desired: text(view.and_then(|v| v.desired_config.as_deref())),
                 phase: Phase::from(&n.step),
-                since: since::since(&n.step, progress, known.and_then(|k| k.readiness), behind.map(|t| t.0)),
-                why: since::why(&n.step, progress),
+                since: node_progress::since(
+                    &n.step,
+                    progress,
+                    known.and_then(|k| k.readiness),
+                    behind.map(|t| t.0),
+                ),
+                why: node_progress::why(&n.step, progress),
                 stuck: is_stuck(&n.step),
             }
         };

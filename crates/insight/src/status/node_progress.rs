@@ -1,4 +1,5 @@
-//! Since when a node is in its state, from what the cluster keeps: MachineConfigNodes, the Node's conditions, the pool's.
+//! How far the update of a node is, and since when, from what the cluster keeps: MachineConfigNodes, the conditions of Nodes and of
+//! pools.
 //!
 //! What it is not: a record of its own. Where no time was recorded, none is shown.
 
