@@ -21,7 +21,7 @@ mod node;
 mod order;
 mod os_image;
 mod patch;
-pub mod pins;
+pub mod pinned_images;
 mod plan;
 pub mod policy;
 mod status;

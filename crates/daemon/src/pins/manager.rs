@@ -19,7 +19,7 @@ use kube::api::Patch;
 use kube::runtime::watcher;
 use kube::{Api, Client};
 use rollout::view::{Labels, Names};
-use rollout::{Index, mcn, pins};
+use rollout::{Index, mcn, pinned_images};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -300,7 +300,7 @@ fn wanted(
     let mine = [owners.primary, owners.secondary];
     let mut all = BTreeMap::new();
     for pool in mine.into_iter().flatten().filter_map(|i| pools.get(i)) {
-        let found = pins::selected(pool, sets)
+        let found = pinned_images::selected(pool, sets)
             .map_err(|e| format!("pool {}: spec.machineConfigSelector.{e}", pool.name_any()))?;
         all.extend(found.into_iter().map(|set| (set.name_any(), Wanted::of(set))));
     }

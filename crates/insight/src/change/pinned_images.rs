@@ -6,7 +6,7 @@
 use crate::objects::{Objects, is};
 use api::names::GROUP;
 use api::v1::{MachineConfigPool, PinnedImageSet, not_pinnable};
-use rollout::pins::selected;
+use rollout::pinned_images::selected;
 use rollout::{Index, Owners, Situation};
 use std::collections::BTreeSet;
 

@@ -11,7 +11,7 @@ use crate::inputs::PoolInput;
 use crate::layered::{BuildState, Target};
 use crate::node::Flags;
 use crate::os_image::OsImageWait;
-use crate::pins::{self, PinFacts};
+use crate::pinned_images::{self, PinFacts};
 use crate::status::pin::pinned;
 use crate::view::{NodeView, own};
 use api::conditions::{self, Condition};
@@ -91,7 +91,7 @@ pub(crate) fn of(facts: &PoolFacts<'_>, now: &Time) -> (Option<MachineConfigPool
     new.ready_machine_count = count(|f| f.updated && f.ready);
     new.unavailable_machine_count = count(|f| f.unavailable);
     new.degraded_machine_count = count(|f| f.degraded);
-    new.pool_synchronizers_status = pins::counted(
+    new.pool_synchronizers_status = pinned_images::counted(
         pool,
         nodes.iter().map(|(node, _)| &*node.name),
         (new.ready_machine_count, new.unavailable_machine_count),

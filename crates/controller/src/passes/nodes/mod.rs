@@ -27,7 +27,7 @@ use api::v1alpha1::RolloutPolicy;
 use client::CallError;
 use jiff::Timestamp;
 use report::Report;
-use rollout::pins::PinFacts;
+use rollout::pinned_images::PinFacts;
 use rollout::policy::PoolPolicies;
 use rollout::view::NodeView;
 use rollout::{
