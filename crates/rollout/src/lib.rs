@@ -26,9 +26,10 @@ mod plan;
 pub mod policy;
 mod status;
 pub mod topology;
-mod turn;
+
 mod updates;
 pub mod view;
+mod wait_history;
 
 pub use api::names::pool_condition::{CONFIG_PINNED, MEMBERSHIP_CONFLICT};
 pub use event::{EventObject, EventPlan};
@@ -48,6 +49,7 @@ pub use plan::decide::plan;
 pub use plan::{Capacity, NodeStep, PoolPlan, RolloutPlan, Step};
 pub use status::pin::{InForce, before, past, pinned, with_next};
 pub use status::pinned_text;
-pub use turn::{Turn, Turns, turn};
+
 pub use updates::{PastUpdate, past_updates};
 pub use view::roles::{Cluster, is_control_plane};
+pub use wait_history::{PastWaits, WaitHistory, past_waits};

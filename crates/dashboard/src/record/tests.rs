@@ -110,7 +110,7 @@ fn what_has_not_changed_is_noted_once_and_anew_when_its_pool_comes_back() {
 fn what_a_node_waited_for_before_is_told_while_it_is_under_way() {
     let mut record = Record::default();
     let turn = |config: &str| {
-        Some(rollout::Turn { config: config.to_owned(), waits: vec![("a free slot".to_owned(), 40)] })
+        Some(rollout::PastWaits { config: config.to_owned(), waits: vec![("a free slot".to_owned(), 40)] })
     };
     for (config, shown) in [("older", 0), ("new", 1), ("new", 1)] {
         let moving = Progress { turn: turn(config), ..progress("old", &[(c::CORDONED, true, 11)]) };

@@ -7,7 +7,7 @@ use api::k8s::Node;
 use api::names::node_condition::{NODE_DEGRADED, PINNED_DEGRADED, PINNED_PROGRESSING, UPDATED};
 use api::v1::{MachineConfigNode, NodeStepCondition, PinnedImageSetState};
 use jiff::Timestamp;
-use rollout::{PastUpdate, Reason, Step, Turn, Wait};
+use rollout::{PastUpdate, PastWaits, Reason, Step, Wait};
 use serde::Serialize;
 
 /// How far a node is, as its MachineConfigNode says.
@@ -30,7 +30,7 @@ pub struct Progress {
     /// How far it is with the PinnedImageSets of its pools.
     pub pins: Vec<PinnedImageSetState>,
     /// What it waited for before it was sent to the config that it goes to, or was sent to last.
-    pub turn: Option<Turn>,
+    pub turn: Option<PastWaits>,
 }
 
 /// A step of an update that is begun or done.
@@ -66,7 +66,7 @@ impl Progress {
         let steps = begun.collect();
         let pull = rollout::mcn::pull_progress(status).map(str::to_owned);
         let updates = rollout::past_updates(&object.metadata);
-        let turn = rollout::turn(&object.metadata);
+        let turn = rollout::past_waits(&object.metadata);
         Some(Self {
             config,
             done: when(UPDATED),

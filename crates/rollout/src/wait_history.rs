@@ -1,8 +1,8 @@
-//! What nodes wait for before they are sent to another config, and for how long: remembered from plan to plan, and kept in the
-//! annotation [`own::WAITED`] of the MachineConfigNode, which is written with the config that it is sent to. So a rollout that is
-//! over still says it, and nothing more is written for it.
+//! What nodes waited for before they were sent to another config, and for how long. It is remembered from plan to plan, and
+//! stored in the annotation [`own::WAITED`] of the MachineConfigNode together with the config that the node is sent to. So it
+//! needs no write of its own, and can still be read when the rollout is over.
 //!
-//! What it is not: what a node waits for now; the plan says that. What a process has not seen before it began is not known.
+//! What it is not: what a node waits for now, which the plan says. Waits from before the process started are not known.
 
 use crate::hold::{Hold, Wait};
 use crate::plan::{RolloutPlan, Step};
@@ -14,20 +14,20 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// How many different things one node's wait names: every watch of the object carries them.
+/// How many different waits are stored for one node: every watch of the object transfers them.
 const MOST: usize = 6;
 
 /// What a node waited for before it was sent to a config.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Turn {
+pub struct PastWaits {
     /// The rendered config that it was sent to.
     pub config: String,
-    /// What it waited for, with seconds, in the order in which that came up.
+    /// What it waited for, each with its seconds, in the order in which the waits began.
     pub waits: Vec<(String, u32)>,
 }
 
-/// What is written on a MachineConfigNode. If it cannot be read, there is nothing.
-pub fn turn(object: &ObjectMeta) -> Option<Turn> {
+/// What is stored on a MachineConfigNode. A value that cannot be read counts as none.
+pub fn past_waits(object: &ObjectMeta) -> Option<PastWaits> {
     serde_json::from_str(object.annotations.as_ref()?.get(own::WAITED)?).ok()
 }
 
@@ -41,12 +41,12 @@ struct Waiting {
     now: Option<(Cow<'static, str>, Timestamp)>,
 }
 
-/// The waits of all nodes that wait or are on their way.
+/// The waits of all nodes that wait now or are being updated.
 #[derive(Debug, Default)]
-pub struct Turns(HashMap<Arc<str>, Waiting>);
+pub struct WaitHistory(HashMap<Arc<str>, Waiting>);
 
-impl Turns {
-    /// Notes what a plan says. Thousands of nodes are looked at many times a second.
+impl WaitHistory {
+    /// Records what a plan says. This runs for thousands of nodes several times a second.
     pub fn follow(&mut self, plan: &RolloutPlan, now: Timestamp) {
         let mut before = std::mem::take(&mut self.0);
         for pool in &plan.pools {
@@ -73,7 +73,7 @@ impl Turns {
     pub fn of(&self, node: &str, config: &str) -> Option<String> {
         let known = self.0.get(node).filter(|known| *known.config == *config && !known.past.is_empty())?;
         let waits = known.past.iter().map(|(what, seconds)| (what.to_string(), *seconds)).collect();
-        serde_json::to_string(&Turn { config: config.to_owned(), waits }).ok()
+        serde_json::to_string(&PastWaits { config: config.to_owned(), waits }).ok()
     }
 }
 
@@ -150,46 +150,46 @@ mod tests {
 
     #[test]
     fn what_a_node_waited_for_is_known_when_it_goes_and_forgotten_when_it_is_done() {
-        let (mut turns, mut second) = (Turns::default(), 0);
-        let mut then = |turns: &mut Turns, seconds: i64, plan: RolloutPlan| {
-            turns.follow(&plan, Timestamp::from_second(second).unwrap());
+        let (mut history, mut second) = (WaitHistory::default(), 0);
+        let mut then = |history: &mut WaitHistory, seconds: i64, plan: RolloutPlan| {
+            history.follow(&plan, Timestamp::from_second(second).unwrap());
             second += seconds;
         };
         let wait = |wait| plan("new", None, Step::Waits(wait));
         let slot = |by: &str| wait(Wait::Capacity { max: 1, by: [by.into()].into() });
         let gate = Hold::Gate { gate: "shop".into(), state: crate::hold::GateState::Passed };
         then(
-            &mut turns,
+            &mut history,
             60,
             plan("new", Some(Hold::Frozen { until: None, reason: String::new() }), Step::Waits(Wait::Pool)),
         );
-        then(&mut turns, 5, plan("new", Some(gate), Step::Waits(Wait::Pool)));
-        then(&mut turns, 7, wait(Wait::Wave("canary".into())));
-        then(&mut turns, 20, slot("a"));
-        then(&mut turns, 20, slot("b"));
-        then(&mut turns, 0, wait(Wait::Look));
-        then(&mut turns, 3, slot("c"));
-        then(&mut turns, 9, plan("new", None, Step::Goes));
-        then(&mut turns, 9, plan("new", None, Step::Goes));
-        let text = turns.of("n", "new").unwrap();
+        then(&mut history, 5, plan("new", Some(gate), Step::Waits(Wait::Pool)));
+        then(&mut history, 7, wait(Wait::Wave("canary".into())));
+        then(&mut history, 20, slot("a"));
+        then(&mut history, 20, slot("b"));
+        then(&mut history, 0, wait(Wait::Look));
+        then(&mut history, 3, slot("c"));
+        then(&mut history, 9, plan("new", None, Step::Goes));
+        then(&mut history, 9, plan("new", None, Step::Goes));
+        let text = history.of("n", "new").unwrap();
         assert_eq!(
             text,
             r#"{"config":"new","waits":[["the end of a freeze",60],["gate shop",5],["wave canary",7],["a free slot",43]]}"#
         );
-        assert_eq!((turns.of("n", "other"), turns.of("m", "new")), (None, None));
+        assert_eq!((history.of("n", "other"), history.of("m", "new")), (None, None));
         let annotations = BTreeMap::from([(own::WAITED.to_owned(), text)]);
         let object = ObjectMeta { annotations: Some(annotations), ..ObjectMeta::default() };
-        assert_eq!(turn(&object).unwrap().waits.len(), 4);
+        assert_eq!(past_waits(&object).unwrap().waits.len(), 4);
         let update =
             |config: &str| crate::PastUpdate { config: config.to_owned(), ..crate::PastUpdate::default() };
         assert!(update("new").noted(&object).unwrap().contains("gate shop"), "the agent takes it over");
         assert!(!update("old").noted(&object).unwrap().contains("gate shop"), "of another config");
 
         // Another config begins anew, and what is done is forgotten.
-        then(&mut turns, 4, plan("newer", None, Step::Waits(Wait::RunsOperator)));
-        then(&mut turns, 1, plan("newer", None, Step::Goes));
-        assert!(turns.of("n", "newer").unwrap().ends_with(r#"[["other control-plane nodes",4]]}"#));
-        then(&mut turns, 1, plan("newer", None, Step::Done));
-        assert_eq!((turns.of("n", "newer"), turns.0.len()), (None, 0));
+        then(&mut history, 4, plan("newer", None, Step::Waits(Wait::RunsOperator)));
+        then(&mut history, 1, plan("newer", None, Step::Goes));
+        assert!(history.of("n", "newer").unwrap().ends_with(r#"[["other control-plane nodes",4]]}"#));
+        then(&mut history, 1, plan("newer", None, Step::Done));
+        assert_eq!((history.of("n", "newer"), history.0.len()), (None, 0));
     }
 }
