@@ -8,8 +8,8 @@
 //! What it is not: the writing of the status, or the choice of nodes.
 
 mod approvals;
+mod current_wave;
 mod gates;
-mod turn;
 mod windows;
 
 pub use approvals::ApprovalRequest;

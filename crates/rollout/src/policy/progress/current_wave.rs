@@ -1,4 +1,4 @@
-//! The wave whose turn it is, and what keeps the next one from beginning.
+//! The current wave of a rollout, and what keeps the next one from beginning.
 //!
 //! What it is not: which nodes a wave has (see `policy::waves`).
 
@@ -14,7 +14,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 /// One walk through the waves, from the stored one on: what it has found so far.
-struct Turn<'l, 'a> {
+struct WaveWalk<'l, 'a> {
     look: &'l Look<'a>,
     groups: &'l [Group<'l>],
     /// The wave that is stored.
@@ -28,14 +28,14 @@ struct Turn<'l, 'a> {
 impl Look<'_> {
     /// The wave whose turn it is, from the one that is stored on.
     pub(super) fn wave(&self, groups: &[Group<'_>], at: usize, progress: PoolProgress) -> Next {
-        let mut turn = Turn { look: self, groups, stored: at, at, progress, checks: vec![] };
-        let allowance = turn.of_earlier_changes().or_else(|| turn.baselines()).or_else(|| {
-            turn.checks.extend(turn.always().map(|gate| self.check(gate, &self.facts.progress, None)));
-            turn.waves()
+        let mut walk = WaveWalk { look: self, groups, stored: at, at, progress, checks: vec![] };
+        let allowance = walk.of_earlier_changes().or_else(|| walk.baselines()).or_else(|| {
+            walk.checks.extend(walk.always().map(|gate| self.check(gate, &self.facts.progress, None)));
+            walk.waves()
         });
         match allowance {
             Some(allowance) => {
-                Next { allowance, progress: turn.progress, checks: turn.checks, ..Next::default() }
+                Next { allowance, progress: walk.progress, checks: walk.checks, ..Next::default() }
             }
             None => {
                 let old = &self.facts.progress;
@@ -50,7 +50,7 @@ fn held(hold: Hold) -> Allowance {
     Allowance { hold: Some(hold), ..Allowance::default() }
 }
 
-impl<'l> Turn<'l, '_> {
+impl<'l> WaveWalk<'l, '_> {
     /// The gates that are checked all the time.
     fn always(&self) -> impl Iterator<Item = &'l Gate> + use<'l> {
         self.look.policy.gates.iter().filter(|gate| gate.always)
