@@ -13,11 +13,11 @@
 
 mod assign;
 mod calendar;
-mod elsewhere;
 pub mod gates;
 mod pool_policies;
 mod progress;
 mod read;
+mod rejected_elsewhere;
 #[cfg(test)]
 mod tests;
 mod waves;
@@ -31,8 +31,8 @@ pub use progress::ApprovalRequest;
 pub use read::{PolicyError, read};
 pub use waves::{Members, Wave};
 
-pub(crate) use elsewhere::{Elsewhere, holds_without_waves};
 pub(crate) use progress::{About, is_rejected, next, rollback_target};
+pub(crate) use rejected_elsewhere::{RejectedElsewhere, holds_without_waves};
 pub(crate) use waves::{Allowance, overlap};
 
 use crate::drain::DrainLimit;

@@ -12,7 +12,7 @@ use crate::node::{Desired, Flags, Goal, flags};
 use crate::os_image::OsImageWait;
 use crate::plan::capacity::{max_unavailable, measure};
 use crate::plan::prefetch::{self, Prefetch};
-use crate::policy::{self, About, Allowance, Elsewhere, PolicyInput, PolicyPlan};
+use crate::policy::{self, About, Allowance, PolicyInput, PolicyPlan, RejectedElsewhere};
 use crate::view::NodeView;
 use api::text::{MAX_REASON_CHARS, cut};
 use api::v1alpha1::{DrainEnd, PoolProgress};
@@ -23,7 +23,7 @@ impl<'a> Eval<'a> {
         input: &'a PoolInput<'a>,
         nodes: &[&'a NodeView],
         broken: Option<&BrokenSelector>,
-        (inputs, elsewhere): (&Inputs<'_>, &[Elsewhere<'_>]),
+        (inputs, elsewhere): (&Inputs<'_>, &[RejectedElsewhere<'_>]),
     ) -> Self {
         let facts = inputs.facts;
         let spec = &input.pool.spec;
@@ -155,7 +155,7 @@ fn puts_aside(policy: Option<PolicyInput<'_>>) -> bool {
 }
 
 /// What a pool may do that has no policy, or one that asks for nothing: all, unless another pool has rejected its change.
-fn without_waves(input: &PoolInput<'_>, elsewhere: &[Elsewhere<'_>]) -> Allowance {
+fn without_waves(input: &PoolInput<'_>, elsewhere: &[RejectedElsewhere<'_>]) -> Allowance {
     Allowance { hold: policy::holds_without_waves(elsewhere, input.pool), ..Allowance::default() }
 }
 

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 /// A change that a pool has rejected.
 #[derive(Clone, Debug)]
-pub(crate) struct Elsewhere<'a> {
+pub(crate) struct RejectedElsewhere<'a> {
     pub(super) pool: &'a str,
     config: &'a str,
     /// The MachineConfigs that may be why.
@@ -38,7 +38,7 @@ fn changed(pool: &MachineConfigPool) -> BTreeSet<&str> {
     if differ.is_empty() { new } else { differ }
 }
 
-impl<'a> Elsewhere<'a> {
+impl<'a> RejectedElsewhere<'a> {
     /// What this pool has rejected, if that is its config.
     pub(crate) fn of(pool: &'a MachineConfigPool) -> Self {
         let name = pool.metadata.name.as_deref().unwrap_or_default();
@@ -75,7 +75,7 @@ impl<'a> Elsewhere<'a> {
 
 /// Why no node goes of a pool that has no waves: another pool has rejected the same change, and nobody has let it go. The
 /// approval is the pool's annotation itself, because there is no policy that could keep it.
-pub(crate) fn holds_without_waves(all: &[Elsewhere<'_>], pool: &MachineConfigPool) -> Option<Hold> {
+pub(crate) fn holds_without_waves(all: &[RejectedElsewhere<'_>], pool: &MachineConfigPool) -> Option<Hold> {
     let name = pool.metadata.name.as_deref();
     let hold = all.iter().filter(|e| Some(e.pool) != name).find_map(|e| e.holds(pool, None))?;
     let approved = pool.metadata.annotations.as_ref().and_then(|a| a.get(own::APPROVED));
