@@ -14,9 +14,9 @@
 mod assign;
 mod calendar;
 pub mod gates;
+mod parse;
 mod pool_policies;
 mod progress;
-mod read;
 mod rejected_elsewhere;
 #[cfg(test)]
 mod tests;
@@ -26,9 +26,9 @@ pub use crate::hold::GateState;
 pub use assign::{Assigned, Assignment, PolicyPool, Verdict, assign};
 pub use calendar::{Freeze, Hours, Window, WindowError};
 pub use gates::Gate;
+pub use parse::{PolicyError, parse};
 pub use pool_policies::{Live, PoolPolicies};
 pub use progress::ApprovalRequest;
-pub use read::{PolicyError, read};
 pub use waves::{Members, Wave};
 
 pub(crate) use progress::{About, is_rejected, next, rollback_target};

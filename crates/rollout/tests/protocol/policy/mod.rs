@@ -32,7 +32,7 @@ use api::v1::MachineConfigPool;
 use api::v1alpha1::{PoolProgress, RolloutPolicySpec};
 use rollout::drain::Outlook;
 use rollout::policy::{
-    ApprovalRequest, ChangeAsked, ChangeCost, Costs, GateState, Policy, PolicyFacts, PolicyInput, read,
+    ApprovalRequest, ChangeAsked, ChangeCost, Costs, GateState, Policy, PolicyFacts, PolicyInput, parse,
 };
 use rollout::view::{DaemonState, NodeView};
 use rollout::{Change, Cluster, Facts, Inputs, PoolInput, PoolPlan, Unanswered, plan};
@@ -244,7 +244,7 @@ impl Model {
         .unwrap();
         let view = |i: usize| moved(&format!("n{i}"), CONFIGS[0], CONFIGS[0]).created(i as i64).view();
         Self {
-            policy: read("p", &spec).unwrap(),
+            policy: parse("p", &spec).unwrap(),
             fault,
             about,
             views: (0..nodes).map(view).collect(),

@@ -1,4 +1,4 @@
-//! RolloutPolicies as they are read, and what of them cannot be followed.
+//! RolloutPolicies that are parsed, and those that are refused.
 
 use super::*;
 use crate::policy::gates::{self, Check, Reading, Record};
@@ -8,7 +8,7 @@ use api::v1alpha1::{Operator, RolloutPolicy, RolloutPolicySpec, WorkloadKind};
 fn the_example_is_read_and_what_cannot_be_used_is_named_with_its_path() {
     let text = include_str!("../../../../../examples/policies/rollout-policy.yaml");
     let policy: RolloutPolicy = api::yaml::from_str(text).unwrap();
-    let policy = read("workers", &policy.spec).unwrap();
+    let policy = parse("workers", &policy.spec).unwrap();
     assert_eq!((policy.waves.len(), policy.gates.len(), policy.windows.len()), (3, 5, 1));
     assert!(policy.rolls_back && matches!(policy.waves[2].members, Members::Rest));
     let rows = [
@@ -38,7 +38,7 @@ fn the_example_is_read_and_what_cannot_be_used_is_named_with_its_path() {
     for (mut spec, want) in rows {
         spec["pools"] = json!({"names": ["worker"]});
         let spec: RolloutPolicySpec = serde_json::from_value(spec).unwrap();
-        let error = read("p", &spec).unwrap_err().to_string();
+        let error = parse("p", &spec).unwrap_err().to_string();
         assert!(error.contains(want), "{want}: {error}");
     }
 }

@@ -28,11 +28,11 @@ fn error(path: impl Into<String>, why: impl Into<String>) -> PolicyError {
     PolicyError { path: path.into(), why: why.into() }
 }
 
-/// Reads a policy.
+/// Parses a policy.
 ///
 /// # Errors
 /// The first field that cannot be used.
-pub fn read(name: &str, spec: &RolloutPolicySpec) -> Result<Policy, PolicyError> {
+pub fn parse(name: &str, spec: &RolloutPolicySpec) -> Result<Policy, PolicyError> {
     let RolloutPolicySpec {
         pools: _,
         waves,
