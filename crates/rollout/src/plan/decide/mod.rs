@@ -6,8 +6,8 @@
 //! What it is not: I/O or a clock. The executor decides nothing again.
 
 mod arbiter;
-mod begin;
 mod outcome;
+mod pool_state;
 
 use crate::hold::Hold;
 use crate::inputs::{Inputs, PoolInput};
