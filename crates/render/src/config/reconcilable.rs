@@ -16,7 +16,7 @@ use desired::rules::{Broken, Compared, at_install, broken};
 /// Whether the machines in the pool's present config can apply the new one; if the pool has none, whether any machine
 /// can. Before there is a cluster, or if only newly installed machines would get all of the config, the result is a
 /// warning.
-pub(crate) fn follow(
+pub(crate) fn reconcilable(
     inputs: &Inputs<'_>,
     name: &str,
     merged: &Merged,
