@@ -2,7 +2,7 @@
 //! crash at any instruction leaves the old state or the new one.
 //!
 //! ```text
-//! Host::probe ─► Facts ─┐
+//! Host::inspect ► Facts ─┐
 //! current, desired ─────┼─► plan ─► HostPlan ─► (the caller drains) ─► Host::apply ─► (the caller reboots)
 //! DisruptionPolicy ─────┘                                                  │
 //! at start-up: Host::recover ◄──────────── journal ◄───────────────────────┘
@@ -37,8 +37,8 @@ pub use plan::cut_off::{CutOff, cut_offs};
 pub use plan::disruption::{Decided, Disruption, Rule, ServiceDisruption};
 pub use plan::effects::{Effect, EffectFacts, Planned, UnitVerb};
 pub use plan::facts::{Facts, PathFacts};
+pub use plan::least_disruption::{LeastDisruption, least_disruption};
 pub use plan::os::OsChange;
-pub use plan::passing::{Passing, passing};
 pub use plan::preview::{Severity, preview, warnings};
 pub use plan::sshd::{Answer, SshdAnswers};
 pub use plan::step::{Replaces, Secret, Step, UnitAction};

@@ -95,7 +95,7 @@ pub(crate) fn costs(view: ChangeView<'_>, situation: &Situation, pool: &str, to:
         situation.nodes.values().filter_map(|node| node.current_config.as_ref()).collect();
     let cost = |from: &Arc<str>| {
         let old = Wanted::parse(&view.configs.get(&**from)?.spec).ok()?;
-        let host::Passing { least, certificates } = host::passing(&old, &new, &policy);
+        let host::LeastDisruption { least, certificates } = host::least_disruption(&old, &new, &policy);
         let change = ChangeAsked { from: from.clone(), to: name.clone() };
         Some((change, ChangeCost { least, certificates }))
     };

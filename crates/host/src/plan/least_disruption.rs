@@ -14,7 +14,7 @@ use crate::plan::preview::{Severity, preview};
 
 /// What a window or a freeze asks about a change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Passing {
+pub struct LeastDisruption {
     /// The least `maxDisruption` that lets it pass; `None`: it reboots a host, may do so on one that the table's row does
     /// not fit, or cannot be applied to a running one.
     pub least: Option<MaxDisruption>,
@@ -24,7 +24,7 @@ pub struct Passing {
 
 /// Looks at a change from one config to another.
 #[must_use]
-pub fn passing(old: &Wanted, new: &Wanted, policy: &DisruptionPolicy) -> Passing {
+pub fn least_disruption(old: &Wanted, new: &Wanted, policy: &DisruptionPolicy) -> LeastDisruption {
     let preview = preview(old, new, policy);
     let least = match preview.as_ref().map(Disruption::severity) {
         // Only a host can tell whether it would reboot after all.
@@ -35,7 +35,7 @@ pub fn passing(old: &Wanted, new: &Wanted, policy: &DisruptionPolicy) -> Passing
         Ok(Severity::Drain) => Some(MaxDisruption::Drain),
         Ok(Severity::Reboot) | Err(_) => None,
     };
-    Passing { least, certificates: preview.is_ok() && of_certificates(old, new) }
+    LeastDisruption { least, certificates: preview.is_ok() && of_certificates(old, new) }
 }
 
 /// Whether a row of the table decided, whose cost is another one where a program, a unit or a recorded value is missing.
@@ -117,17 +117,17 @@ mod tests {
             ("an argument, too", wanted(&[(ca, CERTIFICATE)], &json!({"kernelArguments": ["quiet"]})), false),
         ];
         for (about, new, want) in rows {
-            let got = passing(&plain, &new, &DisruptionPolicy::default());
+            let got = least_disruption(&plain, &new, &DisruptionPolicy::default());
             assert_eq!(got.certificates, want, "{about}");
             // It goes as it came.
             assert_eq!(
-                passing(&new, &plain, &DisruptionPolicy::default()).certificates,
+                least_disruption(&new, &plain, &DisruptionPolicy::default()).certificates,
                 want,
                 "{about}, undone"
             );
         }
         let costs = |files: &[(&str, &str)]| {
-            passing(&plain, &wanted(files, &none), &DisruptionPolicy::default()).least
+            least_disruption(&plain, &wanted(files, &none), &DisruptionPolicy::default()).least
         };
         assert_eq!(costs(&[]), Some(MaxDisruption::None));
         assert_eq!(costs(&[("/etc/containers/policy.json", "x")]), Some(MaxDisruption::Reload));
@@ -154,8 +154,8 @@ mod tests {
         ];
         for (files, want) in rows {
             let new = wanted(files, &none);
-            assert_eq!(passing(&plain, &new, &policy).least, want, "{files:?}");
-            assert_eq!(passing(&new, &plain, &policy).least, want, "{files:?}, removed");
+            assert_eq!(least_disruption(&plain, &new, &policy).least, want, "{files:?}");
+            assert_eq!(least_disruption(&new, &plain, &policy).least, want, "{files:?}, removed");
         }
     }
 }
