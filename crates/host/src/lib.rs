@@ -2,10 +2,10 @@
 //! crash at any instruction leaves the old state or the new one.
 //!
 //! ```text
-//! Host::inspect ► Facts ─┐
-//! current, desired ─────┼─► plan ─► HostPlan ─► (the caller drains) ─► Host::apply ─► (the caller reboots)
-//! DisruptionPolicy ─────┘                                                  │
-//! at start-up: Host::recover ◄──────────── journal ◄───────────────────────┘
+//! Host::inspect ─► Facts ─┐
+//! current, desired ───────┼─► plan ─► HostPlan ─► (the caller drains) ─► Host::apply ─► (the caller reboots)
+//! DisruptionPolicy ───────┘                                                  │
+//! at start-up: Host::recover ◄──────────── journal ◄─────────────────────────┘
 //! ```
 //!
 //! This crate knows nothing of Kubernetes. It is synchronous: async callers run it on a blocking thread.

@@ -1,5 +1,5 @@
 //! The result of a read-only inspection of the host: all that a plan needs to know. Gathered by
-//! [`crate::Host::probe`].
+//! [`crate::Host::inspect`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
