@@ -1,4 +1,4 @@
-//! What a MachineOSConfig is to say of its builds: the build and the image in force.
+//! What is written to a MachineOSConfig about its builds: the build and the image that are in force.
 
 use super::{BuildPlan, Point, Step, note, reference};
 use crate::names;
