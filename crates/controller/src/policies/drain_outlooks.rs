@@ -1,7 +1,7 @@
-//! Looks at nodes before they are cordoned: one list of a node's pods and one of all budgets, repeated for as long as a plan asks
-//! for it. Nothing but the result is kept.
+//! What drains of nodes would wait for, before the nodes are cordoned. A node's pods and all budgets are listed, and again as
+//! long as a plan asks for it. Only the result is kept.
 //!
-//! What it is not: what a look means (see `rollout::drain::outlook`), or the choice of nodes.
+//! What it is not: the judgement of pods and budgets (see `rollout::drain::outlook`), or the choice of nodes.
 
 use crate::shared::Shared;
 use api::k8s::{Pod, PodDisruptionBudget};
@@ -18,21 +18,21 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-/// Time from one look at a node to the next.
+/// How often the pods of a node are listed.
 const EVERY: Duration = Duration::from_secs(15);
-/// How long what was seen counts.
+/// How long a result counts.
 const COUNTS: Duration = Duration::from_secs(60);
 /// Nodes' pods listed at once.
 const IN_FLIGHT: usize = 8;
 
-/// The nodes that are looked at, and what was seen.
+/// The nodes whose drains are judged, and the results.
 #[derive(Debug, Default)]
-pub(super) struct Looks {
+pub(super) struct DrainOutlooks {
     task: Mutex<Option<Task>>,
     known: Arc<Mutex<Known>>,
 }
 
-/// What was seen, and when, by node.
+/// The result and its time, by node.
 type Known = BTreeMap<Arc<str>, (Outlook, Instant)>;
 
 #[derive(Debug)]
@@ -47,14 +47,14 @@ impl Drop for Task {
     }
 }
 
-impl Looks {
+impl DrainOutlooks {
     pub(super) fn known(&self) -> BTreeMap<Arc<str>, Outlook> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.retain(|_, (_, at)| at.elapsed() < COUNTS);
         known.iter().map(|(node, (outlook, _))| (node.clone(), outlook.clone())).collect()
     }
 
-    /// Has these nodes looked at, and no others.
+    /// Judges the drains of these nodes from now on, and of no others.
     pub(super) fn want(&self, shared: &Arc<Shared>, nodes: BTreeSet<Arc<str>>) {
         let mut task = self.task.lock().unwrap_or_else(PoisonError::into_inner);
         if nodes.is_empty() {
@@ -108,7 +108,7 @@ async fn run(shared: Arc<Shared>, mut wanted: watch::Receiver<BTreeSet<Arc<str>>
     }
 }
 
-/// Looks at these nodes.
+/// Lists pods and budgets, and judges each of these nodes.
 async fn look(shared: &Shared, nodes: &[Arc<str>]) -> Vec<(Arc<str>, Outlook)> {
     let budgets: Api<PodDisruptionBudget> = Api::all(shared.client.clone());
     let what = || "list poddisruptionbudgets".to_owned();
