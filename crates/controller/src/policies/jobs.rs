@@ -7,7 +7,7 @@
 //! What it is not: what an end means for the gate (see `rollout::policy::gates`).
 
 use crate::io::backoff::WORK;
-use crate::policies::about::{OfPolicy, Wanted};
+use crate::policies::check_subject::{OfPolicy, Wanted};
 use crate::policies::requests::WORDS;
 use crate::shared::Shared;
 use api::text::cut;

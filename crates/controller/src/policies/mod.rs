@@ -3,7 +3,7 @@
 //!
 //! What it is not: a decision. `rollout::policy` says which gates have to be checked and what follows from them.
 
-mod about;
+mod check_subject;
 mod checks;
 mod costs;
 mod drain_outlooks;
