@@ -20,7 +20,6 @@
 //! says Done. If the node was cordoned before the update, the controller decides whether it is uncordoned.
 //! ```
 
-pub(crate) mod along;
 pub mod clock;
 mod disruption;
 mod facts;
@@ -31,6 +30,7 @@ mod step;
 #[cfg(test)]
 mod tests;
 mod trial;
+pub(crate) mod waiting_config;
 #[cfg(test)]
 mod walk;
 

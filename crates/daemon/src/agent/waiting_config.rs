@@ -1,19 +1,19 @@
-//! The agent's last work while its machine shuts down: it takes along the config that waits for a window, so that the reboot that
-//! somebody else has asked for does for both.
+//! The agent's last work while its machine shuts down: it applies a config that waits for a window, so that the reboot that
+//! somebody else has asked for serves both.
 //!
-//! Flow: the agent is told to stop → systemd says that the whole machine stops → the Node is read anew → the change is planned →
-//! the Node is told (`desiredConfig`, only if nobody has changed it since) → the change is applied. From then on it is an update
-//! like all others, whose reboot has begun.
+//! Flow: the agent is told to stop → systemd says that the whole machine stops → the Node is read again → the change is planned →
+//! `desiredConfig` is written to the Node (only if nobody has changed it since) → the change is applied. From then on it is an
+//! update like all others whose reboot has begun.
 //!
-//! A change that needs no reboot waits for its window, and so does one that changes the operating system, which takes longer than
-//! a shutdown. If the change cannot be made, the Node is told so. A power cut in that moment leaves the node with a config that it
-//! is sent to: it takes that when it is back, as if the window were open.
+//! A change that needs no reboot waits for its window. So does a change of the operating system, which takes longer than a
+//! shutdown. If the change cannot be made, the Node says so. After a power cut at that moment, the node's desired config is
+//! the new one: the agent applies it after the boot, as if the window were open.
 //!
-//! Not here: who may (see `protocol::along`), nor the reboot.
+//! Not here: which nodes may do this (see `protocol::waiting_config`), nor the reboot.
 
 use super::Agent;
 use crate::node::machine::{Machine, Work};
-use crate::protocol::along::takes_along;
+use crate::protocol::waiting_config::applicable_at_shutdown;
 use crate::protocol::{Changes, Note, Pair};
 use api::events::AgentEvent;
 use api::names::{annotation, own, state};
@@ -23,20 +23,20 @@ use std::time::Duration;
 const LIMIT: Duration = Duration::from_secs(20);
 
 impl Agent {
-    /// Takes along what waits, if the machine shuts down.
-    pub(super) async fn take_along(&mut self) {
-        if self.view.node.waiting.is_empty() || takes_along(&self.view).is_none() {
+    /// Applies the config that waits for a window, if the whole machine shuts down.
+    pub(super) async fn apply_waiting_config(&mut self) {
+        if self.view.node.waiting.is_empty() || applicable_at_shutdown(&self.view).is_none() {
             return;
         }
         match self.host(Machine::is_stopping).await {
             Ok(true) => {}
             Ok(false) => return,
             Err(error) => {
-                tracing::warn!(%error, "whether the machine shuts down is not known; what waits for a window goes on waiting");
+                tracing::warn!(%error, "whether the machine shuts down is not known: the waiting config is not applied");
                 return;
             }
         }
-        let planned = match tokio::time::timeout(LIMIT, self.plan_along()).await {
+        let planned = match tokio::time::timeout(LIMIT, self.plan_waiting_config()).await {
             Ok(planned) => planned,
             Err(_) => Err(format!("no answer within {} s", LIMIT.as_secs())),
         };
@@ -44,7 +44,7 @@ impl Agent {
             Ok(Some(planned)) => planned,
             Ok(None) => return,
             Err(why) => {
-                tracing::warn!(%why, "what waits for a window goes on waiting: it cannot be planned while the machine shuts down");
+                tracing::warn!(%why, "the waiting config cannot be planned while the machine shuts down, and is not applied");
                 return;
             }
         };
@@ -60,12 +60,12 @@ impl Agent {
             Err(error) => {
                 tracing::warn!(
                     error = error.chain(),
-                    "the Node cannot be told what is taken along, so nothing is"
+                    "the Node cannot be written, so the waiting config is not applied"
                 );
                 return;
             }
         }
-        tracing::info!(from = %pair.from, to = %pair.to, "the machine reboots: taking along what waits for a window");
+        tracing::info!(from = %pair.from, to = %pair.to, "the machine shuts down: applying the config that waits for a window");
         let (rules, before) = self.trial_of_next();
         match self.host(move |m| m.apply(work, &rules, &before)).await {
             Ok(notes) => {
@@ -77,30 +77,27 @@ impl Agent {
                 self.tell(&[Note::new(AgentEvent::WaitingConfigTaken, text)]);
             }
             Err(error) => {
-                tracing::error!(%error, to = %pair.to, "what waits for a window cannot be taken along");
+                tracing::error!(%error, to = %pair.to, "the waiting config cannot be applied");
                 let back = Changes::from([
                     (annotation::DESIRED_CONFIG, pair.from),
                     (annotation::STATE, state::DONE.to_owned()),
                 ]);
                 if let Err(error) = self.cluster.annotate(&back, None, None).await {
-                    tracing::error!(
-                        error = error.chain(),
-                        "the Node still says that it is sent to that config"
-                    );
+                    tracing::error!(error = error.chain(), "desiredConfig of the Node could not be set back");
                 }
             }
         }
     }
 
-    /// Plans what waits, by the Node as it is now. `None`: it does not take that along.
-    async fn plan_along(&mut self) -> Result<Option<(Pair, Work)>, String> {
+    /// Plans the waiting config, by the Node as it is now. `None`: it is not applied at this shutdown.
+    async fn plan_waiting_config(&mut self) -> Result<Option<(Pair, Work)>, String> {
         let node = self.cluster.own_node().await.map_err(|error| error.chain())?;
         self.take_answer(&node);
         self.look().await;
-        let Some(pair) = takes_along(&self.view) else { return Ok(None) };
+        let Some(pair) = applicable_at_shutdown(&self.view) else { return Ok(None) };
         let (cost, work) = self.plan(&pair).await.map_err(|error| error.to_string())?;
         if !cost.reboot || work.needs_fetch() {
-            tracing::info!(to = %pair.to, "what waits for a window needs no reboot, or another operating system: it goes on waiting");
+            tracing::info!(to = %pair.to, "the waiting config needs no reboot, or another operating system: it is not applied at this shutdown");
             return Ok(None);
         }
         Ok(Some((pair, work)))

@@ -1,16 +1,16 @@
-//! What a machine takes along when somebody else reboots it: the config that waits for a window, so that one reboot does for both.
-//! Pure.
+//! Whether a machine that somebody else reboots applies the config that waits for a window, so that one reboot serves both. Pure.
 //!
-//! The controller marks the nodes that may ([`own::WAITING`](api::names::own::WAITING)): all that they wait for is a window of
-//! their pool's RolloutPolicy. Only a host that is done with its config, and owes nobody anything, takes it.
+//! The controller marks the nodes that may do so ([`own::WAITING`](api::names::own::WAITING)): they wait for nothing but a
+//! window of their pool's RolloutPolicy. Only a host that is done with its present config, and has nothing else in progress,
+//! applies it.
 //!
-//! What it is not: the carrying out (see `agent::along`), nor whether the change is one for a reboot (that is in its plan).
+//! What it is not: the execution (see `agent::waiting_config`), nor whether the change needs a reboot (its plan says that).
 
 use super::facts::{EMPTY_CONFIG, Pair, Phase, RebootFact, View};
 use api::names::state;
 
-/// The change that a host takes along that shuts down now; `None`: none.
-pub(crate) fn takes_along(view: &View) -> Option<Pair> {
+/// The change that a host applies while it shuts down; `None`: none.
+pub(crate) fn applicable_at_shutdown(view: &View) -> Option<Pair> {
     let (node, disk) = (&view.node, &view.disk);
     let to = node.waiting.as_str();
     let is_done = node.seen
@@ -59,7 +59,7 @@ mod tests {
     #[test]
     fn a_host_that_is_done_takes_what_waits_and_one_that_is_busy_does_not() {
         let pair = Pair { from: "a".into(), to: "b".into() };
-        assert_eq!(takes_along(&view()), Some(pair));
+        assert_eq!(applicable_at_shutdown(&view()), Some(pair));
         let failed = Failure {
             job: Job::Check { config: "a".into() },
             kind: FailureKind::Degraded,
@@ -91,7 +91,7 @@ mod tests {
         for (what, happens) in rows {
             let mut view = view();
             happens(&mut view);
-            assert_eq!(takes_along(&view), None, "{what}");
+            assert_eq!(applicable_at_shutdown(&view), None, "{what}");
         }
     }
 }
