@@ -11,7 +11,7 @@ use crate::cluster::report::Reporting;
 use crate::error::DaemonError;
 use crate::metrics::Metrics;
 use crate::node::certificates::{Place, Writer};
-use crate::pins::{Manager, follow_sets};
+use crate::pinned_images::{Manager, follow_sets};
 use host::{DbusSystemd, Host, HostPrograms, OnlyAgent, OsChoice, Programs, Recovery, Root};
 use listen::tls::TlsProfile;
 use listen::{Access, Addresses, Endpoint, Healthy};

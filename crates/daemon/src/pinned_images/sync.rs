@@ -3,7 +3,7 @@
 //! A round may be dropped at any point: the runtime then ends its pulls and keeps what it has fetched of them, and the next round
 //! looks at what is there.
 //!
-//! Not here: when a round is made (see `manager`), what is asked of the host before a plan (`look`, `sizes`), the pulls (`pull`), or
+//! Not here: when a round is made (see `manager`), what is asked of the host before a plan (`inspect`, `sizes`), the pulls (`pull`), or
 //! how CRI-O is told (`crio`).
 
 use super::crio::CRIO;

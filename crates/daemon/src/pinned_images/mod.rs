@@ -13,7 +13,7 @@
 mod auth;
 mod crio;
 mod grpc;
-mod look;
+mod inspect;
 mod manager;
 mod plan;
 mod pull;

@@ -5,7 +5,7 @@
 //! nothing takes it away while other images are pulled. Then the missing images are pulled, in the order of the sets' names, so
 //! that one set is complete before the next is begun; each is pinned when it is there.
 //!
-//! Not here: which sets a pool has (`rollout::pins`), or what is reported (see `report`).
+//! Not here: which sets a pool has (`rollout::pinned_images`), or what is reported (see `report`).
 
 use api::v1::PinnedImageSet;
 use std::collections::{BTreeMap, BTreeSet};
