@@ -26,13 +26,13 @@ mod facts;
 mod image;
 pub mod join;
 mod prefetch;
+#[cfg(test)]
+mod random_histories;
 mod step;
 #[cfg(test)]
 mod tests;
 mod trial;
 pub(crate) mod waiting_config;
-#[cfg(test)]
-mod walk;
 
 pub use facts::{
     Cost, DiskFacts, EMPTY_CONFIG, Failure, FailureKind, Job, NodeFacts, Pair, Phase, RebootFact, View,
