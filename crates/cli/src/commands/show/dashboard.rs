@@ -3,7 +3,7 @@
 //! What it is not: the page, or who may see what, which are [`dashboard`]'s.
 
 use crate::args::dashboard::Dashboard as Arguments;
-use crate::commands::shell;
+use crate::commands::process;
 use crate::{connect, exit, output};
 use anyhow::Context as _;
 use dashboard::{Cluster, ClusterDashboard, Dashboard, Network};
@@ -19,7 +19,7 @@ pub(crate) async fn run(a: Arguments) -> anyhow::Result<u8> {
     let config = connect::config(&a.cluster).await?;
     let name = config.cluster_url.to_string();
     let client = connect::client(config)?;
-    let stop = shell::shutdown_signal()?;
+    let stop = process::shutdown_signal()?;
     let controller_config = operator::install::settings::unknown();
     let cluster = Cluster { client, name, controller_config };
     if a.in_cluster {

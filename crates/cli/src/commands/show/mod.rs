@@ -1,4 +1,4 @@
-//! What only looks at a cluster.
+//! Commands that only show: they write nothing to a cluster.
 
 pub(crate) mod bundle;
 pub(crate) mod dashboard;

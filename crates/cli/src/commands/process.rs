@@ -1,4 +1,4 @@
-//! What every command runs in: the log, the crypto provider, the runtime, and the signals that end it.
+//! What every command of the process shares: the log, the crypto provider, the async runtime, and the signals that end it.
 //!
 //! What it is not: which command runs (see the parent module).
 
