@@ -8,7 +8,7 @@
 //! What it is not: whether the request comes from the page (see `gate`).
 
 use crate::routes::{self, Here, Shared};
-use crate::{answer, look};
+use crate::{answer, details};
 use actions::{ActionError, Continue, Do, Preview, Undo, Undoing, messages};
 use api::k8s::Time;
 use api::v1::MachineConfigPool;
@@ -106,7 +106,7 @@ pub(crate) async fn action(Here(shared): Here, body: Result<Bytes, BytesRejectio
         }
     };
     if !wanted.action.names().all(api::object_name::is_valid) {
-        return look::no_name();
+        return details::no_name();
     }
     let how = if wanted.confirm { Do::Write } else { Do::Preview };
     match run(&shared, wanted.action, how, wanted.seen).await {
@@ -140,8 +140,11 @@ async fn run(shared: &Shared, action: Action, how: Do, shown: Value) -> Result<S
         if how == Do::Write && !paused && seen != shown {
             return Err(changed(&pool));
         }
-        let preview =
-            if paused { String::new() } else { cost(Continue::Resume { pool: &pool }, messages::of_pool).await };
+        let preview = if paused {
+            String::new()
+        } else {
+            cost(Continue::Resume { pool: &pool }, messages::of_pool).await
+        };
         let done = actions::pause(client, &[pool], paused, how).await?;
         Ok(Said { seen, ..said(messages::paused(&done, how) + &preview) })
     };
@@ -175,7 +178,8 @@ async fn run(shared: &Shared, action: Action, how: Do, shown: Value) -> Result<S
                 }
             };
             let done = actions::approve(client, &pool, config.as_deref(), wave.as_deref(), how).await?;
-            let text = messages::approved(&done, how) + &cost(Continue::Approve(&done), messages::of_pool).await;
+            let text =
+                messages::approved(&done, how) + &cost(Continue::Approve(&done), messages::of_pool).await;
             Ok(Said { seen: json!(Wave { config: done.config, wave: done.wave }), ..said(text) })
         }
         Action::Undo { pool, to } => undo(pool, to, false).await,

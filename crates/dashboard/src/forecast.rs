@@ -5,7 +5,7 @@
 
 use crate::act::{CHECKS, doubts};
 use crate::answer;
-use crate::look::no_name;
+use crate::details::no_name;
 use crate::routes::Here;
 use api::k8s::Time;
 use api::object_name::is_valid;

@@ -4,7 +4,7 @@
 //! What it is not: metrics. Of what running processes count, it shows what the leaders write onto their Leases.
 
 use crate::answer;
-use crate::look::part;
+use crate::details::part;
 use crate::routes::Here;
 use api::names;
 use axum::response::Response;

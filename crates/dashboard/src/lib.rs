@@ -10,13 +10,13 @@
 mod act;
 mod answer;
 mod cluster_gate;
+mod details;
 mod feed;
 mod forecast;
 mod gate;
 mod heard;
 mod installation;
 mod live;
-mod look;
 mod network;
 mod page;
 mod person;

@@ -6,7 +6,7 @@ use crate::cluster_gate::Visitor;
 use crate::heard::NOT_YOURS;
 use crate::record::Told;
 use crate::routes::{Door, Shared, Text};
-use crate::{answer, look};
+use crate::{answer, details};
 use api::object_name::is_valid;
 use axum::body::Bytes;
 use axum::extract::{FromRequestParts, Path, State};
@@ -49,7 +49,7 @@ pub(crate) async fn one(
     Path((pool, config)): Path<(String, String)>,
 ) -> Response {
     if !is_valid(&pool) || !is_valid(&config) {
-        return look::no_name();
+        return details::no_name();
     }
     let picture = shared.feed.picture();
     let record = shared.record.lock().unwrap_or_else(PoisonError::into_inner);

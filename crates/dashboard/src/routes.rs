@@ -7,7 +7,7 @@ use crate::feed::Feed;
 use crate::gate::{Gate, Refusal};
 use crate::heard::Heard;
 use crate::record::Record;
-use crate::{act, answer, forecast, installation, look, page, rollouts, stream};
+use crate::{act, answer, details, forecast, installation, page, rollouts, stream};
 use api::v1::ControllerConfig;
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -107,14 +107,14 @@ pub(crate) fn router(shared: Shared) -> Router {
         .route(&at("events"), get(stream::events))
         .route(&at("rollouts"), get(rollouts::all))
         .route(&at("rollouts/{pool}/{config}"), get(rollouts::one))
-        .route(&at("nodes/{name}"), get(look::node))
-        .route(&at("pools/{name}"), get(look::pool))
+        .route(&at("nodes/{name}"), get(details::node))
+        .route(&at("pools/{name}"), get(details::pool))
         .route(&at("pools/{name}/plan"), get(forecast::pool))
-        .route(&at("configs"), get(look::configs))
-        .route(&at("configs/{name}"), get(look::config))
-        .route(&at("compare/{from}/{to}"), get(look::compare))
-        .route(&at("images"), get(look::images))
-        .route(&at("trust"), get(look::trust))
+        .route(&at("configs"), get(details::configs))
+        .route(&at("configs/{name}"), get(details::config))
+        .route(&at("compare/{from}/{to}"), get(details::compare))
+        .route(&at("images"), get(details::images))
+        .route(&at("trust"), get(details::trust))
         .route(&at("operator"), get(installation::operator))
         .route(&at("actions"), post(act::action).layer(DefaultBodyLimit::max(act::LARGEST_ACTION)))
         .route(&at("check"), post(act::check))
