@@ -3,9 +3,9 @@
 use crate::act::{CHECKS, LARGEST_IN_CLUSTER};
 use crate::cluster_gate::ClusterGate;
 use crate::feed::Feed;
+use crate::fleet::tests::fleet;
 use crate::gate::ACTION_HEADER;
 use crate::heard::Heard;
-use crate::picture::tests::picture;
 use crate::record::{Told, Word};
 use crate::right::WITH_SECRETS;
 use crate::rights::{FLEET, Person};
@@ -210,7 +210,7 @@ impl Site {
 #[tokio::test]
 async fn who_is_not_known_gets_the_page_to_sign_in_and_nothing_else() {
     let site = Site::new();
-    site.feed.put(Arc::new(picture(&[("n1", Phase::Moving, "it works")])));
+    site.feed.put(Arc::new(fleet(&[("n1", Phase::Moving, "it works")])));
     let strangers = [
         By::Nothing,
         By::Token("guessed"),
@@ -239,7 +239,7 @@ async fn who_is_not_known_gets_the_page_to_sign_in_and_nothing_else() {
 #[tokio::test]
 async fn who_has_no_right_to_the_fleet_gets_403_and_nothing_else() {
     let site = Site::new();
-    site.feed.put(Arc::new(picture(&[("n1", Phase::Moving, "it works")])));
+    site.feed.put(Arc::new(fleet(&[("n1", Phase::Moving, "it works")])));
     for by in [By::Token("of-joe"), By::Proxy(PROXY, "joe", "ops"), By::Proxy(PROXY, "pete", "others")] {
         for path in PATHS {
             let answer = site.get(path, by).await;
@@ -315,7 +315,7 @@ async fn who_may_see_masked_objects_only_sees_the_whole_page_and_changes_nothing
 #[tokio::test]
 async fn what_events_tell_of_rollouts_is_for_those_who_may_list_events() {
     let site = Site::new();
-    site.feed.put(Arc::new(picture(&[("n1", Phase::Done, "")])));
+    site.feed.put(Arc::new(fleet(&[("n1", Phase::Done, "")])));
     let words = [("Cordon", "2026-01-01T00:00:00Z"), ("DrainWaiting", "2026-01-01T00:00:10Z")].map(|(reason, at)| {
         let event = json!({"metadata": {"name": "e", "namespace": "x"}, "involvedObject": {"kind": "Node", "name": "n1"},
             "related": {"kind": "MachineConfig", "name": "rendered-worker-0"}, "reason": reason, "firstTimestamp": at,
@@ -370,7 +370,7 @@ async fn a_right_to_look_at_the_fleet_is_none_to_details_and_actions() {
 #[tokio::test]
 async fn other_sites_and_names_get_nothing_in_any_mode() {
     let site = Site::new();
-    site.feed.put(Arc::new(picture(&[("n1", Phase::Moving, "it works")])));
+    site.feed.put(Arc::new(fleet(&[("n1", Phase::Moving, "it works")])));
     let cookie = site.sign_in("of-jane").await;
     let retry = || Body::from(json!({"action": "retry", "node": "n1", "confirm": true}).to_string());
     for by in [By::Token("of-jane"), By::Cookie(&cookie), By::Proxy(PROXY, "pete", "ops")] {

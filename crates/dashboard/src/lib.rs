@@ -1,6 +1,6 @@
 //! The dashboard: a page that shows a fleet live, the JSON and the stream of events that fill it, and who may see and do what.
 //!
-//! Flow: [`insight::ClusterWatch`] → `picture` (what is shown, masked) → `feed` (numbered differences) → one stream for each
+//! Flow: [`insight::ClusterWatch`] → `fleet` (what is shown, masked) → `feed` (numbered differences) → one stream for each
 //! viewer. What is asked for seldom (a node's details, a comparison of configs) is read from the API server when it is asked
 //! for. Every request passes `gate` first; where the dashboard runs in the cluster, `cluster_gate`.
 //!
@@ -12,6 +12,7 @@ mod answer;
 mod cluster_gate;
 mod details;
 mod feed;
+mod fleet;
 mod forecast;
 mod gate;
 mod heard;
@@ -20,7 +21,6 @@ mod live;
 mod network;
 mod page;
 mod person;
-mod picture;
 mod record;
 mod right;
 mod rights;

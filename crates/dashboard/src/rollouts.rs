@@ -35,9 +35,9 @@ impl FromRequestParts<Shared> for ToldTo {
 
 /// The last rollouts of all pools.
 pub(crate) async fn all(State(shared): State<Shared>, ToldTo(told): ToldTo) -> Response {
-    let picture = shared.feed.picture();
+    let fleet = shared.feed.fleet();
     let mut record = shared.record.lock().unwrap_or_else(PoisonError::into_inner);
-    let text = record.json(Timestamp::now(), &picture, &told);
+    let text = record.json(Timestamp::now(), &fleet, &told);
     drop(record);
     answer::of(StatusCode::OK, "application/json", Bytes::from_owner(Text(text)))
 }
@@ -51,9 +51,9 @@ pub(crate) async fn one(
     if !is_valid(&pool) || !is_valid(&config) {
         return details::no_name();
     }
-    let picture = shared.feed.picture();
+    let fleet = shared.feed.fleet();
     let record = shared.record.lock().unwrap_or_else(PoisonError::into_inner);
-    match record.whole((&pool, &config), Timestamp::now(), &picture, &told) {
+    match record.whole((&pool, &config), Timestamp::now(), &fleet, &told) {
         Some(text) => answer::of(StatusCode::OK, "application/json", text),
         None => answer::failed(StatusCode::NOT_FOUND, "this rollout is not among the last ones of its pool"),
     }

@@ -1,8 +1,8 @@
 //! The routes as a browser, and as an attacker, meets them.
 
 use super::*;
+use crate::fleet::tests::fleet;
 use crate::gate::ACTION_HEADER;
-use crate::picture::tests::picture;
 use http::HeaderMap;
 use http_body_util::BodyExt as _;
 use insight::Phase;
@@ -184,7 +184,7 @@ async fn a_stream_goes_on_where_it_ended_or_says_that_all_is_to_be_read_again() 
     let whole: serde_json::Value =
         serde_json::from_str(&text(browser.get("/api/snapshot").await).await).unwrap();
     let id = whole["id"].as_str().unwrap().to_owned();
-    browser.feed.put(Arc::new(picture(&[("n1", Phase::Moving, "it works")])));
+    browser.feed.put(Arc::new(fleet(&[("n1", Phase::Moving, "it works")])));
     let first = async |headers: &[(&str, &str)], query: &str| {
         let response = browser.send("GET", &format!("/api/events{query}"), headers).await;
         assert_eq!(response.headers()["content-type"], "text/event-stream");
@@ -209,7 +209,7 @@ async fn a_viewer_that_falls_behind_loses_its_stream() {
     let browser = Browser::signed_in().await;
     let mut body = browser.get("/api/events").await.into_body();
     for n in 0..1000 {
-        browser.feed.put(Arc::new(picture(&[("n1", Phase::Moving, &n.to_string())])));
+        browser.feed.put(Arc::new(fleet(&[("n1", Phase::Moving, &n.to_string())])));
     }
     let ended = async {
         while let Some(frame) = body.frame().await {
@@ -588,7 +588,7 @@ async fn a_reader_that_stands_still_is_dropped_and_comes_back_to_what_it_missed(
     // More than sockets hold, and more differences than a viewer may be behind.
     let big = "x".repeat(64 << 10);
     for n in 0..600 {
-        browser.feed.put(Arc::new(picture(&[("n1", Phase::Moving, &format!("{n} {big}"))])));
+        browser.feed.put(Arc::new(fleet(&[("n1", Phase::Moving, &format!("{n} {big}"))])));
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     tokio::time::timeout(Duration::from_secs(20), slow.read_to_end(&mut all))

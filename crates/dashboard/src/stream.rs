@@ -1,6 +1,6 @@
-//! A viewer's stream: what differs in the picture, as server-sent events, for as long as that person may look.
+//! A viewer's stream: what changes in the fleet, as server-sent events, for as long as that person may look.
 //!
-//! What it is not: the picture and its differences (see `feed`).
+//! What it is not: the fleet and its differences (see `feed`).
 
 use crate::answer;
 use crate::cluster_gate::{ClusterGate, Ends, Visitor};

@@ -5,7 +5,7 @@
 //! An agent that does not write its past updates down shows the end of the last one only, unless it was seen under way, or events
 //! tell of it.
 //!
-//! Nodes that have not begun are in a pool's present rollout too: they come from the [`Picture`](crate::picture::Picture), with
+//! Nodes that have not begun are in a pool's present rollout too: they come from the [`Fleet`](crate::fleet::Fleet), with
 //! what they wait for.
 //!
 //! What it is not: a store. What is over lives in the MachineConfigNodes.

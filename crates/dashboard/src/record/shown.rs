@@ -5,7 +5,7 @@
 use super::told::{OfRollout, Told};
 use super::track::{Bar, Part, Track};
 use super::{KEPT, Record};
-use crate::picture::{Cell, Picture};
+use crate::fleet::{Cell, Fleet};
 use insight::Phase;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
@@ -36,14 +36,14 @@ impl Written {
 }
 
 impl Record {
-    /// What the page shows, as JSON; the same text for a second. `picture`: the fleet as it is now.
-    pub(crate) fn json(&mut self, now: Timestamp, picture: &Picture, told: &Told) -> Arc<str> {
+    /// What the page shows, as JSON; the same text for a second. `fleet`: as it is now.
+    pub(crate) fn json(&mut self, now: Timestamp, fleet: &Fleet, told: &Told) -> Arc<str> {
         if let Some((since, text)) = self.written.of(told)
             && (SignedDuration::ZERO..FRESH).contains(&now.duration_since(*since))
         {
             return Arc::clone(text);
         }
-        let rollouts = self.shown(now, picture, told);
+        let rollouts = self.shown(now, fleet, told);
         let text: Arc<str> =
             json!({"now": now, "rollouts": rollouts, "unread": told.unread}).to_string().into();
         *self.written.of(told) = Some((now, Arc::clone(&text)));
@@ -55,11 +55,11 @@ impl Record {
         &self,
         (pool, config): (&str, &str),
         now: Timestamp,
-        picture: &Picture,
+        fleet: &Fleet,
         told: &Told,
     ) -> Option<String> {
-        let one = self.known(picture, told).into_iter().find(|r| r.pool == pool && r.config == config);
-        let behind = behind(picture).remove(pool).filter(|b| b.config == config);
+        let one = self.known(fleet, told).into_iter().find(|r| r.pool == pool && r.config == config);
+        let behind = behind(fleet).remove(pool).filter(|b| b.config == config);
         let nodes = behind.map(|b| b.nodes).unwrap_or_default();
         let one = match one {
             Some(one) => one,
@@ -70,8 +70,8 @@ impl Record {
     }
 
     /// The last rollouts of each pool, the newest first.
-    fn known<'a>(&'a self, picture: &'a Picture, told: &'a Told) -> Vec<Known<'a>> {
-        let mut words = told.rollouts(picture);
+    fn known<'a>(&'a self, fleet: &'a Fleet, told: &'a Told) -> Vec<Known<'a>> {
+        let mut words = told.rollouts(fleet);
         let seen = self.rollouts.iter().rev().map(|rollout| Known {
             pool: &rollout.pool,
             config: &rollout.config,
@@ -95,13 +95,13 @@ impl Record {
     }
 
     /// Those under way first, then those whose nodes only wait, then those that are over; in each, the newest first.
-    pub(super) fn shown(&self, now: Timestamp, picture: &Picture, told: &Told) -> Vec<Shown> {
-        let mut behind = behind(picture);
+    pub(super) fn shown(&self, now: Timestamp, fleet: &Fleet, told: &Told) -> Vec<Shown> {
+        let mut behind = behind(fleet);
         let mut take = |one: &Known<'_>| {
             let of_it = behind.get(one.pool).is_some_and(|b| b.config == one.config);
             of_it.then(|| behind.remove(one.pool)).flatten().map(|b| b.nodes).unwrap_or_default()
         };
-        let known = self.known(picture, told).into_iter();
+        let known = self.known(fleet, told).into_iter();
         let begun: Vec<Shown> = known.map(|one| one.shown(now, MOST, &take(&one), told)).collect();
         let only_wait = behind
             .into_iter()
@@ -129,10 +129,10 @@ struct Behind<'a> {
 }
 
 /// Those of each pool.
-fn behind(picture: &Picture) -> BTreeMap<&str, Behind<'_>> {
+fn behind(fleet: &Fleet) -> BTreeMap<&str, Behind<'_>> {
     let mut all: BTreeMap<&str, Behind<'_>> = BTreeMap::new();
-    for cell in picture.nodes.values() {
-        let pool = picture.pools.get(&cell.pool).filter(|pool| !pool.config.is_empty());
+    for cell in fleet.nodes.values() {
+        let pool = fleet.pools.get(&cell.pool).filter(|pool| !pool.config.is_empty());
         if let Some(pool) = pool.filter(|_| !matches!(cell.row.phase, Phase::Done | Phase::Unavailable)) {
             let one = all.entry(&pool.name).or_insert_with(|| Behind { config: &pool.config, nodes: vec![] });
             one.nodes.push(cell);

@@ -3,7 +3,7 @@
 use super::shown::{MOST, Shown, State};
 use super::track::{Bar, Part};
 use super::*;
-use crate::picture::Picture;
+use crate::fleet::Fleet;
 use insight::Phase;
 use serde_json::json;
 
@@ -48,7 +48,7 @@ fn note_waiting(
 
 /// Of a fleet in which nothing waits.
 fn look(record: &Record, now: Timestamp) -> Vec<Shown> {
-    record.shown(now, &Picture::default(), &Told::default())
+    record.shown(now, &Fleet::default(), &Told::default())
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn a_node_that_goes_elsewhere_before_it_is_done_is_stuck_there_no_more() {
     assert_eq!(of(&record, "a"), (false, None, 30));
     assert_eq!(of(&record, "b"), (false, None, 20), "it was done there");
     let whole = |record: &Record, config| {
-        record.whole(("worker", config), at(100), &Picture::default(), &Told::default())
+        record.whole(("worker", config), at(100), &Fleet::default(), &Told::default())
     };
     let text = whole(&record, "a").unwrap();
     assert!(text.contains("\"node\":\"n\"") && whole(&record, "c").is_none());
@@ -299,14 +299,14 @@ fn a_large_pool_is_cut_and_masked_and_is_written_once_a_second() {
         note_waiting(&mut record, &format!("n{n}"), "new", &drain, Some(waits));
     }
     let told = Told::default();
-    let text = record.json(at(20), &Picture::default(), &told);
+    let text = record.json(at(20), &Fleet::default(), &told);
     let value: serde_json::Value = serde_json::from_str(&text).unwrap();
     let one = &value["rollouts"][0];
     assert_eq!((one["nodes"].as_array().unwrap().len(), &one["total"]), (MOST, &json!(MOST + 1)));
     assert!(!text.contains("hunter2"));
     note(&mut record, "late", "new", &drain);
-    assert!(Arc::ptr_eq(&text, &record.json(at(20), &Picture::default(), &told)), "the same second");
-    assert!(!Arc::ptr_eq(&text, &record.json(at(21), &Picture::default(), &told)), "the next");
+    assert!(Arc::ptr_eq(&text, &record.json(at(20), &Fleet::default(), &told)), "the same second");
+    assert!(!Arc::ptr_eq(&text, &record.json(at(21), &Fleet::default(), &told)), "the next");
 }
 
 #[test]
@@ -387,12 +387,12 @@ fn nodes_that_have_not_begun_are_in_the_rollout_with_how_long_they_wait_and_the_
     // It was there before, and has to go there again.
     note(&mut record, "again", "new", &progress("new", &[(c::UPDATED, true, 20)]));
     let cell = |name: &str, phase: Phase, since: Option<i64>, stuck: bool| {
-        let mut cell = crate::picture::tests::cell(name, phase, "why");
+        let mut cell = crate::fleet::tests::cell(name, phase, "why");
         (cell.row.since, cell.row.stuck) = (since.map(at), stuck);
         (name.to_owned(), cell)
     };
-    let pool = crate::picture::tests::pool("worker", "new");
-    let picture = Picture {
+    let pool = crate::fleet::tests::pool("worker", "new");
+    let fleet = Fleet {
         pools: [(pool.name.clone(), pool)].into(),
         nodes: [
             cell("moves", Phase::Moving, Some(90), false),
@@ -405,9 +405,9 @@ fn nodes_that_have_not_begun_are_in_the_rollout_with_how_long_they_wait_and_the_
             cell("cordoned", Phase::Unavailable, None, true),
         ]
         .into(),
-        ..Picture::default()
+        ..Fleet::default()
     };
-    let shown = record.shown(at(100), &picture, &Told::default());
+    let shown = record.shown(at(100), &fleet, &Told::default());
     let lines: Vec<_> = shown[0].nodes.iter().map(|l| (&*l.node, l.state, l.seconds)).collect();
     assert_eq!(
         lines,
@@ -428,8 +428,8 @@ fn nodes_that_have_not_begun_are_in_the_rollout_with_how_long_they_wait_and_the_
 
     // A rollout of which nothing has begun, such as that of a paused pool.
     let nothing = Record::default();
-    let shown = nothing.shown(at(100), &picture, &Told::default());
+    let shown = nothing.shown(at(100), &fleet, &Told::default());
     assert_eq!((shown.len(), shown[0].total, &*shown[0].config), (1, 6, "new"));
-    let whole = |config: &str| nothing.whole(("worker", config), at(100), &picture, &Told::default());
+    let whole = |config: &str| nothing.whole(("worker", config), at(100), &fleet, &Told::default());
     assert!(whole("new").is_some_and(|text| text.contains("\"first\"")) && whole("old").is_none());
 }

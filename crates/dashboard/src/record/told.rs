@@ -10,7 +10,7 @@
 
 use super::KEPT;
 use super::track::{Stage, Track};
-use crate::picture::{Cell, Picture};
+use crate::fleet::{Cell, Fleet};
 use api::events::{AgentEvent, ControllerEvent};
 use api::k8s::Event;
 use insight::Phase;
@@ -160,13 +160,10 @@ impl Told {
     }
 
     /// By rollout: the pool that a node is in now, and the config.
-    pub(super) fn rollouts<'a>(
-        &'a self,
-        picture: &'a Picture,
-    ) -> BTreeMap<(&'a str, &'a str), OfRollout<'a>> {
+    pub(super) fn rollouts<'a>(&'a self, fleet: &'a Fleet) -> BTreeMap<(&'a str, &'a str), OfRollout<'a>> {
         let mut all: BTreeMap<(&str, &str), OfRollout<'_>> = BTreeMap::new();
         for (node, ways) in &self.ways {
-            let Some(cell) = picture.nodes.get(node) else { continue };
+            let Some(cell) = fleet.nodes.get(node) else { continue };
             for way in ways {
                 if let Some(config) = &way.config {
                     let one = all.entry((&cell.pool, config)).or_default();

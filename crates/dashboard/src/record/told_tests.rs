@@ -34,14 +34,14 @@ fn told(events: &[(&str, &str, i64)]) -> Told {
 }
 
 /// A fleet with this one node, on its way from one config to another or in it.
-fn fleet(current: &str, desired: &str, phase: Phase) -> Picture {
-    let mut cell = crate::picture::tests::cell("n", phase, "why");
+fn fleet_of(current: &str, desired: &str, phase: Phase) -> Fleet {
+    let mut cell = crate::fleet::tests::cell("n", phase, "why");
     (cell.row.current, cell.row.desired) = (current.to_owned(), desired.to_owned());
-    let pool = crate::picture::tests::pool("worker", desired);
-    Picture {
+    let pool = crate::fleet::tests::pool("worker", desired);
+    Fleet {
         nodes: [("n".to_owned(), cell)].into(),
         pools: [(pool.name.clone(), pool)].into(),
-        ..Picture::default()
+        ..Fleet::default()
     }
 }
 
@@ -75,11 +75,11 @@ fn a_dashboard_that_begins_late_shows_the_bars_of_which_only_events_tell() {
         (Part::Reboot, 40, Some(70)),
         (Part::Back, 70, Some(75)),
     ];
-    let in_a = fleet("a", "a", Phase::Done);
+    let in_a = fleet_of("a", "a", Phase::Done);
     let left = &[("Cordon", "a", 10), ("Drain", "a", 10), ("DrainWaiting", "", 20), ("Cordon", "b", 40)];
-    let at_b = fleet("old", "b", Phase::Moving);
+    let at_b = fleet_of("old", "b", Phase::Moving);
     // The events, the fleet, and what is shown of config a.
-    let rows: [(&str, &[Happening<'_>], &Picture, Option<Bars>); 9] = [
+    let rows: [(&str, &[Happening<'_>], &Fleet, Option<Bars>); 9] = [
         ("over", &WHOLE, &in_a, Some((State::Done, whole.clone()))),
         (
             "events come in any order",
@@ -100,7 +100,7 @@ fn a_dashboard_that_begins_late_shows_the_bars_of_which_only_events_tell() {
         (
             "under way",
             &WHOLE[..4],
-            &fleet("old", "a", Phase::Moving),
+            &fleet_of("old", "a", Phase::Moving),
             Some((
                 State::Moves,
                 vec![(Part::Drain, 10, Some(30)), (Part::Apply, 30, Some(40)), (Part::Reboot, 40, None)],
@@ -109,7 +109,7 @@ fn a_dashboard_that_begins_late_shows_the_bars_of_which_only_events_tell() {
         (
             "it fails",
             &WHOLE[..3],
-            &fleet("old", "a", Phase::Failing),
+            &fleet_of("old", "a", Phase::Failing),
             Some((State::Fails, vec![(Part::Drain, 10, Some(30)), (Part::Apply, 30, None)])),
         ),
         (
@@ -130,15 +130,15 @@ fn a_dashboard_that_begins_late_shows_the_bars_of_which_only_events_tell() {
         ("of a reboot that somebody else asked for", &[("Rebooted", "", 70)], &in_a, None),
         ("of another thing", &[("ConfigDriftDetected", "a", 10), ("Unheard", "a", 11)], &in_a, None),
     ];
-    for (what, events, picture, wanted) in rows {
-        let shown = Record::default().shown(at(100), picture, &told(events));
+    for (what, events, fleet, wanted) in rows {
+        let shown = Record::default().shown(at(100), fleet, &told(events));
         assert_eq!(bars(&shown, "a"), wanted, "{what}");
     }
     let shown = Record::default().shown(at(100), &at_b, &told(left));
     let line = &shown.iter().find(|one| one.config == "a").unwrap().nodes[0];
     assert_eq!((line.left, &*line.waited), (Some(at(40)), "DrainWaiting says"));
     // A node that is gone, and a second way to the same config: the newest counts.
-    let gone = Record::default().shown(at(100), &Picture::default(), &told(&WHOLE));
+    let gone = Record::default().shown(at(100), &Fleet::default(), &told(&WHOLE));
     assert_eq!(gone, []);
     let again = [
         &WHOLE[..],
@@ -174,7 +174,7 @@ fn what_machine_config_nodes_show_stays_and_events_fill_what_is_missing() {
         (Part::Reboot, 40, Some(70)),
         (Part::Back, 70, Some(75)),
     ];
-    let in_a = fleet("a", "a", Phase::Done);
+    let in_a = fleet_of("a", "a", Phase::Done);
     let unnamed = WHOLE.map(|(reason, _, second)| (reason, "", second));
     // Its end alone is known, as of an agent of another implementation; clocks differ a little.
     for (what, events, end, wanted) in [
@@ -206,15 +206,15 @@ fn what_machine_config_nodes_show_stays_and_events_fill_what_is_missing() {
 #[test]
 fn who_may_not_list_events_is_told_so_and_sees_the_rest() {
     let mut record = Record::default();
-    let (told, picture) = (told(&WHOLE), fleet("a", "a", Phase::Done));
+    let (told, fleet) = (told(&WHOLE), fleet_of("a", "a", Phase::Done));
     let hidden = Told::hidden("Events may not be listed");
     // Both are asked for within the same second.
     for _ in 0..2 {
-        let (all, rest) = (record.json(at(100), &picture, &told), record.json(at(100), &picture, &hidden));
+        let (all, rest) = (record.json(at(100), &fleet, &told), record.json(at(100), &fleet, &hidden));
         assert!(all.contains("\"config\":\"a\"") && all.contains("\"unread\":null"), "{all}");
         assert!(!rest.contains("\"config\":\"a\"") && rest.contains("Events may not be listed"), "{rest}");
     }
-    let whole = |told: &Told| record.whole(("worker", "a"), at(100), &picture, told);
+    let whole = |told: &Told| record.whole(("worker", "a"), at(100), &fleet, told);
     assert!(whole(&told).is_some_and(|text| text.contains("drain")) && whole(&hidden).is_none());
 }
 

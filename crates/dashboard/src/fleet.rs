@@ -1,5 +1,5 @@
-//! What the page shows of the fleet: the snapshot that `mco status` prints, with each node's zone, and the difference between
-//! two of them. Pure.
+//! What the page shows of the fleet: the snapshot that `mco status` prints, with the zone of each node, and the difference
+//! between two states of it. Pure.
 //!
 //! All texts in it are masked: reasons and conditions are written by many, and a person who looks at a page shows it to others.
 //!
@@ -25,7 +25,7 @@ pub(crate) struct Cell {
 
 /// Everything that is shown at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Picture {
+pub(crate) struct Fleet {
     /// The pools by name, without their nodes.
     pub(crate) pools: BTreeMap<String, PoolRow>,
     /// The nodes of all pools, by name.
@@ -67,7 +67,7 @@ impl Masker {
     }
 }
 
-impl Picture {
+impl Fleet {
     /// A snapshot as the page shows it. `zone` names the zone of a node.
     pub(crate) fn of<'a>(
         snapshot: Snapshot,
@@ -101,7 +101,7 @@ impl Picture {
     }
 }
 
-/// What changes one picture into the next. It is applied in the order of its fields.
+/// What changes one state of the fleet into the next. It is applied in the order of its fields.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Delta<'a> {
@@ -137,7 +137,7 @@ pub(crate) struct Delta<'a> {
 
 impl<'a> Delta<'a> {
     /// `None`: the two show the same.
-    pub(crate) fn between(old: &'a Picture, new: &'a Picture) -> Option<Self> {
+    pub(crate) fn between(old: &'a Fleet, new: &'a Fleet) -> Option<Self> {
         let whys = whys(old, new);
         let map: HashMap<&str, &str> = whys.iter().copied().collect();
         // What the page has for this node once `whys` is applied.
@@ -179,7 +179,7 @@ fn like(a: &Cell, b: &Cell) -> bool {
 }
 
 /// For each text that nodes had: the text that most of them have now, if that is another one.
-fn whys<'a>(old: &'a Picture, new: &'a Picture) -> Vec<(&'a str, &'a str)> {
+fn whys<'a>(old: &'a Fleet, new: &'a Fleet) -> Vec<(&'a str, &'a str)> {
     let mut became: BTreeMap<&str, HashMap<&str, usize>> = BTreeMap::new();
     for (name, was) in &old.nodes {
         if let Some(is) = new.nodes.get(name) {
@@ -223,13 +223,13 @@ pub(crate) mod tests {
         }
     }
 
-    pub(crate) fn picture(nodes: &[(&str, Phase, &str)]) -> Picture {
+    pub(crate) fn fleet(nodes: &[(&str, Phase, &str)]) -> Fleet {
         let nodes = nodes.iter().map(|(n, p, w)| ((*n).to_owned(), cell(n, *p, w))).collect();
-        Picture { nodes, ..Picture::default() }
+        Fleet { nodes, ..Fleet::default() }
     }
 
     /// As the page applies it.
-    fn applied(old: &Picture, delta: &Delta<'_>) -> Picture {
+    fn applied(old: &Fleet, delta: &Delta<'_>) -> Fleet {
         let mut all = old.clone();
         let whys: HashMap<&str, &str> = delta.whys.iter().copied().collect();
         for cell in all.nodes.values_mut() {
@@ -250,11 +250,11 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_difference_is_small_and_brings_one_picture_to_the_next() {
+    fn a_difference_is_small_and_brings_one_state_to_the_next() {
         let (done, moving, waits) = (Phase::Done, Phase::Moving, Phase::Waits);
         let slot = |by: &str| format!("the slot is taken by {by}");
         let many = |by: &str, out: &str| {
-            let mut all = picture(&[]);
+            let mut all = fleet(&[]);
             for n in 0..50 {
                 let name = format!("n{n}");
                 let (phase, why) =
@@ -263,43 +263,38 @@ pub(crate) mod tests {
             }
             all
         };
-        let troubled = Picture { trouble: Some("away".to_owned()), ..picture(&[("a", done, "")]) };
+        let troubled = Fleet { trouble: Some("away".to_owned()), ..fleet(&[("a", done, "")]) };
         // Old, new, rows of nodes in the difference, replaced texts.
         let rows = [
-            (picture(&[("a", done, "")]), picture(&[("a", done, "")]), 0, 0),
-            (
-                picture(&[("a", done, ""), ("b", done, "")]),
-                picture(&[("a", moving, "x"), ("b", done, "")]),
-                1,
-                0,
-            ),
-            (picture(&[("a", done, "")]), picture(&[("a", done, ""), ("b", done, "")]), 1, 0),
-            (picture(&[("a", done, ""), ("b", done, "")]), picture(&[("a", done, "")]), 0, 0),
+            (fleet(&[("a", done, "")]), fleet(&[("a", done, "")]), 0, 0),
+            (fleet(&[("a", done, ""), ("b", done, "")]), fleet(&[("a", moving, "x"), ("b", done, "")]), 1, 0),
+            (fleet(&[("a", done, "")]), fleet(&[("a", done, ""), ("b", done, "")]), 1, 0),
+            (fleet(&[("a", done, ""), ("b", done, "")]), fleet(&[("a", done, "")]), 0, 0),
             // The slot goes from one to the next: those two, and one text for the 48 others.
             (many("n1", "n1"), many("n2", "n2"), 2, 1),
             // Most go one way, one goes another.
             (
-                picture(&[("a", waits, "x"), ("b", waits, "x"), ("c", waits, "x")]),
-                picture(&[("a", waits, "y"), ("b", waits, "y"), ("c", waits, "z")]),
+                fleet(&[("a", waits, "x"), ("b", waits, "x"), ("c", waits, "x")]),
+                fleet(&[("a", waits, "y"), ("b", waits, "y"), ("c", waits, "z")]),
                 1,
                 1,
             ),
             // Most stay: only the other is told.
             (
-                picture(&[("a", waits, "x"), ("b", waits, "x"), ("c", waits, "x")]),
-                picture(&[("a", waits, "x"), ("b", waits, "x"), ("c", waits, "z")]),
+                fleet(&[("a", waits, "x"), ("b", waits, "x"), ("c", waits, "x")]),
+                fleet(&[("a", waits, "x"), ("b", waits, "x"), ("c", waits, "z")]),
                 1,
                 0,
             ),
             // Two texts change places.
             (
-                picture(&[("a", waits, "x"), ("b", waits, "x"), ("c", waits, "y"), ("d", waits, "y")]),
-                picture(&[("a", waits, "y"), ("b", waits, "y"), ("c", waits, "x"), ("d", waits, "x")]),
+                fleet(&[("a", waits, "x"), ("b", waits, "x"), ("c", waits, "y"), ("d", waits, "y")]),
+                fleet(&[("a", waits, "y"), ("b", waits, "y"), ("c", waits, "x"), ("d", waits, "x")]),
                 0,
                 2,
             ),
-            (picture(&[("a", done, "")]), troubled.clone(), 0, 0),
-            (troubled, picture(&[("a", done, "")]), 0, 0),
+            (fleet(&[("a", done, "")]), troubled.clone(), 0, 0),
+            (troubled, fleet(&[("a", done, "")]), 0, 0),
         ];
         for (n, (old, new, nodes, whys)) in rows.into_iter().enumerate() {
             let Some(delta) = Delta::between(&old, &new) else {
@@ -352,14 +347,9 @@ pub(crate) mod tests {
             hidden_nodes: 0,
         };
         let trouble = Some("Bearer hunter2secrethunter2secret");
-        let shown = Picture::of(
-            snapshot,
-            |_| Some("password=hunter2secret"),
-            trouble,
-            vec![],
-            &mut Masker::default(),
-        );
-        let empty = Picture::default();
+        let shown =
+            Fleet::of(snapshot, |_| Some("password=hunter2secret"), trouble, vec![], &mut Masker::default());
+        let empty = Fleet::default();
         let text = serde_json::to_string(&Delta::between(&empty, &shown)).unwrap();
         assert!(!text.contains("hunter2"), "{text}");
         assert!(text.contains("rendered-worker-00000000000000000000000000000001 next"), "{text}");
