@@ -4,7 +4,7 @@
 //!   a name which an attacker's DNS server points here is refused (DNS rebinding).
 //! - What changes something must come from the page itself: `Origin`, and a header that a form cannot send (CSRF).
 //! - The answers forbid frames (see `answer`), against clickjacking.
-//! - A person is known by a bearer token, a session that began with one, or a trusted proxy's headers (see `person`); who may
+//! - A person is known by a bearer token, a session that began with one, or a trusted proxy's headers (see `authentication`); who may
 //!   not list what the fleet is made from gets 403 and nothing else (see `rights`).
 //!
 //! A session is a cookie for a token that this process keeps in memory alone. It ends with the token, or when the person signs
@@ -13,8 +13,8 @@
 //! What it is not: the gate of `mco dashboard` on a person's own computer (see `gate`).
 
 use crate::DashboardError;
+use crate::authentication::{Proof, Tokens, proof};
 use crate::gate::{ACTION_HEADER, OTHER_SITE, Refusal, SESSION, cookies, same_origin_or_typed, secret, text};
-use crate::person::{Proof, Tokens, proof};
 use crate::rights::{Person, Rights};
 use api::names::NAMESPACE;
 use http::header::{HOST, ORIGIN};

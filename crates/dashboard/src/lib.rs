@@ -9,6 +9,7 @@
 
 mod act;
 mod answer;
+mod authentication;
 mod cluster_gate;
 mod details;
 mod feed;
@@ -20,7 +21,6 @@ mod installation;
 mod live;
 mod network;
 mod page;
-mod person;
 mod record;
 mod right;
 mod rights;

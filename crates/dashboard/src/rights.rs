@@ -6,7 +6,7 @@
 //! [`Rights::client_of`] gives the client for a person. It is the only one that handlers get, so no request can be made for
 //! somebody without that question.
 //!
-//! What it is not: who somebody is (see `person`).
+//! What it is not: who somebody is (see `authentication`).
 
 use crate::right::Right;
 use client::CallError;

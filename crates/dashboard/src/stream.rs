@@ -3,10 +3,10 @@
 //! What it is not: the fleet and its differences (see `feed`).
 
 use crate::answer;
+use crate::authentication::Proof;
 use crate::cluster_gate::{ClusterGate, Ends, Visitor};
 use crate::feed::{Followed, Message};
 use crate::gate::Session;
-use crate::person::Proof;
 use crate::routes::{Door, Shared, Text};
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
