@@ -4,9 +4,9 @@
 //! Guarantees: a proxy's headers count from trusted addresses only. They never make anybody one of Kubernetes' own users or
 //! groups (`system:`, `kubeadm:`), whatever the identity provider calls people. Answers to tokens are remembered by their hashes.
 //!
-//! What it is not: what somebody may do (see `rights`).
+//! What it is not: what somebody may do (see `authorization`).
 
-use crate::rights::Person;
+use crate::authorization::Person;
 use client::CallError;
 use http::HeaderMap;
 use http::header::AUTHORIZATION;

@@ -5,7 +5,7 @@
 //! - What changes something must come from the page itself: `Origin`, and a header that a form cannot send (CSRF).
 //! - The answers forbid frames (see `answer`), against clickjacking.
 //! - A person is known by a bearer token, a session that began with one, or a trusted proxy's headers (see `authentication`); who may
-//!   not list what the fleet is made from gets 403 and nothing else (see `rights`).
+//!   not list what the fleet is made from gets 403 and nothing else (see `authorization`).
 //!
 //! A session is a cookie for a token that this process keeps in memory alone. It ends with the token, or when the person signs
 //! out, after [`SESSION`] at most. An open stream ends with its session; one that came by a proxy ends after a minute, and the browser comes again.
@@ -14,8 +14,8 @@
 
 use crate::DashboardError;
 use crate::authentication::{Proof, Tokens, proof};
+use crate::authorization::{Person, Rights};
 use crate::gate::{ACTION_HEADER, OTHER_SITE, Refusal, SESSION, cookies, same_origin_or_typed, secret, text};
-use crate::rights::{Person, Rights};
 use api::names::NAMESPACE;
 use http::header::{HOST, ORIGIN};
 use http::request::Parts;

@@ -1,6 +1,7 @@
 //! The dashboard in the cluster as people, strangers and attackers meet it: by a bearer token, by a session, and by a proxy.
 
 use crate::act::{CHECKS, LARGEST_IN_CLUSTER};
+use crate::authorization::{FLEET, Person};
 use crate::cluster_gate::ClusterGate;
 use crate::feed::Feed;
 use crate::fleet::tests::fleet;
@@ -8,7 +9,6 @@ use crate::gate::ACTION_HEADER;
 use crate::heard::Heard;
 use crate::record::{Told, Word};
 use crate::right::WITH_SECRETS;
-use crate::rights::{FLEET, Person};
 use crate::routes::tests::{READS, is_hardened, object, status, text};
 use crate::routes::{Door, Peer, Shared, router};
 use api::v1::ControllerConfig;
@@ -518,7 +518,7 @@ async fn nobody_ends_the_sessions_of_others() {
 
 #[tokio::test]
 async fn what_is_recorded_of_an_approval_is_the_persons_name() {
-    let rights = Arc::new(crate::rights::Rights::new(Api::default().client()));
+    let rights = Arc::new(crate::authorization::Rights::new(Api::default().client()));
     let person = Arc::new(Person { name: "jane".to_owned(), ..Person::default() });
     let review = http::Request::post("/apis/authentication.k8s.io/v1/selfsubjectreviews")
         .body(kube::client::Body::empty())

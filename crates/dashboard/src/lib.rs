@@ -10,6 +10,7 @@
 mod act;
 mod answer;
 mod authentication;
+mod authorization;
 mod cluster_gate;
 mod details;
 mod feed;
@@ -23,7 +24,6 @@ mod network;
 mod page;
 mod record;
 mod right;
-mod rights;
 mod rollouts;
 mod routes;
 mod stream;

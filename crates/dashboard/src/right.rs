@@ -1,8 +1,8 @@
 //! What a request to the API server needs: the verb, the object and the place, as a SubjectAccessReview asks for them. Pure.
 //!
-//! What it is not: who has that right (see `rights`).
+//! What it is not: who has that right (see `authorization`).
 
-use crate::rights::Person;
+use crate::authorization::Person;
 use http::{Method, Uri};
 use k8s_openapi::api::authorization::v1::{
     NonResourceAttributes, ResourceAttributes, SubjectAccessReviewSpec,
