@@ -1,14 +1,14 @@
 //! What a person may see and do through the dashboard in the cluster. The dashboard asks the API server with its own account;
 //! each request that is made for a person is preceded by the question whether that person may make it (SubjectAccessReview),
 //! so that nobody does more than with `kubectl`, and nobody sees more, but for what is masked: see
-//! [`WITH_SECRETS`](crate::right::WITH_SECRETS).
+//! [`WITH_SECRETS`](crate::required_right::WITH_SECRETS).
 //!
 //! [`Rights::client_of`] gives the client for a person. It is the only one that handlers get, so no request can be made for
 //! somebody without that question.
 //!
 //! What it is not: who somebody is (see `authentication`).
 
-use crate::right::Right;
+use crate::required_right::Right;
 use client::CallError;
 use http::{Request, Response, StatusCode};
 use kube::Client;

@@ -8,7 +8,7 @@ use crate::fleet::tests::fleet;
 use crate::gate::ACTION_HEADER;
 use crate::heard::Heard;
 use crate::record::{Told, Word};
-use crate::right::WITH_SECRETS;
+use crate::required_right::WITH_SECRETS;
 use crate::routes::tests::{READS, is_hardened, object, status, text};
 use crate::routes::{Door, Peer, Shared, router};
 use api::v1::ControllerConfig;

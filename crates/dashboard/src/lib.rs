@@ -23,7 +23,7 @@ mod live;
 mod network;
 mod page;
 mod record;
-mod right;
+mod required_right;
 mod rollouts;
 mod routes;
 mod stream;
