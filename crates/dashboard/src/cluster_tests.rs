@@ -1,12 +1,12 @@
 //! The dashboard in the cluster as people, strangers and attackers meet it: by a bearer token, by a session, and by a proxy.
 
-use crate::act::{CHECKS, LARGEST_IN_CLUSTER};
 use crate::authorization::{FLEET, Person};
 use crate::cluster_gate::ClusterGate;
 use crate::feed::Feed;
 use crate::fleet::tests::fleet;
 use crate::gate::ACTION_HEADER;
 use crate::heard::Heard;
+use crate::page_actions::{CHECKS, LARGEST_IN_CLUSTER};
 use crate::record::{Told, Word};
 use crate::required_right::WITH_SECRETS;
 use crate::routes::tests::{READS, is_hardened, object, status, text};

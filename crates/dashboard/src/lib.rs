@@ -7,7 +7,6 @@
 //! What it is not: decisions, or words of its own about pools and nodes. Those are `rollout`'s and `insight`'s, so the page
 //! says what `mco status` says.
 
-mod act;
 mod answer;
 mod authentication;
 mod authorization;
@@ -22,6 +21,7 @@ mod installation;
 mod live;
 mod network;
 mod page;
+mod page_actions;
 mod record;
 mod required_right;
 mod rollouts;
@@ -152,7 +152,7 @@ impl Dashboard {
         let live = following(&client, &feed, &record, &heard, &stop);
         let controller_config = Arc::new(controller_config);
         let door = routes::Door::Local(self.gate);
-        let checks = Arc::new(Semaphore::new(act::CHECKS));
+        let checks = Arc::new(Semaphore::new(page_actions::CHECKS));
         let stop_of = stop.clone();
         let shared =
             routes::Shared { door, feed, record, heard, client, controller_config, checks, stop: stop_of };
@@ -245,7 +245,7 @@ impl ClusterDashboard {
             record,
             heard,
             controller_config: Arc::new(controller_config),
-            checks: Arc::new(Semaphore::new(act::CHECKS)),
+            checks: Arc::new(Semaphore::new(page_actions::CHECKS)),
             stop: stop.clone(),
         };
         network::serve(self.listener, &self.tls, routes::router(shared), &stop).await;

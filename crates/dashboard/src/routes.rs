@@ -7,7 +7,7 @@ use crate::feed::Feed;
 use crate::gate::{Gate, Refusal};
 use crate::heard::Heard;
 use crate::record::Record;
-use crate::{act, answer, details, forecast, installation, page, rollouts, stream};
+use crate::{answer, details, forecast, installation, page, page_actions, rollouts, stream};
 use api::v1::ControllerConfig;
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -68,7 +68,7 @@ pub(crate) struct Shared {
     /// Of the person on this computer; in the cluster one with which nothing may be asked, see [`Here`].
     pub(crate) client: Client,
     pub(crate) controller_config: Arc<ControllerConfig>,
-    /// Places for looks at pasted manifests, [`act::CHECKS`] of them.
+    /// Places for looks at pasted manifests, [`page_actions::CHECKS`] of them.
     pub(crate) checks: Arc<Semaphore>,
     pub(crate) stop: CancellationToken,
 }
@@ -77,8 +77,8 @@ impl Shared {
     /// The largest pasted text that is looked at, in bytes.
     pub(crate) fn largest_check(&self) -> usize {
         match &self.door {
-            Door::Local(_) => act::LARGEST,
-            Door::Cluster(_) => act::LARGEST_IN_CLUSTER,
+            Door::Local(_) => page_actions::LARGEST,
+            Door::Cluster(_) => page_actions::LARGEST_IN_CLUSTER,
         }
     }
 }
@@ -116,8 +116,11 @@ pub(crate) fn router(shared: Shared) -> Router {
         .route(&at("images"), get(details::images))
         .route(&at("trust"), get(details::trust))
         .route(&at("operator"), get(installation::operator))
-        .route(&at("actions"), post(act::action).layer(DefaultBodyLimit::max(act::LARGEST_ACTION)))
-        .route(&at("check"), post(act::check))
+        .route(
+            &at("actions"),
+            post(page_actions::action).layer(DefaultBodyLimit::max(page_actions::LARGEST_ACTION)),
+        )
+        .route(&at("check"), post(page_actions::check))
         .route(&at("session"), get(session))
         .fallback(files)
         .layer(from_fn_with_state(shared.clone(), guarded))
@@ -268,7 +271,7 @@ async fn sign_in(gate: &ClusterGate, body: Body) -> Response {
         token: String,
     }
     let what = "a sign-in is a short text with a token";
-    let given = match read(body, act::LARGEST_ACTION).await {
+    let given = match read(body, page_actions::LARGEST_ACTION).await {
         Ok(bytes) => serde_json::from_slice::<Given>(&bytes).map_err(|_| StatusCode::BAD_REQUEST),
         Err(status) => Err(status),
     };

@@ -39,7 +39,7 @@ impl Browser {
         let (gate_of, feed_of) = (Arc::clone(&gate), Arc::clone(&feed));
         let (record, heard) = (Arc::default(), Arc::default());
         let door = Door::Local(gate_of);
-        let checks = Arc::new(Semaphore::new(act::CHECKS));
+        let checks = Arc::new(Semaphore::new(page_actions::CHECKS));
         let shared = Shared { door, feed: feed_of, record, heard, client, controller_config, checks, stop };
         Self { app: router(shared), feed, gate, cookie: String::new() }
     }
