@@ -5,7 +5,7 @@ use crate::cluster_gate::ClusterGate;
 use crate::feed::Feed;
 use crate::fleet::tests::fleet;
 use crate::gate::ACTION_HEADER;
-use crate::heard::Heard;
+use crate::node_events::NodeEvents;
 use crate::page_actions::{CHECKS, LARGEST_IN_CLUSTER};
 use crate::record::{Told, Word};
 use crate::required_right::WITH_SECRETS;
@@ -120,7 +120,7 @@ impl Api {
 pub(crate) struct Site {
     pub(crate) app: Router,
     feed: Arc<Feed>,
-    heard: Arc<Heard>,
+    events: Arc<NodeEvents>,
     api: Api,
 }
 
@@ -137,7 +137,7 @@ enum By<'a> {
 impl Site {
     pub(crate) fn new() -> Self {
         let (api, feed) = (Api::default(), Arc::new(Feed::new("https://c")));
-        let heard = Arc::new(Heard::default());
+        let events = Arc::new(NodeEvents::default());
         let client = api.client();
         let gate =
             ClusterGate::new(&client, vec![HOST.to_owned()], vec![format!("{PROXY}/32").parse().unwrap()]);
@@ -146,12 +146,12 @@ impl Site {
             door: Door::Cluster(Arc::new(gate)),
             feed: Arc::clone(&feed),
             record: Arc::default(),
-            heard: Arc::clone(&heard),
+            events: Arc::clone(&events),
             controller_config: Arc::new(ControllerConfig::new("x", Default::default())),
             checks: Arc::new(Semaphore::new(CHECKS)),
             stop: CancellationToken::new(),
         };
-        Self { app: router(shared), feed, heard, api }
+        Self { app: router(shared), feed, events, api }
     }
 
     async fn send(
@@ -322,7 +322,7 @@ async fn what_events_tell_of_rollouts_is_for_those_who_may_list_events() {
             "message": "The drain waits for pod a/b\npassword=hunter2"});
         Word::of(&serde_json::from_value(event).unwrap()).unwrap()
     });
-    site.heard.put(Told::of(words.into()));
+    site.events.put(Told::of(words.into()));
     for (who, may) in [("of-jane", true), ("of-vic", true), ("of-ann", false)] {
         for path in ["/api/rollouts", "/api/rollouts/worker/rendered-worker-0"] {
             let answer = site.get(path, By::Token(who)).await;

@@ -5,7 +5,7 @@
 
 use crate::feed::Feed;
 use crate::fleet::{Cell, Fleet, Masker};
-use crate::heard::Heard;
+use crate::node_events::NodeEvents;
 use crate::record::{Record, Seen};
 use client::Backoff;
 use insight::ClusterWatch;
@@ -30,7 +30,7 @@ pub(crate) async fn run(
     client: Client,
     feed: Arc<Feed>,
     record: Arc<Mutex<Record>>,
-    heard: Arc<Heard>,
+    events: Arc<NodeEvents>,
     stop: CancellationToken,
 ) {
     let mut misses = 0;
@@ -40,7 +40,7 @@ pub(crate) async fn run(
             started = ClusterWatch::start(&client) => started,
         };
         match started {
-            Ok(cluster) => return follow(cluster, &feed, &record, &heard, &stop).await,
+            Ok(cluster) => return follow(cluster, &feed, &record, &events, &stop).await,
             Err(error) => feed.trouble(&client::chain(&error)),
         }
         tokio::select! {
@@ -54,7 +54,7 @@ async fn follow(
     mut cluster: ClusterWatch,
     feed: &Feed,
     record: &Mutex<Record>,
-    heard: &Heard,
+    events: &NodeEvents,
     stop: &CancellationToken,
 ) {
     let mut masker = Masker::default();
@@ -64,7 +64,7 @@ async fn follow(
         let zone = |node: &str| cluster.zone(node);
         let (trouble, unread) = (cluster.trouble(), cluster.unread());
         if std::mem::replace(&mut troubled, trouble.is_some()) && !troubled {
-            heard.read_again();
+            events.read_again();
         }
         let snapshot = cluster.snapshot(&[]);
         let fleet = Arc::new(Fleet::of(snapshot, zone, trouble.as_deref(), unread, &mut masker));

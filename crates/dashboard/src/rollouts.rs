@@ -3,7 +3,7 @@
 //! What it is not: the record itself (see `record`).
 
 use crate::cluster_gate::Visitor;
-use crate::heard::NOT_YOURS;
+use crate::node_events::NOT_YOURS;
 use crate::record::Told;
 use crate::routes::{Door, Shared, Text};
 use crate::{answer, details};
@@ -29,7 +29,7 @@ impl FromRequestParts<Shared> for ToldTo {
             (Door::Cluster(gate), Some(visitor)) => gate.may_list_events(&visitor.person).await,
             (Door::Cluster(_), None) => false,
         };
-        Ok(Self(if may { shared.heard.told() } else { Arc::new(Told::hidden(NOT_YOURS)) }))
+        Ok(Self(if may { shared.events.told() } else { Arc::new(Told::hidden(NOT_YOURS)) }))
     }
 }
 

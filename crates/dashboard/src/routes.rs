@@ -5,7 +5,7 @@
 use crate::cluster_gate::{ClusterGate, Ends, Visitor};
 use crate::feed::Feed;
 use crate::gate::{Gate, Refusal};
-use crate::heard::Heard;
+use crate::node_events::NodeEvents;
 use crate::record::Record;
 use crate::{answer, details, forecast, installation, page, page_actions, rollouts, stream};
 use api::v1::ControllerConfig;
@@ -64,7 +64,7 @@ pub(crate) struct Shared {
     pub(crate) door: Door,
     pub(crate) feed: Arc<Feed>,
     pub(crate) record: Arc<Mutex<Record>>,
-    pub(crate) heard: Arc<Heard>,
+    pub(crate) events: Arc<NodeEvents>,
     /// Of the person on this computer; in the cluster one with which nothing may be asked, see [`Here`].
     pub(crate) client: Client,
     pub(crate) controller_config: Arc<ControllerConfig>,

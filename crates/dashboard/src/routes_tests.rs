@@ -37,10 +37,10 @@ impl Browser {
         let stop = CancellationToken::new();
         let controller_config = Arc::new(ControllerConfig::new("x", Default::default()));
         let (gate_of, feed_of) = (Arc::clone(&gate), Arc::clone(&feed));
-        let (record, heard) = (Arc::default(), Arc::default());
+        let (record, events) = (Arc::default(), Arc::default());
         let door = Door::Local(gate_of);
         let checks = Arc::new(Semaphore::new(page_actions::CHECKS));
-        let shared = Shared { door, feed: feed_of, record, heard, client, controller_config, checks, stop };
+        let shared = Shared { door, feed: feed_of, record, events, client, controller_config, checks, stop };
         Self { app: router(shared), feed, gate, cookie: String::new() }
     }
 

@@ -6,7 +6,7 @@
 //! An event of our agents names the config that it is about ([`api::k8s::Event::related`]). Others belong to the way that the node
 //! was on; a way without a name is that to a config in which the node arrived at the same time.
 //!
-//! What it is not: the reading of events (see `crate::heard`).
+//! What it is not: the reading of events (see `crate::node_events`).
 
 use super::KEPT;
 use super::track::{Stage, Track};

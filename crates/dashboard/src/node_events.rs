@@ -28,13 +28,13 @@ pub(crate) const NOT_YOURS: &str = "Events may not be listed: of updates that we
 
 /// What was read last.
 #[derive(Debug, Default)]
-pub(crate) struct Heard {
+pub(crate) struct NodeEvents {
     told: Mutex<Arc<Told>>,
     /// They have to be read again.
     again: Notify,
 }
 
-impl Heard {
+impl NodeEvents {
     pub(crate) fn told(&self) -> Arc<Told> {
         Arc::clone(&self.told.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -50,7 +50,7 @@ impl Heard {
 }
 
 /// Runs until `stop`.
-pub(crate) async fn run(client: Client, heard: Arc<Heard>, stop: CancellationToken) {
+pub(crate) async fn run(client: Client, events: Arc<NodeEvents>, stop: CancellationToken) {
     let mut misses = 0;
     loop {
         let read = tokio::select! {
@@ -59,7 +59,7 @@ pub(crate) async fn run(client: Client, heard: Arc<Heard>, stop: CancellationTok
         };
         let pause = match read {
             Ok(told) => {
-                heard.put(told);
+                events.put(told);
                 misses = 0;
                 None
             }
@@ -72,7 +72,7 @@ pub(crate) async fn run(client: Client, heard: Arc<Heard>, stop: CancellationTok
                         client::chain(&error)
                     )),
                 };
-                heard.put(Told::default().doubted(why));
+                events.put(Told::default().doubted(why));
                 let pause = AGAIN.delay(misses);
                 misses += 1;
                 Some(pause)
@@ -86,7 +86,7 @@ pub(crate) async fn run(client: Client, heard: Arc<Heard>, stop: CancellationTok
         };
         tokio::select! {
             () = stop.cancelled() => return,
-            () = heard.again.notified() => {}
+            () = events.again.notified() => {}
             () = later => {}
         }
     }
@@ -149,18 +149,19 @@ mod tests {
 
     #[tokio::test]
     async fn events_are_read_page_by_page_and_again_when_some_may_have_been_missed() {
-        let (heard, stop, asked) = (Arc::new(Heard::default()), CancellationToken::new(), Arc::default());
-        let task = tokio::spawn(run(server(Arc::clone(&asked)), Arc::clone(&heard), stop.clone()));
+        let (events, stop, asked) =
+            (Arc::new(NodeEvents::default()), CancellationToken::new(), Arc::default());
+        let task = tokio::spawn(run(server(Arc::clone(&asked)), Arc::clone(&events), stop.clone()));
         let wait = async |fits: &dyn Fn(&Told) -> bool| {
             let end = tokio::time::Instant::now() + Duration::from_secs(10);
-            while !fits(&heard.told()) {
-                assert!(tokio::time::Instant::now() < end, "{:?}", heard.told());
+            while !fits(&events.told()) {
+                assert!(tokio::time::Instant::now() < end, "{:?}", events.told());
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
         wait(&|told| told.nodes() == 2).await;
-        assert_eq!(heard.told().unread, None);
-        heard.read_again();
+        assert_eq!(events.told().unread, None);
+        events.read_again();
         wait(&|told| told.unread.as_deref() == Some(NOT_YOURS)).await;
         assert_eq!(asked.load(Ordering::Relaxed), 3);
         stop.cancel();
