@@ -7,10 +7,10 @@ use crate::fleet::tests::fleet;
 use crate::gate::ACTION_HEADER;
 use crate::node_events::NodeEvents;
 use crate::page_actions::{CHECKS, LARGEST_IN_CLUSTER};
-use crate::record::{Told, Word};
 use crate::required_right::WITH_SECRETS;
 use crate::routes::tests::{READS, is_hardened, object, status, text};
 use crate::routes::{Door, Peer, Shared, router};
+use crate::timeline::{EventHistory, NodeEvent};
 use api::v1::ControllerConfig;
 use axum::Router;
 use axum::body::Body;
@@ -145,7 +145,7 @@ impl Site {
             client: gate.client_of(Arc::default()),
             door: Door::Cluster(Arc::new(gate)),
             feed: Arc::clone(&feed),
-            record: Arc::default(),
+            timeline: Arc::default(),
             events: Arc::clone(&events),
             controller_config: Arc::new(ControllerConfig::new("x", Default::default())),
             checks: Arc::new(Semaphore::new(CHECKS)),
@@ -320,9 +320,9 @@ async fn what_events_tell_of_rollouts_is_for_those_who_may_list_events() {
         let event = json!({"metadata": {"name": "e", "namespace": "x"}, "involvedObject": {"kind": "Node", "name": "n1"},
             "related": {"kind": "MachineConfig", "name": "rendered-worker-0"}, "reason": reason, "firstTimestamp": at,
             "message": "The drain waits for pod a/b\npassword=hunter2"});
-        Word::of(&serde_json::from_value(event).unwrap()).unwrap()
+        NodeEvent::of(&serde_json::from_value(event).unwrap()).unwrap()
     });
-    site.events.put(Told::of(words.into()));
+    site.events.put(EventHistory::of(words.into()));
     for (who, may) in [("of-jane", true), ("of-vic", true), ("of-ann", false)] {
         for path in ["/api/rollouts", "/api/rollouts/worker/rendered-worker-0"] {
             let answer = site.get(path, By::Token(who)).await;

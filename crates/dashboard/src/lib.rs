@@ -22,17 +22,17 @@ mod network;
 mod node_events;
 mod page;
 mod page_actions;
-mod record;
 mod required_right;
 mod rollouts;
 mod routes;
 mod stream;
+mod timeline;
 
 use crate::cluster_gate::ClusterGate;
 use crate::feed::Feed;
 use crate::gate::Gate;
 use crate::node_events::NodeEvents;
-use crate::record::Record;
+use crate::timeline::Timeline;
 use api::v1::ControllerConfig;
 use ipnet::IpNet;
 use kube::Client;
@@ -148,14 +148,14 @@ impl Dashboard {
     pub async fn serve(self, cluster: Cluster, stop: CancellationToken) -> Result<(), DashboardError> {
         let Cluster { client, name, controller_config } = cluster;
         let feed = Arc::new(Feed::new(&name));
-        let (record, events) = (Arc::default(), Arc::default());
-        let live = following(&client, &feed, &record, &events, &stop);
+        let (timeline, events) = (Arc::default(), Arc::default());
+        let live = following(&client, &feed, &timeline, &events, &stop);
         let controller_config = Arc::new(controller_config);
         let door = routes::Door::Local(self.gate);
         let checks = Arc::new(Semaphore::new(page_actions::CHECKS));
         let stop_of = stop.clone();
         let shared =
-            routes::Shared { door, feed, record, events, client, controller_config, checks, stop: stop_of };
+            routes::Shared { door, feed, timeline, events, client, controller_config, checks, stop: stop_of };
         let app = routes::router(shared);
         let served = axum::serve(self.listener, app).with_graceful_shutdown(stop.clone().cancelled_owned());
         let too_long = async {
@@ -235,14 +235,14 @@ impl ClusterDashboard {
         let Network { hosts, proxies, .. } = self.network;
         let gate = ClusterGate::new(&client, hosts, proxies);
         let feed = Arc::new(Feed::new(&name));
-        let (record, events) = (Arc::default(), Arc::default());
-        let live = following(&client, &feed, &record, &events, &stop);
+        let (timeline, events) = (Arc::default(), Arc::default());
+        let live = following(&client, &feed, &timeline, &events, &stop);
         let shared = routes::Shared {
             // Nobody has a right to anything.
             client: gate.client_of(Arc::default()),
             door: routes::Door::Cluster(Arc::new(gate)),
             feed,
-            record,
+            timeline,
             events,
             controller_config: Arc::new(controller_config),
             checks: Arc::new(Semaphore::new(page_actions::CHECKS)),
@@ -258,12 +258,12 @@ impl ClusterDashboard {
 fn following(
     client: &Client,
     feed: &Arc<Feed>,
-    record: &Arc<Mutex<Record>>,
+    timeline: &Arc<Mutex<Timeline>>,
     events: &Arc<NodeEvents>,
     stop: &CancellationToken,
 ) -> JoinHandle<()> {
     let live =
-        live::run(client.clone(), Arc::clone(feed), Arc::clone(record), Arc::clone(events), stop.clone());
+        live::run(client.clone(), Arc::clone(feed), Arc::clone(timeline), Arc::clone(events), stop.clone());
     let event_reader = node_events::run(client.clone(), Arc::clone(events), stop.clone());
     tokio::spawn(async {
         tokio::join!(live, event_reader);

@@ -6,7 +6,7 @@
 use crate::feed::Feed;
 use crate::fleet::{Cell, Fleet, Masker};
 use crate::node_events::NodeEvents;
-use crate::record::{Record, Seen};
+use crate::timeline::{Seen, Timeline};
 use client::Backoff;
 use insight::ClusterWatch;
 use kube::Client;
@@ -29,7 +29,7 @@ const AGAIN: Backoff = Backoff { first: Duration::from_secs(1), last: Duration::
 pub(crate) async fn run(
     client: Client,
     feed: Arc<Feed>,
-    record: Arc<Mutex<Record>>,
+    timeline: Arc<Mutex<Timeline>>,
     events: Arc<NodeEvents>,
     stop: CancellationToken,
 ) {
@@ -40,7 +40,7 @@ pub(crate) async fn run(
             started = ClusterWatch::start(&client) => started,
         };
         match started {
-            Ok(cluster) => return follow(cluster, &feed, &record, &events, &stop).await,
+            Ok(cluster) => return follow(cluster, &feed, &timeline, &events, &stop).await,
             Err(error) => feed.trouble(&client::chain(&error)),
         }
         tokio::select! {
@@ -53,7 +53,7 @@ pub(crate) async fn run(
 async fn follow(
     mut cluster: ClusterWatch,
     feed: &Feed,
-    record: &Mutex<Record>,
+    timeline: &Mutex<Timeline>,
     events: &NodeEvents,
     stop: &CancellationToken,
 ) {
@@ -70,7 +70,7 @@ async fn follow(
         let fleet = Arc::new(Fleet::of(snapshot, zone, trouble.as_deref(), unread, &mut masker));
         feed.put(Arc::clone(&fleet));
         // Nobody waits for this one.
-        note(&cluster, &fleet, record);
+        note(&cluster, &fleet, timeline);
         drop(fleet);
         let took = begun.elapsed();
         tokio::select! {
@@ -88,16 +88,16 @@ fn gathered(now: Instant, begun: Instant, took: Duration) -> Instant {
 }
 
 /// Notes how far each node's update is, and forgets pools and nodes that are gone.
-fn note(cluster: &ClusterWatch, fleet: &Fleet, record: &Mutex<Record>) {
-    let mut record = record.lock().unwrap_or_else(PoisonError::into_inner);
+fn note(cluster: &ClusterWatch, fleet: &Fleet, timeline: &Mutex<Timeline>) {
+    let mut timeline = timeline.lock().unwrap_or_else(PoisonError::into_inner);
     for Cell { pool, zone: _, row } in fleet.nodes.values() {
         if let Some(Some(progress)) = cluster.progress().get(&row.name) {
             let waits_for = cluster.drain_wait(&row.name);
-            record.note(Seen { pool, node: &row.name, desired: &row.desired, progress, waits_for });
+            timeline.note(Seen { pool, node: &row.name, desired: &row.desired, progress, waits_for });
         }
     }
     let pools = fleet.pools.keys().map(String::as_str).collect();
-    record.retain(&pools, |node| cluster.progress().contains_key(node));
+    timeline.retain(&pools, |node| cluster.progress().contains_key(node));
 }
 
 #[cfg(test)]

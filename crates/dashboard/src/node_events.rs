@@ -3,9 +3,9 @@
 //!
 //! Events are read in pages, and of each no more is kept than is needed. A person without the right to list them sees the rest.
 //!
-//! What it is not: what events mean (see `record`).
+//! What it is not: what events mean (see `timeline`).
 
-use crate::record::{Told, Word};
+use crate::timeline::{EventHistory, NodeEvent};
 use api::k8s::Event;
 use client::{Backoff, CallError, call};
 use kube::Client;
@@ -29,17 +29,17 @@ pub(crate) const NOT_YOURS: &str = "Events may not be listed: of updates that we
 /// What was read last.
 #[derive(Debug, Default)]
 pub(crate) struct NodeEvents {
-    told: Mutex<Arc<Told>>,
+    told: Mutex<Arc<EventHistory>>,
     /// They have to be read again.
     again: Notify,
 }
 
 impl NodeEvents {
-    pub(crate) fn told(&self) -> Arc<Told> {
+    pub(crate) fn told(&self) -> Arc<EventHistory> {
         Arc::clone(&self.told.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    pub(crate) fn put(&self, told: Told) {
+    pub(crate) fn put(&self, told: EventHistory) {
         *self.told.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(told);
     }
 
@@ -72,7 +72,7 @@ pub(crate) async fn run(client: Client, events: Arc<NodeEvents>, stop: Cancellat
                         client::chain(&error)
                     )),
                 };
-                events.put(Told::default().doubted(why));
+                events.put(EventHistory::default().doubted(why));
                 let pause = AGAIN.delay(misses);
                 misses += 1;
                 Some(pause)
@@ -92,7 +92,7 @@ pub(crate) async fn run(client: Client, events: Arc<NodeEvents>, stop: Cancellat
     }
 }
 
-async fn read(client: &Client) -> Result<Told, CallError> {
+async fn read(client: &Client) -> Result<EventHistory, CallError> {
     let api: Api<Event> = Api::all(client.clone());
     let (mut words, mut next, mut count) = (vec![], None, 0);
     loop {
@@ -100,14 +100,14 @@ async fn read(client: &Client) -> Result<Told, CallError> {
         params.continue_token = next;
         let page = call(|| "list the events about nodes".to_owned(), api.list(&params)).await?;
         count += page.items.len();
-        words.extend(page.items.iter().filter_map(Word::of));
+        words.extend(page.items.iter().filter_map(NodeEvent::of));
         next = page.metadata.continue_.filter(|token| !token.is_empty());
         if next.is_none() {
-            return Ok(Told::of(words));
+            return Ok(EventHistory::of(words));
         }
         if count >= MOST {
             let why = format!("There are more than {MOST} events about nodes: the others were not read");
-            return Ok(Told::of(words).doubted(why));
+            return Ok(EventHistory::of(words).doubted(why));
         }
     }
 }
@@ -152,7 +152,7 @@ mod tests {
         let (events, stop, asked) =
             (Arc::new(NodeEvents::default()), CancellationToken::new(), Arc::default());
         let task = tokio::spawn(run(server(Arc::clone(&asked)), Arc::clone(&events), stop.clone()));
-        let wait = async |fits: &dyn Fn(&Told) -> bool| {
+        let wait = async |fits: &dyn Fn(&EventHistory) -> bool| {
             let end = tokio::time::Instant::now() + Duration::from_secs(10);
             while !fits(&events.told()) {
                 assert!(tokio::time::Instant::now() < end, "{:?}", events.told());

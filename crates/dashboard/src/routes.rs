@@ -6,7 +6,7 @@ use crate::cluster_gate::{ClusterGate, Ends, Visitor};
 use crate::feed::Feed;
 use crate::gate::{Gate, Refusal};
 use crate::node_events::NodeEvents;
-use crate::record::Record;
+use crate::timeline::Timeline;
 use crate::{answer, details, forecast, installation, page, page_actions, rollouts, stream};
 use api::v1::ControllerConfig;
 use axum::Router;
@@ -63,7 +63,7 @@ pub(crate) struct Peer(pub(crate) IpAddr);
 pub(crate) struct Shared {
     pub(crate) door: Door,
     pub(crate) feed: Arc<Feed>,
-    pub(crate) record: Arc<Mutex<Record>>,
+    pub(crate) timeline: Arc<Mutex<Timeline>>,
     pub(crate) events: Arc<NodeEvents>,
     /// Of the person on this computer; in the cluster one with which nothing may be asked, see [`Here`].
     pub(crate) client: Client,

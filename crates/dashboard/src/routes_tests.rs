@@ -37,10 +37,11 @@ impl Browser {
         let stop = CancellationToken::new();
         let controller_config = Arc::new(ControllerConfig::new("x", Default::default()));
         let (gate_of, feed_of) = (Arc::clone(&gate), Arc::clone(&feed));
-        let (record, events) = (Arc::default(), Arc::default());
+        let (timeline, events) = (Arc::default(), Arc::default());
         let door = Door::Local(gate_of);
         let checks = Arc::new(Semaphore::new(page_actions::CHECKS));
-        let shared = Shared { door, feed: feed_of, record, events, client, controller_config, checks, stop };
+        let shared =
+            Shared { door, feed: feed_of, timeline, events, client, controller_config, checks, stop };
         Self { app: router(shared), feed, gate, cookie: String::new() }
     }
 
@@ -289,7 +290,7 @@ pub(crate) fn object(path: &str, metadata: bool) -> Option<Value> {
             "machineConfigSelector": {"matchLabels": {"a": "b"}},
             "nodeSelector": {"matchLabels": {"node-role.kubernetes.io/worker": ""}}},
         "status": {"conditions": [condition]}});
-    let record = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "boot-token-0123456789ab", "namespace": "machine-config-boot-tokens"},
+    let timeline = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "boot-token-0123456789ab", "namespace": "machine-config-boot-tokens"},
         "type": "machineconfiguration.openshift.io/boot-token", "stringData": {},
         "data": {"sha256": SECRET_BASE64, "pool": "d29ya2Vy", "token": SECRET_BASE64}});
     let settings = json!({"apiVersion": format!("{GROUP}/v1"), "kind": "ControllerConfig", "metadata": {"name": "machine-config-controller"},
@@ -322,7 +323,7 @@ pub(crate) fn object(path: &str, metadata: bool) -> Option<Value> {
         ),
         "controllerconfigs" => list(vec![settings]),
         "controllerconfigs/machine-config-controller" => Some(settings),
-        "namespaces/machine-config-boot-tokens/secrets" => list(vec![record]),
+        "namespaces/machine-config-boot-tokens/secrets" => list(vec![timeline]),
         "machineconfigoperators/cluster" => {
             Some(json!({"apiVersion": "machineconfig.dev/v1alpha1", "kind": "MachineConfigOperator",
             "metadata": {"name": "cluster"}, "status": {"conditions": [condition]}}))

@@ -2,9 +2,9 @@
 //!
 //! What it is not: what is known of them (see `super`), or colours and words of the page.
 
-use super::told::{OfRollout, Told};
-use super::track::{Bar, Part, Track};
-use super::{KEPT, Record};
+use super::from_events::{EventHistory, OfRollout};
+use super::node_update::{Bar, NodeUpdate, Part};
+use super::{KEPT, Timeline};
 use crate::fleet::{Cell, Fleet};
 use insight::Phase;
 use jiff::{SignedDuration, Timestamp};
@@ -30,14 +30,14 @@ pub(super) struct Written {
 }
 
 impl Written {
-    fn of(&mut self, told: &Told) -> &mut Option<(Timestamp, Arc<str>)> {
+    fn of(&mut self, told: &EventHistory) -> &mut Option<(Timestamp, Arc<str>)> {
         if told.is_hidden() { &mut self.without_events } else { &mut self.whole }
     }
 }
 
-impl Record {
+impl Timeline {
     /// What the page shows, as JSON; the same text for a second. `fleet`: as it is now.
-    pub(crate) fn json(&mut self, now: Timestamp, fleet: &Fleet, told: &Told) -> Arc<str> {
+    pub(crate) fn json(&mut self, now: Timestamp, fleet: &Fleet, told: &EventHistory) -> Arc<str> {
         if let Some((since, text)) = self.written.of(told)
             && (SignedDuration::ZERO..FRESH).contains(&now.duration_since(*since))
         {
@@ -56,7 +56,7 @@ impl Record {
         (pool, config): (&str, &str),
         now: Timestamp,
         fleet: &Fleet,
-        told: &Told,
+        told: &EventHistory,
     ) -> Option<String> {
         let one = self.known(fleet, told).into_iter().find(|r| r.pool == pool && r.config == config);
         let behind = behind(fleet).remove(pool).filter(|b| b.config == config);
@@ -70,7 +70,7 @@ impl Record {
     }
 
     /// The last rollouts of each pool, the newest first.
-    fn known<'a>(&'a self, fleet: &'a Fleet, told: &'a Told) -> Vec<Known<'a>> {
+    fn known<'a>(&'a self, fleet: &'a Fleet, told: &'a EventHistory) -> Vec<Known<'a>> {
         let mut words = told.rollouts(fleet);
         let seen = self.rollouts.iter().rev().map(|rollout| Known {
             pool: &rollout.pool,
@@ -95,7 +95,7 @@ impl Record {
     }
 
     /// Those under way first, then those whose nodes only wait, then those that are over; in each, the newest first.
-    pub(super) fn shown(&self, now: Timestamp, fleet: &Fleet, told: &Told) -> Vec<Shown> {
+    pub(super) fn shown(&self, now: Timestamp, fleet: &Fleet, told: &EventHistory) -> Vec<Shown> {
         let mut behind = behind(fleet);
         let mut take = |one: &Known<'_>| {
             let of_it = behind.get(one.pool).is_some_and(|b| b.config == one.config);
@@ -148,7 +148,7 @@ struct Known<'a> {
     /// The latest time that is known of it.
     last: Timestamp,
     /// From MachineConfigNodes.
-    nodes: Option<&'a BTreeMap<String, Track>>,
+    nodes: Option<&'a BTreeMap<String, NodeUpdate>>,
     /// From events.
     told: OfRollout<'a>,
 }
@@ -159,7 +159,7 @@ impl<'a> Known<'a> {
         Self { pool, config, last: Timestamp::default(), nodes: None, told: BTreeMap::new() }
     }
 
-    fn seen(&self, node: &str) -> Option<&'a Track> {
+    fn seen(&self, node: &str) -> Option<&'a NodeUpdate> {
         self.nodes?.get(node)
     }
 
@@ -173,7 +173,7 @@ impl<'a> Known<'a> {
 
     /// As it is shown, with at most so many nodes: the stuck and the slowest first. Reasons are masked. `behind`: nodes that the
     /// fleet shows on their way here.
-    fn shown(&self, now: Timestamp, most: usize, behind: &[&Cell], told: &Told) -> Shown {
+    fn shown(&self, now: Timestamp, most: usize, behind: &[&Cell], told: &EventHistory) -> Shown {
         let waiting: BTreeMap<&str, Line> = behind
             .iter()
             .filter(|cell| !self.is_open(&cell.row.name))
@@ -283,9 +283,9 @@ impl Line {
     }
 
     /// A node whose way is known.
-    fn on(track: Cow<'_, Track>, node: &str, now: Timestamp) -> Self {
+    fn on(track: Cow<'_, NodeUpdate>, node: &str, now: Timestamp) -> Self {
         let bars = track.bars();
-        let Track { steps: _, done, left, failing, waited, turn } = track.into_owned();
+        let NodeUpdate { steps: _, done, left, failing, waited, turn } = track.into_owned();
         let first = bars.iter().map(|b| b.from).min();
         let last = done.or(left).unwrap_or(now);
         let seconds = first.map_or(0, |first| last.duration_since(first).as_secs().max(0));

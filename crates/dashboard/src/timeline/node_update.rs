@@ -1,6 +1,6 @@
 //! One node's way to one config: when each part of its update began and was done, and the bars that this is drawn as. Pure.
 //!
-//! What it is not: where the times come from (`super` reads MachineConfigNodes, `told` events).
+//! What it is not: where the times come from (`super` reads MachineConfigNodes, `from_events` events).
 
 use api::names::node_condition as c;
 use jiff::{SignedDuration, Timestamp};
@@ -76,7 +76,7 @@ impl Steps {
 
 /// One node's way to one config.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Track {
+pub(super) struct NodeUpdate {
     pub(super) steps: Steps,
     pub(super) done: Option<Timestamp>,
     /// When it went to another config before it was done.
@@ -114,7 +114,7 @@ pub(super) struct Bar {
     pub(super) to: Option<Timestamp>,
 }
 
-impl Track {
+impl NodeUpdate {
     /// Whether it goes on.
     pub(super) fn is_open(&self) -> bool {
         self.done.is_none() && self.left.is_none()

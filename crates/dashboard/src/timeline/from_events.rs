@@ -9,7 +9,7 @@
 //! What it is not: the reading of events (see `crate::node_events`).
 
 use super::KEPT;
-use super::track::{Stage, Track};
+use super::node_update::{NodeUpdate, Stage};
 use crate::fleet::{Cell, Fleet};
 use api::events::{AgentEvent, ControllerEvent};
 use api::k8s::Event;
@@ -66,7 +66,7 @@ impl Happened {
 
 /// What one event tells of a node's update.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Word {
+pub(crate) struct NodeEvent {
     node: String,
     /// The config that it is about, where the event says so.
     config: Option<String>,
@@ -76,7 +76,7 @@ pub(crate) struct Word {
     waits: String,
 }
 
-impl Word {
+impl NodeEvent {
     /// `None`: the event is about something else.
     pub(crate) fn of(event: &Event) -> Option<Self> {
         let about = &event.involved_object;
@@ -100,14 +100,14 @@ impl Word {
 struct Way {
     /// `None`: the events do not say.
     config: Option<String>,
-    track: Track,
+    track: NodeUpdate,
     /// When the last of its events was.
     last: Timestamp,
 }
 
 /// What events tell of updates.
 #[derive(Debug, Default)]
-pub(crate) struct Told {
+pub(crate) struct EventHistory {
     /// The ways of each node, the oldest first.
     ways: HashMap<String, Vec<Way>>,
     /// Why it is not all that there is, as a sentence.
@@ -117,10 +117,10 @@ pub(crate) struct Told {
 }
 
 /// What tells of one rollout, by node.
-pub(super) type OfRollout<'a> = BTreeMap<&'a str, Cow<'a, Track>>;
+pub(super) type OfRollout<'a> = BTreeMap<&'a str, Cow<'a, NodeUpdate>>;
 
-impl Told {
-    pub(crate) fn of(mut words: Vec<Word>) -> Self {
+impl EventHistory {
+    pub(crate) fn of(mut words: Vec<NodeEvent>) -> Self {
         words.sort_by_key(|word| (word.at, word.what));
         let mut ways: HashMap<String, Vec<Way>> = HashMap::new();
         for word in words {
@@ -175,7 +175,7 @@ impl Told {
     }
 
     /// The way without a name that is the one which MachineConfigNodes show.
-    pub(super) fn nameless(&self, node: &str, seen: &Track) -> Option<&Track> {
+    pub(super) fn nameless(&self, node: &str, seen: &NodeUpdate) -> Option<&NodeUpdate> {
         seen.done?;
         let ways = self.ways.get(node)?.iter().filter(|way| way.config.is_none());
         ways.map(|way| &way.track).find(|told| told.done.is_some() && seen.is_same_way(told))
@@ -183,8 +183,8 @@ impl Told {
 }
 
 /// Adds what an event tells to the ways of its node.
-fn put(ways: &mut Vec<Way>, word: Word) {
-    let Word { node: _, config, at, what, waits } = word;
+fn put(ways: &mut Vec<Way>, word: NodeEvent) {
+    let NodeEvent { node: _, config, at, what, waits } = word;
     let is_its = |way: &Way| config.is_none() || way.config.is_none() || way.config == config;
     let found = match (&config, what) {
         // It comes along with the end, in any order.
@@ -240,7 +240,7 @@ fn put(ways: &mut Vec<Way>, word: Word) {
 }
 
 /// A way whose end no event tells, with what the fleet shows of it: the node is there, it fails, or it goes elsewhere.
-fn ended<'a>(way: &'a Way, config: &str, cell: &Cell) -> Cow<'a, Track> {
+fn ended<'a>(way: &'a Way, config: &str, cell: &Cell) -> Cow<'a, NodeUpdate> {
     let mut track = Cow::Borrowed(&way.track);
     if !track.is_open() {
         return track;
@@ -257,5 +257,5 @@ fn ended<'a>(way: &'a Way, config: &str, cell: &Cell) -> Cow<'a, Track> {
 }
 
 #[cfg(test)]
-#[path = "told_tests.rs"]
+#[path = "from_events_tests.rs"]
 mod tests;

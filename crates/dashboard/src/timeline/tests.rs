@@ -1,7 +1,7 @@
-//! What the record keeps of rollouts, in which order, and for how long.
+//! What the timeline keeps of rollouts, in which order, and for how long.
 
-use super::shown::{MOST, Shown, State};
-use super::track::{Bar, Part};
+use super::node_update::{Bar, Part};
+use super::rollout_rows::{MOST, Shown, State};
 use super::*;
 use crate::fleet::Fleet;
 use insight::Phase;
@@ -30,30 +30,30 @@ fn progress(config: &str, steps: &[(&str, bool, i64)]) -> Progress {
     }
 }
 
-fn note(record: &mut Record, node: &str, desired: &str, progress: &Progress) {
-    note_waiting(record, node, desired, progress, None);
+fn note(timeline: &mut Timeline, node: &str, desired: &str, progress: &Progress) {
+    note_waiting(timeline, node, desired, progress, None);
 }
 
 /// The same, with what its drain waits for.
 fn note_waiting(
-    record: &mut Record,
+    timeline: &mut Timeline,
     node: &str,
     desired: &str,
     progress: &Progress,
     waits_for: Option<&str>,
 ) {
     let (progress, waits_for) = (&Arc::new(progress.clone()), waits_for.map(Arc::from));
-    record.note(Seen { pool: "worker", node, desired, progress, waits_for: waits_for.as_ref() });
+    timeline.note(Seen { pool: "worker", node, desired, progress, waits_for: waits_for.as_ref() });
 }
 
 /// Of a fleet in which nothing waits.
-fn look(record: &Record, now: Timestamp) -> Vec<Shown> {
-    record.shown(now, &Fleet::default(), &Told::default())
+fn look(timeline: &Timeline, now: Timestamp) -> Vec<Shown> {
+    timeline.shown(now, &Fleet::default(), &EventHistory::default())
 }
 
 #[test]
 fn the_phases_of_an_update_are_known_as_far_as_they_were_seen() {
-    let mut record = Record::default();
+    let mut timeline = Timeline::default();
     let waits = "pod a/b: its budget";
     let states: [&[(&str, bool, i64)]; 6] = [
         &[(c::UPDATE_PREPARED, true, 10)],
@@ -72,9 +72,9 @@ fn the_phases_of_an_update_are_known_as_far_as_they_were_seen() {
         let config = if n == 5 { "new" } else { "old" };
         // The controller says what the drain waits for, and takes it back when that is over; the watch of Nodes may be late.
         let waits_for = [None, Some(waits), Some("something else"), None, None, None][n];
-        note_waiting(&mut record, "n", "new", &progress(config, steps), waits_for);
+        note_waiting(&mut timeline, "n", "new", &progress(config, steps), waits_for);
     }
-    let shown = look(&record, at(100));
+    let shown = look(&timeline, at(100));
     let line = &shown[0].nodes[0];
     let bars: Vec<_> = line.bars.iter().map(|b| (b.part, b.from, b.to)).collect();
     let bar = |part, from, to| (part, at(from), Some(at(to)));
@@ -92,42 +92,42 @@ fn the_phases_of_an_update_are_known_as_far_as_they_were_seen() {
 
 #[test]
 fn what_has_not_changed_is_noted_once_and_anew_when_its_pool_comes_back() {
-    let mut record = Record::default();
+    let mut timeline = Timeline::default();
     let moving = Arc::new(progress("old", &[(c::CORDONED, true, 11)]));
     let seen = |desired| Seen { pool: "worker", node: "n", desired, progress: &moving, waits_for: None };
-    record.note(seen("a"));
-    record.rollouts.clear();
-    record.note(seen("a"));
-    assert_eq!(record.rollouts.len(), 0, "it is known");
-    record.note(seen("b"));
-    assert_eq!(record.rollouts.len(), 1, "it goes elsewhere");
-    record.retain(&BTreeSet::new(), |_| true);
-    record.note(seen("b"));
-    assert_eq!(record.rollouts.len(), 1, "its pool is back");
+    timeline.note(seen("a"));
+    timeline.rollouts.clear();
+    timeline.note(seen("a"));
+    assert_eq!(timeline.rollouts.len(), 0, "it is known");
+    timeline.note(seen("b"));
+    assert_eq!(timeline.rollouts.len(), 1, "it goes elsewhere");
+    timeline.retain(&BTreeSet::new(), |_| true);
+    timeline.note(seen("b"));
+    assert_eq!(timeline.rollouts.len(), 1, "its pool is back");
 }
 
 #[test]
 fn what_a_node_waited_for_before_is_told_while_it_is_under_way() {
-    let mut record = Record::default();
+    let mut timeline = Timeline::default();
     let turn = |config: &str| {
         Some(rollout::PastWaits { config: config.to_owned(), waits: vec![("a free slot".to_owned(), 40)] })
     };
     for (config, shown) in [("older", 0), ("new", 1), ("new", 1)] {
         let moving = Progress { turn: turn(config), ..progress("old", &[(c::CORDONED, true, 11)]) };
-        note(&mut record, "n", "new", &moving);
-        assert_eq!(look(&record, at(20))[0].nodes[0].turn.len(), shown, "{config}");
+        note(&mut timeline, "n", "new", &moving);
+        assert_eq!(look(&timeline, at(20))[0].nodes[0].turn.len(), shown, "{config}");
     }
 }
 
 #[test]
 fn the_stuck_and_the_slowest_come_first_and_what_goes_on_has_no_end() {
-    let mut record = Record::default();
+    let mut timeline = Timeline::default();
     let moving = |since| progress("old", &[(c::CORDONED, true, since)]);
-    note(&mut record, "fast", "new", &moving(90));
-    note(&mut record, "slow", "new", &moving(10));
-    note(&mut record, "over", "new", &progress("new", &[(c::UPDATED, true, 50)]));
-    note(&mut record, "stuck", "new", &Progress { degraded: Some(at(95)), ..moving(94) });
-    let shown = look(&record, at(100));
+    note(&mut timeline, "fast", "new", &moving(90));
+    note(&mut timeline, "slow", "new", &moving(10));
+    note(&mut timeline, "over", "new", &progress("new", &[(c::UPDATED, true, 50)]));
+    note(&mut timeline, "stuck", "new", &Progress { degraded: Some(at(95)), ..moving(94) });
+    let shown = look(&timeline, at(100));
     let order: Vec<_> = shown[0].nodes.iter().map(|l| (&*l.node, l.seconds)).collect();
     assert_eq!(order, [("stuck", 6), ("slow", 90), ("fast", 10), ("over", 0)]);
     assert_eq!(shown[0].nodes[1].bars, [Bar { part: Part::Drain, from: at(10), to: None }]);
@@ -135,47 +135,47 @@ fn the_stuck_and_the_slowest_come_first_and_what_goes_on_has_no_end() {
 
 #[test]
 fn a_node_that_goes_elsewhere_before_it_is_done_is_stuck_there_no_more() {
-    let mut record = Record::default();
+    let mut timeline = Timeline::default();
     let way = |since| progress("old", &[(c::CORDONED, true, since), (c::DRAINED, true, since + 2)]);
-    note(&mut record, "n", "a", &Progress { degraded: Some(at(15)), ..way(10) });
-    let of = |record: &Record, config: &str| {
-        let shown = look(record, at(100));
+    note(&mut timeline, "n", "a", &Progress { degraded: Some(at(15)), ..way(10) });
+    let of = |timeline: &Timeline, config: &str| {
+        let shown = look(timeline, at(100));
         let line = &shown.iter().find(|r| r.config == config).unwrap().nodes[0];
         (line.state == State::Fails, line.left, line.seconds)
     };
-    assert_eq!(of(&record, "a"), (true, None, 90));
+    assert_eq!(of(&timeline, "a"), (true, None, 90));
     // It goes to b, and gets there.
-    note(&mut record, "n", "b", &way(40));
-    note(&mut record, "n", "b", &progress("b", &[(c::UPDATED, true, 60)]));
-    assert_eq!(of(&record, "a"), (false, Some(at(40)), 30));
-    assert_eq!(of(&record, "b"), (false, None, 20));
+    note(&mut timeline, "n", "b", &way(40));
+    note(&mut timeline, "n", "b", &progress("b", &[(c::UPDATED, true, 60)]));
+    assert_eq!(of(&timeline, "a"), (false, Some(at(40)), 30));
+    assert_eq!(of(&timeline, "b"), (false, None, 20));
     // Back to a once more.
-    note(&mut record, "n", "a", &progress("b", &[(c::CORDONED, true, 70)]));
-    assert_eq!(of(&record, "a"), (false, None, 30));
-    assert_eq!(of(&record, "b"), (false, None, 20), "it was done there");
-    let whole = |record: &Record, config| {
-        record.whole(("worker", config), at(100), &Fleet::default(), &Told::default())
+    note(&mut timeline, "n", "a", &progress("b", &[(c::CORDONED, true, 70)]));
+    assert_eq!(of(&timeline, "a"), (false, None, 30));
+    assert_eq!(of(&timeline, "b"), (false, None, 20), "it was done there");
+    let whole = |timeline: &Timeline, config| {
+        timeline.whole(("worker", config), at(100), &Fleet::default(), &EventHistory::default())
     };
-    let text = whole(&record, "a").unwrap();
-    assert!(text.contains("\"node\":\"n\"") && whole(&record, "c").is_none());
+    let text = whole(&timeline, "a").unwrap();
+    assert!(text.contains("\"node\":\"n\"") && whole(&timeline, "c").is_none());
 }
 
 #[test]
 fn a_second_way_to_a_config_begins_anew_and_only_the_last_rollouts_are_kept() {
-    let mut record = Record::default();
-    note(&mut record, "n", "a", &progress("a", &[(c::UPDATED, true, 5)]));
-    note(&mut record, "n", "a", &progress("b", &[(c::CORDONED, true, 20)]));
-    assert_eq!(look(&record, at(30))[0].nodes[0].seconds, 10);
+    let mut timeline = Timeline::default();
+    note(&mut timeline, "n", "a", &progress("a", &[(c::UPDATED, true, 5)]));
+    note(&mut timeline, "n", "a", &progress("b", &[(c::CORDONED, true, 20)]));
+    assert_eq!(look(&timeline, at(30))[0].nodes[0].seconds, 10);
     for n in 0..2 * KEPT {
-        note(&mut record, "n", &format!("c{n}"), &progress("b", &[(c::CORDONED, true, 20)]));
+        note(&mut timeline, "n", &format!("c{n}"), &progress("b", &[(c::CORDONED, true, 20)]));
     }
-    let shown = look(&record, at(30));
+    let shown = look(&timeline, at(30));
     assert_eq!((shown.len(), &*shown[0].config), (KEPT, "c19"));
 }
 
 #[test]
 fn what_was_seen_of_one_pool_outlives_what_other_pools_show_and_goes_with_its_node() {
-    let mut record = Record::default();
+    let mut timeline = Timeline::default();
     let steps = [
         (c::CORDONED, true, 10),
         (c::DRAINED, true, 20),
@@ -185,34 +185,34 @@ fn what_was_seen_of_one_pool_outlives_what_other_pools_show_and_goes_with_its_no
         (c::REBOOTED_NODE, true, 50),
         (c::UNCORDONED, true, 55),
     ];
-    let note = |record: &mut Record, pool: &str, node: &str, desired: &str, progress: &Progress| {
+    let note = |timeline: &mut Timeline, pool: &str, node: &str, desired: &str, progress: &Progress| {
         let progress = &Arc::new(progress.clone());
-        record.note(Seen { pool, node, desired, progress, waits_for: None });
+        timeline.note(Seen { pool, node, desired, progress, waits_for: None });
     };
-    note(&mut record, "p0", "n", "new", &progress("old", &steps));
+    note(&mut timeline, "p0", "n", "new", &progress("old", &steps));
     let done = |config: &str| progress(config, &[(c::UPDATED, true, 60)]);
-    let bars = |record: &Record| {
-        let shown = look(record, at(100));
+    let bars = |timeline: &Timeline| {
+        let shown = look(timeline, at(100));
         let one = shown.iter().find(|r| r.pool == "p0" && r.config == "new");
         one.map(|r| r.nodes.iter().map(|l| l.bars.len()).sum::<usize>())
     };
     for _ in 0..2 {
         for p in 0..=11 {
-            note(&mut record, &format!("p{p}"), "n", "new", &done("new"));
+            note(&mut timeline, &format!("p{p}"), "n", "new", &done("new"));
         }
     }
-    assert_eq!(bars(&record), Some(4), "other pools");
+    assert_eq!(bars(&timeline), Some(4), "other pools");
     // Nodes of one pool that have not begun stand in more configs than are kept.
     for _ in 0..2 {
         for n in 0..=KEPT {
-            note(&mut record, "p0", &format!("n{n}"), "new", &done(&format!("c{n}")));
+            note(&mut timeline, "p0", &format!("n{n}"), "new", &done(&format!("c{n}")));
         }
     }
-    assert_eq!(bars(&record), Some(4), "older configs");
-    record.retain(&BTreeSet::from(["p0"]), |node| node == "n");
-    assert_eq!((record.rollouts.len(), bars(&record)), (1, Some(4)));
-    record.retain(&BTreeSet::new(), |_| true);
-    assert_eq!(record.rollouts.len(), 0);
+    assert_eq!(bars(&timeline), Some(4), "older configs");
+    timeline.retain(&BTreeSet::from(["p0"]), |node| node == "n");
+    assert_eq!((timeline.rollouts.len(), bars(&timeline)), (1, Some(4)));
+    timeline.retain(&BTreeSet::new(), |_| true);
+    assert_eq!(timeline.rollouts.len(), 0);
 }
 
 #[test]
@@ -234,16 +234,16 @@ fn what_was_over_before_it_began_to_look_is_read_from_the_nodes() {
     };
     let all: Vec<PastUpdate> = (1..=10).map(update).collect();
     let over = progress(all.clone(), &[(c::UPDATED, true, 1075)]);
-    let mut record = Record::default();
+    let mut timeline = Timeline::default();
     // The nodes of a pool need not have gone through the same; the newest ten rollouts are kept, whoever is read first.
     let older = progress((-20..=-5).map(update).collect(), &[(c::UPDATED, true, -425)]);
     let older = Progress { config: "c-5".to_owned(), ..older };
     let desired = format!("c{KEPT}");
     for _ in 0..2 {
-        note(&mut record, "older", "c-5", &older);
-        note(&mut record, "n", &desired, &over);
+        note(&mut timeline, "older", "c-5", &older);
+        note(&mut timeline, "n", &desired, &over);
     }
-    let shown = look(&record, at(2000));
+    let shown = look(&timeline, at(2000));
     let configs: Vec<_> = shown.iter().map(|r| &*r.config).collect();
     assert_eq!(configs, ["c10", "c9", "c8", "c7", "c6", "c5", "c4", "c3", "c2", "c1"]);
     let line = &shown[9].nodes[0];
@@ -273,9 +273,9 @@ fn what_was_over_before_it_began_to_look_is_read_from_the_nodes() {
         ..update(11)
     };
     let next = progress(vec![light], &[(c::UPDATED, true, 1104)]);
-    note(&mut record, "n", "c11", &next);
+    note(&mut timeline, "n", "c11", &next);
     let bars: Vec<_> =
-        look(&record, at(2000))[0].nodes[0].bars.iter().map(|b| (b.part, b.from, b.to)).collect();
+        look(&timeline, at(2000))[0].nodes[0].bars.iter().map(|b| (b.part, b.from, b.to)).collect();
     assert_eq!(
         bars,
         [bar(Part::Wait, 1039, 1100), bar(Part::Apply, 1100, 1103), bar(Part::Back, 1103, 1104)]
@@ -283,30 +283,32 @@ fn what_was_over_before_it_began_to_look_is_read_from_the_nodes() {
     // What is under way is not taken for over: it goes to c10 once more.
     let under_way = progress(all, &[(c::CORDONED, true, 1200)]);
     // The Node says still that it is to be in c10, where it is: that rollout is over.
-    note(&mut record, "n", "c10", &under_way);
-    assert!(look(&record, at(1210)).into_iter().find(|r| r.config == "c10").unwrap().nodes[0].done.is_some());
-    note(&mut record, "n", "c10", &Progress { config: "c11".to_owned(), ..under_way });
-    let again = look(&record, at(1210)).into_iter().find(|r| r.config == "c10").unwrap();
+    note(&mut timeline, "n", "c10", &under_way);
+    assert!(
+        look(&timeline, at(1210)).into_iter().find(|r| r.config == "c10").unwrap().nodes[0].done.is_some()
+    );
+    note(&mut timeline, "n", "c10", &Progress { config: "c11".to_owned(), ..under_way });
+    let again = look(&timeline, at(1210)).into_iter().find(|r| r.config == "c10").unwrap();
     assert_eq!((again.nodes[0].done, again.nodes[0].seconds), (None, 10));
 }
 
 #[test]
 fn a_large_pool_is_cut_and_masked_and_is_written_once_a_second() {
-    let mut record = Record::default();
+    let mut timeline = Timeline::default();
     let waits = "pod a/b: password=hunter2-s3cr3t-Zx81Qp0";
     let drain = progress("old", &[(c::CORDONED, true, 10), (c::DRAINED, false, 11)]);
     for n in 0..=MOST {
-        note_waiting(&mut record, &format!("n{n}"), "new", &drain, Some(waits));
+        note_waiting(&mut timeline, &format!("n{n}"), "new", &drain, Some(waits));
     }
-    let told = Told::default();
-    let text = record.json(at(20), &Fleet::default(), &told);
+    let told = EventHistory::default();
+    let text = timeline.json(at(20), &Fleet::default(), &told);
     let value: serde_json::Value = serde_json::from_str(&text).unwrap();
     let one = &value["rollouts"][0];
     assert_eq!((one["nodes"].as_array().unwrap().len(), &one["total"]), (MOST, &json!(MOST + 1)));
     assert!(!text.contains("hunter2"));
-    note(&mut record, "late", "new", &drain);
-    assert!(Arc::ptr_eq(&text, &record.json(at(20), &Fleet::default(), &told)), "the same second");
-    assert!(!Arc::ptr_eq(&text, &record.json(at(21), &Fleet::default(), &told)), "the next");
+    note(&mut timeline, "late", "new", &drain);
+    assert!(Arc::ptr_eq(&text, &timeline.json(at(20), &Fleet::default(), &told)), "the same second");
+    assert!(!Arc::ptr_eq(&text, &timeline.json(at(21), &Fleet::default(), &told)), "the next");
 }
 
 #[test]
@@ -340,22 +342,22 @@ fn what_a_quick_agent_writes_at_once_with_the_end_is_filled_in_from_what_its_nod
     };
     for (n, steps) in seen.into_iter().enumerate() {
         for together in [false, true] {
-            let mut record = Record::default();
-            note(&mut record, "n", "new", &progress("old", &steps[..1]));
-            note(&mut record, "n", "new", &progress("old", steps));
+            let mut timeline = Timeline::default();
+            note(&mut timeline, "n", "new", &progress("old", &steps[..1]));
+            note(&mut timeline, "n", "new", &progress("old", steps));
             let updates = vec![kept.clone()];
             // The agent writes the update down first and withdraws its conditions then; a watch may tell of both at once.
             if !together {
                 note(
-                    &mut record,
+                    &mut timeline,
                     "n",
                     "new",
                     &Progress { updates: updates.clone(), ..progress("old", steps) },
                 );
             }
             let done = Progress { updates, ..progress("new", &[(c::UPDATED, true, 86)]) };
-            note(&mut record, "n", "new", &done);
-            let shown = look(&record, at(100));
+            note(&mut timeline, "n", "new", &done);
+            let shown = look(&timeline, at(100));
             let line = &shown[0].nodes[0];
             let parts: Vec<_> = line.bars.iter().map(|b| (b.part, b.from, b.to.unwrap())).collect();
             let wanted = [
@@ -371,21 +373,21 @@ fn what_a_quick_agent_writes_at_once_with_the_end_is_filled_in_from_what_its_nod
         }
     }
     // An earlier way to the same config is no end of the one that is under way.
-    let mut record = Record::default();
-    note(&mut record, "n", "new", &progress("old", &[(c::CORDONED, true, 200)]));
+    let mut timeline = Timeline::default();
+    note(&mut timeline, "n", "new", &progress("old", &[(c::CORDONED, true, 200)]));
     let again = Progress { updates: vec![kept], ..progress("old", &[(c::CORDONED, true, 200)]) };
-    note(&mut record, "n", "new", &again);
-    let line = &look(&record, at(210))[0].nodes[0];
+    note(&mut timeline, "n", "new", &again);
+    let line = &look(&timeline, at(210))[0].nodes[0];
     assert_eq!((line.state, line.seconds, line.bars.len()), (State::Moves, 10, 1));
 }
 
 #[test]
 fn nodes_that_have_not_begun_are_in_the_rollout_with_how_long_they_wait_and_the_stuck_first() {
-    let mut record = Record::default();
-    note(&mut record, "moves", "new", &progress("old", &[(c::CORDONED, true, 90)]));
-    note(&mut record, "over", "new", &progress("new", &[(c::UPDATED, true, 95)]));
+    let mut timeline = Timeline::default();
+    note(&mut timeline, "moves", "new", &progress("old", &[(c::CORDONED, true, 90)]));
+    note(&mut timeline, "over", "new", &progress("new", &[(c::UPDATED, true, 95)]));
     // It was there before, and has to go there again.
-    note(&mut record, "again", "new", &progress("new", &[(c::UPDATED, true, 20)]));
+    note(&mut timeline, "again", "new", &progress("new", &[(c::UPDATED, true, 20)]));
     let cell = |name: &str, phase: Phase, since: Option<i64>, stuck: bool| {
         let mut cell = crate::fleet::tests::cell(name, phase, "why");
         (cell.row.since, cell.row.stuck) = (since.map(at), stuck);
@@ -407,7 +409,7 @@ fn nodes_that_have_not_begun_are_in_the_rollout_with_how_long_they_wait_and_the_
         .into(),
         ..Fleet::default()
     };
-    let shown = record.shown(at(100), &fleet, &Told::default());
+    let shown = timeline.shown(at(100), &fleet, &EventHistory::default());
     let lines: Vec<_> = shown[0].nodes.iter().map(|l| (&*l.node, l.state, l.seconds)).collect();
     assert_eq!(
         lines,
@@ -427,9 +429,9 @@ fn nodes_that_have_not_begun_are_in_the_rollout_with_how_long_they_wait_and_the_
     assert_eq!((shown[0].total, &*shown[0].counts), (7, &counts[..]));
 
     // A rollout of which nothing has begun, such as that of a paused pool.
-    let nothing = Record::default();
-    let shown = nothing.shown(at(100), &fleet, &Told::default());
+    let nothing = Timeline::default();
+    let shown = nothing.shown(at(100), &fleet, &EventHistory::default());
     assert_eq!((shown.len(), shown[0].total, &*shown[0].config), (1, 6, "new"));
-    let whole = |config: &str| nothing.whole(("worker", config), at(100), &fleet, &Told::default());
+    let whole = |config: &str| nothing.whole(("worker", config), at(100), &fleet, &EventHistory::default());
     assert!(whole("new").is_some_and(|text| text.contains("\"first\"")) && whole("old").is_none());
 }

@@ -1,8 +1,8 @@
 //! What events tell of updates, and what becomes of it beside what MachineConfigNodes show.
 
-use super::super::shown::{Shown, State};
-use super::super::track::{Bar, Part};
-use super::super::{Record, Seen};
+use super::super::node_update::{Bar, Part};
+use super::super::rollout_rows::{Shown, State};
+use super::super::{Seen, Timeline};
 use super::*;
 use api::names::node_condition as c;
 use insight::{Milestone, Progress};
@@ -15,7 +15,7 @@ fn at(second: i64) -> Timestamp {
 }
 
 /// An event of our agent: its reason, the config that it is about (empty: it does not say), and when.
-fn word((reason, config, second): (&str, &str, i64)) -> Option<Word> {
+fn word((reason, config, second): (&str, &str, i64)) -> Option<NodeEvent> {
     let event = json!({"metadata": {"name": "e", "namespace": "x"}, "involvedObject": {"kind": "Node", "name": "n"},
         "reason": reason, "message": format!("{reason} says"), "firstTimestamp": at(second)});
     let mut event: Event = serde_json::from_value(event).unwrap();
@@ -26,11 +26,11 @@ fn word((reason, config, second): (&str, &str, i64)) -> Option<Word> {
             ..Default::default()
         });
     }
-    Word::of(&event)
+    NodeEvent::of(&event)
 }
 
-fn told(events: &[(&str, &str, i64)]) -> Told {
-    Told::of(events.iter().filter_map(|event| word(*event)).collect())
+fn told(events: &[(&str, &str, i64)]) -> EventHistory {
+    EventHistory::of(events.iter().filter_map(|event| word(*event)).collect())
 }
 
 /// A fleet with this one node, on its way from one config to another or in it.
@@ -131,21 +131,21 @@ fn a_dashboard_that_begins_late_shows_the_bars_of_which_only_events_tell() {
         ("of another thing", &[("ConfigDriftDetected", "a", 10), ("Unheard", "a", 11)], &in_a, None),
     ];
     for (what, events, fleet, wanted) in rows {
-        let shown = Record::default().shown(at(100), fleet, &told(events));
+        let shown = Timeline::default().shown(at(100), fleet, &told(events));
         assert_eq!(bars(&shown, "a"), wanted, "{what}");
     }
-    let shown = Record::default().shown(at(100), &at_b, &told(left));
+    let shown = Timeline::default().shown(at(100), &at_b, &told(left));
     let line = &shown.iter().find(|one| one.config == "a").unwrap().nodes[0];
     assert_eq!((line.left, &*line.waited), (Some(at(40)), "DrainWaiting says"));
     // A node that is gone, and a second way to the same config: the newest counts.
-    let gone = Record::default().shown(at(100), &Fleet::default(), &told(&WHOLE));
+    let gone = Timeline::default().shown(at(100), &Fleet::default(), &told(&WHOLE));
     assert_eq!(gone, []);
     let again = [
         &WHOLE[..],
         &[("Cordon", "b", 80), ("NodeDone", "b", 81), ("Drained", "a", 90), ("NodeDone", "a", 95)],
     ]
     .concat();
-    let shown = Record::default().shown(at(100), &in_a, &told(&again));
+    let shown = Timeline::default().shown(at(100), &in_a, &told(&again));
     assert_eq!(bars(&shown, "a").unwrap().1, [(Part::Apply, 90, Some(95))]);
 }
 
@@ -162,11 +162,11 @@ fn what_machine_config_nodes_show_stays_and_events_fill_what_is_missing() {
         pins: vec![],
         turn: None,
     };
-    let record = |progress: Progress| {
-        let mut record = Record::default();
+    let timeline = |progress: Progress| {
+        let mut timeline = Timeline::default();
         let (progress, desired) = (&Arc::new(progress), "a");
-        record.note(Seen { pool: "worker", node: "n", desired, progress, waits_for: None });
-        record
+        timeline.note(Seen { pool: "worker", node: "n", desired, progress, waits_for: None });
+        timeline
     };
     let filled = vec![
         (Part::Drain, 10, Some(30)),
@@ -183,7 +183,7 @@ fn what_machine_config_nodes_show_stays_and_events_fill_what_is_missing() {
         ("an older way", &WHOLE, 5000, vec![]),
         ("an older way without a name", &unnamed, 5000, vec![]),
     ] {
-        let shown = record(done("a", end)).shown(at(9000), &in_a, &told(events));
+        let shown = timeline(done("a", end)).shown(at(9000), &in_a, &told(events));
         assert_eq!(bars(&shown, "a"), Some((State::Done, wanted)), "{what}");
         assert_eq!(shown.len(), 1, "{what}");
     }
@@ -198,23 +198,23 @@ fn what_machine_config_nodes_show_stays_and_events_fill_what_is_missing() {
         ..rollout::PastUpdate::default()
     };
     let shown =
-        record(Progress { updates: vec![update], ..done("a", 76) }).shown(at(100), &in_a, &told(&WHOLE));
+        timeline(Progress { updates: vec![update], ..done("a", 76) }).shown(at(100), &in_a, &told(&WHOLE));
     let (_, bars) = bars(&shown, "a").unwrap();
     assert_eq!(bars[1..3], [(Part::Apply, 31, Some(39)), (Part::Reboot, 39, Some(71))]);
 }
 
 #[test]
 fn who_may_not_list_events_is_told_so_and_sees_the_rest() {
-    let mut record = Record::default();
+    let mut timeline = Timeline::default();
     let (told, fleet) = (told(&WHOLE), fleet_of("a", "a", Phase::Done));
-    let hidden = Told::hidden("Events may not be listed");
+    let hidden = EventHistory::hidden("Events may not be listed");
     // Both are asked for within the same second.
     for _ in 0..2 {
-        let (all, rest) = (record.json(at(100), &fleet, &told), record.json(at(100), &fleet, &hidden));
+        let (all, rest) = (timeline.json(at(100), &fleet, &told), timeline.json(at(100), &fleet, &hidden));
         assert!(all.contains("\"config\":\"a\"") && all.contains("\"unread\":null"), "{all}");
         assert!(!rest.contains("\"config\":\"a\"") && rest.contains("Events may not be listed"), "{rest}");
     }
-    let whole = |told: &Told| record.whole(("worker", "a"), at(100), &fleet, told);
+    let whole = |told: &EventHistory| timeline.whole(("worker", "a"), at(100), &fleet, told);
     assert!(whole(&told).is_some_and(|text| text.contains("drain")) && whole(&hidden).is_none());
 }
 

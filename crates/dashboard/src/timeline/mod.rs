@@ -1,6 +1,6 @@
 //! How long each node took for each phase of its update, for the last rollouts of each pool: the steps of an update under way,
 //! which its MachineConfigNode shows as conditions, and the updates that are over, which it keeps (see [`rollout::PastUpdate`]).
-//! What else happened before this dashboard began, events tell (see [`Told`]). Pure.
+//! What else happened before this dashboard began, events tell (see [`EventHistory`]). Pure.
 //!
 //! An agent that does not write its past updates down shows the end of the last one only, unless it was seen under way, or events
 //! tell of it.
@@ -10,20 +10,20 @@
 //!
 //! What it is not: a store. What is over lives in the MachineConfigNodes.
 
-mod shown;
-mod told;
-mod track;
+mod from_events;
+mod node_update;
+mod rollout_rows;
 
-pub(crate) use told::{Told, Word};
+pub(crate) use from_events::{EventHistory, NodeEvent};
 
 use api::names::node_condition as c;
 use insight::{Milestone, Progress};
 use jiff::Timestamp;
+use node_update::{NodeUpdate, Stage};
 use rollout::PastUpdate;
-use shown::Written;
+use rollout_rows::Written;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-use track::{Stage, Track};
 
 /// How many rollouts of each pool are kept.
 const KEPT: usize = 10;
@@ -33,14 +33,14 @@ const KEPT: usize = 10;
 struct Rollout {
     pool: String,
     config: String,
-    nodes: BTreeMap<String, Track>,
+    nodes: BTreeMap<String, NodeUpdate>,
     /// The latest time that is known of it.
     last: Timestamp,
 }
 
 /// The last rollouts.
 #[derive(Debug, Default)]
-pub(crate) struct Record {
+pub(crate) struct Timeline {
     rollouts: Vec<Rollout>,
     /// The beginning of each node's last past update that was noted: thousands of nodes are looked at many times a second.
     noted: HashMap<String, Timestamp>,
@@ -73,7 +73,7 @@ pub(crate) struct Seen<'a> {
     pub(crate) waits_for: Option<&'a Arc<str>>,
 }
 
-impl Record {
+impl Timeline {
     /// Notes what a node's MachineConfigNode shows now.
     pub(crate) fn note(&mut self, seen: Seen<'_>) {
         let Seen { pool, node, desired, progress, waits_for } = seen;
@@ -125,7 +125,7 @@ impl Record {
         let track = self.track(pool, desired, node, last);
         // It goes there once more: what an earlier way took is over.
         if track.done.take().is_some() || track.left.take().is_some() {
-            *track = Track::default();
+            *track = NodeUpdate::default();
         }
         track.failing = progress.degraded.is_some();
         if let Some(turn) = progress.turn.as_ref().filter(|turn| turn.config == desired) {
@@ -202,7 +202,7 @@ impl Record {
     }
 
     /// A node's track, in the place of the oldest rollout where there is none yet. `at`: the latest time that is known of it.
-    fn track(&mut self, pool: &str, config: &str, node: &str, at: Timestamp) -> &mut Track {
+    fn track(&mut self, pool: &str, config: &str, node: &str, at: Timestamp) -> &mut NodeUpdate {
         let place = self.rollouts.iter().position(|r| r.pool == pool && r.config == config);
         let place = place.unwrap_or_else(|| {
             if let Some((oldest, _)) = self.oldest(pool).filter(|_| !self.has_room(pool, config)) {
