@@ -1,4 +1,4 @@
-//! What is looked at on a host before a change on trial, and after it: units that run, and whether people can log in.
+//! What is checked on a host before a change on trial, and after it: units that run, and whether people can log in.
 //!
 //! What it is not: the verdict.
 
