@@ -6,14 +6,13 @@
 //!
 //! What it is not: what somebody may do (see `authorization`).
 
-use crate::authorization::Person;
 use client::CallError;
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use ipnet::IpNet;
 use kube::Client;
 use sha2::{Digest as _, Sha256};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -35,6 +34,15 @@ const UNKNOWN_FOR: Duration = Duration::from_secs(10);
 const REMEMBERED: usize = 1024;
 /// How many reviews are under way at the same time: strangers with guesses must not become a load on the API server.
 const AT_A_TIME: usize = 4;
+
+/// Somebody who looks at the page.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Person {
+    pub(crate) name: String,
+    pub(crate) uid: Option<String>,
+    pub(crate) groups: Vec<String>,
+    pub(crate) extra: BTreeMap<String, Vec<String>>,
+}
 
 /// By what a person is known.
 #[derive(Clone, PartialEq, Eq)]

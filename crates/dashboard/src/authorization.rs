@@ -8,13 +8,14 @@
 //!
 //! What it is not: who somebody is (see `authentication`).
 
+use crate::authentication::Person;
 use crate::required_right::Right;
 use client::CallError;
 use http::{Request, Response, StatusCode};
 use kube::Client;
 use kube::client::Body;
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -35,15 +36,6 @@ pub(crate) const FLEET: [(&str, &str); 5] = [
     (api::names::GROUP, "machineconfignodes"),
     ("machineconfig.dev", "rolloutpolicies"),
 ];
-
-/// Somebody who looks at the page.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Person {
-    pub(crate) name: String,
-    pub(crate) uid: Option<String>,
-    pub(crate) groups: Vec<String>,
-    pub(crate) extra: BTreeMap<String, Vec<String>>,
-}
 
 type Remembered = HashMap<(Arc<Person>, Right), (bool, Instant)>;
 

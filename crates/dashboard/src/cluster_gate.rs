@@ -13,8 +13,8 @@
 //! What it is not: the gate of `mco dashboard` on a person's own computer (see `gate`).
 
 use crate::DashboardError;
-use crate::authentication::{Proof, Tokens, proof};
-use crate::authorization::{Person, Rights};
+use crate::authentication::{Person, Proof, Tokens, proof};
+use crate::authorization::Rights;
 use crate::gate::{ACTION_HEADER, OTHER_SITE, Refusal, SESSION, cookies, same_origin_or_typed, secret, text};
 use api::names::NAMESPACE;
 use http::header::{HOST, ORIGIN};

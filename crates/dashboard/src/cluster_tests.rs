@@ -1,15 +1,18 @@
 //! The dashboard in the cluster as people, strangers and attackers meet it: by a bearer token, by a session, and by a proxy.
 
-use crate::authorization::{FLEET, Person};
+use crate::authentication::Person;
+use crate::authorization::FLEET;
+use crate::body::LARGEST_IN_CLUSTER;
 use crate::cluster_gate::ClusterGate;
 use crate::feed::Feed;
 use crate::fleet::tests::fleet;
 use crate::gate::ACTION_HEADER;
 use crate::node_events::NodeEvents;
-use crate::page_actions::{CHECKS, LARGEST_IN_CLUSTER};
+use crate::page_actions::CHECKS;
 use crate::required_right::WITH_SECRETS;
+use crate::routes::router;
 use crate::routes::tests::{READS, is_hardened, object, status, text};
-use crate::routes::{Door, Peer, Shared, router};
+use crate::shared::{Door, Peer, Shared};
 use crate::timeline::{EventHistory, NodeEvent};
 use api::v1::ControllerConfig;
 use axum::Router;

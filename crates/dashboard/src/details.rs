@@ -4,7 +4,7 @@
 //! What it is not: the fleet, which comes by the stream; the operator (see `installation`); and any content of a Secret.
 
 use crate::answer;
-use crate::routes::Here;
+use crate::shared::Here;
 use api::boot_token::{self, Record};
 use api::k8s::{Node, Secret};
 use api::names::{self, annotation};

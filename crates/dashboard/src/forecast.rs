@@ -6,7 +6,7 @@
 use crate::answer;
 use crate::details::no_name;
 use crate::page_actions::{CHECKS, doubts};
-use crate::routes::Here;
+use crate::shared::Here;
 use api::k8s::Time;
 use api::object_name::is_valid;
 use axum::extract::Path;

@@ -5,7 +5,7 @@
 
 use crate::answer;
 use crate::details::part;
-use crate::routes::Here;
+use crate::shared::Here;
 use api::names;
 use axum::response::Response;
 use client::{CallError, Figures, call};

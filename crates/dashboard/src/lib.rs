@@ -10,6 +10,7 @@
 mod answer;
 mod authentication;
 mod authorization;
+mod body;
 mod cluster_gate;
 mod details;
 mod feed;
@@ -25,6 +26,7 @@ mod page_actions;
 mod required_right;
 mod rollouts;
 mod routes;
+mod shared;
 mod stream;
 mod timeline;
 
@@ -32,6 +34,7 @@ use crate::cluster_gate::ClusterGate;
 use crate::feed::Feed;
 use crate::gate::Gate;
 use crate::node_events::NodeEvents;
+use crate::shared::{Door, Shared};
 use crate::timeline::Timeline;
 use api::v1::ControllerConfig;
 use ipnet::IpNet;
@@ -151,11 +154,11 @@ impl Dashboard {
         let (timeline, events) = (Arc::default(), Arc::default());
         let live = following(&client, &feed, &timeline, &events, &stop);
         let controller_config = Arc::new(controller_config);
-        let door = routes::Door::Local(self.gate);
+        let door = Door::Local(self.gate);
         let checks = Arc::new(Semaphore::new(page_actions::CHECKS));
         let stop_of = stop.clone();
         let shared =
-            routes::Shared { door, feed, timeline, events, client, controller_config, checks, stop: stop_of };
+            Shared { door, feed, timeline, events, client, controller_config, checks, stop: stop_of };
         let app = routes::router(shared);
         let served = axum::serve(self.listener, app).with_graceful_shutdown(stop.clone().cancelled_owned());
         let too_long = async {
@@ -237,10 +240,10 @@ impl ClusterDashboard {
         let feed = Arc::new(Feed::new(&name));
         let (timeline, events) = (Arc::default(), Arc::default());
         let live = following(&client, &feed, &timeline, &events, &stop);
-        let shared = routes::Shared {
+        let shared = Shared {
             // Nobody has a right to anything.
             client: gate.client_of(Arc::default()),
-            door: routes::Door::Cluster(Arc::new(gate)),
+            door: Door::Cluster(Arc::new(gate)),
             feed,
             timeline,
             events,

@@ -7,7 +7,8 @@
 //!
 //! What it is not: whether the request comes from the page (see `gate`).
 
-use crate::routes::{self, Here, Shared};
+use crate::body;
+use crate::shared::{Here, Shared};
 use crate::{answer, details};
 use actions::{ActionError, Continue, Do, Preview, Undo, Undoing, messages};
 use api::k8s::Time;
@@ -26,15 +27,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// The largest text that is looked at, in bytes, on a person's own computer.
-pub(crate) const LARGEST: usize = 10 << 20;
-/// The same in the cluster, where everybody who may look has it read on a control-plane node. A text of YAML takes some
-/// hundred times its size at the worst.
-pub(crate) const LARGEST_IN_CLUSTER: usize = 2 << 20;
 /// How many texts are looked at at the same time.
 pub(crate) const CHECKS: usize = 2;
-/// An action names a pool or a node.
-pub(crate) const LARGEST_ACTION: usize = 16 << 10;
 
 /// What is to be done.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -243,7 +237,7 @@ pub(crate) async fn check(Here(shared): Here, request: Request) -> Response {
         );
     };
     let most = shared.largest_check();
-    let body = match routes::read(request.into_body(), most).await {
+    let body = match body::read(request.into_body(), most).await {
         Ok(body) => body,
         Err(status @ StatusCode::PAYLOAD_TOO_LARGE) => {
             let most = most >> 20;

@@ -2,7 +2,7 @@
 //!
 //! What it is not: who has that right (see `authorization`).
 
-use crate::authorization::Person;
+use crate::authentication::Person;
 use http::{Method, Uri};
 use k8s_openapi::api::authorization::v1::{
     NonResourceAttributes, ResourceAttributes, SubjectAccessReviewSpec,

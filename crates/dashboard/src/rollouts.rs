@@ -2,9 +2,10 @@
 //!
 //! What it is not: the times themselves (see `timeline`).
 
+use crate::answer::Text;
 use crate::cluster_gate::Visitor;
 use crate::node_events::NOT_YOURS;
-use crate::routes::{Door, Shared, Text};
+use crate::shared::{Door, Shared};
 use crate::timeline::EventHistory;
 use crate::{answer, details};
 use api::object_name::is_valid;

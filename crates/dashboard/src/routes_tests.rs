@@ -1,13 +1,20 @@
 //! The routes as a browser, and as an attacker, meets them.
 
 use super::*;
+use crate::feed::Feed;
 use crate::fleet::tests::fleet;
 use crate::gate::ACTION_HEADER;
+use api::v1::ControllerConfig;
 use http::HeaderMap;
 use http_body_util::BodyExt as _;
 use insight::Phase;
+use kube::Client;
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
 const HOST: &str = "127.0.0.1:8796";

@@ -3,11 +3,12 @@
 //! What it is not: the fleet and its differences (see `feed`).
 
 use crate::answer;
+use crate::answer::Text;
 use crate::authentication::Proof;
 use crate::cluster_gate::{ClusterGate, Ends, Visitor};
 use crate::feed::{Followed, Message};
 use crate::gate::Session;
-use crate::routes::{Door, Shared, Text};
+use crate::shared::{Door, Shared};
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::response::Response;
