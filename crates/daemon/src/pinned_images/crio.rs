@@ -2,13 +2,10 @@
 //!
 //! Not here: what is on the list (see `plan`).
 
-use super::sync::{FILE, Images, RoundError};
+use super::images::{FILE, Images, RoundError};
 
 /// CRI-O's list of pinned images. The name is that of OpenShift.
 pub(super) const DROP_IN: &str = "/etc/crio/crio.conf.d/50-pinned-images";
-/// CRI-O's unit.
-pub(super) const CRIO: &str = "crio.service";
-
 impl Images {
     /// Has CRI-O read its list.
     pub(super) async fn reload_crio(&self) -> Result<(), String> {

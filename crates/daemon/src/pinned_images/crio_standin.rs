@@ -4,9 +4,9 @@
 //! It is not CRI-O: Debian has no package of it. containerd is tried for real, in the lab.
 
 use super::crio::DROP_IN;
+use super::images::{Images, Progress};
 use super::plan::Wanted;
 use super::report::{Failures, Outcome};
-use super::sync::{Images, Progress};
 use super::wire::{Fields, Message};
 use api::k8s::Node;
 use h2::server::SendResponse;

@@ -4,9 +4,9 @@
 //! Not here: the sizes of images that are missing (see `sizes`).
 
 use super::grpc::GrpcError;
+use super::images::{Images, RoundError};
 use super::plan::{Facts, Reserve, Space, Wanted, images};
 use super::runtime::{Kind, Runtime, RuntimeError, sockets, stored_name};
-use super::sync::{Images, RoundError};
 use crate::protocol::join::KUBELET_SETTINGS;
 use api::k8s::Node;
 use host::FsError;

@@ -3,9 +3,9 @@
 //!
 //! Not here: what a round does (see `sync`).
 
+use super::images::{Images, Progress};
 use super::plan::{Wanted, images};
 use super::report::{Outcome, begins_anew, report};
-use super::sync::{Images, Progress};
 use crate::cluster::calls::Cluster;
 use crate::cluster::own_node::{NodeUpdates, watch_anew};
 use api::k8s::{Node, ResourceExt, Time};

@@ -13,6 +13,7 @@
 mod auth;
 mod crio;
 mod grpc;
+mod images;
 mod inspect;
 mod manager;
 mod plan;

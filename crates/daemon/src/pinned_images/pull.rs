@@ -3,9 +3,9 @@
 //! Not here: which images (see `plan`), or the call itself (see `runtime`).
 
 use super::auth::{Keyring, PULL_SECRET};
+use super::images::{Images, Progress, RoundError};
 use super::runtime::{Kind, Runtime, RuntimeError};
-use super::sync::{Images, Progress, RoundError};
-use client::{Backoff, chain};
+use client::chain;
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use std::collections::BTreeMap;
@@ -14,8 +14,6 @@ use std::time::Duration;
 
 /// How often an image is tried before its set is reported. Later rounds try it again.
 const ATTEMPTS: u32 = 4;
-/// The waits between these attempts.
-pub(super) const BETWEEN: Backoff = Backoff { first: Duration::from_secs(1), last: Duration::from_secs(10) };
 /// How often room is looked for while images are pulled. A fast disk takes some gigabytes meanwhile, less than what stays free.
 const GUARD: Duration = Duration::from_secs(2);
 

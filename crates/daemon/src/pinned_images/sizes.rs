@@ -7,9 +7,9 @@
 //! Not here: what follows from it (see `plan`).
 
 use super::auth::PULL_SECRET;
+use super::images::{Images, RoundError};
 use super::plan::{Facts, Layer, Wanted, images, needed};
 use super::runtime::{Kind, Runtime};
-use super::sync::{Images, RoundError};
 use api::k8s::Node;
 use futures::StreamExt;
 use registry::{Credentials, ImageFacts, Limits, Proxies, Reference, Registry, Routes, Settings, Trust};
