@@ -28,7 +28,7 @@ pub use disk::found::{Attributes, Found, FsError};
 pub use disk::obstacle::Obstacle;
 pub use disk::root::{Options, Root};
 pub use drift::baseline::{Baseline, Drifted};
-pub use drift::compare::Drift;
+pub use drift::difference::Drift;
 pub use drift::watch::{Stop, Touched, Watch};
 pub use drift::{applied, parsed};
 pub use error::Error;
@@ -41,7 +41,8 @@ pub use plan::least_disruption::{LeastDisruption, least_disruption};
 pub use plan::os::OsChange;
 pub use plan::preview::{Severity, preview, warnings};
 pub use plan::sshd::{Answer, SshdAnswers};
-pub use plan::step::{Replaces, Secret, Step, UnitAction};
+pub use plan::step::Secret;
+pub use plan::step::{Replaces, Step, UnitAction};
 pub use plan::trust::TrustTool;
 pub use plan::{Change, HostPlan};
 pub use record::{
