@@ -14,6 +14,7 @@ pub(crate) mod least_disruption;
 pub(crate) mod os;
 pub(crate) mod preview;
 pub(crate) mod registries;
+pub(crate) mod secret;
 pub(crate) mod sshd;
 pub(crate) mod step;
 pub(crate) mod steps;
