@@ -5,7 +5,7 @@
 use super::objects::{Key, marked};
 use super::{STEPS, Work};
 use crate::install::settings;
-use crate::manifests::pods::Parts;
+use crate::manifests::parts::Parts;
 use crate::manifests::replicas::{self, Scaled};
 use crate::manifests::{admission, agents, pods, rights};
 use crate::monitoring;
