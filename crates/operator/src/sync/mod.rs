@@ -16,6 +16,7 @@ mod image_builds;
 mod machine_configuration;
 mod metrics;
 pub(crate) mod objects;
+mod options;
 mod pass;
 mod plan;
 mod report;
@@ -26,7 +27,8 @@ pub(crate) mod status;
 pub(crate) mod storage;
 
 pub use metrics::sample as metrics_sample;
-pub use run::{Options, StartError, once, run};
+pub use options::Options;
+pub use run::{StartError, once, run};
 
 use std::fmt;
 use std::ops::ControlFlow;

@@ -8,6 +8,7 @@
 
 use super::cluster::{KINDS, Kind, kept_label};
 use super::metrics::Metrics;
+use super::options::Options;
 use super::pass::{Passed, Syncer};
 use super::plan::Prometheus;
 use super::{AGAIN, Step, Stop, report};
@@ -31,7 +32,7 @@ use kube::core::PartialObjectMeta;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Client, Resource};
 use listen::tls::TlsProfile;
-use listen::{Access, Addresses, Endpoint, Health, ListenError};
+use listen::{Access, Endpoint, Health, ListenError};
 use prometheus_client::registry::Registry;
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
@@ -60,19 +61,6 @@ const CLUSTER_MAPS: [(&str, &str); 7] = [
     (NAMESPACE, "machine-config-osimageurl"),
     (NAMESPACE, super::rotation::NAME),
 ];
-
-/// The operator's options.
-#[derive(Debug, Clone, Default)]
-pub struct Options {
-    /// Without a settings object: the config server asks for boot tokens, so user data must have them.
-    pub require_token: bool,
-    /// The image that this process runs in. `None`: it is not a pod, and leaves the operator's own Deployment alone.
-    pub image: Option<String>,
-    /// Act only while holding the Lease, so that several may run.
-    pub leader_elect: bool,
-    /// Where metrics and probes are served.
-    pub metrics: Addresses,
-}
 
 /// Why the operator could not start, or a single pass failed.
 #[derive(Debug, thiserror::Error)]

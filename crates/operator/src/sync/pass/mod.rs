@@ -14,9 +14,9 @@ mod step_error;
 
 use super::cluster::{self, Seen};
 use super::metrics::Metrics;
+use super::options::Options;
 use super::plan::{self, Inputs, Prometheus};
 use super::required_pools;
-use super::run::Options;
 use super::{Course, Descriptor, Needs, STEPS, Step, Stop, Stopped, Work};
 use crate::manifests::replicas::Scaled;
 use crate::manifests::rights::CONTROLLER;
