@@ -77,7 +77,7 @@ impl Inputs<'_> {
             format!(
                 "ControllerConfig {CONTROLLER_CONFIG}: spec.infra.status.apiServerInternalURI does not say how machines reach \
                  the API server; set spec.apiServer.url of {}",
-                crate::settings_object::name()
+                crate::settings_name::name()
             )
         })?;
         Ok(Parts {

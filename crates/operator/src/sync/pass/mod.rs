@@ -20,8 +20,8 @@ use super::required_pools;
 use super::{Course, Descriptor, Needs, STEPS, Step, Stop, Stopped, Work};
 use crate::manifests::replicas::Scaled;
 use crate::manifests::rights::CONTROLLER;
-use crate::settings_object;
 use crate::{booting_machines, definitions as kinds, joining};
+use crate::{settings_name, settings_object};
 use api::names::{CONTROLLER_CONFIG, VERSION_RAW};
 use api::v1::ControllerConfig;
 use api::v1alpha1::{Access, ManagementState};
@@ -138,7 +138,7 @@ impl Syncer {
                 let why = format!(
                     "{} does not exist: nothing is changed until it does; apply it again, or run `mco install` of {VERSION_RAW} \
                      with the same --image",
-                    settings_object::name()
+                    settings_name::name()
                 );
                 passed.stopped = Some(Stopped { step: Step::Settings, stop: Stop::Failed(why) });
                 return Ok(passed);
@@ -160,11 +160,11 @@ impl Syncer {
                     (Some(newer), _) => Err(format!(
                         "{} was brought to {} and this operator is {VERSION_RAW}: it changes nothing; run `mco install` of {} or \
                          newer, which replaces it",
-                        settings_object::name(),
+                        settings_name::name(),
                         newer.version,
                         newer.version
                     )),
-                    (None, Err(wrong)) => Err(format!("{}: {}", settings_object::name(), wrong.join("; "))),
+                    (None, Err(wrong)) => Err(format!("{}: {}", settings_name::name(), wrong.join("; "))),
                     (None, Ok(wanted)) => Ok(wanted),
                 };
                 match why {
