@@ -8,12 +8,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// Crates without circles of imports.
-const ONE_WAY: [&str; 15] = [
+const ONE_WAY: [&str; 16] = [
     "actions",
     "api",
     "cli",
     "client",
     "controller",
+    "daemon",
     "dashboard",
     "desired",
     "ignition",
