@@ -37,7 +37,7 @@ kind! {
             Column::text(
                 "Degraded",
                 ".status.conditions[?(@.type==\"Degraded\")].status",
-                "Whether the operator cannot go on.",
+                "Whether the operator cannot continue.",
             ),
             Column::text(
                 "Reason",

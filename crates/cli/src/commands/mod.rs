@@ -1,4 +1,4 @@
-//! Which function a subcommand runs, and what becomes of its error and exit code.
+//! Runs the function of a subcommand, and turns its result into messages and an exit code.
 
 mod boot;
 mod change;

@@ -36,7 +36,7 @@ fn cryptography() -> anyhow::Result<()> {
         .map_err(|_| anyhow::anyhow!("another crypto provider is installed already"))
 }
 
-/// For whatever does many things at a time.
+/// For commands that do many things at a time.
 pub(super) fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     cryptography()?;
     Ok(tokio::runtime::Builder::new_multi_thread().enable_all().build()?)
@@ -64,7 +64,7 @@ pub(crate) fn shutdown_signal() -> anyhow::Result<CancellationToken> {
     Ok(token)
 }
 
-/// Whoever read the output has gone.
+/// The reader of the output has closed the pipe.
 pub(super) fn broken_pipe(e: &anyhow::Error) -> bool {
     e.chain().any(|c| {
         c.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe)

@@ -26,7 +26,7 @@ pub enum Progress {
     Done(String),
     /// Something is on its way.
     Waiting(String),
-    /// It cannot go on: object and remedy.
+    /// It cannot continue: object and remedy.
     Failed(String),
 }
 

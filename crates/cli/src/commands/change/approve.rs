@@ -1,4 +1,4 @@
-//! `mco approve`. What it does is [`actions::approve()`]'s.
+//! `mco approve`, by [`actions::approve()`].
 
 use crate::args::rollout::Approve;
 use crate::output::Kind;

@@ -1,4 +1,4 @@
-//! `mco pause` and `mco resume`. What they do is [`actions::pause()`]'s.
+//! `mco pause` and `mco resume`, by [`actions::pause()`].
 
 use crate::args::rollout::Pause;
 use crate::output::Kind;

@@ -1,4 +1,4 @@
-//! `mco retry`. What it does is [`actions::retry()`]'s.
+//! `mco retry`, by [`actions::retry()`].
 
 use crate::args::change::Retry;
 use crate::output::Kind;

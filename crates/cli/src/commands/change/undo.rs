@@ -1,6 +1,6 @@
-//! `mco undo`: what an undo means, the question whether it is to be done, and the undo. See `rollout::pinned` for what a pin is.
+//! `mco undo`: shows what an undo means, asks for confirmation, and does it. See `rollout::pinned` for what a pin is.
 //!
-//! What it is not: what is looked at and written, which is [`actions::undo()`]'s.
+//! What it is not: the reads and writes, which are in [`actions::undo()`].
 
 use crate::args::change::Undo;
 use crate::input::confirm::confirm;

@@ -76,7 +76,7 @@ pub(crate) fn recover(a: &DaemonRecover) -> anyhow::Result<u8> {
     Ok(exit::OK)
 }
 
-/// How often a try is looked at: a confirmation in another session shows within this time.
+/// How often a trial is checked: a confirmation in another session is seen within this time.
 const LOOK: Duration = Duration::from_millis(500);
 
 pub(crate) fn try_here(a: &DaemonTry) -> anyhow::Result<u8> {
@@ -132,7 +132,7 @@ pub(crate) fn try_here(a: &DaemonTry) -> anyhow::Result<u8> {
     }
 }
 
-/// The lines of standard input. The end of it is no answer.
+/// The lines of standard input. Its end is not an answer.
 fn answers() -> Receiver<String> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || {
@@ -178,7 +178,7 @@ pub(crate) async fn first_boot(a: DaemonFirstBoot) -> anyhow::Result<u8> {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Planned {
-    /// The worst that it does to the host.
+    /// The most severe disruption.
     #[serde(skip_serializing_if = "Option::is_none")]
     severity: Option<Severity>,
     #[serde(skip_serializing_if = "Option::is_none")]

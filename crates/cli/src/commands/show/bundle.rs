@@ -1,5 +1,6 @@
-//! `mco bundle`: the archive for a bug report. What it is not: what is in it, and what is hidden, which is
-//! [`insight::bundle()`]'s.
+//! `mco bundle`: writes the archive for a bug report.
+//!
+//! What it is not: its contents and what is hidden in them (see [`insight::bundle()`]).
 
 use crate::args::status::Bundle;
 use crate::{connect, exit};
@@ -21,12 +22,12 @@ pub(crate) async fn run(a: Bundle) -> anyhow::Result<u8> {
         !(to_standard_output && std::io::stdout().is_terminal()),
         "an archive is not written to a terminal; give a file with -f"
     );
-    // Before minutes of reading, not after them: whether the folder can be written, and no archive is there yet. What is
-    // interrupted leaves nothing.
+    // Checked before minutes of reading, not after them: whether the folder can be written, and no archive exists yet. An
+    // interrupted run leaves nothing behind.
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut file = None;
     if !to_standard_output {
-        anyhow::ensure!(!path.exists(), "{} is there already; give another name with -f", path.display());
+        anyhow::ensure!(!path.exists(), "{} exists already; give another name with -f", path.display());
         let made = tempfile::Builder::new().prefix(".mco-bundle-").tempfile_in(folder);
         file = Some(made.with_context(|| format!("cannot write into {}", folder.display()))?);
     }

@@ -1,6 +1,6 @@
 //! `mco dashboard`: serves the page until Ctrl-C, and prints the address that opens it; or runs as a part in the cluster.
 //!
-//! What it is not: the page, or who may see what, which are [`dashboard`]'s.
+//! What it is not: the page, or who may see what (see [`dashboard`]).
 
 use crate::args::dashboard::Dashboard as Arguments;
 use crate::commands::process;
@@ -50,7 +50,7 @@ pub(crate) async fn run(a: Arguments) -> anyhow::Result<u8> {
 }
 
 async fn in_cluster(a: Arguments, cluster: Cluster, stop: CancellationToken) -> anyhow::Result<u8> {
-    let listen = a.listen.0.context("--listen off: a dashboard that listens nowhere shows nothing")?;
+    let listen = a.listen.0.context("--listen off: the dashboard needs an address to listen on")?;
     let network =
         Network { listen, certificate: a.cert.zip(a.key), hosts: a.hosts, proxies: a.trusted_proxies };
     let page = ClusterDashboard::listen(network).await?;
@@ -59,7 +59,7 @@ async fn in_cluster(a: Arguments, cluster: Cluster, stop: CancellationToken) -> 
     Ok(exit::OK)
 }
 
-/// A browser that cannot be opened is no failure: the address is printed.
+/// If no browser can be opened, that is not an error: the address is printed.
 fn open(address: &str) {
     let mut command = tokio::process::Command::new(OPENER);
     command.arg(address).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());

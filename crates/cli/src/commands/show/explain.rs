@@ -1,4 +1,4 @@
-//! `mco explain`: who set what in a pool's rendered config. What it is not: the answer, which is [`insight::Explanation`].
+//! `mco explain`: prints which MachineConfig set what in a pool's rendered config, from an [`insight::Explanation`].
 
 use crate::args::render::Explain;
 use crate::output::Kind;

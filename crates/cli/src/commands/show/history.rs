@@ -1,5 +1,4 @@
-//! `mco history`: the rendered configs of a pool, since when, and who changed what. What it is not: the answer, which is
-//! [`insight::PoolHistory`].
+//! `mco history`: prints the rendered configs of a pool, since when, and who changed what, from an [`insight::PoolHistory`].
 
 use crate::args::change::History;
 use crate::output::Kind;

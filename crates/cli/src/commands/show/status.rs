@@ -11,7 +11,7 @@ use std::io::{IsTerminal, Write};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// When an API server that could not be asked is asked again.
+/// The wait before an API server that did not answer is asked again.
 const AGAIN: client::Backoff =
     client::Backoff { first: Duration::from_millis(500), last: Duration::from_secs(10) };
 
@@ -34,7 +34,7 @@ pub(crate) async fn run(a: Status) -> anyhow::Result<u8> {
                 anyhow::bail!("there is no pool {wanted:?}; `mco status` lists the pools");
             }
         }
-        // Later one may be deleted: that is news, no mistake.
+        // One that is deleted later is not a mistake of the caller.
         if last.is_none()
             && let Some(wanted) = a.nodes.iter().find(|n| !now.has_node(n))
         {
@@ -103,10 +103,10 @@ pub(crate) async fn run(a: Status) -> anyhow::Result<u8> {
     }
 }
 
-/// Begins to follow the cluster; `None`: it was too late for that.
+/// Begins to follow the cluster; `None`: the time limit ended first.
 ///
-/// With `--until-updated` an API server that is away is waited for from the first request on: the only control-plane node
-/// may be rebooting into the config that is waited for.
+/// With `--until-updated`, an API server that does not answer is waited for from the first request on: the only
+/// control-plane node may be rebooting into the very config that is waited for.
 async fn start(
     a: &Status,
     client: &kube::Client,
@@ -139,7 +139,7 @@ async fn start(
     }
 }
 
-/// How it ends now; `None`: it goes on.
+/// The result if it ends now; `None`: it continues.
 fn outcome(a: &Status, now: &Snapshot) -> Option<(u8, Option<String>)> {
     let code = if a.exit_code && !now.findings.is_empty() { exit::FINDINGS } else { exit::OK };
     if !a.watch || a.until_updated && now.is_updated() {
@@ -160,7 +160,7 @@ fn show(a: &Status, now: &Snapshot, first: bool) -> anyhow::Result<()> {
     match a.output {
         // Home, then clear to the end: less flicker than clearing first.
         Format::Text if a.watch && std::io::stdout().is_terminal() => output::write("\x1b[H\x1b[J")?,
-        // Each is a document of its own.
+        // Each snapshot is a document of its own.
         Format::Yaml if !first => output::write("---\n")?,
         _ => {}
     }
