@@ -20,7 +20,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-/// Nodes of one rollout finish within this time of each other; what lies further apart belongs to another one.
+/// Nodes of one rollout finish within this time of each other. A longer gap separates two rollouts.
 const SAME_ROLLOUT: SignedDuration = SignedDuration::from_hours(1);
 
 /// A node that would have to wait, or lose something, when it is drained now.
@@ -78,7 +78,7 @@ impl fmt::Display for TimeEstimate {
     }
 }
 
-/// The disruption policy for a pool's nodes: a pool may say for itself what a change without a policy costs.
+/// The disruption policy for a pool's nodes. A pool may set by itself what a change without a policy costs.
 pub(crate) fn policy_of(policy: &DisruptionPolicy, situation: &Situation, pool: &str) -> DisruptionPolicy {
     let notes = situation.pools.get(pool).and_then(|p| p.metadata.annotations.as_ref());
     let setting = notes.and_then(|notes| notes.get(annotation::REBOOTS));
@@ -156,8 +156,8 @@ fn of_pool<'a>(situation: &'a Situation, pool: &str) -> Option<&'a RolloutPolicy
     situation.rollout_policies.iter().find(|p| p.metadata.name.as_deref() == Some(&*name))
 }
 
-/// How long so many nodes of a pool take at the pace of its last rollout; `None`: that is not known. `objects`: with the
-/// MachineConfigNodes, which say when each node was done.
+/// How long this number of nodes takes at the pace of the pool's last rollout; `None`: that is not known. `done`: when each
+/// node was done, from the MachineConfigNodes.
 pub(crate) fn time(
     situation: &Situation,
     pool: &str,
@@ -211,7 +211,7 @@ mod tests {
             (&[], 5, None),
             (&[100], 5, None),
             (&[100, 160], 5, Some((300, 2))),
-            // Nodes that go side by side are done close to each other.
+            // Nodes that are updated at the same time are done close to each other.
             (&[100, 101, 159, 160], 6, Some((120, 4))),
             // The first two are of an earlier rollout.
             (&[100, 110, 90_000, 90_060, 90_120], 10, Some((600, 3))),

@@ -1,11 +1,11 @@
 //! What a change of manifests would do to pools and what it would cost their nodes: [`ChangePlan`], a plain value. Pure.
 //!
-//! Flow: the objects as they are and, with the manifests over them, as they would be → what these render to →
+//! Flow: the objects as they are, and as they would be with the manifests over them → the rendered configs of both →
 //! [`rollout::Situation`] says which nodes go, [`render::diff`] what differs, [`host::preview`] what it costs →
 //! [`PoolChange`].
 //!
-//! What it is not: the rendering (see `rendering` and `settings`), the reading of manifests, and the words for people, which
-//! are the program's.
+//! What it is not: the rendering (see `rendering` and `settings`), the reading of manifests, or the texts for people (see
+//! the crate `actions`).
 
 pub(crate) mod impact;
 mod pinned_images;
@@ -28,7 +28,7 @@ use serde::Serialize;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Why it cannot be said what a change does.
+/// Why the effect of a change cannot be computed.
 #[derive(Debug, thiserror::Error)]
 pub enum ChangeError {
     /// An object that matters cannot be read.
@@ -37,7 +37,7 @@ pub enum ChangeError {
     /// A MachineConfig that nodes may be in.
     #[error(transparent)]
     Config(#[from] UnreadableConfig),
-    /// What the manifests cannot be rendered for.
+    /// The manifests cannot be rendered.
     #[error(transparent)]
     Unrenderable(#[from] UnrenderableError),
     /// The disruption policy that would be in force.
@@ -71,11 +71,11 @@ pub struct ChangePlan {
 pub struct Manifests<'a> {
     /// The manifests, each with where it comes from.
     pub given: &'a Objects,
-    /// Their objects go, as by `kubectl delete -f`.
+    /// Their objects are deleted, as by `kubectl delete -f`.
     pub deleted: bool,
     /// Only these pools; empty: all.
     pub pools: &'a [String],
-    /// The ControllerConfig that counts where there is none.
+    /// The ControllerConfig to use if the objects have none.
     pub controller_config: &'a ControllerConfig,
     /// The controller's templates, if they are available: what is made from them is rendered again (see
     /// [`crate::needs_templates`]).
@@ -112,7 +112,7 @@ pub struct PoolChange {
     /// How long it may take, if that is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time: Option<TimeEstimate>,
-    /// The pool has no node at all: what the change costs is said for those that come.
+    /// The pool has no node at all: the costs are those of nodes that will join.
     #[serde(skip)]
     pub empty: bool,
     /// What people should know before the pool's config is replaced.
@@ -161,14 +161,14 @@ pub enum Outcome {
     },
 }
 
-/// What every pool's change is worked out with.
+/// What the change of every pool is computed with.
 #[derive(Debug, Clone, Copy)]
 pub struct ChangeView<'a> {
     /// MachineConfigs with their contents, by name: those that nodes may be in, and those that they would be in.
     pub configs: &'a BTreeMap<String, MachineConfig>,
     /// The disruption policy that would be in force.
     pub policy: &'a DisruptionPolicy,
-    /// The moment that it is worked out for: soak times and windows depend on it.
+    /// The time that it is computed for: soak times and windows depend on it.
     pub now: &'a Time,
     /// Whether the diff shows secrets.
     pub secrets: Secrets,
@@ -225,9 +225,9 @@ impl ChangePlan {
         for (pool, to) in after {
             let target = to.metadata.name.as_deref().unwrap_or_default();
             let from = before.pools.get(pool).map(|p| p.spec.configuration.name.as_str()).unwrap_or_default();
-            // The change may be of pools or nodes, too: a pause, another bound, another selector.
+            // The change may also be one of pools or nodes: a pause, another limit, another selector.
             let mut then = situation(changed)?.with_target(pool, target);
-            // Other pools stay where they are: a manifest of a pool does not say its rendered config.
+            // Other pools keep their rendered config: the manifest of a pool does not name one.
             for (other, was) in before.pools.iter().filter(|(other, _)| *other != pool) {
                 if then.pools.contains_key(other) {
                     then = then.with_target(other, &was.spec.configuration.name);
@@ -257,7 +257,7 @@ impl ChangePlan {
 }
 
 impl PoolChange {
-    /// What a pool and its nodes go through from one rendered config to another. `then`: the cluster with the pool in the
+    /// What a change from one rendered config to another means for a pool and its nodes. `then`: the cluster with the pool in the
     /// new one; `from`: the name of the old one, empty where there is none.
     ///
     /// # Errors
@@ -326,13 +326,13 @@ impl PoolChange {
     }
 
     /// It costs a node `limit` or more, or a node cannot apply it at all. A config that no node leaves costs nothing, but
-    /// in a pool without nodes it stands for those that come.
+    /// in a pool without nodes it counts for nodes that will join.
     pub fn is_refused(&self, limit: Option<Severity>) -> bool {
         let counts = |cost: &&Cost| cost.nodes > 0 || self.empty;
         self.costs.iter().filter(counts).any(|cost| match &cost.outcome {
             Outcome::Applied { severity, .. } => limit.is_some_and(|limit| *severity >= limit),
             Outcome::Irreconcilable { .. } => true,
-            // What is not known may be anything.
+            // An unknown cost may be any cost.
             Outcome::Unknown { .. } => limit.is_some() && cost.nodes > 0,
         })
     }
@@ -344,7 +344,7 @@ impl PoolChange {
     }
 }
 
-/// The disruption policies that count; of several objects the last.
+/// The disruption policies in force; of several objects, those of the last.
 ///
 /// # Errors
 /// A policy that cannot be read.

@@ -1,7 +1,7 @@
-//! What a change of PinnedImageSets does: which nodes pull which images. It moves no node, so it is told beside the pools'
-//! changes.
+//! What a change of PinnedImageSets does: which nodes pull which images. It updates no node, so it is
+//! reported beside the changes of pools.
 //!
-//! What it is not: whether the images exist, or how large they are, which no manifest says.
+//! What it is not: whether the images exist or how large they are, which manifests do not say.
 
 use crate::objects::{Objects, is};
 use api::names::GROUP;

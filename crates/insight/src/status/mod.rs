@@ -33,7 +33,7 @@ pub struct Snapshot {
     pub pools: Vec<PoolRow>,
     /// Nodes that no pool owns, and why.
     pub unmanaged: Vec<String>,
-    /// What is not as it should be; what `--exit-code` is about.
+    /// What needs attention; `--exit-code` reports this.
     pub findings: Vec<Finding>,
     /// Nodes that a filter leaves out.
     #[serde(skip_serializing_if = "is_zero")]
@@ -84,7 +84,7 @@ pub struct View<'a> {
     pub progress: &'a BTreeMap<String, Option<Arc<Progress>>>,
 }
 
-/// Whether a node does not get on before something on it has changed.
+/// Whether a node cannot continue before something on it has changed.
 fn is_stuck(step: &Step) -> bool {
     matches!(step, Step::Failing(_) | Step::Unavailable(_) | Step::Waits(Wait::Node(_)))
 }
@@ -226,7 +226,7 @@ impl Snapshot {
         self.pools.iter().any(|p| p.nodes.iter().any(|n| n.name == name))
     }
 
-    /// The two show the same, but for the estimates, which change with every second.
+    /// Whether both show the same, apart from the estimates, which change every second.
     pub fn is_like(&self, other: &Self) -> bool {
         let without = |s: &Self| {
             let mut s = s.clone();
@@ -236,7 +236,7 @@ impl Snapshot {
         without(self) == without(other)
     }
 
-    /// Why a pool shown cannot get to its config before a person has changed something.
+    /// Why a pool shown cannot get to its config unless a person changes something.
     pub fn stuck(&self) -> Option<String> {
         let pools = self.pools.iter().filter(|p| !p.is_updated());
         let lines: Vec<String> =
@@ -244,7 +244,7 @@ impl Snapshot {
         (!lines.is_empty()).then(|| lines.join("; "))
     }
 
-    /// What the pools shown wait for: said when a time limit ends the wait for them.
+    /// What the pools shown wait for: printed when a time limit ends the wait for them.
     pub fn waits_for(&self) -> String {
         let of_pool = |p: &PoolRow| {
             let node = p.nodes.iter().find(|n| !matches!(n.phase, Phase::Done | Phase::Waits));
@@ -260,7 +260,7 @@ impl Snapshot {
         behind.join("; ")
     }
 
-    /// Without the nodes that a filter leaves out.
+    /// The same without the nodes that a filter leaves out.
     #[must_use]
     pub fn filtered(mut self, filter: &Filter) -> Self {
         for pool in &mut self.pools {

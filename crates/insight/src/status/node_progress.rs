@@ -39,9 +39,9 @@ pub struct Progress {
 pub struct Milestone {
     /// The condition's type, one of `api::names::node_condition`.
     pub step: String,
-    /// It is done; else it is under way.
+    /// It is done; otherwise it is under way.
     pub done: bool,
-    /// When it came to be so.
+    /// Since when.
     pub since: Timestamp,
 }
 
@@ -50,7 +50,7 @@ impl Progress {
     pub fn of(object: &MachineConfigNode) -> Option<Self> {
         let status = object.status.as_ref()?;
         let config = status.config_version.as_ref()?.current.clone();
-        // What is pinned is no step of an update.
+        // Pinning images is not a step of an update.
         let is_step = |c: &&NodeStepCondition| ![PINNED_PROGRESSING, PINNED_DEGRADED].contains(&&*c.type_);
         let conditions = || status.conditions.iter().flatten().filter(is_step);
         let when = |type_: &str| {
@@ -98,7 +98,7 @@ pub(crate) fn readiness(node: &Node) -> Option<Timestamp> {
     ready.last_transition_time.as_ref().map(|t| t.0)
 }
 
-/// Since when a node is where it stands. `readiness`: see [`readiness`]; `behind`: since when its pool is not updated.
+/// Since when a node is in its present state. `readiness`: see [`readiness`]; `behind`: since when its pool is not updated.
 pub(crate) fn since(
     step: &Step,
     progress: Option<&Progress>,

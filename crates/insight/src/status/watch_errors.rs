@@ -9,11 +9,11 @@ use tokio::time::Instant;
 /// An API server that takes longer than this for the first lists is treated as unreachable.
 pub(super) const FIRST_LISTS: Duration = Duration::from_secs(30);
 
-/// A watch that was begun again and has not failed for this long is answered, although nothing has changed that it could tell:
-/// the longest wait before another try is 30 s, and so is the time limit for a connection.
+/// A watch that was started again and has not failed for this long counts as working, even if it has reported no change: the
+/// longest wait before another try is 30 s, and so is the time limit for a connection.
 pub(super) const TRIED: Duration = Duration::from_secs(70);
 
-/// The watches that fail, by their places: their kinds, why, and since when. One that answers says nothing about another.
+/// The watches that fail, by their index: kind, cause, and since when. A working watch says nothing about another one.
 #[derive(Debug, Default)]
 pub(super) struct Troubles(BTreeMap<usize, (&'static str, String, Instant)>);
 
@@ -26,7 +26,7 @@ impl Troubles {
         self.0.remove(&watch);
     }
 
-    /// Each reason once: an API server that is away fails all watches for the same one.
+    /// Each cause once: an unreachable API server makes all watches fail for the same cause.
     pub(super) fn text(&self, now: Instant) -> Option<String> {
         let mut kinds: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
         for (kind, why, _) in self.0.values().filter(|(.., since)| now.duration_since(*since) < TRIED) {
@@ -54,17 +54,17 @@ pub enum FollowError {
     /// A list was refused, or failed.
     #[error("cannot list pools, nodes and MachineConfigs")]
     List(#[source] Box<watcher::Error>),
-    /// The question which kinds are installed was not answered.
+    /// The API server did not say which kinds are installed.
     #[error(transparent)]
     Call(#[from] CallError),
-    /// The watches ended. They begin again by themselves after every failure, so this is a fault in the program.
+    /// The watches ended. They restart by themselves after every failure, so this is a bug.
     #[error("the watches ended")]
     Ended,
 }
 
 impl FollowError {
     /// Whether the next attempt may succeed although nobody changes anything: no answer, a broken connection, an API
-    /// server that starts or has too much to do.
+    /// server that is starting or overloaded.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Late => true,
