@@ -88,7 +88,7 @@ fn tls_settings(profile: &TlsProfile, all: &[SupportedCipherSuite]) -> TlsSettin
     TlsSettings { versions, suites, notes }
 }
 
-/// Told what becomes of the certificate: a part's metrics.
+/// Is notified of changes of the certificate: a part's metrics.
 pub trait CertificateUse: Debug + Send + Sync {
     /// A certificate is used from now on. It expires at this time, in seconds since 1970.
     fn in_force(&self, not_after: i64);
@@ -99,7 +99,7 @@ pub trait CertificateUse: Debug + Send + Sync {
 /// The certificate and key in use.
 #[derive(Debug)]
 struct Certificate {
-    /// Where they are read from; `None`: nowhere.
+    /// The files that they are read from, if there are any.
     files: Option<(PathBuf, PathBuf)>,
     /// Whether this process has made the first one itself.
     is_own: bool,
@@ -190,7 +190,7 @@ impl Certificate {
         // A certificate that has come between the start and now was not read yet.
         let mut seen = if self.is_own { (None, None) } else { stamps() };
         loop {
-            // It begins before the files are looked at, so that no change comes between.
+            // The watch begins before the files are read, so that no change is missed.
             let watch = Watch::of(&[cert, key]);
             let now = stamps();
             if now == seen {

@@ -53,7 +53,7 @@ const STRAYS: &str = own::REQUESTS_UNDER_WAY;
 pub enum Handover {
     /// Nobody led before, or the last leader had an answer to every request.
     Clean,
-    /// The last leader was not heard of again: its requests may still arrive.
+    /// The last leader ended without releasing the lease: its requests may still arrive.
     Unclean,
 }
 
@@ -109,7 +109,7 @@ async fn always(leading: watch::Sender<Role>, stop: CancellationToken) {
     leading.send_replace(Role::Standby);
 }
 
-/// Says what a process has counted so far; asked at each renewal.
+/// Returns what a process has counted so far; called at each renewal.
 pub type Count = Box<dyn Fn() -> Figures + Send + Sync>;
 
 /// A candidate for a Lease.
@@ -131,7 +131,7 @@ impl ByLease {
     }
 }
 
-/// What a look at the lease shows.
+/// The state of the lease as it was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LeaseState {
     /// Nobody has it: take it.
