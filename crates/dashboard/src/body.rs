@@ -58,3 +58,23 @@ pub(crate) async fn read(body: Body, most: usize) -> Result<Bytes, StatusCode> {
     }
     if fits { Ok(all.into()) } else { Err(StatusCode::PAYLOAD_TOO_LARGE) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    #[tokio::test]
+    async fn a_body_that_is_too_long_is_read_to_its_end() {
+        let seen = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&seen);
+        let parts = futures::stream::iter(0..10).map(move |_| {
+            count.fetch_add(1, Ordering::Relaxed);
+            Ok::<_, std::convert::Infallible>("four")
+        });
+        assert_eq!(read(Body::from_stream(parts), 8).await, Err(StatusCode::PAYLOAD_TOO_LARGE));
+        assert_eq!(seen.load(Ordering::Relaxed), 10);
+        assert_eq!(read(Body::from("eight by"), 8).await.unwrap(), "eight by");
+    }
+}

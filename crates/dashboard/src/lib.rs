@@ -278,7 +278,11 @@ fn invite(gate: &Gate, address: SocketAddr) -> Result<String, DashboardError> {
 }
 
 #[cfg(test)]
+mod answers_tests;
+#[cfg(test)]
 mod cluster_tests;
+#[cfg(test)]
+mod test_cluster;
 
 #[cfg(test)]
 mod tests {
@@ -307,7 +311,7 @@ mod tests {
         let page = Dashboard::listen(SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
         let address = page.address;
         let cluster = Cluster {
-            client: routes::tests::no_cluster(),
+            client: test_cluster::no_cluster(),
             name: "c".to_owned(),
             controller_config: ControllerConfig::new("x", Default::default()),
         };
