@@ -283,6 +283,8 @@ mod answers_tests;
 mod cluster_tests;
 #[cfg(test)]
 mod test_cluster;
+#[cfg(test)]
+mod test_site;
 
 #[cfg(test)]
 mod tests {
