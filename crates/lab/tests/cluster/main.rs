@@ -19,6 +19,7 @@ mod pause_and_revert;
 #[path = "../product/mod.rs"]
 mod product;
 mod render;
+mod render_refused;
 mod rollout;
 mod rollout_limits;
 mod rollout_policy;
