@@ -12,7 +12,7 @@
 //! Not here: which nodes may do this (see `protocol::waiting_config`), nor the reboot.
 
 use super::Agent;
-use crate::node::machine::{Machine, Work};
+use crate::node::machine::Work;
 use crate::protocol::waiting_config::applicable_at_shutdown;
 use crate::protocol::{Changes, Note, Pair};
 use api::events::AgentEvent;
@@ -28,7 +28,7 @@ impl Agent {
         if self.view.node.waiting.is_empty() || applicable_at_shutdown(&self.view).is_none() {
             return;
         }
-        match self.host(Machine::is_stopping).await {
+        match self.host(|m| Ok(m.host().is_stopping()?)).await {
             Ok(true) => {}
             Ok(false) => return,
             Err(error) => {
