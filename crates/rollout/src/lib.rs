@@ -47,7 +47,7 @@ pub use patch::{Change, NodePatch};
 pub use plan::capacity::max_unavailable;
 pub use plan::decide::plan;
 pub use plan::{Capacity, NodeStep, PoolPlan, RolloutPlan, Step};
-pub use status::pin::{InForce, before, past, pinned, with_next};
+pub use status::pin::{InForce, history_with, past_configs, pinned_config, previous_config};
 pub use status::pinned_text;
 
 pub use updates::{PastUpdate, past_updates};

@@ -242,7 +242,7 @@ impl ChangePlan {
             let mut change = PoolChange::of(view, &then, pool, from, to)?;
             let done = impact::done(changed.iter().map(|(_, v)| v), pool);
             change.time = impact::time(&then, pool, change.nodes.len(), &done);
-            if let Some(pin) = before.pools.get(pool).and_then(rollout::pinned) {
+            if let Some(pin) = before.pools.get(pool).and_then(rollout::pinned_config) {
                 change.held = Some(format!("the pool is pinned to {pin} until `mco undo {pool} --release`"));
             }
             all.notes.extend(change.warnings.iter().map(|w| format!("pool {pool}: WARNING: {w}")));

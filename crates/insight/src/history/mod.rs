@@ -1,7 +1,7 @@
 //! The rendered configs that a pool had, since when, and who changed what: [`PoolHistory`], a plain value, and the requests
 //! that fill it.
 //!
-//! What it is not: the comparison (see [`render::history`]), or the pool's own record (see [`rollout::past`]).
+//! What it is not: the comparison (see [`render::history`]), or the pool's own record (see [`rollout::past_configs`]).
 
 pub(crate) mod undo;
 
@@ -111,7 +111,7 @@ impl PoolHistory {
     /// how many nodes are in each config.
     pub fn of(pool: &MachineConfigPool, all: &[MachineConfig], in_config: &BTreeMap<String, usize>) -> Self {
         let rendered = rendered_of(pool, all);
-        let mut gone = rollout::past(pool);
+        let mut gone = rollout::past_configs(pool);
         let row = |step: Step| PastConfig {
             in_force: gone
                 .iter()
@@ -126,7 +126,7 @@ impl PoolHistory {
             steps(&rendered, &metadata_by_name(all)).into_iter().map(row).collect();
         configs.reverse();
         gone.retain(|p| !configs.iter().any(|row| row.step.config == p.config));
-        Self { pool: pool.name_any(), pinned: rollout::pinned(pool).map(str::to_owned), configs, gone }
+        Self { pool: pool.name_any(), pinned: rollout::pinned_config(pool).map(str::to_owned), configs, gone }
     }
 }
 

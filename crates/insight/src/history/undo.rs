@@ -1,5 +1,5 @@
 //! Plans an undo: the config that a pool would be pinned to, or the removal of its pin, and what that means. [`UndoPlan`] is
-//! a plain value. Pure. See [`rollout::pinned`] for what a pin is.
+//! a plain value. Pure. See [`rollout::pinned_config`] for what a pin is.
 //!
 //! What it is not: the write, or the question for confirmation.
 
@@ -104,14 +104,14 @@ pub fn rollback_target<'a>(
 ) -> Result<&'a MachineConfig, RollbackError> {
     let (name, current) = (pool.name_any(), &pool.spec.configuration.name);
     if to.is_none()
-        && let Some(pinned) = rollout::pinned(pool)
+        && let Some(pinned) = rollout::pinned_config(pool)
     {
         return Err(RollbackError::Pinned { pool: name, config: pinned.to_owned() });
     }
     let by_name: BTreeMap<&str, &'a MachineConfig> =
         rendered.iter().filter_map(|c| Some((c.metadata.name.as_deref()?, *c))).collect();
     let existing: Vec<&str> = rendered.iter().filter_map(|c| c.metadata.name.as_deref()).collect();
-    let Some(wanted) = to.or_else(|| rollout::before(pool, &existing)) else {
+    let Some(wanted) = to.or_else(|| rollout::previous_config(pool, &existing)) else {
         return Err(RollbackError::OnlyOne { pool: name, current: current.clone() });
     };
     let found = by_name.get(wanted).copied();

@@ -156,13 +156,13 @@ fn of_view(view: View<'_>, only: &[String], now: Timestamp) -> Snapshot {
             held: p.hold.as_ref().map(Hold::to_string),
             needs_approval: p.hold.as_ref().is_some_and(Hold::needs_approval),
             policy: policy::row(p, policies.and_then(|all| all.policy(&p.pool)).map(AsRef::as_ref), now),
-            pinned: pool.and_then(|p| Some(rollout::pinned_text(p, rollout::pinned(p)?))),
+            pinned: pool.and_then(|p| Some(rollout::pinned_text(p, rollout::pinned_config(p)?))),
             images: pool.and_then(|pool| images(pool, p.nodes.iter().map(|n| &*n.node), progress)),
             stuck: conditions
                 .and_then(|list| conditions::get(list, RENDER_DEGRADED).filter(|c| c.status == "True"))
                 .map(|c| format!("it cannot be rendered: {}", c.message))
                 .or_else(|| p.stuck())
-                .or_else(|| pool.and_then(|p| Some(rollout::pinned_text(p, rollout::pinned(p)?)))),
+                .or_else(|| pool.and_then(|p| Some(rollout::pinned_text(p, rollout::pinned_config(p)?)))),
             percent: (updated * 100).checked_div(p.nodes.len()).unwrap_or(100),
             estimate: estimate(&pace, now),
             nodes: p.nodes.iter().map(row).collect(),

@@ -1,4 +1,4 @@
-//! `mco undo`: shows what an undo means, asks for confirmation, and does it. See `rollout::pinned` for what a pin is.
+//! `mco undo`: shows what an undo means, asks for confirmation, and does it. See `rollout::pinned_config` for what a pin is.
 //!
 //! What it is not: the reads and writes, which are in [`actions::undo()`].
 
