@@ -6,9 +6,7 @@
 mod limits;
 
 use crate::common::{Mk, at, moved};
-use rollout::drain::{
-    Answer, Blocker, Drain, DrainPlan, LATE_AFTER, Request, SLOW_AFTER, Skip, plan, plan_unreadable,
-};
+use rollout::drain::{Answer, Blocker, Drain, DrainPlan, LATE_AFTER, Request, SLOW_AFTER, Skip, plan};
 use rollout::view::{BudgetView, CordonMark, Names, NodeView, PodView};
 use serde_json::{Value, json};
 
