@@ -1,4 +1,4 @@
-//! Tests of `cluster_gate`: hosts, sites, sessions and their ends.
+//! Tests of `cluster_gate`: which names it answers to, and what other sites may open.
 
 use super::*;
 use http::Request;

@@ -1,4 +1,4 @@
-//! Tests of `tls`: profiles, and certificates that change.
+//! Tests of `tls`: cipher suites, versions, and a certificate that does not match its key.
 
 use super::*;
 use std::sync::atomic::{AtomicI64, Ordering};

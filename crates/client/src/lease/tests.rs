@@ -1,4 +1,4 @@
-//! Tests of the Lease: taken, renewed, lost and released, with an API server that fails.
+//! Tests of the Lease: when it is taken, when a holder stops, and when a term begins cleanly.
 
 use super::*;
 

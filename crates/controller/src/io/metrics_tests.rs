@@ -1,4 +1,4 @@
-//! Tests of `metrics`: what a leader, a former leader and a deleted pool leave in the registry.
+//! Tests of `metrics`: what a former leader reports, and the names that dashboards use.
 
 use super::*;
 

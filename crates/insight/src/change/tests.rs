@@ -1,4 +1,4 @@
-//! Tests of changes: what they cost, and when none is possible.
+//! Tests of changes: when none of the nodes can apply one, and when a limit refuses it.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Tests of `follow`: events, failures and what a snapshot keeps.
+//! Tests of `follow`: new lists, watches that fail, and failures that pass.
 
 use super::*;
 use crate::status::watch_errors::TRIED;

@@ -1,4 +1,4 @@
-//! Tests of `run`: the rests between passes, and what a standby reports.
+//! Tests of `run`: the waits between passes, and what a standby reports.
 
 use super::super::Stopped;
 use super::*;

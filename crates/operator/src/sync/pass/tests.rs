@@ -1,4 +1,4 @@
-//! Tests of a pass: what is written, waited for and stopped at.
+//! Tests of a pass: how long rollouts may take, when the controller counts as working, and whose machines may join.
 
 use super::*;
 use api::v1alpha1::MachineConfigOperator;
