@@ -30,19 +30,19 @@ complete -c mco -n "__fish_mco_needs_command" -l log-json -d 'One JSON object pe
 complete -c mco -n "__fish_mco_needs_command" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c mco -n "__fish_mco_needs_command" -s V -l version -d 'Print version'
 complete -c mco -n "__fish_mco_needs_command" -f -a "install" -d 'Install namespace, CRDs, ControllerConfig and pools in a cluster'
-complete -c mco -n "__fish_mco_needs_command" -f -a "uninstall" -d 'Take away everything that was installed; hosts keep their files'
+complete -c mco -n "__fish_mco_needs_command" -f -a "uninstall" -d 'Remove everything that was installed; hosts keep their files'
 complete -c mco -n "__fish_mco_needs_command" -f -a "status" -d 'Show pools and nodes: who waits for what, and why'
 complete -c mco -n "__fish_mco_needs_command" -f -a "dashboard" -d 'Serve a page on this computer that shows pools and nodes live'
 complete -c mco -n "__fish_mco_needs_command" -f -a "plan" -d 'Show what the controller does next, or what a change would do to the nodes; writes nothing'
 complete -c mco -n "__fish_mco_needs_command" -f -a "pause" -d 'Pause pools: their nodes get no new configs'
 complete -c mco -n "__fish_mco_needs_command" -f -a "resume" -d 'Resume paused pools'
-complete -c mco -n "__fish_mco_needs_command" -f -a "approve" -d 'Let the wave of a pool begin that waits for an approval'
+complete -c mco -n "__fish_mco_needs_command" -f -a "approve" -d 'Approve the wave of a pool that waits for an approval'
 complete -c mco -n "__fish_mco_needs_command" -f -a "history" -d 'Show the history of a pool\'s rendered configs: when, what changed, and who changed it'
 complete -c mco -n "__fish_mco_needs_command" -f -a "undo" -d 'Roll a pool back to an earlier config, until its MachineConfigs are corrected'
-complete -c mco -n "__fish_mco_needs_command" -f -a "retry" -d 'Have nodes retry at once what failed'
+complete -c mco -n "__fish_mco_needs_command" -f -a "retry" -d 'Make nodes retry at once what failed'
 complete -c mco -n "__fish_mco_needs_command" -f -a "explain" -d 'Show which MachineConfig set a file, unit or argument of a pool, and which were overridden'
 complete -c mco -n "__fish_mco_needs_command" -f -a "render" -d 'Render manifests without a cluster, or show what they would change'
-complete -c mco -n "__fish_mco_needs_command" -f -a "bundle" -d 'Gather what a bug report needs into one archive, without secrets'
+complete -c mco -n "__fish_mco_needs_command" -f -a "bundle" -d 'Collect what a bug report needs in one archive, without secrets'
 complete -c mco -n "__fish_mco_needs_command" -f -a "lint" -d 'Check manifests: each finding with its place and remedy'
 complete -c mco -n "__fish_mco_needs_command" -f -a "image" -d 'OS images: what a node would get with one, and a pool\'s own built on this computer'
 complete -c mco -n "__fish_mco_needs_command" -f -a "controller" -d 'The controller: renders configs, rolls them out, drains nodes'
@@ -72,7 +72,7 @@ complete -c mco -n "__fish_mco_using_subcommand install" -l no-color -d 'Any tex
 complete -c mco -n "__fish_mco_using_subcommand install" -l no-wait -d 'With --image: do not wait until everything runs'
 complete -c mco -n "__fish_mco_using_subcommand install" -l take-over -d 'Install on a cluster whose objects another program keeps, and take them over from it'
 complete -c mco -n "__fish_mco_using_subcommand install" -l allow-not-upgradeable -d 'With --image: upgrade although the installation says that it must not be upgraded now (its condition Upgradeable)'
-complete -c mco -n "__fish_mco_using_subcommand install" -l require-token -d 'With --image: the config server gives configs only to machines with a boot token [default for a new installation; one that is there stays as it is]'
+complete -c mco -n "__fish_mco_using_subcommand install" -l require-token -d 'With --image: the config server gives configs only to machines with a boot token [default for a new installation; an existing one stays as it is]'
 complete -c mco -n "__fish_mco_using_subcommand install" -l open -d 'With --image: the config server serves configs to anyone who can reach it, over plain HTTP (22624) too, as OpenShift\'s does'
 complete -c mco -n "__fish_mco_using_subcommand install" -l agents-of-hosts -d 'With --image: the node agents are services of their hosts, from a package or an image of the host'
 complete -c mco -n "__fish_mco_using_subcommand install" -l openshift-config-crds -d 'Also install the CRDs of OpenShift\'s config and operator kinds, which are read if they exist'
@@ -88,10 +88,10 @@ json\t'For programs'
 yaml\t'For programs and people'"
 complete -c mco -n "__fish_mco_using_subcommand uninstall" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
 complete -c mco -n "__fish_mco_using_subcommand uninstall" -l no-color -d 'Any text but an empty one turns colours off (<https://no-color.org>)' -r
-complete -c mco -n "__fish_mco_using_subcommand uninstall" -s y -l yes -d 'Do it without asking'
-complete -c mco -n "__fish_mco_using_subcommand uninstall" -l force -d 'Do it although nodes are on their way to another config, or do not get back to their own files'
+complete -c mco -n "__fish_mco_using_subcommand uninstall" -s y -l yes -d 'Do not ask for confirmation'
+complete -c mco -n "__fish_mco_using_subcommand uninstall" -l force -d 'Remove everything even while nodes are being updated, or if nodes do not get their own files back'
 complete -c mco -n "__fish_mco_using_subcommand uninstall" -l restore-hosts -d 'First take every managed node back to the files that it had before: pools are paused, and nodes are drained, and rebooted where that is needed, as many at once as maxUnavailable allows'
-complete -c mco -n "__fish_mco_using_subcommand uninstall" -l dry-run -d 'Say what would be done and do nothing'
+complete -c mco -n "__fish_mco_using_subcommand uninstall" -l dry-run -d 'Print what would be done, and do nothing'
 complete -c mco -n "__fish_mco_using_subcommand uninstall" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand uninstall" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c mco -n "__fish_mco_using_subcommand status" -l kubeconfig -d 'The kubeconfig to use [default: as kubectl finds it, else the pod\'s own]' -r -F
@@ -120,17 +120,17 @@ complete -c mco -n "__fish_mco_using_subcommand dashboard" -l kubeconfig -d 'The
 complete -c mco -n "__fish_mco_using_subcommand dashboard" -l context -d 'The context of the kubeconfig to use [default: its current-context]' -r
 complete -c mco -n "__fish_mco_using_subcommand dashboard" -l kubeconfig-list -d 'The environment\'s kubeconfig files, used without --kubeconfig: for each setting the first file that has it counts' -r
 complete -c mco -n "__fish_mco_using_subcommand dashboard" -l port -d 'The port on 127.0.0.1; 0 for any that is free' -r
-complete -c mco -n "__fish_mco_using_subcommand dashboard" -l listen -d 'Where it listens in the cluster' -r
+complete -c mco -n "__fish_mco_using_subcommand dashboard" -l listen -d 'The address to listen on in the cluster' -r
 complete -c mco -n "__fish_mco_using_subcommand dashboard" -l cert -d 'The certificate for that (PEM); read again when it changes [default: a self-signed one, made at start]' -r -F
 complete -c mco -n "__fish_mco_using_subcommand dashboard" -l key -d 'Its key (PEM)' -r -F
 complete -c mco -n "__fish_mco_using_subcommand dashboard" -l host -d 'A name by which people reach it in the cluster besides the Service\'s; may be given several times' -r
-complete -c mco -n "__fish_mco_using_subcommand dashboard" -l trusted-proxy -d 'A proxy that signs people in: its X-Forwarded-User and X-Forwarded-Groups count; an address or a range, may be given several times' -r
-complete -c mco -n "__fish_mco_using_subcommand dashboard" -l display -d 'Where there is no display there is no browser to open' -r
+complete -c mco -n "__fish_mco_using_subcommand dashboard" -l trusted-proxy -d 'A proxy that signs people in, whose X-Forwarded-User and X-Forwarded-Groups are trusted: an address or a range; may be given several times' -r
+complete -c mco -n "__fish_mco_using_subcommand dashboard" -l display -d 'The display: without one, no browser is opened' -r
 complete -c mco -n "__fish_mco_using_subcommand dashboard" -l wayland-display -d 'The same, on Wayland' -r
 complete -c mco -n "__fish_mco_using_subcommand dashboard" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
 complete -c mco -n "__fish_mco_using_subcommand dashboard" -l no-color -d 'Any text but an empty one turns colours off (<https://no-color.org>)' -r
 complete -c mco -n "__fish_mco_using_subcommand dashboard" -l no-open -d 'Only print the address; do not open a browser'
-complete -c mco -n "__fish_mco_using_subcommand dashboard" -l in-cluster -d 'Serve everybody who may look at the cluster, by HTTPS, with this pod\'s account; until SIGTERM'
+complete -c mco -n "__fish_mco_using_subcommand dashboard" -l in-cluster -d 'Serve everybody who may look at the cluster, over HTTPS, with this pod\'s account, until SIGTERM'
 complete -c mco -n "__fish_mco_using_subcommand dashboard" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand dashboard" -s h -l help -d 'Print help'
 complete -c mco -n "__fish_mco_using_subcommand plan" -l kubeconfig -d 'The kubeconfig to use [default: as kubectl finds it, else the pod\'s own]' -r -F
@@ -269,7 +269,7 @@ complete -c mco -n "__fish_mco_using_subcommand image; and not __fish_seen_subco
 complete -c mco -n "__fish_mco_using_subcommand image; and not __fish_seen_subcommand_from inspect build" -s h -l help -d 'Print help'
 complete -c mco -n "__fish_mco_using_subcommand image; and not __fish_seen_subcommand_from inspect build" -f -a "inspect" -d 'Show what a node would get with an image: digest, OS version, labels, size of each layer'
 complete -c mco -n "__fish_mco_using_subcommand image; and not __fish_seen_subcommand_from inspect build" -f -a "build" -d 'Build a pool\'s OS image on this computer, as the cluster does'
-complete -c mco -n "__fish_mco_using_subcommand image; and __fish_seen_subcommand_from inspect" -l arch -d 'The architecture, of an image for several [default: amd64 if it has that, else its first]' -r
+complete -c mco -n "__fish_mco_using_subcommand image; and __fish_seen_subcommand_from inspect" -l arch -d 'The architecture, if the image is for several [default: amd64 if it has that, else its first]' -r
 complete -c mco -n "__fish_mco_using_subcommand image; and __fish_seen_subcommand_from inspect" -l authfile -d 'The file with registries\' credentials [default: that of this computer\'s container tools]' -r -F
 complete -c mco -n "__fish_mco_using_subcommand image; and __fish_seen_subcommand_from inspect" -l home -r -F
 complete -c mco -n "__fish_mco_using_subcommand image; and __fish_seen_subcommand_from inspect" -l runtime -r -F
@@ -278,7 +278,7 @@ json\t'For programs'
 yaml\t'For programs and people'"
 complete -c mco -n "__fish_mco_using_subcommand image; and __fish_seen_subcommand_from inspect" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
 complete -c mco -n "__fish_mco_using_subcommand image; and __fish_seen_subcommand_from inspect" -l no-color -d 'Any text but an empty one turns colours off (<https://no-color.org>)' -r
-complete -c mco -n "__fish_mco_using_subcommand image; and __fish_seen_subcommand_from inspect" -l insecure -d 'Talk to registries without TLS, or with certificates that nobody vouches for'
+complete -c mco -n "__fish_mco_using_subcommand image; and __fish_seen_subcommand_from inspect" -l insecure -d 'Connect to registries without TLS, or without verifying their certificates'
 complete -c mco -n "__fish_mco_using_subcommand image; and __fish_seen_subcommand_from inspect" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand image; and __fish_seen_subcommand_from inspect" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c mco -n "__fish_mco_using_subcommand image; and __fish_seen_subcommand_from build" -s f -l filename -d 'A file of manifests (YAML or JSON), a folder of such files, or `-` for standard input; may be given several times' -r -F
@@ -287,13 +287,13 @@ complete -c mco -n "__fish_mco_using_subcommand image; and __fish_seen_subcomman
 complete -c mco -n "__fish_mco_using_subcommand image; and __fish_seen_subcommand_from build" -l containerfile -d 'The Containerfile, in place of that of the MachineOSConfig' -r -F
 complete -c mco -n "__fish_mco_using_subcommand image; and __fish_seen_subcommand_from build" -l tag -d 'The image\'s name [default: the MachineOSConfig\'s renderedImagePushSpec]' -r
 complete -c mco -n "__fish_mco_using_subcommand image; and __fish_seen_subcommand_from build" -l write-to -d 'Write Containerfile and context into this folder, and build nothing' -r -F
-complete -c mco -n "__fish_mco_using_subcommand image; and __fish_seen_subcommand_from build" -l with -d 'What builds [default: buildah if it is there, else podman]' -r -f -a "buildah\t'buildah'
+complete -c mco -n "__fish_mco_using_subcommand image; and __fish_seen_subcommand_from build" -l with -d 'The program that builds [default: buildah if it is there, else podman]' -r -f -a "buildah\t'buildah'
 podman\t'podman'"
 complete -c mco -n "__fish_mco_using_subcommand image; and __fish_seen_subcommand_from build" -l authfile -d 'The file with registries\' credentials [default: that of this computer\'s container tools]' -r -F
 complete -c mco -n "__fish_mco_using_subcommand image; and __fish_seen_subcommand_from build" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
 complete -c mco -n "__fish_mco_using_subcommand image; and __fish_seen_subcommand_from build" -l no-color -d 'Any text but an empty one turns colours off (<https://no-color.org>)' -r
 complete -c mco -n "__fish_mco_using_subcommand image; and __fish_seen_subcommand_from build" -l push -d 'Push the image, and print it by its digest'
-complete -c mco -n "__fish_mco_using_subcommand image; and __fish_seen_subcommand_from build" -l insecure -d 'Talk to registries without TLS, or with certificates that nobody vouches for'
+complete -c mco -n "__fish_mco_using_subcommand image; and __fish_seen_subcommand_from build" -l insecure -d 'Connect to registries without TLS, or without verifying their certificates'
 complete -c mco -n "__fish_mco_using_subcommand image; and __fish_seen_subcommand_from build" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand image; and __fish_seen_subcommand_from build" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c mco -n "__fish_mco_using_subcommand controller; and not __fish_seen_subcommand_from start bootstrap" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
@@ -306,8 +306,8 @@ complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subc
 complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subcommand_from start" -l context -d 'The context of the kubeconfig to use [default: its current-context]' -r
 complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subcommand_from start" -l kubeconfig-list -d 'The environment\'s kubeconfig files, used without --kubeconfig: for each setting the first file that has it counts' -r
 complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subcommand_from start" -l templates -d 'The folder of the templates that the base MachineConfigs are made from' -r -F
-complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subcommand_from start" -l metrics-listen -d 'Where /metrics, /healthz and /readyz are served; `off` for nowhere' -r
-complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subcommand_from start" -l metrics-secure-listen -d 'Where the same is served by HTTPS; `off` for nowhere. Who reads metrics there shows a bearer token, and needs the right to `get` the path /metrics' -r
+complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subcommand_from start" -l metrics-listen -d 'The address where /metrics, /healthz and /readyz are served, or `off`' -r
+complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subcommand_from start" -l metrics-secure-listen -d 'The address where the same is served over HTTPS, or `off`. Reading metrics there needs a bearer token with the right to `get` the path /metrics' -r
 complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subcommand_from start" -l metrics-cert -d 'The certificate for that (PEM); read again when it changes [default: a self-signed one, made at start]' -r -F
 complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subcommand_from start" -l metrics-key -d 'Its key (PEM)' -r -F
 complete -c mco -n "__fish_mco_using_subcommand controller; and __fish_seen_subcommand_from start" -l leader-elect -d 'Act only while holding the Lease, so that several controllers can run' -r -f -a "true\t''
@@ -340,8 +340,8 @@ complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcomma
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from start" -l kubeconfig-list -d 'The environment\'s kubeconfig files, used without --kubeconfig: for each setting the first file that has it counts' -r
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from start" -l node-name -d 'The name of this host\'s Node [default: the host name]' -r
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from start" -l root-mount -d 'The host\'s root folder' -r -F
-complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from start" -l metrics-url -d 'Where /metrics is served; `off` for nowhere' -r
-complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from start" -l metrics-secure-listen -d 'Where the same is served by HTTPS; `off` for nowhere. Who reads metrics there shows a bearer token, and needs the right to `get` the path /metrics' -r
+complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from start" -l metrics-url -d 'The address where /metrics is served, or `off`' -r
+complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from start" -l metrics-secure-listen -d 'The address where the same is served over HTTPS, or `off`. Reading metrics there needs a bearer token with the right to `get` the path /metrics' -r
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from start" -l metrics-cert -d 'The certificate for that (PEM); read again when it changes [default: a self-signed one, made at start]' -r -F
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from start" -l metrics-key -d 'Its key (PEM)' -r -F
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from start" -l kubelet-healthz-enabled -d 'Check the kubelet\'s health' -r -f -a "true\t''
@@ -355,7 +355,7 @@ complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcomma
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from start" -s h -l help -d 'Print help'
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from plan" -s f -l filename -d 'The config: a file, or `-`' -r -F
 complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from plan" -l policy -d 'A manifest of the MachineConfiguration whose disruption policies apply [default: the built-in ones]' -r -F
-complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from plan" -l refuse -d 'Exit with 3 when it costs this or more' -r -f -a "reload\t'Refuse a change that reloads a service, or worse'
+complete -c mco -n "__fish_mco_using_subcommand daemon; and __fish_seen_subcommand_from plan" -l refuse -d 'Exit with 3 when the change costs this or more' -r -f -a "reload\t'Refuse a change that reloads a service, or worse'
 restart\t'Refuse a change that restarts a service, or worse'
 drain\t'Refuse a change that drains a node, or worse'
 reboot\t'Refuse a change that reboots a node'"
@@ -414,8 +414,8 @@ complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcomma
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l bind-address -d 'The address to listen on [default: all]' -r
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l proxy-protocol-from -d 'A load balancer that speaks PROXY protocol, version 2. Machines are identified by the address in its header, which is then required; may be given several times' -r
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l connections-per-address -d 'The most concurrent connections from one address (an IPv6 /64 counts as one); 0 for no limit. Raise it if thousands of machines boot behind one address (NAT)' -r
-complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l metrics-listen -d 'Where /metrics is served, with /healthz and /readyz; `off` for nowhere' -r
-complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l metrics-secure-listen -d 'Where the same is served by HTTPS; `off` for nowhere. Who reads metrics there shows a bearer token, and needs the right to `get` the path /metrics' -r
+complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l metrics-listen -d 'The address where /metrics, /healthz and /readyz are served, or `off`' -r
+complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l metrics-secure-listen -d 'The address where the same is served over HTTPS, or `off`. Reading metrics there needs a bearer token with the right to `get` the path /metrics' -r
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l metrics-cert -d 'The certificate for that (PEM); read again when it changes [default: a self-signed one, made at start]' -r -F
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l metrics-key -d 'Its key (PEM)' -r -F
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from start" -l apiserver-url -d 'The API server\'s URL as machines reach it; written into the kubeconfig that they are given' -r
@@ -436,8 +436,8 @@ complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcomma
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l bind-address -d 'The address to listen on [default: all]' -r
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l proxy-protocol-from -d 'A load balancer that speaks PROXY protocol, version 2. Machines are identified by the address in its header, which is then required; may be given several times' -r
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l connections-per-address -d 'The most concurrent connections from one address (an IPv6 /64 counts as one); 0 for no limit. Raise it if thousands of machines boot behind one address (NAT)' -r
-complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l metrics-listen -d 'Where /metrics is served, with /healthz and /readyz; `off` for nowhere' -r
-complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l metrics-secure-listen -d 'Where the same is served by HTTPS; `off` for nowhere. Who reads metrics there shows a bearer token, and needs the right to `get` the path /metrics' -r
+complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l metrics-listen -d 'The address where /metrics, /healthz and /readyz are served, or `off`' -r
+complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l metrics-secure-listen -d 'The address where the same is served over HTTPS, or `off`. Reading metrics there needs a bearer token with the right to `get` the path /metrics' -r
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l metrics-cert -d 'The certificate for that (PEM); read again when it changes [default: a self-signed one, made at start]' -r -F
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l metrics-key -d 'Its key (PEM)' -r -F
 complete -c mco -n "__fish_mco_using_subcommand server; and __fish_seen_subcommand_from bootstrap" -l server-basedir -d 'The folder with machine-pools/ and machine-configs/' -r -F
@@ -452,21 +452,21 @@ complete -c mco -n "__fish_mco_using_subcommand operator; and not __fish_seen_su
 complete -c mco -n "__fish_mco_using_subcommand operator; and not __fish_seen_subcommand_from start" -l no-color -d 'Any text but an empty one turns colours off (<https://no-color.org>)' -r
 complete -c mco -n "__fish_mco_using_subcommand operator; and not __fish_seen_subcommand_from start" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand operator; and not __fish_seen_subcommand_from start" -s h -l help -d 'Print help'
-complete -c mco -n "__fish_mco_using_subcommand operator; and not __fish_seen_subcommand_from start" -f -a "start" -d 'Keep everything that is installed as MachineConfigOperator cluster says, until SIGTERM'
+complete -c mco -n "__fish_mco_using_subcommand operator; and not __fish_seen_subcommand_from start" -f -a "start" -d 'Keep everything that is installed as the MachineConfigOperator cluster says, until SIGTERM'
 complete -c mco -n "__fish_mco_using_subcommand operator; and __fish_seen_subcommand_from start" -l kubeconfig -d 'The kubeconfig to use [default: as kubectl finds it, else the pod\'s own]' -r -F
 complete -c mco -n "__fish_mco_using_subcommand operator; and __fish_seen_subcommand_from start" -l context -d 'The context of the kubeconfig to use [default: its current-context]' -r
 complete -c mco -n "__fish_mco_using_subcommand operator; and __fish_seen_subcommand_from start" -l kubeconfig-list -d 'The environment\'s kubeconfig files, used without --kubeconfig: for each setting the first file that has it counts' -r
-complete -c mco -n "__fish_mco_using_subcommand operator; and __fish_seen_subcommand_from start" -l image -d 'The image that this operator runs in: it acts while the settings name this one [default: it is no pod, and acts]' -r
-complete -c mco -n "__fish_mco_using_subcommand operator; and __fish_seen_subcommand_from start" -l metrics-listen -d 'Where /metrics, /healthz and /readyz are served; `off` for nowhere' -r
-complete -c mco -n "__fish_mco_using_subcommand operator; and __fish_seen_subcommand_from start" -l metrics-secure-listen -d 'Where the same is served by HTTPS; `off` for nowhere. Who reads metrics there shows a bearer token, and needs the right to `get` the path /metrics' -r
+complete -c mco -n "__fish_mco_using_subcommand operator; and __fish_seen_subcommand_from start" -l image -d 'The image that this operator runs in: it acts while the settings name this image [default: it is not a pod, and acts]' -r
+complete -c mco -n "__fish_mco_using_subcommand operator; and __fish_seen_subcommand_from start" -l metrics-listen -d 'The address where /metrics, /healthz and /readyz are served, or `off`' -r
+complete -c mco -n "__fish_mco_using_subcommand operator; and __fish_seen_subcommand_from start" -l metrics-secure-listen -d 'The address where the same is served over HTTPS, or `off`. Reading metrics there needs a bearer token with the right to `get` the path /metrics' -r
 complete -c mco -n "__fish_mco_using_subcommand operator; and __fish_seen_subcommand_from start" -l metrics-cert -d 'The certificate for that (PEM); read again when it changes [default: a self-signed one, made at start]' -r -F
 complete -c mco -n "__fish_mco_using_subcommand operator; and __fish_seen_subcommand_from start" -l metrics-key -d 'Its key (PEM)' -r -F
-complete -c mco -n "__fish_mco_using_subcommand operator; and __fish_seen_subcommand_from start" -l leader-elect -d 'Work only while holding the Lease, so that several may run' -r -f -a "true\t''
+complete -c mco -n "__fish_mco_using_subcommand operator; and __fish_seen_subcommand_from start" -l leader-elect -d 'Act only while holding the Lease, so that several operators can run' -r -f -a "true\t''
 false\t''"
 complete -c mco -n "__fish_mco_using_subcommand operator; and __fish_seen_subcommand_from start" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r
 complete -c mco -n "__fish_mco_using_subcommand operator; and __fish_seen_subcommand_from start" -l no-color -d 'Any text but an empty one turns colours off (<https://no-color.org>)' -r
 complete -c mco -n "__fish_mco_using_subcommand operator; and __fish_seen_subcommand_from start" -l require-token -d 'Without a MachineConfigOperator: each pool\'s user data holds a boot token, for a config server with --require-token'
-complete -c mco -n "__fish_mco_using_subcommand operator; and __fish_seen_subcommand_from start" -l once -d 'Make one pass, say what was written, and end; what takes time is left to the next pass'
+complete -c mco -n "__fish_mco_using_subcommand operator; and __fish_seen_subcommand_from start" -l once -d 'Make one pass, print what was written, and exit; what takes time is left to the next pass'
 complete -c mco -n "__fish_mco_using_subcommand operator; and __fish_seen_subcommand_from start" -l log-json -d 'One JSON object per log line'
 complete -c mco -n "__fish_mco_using_subcommand operator; and __fish_seen_subcommand_from start" -s h -l help -d 'Print help'
 complete -c mco -n "__fish_mco_using_subcommand token; and not __fish_seen_subcommand_from create list revoke" -l log -d 'What to log: a level, or filters like `info,controller=debug`' -r

@@ -56,7 +56,7 @@ yaml\:"For programs and people"))' \
 '(--timeout)--no-wait[With --image\: do not wait until everything runs]' \
 '--take-over[Install on a cluster whose objects another program keeps, and take them over from it]' \
 '--allow-not-upgradeable[With --image\: upgrade although the installation says that it must not be upgraded now (its condition Upgradeable)]' \
-'--require-token[With --image\: the config server gives configs only to machines with a boot token \[default for a new installation; one that is there stays as it is\]]' \
+'--require-token[With --image\: the config server gives configs only to machines with a boot token \[default for a new installation; an existing one stays as it is\]]' \
 '(--require-token)--open[With --image\: the config server serves configs to anyone who can reach it, over plain HTTP (22624) too, as OpenShift'\''s does]' \
 '(--daemon-image)--agents-of-hosts[With --image\: the node agents are services of their hosts, from a package or an image of the host]' \
 '--openshift-config-crds[Also install the CRDs of OpenShift'\''s config and operator kinds, which are read if they exist]' \
@@ -80,11 +80,11 @@ json\:"For programs"
 yaml\:"For programs and people"))' \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
 '--no-color=[Any text but an empty one turns colours off (<https\://no-color.org>)]:ANY:_default' \
-'(--dry-run)-y[Do it without asking]' \
-'(--dry-run)--yes[Do it without asking]' \
-'--force[Do it although nodes are on their way to another config, or do not get back to their own files]' \
+'(--dry-run)-y[Do not ask for confirmation]' \
+'(--dry-run)--yes[Do not ask for confirmation]' \
+'--force[Remove everything even while nodes are being updated, or if nodes do not get their own files back]' \
 '--restore-hosts[First take every managed node back to the files that it had before\: pools are paused, and nodes are drained, and rebooted where that is needed, as many at once as maxUnavailable allows]' \
-'--dry-run[Say what would be done and do nothing]' \
+'--dry-run[Print what would be done, and do nothing]' \
 '--log-json[One JSON object per log line]' \
 '-h[Print help (see more with '\''--help'\'')]' \
 '--help[Print help (see more with '\''--help'\'')]' \
@@ -128,17 +128,17 @@ _arguments "${_arguments_options[@]}" : \
 '--context=[The context of the kubeconfig to use \[default\: its current-context\]]:NAME:_default' \
 '--kubeconfig-list=[The environment'\''s kubeconfig files, used without --kubeconfig\: for each setting the first file that has it counts]:FILES:_default' \
 '--port=[The port on 127.0.0.1; 0 for any that is free]:PORT:_default' \
-'--listen=[Where it listens in the cluster]:ADDR:_default' \
+'--listen=[The address to listen on in the cluster]:ADDR:_default' \
 '--cert=[The certificate for that (PEM); read again when it changes \[default\: a self-signed one, made at start\]]:FILE:_files' \
 '--key=[Its key (PEM)]:FILE:_files' \
 '*--host=[A name by which people reach it in the cluster besides the Service'\''s; may be given several times]:NAME:_default' \
-'*--trusted-proxy=[A proxy that signs people in\: its X-Forwarded-User and X-Forwarded-Groups count; an address or a range, may be given several times]:NET:_default' \
-'--display=[Where there is no display there is no browser to open]:ANY:_default' \
+'*--trusted-proxy=[A proxy that signs people in, whose X-Forwarded-User and X-Forwarded-Groups are trusted\: an address or a range; may be given several times]:NET:_default' \
+'--display=[The display\: without one, no browser is opened]:ANY:_default' \
 '--wayland-display=[The same, on Wayland]:ANY:_default' \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
 '--no-color=[Any text but an empty one turns colours off (<https\://no-color.org>)]:ANY:_default' \
 '--no-open[Only print the address; do not open a browser]' \
-'(--port --no-open)--in-cluster[Serve everybody who may look at the cluster, by HTTPS, with this pod'\''s account; until SIGTERM]' \
+'(--port --no-open)--in-cluster[Serve everybody who may look at the cluster, over HTTPS, with this pod'\''s account, until SIGTERM]' \
 '--log-json[One JSON object per log line]' \
 '-h[Print help]' \
 '--help[Print help]' \
@@ -388,7 +388,7 @@ _arguments "${_arguments_options[@]}" : \
         case $line[1] in
             (inspect)
 _arguments "${_arguments_options[@]}" : \
-'--arch=[The architecture, of an image for several \[default\: amd64 if it has that, else its first\]]:ARCH:_default' \
+'--arch=[The architecture, if the image is for several \[default\: amd64 if it has that, else its first\]]:ARCH:_default' \
 '--authfile=[The file with registries'\'' credentials \[default\: that of this computer'\''s container tools\]]:FILE:_files' \
 '--home=[]:DIR:_files' \
 '--runtime=[]:DIR:_files' \
@@ -400,7 +400,7 @@ json\:"For programs"
 yaml\:"For programs and people"))' \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
 '--no-color=[Any text but an empty one turns colours off (<https\://no-color.org>)]:ANY:_default' \
-'--insecure[Talk to registries without TLS, or with certificates that nobody vouches for]' \
+'--insecure[Connect to registries without TLS, or without verifying their certificates]' \
 '--log-json[One JSON object per log line]' \
 '-h[Print help (see more with '\''--help'\'')]' \
 '--help[Print help (see more with '\''--help'\'')]' \
@@ -416,13 +416,13 @@ _arguments "${_arguments_options[@]}" : \
 '--containerfile=[The Containerfile, in place of that of the MachineOSConfig]:FILE:_files' \
 '--tag=[The image'\''s name \[default\: the MachineOSConfig'\''s renderedImagePushSpec\]]:IMAGE:_default' \
 '(--push --tag)--write-to=[Write Containerfile and context into this folder, and build nothing]:DIR:_files' \
-'--with=[What builds \[default\: buildah if it is there, else podman\]]:PROGRAM:((buildah\:"buildah"
+'--with=[The program that builds \[default\: buildah if it is there, else podman\]]:PROGRAM:((buildah\:"buildah"
 podman\:"podman"))' \
 '--authfile=[The file with registries'\'' credentials \[default\: that of this computer'\''s container tools\]]:FILE:_files' \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
 '--no-color=[Any text but an empty one turns colours off (<https\://no-color.org>)]:ANY:_default' \
 '--push[Push the image, and print it by its digest]' \
-'--insecure[Talk to registries without TLS, or with certificates that nobody vouches for]' \
+'--insecure[Connect to registries without TLS, or without verifying their certificates]' \
 '--log-json[One JSON object per log line]' \
 '-h[Print help (see more with '\''--help'\'')]' \
 '--help[Print help (see more with '\''--help'\'')]' \
@@ -455,8 +455,8 @@ _arguments "${_arguments_options[@]}" : \
 '--context=[The context of the kubeconfig to use \[default\: its current-context\]]:NAME:_default' \
 '--kubeconfig-list=[The environment'\''s kubeconfig files, used without --kubeconfig\: for each setting the first file that has it counts]:FILES:_default' \
 '--templates=[The folder of the templates that the base MachineConfigs are made from]:DIR:_files' \
-'--metrics-listen=[Where /metrics, /healthz and /readyz are served; \`off\` for nowhere]:ADDR:_default' \
-'--metrics-secure-listen=[Where the same is served by HTTPS; \`off\` for nowhere. Who reads metrics there shows a bearer token, and needs the right to \`get\` the path /metrics]:ADDR:_default' \
+'--metrics-listen=[The address where /metrics, /healthz and /readyz are served, or \`off\`]:ADDR:_default' \
+'--metrics-secure-listen=[The address where the same is served over HTTPS, or \`off\`. Reading metrics there needs a bearer token with the right to \`get\` the path /metrics]:ADDR:_default' \
 '--metrics-cert=[The certificate for that (PEM); read again when it changes \[default\: a self-signed one, made at start\]]:FILE:_files' \
 '--metrics-key=[Its key (PEM)]:FILE:_files' \
 '--leader-elect=[Act only while holding the Lease, so that several controllers can run]::BOOL:(true false)' \
@@ -508,8 +508,8 @@ _arguments "${_arguments_options[@]}" : \
 '--kubeconfig-list=[The environment'\''s kubeconfig files, used without --kubeconfig\: for each setting the first file that has it counts]:FILES:_default' \
 '--node-name=[The name of this host'\''s Node \[default\: the host name\]]:NAME:_default' \
 '--root-mount=[The host'\''s root folder]:DIR:_files' \
-'--metrics-url=[Where /metrics is served; \`off\` for nowhere]:ADDR:_default' \
-'--metrics-secure-listen=[Where the same is served by HTTPS; \`off\` for nowhere. Who reads metrics there shows a bearer token, and needs the right to \`get\` the path /metrics]:ADDR:_default' \
+'--metrics-url=[The address where /metrics is served, or \`off\`]:ADDR:_default' \
+'--metrics-secure-listen=[The address where the same is served over HTTPS, or \`off\`. Reading metrics there needs a bearer token with the right to \`get\` the path /metrics]:ADDR:_default' \
 '--metrics-cert=[The certificate for that (PEM); read again when it changes \[default\: a self-signed one, made at start\]]:FILE:_files' \
 '--metrics-key=[Its key (PEM)]:FILE:_files' \
 '--kubelet-healthz-enabled=[Check the kubelet'\''s health]::BOOL:(true false)' \
@@ -528,7 +528,7 @@ _arguments "${_arguments_options[@]}" : \
 '-f+[The config\: a file, or \`-\`]:FILE:_files' \
 '--filename=[The config\: a file, or \`-\`]:FILE:_files' \
 '--policy=[A manifest of the MachineConfiguration whose disruption policies apply \[default\: the built-in ones\]]:FILE:_files' \
-'--refuse=[Exit with 3 when it costs this or more]:REFUSE:((reload\:"Refuse a change that reloads a service, or worse"
+'--refuse=[Exit with 3 when the change costs this or more]:REFUSE:((reload\:"Refuse a change that reloads a service, or worse"
 restart\:"Refuse a change that restarts a service, or worse"
 drain\:"Refuse a change that drains a node, or worse"
 reboot\:"Refuse a change that reboots a node"))' \
@@ -636,8 +636,8 @@ _arguments "${_arguments_options[@]}" : \
 '--bind-address=[The address to listen on \[default\: all\]]:IP:_default' \
 '*--proxy-protocol-from=[A load balancer that speaks PROXY protocol, version 2. Machines are identified by the address in its header, which is then required; may be given several times]:IP[/BITS]:_default' \
 '--connections-per-address=[The most concurrent connections from one address (an IPv6 /64 counts as one); 0 for no limit. Raise it if thousands of machines boot behind one address (NAT)]:N:_default' \
-'--metrics-listen=[Where /metrics is served, with /healthz and /readyz; \`off\` for nowhere]:ADDR:_default' \
-'--metrics-secure-listen=[Where the same is served by HTTPS; \`off\` for nowhere. Who reads metrics there shows a bearer token, and needs the right to \`get\` the path /metrics]:ADDR:_default' \
+'--metrics-listen=[The address where /metrics, /healthz and /readyz are served, or \`off\`]:ADDR:_default' \
+'--metrics-secure-listen=[The address where the same is served over HTTPS, or \`off\`. Reading metrics there needs a bearer token with the right to \`get\` the path /metrics]:ADDR:_default' \
 '--metrics-cert=[The certificate for that (PEM); read again when it changes \[default\: a self-signed one, made at start\]]:FILE:_files' \
 '--metrics-key=[Its key (PEM)]:FILE:_files' \
 '--apiserver-url=[The API server'\''s URL as machines reach it; written into the kubeconfig that they are given]:URL:_default' \
@@ -663,8 +663,8 @@ _arguments "${_arguments_options[@]}" : \
 '--bind-address=[The address to listen on \[default\: all\]]:IP:_default' \
 '*--proxy-protocol-from=[A load balancer that speaks PROXY protocol, version 2. Machines are identified by the address in its header, which is then required; may be given several times]:IP[/BITS]:_default' \
 '--connections-per-address=[The most concurrent connections from one address (an IPv6 /64 counts as one); 0 for no limit. Raise it if thousands of machines boot behind one address (NAT)]:N:_default' \
-'--metrics-listen=[Where /metrics is served, with /healthz and /readyz; \`off\` for nowhere]:ADDR:_default' \
-'--metrics-secure-listen=[Where the same is served by HTTPS; \`off\` for nowhere. Who reads metrics there shows a bearer token, and needs the right to \`get\` the path /metrics]:ADDR:_default' \
+'--metrics-listen=[The address where /metrics, /healthz and /readyz are served, or \`off\`]:ADDR:_default' \
+'--metrics-secure-listen=[The address where the same is served over HTTPS, or \`off\`. Reading metrics there needs a bearer token with the right to \`get\` the path /metrics]:ADDR:_default' \
 '--metrics-cert=[The certificate for that (PEM); read again when it changes \[default\: a self-signed one, made at start\]]:FILE:_files' \
 '--metrics-key=[Its key (PEM)]:FILE:_files' \
 '--server-basedir=[The folder with machine-pools/ and machine-configs/]:DIR:_files' \
@@ -704,16 +704,16 @@ _arguments "${_arguments_options[@]}" : \
 '--kubeconfig=[The kubeconfig to use \[default\: as kubectl finds it, else the pod'\''s own\]]:FILE:_files' \
 '--context=[The context of the kubeconfig to use \[default\: its current-context\]]:NAME:_default' \
 '--kubeconfig-list=[The environment'\''s kubeconfig files, used without --kubeconfig\: for each setting the first file that has it counts]:FILES:_default' \
-'--image=[The image that this operator runs in\: it acts while the settings name this one \[default\: it is no pod, and acts\]]:IMAGE:_default' \
-'--metrics-listen=[Where /metrics, /healthz and /readyz are served; \`off\` for nowhere]:ADDR:_default' \
-'--metrics-secure-listen=[Where the same is served by HTTPS; \`off\` for nowhere. Who reads metrics there shows a bearer token, and needs the right to \`get\` the path /metrics]:ADDR:_default' \
+'--image=[The image that this operator runs in\: it acts while the settings name this image \[default\: it is not a pod, and acts\]]:IMAGE:_default' \
+'--metrics-listen=[The address where /metrics, /healthz and /readyz are served, or \`off\`]:ADDR:_default' \
+'--metrics-secure-listen=[The address where the same is served over HTTPS, or \`off\`. Reading metrics there needs a bearer token with the right to \`get\` the path /metrics]:ADDR:_default' \
 '--metrics-cert=[The certificate for that (PEM); read again when it changes \[default\: a self-signed one, made at start\]]:FILE:_files' \
 '--metrics-key=[Its key (PEM)]:FILE:_files' \
-'--leader-elect=[Work only while holding the Lease, so that several may run]::BOOL:(true false)' \
+'--leader-elect=[Act only while holding the Lease, so that several operators can run]::BOOL:(true false)' \
 '--log=[What to log\: a level, or filters like \`info,controller=debug\`]:FILTER:_default' \
 '--no-color=[Any text but an empty one turns colours off (<https\://no-color.org>)]:ANY:_default' \
 '--require-token[Without a MachineConfigOperator\: each pool'\''s user data holds a boot token, for a config server with --require-token]' \
-'--once[Make one pass, say what was written, and end; what takes time is left to the next pass]' \
+'--once[Make one pass, print what was written, and exit; what takes time is left to the next pass]' \
 '--log-json[One JSON object per log line]' \
 '-h[Print help]' \
 '--help[Print help]' \
@@ -832,19 +832,19 @@ esac
 _mco_commands() {
     local commands; commands=(
 'install:Install namespace, CRDs, ControllerConfig and pools in a cluster' \
-'uninstall:Take away everything that was installed; hosts keep their files' \
+'uninstall:Remove everything that was installed; hosts keep their files' \
 'status:Show pools and nodes\: who waits for what, and why' \
 'dashboard:Serve a page on this computer that shows pools and nodes live' \
 'plan:Show what the controller does next, or what a change would do to the nodes; writes nothing' \
 'pause:Pause pools\: their nodes get no new configs' \
 'resume:Resume paused pools' \
-'approve:Let the wave of a pool begin that waits for an approval' \
+'approve:Approve the wave of a pool that waits for an approval' \
 'history:Show the history of a pool'\''s rendered configs\: when, what changed, and who changed it' \
 'undo:Roll a pool back to an earlier config, until its MachineConfigs are corrected' \
-'retry:Have nodes retry at once what failed' \
+'retry:Make nodes retry at once what failed' \
 'explain:Show which MachineConfig set a file, unit or argument of a pool, and which were overridden' \
 'render:Render manifests without a cluster, or show what they would change' \
-'bundle:Gather what a bug report needs into one archive, without secrets' \
+'bundle:Collect what a bug report needs in one archive, without secrets' \
 'lint:Check manifests\: each finding with its place and remedy' \
 'image:OS images\: what a node would get with one, and a pool'\''s own built on this computer' \
 'controller:The controller\: renders configs, rolls them out, drains nodes' \
@@ -984,7 +984,7 @@ _mco__subcmd__lint_commands() {
 (( $+functions[_mco__subcmd__operator_commands] )) ||
 _mco__subcmd__operator_commands() {
     local commands; commands=(
-'start:Keep everything that is installed as MachineConfigOperator cluster says, until SIGTERM' \
+'start:Keep everything that is installed as the MachineConfigOperator cluster says, until SIGTERM' \
     )
     _describe -t commands 'mco operator commands' commands "$@"
 }

@@ -8,14 +8,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// Crates without circles of imports.
-const ONE_WAY: [&str; 10] = [
+const ONE_WAY: [&str; 16] = [
     "actions",
     "api",
+    "cli",
     "client",
     "controller",
+    "daemon",
+    "dashboard",
     "desired",
     "ignition",
+    "insight",
+    "lab",
     "listen",
+    "operator",
     "render",
     "rollout",
     "server",

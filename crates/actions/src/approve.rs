@@ -201,7 +201,7 @@ mod tests {
         ];
         for (progress, config, expected, want) in rows.into_iter().chain(shown) {
             let object = policy(progress);
-            let read = rollout::policy::read("p", &object.spec).unwrap();
+            let read = rollout::policy::parse("p", &object.spec).unwrap();
             match (waiting(&pool, &read, Some(&object), config, expected), want) {
                 (Ok((config, wave)), Ok(want)) => assert_eq!((&*config, &*wave), ("new", want)),
                 (Err(why), Err(want)) => assert!(why.contains(want), "{why}"),

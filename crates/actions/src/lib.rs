@@ -1,22 +1,22 @@
 //! What people do to a rollout: [`pause()`] and resume, [`approve()`], [`undo()`], [`retry()`]. `mco` and the dashboard do these
 //! here, so that both check the same and say the same.
 //!
-//! Each first says what it means, as a plain value, and then writes one object, bound to what was looked at. What it costs the
-//! nodes to be let go on is [`ahead()`]'s; an undo says it itself.
+//! Each first says what it means, as a plain value, and then writes one object, bound to what was looked at. [`preview()`] says
+//! what nodes do once they may continue; an undo says it itself.
 //!
 //! What it is not: the question whether a person is sure, which whoever calls asks; or what becomes of it, which the
 //! controller and the node's agent decide.
 
-mod ahead;
 mod approve;
+pub mod messages;
 mod pause;
+mod preview;
 mod retry;
 mod undo;
-pub mod words;
 
-pub use ahead::{Ahead, Letting, ahead};
 pub use approve::{Approval, approve};
 pub use pause::{Paused, pause};
+pub use preview::{Continue, Preview, preview};
 pub use retry::{Asked, retry};
 pub use undo::{Undo, UndoSubject, Undoing, undo};
 

@@ -1,4 +1,4 @@
-//! Pins a pool to a config that it had, or takes the pin away. See `rollout::pinned` for what a pin is.
+//! Pins a pool to a config that it had, or takes the pin away. See `rollout::pinned_config` for what a pin is.
 //!
 //! What it is not: a change of MachineConfigs (those are named, with who wrote them last, to be corrected where they come
 //! from), or the answer, which is [`insight::UndoPlan`].
@@ -64,7 +64,7 @@ pub async fn undo(client: &Client, what: Undo<'_>) -> Result<Option<Undoing>, Ac
     let from = pool.spec.configuration.name.clone();
     let mut warnings = vec![];
     let to = if what.release {
-        if rollout::pinned(&pool).is_none() {
+        if rollout::pinned_config(&pool).is_none() {
             return Ok(None);
         }
         let said = insight::rendered_now(&objects, what.pool, what.controller_config);
@@ -107,7 +107,7 @@ impl Undoing {
         UndoSubject {
             uid: self.seen.metadata.uid.clone(),
             config: self.seen.spec.configuration.name.clone(),
-            pin: rollout::pinned(&self.seen).map(str::to_owned),
+            pin: rollout::pinned_config(&self.seen).map(str::to_owned),
             target: self.target.clone(),
         }
     }
@@ -128,7 +128,7 @@ impl Undoing {
         for _ in 0..TRIES {
             let pool = call(what, pools.get(&name)).await?;
             let same = pool.spec.configuration.name == self.seen.spec.configuration.name
-                && rollout::pinned(&pool) == rollout::pinned(&self.seen)
+                && rollout::pinned_config(&pool) == rollout::pinned_config(&self.seen)
                 && pool.metadata.uid == self.seen.metadata.uid;
             if !same {
                 let why = format!("pool {name} changed in the meantime; run the command again");

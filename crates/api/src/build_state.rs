@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum BuildState {
-    /// None is.
+    /// None is `True`.
     #[default]
     Initial,
     /// `Prepared`: its Job exists, and no pod of it runs yet.

@@ -22,7 +22,7 @@ use serde_json::{Map, Value, json};
 pub struct Cel {
     /// The rule, in CEL; `self` is the value that it is put on.
     pub rule: &'static str,
-    /// What is wrong, and what to do, for who reads the API server's answer.
+    /// What is wrong and what to do, for readers of the API server's answer.
     pub message: &'static str,
 }
 
@@ -47,7 +47,7 @@ pub struct Column {
     /// What it holds.
     #[serde(rename = "type")]
     pub type_: ColumnType,
-    /// Where the value stands.
+    /// The JSON path of the value.
     pub json_path: &'static str,
     /// What it says, for `kubectl explain` and the reference.
     pub description: &'static str,

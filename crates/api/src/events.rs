@@ -124,7 +124,7 @@ reasons! {
         DrainWaiting: Normal, "Node";
         /// A drain has been waiting for 10 minutes.
         DrainThresholdExceeded: Warning, "Node";
-        /// A drain has been waiting for an hour. It goes on.
+        /// A drain has been waiting for an hour. It continues.
         DrainFailed: Warning, "Node";
         /// The Job that builds the OS image of a pool was created.
         BuildStarted: Normal, "MachineOSBuild";
@@ -182,7 +182,7 @@ reasons! {
         ServiceRestart: Normal, "Node";
         /// The agent was told to stop during a change. It finishes the change first.
         GotSigtermDuringUpdate: Warning, "Node";
-        /// The machine was rebooted by somebody else while a config waited for a window, and takes it along.
+        /// Somebody else rebooted the machine while a config waited for a window, and the agent applied that config.
         WaitingConfigTaken: Normal, "Node";
         /// A certificate of the cluster could not be written on the host; the message has path and remedy.
         CertificatesNotWritten: Warning, "Node";

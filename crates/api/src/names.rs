@@ -55,7 +55,7 @@ pub const VERSION_HASH: &str = VERSION_RAW;
 
 /// Values of a cluster's topology.
 pub mod topology {
-    /// There is one node of the sort, and nowhere else to run.
+    /// There is one such node, and its pods can run nowhere else.
     pub const SINGLE_REPLICA: &str = "SingleReplica";
     /// There are several.
     pub const HIGHLY_AVAILABLE: &str = "HighlyAvailable";
@@ -179,17 +179,17 @@ pub mod own {
     pub const CORDON: &str = "machineconfiguration.openshift.io/cordon";
     /// Node: what a drain waits for, in words. Absent when it waits for nothing.
     pub const DRAIN_WAIT: &str = "machineconfiguration.openshift.io/drainWaitsFor";
-    /// Node: its drain and when that began, as `REQUEST TIME`. Written where its pool's RolloutPolicy has a `drain`, whose `after` is
-    /// counted from then, whoever leads. It goes when the drain is over.
+    /// Node: its drain and when that began, as `REQUEST TIME`. Written if its pool's RolloutPolicy has a `drain`, whose `after` is
+    /// counted from then, whichever controller leads. Removed when the drain is over.
     pub const DRAINING: &str = "machineconfig.dev/draining";
     /// Node: the rendered config that it is not sent to again for now, because its drain for it did not end (the RolloutPolicy's
-    /// `spec.drain`). Without the annotation it goes with the others.
+    /// `spec.drain`). Without the annotation it is updated with the others.
     pub const QUARANTINE: &str = "machineconfig.dev/quarantine";
-    /// Node: the config that it was last sent to, and when, as `CONFIG TIME`. Written where its pool's RolloutPolicy has a
-    /// `nodeDeadline`, which is counted from then, whoever leads; or by an agent that takes along what waits.
+    /// Node: the config that it was last sent to, and when, as `CONFIG TIME`. Written if its pool's RolloutPolicy has a
+    /// `nodeDeadline`, which is counted from then, whichever controller leads; or by an agent that applies a waiting config.
     pub const SENT: &str = "machineconfig.dev/sent";
     /// Node: the rendered config that waits for a window of its pool's RolloutPolicy. If somebody reboots the machine meanwhile, the
-    /// agent takes that config while the machine shuts down, so that one reboot does for both. Written by the controller, and
+    /// agent applies that config while the machine shuts down, so that one reboot serves both. Written by the controller, and
     /// removed as soon as anything else holds the node back.
     pub const WAITING: &str = "machineconfig.dev/waiting";
     /// Node: its boot and its container of etcd when it was last sent to another config, as `BOOT-ID CONTAINER-ID`. In another
@@ -208,7 +208,7 @@ pub mod own {
     /// [`crate::trial`].
     pub const TRIAL: &str = "machineconfiguration.openshift.io/trial";
     /// MachineConfigPool: on how many nodes at once the next OS image is fetched before the first one is drained, as a number or a
-    /// percentage. Absent or `0`, each node fetches it in its turn. On a Node it is what its agent is asked to fetch, see
+    /// percentage. Without it, or with `0`, each node fetches it when it is updated. On a Node it is what its agent is asked to fetch, see
     /// [`crate::prefetch`].
     pub const PREFETCH: &str = "machineconfig.dev/prefetch";
     /// Node: what the agent has fetched, or why it could not, see [`crate::prefetch`].
@@ -216,8 +216,8 @@ pub mod own {
     /// Rendered MachineConfig: what the controller found out about its OS image, and the digest by which every node takes it, see
     /// [`crate::os_image`].
     pub const OS_IMAGE: &str = "machineconfig.dev/os-image";
-    /// MachineConfigPool: `as-they-are`: OS images are not looked into before nodes go to them, and each node follows a tag itself.
-    /// For registries that nodes reach and the controller does not.
+    /// MachineConfigPool: `as-they-are`: OS images are not inspected before nodes are updated to them, and each node resolves a tag
+    /// itself. For registries that nodes can reach and the controller cannot.
     pub const OS_IMAGES: &str = "machineconfig.dev/os-images";
     /// OSImageStream `cluster`: images, separated by blanks, that are looked into to fill its status: OS images and their images of
     /// extensions, or release images, which list them. Without it, where there is a ClusterVersion, those of its release, unless

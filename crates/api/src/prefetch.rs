@@ -10,7 +10,7 @@
 
 use std::fmt;
 
-/// Stands before the reason of an answer that says no. No name of an object and no image has it.
+/// The separator before the reason of a failure. Neither names of objects nor images contain it.
 const FAILED: &str = "; ";
 
 /// What an agent is asked to fetch.

@@ -35,7 +35,7 @@ macro_rules! reasons {
 }
 
 reasons! {
-    /// The controller leads and cannot read a kind that decisions rest on.
+    /// The controller leads but cannot read a kind that its decisions depend on.
     NotStarted;
     /// There is no ControllerConfig.
     NoControllerConfig;

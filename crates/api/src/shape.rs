@@ -33,9 +33,9 @@ impl std::error::Error for ShapeError {}
 /// Reads a value.
 ///
 /// # Errors
-/// Its first field that is not as the type has it.
+/// Its first field that does not fit the type.
 pub fn read<T: DeserializeOwned>(value: &Value) -> Result<T, ShapeError> {
-    // Once more for the words only: what can be read is what serde_json can read.
+    // Read again for a better message only: serde_json decides what can be read.
     T::deserialize(value).map_err(|_| match T::deserialize(Reader(value)) {
         Err(error) => error,
         Ok(_) => de::Error::custom(""),

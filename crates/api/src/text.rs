@@ -45,9 +45,9 @@ pub fn hex<'b>(bytes: impl IntoIterator<Item = &'b u8>) -> String {
     })
 }
 
-/// An error and its causes in one line. A cause that its error has told already is left out.
+/// An error and its causes in one line. A cause whose text its error contains already is left out.
 ///
-/// Errors of a Kubernetes client are told better by `client::chain`.
+/// For errors of a Kubernetes client, use `client::chain`.
 pub fn chain(error: &(dyn Error + 'static)) -> String {
     chain_with(error, |_| None)
 }

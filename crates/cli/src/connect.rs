@@ -1,7 +1,7 @@
 //! A Kubernetes client from the usual places: `--kubeconfig`, `$KUBECONFIG`, `~/.kube/config`, the pod's own account.
 //!
 //! Errors name the kubeconfig and the place in it, never the value there: the library's own errors quote the file, and it
-//! holds credentials. What it is not: the node agent's identity, which is the kubelet's (`daemon::identity`).
+//! holds credentials. What it is not: the node agent's identity, which is the kubelet's (see `daemon`).
 
 use crate::args::Cluster;
 use anyhow::{Context, anyhow, bail};
@@ -43,7 +43,7 @@ pub(crate) async fn config(cluster: &Cluster) -> anyhow::Result<kube::Config> {
     Ok(resolve(cluster).await?.0)
 }
 
-/// The configuration, and where it is from.
+/// The configuration, and where it was found.
 async fn resolve(cluster: &Cluster) -> anyhow::Result<(kube::Config, String)> {
     let files = files(cluster, std::env::home_dir().as_deref());
     let Some(files) = files else {

@@ -6,7 +6,7 @@ pub const OK: u8 = 0;
 pub const FAILED: u8 = 1;
 /// The command line was wrong.
 pub const USAGE: u8 = 2;
-/// It worked, and found what the exit code is to tell: `lint` with findings, `render --exit-code` with a difference,
+/// It worked, and found something that the exit code reports: `lint` with findings, `render --exit-code` with a difference,
 /// `status` with a pool that is degraded or cannot get to its config, `plan` with a change that costs too much, an `undo`
 /// that no host can apply.
 pub const FINDINGS: u8 = 3;

@@ -25,8 +25,8 @@ const ROLES: [(&str, &str); 4] = [
     ("machine-config-operator", "operator"),
 ];
 
-/// Runs the program with the arguments given, argument zero included, and says how it ended. `keep_freed_memory` is called
-/// for commands that read much, make much of it, and end.
+/// Runs the program with the arguments given, argument zero included, and returns its exit code. `keep_freed_memory` is
+/// called for commands that use much memory for a short time.
 pub fn main(arguments: impl IntoIterator<Item = OsString>, keep_freed_memory: fn()) -> ExitCode {
     let arguments = with_role(arguments);
     let matches = named(args::Mco::command(), &arguments).try_get_matches_from(arguments);

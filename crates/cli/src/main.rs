@@ -29,7 +29,7 @@ fn without_backtraces() {
     for name in ASK {
         again.env_remove(name);
     }
-    // Where it cannot, it goes on as it is.
+    // If that fails, it continues as it is.
     let _ = again.args(args).exec();
 }
 
@@ -44,10 +44,9 @@ fn end_at_a_panic() {
     }));
 }
 
-/// Gives nothing back to the kernel from now on, for a command that is soon at its end: taking it again costs as much as
-/// using it. There is one arena (`.cargo/config.toml`).
+/// Returns no memory to the kernel from now on, for a command that ends soon: taking it again costs as much as using it. There is one arena (`.cargo/config.toml`).
 fn keep_freed_memory() {
     const NEVER: isize = -1;
-    // Where it fails the command is slower, and does the same.
+    // If it fails, the command is only slower.
     let _ = b"arena.0.dirty_decay_ms\0".name().write(NEVER);
 }

@@ -76,8 +76,8 @@ impl CallError {
         self.code() == Some(403)
     }
 
-    /// 404 or 403. Of a kind that need not be installed these are one answer: where permissions are looked up before paths,
-    /// who may not read a kind is refused whether the kind is there or not.
+    /// 404 or 403. For an optional kind, both can mean that it is not installed: if permissions are checked before paths,
+    /// somebody who may not read a kind is refused whether it exists or not.
     pub fn is_absent_or_forbidden(&self) -> bool {
         self.is_not_found() || self.is_forbidden()
     }
@@ -120,7 +120,7 @@ impl CallError {
         !self.is_malformed() && self.code().is_none_or(|code| code >= 500)
     }
 
-    /// Whether the API server serves nobody at this moment: it is away, starts, has an error of its own, or is overloaded.
+    /// Whether the API server serves nobody at the moment: it is unreachable, starting, overloaded, or has an internal error.
     pub fn is_outage(&self) -> bool {
         self.is_unanswered() || self.is_too_many_requests()
     }

@@ -1,7 +1,7 @@
-//! What a process counts of its own work, for people who cannot reach its metrics: requests and their failures, passes, what
-//! waits, memory. The leader writes it onto its Lease when it renews that, so it costs no write of its own.
+//! Counts of a process's own work, for people who cannot reach its metrics: requests and their failures, passes, the length of
+//! the queues, memory. The leader writes them on its Lease whenever it renews that, so they need no write of their own.
 //!
-//! What it is not: metrics. Those have more, are kept by Prometheus, and are there for processes that do not lead.
+//! What it is not: metrics. Those have more, are stored by Prometheus, and exist for processes that do not lead, too.
 
 use crate::call::CallError;
 use api::names::own;
@@ -16,29 +16,29 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Figures {
-    /// The holder of the Lease whose figures these are; those of an earlier holder are recognized by it.
+    /// The holder of the Lease that counted these; figures of an earlier holder are recognised by it.
     pub holder: String,
-    /// Since when it counts.
+    /// When it began to count.
     pub since: Timestamp,
-    /// Requests to the API server. A watch is one.
+    /// Requests to the API server. A watch counts as one.
     pub requests: u64,
-    /// Those that it refused, and will refuse again: see [`CallError::is_refused`].
+    /// Requests that it refused and will refuse again: see [`CallError::is_refused`].
     pub refused: u64,
-    /// Those without an answer, or answered with an error of the API server's own or with "too many requests".
+    /// Requests without an answer, or answered with an internal error of the API server or with "too many requests".
     pub unanswered: u64,
     /// Passes.
     pub passes: u64,
-    /// Those that failed, and are made again.
+    /// Passes that failed and are repeated.
     pub failed: u64,
-    /// What waits for a pass now.
+    /// Keys that wait for a pass now.
     pub waiting: u64,
-    /// Memory in use, in bytes; absent where the system does not say.
+    /// Memory in use, in bytes; absent if the system does not report it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<u64>,
 }
 
 impl Figures {
-    /// Those of a process whose requests these are; its passes are for the caller to add.
+    /// The figures of a process with these requests. The caller adds its passes.
     pub fn of(requests: &Requests) -> Self {
         let count = |of: &AtomicU64| of.load(Ordering::Relaxed);
         Self {
@@ -51,14 +51,14 @@ impl Figures {
         }
     }
 
-    /// What a Lease says of its holder. `None`: nothing, or it was somebody else's.
+    /// The figures on a Lease. `None`: there are none, or they are those of another holder.
     pub fn read(lease: &ObjectMeta, holder: &str) -> Option<Self> {
         let text = lease.annotations.as_ref()?.get(own::FIGURES)?;
         serde_json::from_str::<Self>(text).ok().filter(|figures| figures.holder == holder)
     }
 }
 
-/// The requests of a process, counted.
+/// Counts the requests of a process.
 #[derive(Debug)]
 pub struct Requests {
     since: Timestamp,
@@ -79,7 +79,7 @@ impl Requests {
     }
 }
 
-/// A request under way. One that nobody waits for any more, because its time is over, has no answer.
+/// A request in progress. If its caller stops waiting, because its time is over, it counts as unanswered.
 struct UnderWay {
     counts: Arc<Requests>,
     answered: Result<u16, ()>,
@@ -91,7 +91,7 @@ impl Drop for UnderWay {
     }
 }
 
-/// The same client, its requests counted.
+/// The same client, with its requests counted.
 #[must_use]
 pub fn counted(client: Client) -> (Client, Arc<Requests>) {
     let requests = Arc::new(Requests {

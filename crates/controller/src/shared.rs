@@ -27,7 +27,7 @@ use kube::{Api, Client};
 use render::Versions;
 use rollout::drain::DrainLimit;
 use rollout::view::{Names, NodeView};
-use rollout::{TroubleOf, Turns};
+use rollout::{TroubleOf, WaitHistory};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -83,7 +83,7 @@ pub(crate) struct Shared {
     /// How long drains may take, by node: of nodes that are on their way, in pools whose policy says it.
     pub(crate) drain_limits: Mutex<BTreeMap<Arc<str>, DrainLimit>>,
     /// What nodes wait for before they go, since this process leads.
-    pub(crate) turns: Mutex<Turns>,
+    pub(crate) wait_history: Mutex<WaitHistory>,
 }
 
 /// How much was known of RolloutPolicies at some time.
@@ -130,7 +130,7 @@ impl Shared {
             advances: AtomicU64::default(),
             named: Named::default(),
             drain_limits: Mutex::default(),
-            turns: Mutex::default(),
+            wait_history: Mutex::default(),
         }
     }
 

@@ -12,7 +12,7 @@ mod entry;
 mod error;
 mod metrics;
 mod node;
-mod pins;
+mod pinned_images;
 pub mod protocol;
 
 pub use agent::options::{AgentOptions, Exit};

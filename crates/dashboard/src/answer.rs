@@ -10,6 +10,7 @@ use http::header::{
 };
 use http::{HeaderMap, StatusCode};
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 /// Nothing but our own scripts, styles and answers; no frames, no forms, no text that becomes markup.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
@@ -40,6 +41,15 @@ pub(crate) fn of(status: StatusCode, content_type: &'static str, body: impl Into
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     response
+}
+
+/// A shared text as bytes.
+pub(crate) struct Text(pub(crate) Arc<str>);
+
+impl AsRef<[u8]> for Text {
+    fn as_ref(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
 }
 
 /// A value as JSON, with every text in it masked: contents of configs are masked before that by what differs, and this is

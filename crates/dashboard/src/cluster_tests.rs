@@ -1,216 +1,30 @@
 //! The dashboard in the cluster as people, strangers and attackers meet it: by a bearer token, by a session, and by a proxy.
 
-use crate::act::{CHECKS, LARGEST_IN_CLUSTER};
-use crate::cluster_gate::ClusterGate;
-use crate::feed::Feed;
+use crate::authentication::Person;
+use crate::body::LARGEST_IN_CLUSTER;
+use crate::fleet::tests::fleet;
 use crate::gate::ACTION_HEADER;
-use crate::heard::Heard;
-use crate::picture::tests::picture;
-use crate::record::{Told, Word};
-use crate::right::WITH_SECRETS;
-use crate::rights::{FLEET, Person};
-use crate::routes::tests::{READS, is_hardened, object, status, text};
-use crate::routes::{Door, Peer, Shared, router};
-use api::v1::ControllerConfig;
-use axum::Router;
+use crate::page_actions::CHECKS;
+use crate::routes::tests::{is_hardened, text};
+use crate::test_cluster::READS;
+use crate::test_site::{Api, By, ELSEWHERE, PROXY, Site};
+use crate::timeline::{EventHistory, NodeEvent};
 use axum::body::Body;
-use axum::response::Response;
-use http::{Method, Request, StatusCode};
+use http::StatusCode;
 use http_body_util::BodyExt as _;
 use insight::Phase;
-use kube::Client;
 use serde_json::{Value, json};
-use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
-use tokio::sync::Semaphore;
-use tokio_util::sync::CancellationToken;
-use tower::ServiceExt as _;
 
-const HOST: &str = "mco.example.com";
-const PROXY: &str = "10.0.0.7";
-const ELSEWHERE: &str = "10.0.0.8";
 const PATHS: [&str; 7] =
     ["/", "/app.js", "/api/snapshot", "/api/events", "/api/rollouts", "/api/nodes/n1", "/nothing"];
-
-/// A cluster that knows some people.
-#[derive(Clone, Default)]
-struct Api {
-    /// Jane's token has ended.
-    ended: Arc<AtomicBool>,
-    /// She has no rights any more.
-    revoked: Arc<AtomicBool>,
-    /// What was done to objects.
-    writes: Arc<AtomicUsize>,
-    /// The reviews of rights, and after them the requests that they were for.
-    asked: Arc<Mutex<Vec<String>>>,
-}
-
-impl Api {
-    fn client(&self) -> Client {
-        let me = self.clone();
-        let answer = move |request: http::Request<kube::client::Body>| {
-            let me = me.clone();
-            async move { Ok::<_, std::io::Error>(me.answer(request).await) }
-        };
-        Client::new(tower::service_fn(answer), "default")
-    }
-
-    async fn answer(&self, request: http::Request<kube::client::Body>) -> http::Response<kube::client::Body> {
-        let metadata =
-            request.headers().get("accept").is_some_and(|a| a.to_str().unwrap().contains("PartialObject"));
-        let (head, body) = request.into_parts();
-        let path = head.uri.path().to_owned();
-        let body = body.collect().await.unwrap().to_bytes();
-        let (code, value) = if path.ends_with("reviews") {
-            let mut review: Value = serde_json::from_slice(&body).unwrap();
-            review["status"] = match path.ends_with("/tokenreviews") {
-                true => self.who(&review["spec"]),
-                false => json!({"allowed": self.may(&review["spec"])}),
-            };
-            (201, review)
-        } else {
-            if head.method == Method::PATCH {
-                self.writes.fetch_add(1, Ordering::Relaxed);
-            }
-            self.asked.lock().unwrap().push(format!("{} {path}", head.method));
-            object(&path, metadata).map_or_else(|| (404, status(404, "nothing")), |v| (200, v))
-        };
-        let body = kube::client::Body::from(value.to_string().into_bytes());
-        http::Response::builder().status(code).body(body).unwrap()
-    }
-
-    fn who(&self, spec: &Value) -> Value {
-        let name = match spec["token"].as_str().unwrap() {
-            "of-jane" if !self.ended.load(Ordering::Relaxed) => "jane",
-            "of-joe" => "joe",
-            "of-ann" => "ann",
-            "of-vic" => "vic",
-            _ => return json!({"authenticated": false}),
-        };
-        json!({"authenticated": true, "user": {"username": name, "groups": ["system:authenticated"]}})
-    }
-
-    fn may(&self, spec: &Value) -> bool {
-        let attributes = &spec["resourceAttributes"];
-        self.asked.lock().unwrap().push(format!("may {} {attributes}", spec["user"]));
-        let is_fleet = FLEET.iter().any(|(group, resource)| {
-            attributes["verb"] == "list"
-                && attributes["resource"] == *resource
-                && attributes["group"].as_str().unwrap_or_default() == *group
-        });
-        match spec["user"].as_str().unwrap() {
-            "jane" => !self.revoked.load(Ordering::Relaxed),
-            "pete" => spec["groups"].as_array().unwrap().contains(&json!("ops")),
-            "ann" => is_fleet,
-            "vic" => {
-                let kind = |&(group, resource): &(&str, &str)| {
-                    attributes["resource"] == resource
-                        && attributes["group"].as_str().unwrap_or_default() == group
-                };
-                attributes["verb"] != "patch"
-                    && (attributes["subresource"] == "masked" || !WITH_SECRETS.iter().any(kind))
-            }
-            _ => false,
-        }
-    }
-}
-
-pub(crate) struct Site {
-    pub(crate) app: Router,
-    feed: Arc<Feed>,
-    heard: Arc<Heard>,
-    api: Api,
-}
-
-/// How somebody is known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum By<'a> {
-    Nothing,
-    Token(&'a str),
-    Cookie(&'a str),
-    /// A proxy's headers, from this address.
-    Proxy(&'a str, &'a str, &'a str),
-}
-
-impl Site {
-    pub(crate) fn new() -> Self {
-        let (api, feed) = (Api::default(), Arc::new(Feed::new("https://c")));
-        let heard = Arc::new(Heard::default());
-        let client = api.client();
-        let gate =
-            ClusterGate::new(&client, vec![HOST.to_owned()], vec![format!("{PROXY}/32").parse().unwrap()]);
-        let shared = Shared {
-            client: gate.client_of(Arc::default()),
-            door: Door::Cluster(Arc::new(gate)),
-            feed: Arc::clone(&feed),
-            record: Arc::default(),
-            heard: Arc::clone(&heard),
-            controller_config: Arc::new(ControllerConfig::new("x", Default::default())),
-            checks: Arc::new(Semaphore::new(CHECKS)),
-            stop: CancellationToken::new(),
-        };
-        Self { app: router(shared), feed, heard, api }
-    }
-
-    async fn send(
-        &self,
-        method: &str,
-        path: &str,
-        by: By<'_>,
-        headers: &[(&str, &str)],
-        body: Body,
-    ) -> Response {
-        let mut request = Request::builder().method(method).uri(path);
-        if !headers.iter().any(|(name, _)| *name == "host") {
-            request = request.header("host", HOST);
-        }
-        let mut from = ELSEWHERE;
-        match by {
-            By::Nothing => {}
-            By::Token(token) => request = request.header("authorization", format!("Bearer {token}")),
-            By::Cookie(cookie) => request = request.header("cookie", cookie),
-            By::Proxy(address, user, groups) => {
-                from = address;
-                request = request.header("x-forwarded-user", user).header("x-forwarded-groups", groups);
-            }
-        }
-        for (name, value) in headers {
-            request = request.header(*name, *value);
-        }
-        let from: IpAddr = from.parse().unwrap();
-        let request = request.extension(Peer(from)).body(body).unwrap();
-        self.app.clone().oneshot(request).await.unwrap()
-    }
-
-    async fn get(&self, path: &str, by: By<'_>) -> Response {
-        self.send("GET", path, by, &[], Body::empty()).await
-    }
-
-    async fn post(&self, path: &str, by: By<'_>, body: &Value) -> Response {
-        let own =
-            [("origin", "https://mco.example.com"), (ACTION_HEADER, "1"), ("sec-fetch-site", "same-origin")];
-        self.send("POST", path, by, &own, Body::from(body.to_string())).await
-    }
-
-    /// Signs in, and returns the cookie.
-    async fn sign_in(&self, token: &str) -> String {
-        let answer = self.post("/api/session", By::Nothing, &json!({"token": token})).await;
-        assert_eq!(answer.status(), 200);
-        let cookie = answer.headers()["set-cookie"].to_str().unwrap().to_owned();
-        for word in ["__Host-", "Path=/", "Secure", "HttpOnly", "SameSite=Strict"] {
-            assert!(cookie.contains(word), "{word}: {cookie}");
-        }
-        assert!(!cookie.contains(token), "{cookie}");
-        cookie.split(';').next().unwrap().to_owned()
-    }
-}
 
 #[tokio::test]
 async fn who_is_not_known_gets_the_page_to_sign_in_and_nothing_else() {
     let site = Site::new();
-    site.feed.put(Arc::new(picture(&[("n1", Phase::Moving, "it works")])));
+    site.feed.put(Arc::new(fleet(&[("n1", Phase::Moving, "it works")])));
     let strangers = [
         By::Nothing,
         By::Token("guessed"),
@@ -239,7 +53,7 @@ async fn who_is_not_known_gets_the_page_to_sign_in_and_nothing_else() {
 #[tokio::test]
 async fn who_has_no_right_to_the_fleet_gets_403_and_nothing_else() {
     let site = Site::new();
-    site.feed.put(Arc::new(picture(&[("n1", Phase::Moving, "it works")])));
+    site.feed.put(Arc::new(fleet(&[("n1", Phase::Moving, "it works")])));
     for by in [By::Token("of-joe"), By::Proxy(PROXY, "joe", "ops"), By::Proxy(PROXY, "pete", "others")] {
         for path in PATHS {
             let answer = site.get(path, by).await;
@@ -315,14 +129,14 @@ async fn who_may_see_masked_objects_only_sees_the_whole_page_and_changes_nothing
 #[tokio::test]
 async fn what_events_tell_of_rollouts_is_for_those_who_may_list_events() {
     let site = Site::new();
-    site.feed.put(Arc::new(picture(&[("n1", Phase::Done, "")])));
+    site.feed.put(Arc::new(fleet(&[("n1", Phase::Done, "")])));
     let words = [("Cordon", "2026-01-01T00:00:00Z"), ("DrainWaiting", "2026-01-01T00:00:10Z")].map(|(reason, at)| {
         let event = json!({"metadata": {"name": "e", "namespace": "x"}, "involvedObject": {"kind": "Node", "name": "n1"},
             "related": {"kind": "MachineConfig", "name": "rendered-worker-0"}, "reason": reason, "firstTimestamp": at,
             "message": "The drain waits for pod a/b\npassword=hunter2"});
-        Word::of(&serde_json::from_value(event).unwrap()).unwrap()
+        NodeEvent::of(&serde_json::from_value(event).unwrap()).unwrap()
     });
-    site.heard.put(Told::of(words.into()));
+    site.events.put(EventHistory::of(words.into()));
     for (who, may) in [("of-jane", true), ("of-vic", true), ("of-ann", false)] {
         for path in ["/api/rollouts", "/api/rollouts/worker/rendered-worker-0"] {
             let answer = site.get(path, By::Token(who)).await;
@@ -370,7 +184,7 @@ async fn a_right_to_look_at_the_fleet_is_none_to_details_and_actions() {
 #[tokio::test]
 async fn other_sites_and_names_get_nothing_in_any_mode() {
     let site = Site::new();
-    site.feed.put(Arc::new(picture(&[("n1", Phase::Moving, "it works")])));
+    site.feed.put(Arc::new(fleet(&[("n1", Phase::Moving, "it works")])));
     let cookie = site.sign_in("of-jane").await;
     let retry = || Body::from(json!({"action": "retry", "node": "n1", "confirm": true}).to_string());
     for by in [By::Token("of-jane"), By::Cookie(&cookie), By::Proxy(PROXY, "pete", "ops")] {
@@ -518,7 +332,7 @@ async fn nobody_ends_the_sessions_of_others() {
 
 #[tokio::test]
 async fn what_is_recorded_of_an_approval_is_the_persons_name() {
-    let rights = Arc::new(crate::rights::Rights::new(Api::default().client()));
+    let rights = Arc::new(crate::authorization::Rights::new(Api::default().client()));
     let person = Arc::new(Person { name: "jane".to_owned(), ..Person::default() });
     let review = http::Request::post("/apis/authentication.k8s.io/v1/selfsubjectreviews")
         .body(kube::client::Body::empty())

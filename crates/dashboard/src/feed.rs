@@ -1,19 +1,19 @@
-//! The picture that all viewers share, and the numbered differences by which each of them follows it. What is sent is written
+//! The fleet as all viewers share it, and the numbered differences by which each of them follows it. What is sent is written
 //! once, whatever the number of viewers.
 //!
 //! A viewer that reads too slowly loses its stream. It comes back with the number of the last difference that it has; if
-//! those since are still here it gets them, else it is told to take the whole picture again.
+//! those since are still here it gets them, else it is told to take the whole fleet again.
 //!
-//! What it is not: where pictures come from (see `live`).
+//! What it is not: where the fleet comes from (see `live`).
 
-use crate::picture::{Delta, Picture};
+use crate::fleet::{Delta, Fleet};
 use insight::{Finding, PoolRow, Unread};
 use serde::Serialize;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::broadcast;
 
-use crate::picture::Cell;
+use crate::fleet::Cell;
 
 /// How many differences a viewer may be behind before its stream ends. At twenty a second that is
 /// half a minute.
@@ -31,13 +31,13 @@ pub(crate) struct Message {
 
 /// What a viewer gets who comes with the number of the last difference that it has.
 pub(crate) struct Followed {
-    /// What it has missed; `None`: it must take the whole picture.
+    /// What it has missed; `None`: it must take the whole fleet.
     pub(crate) missed: Option<Vec<Message>>,
     /// What comes.
     pub(crate) news: broadcast::Receiver<Message>,
 }
 
-/// The shared picture.
+/// The shared fleet.
 #[derive(Debug)]
 pub(crate) struct Feed {
     /// What the page calls the cluster.
@@ -51,14 +51,14 @@ pub(crate) struct Feed {
 #[derive(Debug, Default)]
 struct State {
     seq: u64,
-    picture: Arc<Picture>,
-    /// The whole picture as JSON, once somebody has asked for it.
+    fleet: Arc<Fleet>,
+    /// The whole fleet as JSON, once somebody has asked for it.
     written: Option<Arc<str>>,
     past: VecDeque<Message>,
     past_bytes: usize,
 }
 
-/// The whole picture.
+/// The whole fleet.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Whole<'a> {
@@ -78,20 +78,17 @@ impl Feed {
         let cluster = without_user(cluster);
         let epoch = jiff::Timestamp::now().as_millisecond().to_string();
         let state = State {
-            picture: Arc::new(Picture {
-                trouble: Some("asking the API server".to_owned()),
-                ..Picture::default()
-            }),
+            fleet: Arc::new(Fleet { trouble: Some("asking the API server".to_owned()), ..Fleet::default() }),
             ..State::default()
         };
         Self { cluster, epoch, state: Mutex::new(state), news: broadcast::Sender::new(BEHIND) }
     }
 
-    /// Takes the next picture, and tells what differs.
-    pub(crate) fn put(&self, picture: Arc<Picture>) {
-        // Only one task puts pictures: who asks for the present one need not wait while they are compared.
-        let before = self.picture();
-        let Some(delta) = Delta::between(&before, &picture) else { return };
+    /// Takes the next state of the fleet, and sends what differs.
+    pub(crate) fn put(&self, fleet: Arc<Fleet>) {
+        // Only one task puts new states. Readers need not wait while two of them are compared.
+        let before = self.fleet();
+        let Some(delta) = Delta::between(&before, &fleet) else { return };
         let mut state = self.lock();
         let seq = state.seq + 1;
         // Values of our own types: they always have a form in JSON.
@@ -99,7 +96,7 @@ impl Feed {
         let text = format!("id: {}.{seq}\nevent: delta\ndata: {data}\n\n", self.epoch);
         let message = Message { seq, text: text.into() };
         state.seq = seq;
-        state.picture = picture;
+        state.fleet = fleet;
         state.written = None;
         state.past_bytes += message.text.len();
         state.past.push_back(message.clone());
@@ -114,21 +111,21 @@ impl Feed {
     /// Says why nothing is known, or what is known may be out of date.
     pub(crate) fn trouble(&self, why: &str) {
         let trouble = Some(insight::redacted_lines(why));
-        self.put(Arc::new(Picture { trouble, ..(*self.picture()).clone() }));
+        self.put(Arc::new(Fleet { trouble, ..(*self.fleet()).clone() }));
     }
 
-    /// The picture that is shown now.
-    pub(crate) fn picture(&self) -> Arc<Picture> {
-        Arc::clone(&self.lock().picture)
+    /// The fleet as it is shown now.
+    pub(crate) fn fleet(&self) -> Arc<Fleet> {
+        Arc::clone(&self.lock().fleet)
     }
 
-    /// The whole picture as JSON, with the number to follow it from.
+    /// The whole fleet as JSON, with the number to follow it from.
     pub(crate) fn whole(&self) -> Arc<str> {
         let mut state = self.lock();
         if let Some(written) = &state.written {
             return Arc::clone(written);
         }
-        let Picture { pools, nodes, unmanaged, findings, trouble, unread } = &*state.picture;
+        let Fleet { pools, nodes, unmanaged, findings, trouble, unread } = &*state.fleet;
         let whole = Whole {
             id: format!("{}.{}", self.epoch, state.seq),
             cluster: &self.cluster,
@@ -180,11 +177,11 @@ fn without_user(address: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::picture::tests::picture;
+    use crate::fleet::tests::fleet;
     use insight::Phase;
 
-    fn made(nodes: &[(&str, Phase, &str)]) -> Arc<Picture> {
-        Arc::new(picture(nodes))
+    fn made(nodes: &[(&str, Phase, &str)]) -> Arc<Fleet> {
+        Arc::new(fleet(nodes))
     }
 
     fn id(feed: &Feed) -> String {

@@ -1,12 +1,12 @@
 //! What the controller does with a pool now and next, in the words of `mco plan`. It is worked out when somebody asks for it: the pods of
 //! the whole cluster are read for it.
 //!
-//! What it is not: what a change would do (see `act`).
+//! What it is not: what a change would do (see `page_actions`).
 
-use crate::act::{CHECKS, doubts};
 use crate::answer;
-use crate::look::no_name;
-use crate::routes::Here;
+use crate::details::no_name;
+use crate::page_actions::{CHECKS, doubts};
+use crate::shared::Here;
 use api::k8s::Time;
 use api::object_name::is_valid;
 use axum::extract::Path;

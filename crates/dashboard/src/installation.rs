@@ -4,8 +4,8 @@
 //! What it is not: metrics. Of what running processes count, it shows what the leaders write onto their Leases.
 
 use crate::answer;
-use crate::look::part;
-use crate::routes::Here;
+use crate::details::part;
+use crate::shared::Here;
 use api::names;
 use axum::response::Response;
 use client::{CallError, Figures, call};

@@ -1,38 +1,41 @@
 //! The dashboard: a page that shows a fleet live, the JSON and the stream of events that fill it, and who may see and do what.
 //!
-//! Flow: [`insight::ClusterWatch`] → `picture` (what is shown, masked) → `feed` (numbered differences) → one stream for each
+//! Flow: [`insight::ClusterWatch`] → `fleet` (what is shown, masked) → `feed` (numbered differences) → one stream for each
 //! viewer. What is asked for seldom (a node's details, a comparison of configs) is read from the API server when it is asked
 //! for. Every request passes `gate` first; where the dashboard runs in the cluster, `cluster_gate`.
 //!
 //! What it is not: decisions, or words of its own about pools and nodes. Those are `rollout`'s and `insight`'s, so the page
 //! says what `mco status` says.
 
-mod act;
 mod answer;
+mod authentication;
+mod authorization;
+mod body;
 mod cluster_gate;
+mod details;
 mod feed;
+mod fleet;
 mod forecast;
 mod gate;
-mod heard;
 mod installation;
 mod live;
-mod look;
 mod network;
+mod node_events;
 mod page;
-mod person;
-mod picture;
-mod record;
-mod right;
-mod rights;
+mod page_actions;
+mod required_right;
 mod rollouts;
 mod routes;
+mod shared;
 mod stream;
+mod timeline;
 
 use crate::cluster_gate::ClusterGate;
 use crate::feed::Feed;
 use crate::gate::Gate;
-use crate::heard::Heard;
-use crate::record::Record;
+use crate::node_events::NodeEvents;
+use crate::shared::{Door, Shared};
+use crate::timeline::Timeline;
 use api::v1::ControllerConfig;
 use ipnet::IpNet;
 use kube::Client;
@@ -148,14 +151,14 @@ impl Dashboard {
     pub async fn serve(self, cluster: Cluster, stop: CancellationToken) -> Result<(), DashboardError> {
         let Cluster { client, name, controller_config } = cluster;
         let feed = Arc::new(Feed::new(&name));
-        let (record, heard) = (Arc::default(), Arc::default());
-        let live = following(&client, &feed, &record, &heard, &stop);
+        let (timeline, events) = (Arc::default(), Arc::default());
+        let live = following(&client, &feed, &timeline, &events, &stop);
         let controller_config = Arc::new(controller_config);
-        let door = routes::Door::Local(self.gate);
-        let checks = Arc::new(Semaphore::new(act::CHECKS));
+        let door = Door::Local(self.gate);
+        let checks = Arc::new(Semaphore::new(page_actions::CHECKS));
         let stop_of = stop.clone();
         let shared =
-            routes::Shared { door, feed, record, heard, client, controller_config, checks, stop: stop_of };
+            Shared { door, feed, timeline, events, client, controller_config, checks, stop: stop_of };
         let app = routes::router(shared);
         let served = axum::serve(self.listener, app).with_graceful_shutdown(stop.clone().cancelled_owned());
         let too_long = async {
@@ -235,17 +238,17 @@ impl ClusterDashboard {
         let Network { hosts, proxies, .. } = self.network;
         let gate = ClusterGate::new(&client, hosts, proxies);
         let feed = Arc::new(Feed::new(&name));
-        let (record, heard) = (Arc::default(), Arc::default());
-        let live = following(&client, &feed, &record, &heard, &stop);
-        let shared = routes::Shared {
+        let (timeline, events) = (Arc::default(), Arc::default());
+        let live = following(&client, &feed, &timeline, &events, &stop);
+        let shared = Shared {
             // Nobody has a right to anything.
             client: gate.client_of(Arc::default()),
-            door: routes::Door::Cluster(Arc::new(gate)),
+            door: Door::Cluster(Arc::new(gate)),
             feed,
-            record,
-            heard,
+            timeline,
+            events,
             controller_config: Arc::new(controller_config),
-            checks: Arc::new(Semaphore::new(act::CHECKS)),
+            checks: Arc::new(Semaphore::new(page_actions::CHECKS)),
             stop: stop.clone(),
         };
         network::serve(self.listener, &self.tls, routes::router(shared), &stop).await;
@@ -258,15 +261,15 @@ impl ClusterDashboard {
 fn following(
     client: &Client,
     feed: &Arc<Feed>,
-    record: &Arc<Mutex<Record>>,
-    heard: &Arc<Heard>,
+    timeline: &Arc<Mutex<Timeline>>,
+    events: &Arc<NodeEvents>,
     stop: &CancellationToken,
 ) -> JoinHandle<()> {
     let live =
-        live::run(client.clone(), Arc::clone(feed), Arc::clone(record), Arc::clone(heard), stop.clone());
-    let hears = heard::run(client.clone(), Arc::clone(heard), stop.clone());
+        live::run(client.clone(), Arc::clone(feed), Arc::clone(timeline), Arc::clone(events), stop.clone());
+    let event_reader = node_events::run(client.clone(), Arc::clone(events), stop.clone());
     tokio::spawn(async {
-        tokio::join!(live, hears);
+        tokio::join!(live, event_reader);
     })
 }
 
@@ -275,7 +278,13 @@ fn invite(gate: &Gate, address: SocketAddr) -> Result<String, DashboardError> {
 }
 
 #[cfg(test)]
+mod answers_tests;
+#[cfg(test)]
 mod cluster_tests;
+#[cfg(test)]
+mod test_cluster;
+#[cfg(test)]
+mod test_site;
 
 #[cfg(test)]
 mod tests {
@@ -304,7 +313,7 @@ mod tests {
         let page = Dashboard::listen(SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
         let address = page.address;
         let cluster = Cluster {
-            client: routes::tests::no_cluster(),
+            client: test_cluster::no_cluster(),
             name: "c".to_owned(),
             controller_config: ControllerConfig::new("x", Default::default()),
         };

@@ -1,12 +1,12 @@
-//! Keeps the shared picture up to date: watches in, pictures out. A cluster that cannot be followed is asked again, and the
+//! Keeps the shared fleet up to date from watches. A cluster that cannot be followed is asked again, and the
 //! page says why meanwhile.
 //!
-//! What it is not: what a picture is.
+//! What it is not: what is shown of the fleet (see `fleet`).
 
 use crate::feed::Feed;
-use crate::heard::Heard;
-use crate::picture::{Cell, Masker, Picture};
-use crate::record::{Record, Seen};
+use crate::fleet::{Cell, Fleet, Masker};
+use crate::node_events::NodeEvents;
+use crate::timeline::{Seen, Timeline};
 use client::Backoff;
 use insight::ClusterWatch;
 use kube::Client;
@@ -15,7 +15,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Two pictures are this far apart at least: well below what a person sees as a delay, and a thousand changes a second become twenty
+/// The fleet is sent at most this often: well below what a person sees as a delay, and a thousand changes a second become twenty
 /// messages.
 const APART: Duration = Duration::from_millis(50);
 /// A change after a while without one is shown at once, with those that come within this time.
@@ -29,8 +29,8 @@ const AGAIN: Backoff = Backoff { first: Duration::from_secs(1), last: Duration::
 pub(crate) async fn run(
     client: Client,
     feed: Arc<Feed>,
-    record: Arc<Mutex<Record>>,
-    heard: Arc<Heard>,
+    timeline: Arc<Mutex<Timeline>>,
+    events: Arc<NodeEvents>,
     stop: CancellationToken,
 ) {
     let mut misses = 0;
@@ -40,7 +40,7 @@ pub(crate) async fn run(
             started = ClusterWatch::start(&client) => started,
         };
         match started {
-            Ok(cluster) => return follow(cluster, &feed, &record, &heard, &stop).await,
+            Ok(cluster) => return follow(cluster, &feed, &timeline, &events, &stop).await,
             Err(error) => feed.trouble(&client::chain(&error)),
         }
         tokio::select! {
@@ -53,8 +53,8 @@ pub(crate) async fn run(
 async fn follow(
     mut cluster: ClusterWatch,
     feed: &Feed,
-    record: &Mutex<Record>,
-    heard: &Heard,
+    timeline: &Mutex<Timeline>,
+    events: &NodeEvents,
     stop: &CancellationToken,
 ) {
     let mut masker = Masker::default();
@@ -64,14 +64,14 @@ async fn follow(
         let zone = |node: &str| cluster.zone(node);
         let (trouble, unread) = (cluster.trouble(), cluster.unread());
         if std::mem::replace(&mut troubled, trouble.is_some()) && !troubled {
-            heard.read_again();
+            events.read_again();
         }
         let snapshot = cluster.snapshot(&[]);
-        let picture = Arc::new(Picture::of(snapshot, zone, trouble.as_deref(), unread, &mut masker));
-        feed.put(Arc::clone(&picture));
+        let fleet = Arc::new(Fleet::of(snapshot, zone, trouble.as_deref(), unread, &mut masker));
+        feed.put(Arc::clone(&fleet));
         // Nobody waits for this one.
-        note(&cluster, &picture, record);
-        drop(picture);
+        note(&cluster, &fleet, timeline);
+        drop(fleet);
         let took = begun.elapsed();
         tokio::select! {
             () = stop.cancelled() => return,
@@ -81,23 +81,23 @@ async fn follow(
     }
 }
 
-/// Until when the changes are gathered that come with one at `now`. A picture that takes long is followed by a rest half as long, so
+/// Until when the changes are gathered that come with one at `now`. An update that takes long is followed by a rest half as long, so
 /// that a fleet of any size leaves a third of a processor.
 fn gathered(now: Instant, begun: Instant, took: Duration) -> Instant {
     (now + GATHER).max(begun + APART.max(took + took / 2))
 }
 
 /// Notes how far each node's update is, and forgets pools and nodes that are gone.
-fn note(cluster: &ClusterWatch, picture: &Picture, record: &Mutex<Record>) {
-    let mut record = record.lock().unwrap_or_else(PoisonError::into_inner);
-    for Cell { pool, zone: _, row } in picture.nodes.values() {
+fn note(cluster: &ClusterWatch, fleet: &Fleet, timeline: &Mutex<Timeline>) {
+    let mut timeline = timeline.lock().unwrap_or_else(PoisonError::into_inner);
+    for Cell { pool, zone: _, row } in fleet.nodes.values() {
         if let Some(Some(progress)) = cluster.progress().get(&row.name) {
             let waits_for = cluster.drain_wait(&row.name);
-            record.note(Seen { pool, node: &row.name, desired: &row.desired, progress, waits_for });
+            timeline.note(Seen { pool, node: &row.name, desired: &row.desired, progress, waits_for });
         }
     }
-    let pools = picture.pools.keys().map(String::as_str).collect();
-    record.retain(&pools, |node| cluster.progress().contains_key(node));
+    let pools = fleet.pools.keys().map(String::as_str).collect();
+    timeline.retain(&pools, |node| cluster.progress().contains_key(node));
 }
 
 #[cfg(test)]
@@ -108,7 +108,7 @@ mod tests {
     fn a_single_change_is_shown_at_once_and_many_are_gathered() {
         let begun = Instant::now();
         let ms = Duration::from_millis;
-        // The change after the last picture's beginning, how long that took, and when the next one begins.
+        // The change after the last update's beginning, how long that took, and when the next one begins.
         for (change, took, next) in
             [(3000, 5, 3010), (95, 5, 105), (20, 5, 50), (20, 80, 120), (0, 0, 50), (170, 80, 180)]
         {

@@ -3,7 +3,7 @@
 //! What it is not: what is answered (see `routes`), and the certificate (see `listen::tls`).
 
 use crate::LAST_ANSWERS;
-use crate::routes::Peer;
+use crate::shared::Peer;
 use axum::Router;
 use http::Request;
 use hyper::body::Incoming;

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::LAST_ANSWERS;
-use crate::cluster_tests::Site;
+use crate::test_site::Site;
 use std::net::{Ipv4Addr, SocketAddr};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
@@ -109,7 +109,7 @@ async fn a_body_that_does_not_come_and_a_connection_that_is_old_end() {
     let dashboard = Listening::with(SMALL).await;
     let mut stream = dashboard.half(Ipv4Addr::LOCALHOST).await;
     let mut answer = vec![];
-    let read = tokio::time::timeout(crate::routes::BODY * 2, stream.read_to_end(&mut answer)).await;
+    let read = tokio::time::timeout(crate::body::BODY * 2, stream.read_to_end(&mut answer)).await;
     assert!(read.is_ok(), "it is not waited for any longer");
     assert!(answer.starts_with(b"HTTP/1.1 408"), "{}", String::from_utf8_lossy(&answer));
     dashboard.end().await;

@@ -1,12 +1,13 @@
-//! The answers about rollouts: what the record knows, with what events tell to people who may list them.
+//! The answers about rollouts: from the timeline, and from events for people who may list them.
 //!
-//! What it is not: the record itself (see `record`).
+//! What it is not: the times themselves (see `timeline`).
 
+use crate::answer::Text;
 use crate::cluster_gate::Visitor;
-use crate::heard::NOT_YOURS;
-use crate::record::Told;
-use crate::routes::{Door, Shared, Text};
-use crate::{answer, look};
+use crate::node_events::NOT_YOURS;
+use crate::shared::{Door, Shared};
+use crate::timeline::EventHistory;
+use crate::{answer, details};
 use api::object_name::is_valid;
 use axum::body::Bytes;
 use axum::extract::{FromRequestParts, Path, State};
@@ -18,9 +19,9 @@ use std::convert::Infallible;
 use std::sync::{Arc, PoisonError};
 
 /// What events tell, as far as the person who asks may know it.
-pub(crate) struct ToldTo(Arc<Told>);
+pub(crate) struct VisibleEvents(Arc<EventHistory>);
 
-impl FromRequestParts<Shared> for ToldTo {
+impl FromRequestParts<Shared> for VisibleEvents {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, shared: &Shared) -> Result<Self, Infallible> {
@@ -29,31 +30,31 @@ impl FromRequestParts<Shared> for ToldTo {
             (Door::Cluster(gate), Some(visitor)) => gate.may_list_events(&visitor.person).await,
             (Door::Cluster(_), None) => false,
         };
-        Ok(Self(if may { shared.heard.told() } else { Arc::new(Told::hidden(NOT_YOURS)) }))
+        Ok(Self(if may { shared.events.told() } else { Arc::new(EventHistory::hidden(NOT_YOURS)) }))
     }
 }
 
 /// The last rollouts of all pools.
-pub(crate) async fn all(State(shared): State<Shared>, ToldTo(told): ToldTo) -> Response {
-    let picture = shared.feed.picture();
-    let mut record = shared.record.lock().unwrap_or_else(PoisonError::into_inner);
-    let text = record.json(Timestamp::now(), &picture, &told);
-    drop(record);
+pub(crate) async fn all(State(shared): State<Shared>, VisibleEvents(told): VisibleEvents) -> Response {
+    let fleet = shared.feed.fleet();
+    let mut timeline = shared.timeline.lock().unwrap_or_else(PoisonError::into_inner);
+    let text = timeline.json(Timestamp::now(), &fleet, &told);
+    drop(timeline);
     answer::of(StatusCode::OK, "application/json", Bytes::from_owner(Text(text)))
 }
 
 /// One rollout with all of its nodes.
 pub(crate) async fn one(
     State(shared): State<Shared>,
-    ToldTo(told): ToldTo,
+    VisibleEvents(told): VisibleEvents,
     Path((pool, config)): Path<(String, String)>,
 ) -> Response {
     if !is_valid(&pool) || !is_valid(&config) {
-        return look::no_name();
+        return details::no_name();
     }
-    let picture = shared.feed.picture();
-    let record = shared.record.lock().unwrap_or_else(PoisonError::into_inner);
-    match record.whole((&pool, &config), Timestamp::now(), &picture, &told) {
+    let fleet = shared.feed.fleet();
+    let timeline = shared.timeline.lock().unwrap_or_else(PoisonError::into_inner);
+    match timeline.whole((&pool, &config), Timestamp::now(), &fleet, &told) {
         Some(text) => answer::of(StatusCode::OK, "application/json", text),
         None => answer::failed(StatusCode::NOT_FOUND, "this rollout is not among the last ones of its pool"),
     }

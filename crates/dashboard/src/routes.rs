@@ -2,101 +2,21 @@
 //!
 //! What it is not: who may pass (see `gate`), and what is answered.
 
+use crate::answer::Text;
+use crate::body::{self, in_time};
 use crate::cluster_gate::{ClusterGate, Ends, Visitor};
-use crate::feed::Feed;
 use crate::gate::{Gate, Refusal};
-use crate::heard::Heard;
-use crate::record::Record;
-use crate::{act, answer, forecast, installation, look, page, rollouts, stream};
-use api::v1::ControllerConfig;
+use crate::shared::{Door, Peer, Shared};
+use crate::{answer, details, forecast, installation, page, page_actions, rollouts, stream};
 use axum::Router;
 use axum::body::{Body, Bytes};
-use axum::extract::{DefaultBodyLimit, FromRequestParts, Request, State};
+use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
 use axum::routing::{get, post};
-use futures::StreamExt as _;
-use futures::stream::try_unfold;
 use http::header::{HeaderValue, SET_COOKIE};
-use http::request::Parts;
 use http::{Method, StatusCode};
-use kube::Client;
-use std::convert::Infallible;
-use std::net::IpAddr;
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
-use tokio::sync::Semaphore;
-use tokio_util::sync::CancellationToken;
-
-/// How long a request's body may take to come.
-pub(crate) const BODY: Duration = Duration::from_secs(10);
-/// Who lets people in.
-#[derive(Clone)]
-pub(crate) enum Door {
-    /// One person on this computer.
-    Local(Arc<Gate>),
-    /// Whoever the cluster knows.
-    Cluster(Arc<ClusterGate>),
-}
-
-impl Door {
-    /// The path below which everything lies, without a slash at its end.
-    fn base(&self) -> &str {
-        match self {
-            Self::Local(gate) => gate.base(),
-            Self::Cluster(_) => "",
-        }
-    }
-
-    /// A request's path below that; `None`: it lies elsewhere.
-    fn within<'a>(&self, request: &'a Parts) -> Option<&'a str> {
-        request.uri.path().strip_prefix(self.base())
-    }
-}
-
-/// From where a request came, where it came over the network.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Peer(pub(crate) IpAddr);
-
-/// What the answers are made from.
-#[derive(Clone)]
-pub(crate) struct Shared {
-    pub(crate) door: Door,
-    pub(crate) feed: Arc<Feed>,
-    pub(crate) record: Arc<Mutex<Record>>,
-    pub(crate) heard: Arc<Heard>,
-    /// Of the person on this computer; in the cluster one with which nothing may be asked, see [`Here`].
-    pub(crate) client: Client,
-    pub(crate) controller_config: Arc<ControllerConfig>,
-    /// Places for looks at pasted manifests, [`act::CHECKS`] of them.
-    pub(crate) checks: Arc<Semaphore>,
-    pub(crate) stop: CancellationToken,
-}
-
-impl Shared {
-    /// The largest pasted text that is looked at, in bytes.
-    pub(crate) fn largest_check(&self) -> usize {
-        match &self.door {
-            Door::Local(_) => act::LARGEST,
-            Door::Cluster(_) => act::LARGEST_IN_CLUSTER,
-        }
-    }
-}
-
-/// [`Shared`] with the client of the person who asks.
-pub(crate) struct Here(pub(crate) Shared);
-
-impl FromRequestParts<Shared> for Here {
-    type Rejection = Infallible;
-
-    async fn from_request_parts(parts: &mut Parts, shared: &Shared) -> Result<Self, Infallible> {
-        let mut shared = shared.clone();
-        if let (Some(visitor), Door::Cluster(gate)) = (parts.extensions.get::<Visitor>(), &shared.door) {
-            shared.client = gate.client_of(Arc::clone(&visitor.person));
-        }
-        Ok(Self(shared))
-    }
-}
+use std::time::Instant;
 
 /// All routes.
 pub(crate) fn router(shared: Shared) -> Router {
@@ -107,17 +27,17 @@ pub(crate) fn router(shared: Shared) -> Router {
         .route(&at("events"), get(stream::events))
         .route(&at("rollouts"), get(rollouts::all))
         .route(&at("rollouts/{pool}/{config}"), get(rollouts::one))
-        .route(&at("nodes/{name}"), get(look::node))
-        .route(&at("pools/{name}"), get(look::pool))
+        .route(&at("nodes/{name}"), get(details::node))
+        .route(&at("pools/{name}"), get(details::pool))
         .route(&at("pools/{name}/plan"), get(forecast::pool))
-        .route(&at("configs"), get(look::configs))
-        .route(&at("configs/{name}"), get(look::config))
-        .route(&at("compare/{from}/{to}"), get(look::compare))
-        .route(&at("images"), get(look::images))
-        .route(&at("trust"), get(look::trust))
+        .route(&at("configs"), get(details::configs))
+        .route(&at("configs/{name}"), get(details::config))
+        .route(&at("compare/{from}/{to}"), get(details::compare))
+        .route(&at("images"), get(details::images))
+        .route(&at("trust"), get(details::trust))
         .route(&at("operator"), get(installation::operator))
-        .route(&at("actions"), post(act::action).layer(DefaultBodyLimit::max(act::LARGEST_ACTION)))
-        .route(&at("check"), post(act::check))
+        .route(&at("actions"), post(page_actions::action).layer(DefaultBodyLimit::max(body::LARGEST_ACTION)))
+        .route(&at("check"), post(page_actions::check))
         .route(&at("session"), get(session))
         .fallback(files)
         .layer(from_fn_with_state(shared.clone(), guarded))
@@ -133,47 +53,6 @@ async fn guarded(State(shared): State<Shared>, request: Request, next: Next) -> 
     };
     answer::harden(response.headers_mut());
     response
-}
-
-/// A body that fails unless all of it comes within [`BODY`].
-fn in_time(body: Body) -> Body {
-    let end = tokio::time::Instant::now() + BODY;
-    Body::from_stream(try_unfold(body.into_data_stream(), move |mut body| async move {
-        match tokio::time::timeout_at(end, body.next()).await {
-            Ok(next) => next.transpose().map(|next| next.map(|bytes| (bytes, body))),
-            Err(_) => Err(axum::Error::new(TooSlow)),
-        }
-    }))
-}
-
-/// A body did not come in time.
-#[derive(Debug, thiserror::Error)]
-#[error("the request did not come within {} seconds", BODY.as_secs())]
-pub(crate) struct TooSlow;
-
-/// Reads a body of at most this many bytes. One that is longer is read to its end all the same, within its time, and thrown away:
-/// a browser that is cut off while it sends does not read the answer that says why.
-///
-/// # Errors
-/// The status that says what is wrong with it.
-pub(crate) async fn read(body: Body, most: usize) -> Result<Bytes, StatusCode> {
-    let (mut parts, mut all, mut fits) = (body.into_data_stream(), vec![], true);
-    while let Some(part) = parts.next().await {
-        match part {
-            Ok(part) if fits && all.len() + part.len() <= most => all.extend_from_slice(&part),
-            Ok(_) => (all, fits) = (vec![], false),
-            Err(_) if !fits => break,
-            Err(error) => {
-                let mut causes =
-                    std::iter::successors(Some(&error as &dyn std::error::Error), |e| e.source());
-                return Err(match causes.any(|e| e.is::<TooSlow>()) {
-                    true => StatusCode::REQUEST_TIMEOUT,
-                    false => StatusCode::BAD_REQUEST,
-                });
-            }
-        }
-    }
-    if fits { Ok(all.into()) } else { Err(StatusCode::PAYLOAD_TOO_LARGE) }
 }
 
 async fn pass(door: &Door, gate: &Gate, request: Request, next: Next) -> Response {
@@ -268,7 +147,7 @@ async fn sign_in(gate: &ClusterGate, body: Body) -> Response {
         token: String,
     }
     let what = "a sign-in is a short text with a token";
-    let given = match read(body, act::LARGEST_ACTION).await {
+    let given = match body::read(body, body::LARGEST_ACTION).await {
         Ok(bytes) => serde_json::from_slice::<Given>(&bytes).map_err(|_| StatusCode::BAD_REQUEST),
         Err(status) => Err(status),
     };
@@ -325,15 +204,6 @@ async fn session(request: Request) -> Response {
 async fn snapshot(State(shared): State<Shared>) -> Response {
     let whole = shared.feed.whole();
     answer::of(StatusCode::OK, "application/json", Bytes::from_owner(Text(whole)))
-}
-
-/// A shared text as bytes.
-pub(crate) struct Text(pub(crate) Arc<str>);
-
-impl AsRef<[u8]> for Text {
-    fn as_ref(&self) -> &[u8] {
-        self.0.as_bytes()
-    }
 }
 
 #[cfg(test)]

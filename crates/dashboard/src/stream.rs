@@ -1,13 +1,14 @@
-//! A viewer's stream: what differs in the picture, as server-sent events, for as long as that person may look.
+//! A viewer's stream: what changes in the fleet, as server-sent events, for as long as that person may look.
 //!
-//! What it is not: the picture and its differences (see `feed`).
+//! What it is not: the fleet and its differences (see `feed`).
 
 use crate::answer;
+use crate::answer::Text;
+use crate::authentication::Proof;
 use crate::cluster_gate::{ClusterGate, Ends, Visitor};
 use crate::feed::{Followed, Message};
 use crate::gate::Session;
-use crate::person::Proof;
-use crate::routes::{Door, Shared, Text};
+use crate::shared::{Door, Shared};
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::response::Response;

@@ -7,7 +7,7 @@
 
 use crate::os::OsField;
 
-/// What of a path a row names.
+/// Which paths a row is about.
 #[derive(Clone, Copy, Debug)]
 enum Where {
     /// This file.
@@ -18,7 +18,7 @@ enum Where {
     NetSysctl(&'static str),
 }
 
-/// The reasons, each once, as people read them.
+/// The reasons, as people read them.
 mod because {
     pub(super) const NETWORK: &str = "it configures the network";
     pub(super) const NAMES: &str = "it decides how names are resolved, the API server's among them";

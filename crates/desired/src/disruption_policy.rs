@@ -41,7 +41,7 @@ pub struct DisruptionPolicy {
     /// [`api::names::annotation::HOST_PACKAGES`], which is not part of the policies' form either.
     #[serde(skip)]
     pub host_packages: bool,
-    /// Whether userspace is never restarted alone on this node, and the machine reboots instead. Not part of the
+    /// Whether the machine reboots where otherwise only userspace would be restarted. Not part of the
     /// policies' form: the agent sets it from the roles of its node.
     #[serde(skip)]
     pub only_whole_reboots: bool,

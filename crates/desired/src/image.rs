@@ -10,7 +10,7 @@ use api::v1::{MachineConfig, MachineConfigSpec};
 use crate::finding::{Irreconcilable, Scope};
 use crate::os::OsField;
 
-/// Stands between config and image. No name of an object and no image has it.
+/// The separator of config and image. Neither names of objects nor images contain it.
 const SEPARATOR: char = '+';
 
 /// The name of the state: the config's own name if it has no image.
@@ -45,7 +45,7 @@ pub fn in_image(spec: MachineConfigSpec, image: &str) -> MachineConfigSpec {
 }
 
 /// The config with its image by the digest that the controller has found for its tag, so that all nodes of a pool get the same
-/// image. A config of which nothing was found out stays as it is. A second call changes nothing.
+/// image. A config without a known digest stays as it is. A second call changes nothing.
 #[must_use]
 pub fn by_digest(mut config: MachineConfig) -> MachineConfig {
     let found = OsImage::read(config.metadata.annotations.as_ref(), &config.spec.os_image_url);
@@ -55,8 +55,8 @@ pub fn by_digest(mut config: MachineConfig) -> MachineConfig {
     config
 }
 
-/// Why a host cannot leave its pool's image: its config names none to go back to. Without this rule it would stay in the
-/// image and say that it does not.
+/// Why a host cannot leave its pool's image: its config names no image to go back to. Without this rule the host would stay
+/// in the image and report that it does not.
 #[must_use]
 pub fn no_way_back(from: &str, to: &str, spec: &MachineConfigSpec) -> Option<Irreconcilable> {
     let ((_, had), (config, has)) = (config_and_image(from), config_and_image(to));

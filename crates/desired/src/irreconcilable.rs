@@ -1,4 +1,4 @@
-//! The difference between two parsed configs beside the rules: what no running machine can apply. Pure.
+//! Differences between two parsed configs that no running machine can apply, besides what the rules find. Pure.
 //!
 //! What it is not: the rules (see `rules`), or what is in the way on one machine (see `host`).
 
@@ -6,7 +6,7 @@ use crate::finding::{Irreconcilable, Scope};
 use crate::rules::{Compared, Overrides, broken};
 use crate::wanted::Wanted;
 
-/// Every difference between two configs that cannot be applied to any running machine, but for those that `overrides`
+/// Every difference between two configs that cannot be applied to any running machine, except those that `overrides`
 /// accepts.
 #[must_use]
 pub fn irreconcilable(old: &Wanted, new: &Wanted, overrides: Overrides) -> Vec<Irreconcilable> {

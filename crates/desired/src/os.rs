@@ -16,7 +16,7 @@ pub struct OsWanted {
     pub kernel_type: String,
     /// Extensions.
     pub extensions: Vec<String>,
-    /// The image that has their packages, and those of kernels. Empty: the host's repositories have them.
+    /// The image with the packages of extensions and kernels. Empty: they come from the host's repositories.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub extensions_image: String,
 }
@@ -51,7 +51,7 @@ impl OsField {
     }
 }
 
-/// Why no package manager is given this name of an extension. `None`: it may be one. A name that begins with `-` would be an
+/// Why this name of an extension is not passed to a package manager. `None`: it can be the name of a package. A name that begins with `-` would be an
 /// option, and one that ends with it would remove the package.
 #[must_use]
 pub fn refused_extension(name: &str) -> Option<String> {
@@ -90,7 +90,7 @@ pub fn arguments(entries: &[String]) -> Vec<String> {
 /// The kernel type of configs that name none.
 pub const DEFAULT_KERNEL: &str = "default";
 
-/// The kernel types that there are.
+/// All kernel types.
 pub const KERNEL_TYPES: [&str; 3] = [DEFAULT_KERNEL, "realtime", "64k-pages"];
 
 /// The kernel type that a config's text selects. Any text that is not in [`KERNEL_TYPES`] selects the default.

@@ -1,4 +1,4 @@
-//! One host: its root folder, its systemd, its operating system and its programs. The operations on it are in `look`
+//! One host: its root folder, its systemd, its operating system and its programs. The operations on it are in `inspect`
 //! (gathers what a plan needs to know), `transaction` (applies and undoes a change) and `drift` (compares its disk
 //! with its config).
 

@@ -21,7 +21,7 @@ use crate::host::Host;
 use crate::paths;
 use crate::plan::Change;
 use crate::plan::facts::{Facts, PathFacts};
-use crate::plan::step::Secret;
+use crate::plan::secret::Secret;
 use crate::plan::steps::LEAKED;
 use crate::plan::trust::TrustTool;
 use crate::system::os_release::OsRelease;

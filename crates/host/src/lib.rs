@@ -2,10 +2,10 @@
 //! crash at any instruction leaves the old state or the new one.
 //!
 //! ```text
-//! Host::probe ─► Facts ─┐
-//! current, desired ─────┼─► plan ─► HostPlan ─► (the caller drains) ─► Host::apply ─► (the caller reboots)
-//! DisruptionPolicy ─────┘                                                  │
-//! at start-up: Host::recover ◄──────────── journal ◄───────────────────────┘
+//! Host::inspect ─► Facts ─┐
+//! current, desired ───────┼─► plan ─► HostPlan ─► (the caller drains) ─► Host::apply ─► (the caller reboots)
+//! DisruptionPolicy ───────┘                                                  │
+//! at start-up: Host::recover ◄──────────── journal ◄─────────────────────────┘
 //! ```
 //!
 //! This crate knows nothing of Kubernetes. It is synchronous: async callers run it on a blocking thread.
@@ -28,7 +28,7 @@ pub use disk::found::{Attributes, Found, FsError};
 pub use disk::obstacle::Obstacle;
 pub use disk::root::{Options, Root};
 pub use drift::baseline::{Baseline, Drifted};
-pub use drift::compare::Drift;
+pub use drift::difference::Drift;
 pub use drift::watch::{Stop, Touched, Watch};
 pub use drift::{applied, parsed};
 pub use error::Error;
@@ -37,11 +37,12 @@ pub use plan::cut_off::{CutOff, cut_offs};
 pub use plan::disruption::{Decided, Disruption, Rule, ServiceDisruption};
 pub use plan::effects::{Effect, EffectFacts, Planned, UnitVerb};
 pub use plan::facts::{Facts, PathFacts};
+pub use plan::least_disruption::{LeastDisruption, least_disruption};
 pub use plan::os::OsChange;
-pub use plan::passing::{Passing, passing};
 pub use plan::preview::{Severity, preview, warnings};
+pub use plan::secret::Secret;
 pub use plan::sshd::{Answer, SshdAnswers};
-pub use plan::step::{Replaces, Secret, Step, UnitAction};
+pub use plan::step::{Replaces, Step, UnitAction};
 pub use plan::trust::TrustTool;
 pub use plan::{Change, HostPlan};
 pub use record::{

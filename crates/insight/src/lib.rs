@@ -1,9 +1,8 @@
-//! What people look at, as plain values that serialise. `mco` and whatever else shows a cluster show these, and so say the
-//! same.
+//! What people look at, as plain values that serialise. `mco` and the dashboard both show these values, so they agree.
 //!
-//! - where pools and nodes stand and why: [`Snapshot`], and what is not as it should be: [`Finding`];
+//! - where pools and nodes stand and why: [`Snapshot`], and what needs attention: [`Finding`];
 //! - what the controller does now: [`Forecast`], and what a change would do and cost: [`ChangePlan`];
-//! - what a pool was in and who changed what: [`PoolHistory`], and the way back: [`UndoPlan`];
+//! - the past configs of a pool and who changed what: [`PoolHistory`], and an undo: [`UndoPlan`];
 //! - who set what in a pool's config: [`Explanation`];
 //! - everything that a bug report needs, without secrets: [`bundle()`].
 //!
@@ -11,8 +10,7 @@
 //! which is pure. The others are filled from lists or files: [`for_planning`], [`situation`], [`history()`],
 //! [`explain()`]; what objects render to is [`rendered()`].
 //!
-//! What it is not: rules (those are `rollout`'s, `render`'s and `host`'s), tables and colours (those are the program's), and
-//! writes.
+//! What it is not: rules (see `rollout`, `render` and `host`), tables and colours (see the program), or writes.
 
 mod bundle;
 mod change;
@@ -23,10 +21,10 @@ mod status;
 
 pub use bundle::redact::{redacted, redacted_lines};
 pub use bundle::{BundleFile, bundle};
-pub use change::ahead::{DrainAhead, PolicyAhead, TimeAhead};
-pub use change::behind::behind;
+pub use change::impact::{ExpectedDrain, PolicySummary, TimeEstimate};
 pub use change::rendering::{RenderWith, Rendered, UnrenderableError, rendered};
 pub use change::settings::{needs_templates, rendered_now};
+pub use change::unrendered::unrendered;
 pub use change::{
     ChangeError, ChangePlan, ChangeView, Cost, Manifests, Outcome, PoolChange, disruption_policy,
 };
@@ -39,9 +37,9 @@ pub use objects::{Objects, UnreadableConfig, configs, merged_over, object, pool_
 pub use rollout::{Estimate, Forecast};
 pub use status::findings::{Finding, Problem};
 pub use status::follow::{ClusterWatch, snapshot};
+pub use status::node_progress::{Milestone, Progress};
 pub use status::policy::{PolicyRow, WaveRow, WaveState};
 pub use status::rows::{NodeRow, Phase, PoolRow};
-pub use status::since::{Milestone, Progress};
-pub use status::trouble::FollowError;
+pub use status::watch_errors::FollowError;
 pub use status::watches::Unread;
 pub use status::{Filter, KnownNode, Snapshot, View};

@@ -31,7 +31,7 @@ const REMEMBERED: usize = 64;
 /// The longest token that is looked at. Those of service accounts have about 1,200 bytes.
 const LONGEST_TOKEN: usize = 16 * 1024;
 
-/// What a request may have.
+/// What a request is allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
     /// The metrics.
@@ -74,7 +74,7 @@ impl Access {
         Self::new(watch::Sender::new(None).subscribe())
     }
 
-    /// What a request with this `Authorization` header may have.
+    /// What a request with this `Authorization` header is allowed.
     pub async fn decide(&self, authorization: Option<&str>) -> Decision {
         let Some(token) = authorization.and_then(bearer) else {
             return Decision::Unauthenticated;
@@ -113,7 +113,7 @@ impl Access {
     fn remember(&self, key: [u8; 32], decision: Decision) {
         let mut remembered = self.remembered.lock().unwrap_or_else(PoisonError::into_inner);
         if remembered.len() >= REMEMBERED {
-            // Permissions stay: refusals are what a stranger can make many of.
+            // Permissions are kept: only refusals can be produced in large numbers by a stranger.
             remembered.retain(|_, (decision, _)| *decision == Decision::Allowed);
         }
         if remembered.len() < REMEMBERED {

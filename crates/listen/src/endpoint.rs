@@ -1,6 +1,6 @@
-//! The endpoint of a part: `/metrics`, `/healthz` and `/readyz`. On loopback in plain HTTP for whoever is on the computer;
-//! over the network by HTTPS, where metrics are given only to who may read them ([`crate::Access`]) and health is a status
-//! without words, so that a kubelet can probe it.
+//! The endpoint of a part: `/metrics`, `/healthz` and `/readyz`. On loopback it speaks plain HTTP, for everybody on the
+//! computer. Over the network it speaks HTTPS: metrics are for clients that may read them ([`crate::Access`]), and health is
+//! a status without a text, so that a kubelet can probe it.
 //!
 //! What it is not: what is measured or healthy.
 
@@ -49,11 +49,11 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 
 /// Whether a part is healthy. Asked for each request: answer from memory.
 pub trait Health: Debug + Send + Sync {
-    /// Whether the process works at all; if not, it is to be started again.
+    /// Whether the process works at all; if not, it has to be restarted.
     fn live(&self) -> bool {
         true
     }
-    /// Whether the part does its work, and what to say about it in JSON, which only this computer gets to read.
+    /// Whether the part does its work, and details in JSON, which are only served on loopback.
     fn ready(&self) -> (bool, String) {
         (true, "{}".to_owned())
     }
@@ -68,9 +68,9 @@ impl Health for Healthy {}
 /// Where a part serves its metrics and health. The default is nowhere.
 #[derive(Debug, Clone, Default)]
 pub struct Addresses {
-    /// In plain HTTP, without asking who it is for (`--metrics-listen`).
+    /// In plain HTTP, for every client (`--metrics-listen`).
     pub plain: Option<SocketAddr>,
-    /// By HTTPS (`--metrics-secure-listen`).
+    /// Over HTTPS (`--metrics-secure-listen`).
     pub secure: Option<SocketAddr>,
     /// The certificate and key of the latter (`--metrics-cert`, `--metrics-key`): PEM, read again when they change. `None`,
     /// and while the files are not there: a self-signed one is made at start, which a scraper cannot verify.
@@ -100,8 +100,8 @@ pub struct Bound {
     secure: Option<Secure>,
 }
 
-/// The listener for HTTPS. Metrics for the network are worth no outage: if its address is taken, or its certificate cannot be
-/// used, it is tried again while everything else goes on.
+/// The listener for HTTPS. Metrics for the network are not worth an outage: if its address is taken, or its certificate
+/// cannot be used, it is tried again while everything else runs.
 #[derive(Debug)]
 struct Secure {
     address: SocketAddr,

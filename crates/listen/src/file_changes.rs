@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::io::unix::AsyncFd;
 
-/// What changes a file that is replaced, or the way to it.
+/// The events that a replaced file causes, or a changed link on the path to it.
 const CHANGES: WatchFlags = WatchFlags::CREATE
     .union(WatchFlags::CLOSE_WRITE)
     .union(WatchFlags::MOVED_TO)

@@ -22,6 +22,7 @@ mod joining;
 pub mod manifests;
 pub mod monitoring;
 mod request;
+mod settings_name;
 pub mod settings_object;
 pub mod sync;
 pub mod uninstall;

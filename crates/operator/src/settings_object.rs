@@ -6,7 +6,6 @@
 //! What it is not: detecting what the settings leave open.
 
 use api::detected::{API_SERVER_CA, API_SERVER_URL, CLUSTER_DNS_IP, Detected};
-use api::names::CLUSTER;
 use api::v1alpha1::{
     Access, DashboardObjects, ImageFrom, MachineConfigOperator, PrometheusObjects, RunAs, RunDashboard,
 };
@@ -15,9 +14,6 @@ use std::net::IpAddr;
 
 use crate::facts::release;
 use crate::install::settings::{self, Settings};
-
-/// The kind's name in URLs.
-pub(crate) const PLURAL: &str = "machineconfigoperators";
 
 /// Settings that are sound.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -212,11 +208,6 @@ pub fn read(object: &MachineConfigOperator) -> Result<Wanted, Vec<String>> {
         said,
         found,
     })
-}
-
-/// How the settings object is called in texts.
-pub(crate) fn name() -> String {
-    format!("MachineConfigOperator {CLUSTER}")
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use api::render_reason::RenderReason;
 use serde::{Serialize, Serializer};
 use std::fmt;
 
-/// The rule that a finding is of: a word by which people filter findings, and programs tell them apart.
+/// The rule that a finding is about: a word by which people and programs filter findings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Rule {
     /// A document that is no manifest, or does not fit its kind.

@@ -3,7 +3,7 @@
 //! What it is not: how it is gathered from objects (see `inputs`).
 
 use crate::drain::Outlook;
-use crate::pins::PinFacts;
+use crate::pinned_images::PinFacts;
 use crate::topology::{self, Topology};
 use crate::view::NodeView;
 use crate::view::roles::Cluster;

@@ -21,14 +21,15 @@ mod node;
 mod order;
 mod os_image;
 mod patch;
-pub mod pins;
+pub mod pinned_images;
 mod plan;
 pub mod policy;
 mod status;
 pub mod topology;
-mod turn;
+
 mod updates;
 pub mod view;
+mod wait_history;
 
 pub use api::names::pool_condition::{CONFIG_PINNED, MEMBERSHIP_CONFLICT};
 pub use event::{EventObject, EventPlan};
@@ -46,8 +47,9 @@ pub use patch::{Change, NodePatch};
 pub use plan::capacity::max_unavailable;
 pub use plan::decide::plan;
 pub use plan::{Capacity, NodeStep, PoolPlan, RolloutPlan, Step};
-pub use status::pin::{InForce, before, past, pinned, with_next};
+pub use status::pin::{InForce, history_with, past_configs, pinned_config, previous_config};
 pub use status::pinned_text;
-pub use turn::{Turn, Turns, turn};
+
 pub use updates::{PastUpdate, past_updates};
 pub use view::roles::{Cluster, is_control_plane};
+pub use wait_history::{PastWaits, WaitHistory, past_waits};

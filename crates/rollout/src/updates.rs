@@ -5,7 +5,7 @@
 //! What it is not: the update that is under way, which the conditions show, or the writing.
 
 use crate::mcn::WAITED;
-use crate::turn::turn;
+use crate::wait_history::past_waits;
 use api::k8s::ObjectMeta;
 use api::names::{node_condition as c, own};
 use api::v1::MachineConfigNodeStatus;
@@ -42,7 +42,7 @@ pub struct PastUpdate {
     /// What its drain waited for last.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub waited: String,
-    /// What the node waited for before all that, each with its seconds; see [`Turn`](crate::Turn).
+    /// What the node waited for before all that, each with its seconds; see [`PastWaits`](crate::PastWaits).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub turn: Vec<(String, u32)>,
 }
@@ -83,7 +83,8 @@ impl PastUpdate {
     /// It takes over what the controller wrote there about the node's wait.
     pub fn noted(mut self, on: &ObjectMeta) -> Option<String> {
         let mut all = past_updates(on);
-        self.turn = turn(on).filter(|turn| turn.config == self.config).map(|t| t.waits).unwrap_or_default();
+        self.turn =
+            past_waits(on).filter(|waits| waits.config == self.config).map(|w| w.waits).unwrap_or_default();
         // A write that was answered with an error may have been made.
         if all.last().is_some_and(|last| last.config == self.config && last.began == self.began) {
             return None;

@@ -1,9 +1,9 @@
-//! Why the server cannot start or go on.
+//! Why the server cannot start or continue.
 
 use listen::ListenError;
 use std::path::PathBuf;
 
-/// Why the server cannot start or go on.
+/// Why the server cannot start or continue.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
     /// An option that cannot be used.

@@ -8,6 +8,7 @@ mod dashboard;
 mod host;
 mod images;
 pub(crate) mod node_state;
+mod one_node;
 mod os;
 mod pause;
 mod policy;

@@ -8,17 +8,17 @@
 //! Not here: a real image and its boot (`cargo xtask demo --os`), nor how long a drained node waits for an image (`prefetch`).
 
 use super::node_state::Wait;
+use super::one_node::{self, NODE, agent_pid};
 use super::{Bench, Outcome, Samples, mebibytes};
-use anyhow::{Context, bail};
+use anyhow::bail;
 use api::k8s::Node;
 use api::names::{label, own};
 use api::v1::{MachineConfig, MachineConfigPool};
 use kube::api::{Api, PostParams};
-use lab::{DAEMON_UNIT, Lab, NodeHandle, Reporter};
+use lab::{DAEMON_UNIT, Lab, NodeHandle};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-pub(super) const NODE: &str = "worker-0";
 /// The time limit for one step.
 pub(super) const LIMIT: Duration = Duration::from_secs(300);
 /// The pause between two readings. The last one before the reboot may be this much too early.
@@ -42,28 +42,18 @@ async fn measure(root: &Path, a: &Bench, samples: &mut Samples) -> anyhow::Resul
     let program = a.program.clone().unwrap_or_else(|| root.join("target/release/mco"));
     let templates = root.join("target/bench/no-templates");
     std::fs::create_dir_all(&templates)?;
-    let lab = Lab::builder()
-        .nodes(1)
-        .real()
-        .controller(true)
-        .controller_manager(false)
-        .scheduler(false)
-        .mco_binary(program)
-        .templates(templates)
-        .ostree_stand_in(IMAGES[0])
-        .progress(Reporter::stderr())
-        .start()
-        .await?;
-    // The registry in the images' names does not exist, so the controller must not inspect them.
-    let unseen = serde_json::json!({"metadata": {"annotations": {own::OS_IMAGES: own::AS_THEY_ARE}}});
-    let pools: Api<MachineConfigPool> = Api::all(lab.client());
-    pools.patch("worker", &kube::api::PatchParams::default(), &kube::api::Patch::Merge(unseen)).await?;
-    let done = match a.prefetch {
-        true => super::prefetch::waits(&lab, a, samples).await,
-        false => updates(&lab, a, samples).await,
-    };
-    lab.stop().await;
-    done
+    let builder = one_node::builder(program, templates).ostree_stand_in(IMAGES[0]);
+    one_node::measure(builder, async |lab| {
+        // The registry in the images' names does not exist, so the controller must not inspect them.
+        let unseen = serde_json::json!({"metadata": {"annotations": {own::OS_IMAGES: own::AS_THEY_ARE}}});
+        let pools: Api<MachineConfigPool> = Api::all(lab.client());
+        pools.patch("worker", &kube::api::PatchParams::default(), &kube::api::Patch::Merge(unseen)).await?;
+        match a.prefetch {
+            true => super::prefetch::waits(lab, a, samples).await,
+            false => updates(lab, a, samples).await,
+        }
+    })
+    .await
 }
 
 async fn updates(lab: &Lab, a: &Bench, samples: &mut Samples) -> anyhow::Result<()> {
@@ -121,16 +111,13 @@ struct Figures {
 
 impl Agent {
     async fn of(node: &NodeHandle) -> anyhow::Result<Self> {
-        let pid = node.run(["systemctl", "show", "--value", "--property=MainPID", DAEMON_UNIT]).await?;
-        Ok(Self { folder: node.root_of_boot()?.join("proc").join(pid.trim()) })
+        let pid = agent_pid(node).await?;
+        Ok(Self { folder: node.root_of_boot()?.join("proc").join(pid) })
     }
 
     /// The resources that it has used so far; an error once it has ended.
     fn look(&self) -> anyhow::Result<Figures> {
-        // The sum includes threads that have ended, in ticks of 10 ms.
-        let stat = std::fs::read_to_string(self.folder.join("stat"))?;
-        let (_, fields) = stat.rsplit_once(") ").context("/proc/PID/stat has another form")?;
-        let ticks: f64 = fields.split(' ').skip(11).take(2).filter_map(|t| t.parse::<f64>().ok()).sum();
+        let ticks = one_node::ticks(&std::fs::read_to_string(self.folder.join("stat"))?)?;
         let status = std::fs::read_to_string(self.folder.join("status"))?;
         if !status.contains("VmHWM:") {
             bail!("it has ended, and nobody has taken note of that yet");

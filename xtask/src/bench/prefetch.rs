@@ -6,7 +6,8 @@
 //!
 //! Not here: what an update costs the agent (see `os`).
 
-use super::os::{IMAGES, LIMIT, LOOK, NODE, WAIT, apply};
+use super::one_node::NODE;
+use super::os::{IMAGES, LIMIT, LOOK, WAIT, apply};
 use super::{Bench, Samples};
 use anyhow::{Context, bail};
 use api::k8s::{Node, ResourceExt};

@@ -37,7 +37,7 @@ kind! {
             Column::text(
                 "Degraded",
                 ".status.conditions[?(@.type==\"Degraded\")].status",
-                "Whether the operator cannot go on.",
+                "Whether the operator cannot continue.",
             ),
             Column::text(
                 "Reason",
@@ -127,13 +127,13 @@ pub struct MachineConfigOperatorSpec {
     /// `kube-public/cluster-info`, or the Infrastructure on OpenShift.
     #[serde(default)]
     pub api_server: ApiServer,
-    /// What watches over the parts.
+    /// Monitoring of the parts.
     #[serde(default)]
     pub monitoring: Monitoring,
     /// The page that shows the fleet.
     #[serde(default, skip_serializing_if = "Dashboard::is_default")]
     pub dashboard: Dashboard,
-    /// What a change of hosts costs where no disruption policy of the MachineConfiguration is for it.
+    /// What a change of hosts costs if no disruption policy of the MachineConfiguration matches it.
     #[serde(default)]
     pub reboots: Reboots,
     /// The address of the cluster's DNS service. Without it the operator takes that of the cluster's own Service.
@@ -163,7 +163,7 @@ pub enum ManagementState {
     /// The operator keeps everything as these settings say.
     #[default]
     Managed,
-    /// The operator writes nothing but its status. What runs goes on.
+    /// The operator writes nothing but its status. Running parts continue.
     Unmanaged,
 }
 
@@ -221,7 +221,7 @@ pub enum Access {
     Everybody,
 }
 
-/// What watches over the parts.
+/// Monitoring of the parts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Monitoring {
@@ -236,25 +236,25 @@ pub struct Monitoring {
 /// Whether ServiceMonitors and a PrometheusRule are made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum PrometheusObjects {
-    /// Where the cluster has these kinds, also when they come later.
+    /// If the cluster has these kinds, also if they are installed later.
     #[default]
     WhereServed,
-    /// Never. Those that were made go.
+    /// Never. Existing ones are deleted.
     Never,
 }
 
 /// Whether dashboards are put into the cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum DashboardObjects {
-    /// They are not.
+    /// No dashboards.
     #[default]
     Never,
     /// As ConfigMaps with the label `grafana_dashboard: "1"`, by which the sidecar of Grafana's Helm chart finds them.
     ConfigMaps,
 }
 
-/// The page that shows the fleet, behind the Service `machine-config-dashboard`. Who may look at the cluster's pools and nodes
-/// may look at it, with a bearer token of the cluster, or signed in by a proxy.
+/// The page that shows the fleet, behind the Service `machine-config-dashboard`. Everybody who may read the cluster's pools and
+/// nodes may use it, with a bearer token of the cluster or signed in by a proxy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Dashboard {
@@ -272,8 +272,8 @@ pub struct Dashboard {
     #[schemars(length(max = 16), inner(length(min = 1, max = 64)),
         extend("x-kubernetes-list-type" = "set", "x-kubernetes-validations" = [NETS, NOT_ALL]))]
     pub trusted_proxies: Vec<String>,
-    /// Who may connect to it: addresses or ranges, as the network plugin sees them (a NetworkPolicy). Without any, everybody
-    /// who reaches its pod.
+    /// Who may connect to it: addresses or ranges, as the network plugin sees them (a NetworkPolicy). Without any: everybody
+    /// who can reach its pod.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), inner(length(min = 1, max = 64)),
         extend("x-kubernetes-list-type" = "set", "x-kubernetes-validations" = [NETS]))]
@@ -289,7 +289,7 @@ impl Dashboard {
 /// Whether the dashboard runs in the cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum RunDashboard {
-    /// It does not. What was made for it goes.
+    /// It does not run. Its objects are deleted.
     #[default]
     Never,
     /// As a Deployment.

@@ -7,9 +7,9 @@
 //!
 //! What it is not: the rollout of the image, or its retries. The Job tries a build again by itself.
 
+mod config_status;
 mod follow;
 mod inputs;
-mod point;
 mod steps;
 
 pub use inputs::{Base, Inputs};

@@ -1,4 +1,4 @@
-//! What `mco token`, `mco pointer` and `mco operator` can be told.
+//! The arguments of `mco token`, `mco pointer` and `mco operator`.
 
 use crate::args::{Cluster, Listen, SecureMetrics};
 use crate::output::Format;
@@ -102,15 +102,15 @@ pub(crate) struct Pointer {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "All MachineConfigs, pools and settings go. Hosts keep the files that they have; with --restore-hosts they get their own\nback first. A run that is cut off is continued by the next one.\n\nExit codes: 0 removed, 1 failed, 2 no --yes and no terminal to ask on, 3 not confirmed.\n\nExamples:\n  mco uninstall --dry-run\n  mco uninstall --restore-hosts --dry-run      which nodes go back, and how many at once\n  mco uninstall --restore-hosts --yes"
+    after_help = "All MachineConfigs, pools and settings are deleted. Hosts keep the files that they have; with --restore-hosts they get\ntheir own files back first. If a run is interrupted, the next one continues it.\n\nExit codes: 0 removed, 1 failed, 2 no --yes and no terminal to ask on, 3 not confirmed.\n\nExamples:\n  mco uninstall --dry-run\n  mco uninstall --restore-hosts --dry-run      which nodes go back, and how many at once\n  mco uninstall --restore-hosts --yes"
 )]
 pub(crate) struct Uninstall {
     #[command(flatten)]
     pub(crate) cluster: Cluster,
-    /// Do it without asking
+    /// Do not ask for confirmation
     #[arg(short, long, conflicts_with = "dry_run")]
     pub(crate) yes: bool,
-    /// Do it although nodes are on their way to another config, or do not get back to their own files
+    /// Remove everything even while nodes are being updated, or if nodes do not get their own files back
     #[arg(long)]
     pub(crate) force: bool,
     /// First take every managed node back to the files that it had before: pools are paused, and nodes are drained, and
@@ -120,7 +120,7 @@ pub(crate) struct Uninstall {
     /// With --restore-hosts: how long one node may take, like 30m
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "30m", requires = "restore_hosts")]
     pub(crate) restore_timeout: SignedDuration,
-    /// Say what would be done and do nothing
+    /// Print what would be done, and do nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
     /// With --dry-run: how to print it
@@ -130,7 +130,7 @@ pub(crate) struct Uninstall {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Operator {
-    /// Keep everything that is installed as MachineConfigOperator cluster says, until SIGTERM
+    /// Keep everything that is installed as the MachineConfigOperator cluster says, until SIGTERM
     Start(OperatorStart),
 }
 
@@ -144,18 +144,18 @@ pub(crate) struct OperatorStart {
     /// Without a MachineConfigOperator: each pool's user data holds a boot token, for a config server with --require-token
     #[arg(long)]
     pub(crate) require_token: bool,
-    /// The image that this operator runs in: it acts while the settings name this one [default: it is no pod, and acts]
+    /// The image that this operator runs in: it acts while the settings name this image [default: it is not a pod, and acts]
     #[arg(long, value_name = "IMAGE")]
     pub(crate) image: Option<String>,
-    /// Where /metrics, /healthz and /readyz are served; `off` for nowhere
+    /// The address where /metrics, /healthz and /readyz are served, or `off`
     #[arg(long, value_name = "ADDR", default_value = "off")]
     pub(crate) metrics_listen: Listen,
     #[command(flatten)]
     pub(crate) metrics: SecureMetrics,
-    /// Work only while holding the Lease, so that several may run
+    /// Act only while holding the Lease, so that several operators can run
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) leader_elect: bool,
-    /// Make one pass, say what was written, and end; what takes time is left to the next pass
+    /// Make one pass, print what was written, and exit; what takes time is left to the next pass
     #[arg(long)]
     pub(crate) once: bool,
 }
@@ -169,7 +169,7 @@ pub(crate) fn duration(text: &str) -> Result<SignedDuration, String> {
     read.filter(|d| d.is_positive()).ok_or_else(|| "write a time like 90m, 24h or 7d".to_owned())
 }
 
-/// Load balancers in front of the config server; none: there are none, said outright.
+/// Load balancers in front of the config server. An empty list says that there are none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Balancer(pub(crate) Option<IpNet>);
 

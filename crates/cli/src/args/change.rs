@@ -1,4 +1,4 @@
-//! What can be said about the past and the next try: `history`, `undo`, `retry`.
+//! The arguments of `mco history`, `mco undo` and `mco retry`.
 
 use crate::args::Cluster;
 use crate::args::render::ShowSecrets;

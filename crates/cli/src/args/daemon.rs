@@ -1,6 +1,6 @@
-//! What `mco daemon …` can say.
+//! The arguments of `mco daemon …`.
 //!
-//! What it is not: the other commands' (see `args`).
+//! What it is not: the arguments of the other commands (see `args`).
 
 use crate::args::rollout::Refuse;
 use crate::args::{Cluster, Listen, SecureMetrics};
@@ -76,7 +76,7 @@ pub(crate) struct DaemonStart {
     /// The host's root folder
     #[arg(long, value_name = "DIR", default_value = "/rootfs", overrides_with = "root_mount")]
     pub(crate) root_mount: PathBuf,
-    /// Where /metrics is served; `off` for nowhere
+    /// The address where /metrics is served, or `off`
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8797")]
     pub(crate) metrics_url: Listen,
     #[command(flatten)]
@@ -95,7 +95,7 @@ pub(crate) struct DaemonStart {
     pub(crate) skip_reboot: bool,
 }
 
-/// Where a kubelet answers.
+/// The kubelet's health endpoint.
 #[derive(Debug, Clone)]
 pub(crate) struct Endpoint {
     pub(crate) address: SocketAddr,
@@ -122,7 +122,7 @@ pub(crate) struct DaemonPlan {
     /// A manifest of the MachineConfiguration whose disruption policies apply [default: the built-in ones]
     #[arg(long, value_name = "FILE")]
     pub(crate) policy: Option<PathBuf>,
-    /// Exit with 3 when it costs this or more
+    /// Exit with 3 when the change costs this or more
     #[arg(long, value_enum)]
     pub(crate) refuse: Option<Refuse>,
     /// The host's root folder

@@ -1,4 +1,4 @@
-//! What `mco dashboard` can be told.
+//! The arguments of `mco dashboard`.
 
 use crate::args::{Cluster, Listen};
 use clap::Args;
@@ -22,10 +22,10 @@ pub(crate) struct Dashboard {
     /// Only print the address; do not open a browser
     #[arg(long)]
     pub(crate) no_open: bool,
-    /// Serve everybody who may look at the cluster, by HTTPS, with this pod's account; until SIGTERM
+    /// Serve everybody who may look at the cluster, over HTTPS, with this pod's account, until SIGTERM
     #[arg(long, conflicts_with_all = ["port", "no_open"])]
     pub(crate) in_cluster: bool,
-    /// Where it listens in the cluster
+    /// The address to listen on in the cluster
     #[arg(long, value_name = "ADDR", default_value = ":9443", requires = "in_cluster")]
     pub(crate) listen: Listen,
     /// The certificate for that (PEM); read again when it changes [default: a self-signed one, made at start]
@@ -37,11 +37,11 @@ pub(crate) struct Dashboard {
     /// A name by which people reach it in the cluster besides the Service's; may be given several times
     #[arg(long = "host", value_name = "NAME", requires = "in_cluster")]
     pub(crate) hosts: Vec<String>,
-    /// A proxy that signs people in: its X-Forwarded-User and X-Forwarded-Groups count; an address or a range, may be given
-    /// several times
+    /// A proxy that signs people in, whose X-Forwarded-User and X-Forwarded-Groups are trusted: an address or a range; may be
+    /// given several times
     #[arg(long = "trusted-proxy", value_name = "NET", requires = "in_cluster", value_parser = net)]
     pub(crate) trusted_proxies: Vec<IpNet>,
-    /// Where there is no display there is no browser to open
+    /// The display: without one, no browser is opened
     #[arg(long, hide = true, env = "DISPLAY", value_name = "ANY")]
     pub(crate) display: Option<OsString>,
     /// The same, on Wayland

@@ -1,4 +1,4 @@
-//! What the command line can say about images: `image inspect`, `image build`.
+//! The arguments of `mco image inspect` and `mco image build`.
 
 use crate::output::Format;
 use clap::{Args, Subcommand, ValueEnum};
@@ -12,13 +12,13 @@ pub(crate) enum Image {
     Build(Build),
 }
 
-/// How registries are talked to.
+/// How registries are reached.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Registry {
     /// The file with registries' credentials [default: that of this computer's container tools]
     #[arg(long, value_name = "FILE")]
     pub(crate) authfile: Option<PathBuf>,
-    /// Talk to registries without TLS, or with certificates that nobody vouches for
+    /// Connect to registries without TLS, or without verifying their certificates
     #[arg(long)]
     pub(crate) insecure: bool,
 }
@@ -34,7 +34,7 @@ pub(crate) struct Inspect {
     /// The image
     #[arg(value_name = "IMAGE")]
     pub(crate) image: String,
-    /// The architecture, of an image for several [default: amd64 if it has that, else its first]
+    /// The architecture, if the image is for several [default: amd64 if it has that, else its first]
     #[arg(long = "arch", value_name = "ARCH")]
     pub(crate) architecture: Option<String>,
     #[command(flatten)]
@@ -48,7 +48,7 @@ pub(crate) struct Inspect {
     pub(crate) output: Format,
 }
 
-/// What builds.
+/// The program that builds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Builder {
     /// buildah
@@ -86,7 +86,7 @@ pub(crate) struct Build {
     /// Write Containerfile and context into this folder, and build nothing
     #[arg(long, value_name = "DIR", conflicts_with_all = ["push", "tag"])]
     pub(crate) write_to: Option<PathBuf>,
-    /// What builds [default: buildah if it is there, else podman]
+    /// The program that builds [default: buildah if it is there, else podman]
     #[arg(long, value_enum, value_name = "PROGRAM")]
     pub(crate) with: Option<Builder>,
     #[command(flatten)]

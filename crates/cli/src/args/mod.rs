@@ -1,4 +1,4 @@
-//! What the command line can say. `cargo xtask gen` makes the man pages and completions from these.
+//! The arguments of the command line. `cargo xtask gen` makes the man pages and completions from them.
 
 pub(crate) mod boot;
 pub(crate) mod change;
@@ -51,7 +51,7 @@ pub struct Mco {
 /// Each connection that fails would be an error line of the client library's own; whoever needed it says so already.
 const DEFAULT_LOG: &str = "info,kube_client::client::builder=off";
 
-/// How the program speaks of what it does, on standard error.
+/// The log, on standard error.
 #[derive(Debug, Clone, Args)]
 pub struct Log {
     /// What to log: a level, or filters like `info,controller=debug`
@@ -66,7 +66,7 @@ pub struct Log {
 }
 
 impl Log {
-    /// May what goes to a terminal have colours?
+    /// Whether output to a terminal may have colours.
     pub(crate) fn colours(&self) -> bool {
         self.no_color.as_ref().is_none_or(|text| text.is_empty())
     }
@@ -76,7 +76,7 @@ impl Log {
 pub(crate) enum Command {
     /// Install namespace, CRDs, ControllerConfig and pools in a cluster
     Install(Install),
-    /// Take away everything that was installed; hosts keep their files
+    /// Remove everything that was installed; hosts keep their files
     Uninstall(boot::Uninstall),
     /// Show pools and nodes: who waits for what, and why
     Status(Status),
@@ -88,19 +88,19 @@ pub(crate) enum Command {
     Pause(Pause),
     /// Resume paused pools
     Resume(Pause),
-    /// Let the wave of a pool begin that waits for an approval
+    /// Approve the wave of a pool that waits for an approval
     Approve(Approve),
     /// Show the history of a pool's rendered configs: when, what changed, and who changed it
     History(History),
     /// Roll a pool back to an earlier config, until its MachineConfigs are corrected
     Undo(Undo),
-    /// Have nodes retry at once what failed
+    /// Make nodes retry at once what failed
     Retry(Retry),
     /// Show which MachineConfig set a file, unit or argument of a pool, and which were overridden
     Explain(Explain),
     /// Render manifests without a cluster, or show what they would change
     Render(Render),
-    /// Gather what a bug report needs into one archive, without secrets
+    /// Collect what a bug report needs in one archive, without secrets
     Bundle(Bundle),
     /// Check manifests: each finding with its place and remedy
     Lint(Lint),
@@ -147,7 +147,7 @@ pub(crate) struct Cluster {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Running it again upgrades. Pools stay as they are. What you say now is written into the settings (without --image: into\nthe ControllerConfig); so is what was found out before and is otherwise now.\n\nExit codes: 0 installed, 1 failed, 4 it does not run within --timeout.\n\nExamples:\n  mco install\n  mco install --pool worker --dry-run\n  mco install --dry-run -o yaml | less\n  mco install --dry-run --output-dir mco/\n  mco install --image registry.example.com/mco:1 --api-server-url https://api.example.com:6443"
+    after_help = "Running it again upgrades. Pools stay as they are. Options that are given now are written into the settings (without --image:\ninto the ControllerConfig), and so are detected values that have changed.\n\nExit codes: 0 installed, 1 failed, 4 it does not run within --timeout.\n\nExamples:\n  mco install\n  mco install --pool worker --dry-run\n  mco install --dry-run -o yaml | less\n  mco install --dry-run --output-dir mco/\n  mco install --image registry.example.com/mco:1 --api-server-url https://api.example.com:6443"
 )]
 pub(crate) struct Install {
     #[command(flatten)]
@@ -175,7 +175,7 @@ pub(crate) struct Install {
     #[arg(long, requires = "image")]
     pub(crate) allow_not_upgradeable: bool,
     /// With --image: the config server gives configs only to machines with a boot token [default for a new installation;
-    /// one that is there stays as it is]
+    /// an existing one stays as it is]
     #[arg(long, requires = "image")]
     pub(crate) require_token: bool,
     /// With --image: the config server serves configs to anyone who can reach it, over plain HTTP (22624) too, as
@@ -231,7 +231,7 @@ pub(crate) struct ControllerStart {
     /// The folder of the templates that the base MachineConfigs are made from
     #[arg(long, value_name = "DIR")]
     pub(crate) templates: PathBuf,
-    /// Where /metrics, /healthz and /readyz are served; `off` for nowhere
+    /// The address where /metrics, /healthz and /readyz are served, or `off`
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8797")]
     pub(crate) metrics_listen: Listen,
     #[command(flatten)]
@@ -244,8 +244,8 @@ pub(crate) struct ControllerStart {
 /// Metrics for the network.
 #[derive(Debug, Args)]
 pub(crate) struct SecureMetrics {
-    /// Where the same is served by HTTPS; `off` for nowhere. Who reads metrics there shows a bearer token, and needs the
-    /// right to `get` the path /metrics
+    /// The address where the same is served over HTTPS, or `off`. Reading metrics there needs a bearer token with the right
+    /// to `get` the path /metrics
     #[arg(long, value_name = "ADDR", default_value = "off")]
     pub(crate) metrics_secure_listen: Listen,
     /// The certificate for that (PEM); read again when it changes [default: a self-signed one, made at start]
@@ -257,7 +257,7 @@ pub(crate) struct SecureMetrics {
 }
 
 impl SecureMetrics {
-    /// The files that they name.
+    /// The certificate's files.
     pub(crate) fn files(&self) -> Vec<&Path> {
         [&self.metrics_cert, &self.metrics_key].into_iter().filter_map(Option::as_deref).collect()
     }
@@ -350,7 +350,7 @@ pub(crate) struct Listening {
     /// Offer HTTP/2 too
     #[arg(long)]
     pub(crate) http2: bool,
-    /// Where /metrics is served, with /healthz and /readyz; `off` for nowhere
+    /// The address where /metrics, /healthz and /readyz are served, or `off`
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8798")]
     pub(crate) metrics_listen: Listen,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! What the command line can say about rendering: `render`, `lint`, `explain`.
+//! The arguments of `mco render`, `mco lint` and `mco explain`.
 
 use crate::args::Cluster;
 use crate::output::Format;

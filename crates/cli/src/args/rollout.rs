@@ -1,4 +1,4 @@
-//! What the command line can say about rollouts: `plan`, `pause`, `resume`.
+//! The arguments of `mco plan`, `mco pause`, `mco resume` and `mco approve`.
 
 use crate::args::Cluster;
 use crate::args::render::ShowSecrets;
@@ -20,7 +20,7 @@ pub(crate) enum Refuse {
 }
 
 impl Refuse {
-    /// As `host` says it.
+    /// The same severity in the `host` crate.
     pub(crate) fn severity(self) -> host::Severity {
         match self {
             Self::Reload => host::Severity::Reload,

@@ -1,4 +1,4 @@
-//! What `mco status` can be told.
+//! The arguments of `mco status`.
 
 use crate::args::Cluster;
 use crate::output::Format;

@@ -1,19 +1,19 @@
-//! Which function a subcommand runs, and what becomes of its error and exit code.
+//! Runs the function of a subcommand, and turns its result into messages and an exit code.
 
 mod boot;
 mod change;
 mod image;
-mod look;
 mod manifests;
 mod parts;
-mod shell;
+mod process;
+mod show;
 
 use boot::{pointer, token};
 use change::{approve, install, pause, retry, undo, uninstall};
-use look::{bundle, dashboard, explain, history, plan, status};
 use manifests::{lint, render};
 use parts::{controller, daemon, operator, server};
-use shell::{runtime, small_runtime};
+use process::{runtime, small_runtime};
+use show::{bundle, dashboard, explain, history, plan, status};
 
 use crate::args::boot::Operator;
 use crate::args::daemon::Daemon;
@@ -24,10 +24,10 @@ use clap::CommandFactory;
 use std::process::ExitCode;
 
 pub(crate) fn run(mco: Mco) -> ExitCode {
-    let outcome = shell::log(&mco.log).and_then(|()| dispatch(mco.command));
+    let outcome = process::log(&mco.log).and_then(|()| dispatch(mco.command));
     match outcome {
         Ok(code) => ExitCode::from(code),
-        Err(e) if shell::broken_pipe(&e) => ExitCode::from(exit::OK),
+        Err(e) if process::broken_pipe(&e) => ExitCode::from(exit::OK),
         Err(e) => {
             eprintln!("mco: {}", client::chain(e.as_ref()));
             if let Some(right) = client::MissingRight::of(e.as_ref()) {

@@ -68,8 +68,8 @@ impl Sort {
 /// Reads all of it.
 ///
 /// # Errors
-/// A path that is not there, a file that was named and cannot be read, one that holds what matters and cannot be read; with
-/// its name.
+/// A path that does not exist, or a file that cannot be read although it was named or holds something that the plan depends
+/// on. The text names it.
 pub(crate) fn read(paths: &[PathBuf]) -> anyhow::Result<Dump> {
     let (mut dump, mut archives, mut any) = (Dump::default(), vec![], false);
     for path in paths {
@@ -215,7 +215,7 @@ fn unfold(value: Value, list: Option<(&str, &str)>, found: &mut Vec<Value>) {
     }
 }
 
-/// What stands behind each `kind` in a text that cannot be parsed, lists as what they hold.
+/// The value of each `kind` in a text that cannot be parsed; for a list, the kind of its items.
 fn kinds(text: &str) -> impl Iterator<Item = &str> {
     text.split("kind").skip(1).filter_map(|rest| {
         let word = rest.trim_start_matches(['"', ':', ' ', '\'']);

@@ -1,4 +1,6 @@
-//! Reads manifests for the commands that work without a cluster. What it is not: what they mean.
+//! Reads manifests for the commands that work without a cluster.
+//!
+//! What it is not: what the manifests mean.
 
 use anyhow::{Context, bail};
 use serde_json::Value;

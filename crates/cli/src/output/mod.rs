@@ -1,7 +1,7 @@
 //! Output formats: a table for people, JSON and YAML for programs.
 //!
-//! What programs read says which form it has, as Kubernetes objects do: `apiVersion` and `kind`. Within one version fields
-//! are added, never renamed or taken away. Field names are camelCase.
+//! Output for programs names its format as Kubernetes objects do, by `apiVersion` and `kind`. Within one version, fields are
+//! added, but never renamed or removed. Field names are camelCase.
 
 pub mod tables;
 
@@ -24,7 +24,7 @@ pub enum Format {
     Yaml,
 }
 
-/// What an answer is.
+/// The kind of an output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(crate) enum Kind {
     /// `mco status`.
@@ -53,7 +53,7 @@ pub(crate) enum Kind {
     HostPlan,
 }
 
-/// A value that says its form. A list has its entries in `items`.
+/// A value with its `apiVersion` and `kind`. A list has its entries in `items`.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Versioned<'a, T> {
@@ -71,7 +71,7 @@ struct Items<'a, T> {
 /// Writes a value in a machine-readable format, or lets `text` write it for people.
 ///
 /// # Errors
-/// A closed or full standard output, or a value that the format cannot say.
+/// A closed or full standard output, or a value that the format cannot express.
 pub(crate) fn print<T: Serialize>(
     format: Format,
     kind: Kind,
@@ -94,7 +94,7 @@ pub(crate) fn print_list<T: Serialize>(
     print(format, kind, &Items { items }, text)
 }
 
-/// The same for a Kubernetes object, which says its form already.
+/// The same for a Kubernetes object, which has an `apiVersion` and `kind` already.
 ///
 /// # Errors
 /// As [`print`].
@@ -112,7 +112,7 @@ pub(crate) fn print_object<T: Serialize>(
     if out.ends_with('\n') || out.is_empty() { Ok(()) } else { write("\n") }
 }
 
-/// Writes text as it is. Unlike `println!` it does not panic when whoever reads has gone (`mco install | head -1`).
+/// Writes text as it is. Unlike `println!` it does not panic when the reader has closed the pipe (`mco install | head -1`).
 ///
 /// # Errors
 /// A closed or full standard output.
@@ -120,7 +120,7 @@ pub fn write(text: &str) -> anyhow::Result<()> {
     Ok(std::io::stdout().lock().write_all(text.as_bytes())?)
 }
 
-/// Says of each of these kinds that it may not be listed, and what that means.
+/// Warns about each kind that may not be listed, and says what that means.
 pub(crate) fn not_allowed(kinds: &[String]) {
     for kind in kinds {
         eprintln!(
@@ -130,7 +130,7 @@ pub(crate) fn not_allowed(kinds: &[String]) {
     }
 }
 
-/// Logs what has no effect in what was rendered, or will not work.
+/// Logs parts of a rendered config that have no effect or will not work.
 pub(crate) fn warn(warnings: &[String]) {
     for warning in warnings {
         tracing::warn!("{warning}");

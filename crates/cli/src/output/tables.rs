@@ -1,14 +1,13 @@
-//! What `mco status` and `mco explain` show people: a table of pools, one of nodes, one of who set what, and what else is to
-//! be said.
+//! The tables of `mco status` and `mco explain` for people: pools, nodes, who set what, and the notes below them.
 //!
-//! What it is not: what is said; that is `insight`'s.
+//! What it is not: the facts in them (see `insight`).
 
 use api::names::pool_condition::RENDER_DEGRADED;
 use comfy_table::{Table, presets};
 use insight::{Explanation, Snapshot};
 use jiff::Timestamp;
 
-/// Where pools and nodes stand, with the ages as of now.
+/// Pools and nodes with their states; ages are counted until now.
 pub fn status(snapshot: &Snapshot) -> String {
     status_at(snapshot, Timestamp::now())
 }

@@ -18,13 +18,13 @@ pub struct Candidacy {
 }
 
 impl Candidacy {
-    /// Begins to run for the Lease of this name in [`api::names::NAMESPACE`]. While it is held, it says what `count` says.
+    /// Begins to run for the Lease of this name in [`api::names::NAMESPACE`]. While it is held, the results of `count` are written on it.
     pub fn by_lease(client: Client, name: &'static str, terms: Arc<TermSignals>, count: Count) -> Self {
         let me = ByLease::new(client, name, terms, count);
         Self::begin(|leading, give_up| tokio::spawn(campaign(me, leading, give_up)))
     }
 
-    /// The candidacy of a process that is known to be the only one: it leads at once and for as long as it runs.
+    /// The candidacy of a process that is known to be the only one: it leads at once, as long as it runs.
     pub fn alone() -> Self {
         Self::begin(|leading, give_up| tokio::spawn(always(leading, give_up)))
     }
@@ -49,7 +49,7 @@ impl Candidacy {
         }
     }
 
-    /// Waits until this process leads no more.
+    /// Waits until this process no longer leads.
     pub async fn lost(&mut self) {
         // An error means that the task has ended: the Lease is no longer renewed.
         let _ = self.lead.wait_for(|role| !role.leads()).await;

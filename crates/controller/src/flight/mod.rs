@@ -6,5 +6,5 @@ pub(crate) mod nodes;
 pub(crate) mod own_config;
 pub(crate) mod permits;
 pub(crate) mod pools;
-pub(crate) mod put;
 pub(crate) mod refusals;
+pub(crate) mod write_config;

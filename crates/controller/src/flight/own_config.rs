@@ -7,7 +7,7 @@
 //! same config in another form.
 //!
 //! What it is not: the content of these MachineConfigs (see `render::template`, `render::generated`), or the writes
-//! (see `put`).
+//! (see `write_config`).
 
 use crate::flight::merge_patch::difference;
 use api::k8s::ResourceExt;

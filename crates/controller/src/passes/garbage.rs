@@ -163,7 +163,9 @@ async fn collect(shared: &Shared, pool: &str) -> Result<(), CallError> {
 
 fn pool_names(pool: &MachineConfigPool) -> impl Iterator<Item = String> + '_ {
     let status = pool.status.iter().map(|s| s.configuration.name.clone());
-    status.chain([pool.spec.configuration.name.clone()]).chain(rollout::pinned(pool).map(str::to_owned))
+    status
+        .chain([pool.spec.configuration.name.clone()])
+        .chain(rollout::pinned_config(pool).map(str::to_owned))
 }
 
 /// The config that a drain request names: the one that the node moves to.

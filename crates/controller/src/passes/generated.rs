@@ -10,8 +10,8 @@
 use crate::cache::settings::{self, KUBELET_CONFIG, Kind as Setting, RUNTIME_CONFIG};
 use crate::cache::stores::Config;
 use crate::dirty::{Changed, DirtyKeys, Known};
-use crate::flight::put::{put, remove};
 use crate::flight::refusals::{WriteError, Writes};
+use crate::flight::write_config::{put, remove};
 use crate::passes::descriptor::{Descriptor, Right, kind, stateless};
 use crate::passes::finalizers::differing;
 use crate::passes::queue::{Outcome, Pass, Work};

@@ -160,9 +160,9 @@ async fn carry_out(shared: &Shared, name: &str) -> Result<(), CallError> {
                 let mut metadata = json!({ "uid": uid, "managedFields": [{}] });
                 let desired = &spec.config_version.desired;
                 if object.as_ref().is_some_and(|o| o.spec.config_version.desired != *desired) {
-                    let turns = shared.turns.lock().unwrap_or_else(PoisonError::into_inner);
+                    let wait_history = shared.wait_history.lock().unwrap_or_else(PoisonError::into_inner);
                     // What is there is of an earlier update: without a wait it goes.
-                    metadata["annotations"] = json!({ own::WAITED: turns.of(&name, desired) });
+                    metadata["annotations"] = json!({ own::WAITED: wait_history.of(&name, desired) });
                 }
                 let body = Patch::Merge(json!({ "metadata": metadata, "spec": patch }));
                 let answer = call(what, api.patch(&name, &PatchParams::default(), &body)).await?;

@@ -14,7 +14,7 @@ use api::names::pool_condition::PINNED_IMAGE_SETS_DEGRADED;
 use api::v1::{MachineConfigPool, NamedRef, PinnedImageSet};
 use client::{CallError, call};
 use kube::api::{Patch, PatchParams};
-use rollout::pins::selected;
+use rollout::pinned_images::selected;
 use serde_json::json;
 use std::sync::Arc;
 

@@ -3,7 +3,7 @@
 //!
 //! What it is not: the requests (see `requests` and `jobs`), or what a result means (see `rollout::policy::gates`).
 
-use crate::policies::about::{OfPolicy, Wanted};
+use crate::policies::check_subject::{OfPolicy, Wanted};
 use crate::policies::jobs::Jobs;
 use crate::policies::requests::{self, First};
 use crate::shared::Shared;

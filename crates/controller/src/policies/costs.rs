@@ -1,7 +1,7 @@
 //! What changes cost a node, for windows and freezes that let some pass: computed from the two rendered configs, which are read
 //! for that and kept nowhere.
 //!
-//! What it is not: the computation (see `host::passing`), or what follows from it (see `rollout::policy`).
+//! What it is not: the computation (see `host::least_disruption`), or what follows from it (see `rollout::policy`).
 
 use crate::io::backoff;
 use crate::passes::descriptor::kind;
@@ -115,7 +115,7 @@ async fn cost(shared: &Shared, change: &ChangeAsked) -> Result<ChangeCost, Strin
     let notes = pool.as_ref().and_then(|p| p.metadata.annotations.as_ref());
     let setting = notes.and_then(|notes| notes.get(annotation::REBOOTS)).map(String::as_str);
     let policy = DisruptionPolicy::of_cluster(object.as_ref())?.of_pool(setting);
-    let host::Passing { least, certificates } =
-        host::passing(&get(&change.from).await?, &get(&change.to).await?, &policy);
+    let host::LeastDisruption { least, certificates } =
+        host::least_disruption(&get(&change.from).await?, &get(&change.to).await?, &policy);
     Ok(ChangeCost { least, certificates })
 }

@@ -3,11 +3,11 @@
 //!
 //! What it is not: a decision. `rollout::policy` says which gates have to be checked and what follows from them.
 
-mod about;
+mod check_subject;
 mod checks;
 mod costs;
+mod drain_outlooks;
 mod jobs;
-mod looks;
 mod requests;
 
 use crate::flight::merge_patch::{bound, difference};
@@ -18,10 +18,10 @@ use api::v1alpha1::{DrainEnd, RolloutPolicy, RolloutPolicyStatus};
 use checks::Checks;
 use client::{CallError, call};
 use costs::CostsOfChanges;
+use drain_outlooks::DrainOutlooks;
 use futures::future::join_all;
 use jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
-use looks::Looks;
 use rollout::drain::Outlook;
 use rollout::policy::{Live, PoolPolicies};
 use rollout::{RolloutPlan, Step};
@@ -44,7 +44,7 @@ type OnTheWay = (Arc<str>, Timestamp);
 pub(crate) struct Policies {
     checks: Checks,
     costs: CostsOfChanges,
-    looks: Looks,
+    drains: DrainOutlooks,
     sent: Mutex<Sent>,
     writes: Writes,
 }
@@ -62,7 +62,7 @@ impl Policies {
 
     /// What drains of nodes would do, as far as they were looked at.
     pub(crate) fn outlooks(&self) -> BTreeMap<Arc<str>, Outlook> {
-        self.looks.known()
+        self.drains.known()
     }
 
     /// Has done what a plan asks for, and no more: checks of gates, costs of changes, looks at nodes. Remembers which nodes are
@@ -78,7 +78,7 @@ impl Policies {
         self.checks.want(shared, plan, policies, objects);
         let of_policies = || plan.pools.iter().filter_map(|pool| pool.policy.as_ref());
         self.costs.want(shared, of_policies().flat_map(|p| p.changes.iter().cloned()).collect());
-        self.looks.want(shared, of_policies().flat_map(|p| p.looks.iter().cloned()).collect());
+        self.drains.want(shared, of_policies().flat_map(|p| p.looks.iter().cloned()).collect());
         limit_drains(shared, plan, policies);
         let mut sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
         let limited = |pool: &str| policies.policy(pool).is_some_and(|p| p.node_deadline.is_some());

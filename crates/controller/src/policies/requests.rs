@@ -4,7 +4,7 @@
 //! a gate (see `jobs`). A token is read for each check and goes into no text. The client of a gate's own server is made once for each gate.
 
 use crate::cache::stores::TrimmedNode;
-use crate::policies::about::Wanted;
+use crate::policies::check_subject::Wanted;
 use crate::shared::Shared;
 use api::k8s::{LabelSelector, ResourceExt, Secret};
 use api::names::NAMESPACE;

@@ -347,7 +347,7 @@ impl Agent {
             );
             tracing::warn!("{why}");
         }
-        match self.host(move |m| m.reboot(&why)).await {
+        match self.host(move |m| Ok(m.host().reboot(&why)?)).await {
             Ok(()) => {
                 tracing::info!(%config, "rebooting");
                 Next::Exit(Exit::Rebooting)
@@ -360,7 +360,7 @@ impl Agent {
     }
 
     pub(super) async fn record_cleared(&mut self, config: String, cleared: bool) -> Next {
-        match self.host(move |m| m.reboot_cleared(cleared)).await {
+        match self.host(move |m| Ok(m.host().reboot_cleared(cleared)?)).await {
             Ok(()) => {
                 // Even if the write to the disk failed: this process knows it.
                 if let RebootFact::Owed { cleared: known, .. } = &mut self.view.disk.reboot {
@@ -373,7 +373,11 @@ impl Agent {
     }
 
     pub(super) async fn forget_reboot(&mut self, config: String) -> Next {
-        match self.host(|m| m.reboot_done().and_then(|()| m.facts())).await {
+        let done = self.host(|m| {
+            m.host().reboot_done()?;
+            m.facts()
+        });
+        match done.await {
             Ok(disk) => {
                 self.view.disk = disk;
                 self.view.checked = false;

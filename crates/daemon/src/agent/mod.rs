@@ -8,7 +8,6 @@
 //! clock ───────────┘
 //! ```
 
-mod along;
 mod drift;
 mod failures;
 mod fetch;
@@ -18,6 +17,7 @@ pub(crate) mod run;
 #[cfg(test)]
 mod tests;
 pub(crate) mod trial;
+mod waiting_config;
 
 use crate::agent::options::Exit;
 use crate::cluster::calls::Cluster;
@@ -138,7 +138,7 @@ impl Agent {
     async fn work_on(&mut self) -> Result<Exit, DaemonError> {
         loop {
             if self.shutdown.is_cancelled() {
-                self.take_along().await;
+                self.apply_waiting_config().await;
                 return Ok(Exit::Stopped);
             }
             self.refresh_node().await;

@@ -114,7 +114,7 @@ impl Agent {
     pub(super) async fn fail_trial(&mut self, check: Check, why: String) -> Next {
         let text =
             format!("The update is undone, because it can cut the node off and was not confirmed: {why}");
-        let done = self.host(move |m| m.fail_trial(check, &why)).await;
+        let done = self.host(move |m| Ok(m.host().fail_trial(check, &why)?)).await;
         self.look().await;
         self.view.checked = false;
         self.tell(&[Note::new(AgentEvent::TrialFailed, text)]);
@@ -148,7 +148,11 @@ impl Agent {
     /// Has a config tried again that was undone.
     pub(super) async fn forget_tried(&mut self) -> Next {
         tracing::info!(tried = ?self.view.disk.tried, "the record of a config that was tried and undone is removed");
-        match self.host(|m| m.forget_tried().and_then(|()| m.facts())).await {
+        let forgotten = self.host(|m| {
+            m.host().forget_trial_failure()?;
+            m.facts()
+        });
+        match forgotten.await {
             Ok(disk) => {
                 self.view.disk = disk;
                 // The refusal of that config is no reason to wait any more.

@@ -56,7 +56,7 @@ pub fn chroot_into_host(
         why,
     };
     let root = Root::open(root_mount)
-        .map_err(|e| fail("open it", format!("{e}. {}", crate::entry::start::root_remedy(root_mount))))?;
+        .map_err(|e| fail("open it", format!("{e}. {}", crate::entry::open_host::root_remedy(root_mount))))?;
     let program = match install(&root, PROGRAM) {
         Ok(()) => PROGRAM,
         Err(error) => {

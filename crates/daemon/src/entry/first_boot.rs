@@ -64,7 +64,7 @@ pub async fn first_boot(
     shutdown: CancellationToken,
 ) -> Result<Option<FirstBoot>, DaemonError> {
     loop {
-        let (mut host, _) = crate::entry::start::open(root_mount, tokio::runtime::Handle::current())?;
+        let (mut host, _) = crate::entry::open_host::open(root_mount, tokio::runtime::Handle::current())?;
         let path = file.to_owned();
         let done = tokio::task::spawn_blocking(move || complete_first_boot(&mut host, &path)).await;
         let error = match done {

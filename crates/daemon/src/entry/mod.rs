@@ -5,6 +5,7 @@
 
 pub(crate) mod chroot;
 pub(crate) mod first_boot;
+pub(crate) mod open_host;
 pub(crate) mod start;
 pub(crate) mod trial;
 pub(crate) mod try_on_host;

@@ -8,11 +8,12 @@ use crate::cluster::calls::Cluster;
 use crate::cluster::credentials::{Identity, connect, kubeconfigs};
 use crate::cluster::own_node::watch_own_node;
 use crate::cluster::report::Reporting;
+use crate::entry::open_host::{open, open_with_runtime};
 use crate::error::DaemonError;
 use crate::metrics::Metrics;
 use crate::node::certificates::{Place, Writer};
-use crate::pins::{Manager, follow_sets};
-use host::{DbusSystemd, Host, HostPrograms, OnlyAgent, OsChoice, Programs, Recovery, Root};
+use crate::pinned_images::{Manager, follow_sets};
+use host::{OnlyAgent, Recovery, Root};
 use listen::tls::TlsProfile;
 use listen::{Access, Addresses, Endpoint, Healthy};
 use prometheus_client::registry::Registry;
@@ -210,41 +211,6 @@ fn host_name() -> String {
 /// # Errors
 /// The root folder or systemd cannot be used, the journal is damaged, or the undo fails.
 pub fn recover(root_mount: &Path) -> Result<Recovery, DaemonError> {
-    // The runtime's own thread talks to systemd while this thread waits.
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_all()
-        .build()
-        .map_err(DaemonError::Runtime)?;
-    let (mut host, _) = open(root_mount, runtime.handle().clone())?;
+    let (mut host, _runtime) = open_with_runtime(root_mount)?;
     host.recover().map_err(DaemonError::Recover)
-}
-
-/// Opens a host, with the back end for its operating system and why that one was chosen.
-pub(crate) fn open(root_mount: &Path, runtime: Handle) -> Result<(Host, OsChoice), DaemonError> {
-    let path = root_mount.display().to_string();
-    let remedy = root_remedy(root_mount);
-    let root = Root::open(root_mount).map_err(|source| DaemonError::Root { path, source, remedy })?;
-    let systemd = DbusSystemd::new(runtime, root_mount);
-    // Programs of the host can be run only if its root folder is this process's own.
-    let is_ours = root_mount == Path::new("/");
-    let programs = || is_ours.then(|| Box::new(HostPrograms) as Box<dyn Programs>);
-    let (os, choice) = host::choose_os(&root, &programs);
-    let host = Host::new(root, Box::new(systemd), os);
-    let host = match programs() {
-        Some(programs) => host.with_programs(programs).with_trial_watch(crate::entry::trial::command()),
-        None => host,
-    };
-    Ok((host, choice))
-}
-
-/// The remedy for a root folder that cannot be opened.
-pub(crate) fn root_remedy(root_mount: &Path) -> String {
-    match root_mount == Path::new("/") {
-        true => "Run it as root".to_owned(),
-        false => format!(
-            "On the host itself, outside of a pod, pass --root-mount=/; in a pod, mount the host's / at {}",
-            root_mount.display()
-        ),
-    }
 }

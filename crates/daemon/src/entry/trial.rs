@@ -8,8 +8,8 @@
 //! Not here: the confirmation by the agent (see `protocol::trial`), the clock and the undo (see `host`), nor a person's try
 //! (see `try_on_host`).
 
+use crate::entry::open_host::open_with_runtime;
 use crate::error::DaemonError;
-use crate::node::boot_units::PROGRAM;
 use crate::protocol::{After, AfterUndo, Before, after_undo, restarted, restarts};
 use api::text::chain;
 use host::{
@@ -41,23 +41,12 @@ const FAILURES: u32 = 12;
 const IN_EMERGENCY: &str =
     "the machine stopped in emergency mode with it; see the log of that boot (journalctl) on the node";
 
-/// The command of the unit that watches. The program may have been replaced by another version since this process began.
-pub(crate) fn command() -> Vec<String> {
-    let own = std::env::current_exe().ok().and_then(|path| path.to_str().map(str::to_owned));
-    let own = own.map(|path| path.trim_end_matches(" (deleted)").to_owned());
-    let program = own.filter(|path| Path::new(path).exists()).unwrap_or_else(|| PROGRAM.to_owned());
-    ["daemon", "watch-trial", "--root-mount=/"].iter().fold(vec![program], |mut all, word| {
-        all.push((*word).to_owned());
-        all
-    })
-}
-
 /// Watches until no change of this host is on trial, no reboot out of one is pending, and nothing is looked at after one.
 ///
 /// # Errors
 /// The root folder or systemd cannot be used.
 pub fn watch_trial(root_mount: &Path) -> Result<(), DaemonError> {
-    let (host, runtime) = open(root_mount)?;
+    let (host, runtime) = open_with_runtime(root_mount)?;
     // It must not start itself anew.
     let host = host.with_trial_watch(Vec::new());
     let mut watch =
@@ -237,17 +226,6 @@ impl Watch {
 /// What the agent noted before the change. Another program's note says nothing.
 fn before(text: &str) -> Before {
     serde_json::from_str(text).unwrap_or_default()
-}
-
-/// Opens the host, with the runtime whose own thread talks to systemd while this thread waits.
-pub(crate) fn open(root_mount: &Path) -> Result<(Host, tokio::runtime::Runtime), DaemonError> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_all()
-        .build()
-        .map_err(DaemonError::Runtime)?;
-    let (host, _) = crate::entry::start::open(root_mount, runtime.handle().clone())?;
-    Ok((host, runtime))
 }
 
 /// What the watch sees when the time is up.

@@ -2,7 +2,7 @@
 //!
 //! Not here: the watch that undoes it if the person is cut off (see `trial`), nor the clock and the undo (see `host`).
 
-use crate::entry::trial::open;
+use crate::entry::open_host::open_with_runtime;
 use crate::entry::without_cluster::plan_once;
 use crate::error::DaemonError;
 use crate::protocol::Before;
@@ -49,7 +49,7 @@ impl TryOnHost {
         within: Duration,
     ) -> Result<Self, DaemonError> {
         let fail = |why: String| DaemonError::Once { from: from.to_owned(), why };
-        let (mut host, runtime) = open(root_mount)?;
+        let (mut host, runtime) = open_with_runtime(root_mount)?;
         let mut plan = plan_once(&mut host, from, config)?;
         let before = Before { person: true, ..Before::default() };
         let before = serde_json::to_string(&before).map_err(|e| fail(e.to_string()))?;
@@ -121,6 +121,6 @@ impl TryOnHost {
 /// # Errors
 /// The host cannot be read or changed.
 pub fn confirm_on_host(root_mount: &Path) -> Result<Option<String>, DaemonError> {
-    let (mut host, _runtime) = open(root_mount)?;
+    let (mut host, _runtime) = open_with_runtime(root_mount)?;
     host.confirm_trial().map_err(DaemonError::Recover)
 }

@@ -59,7 +59,7 @@ pub fn plan_on_host(
         .enable_all()
         .build()
         .map_err(DaemonError::Runtime)?;
-    let (mut host, os) = crate::entry::start::open(root_mount, runtime.handle().clone())?;
+    let (mut host, os) = crate::entry::open_host::open(root_mount, runtime.handle().clone())?;
     let from = host.current_config().map_err(|error| look_error(&error))?.unwrap_or_else(no_config);
     // A host that runs its pool's image is asked about its config in that image.
     let image = config_and_image(&from.name).1;
@@ -137,7 +137,7 @@ pub async fn apply_once(
             .map_err(|e| DaemonError::Once { from: from.to_owned(), why: e.to_string() })?,
     };
     let config = read_config(from, &text)?;
-    let (mut host, _) = crate::entry::start::open(root_mount, tokio::runtime::Handle::current())?;
+    let (mut host, _) = crate::entry::open_host::open(root_mount, tokio::runtime::Handle::current())?;
     let from = from.to_owned();
     let done =
         tokio::task::spawn_blocking(move || apply_config(&mut host, &from, &config, skip_reboot)).await;

@@ -130,7 +130,7 @@ fn a_host_goes_to_its_pools_image_and_to_another_one_and_back_to_that_of_its_con
         // A change of files alone is not on trial.
         let tried = machine.confirm_trial().unwrap();
         assert!(tried.is_none_or(|config| config == name), "{name}");
-        machine.reboot_done().unwrap();
+        machine.host().reboot_done().unwrap();
         let booted = host::OsBackend::status(&mut os.clone()).unwrap().booted;
         assert_eq!(booted.image, if image.is_empty() { "fake:1" } else { image });
         // What the image has in itself is not installed in addition.

@@ -5,8 +5,8 @@
 //! What it is not: the drain itself, which the controller does (see `rollout::drain`); the record of a pending reboot (see
 //! `host`).
 
+use super::action::{Action, Changes, Cordon, Note, Waiting, write};
 use super::facts::{NodeFacts, Phase, RebootFact, View, cut_reason};
-use super::step::{Action, Changes, Cordon, Note, Waiting, write};
 use crate::protocol::clock::Moment;
 use api::drain_request::DrainVerb;
 use api::events::AgentEvent;

@@ -1,7 +1,7 @@
 //! The inputs of [`step`](super::step): plain values, gathered by `agent`.
 
 use crate::protocol::clock::Moment;
-use crate::protocol::trial::{Look, TrialFacts, TriedFacts};
+use crate::protocol::trial_facts::{Look, TrialFacts, TriedFacts};
 use api::k8s::Node;
 use api::names::{annotation, label};
 use desired::with_image;

@@ -2,9 +2,9 @@
 //!
 //! Not here: the images of configs, which the host's plan refuses or stages.
 
+use super::action::{Action, Note, Waiting};
 use super::disruption::uncordon_changes;
 use super::facts::{View, cut_reason};
-use super::step::{Action, Note, Waiting};
 use api::events::AgentEvent;
 use api::names::{annotation, state};
 use desired::config_and_image;

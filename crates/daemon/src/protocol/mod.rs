@@ -20,24 +20,27 @@
 //! says Done. If the node was cordoned before the update, the controller decides whether it is uncordoned.
 //! ```
 
-pub(crate) mod along;
+mod action;
 pub mod clock;
 mod disruption;
 mod facts;
 mod image;
 pub mod join;
 mod prefetch;
+#[cfg(test)]
+mod random_histories;
 mod step;
 #[cfg(test)]
 mod tests;
 mod trial;
-#[cfg(test)]
-mod walk;
+mod trial_facts;
+pub(crate) mod waiting_config;
 
+pub use action::{Action, Changes, Cordon, Note, Waiting};
 pub use facts::{
     Cost, DiskFacts, EMPTY_CONFIG, Failure, FailureKind, Job, NodeFacts, Pair, Phase, RebootFact, View,
     backoff, cut_reason, disturbing_backoff, outage_backoff,
 };
-pub use step::{Action, Changes, Cordon, Note, Waiting, step};
+pub use step::step;
 pub(crate) use trial::{After, AfterUndo, after_undo, restarted, restarts};
-pub use trial::{Before, Look, TrialFacts, TriedFacts};
+pub use trial_facts::{Before, Look, TrialFacts, TriedFacts};

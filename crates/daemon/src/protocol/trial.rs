@@ -13,14 +13,14 @@
 //!
 //! What it is not: the undo and the clock (see `host`), nor what puts a change on trial (see `desired`).
 
+use super::action::{Action, Waiting};
 use super::disruption::kubelet_reports;
 use super::facts::{Phase, RebootFact, View};
-use super::step::{Action, Waiting};
+use super::trial_facts::{Look, TrialFacts};
 use crate::protocol::clock::Moment;
 use desired::KUBELET_UNITS;
-use host::{Check, UnitRun, UnitState};
-use jiff::{SignedDuration, Timestamp};
-use serde::{Deserialize, Serialize};
+use host::{Check, UnitState};
+use jiff::SignedDuration;
 
 /// How often a node on trial is looked at. A service that does not start is down again by the second look, and the
 /// longest pause that an update pays for its trial is this one.
@@ -30,67 +30,6 @@ const SUPERSEDED_PATIENCE: SignedDuration = SignedDuration::from_mins(2);
 /// How long the API server must not answer in the old config until a change that was undone because it did not answer
 /// counts as not to blame. A network that comes up late answers by then.
 pub(crate) const NOT_TO_BLAME_AFTER: SignedDuration = SignedDuration::from_mins(2);
-
-/// What the agent keeps of the time before a change, to compare with it afterwards.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Before {
-    /// The Node was Ready.
-    pub ready: bool,
-    /// When the kubelet had last reported.
-    pub heard: Option<Timestamp>,
-    /// A person tries the change and confirms it: the agent does not.
-    pub person: bool,
-    /// Host and port of the API server, for the host's own watch. `None`: not known, or it is reached through a proxy.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub api_server: Option<(String, u16)>,
-}
-
-/// A change on trial.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TrialFacts {
-    /// The config of the change, in which the host is.
-    pub config: String,
-    /// Whether it is in effect. `false`: its reboot is still to come.
-    pub begun: bool,
-    /// Whether it takes effect with a reboot.
-    pub reboots: bool,
-    /// The time for its confirmation.
-    pub within: SignedDuration,
-    /// How much of that is left.
-    pub left: SignedDuration,
-    /// The units that ran before it.
-    pub units: Vec<UnitRun>,
-    /// What else was so before it.
-    pub before: Before,
-}
-
-/// The failure of a change that was tried and undone.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TriedFacts {
-    /// Its config.
-    pub config: String,
-    /// What failed.
-    pub check: Check,
-    /// A person asked for another try.
-    pub retry: bool,
-    /// Whether the change is to blame is open: since the undo nothing has shown that the node is well in the old config,
-    /// and the machine has rebooted, so no effect of the change has stayed.
-    pub in_doubt: bool,
-}
-
-/// One look at a node on trial. The Node itself is in the view.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Look {
-    /// When.
-    pub at: Moment,
-    /// Whether the API server answered on a new connection; if not, how.
-    pub api: Result<(), String>,
-    /// The units that ran before the change: name and state.
-    pub units: Vec<(String, UnitState)>,
-    /// Why people can no longer log in as before.
-    pub logins: Option<String>,
-}
 
 /// Why a change cannot be confirmed yet.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -84,7 +84,7 @@ const COUNTS: [&str; 20] = [
 ];
 /// Last parts of words whose value is a path.
 const PLACES: [&str; 6] = ["file", "files", "path", "dir", "directory", "folder"];
-/// How the names of Secrets begin that the installation or a cluster has, and that messages name.
+/// Prefixes of the names of Secrets that an installation or a cluster has, and that messages mention.
 const OWN_SECRETS: [&str; 6] = [
     "machine-config-",
     "node-bootstrapper-token",

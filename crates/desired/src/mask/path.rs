@@ -1,6 +1,6 @@
 //! Which paths hold contents that not everybody may read, whatever the mode of the file itself says.
 //!
-//! What it is not: a look at a host. The host adds the folders that it finds closed.
+//! What it is not: a check of a host. The host adds the folders that it finds closed.
 
 use ignition::Config;
 

@@ -19,7 +19,7 @@ use ignition::Owner;
 use serde_json::Value;
 
 use crate::disk::root::Root;
-use crate::drift::compare::Drift;
+use crate::drift::difference::Drift;
 use crate::drift::in_effect;
 use crate::error::Error;
 use crate::host::Host;

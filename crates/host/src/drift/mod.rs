@@ -4,6 +4,7 @@
 
 pub(crate) mod baseline;
 pub(crate) mod compare;
+pub(crate) mod difference;
 mod os;
 pub(crate) mod watch;
 
@@ -17,7 +18,8 @@ use ignition::Owner;
 
 use crate::disk::root::Root;
 use crate::drift::baseline::{Baseline, Drifted};
-use crate::drift::compare::{Drift, drifts};
+use crate::drift::compare::drifts;
+use crate::drift::difference::Drift;
 use crate::error::Error;
 use crate::host::Host;
 use crate::paths;
@@ -228,22 +230,4 @@ fn services_to_restart(
     let row = |unit: &str| Some(units::of_unit(unit, (wanted, wanted), drifted_units.contains(unit), facts));
     let units = units.filter(|u| may(u, policy.for_unit(u).map(|p| p.actions.as_slice()), row(u))).collect();
     Changes { files, units, drifted_units, ..Changes::default() }
-}
-
-impl Drift {
-    /// The managed path that drifted. For a unit's enablement it is the path of the unit; for the operating system, the field
-    /// of the MachineConfig, which no repair writes.
-    #[must_use]
-    pub fn path(&self) -> String {
-        match self {
-            Self::Content { path }
-            | Self::Mode { path, .. }
-            | Self::Missing { path }
-            | Self::Owner { path, .. }
-            | Self::Kind { path, .. }
-            | Self::NotMasked { path, .. } => path.clone(),
-            Self::Os { field, .. } => field.path().to_owned(),
-            Self::Enablement { unit, .. } => paths::unit(unit),
-        }
-    }
 }

@@ -10,7 +10,7 @@ use desired::{DEFAULT_KERNEL, OsField, OsWanted, arguments};
 use serde::{Deserialize, Serialize};
 
 use crate::drift::baseline::Baseline;
-use crate::drift::compare::Drift;
+use crate::drift::difference::Drift;
 use crate::error::Error;
 use crate::host::Host;
 use crate::paths::OS_KEPT;

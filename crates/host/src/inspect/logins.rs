@@ -17,8 +17,8 @@ use crate::host::Host;
 use crate::paths;
 use crate::plan::facts::{Facts, PathFacts};
 use crate::plan::keys::{folders_of_keys, login, sshd_texts_after};
+use crate::plan::secret::Secret;
 use crate::plan::sshd::{self, Answer, Sshd, SshdAnswers};
-use crate::plan::step::Secret;
 use crate::system::users::hash_of;
 
 /// The largest key file that is read, in bytes.

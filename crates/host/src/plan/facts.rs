@@ -1,5 +1,5 @@
 //! The result of a read-only inspection of the host: all that a plan needs to know. Gathered by
-//! [`crate::Host::probe`].
+//! [`crate::Host::inspect`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,8 +10,8 @@ use serde::{Serialize, Serializer};
 use crate::disk::found::{Attributes, Found};
 use crate::disk::obstacle::Obstacle;
 use crate::plan::effects::EffectFacts;
+use crate::plan::secret::Secret;
 use crate::plan::sshd::SshdAnswers;
-use crate::plan::step::Secret;
 use crate::plan::trust::TrustTool;
 use crate::record::{Boot, OsFailure, TrialFailure};
 use crate::system::os::{ArgumentRules, OsStatus};

@@ -10,22 +10,7 @@ use crate::system::systemd::ServiceAction;
 use crate::disk::found::Attributes;
 use crate::plan::effects::Planned;
 use crate::plan::os::OsChange;
-
-/// A password's hash: never shown.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Secret(pub(crate) String);
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("<secret>")
-    }
-}
-
-impl Serialize for Secret {
-    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        s.serialize_str("<secret>")
-    }
-}
+use crate::plan::secret::Secret;
 
 /// A change of the enablement of units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -13,7 +13,7 @@ mod bad_input;
 mod bad_journal;
 mod boots;
 mod drift;
-mod earlier;
+mod earlier_version;
 mod effects;
 mod folders_and_links;
 mod logins;

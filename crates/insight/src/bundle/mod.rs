@@ -1,5 +1,5 @@
 //! Everything that a bug report needs, as files: objects, events, logs of our pods, and what `mco status` says. Secrets stay
-//! in the cluster (see `redact`). What cannot be read is named in `errors.txt`; the rest is gathered all the same.
+//! in the cluster (see `redact`). What cannot be read is named in `errors.txt`; the rest is collected all the same.
 //!
 //! What it is not: the archive, which the program writes, and logs of hosts, which no API server has.
 
@@ -67,7 +67,8 @@ pub struct BundleFile {
     pub text: String,
 }
 
-/// Gathers everything. `progress` is told what comes next. Never fails: what cannot be read is in the file `errors.txt`.
+/// Collects everything. `progress` is called with what is read next. Never fails: what cannot be read is named in the file
+/// `errors.txt`.
 pub async fn bundle(client: &Client, version: &str, mut progress: impl FnMut(&str)) -> Vec<BundleFile> {
     let mut files = Vec::new();
     let mut errors = Vec::new();
@@ -81,7 +82,7 @@ pub async fn bundle(client: &Client, version: &str, mut progress: impl FnMut(&st
                 let group = if group.is_empty() { "core" } else { group };
                 add(format!("objects/{group}/{}.yaml", kind.to_lowercase()), yaml(&objects, kind));
             }
-            // A kind that need not be installed.
+            // An optional kind, which is not installed.
             Err(error) if error.is_not_found() => {}
             Err(error) => errors.push(client::chain(&error)),
         }
@@ -182,8 +183,7 @@ async fn events(client: &Client) -> Result<String, CallError> {
     Ok(all.into_iter().map(|(_, line)| line.trim_end().to_owned() + "\n").collect())
 }
 
-/// The logs of our pods, of the container before a restart too: path and text. A log that cannot be read is an error of its
-/// own.
+/// The logs of our pods, also of the container before a restart: path and text. Each log that cannot be read is an error.
 async fn logs(client: &Client, errors: &mut Vec<String>) -> Result<Vec<(String, String)>, CallError> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
     // Logs are a subresource of the complete type only; nothing is read into it.
@@ -222,7 +222,7 @@ async fn logs(client: &Client, errors: &mut Vec<String>) -> Result<Vec<(String, 
     Ok(all)
 }
 
-/// The end of a long log, from the begin of a line.
+/// The end of a long log, from the start of a line.
 fn newest(text: &str) -> &str {
     let from = text.len().saturating_sub(LOG_BYTES);
     if from == 0 {

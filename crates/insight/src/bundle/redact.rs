@@ -1,7 +1,7 @@
 //! What leaves the cluster in a bug report: the shape of each object, and no content that could be a secret. Pure.
 //!
-//! A config's texts are hidden unless their key is one that never holds a content ([`SHOWN`]): what is not known is hidden.
-//! Not even a hash of a content is shown, as a short secret can be guessed from it. In all other objects, single values and
+//! Texts in a config are hidden unless their key is one that never holds contents ([`SHOWN`]): unknown keys are hidden.
+//! Not even a hash of contents is shown, because a short secret can be guessed from it. In all other objects, single values and
 //! lines that look like secrets are hidden, by the rules that the agent's reports follow.
 
 use api::rendered::RenderedName;
@@ -50,7 +50,7 @@ const NAMES: [&str; 12] = [
     "resourceVersion",
     "uid",
 ];
-/// Stands for a line.
+/// Shown in place of a line.
 const HIDDEN: &str = "<hidden>";
 /// Longer texts of other objects are left out: certificates, embedded files.
 const LONGEST: usize = 2048;
@@ -61,7 +61,7 @@ pub fn redacted(kind: &str, mut object: Value) -> Value {
         metadata.remove("managedFields");
         if let Some(notes) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
             for (key, value) in notes.iter_mut() {
-                // Others may hold the whole object as somebody applied it, contents included.
+                // Other annotations may hold the whole object as it was applied, with its contents.
                 let domain = key.split('/').next().unwrap_or_default();
                 let known = OUR_DOMAINS.contains(&domain)
                     || domain.ends_with("kubernetes.io") && domain != "kubectl.kubernetes.io";
@@ -187,7 +187,7 @@ fn hide(value: &mut Value) {
     }
 }
 
-/// A text without what is public and looks random: names of rendered configs (also as a drain is asked for), UUIDs, digests
+/// A text without the parts that are public although they look random: names of rendered configs (also as a drain is asked for), UUIDs, digests
 /// of images, names of EC2 instances.
 fn without_ids(text: &str) -> Cow<'_, str> {
     let is_part = |c: char| c.is_ascii_alphanumeric() || "-.:".contains(c);
@@ -219,8 +219,8 @@ fn without_ids(text: &str) -> Cow<'_, str> {
     Cow::Owned(pieces.collect())
 }
 
-/// A log, without the lines that look like secrets. A line that is indented belongs to the one before and shares its fate, and
-/// a PEM block is hidden to its end.
+/// A log, without the lines that look like secrets. An indented line belongs to the line before it and is hidden with it. A
+/// PEM block is hidden to its end.
 pub fn redacted_lines(text: &str) -> String {
     let (mut hidden, mut block) = (false, false);
     let mut shown = Vec::new();

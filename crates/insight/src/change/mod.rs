@@ -1,19 +1,19 @@
 //! What a change of manifests would do to pools and what it would cost their nodes: [`ChangePlan`], a plain value. Pure.
 //!
-//! Flow: the objects as they are and, with the manifests over them, as they would be → what these render to →
+//! Flow: the objects as they are, and as they would be with the manifests over them → the rendered configs of both →
 //! [`rollout::Situation`] says which nodes go, [`render::diff`] what differs, [`host::preview`] what it costs →
 //! [`PoolChange`].
 //!
-//! What it is not: the rendering (see `rendering` and `settings`), the reading of manifests, and the words for people, which
-//! are the program's.
+//! What it is not: the rendering (see `rendering` and `settings`), the reading of manifests, or the texts for people (see
+//! the crate `actions`).
 
-pub(crate) mod ahead;
-pub(crate) mod behind;
-mod pins;
+pub(crate) mod impact;
+mod pinned_images;
 pub(crate) mod rendering;
 pub(crate) mod settings;
+pub(crate) mod unrendered;
 
-use crate::change::ahead::{DrainAhead, PolicyAhead, TimeAhead};
+use crate::change::impact::{ExpectedDrain, PolicySummary, TimeEstimate};
 use crate::change::rendering::{RenderWith, UnrenderableError, rendered};
 use crate::change::settings::{regenerate, without_settings};
 use crate::objects::{Objects, UnreadableConfig, configs, is, merged_over, pool_of, situation, without};
@@ -28,7 +28,7 @@ use serde::Serialize;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Why it cannot be said what a change does.
+/// Why the effect of a change cannot be computed.
 #[derive(Debug, thiserror::Error)]
 pub enum ChangeError {
     /// An object that matters cannot be read.
@@ -37,7 +37,7 @@ pub enum ChangeError {
     /// A MachineConfig that nodes may be in.
     #[error(transparent)]
     Config(#[from] UnreadableConfig),
-    /// What the manifests cannot be rendered for.
+    /// The manifests cannot be rendered.
     #[error(transparent)]
     Unrenderable(#[from] UnrenderableError),
     /// The disruption policy that would be in force.
@@ -71,11 +71,11 @@ pub struct ChangePlan {
 pub struct Manifests<'a> {
     /// The manifests, each with where it comes from.
     pub given: &'a Objects,
-    /// Their objects go, as by `kubectl delete -f`.
+    /// Their objects are deleted, as by `kubectl delete -f`.
     pub deleted: bool,
     /// Only these pools; empty: all.
     pub pools: &'a [String],
-    /// The ControllerConfig that counts where there is none.
+    /// The ControllerConfig to use if the objects have none.
     pub controller_config: &'a ControllerConfig,
     /// The controller's templates, if they are available: what is made from them is rendered again (see
     /// [`crate::needs_templates`]).
@@ -105,14 +105,14 @@ pub struct PoolChange {
     pub nodes: Vec<Queued>,
     /// Those of them whose drains would wait, or lose something.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub drains: Vec<DrainAhead>,
+    pub drains: Vec<ExpectedDrain>,
     /// The pool's policy, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub policy: Option<PolicyAhead>,
+    pub policy: Option<PolicySummary>,
     /// How long it may take, if that is known.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub time: Option<TimeAhead>,
-    /// The pool has no node at all: what the change costs is said for those that come.
+    pub time: Option<TimeEstimate>,
+    /// The pool has no node at all: the costs are those of nodes that will join.
     #[serde(skip)]
     pub empty: bool,
     /// What people should know before the pool's config is replaced.
@@ -161,14 +161,14 @@ pub enum Outcome {
     },
 }
 
-/// What every pool's change is worked out with.
+/// What the change of every pool is computed with.
 #[derive(Debug, Clone, Copy)]
 pub struct ChangeView<'a> {
     /// MachineConfigs with their contents, by name: those that nodes may be in, and those that they would be in.
     pub configs: &'a BTreeMap<String, MachineConfig>,
     /// The disruption policy that would be in force.
     pub policy: &'a DisruptionPolicy,
-    /// The moment that it is worked out for: soak times and windows depend on it.
+    /// The time that it is computed for: soak times and windows depend on it.
     pub now: &'a Time,
     /// Whether the diff shows secrets.
     pub secrets: Secrets,
@@ -192,7 +192,7 @@ impl ChangePlan {
             true => without(objects, change.given, &mut notes),
             false => merged_over(objects.clone(), change.given.clone()),
         };
-        notes.extend(pins::notes(change.given, change.deleted, objects, before));
+        notes.extend(pinned_images::notes(change.given, change.deleted, objects, before));
         let policy = disruption_policy(&changed)?;
         let mut sources: Objects = changed.iter().filter(|(_, v)| pool_of(v).is_none()).cloned().collect();
         let controller_config = change.controller_config;
@@ -225,9 +225,9 @@ impl ChangePlan {
         for (pool, to) in after {
             let target = to.metadata.name.as_deref().unwrap_or_default();
             let from = before.pools.get(pool).map(|p| p.spec.configuration.name.as_str()).unwrap_or_default();
-            // The change may be of pools or nodes, too: a pause, another bound, another selector.
+            // The change may also be one of pools or nodes: a pause, another limit, another selector.
             let mut then = situation(changed)?.with_target(pool, target);
-            // Other pools stay where they are: a manifest of a pool does not say its rendered config.
+            // Other pools keep their rendered config: the manifest of a pool does not name one.
             for (other, was) in before.pools.iter().filter(|(other, _)| *other != pool) {
                 if then.pools.contains_key(other) {
                     then = then.with_target(other, &was.spec.configuration.name);
@@ -238,11 +238,11 @@ impl ChangePlan {
             if from == target && goes(&then).is_subset(&goes(before)) {
                 continue;
             }
-            then.costs = ahead::costs(view, &then, pool, to);
+            then.costs = impact::costs(view, &then, pool, to);
             let mut change = PoolChange::of(view, &then, pool, from, to)?;
-            let done = ahead::done(changed.iter().map(|(_, v)| v), pool);
-            change.time = ahead::time(&then, pool, change.nodes.len(), &done);
-            if let Some(pin) = before.pools.get(pool).and_then(rollout::pinned) {
+            let done = impact::done(changed.iter().map(|(_, v)| v), pool);
+            change.time = impact::time(&then, pool, change.nodes.len(), &done);
+            if let Some(pin) = before.pools.get(pool).and_then(rollout::pinned_config) {
                 change.held = Some(format!("the pool is pinned to {pin} until `mco undo {pool} --release`"));
             }
             all.notes.extend(change.warnings.iter().map(|w| format!("pool {pool}: WARNING: {w}")));
@@ -257,7 +257,7 @@ impl ChangePlan {
 }
 
 impl PoolChange {
-    /// What a pool and its nodes go through from one rendered config to another. `then`: the cluster with the pool in the
+    /// What a change from one rendered config to another means for a pool and its nodes. `then`: the cluster with the pool in the
     /// new one; `from`: the name of the old one, empty where there is none.
     ///
     /// # Errors
@@ -270,7 +270,7 @@ impl PoolChange {
         to: &MachineConfig,
     ) -> Result<Self, ChangeError> {
         let ChangeView { configs, policy, now, secrets } = view;
-        let policy = &ahead::policy_of(policy, then, pool);
+        let policy = &impact::policy_of(policy, then, pool);
         let diff = render::diff(configs.get(from), Some(to), secrets)
             .map_err(|why| ChangeError::Diff { pool: pool.to_owned(), why })?;
         let forecast = then.forecast(now);
@@ -315,8 +315,8 @@ impl PoolChange {
             costs,
             max_unavailable: planned.map(|p| p.capacity.max).unwrap_or_default(),
             held: planned.and_then(|p| p.held.clone()),
-            drains: ahead::drains(then, &nodes),
-            policy: ahead::policy(then, pool, now.0),
+            drains: impact::drains(then, &nodes),
+            policy: impact::policy(then, pool, now.0),
             time: None,
             nodes,
             empty: planned.is_none_or(|p| p.nodes.is_empty()),
@@ -326,13 +326,13 @@ impl PoolChange {
     }
 
     /// It costs a node `limit` or more, or a node cannot apply it at all. A config that no node leaves costs nothing, but
-    /// in a pool without nodes it stands for those that come.
+    /// in a pool without nodes it counts for nodes that will join.
     pub fn is_refused(&self, limit: Option<Severity>) -> bool {
         let counts = |cost: &&Cost| cost.nodes > 0 || self.empty;
         self.costs.iter().filter(counts).any(|cost| match &cost.outcome {
             Outcome::Applied { severity, .. } => limit.is_some_and(|limit| *severity >= limit),
             Outcome::Irreconcilable { .. } => true,
-            // What is not known may be anything.
+            // An unknown cost may be any cost.
             Outcome::Unknown { .. } => limit.is_some() && cost.nodes > 0,
         })
     }
@@ -344,7 +344,7 @@ impl PoolChange {
     }
 }
 
-/// The disruption policies that count; of several objects the last.
+/// The disruption policies in force; of several objects, those of the last.
 ///
 /// # Errors
 /// A policy that cannot be read.
@@ -355,74 +355,4 @@ pub fn disruption_policy(objects: &[(String, Value)]) -> Result<DisruptionPolicy
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_change_is_impossible_only_when_no_node_can_apply_it() {
-        let never = || Outcome::Irreconcilable { irreconcilable: vec![] };
-        let perhaps = || Outcome::Unknown { because: "it is not there".to_owned() };
-        // Nodes in each config, whether the pool is empty, whether it is impossible, whether a plan refuses it.
-        let rows = [
-            (vec![(1, never())], false, true, true),
-            (vec![(1, never()), (2, never())], false, true, true),
-            (vec![(1, never()), (2, perhaps())], false, false, true),
-            (vec![(0, never()), (2, perhaps())], false, false, false),
-            (vec![(0, never())], false, false, false),
-            (vec![(0, never())], true, false, true),
-            (vec![], true, false, false),
-        ];
-        for (n, (costs, empty, impossible, refused)) in rows.into_iter().enumerate() {
-            let cost = |(nodes, outcome)| Cost { from: String::new(), nodes, outcome };
-            let change = PoolChange {
-                pool: "worker".to_owned(),
-                from: String::new(),
-                to: String::new(),
-                diff: String::new(),
-                costs: costs.into_iter().map(cost).collect(),
-                max_unavailable: 1,
-                held: None,
-                nodes: vec![],
-                drains: vec![],
-                policy: None,
-                time: None,
-                empty,
-                warnings: vec![],
-                on_trial: vec![],
-            };
-            assert_eq!((change.is_impossible(), change.is_refused(None)), (impossible, refused), "row {n}");
-        }
-    }
-
-    #[test]
-    fn one_refusal_makes_an_unknown_outcome_refused() {
-        let unknown = || Outcome::Unknown { because: "it is not there".to_owned() };
-        let applied = |severity| Outcome::Applied { severity, disruption: Disruption::default() };
-        let rows = [
-            (unknown(), 1, Some(Severity::Reboot), true),
-            (unknown(), 0, Some(Severity::Reboot), false),
-            (applied(Severity::Drain), 1, Some(Severity::Reboot), false),
-            (applied(Severity::Drain), 1, Some(Severity::Drain), true),
-            (applied(Severity::Reboot), 1, None, false),
-        ];
-        for (n, (outcome, nodes, limit, refused)) in rows.into_iter().enumerate() {
-            let change = PoolChange {
-                pool: "worker".to_owned(),
-                from: String::new(),
-                to: String::new(),
-                diff: String::new(),
-                costs: vec![Cost { from: String::new(), nodes, outcome }],
-                max_unavailable: 1,
-                held: None,
-                nodes: vec![],
-                drains: vec![],
-                policy: None,
-                time: None,
-                empty: false,
-                warnings: vec![],
-                on_trial: vec![],
-            };
-            assert_eq!(change.is_refused(limit), refused, "row {n}");
-        }
-    }
-}
+mod tests;

@@ -1,7 +1,6 @@
-//! What objects render to, by the rule that the controller has: each pool's MachineConfigs as they stand among the objects,
-//! whether a cluster or files gave them. Pure.
+//! Renders the MachineConfigs of each pool among objects from a cluster or from files, by the controller's own rule. Pure.
 //!
-//! What it is not: the rule (see `render`), or the reading of objects.
+//! What it is not: that rule (see `render`), or the reading of objects.
 
 use crate::objects::{Objects, is, object, pool_of};
 use api::names::{ARBITER, CONTROLLER_CONFIG, GROUP, MASTER, WORKER};
@@ -24,7 +23,7 @@ pub enum UnrenderableError {
         origin: String,
         /// Its pool.
         pool: String,
-        /// Its first field that is not as its kind has it.
+        /// Its first invalid field.
         source: ShapeError,
     },
     /// A MachineConfig that cannot be read.
@@ -32,31 +31,31 @@ pub enum UnrenderableError {
     Config {
         /// Where it comes from.
         origin: String,
-        /// Its first field that is not as its kind has it.
+        /// Its first invalid field.
         source: ShapeError,
     },
-    /// An object that settings are made over and that cannot be read.
+    /// An object that settings apply to cannot be read.
     #[error("{kind} {name}")]
     Object {
         /// Its kind.
         kind: &'static str,
         /// Its name, in quotes.
         name: String,
-        /// Its first field that is not as its kind has it.
+        /// Its first invalid field.
         source: ShapeError,
     },
-    /// A pool that was asked for and is not there.
+    /// A pool that was asked for does not exist.
     #[error("there is no pool {missing:?} in the manifests; their pools are: {there}")]
     NoPool {
         /// The pool.
         missing: String,
-        /// Those that there are.
+        /// The pools that exist.
         there: String,
     },
     /// The ControllerConfig has another name.
     #[error("there is no ControllerConfig {CONTROLLER_CONFIG}; `mco install` creates it")]
     NoControllerConfig,
-    /// What the settings make as they are, before the change.
+    /// The settings cannot be rendered as they are now, before the change.
     #[error("cannot generate the MachineConfigs of the cluster's present settings with these templates")]
     Before(#[source] Box<Self>),
     /// A template.
@@ -70,17 +69,17 @@ pub enum UnrenderableError {
     Render(#[from] BootstrapError),
 }
 
-/// What objects are rendered with that is not among them.
+/// What objects are rendered with, besides themselves.
 #[derive(Debug, Clone, Copy)]
 pub struct RenderWith<'a> {
     /// The templates that base MachineConfigs are made from; may be empty.
     pub templates: &'a TemplateSet,
-    /// The ControllerConfig that counts where there is none among the objects.
+    /// The ControllerConfig to use if there is none among the objects.
     pub controller_config: &'a ControllerConfig,
 }
 
 impl RenderWith<'_> {
-    /// Adds the ControllerConfig where there is none.
+    /// Adds the ControllerConfig if there is none.
     pub fn complete(&self, objects: &mut Objects) {
         if !objects.iter().any(|(_, v)| is(v, GROUP, "ControllerConfig")) {
             let config = object(self.controller_config, "ControllerConfig");
@@ -92,12 +91,12 @@ impl RenderWith<'_> {
 /// The rendered config of each pool.
 pub type Rendered = BTreeMap<String, MachineConfig>;
 
-/// Renders each pool of the objects, or only these. Rendered configs among the objects stand for their pool where nothing
-/// else does. Where there are no pools, each role that a MachineConfig's labels name is one. Also returns what has no effect
+/// Renders each pool of the objects, or only these. If nothing else is known of a pool, a rendered config among the objects
+/// is taken as its result. If there are no pools, each role that the labels of MachineConfigs name counts as one. Also returns what has no effect
 /// or will not work.
 ///
 /// # Errors
-/// An object that cannot be read or that a rule refuses; a pool that is not there.
+/// An object cannot be read or is refused by a rule, or a pool does not exist.
 pub fn rendered(
     objects: Objects,
     with: RenderWith<'_>,
@@ -150,7 +149,7 @@ pub fn rendered(
     Ok((all, warnings))
 }
 
-/// A pool with nothing but what others inherit from it.
+/// A pool with nothing but the settings that other pools inherit.
 fn stream_alone(pool: &Value) -> Value {
     let mut alone = json!({
         "apiVersion": pool["apiVersion"], "kind": pool["kind"], "metadata": {"name": pool["metadata"]["name"]}, "spec": {}

@@ -1,9 +1,9 @@
-//! What MachineConfigs a change of settings makes, by the controller's templates. Pure.
+//! Which MachineConfigs the controller's templates make of changed settings. Pure.
 //!
-//! What the controller generates also contains facts that only it has (a pull secret). So everything is generated twice, from the
-//! settings as they are and as they would be, and only what differs between the two takes the place of what is there.
+//! MachineConfigs that the controller generates also contain facts that only the controller has (a pull secret). So everything
+//! is generated twice, from the settings before and after the change, and only what differs replaces the cluster's own.
 //!
-//! What it is not: what a setting means; that is `render::generated`'s.
+//! What it is not: the meaning of a setting (see `render::generated`).
 
 use crate::change::rendering::{RenderWith, UnrenderableError, rendered};
 use crate::objects::{Objects, is, object, pool_of};
@@ -34,7 +34,7 @@ pub(crate) const SETTINGS: [(&str, &str, &str); 11] = [
     (CONFIG, "v1", "ImagePolicy"),
     ("operator.openshift.io", "v1alpha1", "ImageContentSourcePolicy"),
 ];
-/// Whose features also say whether streams of OS images count.
+/// Its feature gates also decide whether OS image streams are used.
 const FEATURE_GATE: (&str, &str) = (CONFIG, "FeatureGate");
 
 fn is_setting(value: &Value) -> bool {
@@ -47,13 +47,13 @@ pub fn needs_templates(value: &Value) -> bool {
     is_setting(value) || is(value, GROUP, "ControllerConfig")
 }
 
-/// Without what MachineConfigs are made of: these are there already.
+/// The objects without those that MachineConfigs are generated from: the MachineConfigs exist already.
 pub(crate) fn without_settings(mut objects: Objects) -> Objects {
     let gate = objects.iter().map(|(_, v)| v).find(|v| is(v, FEATURE_GATE.0, FEATURE_GATE.1));
     let off = render::streams::switched_off(gate);
     objects.retain(|(_, v)| !(is_setting(v) || off && is(v, GROUP, "OSImageStream")));
     for (_, value) in objects.iter_mut().filter(|(_, v)| is(v, GROUP, "ControllerConfig")) {
-        // Layers are of templates, and there are none here.
+        // Layers belong to templates, and there are none here.
         if let Some(notes) = value.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
             notes.remove(annotation::TEMPLATE_LAYERS);
         }
@@ -61,7 +61,7 @@ pub(crate) fn without_settings(mut objects: Objects) -> Objects {
     objects
 }
 
-/// What a pool's MachineConfigs give as they are now; `None`: nothing. Also returns what has no effect or will not work.
+/// The rendered config of a pool from its present MachineConfigs; `None`: there is none. Also returns what has no effect or will not work.
 ///
 /// # Errors
 /// As [`rendered`].
@@ -76,10 +76,10 @@ pub fn rendered_now(
     Ok((all.remove(pool), warnings))
 }
 
-/// Brings what is made of settings and templates up to date in `sources`.
+/// Updates the MachineConfigs in `sources` that are generated from settings and templates.
 ///
 /// # Errors
-/// What the settings, before or after, are refused for; an object that cannot be read.
+/// The settings are refused, before or after the change, or an object cannot be read.
 pub(crate) fn regenerate(
     sources: &mut Objects,
     before: &Objects,

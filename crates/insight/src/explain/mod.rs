@@ -1,6 +1,6 @@
 //! Who set what in a pool's rendered config, and who lost: [`Explanation`]. Pure.
 //!
-//! What it is not: the tracing of origins, which is [`render::provenance`]'s, and their table.
+//! What it is not: the tracing of origins (see [`render::provenance`]), or their table.
 
 pub(crate) mod requests;
 
@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 pub enum Source {
     /// It was stored when the config was rendered.
     Stored,
-    /// Worked out from the MachineConfigs as they are now, and why.
+    /// Computed from the MachineConfigs as they are now, and why.
     Computed(String),
 }
 
@@ -29,7 +29,7 @@ pub struct NotInConfig {
     pub config: String,
     /// What was asked for.
     pub what: String,
-    /// What there is.
+    /// The names that exist.
     pub hint: String,
 }
 

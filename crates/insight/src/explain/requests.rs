@@ -1,7 +1,7 @@
 //! The requests that fill an [`Explanation`]: a pool, its rendered config and, where that does not say who set what, the
 //! MachineConfigs that it names.
 //!
-//! What it is not: the tracing, which is [`render::provenance`]'s.
+//! What it is not: the tracing of origins (see [`render::provenance`]).
 
 use crate::explain::{Explanation, Source};
 use api::names::{annotation, pool_condition::RENDER_DEGRADED};
@@ -16,7 +16,7 @@ use std::time::Duration;
 /// For a handful of objects. An API server that takes longer is treated as unreachable.
 const REQUESTS: Duration = Duration::from_secs(30);
 
-/// Why it cannot be said who set what.
+/// Why there is no explanation.
 #[derive(Debug, thiserror::Error)]
 pub enum ExplainError {
     /// The pool does not exist.
@@ -24,7 +24,7 @@ pub enum ExplainError {
     NoPool {
         /// What was asked for.
         pool: String,
-        /// The pools that there are.
+        /// The pools that exist.
         there: Vec<String>,
     },
     /// Nothing was rendered for the pool yet.
@@ -62,7 +62,7 @@ pub async fn explain(client: &Client, pool: &str) -> Result<Explanation, Explain
     tokio::time::timeout(REQUESTS, gather(client, pool)).await.map_err(|_| ExplainError::Late)?
 }
 
-/// Who set what in a rendered config, as far as that is stored on it. `None`: it belongs to no pool.
+/// Who set what in a rendered config, as stored on it. `None`: it belongs to no pool.
 ///
 /// # Errors
 /// Why nothing stored can be used.

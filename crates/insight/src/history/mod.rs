@@ -1,7 +1,7 @@
 //! The rendered configs that a pool had, since when, and who changed what: [`PoolHistory`], a plain value, and the requests
 //! that fill it.
 //!
-//! What it is not: the comparison, which is [`render::history`]'s, and the pool's own record, which is [`rollout::past`]'s.
+//! What it is not: the comparison (see [`render::history`]), or the pool's own record (see [`rollout::past_configs`]).
 
 pub(crate) mod undo;
 
@@ -20,7 +20,7 @@ use std::time::Duration;
 /// For all MachineConfigs, which are megabytes, and all Nodes. An API server that takes longer is treated as unreachable.
 const LISTS: Duration = Duration::from_secs(60);
 
-/// Why a pool's history cannot be told.
+/// Why there is no history of a pool.
 #[derive(Debug, thiserror::Error)]
 pub enum HistoryError {
     /// The pool does not exist.
@@ -34,7 +34,7 @@ pub enum HistoryError {
     Late,
 }
 
-/// What a pool was in, and what it is in.
+/// The present and past configs of a pool.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PoolHistory {
@@ -43,9 +43,9 @@ pub struct PoolHistory {
     /// The config that it is pinned to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pinned: Option<String>,
-    /// The rendered configs that there are, the newest first.
+    /// The rendered configs that exist, the newest first.
     pub configs: Vec<PastConfig>,
-    /// Those that the pool once named and that are gone.
+    /// Rendered configs that the pool once had and that were deleted.
     pub gone: Vec<rollout::InForce>,
 }
 
@@ -56,7 +56,7 @@ pub struct PastConfig {
     /// The config, and how it differs from the one before.
     #[serde(flatten)]
     pub step: Step,
-    /// When the pool came to name it, each time.
+    /// The times at which it became the pool's config.
     pub in_force: Vec<Time>,
     /// The pool names it now.
     pub current: bool,
@@ -107,11 +107,11 @@ pub(crate) fn metadata_by_name(all: &[MachineConfig]) -> BTreeMap<&str, &ObjectM
 }
 
 impl PoolHistory {
-    /// What a pool's own record and its rendered configs tell. `all`: every MachineConfig, with its contents; `in_config`:
+    /// A pool's history from its own record and its rendered configs. `all`: every MachineConfig, with its contents; `in_config`:
     /// how many nodes are in each config.
     pub fn of(pool: &MachineConfigPool, all: &[MachineConfig], in_config: &BTreeMap<String, usize>) -> Self {
         let rendered = rendered_of(pool, all);
-        let mut gone = rollout::past(pool);
+        let mut gone = rollout::past_configs(pool);
         let row = |step: Step| PastConfig {
             in_force: gone
                 .iter()
@@ -126,7 +126,7 @@ impl PoolHistory {
             steps(&rendered, &metadata_by_name(all)).into_iter().map(row).collect();
         configs.reverse();
         gone.retain(|p| !configs.iter().any(|row| row.step.config == p.config));
-        Self { pool: pool.name_any(), pinned: rollout::pinned(pool).map(str::to_owned), configs, gone }
+        Self { pool: pool.name_any(), pinned: rollout::pinned_config(pool).map(str::to_owned), configs, gone }
     }
 }
 

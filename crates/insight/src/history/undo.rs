@@ -1,7 +1,7 @@
-//! The way back: the config that a pool would be pinned to, or its release, and what that means: [`UndoPlan`], a plain
-//! value. Pure. See [`rollout::pinned`] for what a pin is.
+//! Plans an undo: the config that a pool would be pinned to, or the removal of its pin, and what that means. [`UndoPlan`] is
+//! a plain value. Pure. See [`rollout::pinned_config`] for what a pin is.
 //!
-//! What it is not: the write, or the question whether it may be done.
+//! What it is not: the write, or the question for confirmation.
 
 use crate::change::PoolChange;
 use crate::history::metadata_by_name;
@@ -42,7 +42,7 @@ pub enum RollbackError {
     },
 }
 
-/// What is to be done, and whether it was.
+/// What an undo does, and whether it was done.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct UndoPlan {
@@ -54,7 +54,7 @@ pub struct UndoPlan {
     /// What it means for the pool; absent where its config stays.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub change: Option<PoolChange>,
-    /// The MachineConfigs that say otherwise than the pinned config.
+    /// The MachineConfigs that differ from the pinned config.
     pub machine_configs: Vec<Change>,
     /// It was done.
     pub done: bool,
@@ -104,14 +104,14 @@ pub fn rollback_target<'a>(
 ) -> Result<&'a MachineConfig, RollbackError> {
     let (name, current) = (pool.name_any(), &pool.spec.configuration.name);
     if to.is_none()
-        && let Some(pinned) = rollout::pinned(pool)
+        && let Some(pinned) = rollout::pinned_config(pool)
     {
         return Err(RollbackError::Pinned { pool: name, config: pinned.to_owned() });
     }
     let by_name: BTreeMap<&str, &'a MachineConfig> =
         rendered.iter().filter_map(|c| Some((c.metadata.name.as_deref()?, *c))).collect();
     let existing: Vec<&str> = rendered.iter().filter_map(|c| c.metadata.name.as_deref()).collect();
-    let Some(wanted) = to.or_else(|| rollout::before(pool, &existing)) else {
+    let Some(wanted) = to.or_else(|| rollout::previous_config(pool, &existing)) else {
         return Err(RollbackError::OnlyOne { pool: name, current: current.clone() });
     };
     let found = by_name.get(wanted).copied();

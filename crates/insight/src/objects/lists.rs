@@ -1,6 +1,6 @@
-//! The lists that plans and the rendering of a cluster's objects are made over: [`Objects`] from a cluster.
+//! Lists the objects of a cluster that plans and rendering need, as [`Objects`].
 //!
-//! What it is not: objects from files, which the program reads, or what they mean (see `objects`).
+//! What it is not: objects from files, which the program reads, or the meaning of objects (see `objects`).
 
 use crate::change::settings::{CONFIG, SETTINGS};
 use crate::objects::{Objects, object};
@@ -15,12 +15,12 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// An API server that needs longer for all lists is as good as away.
+/// An API server that needs longer for all lists counts as unreachable.
 const LISTS_TIMEOUT: Duration = Duration::from_secs(120);
 /// Objects in one answer.
 const PAGE: u32 = 500;
 
-/// Kinds that need not be installed.
+/// Optional kinds.
 const OPTIONAL: [(&str, &str, &str); 9] = [
     (GROUP, "v1", "MachineConfigNode"),
     (GROUP, "v1", "PinnedImageSet"),
@@ -32,10 +32,10 @@ const OPTIONAL: [(&str, &str, &str); 9] = [
     (CONFIG, "v1", "FeatureGate"),
     ("operator.openshift.io", "v1", "MachineConfiguration"),
 ];
-/// Why a cluster's objects are not known.
+/// Why a cluster's objects cannot be listed.
 #[derive(Debug, thiserror::Error)]
 pub enum ListError {
-    /// A kind that every installation has is not served.
+    /// The API server does not serve a kind that every installation has.
     #[error(
         "the cluster has no MachineConfigPools and MachineConfigs: their CRDs are not installed; run \
         `mco install`"
@@ -49,10 +49,10 @@ pub enum ListError {
         /// The API server's answer.
         source: Box<kube::Error>,
     },
-    /// The list of a kind that need not be installed failed.
+    /// The list of an optional kind failed.
     #[error(transparent)]
     Call(#[from] CallError),
-    /// Nobody waited long enough.
+    /// The caller stopped waiting.
     #[error("the API server has not answered yet")]
     Unanswered,
     /// The lists take too long.
@@ -78,7 +78,7 @@ impl ListError {
 pub struct Listed {
     /// The objects.
     pub objects: Objects,
-    /// Kinds that need not be installed and that may not be listed (403): taken for absent.
+    /// Optional kinds that may not be listed (403): assumed to have no objects.
     pub forbidden: Vec<String>,
 }
 
@@ -89,7 +89,7 @@ impl Listed {
     }
 }
 
-/// What a plan is made over; MachineConfigs with their contents only where these are wanted: they are megabytes.
+/// The objects that a plan needs. MachineConfigs, which are megabytes, are listed with their contents only on request.
 ///
 /// # Errors
 /// A list that failed, or no answer in time.
@@ -134,7 +134,7 @@ pub async fn for_rendering(client: &kube::Client) -> Result<Listed, ListError> {
     tokio::time::timeout(LISTS_TIMEOUT, lists).await.map_err(|_| ListError::Late)?
 }
 
-/// Objects of a kind that need not be installed.
+/// Objects of an optional kind.
 async fn list_if_there(
     client: &kube::Client,
     group: &str,
@@ -196,7 +196,7 @@ where
     }
 }
 
-/// Items of a list do not say their kind.
+/// Items of a list do not have their kind.
 fn document(of: &impl Serialize, group: &str, kind: &str) -> (String, Value) {
     versioned(of, group, "v1", kind)
 }

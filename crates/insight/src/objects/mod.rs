@@ -1,4 +1,4 @@
-//! Objects, from a cluster or from files, as what a plan is made over, and how a change is laid over them. Pure.
+//! Objects from a cluster or from files, as the input of a plan, and with a change applied to them. Pure.
 //!
 //! What it is not: the reading of files and lists.
 
@@ -23,12 +23,12 @@ pub struct UnreadableConfig {
     pub origin: String,
     /// Its name.
     pub name: String,
-    /// Its first field that is not as its kind has it.
+    /// Its first invalid field.
     pub source: ShapeError,
 }
 
-/// The cluster that these objects are, as the controller sees it: where the cluster's FeatureGate switches OSImageStreams
-/// off, these do not count.
+/// The cluster that these objects are, as the controller sees it: if the cluster's FeatureGate switches
+/// OSImageStreams off, they are ignored.
 ///
 /// # Errors
 /// An object of a kind that matters and that cannot be read.
@@ -40,7 +40,7 @@ pub fn situation(objects: &[(String, Value)]) -> Result<Situation, SituationErro
     Situation::from_objects(all.map(|(origin, value)| (origin.as_str(), value)))
 }
 
-/// MachineConfigs by name, of those whose contents are there.
+/// MachineConfigs by name, as far as their contents are among the objects.
 ///
 /// # Errors
 /// One that cannot be read.
@@ -56,7 +56,7 @@ pub fn configs(objects: &[(String, Value)]) -> Result<BTreeMap<String, MachineCo
     all.collect()
 }
 
-/// What an object is told apart by: kind, namespace, name.
+/// What identifies an object: kind, namespace, name.
 pub(crate) fn key(value: &Value) -> (String, String, String) {
     let text = |p: &str| value.pointer(p).and_then(Value::as_str).unwrap_or_default().to_owned();
     (text("/kind"), text("/metadata/namespace"), text("/metadata/name"))
@@ -85,14 +85,14 @@ pub fn object<T: serde::Serialize>(of: &T, kind: &str) -> Value {
     value
 }
 
-/// The objects with others over them, as `kubectl apply` puts them: those of the same kind and name take their places.
+/// The objects with others applied over them, as by `kubectl apply`: objects of the same kind and name are replaced.
 pub fn merged_over(mut objects: Objects, given: Objects) -> Objects {
     objects.retain(|(_, v)| !given.iter().any(|(_, g)| key(g) == key(v)));
     objects.extend(given);
     objects
 }
 
-/// The objects without those that are given, as `kubectl delete -f` takes them away.
+/// The objects without the given ones, as after `kubectl delete -f`.
 pub(crate) fn without(objects: &Objects, given: &Objects, notes: &mut Vec<String>) -> Objects {
     let mut left = objects.clone();
     for (origin, value) in given {

@@ -1,6 +1,6 @@
-//! What is not as it should be, of all that a snapshot shows: what `mco status --exit-code` tells by its code. Pure.
+//! What needs attention in a snapshot: what `mco status --exit-code` reports by its exit code. Pure.
 //!
-//! What it is not: nodes under way, or that wait for their turn: those are as they should be.
+//! What it is not: nodes that are being updated or wait for their turn, which is normal.
 
 use crate::status::rows::{Phase, PoolRow};
 use api::names::pool_condition::DEGRADED;
@@ -9,7 +9,7 @@ use serde::Serialize;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// What sort of thing is not as it should be.
+/// The sort of problem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Problem {
@@ -25,11 +25,11 @@ pub enum Problem {
     NoPool,
 }
 
-/// One thing that is not as it should be.
+/// One problem.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Finding {
-    /// What sort.
+    /// Its sort.
     pub problem: Problem,
     /// The pool that it concerns, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -41,7 +41,7 @@ pub struct Finding {
     pub message: String,
 }
 
-/// A hold that ends by itself: other nodes go first, a soak time runs, or an image is being built. No finding.
+/// Whether a hold ends by itself: other nodes go first, a soak time runs, or an image is being built. That is no finding.
 fn is_a_turn(hold: &Hold) -> bool {
     match hold {
         Hold::Masters(_) | Hold::Arbiter(_) | Hold::Soak { .. } | Hold::Prefetch { .. } => true,

@@ -1,12 +1,12 @@
-//! Pools and nodes as the cluster has them now, kept up by watches: what a snapshot is planned over, trimmed as in the
-//! controller, so that thousands of nodes cost little here and one request of each kind at the API server. Of
-//! MachineConfigs, which are megabytes, only metadata is asked for, unless OS image streams are used: a pool's stream
-//! follows from their images.
+//! Pools and nodes as the cluster has them now, kept up to date by watches: the input of a snapshot. Objects are trimmed as in
+//! the controller, so thousands of nodes need little memory, and one request for each kind at the API server. Of
+//! MachineConfigs, which are megabytes, only the metadata is requested, unless OS image streams are used: a pool's stream
+//! follows from the images of its configs.
 //!
 //! What it is not: the controller's caches. It writes nothing, and ends with its command.
 
-use crate::status::since::{Progress, readiness};
-use crate::status::trouble::{FIRST_LISTS, FollowError, Troubles, refused};
+use crate::status::node_progress::{Progress, readiness};
+use crate::status::watch_errors::{FIRST_LISTS, FollowError, Troubles, refused};
 use crate::status::watches::{STREAMS_LIMIT, Said, Served, Unread, WatchEvent, Watches, streams, watches};
 use crate::status::{KnownNode, Snapshot, View};
 use api::k8s::{ObjectMeta, Time};
@@ -32,7 +32,7 @@ const REDRAW: Duration = Duration::from_millis(250);
 /// With fewer interned strings than this, a search for unused ones frees too little to be worth it.
 const MANY_NAMES: usize = 10_000;
 
-/// The objects of one kind: those that are known, and a new list that is not complete yet.
+/// The objects of one kind: the known ones, and a new list that is not complete yet.
 struct Kind<T> {
     known: BTreeMap<String, T>,
     coming: BTreeMap<String, T>,
@@ -44,7 +44,7 @@ impl<T> Kind<T> {
         Self { known: BTreeMap::new(), coming: BTreeMap::new(), listed: false }
     }
 
-    /// For a kind that need not be installed: where it is not, there is no list to wait for.
+    /// For an optional kind: if it is not installed, there is no list to wait for.
     fn expected(served: bool) -> Self {
         Self { listed: !served, ..Self::new() }
     }
@@ -72,7 +72,7 @@ impl<T> Kind<T> {
 /// Lists everything once and makes a snapshot of it.
 ///
 /// # Errors
-/// An API server that does not answer, or refuses.
+/// The API server does not answer, or refuses.
 pub async fn snapshot(client: &Client, only: &[String]) -> Result<Snapshot, FollowError> {
     Ok(ClusterWatch::start(client).await?.snapshot(only))
 }
@@ -90,7 +90,7 @@ pub struct ClusterWatch {
     schedulable: Kind<bool>,
     streams: Kind<Value>,
     feature_gates: Kind<Value>,
-    /// Which of the kinds that need not be installed are.
+    /// Which of the optional kinds are installed.
     served: Served,
     operators: Kind<Option<Arc<str>>>,
     etcd: [Kind<Option<EtcdMember>>; EtcdMember::PLACES.len()],
@@ -114,10 +114,10 @@ impl ClusterWatch {
     /// stream that its status names, and the next snapshot after they arrive has them.
     ///
     /// # Errors
-    /// An API server that does not answer, or refuses.
+    /// The API server does not answer, or refuses.
     pub async fn start(client: &Client) -> Result<Self, FollowError> {
         let begin = async {
-            // On the heap, as the whole below: callers hold this future within their own.
+            // On the heap, like the whole below: callers hold this future within their own.
             let (seen, served) = Box::pin(watches(client)).await?;
             let mut me = Self {
                 seen,
@@ -156,7 +156,7 @@ impl ClusterWatch {
         tokio::time::timeout(FIRST_LISTS, begin).await.map_err(|_| FollowError::Late)?
     }
 
-    /// Takes the next event of the first lists, in which a failure ends everything.
+    /// Takes the next event of the first lists. A failure in them ends everything.
     async fn take_next(&mut self) -> Result<(), FollowError> {
         match self.seen.next().await {
             Some(Said { event: Ok(seen), .. }) => self.take(seen),
@@ -172,8 +172,8 @@ impl ClusterWatch {
         self.changed_until(|now| now + REDRAW).await;
     }
 
-    /// The same; `until` says, at the time of the first change, until when those that come with it are gathered. A caller that is
-    /// dropped meanwhile loses nothing: what was taken stays taken.
+    /// The same. `until` is called at the first change, and says until when further changes are collected. If the caller is
+    /// dropped meanwhile, nothing is lost: changes that were taken are kept.
     pub async fn changed_until(&mut self, until: impl Fn(Instant) -> Instant) {
         let mut end: Option<Instant> = None;
         let mut told = false;
@@ -255,14 +255,14 @@ impl ClusterWatch {
         }
     }
 
-    /// Why what is known may be out of date: the last failure of each watch that has not been answered since, with the kinds
-    /// that it is about. It ends with time, too: ask again.
+    /// Why the known objects may be out of date: the last failure of each watch that has not succeeded since, with its kinds.
+    /// A failure is forgotten after some time, so call this again.
     pub fn trouble(&self) -> Option<String> {
         self.troubles.text(Instant::now())
     }
 
-    /// What is not known because this person may not read it, the API server did not say in time, or another version has written
-    /// it: each a sentence.
+    /// What is not known because this person may not read it, the API server did not answer in time, or another version has
+    /// written it: each as a sentence.
     pub fn unread(&self) -> Vec<Unread> {
         let newer = self.policies.known.iter().filter(|(_, policy)| policy.is_none());
         let newer = newer.map(|(name, _)| Unread {
@@ -284,7 +284,7 @@ impl ClusterWatch {
         self.nodes.known.get(node)?.view.zone()
     }
 
-    /// What MachineConfigNodes say, by node; `None` for one without a status. What has not changed is the same value in memory.
+    /// What MachineConfigNodes say, by node; `None` for one without a status. Unchanged entries are the same value in memory.
     pub fn progress(&self) -> &BTreeMap<String, Option<Arc<Progress>>> {
         &self.progress.known
     }
@@ -294,12 +294,12 @@ impl ClusterWatch {
         self.pools.known.get(pool).map(|p| p.spec.paused)
     }
 
-    /// Takes a pool over as the answer to a write shows it, before the watch reports it.
+    /// Takes a pool from the answer to a write, before the watch reports it.
     pub fn put_pool(&mut self, pool: MachineConfigPool) {
         self.pools.known.insert(pool.name_any(), pool);
     }
 
-    /// Everything that the first view needs was seen once.
+    /// Whether everything that the first view needs was seen once.
     fn listed(&self) -> bool {
         let Self {
             pools,
@@ -381,73 +381,5 @@ fn config_view(metadata: &ObjectMeta, os_image_url: &str) -> ConfigView {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::status::trouble::TRIED;
-
-    #[test]
-    fn objects_missing_from_a_complete_new_list_are_dropped() {
-        let pool = |name: &str| MachineConfigPool::new(name, Default::default());
-        let mut kind = Kind::new();
-        let mut steps: Vec<(Event<MachineConfigPool>, &[&str])> = vec![
-            (Event::Init, &[]),
-            (Event::InitApply(pool("a")), &[]),
-            (Event::InitApply(pool("b")), &[]),
-            (Event::InitDone, &["a", "b"]),
-            (Event::Apply(pool("c")), &["a", "b", "c"]),
-            (Event::Delete(pool("a")), &["b", "c"]),
-            (Event::Init, &["b", "c"]),
-            (Event::InitApply(pool("c")), &["b", "c"]),
-            (Event::InitDone, &["c"]),
-        ];
-        for (n, (event, want)) in steps.drain(..).enumerate() {
-            kind.take(event, |_| ());
-            assert_eq!(kind.known.keys().collect::<Vec<_>>(), want, "step {n}");
-        }
-    }
-
-    #[test]
-    fn the_trouble_of_one_watch_lasts_until_that_watch_is_answered() {
-        let now = Instant::now();
-        let mut troubles = Troubles::default();
-        assert_eq!(troubles.text(now), None);
-        troubles.note(1, "Nodes", "403 Forbidden".to_owned(), now);
-        troubles.over(2);
-        assert_eq!(troubles.text(now).as_deref(), Some("Nodes: 403 Forbidden"), "another one is answered");
-        troubles.note(2, "MachineConfigPools", "refused".to_owned(), now);
-        troubles.note(1, "Nodes", "refused".to_owned(), now);
-        assert_eq!(troubles.text(now).as_deref(), Some("MachineConfigPools, Nodes: refused"));
-        troubles.over(2);
-        assert_eq!(troubles.text(now).as_deref(), Some("Nodes: refused"));
-        // Nothing changes that the watch could tell, but it would have failed again by then.
-        assert!(troubles.text(now + TRIED - Duration::from_secs(1)).is_some());
-        assert_eq!(troubles.text(now + TRIED), None);
-        troubles.over(1);
-        assert_eq!(troubles.text(now), None);
-    }
-
-    #[test]
-    fn an_api_server_that_is_away_or_busy_is_asked_again_and_one_that_refuses_is_not() {
-        let answer =
-            |code| kube::Error::Api(Box::new(kube::core::Status::failure("no", "Reason").with_code(code)));
-        let list = |error| refused(kube::runtime::watcher::Error::InitialListFailed(error));
-        let broken = || kube::Error::Service("connection refused".into());
-        let json = serde_json::from_str::<bool>("x").unwrap_err();
-        let rows = [
-            (FollowError::Late, true),
-            (list(broken()), true),
-            (refused(kube::runtime::watcher::Error::WatchStartFailed(broken())), true),
-            (list(answer(503)), true),
-            (list(answer(429)), true),
-            (list(answer(401)), false),
-            (list(answer(403)), false),
-            // The kinds are not installed.
-            (list(answer(404)), false),
-            (list(kube::Error::SerdeError(json)), false),
-            (FollowError::Ended, false),
-        ];
-        for (error, transient) in rows {
-            assert_eq!(error.is_transient(), transient, "{error:?}");
-        }
-    }
-}
+#[path = "follow_tests.rs"]
+mod tests;

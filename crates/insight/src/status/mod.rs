@@ -5,15 +5,15 @@
 
 pub(crate) mod findings;
 pub(crate) mod follow;
+pub(crate) mod node_progress;
 pub(crate) mod policy;
 pub(crate) mod rows;
-pub(crate) mod since;
-pub(crate) mod trouble;
+pub(crate) mod watch_errors;
 pub(crate) mod watches;
 
 use crate::status::findings::Finding;
+use crate::status::node_progress::Progress;
 use crate::status::rows::{NodeRow, Phase, PoolRow};
-use crate::status::since::Progress;
 use api::conditions;
 use api::names::pool_condition::{RENDER_DEGRADED, UPDATED, UPDATING};
 use api::v1::MachineConfigPool;
@@ -33,7 +33,7 @@ pub struct Snapshot {
     pub pools: Vec<PoolRow>,
     /// Nodes that no pool owns, and why.
     pub unmanaged: Vec<String>,
-    /// What is not as it should be; what `--exit-code` is about.
+    /// What needs attention; `--exit-code` reports this.
     pub findings: Vec<Finding>,
     /// Nodes that a filter leaves out.
     #[serde(skip_serializing_if = "is_zero")]
@@ -84,7 +84,7 @@ pub struct View<'a> {
     pub progress: &'a BTreeMap<String, Option<Arc<Progress>>>,
 }
 
-/// Whether a node does not get on before something on it has changed.
+/// Whether a node cannot continue before something on it has changed.
 fn is_stuck(step: &Step) -> bool {
     matches!(step, Step::Failing(_) | Step::Unavailable(_) | Step::Waits(Wait::Node(_)))
 }
@@ -113,8 +113,13 @@ fn of_view(view: View<'_>, only: &[String], now: Timestamp) -> Snapshot {
                 current: text(view.and_then(|v| v.current_config.as_deref())),
                 desired: text(view.and_then(|v| v.desired_config.as_deref())),
                 phase: Phase::from(&n.step),
-                since: since::since(&n.step, progress, known.and_then(|k| k.readiness), behind.map(|t| t.0)),
-                why: since::why(&n.step, progress),
+                since: node_progress::since(
+                    &n.step,
+                    progress,
+                    known.and_then(|k| k.readiness),
+                    behind.map(|t| t.0),
+                ),
+                why: node_progress::why(&n.step, progress),
                 stuck: is_stuck(&n.step),
             }
         };
@@ -151,13 +156,13 @@ fn of_view(view: View<'_>, only: &[String], now: Timestamp) -> Snapshot {
             held: p.hold.as_ref().map(Hold::to_string),
             needs_approval: p.hold.as_ref().is_some_and(Hold::needs_approval),
             policy: policy::row(p, policies.and_then(|all| all.policy(&p.pool)).map(AsRef::as_ref), now),
-            pinned: pool.and_then(|p| Some(rollout::pinned_text(p, rollout::pinned(p)?))),
+            pinned: pool.and_then(|p| Some(rollout::pinned_text(p, rollout::pinned_config(p)?))),
             images: pool.and_then(|pool| images(pool, p.nodes.iter().map(|n| &*n.node), progress)),
             stuck: conditions
                 .and_then(|list| conditions::get(list, RENDER_DEGRADED).filter(|c| c.status == "True"))
                 .map(|c| format!("it cannot be rendered: {}", c.message))
                 .or_else(|| p.stuck())
-                .or_else(|| pool.and_then(|p| Some(rollout::pinned_text(p, rollout::pinned(p)?)))),
+                .or_else(|| pool.and_then(|p| Some(rollout::pinned_text(p, rollout::pinned_config(p)?)))),
             percent: (updated * 100).checked_div(p.nodes.len()).unwrap_or(100),
             estimate: estimate(&pace, now),
             nodes: p.nodes.iter().map(row).collect(),
@@ -221,7 +226,7 @@ impl Snapshot {
         self.pools.iter().any(|p| p.nodes.iter().any(|n| n.name == name))
     }
 
-    /// The two show the same, but for the estimates, which change with every second.
+    /// Whether both show the same, apart from the estimates, which change every second.
     pub fn is_like(&self, other: &Self) -> bool {
         let without = |s: &Self| {
             let mut s = s.clone();
@@ -231,7 +236,7 @@ impl Snapshot {
         without(self) == without(other)
     }
 
-    /// Why a pool shown cannot get to its config before a person has changed something.
+    /// Why a pool shown cannot get to its config unless a person changes something.
     pub fn stuck(&self) -> Option<String> {
         let pools = self.pools.iter().filter(|p| !p.is_updated());
         let lines: Vec<String> =
@@ -239,7 +244,7 @@ impl Snapshot {
         (!lines.is_empty()).then(|| lines.join("; "))
     }
 
-    /// What the pools shown wait for: said when a time limit ends the wait for them.
+    /// What the pools shown wait for: printed when a time limit ends the wait for them.
     pub fn waits_for(&self) -> String {
         let of_pool = |p: &PoolRow| {
             let node = p.nodes.iter().find(|n| !matches!(n.phase, Phase::Done | Phase::Waits));
@@ -255,7 +260,7 @@ impl Snapshot {
         behind.join("; ")
     }
 
-    /// Without the nodes that a filter leaves out.
+    /// The same without the nodes that a filter leaves out.
     #[must_use]
     pub fn filtered(mut self, filter: &Filter) -> Self {
         for pool in &mut self.pools {

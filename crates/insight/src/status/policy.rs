@@ -16,7 +16,7 @@ use std::fmt;
 pub struct PolicyRow {
     /// The RolloutPolicy.
     pub name: String,
-    /// The wave that moves or soaks, or that begins next; absent: no config is on its way, or the policy has no waves.
+    /// The wave that moves or soaks, or that begins next; absent: no config is being rolled out, or the policy has no waves.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wave: Option<WaveRow>,
     /// What each gate said last, as long as it is checked.
@@ -33,7 +33,7 @@ pub struct PolicyRow {
 pub struct WaveRow {
     /// Its name.
     pub name: String,
-    /// Its place among the policy's waves, from 1; 0: the policy has no such wave any more.
+    /// Its place among the policy's waves, from 1; 0: the policy no longer has this wave.
     pub place: usize,
     /// How many waves the policy has.
     pub of: usize,
@@ -48,7 +48,7 @@ pub struct WaveRow {
 pub enum WaveState {
     /// A person has to let it begin.
     NeedsApproval,
-    /// It has not begun: what has to hold before it does not hold yet.
+    /// It has not begun, because its preconditions are not met yet.
     NotBegun,
     /// It has begun, but no further node of it goes now: the pool says why.
     Held,
@@ -90,12 +90,12 @@ pub(super) fn row(plan: &PoolPlan, policy: Option<&Policy>, now: Timestamp) -> O
 }
 
 impl PolicyRow {
-    /// There is a wave, a gate or a time to tell of.
+    /// Whether there is a wave, a gate or a time to show.
     pub fn says_something(&self) -> bool {
         self.wave.is_some() || !self.gates.is_empty() || self.hours.is_some()
     }
 
-    /// Its texts that people or workloads have written, for masking.
+    /// Its texts that were written by people or workloads, for masking.
     pub fn texts_mut(&mut self) -> impl Iterator<Item = &mut String> {
         let reason = match &mut self.hours {
             Some(Hours::Frozen { reason, .. }) => Some(reason),

@@ -21,21 +21,21 @@ pub struct PoolRow {
     pub machines: usize,
     /// Nodes in that config and available.
     pub updated: usize,
-    /// Nodes on their way.
+    /// Nodes that are being updated.
     pub moving: usize,
     /// Nodes that fail to get there.
     pub degraded: usize,
-    /// How many may be on their way at once.
+    /// How many may be updated at once.
     pub max_unavailable: usize,
     /// The pool's conditions that are True, with their messages.
     #[serde(serialize_with = "as_list")]
     pub conditions: BTreeMap<String, String>,
-    /// A person has paused it (`mco pause`): no node is given anything new before that is taken back.
+    /// A person has paused it (`mco pause`): no node is given anything new before it is resumed.
     pub paused: bool,
     /// Why no node is given anything new; absent when nodes may move.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held: Option<String>,
-    /// It is held until a person lets its wave, or where it has none the pool, go (`mco approve`).
+    /// It is held until a person approves its wave, or the pool if it has no waves (`mco approve`).
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub needs_approval: bool,
     /// Where it stands in its RolloutPolicy; absent when none is in force.
@@ -47,7 +47,7 @@ pub struct PoolRow {
     /// How many nodes have the images of the pool's PinnedImageSets, and why others do not; absent when the pool has no such set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub images: Option<String>,
-    /// Why the pool cannot get to its config before a person has changed something; absent when it can.
+    /// Why the pool cannot get to its config unless a person changes something; absent when it can.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stuck: Option<String>,
     /// How many of its nodes are in the config, in percent, rounded down.
@@ -75,7 +75,7 @@ impl PoolRow {
         self.conditions.contains_key(UPDATED)
             && self.updated == self.machines
             && !self.conditions.contains_key(RENDER_DEGRADED)
-            // What was applied since is held back.
+            // A change that was applied since is held back.
             && self.pinned.is_none()
     }
 }
@@ -94,12 +94,12 @@ pub struct NodeRow {
     pub desired: String,
     /// Where it stands, in one word.
     pub phase: Phase,
-    /// Since when, where somebody wrote it down.
+    /// Since when, if that is recorded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
     /// What it does or waits for, in words.
     pub why: String,
-    /// It does not get on before something on it has changed: it fails, is not available, or waits for its own state.
+    /// It cannot continue before something on it has changed: it fails, is not available, or waits for its own state.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub stuck: bool,
 }
@@ -140,7 +140,7 @@ impl Phase {
     pub const ALL: [Self; 6] =
         [Self::Done, Self::Unavailable, Self::Goes, Self::Moving, Self::Failing, Self::Waits];
 
-    /// The word that JSON and command line have for it.
+    /// Its name in JSON and on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Done => "done",
@@ -152,7 +152,7 @@ impl Phase {
         }
     }
 
-    /// What it means, in a line.
+    /// Its meaning, in one line.
     pub fn about(self) -> &'static str {
         match self {
             Self::Done => "In the pool's config and available",

@@ -1,7 +1,7 @@
-//! The watches that a snapshot is kept up by: which kinds, which of them the cluster has and this person may read, and what
-//! is asked for of each object.
+//! The watches that keep a snapshot up to date: which kinds are watched, which of them the cluster has and this person may
+//! read, and which parts of each object are requested.
 //!
-//! What it is not: what is kept of them (see `follow`).
+//! What it is not: what is kept of the objects (see `follow`).
 
 use api::k8s::{Node, Pod};
 use api::names;
@@ -39,7 +39,7 @@ pub(super) enum WatchEvent {
     Operator(Event<Pod>),
     /// A pod in one of [`EtcdMember::PLACES`].
     Etcd(usize, Event<Pod>),
-    /// Decoded one by one: one that another version has written must not hide the others.
+    /// Decoded one by one: an object that another version has written must not hide the others.
     Policy(Event<DynamicObject>),
 }
 
@@ -61,31 +61,31 @@ pub(super) fn streams<'a>(served: &Served, gate: Option<&Value>, object: Option<
         return Streams::Unknown;
     }
     match object.filter(|_| !render::streams::switched_off(gate)) {
-        // They have come into use since the start: the images are not read.
+        // Streams came into use after the start: the images are not read.
         Some(object) if !served.images && lists_streams(object) => Streams::Unknown,
         used => Streams::Known(used),
     }
 }
 
-/// How long the first view waits for what is known of OS image streams: for the question whether they are used, and again for
-/// their lists. Pools and nodes are worth seeing without them.
+/// How long the first view waits for OS image streams: once to learn whether they are used, and again for their lists. Pools
+/// and nodes are worth seeing without them.
 pub(super) const STREAMS_LIMIT: Duration = Duration::from_secs(1);
 
 pub(super) type Watches = Pin<Box<dyn Stream<Item = Said> + Send>>;
 
-/// What one of the watches says.
+/// A message from one of the watches.
 pub(super) struct Said {
-    /// Which of them: its place among all.
+    /// The watch's index.
     pub(super) watch: usize,
     /// The kind of its objects, in the plural.
     pub(super) kind: &'static str,
-    /// The API server has answered it. A new list begins with an event that comes before that.
+    /// The API server has answered it. The first event of a new list comes before any answer.
     pub(super) answered: bool,
-    /// An event, or why there is none.
+    /// An event, or why the watch failed.
     pub(super) event: Result<WatchEvent, watcher::Error>,
 }
 
-/// What the watch of a kind says; its place is given later.
+/// The messages of a kind's watch; its index is set later.
 fn said<K>(
     kind: &'static str,
     seen: impl Fn(Event<K>) -> WatchEvent,
@@ -98,7 +98,7 @@ fn said<K>(
     }
 }
 
-/// Whether a kind that need not be installed can be read.
+/// Whether an optional kind can be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Presence {
     There,
@@ -132,7 +132,7 @@ pub(super) struct Served {
 }
 
 impl Served {
-    /// What is missing where a kind cannot be read.
+    /// What is unknown if a kind cannot be read.
     pub(super) fn unread(&self) -> Vec<Unread> {
         let etcd = self.etcd.contains(&Presence::Unknown).then_some(Presence::Unknown);
         let streams =
@@ -200,7 +200,7 @@ pub struct Unread {
 /// That is sound, since nothing is concluded from unknown streams (see [`streams`]); a new command asks again.
 ///
 /// # Errors
-/// An API server that answers the question which kinds are installed with an error.
+/// The API server does not say which kinds are installed.
 pub(super) async fn watches(client: &Client) -> Result<(Watches, Served), CallError> {
     let how = watcher::Config::default;
     let pools = watcher(Api::<MachineConfigPool>::all(client.clone()), how()).default_backoff();

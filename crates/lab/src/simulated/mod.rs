@@ -8,6 +8,7 @@
 //! Not here: what the daemon does. It is the product's own crate, started through the same entry point as `mco daemon`.
 
 pub(crate) mod fleet_api;
+mod fleet_objects;
 pub(crate) mod kubelet_standin;
 pub(crate) mod pod_standin;
 

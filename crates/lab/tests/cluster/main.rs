@@ -15,13 +15,14 @@ mod generated;
 mod image_builds;
 mod joining;
 mod os_streams;
+mod pause_and_revert;
 #[path = "../product/mod.rs"]
 mod product;
 mod render;
+mod render_refused;
 mod rollout;
 mod rollout_limits;
 mod rollout_policy;
 mod rollout_tools;
 mod skew;
-mod stop_and_go;
 mod templates;

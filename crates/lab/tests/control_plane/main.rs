@@ -7,5 +7,5 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod fault_proxy;
-mod planes;
+mod lifecycle;
 mod up_down;

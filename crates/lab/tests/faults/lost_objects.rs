@@ -2,7 +2,7 @@
 //! that is restored from a backup. An independent observer checks that never more nodes are out of service than the pool
 //! allows.
 //!
-//! Not here: what an administrator does during a rollout (`tests/cluster/stop_and_go.rs`).
+//! Not here: what an administrator does during a rollout (`tests/cluster/pause_and_revert.rs`).
 
 use crate::product::controllers::{Controller, all_well, middle, slow};
 use crate::product::observer::Observer;

@@ -1,7 +1,7 @@
 //! Rollouts while something fails: the API server, the network, clocks, the controller or its leader. An observer with a
 //! watch of its own fails the test at the first node too many out of service.
 //!
-//! Not here: what an administrator does during a rollout (`tests/cluster/stop_and_go.rs`).
+//! Not here: what an administrator does during a rollout (`tests/cluster/pause_and_revert.rs`).
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
 mod api_server;

@@ -144,7 +144,7 @@ impl Payload {
 pub(crate) fn operator_image(found: &Found) -> Result<String, String> {
     let remedy = format!(
         "apply the release's manifests, or set spec.imageFrom of {} to Settings",
-        crate::settings_object::name()
+        crate::settings_name::name()
     );
     let Some(text) = &found.images else { return Err(format!("ConfigMap {IMAGES} is not there; {remedy}")) };
     let images = images(text).map_err(Unready::why)?;

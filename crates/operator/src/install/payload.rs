@@ -5,7 +5,7 @@
 //! What it is not: taking a payload (see `facts::release`).
 
 use crate::facts::release;
-use crate::settings_object;
+use crate::settings_name;
 use api::v1alpha1::{ImageFrom, MachineConfigOperator};
 use client::CallError;
 use kube::Client;
@@ -18,7 +18,7 @@ use kube::Client;
      definitions of a newer version. Apply the payload of the release that you want and pass the image that it names, or leave \
      the payload and run this again: kubectl patch machineconfigoperator cluster --type=merge \
      --patch='{{\"spec\":{{\"imageFrom\":\"Settings\",\"image\":\"{ours}\"}}}}'",
-    settings_object::name()
+    settings_name::name()
 )]
 pub struct OtherImage {
     ours: String,

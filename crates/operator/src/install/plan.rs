@@ -7,7 +7,7 @@ use super::{How, InstallError, Options, Step};
 use crate::manifests::{self, admission, agents, replicas};
 use crate::settings_object::AgentPods;
 use crate::sync::objects::marked;
-use crate::{definitions, settings_object};
+use crate::{definitions, settings_name};
 use api::detected::{API_SERVER_CA, API_SERVER_URL, CLUSTER_DNS_IP, Detected, digest};
 use api::k8s::{ByteString, LabelSelector};
 use api::names::annotation::FOUND_OUT;
@@ -121,7 +121,7 @@ fn settings_step(options: &Options, image: &str) -> Result<Step, InstallError> {
     let data = |ca: &Option<Vec<u8>>| ca.clone().filter(|ca| !ca.is_empty()).map(ByteString);
     let (said, found) = (data(&options.said.api_server_ca), data(&options.found.api_server_ca));
     choose(&mut record, API_SERVER_CA, &mut spec.api_server.ca_data, said, found, |ca| digest(&ca.0));
-    let wrong = |source| InstallError::Json { what: settings_object::name(), source };
+    let wrong = |source| InstallError::Json { what: settings_name::name(), source };
     let mut value = serde_json::to_value(&object).map_err(wrong)?;
     let mut spec = value["spec"].take();
     // Not named where they are the default: they are the administrator's, and what is not applied is not taken from him, by

@@ -26,7 +26,7 @@ pub enum Progress {
     Done(String),
     /// Something is on its way.
     Waiting(String),
-    /// It cannot go on: object and remedy.
+    /// It cannot continue: object and remedy.
     Failed(String),
 }
 
@@ -47,7 +47,7 @@ pub async fn read(client: &Client) -> Result<Progress, CallError> {
 /// How far it has come, by the settings' status and the operator's pods.
 pub(crate) fn judge(settings: Option<&MachineConfigOperator>, pods: &[Pod]) -> Progress {
     let Some(settings) = settings else {
-        return Progress::Failed(format!("{} does not exist any more", crate::settings_object::name()));
+        return Progress::Failed(format!("{} does not exist any more", crate::settings_name::name()));
     };
     let status = settings.status.clone().unwrap_or_default();
     let fresh =
@@ -74,7 +74,7 @@ pub(crate) fn judge(settings: Option<&MachineConfigOperator>, pods: &[Pod]) -> P
     {
         return Progress::Failed(format!(
             "{}: spec.managementState is Unmanaged, so {} is not rolled out ({} is); set it to Managed",
-            crate::settings_object::name(),
+            crate::settings_name::name(),
             spec.image,
             rolled_out.unwrap_or("nothing")
         ));

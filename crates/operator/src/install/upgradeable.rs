@@ -3,7 +3,7 @@
 //!
 //! What it is not: the reasons, which the operator computes (see `sync::status`).
 
-use crate::settings_object;
+use crate::settings_name;
 use crate::sync::status::UPGRADEABLE;
 use api::v1alpha1::MachineConfigOperator;
 
@@ -12,7 +12,7 @@ use api::v1alpha1::MachineConfigOperator;
 #[error(
     "{} says that this installation must not be upgraded now ({reason}): {message}. Nothing was written. Do what it says and run \
      this again, or pass --allow-not-upgradeable to upgrade all the same",
-    settings_object::name()
+    settings_name::name()
 )]
 pub struct NotUpgradeable {
     reason: String,

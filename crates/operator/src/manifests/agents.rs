@@ -7,7 +7,8 @@
 //! own Node and its events. The role here adds what it reads, and an admission policy (see `admission`) limits each node to its own
 //! MachineConfigNode.
 
-use crate::manifests::pods::{METRICS, metrics_volume};
+use crate::manifests::parts::METRICS;
+use crate::manifests::pods::metrics_volume;
 use crate::settings_object::AgentPods;
 use api::names::{GROUP, NAMESPACE};
 use api::v1::ControllerConfigSpec;

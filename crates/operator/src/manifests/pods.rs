@@ -5,28 +5,21 @@
 //! and the agents (see `agents`).
 
 use crate::manifests::network::{controller_service, policy, ports, server_service, service};
-use crate::manifests::replicas::Scaled;
+use crate::manifests::parts::{METRICS, PLAIN, Parts, SERVER_SECURE_METRICS, labels, metadata};
 use crate::manifests::rights::{BOOTSTRAP_TOKEN, CONTROLLER, DASHBOARD, OPERATOR, SERVER};
 use crate::settings_object::DashboardSettings;
 use api::detected::{Detected, REPLICAS};
 use api::names::annotation::FOUND_OUT;
-use api::names::{JOINING_TAINT, NAMESPACE, label};
-use ipnet::IpNet;
+use api::names::{JOINING_TAINT, label};
 use serde_json::{Value, json};
 
 /// Where a pod finds the certificate of its metrics.
 const METRICS_FOLDER: &str = "/etc/ssl/metrics";
 /// The path of the templates in the image.
 const TEMPLATES: &str = "/usr/share/mco/templates";
-/// The port of the metrics over HTTPS, for those who may read them, and of the probes. The reference uses the same.
-pub(crate) const METRICS: u16 = 9001;
-/// The same for the config server, which shares its host's network with the agent.
-pub(crate) const SERVER_SECURE_METRICS: u16 = 9002;
 /// The port of the server's `/healthz`, `/readyz` and metrics. The server uses its host's network, and serves these on
 /// loopback only.
 const SERVER_METRICS: u16 = 8798;
-/// The reference's port for plain HTTP.
-pub(super) const PLAIN: u16 = api::user_data::PORT + 1;
 /// The dashboard's port, for HTTPS.
 const PAGE: u16 = 9443;
 /// The memory limit of the dashboard. Everybody who may log in can have YAML parsed, which must not take the memory of a
@@ -37,24 +30,6 @@ const USER: u32 = 65_532;
 /// The server's allocator returns unused memory at once: 29 instead of 35 MiB with 20 pools, at the cost of some hundredths
 /// of a millisecond for each request. Buffers of TLS records are kept.
 const SERVER_ALLOCATOR: &str = "narenas:1,dirty_decay_ms:0,muzzy_decay_ms:0,lg_tcache_max:16";
-/// The inputs of the pods' manifests.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Parts<'a> {
-    /// The image of all of them.
-    pub(crate) image: &'a str,
-    /// The API server's URL for booting machines.
-    pub(crate) api_server_url: &'a str,
-    /// Only machines with a boot token get configs, over HTTPS. False: everybody does, also over plain HTTP, as with the
-    /// reference.
-    pub(crate) require_token: bool,
-    /// Load balancers that send the client's address by PROXY protocol.
-    pub(crate) balancers: &'a [IpNet],
-    /// How many controllers run, see [`crate::manifests::replicas::controllers`].
-    pub(crate) controllers: u32,
-    /// Another number that somebody has set.
-    pub(crate) scaled: Option<&'a Scaled>,
-}
-
 /// The controller, in the order in which its objects must be written.
 pub(crate) fn controller(parts: &Parts<'_>) -> Vec<Value> {
     // Who may connect, before there is anything to connect to.
@@ -82,14 +57,6 @@ pub(crate) fn dashboard(image: &str, settings: &DashboardSettings) -> Vec<Value>
         dashboard_pods(image, settings),
         service(DASHBOARD, &json!([{"name": "https", "port": 443, "targetPort": PAGE}])),
     ]
-}
-
-pub(super) fn labels(name: &str) -> Value {
-    json!({"k8s-app": name})
-}
-
-pub(super) fn metadata(name: &str) -> Value {
-    json!({"name": name, "namespace": NAMESPACE, "labels": labels(name)})
 }
 
 /// The common fields of all pods.

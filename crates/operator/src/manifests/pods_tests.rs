@@ -1,7 +1,7 @@
 //! Tests of `pods`: what pods need to start and to be reached, and no more.
 
 use super::*;
-use crate::manifests::replicas::controllers;
+use crate::manifests::replicas::{Scaled, controllers};
 
 fn objects(require_token: bool) -> Vec<Value> {
     let (image, api_server_url) = ("registry.example.com/mco:1", "https://api:6443");

@@ -208,7 +208,7 @@ pub const ALERTS: [Alert; 33] = [
         Warning,
         "10m",
         "max by (step) (mco_operator_step_failed) > 0",
-        "The operator cannot go on at its step {{ $labels.step }}.",
+        "The operator cannot continue at its step {{ $labels.step }}.",
         "What runs goes on, but nothing that is missing or changed is put back, and an upgrade stands still. The condition \
          Degraded of MachineConfigOperator `cluster` names the object and the remedy.",
     ),

@@ -130,7 +130,7 @@ async fn optional<T>(
 /// Reads the settings.
 pub(crate) async fn settings(client: &Client) -> Result<Option<MachineConfigOperator>, CallError> {
     let api: Api<MachineConfigOperator> = Api::all(client.clone());
-    optional(&format!("get {}", crate::settings_object::name()), api.get(CLUSTER)).await
+    optional(&format!("get {}", crate::settings_name::name()), api.get(CLUSTER)).await
 }
 
 /// The ControllerConfig, as the API server returns it.

@@ -16,6 +16,7 @@ mod image_builds;
 mod machine_configuration;
 mod metrics;
 pub(crate) mod objects;
+mod options;
 mod pass;
 mod plan;
 mod report;
@@ -26,7 +27,8 @@ pub(crate) mod status;
 pub(crate) mod storage;
 
 pub use metrics::sample as metrics_sample;
-pub use run::{Options, StartError, once, run};
+pub use options::Options;
+pub use run::{StartError, once, run};
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -36,7 +38,7 @@ use std::time::Duration;
 /// does not tell of everything that a pass looks at.
 const AGAIN: Duration = Duration::from_secs(3600);
 
-/// A step of the installation. Its name is the reason of the condition that says why the operator cannot go on:
+/// A step of the installation. Its name is the reason of the condition that says why the operator cannot continue:
 /// `RightsFailed` and so on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Step {
@@ -108,7 +110,7 @@ impl fmt::Display for Step {
 pub enum Stop {
     /// What was begun takes its time; a change of the cluster continues it.
     Waiting(String),
-    /// It cannot go on: the object, the cause and the remedy.
+    /// It cannot continue: the object, the cause and the remedy.
     Failed(String),
 }
 

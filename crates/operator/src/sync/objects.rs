@@ -200,7 +200,7 @@ pub(crate) fn blocked_pods(workload: &Key, image: &str, pods: &[Pod]) -> Option<
             let remedy = if reason.contains("Image") || reason.contains("ErrImage") {
                 format!(
                     "set spec.image of {} to an image that the nodes can pull, or give them {image}",
-                    crate::settings_object::name()
+                    crate::settings_name::name()
                 )
             } else {
                 format!("see kubectl -n {NAMESPACE} logs {name} --previous")

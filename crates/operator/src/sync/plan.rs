@@ -5,7 +5,7 @@
 use super::objects::{Key, marked};
 use super::{STEPS, Work};
 use crate::install::settings;
-use crate::manifests::pods::Parts;
+use crate::manifests::parts::Parts;
 use crate::manifests::replicas::{self, Scaled};
 use crate::manifests::{admission, agents, pods, rights};
 use crate::monitoring;
@@ -77,7 +77,7 @@ impl Inputs<'_> {
             format!(
                 "ControllerConfig {CONTROLLER_CONFIG}: spec.infra.status.apiServerInternalURI does not say how machines reach \
                  the API server; set spec.apiServer.url of {}",
-                crate::settings_object::name()
+                crate::settings_name::name()
             )
         })?;
         Ok(Parts {

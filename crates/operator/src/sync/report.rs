@@ -84,7 +84,7 @@ async fn write(client: &Client, settings: &MachineConfigOperator, passed: &Passe
     if after != before {
         let api: Api<MachineConfigOperator> = Api::all(client.clone());
         let patch = json!({ "status": changed(&before, &after) });
-        let what = || format!("patch the status of {}", crate::settings_object::name());
+        let what = || format!("patch the status of {}", crate::settings_name::name());
         call(what, api.patch_status(CLUSTER, &PatchParams::default(), &Patch::Merge(&patch))).await?;
         for event in events(settings, &before, &after, now) {
             let api: Api<Event> = Api::namespaced(client.clone(), NAMESPACE);
@@ -182,7 +182,7 @@ fn related_objects() -> Value {
         all.push(named("clusterrolebindings", name));
     }
     all.push(
-        json!({"group": "machineconfig.dev", "resource": crate::settings_object::PLURAL, "name": CLUSTER}),
+        json!({"group": "machineconfig.dev", "resource": crate::settings_name::PLURAL, "name": CLUSTER}),
     );
     all.into()
 }

@@ -96,7 +96,7 @@ pub(super) fn required_pools(
             ));
         }
         if let Some(lacks) = lacks {
-            let pinned = match rollout::pinned(&pool) {
+            let pinned = match rollout::pinned_config(&pool) {
                 Some(_) => format!("; the pool is pinned to it: mco undo {name} --release"),
                 None => String::new(),
             };

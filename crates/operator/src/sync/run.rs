@@ -8,6 +8,7 @@
 
 use super::cluster::{KINDS, Kind, kept_label};
 use super::metrics::Metrics;
+use super::options::Options;
 use super::pass::{Passed, Syncer};
 use super::plan::Prometheus;
 use super::{AGAIN, Step, Stop, report};
@@ -31,7 +32,7 @@ use kube::core::PartialObjectMeta;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Client, Resource};
 use listen::tls::TlsProfile;
-use listen::{Access, Addresses, Endpoint, Health, ListenError};
+use listen::{Access, Endpoint, Health, ListenError};
 use prometheus_client::registry::Registry;
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
@@ -60,19 +61,6 @@ const CLUSTER_MAPS: [(&str, &str); 7] = [
     (NAMESPACE, "machine-config-osimageurl"),
     (NAMESPACE, super::rotation::NAME),
 ];
-
-/// The operator's options.
-#[derive(Debug, Clone, Default)]
-pub struct Options {
-    /// Without a settings object: the config server asks for boot tokens, so user data must have them.
-    pub require_token: bool,
-    /// The image that this process runs in. `None`: it is not a pod, and leaves the operator's own Deployment alone.
-    pub image: Option<String>,
-    /// Act only while holding the Lease, so that several may run.
-    pub leader_elect: bool,
-    /// Where metrics and probes are served.
-    pub metrics: Addresses,
-}
 
 /// Why the operator could not start, or a single pass failed.
 #[derive(Debug, thiserror::Error)]
@@ -399,62 +387,5 @@ fn changes(syncer: &Syncer, followed: &Followed) -> SelectAll<BoxStream<'static,
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::Stopped;
-    use super::*;
-
-    #[test]
-    fn who_stands_by_says_nothing_of_steps_that_failed_under_it() {
-        let mut registry = Registry::default();
-        let metrics = Metrics::new(&mut registry);
-        let text = || {
-            let mut text = String::new();
-            prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
-            text
-        };
-        metrics.leader.set(1);
-        report::unread(&metrics);
-        for line in ["step_failed{step=\"Read\"} 1", "passes_total{result=\"failed\"} 1", "leader 1"] {
-            assert!(text().contains(&format!("mco_operator_{line}\n")), "{}", text());
-        }
-        stands_by(&metrics);
-        assert!(!text().contains("step_failed{") && text().contains("mco_operator_leader 0\n"), "{}", text());
-    }
-
-    #[test]
-    fn a_failure_waits_longer_each_time_and_never_the_same_while_a_change_ends_any_other_wait() {
-        let stopped =
-            |stop| Passed { stopped: Some(Stopped { step: Step::Rights, stop }), ..Passed::default() };
-        let failed = stopped(Stop::Failed(String::new()));
-        let mut waits = vec![];
-        for failures in 0..8 {
-            let Rest::All(wait) = rest(Some(&failed), failures, 0) else {
-                panic!("a change must not make a busy loop")
-            };
-            assert!(wait <= RETRY.last && wait >= RETRY.first / 2, "{wait:?}");
-            waits.push(wait);
-        }
-        assert!(waits[7] > waits[0] * 8, "{waits:?}");
-        let again: Vec<Rest> = (0..4).map(|_| rest(None, 7, 0)).collect();
-        assert!(again.windows(2).any(|pair| pair[0] != pair[1]), "without jitter: {again:?}");
-        assert_eq!(rest(Some(&Passed::default()), 0, 0), Rest::UntilChange(AGAIN));
-        assert_eq!(rest(Some(&stopped(Stop::Waiting(String::new()))), 0, 0), Rest::UntilChange(WAITING));
-        let stored = Passed { stored: vec!["s".to_owned()], ..Passed::default() };
-        assert_eq!(
-            rest(Some(&stored), 0, 0),
-            Rest::UntilChange(RETRY.last),
-            "what is not rewritten is tried again"
-        );
-        let soon = Duration::from_secs(5);
-        let settles = Passed { settles: Some(soon), ..stored };
-        assert_eq!(rest(Some(&settles), 0, 0), Rest::UntilChange(soon));
-        let stop = Stop::Failed(String::new());
-        let bare = Passed { stopped: Some(Stopped { step: Step::Settings, stop }), ..Passed::default() };
-        assert_eq!(rest(Some(&bare), 7, 0), Rest::UntilChange(RETRY.last), "settings may come at any time");
-        let joining = Passed { joining_failed: true, ..Passed::default() };
-        assert_eq!(rest(Some(&joining), 0, 0), Rest::UntilChange(WAITING), "a machine waits");
-        let race = Passed { conflict: true, ..Passed::default() };
-        assert_eq!(rest(Some(&race), 0, 0), Rest::None);
-        assert!(matches!(rest(Some(&race), 0, CONFLICTS), Rest::All(_)));
-    }
-}
+#[path = "run_tests.rs"]
+mod tests;

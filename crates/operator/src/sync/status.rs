@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 pub(crate) const AVAILABLE: &str = "Available";
 /// Something is being rolled out.
 pub(crate) const PROGRESSING: &str = "Progressing";
-/// The operator cannot go on.
+/// The operator cannot continue.
 pub(crate) const DEGRADED: &str = "Degraded";
 /// An upgrade may begin.
 pub(crate) const UPGRADEABLE: &str = "Upgradeable";

@@ -37,8 +37,8 @@ impl Component<'_> {
     }
 
     /// What no host could apply although it breaks no rule: remote sources, compressed bytes that do not unpack, wrong
-    /// hashes, data URLs that hosts do not read, and extensions that can be no package in a MachineConfig without an Ignition
-    /// config (beside one, only those of the reference are taken).
+    /// hashes, data URLs that hosts do not read, and, in a MachineConfig without an Ignition config, extensions that cannot
+    /// be packages (with an Ignition config, only those of the reference are accepted).
     pub fn unusable(&self) -> Vec<Finding> {
         let mut findings = match self.config {
             Some(_) => Vec::new(),
@@ -101,7 +101,7 @@ pub fn validate_machine_config(machine_config: &MachineConfig) -> Result<Compone
     if findings.is_empty() { Ok(component) } else { Err(findings) }
 }
 
-/// Extensions that no package manager is given.
+/// Extensions that are not passed to a package manager.
 fn impossible_extensions(machine_config: &MachineConfig) -> Vec<Finding> {
     let extensions = machine_config.spec.extensions.iter().flatten().enumerate();
     let bad = extensions.filter_map(|(i, e)| {
@@ -111,8 +111,8 @@ fn impossible_extensions(machine_config: &MachineConfig) -> Vec<Finding> {
     bad.collect()
 }
 
-/// Extensions of a MachineConfig without an Ignition config that are none of the reference's: packages of the host's
-/// repositories, which may have no such one.
+/// Extensions of a MachineConfig without an Ignition config that the reference does not know: packages of the host's
+/// repositories, which may not have them.
 pub(crate) fn host_packages(machine_config: &MachineConfig) -> Vec<Finding> {
     let has_config = machine_config.spec.config.as_ref().is_some_and(|c| !c.is_null());
     let extensions = machine_config.spec.extensions.iter().flatten().enumerate();
@@ -121,7 +121,7 @@ pub(crate) fn host_packages(machine_config: &MachineConfig) -> Vec<Finding> {
     });
     let finding = |(i, e): (usize, &String)| {
         let message = format!(
-            "{e:?} is none of the reference's extensions ({}), so it is taken for a package of the hosts' repositories",
+            "{e:?} is not one of the reference's extensions ({}), so it is treated as a package of the hosts' repositories",
             EXTENSIONS.join(", ")
         );
         Finding::on(Rule::Extension, &machine_config.name_any(), format!("spec.extensions[{i}]"), message)

@@ -4,7 +4,7 @@
 //! Contents are never shown; names are. The writer of a MachineConfig comes from its `metadata.managedFields`: the
 //! program and the time of its last write. Only the API server's audit log knows a person's name.
 //!
-//! What it is not: when which config was in force; the pool records that (see `rollout::past`).
+//! What it is not: when which config was in force; the pool records that (see `rollout::past_configs`).
 
 use crate::config::provenance::{Kind, Origin, Provenance};
 use api::k8s::{ObjectMeta, ResourceExt as _, Time};

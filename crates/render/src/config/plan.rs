@@ -4,12 +4,12 @@
 
 use crate::config::blame::{blame, mixed};
 use crate::config::check::{Component, validate_machine_config};
-use crate::config::follow::follow;
 use crate::config::inputs::Inputs;
 use crate::config::merge::{OsImages, merge, sort};
 use crate::config::name::name;
 use crate::config::object::{fits, keep, largest, reference, rendered};
 use crate::config::provenance::{self, Provenance};
+use crate::config::reconcilable::reconcilable;
 use crate::config::streams;
 use crate::error::{Finding, Reason, RenderError, Rule};
 use crate::version::{Mode, Versions};
@@ -167,7 +167,7 @@ pub fn plan(inputs: &Inputs<'_>) -> Result<RenderPlan, RenderError> {
         warnings.extend(findings);
     }
     let name = name(&pool_name, &merged.spec);
-    warnings.extend(follow(inputs, &name, &merged, &order).map_err(|(reason, f)| fail(reason, f))?);
+    warnings.extend(reconcilable(inputs, &name, &merged, &order).map_err(|(reason, f)| fail(reason, f))?);
     let mut rendered = rendered(pool, controller_config, versions, &name, merged.spec);
     if overridden {
         let annotations = rendered.metadata.annotations.get_or_insert_default();

@@ -123,7 +123,7 @@ impl Ledger {
         }
     }
 
-    /// A path that becomes another kind of thing keeps the history of the earlier one.
+    /// If a path becomes another kind of thing, it keeps the history of the earlier one.
     fn take_path(&mut self, kind: Kind, path: &str, by: &str) {
         let others = [Kind::File, Kind::Directory, Kind::Link].into_iter().filter(|k| *k != kind);
         let mut history = Vec::new();

@@ -3,7 +3,7 @@
 //! Not here: the recorded cases (see `conformance`).
 #![allow(clippy::unwrap_used, clippy::panic, clippy::needless_pass_by_value, reason = "helpers of tests")]
 
-mod followed;
+mod reconcilable;
 mod refused;
 mod stored;
 

@@ -7,7 +7,7 @@ use crate::drain::outlook;
 use crate::facts::Facts;
 use crate::inputs::{ConfigView, Configs, Inputs, Sources, Streams};
 use crate::policy::{Costs, PoolPolicies};
-use crate::status::pin::pinned;
+use crate::status::pin::pinned_config;
 use crate::status::pinned_text;
 use crate::view::{BudgetView, EtcdMember, Names, NodeView, OsBuild, OsConfig, PodView};
 use api::k8s::{Node, OwnerReference, Pod, PodDisruptionBudget, Time};
@@ -209,7 +209,7 @@ impl Situation {
             self.notes.push("the control-plane topology is unknown: nodes are not given one".to_owned());
         }
         for (name, pool) in &self.pools {
-            if let Some(config) = pinned(pool) {
+            if let Some(config) = pinned_config(pool) {
                 self.notes.push(format!("pool {name}: {}", pinned_text(pool, config)));
             }
         }

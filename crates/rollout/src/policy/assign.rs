@@ -3,7 +3,7 @@
 //!
 //! What it is not: what the policy allows (see `progress`).
 
-use crate::policy::{Policy, read};
+use crate::policy::{Policy, parse};
 use api::v1alpha1::{RolloutPolicy, RolloutPolicySpec};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -90,7 +90,7 @@ pub fn assign<'a>(
         let unknown = named.filter(|name| !mine.contains(&name.as_str())).cloned().collect();
         missing.insert(name, unknown);
         picked.insert(name, mine);
-        let read = read(name, &policy.spec).map(Arc::new).map_err(|e| e.to_string());
+        let read = parse(name, &policy.spec).map(Arc::new).map_err(|e| e.to_string());
         read_policies.insert(name, read);
     }
     for (pool, names) in &of_pool {

@@ -13,11 +13,11 @@
 
 mod assign;
 mod calendar;
-mod elsewhere;
 pub mod gates;
+mod parse;
 mod pool_policies;
 mod progress;
-mod read;
+mod rejected_elsewhere;
 #[cfg(test)]
 mod tests;
 mod waves;
@@ -26,13 +26,13 @@ pub use crate::hold::GateState;
 pub use assign::{Assigned, Assignment, PolicyPool, Verdict, assign};
 pub use calendar::{Freeze, Hours, Window, WindowError};
 pub use gates::Gate;
+pub use parse::{PolicyError, parse};
 pub use pool_policies::{Live, PoolPolicies};
 pub use progress::ApprovalRequest;
-pub use read::{PolicyError, read};
 pub use waves::{Members, Wave};
 
-pub(crate) use elsewhere::{Elsewhere, holds_without_waves};
 pub(crate) use progress::{About, is_rejected, next, rollback_target};
+pub(crate) use rejected_elsewhere::{RejectedElsewhere, holds_without_waves};
 pub(crate) use waves::{Allowance, overlap};
 
 use crate::drain::DrainLimit;

@@ -6,8 +6,8 @@
 use crate::hold::{GateState, Hold};
 use crate::policy::assign::NO_POOL;
 use crate::policy::{
-    ApprovalRequest, Assigned, Costs, Elsewhere, Policy, PolicyFacts, PolicyInput, PolicyPlan, PolicyPool,
-    RanOn, Verdict, assign, holds_without_waves, is_rejected, time,
+    ApprovalRequest, Assigned, Costs, Policy, PolicyFacts, PolicyInput, PolicyPlan, PolicyPool, RanOn,
+    RejectedElsewhere, Verdict, assign, holds_without_waves, is_rejected, time,
 };
 use api::k8s::Time;
 use api::names::own;
@@ -173,7 +173,8 @@ impl PoolPolicies {
     pub fn held_by_others(&self, pool: &MachineConfigPool, pools: &[&MachineConfigPool]) -> Option<Hold> {
         let name = |pool: &MachineConfigPool| pool.metadata.name.clone().unwrap_or_default();
         let rejects = |p: &&&MachineConfigPool| is_rejected(self.input(&name(p)), &p.spec.configuration.name);
-        let all: Vec<Elsewhere<'_>> = pools.iter().filter(rejects).map(|p| Elsewhere::of(p)).collect();
+        let all: Vec<RejectedElsewhere<'_>> =
+            pools.iter().filter(rejects).map(|p| RejectedElsewhere::of(p)).collect();
         holds_without_waves(&all, pool).filter(|_| self.policy(&name(pool)).is_none_or(|p| !p.has_progress()))
     }
 

@@ -11,8 +11,8 @@ use crate::inputs::PoolInput;
 use crate::layered::{BuildState, Target};
 use crate::node::Flags;
 use crate::os_image::OsImageWait;
-use crate::pins::{self, PinFacts};
-use crate::status::pin::pinned;
+use crate::pinned_images::{self, PinFacts};
+use crate::status::pin::pinned_config;
 use crate::view::{NodeView, own};
 use api::conditions::{self, Condition};
 use api::events::ControllerEvent;
@@ -91,7 +91,7 @@ pub(crate) fn of(facts: &PoolFacts<'_>, now: &Time) -> (Option<MachineConfigPool
     new.ready_machine_count = count(|f| f.updated && f.ready);
     new.unavailable_machine_count = count(|f| f.unavailable);
     new.degraded_machine_count = count(|f| f.degraded);
-    new.pool_synchronizers_status = pins::counted(
+    new.pool_synchronizers_status = pinned_images::counted(
         pool,
         nodes.iter().map(|(node, _)| &*node.name),
         (new.ready_machine_count, new.unavailable_machine_count),
@@ -161,7 +161,7 @@ pub(crate) fn of(facts: &PoolFacts<'_>, now: &Time) -> (Option<MachineConfigPool
     }
     troubles.iter().take(NAMED_NODES).for_each(|text| add(&cut(text, MAX_ANSWER_CHARS)));
     set(UPDATING, updating, "", message);
-    match (pinned(pool), conditions::get(&old_conditions, CONFIG_PINNED)) {
+    match (pinned_config(pool), conditions::get(&old_conditions, CONFIG_PINNED)) {
         (Some(config), _) => set(CONFIG_PINNED, true, "Pinned", pinned_text(pool, config)),
         (None, Some(_)) => set(CONFIG_PINNED, false, "", String::new()),
         (None, None) => false,

@@ -32,18 +32,18 @@ fn note<'a>(pool: &'a MachineConfigPool, key: &str) -> Option<&'a str> {
 }
 
 /// The config that the pool is pinned to, by name.
-pub fn pinned(pool: &MachineConfigPool) -> Option<&str> {
+pub fn pinned_config(pool: &MachineConfigPool) -> Option<&str> {
     note(pool, own::PINNED)
 }
 
 /// The configs that the pool was in, oldest first. If the record cannot be read, it counts as empty.
-pub fn past(pool: &MachineConfigPool) -> Vec<InForce> {
+pub fn past_configs(pool: &MachineConfigPool) -> Vec<InForce> {
     note(pool, own::CONFIG_HISTORY).and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
 }
 
 /// The new value of [`own::CONFIG_HISTORY`] when the pool names another config.
-pub fn with_next(pool: &MachineConfigPool, config: &str, now: &Time) -> String {
-    let mut all = past(pool);
+pub fn history_with(pool: &MachineConfigPool, config: &str, now: &Time) -> String {
+    let mut all = past_configs(pool);
     let current = &pool.spec.configuration.name;
     if !current.is_empty() && all.last().is_none_or(|last| last.config != *current) {
         all.push(InForce { config: current.clone(), since: None });
@@ -57,10 +57,10 @@ pub fn with_next(pool: &MachineConfigPool, config: &str, now: &Time) -> String {
 
 /// The config before the current one that still exists. `existing` are the pool's rendered configs, oldest first;
 /// without a record, the newest of the others is taken.
-pub fn before<'a>(pool: &MachineConfigPool, existing: &[&'a str]) -> Option<&'a str> {
+pub fn previous_config<'a>(pool: &MachineConfigPool, existing: &[&'a str]) -> Option<&'a str> {
     let current = &pool.spec.configuration.name;
     let find = |name: &str| existing.iter().copied().find(|e| *e == name && name != current);
-    let past = past(pool);
+    let past = past_configs(pool);
     // Whatever was recorded after the current one was last named does not count: the record may come from an earlier
     // controller.
     past.iter()
@@ -85,25 +85,30 @@ mod tests {
     #[test]
     fn the_history_grows_with_each_config_and_an_unreadable_one_is_replaced() {
         let now: Time = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
-        let names =
-            |text: &str| -> Vec<String> { past(&pool("", text)).into_iter().map(|p| p.config).collect() };
-        let a = with_next(&pool("", ""), "a", &now);
+        let names = |text: &str| -> Vec<String> {
+            past_configs(&pool("", text)).into_iter().map(|p| p.config).collect()
+        };
+        let a = history_with(&pool("", ""), "a", &now);
         assert_eq!(a, r#"[{"config":"a","since":"2026-01-01T00:00:00Z"}]"#);
-        let b = with_next(&pool("a", &a), "b", &now);
+        let b = history_with(&pool("a", &a), "b", &now);
         assert_eq!(names(&b), ["a", "b"]);
-        assert_eq!(names(&with_next(&pool("b", &b), "b", &now)), ["a", "b"], "the same config adds no entry");
-        assert_eq!(names(&with_next(&pool("b", &b), "a", &now)), ["a", "b", "a"]);
+        assert_eq!(
+            names(&history_with(&pool("b", &b), "b", &now)),
+            ["a", "b"],
+            "the same config adds no entry"
+        );
+        assert_eq!(names(&history_with(&pool("b", &b), "a", &now)), ["a", "b", "a"]);
         // A pool from before this record existed, or with a damaged record.
-        assert_eq!(names(&with_next(&pool("x", ""), "y", &now)), ["x", "y"]);
-        assert_eq!(names(&with_next(&pool("x", "{"), "y", &now)), ["x", "y"]);
+        assert_eq!(names(&history_with(&pool("x", ""), "y", &now)), ["x", "y"]);
+        assert_eq!(names(&history_with(&pool("x", "{"), "y", &now)), ["x", "y"]);
         let mut text = String::new();
         let mut current = String::new();
         for i in 0..100 {
-            text = with_next(&pool(&current, &text), &format!("c{i}"), &now);
+            text = history_with(&pool(&current, &text), &format!("c{i}"), &now);
             current = format!("c{i}");
         }
         assert_eq!((names(&text).len(), names(&text)[0].as_str()), (REMEMBERED, "c80"));
-        assert_eq!(pinned(&pool("a", "")), None, "blank says nothing");
+        assert_eq!(pinned_config(&pool("a", "")), None, "blank says nothing");
     }
 
     #[test]
@@ -120,7 +125,11 @@ mod tests {
             ("b", &[], &["b"], None),
             ("", &[], &[], None),
         ] {
-            assert_eq!(before(&pool(current, &history(past)), existing), want, "{current} after {past:?}");
+            assert_eq!(
+                previous_config(&pool(current, &history(past)), existing),
+                want,
+                "{current} after {past:?}"
+            );
         }
     }
 }

@@ -76,7 +76,7 @@ fn held(secret: &Secret) -> Option<Arc<StoredToken>> {
 }
 
 impl BootTokens {
-    /// Starts without tokens. Uses are written through `secrets`.
+    /// An empty set of tokens. Uses are written through `secrets`.
     pub(crate) fn new(secrets: Api<Secret>) -> Self {
         Self { secrets: Some(secrets), tokens: RwLock::default() }
     }

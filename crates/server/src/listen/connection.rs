@@ -1,4 +1,4 @@
-//! One connection, from its first byte to its end: PROXY header, TLS, HTTP, and what cuts it.
+//! One connection, from its first byte to its end: PROXY header, TLS, HTTP, and the limits that end it.
 //!
 //! What it is not: the sockets (see the module above), or the answers.
 

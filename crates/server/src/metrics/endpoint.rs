@@ -18,7 +18,7 @@ impl Health for Shared {
     }
 }
 
-/// Serves until `stop`. If the address is taken, an error is logged, and machines are served all the same.
+/// Serves until `stop`. If the address is taken, an error is logged, and machines are still served.
 pub(crate) async fn serve(
     registry: Arc<Registry>,
     addresses: Addresses,

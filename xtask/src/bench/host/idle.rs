@@ -7,21 +7,21 @@
 
 use super::Samples;
 use crate::bench::node_state::Wait;
+use crate::bench::one_node::{self, NODE, agent_pid};
 use crate::bench::{Bench, mebibytes};
 use anyhow::Context;
 use api::k8s::Node;
 use api::names::{label, state};
 use api::v1::MachineConfig;
 use kube::api::{Api, PostParams};
-use lab::{DAEMON_UNIT, Lab, NodeHandle, Reporter};
+use lab::{Lab, NodeHandle};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// The node and its user.
-const NODE: &str = "worker-0";
+/// The node's user.
 const USER: &str = "system:node:worker-0";
 /// The time limit for everything.
 const LIMIT: Duration = Duration::from_secs(300);
@@ -59,24 +59,12 @@ pub(super) async fn run(root: &Path, a: &Bench, samples: &mut Samples) -> anyhow
     let log = folder.join("audit.log");
     let _ = std::fs::remove_file(&log);
     let flag = |flag: &str, file: &Path| format!("--{flag}={}", file.display());
-    let lab = Lab::builder()
-        .nodes(1)
-        .real()
-        .controller(true)
-        .controller_manager(false)
-        .scheduler(false)
-        .api_server_args([
+    let builder =
+        one_node::builder(root.join("target/release/mco"), root.join("templates")).api_server_args([
             flag("audit-policy-file", &folder.join("policy.yaml")),
             flag("audit-log-path", &log),
-        ])
-        .mco_binary(root.join("target/release/mco"))
-        .templates(root.join("templates"))
-        .progress(Reporter::stderr())
-        .start()
-        .await?;
-    let done = measure(&lab, a, &log, samples).await;
-    lab.stop().await;
-    done
+        ]);
+    one_node::measure(builder, async |lab| measure(lab, a, &log, samples).await).await
 }
 
 async fn measure(lab: &Lab, a: &Bench, log: &Path, samples: &mut Samples) -> anyhow::Result<()> {
@@ -138,8 +126,7 @@ async fn measure_idle(
 ) -> anyhow::Result<()> {
     tokio::time::sleep(CALM).await;
     let node = lab.node(0);
-    let pid = node.run(["systemctl", "show", "--value", "--property=MainPID", DAEMON_UNIT]).await?;
-    let pid = pid.trim().to_owned();
+    let pid = agent_pid(&node).await?;
     let (cpu, sent) = (ticks(&node, &pid).await?, length(log)?);
     let start = Instant::now();
     tokio::time::sleep(Duration::from_secs(a.idle.unwrap_or(REST))).await;
@@ -163,9 +150,7 @@ async fn measure_idle(
 }
 
 async fn ticks(node: &NodeHandle, pid: &str) -> anyhow::Result<f64> {
-    let stat = node.run(["cat", &format!("/proc/{pid}/stat")]).await?;
-    let (_, fields) = stat.rsplit_once(") ").context("/proc/PID/stat has another form")?;
-    Ok(fields.split(' ').skip(11).take(2).filter_map(|t| t.parse::<f64>().ok()).sum())
+    one_node::ticks(&node.run(["cat", &format!("/proc/{pid}/stat")]).await?)
 }
 
 fn length(log: &Path) -> anyhow::Result<u64> {

@@ -1,4 +1,4 @@
-//! `mco token`: boot tokens, made, listed and taken back.
+//! `mco token`: creates, lists and revokes boot tokens.
 
 use crate::args::boot::{Token as Command, TokenCreate, TokenList, TokenRevoke};
 use crate::output::Kind;
@@ -66,7 +66,7 @@ async fn create(a: TokenCreate) -> anyhow::Result<u8> {
                 a.pool
             )
         })?;
-        // Who may not read Nodes goes without this word.
+        // A user who may not read Nodes does not get this warning.
         if let Ok(Ok(Some(old))) = tokio::time::timeout(CALL, nodes.get_opt(&node)).await
             && let Some(warning) = left_over(&old, &a.pool)
         {
@@ -76,8 +76,8 @@ async fn create(a: TokenCreate) -> anyhow::Result<u8> {
     Ok(exit::OK)
 }
 
-/// What to do about a Node of the machine's earlier life: the controller takes the name off the pool's list as soon as it
-/// sees that the Node was given its labels, which the new machine would then never get.
+/// What to do about a Node that an earlier installation of the machine left. The controller takes the name off the pool's
+/// list as soon as it sees that this Node has its labels, and the new machine would never get them.
 fn left_over(node: &Node, pool: &str) -> Option<String> {
     node.annotations().get(CUSTOM_POOL_LABELS_APPLIED)?;
     let name = node.name_any();

@@ -1,13 +1,13 @@
-//! `mco approve`. What it does is [`actions::approve()`]'s.
+//! `mco approve`, by [`actions::approve()`].
 
 use crate::args::rollout::Approve;
 use crate::output::Kind;
 use crate::{connect, exit, output};
-use actions::{Do, words};
+use actions::{Do, messages};
 
 pub(crate) async fn run(a: Approve) -> anyhow::Result<u8> {
     let client = connect::connect(&a.cluster).await?;
     let done = actions::approve(&client, &a.pool, a.config.as_deref(), None, Do::Write).await?;
-    output::print(a.output, Kind::Approval, &done, || words::approved(&done, Do::Write))?;
+    output::print(a.output, Kind::Approval, &done, || messages::approved(&done, Do::Write))?;
     Ok(exit::OK)
 }

@@ -1,7 +1,7 @@
 //! `mco install`.
 //!
-//! Flow: what the arguments say, what the kubeconfig and the cluster tell → [`operator::install::plan`] → the cluster,
-//! standard output or files.
+//! Flow: the arguments, the kubeconfig and the cluster → [`operator::install::plan`] → the cluster, standard output or
+//! files.
 
 use super::installed;
 use crate::args::{Balancer, Install};
@@ -49,7 +49,7 @@ pub(crate) async fn run(a: Install) -> anyhow::Result<u8> {
         openshift_config_crds: a.openshift_config_crds,
         ..Options::default()
     };
-    // With an image the operator finds out what is right, and a guess would only get in its way.
+    // With an image the operator detects the right value, and a guess would only be in its way.
     options.found.cluster_dns_ip = options.image.is_none().then(|| DEFAULT_DNS_IP.to_owned());
     // Without a kubeconfig the objects are for a cluster that does not exist yet.
     let config = match a.dry_run {
@@ -109,7 +109,7 @@ pub(crate) async fn run(a: Install) -> anyhow::Result<u8> {
         );
     }
     if with_tokens {
-        // Before the new servers look for them there, and once more for uses that old servers wrote down meanwhile.
+        // Before the new servers look for tokens there, and again for uses that old servers recorded meanwhile.
         boot_tokens::keep_namespace(&client).await?;
         boot_tokens::move_tokens(&client).await?;
     }
@@ -168,8 +168,8 @@ fn follow(
         false => balancers.into_iter().filter_map(|b| b.0).collect(),
     };
     if options.daemon_image.is_none() && !options.agents_of_hosts {
-        // What starts the agents stays as it is. Versions before the settings object have no other word for it than a DaemonSet
-        // that is there, or is not.
+        // What starts the agents stays as it is. In versions before the settings object, the only sign of it is whether
+        // there is a DaemonSet.
         let before_settings = found.settings.is_none() && found.require_token.is_some();
         options.agents_of_hosts = before_settings && found.agents.is_none();
         options.daemon_image = found.agents;

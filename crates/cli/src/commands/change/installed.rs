@@ -1,6 +1,6 @@
-//! Waits until the operator has installed everything, and says meanwhile what it waits for.
+//! Waits until the operator has installed everything, and reports meanwhile what it waits for.
 //!
-//! What it is not: the installation itself, which goes on whether somebody waits or not.
+//! What it is not: the installation itself, which continues whether somebody waits or not.
 
 use crate::{exit, output};
 use anyhow::bail;
@@ -15,7 +15,7 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Waits. Each new state is a line of its own.
 ///
 /// # Errors
-/// The operator cannot go on, or the API server refuses to say.
+/// The operator cannot continue, or the API server refuses the request.
 pub(super) async fn wait(client: &Client, limit: Duration) -> anyhow::Result<u8> {
     let end = Instant::now() + limit;
     let mut told = String::new();
@@ -47,11 +47,11 @@ pub(super) async fn wait(client: &Client, limit: Duration) -> anyhow::Result<u8>
             told.clone_from(&words);
         }
         if let Some(words) = over {
-            bail!("the operator cannot go on: {words}");
+            bail!("the operator cannot continue: {words}");
         }
         if Instant::now() >= end {
             eprintln!(
-                "mco: not within {} s; it goes on: kubectl get machineconfigoperator cluster -o wide",
+                "mco: not complete within {} s; the installation continues: kubectl get machineconfigoperator cluster -o wide",
                 limit.as_secs()
             );
             return Ok(exit::TIMEOUT);

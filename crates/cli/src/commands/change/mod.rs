@@ -1,4 +1,4 @@
-//! What a person changes in a cluster.
+//! Commands that change a cluster.
 
 pub(crate) mod approve;
 pub(crate) mod install;

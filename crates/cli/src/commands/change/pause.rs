@@ -1,13 +1,13 @@
-//! `mco pause` and `mco resume`. What they do is [`actions::pause()`]'s.
+//! `mco pause` and `mco resume`, by [`actions::pause()`].
 
 use crate::args::rollout::Pause;
 use crate::output::Kind;
 use crate::{connect, exit, output};
-use actions::{Do, words};
+use actions::{Do, messages};
 
 pub(crate) async fn run(a: Pause, paused: bool) -> anyhow::Result<u8> {
     let client = connect::connect(&a.cluster).await?;
     let all = actions::pause(&client, &a.pools, paused, Do::Write).await?;
-    output::print_list(a.output, Kind::PauseList, &all, || words::paused(&all, Do::Write))?;
+    output::print_list(a.output, Kind::PauseList, &all, || messages::paused(&all, Do::Write))?;
     Ok(exit::OK)
 }

@@ -1,15 +1,15 @@
-//! `mco retry`. What it does is [`actions::retry()`]'s.
+//! `mco retry`, by [`actions::retry()`].
 
 use crate::args::change::Retry;
 use crate::output::Kind;
 use crate::{connect, exit, output};
-use actions::{Do, words};
+use actions::{Do, messages};
 
 pub(crate) async fn run(a: Retry) -> anyhow::Result<u8> {
     let client = connect::connect(&a.cluster).await?;
     let all = actions::retry(&client, &a.nodes, Do::Write).await?;
     output::print_list(a.output, Kind::RetryList, &all, || {
-        all.iter().map(|a| words::asked(a, Do::Write)).collect()
+        all.iter().map(|a| messages::asked(a, Do::Write)).collect()
     })?;
     Ok(exit::OK)
 }

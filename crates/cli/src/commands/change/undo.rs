@@ -1,12 +1,12 @@
-//! `mco undo`: what an undo means, the question whether it is to be done, and the undo. See `rollout::pinned` for what a pin is.
+//! `mco undo`: shows what an undo means, asks for confirmation, and does it. See `rollout::pinned_config` for what a pin is.
 //!
-//! What it is not: what is looked at and written, which is [`actions::undo()`]'s.
+//! What it is not: the reads and writes, which are in [`actions::undo()`].
 
 use crate::args::change::Undo;
 use crate::input::confirm::confirm;
 use crate::output::Kind;
 use crate::{connect, exit, output};
-use actions::words;
+use actions::messages;
 use insight::UndoPlan;
 
 pub(crate) async fn run(a: Undo) -> anyhow::Result<u8> {
@@ -25,13 +25,13 @@ pub(crate) async fn run(a: Undo) -> anyhow::Result<u8> {
     output::not_allowed(&undoing.forbidden);
     output::warn(&undoing.warnings);
     if undoing.plan.is_impossible() {
-        output::print(a.output, Kind::Undo, &undoing.plan, || words::undo(&undoing.plan))?;
+        output::print(a.output, Kind::Undo, &undoing.plan, || messages::undo(&undoing.plan))?;
         eprintln!("mco: nothing was done: no running host can apply this config");
         return Ok(exit::FINDINGS);
     }
     if !a.dry_run {
         if !a.yes {
-            eprint!("{}", words::undo(&undoing.plan));
+            eprint!("{}", messages::undo(&undoing.plan));
             match ask(&undoing.plan)? {
                 None => {
                     eprintln!(
@@ -46,7 +46,7 @@ pub(crate) async fn run(a: Undo) -> anyhow::Result<u8> {
         }
         undoing.write(&client).await?;
     }
-    output::print(a.output, Kind::Undo, &undoing.plan, || words::undo(&undoing.plan))?;
+    output::print(a.output, Kind::Undo, &undoing.plan, || messages::undo(&undoing.plan))?;
     Ok(exit::OK)
 }
 

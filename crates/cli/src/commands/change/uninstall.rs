@@ -27,17 +27,17 @@ pub(crate) async fn run(a: Uninstall) -> anyhow::Result<u8> {
     // Nodes that go back to their own files are waited for.
     if !plan.busy.is_empty() && !a.force && !a.restore_hosts {
         bail!(
-            "nothing was removed: {}. An update that nobody ends leaves a node cordoned, or between two configs; wait until mco \
+            "nothing was removed: {}. An update that is cut off leaves a node cordoned, or between two configs; wait until mco \
             status says that it is done, or pass --force",
             plan.busy.join("; ")
         );
     }
     if !a.yes {
         output::write(&lines(&hosts, &plan))?;
-        match confirm("This takes away all MachineConfigs and pools, too. Go on?")? {
+        match confirm("This deletes all MachineConfigs and pools, too. Continue?")? {
             None => {
                 eprintln!(
-                    "mco: nothing was removed: this takes away all MachineConfigs and pools, too. Add --yes"
+                    "mco: nothing was removed: this deletes all MachineConfigs and pools, too. Add --yes"
                 );
                 return Ok(exit::USAGE);
             }

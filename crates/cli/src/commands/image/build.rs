@@ -1,5 +1,5 @@
-//! `mco image build`: a pool's OS image on this computer, from manifests. Containerfile and context are made by the functions that
-//! make those of a cluster's Job.
+//! `mco image build`: builds a pool's OS image on this computer, from manifests. The same functions as for a Job in a cluster
+//! make the Containerfile and the context.
 
 use crate::args::image::{Build, Builder};
 use crate::commands::image::show;
@@ -12,7 +12,7 @@ use api::v1::{ControllerConfig, MachineConfig, MachineOSConfig};
 use std::path::Path;
 use std::time::Duration;
 
-/// As long as a Job may take.
+/// The time limit of a Job, too.
 const LIMIT: Duration = Duration::from_secs(objects::DEADLINE_SECONDS.unsigned_abs());
 const CONTAINERFILE: &str = "Containerfile";
 
@@ -78,7 +78,7 @@ pub(crate) async fn run(a: Build) -> anyhow::Result<u8> {
     let digest = std::fs::read_to_string(&digest).with_context(|| format!("{program} left no digest"))?;
     let digest = digest.trim();
     if !names::is_digest(digest) {
-        bail!("{program} names the digest {digest:?}, which is none");
+        bail!("{program} names the digest {digest:?}, which is not a digest");
     }
     output::write(&format!("{}\n", names::by_digest(&tag, digest)))?;
     Ok(exit::OK)
@@ -96,7 +96,7 @@ fn program(with: Option<Builder>) -> &'static str {
     }
 }
 
-/// Writes what the Job's pod has in its context.
+/// Writes the files that the context of a Job's pod has.
 fn write(folder: &Path, context: &objects::Context) -> anyhow::Result<()> {
     std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let file = |name: &str, content: &[u8]| {

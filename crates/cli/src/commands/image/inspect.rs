@@ -64,7 +64,7 @@ fn credentials(a: &Inspect) -> anyhow::Result<Credentials> {
     Ok(all)
 }
 
-/// A user's own file takes the place of that of all users; drop-ins come on top.
+/// A user's own file replaces the one of all users; drop-ins are read in addition.
 fn routes(home: Option<&Path>) -> anyhow::Result<Routes> {
     let own = home.map(|dir| dir.join(OWN_CONF)).filter(|file| file.exists());
     let main = own.unwrap_or_else(|| PathBuf::from(CONF));

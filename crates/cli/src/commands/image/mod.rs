@@ -1,4 +1,4 @@
-//! What works on OS images.
+//! Commands about OS images.
 
 pub(crate) mod build;
 pub(crate) mod inspect;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::process::Command;
 
 impl Registry {
-    /// The same, for buildah and podman alike.
+    /// Options that are the same for buildah and podman.
     fn arguments(&self) -> Vec<String> {
         let mut all = vec![];
         if let Some(file) = &self.authfile {

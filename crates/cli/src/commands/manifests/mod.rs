@@ -1,4 +1,4 @@
-//! What works over manifests.
+//! Commands about manifests.
 
 pub(crate) mod lint;
 pub(crate) mod render;

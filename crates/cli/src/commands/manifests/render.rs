@@ -16,7 +16,7 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
-/// An API server that needs longer for a list is as good as away.
+/// An API server that needs longer for a list counts as unreachable.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(crate) async fn run(a: Render) -> anyhow::Result<u8> {
@@ -84,7 +84,7 @@ pub(crate) fn rendered(
     Ok(all)
 }
 
-/// What a cluster has.
+/// The objects of a cluster.
 struct Live {
     objects: Objects,
     rendered: Rendered,

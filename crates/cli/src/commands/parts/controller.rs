@@ -1,7 +1,7 @@
 //! `mco controller`.
 
 use crate::args::{ControllerBootstrap, ControllerStart};
-use crate::commands::shell;
+use crate::commands::process;
 use crate::{connect, exit};
 
 pub(crate) async fn start(a: ControllerStart) -> anyhow::Result<u8> {
@@ -11,7 +11,7 @@ pub(crate) async fn start(a: ControllerStart) -> anyhow::Result<u8> {
         leader_elect: a.leader_elect,
         ..controller::Options::new(a.templates)
     };
-    controller::run_with(client, options, shell::shutdown_signal()?).await?;
+    controller::run_with(client, options, process::shutdown_signal()?).await?;
     Ok(exit::OK)
 }
 

@@ -2,7 +2,7 @@
 
 use crate::args::daemon::{DaemonFirstBoot, DaemonPlan, DaemonRecover, DaemonStart, DaemonTry};
 use crate::args::rollout::Refuse;
-use crate::commands::shell;
+use crate::commands::process;
 use crate::input::manifests;
 use crate::output::Kind;
 use crate::{exit, output};
@@ -40,7 +40,7 @@ pub(crate) async fn start(a: DaemonStart) -> anyhow::Result<u8> {
         kubelet_healthz: a.kubelet_healthz_enabled.then_some((kubelet.address, kubelet.path)),
         ..daemon::StartOptions::new(a.node_name)
     };
-    Box::pin(daemon::start(options, shell::shutdown_signal()?)).await?;
+    Box::pin(daemon::start(options, process::shutdown_signal()?)).await?;
     Ok(exit::OK)
 }
 
@@ -76,7 +76,7 @@ pub(crate) fn recover(a: &DaemonRecover) -> anyhow::Result<u8> {
     Ok(exit::OK)
 }
 
-/// How often a try is looked at: a confirmation in another session shows within this time.
+/// How often a trial is checked: a confirmation in another session is seen within this time.
 const LOOK: Duration = Duration::from_millis(500);
 
 pub(crate) fn try_here(a: &DaemonTry) -> anyhow::Result<u8> {
@@ -132,7 +132,7 @@ pub(crate) fn try_here(a: &DaemonTry) -> anyhow::Result<u8> {
     }
 }
 
-/// The lines of standard input. The end of it is no answer.
+/// The lines of standard input. Its end is not an answer.
 fn answers() -> Receiver<String> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || {
@@ -161,7 +161,7 @@ pub(crate) fn watch_trial(a: &DaemonRecover) -> anyhow::Result<u8> {
 
 pub(crate) async fn first_boot(a: DaemonFirstBoot) -> anyhow::Result<u8> {
     let file = a.machineconfig_file;
-    let Some(done) = daemon::first_boot(&a.root_mount, &file, shell::shutdown_signal()?).await? else {
+    let Some(done) = daemon::first_boot(&a.root_mount, &file, process::shutdown_signal()?).await? else {
         anyhow::bail!("stopped before the first boot was complete; start it again to continue");
     };
     output::write(&match done {
@@ -178,7 +178,7 @@ pub(crate) async fn first_boot(a: DaemonFirstBoot) -> anyhow::Result<u8> {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Planned {
-    /// The worst that it does to the host.
+    /// The most severe disruption.
     #[serde(skip_serializing_if = "Option::is_none")]
     severity: Option<Severity>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,7 +1,7 @@
 //! `mco operator`.
 
 use crate::args::boot::OperatorStart;
-use crate::commands::shell;
+use crate::commands::process;
 use crate::{connect, exit, output};
 use operator::sync::{self, Options};
 
@@ -19,6 +19,6 @@ pub(crate) async fn start(a: OperatorStart) -> anyhow::Result<u8> {
         }
         return Ok(exit::OK);
     }
-    Box::pin(sync::run(client, options, shell::shutdown_signal()?)).await?;
+    Box::pin(sync::run(client, options, process::shutdown_signal()?)).await?;
     Ok(exit::OK)
 }

@@ -1,7 +1,7 @@
 //! `mco server`.
 
 use crate::args::{Listening, ServerBootstrap, ServerStart};
-use crate::commands::shell;
+use crate::commands::process;
 use crate::{connect, exit};
 use prometheus_client::registry::Registry;
 use server::{BootstrapOptions, Limits, ListenOptions, Metrics, StartOptions, TlsProfile};
@@ -16,7 +16,7 @@ pub(crate) async fn start(a: ServerStart) -> anyhow::Result<u8> {
         require_token: a.require_token,
         ..StartOptions::default()
     };
-    server::start_with(client, options, shell::shutdown_signal()?).await?;
+    server::start_with(client, options, process::shutdown_signal()?).await?;
     Ok(exit::OK)
 }
 
@@ -27,7 +27,7 @@ pub(crate) async fn bootstrap(a: ServerBootstrap) -> anyhow::Result<u8> {
         bootstrap_kubeconfig: a.bootstrap_kubeconfig,
         bootstrap_certs: a.bootstrap_certs,
     };
-    server::bootstrap(options, shell::shutdown_signal()?).await?;
+    server::bootstrap(options, process::shutdown_signal()?).await?;
     Ok(exit::OK)
 }
 

@@ -27,7 +27,7 @@ use api::v1alpha1::RolloutPolicy;
 use client::CallError;
 use jiff::Timestamp;
 use report::Report;
-use rollout::pins::PinFacts;
+use rollout::pinned_images::PinFacts;
 use rollout::policy::PoolPolicies;
 use rollout::view::NodeView;
 use rollout::{
@@ -193,7 +193,7 @@ impl Nodes {
             "planned"
         );
         self.report.tell(&self.shared, &plan, &snapshot.pools);
-        self.shared.turns.lock().unwrap_or_else(PoisonError::into_inner).follow(&plan, at.0);
+        self.shared.wait_history.lock().unwrap_or_else(PoisonError::into_inner).follow(&plan, at.0);
         let Fenced { again, mut refused } = self.fence.close(&self.shared, &plan).await;
         if again {
             return Outcome::Stale;

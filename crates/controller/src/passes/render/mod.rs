@@ -109,7 +109,7 @@ fn is_same_input(old: &MachineConfigPool, new: &MachineConfigPool, known: Known<
     old.spec == spec
         && (old.spec.configuration == new.spec.configuration || ours())
         && old.metadata.labels == new.metadata.labels
-        && rollout::pinned(old) == rollout::pinned(new)
+        && rollout::pinned_config(old) == rollout::pinned_config(new)
         && old.metadata.uid == new.metadata.uid
 }
 
@@ -120,8 +120,9 @@ fn pools_of(name: &str, config: &Config, known: Known<'_>) -> Vec<String> {
         // just created, or removed as garbage.
         Config::Rendered(rendered) => {
             let pool = known.stores.pools.get(&rendered.pool);
-            let names =
-                |p: &MachineConfigPool| p.spec.configuration.name == name || rollout::pinned(p) == Some(name);
+            let names = |p: &MachineConfigPool| {
+                p.spec.configuration.name == name || rollout::pinned_config(p) == Some(name)
+            };
             pool.filter(|p| names(p)).map(|_| rendered.pool.clone()).into_iter().collect()
         }
         Config::Source(object) => {

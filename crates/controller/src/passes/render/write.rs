@@ -1,7 +1,7 @@
 //! What the render pass writes: the rendered config is created, or restored, and the pool names it. Also here: a pool
 //! that is pinned to an older rendered config (`mco undo`), whether that is possible, and what its condition says.
 //!
-//! What it is not: what is rendered (see the pass), or the annotation of a pin (see `rollout::pinned`).
+//! What it is not: what is rendered (see the pass), or the annotation of a pin (see `rollout::pinned_config`).
 
 use crate::cache::stores::Config;
 use crate::flight::merge_patch::{bound, difference};
@@ -42,7 +42,7 @@ impl Pin {
     /// longer known, so an edited one cannot be restored. It can only be detected, because its name contains the hash
     /// of its content.
     pub(super) async fn of(shared: &Shared, pool: &MachineConfigPool) -> Result<Self, CallError> {
-        let Some(name) = rollout::pinned(pool) else { return Ok(Self::None) };
+        let Some(name) = rollout::pinned_config(pool) else { return Ok(Self::None) };
         match shared.stores.configs.get(name).as_deref() {
             Some(Config::Rendered(rendered)) if rendered.is_owned_by(pool) => {}
             _ => return Ok(Self::Missing(name.to_owned())),
@@ -141,7 +141,7 @@ pub(super) async fn name_config(
             if have.name != name
                 && let Some(metadata) = patch.get_mut("metadata")
             {
-                let history = rollout::with_next(pool, &name, &now());
+                let history = rollout::history_with(pool, &name, &now());
                 metadata["annotations"] = json!({ own::CONFIG_HISTORY: history });
             }
             let api = shared.api::<MachineConfigPool>();

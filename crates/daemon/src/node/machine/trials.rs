@@ -1,11 +1,10 @@
-//! Changes on trial, what the agent brings to a host for them, and reboots.
+//! Changes on trial, and what the agent brings to a host for them.
 //!
 //! What it is not: the verdict (see `protocol::trial`).
 
 use super::{Machine, MachineError};
 use crate::protocol::EMPTY_CONFIG;
 use api::text::chain;
-use host::Recovery;
 
 /// What runs of the units that ran before a change, and why people can no longer log in.
 pub(crate) type LookedAt = (Vec<(String, host::UnitState)>, Option<String>);
@@ -53,35 +52,5 @@ impl Machine {
             return Err(MachineError::broken("a change is on trial, or a reboot is owed"));
         }
         Ok(())
-    }
-
-    /// Undoes the change that is on trial.
-    pub(crate) fn fail_trial(&self, check: host::Check, why: &str) -> Result<Recovery, MachineError> {
-        Ok(self.host().fail_trial(check, why)?)
-    }
-
-    /// Removes the record of a change that was tried and undone.
-    pub(crate) fn forget_tried(&self) -> Result<(), MachineError> {
-        Ok(self.host().forget_trial_failure()?)
-    }
-
-    /// Starts a reboot.
-    pub(crate) fn reboot(&self, why: &str) -> Result<(), MachineError> {
-        Ok(self.host().reboot(why)?)
-    }
-
-    /// Whether the machine is shutting down, or rebooting as a whole, whoever asked for it.
-    pub(crate) fn is_stopping(&self) -> Result<bool, MachineError> {
-        Ok(self.host().is_stopping()?)
-    }
-
-    /// Records with the pending reboot whether the pods have left.
-    pub(crate) fn reboot_cleared(&self, cleared: bool) -> Result<(), MachineError> {
-        Ok(self.host().reboot_cleared(cleared)?)
-    }
-
-    /// Removes the record of a reboot that has happened.
-    pub(crate) fn reboot_done(&self) -> Result<(), MachineError> {
-        Ok(self.host().reboot_done()?)
     }
 }

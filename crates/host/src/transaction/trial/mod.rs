@@ -26,7 +26,7 @@
 //! Not here: what is checked before a change is confirmed. The caller knows that.
 
 mod clock;
-mod looks;
+mod health_checks;
 mod room;
 mod undo;
 

@@ -3,7 +3,7 @@
 //! its policy puts aside, pods that are deleted past their budget; and a single control-plane node, whose pods have nowhere to
 //! go.
 //!
-//! Not here: drains of machines (`tests/node/drain.rs`, `tests/node/drained.rs`), and the rules (`rollout`'s own
+//! Not here: drains of machines (`tests/node/drain.rs`, `tests/node/updates.rs`), and the rules (`rollout`'s own
 //! tests).
 
 mod scenarios;

@@ -6,7 +6,7 @@
 //! other one is this build's. A recording is made once for each release, before work on the next version begins: `cargo test -p
 //! lab --test cluster -- --ignored records_the_protocol` writes it to `target/compatibility/`.
 //!
-//! Not here: the state that agents keep on hosts (`crates/host/tests/folder/earlier.rs`), and settings and Secrets of the
+//! Not here: the state that agents keep on hosts (`crates/host/tests/folder/earlier_version.rs`), and settings and Secrets of the
 //! previous version (beside the code that reads them, in `operator`).
 
 mod record;

@@ -42,7 +42,7 @@ pub(super) fn viewer() -> Vec<Value> {
             ],
             &READ,
         ),
-        rule(SETTINGS_GROUP, &["rolloutpolicies", crate::settings_object::PLURAL], &READ),
+        rule(SETTINGS_GROUP, &["rolloutpolicies", crate::settings_name::PLURAL], &READ),
         rule("", &["nodes"], &READ),
         rule("policy", &["poddisruptionbudgets"], &["list"]),
         // Whether the parts run, and who leads.

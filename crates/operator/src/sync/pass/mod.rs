@@ -14,14 +14,14 @@ mod step_error;
 
 use super::cluster::{self, Seen};
 use super::metrics::Metrics;
+use super::options::Options;
 use super::plan::{self, Inputs, Prometheus};
 use super::required_pools;
-use super::run::Options;
 use super::{Course, Descriptor, Needs, STEPS, Step, Stop, Stopped, Work};
 use crate::manifests::replicas::Scaled;
 use crate::manifests::rights::CONTROLLER;
-use crate::settings_object;
 use crate::{booting_machines, definitions as kinds, joining};
+use crate::{settings_name, settings_object};
 use api::names::{CONTROLLER_CONFIG, VERSION_RAW};
 use api::v1::ControllerConfig;
 use api::v1alpha1::{Access, ManagementState};
@@ -138,7 +138,7 @@ impl Syncer {
                 let why = format!(
                     "{} does not exist: nothing is changed until it does; apply it again, or run `mco install` of {VERSION_RAW} \
                      with the same --image",
-                    settings_object::name()
+                    settings_name::name()
                 );
                 passed.stopped = Some(Stopped { step: Step::Settings, stop: Stop::Failed(why) });
                 return Ok(passed);
@@ -160,11 +160,11 @@ impl Syncer {
                     (Some(newer), _) => Err(format!(
                         "{} was brought to {} and this operator is {VERSION_RAW}: it changes nothing; run `mco install` of {} or \
                          newer, which replaces it",
-                        settings_object::name(),
+                        settings_name::name(),
                         newer.version,
                         newer.version
                     )),
-                    (None, Err(wrong)) => Err(format!("{}: {}", settings_object::name(), wrong.join("; "))),
+                    (None, Err(wrong)) => Err(format!("{}: {}", settings_name::name(), wrong.join("; "))),
                     (None, Ok(wanted)) => Ok(wanted),
                 };
                 match why {
@@ -360,75 +360,4 @@ fn controller(seen: &Seen) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use api::v1alpha1::MachineConfigOperator;
-
-    #[tokio::test(start_paused = true)]
-    async fn a_rollout_fails_after_its_time_and_another_one_has_a_time_of_its_own() {
-        let mut waiting = Waiting::default();
-        let mut look = |goal: &str| {
-            let stop = Stop::Waiting("Deployment c: 0 of 2".to_owned());
-            matches!(
-                within_its_time(&mut waiting, Step::MachineConfigController, goal, stop),
-                Stop::Failed(_)
-            )
-        };
-        assert!(!look("image 1"));
-        tokio::time::advance(ROLLOUT + Duration::from_secs(1)).await;
-        assert!(look("image 1"));
-        assert!(!look("image 2"), "somebody has just corrected the image");
-        tokio::time::advance(ROLLOUT + Duration::from_secs(1)).await;
-        assert!(look("image 2"));
-    }
-
-    #[test]
-    fn each_pod_and_node_that_gets_there_begins_the_time_anew() {
-        let of = |replicas: u64, set: u64, nodes: u64| {
-            let pool = serde_json::json!({"metadata": {"name": "master",
-                "labels": {api::names::label::REQUIRED_FOR_UPGRADE: ""}}, "status": {"updatedMachineCount": nodes}});
-            let kept = vec![
-                serde_json::json!({"kind": "Deployment", "status": {"updatedReplicas": replicas, "availableReplicas": set}}),
-                serde_json::json!({"kind": "DaemonSet", "status": {"updatedNumberScheduled": set}}),
-                serde_json::json!({"kind": "Role"}),
-            ];
-            let seen = Seen { pools: vec![serde_json::from_value(pool).unwrap()], kept, ..Seen::default() };
-            goal(&Passed { seen, ..Passed::default() })
-        };
-        let before = of(1, 2, 3);
-        assert_eq!(of(1, 2, 3), before);
-        for (what, now) in [("replica", of(2, 2, 3)), ("agent", of(1, 3, 3)), ("node", of(1, 2, 4))] {
-            assert_ne!(now, before, "{what}");
-        }
-    }
-
-    #[test]
-    fn a_controller_works_where_a_pod_of_it_is_available() {
-        let of = |name: &str, replicas: u64, available: Option<u64>| {
-            let deployment = serde_json::json!({"kind": "Deployment", "metadata": {"name": name},
-                "spec": {"replicas": replicas}, "status": {"availableReplicas": available}});
-            controller(&Seen { kept: vec![deployment], ..Seen::default() })
-        };
-        assert!(of(CONTROLLER, 2, Some(1)));
-        assert!(!of(CONTROLLER, 2, Some(0)));
-        assert!(!of(CONTROLLER, 0, None), "somebody has scaled it to nothing");
-        assert!(!of("other", 2, Some(2)), "somebody has deleted it");
-    }
-
-    #[test]
-    fn machines_join_unless_the_installation_is_somebody_elses() {
-        let of = |spec: &str, outdated: bool| {
-            let settings: MachineConfigOperator =
-                api::yaml::from_str(&format!("spec: {{image: x, {spec}}}")).unwrap();
-            let seen = Seen { settings: Some(settings), ..Seen::default() };
-            // Wherever a pass has stopped.
-            let stopped = Stopped { step: Step::Settings, stop: Stop::Failed("nonsense".to_owned()) };
-            may_join(&Passed { seen, outdated, stopped: Some(stopped), ..Passed::default() })
-        };
-        assert!(of("pools: [Bad_Pool]", false));
-        assert!(!of("pools: []", true), "a newer version keeps it");
-        assert!(!of("managementState: Unmanaged", false));
-        assert!(!of("configServer: {access: Everybody}", false), "there are no tokens");
-        assert!(!may_join(&Passed::default()));
-    }
-}
+mod tests;

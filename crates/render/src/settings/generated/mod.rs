@@ -2,7 +2,7 @@
 //! and the present MachineConfigs, and returns the ones that should exist. Bootstrap and the controller call the same
 //! [`plan`].
 //!
-//! What it is not: templates (see `template`), or writes. Whoever carries a [`Plan`] out chooses nothing.
+//! What it is not: templates (see `template`), or writes. The executor of a [`Plan`] decides nothing.
 //!
 //! | MachineConfig | from | for |
 //! | --- | --- | --- |

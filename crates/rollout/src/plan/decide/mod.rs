@@ -6,8 +6,8 @@
 //! What it is not: I/O or a clock. The executor decides nothing again.
 
 mod arbiter;
-mod begin;
 mod outcome;
+mod pool_state;
 
 use crate::hold::Hold;
 use crate::inputs::{Inputs, PoolInput};
@@ -17,7 +17,7 @@ use crate::node::{Flags, Goal, joining};
 use crate::patch::{Change, NodePatch};
 use crate::plan::prefetch::Prefetch;
 use crate::plan::{Capacity, PoolPlan, RolloutPlan};
-use crate::policy::{self, Allowance, Elsewhere, PolicyPlan};
+use crate::policy::{self, Allowance, PolicyPlan, RejectedElsewhere};
 use crate::view::NodeView;
 use api::v1::MachineConfigPool;
 use arbiter::hold_control_plane;
@@ -94,8 +94,8 @@ pub fn plan(inputs: &Inputs<'_>) -> RolloutPlan {
         membership::resolve(&pools, &inputs.nodes, inputs.facts.cluster);
     let members = members.iter().zip(&broken);
     let rejects = |p: &&PoolInput<'_>| policy::is_rejected(p.policy, &p.pool.spec.configuration.name);
-    let elsewhere: Vec<Elsewhere<'_>> =
-        inputs.pools.iter().filter(rejects).map(|p| Elsewhere::of(p.pool)).collect();
+    let elsewhere: Vec<RejectedElsewhere<'_>> =
+        inputs.pools.iter().filter(rejects).map(|p| RejectedElsewhere::of(p.pool)).collect();
     let mut evals: Vec<Eval<'_>> = inputs
         .pools
         .iter()

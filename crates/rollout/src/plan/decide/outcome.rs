@@ -1,6 +1,6 @@
 //! What follows for a pool once its nodes are chosen: their patches and steps, the pool's status, and its events.
 //!
-//! What it is not: the choice (see `plan::choice`), or what holds the pool (see `begin`).
+//! What it is not: the choice (see `plan::choice`), or what holds the pool (see `pool_state`).
 
 use super::{Eval, goal};
 use crate::drain::Outlook;

@@ -4,7 +4,7 @@
 
 use super::Look;
 use crate::hold::Hold;
-use crate::policy::elsewhere::{Elsewhere, holds_without_waves};
+use crate::policy::rejected_elsewhere::{RejectedElsewhere, holds_without_waves};
 use crate::policy::time;
 use crate::policy::waves::Group;
 use api::text::cut;
@@ -58,7 +58,7 @@ impl Look<'_> {
     fn rejected_elsewhere(&self, group: &Group<'_>) -> Option<Hold> {
         let mut waves = self.policy.waves.iter();
         let is_first = waves.next().is_none_or(|w| *w.name == *group.name);
-        let other = |e: &&Elsewhere<'_>| Some(e.pool) != self.about.pool.metadata.name.as_deref();
+        let other = |e: &&RejectedElsewhere<'_>| Some(e.pool) != self.about.pool.metadata.name.as_deref();
         let mut others = self.about.elsewhere.iter().filter(other);
         others.find_map(|e| e.holds(self.about.pool, Some(&group.name))).filter(|_| is_first)
     }

@@ -8,15 +8,15 @@
 //! What it is not: the writing of the status, or the choice of nodes.
 
 mod approvals;
+mod current_wave;
 mod gates;
-mod turn;
 mod windows;
 
 pub use approvals::ApprovalRequest;
 
 use crate::hold::{GateState, Hold};
 use crate::node::Flags;
-use crate::policy::elsewhere::Elsewhere;
+use crate::policy::rejected_elsewhere::RejectedElsewhere;
 use crate::policy::waves::groups;
 use crate::policy::{Allowance, ChangeAsked, GateCheck, Policy, PolicyFacts, PolicyInput, earlier, time};
 use crate::view::NodeView;
@@ -49,7 +49,7 @@ pub(crate) struct About<'a> {
     /// It has no image build: of an earlier one, the image is not known.
     pub(crate) plain: bool,
     /// What other pools have rejected.
-    pub(crate) elsewhere: &'a [Elsewhere<'a>],
+    pub(crate) elsewhere: &'a [RejectedElsewhere<'a>],
 }
 
 /// Whether the pool's own config is rejected.

@@ -19,7 +19,7 @@ mod failures;
 mod gates;
 mod guards;
 mod limits;
-mod reading;
+mod parsing;
 mod waves;
 mod windows;
 

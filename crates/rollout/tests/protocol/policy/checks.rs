@@ -1,8 +1,10 @@
 //! What must be true of every plan and every state of the model, and the search through all of its states.
 //!
-//! What it is not: what can happen in a state (see the parent module).
+//! What it is not: what can happen in a state (see `steps`).
 
-use super::{BAD, CONFIGS, Hours, Model, Node, St, State, waves};
+use super::model::Model;
+use super::state::{Hours, Node, St, State};
+use super::{BAD, CONFIGS, waves};
 use api::v1alpha1::PoolProgress;
 use rollout::PoolPlan;
 use std::collections::{HashMap, VecDeque};

@@ -1,10 +1,10 @@
-//! The task that keeps the prepared configs as the cluster wants them.
+//! The task that follows the cluster and keeps the prepared configs up to date.
 //!
 //! Flow: watches → [`ClusterState`] → the rendered configs that pools want are fetched → sources → prepared configs. Of
 //! MachineConfigs only the metadata is watched; one is fetched when a pool serves it.
 //!
 //! Guarantees: while the API server is unavailable, the prepared configs stay, and only their freshness changes. What to
-//! serve is decided in `state` and `served_config`; here is only I/O.
+//! serve is decided in `state` and `served_config`; this file does only I/O.
 
 use super::CALL;
 use super::kubeconfig::Credentials;
@@ -24,7 +24,7 @@ use std::time::{Duration, SystemTime};
 
 /// How often the token's files are read. While the API server is unavailable, it is asked as often whether it is back.
 const LOOK: Duration = Duration::from_secs(1);
-/// How often a cluster without image builds is asked whether it has their kinds by now.
+/// How often a cluster without image builds is asked whether their kinds exist now.
 const LEARN: Duration = Duration::from_secs(60);
 /// The key of the CA bundle in its ConfigMap.
 const BUNDLE_KEY: &str = "ca-bundle.crt";

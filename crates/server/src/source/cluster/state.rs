@@ -31,7 +31,7 @@ impl<T> Default for Mirror<T> {
 }
 
 impl<T> Mirror<T> {
-    /// Takes an event in. A new list replaces the old items only once it is complete.
+    /// Applies an event. A new list replaces the old items only once it is complete.
     pub(crate) fn apply<K>(&mut self, event: Event<K>, keep: impl Fn(K) -> (String, T)) {
         match event {
             Event::Init => self.listing.clear(),

@@ -1,4 +1,4 @@
-//! What the config server reads from the API server: its watches, and the few things that it asks for once.
+//! What the config server reads from the API server: its watches, and a few single requests.
 //!
 //! What it is not: what follows from a change (see `follow` and `state`).
 

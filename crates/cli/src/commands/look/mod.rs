@@ -1,8 +1,0 @@
-//! What only looks at a cluster.
-
-pub(crate) mod bundle;
-pub(crate) mod dashboard;
-pub(crate) mod explain;
-pub(crate) mod history;
-pub(crate) mod plan;
-pub(crate) mod status;

@@ -1,0 +1,206 @@
+//! What the answers say, and what they must not say: secrets, what may not be read, and what was confirmed.
+
+use crate::routes::tests::{Browser, text};
+use crate::test_cluster::{READS, SECRET, SECRET_BASE64, object, seeded, status};
+use http::Method;
+use kube::Client;
+use serde_json::{Value, json};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+#[tokio::test]
+async fn no_answer_has_a_secret_that_stands_in_configs_reasons_conditions_and_events() {
+    let browser = Browser::of(seeded(false)).sign_in().await;
+    for (path, shows) in READS {
+        let answer = browser.get(path).await;
+        assert_eq!(answer.status(), 200, "{path}");
+        let text = text(answer).await;
+        assert!(text.contains(shows), "{path}: {text}");
+        assert!(!text.contains("hunter2") && !text.contains(SECRET_BASE64), "{path}: {text}");
+    }
+    let manifest = json!({"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfig",
+        "metadata": {"name": "50-x", "labels": {"a": "b"}}, "spec": {"config": {"ignition": {"version": "3.4.0"}, "storage": {"files": [
+            {"path": "/etc/new.conf", "mode": 420, "contents": {"source": format!("data:,password%3D{SECRET}%0A")}}]}}}});
+    let broken = json!({"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfig",
+        "metadata": {"name": "50-x", "labels": {"a": "b"}}, "spec": {"fips": SECRET}});
+    for (what, body, shows) in [
+        ("/api/check", manifest.to_string(), "/etc/new.conf"),
+        ("/api/check", broken.to_string(), "expected a boolean"),
+        ("/api/check", format!("a: [password={SECRET}"), "not YAML"),
+        (
+            "/api/actions",
+            json!({"action": "undo", "pool": "worker"}).to_string(),
+            "would be pinned to rendered-worker-1",
+        ),
+        (
+            "/api/actions",
+            json!({"action": "retry", "node": "n1"}).to_string(),
+            "would retry now; it is Degraded",
+        ),
+        ("/api/actions", json!({"action": SECRET}).to_string(), "no action"),
+    ] {
+        let text = text(browser.post(what, body).await).await;
+        assert!(text.contains(shows), "{what}: {text}");
+        assert!(!text.contains("hunter2"), "{what}: {text}");
+    }
+}
+
+/// A cluster that is another one once `changed`, and counts what is written into it.
+#[derive(Clone, Default)]
+struct Changing {
+    pinned: bool,
+    /// A RolloutPolicy's waves wait for an approval.
+    waves: bool,
+    changed: Arc<AtomicBool>,
+    writes: Arc<AtomicUsize>,
+}
+
+impl Changing {
+    fn client(&self) -> Client {
+        let me = self.clone();
+        let answer = move |request: http::Request<kube::client::Body>| {
+            if request.method() == Method::PATCH {
+                me.writes.fetch_add(1, Ordering::Relaxed);
+            }
+            let value = me.object(request.uri().path());
+            let (code, value) = value.map_or_else(|| (404, status(404, "nothing")), |v| (200, v));
+            let body = kube::client::Body::from(value.to_string().into_bytes());
+            let response = http::Response::builder().status(code).body(body).unwrap();
+            std::future::ready(Ok::<_, std::io::Error>(response))
+        };
+        Client::new(tower::service_fn(answer), "default")
+    }
+
+    fn object(&self, path: &str) -> Option<Value> {
+        const OWN: &str = "machineconfig.dev/v1alpha1";
+        let changed = self.changed.load(Ordering::Relaxed);
+        let resource = path.split_once("/v1/").or_else(|| path.split_once("/v1alpha1/"))?.1;
+        let list =
+            |items: Vec<Value>| json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": items});
+        match resource {
+            "machineconfigpools" | "machineconfigpools/worker" => {
+                let mut pool = object("/v1/machineconfigpools/worker", false)?;
+                // The config changes for an undo; for a release, what its MachineConfigs give.
+                if changed && !self.pinned && !self.waves {
+                    pool["spec"]["configuration"]["name"] = json!("rendered-worker-3");
+                }
+                if self.pinned {
+                    pool["metadata"]["annotations"] = json!({api::names::own::PINNED: "rendered-worker-2"});
+                }
+                Some(if resource.ends_with("worker") { pool } else { list(vec![pool]) })
+            }
+            "machineconfigs" => {
+                let first = object("/v1/machineconfigs/rendered-worker-1", false)?;
+                let second = object("/v1/machineconfigs/rendered-worker-2", false)?;
+                let third = second.to_string().replace("rendered-worker-2", "rendered-worker-3");
+                let third = third.replace("00:00:02Z", "00:00:03Z").replace("two", "three");
+                let path = if changed { "/etc/other" } else { "/etc/one" };
+                let source = json!({"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfig",
+                    "metadata": {"name": "50-a", "labels": {"a": "b"}},
+                    "spec": {"config": {"ignition": {"version": "3.4.0"}, "storage": {"files": [
+                        {"path": path, "mode": 420, "contents": {"source": "data:,a"}}]}}}});
+                Some(list(vec![first, second, serde_json::from_str(&third).unwrap(), source]))
+            }
+            "rolloutpolicies" => {
+                if !self.waves {
+                    return Some(list(vec![]));
+                }
+                let wave = if changed { "rest" } else { "canary" };
+                Some(list(vec![
+                    json!({"apiVersion": OWN, "kind": "RolloutPolicy", "metadata": {"name": "p"},
+                    "spec": {"pools": {"names": ["worker"]}, "waves": [
+                        {"name": "canary", "size": 1, "approval": "Needed"}, {"name": "rest", "approval": "Needed"}]},
+                    "status": {"pools": [{"name": "worker", "config": "rendered-worker-2", "wave": wave}]}}),
+                ]))
+            }
+            "selfsubjectreviews" => {
+                Some(json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview",
+                "metadata": {}, "status": {"userInfo": {"username": "jane"}}}))
+            }
+            _ => object(path, false),
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_confirmed_is_what_was_shown_or_nothing_is_done() {
+    for (action, pinned, waves) in
+        [("undo", false, false), ("release", true, false), ("approve", false, true)]
+    {
+        for changes in [false, true] {
+            let cluster = Changing { pinned, waves, ..Changing::default() };
+            let browser = Browser::of(cluster.client()).sign_in().await;
+            let mut wanted = json!({"action": action, "pool": "worker"});
+            let shown = browser.post("/api/actions", wanted.to_string()).await;
+            let (status, shown) = (shown.status(), text(shown).await);
+            assert_eq!(status, 200, "{action}: {shown}");
+            let shown: Value = serde_json::from_str(&shown).unwrap();
+            assert!(shown["possible"] == true && shown["done"] == false, "{action}: {shown}");
+            cluster.changed.store(changes, Ordering::Relaxed);
+            wanted["confirm"] = json!(true);
+            let blind = browser.post("/api/actions", wanted.to_string()).await;
+            assert_eq!(blind.status(), 409, "{action}: without what was shown");
+            assert_eq!(cluster.writes.load(Ordering::Relaxed), 0, "{action}");
+            wanted["seen"] = shown["seen"].clone();
+            let done = browser.post("/api/actions", wanted.to_string()).await;
+            let (status, done) = (done.status(), text(done).await);
+            assert_eq!(status, if changes { 409 } else { 200 }, "{action}, changes: {changes}: {done}");
+            assert_eq!(cluster.writes.load(Ordering::Relaxed), usize::from(!changes), "{action}: {done}");
+            let says = match (changes, action) {
+                (false, _) => "\"done\":true",
+                (true, "approve") => "now wave rest does",
+                (true, _) => "changed since this was shown",
+            };
+            assert!(done.contains(says), "{action}: {done}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_a_person_may_not_read_says_so_and_the_rest_of_the_page_stands() {
+    let browser = Browser::of(seeded(true)).sign_in().await;
+    for (path, _) in READS.iter().filter(|(path, _)| !["/api/rollouts", "/api/snapshot"].contains(path)) {
+        let answer = browser.get(path).await;
+        let status = answer.status().as_u16();
+        let text = text(answer).await;
+        assert!([200, 403].contains(&status) && text.contains("403 Forbidden"), "{path}: {status} {text}");
+        assert!(!text.contains("hunter2"), "{path}: {text}");
+    }
+    assert_eq!(browser.get("/").await.status(), 200);
+    let action = json!({"action": "retry", "node": "n1", "confirm": true}).to_string();
+    assert_eq!(browser.post("/api/actions", action).await.status(), 403);
+}
+
+#[tokio::test]
+async fn a_name_that_means_something_in_an_address_reaches_no_api_server() {
+    let asked: Arc<Mutex<Vec<String>>> = Arc::default();
+    let log = Arc::clone(&asked);
+    let answer = move |request: http::Request<kube::client::Body>| {
+        log.lock().unwrap().push(request.uri().to_string());
+        let body = kube::client::Body::from(status(404, "nothing").to_string().into_bytes());
+        std::future::ready(Ok::<_, std::io::Error>(http::Response::builder().status(404).body(body).unwrap()))
+    };
+    let browser = Browser::of(Client::new(tower::service_fn(answer), "default")).sign_in().await;
+    // A change that says that it is done, and is not; a watch; another object.
+    for odd in
+        ["n1%3FdryRun=All", "n1%3Fwatch=yes", "n1%2Fproxy%2Fmetrics", "..%2Fpods", "N1", "n1%20", "%2E"]
+    {
+        for kind in ["nodes", "pools", "configs", "compare/a"] {
+            let answer = browser.get(&format!("/api/{kind}/{odd}")).await;
+            assert_eq!(answer.status(), 404, "{kind} {odd}");
+        }
+    }
+    for odd in ["n1?dryRun=All", "n1/status", ""] {
+        for action in [
+            json!({"action": "retry", "node": odd, "confirm": true}),
+            json!({"action": "pause", "pool": odd, "confirm": true}),
+            json!({"action": "undo", "pool": "worker", "to": odd}),
+        ] {
+            let answer = browser.post("/api/actions", action.to_string()).await;
+            assert_eq!(answer.status(), 404, "{action}");
+        }
+    }
+    assert_eq!(*asked.lock().unwrap(), Vec::<String>::new());
+    assert_eq!(browser.get("/api/nodes/node-1.example.com").await.status(), 404);
+    assert_eq!(*asked.lock().unwrap(), ["/api/v1/nodes/node-1.example.com"]);
+}

@@ -1,0 +1,372 @@
+//! What a person does from the page: pause, resume, approve, undo, release, retry, by the functions that `mco` uses; and a look
+//! at pasted manifests, which writes nothing.
+//!
+//! An action comes twice: first to say what it means, then, with `confirm`, to do it. It is done with the person's own rights.
+//! What an undo, a release or an approval means depends on the cluster, which may change in between. So the first answer has
+//! `seen`, what was shown; the second request brings it along, and nothing is done where it would not be the same again.
+//!
+//! What it is not: whether the request comes from the page (see `gate`).
+
+use crate::body;
+use crate::shared::{Here, Shared};
+use crate::{answer, details};
+use actions::{ActionError, Continue, Do, Preview, Undo, Undoing, messages};
+use api::k8s::Time;
+use api::v1::MachineConfigPool;
+use axum::body::Bytes;
+use axum::extract::Request;
+use axum::extract::rejection::BytesRejection;
+use axum::response::Response;
+use client::call;
+use desired::mask::Secrets;
+use http::StatusCode;
+use insight::{ChangePlan, Manifests, Objects};
+use kube::Client;
+use kube::api::Api;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// How many texts are looked at at the same time.
+pub(crate) const CHECKS: usize = 2;
+
+/// What is to be done.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(tag = "action", rename_all = "camelCase")]
+enum Action {
+    Pause { pool: String },
+    Resume { pool: String },
+    Approve { pool: String, config: Option<String> },
+    Undo { pool: String, to: Option<String> },
+    Release { pool: String },
+    Retry { node: String },
+}
+
+impl Action {
+    /// Everything that becomes a part of a request's address.
+    fn names(&self) -> impl Iterator<Item = &str> {
+        let (first, second) = match self {
+            Self::Pause { pool } | Self::Resume { pool } | Self::Release { pool } => (pool, None),
+            Self::Approve { pool, config: other } | Self::Undo { pool, to: other } => {
+                (pool, other.as_deref())
+            }
+            Self::Retry { node } => (node, None),
+        };
+        [Some(first.as_str()), second].into_iter().flatten()
+    }
+}
+
+#[derive(Debug, Deserialize)]
+struct Wanted {
+    #[serde(flatten)]
+    action: Action,
+    #[serde(default)]
+    confirm: bool,
+    /// What the first answer said; see [`Said`].
+    #[serde(default)]
+    seen: Value,
+}
+
+/// The wave that an approval is for.
+#[derive(Debug, Deserialize, Serialize)]
+struct Wave {
+    config: String,
+    wave: String,
+}
+
+/// What an action means, or meant.
+#[derive(Debug, PartialEq, Eq)]
+struct Said {
+    /// In words, as `mco` prints them.
+    text: String,
+    /// It can be done.
+    possible: bool,
+    done: bool,
+    /// What it was decided by: a confirmation is for this alone. Null where the action always means the same.
+    seen: Value,
+}
+
+/// Does an action, or says what it means.
+pub(crate) async fn action(Here(shared): Here, body: Result<Bytes, BytesRejection>) -> Response {
+    let body = match body {
+        Ok(body) => body,
+        Err(error) => return answer::failed(error.status(), "an action is a short text"),
+    };
+    let wanted: Wanted = match serde_json::from_slice(&body) {
+        Ok(wanted) => wanted,
+        // The error quotes what was sent.
+        Err(_) => {
+            return answer::failed(StatusCode::BAD_REQUEST, "this is no action that the dashboard knows");
+        }
+    };
+    if !wanted.action.names().all(api::object_name::is_valid) {
+        return details::no_name();
+    }
+    let how = if wanted.confirm { Do::Write } else { Do::Preview };
+    match run(&shared, wanted.action, how, wanted.seen).await {
+        Ok(Said { text, possible, done, seen }) => {
+            // Names of a pool's config and wave come back as they were sent, or nothing could be confirmed.
+            let text = insight::redacted_lines(&text);
+            answer::plain(&json!({"text": text, "possible": possible, "done": done, "seen": seen}))
+        }
+        Err(error) => {
+            let status = match &error {
+                ActionError::Refused(_) | ActionError::Rollback(_) => StatusCode::CONFLICT,
+                error if error.is_forbidden() => StatusCode::FORBIDDEN,
+                _ => StatusCode::BAD_GATEWAY,
+            };
+            answer::failed(status, &client::chain(&error))
+        }
+    }
+}
+
+async fn run(shared: &Shared, action: Action, how: Do, shown: Value) -> Result<Said, ActionError> {
+    let client = &shared.client;
+    let said = |text: String| Said { text, possible: true, done: how == Do::Write, seen: Value::Null };
+    // Only a question needs the answer: a confirmation has had it.
+    let cost = async |what: Continue<'_>, words: fn(&Preview) -> String| match how {
+        Do::Preview => cost(actions::preview(client, what).await, words),
+        Do::Write => String::new(),
+    };
+    let pause = async |pool: String, paused: bool| {
+        // A resume is for the config that was shown: another one costs something else.
+        let seen = if paused { Value::Null } else { json!({"config": config_of(client, &pool).await?}) };
+        if how == Do::Write && !paused && seen != shown {
+            return Err(changed(&pool));
+        }
+        let preview = if paused {
+            String::new()
+        } else {
+            cost(Continue::Resume { pool: &pool }, messages::of_pool).await
+        };
+        let done = actions::pause(client, &[pool], paused, how).await?;
+        Ok(Said { seen, ..said(messages::paused(&done, how) + &preview) })
+    };
+    let undo = async |pool: String, to: Option<String>, release: bool| {
+        let controller_config = &shared.controller_config;
+        let what =
+            Undo { pool: &pool, to: to.as_deref(), release, secrets: Secrets::Hide, controller_config };
+        let Some(mut undoing) = actions::undo(client, what).await? else {
+            let why = format!("pool {pool} is not pinned: it follows its MachineConfigs");
+            return Err(ActionError::Refused(why));
+        };
+        let seen = json!(undoing.subject());
+        if how == Do::Write {
+            if seen != shown {
+                return Err(changed(&pool));
+            }
+            undoing.write(client).await?;
+        }
+        let possible = !undoing.plan.is_impossible();
+        Ok(Said { text: undo_text(&undoing), possible, done: undoing.plan.done, seen })
+    };
+    match action {
+        Action::Pause { pool } => pause(pool, true).await,
+        Action::Resume { pool } => pause(pool, false).await,
+        Action::Approve { pool, config } => {
+            let (config, wave) = match how {
+                Do::Preview => (config, None),
+                Do::Write => {
+                    let Wave { config, wave } = serde_json::from_value(shown).map_err(|_| changed(&pool))?;
+                    (Some(config), Some(wave))
+                }
+            };
+            let done = actions::approve(client, &pool, config.as_deref(), wave.as_deref(), how).await?;
+            let text =
+                messages::approved(&done, how) + &cost(Continue::Approve(&done), messages::of_pool).await;
+            Ok(Said { seen: json!(Wave { config: done.config, wave: done.wave }), ..said(text) })
+        }
+        Action::Undo { pool, to } => undo(pool, to, false).await,
+        Action::Release { pool } => undo(pool, None, true).await,
+        Action::Retry { node } => {
+            let preview = cost(Continue::Retry { node: &node }, messages::of_node).await;
+            let all = actions::retry(client, &[node], how).await?;
+            Ok(said(all.iter().map(|asked| messages::asked(asked, how)).collect::<String>() + &preview))
+        }
+    }
+}
+
+/// The config that a pool is to be in.
+async fn config_of(client: &Client, name: &str) -> Result<String, ActionError> {
+    let pools: Api<MachineConfigPool> = Api::all(client.clone());
+    let pool = call(|| format!("get machineconfigpool {name}"), pools.get_opt(name)).await?;
+    let there = pool.ok_or_else(|| ActionError::Refused(format!("there is no pool {name}")))?;
+    Ok(there.spec.configuration.name)
+}
+
+/// The preview as text. If it cannot be computed, the action is still possible.
+fn cost(preview: Result<Preview, ActionError>, words: fn(&Preview) -> String) -> String {
+    match preview {
+        Ok(preview) => doubts(&preview.forbidden, &[]) + &words(&preview),
+        Err(error) => format!("what it costs the nodes is not known: {}\n", client::chain(&error)),
+    }
+}
+
+fn changed(pool: &str) -> ActionError {
+    let why =
+        format!("pool {pool} changed since this was shown, so nothing was done: close this, and look again");
+    ActionError::Refused(why)
+}
+
+/// What an undo means, after what makes that doubtful.
+fn undo_text(undoing: &Undoing) -> String {
+    let doubts = match undoing.plan.done {
+        true => String::new(),
+        false => doubts(&undoing.forbidden, &undoing.warnings),
+    };
+    doubts + &messages::undo(&undoing.plan)
+}
+
+/// What makes a plan doubtful: kinds that may not be listed, and warnings. Each is a line.
+pub(crate) fn doubts(forbidden: &[String], warnings: &[String]) -> String {
+    let assumed = forbidden.iter().map(|kind| {
+        format!(
+            "you may not list {kind}s, so this assumes that there are none, and can be wrong; ask for the right to \"list\" them\n"
+        )
+    });
+    assumed.chain(warnings.iter().map(|warning| format!("warning: {warning}\n"))).collect()
+}
+
+/// Looks at pasted manifests: what lint finds, and what they would do to each pool. Nothing is written.
+pub(crate) async fn check(Here(shared): Here, request: Request) -> Response {
+    // Taken before the text is read, and held until the memory for it is free again.
+    let Ok(place) = Arc::clone(&shared.checks).try_acquire_owned() else {
+        return answer::failed(
+            StatusCode::TOO_MANY_REQUESTS,
+            &format!("{CHECKS} texts are being looked at already: try again in some seconds"),
+        );
+    };
+    let most = shared.largest_check();
+    let body = match body::read(request.into_body(), most).await {
+        Ok(body) => body,
+        Err(status @ StatusCode::PAYLOAD_TOO_LARGE) => {
+            let most = most >> 20;
+            return answer::failed(
+                status,
+                &format!("more than {most} MiB are not looked at; use `mco plan -f`"),
+            );
+        }
+        Err(status) => return answer::failed(status, "the text did not come in time, or its end is missing"),
+    };
+    // Reading megabytes of YAML takes time that others' streams must not wait for.
+    let reading = tokio::task::spawn_blocking(move || read(&body).map(|given| (given, place)));
+    let (given, place) = match reading.await {
+        Ok(Ok(given)) => given,
+        Ok(Err(why)) => return answer::failed(StatusCode::BAD_REQUEST, &why),
+        Err(error) => return answer::failed(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
+    };
+    let listed = insight::for_planning(&shared.client, true).await;
+    let work = move || {
+        let _held = place;
+        let findings = render::lint(&given);
+        let plan = match listed {
+            Ok(listed) => plan(&given, &listed.objects, &shared.controller_config)
+                .map(|text| doubts(&listed.forbidden, &[]) + &text),
+            Err(error) => Err(client::chain(&error)),
+        };
+        json!({"manifests": given.len(), "findings": findings, "plan": match plan {
+            Ok(text) => json!({"text": text}),
+            Err(why) => json!({"error": why}),
+        }})
+    };
+    match tokio::task::spawn_blocking(work).await {
+        Ok(value) => answer::masked(value),
+        Err(error) => answer::failed(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
+    }
+}
+
+/// The objects of a pasted text.
+fn read(body: &[u8]) -> Result<Objects, String> {
+    let text = std::str::from_utf8(body).map_err(|_| "this is not text".to_owned())?;
+    let documents =
+        api::yaml::documents(text).map_err(|error| format!("this is not YAML or JSON: {error}"))?;
+    let all = documents.into_iter().flat_map(api::yaml::objects);
+    let all: Objects = all.map(|object| ("pasted".to_owned(), object)).collect();
+    if all.iter().all(|(_, object)| !object.get("kind").is_some_and(Value::is_string)) {
+        return Err("there is no manifest in this: nothing in it has a kind".to_owned());
+    }
+    Ok(all)
+}
+
+/// What manifests would do, in the words of `mco plan -f`.
+fn plan(
+    given: &Objects,
+    objects: &Objects,
+    controller_config: &api::v1::ControllerConfig,
+) -> Result<String, String> {
+    if let Some((_, value)) = given.iter().find(|(_, value)| insight::needs_templates(value)) {
+        let kind = value["kind"].as_str().unwrap_or_default();
+        return Err(format!(
+            "a {kind} becomes MachineConfigs by the controller's templates, which are not here: use `mco plan -f` with --templates"
+        ));
+    }
+    let words = |error: &(dyn std::error::Error + 'static)| api::text::chain(error);
+    let situation = insight::situation(objects).map_err(|e| words(&e))?;
+    let change = Manifests { given, deleted: false, pools: &[], controller_config, templates: None };
+    let now = Time(jiff::Timestamp::now());
+    let plan = ChangePlan::by(objects, &situation, change, &now, Secrets::Hide).map_err(|e| words(&e))?;
+    Ok(messages::plan(&plan) + &doubts(&[], &plan.warnings))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_action_names_what_it_is_about_and_is_not_done_unless_it_is_confirmed() {
+        let wanted = |text: &str| serde_json::from_str::<Wanted>(text).map(|w| (w.action, w.confirm)).ok();
+        let pool = || "w".to_owned();
+        for (text, want) in [
+            (r#"{"action": "pause", "pool": "w"}"#, Some((Action::Pause { pool: pool() }, false))),
+            (
+                r#"{"action": "release", "pool": "w", "confirm": true}"#,
+                Some((Action::Release { pool: pool() }, true)),
+            ),
+            (r#"{"action": "undo", "pool": "w"}"#, Some((Action::Undo { pool: pool(), to: None }, false))),
+            (r#"{"action": "retry", "pool": "w"}"#, None),
+            (r#"{"action": "delete", "pool": "w"}"#, None),
+            (r#"{"pool": "w"}"#, None),
+            (r#"{"action": "pause", "pool": ["w"]}"#, None),
+            (r#"{"action": "pause", "pool": "w", "confirm": "yes"}"#, None),
+        ] {
+            assert_eq!(wanted(text), want, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_pasted_is_read_or_refused_in_words() {
+        assert_eq!(read(b"kind: A\n---\nkind: List\nitems: [{kind: B}]\n").unwrap().len(), 2);
+        for (text, says) in [
+            (&b"\xff\xfe"[..], "not text"),
+            (b"a: [b", "not YAML"),
+            (b"", "no manifest"),
+            (b"- 1\n- 2\n", "no manifest"),
+            (b"kind: [A]", "no manifest"),
+        ] {
+            let why = read(text).unwrap_err();
+            assert!(why.contains(says), "{why}");
+        }
+    }
+
+    #[test]
+    fn a_plan_masks_what_it_shows_and_says_what_it_cannot_do() {
+        let group = "machineconfiguration.openshift.io";
+        let pool = json!({"apiVersion": format!("{group}/v1"), "kind": "MachineConfigPool", "metadata": {"name": "worker"},
+            "spec": {"machineConfigSelector": {"matchLabels": {format!("{group}/role"): "worker"}},
+                "nodeSelector": {"matchLabels": {"node-role.kubernetes.io/worker": ""}}}});
+        let config = json!({"apiVersion": format!("{group}/v1"), "kind": "MachineConfig",
+            "metadata": {"name": "50-a", "labels": {format!("{group}/role"): "worker"}},
+            "spec": {"config": {"ignition": {"version": "3.4.0"}, "storage": {"files": [
+                {"path": "/etc/plain", "mode": 420, "contents": {"source": "data:,visible%0A"}},
+                {"path": "/etc/app.conf", "mode": 420, "contents": {"source": "data:,password%3Dhunter2secret%0A"}}]}}}});
+        let objects = |all: Vec<Value>| -> Objects { all.into_iter().map(|v| ("x".to_owned(), v)).collect() };
+        let unknown = api::v1::ControllerConfig::new("x", Default::default());
+        let text = plan(&objects(vec![config]), &objects(vec![pool.clone()]), &unknown).unwrap();
+        assert!(text.contains("pool worker: ") && text.contains("+visible"), "{text}");
+        assert!(text.contains("/etc/app.conf") && !text.contains("hunter2"), "{text}");
+        let kubelet =
+            json!({"apiVersion": format!("{group}/v1"), "kind": "KubeletConfig", "metadata": {"name": "k"}});
+        let why = plan(&objects(vec![kubelet]), &objects(vec![pool]), &unknown).unwrap_err();
+        assert!(why.contains("KubeletConfig") && why.contains("--templates"), "{why}");
+    }
+}

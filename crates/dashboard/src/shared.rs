@@ -1,0 +1,87 @@
+//! What the answers are made from, and how people are let in: one value that every route has.
+//!
+//! What it is not: the routes (see `routes`), or who may pass (see `gate` and `cluster_gate`).
+
+use crate::body;
+use crate::cluster_gate::{ClusterGate, Visitor};
+use crate::feed::Feed;
+use crate::gate::Gate;
+use crate::node_events::NodeEvents;
+use crate::timeline::Timeline;
+use api::v1::ControllerConfig;
+use axum::extract::FromRequestParts;
+use http::request::Parts;
+use kube::Client;
+use std::convert::Infallible;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+/// Who lets people in.
+#[derive(Clone)]
+pub(crate) enum Door {
+    /// One person on this computer.
+    Local(Arc<Gate>),
+    /// Whoever the cluster knows.
+    Cluster(Arc<ClusterGate>),
+}
+
+impl Door {
+    /// The path below which everything lies, without a slash at its end.
+    pub(crate) fn base(&self) -> &str {
+        match self {
+            Self::Local(gate) => gate.base(),
+            Self::Cluster(_) => "",
+        }
+    }
+
+    /// A request's path below that; `None`: it lies elsewhere.
+    pub(crate) fn within<'a>(&self, request: &'a Parts) -> Option<&'a str> {
+        request.uri.path().strip_prefix(self.base())
+    }
+}
+
+/// From where a request came, where it came over the network.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Peer(pub(crate) IpAddr);
+
+/// What the answers are made from.
+#[derive(Clone)]
+pub(crate) struct Shared {
+    pub(crate) door: Door,
+    pub(crate) feed: Arc<Feed>,
+    pub(crate) timeline: Arc<Mutex<Timeline>>,
+    pub(crate) events: Arc<NodeEvents>,
+    /// Of the person on this computer; in the cluster one with which nothing may be asked, see [`Here`].
+    pub(crate) client: Client,
+    pub(crate) controller_config: Arc<ControllerConfig>,
+    /// Places for looks at pasted manifests, [`CHECKS`](crate::page_actions::CHECKS) of them.
+    pub(crate) checks: Arc<Semaphore>,
+    pub(crate) stop: CancellationToken,
+}
+
+impl Shared {
+    /// The largest pasted text that is looked at, in bytes.
+    pub(crate) fn largest_check(&self) -> usize {
+        match &self.door {
+            Door::Local(_) => body::LARGEST,
+            Door::Cluster(_) => body::LARGEST_IN_CLUSTER,
+        }
+    }
+}
+
+/// [`Shared`] with the client of the person who asks.
+pub(crate) struct Here(pub(crate) Shared);
+
+impl FromRequestParts<Shared> for Here {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, shared: &Shared) -> Result<Self, Infallible> {
+        let mut shared = shared.clone();
+        if let (Some(visitor), Door::Cluster(gate)) = (parts.extensions.get::<Visitor>(), &shared.door) {
+            shared.client = gate.client_of(Arc::clone(&visitor.person));
+        }
+        Ok(Self(shared))
+    }
+}

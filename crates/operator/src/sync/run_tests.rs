@@ -1,0 +1,58 @@
+//! Tests of `run`: the waits between passes, and what a standby reports.
+
+use super::super::Stopped;
+use super::*;
+
+#[test]
+fn who_stands_by_says_nothing_of_steps_that_failed_under_it() {
+    let mut registry = Registry::default();
+    let metrics = Metrics::new(&mut registry);
+    let text = || {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        text
+    };
+    metrics.leader.set(1);
+    report::unread(&metrics);
+    for line in ["step_failed{step=\"Read\"} 1", "passes_total{result=\"failed\"} 1", "leader 1"] {
+        assert!(text().contains(&format!("mco_operator_{line}\n")), "{}", text());
+    }
+    stands_by(&metrics);
+    assert!(!text().contains("step_failed{") && text().contains("mco_operator_leader 0\n"), "{}", text());
+}
+
+#[test]
+fn a_failure_waits_longer_each_time_and_never_the_same_while_a_change_ends_any_other_wait() {
+    let stopped = |stop| Passed { stopped: Some(Stopped { step: Step::Rights, stop }), ..Passed::default() };
+    let failed = stopped(Stop::Failed(String::new()));
+    let mut waits = vec![];
+    for failures in 0..8 {
+        let Rest::All(wait) = rest(Some(&failed), failures, 0) else {
+            panic!("a change must not make a busy loop")
+        };
+        assert!(wait <= RETRY.last && wait >= RETRY.first / 2, "{wait:?}");
+        waits.push(wait);
+    }
+    assert!(waits[7] > waits[0] * 8, "{waits:?}");
+    let again: Vec<Rest> = (0..4).map(|_| rest(None, 7, 0)).collect();
+    assert!(again.windows(2).any(|pair| pair[0] != pair[1]), "without jitter: {again:?}");
+    assert_eq!(rest(Some(&Passed::default()), 0, 0), Rest::UntilChange(AGAIN));
+    assert_eq!(rest(Some(&stopped(Stop::Waiting(String::new()))), 0, 0), Rest::UntilChange(WAITING));
+    let stored = Passed { stored: vec!["s".to_owned()], ..Passed::default() };
+    assert_eq!(
+        rest(Some(&stored), 0, 0),
+        Rest::UntilChange(RETRY.last),
+        "what is not rewritten is tried again"
+    );
+    let soon = Duration::from_secs(5);
+    let settles = Passed { settles: Some(soon), ..stored };
+    assert_eq!(rest(Some(&settles), 0, 0), Rest::UntilChange(soon));
+    let stop = Stop::Failed(String::new());
+    let bare = Passed { stopped: Some(Stopped { step: Step::Settings, stop }), ..Passed::default() };
+    assert_eq!(rest(Some(&bare), 7, 0), Rest::UntilChange(RETRY.last), "settings may come at any time");
+    let joining = Passed { joining_failed: true, ..Passed::default() };
+    assert_eq!(rest(Some(&joining), 0, 0), Rest::UntilChange(WAITING), "a machine waits");
+    let race = Passed { conflict: true, ..Passed::default() };
+    assert_eq!(rest(Some(&race), 0, 0), Rest::None);
+    assert!(matches!(rest(Some(&race), 0, CONFLICTS), Rest::All(_)));
+}

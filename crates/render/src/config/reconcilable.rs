@@ -1,0 +1,69 @@
+//! Whether the machines of a pool can apply its new config. The machines are those in the pool's present config, or any
+//! machine if the pool has none. Pure.
+//!
+//! What it is not: the rules of what running machines can apply, which are in `desired::rules`.
+
+use crate::config::blame::blamed;
+use crate::config::check::validate_machine_config;
+use crate::config::inputs::Inputs;
+use crate::config::merge::Merged;
+use crate::error::{Finding, Reason, Rule};
+use crate::version::Mode;
+use api::k8s::ResourceExt as _;
+use api::v1::MachineConfig;
+use desired::rules::{Broken, Compared, at_install, broken};
+
+/// Whether the machines in the pool's present config can apply the new one; if the pool has none, whether any machine
+/// can. Before there is a cluster, or if only newly installed machines would get all of the config, the result is a
+/// warning.
+pub(crate) fn reconcilable(
+    inputs: &Inputs<'_>,
+    name: &str,
+    merged: &Merged,
+    order: &[&MachineConfig],
+) -> Result<Vec<Finding>, (Reason, Vec<Finding>)> {
+    let new = Compared { config: &merged.config, fips: merged.spec.fips };
+    let other = inputs.current.filter(|c| c.metadata.name.as_deref() != Some(name));
+    let config = match other.and_then(|c| c.spec.config.as_ref()).filter(|c| !c.is_null()) {
+        None => ignition::empty(),
+        Some(raw) => {
+            let unreadable = |e| {
+                let name = other.map(|c| c.name_any()).unwrap_or_default();
+                Finding::on(Rule::Ignition, &name, "spec.config", format!("the present config: {e}"))
+            };
+            ignition::parse_value(raw).map_err(|e| (Reason::Irreconcilable, vec![unreadable(e)]))?.config
+        }
+    };
+    let old = match (inputs.current, other) {
+        (None, _) => None,
+        (Some(_), Some(other)) => Some(Compared { config: &config, fips: other.spec.fips }),
+        // The pool is in this very config already.
+        (Some(_), None) => Some(new),
+    };
+    // Merging has consumed the configs. They are parsed again only to find out which of them asks for it.
+    let blamed = |rules: &[Broken<'_>]| {
+        let components: Vec<_> = order.iter().filter_map(|mc| validate_machine_config(mc).ok()).collect();
+        blamed(rules, new, &components)
+    };
+    let broken = broken(old, new, inputs.overrides);
+    match (inputs.current, inputs.mode) {
+        _ if broken.is_empty() => {}
+        (None, Mode::Cluster) => return Err((Reason::Refused, blamed(&broken))),
+        (Some(_), _) if other.is_some() => return Err((Reason::Irreconcilable, blamed(&broken))),
+        // Before there is a cluster, or if nothing is asked of the machines that was not asked already.
+        _ => return Ok(blamed(&broken)),
+    }
+    let warned = at_install(new);
+    let quiet = old.is_some() || inputs.mode == Mode::Bootstrap || warned.is_empty();
+    let mut warnings = if quiet { Vec::new() } else { blamed(&warned) };
+    if old.is_some_and(|old| desired::removes_last_login(old.config, new.config)) {
+        warnings.push(Finding::on_pool(
+            Rule::LastLogin,
+            &inputs.pool.name_any(),
+            "spec.config.passwd.users",
+            "the user core loses its last SSH key and password: on nodes where no other user has one, nobody \
+                      can log in; keep a key in one of this pool's MachineConfigs",
+        ));
+    }
+    Ok(warnings)
+}
