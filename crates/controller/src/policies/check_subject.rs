@@ -28,4 +28,6 @@ pub(super) struct Wanted {
     pub(super) workloads: Vec<String>,
     /// The nodes that it is about.
     pub(super) nodes: Vec<Arc<str>>,
+    /// How many nodes of the pool are on their way or out of service.
+    pub(super) away: usize,
 }

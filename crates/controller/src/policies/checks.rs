@@ -99,6 +99,7 @@ impl Checks {
                     baseline: check.baseline.clone(),
                     workloads: check.workloads.clone(),
                     nodes: check.nodes.clone(),
+                    away: check.away,
                 };
                 // What it said of another config says nothing of this one.
                 let same = |t: &Task| {
@@ -284,6 +285,7 @@ mod tests {
                 baseline: None,
                 workloads: vec![],
                 nodes: vec![],
+                away: 0,
             })
             .0,
             handle: tokio::spawn(std::future::pending::<()>()).abort_handle(),

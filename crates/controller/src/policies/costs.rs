@@ -16,13 +16,14 @@ use kube::api::{ApiResource, DynamicObject};
 use kube::core::GroupVersionKind;
 use rollout::policy::{ChangeAsked, ChangeCost, Costs};
 use serde_json::json;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-/// A cost is computed again after this time: the cluster's disruption policy may have changed.
+/// A cost is computed again after this time: the cluster's disruption policy may have changed. Until that is done, the old one
+/// counts: else the pool's hold, and the marks of its nodes, would go and come back each time.
 const KEPT: Duration = Duration::from_secs(300);
 
 /// The costs that were computed.
@@ -32,11 +33,8 @@ pub(super) struct CostsOfChanges {
     known: Arc<Mutex<Known>>,
 }
 
-#[derive(Debug, Default)]
-struct Known {
-    costs: Costs,
-    since: Option<Instant>,
-}
+/// What was computed, and when.
+type Known = BTreeMap<ChangeAsked, (ChangeCost, Instant)>;
 
 #[derive(Debug)]
 struct Task {
@@ -51,25 +49,30 @@ impl Drop for Task {
 }
 
 impl CostsOfChanges {
-    /// What is known. Old answers are forgotten, and asked for again.
+    /// What is known.
     pub(super) fn known(&self) -> Costs {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.since.is_some_and(|since| since.elapsed() > KEPT) {
-            *known = Known::default();
-        }
-        known.costs.clone()
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.iter().map(|(change, (cost, _))| (change.clone(), *cost)).collect()
     }
 
-    /// Has these computed.
-    pub(super) fn want(&self, shared: &Arc<Shared>, asked: BTreeSet<ChangeAsked>) {
+    /// Has these computed, if they are not known or old, and forgets all others.
+    pub(super) fn want(&self, shared: &Arc<Shared>, mut asked: BTreeSet<ChangeAsked>) {
+        asked = to_compute(&mut self.known.lock().unwrap_or_else(PoisonError::into_inner), asked);
         let mut task = self.task.lock().unwrap_or_else(PoisonError::into_inner);
         if asked.is_empty() {
             *task = None;
-        } else if task.as_ref().is_none_or(|t| t.of != asked || t.handle.is_finished()) {
+        } else if task.as_ref().is_none_or(|t| !asked.is_subset(&t.of) || t.handle.is_finished()) {
             let run = run(shared.clone(), asked.clone(), self.known.clone());
             *task = Some(Task { of: asked, handle: tokio::spawn(run).abort_handle() });
         }
     }
+}
+
+/// Forgets what is not asked for, and returns what is not known or old.
+fn to_compute(known: &mut Known, mut asked: BTreeSet<ChangeAsked>) -> BTreeSet<ChangeAsked> {
+    known.retain(|change, _| asked.contains(change));
+    asked.retain(|change| known.get(change).is_none_or(|(_, at)| at.elapsed() > KEPT));
+    asked
 }
 
 async fn run(shared: Arc<Shared>, asked: BTreeSet<ChangeAsked>, known: Arc<Mutex<Known>>) {
@@ -86,9 +89,7 @@ async fn run(shared: Arc<Shared>, asked: BTreeSet<ChangeAsked>, known: Arc<Mutex
                 }
             }
         };
-        let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.costs.insert(change, cost);
-        known.since.get_or_insert_with(Instant::now);
+        known.lock().unwrap_or_else(PoisonError::into_inner).insert(change, (cost, Instant::now()));
     }
     shared.mark_cluster();
 }
@@ -118,4 +119,30 @@ async fn cost(shared: &Shared, change: &ChangeAsked) -> Result<ChangeCost, Strin
     let host::LeastDisruption { least, certificates } =
         host::least_disruption(&get(&change.from).await?, &get(&change.to).await?, &policy);
     Ok(ChangeCost { least, certificates })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_cost_counts_until_a_newer_one_is_known_and_goes_when_nobody_asks() {
+        let change = |from: &str| ChangeAsked { from: from.into(), to: "new".into() };
+        let asked = |from: &[&str]| -> BTreeSet<ChangeAsked> { from.iter().map(|f| change(f)).collect() };
+        let costs = CostsOfChanges::default();
+        let put = |from: &str| {
+            costs.known.lock().unwrap().insert(change(from), (ChangeCost::default(), Instant::now()));
+        };
+        let missing = |from: &[&str]| to_compute(&mut costs.known.lock().unwrap(), asked(from));
+        assert_eq!(missing(&["a", "b"]), asked(&["a", "b"]));
+        put("a");
+        assert_eq!(missing(&["a", "b"]), asked(&["b"]));
+        put("b");
+        tokio::time::advance(KEPT + Duration::from_secs(1)).await;
+        put("b");
+        // An old one is computed again, and counts meanwhile.
+        assert_eq!(missing(&["a", "b"]), asked(&["a"]));
+        assert_eq!(costs.known().len(), 2);
+        assert_eq!((missing(&["b"]), costs.known().len()), (asked(&[]), 1));
+    }
 }

@@ -159,7 +159,7 @@ fn attempt(gate: &Gate, about: &Wanted) -> String {
 /// The Job's name. A Job of an earlier attempt at the same config says nothing of this one, so the name follows the
 /// policy's generation and the time at which the rollout began.
 fn job_name(gate: &Gate, about: &Wanted, node: &str) -> String {
-    let Wanted { config, since, policy, baseline: _, workloads: _, nodes: _ } = about;
+    let Wanted { config, since, policy, baseline: _, workloads: _, nodes: _, away: _ } = about;
     let generation = policy.generation.unwrap_or_default();
     let since = since.as_ref().map(|t| t.0.as_second()).unwrap_or_default();
     let hash = Sha256::digest(format!("{config}/{node}/{}/{generation}/{since}", policy.uid));

@@ -7,6 +7,7 @@ fn about(uid: &str, generation: i64, since: &str) -> Wanted {
     Wanted {
         config: "new".into(),
         since: Some(Time(since.parse().unwrap())),
+        away: 0,
         policy: OfPolicy { name: "p".to_owned(), uid: uid.to_owned(), generation: Some(generation) },
         baseline: None,
         workloads: vec![],

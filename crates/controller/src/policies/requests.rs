@@ -117,7 +117,7 @@ async fn workloads(
                     format!("{kind:?} {}/{}", o.namespace().unwrap_or_default(), o.name_any())
                 };
                 there.extend(page.items.iter().map(name));
-                broken.extend(page.items.iter().filter_map(|o| of_workload(*kind, &json!(o))));
+                broken.extend(page.items.iter().filter_map(|o| of_workload(*kind, about.away, &json!(o))));
                 match page.metadata.continue_.filter(|c| !c.is_empty()) {
                     Some(next) => params = params.continue_token(&next),
                     None => break,

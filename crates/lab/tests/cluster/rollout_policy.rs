@@ -122,9 +122,12 @@ async fn a_rollout_policy_is_stored_and_its_contradictions_are_refused() {
     }
     // Gates that are only checked during a soak, in a policy whose waves have no soak.
     let mut never = with("/gates", json!([gate(json!({"when": ["Soak"], "nodeCondition": ready()}))]));
-    never["spec"]["waves"] = json!([{"name": "all"}]);
-    let refused = policies.create(&dry, &serde_json::from_value(never).unwrap()).await.unwrap_err();
-    assert!(refused.to_string().contains("no wave has a soak"), "{refused}");
+    for waves in [json!([{"name": "all"}]), json!([])] {
+        never["spec"]["waves"] = waves;
+        let refused =
+            policies.create(&dry, &serde_json::from_value(never.clone()).unwrap()).await.unwrap_err();
+        assert!(refused.to_string().contains("no wave has a soak"), "{refused}");
+    }
     cluster.stop().await;
 }
 

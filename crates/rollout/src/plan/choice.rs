@@ -122,12 +122,11 @@ pub(super) fn choose(
         candidates.retain(|(_, f)| !f.aside || leave.back);
     }
     for (node, flags) in candidates {
-        let has_slot = flags.stranded || flags.waiting || leave.back && flags.unavailable;
+        let has_slot = flags.stranded || flags.waiting || leave.back && flags.unavailable && !flags.broken;
         if !has_slot {
-            if let Some(zones) = &mut zones
-                && !flags.unavailable
-                && let Err(full) = zones.take(node)
-            {
+            let takes_slot = flags.broken || !flags.unavailable;
+            let zones = zones.as_mut().filter(|_| takes_slot);
+            if let Some(full) = zones.as_ref().and_then(|zones| zones.full(node)) {
                 choice.zones.insert(node.name.clone(), full);
                 continue;
             }
@@ -139,7 +138,11 @@ pub(super) fn choose(
                 choice.turned.insert(node.name.clone(), by);
                 continue;
             }
-            *slots -= usize::from(flags.broken || !flags.unavailable);
+            *slots -= usize::from(takes_slot);
+            // Last, so that a node that waits for something else takes no room.
+            if let Some(zones) = zones {
+                zones.take(node);
+            }
         }
         choice.picks.insert(node.name.clone());
     }
@@ -155,25 +158,27 @@ struct ZoneRoom<'a> {
 impl<'a> ZoneRoom<'a> {
     fn of(limit: &'a ZoneLimit, nodes: &[(&'a NodeView, Flags)]) -> Self {
         let mut out: HashMap<&str, usize> = HashMap::new();
-        let away = |f: &Flags| f.unavailable && !f.broken || f.failing || f.maybe_sent;
+        let away = |f: &Flags| f.unavailable && !f.broken || f.failing && !f.candidate || f.maybe_sent;
         for (node, _) in nodes.iter().filter(|(_, f)| away(f)) {
             *out.entry(node.labels.get(&limit.key).unwrap_or_default()).or_default() += 1;
         }
         Self { limit, out }
     }
 
+    fn zone(&self, node: &'a NodeView) -> &'a str {
+        node.labels.get(&self.limit.key).unwrap_or_default()
+    }
+
+    /// The zone of a node and its limit, if no room is left there.
+    fn full(&self, node: &'a NodeView) -> Option<(Arc<str>, usize)> {
+        let zone = self.zone(node);
+        let out = self.out.get(zone).copied().unwrap_or_default();
+        (out >= self.limit.max).then(|| (zone.into(), self.limit.max))
+    }
+
     /// Takes room for a node.
-    ///
-    /// # Errors
-    /// The zone and its limit, if there is none.
-    fn take(&mut self, node: &'a NodeView) -> Result<(), (Arc<str>, usize)> {
-        let zone = node.labels.get(&self.limit.key).unwrap_or_default();
-        let out = self.out.entry(zone).or_default();
-        if *out >= self.limit.max {
-            return Err((zone.into(), self.limit.max));
-        }
-        *out += 1;
-        Ok(())
+    fn take(&mut self, node: &'a NodeView) {
+        *self.out.entry(self.zone(node)).or_default() += 1;
     }
 }
 

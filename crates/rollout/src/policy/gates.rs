@@ -103,6 +103,11 @@ impl Gate {
         matches!(self.check, Check::NodeCondition { .. })
     }
 
+    /// Whether it is about workloads.
+    pub(super) fn of_workloads(&self) -> bool {
+        matches!(self.check, Check::Workloads { .. })
+    }
+
     /// Whether it is about the nodes of a wave.
     pub(super) fn of_wave(&self) -> bool {
         matches!(self.check, Check::Job { .. })
@@ -250,8 +255,9 @@ pub fn of_nodes(wanted: &str, nodes: &[Arc<str>], statuses: &BTreeMap<String, St
     Reading::Broken(broken.map(ToString::to_string).collect())
 }
 
-/// What a workload says: its entry, if it has fewer available pods than it asks for.
-pub fn of_workload(kind: WorkloadKind, object: &Value) -> Option<String> {
+/// What a workload says: its entry, if it has fewer available pods than it asks for. A DaemonSet has none on the nodes that are
+/// `away`: they reboot for the very change that the gate is about.
+pub fn of_workload(kind: WorkloadKind, away: usize, object: &Value) -> Option<String> {
     let number = |at: &str| object.pointer(at).and_then(Value::as_u64);
     let (wanted, available) = match kind {
         WorkloadKind::DaemonSet => {
@@ -261,7 +267,8 @@ pub fn of_workload(kind: WorkloadKind, object: &Value) -> Option<String> {
             (number("/spec/replicas").or(Some(1)), number("/status/availableReplicas"))
         }
     };
-    let (wanted, available) = (wanted.unwrap_or(0), available.unwrap_or(0));
+    let away = if kind == WorkloadKind::DaemonSet { u64::try_from(away).unwrap_or(u64::MAX) } else { 0 };
+    let (wanted, available) = (wanted.unwrap_or(0).saturating_sub(away), available.unwrap_or(0));
     let text = |at: &str| object.pointer(at).and_then(Value::as_str).unwrap_or_default();
     let (namespace, name) = (text("/metadata/namespace"), text("/metadata/name"));
     (available < wanted).then(|| format!("{kind:?} {namespace}/{name}={available}"))

@@ -215,7 +215,7 @@ pub struct PolicyPlan {
     pub progress: PoolProgress,
     /// Gates that have to be checked now; others need no checks, and what they said before counts no longer.
     pub checks: Vec<GateCheck>,
-    /// Changes whose cost decides whether nodes may go, and is not known yet.
+    /// Changes whose cost decides whether nodes may go: each is computed, and kept up to date, while it is listed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<ChangeAsked>,
     /// The pool's nodes leave a rejected config, so no drain of theirs is given up.
@@ -246,6 +246,13 @@ pub struct GateCheck {
     /// The nodes that it is about: those of the wave for a Job, those of the pool for a condition of nodes, none for
     /// others.
     pub nodes: Vec<Arc<str>>,
+    /// For workloads: how many nodes of the pool are on their way or out of service. As many pods of a DaemonSet may be missing.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub away: usize,
+}
+
+fn is_zero(number: &usize) -> bool {
+    *number == 0
 }
 
 /// A time for readers of a plan: whole seconds, as API objects write it.

@@ -78,7 +78,13 @@ pub fn parse(name: &str, spec: &RolloutPolicySpec) -> Result<Policy, PolicyError
                 format!("another gate is named {:?}, too; rename one", gate.name),
             ));
         }
-        read_gates.push(read_gate(gate, &at)?);
+        let gate = read_gate(gate, &at)?;
+        let only_soak = gate.soak && !gate.before_wave && !gate.always;
+        if only_soak && !read_waves.iter().any(|w| w.soak.is_positive()) {
+            let why = "it is checked while a wave soaks, and no wave has a soak; give a wave a soak, or check it at other times";
+            return Err(error(format!("{at}.when"), why));
+        }
+        read_gates.push(gate);
     }
     let zones = match zones {
         Some(zones) => match usize::try_from(zones.max_unavailable) {

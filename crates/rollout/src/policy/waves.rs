@@ -62,6 +62,8 @@ pub(crate) struct Allowance {
     pub(crate) along: HashSet<Arc<str>>,
     /// All that nodes wait for is a window: those that may go then take what waits if somebody reboots them.
     pub(crate) only_window: bool,
+    /// What the change costs is not known yet, so whether it waits for a window is not either.
+    pub(crate) costs_unknown: bool,
     /// Nodes leave a rejected config: the newest first, and those that are out of service because of it, too.
     pub(crate) back: bool,
     /// Nodes are looked at before they are cordoned.

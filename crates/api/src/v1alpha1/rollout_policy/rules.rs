@@ -56,8 +56,8 @@ pub(super) const NEEDS_WINDOWS: Cel = Cel {
     message: "maxDisruption applies outside of windows, but there are none; add windows, or remove maxDisruption",
 };
 pub(super) const SOAK_GATES_NEED_A_SOAK: Cel = Cel {
-    rule: "!has(self.gates) || size(self.gates) == 0 || !has(self.waves) || size(self.waves) == 0 || \
-           self.gates.exists(g, !('Soak' in g.when) || size(g.when) > 1) || self.waves.exists(w, has(w.soak))",
-    message: "all gates are checked during the soak, but no wave has a soak; give a wave a soak, or check \
-        the gates at other times",
+    rule: "!has(self.gates) || self.gates.all(g, !('Soak' in g.when) || size(g.when) > 1) || \
+           has(self.waves) && self.waves.exists(w, has(w.soak))",
+    message: "a gate is checked during the soak only, but no wave has a soak; give a wave a soak, or check \
+        the gate at other times",
 };

@@ -59,8 +59,10 @@ impl<'a> Eval<'a> {
     /// something holds such a pool, the taint stays as it is.
     fn has_update_taint(&self, node: &NodeView, before: Flags, after: Flags) -> bool {
         let has_waves = match self.input.policy {
+            None => false,
             Some(PolicyInput::InForce { policy, .. }) => !policy.waves.is_empty(),
-            _ => false,
+            // It may have some.
+            Some(PolicyInput::Unusable(_)) => true,
         };
         match (after.at_target, has_waves && before.candidate) {
             (true, _) => false,
@@ -77,6 +79,10 @@ impl<'a> Eval<'a> {
         let takes = before.candidate && before.done && !before.aside && self.leave.allows(&node.name);
         match (may && takes, node.waiting.as_deref()) {
             (true, had) if had != Some(config) => Change::Set(config.into()),
+            // Whether it may pass the window is not known yet.
+            (false, Some(had)) if takes && !is_sent && self.leave.costs_unknown && had == config => {
+                Change::Keep
+            }
             (false, Some(_)) => Change::Remove,
             _ => Change::Keep,
         }
@@ -152,6 +158,10 @@ impl<'a> Eval<'a> {
                 let desired = Desired { config: Some(&stays.config), image: stays.image.as_deref() };
                 flags_after = flags(node, desired, goal);
                 send(node, &stays, &mut patch);
+                // It is not on its way any more. If it is sent again, its deadline counts from then.
+                if node.sent.is_some() {
+                    patch.sent = Change::Remove;
+                }
             }
             patch.etcd_before = control_plane::leaves(node, flags_after, goes, inputs.facts);
             let aside =

@@ -2,6 +2,7 @@
 //!
 //! What it is not: which nodes a wave has (see `policy::waves`).
 
+use super::gates::still_moves;
 use super::{Look, Next, settled};
 use crate::hold::{GateState, Hold};
 use crate::node::Flags;
@@ -9,6 +10,7 @@ use crate::policy::waves::{Group, Members};
 use crate::policy::{Allowance, Gate, GateCheck, time};
 use crate::view::NodeView;
 use api::names::EMPTY_CONFIG;
+use api::rendered::RenderedName;
 use api::v1alpha1::{GateBaseline, PoolProgress};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -58,12 +60,10 @@ impl<'l> WaveWalk<'l, '_> {
 
     /// Nodes that an earlier change left in a config go first.
     fn of_earlier_changes(&mut self) -> Option<Allowance> {
-        // A node that is out of service for good does not keep the others from going.
-        let moves = |f: &Flags| f.can_be_asked() || f.unanswered || f.at_target && !f.updated;
         let ahead: HashSet<Arc<str>> = self
             .look
             .left_by_earlier_changes(self.groups, self.at)
-            .filter(|(_, f)| moves(f))
+            .filter(|(_, f)| still_moves(f))
             .map(|(n, _)| n.name.clone())
             .collect();
         if ahead.is_empty() {
@@ -291,7 +291,11 @@ impl Look<'_> {
         let odd = move |name: &str| ![EMPTY_CONFIG, self.config].contains(&name) && proved != Some(name);
         let leaves = move |node: &NodeView, name: &str| {
             let rejected = old.rejected.iter().any(|r| r.config == name);
-            odd(name) && (rejected || first.is_some_and(|g| g.nodes.contains(&node.name)))
+            let is_first = || first.is_some_and(|g| g.nodes.contains(&node.name));
+            // A node that comes from another pool was left by no change of this one.
+            let pools = RenderedName::parse(name).zip(RenderedName::parse(self.config));
+            let is_of_pool = pools.is_none_or(|(its, ours)| its.pool == ours.pool);
+            odd(name) && (rejected || is_of_pool && is_first())
         };
         let dead = |f: &Flags| f.unrelated;
         self.nodes.iter().filter(move |(n, f)| {

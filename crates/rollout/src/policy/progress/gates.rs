@@ -19,7 +19,7 @@ impl Look<'_> {
         groups: &[Group<'_>],
         at: usize,
     ) -> (Option<(Hold, String)>, Option<Timestamp>) {
-        let strays = self.left_by_earlier_changes(groups, at).next().is_some();
+        let strays = self.left_by_earlier_changes(groups, at).any(|(_, f)| still_moves(f));
         let failed = |gate: &Gate| match self.facts.gates.get(&gate.name) {
             Some(state @ GateState::Failed(_)) => {
                 Some(Hold::Gate { gate: gate.name.clone(), state: state.clone() })
@@ -97,7 +97,11 @@ impl Look<'_> {
             }
             _ => vec![],
         };
-        GateCheck { gate: gate.name.clone(), baseline, workloads, nodes }
+        let away = match gate.of_workloads() {
+            true => self.nodes.iter().filter(|(_, f)| !(f.done && f.ready)).count(),
+            false => 0,
+        };
+        GateCheck { gate: gate.name.clone(), baseline, workloads, nodes, away }
     }
 
     /// The gates that are checked before the first wave begins.
@@ -126,6 +130,12 @@ impl Look<'_> {
         };
         gates.find_map(|gate| Some(Hold::Gate { gate: gate.name.clone(), state: state(gate)? }))
     }
+}
+
+/// Whether a node that an earlier change left behind can still move. One that is out of service for good, or put aside, keeps no
+/// other from going, and is no reason to take a gate's failure for that of the earlier change.
+pub(super) fn still_moves(flags: &Flags) -> bool {
+    flags.can_be_asked() || flags.unanswered || flags.at_target && !flags.updated
 }
 
 fn gates_unchecked() -> &'static str {

@@ -115,12 +115,20 @@ impl Look<'_> {
         let has_candidates = self.nodes.iter().any(|(_, f)| f.candidate);
         // An OS image may change while the rendered config keeps its name, so of a layered pool the name proves nothing.
         let proved = old.proved.as_deref() == Some(config) && may_go_back;
-        if all_updated && !on_its_way || proved {
-            // Nodes that join a pool whose config is proved take it without waves.
-            let mut next = Next {
-                progress: if all_updated { settled(old, pool, config) } else { idle(old) },
-                ..Next::default()
+        // A node that has drifted, or is out of service, starts no rollout of an image that the others are in.
+        let rests = !on_its_way && !may_go_back && !has_candidates && old.proved.as_deref() == Some(config);
+        if all_updated && !on_its_way || proved || rests {
+            // Nodes that join a pool whose config is proved take it without waves. While some have not come back to it, what was
+            // broken before the change that they leave is not forgotten.
+            let progress = match all_updated {
+                true => settled(old, pool, config),
+                false => PoolProgress {
+                    baseline: old.baseline.clone(),
+                    rejected: self.with_abandoned(),
+                    ..idle(old)
+                },
             };
+            let mut next = Next { progress, ..Next::default() };
             if has_candidates {
                 self.hold_outside_windows(&mut next);
             }
@@ -128,7 +136,7 @@ impl Look<'_> {
         }
         if policy.has_progress() && !on_its_way {
             // Of a change that replaces one that was never proved, the baseline is the one from before both.
-            let mut baseline = if old.config.is_some() { old.baseline.clone() } else { vec![] };
+            let mut baseline = old.baseline.clone();
             // Workloads that people took away between the two are not missed.
             baseline.iter_mut().for_each(|known| known.workloads.clear());
             let rejected = self.with_abandoned();

@@ -5,7 +5,7 @@
 use super::{Look, Next};
 use crate::hold::Hold;
 use crate::policy::waves::{Passes, calendar};
-use crate::policy::{ChangeAsked, earlier};
+use crate::policy::{ChangeAsked, ChangeCost, earlier};
 use api::v1alpha1::MaxDisruption;
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -19,13 +19,15 @@ impl Look<'_> {
         next.allowance.hold = when.holds.into_iter().find(|(_, limit)| !passes(*limit)).map(|(hold, _)| hold);
         // In a freeze nothing new begins, not even on a node that reboots anyway.
         if matches!(next.allowance.hold, Some(Hold::OutsideWindow { .. })) {
-            next.allowance.only_window = self.about.plain;
+            let is_known = next.changes.iter().all(|change| self.facts.costs.contains_key(change));
+            next.allowance.only_window = self.about.plain && is_known;
+            next.allowance.costs_unknown = !is_known;
             next.allowance.along = self.taking_along(&mut next.changes);
         }
     }
 
     /// The nodes that are on their way to an earlier config, have changed nothing yet, and are disturbed by it at least as much as
-    /// by what waits: one drain and one reboot do for both. `asked`: the changes whose cost is not known.
+    /// by what waits: one drain and one reboot do for both. `asked`: the changes whose cost matters.
     fn taking_along(&self, asked: &mut Vec<ChangeAsked>) -> HashSet<Arc<str>> {
         // What an OS image costs is not known.
         let nodes =
@@ -35,11 +37,7 @@ impl Look<'_> {
             let (Some(from), Some(desired)) = (&node.current_config, &node.desired_config) else { continue };
             let mut cost = |to: &str| {
                 let change = ChangeAsked { from: from.clone(), to: to.into() };
-                let known = self.facts.costs.get(&change);
-                if known.is_none() && !self.facts.let_go && !asked.contains(&change) {
-                    asked.push(change);
-                }
-                known.map(|cost| cost.least)
+                self.cost(change, asked).map(|cost| cost.least)
             };
             // No limit lets a reboot pass.
             let at_most =
@@ -53,7 +51,7 @@ impl Look<'_> {
         along
     }
 
-    /// Whether what all nodes would take may pass a window or a freeze. `asked`: the changes whose cost is not known.
+    /// Whether what all nodes would take may pass a window or a freeze. `asked`: the changes whose cost matters.
     fn may_pass(&self, limit: Passes, asked: &mut Vec<ChangeAsked>) -> bool {
         // What an OS image costs is not known.
         if !self.about.plain {
@@ -66,13 +64,21 @@ impl Look<'_> {
         let mut passes = !from.is_empty();
         for from in from {
             let change = ChangeAsked { from, to: self.config.into() };
-            match (self.facts.costs.get(&change), limit) {
-                (None, _) if self.facts.let_go => {}
-                (None, _) => asked.push(change),
-                (Some(cost), Passes::Certificates) => passes &= cost.certificates,
-                (Some(cost), Passes::UpTo(most)) => passes &= cost.least.is_some_and(|least| least <= most),
-            }
+            passes &= match (self.cost(change, asked), limit) {
+                (None, _) => self.facts.let_go,
+                (Some(cost), Passes::Certificates) => cost.certificates,
+                (Some(cost), Passes::UpTo(most)) => cost.least.is_some_and(|least| least <= most),
+            };
         }
-        passes && asked.is_empty()
+        passes
+    }
+
+    /// What a change costs, if that is known. `asked`: the changes whose cost matters, so that it is computed, or kept up to date.
+    fn cost(&self, change: ChangeAsked, asked: &mut Vec<ChangeAsked>) -> Option<&ChangeCost> {
+        let known = self.facts.costs.get(&change);
+        if (known.is_some() || !self.facts.let_go) && !asked.contains(&change) {
+            asked.push(change);
+        }
+        known
     }
 }

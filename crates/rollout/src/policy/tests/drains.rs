@@ -70,6 +70,20 @@ fn looks(plan: &PoolPlan) -> String {
     plan.policy.iter().flat_map(|p| &p.looks).map(|n| &**n).collect()
 }
 
+#[test]
+fn what_cannot_be_used_taints_no_node_and_what_is_called_back_is_not_on_its_way() {
+    // Nodes that wait under a policy with waves carry no update taint, and get none while it cannot be used.
+    let nodes: Vec<NodeView> = ["a", "b"].map(|n| node(n, "z", OLD, OLD)).into();
+    let plan = unusable(&nodes);
+    assert!(plan.hold.is_some() && plan.patches.iter().all(|p| p.taints.is_none()), "{plan}");
+    // When its node was sent is forgotten with the call: if a person sends it later, its deadline counts from then.
+    let mut sent = given_up();
+    sent.sent = Some(format!("{NEW} 2026-07-01T00:00:00Z").into());
+    let plan = looked(&[sent], &quarantine(), &[], 1);
+    assert_eq!(plan.patches[0].desired_config, crate::Change::Set(OLD.into()), "{plan}");
+    assert_eq!(plan.patches[0].sent, crate::Change::Remove, "{plan}");
+}
+
 fn quarantine() -> Policy {
     let drain = Some(DrainLimit { after: hours(1), then: DrainEnd::Quarantine });
     Policy { drain, ..Policy::default() }

@@ -84,6 +84,74 @@ fn nodes_of_a_rejected_config_and_of_one_that_was_replaced_while_a_gate_failed_g
 }
 
 #[test]
+fn a_change_that_is_taken_back_while_nobody_may_move_leaves_its_baseline_and_its_verdict() {
+    let policy = Policy {
+        waves: canary_and_rest(),
+        gates: vec![gate("ready", false, false, true)],
+        ..Policy::default()
+    };
+    let mut facts = under_way(&policy, &six(0, 0));
+    settled(&six(1, 0), &policy, &mut facts, NOON);
+    assert_eq!(facts.progress.baseline.len(), 1);
+    facts.gates = [("ready".into(), GateState::Failed("b is broken".to_owned()))].into();
+    settled(&six(1, 0), &policy, &mut facts, NOON);
+    // The pool is back in the proved config, and `a` is not.
+    settled_to("old", &six(1, 0), &policy, &mut facts, NOON);
+    assert_eq!((facts.progress.baseline.len(), &*facts.progress.rejected[0].config), (1, "new"));
+    // What `a` breaks in the next config is compared with the time before both.
+    let plan = settled_to("newer", &six(1, 0), &policy, &mut facts, NOON);
+    assert_eq!((&*goes(&plan), facts.progress.baseline.len()), ("a", 1), "{plan}");
+    // Once all nodes are back, nothing is left of it.
+    settled_to("old", &six(0, 0), &policy, &mut facts, NOON);
+    assert!(facts.progress.baseline.is_empty());
+}
+
+#[test]
+fn a_node_that_is_put_aside_in_an_older_config_does_not_excuse_a_gate_that_fails() {
+    let drain = Some(crate::drain::DrainLimit { after: hours(1), then: api::v1alpha1::DrainEnd::Quarantine });
+    let policy = Policy {
+        waves: canary_and_rest(),
+        gates: vec![gate("ready", false, false, true)],
+        rolls_back: true,
+        drain,
+        ..Policy::default()
+    };
+    let mut facts = under_way(&policy, &six(0, 0));
+    facts.progress.rejected = vec![api::v1alpha1::RejectedConfig {
+        config: "bad".to_owned(),
+        reason: "bad".to_owned(),
+        at: Time(at(NOON)),
+    }];
+    let mut nodes = six(1, 0);
+    nodes[5] = node("f", "z", "bad", "bad");
+    nodes[5].quarantine = Some("new".into());
+    settled(&nodes, &policy, &mut facts, NOON);
+    facts.gates = [("ready".into(), GateState::Failed("b is broken".to_owned()))].into();
+    settled(&nodes, &policy, &mut facts, NOON);
+    assert_eq!(&*facts.progress.rejected[0].config, "new");
+}
+
+#[test]
+fn a_node_that_comes_from_another_pool_does_not_go_before_what_it_is_compared_with() {
+    let policy = Policy {
+        waves: canary_and_rest(),
+        gates: vec![gate("ready", false, false, true)],
+        ..Policy::default()
+    };
+    let (old, new) = (
+        "rendered-worker-00000000000000000000000000000001",
+        "rendered-worker-00000000000000000000000000000002",
+    );
+    let other = "rendered-infra-00000000000000000000000000000003";
+    let nodes = [node("a", "z", other, other), node("b", "z", old, old)];
+    let mut facts = PolicyFacts::default();
+    facts.progress.proved = Some(old.to_owned());
+    let plan = settled_to(new, &nodes, &policy, &mut facts, NOON);
+    assert_eq!(goes(&plan), "", "{plan}");
+    assert!(hold(&plan).contains("gate ready"), "{plan}");
+}
+
+#[test]
 fn a_dead_node_of_an_older_change_does_not_keep_the_next_one_from_beginning() {
     let policy = Policy {
         waves: canary_and_rest(),
@@ -202,8 +270,16 @@ fn on_the_way_back_no_more_nodes_are_out_than_the_pool_and_its_zones_allow() {
     }
     let plan = settled(&nodes, &policy, &mut facts, NOON);
     assert_eq!(goes(&plan), "def", "{plan}");
+    // Nodes that report a fault in the rejected config are in service.
+    let mut nodes = six(6, 0);
+    nodes.iter_mut().for_each(|n| n.state = crate::view::DaemonState::Degraded);
+    let plan = settled(&nodes, &policy, &mut facts, NOON);
+    assert_eq!(goes(&plan), "def", "{plan}");
     let zones = Some(ZoneLimit { key: "topology.kubernetes.io/zone".into(), max: 1 });
-    let plan = settled(&six(6, 0), &Policy { zones, ..policy }, &mut facts, NOON);
+    let policy = Policy { zones, ..policy };
+    let plan = settled(&six(6, 0), &policy, &mut facts, NOON);
+    assert_eq!(goes(&plan), "f", "{plan}");
+    let plan = settled(&nodes, &policy, &mut facts, NOON);
     assert_eq!(goes(&plan), "f", "{plan}");
 }
 
@@ -311,4 +387,11 @@ fn another_image_of_a_proved_config_goes_by_wave() {
     };
     assert!(next(false).allowance.hold.is_none());
     assert_eq!(next(true).allowance.hold, Some(Hold::Recording { policy: "".into() }));
+    // All nodes have the image, and one has drifted: there is nothing to roll out.
+    let there = crate::node::Flags { at_target: true, ready: true, updated: true, ..Default::default() };
+    let drifted = crate::node::Flags { updated: false, ..there };
+    let nodes: Vec<_> = old.iter().zip([drifted, there, there, there, there, there]).collect();
+    let about = About { pool: &worker, config: "new", plain: false, elsewhere: &[] };
+    let next = progress::next((&policy, &facts), about, &nodes, at(NOON));
+    assert!(next.allowance.hold.is_none() && next.progress.config.is_none(), "{next:?}");
 }

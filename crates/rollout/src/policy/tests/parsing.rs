@@ -32,6 +32,17 @@ fn the_example_is_read_and_what_cannot_be_used_is_named_with_its_path() {
         ),
         (json!({"gates": [{"name": "g", "http": {"url": "ftp://x"}}]}), "spec.gates[0].http.url"),
         (json!({"gates": [{"name": "g"}]}), "spec.gates[0]: a gate has exactly one"),
+        // A gate that would never be asked.
+        (
+            json!({"gates": [{"name": "g", "when": ["Soak"], "http": {"url": "http://x"}}]}),
+            "spec.gates[0].when: it is checked while a wave soaks, and no wave has a soak",
+        ),
+        (
+            json!({"waves": [{"name": "a", "size": 1, "soak": "0s"}], "gates": [
+                {"name": "f", "when": ["Always"], "http": {"url": "http://x"}},
+                {"name": "g", "when": ["Soak"], "http": {"url": "http://x"}}]}),
+            "spec.gates[1].when",
+        ),
         (json!({"nodeDeadline": "soon"}), "spec.nodeDeadline"),
         (json!({"unrelatedUnavailable": "some"}), "spec.unrelatedUnavailable"),
     ];
@@ -225,11 +236,16 @@ fn answers_of_servers_are_read_and_what_says_nothing_is_no_answer() {
     );
     let deployment = json!({"metadata": {"namespace": "s", "name": "a"}, "spec": {"replicas": 3}, "status": {"availableReplicas": 2}});
     assert_eq!(
-        gates::of_workload(WorkloadKind::Deployment, &deployment).as_deref(),
+        gates::of_workload(WorkloadKind::Deployment, 9, &deployment).as_deref(),
         Some("Deployment s/a=2")
     );
     let set = json!({"metadata": {"namespace": "s", "name": "a"}, "status": {"desiredNumberScheduled": 2, "numberAvailable": 2}});
-    assert_eq!(gates::of_workload(WorkloadKind::DaemonSet, &set), None);
+    assert_eq!(gates::of_workload(WorkloadKind::DaemonSet, 0, &set), None);
+    // Its pods on the nodes that are on their way are not missed.
+    let set = json!({"metadata": {"namespace": "s", "name": "a"}, "status": {"desiredNumberScheduled": 6, "numberAvailable": 4}});
+    for (away, entry) in [(2, None), (1, Some("DaemonSet s/a=4")), (9, None)] {
+        assert_eq!(gates::of_workload(WorkloadKind::DaemonSet, away, &set).as_deref(), entry, "{away}");
+    }
     let statuses = [("a".to_owned(), "False".to_owned()), ("b".to_owned(), "True".to_owned())].into();
     let nodes: Vec<Arc<str>> = ["a", "b", "gone"].map(Arc::from).into();
     assert_eq!(gates::of_nodes("True", &nodes, &statuses), Reading::Broken(vec!["a".to_owned()]));

@@ -169,6 +169,18 @@ fn no_more_nodes_of_one_zone_are_out_than_the_policy_allows() {
         "waits: 1 of the nodes of zone z1 may be out at once, and are"
     );
     assert_eq!(goes(&settled(&zones("d"), &policy, &mut PolicyFacts::default(), NOON)), "ae");
+    // A node that failed in another config takes no room from itself.
+    let mut failed = zones("");
+    failed[0] = node("a", "z1", "old", "bad");
+    failed[0].state = crate::view::DaemonState::Degraded;
+    assert_eq!(goes(&settled(&failed, &policy, &mut PolicyFacts::default(), NOON)), "ace");
+    // Nodes that report a fault are in service, and take room as the others do.
+    let mut faulty = zones("");
+    for node in &mut faulty[..2] {
+        node.state = crate::view::DaemonState::Degraded;
+    }
+    let plan = settled(&faulty, &policy, &mut PolicyFacts::default(), NOON);
+    assert_eq!(goes(&plan).matches(['a', 'b']).count(), 1, "{plan}");
 }
 
 #[test]
