@@ -14,9 +14,11 @@ mod examples;
 mod generated;
 mod image_builds;
 mod joining;
+mod old_images;
 mod os_streams;
 #[path = "../product/mod.rs"]
 mod product;
+mod real_registry;
 mod render;
 mod rollout;
 mod rollout_limits;
