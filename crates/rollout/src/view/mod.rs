@@ -142,7 +142,9 @@ pub struct NodeView {
     /// [`annotation::DESIRED_IMAGE`].
     pub desired_image: Option<Arc<str>>,
     /// [`own::PREVIOUS_IMAGE`].
-    pub previous_image: Option<Arc<str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[expect(clippy::redundant_allocation, reason = "eight bytes in each node, and few have one")]
+    pub previous_image: Option<Box<Arc<str>>>,
     /// [`annotation::STATE`].
     pub state: DaemonState,
     /// [`annotation::REASON`], where it is not empty.
@@ -225,7 +227,7 @@ impl NodeView {
             desired_config: shared(annotation::DESIRED_CONFIG),
             current_image: shared(annotation::CURRENT_IMAGE),
             desired_image: shared(annotation::DESIRED_IMAGE),
-            previous_image: shared(own::PREVIOUS_IMAGE),
+            previous_image: shared(own::PREVIOUS_IMAGE).map(Box::new),
             state: DaemonState::default(),
             reason: None,
             rebooting: note(annotation::POST_CONFIG_ACTION) == Some(state::REBOOTING),

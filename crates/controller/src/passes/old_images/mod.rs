@@ -69,7 +69,7 @@ fn marked_by(changed: &Changed<'_>, _: Caches<'_>, marks: &mut DirtyKeys) {
         Changed::Node(change) => {
             let images = |node: &Option<Arc<NodeView>>| {
                 let of = |n: &Arc<NodeView>| {
-                    [n.current_image.clone(), n.desired_image.clone(), n.previous_image.clone()]
+                    [n.current_image.clone(), n.desired_image.clone(), n.previous_image.as_deref().cloned()]
                 };
                 node.as_ref().map(of).unwrap_or_default()
             };
@@ -243,7 +243,7 @@ fn in_caches(shared: &Shared) -> BTreeSet<String> {
     let stores = &shared.stores;
     let mut named = BTreeSet::new();
     for node in stores.nodes.all() {
-        let all = [&node.current_image, &node.desired_image, &node.previous_image];
+        let all = [node.current_image.as_ref(), node.desired_image.as_ref(), node.previous_image.as_deref()];
         named.extend(all.into_iter().flatten().map(|image| image.to_string()));
     }
     named.extend(stores.configs.all().iter().map(|config| config.os_image_url().to_owned()));

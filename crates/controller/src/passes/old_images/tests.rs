@@ -204,7 +204,10 @@ async fn what_may_free_an_image_marks_the_pass() {
     assert!(marks(&Changed::ImageBuild("worker")) && marks(&Changed::TermBegins));
     assert!(!marks(&Changed::PlanInput));
     let node = |image: Option<&str>| {
-        Some(Arc::new(NodeView { previous_image: image.map(Arc::from), ..NodeView::default() }))
+        Some(Arc::new(NodeView {
+            previous_image: image.map(|image| Box::new(Arc::from(image))),
+            ..NodeView::default()
+        }))
     };
     let change = |old, new| crate::cache::store::Change { name: "n".to_owned(), old, new };
     for (old, new, want) in [
