@@ -36,7 +36,7 @@ const MORE: &str = "RUN echo again > /usr/share/lab/again && ostree container co
 /// What an image has whose kubelet cannot start.
 const BROKEN: &str = "RUN printf '#!/bin/sh\\necho this kubelet does not run >&2\\nexit 1\\n' > /usr/bin/kubelet && ostree container commit\n";
 /// How long a new image has to prove itself.
-const WITHIN: &str = "within=45s";
+const WITHIN: &str = "within=30s";
 /// Pulls an image into the host's repository, which is read-only outside of a namespace of its own.
 const PULL: &str = "mount -o remount,rw /sysroot && exec ostree container image pull /ostree/repo \"$1\"";
 /// Keeps the logs of pods whose pods go.
