@@ -134,6 +134,11 @@ reasons! {
         BuildFailed: Warning, "MachineOSBuild";
         /// The build was stopped: a newer one took its place, or somebody deleted its Job.
         BuildInterrupted: Warning, "MachineOSBuild";
+        /// What builds of the pool had pushed and nothing names any more was deleted in the registry.
+        OldImageDeleted: Normal, "MachineConfigPool";
+        /// An old image, or layers of old builds, could not be deleted in the registry; the message says why, and whether it is
+        /// tried again.
+        OldImageKept: Warning, "MachineConfigPool";
     }
 }
 

@@ -13,6 +13,8 @@ pub const NAMESPACE: &str = "openshift-machine-config-operator";
 pub const BUILDER_ACCOUNT: &str = "machine-os-builder";
 /// The ConfigMap that OpenShift keeps in every namespace: the authority of its services, as that of its own registry.
 pub const SERVICE_CA: &str = "openshift-service-ca.crt";
+/// The ConfigMap with the list of what image builds have pushed, one key for each image.
+pub const PUSHED_IMAGES: &str = "machine-os-images";
 /// The name of the one ControllerConfig.
 pub const CONTROLLER_CONFIG: &str = "machine-config-controller";
 /// The name of the one MachineConfiguration (`operator.openshift.io`) and of OpenShift's other singletons.
@@ -169,12 +171,20 @@ pub mod own {
     pub const REUSES_IMAGE: &str = "machineconfig.dev/reuses-image";
     /// MachineOSBuild: `true`: a rebuild was asked for, so no layer of an earlier build is used.
     pub const FRESH_LAYERS: &str = "machineconfig.dev/fresh-layers";
+    /// MachineOSBuild: the base image by its digest, if `osImageURL` names a tag and the first pod failed: the pods after it take the
+    /// same image.
+    pub const BUILT_ON: &str = "machineconfig.dev/built-on";
     /// MachineOSConfig: the repository in which layers of its builds are kept for the next one; `none`: in none. Without it, that of
     /// `spec.renderedImagePushSpec`.
     pub const LAYER_CACHE: &str = "machineconfig.dev/layer-cache";
     /// MachineOSConfig: the Secret with the key (`cosign.key`, `cosign.password`) that its images are signed with once they are
     /// pushed. Without it they are not signed.
     pub const SIGNING_SECRET: &str = "machineconfig.dev/signing-secret";
+    /// MachineOSConfig: `keep`: images that its builds have pushed stay in the registry when nothing names them any more. Without it
+    /// they are deleted there.
+    pub const OLD_IMAGES: &str = "machineconfig.dev/old-images";
+    /// Node: the pool's image that the node ran before the one that it runs. It may still be the deployment to fall back to.
+    pub const PREVIOUS_IMAGE: &str = "machineconfig.dev/previous-image";
     /// Node: whose cordon the node is under during an update: `daemon`, `controller` or `kept` (a person's).
     pub const CORDON: &str = "machineconfiguration.openshift.io/cordon";
     /// Node: what a drain waits for, in words. Absent when it waits for nothing.

@@ -119,6 +119,9 @@ limited() {
   fi
   return "$code"
 }
+# A pod of this build that came before has found out what the tag names: the same image for all of them.
+named=$BASE_OS_IMAGE_PULLSPEC
+if [ -s /tmp/base/image ]; then BASE_OS_IMAGE_PULLSPEC=$(cat /tmp/base/image); fi
 limited buildah pull --quiet --policy missing "${pull[@]}" "${certificates[@]}" "$BASE_OS_IMAGE_PULLSPEC" >/dev/null ||
   { echo "the base image could not be pulled from $BASE_OS_IMAGE_PULLSPEC" >&2; exit 1; }
 lacks=$("${as[@]}" buildah unshare bash -c '
@@ -135,13 +138,18 @@ lacks=$("${as[@]}" buildah unshare bash -c '
 [ -z "$lacks" ] ||
   refuse "the base image $BASE_OS_IMAGE_PULLSPEC is no OS image that a node can boot: it has no ${lacks#, }; set osImageURL to one that has, as CoreOS images have"
 # A tag may name another image by the time that a later stage begins.
-case $BASE_OS_IMAGE_PULLSPEC in
+case $named in
   *@*) ;;
   *)
-    base=$BASE_NAME@$("${as[@]}" buildah inspect --type image --format '{{.FromImageDigest}}' "$BASE_OS_IMAGE_PULLSPEC")
-    sed -i "s|^FROM $BASE_OS_IMAGE_PULLSPEC AS |FROM $base AS |; s|^LABEL baseOSContainerImage=.*|LABEL baseOSContainerImage=$base|" \
+    base=$BASE_OS_IMAGE_PULLSPEC
+    if [ "$base" = "$named" ]; then
+      base=$BASE_NAME@$("${as[@]}" buildah inspect --type image --format '{{.FromImageDigest}}' "$named")
+    fi
+    sed -i "s|^FROM $named AS |FROM $base AS |; s|^LABEL baseOSContainerImage=.*|LABEL baseOSContainerImage=$base|" \
       "$context/Containerfile"
-    echo "built from $base" >&2
+    echo "$BUILT_FROM $base" >&2
+    # The last line of a pod that fails: the controller gives it to the next one.
+    trap 'code=$?; if [ "$code" != 0 ]; then echo "$BUILT_FROM $base" >&2; fi; exit "$code"' EXIT
     ;;
 esac
 limited buildah bud --layers "${cache[@]}" "${pull[@]}" "${certificates[@]}" "${volumes[@]}" "${arguments[@]}" \

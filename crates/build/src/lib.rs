@@ -1,7 +1,7 @@
 //! Image builds: a pool's OS image, made of its rendered MachineConfig, the base image and a Containerfile.
 //!
 //! What it is: pure functions. [`plan`] says what happens next to the builds of one pool: which one is created, started,
-//! reused, interrupted or deleted, and which image is in force. [`objects`] makes the Job and the ConfigMaps of a build,
+//! reused, interrupted or deleted, and which image is in force. [`pushed::clean_up`] says which images go from registries. [`objects`] makes the Job and the ConfigMaps of a build,
 //! [`containerfile`] the Containerfile. A build's name is a hash of its inputs (`render::build_name`), the same in every
 //! implementation.
 //!
@@ -14,6 +14,7 @@ pub mod names;
 pub mod objects;
 mod plan;
 mod prune;
+pub mod pushed;
 mod remedy;
 mod report;
 mod state;
@@ -21,5 +22,5 @@ mod state;
 pub use figures::{Current, Figures, News, Push, news};
 pub use job::{JobFacts, JobFailure, StartCheck};
 pub use plan::{Base, BuildPlan, Inputs, Point, Step, Wait, plan, refused, unseen};
-pub use report::{ConfigMapDigest, Report, Warning, held_up, last_words};
+pub use report::{ConfigMapDigest, Report, Warning, base_of, held_up, last_words};
 pub use state::{State, is_ended};

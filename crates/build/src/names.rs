@@ -34,12 +34,19 @@ pub const BUILT_FROM: &str = api::names::own::OS_CONFIG_HASH;
 pub const REUSES: &str = api::names::own::REUSES_IMAGE;
 /// On a MachineOSBuild: it uses no layer of an earlier one. Ours alone.
 pub const FRESH: &str = api::names::own::FRESH_LAYERS;
+/// On a MachineOSBuild: the base image by its digest, if a pod found it behind a tag and failed after that. Ours alone.
+pub const BUILT_ON: &str = api::names::own::BUILT_ON;
 /// On a MachineOSConfig: where layers are kept. Ours alone.
 pub const LAYER_CACHE: &str = api::names::own::LAYER_CACHE;
 /// The value of [`LAYER_CACHE`] for nowhere.
 pub const NO_CACHE: &str = "none";
 /// On a MachineOSConfig: the Secret with the key that images are signed with. Ours alone.
 pub const SIGNING_SECRET: &str = api::names::own::SIGNING_SECRET;
+
+/// On a MachineOSConfig: what becomes of images that nothing names any more. Ours alone.
+pub const OLD_IMAGES: &str = api::names::own::OLD_IMAGES;
+/// The value of [`OLD_IMAGES`] with which they stay in the registry.
+pub const KEEP: &str = "keep";
 
 /// The pull secret of base images if the MachineOSConfig names none.
 pub const DEFAULT_PULL_SECRET: &str = "global-pull-secret-copy";
@@ -84,9 +91,15 @@ pub fn registries(build: &str) -> String {
     format!("etc-registries-{build}")
 }
 
+/// The ConfigMap with the base image by its digest, once a pod has failed that found it behind a tag.
+pub fn base(build: &str) -> String {
+    format!("base-{build}")
+}
+
 /// All ConfigMaps that a build may have.
-pub fn config_maps(build: &str) -> [String; 7] {
+pub fn config_maps(build: &str) -> [String; 8] {
     [
+        base(build),
         containerfile(build),
         machine_config(build),
         trust_bundle(build),

@@ -187,6 +187,16 @@ pub fn of(inputs: Inputs<'_>) -> Result<Objects, ObjectsError> {
     Ok(Objects { config_maps, job })
 }
 
+/// The key in the ConfigMap of a base image.
+const BASE: &str = "image";
+
+/// The ConfigMap with the base image for all further pods of a build.
+pub fn base_map(pool: &str, build: &MachineOSBuild, image: &str) -> ConfigMap {
+    let name = names::base(build.metadata.name.as_deref().unwrap_or_default());
+    let data = BTreeMap::from([(BASE.to_owned(), image.to_owned())]);
+    ConfigMap { metadata: metadata(pool, build, &name), data: Some(data), ..ConfigMap::default() }
+}
+
 /// The certificate authorities of registries: by the registry's name the key of a ConfigMap, and the certificates. The user's come
 /// last and override the others, as on nodes.
 fn registry_authorities(cluster: &ControllerConfigSpec) -> BTreeMap<String, (String, Vec<u8>)> {
@@ -369,6 +379,19 @@ mod tests {
         // What OpenShift needs to let it run as root, and to trust the cluster's own registry.
         assert_eq!(pod["serviceAccountName"], "machine-os-builder");
         assert_eq!(job["spec"]["template"]["metadata"]["annotations"]["openshift.io/required-scc"], "anyuid");
+        // By a digest it needs no ConfigMap of a base; by a tag its pod takes the one that an earlier pod has found.
+        assert!(!pod["volumes"].to_string().contains("base-infra-0"));
+        let mut by_tag = rendered.clone();
+        by_tag.metadata.annotations = None;
+        let tagged = of(Inputs { rendered: &by_tag, ..inputs }).unwrap().job;
+        let volume = json!({"name": "base", "configMap": {"name": "base-infra-0", "optional": true}});
+        let tagged = &tagged["spec"]["template"]["spec"];
+        assert!(tagged["volumes"].as_array().unwrap().contains(&volume));
+        let mount = json!({"name": "base", "mountPath": "/tmp/base"});
+        assert!(tagged["containers"][0]["volumeMounts"].as_array().unwrap().contains(&mount));
+        let map = base_map("infra", &build, &by_digest);
+        assert_eq!(map.metadata.name.as_deref(), Some("base-infra-0"));
+        assert!(SCRIPT.contains("/tmp/base/image") && map.data.unwrap()["image"] == by_digest);
         let authority = json!({"name": "openshift-service-ca.crt", "optional": true});
         assert!(pod["volumes"].as_array().unwrap().iter().any(|v| v["configMap"] == authority));
         let volumes = pod["volumes"].as_array().unwrap();
@@ -399,6 +422,7 @@ mod tests {
             "NOT_SIGNED",
             "BASE_OS_IMAGE_PULLSPEC",
             "BASE_NAME",
+            "BUILT_FROM",
             "LIMIT_SECONDS",
             "END_SECONDS",
         ] {

@@ -1,7 +1,7 @@
 //! Which builds that succeeded are deleted: by number and by age, and never the last one whose image a node runs or boots next.
 //! Builds for configs that differ in files only share an image: the newest of them stands for it.
 //!
-//! What it is not: the deletion of images in registries. Their tags stay.
+//! What it is not: the deletion of images in registries, which follows when nothing names them any more (see `pushed`).
 
 use crate::plan::Inputs;
 use crate::state::State;

@@ -22,6 +22,8 @@ pub(crate) const DIGEST: &str = "digest=";
 pub(crate) const NOT_PUSHED: &str = "the image could not be pushed to";
 /// Precedes the place of a key that did not sign an image, in the last line of a log. In lower case.
 pub(crate) const NOT_SIGNED: &str = "the image was pushed, and could not be signed by";
+/// Precedes the base image by its digest, in the last line of a log: its tag may name another one for the next pod.
+pub(crate) const BUILT_FROM: &str = "built from";
 /// How many lines of a log are kept.
 const LINES: usize = 12;
 /// Characters of one line.
@@ -73,6 +75,20 @@ impl Report {
         let words = messages.iter().rev().find(|m| !m.trim().starts_with(DIGEST));
         Self { digest, words: words.map(|w| last_words(w)).filter(|w| !w.is_empty()) }
     }
+}
+
+/// The base image by its digest, as the pods of a Job that have failed say it. `named`: as the config names it, by a tag.
+pub fn base_of(job: &JobFacts, pods: &[Pod], named: &str) -> Option<String> {
+    let mut pods = of_job(job, pods);
+    pods.sort_by_key(|p| p.metadata.creation_timestamp.as_ref().map(|t| t.0));
+    // The first one counts: all that came after it should have taken that one.
+    pods.into_iter().filter_map(message).find_map(|text| {
+        let said =
+            text.lines().rev().find_map(|line| line.trim().strip_prefix(BUILT_FROM))?.trim().to_owned();
+        // What a Containerfile runs may write such a line, too.
+        let same = names::repository(&said) == names::repository(named);
+        (same && names::is_by_digest(&said)).then_some(said)
+    })
 }
 
 /// The termination message of the container that builds, or of any that failed; after it, why it was ended by somebody else. A pod
@@ -159,7 +175,8 @@ const STARTING: [&str; 2] = ["ContainerCreating", "PodInitializing"];
 
 /// The last lines of a text, one after the other, each without secrets.
 pub fn last_words(text: &str) -> String {
-    let lines: Vec<&str> = text.lines().map(str::trim).filter(|l| !l.is_empty()).collect();
+    let said = |l: &&str| !l.is_empty() && !l.starts_with(BUILT_FROM);
+    let lines: Vec<&str> = text.lines().map(str::trim).filter(said).collect();
     let kept = lines.get(lines.len().saturating_sub(LINES)..).unwrap_or_default();
     let shown: Vec<Cow<'_, str>> = kept
         .iter()
@@ -248,6 +265,23 @@ mod tests {
         };
         assert_eq!(digest(None, &owned("job")).as_deref(), Some("sha256:dd"));
         assert_eq!(digest(None, &owned("earlier")), None);
+    }
+
+    #[test]
+    fn the_base_of_a_build_is_what_its_first_pod_has_found_behind_the_tag() {
+        let at = |digit: &str| format!("r.example.com/base@sha256:{}", digit.repeat(64));
+        let failed = |time: &str, text: &str| pod(time, 1, text);
+        let first = failed("2026-01-01T00:00:01Z", &format!("error: no space\nbuilt from {}\n", at("a")));
+        let second = failed("2026-01-01T00:00:02Z", &format!("built from {}\n", at("b")));
+        let early = failed("2026-01-01T00:00:00Z", "cannot pull");
+        let base = |pods: &[Pod]| base_of(&job(), pods, "r.example.com/base:9");
+        assert_eq!(base(&[second, first.clone(), early.clone()]), Some(at("a")));
+        assert_eq!(base(&[early]), None);
+        let forged = format!("built from evil.example.com/base@sha256:{}", "a".repeat(64));
+        for text in [forged.as_str(), "built from r.example.com/base:8", "built from"] {
+            assert_eq!(base(&[failed("2026-01-01T00:00:01Z", text)]), None, "{text}");
+        }
+        assert_eq!(Report::read(&job(), None, &[first]).words.as_deref(), Some("error: no space"));
     }
 
     #[test]

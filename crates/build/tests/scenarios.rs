@@ -6,6 +6,7 @@
 
 use api::k8s::Time;
 use api::v1::{MachineConfig, MachineConfigPool, MachineOSBuild, MachineOSConfig};
+use build::pushed::Pushed;
 use build::{Base, Inputs, JobFacts, Report, State, Step, Wait, plan};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,6 +22,7 @@ struct World {
     jobs: BTreeMap<String, Value>,
     reports: BTreeMap<String, Report>,
     absent: Vec<String>,
+    bases: BTreeMap<String, String>,
     held_up: BTreeMap<String, String>,
     in_use: Vec<String>,
     builder: Option<&'static str>,
@@ -28,6 +30,8 @@ struct World {
     /// The names of builds in the order in which they came: their hashes say nothing to a reader.
     names: Vec<String>,
     wait: Option<Wait>,
+    /// What was pushed.
+    list: BTreeMap<String, Pushed>,
 }
 
 fn read<T: serde::de::DeserializeOwned>(value: Value) -> T {
@@ -59,12 +63,14 @@ impl World {
             jobs: BTreeMap::new(),
             reports: BTreeMap::new(),
             absent: vec![],
+            bases: BTreeMap::new(),
             held_up: BTreeMap::new(),
             in_use: vec![],
             builder: Some("buildah"),
             seconds: 1_800_000_000,
             names: vec![],
             wait: None,
+            list: BTreeMap::new(),
         };
         world.render("rendered-infra-1", &[]);
         world
@@ -98,6 +104,7 @@ impl World {
             jobs: jobs.iter().collect(),
             reports: self.reports.iter().map(|(n, r)| (n.as_str(), r.clone())).collect(),
             absent: self.absent.iter().map(String::as_str).collect(),
+            bases: self.bases.iter().map(|(n, b)| (n.as_str(), b.clone())).collect(),
             held_up: self.held_up.iter().map(|(n, w)| (n.as_str(), w.clone())).collect(),
             in_use: self.in_use.iter().map(String::as_str).collect::<BTreeSet<_>>(),
             builder: self.builder,
@@ -145,11 +152,24 @@ impl World {
                 assert!(!build::is_ended(build), "what has ended stays");
                 build.status = Some(*status);
             }
+            Step::Base { build, image } => {
+                let notes = self.builds.get_mut(&build).unwrap().metadata.annotations.get_or_insert_default();
+                assert!(notes.insert(build::names::BUILT_ON.to_owned(), image).is_none(), "found out twice");
+            }
+            Step::Remember(pushed) => {
+                self.list.insert(pushed.key(), *pushed);
+            }
             Step::Stop(build) => {
                 self.jobs.remove(&build);
             }
             Step::Delete { build, .. } => {
-                self.builds.remove(&build).unwrap();
+                let gone = self.builds.remove(&build).unwrap();
+                let image = gone.status.as_ref().and_then(|s| s.digested_image_push_spec.as_deref());
+                let pushed = image.and_then(|image| Pushed::image(&gone, image));
+                assert!(
+                    pushed.is_none_or(|p| self.list.contains_key(&p.key())),
+                    "{build}'s image is forgotten"
+                );
             }
             Step::Point(point) => {
                 let config = self.config.as_mut().unwrap();
@@ -209,7 +229,7 @@ fn a_build_goes_from_its_config_to_an_image_in_force() {
     assert_eq!(w.step(), ["create b1", "in force: b1"]);
     let name = w.names[0].clone();
     assert_eq!(w.builds[&name].spec.rendered_image_push_spec, format!("r.example.com:5000/team/os:{name}"));
-    assert_eq!(w.step(), ["start b1"]);
+    assert_eq!(w.step(), ["remember layers in r.example.com:5000/team/os", "start b1"]);
     assert_eq!(w.step(), ["b1 is Prepared", "record job job-1800000002 of b1"]);
     assert_eq!(w.step(), Vec::<String>::new(), "nothing happens while the Job waits");
     w.job(json!({"active": 1}));
@@ -219,7 +239,7 @@ fn a_build_goes_from_its_config_to_an_image_in_force() {
     w.job(json!({"succeeded": 1}));
     assert_eq!(w.step(), ["waits: what the pods of MachineOSBuild b1 say is not known yet"]);
     w.succeed(DIGEST);
-    assert_eq!(w.step(), ["b1 is Succeeded"]);
+    assert_eq!(w.step(), [format!("remember image {}", image(DIGEST)), "b1 is Succeeded".to_owned()]);
     assert_eq!(w.step(), [format!("in force: b1, image {}", image(DIGEST)), "stop b1".to_owned()]);
     assert_eq!(w.step(), Vec::<String>::new());
     assert_eq!(w.image(), Some(image(DIGEST)));
@@ -309,6 +329,19 @@ fn a_failed_build_degrades_its_pool_and_a_rebuild_is_asked_for_by_annotation() {
     w.settle();
     assert_eq!(w.states(), [State::Prepared]);
     assert!(!w.config().metadata.annotations.as_ref().unwrap().contains_key(build::names::REBUILD));
+}
+
+#[test]
+fn a_tag_that_a_pod_has_looked_up_is_one_image_for_the_pods_after_it() {
+    let mut w = World::new();
+    w.settle();
+    let name = w.names[0].clone();
+    w.job(json!({"active": 1, "failed": 1}));
+    w.settle();
+    w.bases.insert(name.clone(), image(DIGEST));
+    assert_eq!(w.step(), [format!("b1 is built from {}", image(DIGEST))]);
+    w.bases.insert(name, image(OTHER));
+    assert_eq!(w.step(), Vec::<String>::new(), "what the tag names later does not count");
 }
 
 #[test]

@@ -294,8 +294,8 @@ fn a_change_makes_dirty_what_looks_at_it_and_nothing_else() {
     }
     for (about, changed, want) in [
         ("what a rollout reads of an image build", Changed::PlanInput, "Node: cluster"),
-        ("an image build", Changed::ImageBuild("infra"), "ImageBuilds: infra"),
-        ("one of no pool", Changed::ImageBuild(""), ""),
+        ("an image build", Changed::ImageBuild("infra"), "ImageBuilds: infra; OldImages: cluster"),
+        ("one of no pool", Changed::ImageBuild(""), "OldImages: cluster"),
         ("registries", Changed::Setting(IMAGE), "Generated: cc"),
         ("TLS versions", Changed::Setting(API_SERVER), "Templates: cc; Generated: cc"),
         ("streams", Changed::Setting(STREAMS), "Node: cluster; Render: infra worker; Streams: cluster"),
@@ -311,7 +311,7 @@ fn a_change_makes_dirty_what_looks_at_it_and_nothing_else() {
         is(about, changed, want);
     }
     let term = "Node: cluster; Render: infra worker; Drain: n1 n2; Templates: cc; Generated: cc; Topology: cc; \
-                Garbage: infra worker; MachineConfigNodes: gone n1 n2; PinnedImages: infra worker; OsImages: infra worker; \
+                Garbage: infra worker; MachineConfigNodes: gone n1 n2; OldImages: cluster; PinnedImages: infra worker; OsImages: infra worker; \
                 Streams: cluster";
     is("a term", Changed::TermBegins, term);
     assert_eq!(wrong.into_inner(), Vec::<String>::new());

@@ -1,5 +1,6 @@
 //! Looks into images by the registry's API (OCI distribution): [`Registry::inspect`] reads what an image says of itself (its
-//! digest, architectures, labels, layers), [`Registry::file`] one file of it. Nothing is pulled to a disk.
+//! digest, architectures, labels, layers), [`Registry::file`] one file of it. Nothing is pulled to a disk. [`Registry::delete`]
+//! deletes an image, and [`Registry::tags`] lists those of a repository.
 //!
 //! Data flow: [`Reference`] → [`Routes`] (mirrors, blocked registries) → requests with [`Credentials`] and [`Trust`], each
 //! under a timeout and a limit of what is read → documents whose digest is verified → [`ImageFacts`], kept by digest in a
@@ -13,6 +14,7 @@
 mod cache;
 mod challenge;
 mod credentials;
+mod deletion;
 mod documents;
 mod error;
 mod facts;

@@ -200,7 +200,7 @@ fn is_component(text: &str) -> bool {
         && !text.contains("..")
 }
 
-fn is_tag(text: &str) -> bool {
+pub(crate) fn is_tag(text: &str) -> bool {
     let word = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
     (1..=LONGEST_TAG).contains(&text.len())
         && text.bytes().next().is_some_and(word)

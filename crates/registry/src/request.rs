@@ -11,7 +11,7 @@ use crate::transport::{Ask, body, encoded, refused};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::header::{HeaderValue, WWW_AUTHENTICATE};
-use http::{Response, Uri};
+use http::{Method, Response, Uri};
 use kube::client::Body;
 use serde::Deserialize;
 use std::sync::PoisonError;
@@ -19,15 +19,26 @@ use std::sync::PoisonError;
 impl Registry {
     /// One GET at a place, logged in as it demands. Only an answer with success is returned.
     pub(crate) async fn get(&self, place: &Place, path: &str, accept: &str) -> Result<Response<Body>, Why> {
+        self.ask(Method::GET, place, path, accept).await
+    }
+
+    /// The same for any method.
+    pub(crate) async fn ask(
+        &self,
+        method: Method,
+        place: &Place,
+        path: &str,
+        accept: &str,
+    ) -> Result<Response<Body>, Why> {
         let (server, repository) = (place.image.server(), place.image.repository());
         let insecure = place.insecure || self.settings.insecure;
         let login_of = format!("{server}/{repository}");
         let known = || self.logins.lock().unwrap_or_else(PoisonError::into_inner).get(&login_of).cloned();
         let mut authorization = known();
         for challenged in [false, true] {
-            let answer = self
-                .by_some_scheme(server, &repository, path, accept, authorization.clone(), insecure)
-                .await?;
+            let url = format!("{server}/v2/{repository}/{path}");
+            let answer =
+                self.by_some_scheme(&method, server, &url, accept, authorization.clone(), insecure).await?;
             let (scheme, answer) = answer;
             if answer.status().is_success() {
                 return Ok(answer);
@@ -39,7 +50,7 @@ impl Registry {
             let headers = answer.headers().get_all(WWW_AUTHENTICATE);
             let challenge = Challenge::read(headers.iter().filter_map(|v| v.to_str().ok()));
             let Some(challenge) = challenge else { return Err(Why::Denied { sent }) };
-            let value = self.login(place, scheme, challenge, insecure).await?;
+            let value = self.login(&method, place, scheme, challenge, insecure).await?;
             self.logins
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
@@ -52,9 +63,9 @@ impl Registry {
     /// By TLS; a registry that need not be secure is asked without where it does not speak it.
     async fn by_some_scheme(
         &self,
+        method: &Method,
         server: &str,
-        repository: &str,
-        path: &str,
+        rest: &str,
         accept: &str,
         authorization: Option<HeaderValue>,
         insecure: bool,
@@ -62,9 +73,9 @@ impl Registry {
         let send = |scheme: &'static str| {
             let authorization = authorization.clone();
             async move {
-                let url = format!("{scheme}://{server}/v2/{repository}/{path}");
+                let url = format!("{scheme}://{rest}");
                 let url: Uri = url.parse().map_err(|_| Why::Unreadable(format!("{url} is no URL")))?;
-                let ask = Ask { url, accept, authorization, form: None, insecure };
+                let ask = Ask { method: method.clone(), url, accept, authorization, form: None, insecure };
                 Ok((scheme, self.transport.send(&self.settings, &ask).await?))
             }
         };
@@ -88,6 +99,7 @@ impl Registry {
     /// What goes into `Authorization` to meet a challenge.
     async fn login(
         &self,
+        method: &Method,
         place: &Place,
         scheme: &str,
         challenge: Challenge,
@@ -99,7 +111,8 @@ impl Registry {
             (Challenge::Basic, _) => Err(Why::Denied { sent: false }),
             (Challenge::Bearer { realm, service, scope }, login) => {
                 let scope = if scope.is_empty() {
-                    format!("repository:{}:pull", place.image.repository())
+                    let actions = if *method == Method::DELETE { "pull,push,delete" } else { "pull" };
+                    format!("repository:{}:{actions}", place.image.repository())
                 } else {
                     scope
                 };
@@ -137,6 +150,7 @@ impl Registry {
                     }
                 };
                 let ask = Ask {
+                    method: if form.is_some() { Method::POST } else { Method::GET },
                     url: asked,
                     accept: "application/json",
                     authorization,

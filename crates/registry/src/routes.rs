@@ -111,6 +111,19 @@ impl Routes {
         Ok(())
     }
 
+    /// Where an image is pushed to, and so where it is deleted: no mirror, and under its own name, as container tools push.
+    ///
+    /// # Errors
+    /// The scope that is blocked.
+    pub(crate) fn source(&self, image: &Reference) -> Result<Place, String> {
+        let name = image.name();
+        let covering = self.entries.iter().filter_map(|e| Some((e.covers(&name)?, e)));
+        match covering.max_by_key(|(length, _)| *length) {
+            Some((_, entry)) if entry.blocked => Err(entry.scope().to_owned()),
+            found => Ok(Place { image: image.clone(), insecure: found.is_some_and(|(_, e)| e.insecure) }),
+        }
+    }
+
     /// The places of an image, in the order in which they are asked.
     ///
     /// # Errors
@@ -192,6 +205,18 @@ mirror-by-digest-only = true
         }
         let secret = Reference::parse("q.io/team/secret/os").unwrap();
         assert_eq!(routes.places(&secret).unwrap_err(), "q.io/team/secret");
+        // Deletions go to no mirror, and under no other name.
+        for (image, want) in [
+            ("q.io/team/os", Ok(("q.io/team/os", false))),
+            ("a.corp.io/os", Ok(("a.corp.io/os", true))),
+            ("old.io/a", Ok(("old.io/a", false))),
+            ("other.io/a", Ok(("other.io/a", false))),
+            ("q.io/team/secret/os", Err("q.io/team/secret".to_owned())),
+        ] {
+            let got = routes.source(&Reference::parse(&format!("{image}{digest}")).unwrap());
+            let got = got.map(|place| (place.image.name(), place.insecure));
+            assert_eq!(got, want.map(|(name, insecure)| (name.to_owned(), insecure)), "{image}");
+        }
         // A drop-in replaces.
         routes.add("[[registry]]\nlocation = \"q.io/team/secret\"\n").unwrap();
         assert!(routes.places(&secret).is_ok());

@@ -115,11 +115,15 @@ impl Registry {
         Ok(pair(all.iter().map(AsRef::as_ref)))
     }
 
-    /// The streams of those of these images that can be looked into. A release image stands for the images that it lists.
+    /// The streams of those of these images that can be looked into, and why the first of the others cannot be. A release image
+    /// stands for the images that it lists.
     ///
     /// # Errors
     /// No stream can be made of them, and one of them could not be looked into.
-    pub async fn streams_of_some(&self, images: &[Reference]) -> Result<Vec<Stream>, RegistryError> {
+    pub async fn streams_of_some(
+        &self,
+        images: &[Reference],
+    ) -> Result<(Vec<Stream>, Option<RegistryError>), RegistryError> {
         let (mut all, mut first) = (vec![], None);
         for image in images {
             match Box::pin(self.one_or_release(image)).await {
@@ -132,7 +136,7 @@ impl Registry {
         }
         match (pair(all.iter().map(AsRef::as_ref)), first) {
             (streams, Some(error)) if streams.is_empty() => Err(error),
-            (streams, _) => Ok(streams),
+            found => Ok(found),
         }
     }
 

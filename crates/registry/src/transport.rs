@@ -163,10 +163,12 @@ pub struct Settings {
 
 /// A request.
 pub(crate) struct Ask<'a> {
+    /// [`Method::GET`] is what it is everywhere but for a login with a form, and a deletion.
+    pub(crate) method: Method,
     pub(crate) url: Uri,
     pub(crate) accept: &'a str,
     pub(crate) authorization: Option<HeaderValue>,
-    /// The body of a POST; else it is a GET.
+    /// The body of a POST.
     pub(crate) form: Option<String>,
     /// The registry may have any certificate.
     pub(crate) insecure: bool,
@@ -192,9 +194,8 @@ impl Transport {
             (ask.url.clone(), ask.authorization.clone(), ask.insecure);
         for _ in 0..=REDIRECTS {
             let client = self.client(settings, &url, insecure)?;
-            let method = if ask.form.is_some() { Method::POST } else { Method::GET };
             let path = url.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
-            let mut request = Request::builder().method(method).uri(path).header(ACCEPT, ask.accept);
+            let mut request = Request::builder().method(&ask.method).uri(path).header(ACCEPT, ask.accept);
             if let Some(value) = &authorization {
                 request = request.header(AUTHORIZATION, value);
             }
@@ -210,8 +211,8 @@ impl Transport {
             if !matches!(answer.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
                 return Ok(answer);
             }
-            if ask.form.is_some() {
-                return Err(Why::Lies("it redirects a login".to_owned()));
+            if ask.method != Method::GET {
+                return Err(Why::Lies("it redirects a login or a deletion".to_owned()));
             }
             let next = target(&url, answer.headers().get(LOCATION))?;
             if url.scheme_str() == Some("https") && next.scheme_str() != Some("https") {

@@ -13,13 +13,18 @@ impl Registry {
     /// The places of an image, to be asked one after the other.
     pub(crate) fn tries(&self, image: &Reference) -> Result<Tries, RegistryError> {
         let blocked = |scope| RegistryError::Blocked { image: image.to_string(), scope };
-        Ok(Tries {
-            image: image.to_string(),
-            places: self.settings.routes.places(image).map_err(blocked)?.into(),
-            attempt: 0,
-            tried: vec![],
-            limits: self.settings.limits.clone(),
-        })
+        Ok(self.tries_at(image, self.settings.routes.places(image).map_err(blocked)?.into()))
+    }
+
+    /// The one place that an image is pushed to.
+    pub(crate) fn tries_at_source(&self, image: &Reference) -> Result<Tries, RegistryError> {
+        let blocked = |scope| RegistryError::Blocked { image: image.to_string(), scope };
+        Ok(self.tries_at(image, [self.settings.routes.source(image).map_err(blocked)?].into()))
+    }
+
+    fn tries_at(&self, image: &Reference, places: VecDeque<Place>) -> Tries {
+        let limits = self.settings.limits.clone();
+        Tries { image: image.to_string(), places, attempt: 0, tried: vec![], limits }
     }
 }
 

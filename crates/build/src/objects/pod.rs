@@ -8,7 +8,7 @@
 
 use super::{DEADLINE_SECONDS, Inputs, metadata};
 use crate::names;
-use crate::report::{CONTAINER, DIGEST, NOT_PUSHED, NOT_SIGNED};
+use crate::report::{BUILT_FROM, CONTAINER, DIGEST, NOT_PUSHED, NOT_SIGNED};
 use api::names::{BUILDER_ACCOUNT, NAMESPACE, SERVICE_CA};
 use serde_json::{Value, json};
 
@@ -46,6 +46,7 @@ pub(super) fn job(inputs: Inputs<'_>, files: &[(&str, String, &str)], authoritie
         ("DIGEST_PREFIX", DIGEST),
         ("NOT_PUSHED", NOT_PUSHED),
         ("NOT_SIGNED", NOT_SIGNED),
+        ("BUILT_FROM", BUILT_FROM),
     ];
     env.extend(pull.map(|pull| ("PULL_SECRET_REQUIRED", pull)));
     env.extend(names::layer_cache(config).map(|repository| ("LAYER_CACHE", repository)));
@@ -103,6 +104,10 @@ pub(super) fn job(inputs: Inputs<'_>, files: &[(&str, String, &str)], authoritie
         map("yum-repos", "etc-yum-repos-d".to_owned(), true),
         map("service-ca", SERVICE_CA.to_owned(), true),
     ];
+    if !base.contains('@') {
+        volumes.push(map("base", names::base(&name), true));
+        mounts.push(at("base", "/tmp/base"));
+    }
     if let Some(secret) = signing {
         // Root in the pod reads it, and what a Containerfile runs does not where another user builds.
         let secret = json!({"secretName": secret, "optional": true, "defaultMode": 0o400});

@@ -5,15 +5,23 @@
 use super::{BuildPlan, Inputs, Step, Wait, reference};
 use crate::job::JobFacts;
 use crate::names;
+use crate::pushed::Pushed;
 use crate::remedy;
 use crate::report::Report;
 use crate::state::{self, Cause, State};
 use api::k8s::Time;
-use api::v1::{MachineOSBuild, MachineOSBuilder};
+use api::v1::{MachineOSBuild, MachineOSBuilder, MachineOSConfig};
 
 impl BuildPlan {
     /// Follows the Job of a build that has not ended.
-    pub(super) fn follow(&mut self, inputs: &Inputs<'_>, build: &MachineOSBuild, name: &str, present: State) {
+    pub(super) fn follow(
+        &mut self,
+        inputs: &Inputs<'_>,
+        config: &MachineOSConfig,
+        build: &MachineOSBuild,
+        name: &str,
+        present: State,
+    ) {
         let uid = build.metadata.uid.as_deref().unwrap_or_default();
         let recorded = build.metadata.annotations.as_ref().and_then(|a| a.get(names::JOB_UID));
         let job_name = names::job(name);
@@ -26,6 +34,9 @@ impl BuildPlan {
                 image_builder_type: "Job".to_owned(),
                 job: Some(reference("batch", "jobs", &job_name)),
             });
+            // Before the status says that there is one.
+            let pushed = image.as_deref().and_then(|image| Pushed::image(build, image));
+            self.steps.extend(pushed.map(|pushed| Step::Remember(Box::new(pushed))));
             status.digested_image_push_spec = image.or(status.digested_image_push_spec);
             let status = Box::new(status);
             self.steps.push(Step::Status { build: name.to_owned(), state, status });
@@ -37,6 +48,8 @@ impl BuildPlan {
                 let why = Some("its Job was deleted".to_owned());
                 next(State::Interrupted, &Cause { reason: None, why }, (None, None), None);
             } else {
+                // The pod pushes layers as it goes.
+                self.steps.extend(Pushed::layers(config).map(|layers| Step::Remember(Box::new(layers))));
                 self.steps.push(Step::Start(name.to_owned()));
             }
             return;
@@ -82,6 +95,10 @@ impl BuildPlan {
                     .get(name)
                     .map(|why| Wait::HeldUp { build: name.to_owned(), why: why.clone() });
             }
+        }
+        let known = build.metadata.annotations.as_ref().is_some_and(|a| a.contains_key(names::BUILT_ON));
+        if let Some(image) = inputs.bases.get(name).filter(|_| !known) {
+            self.steps.push(Step::Base { build: name.to_owned(), image: image.clone() });
         }
         if recorded != Some(&job.uid) {
             self.steps.push(Step::Adopt { build: name.to_owned(), uid: job.uid.clone() });

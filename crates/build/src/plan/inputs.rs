@@ -65,6 +65,8 @@ pub struct Inputs<'a> {
     pub jobs: Vec<&'a JobFacts>,
     /// Builds whose Job is not there, as the API server says: a cache may not have it yet, or may have lost it.
     pub absent: BTreeSet<&'a str>,
+    /// The base images of builds whose pods have failed, as these found them behind a tag.
+    pub bases: BTreeMap<&'a str, String>,
     /// What keeps pods of these builds from starting.
     pub held_up: BTreeMap<&'a str, String>,
     /// What the pods of Jobs that have ended say, by the build's name.

@@ -18,6 +18,7 @@ pub use steps::{BuildPlan, Point, Step, Wait};
 use crate::job::JobFacts;
 use crate::names;
 use crate::prune;
+use crate::pushed::Pushed;
 use crate::state::{self, Cause, State, seeded};
 use api::conditions::{self, Condition};
 use api::k8s::{OwnerReference, Time};
@@ -56,6 +57,11 @@ fn whose(build: &MachineOSBuild, config: Option<&MachineOSConfig>) -> Whose {
     }
 }
 
+/// Whether a build is of nobody, or of something else than a MachineOSConfig.
+pub(crate) fn is_foreign(build: &MachineOSBuild) -> bool {
+    whose(build, None) == Whose::Foreign
+}
+
 /// What happens next to the builds of a pool.
 pub fn plan(inputs: &Inputs<'_>) -> BuildPlan {
     let mut plan = BuildPlan::default();
@@ -72,7 +78,7 @@ pub fn plan(inputs: &Inputs<'_>) -> BuildPlan {
     let orphans = if living.is_none() { [&ours[..], &earlier[..]].concat() } else { earlier };
     for build in &orphans {
         plan.stop(inputs, build);
-        plan.steps.push(Step::Delete { build: name_of(build), why: "its MachineOSConfig is gone" });
+        plan.delete(build, "its MachineOSConfig is gone");
     }
     let Some(config) = living else { return plan };
     let configuration = &inputs.pool.spec.configuration;
@@ -99,9 +105,9 @@ pub fn plan(inputs: &Inputs<'_>) -> BuildPlan {
     let wanted = inputs.builds.iter().copied().find(of_name);
     match wanted {
         None => plan.create(inputs, config, base, &name),
-        Some(_) if note(config, names::REBUILD).is_some() => {
+        Some(build) if note(config, names::REBUILD).is_some() => {
             plan.steps.push(Step::Stop(name.clone()));
-            plan.steps.push(Step::Delete { build: name.clone(), why: "a rebuild was asked for" });
+            plan.delete(build, "a rebuild was asked for");
         }
         Some(build) => plan.go_on(inputs, config, build),
     }
@@ -232,7 +238,7 @@ impl BuildPlan {
             }
             State::Initial | State::Prepared | State::Building => {
                 self.point(config, &name, None, None);
-                self.follow(inputs, build, &name, present);
+                self.follow(inputs, config, build, &name, present);
             }
         }
     }
@@ -271,9 +277,20 @@ impl BuildPlan {
         }
         for build in prune::choose(inputs, config, name) {
             self.stop(inputs, build);
-            self.steps
-                .push(Step::Delete { build: name_of(build), why: "it is old, and nothing uses its image" });
+            self.delete(build, "it is old, and nothing uses its image");
         }
+    }
+
+    /// Deletes a build that may have pushed an image, which is on the list before that.
+    fn delete(&mut self, build: &MachineOSBuild, why: &'static str) {
+        let image = build.status.as_ref().and_then(|s| s.digested_image_push_spec.as_deref());
+        self.remember(image.and_then(|image| Pushed::image(build, image)));
+        self.steps.push(Step::Delete { build: name_of(build), why });
+    }
+
+    /// Puts something on the list of what was pushed.
+    fn remember(&mut self, pushed: Option<Pushed>) {
+        self.steps.extend(pushed.map(|pushed| Step::Remember(Box::new(pushed))));
     }
 
     /// Deletes what is left of a build's Job.

@@ -1,6 +1,7 @@
 //! What a plan of image builds says, and how it is printed. Nothing is decided here.
 
 use crate::names;
+use crate::pushed::Pushed;
 use crate::state::State;
 use api::conditions::Condition;
 use api::names::annotation;
@@ -32,6 +33,13 @@ pub enum Step {
         /// The uid of its Job.
         uid: String,
     },
+    /// Have all further pods of a build take this base image, and record it.
+    Base {
+        /// The build.
+        build: String,
+        /// The image by its digest.
+        image: String,
+    },
     /// Write a build's status.
     Status {
         /// The build.
@@ -43,6 +51,8 @@ pub enum Step {
     },
     /// Delete the Job and the ConfigMaps of a build.
     Stop(String),
+    /// Put something on the list of what was pushed, see [`crate::pushed`].
+    Remember(Box<Pushed>),
     /// Delete a build.
     Delete {
         /// The build.
@@ -166,8 +176,10 @@ impl fmt::Display for Step {
             }
             Self::Start(build) => write!(f, "start {build}"),
             Self::Adopt { build, uid } => write!(f, "record job {uid} of {build}"),
+            Self::Base { build, image } => write!(f, "{build} is built from {image}"),
             Self::Status { build, state, .. } => write!(f, "{build} is {state:?}"),
             Self::Stop(build) => write!(f, "stop {build}"),
+            Self::Remember(pushed) => write!(f, "remember {}", pushed.what),
             Self::Delete { build, why } => write!(f, "delete {build}: {why}"),
             Self::Point(point) => {
                 write!(f, "in force: {}", point.build)?;

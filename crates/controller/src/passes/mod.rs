@@ -10,6 +10,7 @@ pub(crate) mod generated;
 pub(crate) mod image_builds;
 pub(crate) mod machine_config_nodes;
 pub(crate) mod nodes;
+pub(crate) mod old_images;
 pub(crate) mod os_images;
 pub(crate) mod pinned_images;
 pub(crate) mod queue;
@@ -31,7 +32,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 /// All passes.
-pub(crate) const ALL: [Descriptor; 12] = [
+pub(crate) const ALL: [Descriptor; 13] = [
     nodes::PASS,
     render::PASS,
     drain::PASS,
@@ -41,6 +42,7 @@ pub(crate) const ALL: [Descriptor; 12] = [
     garbage::PASS,
     machine_config_nodes::PASS,
     image_builds::PASS,
+    old_images::PASS,
     pinned_images::PASS,
     os_images::PASS,
     streams::PASS,

@@ -45,6 +45,8 @@ pub(crate) enum Pass {
     MachineConfigNodes,
     /// The builds of a pool's OS image. The key is the pool.
     ImageBuilds,
+    /// What builds have pushed and nothing names any more. One key.
+    OldImages,
     /// Which PinnedImageSets a pool has. The key is the pool.
     PinnedImages,
     /// What is known of a pool's next OS image. The key is the pool.

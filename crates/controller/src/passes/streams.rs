@@ -3,6 +3,10 @@
 //! images, which the operator takes from the release's ConfigMap, and what the release image lists, which counts more. A status
 //! that somebody else writes is left alone.
 //!
+//! A fill is two writes: the status, then the annotation [`own::STREAMS_FROM`], which says that the fill is whole. A controller may
+//! end between the two. The API server keeps who wrote the status (`managedFields`), so the next one knows it for its own and fills
+//! it again. A fill that lacks an image gets no annotation either.
+//!
 //! Tags are resolved once for each list of images, so all pools that follow a stream get the same image.
 //!
 //! What it is not: the reading of images (see `registry`), or which stream a pool follows (see `render`).
@@ -43,6 +47,10 @@ pub(crate) const PASS: Descriptor = Descriptor {
 
 /// How long until a registry that did not answer is asked again.
 const ASK_AGAIN: Duration = Duration::from_secs(30);
+/// The same for images of a release that are missing in a status which lists the others: each look reads a release image.
+const SELDOM: Duration = Duration::from_mins(5);
+/// Under which name the API server keeps our writes of the status.
+const MANAGER: &str = "machine-config-controller-streams";
 
 fn marked_by(changed: &Changed<'_>, _: Known<'_>, marks: &mut DirtyKeys) {
     let concerns = match changed {
@@ -90,23 +98,48 @@ impl Wanted {
     }
 }
 
-/// The images to look into; `None`: the status is left alone, or is from them already.
-fn wanted(object: &Value, release: &[String]) -> Option<Wanted> {
-    let note = |key: &str| object.pointer("/metadata/annotations")?.get(key)?.as_str();
-    let listed = note(own::STREAM_IMAGES).filter(|images| !images.trim().is_empty());
+/// Whether nothing but the name of its writer can say whose the status is: it is filled, and no annotation says from what.
+fn is_unclaimed(object: &Value, release: &[String]) -> bool {
     let is_filled = object.pointer("/status/availableStreams/0").is_some();
-    let from = note(own::STREAMS_FROM);
+    let (listed, from) = (note(object, own::STREAM_IMAGES), note(object, own::STREAMS_FROM));
+    is_filled && from.is_none() && listed.is_none_or(|l| l.trim().is_empty()) && !release.is_empty()
+}
+
+/// Whether we, and nobody else, wrote the streams of this status, as the API server keeps it.
+fn is_written_by_us(object: &Value) -> bool {
+    let kept = object.pointer("/metadata/managedFields").and_then(Value::as_array);
+    let writes = |entry: &&Value| entry.pointer("/fieldsV1/f:status/f:availableStreams").is_some();
+    let mut writers = kept.into_iter().flatten().filter(writes).peekable();
+    writers.peek().is_some() && writers.all(|entry| entry["manager"] == MANAGER)
+}
+
+fn note<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
+    object.pointer("/metadata/annotations")?.get(key)?.as_str()
+}
+
+/// The images to look into; `None`: the status is left alone, or is from them already. `by_us`: of a status without an annotation,
+/// whether it is a fill of ours that was cut off.
+fn wanted(object: &Value, release: &[String], by_us: bool) -> Option<Wanted> {
+    let listed = note(object, own::STREAM_IMAGES).filter(|images| !images.trim().is_empty());
+    let is_filled = object.pointer("/status/availableStreams/0").is_some();
+    let from = note(object, own::STREAMS_FROM);
     let wanted = match listed {
         Some(images) => Wanted::Listed(images.to_owned()),
-        None if release.is_empty() || is_filled && from.is_none() => return None,
+        None if release.is_empty() || is_filled && from.is_none() && !by_us => return None,
         None => Wanted::Release(release.join(" ")),
     };
     (from != Some(wanted.images()) || !is_filled).then_some(wanted)
 }
 
-/// The status. The default: that of the spec, else the one in force, else the only one.
-fn status(object: &Value, streams: &[Stream]) -> Result<Value, String> {
-    let known: Vec<&str> = streams.iter().map(|s| s.name.as_str()).collect();
+/// The status. The default: that of the spec, else the one in force, else the only one. `lacking`: an image could not be looked into,
+/// so a stream that was listed before and is not among these stays.
+fn status(object: &Value, streams: &[Stream], lacking: bool) -> Result<Value, String> {
+    let before = object.pointer("/status/availableStreams").and_then(Value::as_array);
+    let stays = |old: &&Value| lacking && streams.iter().all(|s| old["name"] != s.name.as_str());
+    let mut all: Vec<Value> = before.into_iter().flatten().filter(stays).cloned().collect();
+    all.extend(streams.iter().map(|stream| json!(stream)));
+    all.sort_by(|a, b| a["name"].as_str().cmp(&b["name"].as_str()));
+    let known: Vec<&str> = all.iter().filter_map(|s| s["name"].as_str()).collect();
     if known.is_empty() {
         return Err("no two of the images are the OS and the extensions of one stream, by their labels containers.bootc, \
             io.openshift.os.extensions and io.openshift.os.streamclass"
@@ -125,13 +158,15 @@ fn status(object: &Value, streams: &[Stream]) -> Result<Value, String> {
             known.join(", ")
         ));
     }
-    Ok(json!({"availableStreams": streams, "defaultStream": default}))
+    Ok(json!({"availableStreams": all, "defaultStream": default}))
 }
 
 /// Why the status is not filled.
 enum Failure {
     Call(CallError),
     Look(String),
+    /// It is filled from the other images of the release.
+    Lacks(String),
 }
 
 async fn pass(shared: Arc<Shared>, _: String) -> Outcome {
@@ -139,14 +174,18 @@ async fn pass(shared: Arc<Shared>, _: String) -> Outcome {
     let words = match &done {
         Ok(()) => None,
         Err(Failure::Call(e)) => Some(e.chain()),
-        Err(Failure::Look(why)) => Some(why.clone()),
+        Err(Failure::Look(why) | Failure::Lacks(why)) => Some(why.clone()),
+    };
+    let is = match &done {
+        Err(Failure::Lacks(_)) => "may lack streams, because an image cannot be looked into",
+        _ => "is not filled",
     };
     if let Some(words) = &words {
-        tracing::warn!("OSImageStream {CLUSTER} is not filled: {words}");
+        tracing::warn!("OSImageStream {CLUSTER} {is}: {words}");
     }
     let text = words.map(|words| {
         format!(
-            "OSImageStream {CLUSTER} is not filled from the images of its annotation {}, or without it of the release: {words}",
+            "OSImageStream {CLUSTER} {is} from the images of its annotation {}, or without it of the release: {words}",
             own::STREAM_IMAGES
         )
     });
@@ -157,6 +196,7 @@ async fn pass(shared: Arc<Shared>, _: String) -> Outcome {
         Err(Failure::Call(e)) if e.is_conflict() || e.is_not_found() => Outcome::Stale,
         Err(Failure::Call(e)) => Outcome::Failed(e.chain()),
         Err(Failure::Look(_)) => Outcome::After(ASK_AGAIN.mul_f64(1.0 + jitter() / 2.0)),
+        Err(Failure::Lacks(_)) => Outcome::After(SELDOM.mul_f64(1.0 + jitter() / 2.0)),
     }
 }
 
@@ -165,10 +205,20 @@ async fn carry_out(shared: &Shared) -> Result<(), Failure> {
     if render::streams::switched_off(settings.one(FEATURE_GATE).as_deref()) {
         return Ok(());
     }
-    let Some(object) = settings.one(STREAMS) else { return Ok(()) };
+    let Some(mut object) = settings.one(STREAMS) else { return Ok(()) };
     let cluster = shared.stores.controller_config();
     let release = of_release(cluster.as_deref(), settings.one(CLUSTER_VERSION).as_deref());
-    let Some(wanted) = wanted(&object, &release) else { return Ok(()) };
+    let api = STREAMS.api(&shared.client);
+    let mut by_us = false;
+    if is_unclaimed(&object, &release) {
+        // The cache does not keep who wrote what.
+        let what = || format!("get osimagestream {CLUSTER}");
+        let Some(now) = call(what, api.get_opt(CLUSTER)).await.map_err(Failure::Call)? else { return Ok(()) };
+        let now = json!(now);
+        by_us = is_written_by_us(&now);
+        object = Arc::new(now);
+    }
+    let Some(wanted) = wanted(&object, &release, by_us) else { return Ok(()) };
     let images = wanted.images();
     let read: Result<Vec<Reference>, _> = images.split_whitespace().map(Reference::parse).collect();
     let read = read.map_err(|e| Failure::Look(e.to_string()))?;
@@ -177,17 +227,19 @@ async fn carry_out(shared: &Shared) -> Result<(), Failure> {
     let access = access::settings(shared, worker.as_deref().unwrap_or_default(), Cache::default()).await;
     let registry = Registry::new(access.map_err(Failure::Look)?);
     let streams = match wanted {
-        Wanted::Listed(_) => Box::pin(registry.streams(&read)).await,
+        Wanted::Listed(_) => Box::pin(registry.streams(&read)).await.map(|streams| (streams, None)),
         Wanted::Release(_) => Box::pin(registry.streams_of_some(&read)).await,
     };
-    let streams = streams.map_err(|e| Failure::Look(e.to_string()))?;
-    let status = status(&object, &streams).map_err(Failure::Look)?;
-    let api = STREAMS.api(&shared.client);
-    let params = PatchParams::default();
+    let (streams, lacking) = streams.map_err(|e| Failure::Look(e.to_string()))?;
+    let status = status(&object, &streams, lacking.is_some()).map_err(Failure::Look)?;
+    let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
     let version = object.pointer("/metadata/resourceVersion");
     let filled = Patch::Merge(json!({"metadata": {"resourceVersion": version}, "status": status}));
     let what = || format!("status of osimagestream {CLUSTER}");
     call(what, api.patch_status(CLUSTER, &params, &filled)).await.map_err(Failure::Call)?;
+    if let Some(error) = lacking {
+        return Err(Failure::Lacks(error.to_string()));
+    }
     let note = Patch::Merge(json!({"metadata": {"annotations": {own::STREAMS_FROM: images}}}));
     let what = || format!("annotation {} of osimagestream {CLUSTER}", own::STREAMS_FROM);
     call(what, api.patch(CLUSTER, &params, &note)).await.map_err(Failure::Call)?;
@@ -212,9 +264,9 @@ mod tests {
             ("emptied", object(Some("a b"), Some("a b"), json!([])), Some("a b")),
         ] {
             let want = want.map(|images: &str| Wanted::Listed(images.to_owned()));
-            assert_eq!(wanted(&object, &[]), want, "{about}");
+            assert_eq!(wanted(&object, &[], false), want, "{about}");
         }
-        assert_eq!(wanted(&json!({}), &[]), None);
+        assert_eq!(wanted(&json!({}), &[], true), None);
     }
 
     #[test]
@@ -229,19 +281,89 @@ mod tests {
         let release = ["os".to_owned(), "release".to_owned()];
         let object = |listed: Option<&str>, from: Option<&str>, streams: Value| json!({"metadata": {"annotations": {own::STREAM_IMAGES: listed, own::STREAMS_FROM: from}}, "status": {"availableStreams": streams}});
         let ours = Some(Wanted::Release("os release".to_owned()));
-        for (about, object, want) in [
-            ("empty", object(None, None, json!([])), ours.clone()),
-            ("filled from this release", object(None, Some("os release"), json!([{}])), None),
-            ("filled from the last release", object(None, Some("os before"), json!([{}])), ours),
-            ("filled by somebody else", object(None, None, json!([{}])), None),
+        for (about, object, by_us, want) in [
+            ("empty", object(None, None, json!([])), false, ours.clone()),
+            ("filled from this release", object(None, Some("os release"), json!([{}])), false, None),
+            (
+                "filled from the last release",
+                object(None, Some("os before"), json!([{}])),
+                false,
+                ours.clone(),
+            ),
+            ("filled by somebody else", object(None, None, json!([{}])), false, None),
+            ("cut off before the annotation", object(None, None, json!([{}])), true, ours.clone()),
+            (
+                "cut off before the annotation of the next release",
+                object(None, Some("os before"), json!([{}])),
+                true,
+                ours,
+            ),
             (
                 "a list counts more",
                 object(Some("a"), Some("os release"), json!([{}])),
+                false,
                 Some(Wanted::Listed("a".to_owned())),
             ),
         ] {
-            assert_eq!(wanted(&object, &release), want, "{about}");
+            assert_eq!(wanted(&object, &release, by_us), want, "{about}");
         }
+        // Only where nothing else says it the API server is asked who wrote the status.
+        for (object, release, want) in [
+            (object(None, None, json!([{}])), &release[..], true),
+            (object(Some(" "), None, json!([{}])), &release[..], true),
+            (object(Some("a"), None, json!([{}])), &release[..], false),
+            (object(None, Some(""), json!([{}])), &release[..], false),
+            (object(None, None, json!([])), &release[..], false),
+            (object(None, None, json!([{}])), &[], false),
+        ] {
+            assert_eq!(is_unclaimed(&object, release), want, "{object}");
+        }
+    }
+
+    #[test]
+    fn a_status_is_ours_if_nobody_else_wrote_its_streams() {
+        let entry = |manager: &str, fields: Value| json!({"manager": manager, "operation": "Update", "fieldsV1": fields});
+        let streams = || json!({"f:status": {".": {}, "f:availableStreams": {}}});
+        let default = || json!({"f:status": {"f:defaultStream": {}}});
+        for (about, entries, want) in [
+            ("ours", vec![entry(MANAGER, streams())], true),
+            ("somebody else's", vec![entry("machine-config-operator", streams())], false),
+            ("both", vec![entry(MANAGER, streams()), entry("kubectl", streams())], false),
+            (
+                "ours, and a default of others",
+                vec![entry(MANAGER, streams()), entry("kubectl", default())],
+                true,
+            ),
+            (
+                "our default, their streams",
+                vec![entry(MANAGER, default()), entry("kubectl", streams())],
+                false,
+            ),
+            ("nobody's", vec![], false),
+        ] {
+            assert_eq!(is_written_by_us(&json!({"metadata": {"managedFields": entries}})), want, "{about}");
+        }
+        assert!(!is_written_by_us(&json!({"metadata": {}})));
+    }
+
+    #[test]
+    fn a_stream_whose_image_cannot_be_looked_into_stays_as_it_was() {
+        let stream = |name: &str, os: &str| Stream {
+            name: name.to_owned(),
+            os_image: os.to_owned(),
+            os_extensions_image: "e".to_owned(),
+        };
+        let before = json!({"spec": {"defaultStream": "rhel-9"}, "status": {"availableStreams": [
+            {"name": "rhel-10", "osImage": "old", "osExtensionsImage": "e"},
+            {"name": "rhel-9", "osImage": "old", "osExtensionsImage": "e"},
+        ]}});
+        let images = |lacking| {
+            let status = status(&before, &[stream("rhel-9", "new")], lacking).unwrap();
+            let all = status["availableStreams"].as_array().unwrap().clone();
+            all.iter().map(|s| format!("{} {}", s["name"], s["osImage"]).replace('"', "")).collect::<Vec<_>>()
+        };
+        assert_eq!(images(true), ["rhel-10 old", "rhel-9 new"]);
+        assert_eq!(images(false), ["rhel-9 new"]);
     }
 
     #[test]
@@ -261,7 +383,7 @@ mod tests {
             ("rhel-8", "rhel-9", &both[..], Err("\"rhel-8\"")),
             ("rhel-9", "", &[][..], Err("no two of the images")),
         ] {
-            match (status(&object(spec, now), streams), want) {
+            match (status(&object(spec, now), streams, false), want) {
                 (Ok(status), Ok(want)) => {
                     assert_eq!(status["defaultStream"], want);
                     assert_eq!(status["availableStreams"][0]["osExtensionsImage"], "e");

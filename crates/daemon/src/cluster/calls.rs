@@ -70,7 +70,7 @@ impl Cluster {
         only_at: Option<&str>,
     ) -> Result<Node, CallError> {
         let mut patch = json!({ "metadata": { "annotations": changes } });
-        for key in [annotation::CURRENT_IMAGE, annotation::DESIRED_IMAGE] {
+        for key in [annotation::CURRENT_IMAGE, annotation::DESIRED_IMAGE, own::PREVIOUS_IMAGE] {
             if changes.get(key).is_some_and(String::is_empty) {
                 patch["metadata"]["annotations"][key] = Value::Null;
             }

@@ -68,6 +68,8 @@ pub struct NodeFacts {
     pub current_image: String,
     /// `desiredImage`: the image that the pool wants the host to run, if it is not that of the config.
     pub desired_image: String,
+    /// `previous-image`: the image that the host ran before, if it was not that of a config.
+    pub previous_image: String,
     /// `state`.
     pub state: String,
     /// `reason`.
@@ -143,6 +145,7 @@ impl NodeFacts {
             annotation::DESIRED_CONFIG => &self.desired,
             annotation::CURRENT_IMAGE => &self.current_image,
             annotation::DESIRED_IMAGE => &self.desired_image,
+            own::PREVIOUS_IMAGE => &self.previous_image,
             annotation::STATE => &self.state,
             annotation::REASON => &self.reason,
             annotation::POST_CONFIG_ACTION => &self.post_action,
@@ -179,6 +182,7 @@ impl NodeFacts {
             desired: note(annotation::DESIRED_CONFIG),
             current_image: note(annotation::CURRENT_IMAGE),
             desired_image: note(annotation::DESIRED_IMAGE),
+            previous_image: note(own::PREVIOUS_IMAGE),
             state: note(annotation::STATE),
             reason: note(annotation::REASON),
             post_action: note(annotation::POST_CONFIG_ACTION),

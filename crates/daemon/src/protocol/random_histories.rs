@@ -8,7 +8,7 @@ use super::{
 };
 use crate::protocol::clock::Moment;
 use crate::protocol::join::first_annotations;
-use api::names::annotation as a;
+use api::names::{annotation as a, own};
 use desired::config_and_image;
 use host::{Check, UnitRun, UnitState};
 use jiff::SignedDuration;
@@ -102,6 +102,7 @@ impl World {
                 a::DESIRED_CONFIG => n.desired = value,
                 a::CURRENT_IMAGE => n.current_image = value,
                 a::DESIRED_IMAGE => n.desired_image = value,
+                own::PREVIOUS_IMAGE => n.previous_image = value,
                 a::STATE => {
                     let open = self.view.disk.open || self.view.disk.trial.is_some();
                     assert!(value != "Done" || !open, "a host between two configs is done");

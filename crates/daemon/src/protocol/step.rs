@@ -14,7 +14,7 @@ use super::trial::{confirm, forgets_failure, leaves};
 use api::drain_request::DrainVerb;
 use api::events::AgentEvent;
 use api::names::topology::SINGLE_REPLICA;
-use api::names::{annotation, state};
+use api::names::{annotation, own, state};
 use desired::config_and_image;
 use jiff::SignedDuration;
 
@@ -267,6 +267,10 @@ fn say_done(view: &View, config: &str, changes: &mut Changes) -> Option<Note> {
     let (state, reason) = final_state(view);
     let (name, image) = config_and_image(config);
     changes.insert(annotation::CURRENT_CONFIG, name.to_owned());
+    if view.node.current_image != image {
+        // The host may still fall back to it, so it stays in its registry.
+        changes.insert(own::PREVIOUS_IMAGE, view.node.current_image.clone());
+    }
     changes.insert(annotation::CURRENT_IMAGE, image.to_owned());
     changes.insert(annotation::STATE, state.to_owned());
     changes.insert(annotation::REASON, reason);

@@ -11,14 +11,14 @@ use kube::core::GroupVersionKind;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
-const NAMESPACE: &str = "openshift-machine-config-operator";
-const POOL: &str = "imaged";
-const NODE: &str = "worker-0";
-const PREFIX: &str = "machineconfiguration.openshift.io/";
+pub(crate) const NAMESPACE: &str = "openshift-machine-config-operator";
+pub(crate) const POOL: &str = "imaged";
+pub(crate) const NODE: &str = "worker-0";
+pub(crate) const PREFIX: &str = "machineconfiguration.openshift.io/";
 const REPOSITORY: &str = "registry.lab.test:5000/team/os";
 
 /// Acts as an agent whose host needs neither drain nor reboot: reports what the controller wants as applied.
-async fn play_agent(client: Client) {
+pub(crate) async fn play_agent(client: Client) {
     let api: Api<k8s_openapi::api::core::v1::Node> = Api::all(client);
     loop {
         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -31,9 +31,14 @@ async fn play_agent(client: Client) {
         }
         let key = |name: &str| format!("{PREFIX}{name}");
         let image = if image.is_empty() { Value::Null } else { json!(image) };
-        let notes = json!({
+        let mut notes = json!({
             key("currentConfig"): config, key("currentImage"): image, key("state"): "Done", key("reason"): "",
         });
+        let before = note(&node, "currentImage");
+        if before != note(&node, "desiredImage") {
+            notes["machineconfig.dev/previous-image"] =
+                if before.is_empty() { Value::Null } else { json!(before) };
+        }
         let patch = json!({"metadata": {"resourceVersion": node["metadata"]["resourceVersion"], "annotations": notes}});
         // After a conflict, the loop tries again.
         let _ = api.patch(NODE, &PatchParams::default(), &Patch::Merge(patch)).await;
@@ -41,13 +46,13 @@ async fn play_agent(client: Client) {
 }
 
 /// Acts as the Job controller and as the pods of the Jobs.
-struct Builder<'a> {
+pub(crate) struct Builder<'a> {
     cluster: &'a Cluster,
     jobs: Api<DynamicObject>,
 }
 
 impl<'a> Builder<'a> {
-    fn new(cluster: &'a Cluster) -> Self {
+    pub(crate) fn new(cluster: &'a Cluster) -> Self {
         let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("batch", "v1", "Job"));
         Self { cluster, jobs: Api::namespaced_with(cluster.client.clone(), NAMESPACE, &kind) }
     }
@@ -59,7 +64,7 @@ impl<'a> Builder<'a> {
     }
 
     /// Waits until the only Job is not that of the build `before`; returns its build.
-    async fn started(&self, before: &str) -> String {
+    pub(crate) async fn started(&self, before: &str) -> String {
         let what = format!("a Job other than that of {before:?}, alone");
         self.cluster
             .wait(&what, async || match self.running().await.as_slice() {
@@ -75,7 +80,7 @@ impl<'a> Builder<'a> {
     }
 
     /// The pod has pushed an image, and reports its digest in the way that the reference's pods do.
-    async fn succeed(&self, build: &str, digest: &str) {
+    pub(crate) async fn succeed(&self, build: &str, digest: &str) {
         let maps: Api<ConfigMap> = Api::namespaced(self.cluster.client.clone(), NAMESPACE);
         let map = json!({"metadata": {"name": format!("digest-{build}")}, "data": {"digest": digest}});
         maps.create(&PostParams::default(), &serde_json::from_value(map).unwrap()).await.unwrap();
@@ -103,7 +108,7 @@ impl<'a> Builder<'a> {
     }
 
     /// Waits until a condition of the build is True; returns its message.
-    async fn state(&self, build: &str, condition: &str) -> String {
+    pub(crate) async fn state(&self, build: &str, condition: &str) -> String {
         self.cluster
             .wait(&format!("MachineOSBuild {build} is {condition}"), async || {
                 let object = self.cluster.get("MachineOSBuild", build).await;
@@ -117,7 +122,7 @@ fn digest(digit: u8) -> String {
     format!("sha256:{}", format!("{digit}a").repeat(32))
 }
 
-fn os_config(push_spec: &str) -> Value {
+pub(crate) fn os_config(push_spec: &str) -> Value {
     json!({
         "apiVersion": "machineconfiguration.openshift.io/v1",
         "kind": "MachineOSConfig",
@@ -133,7 +138,7 @@ fn os_config(push_spec: &str) -> Value {
 }
 
 /// Waits until the node is Done with the pool's config and this image. Empty: with the image in the config itself.
-async fn runs(cluster: &Cluster, image: &str) {
+pub(crate) async fn runs(cluster: &Cluster, image: &str) {
     cluster
         .wait(&format!("the node is Done with image {image:?}"), async || {
             let node = cluster.get("Node", NODE).await;

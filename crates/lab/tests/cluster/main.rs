@@ -14,10 +14,12 @@ mod examples;
 mod generated;
 mod image_builds;
 mod joining;
+mod old_images;
 mod os_streams;
 mod pause_and_revert;
 #[path = "../product/mod.rs"]
 mod product;
+mod real_registry;
 mod render;
 mod render_refused;
 mod rollout;

@@ -4,97 +4,12 @@
 //! Not here: an OSImageStream that somebody else fills (`render`), and what registries should not say (beside the code of `registry`).
 
 use crate::product::{Cluster, machine_config, text, with_controller};
-use base64::Engine as _;
+use crate::real_registry::Registry;
 use serde_json::{Value, json};
 use std::path::Path;
-use std::process::{Child, Command};
-use std::time::Duration;
 
-const CLASS: &str = "io.openshift.os.streamclass";
 const IMAGES: &str = "machineconfig.dev/stream-images";
 const FROM: &str = "machineconfig.dev/streams-from";
-
-/// Debian's registry without TLS, and a store of buildah's to push from. Dropping it ends the registry.
-struct Registry {
-    child: Child,
-    name: String,
-    dir: tempfile::TempDir,
-}
-
-impl Drop for Registry {
-    fn drop(&mut self) {
-        let _ended = self.child.kill();
-        let _reaped = self.child.wait();
-    }
-}
-
-impl Registry {
-    async fn start() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let at = dir.path().display();
-        let config = format!(
-            "version: 0.1\nlog: {{level: error}}\nstorage: {{filesystem: {{rootdirectory: '{at}/data'}}}}\n\
-             http: {{addr: '127.0.0.1:{port}'}}\n"
-        );
-        std::fs::write(dir.path().join("config.yml"), config).unwrap();
-        let log = std::fs::File::create(dir.path().join("log")).unwrap();
-        let mut command = Command::new("docker-registry");
-        let child = command
-            .arg("serve")
-            .arg(dir.path().join("config.yml"))
-            .stdout(std::process::Stdio::null())
-            .stderr(log)
-            .spawn()
-            .unwrap();
-        for _ in 0..200 {
-            if tokio::net::TcpStream::connect(("127.0.0.1", port)).await.is_ok() {
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-        Self { child, name: format!("127.0.0.1:{port}"), dir }
-    }
-
-    fn buildah(&self, args: &[&str]) {
-        let path = |name: &str| self.dir.path().join(name).display().to_string();
-        let output = Command::new("buildah")
-            .args(["--root", &path("store"), "--runroot", &path("run"), "--storage-driver", "vfs"])
-            .args(args)
-            .output()
-            .unwrap();
-        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
-    }
-
-    /// Pushes an image with these labels and one file. Returns it by its digest.
-    fn push(&self, name: &str, labels: &[(&str, &str)], (path, file): (&str, &str)) -> String {
-        let context = tempfile::tempdir().unwrap();
-        let at = |name: &str| context.path().join(name).display().to_string();
-        std::fs::write(context.path().join("file"), file).unwrap();
-        let labels: String = labels.iter().map(|(key, value)| format!("LABEL {key}={value}\n")).collect();
-        std::fs::write(
-            context.path().join("Containerfile"),
-            format!("FROM scratch\nADD file {path}\n{labels}"),
-        )
-        .unwrap();
-        let image = format!("{}/{name}", self.name);
-        self.buildah(&["build", "--quiet", "--tag", &image, "--file", &at("Containerfile"), &at("")]);
-        self.buildah(&["push", "--quiet", "--tls-verify=false", "--digestfile", &at("digest"), &image]);
-        let digest = std::fs::read_to_string(context.path().join("digest")).unwrap();
-        format!("{}@{}", image.rsplit_once(':').unwrap().0, digest.trim())
-    }
-
-    /// An OS image and its image of extensions.
-    fn pair(&self, stream: &str, content: &str) -> [String; 2] {
-        let name = |what: &str| format!("lab/{what}:{stream}");
-        let os = [(CLASS, stream), ("containers.bootc", "1")];
-        let extensions = [(CLASS, stream), ("io.openshift.os.extensions", "true")];
-        [
-            self.push(&name("os"), &os, ("/usr/lib/content", content)),
-            self.push(&name("ext"), &extensions, ("/usr/lib/content", content)),
-        ]
-    }
-}
 
 /// Waits until the OSImageStream lists these, and nothing else.
 async fn lists(cluster: &Cluster, default: &str, streams: &[(&str, &[String; 2])]) {
@@ -128,14 +43,11 @@ async fn streams_are_filled_from_a_registry_and_from_a_release() {
         return;
     }
     lab::ensure_test_packages(&lab::Reporter::stderr()).await.unwrap();
-    let registry = Registry::start().await;
+    let registry = Registry::start(false).await;
     let nine = registry.pair("rhel-9", "nine");
     let ten = registry.pair("rhel-10", "ten");
     let cluster = Cluster::start(builder.nodes(0)).await;
-    let conf = format!("[[registry]]\nlocation = \"{}\"\ninsecure = true\n", registry.name);
-    let data = base64::engine::general_purpose::STANDARD.encode(conf);
-    let file = json!({"ignition": {"version": "3.4.0"}, "storage": {"files": [{
-        "path": "/etc/containers/registries.conf", "overwrite": true, "contents": {"source": format!("data:;base64,{data}")}}]}});
+    let file = registry.insecure();
     cluster.create(machine_config("50-registry", "worker", file)).await;
     cluster.add_pool("infra", &[]).await;
     cluster.settled("worker", 0, &["50-registry"], &[]).await;
@@ -231,6 +143,17 @@ async fn streams_are_filled_from_a_registry_and_from_a_release() {
     runs(&cluster, "infra", &newer).await;
     let object = cluster.get("OSImageStream", "cluster").await;
     assert!(text(&object["metadata"]["annotations"][FROM]).ends_with(&release), "{object}");
+    // As after a controller that ended between its two writes: the status is known for our own, and filled again.
+    cluster
+        .patch("OSImageStream", "cluster", json!({"metadata": {"annotations": {FROM: Value::Null}}}))
+        .await;
+    cluster
+        .wait("the fill that was cut off is done again", async || {
+            let object = cluster.get("OSImageStream", "cluster").await;
+            text(&object["metadata"]["annotations"][FROM]).ends_with(&release).then_some(())
+        })
+        .await;
+    lists(&cluster, "rhel-9", &[("rhel-10", &newer), ("rhel-9", &nine)]).await;
     cluster.no_panic();
     cluster.stop().await;
 }

@@ -54,7 +54,7 @@ pub(crate) struct Flags {
     pub(crate) at_target: bool,
     /// It can be sent.
     pub(crate) candidate: bool,
-    /// It failed at something else after its drain, and is still under the cordon of that update; only another config
+    /// It failed at something else after its drain, and is still under the cordon of that update; only another config or image
     /// brings it back. It holds its slot until then. The reference leaves such a node alone, because it does not
     /// consider cordoned nodes.
     pub(crate) stranded: bool,
@@ -101,7 +101,9 @@ pub(crate) fn flags(node: &NodeView, desired: Desired<'_>, goal: Goal<'_>) -> Fl
         (done && wanted && plain, wanted && !(desired.image.is_some() && image.is_some()), !wanted || !plain)
     };
     let ours = matches!(node.cordon, Some(CordonMark::Daemon | CordonMark::Drain));
-    let stranded = failing && candidate && node.not_ready.is_none() && node.unschedulable && ours;
+    // The reference counts a node as failing by its config alone. One that failed at an image of the same config is stranded, too.
+    let failed = failing || node.state.is_bad() && !image_done;
+    let stranded = failed && candidate && node.not_ready.is_none() && node.unschedulable && ours;
     let waiting =
         candidate && !config_done && waits(node, ready, ours) && of_one_pool(desired.config, goal.config);
     // Also on its way to a config that the pool has left: it would hold its slot for good.

@@ -59,10 +59,11 @@ fn only_a_node_that_has_not_begun_is_retargeted() {
     let to = ("desiredConfig", FIRST);
     let (done, working) = (("state", "Done"), ("state", "Working"));
     let asked = ("desiredDrain", drain);
+    let (stays, image, bad) = (("desiredConfig", OLD), ("desiredImage", "q.io/os:1"), ("state", "Degraded"));
     let answered = ("lastAppliedDrain", drain);
     let before =
         [("desiredDrain", "uncordon-rendered-worker-0"), ("lastAppliedDrain", "uncordon-rendered-worker-0")];
-    let rows: [Row; 11] = [
+    let rows: [Row; 14] = [
         ("has not begun", vec![to, done], None, true),
         ("has not begun, and was drained before", [&[to, done][..], &before].concat(), None, true),
         ("its pods are leaving", vec![to, working, asked], Some("daemon"), true),
@@ -73,6 +74,9 @@ fn only_a_node_that_has_not_begun_is_retargeted() {
         ("is from another pool", vec![("desiredConfig", "rendered-infra-1"), done], None, false),
         ("failed and is under a person's cordon", vec![to, ("state", "Degraded")], Some(""), false),
         ("failed", vec![to, ("state", "Degraded")], None, true),
+        ("failed at an image under its own cordon", vec![stays, image, bad], Some("daemon"), true),
+        ("failed at an image under a person's cordon", vec![stays, image, bad], Some(""), false),
+        ("a fault in its own config, under its own cordon", vec![stays, bad], Some("daemon"), false),
         (
             "failed under its own cordon",
             vec![to, ("state", "Degraded"), asked, answered],

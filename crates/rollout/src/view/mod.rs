@@ -141,6 +141,9 @@ pub struct NodeView {
     pub current_image: Option<Arc<str>>,
     /// [`annotation::DESIRED_IMAGE`].
     pub desired_image: Option<Arc<str>>,
+    /// [`own::PREVIOUS_IMAGE`]. In a box, because few nodes have one: eight bytes in each of the others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub previous_image: Option<Box<Arc<str>>>,
     /// [`annotation::STATE`].
     pub state: DaemonState,
     /// [`annotation::REASON`], where it is not empty.
@@ -223,6 +226,7 @@ impl NodeView {
             desired_config: shared(annotation::DESIRED_CONFIG),
             current_image: shared(annotation::CURRENT_IMAGE),
             desired_image: shared(annotation::DESIRED_IMAGE),
+            previous_image: shared(own::PREVIOUS_IMAGE).map(Box::new),
             state: DaemonState::default(),
             reason: None,
             rebooting: note(annotation::POST_CONFIG_ACTION) == Some(state::REBOOTING),
@@ -329,6 +333,7 @@ impl NodeView {
             desired_config,
             current_image,
             desired_image,
+            previous_image,
             state,
             reason,
             rebooting,
@@ -359,6 +364,7 @@ impl NodeView {
             && (not_ready, taints) == (&other.not_ready, &other.taints)
             && (current_config, desired_config) == (&other.current_config, &other.desired_config)
             && (current_image, desired_image) == (&other.current_image, &other.desired_image)
+            && *previous_image == other.previous_image
             && (state, reason) == (&other.state, &other.reason)
             && *first_pivot_config == other.first_pivot_config
             && *custom_pool_labels_applied == other.custom_pool_labels_applied

@@ -23,6 +23,7 @@ const DIGEST: &str = "digest";
 pub(super) struct Asked {
     pub(super) reports: BTreeMap<String, Report>,
     pub(super) absent: BTreeSet<String>,
+    pub(super) bases: BTreeMap<String, String>,
     pub(super) held_up: BTreeMap<String, String>,
     pub(super) again: Option<Duration>,
 }
@@ -54,6 +55,9 @@ pub(super) async fn ask(shared: &Shared, snapshot: &mut Snapshot, now: &Time) ->
             asked.reports.insert(job.build.clone(), report(shared, job).await?);
             continue;
         }
+        if let Some(image) = base(shared, snapshot, job).await? {
+            asked.bases.insert(job.build.clone(), image);
+        }
         let seconds = match job.start_check(now) {
             StartCheck::Never => continue,
             StartCheck::In(seconds) => u64::try_from(seconds).unwrap_or(0),
@@ -68,6 +72,18 @@ pub(super) async fn ask(shared: &Shared, snapshot: &mut Snapshot, now: &Time) ->
         asked.again = Some(asked.again.map_or(wait, |again| again.min(wait)));
     }
     Ok(asked)
+}
+
+/// The base image that a pod of a Job has found behind a tag, if one has failed and it is not recorded yet.
+async fn base(shared: &Shared, snapshot: &Snapshot, job: &JobFacts) -> Result<Option<String>, CallError> {
+    let Some(build) = snapshot.build(&job.build).filter(|_| job.failed > 0) else { return Ok(None) };
+    let is_recorded = build.metadata.annotations.as_ref().is_some_and(|a| a.contains_key(names::BUILT_ON));
+    let config = snapshot.rendered.iter().find(|(name, _)| *name == build.spec.machine_config.name);
+    let named = config.map(|(_, config)| config.os_image_url()).unwrap_or_default();
+    if is_recorded || named.is_empty() || named.contains('@') {
+        return Ok(None);
+    }
+    Ok(build::base_of(job, &pods(shared, &job.build).await?, named))
 }
 
 /// What keeps the pods of a Job from starting.

@@ -213,7 +213,8 @@ async fn carry_out(shared: &Shared, pool: &str) -> Result<Carried, CallError> {
     }
     snapshot.count(shared, pool);
     let now = now();
-    let ask::Asked { reports, absent, held_up, again } = ask::ask(shared, &mut snapshot, &now).await?;
+    let ask::Asked { reports, absent, bases: found, held_up, again } =
+        ask::ask(shared, &mut snapshot, &now).await?;
     let base = |config: &'_ Config| match config {
         Config::Rendered(rendered) => rendered.base.clone(),
         Config::Source(object) => Base::of(object),
@@ -226,6 +227,7 @@ async fn carry_out(shared: &Shared, pool: &str) -> Result<Carried, CallError> {
         rendered: bases.iter().map(|(name, base)| (*name, base)).collect(),
         jobs: snapshot.jobs.iter().map(AsRef::as_ref).collect(),
         absent: absent.iter().map(String::as_str).collect(),
+        bases: found.iter().map(|(build, image)| (build.as_str(), image.clone())).collect(),
         held_up: held_up.iter().map(|(build, why)| (build.as_str(), why.clone())).collect(),
         reports: reports.iter().map(|(build, report)| (build.as_str(), report.clone())).collect(),
         in_use: snapshot.images.iter().map(AsRef::as_ref).collect(),

@@ -3,6 +3,7 @@
 use super::{Snapshot, job_item, jobs};
 use crate::dirty::Changed;
 use crate::io::events::{Source, reference};
+use crate::passes::old_images;
 use crate::shared::Shared;
 use crate::term::leader::now;
 use api::events::ControllerEvent;
@@ -28,11 +29,15 @@ pub(super) async fn take(shared: &Shared, snapshot: &Snapshot, step: Step) -> Re
             }
         }
         Step::Adopt { build, uid } => {
-            let patch = json!({"metadata": {"annotations": {names::JOB_UID: uid}}});
-            let api = shared.api::<MachineOSBuild>();
-            let what = || format!("annotation {} of machineosbuild {build}", names::JOB_UID);
-            let answer = call(what, api.patch(&build, &PatchParams::default(), &Patch::Merge(patch))).await?;
-            shared.os_build_answer(&answer);
+            annotate(shared, &build, names::JOB_UID, &uid).await?;
+        }
+        Step::Base { build: name, image } => {
+            if let Some(build) = snapshot.build(&name) {
+                let map = objects::base_map(&snapshot.pool.name_any(), build, &image);
+                // A foreign one of this name is left alone; the pods after it look the tag up again.
+                create_map(shared, build, &map).await?;
+                annotate(shared, &name, names::BUILT_ON, &image).await?;
+            }
         }
         Step::Status { build, state, status } => {
             if let Some(build) = snapshot.build(&build) {
@@ -40,6 +45,9 @@ pub(super) async fn take(shared: &Shared, snapshot: &Snapshot, step: Step) -> Re
             }
         }
         Step::Stop(name) => stop(shared, &name).await?,
+        Step::Remember(pushed) => {
+            old_images::list::put(shared, &[(pushed.key(), Some(pushed.text()))]).await?;
+        }
         Step::Delete { build, .. } => {
             let uid = snapshot.build(&build).and_then(|b| b.metadata.uid.clone());
             let params = DeleteParams {
@@ -58,6 +66,15 @@ pub(super) async fn take(shared: &Shared, snapshot: &Snapshot, step: Step) -> Re
             }
         }
     }
+    Ok(())
+}
+
+async fn annotate(shared: &Shared, build: &str, key: &str, value: &str) -> Result<(), CallError> {
+    let patch = json!({"metadata": {"annotations": {key: value}}});
+    let api = shared.api::<MachineOSBuild>();
+    let what = || format!("annotation {key} of machineosbuild {build}");
+    let answer = call(what, api.patch(build, &PatchParams::default(), &Patch::Merge(patch))).await?;
+    shared.os_build_answer(&answer);
     Ok(())
 }
 
@@ -95,35 +112,14 @@ async fn start(shared: &Shared, snapshot: &Snapshot, build: &MachineOSBuild) -> 
             return write_status(shared, build, State::Failed, &status).await;
         }
     };
-    let maps: Api<ConfigMap> = Api::namespaced(shared.client.clone(), NAMESPACE);
-    let params = PostParams::default();
     for map in &made.config_maps {
-        let name = map.name_any();
-        let create = || call(|| format!("create configmap {name}"), maps.create(&params, map));
-        match create().await {
-            Err(e) if e.is_conflict() => {
-                let found = call(|| format!("get configmap {name}"), maps.get_opt(&name)).await?;
-                match found.as_ref().map(|found| objects::left_over(build, &found.metadata)) {
-                    // Of an attempt that did not come to its end; the build's name is a hash of all that is in it.
-                    Some(LeftOver::SameBuild) => {}
-                    Some(LeftOver::EarlierBuild { uid }) => {
-                        let preconditions = Some(Preconditions { uid: Some(uid), resource_version: None });
-                        let params = DeleteParams { preconditions, ..DeleteParams::default() };
-                        gone(call(|| format!("delete configmap {name}"), maps.delete(&name, &params)).await)?;
-                        drop(create().await?);
-                    }
-                    None => drop(create().await?),
-                    Some(LeftOver::Foreign) => {
-                        let why = format!(
-                            "ConfigMap {NAMESPACE}/{name} exists, and was not made for this build; delete it, then ask for a \
-                             rebuild"
-                        );
-                        let status = build::refused(build, &why, &now);
-                        return write_status(shared, build, State::Failed, &status).await;
-                    }
-                }
-            }
-            other => drop(other?),
+        if !create_map(shared, build, map).await? {
+            let why = format!(
+                "ConfigMap {NAMESPACE}/{} exists, and was not made for this build; delete it, then ask for a rebuild",
+                map.name_any()
+            );
+            let status = build::refused(build, &why, &now);
+            return write_status(shared, build, State::Failed, &status).await;
         }
     }
     let (api, job) = (jobs(shared), names::job(&build.name_any()));
@@ -146,6 +142,31 @@ async fn start(shared: &Shared, snapshot: &Snapshot, build: &MachineOSBuild) -> 
         shared.changed(&Changed::ImageBuild(&snapshot.pool.name_any()));
     }
     Ok(())
+}
+
+/// Creates a ConfigMap of a build. `false`: there is one of this name that is of something else.
+async fn create_map(shared: &Shared, build: &MachineOSBuild, map: &ConfigMap) -> Result<bool, CallError> {
+    let maps: Api<ConfigMap> = Api::namespaced(shared.client.clone(), NAMESPACE);
+    let (params, name) = (PostParams::default(), map.name_any());
+    let create = || call(|| format!("create configmap {name}"), maps.create(&params, map));
+    match create().await {
+        Err(e) if e.is_conflict() => {}
+        other => return other.map(|_| true),
+    }
+    let found = call(|| format!("get configmap {name}"), maps.get_opt(&name)).await?;
+    match found.as_ref().map(|found| objects::left_over(build, &found.metadata)) {
+        // Of an attempt that did not come to its end; the build's name is a hash of all that is in it.
+        Some(LeftOver::SameBuild) => {}
+        Some(LeftOver::EarlierBuild { uid }) => {
+            let preconditions = Some(Preconditions { uid: Some(uid), resource_version: None });
+            let params = DeleteParams { preconditions, ..DeleteParams::default() };
+            gone(call(|| format!("delete configmap {name}"), maps.delete(&name, &params)).await)?;
+            drop(create().await?);
+        }
+        None => drop(create().await?),
+        Some(LeftOver::Foreign) => return Ok(false),
+    }
+    Ok(true)
 }
 
 /// Deletes the ConfigMaps and the Job of a build; the Job last, because what is left is found by it.

@@ -28,6 +28,16 @@ pub(in crate::passes) async fn settings(
     config: &str,
     cache: Cache,
 ) -> Result<Settings, String> {
+    settings_with(shared, config, cache, &[]).await
+}
+
+/// The same with these credentials before all others. Each is an auth.json.
+pub(in crate::passes) async fn settings_with(
+    shared: &Shared,
+    config: &str,
+    cache: Cache,
+    first: &[Vec<u8>],
+) -> Result<Settings, String> {
     let Some(cluster) = shared.stores.controller_config() else {
         return Err("there is no ControllerConfig with the pull secret".to_owned());
     };
@@ -41,7 +51,7 @@ pub(in crate::passes) async fn settings(
         }
     };
     let secret = pull_secret(shared, place(cluster.spec.pull_secret.as_ref())).await?;
-    from(&cluster.spec, secret.as_deref(), mirrors.as_deref(), cache)
+    from(&cluster.spec, first, secret.as_deref(), mirrors.as_deref(), cache)
 }
 
 async fn pull_secret(shared: &Shared, at: Place) -> Result<Option<Vec<u8>>, String> {
@@ -56,12 +66,16 @@ async fn pull_secret(shared: &Shared, at: Place) -> Result<Option<Vec<u8>>, Stri
 /// The settings, from what was read.
 fn from(
     cluster: &ControllerConfigSpec,
+    first: &[Vec<u8>],
     secret: Option<&[u8]>,
     mirrors: Option<&str>,
     cache: Cache,
 ) -> Result<Settings, String> {
     let limits = Limits { whole: WHOLE, connect: CONNECT, request: ANSWER, attempts: 1, ..Limits::default() };
     let mut settings = Settings { cache, limits, ..Settings::default() };
+    for json in first {
+        settings.credentials.add(json).map_err(|e| format!("the push secret {e}"))?;
+    }
     let internal =
         cluster.internal_registry_pull_secret.as_ref().map(|s| s.0.as_slice()).filter(|s| !s.is_empty());
     for (what, json) in
@@ -106,14 +120,17 @@ mod tests {
     fn settings_come_from_the_cluster_and_what_cannot_be_read_is_told_without_secrets() {
         let cluster: ControllerConfigSpec =
             serde_json::from_value(json!({"proxy": {"httpsProxy": "http://p:1"}})).unwrap();
-        let good =
-            |secret: Option<&[u8]>, mirrors: Option<&str>| from(&cluster, secret, mirrors, Cache::default());
+        let good = |secret: Option<&[u8]>, mirrors: Option<&str>| {
+            from(&cluster, &[], secret, mirrors, Cache::default())
+        };
         assert!(
             good(Some(b"{\"auths\": {}}"), Some("[[registry]]\nlocation = \"q.io\"\nblocked = true")).is_ok()
         );
         assert!(good(None, None).is_ok());
         let secret = good(Some(b"hunter2"), None).unwrap_err();
         assert!(secret.starts_with("the pull secret is not") && !secret.contains("hunter2"), "{secret}");
+        let push = from(&cluster, &[b"hunter2".to_vec()], None, None, Cache::default()).unwrap_err();
+        assert!(push.starts_with("the push secret is not") && !push.contains("hunter2"), "{push}");
         let mirrors = good(None, Some("registry = 1")).unwrap_err();
         assert!(mirrors.starts_with("/etc/containers/registries.conf is not"), "{mirrors}");
     }

@@ -88,6 +88,7 @@ fn write(view: &mut View) -> Vec<AgentEvent> {
             a::DESIRED_CONFIG => &mut n.desired,
             a::CURRENT_IMAGE => &mut n.current_image,
             a::DESIRED_IMAGE => &mut n.desired_image,
+            api::names::own::PREVIOUS_IMAGE => &mut n.previous_image,
             a::STATE => &mut n.state,
             a::REASON => &mut n.reason,
             a::POST_CONFIG_ACTION => &mut n.post_action,

@@ -1,10 +1,11 @@
 //! A pool with its own OS image, without stand-ins: a MachineOSConfig → a Job whose pod runs on a kubelet and containerd → our
 //! builder's image, rootless → a registry with a password that cuts connections → a signature → a machine that requires it, drains,
-//! stages, and boots the image. Then the MachineOSConfig is deleted, and the machine returns to the stock image.
+//! stages, and boots the image. Then comes an image whose kubelet cannot start: the machine boots it, returns by itself to the image
+//! before, and the pool says why. Then the MachineOSConfig is deleted, and the machine returns to the stock image.
 //!
 //! The first two builds cannot succeed, and say why: they run while the machine boots. So does the third, whose layers the fourth
-//! uses. Not here: the other failures of builds (beside the code of `build`), builds that are reused, interrupted and pruned
-//! (`cluster/image_builds.rs`), and images that do not come up (`cluster.rs`): an agent takes those of builds as any other.
+//! uses. Not here: the other failures of builds (beside the code of `build`), and builds that are reused, interrupted and pruned
+//! (`cluster/image_builds.rs`).
 
 use std::time::{Duration, Instant};
 
@@ -32,6 +33,10 @@ const CONTAINERFILE: &str = "FROM configs AS final\n\
 /// What the second image has beside that.
 const AGAIN: &str = "/usr/share/lab/again";
 const MORE: &str = "RUN echo again > /usr/share/lab/again && ostree container commit\n";
+/// What an image has whose kubelet cannot start.
+const BROKEN: &str = "RUN printf '#!/bin/sh\\necho this kubelet does not run >&2\\nexit 1\\n' > /usr/bin/kubelet && ostree container commit\n";
+/// How long a new image has to prove itself.
+const WITHIN: &str = "within=30s";
 /// Pulls an image into the host's repository, which is read-only outside of a namespace of its own.
 const PULL: &str = "mount -o remount,rw /sysroot && exec ostree container image pull /ostree/repo \"$1\"";
 /// Keeps the logs of pods whose pods go.
@@ -107,12 +112,7 @@ async fn an_image_that_is_built_in_the_cluster_is_booted() {
     assert_eq!(installed(machine).await, "install ok installed");
     assert_eq!(machine.read_file(AGAIN).await.unwrap(), "again\n");
     assert_eq!(machine.read_file(FILE).await.unwrap(), "of the pool\n");
-    let runs = async |image: &str| {
-        let digest = image.rsplit('@').next().unwrap();
-        let origin = machine.run(["sh", "-c", ORIGIN]).await.unwrap();
-        assert!(origin.contains(digest), "the machine does not run {digest}: {origin}");
-    };
-    runs(&image).await;
+    runs(machine, &image).await;
     let [of_machines, of_builds] = cluster.registry.proxies();
     eprintln!(
         "the registry gave builds {} bytes over {} cuts, the machine {} over {}",
@@ -123,7 +123,9 @@ async fn an_image_that_is_built_in_the_cluster_is_booted() {
     );
     assert!(of_builds.cuts() > 0 && of_machines.cuts() > 0);
 
-    // The way back, by the same steps.
+    cluster.goes_back(machine, &image).await;
+
+    // The way back, by the same steps. It also ends what the pool says of the image that did not come up.
     let in_image = machine.boot_id().await.unwrap();
     let (cordoned, back) = (std::cell::Cell::new(false), Instant::now());
     api(&cluster.client, "MachineOSConfig").delete(POOL, &DeleteParams::default()).await.unwrap();
@@ -137,7 +139,7 @@ async fn an_image_that_is_built_in_the_cluster_is_booted() {
     assert!(note(&returned, "lastAppliedDrain").starts_with("uncordon"), "{returned}");
     assert_ne!(in_image, machine.boot_id().await.unwrap());
     settled(machine).await;
-    runs(&cluster.registry.base()).await;
+    runs(machine, &cluster.registry.base()).await;
     for path in [BUILT, AGAIN] {
         assert_eq!(machine.exec(["test", "-e", path]).await.unwrap().code, 1, "{path} is still there");
     }
@@ -150,6 +152,7 @@ async fn an_image_that_is_built_in_the_cluster_is_booted() {
     let builds = api(&cluster.client, "MachineOSBuild").list(&ListParams::default()).await.unwrap();
     assert_eq!(builds.items.len(), 0, "{:?}", builds.items);
     assert!(note(&wait(&cluster.client, "and stays so", of_pool).await, "reason").is_empty());
+    cluster.degraded("False", &[]).await;
 
     cluster.no_secret(&std::fs::read_to_string(lab.controller_log()).unwrap()).await;
     super::ended(machine).await;
@@ -157,6 +160,13 @@ async fn an_image_that_is_built_in_the_cluster_is_booted() {
     eprintln!("all of it: {:.0} s", start.elapsed().as_secs_f32());
     drop((vm, cluster));
     lab.stop().await;
+}
+
+/// Checks which image the machine runs.
+async fn runs(machine: &VirtualMachine, image: &str) {
+    let digest = image.rsplit('@').next().unwrap();
+    let origin = machine.run(["sh", "-c", ORIGIN]).await.unwrap();
+    assert!(origin.contains(digest), "the machine does not run {digest}: {origin}");
 }
 
 /// The package that the image adds.
@@ -379,6 +389,62 @@ impl Ground {
         second
     }
 
+    /// Builds an image whose kubelet cannot start: the machine boots it, and is back in the image before without anybody's help.
+    async fn goes_back(&self, machine: &VirtualMachine, image: &str) {
+        let start = Instant::now();
+        let trial = json!({"metadata": {"annotations": {format!("{MCO}/trial"): WITHIN}}});
+        let merge = PatchParams::default();
+        api(&self.client, "MachineConfigPool").patch(POOL, &merge, &Patch::Merge(trial)).await.unwrap();
+        wait(&self.client, "the pool's settings are on the node", |node| note(node, "trial") == WITHIN).await;
+        let before = machine.boot_id().await.unwrap();
+        let earlier = self.all_builds().await;
+        let broken =
+            json!({"spec": {"containerFile": [{"content": format!("{CONTAINERFILE}{MORE}{BROKEN}")}]}});
+        api(&self.client, "MachineOSConfig").patch(POOL, &merge, &Patch::Merge(broken)).await.unwrap();
+        let build = self.other("Succeeded", &earlier).await;
+        let bad = build["status"]["digestedImagePushSpec"].as_str().unwrap().to_owned();
+        eprintln!("an image that cannot come up is there after {:.0} s", start.elapsed().as_secs_f32());
+        assert_ne!(bad, image);
+        let tried = timed("boot into it", machine.rebooted(&before)).await.unwrap();
+        runs(machine, &bad).await;
+        let node = wait(&self.client, "the node says why it went back", |node| {
+            note(node, "state") == "Degraded" && note(node, "reason").contains("went back")
+        })
+        .await;
+        eprintln!("back by itself after {:.0} s: {}", start.elapsed().as_secs_f32(), note(&node, "reason"));
+        assert!(note(&node, "reason").contains("kubelet.service"), "{node}");
+        assert_eq!((note(&node, "currentImage"), note(&node, "desiredImage")), (image.to_owned(), bad));
+        assert_ne!(tried, machine.boot_id().await.unwrap());
+        runs(machine, image).await;
+        settled(machine).await;
+        assert_eq!(
+            machine.run(["systemctl", "is-active", "kubelet.service"]).await.unwrap().trim(),
+            "active"
+        );
+        self.degraded("True", &[NODE, "kubelet.service"]).await;
+    }
+
+    /// Waits until the pool is degraded by a node, and says these words; or is not.
+    async fn degraded(&self, status: &str, words: &[&str]) {
+        let start = Instant::now();
+        let mut seen = Value::Null;
+        while start.elapsed() < LIMIT {
+            let pool = api(&self.client, "MachineConfigPool").get(POOL).await.unwrap();
+            seen = serde_json::to_value(pool).unwrap()["status"]["conditions"].clone();
+            let of = |kind: &str| {
+                let all = seen.as_array().into_iter().flatten();
+                all.clone().find(|c| c["type"] == kind && c["status"] == status)
+            };
+            let says = of("NodeDegraded").map(|c| c["message"].as_str().unwrap_or_default().to_owned());
+            let says_all = says.is_some_and(|text| words.iter().all(|word| text.contains(word)));
+            if says_all && of("Degraded").is_some() {
+                return;
+            }
+            tokio::time::sleep(POLL).await;
+        }
+        panic!("the pool is not degraded ({status}) with {words:?}: {seen}");
+    }
+
     /// Waits until the pool's current build is in this state, and returns it.
     async fn ends(&self, state: &str) -> Value {
         self.next(state, &Value::Null).await
@@ -386,14 +452,23 @@ impl Ground {
 
     /// As `ends`, for a build other than this one.
     async fn next(&self, state: &str, last: &Value) -> Value {
+        self.other(state, std::slice::from_ref(last)).await
+    }
+
+    async fn all_builds(&self) -> Vec<Value> {
+        let all = api(&self.client, "MachineOSBuild").list(&ListParams::default()).await.unwrap();
+        all.items.iter().map(|b| serde_json::to_value(b).unwrap()).collect()
+    }
+
+    /// As `ends`, for a build other than these.
+    async fn other(&self, state: &str, last: &[Value]) -> Value {
         let start = Instant::now();
         let mut seen = vec![];
         while start.elapsed() < LIMIT {
-            let all = api(&self.client, "MachineOSBuild").list(&ListParams::default()).await.unwrap();
-            seen = all.items.iter().map(|b| serde_json::to_value(b).unwrap()).collect();
+            seen = self.all_builds().await;
             for build in &seen {
                 let is = |c: &Value| c["status"] == "True" && c["type"] == state;
-                let other = build["metadata"]["uid"] != last["metadata"]["uid"];
+                let other = last.iter().all(|l| build["metadata"]["uid"] != l["metadata"]["uid"]);
                 if other && build["status"]["conditions"].as_array().is_some_and(|all| all.iter().any(is)) {
                     return build.clone();
                 }

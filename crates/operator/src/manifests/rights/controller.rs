@@ -2,7 +2,7 @@
 
 use super::objects::{READ, named, rule};
 use super::{CONTROLLER, OPENSHIFT_SETTINGS, PULL_SECRET, SETTINGS_GROUP};
-use api::names::{CONTROLLER_CONFIG, GROUP};
+use api::names::{CONTROLLER_CONFIG, GROUP, PUSHED_IMAGES};
 use serde_json::Value;
 
 /// The rules of the controller's ClusterRole. A test compares them with what its passes declare.
@@ -73,5 +73,7 @@ pub(super) fn controller_in_namespace(pull_secret: Option<&str>) -> Vec<Value> {
         // Image builds. Their names are hashes, so they cannot be limited by name.
         rule("batch", &["jobs"], &["get", "list", "watch", "create", "delete"]),
         rule("", &["configmaps"], &["get", "create", "delete"]),
+        // The list of what builds have pushed. The right to read push secrets is for people to give, by name.
+        named("", "configmaps", &[PUSHED_IMAGES], &["patch"]),
     ]
 }
