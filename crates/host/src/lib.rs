@@ -38,6 +38,7 @@ pub use plan::disruption::{Decided, Disruption, Rule, ServiceDisruption};
 pub use plan::effects::{Effect, EffectFacts, Planned, UnitVerb};
 pub use plan::facts::{Facts, PathFacts};
 pub use plan::os::OsChange;
+pub use plan::os_before::RecordedOs;
 pub use plan::passing::{Passing, passing};
 pub use plan::preview::{Severity, preview, warnings};
 pub use plan::sshd::{Answer, SshdAnswers};
@@ -45,8 +46,8 @@ pub use plan::step::{Replaces, Secret, Step, UnitAction};
 pub use plan::trust::TrustTool;
 pub use plan::{Change, HostPlan};
 pub use record::{
-    Aftermath, Boot, Check, CurrentConfig, LoginUnit, Names, OsFailure, PendingReboot, Trial, TrialFailure,
-    UnitRun,
+    Aftermath, Boot, Check, CurrentConfig, LiveRefusal, LoginUnit, Names, OsFailure, PendingReboot, Trial,
+    TrialFailure, UnitRun,
 };
 pub use system::dbus::DbusSystemd;
 pub use system::fake_os::FakeOs;
@@ -54,6 +55,7 @@ pub use system::fake_systemd::FakeSystemd;
 pub use system::os::argument_rules::{ArgumentRules, ArgumentSyntax};
 pub use system::os::loader::BootLoader;
 pub use system::os::ordinary::OrdinaryHost;
+pub use system::os::origin::OsOrigin;
 pub use system::os::{Deployment, OsBackend, OsError, OsStatus, Token, Unsupported};
 pub use system::os_choice::{Asked, OsChoice, Runners, choose_os};
 pub use system::os_release::OsRelease;

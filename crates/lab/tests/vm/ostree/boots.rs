@@ -15,12 +15,14 @@ use crate::timed;
 const SNAPSHOT: &str = "staged";
 /// The images that MachineConfigs brought.
 const RECORD: &str = "/var/lib/machine-config-daemon/os-images.json";
+/// What the machine ran before the first of them.
+const BEFORE: &str = "/var/lib/machine-config-daemon/os-before.json";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_image_boots_or_does_not_as_a_whole_wherever_the_power_is_cut() {
     let Some(Ground { vm, registry, _place }) = ground().await else { return };
     let vm = &vm;
-    let (a, b) = (registry.reference("a"), registry.reference("b"));
+    let b = registry.reference("b");
     let in_b =
         Asked { name: "60-b", image: &b, version: "B", arguments: &["lab.one=1"], file: Some("of B\n") };
     write(vm, in_b).await;
@@ -66,16 +68,23 @@ async fn an_image_boots_or_does_not_as_a_whole_wherever_the_power_is_cut() {
     is_running(vm, with_two).await;
     ended(vm).await;
 
-    // Back to the previous image, without arguments and without the file.
-    let back = Asked { name: "60-back", image: &a, ..FIRST };
+    // No config names an image any more, nor arguments, nor the file: back to what the machine ran before the first one. Its disk
+    // was made from that image, which is in no registry.
+    let before: serde_json::Value = serde_json::from_str(&vm.read_file(BEFORE).await.unwrap()).unwrap();
+    let stock = before["reference"].as_str().unwrap().strip_prefix("ostree-unverified-image:").unwrap();
+    assert!(stock.starts_with("oci:"), "{before}");
+    let back = Asked { name: "60-back", ..FIRST };
     write(vm, back).await;
-    staged(vm, "image A").await;
+    let plan = vm.run([super::MCO, "daemon", "plan", "--root-mount=/", "-f", super::CONFIG]).await.unwrap();
+    assert!(plan.contains("goes back to what it ran before") && plan.contains(stock), "{plan}");
+    staged(vm, "the image of before").await;
     timed("shutdown, cut after finalisation", cut_in_shutdown(vm, FINALISED)).await;
     timed("boot into the image before", vm.power_on()).await.unwrap();
     settled(vm).await;
     is_running(vm, back).await;
     ended(vm).await;
-    only_what_is_needed_stays(vm, [&a, &b], &registry.reference("c")).await;
+    assert_eq!(vm.exec(["test", "-e", BEFORE]).await.unwrap().code, 1, "the record is still there");
+    only_what_is_needed_stays(vm, [stock, &b], &registry.reference("c")).await;
 }
 
 /// Of the images that MachineConfigs brought, those stay that the machine boots and can go back to. `old`: one of an earlier
