@@ -165,7 +165,7 @@ fn extensions_that_the_host_does_not_apply_live_are_taken_with_a_reboot_and_say_
     std::fs::create_dir_all(dir.path().join("etc/systemd/system")).unwrap();
     let options = host::Options { sync: false, owners: false };
     let root = Root::open_with(dir.path(), options, std::sync::Arc::new(host::fault::NoFaults)).unwrap();
-    let os = host::FakeOs::default();
+    let mut os = host::FakeOs::default();
     os.allow_live();
     os.refuse_live("packages would be changed: 2");
     let machine =
@@ -185,6 +185,6 @@ fn extensions_that_the_host_does_not_apply_live_are_taken_with_a_reboot_and_say_
     assert!(work.not_live().contains("packages would be changed: 2"), "{}", work.not_live());
     assert!(work.warnings().iter().any(|note| note.text == work.not_live()));
     machine.apply(work, &Default::default(), &Default::default()).unwrap();
-    let staged = host::OsBackend::status(&mut os.clone()).unwrap().staged.unwrap();
+    let staged = host::OsBackend::status(&mut os).unwrap().staged.unwrap();
     assert_eq!(staged.extensions, ["usbguard"]);
 }

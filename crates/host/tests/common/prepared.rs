@@ -83,6 +83,11 @@ pub fn same(now: &(Tree, OsStatus), want: &(Tree, OsStatus), about: &str) {
     assert_eq!(now.1, want.1, "{about}");
 }
 
+/// What the OS says of itself.
+pub fn status_of(os: &FakeOs) -> OsStatus {
+    os.clone().status().unwrap()
+}
+
 pub fn mk_os(status: &OsStatus) -> FakeOs {
     FakeOs::new(status.clone())
 }

@@ -9,9 +9,9 @@ use crate::common::BySpec as _;
 use crate::common::{is_root, mk_host, mk_host_tree};
 use crate::pairs::live_pair;
 use crate::points::{Injection, What};
-use crate::prepared::{boot, copy, mk_os, names, policy_of, prepare, same, state};
+use crate::prepared::{boot, copy, mk_os, names, policy_of, prepare, same, state, status_of};
 use host::fault::NoFaults;
-use host::{DisruptionPolicy, Error, FakeOs, Host, HostPlan, OsBackend as _, Recovery};
+use host::{DisruptionPolicy, Error, FakeOs, Host, HostPlan, Recovery};
 
 fn planned(host: &mut Host, old: &[&str], new: &[&str], desired: &str) -> HostPlan {
     let config = |extensions: &[&str]| api::v1::MachineConfigSpec {
@@ -85,7 +85,7 @@ fn a_refusal_undoes_all_of_it_and_the_config_is_planned_again_with_a_reboot() {
     host.apply(&again).unwrap();
     boot(dir.path(), &os);
     assert!(matches!(host.recover().unwrap(), Recovery::Finished { .. }));
-    assert_eq!(os.clone().status().unwrap().booted.extensions.join(" "), "sysstat usbguard");
+    assert_eq!(status_of(&os).booted.extensions.join(" "), "sysstat usbguard");
     assert_eq!(host.live_refusal().unwrap(), None);
     // Without the annotation nothing is tried.
     let policy = DisruptionPolicy { live_extensions: false, ..policy_of(&pair) };
@@ -139,10 +139,10 @@ fn a_second_extension_is_taken_back_to_the_first_one_which_was_only_staged() {
     let count = Injection::at(0, What::Nothing);
     let (dir, os, _, done) = start(count.clone());
     done.unwrap();
-    assert_eq!(os.clone().status().unwrap().booted.extensions.join(" "), "sysstat usbguard");
+    assert_eq!(status_of(&os).booted.extensions.join(" "), "sysstat usbguard");
     // The next shutdown makes all of it bootable.
     boot(dir.path(), &os);
-    let status = os.clone().status().unwrap();
+    let status = status_of(&os);
     assert_eq!((status.booted.extensions.join(" "), status.staged), ("sysstat usbguard".to_owned(), None));
     for at in 0..count.count() {
         let (dir, os, before, done) = start(Injection::at(at, What::Kill));
@@ -152,7 +152,7 @@ fn a_second_extension_is_taken_back_to_the_first_one_which_was_only_staged() {
         if undone || host.current_config().unwrap().unwrap().name == "one" {
             same(&state(dir.path(), &os), &before, &format!("killed at {at}"));
             boot(dir.path(), &os);
-            assert_eq!(os.clone().status().unwrap().booted.extensions, ["sysstat"], "{at}");
+            assert_eq!(status_of(&os).booted.extensions, ["sysstat"], "{at}");
         }
     }
 }
@@ -174,7 +174,7 @@ fn a_power_cut_before_the_next_shutdown_undoes_a_change_on_trial_and_is_told_lat
     os.fall_back();
     boot(dir.path(), &os);
     assert!(matches!(host.recover().unwrap(), Recovery::Undone { .. }), "the config is not to blame");
-    assert_eq!(os.clone().status().unwrap(), p.old.1);
+    assert_eq!(status_of(&os), p.old.1);
     assert_eq!((host.os_failure().unwrap(), host.trial_failure().unwrap()), (None, None));
     assert_eq!(host.current_config().unwrap().unwrap().name, "old");
     // A trial that fails takes it out of the running system.
@@ -183,7 +183,7 @@ fn a_power_cut_before_the_next_shutdown_undoes_a_change_on_trial_and_is_told_lat
     host.apply(&plan).unwrap();
     let recovery = host.fail_trial(host::Check::Unit, "the kubelet does not run").unwrap();
     assert!(matches!(recovery, Recovery::RolledBack { .. }), "{recovery:?}");
-    assert_eq!(os.clone().status().unwrap(), p.old.1);
+    assert_eq!(status_of(&os), p.old.1);
     // One that was kept is not bootable before the next shutdown.
     let (dir, os) = (copy(p.base.path()), mk_os(&p.base_os));
     let mut host = mk_host(dir.path(), &os, Arc::new(NoFaults));

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::common::BySpec as _;
 use crate::common::{is_root, mk_host};
 use crate::pairs::pairs;
-use crate::prepared::{Deployments, Prepared, boot, copy, mk_os, prepare, same, state};
+use crate::prepared::{Deployments, Prepared, boot, copy, mk_os, prepare, same, state, status_of};
 use host::OsBackend;
 use host::fault::{Fault, Faults, NoFaults, Point};
 use host::{Error, Recovery};
@@ -508,7 +508,7 @@ fn a_config_that_gives_up_the_first_image_brings_back_what_the_host_ran_before_i
     host.apply(&p.plan).unwrap();
     boot(dir.path(), &os);
     host.recover().unwrap();
-    assert_eq!(os.clone().status().unwrap().booted.image, "fake:1");
+    assert_eq!(status_of(&os).booted.image, "fake:1");
     assert_eq!(recorded(dir.path()), None);
     // A host that an agent without records moved keeps what it runs.
     std::fs::remove_file(p.base.path().join(record.trim_start_matches('/'))).unwrap();
@@ -552,7 +552,7 @@ fn the_image_of_before_is_the_first_one_whatever_images_configs_name_in_between(
         host.apply(&plan).unwrap();
         boot(at.path(), &os);
         host.recover().unwrap();
-        assert_eq!(os.clone().status().unwrap().booted.image, runs, "{from} -> {to}: {plan}");
+        assert_eq!(status_of(&os).booted.image, runs, "{from} -> {to}: {plan}");
         assert_eq!(record.exists(), recorded, "{from} -> {to}: {plan}");
         host.reboot_done().unwrap();
     }
