@@ -47,7 +47,7 @@ impl RecordedOs {
     #[must_use]
     pub fn image(&self) -> Option<&str> {
         match self {
-            Self::Ran(OsOrigin::Image { reference }) => Some(reference),
+            Self::Ran(OsOrigin::Image { reference, .. }) => Some(reference),
             Self::Ran(OsOrigin::Other { .. }) | Self::Nothing | Self::Damaged(_) => None,
         }
     }
@@ -86,9 +86,11 @@ impl GivenUp {
         let now = &os.next().image;
         match &facts.os_before {
             RecordedOs::Nothing => Self::Keeps,
-            RecordedOs::Ran(before) if facts.os_origin.as_ref() == Some(before) => Self::Runs,
-            RecordedOs::Ran(OsOrigin::Image { reference }) if same_image(reference, now) => Self::Runs,
-            RecordedOs::Ran(OsOrigin::Image { reference }) => Self::Back(reference.clone()),
+            RecordedOs::Ran(before) if facts.os_origin.as_ref().is_some_and(|now| now.is_same(before)) => {
+                Self::Runs
+            }
+            RecordedOs::Ran(OsOrigin::Image { reference, .. }) if same_image(reference, now) => Self::Runs,
+            RecordedOs::Ran(OsOrigin::Image { reference, .. }) => Self::Back(reference.clone()),
             // It was brought back by hand.
             RecordedOs::Ran(OsOrigin::Other { .. }) if now.is_empty() => Self::Runs,
             RecordedOs::Ran(OsOrigin::Other { origin, commit }) => refused(
@@ -177,7 +179,7 @@ mod tests {
     }
 
     fn image(reference: &str) -> OsOrigin {
-        OsOrigin::Image { reference: reference.to_owned() }
+        OsOrigin::Image { reference: reference.to_owned(), named: String::new() }
     }
 
     fn branch() -> OsOrigin {

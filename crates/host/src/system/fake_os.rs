@@ -172,7 +172,8 @@ impl OsBackend for FakeOs {
 
     fn origin(&mut self) -> Result<Option<OsOrigin>, OsError> {
         let reference = self.state().status.booted.image.clone();
-        Ok(Some(OsOrigin::Image { reference }).filter(|_| self.refuses(OsField::Image).is_none()))
+        Ok(Some(OsOrigin::Image { reference, named: String::new() })
+            .filter(|_| self.refuses(OsField::Image).is_none()))
     }
 
     fn fetch(&mut self, target: &Deployment, pull: &Pull) -> Result<(), OsError> {

@@ -14,6 +14,9 @@ pub enum OsOrigin {
     Image {
         /// Its reference; by its digest, if that is known and a registry has the image.
         reference: String,
+        /// Its reference as the host had it, if that is another one. Empty: it is the same.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        named: String,
     },
     /// Anything else, such as a branch of OSTree. No back end goes back to it.
     Other {
@@ -32,7 +35,25 @@ impl OsOrigin {
             Some(digest) if is_digest(digest) => reference.at_digest(digest),
             _ => reference.clone(),
         };
-        Self::Image { reference: exact.to_string() }
+        let named = if exact == *reference { String::new() } else { reference.to_string() };
+        Self::Image { reference: exact.to_string(), named }
+    }
+
+    /// Whether it is the same, whatever the host called it.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Image { reference: a, .. }, Self::Image { reference: b, .. }) => a == b,
+            (a, b) => a == b,
+        }
+    }
+
+    /// The image as the host had it. `None`: it is none.
+    pub(super) fn on_host(&self) -> Option<Reference> {
+        match self {
+            Self::Image { reference, named } if named.is_empty() => Reference::parse(reference),
+            Self::Image { named, .. } => Reference::parse(named),
+            Self::Other { .. } => None,
+        }
     }
 }
 
@@ -45,6 +66,10 @@ fn is_digest(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn had_other(a: &str, b: &str) -> bool {
+        Reference::parse(a) != Reference::parse(b)
+    }
 
     #[test]
     fn an_image_is_named_by_its_digest_if_a_registry_has_it() {
@@ -76,7 +101,14 @@ mod tests {
         ] {
             let origin = OsOrigin::of_image(&Reference::parse(reference).unwrap(), Some(known));
             let want = want.replace("DIGEST", &digest);
-            assert_eq!(origin, OsOrigin::Image { reference: want }, "{reference}");
+            let (had, is) = (Reference::parse(reference), Reference::parse(&want));
+            assert_eq!(origin.on_host(), had, "{reference}");
+            let named = had.filter(|_| had_other(reference, &want)).map(|had| had.to_string());
+            assert_eq!(
+                origin,
+                OsOrigin::Image { reference: want, named: named.unwrap_or_default() },
+                "{is:?}"
+            );
         }
     }
 }

@@ -19,7 +19,7 @@ const OS_RELEASE: &str = "/usr/lib/os-release";
 
 /// The name in the repository (<https://docs.rs/ostree-ext/latest/ostree_ext/refescape/>): letters, digits and `-` stay, an
 /// underline is doubled, a slash stays behind a letter or a digit, and anything else is its number between underlines.
-fn name(reference: &Reference) -> String {
+pub(super) fn name(reference: &Reference) -> String {
     let text = match reference.transport() {
         "registry" => format!("docker://{}", reference.image),
         _ => reference.place(),

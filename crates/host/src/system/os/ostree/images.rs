@@ -156,8 +156,8 @@ impl OstreeHost {
         superseded::Images::read(&self.root)?.with(runs.as_deref(), &to.place()).write(&self.root)
     }
 
-    /// The record of images, and those of them that no deployment needs.
-    fn superseded(&mut self) -> Result<(superseded::Images, Vec<String>), OsError> {
+    /// The record of images, and those of them that no deployment needs. `short`: there is no room for another one.
+    fn superseded(&mut self, short: bool) -> Result<(superseded::Images, Vec<String>), OsError> {
         let images = superseded::Images::read(&self.root)?;
         if self.images != Images::Container || images == superseded::Images::default() {
             return Ok((images, Vec::new()));
@@ -168,18 +168,16 @@ impl OstreeHost {
             deployed.extend(self.reference(&one)?.map(|image| image.place()));
         }
         let before = self.root.text(OS_BEFORE)?;
-        let before = match before.map(|text| serde_json::from_str(&text)) {
-            Some(Ok(OsOrigin::Image { reference })) => Reference::parse(&reference),
-            _ => None,
-        };
-        let gone = images.superseded(&deployed, before.as_ref());
+        let before = before.and_then(|text| serde_json::from_str::<OsOrigin>(&text).ok());
+        let before = before.and_then(|before| before.on_host());
+        let gone = images.superseded(&deployed, before.as_ref(), short);
         Ok((images, gone))
     }
 
     /// Removes the images that no deployment needs, and what only they were made of. `pulling`: what has arrived of an image
     /// that is being pulled may go too.
     pub(super) fn remove_superseded(&mut self, pulling: bool) -> Result<Vec<String>, OsError> {
-        let (images, gone) = self.superseded()?;
+        let (images, gone) = self.superseded(pulling)?;
         // Layers of a pull that was cut belong to no image yet, and the next try goes on with them.
         if gone.is_empty() || !pulling && !self.has(images.fetched()) {
             return Ok(Vec::new());
@@ -218,7 +216,7 @@ impl OstreeHost {
     ///
     /// The command that removes images also forgets the layers that belong to no image yet. They get second names meanwhile.
     fn make_room(&mut self, before: &[String], pull: &Pull) -> Result<bool, OsError> {
-        let (record, gone) = self.superseded()?;
+        let (record, gone) = self.superseded(true)?;
         if gone.is_empty() {
             return Ok(false);
         }
@@ -254,6 +252,28 @@ impl OstreeHost {
         let mut args = vec!["refs", &repo];
         args.extend(words);
         self.run_writable(&args, ASK, &Pull::default()).map(drop)
+    }
+
+    /// Looks for an image that is named by its digest among those that MachineConfigs brought or replaced, under whatever tag, and
+    /// gives it that name. So what a machine ran before needs no registry. Returns whether it is there.
+    pub(super) fn find_by_digest(&mut self, wanted: &Reference) -> Result<bool, OsError> {
+        let Some((name, digest)) = wanted.image.split_once('@') else { return Ok(false) };
+        let of_it = |image: &Reference| {
+            let rest = image.image.strip_prefix(name);
+            image.is_of_registry()
+                && image.image != wanted.image
+                && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with([':', '@']))
+        };
+        let record = superseded::Images::read(&self.root)?;
+        for image in record.known().iter().filter_map(|place| Reference::at(place)).filter(of_it) {
+            let Some(commit) = stored_image::commit(self.programs.as_mut(), &image) else { continue };
+            if stored_image::digest(self.programs.as_mut(), &commit).as_deref() == Some(digest) {
+                tracing::info!(image = %wanted.image, tag = %image.image, "the image is on the host already");
+                self.refs(&["--create", &stored_image::name(wanted), &commit])?;
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Whether an image is on the host.

@@ -263,7 +263,8 @@ impl OsBackend for OstreeHost {
         // One that is named by its digest need not be asked for again, unless the registry has what it is verified by. What is of
         // no registry was there once, and may be nowhere else any more.
         let same = to.has_digest() && to.is_unverified() || !to.is_of_registry();
-        if same && stored_image::commit(self.programs.as_mut(), &to).is_some() {
+        let is_there = same && stored_image::commit(self.programs.as_mut(), &to).is_some();
+        if is_there || same && self.find_by_digest(&to)? {
             return self.check_image(&to, pull);
         }
         registry_look::before_pull(&self.root, self.programs.as_mut(), &to, pull)?;

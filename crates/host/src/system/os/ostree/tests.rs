@@ -259,7 +259,10 @@ fn an_image_that_is_named_by_its_digest_and_on_the_host_is_not_pulled_again_unle
     let pull = |reference: &str| writable(&format!("container image pull /ostree/repo {reference}:{digest}"));
     // It is not there; and one whose signature the registry has.
     rig.asks(1, false);
-    rig.talk.fails(&held, "error: Refspec not found").fails(
+    rig.talk
+        .fails(&held, "error: Refspec not found")
+        .fails(&REV_PARSE.replace("os_3A_v3", "os_3A_latest"), "error: Refspec not found");
+    rig.talk.fails(
         &pull("ostree-unverified-registry"),
         "exit status: 1: reading manifest: unauthorized: authentication required",
     );
@@ -401,7 +404,11 @@ fn a_switch_that_staged_and_then_failed_is_a_failure_and_is_undone() {
 
 #[test]
 fn what_the_machine_was_made_from_is_told_by_digest_and_what_no_registry_has_is_not_pulled_again() {
-    let image = |reference: &str| Some(crate::OsOrigin::Image { reference: reference.to_owned() });
+    let latest = "ostree-unverified-registry:registry.lab:5055/lab/os:latest";
+    let image = |reference: &str| {
+        let named = if reference == latest { "" } else { latest };
+        Some(crate::OsOrigin::Image { reference: reference.to_owned(), named: named.to_owned() })
+    };
     let mut rig = Rig::new(Images::Bootc);
     rig.asks(1, false);
     let digest = "sha256:2cc298260e3b73a73c0e3e4cc46e7ff14354fbfa246d42593cbb2b2262e9cb11";
@@ -429,6 +436,38 @@ fn what_the_machine_was_made_from_is_told_by_digest_and_what_no_registry_has_is_
         )
         .says(
             "/usr/bin/ostree container image metadata --repo /ostree/repo --config oci:/var/os:a",
+            configuration("ostree.bootable"),
+        );
+    rig.os.fetch(&target, &Pull::default()).unwrap();
+    // By the digest it is the image that was replaced, which has another name.
+    let target = Deployment { image: by_digest.clone(), ..target };
+    rig.put(
+        "var/lib/machine-config-daemon/os-images.json",
+        &serde_json::json!({"known": ["registry:q.io/lab/os:1", "registry:registry.lab:5055/lab/os:v2",
+            "registry:registry.lab:5055/lab/os:latest"], "fetched": ""})
+        .to_string(),
+    );
+    let stored = |escaped: &str| {
+        format!("ostree/container/image/docker_3A__2F__2F_registry_2E_lab_3A_5055/lab/os{escaped}")
+    };
+    let asks = |escaped: &str| format!("/usr/bin/ostree rev-parse --repo=/ostree/repo {}", stored(escaped));
+    let alias = stored(&format!("_40_sha256_3A_{}", digest.trim_start_matches("sha256:")));
+    rig.put(
+        &format!("ostree/deploy/debian/deploy/{BOOTED}.0.origin"),
+        &format!("[origin]\ncontainer-image-reference=ostree-unverified-registry:{V3}\n"),
+    );
+    rig.asks(1, false);
+    rig.talk
+        .fails(&format!("/usr/bin/ostree rev-parse --repo=/ostree/repo {alias}"), "error: Refspec not found")
+        .fails(&asks("_3A_v2"), "error: Refspec not found")
+        .says(&asks("_3A_latest"), format!("{BEFORE}\n"))
+        .says(&show.replace(BOOTED, BEFORE), format!("'{digest}'\n"))
+        .says(&writable(&format!("refs --repo=/ostree/repo --create {alias} {BEFORE}")), "")
+        .says(
+            &format!(
+                "/usr/bin/ostree container image metadata --repo /ostree/repo --config \
+                 registry:registry.lab:5055/lab/os@{digest}"
+            ),
             configuration("ostree.bootable"),
         );
     rig.os.fetch(&target, &Pull::default()).unwrap();

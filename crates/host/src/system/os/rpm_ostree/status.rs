@@ -156,7 +156,7 @@ impl RpmDeployment {
                 origin: self.origin.clone().unwrap_or_default(),
                 commit: self.base_checksum.clone().unwrap_or_else(|| self.checksum.clone()),
             },
-            reference => OsOrigin::Image { reference },
+            reference => OsOrigin::Image { reference, named: String::new() },
         }
     }
 
@@ -205,14 +205,18 @@ mod tests {
     #[test]
     fn a_deployment_is_of_an_image_by_its_digest_or_of_a_branch_that_is_none() {
         let digest = format!("sha256:{}", "cd".repeat(32));
-        let image = |reference: &str| OsOrigin::Image { reference: reference.to_owned() };
+        let image =
+            |reference: &str| OsOrigin::Image { reference: reference.to_owned(), named: String::new() };
         for (extra, want) in [
             (
                 format!(
                     ", \"container-image-reference\": \"ostree-image-signed:docker://q.io/a:1\", \
                      \"container-image-reference-digest\": \"{digest}\""
                 ),
-                image(&format!("ostree-image-signed:registry:q.io/a@{digest}")),
+                OsOrigin::Image {
+                    reference: format!("ostree-image-signed:registry:q.io/a@{digest}"),
+                    named: "ostree-image-signed:registry:q.io/a:1".to_owned(),
+                },
             ),
             (
                 ", \"container-image-reference\": \"ostree-unverified-registry:q.io/a:1\"".to_owned(),
