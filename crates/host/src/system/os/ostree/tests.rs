@@ -440,7 +440,7 @@ fn what_the_machine_was_made_from_is_told_by_digest_and_what_no_registry_has_is_
         );
     rig.os.fetch(&target, &Pull::default()).unwrap();
     // By the digest it is the image that was replaced, which has another name.
-    let target = Deployment { image: by_digest.clone(), ..target };
+    let target = Deployment { image: by_digest, ..target };
     rig.put(
         "var/lib/machine-config-daemon/os-images.json",
         &serde_json::json!({"known": ["registry:q.io/lab/os:1", "registry:registry.lab:5055/lab/os:v2",
