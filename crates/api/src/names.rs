@@ -94,6 +94,9 @@ pub mod annotation {
     /// packages of the distribution (apt, dnf) on hosts without an image. A pool's counts more; the controller copies it to each
     /// Node. Ours alone.
     pub const HOST_PACKAGES: &str = "machineconfig.dev/host-packages";
+    /// On MachineConfiguration `cluster`, pools and Nodes: `Apply` allows that extensions which only add packages take effect without
+    /// a reboot on hosts of rpm-ostree. A pool's counts more; the controller copies it to each Node. Ours alone.
+    pub const LIVE_EXTENSIONS: &str = "machineconfig.dev/live-extensions";
     /// On a KubeletConfig or ContainerRuntimeConfig: the number at the end of the names of the MachineConfigs generated from it; empty for the
     /// first one of a pool. Written once by the controller, never changed.
     pub const MC_NAME_SUFFIX: &str = "machineconfiguration.openshift.io/mc-name-suffix";

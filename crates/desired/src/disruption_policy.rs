@@ -41,6 +41,10 @@ pub struct DisruptionPolicy {
     /// [`api::names::annotation::HOST_PACKAGES`], which is not part of the policies' form either.
     #[serde(skip)]
     pub host_packages: bool,
+    /// Whether an extension that only adds packages takes effect at once where the host can do that: the annotation
+    /// [`api::names::annotation::LIVE_EXTENSIONS`], which is not part of the policies' form either.
+    #[serde(skip)]
+    pub live_extensions: bool,
     /// Whether the machine reboots where otherwise only userspace would be restarted. Not part of the
     /// policies' form: the agent sets it from the roles of its node.
     #[serde(skip)]
@@ -158,6 +162,7 @@ impl Default for DisruptionPolicy {
             overrides: Overrides::default(),
             reboots: Reboots::AsReference,
             host_packages: false,
+            live_extensions: false,
             only_whole_reboots: false,
         }
     }
@@ -168,6 +173,13 @@ pub const HOST_PACKAGES_ALLOWED: &str = "Install";
 
 fn host_packages(object: &Value) -> bool {
     object["metadata"]["annotations"][api::names::annotation::HOST_PACKAGES] == HOST_PACKAGES_ALLOWED
+}
+
+/// The value of the annotation [`api::names::annotation::LIVE_EXTENSIONS`] that allows it. Any other one does not.
+pub const LIVE_EXTENSIONS_ALLOWED: &str = "Apply";
+
+fn live_extensions(object: &Value) -> bool {
+    object["metadata"]["annotations"][api::names::annotation::LIVE_EXTENSIONS] == LIVE_EXTENSIONS_ALLOWED
 }
 
 /// The setting of an object's annotation. A value that is not known counts as none: it may be a later version's.
@@ -196,8 +208,7 @@ impl DisruptionPolicy {
         let is_current = at("/metadata/generation") == at("/status/observedGeneration");
         if let Some(status) = Self::of_status(object)?.filter(|_| is_current) {
             let overrides = Overrides::of_cluster(Some(object));
-            let host_packages = host_packages(object);
-            return Ok(Self { overrides, reboots: reboots(object), host_packages, ..status });
+            return Ok(Self { overrides, ..status }.with_annotations(object));
         }
         Self::effective(object)
     }
@@ -222,6 +233,16 @@ impl DisruptionPolicy {
         }
     }
 
+    /// The same policies for the nodes of a pool with this value of the annotation
+    /// [`api::names::annotation::LIVE_EXTENSIONS`]. Without one, or with an empty one, the cluster's setting stays.
+    #[must_use]
+    pub fn with_live_extensions(self, setting: Option<&str>) -> Self {
+        match setting.filter(|s| !s.is_empty()) {
+            Some(setting) => Self { live_extensions: setting == LIVE_EXTENSIONS_ALLOWED, ..self },
+            None => self,
+        }
+    }
+
     /// The policies in force by the object's spec: the user's, merged into the defaults. The operator writes them into the
     /// status.
     ///
@@ -233,7 +254,17 @@ impl DisruptionPolicy {
             Some(user) => Self::default().merge(&user),
             None => Self::default(),
         };
-        Ok(Self { overrides, reboots: reboots(object), host_packages: host_packages(object), ..merged })
+        Ok(Self { overrides, ..merged }.with_annotations(object))
+    }
+
+    /// The same policies with what the object's annotations say.
+    fn with_annotations(self, object: &Value) -> Self {
+        Self {
+            reboots: reboots(object),
+            host_packages: host_packages(object),
+            live_extensions: live_extensions(object),
+            ..self
+        }
     }
 
     /// The policies in the object's status. `None`: there are none.
@@ -263,6 +294,7 @@ impl DisruptionPolicy {
             overrides: Overrides::default(),
             reboots: Reboots::AsReference,
             host_packages: false,
+            live_extensions: false,
             only_whole_reboots: false,
         }
     }

@@ -156,3 +156,23 @@ fn an_invalid_policy_is_reported_with_its_path() {
         "MachineConfiguration cluster, spec.nodeDisruptionPolicy.files[0].actions[0].type: expected one of Reboot, Drain, Reload, Restart, DaemonReload, None, Special"
     );
 }
+
+#[test]
+fn what_annotations_allow_is_read_from_the_cluster_and_a_pool_counts_more() {
+    for (cluster, pool, want) in [
+        ("", None, false),
+        ("Apply", None, true),
+        ("apply", None, false),
+        ("", Some("Apply"), true),
+        ("Apply", Some(""), true),
+        ("Apply", Some("No"), false),
+    ] {
+        let both = json!({"machineconfig.dev/live-extensions": cluster, "machineconfig.dev/host-packages": cluster.replace("Apply", "Install")});
+        let object =
+            json!({"metadata": {"generation": 2, "annotations": both}, "status": {"observedGeneration": 1}});
+        let policy = DisruptionPolicy::of_cluster(Some(&object)).unwrap();
+        let packages = pool.map(|pool| pool.replace("Apply", "Install"));
+        let policy = policy.with_live_extensions(pool).with_host_packages(packages.as_deref());
+        assert_eq!((policy.live_extensions, policy.host_packages), (want, want), "{cluster} {pool:?}");
+    }
+}

@@ -25,8 +25,8 @@ mod wanted;
 pub use content::{Content, sha256};
 pub use cut_off::{KUBELET_UNITS, SSH_UNITS, field_cuts_off, file_cuts_off, is_about_logins, unit_cuts_off};
 pub use disruption_policy::{
-    DEFAULT_SERVICES, DisruptionPolicy, FilePolicy, HOST_PACKAGES_ALLOWED, KeyPolicy, PolicyAction, Service,
-    UPDATE_CA_TRUST, UnitPolicy,
+    DEFAULT_SERVICES, DisruptionPolicy, FilePolicy, HOST_PACKAGES_ALLOWED, KeyPolicy,
+    LIVE_EXTENSIONS_ALLOWED, PolicyAction, Service, UPDATE_CA_TRUST, UnitPolicy,
 };
 pub use finding::{Irreconcilable, Scope};
 pub use image::{by_digest, config_and_image, in_image, no_way_back, with_image};

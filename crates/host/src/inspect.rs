@@ -21,6 +21,7 @@ use crate::host::Host;
 use crate::paths;
 use crate::plan::Change;
 use crate::plan::facts::{Facts, PathFacts};
+use crate::plan::os_before::{RecordedOs, asks_for_origin};
 use crate::plan::secret::Secret;
 use crate::plan::steps::LEAKED;
 use crate::plan::trust::TrustTool;
@@ -45,7 +46,21 @@ impl Host {
             let findings = change.old.refused.len();
             tracing::warn!(findings, "the current config has entries that would be refused today");
         }
-        self.look_for(&change.old, &change.new, change.needs_os())
+        let mut facts = self.look_for(&change.old, &change.new, change.needs_os())?;
+        self.origin_facts(change, &mut facts)?;
+        Ok(facts)
+    }
+
+    /// What the host ran before a config named an image, and what it runs now, as far as the change depends on it.
+    fn origin_facts(&mut self, change: &Change, facts: &mut Facts) -> Result<(), Error> {
+        if facts.os.is_none() || facts.os_refused.contains_key(&OsField::Image) {
+            return Ok(());
+        }
+        facts.os_before = RecordedOs::read(self.root.text(paths::OS_BEFORE)?.as_deref());
+        if asks_for_origin(&change.old, &change.new, &facts.os_before, change.is_of_host()) {
+            facts.os_origin = self.os.origin()?;
+        }
+        Ok(())
     }
 
     /// All that a change needs to know. Who can log in, and how, is examined only if the change could affect logins.
@@ -153,6 +168,12 @@ impl Host {
         if facts.os_refused.len() < OsField::ALL.len() {
             facts.os = Some(self.os.status()?);
         }
+        facts.os_live = self.os.can_apply_live();
+        if facts.os_live {
+            // One that cannot be read keeps nothing from being tried again.
+            let refused = self.root.text(paths::LIVE_REFUSED)?;
+            facts.live_refused = refused.and_then(|text| serde_json::from_str(&text).ok());
+        }
         if !facts.os_refused.contains_key(&OsField::KernelArguments) {
             facts.argument_rules = self.os.argument_rules()?;
         }
@@ -214,6 +235,8 @@ fn managed_paths(root: &Root, configs: &[&Wanted], facts: &mut Facts) -> Result<
         paths::UNITS_PROBE,
         paths::SSHD_DROPIN_RECORD,
         paths::OS_FAILURE,
+        paths::OS_BEFORE,
+        paths::LIVE_REFUSED,
         paths::PARAMETERS_BEFORE,
         paths::TRIAL_FAILURE,
     ];

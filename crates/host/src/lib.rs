@@ -39,6 +39,7 @@ pub use plan::effects::{Effect, EffectFacts, Planned, UnitVerb};
 pub use plan::facts::{Facts, PathFacts};
 pub use plan::least_disruption::{LeastDisruption, least_disruption};
 pub use plan::os::OsChange;
+pub use plan::os_before::RecordedOs;
 pub use plan::preview::{Severity, preview, warnings};
 pub use plan::secret::Secret;
 pub use plan::sshd::{Answer, SshdAnswers};
@@ -46,8 +47,8 @@ pub use plan::step::{Replaces, Step, UnitAction};
 pub use plan::trust::TrustTool;
 pub use plan::{Change, HostPlan};
 pub use record::{
-    Aftermath, Boot, Check, CurrentConfig, LoginUnit, Names, OsFailure, PendingReboot, Trial, TrialFailure,
-    UnitRun,
+    Aftermath, Boot, Check, CurrentConfig, LiveRefusal, LoginUnit, Names, OsFailure, PendingReboot, Trial,
+    TrialFailure, UnitRun,
 };
 pub use system::dbus::DbusSystemd;
 pub use system::fake_os::FakeOs;
@@ -55,6 +56,7 @@ pub use system::fake_systemd::FakeSystemd;
 pub use system::os::argument_rules::{ArgumentRules, ArgumentSyntax};
 pub use system::os::loader::BootLoader;
 pub use system::os::ordinary::OrdinaryHost;
+pub use system::os::origin::OsOrigin;
 pub use system::os::{Deployment, OsBackend, OsError, OsStatus, Token, Unsupported};
 pub use system::os_choice::{Asked, OsChoice, Runners, choose_os};
 pub use system::os_release::OsRelease;

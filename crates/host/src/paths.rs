@@ -54,6 +54,10 @@ pub const OS_FAILURE: &str = "/var/lib/machine-config-daemon/os-failure.json";
 pub const PACKAGES: &str = "/var/lib/machine-config-daemon/packages.json";
 /// The OS images that MachineConfigs have brought to a host of OSTree, or replaced on it.
 pub const OS_IMAGES: &str = "/var/lib/machine-config-daemon/os-images.json";
+/// What the host ran before a config first named an OS image for it.
+pub const OS_BEFORE: &str = "/var/lib/machine-config-daemon/os-before.json";
+/// The config whose extensions could not be applied to the running system. It is applied with a reboot.
+pub const LIVE_REFUSED: &str = "/var/lib/machine-config-daemon/live-refused.json";
 /// How the operating system was when the last change of it was kept.
 pub const OS_KEPT: &str = "/var/lib/machine-config-daemon/os-kept.json";
 /// The record that a config was tried and undone, because the change was not confirmed.

@@ -104,6 +104,16 @@ pub struct OsFailure {
     pub why: String,
 }
 
+/// A config whose extensions the host refused to apply to the running system. It is applied with a reboot then.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LiveRefusal {
+    /// The config.
+    pub config: String,
+    /// What the host said.
+    pub why: String,
+}
+
 /// A change that is kept only if it is confirmed, as the journal has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -69,6 +69,9 @@ pub struct NodePatch {
     pub reboots: Change<Arc<str>>,
     /// Whether packages of the distribution may be installed, if the pool says that for itself.
     pub host_packages: Change<Arc<str>>,
+    /// Whether extensions take effect without a reboot, if the pool says that for itself.
+    #[serde(skip_serializing_if = "Change::is_keep")]
+    pub live_extensions: Change<Arc<str>>,
     /// The last drain request that was completed.
     pub last_applied_drain: Change<Arc<str>>,
     /// Who cordoned it.
@@ -126,6 +129,7 @@ impl NodePatch {
             trial,
             reboots,
             host_packages,
+            live_extensions,
             last_applied_drain,
             cordon,
             drain_wait,
@@ -148,6 +152,7 @@ impl NodePatch {
             && trial.is_keep()
             && reboots.is_keep()
             && host_packages.is_keep()
+            && live_extensions.is_keep()
             && last_applied_drain.is_keep()
             && cordon.is_keep()
             && drain_wait.is_keep()
@@ -209,6 +214,7 @@ impl NodePatch {
             (own::TRIAL, &self.trial),
             (annotation::REBOOTS, &self.reboots),
             (annotation::HOST_PACKAGES, &self.host_packages),
+            (annotation::LIVE_EXTENSIONS, &self.live_extensions),
             (annotation::LAST_APPLIED_DRAIN, &self.last_applied_drain),
             (own::DRAIN_WAIT, &self.drain_wait),
             (own::DRAINING, &self.draining),
@@ -259,6 +265,7 @@ impl NodePatch {
         self.trial.apply(&mut after.trial);
         self.reboots.apply(&mut after.reboots);
         self.host_packages.apply(&mut after.host_packages);
+        self.live_extensions.apply(&mut after.live_extensions);
         self.last_applied_drain.apply(&mut after.last_applied_drain);
         self.cordon.apply(&mut after.cordon);
         self.drain_wait.apply(&mut after.drain_wait);
@@ -294,6 +301,7 @@ impl fmt::Display for NodePatch {
             ("trial", &self.trial),
             ("reboots", &self.reboots),
             ("hostPackages", &self.host_packages),
+            ("liveExtensions", &self.live_extensions),
             ("lastAppliedDrain", &self.last_applied_drain),
             ("drainWaitsFor", &self.drain_wait),
             ("quarantine", &self.quarantine),

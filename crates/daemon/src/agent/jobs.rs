@@ -248,6 +248,7 @@ impl Agent {
         let only_whole_reboots = self.view.node.keeps_a_quorum();
         let policy = DisruptionPolicy { only_whole_reboots, ..policy }.of_pool(Some(&self.view.node.reboots));
         let policy = policy.with_host_packages(Some(&self.view.node.host_packages));
+        let policy = policy.with_live_extensions(Some(&self.view.node.live_extensions));
         Ok(self.host(move |m| m.prepare(&from, &to, &policy)).await?)
     }
 
@@ -263,11 +264,11 @@ impl Agent {
             Ok((cost, work)) => {
                 tracing::info!(from = %pair.from, to = %pair.to, ?cost, "prepared");
                 self.tell(&work.warnings());
-                let to_fetch = work.needs_fetch();
+                let (to_fetch, not_live) = (work.needs_fetch(), work.not_live());
                 self.work = Some(work);
                 self.view.phase = Phase::Prepared { pair, cost, to_fetch, asked: None };
                 self.view.checked = true;
-                self.reporter.reach(&self.view, &Milestone::Prepared(cost));
+                self.reporter.reach(&self.view, &Milestone::Prepared { cost, not_live });
                 Next::Step
             }
             Err(PlanError::Call(error)) => self.call_failed(Job::Update(pair), &error).await,

@@ -104,6 +104,8 @@ impl Agent {
             Ok((config, disk)) => {
                 tracing::info!(config = config.as_deref().unwrap_or_default(), "the change is confirmed");
                 (self.view.disk, self.view.phase) = (disk, Phase::Idle);
+                // What could not be ended now, such as the counting of boots, is told by the comparison of the disk.
+                self.view.checked = false;
                 Next::Step
             }
             Err(e) => self.failed(Job::Confirm, e.kind, e.event, e.text).await,

@@ -25,7 +25,12 @@ pub(crate) enum Milestone {
     /// The update cannot be done.
     Refused(String),
     /// The update was checked and planned.
-    Prepared(Cost),
+    Prepared {
+        /// What it costs.
+        cost: Cost,
+        /// Why extensions need a reboot although they were allowed to take effect without. Empty: that is not so.
+        not_live: String,
+    },
     /// The agent has cordoned the node and asked for its drain.
     Cordoned,
     /// The API server refused the agent's cordon or uncordon.
@@ -93,8 +98,11 @@ impl Milestone {
             Self::Uncordoned => vec![Progress::uncordoned(name, false)],
             Self::Wanted => vec![Progress::of(c::UPDATED, "False", format!("Node needs an update to {to}"))],
             Self::Refused(why) => vec![Progress::of(c::UPDATE_PREPARED, "Unknown", cut_reason(why))],
-            Self::Prepared(Cost { drain, reboot }) => {
-                let text = format!("Update to {to} is possible; drain: {drain}, reboot: {reboot}");
+            Self::Prepared { cost: Cost { drain, reboot }, not_live } => {
+                let mut text = format!("Update to {to} is possible; drain: {drain}, reboot: {reboot}");
+                if !not_live.is_empty() {
+                    text = format!("{text}; {}", cut_reason(not_live));
+                }
                 let mut said = vec![Progress::of(c::UPDATE_PREPARED, "True", text)];
                 if !drain {
                     let text = "Node needs no drain for this update";

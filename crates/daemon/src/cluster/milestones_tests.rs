@@ -9,12 +9,25 @@ fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap()
 }
 
+fn prepared(cost: Cost, not_live: &str) -> Milestone {
+    Milestone::Prepared { cost, not_live: not_live.to_owned() }
+}
+
+#[test]
+fn an_update_that_reboots_after_all_says_why() {
+    let cost = Cost { drain: true, reboot: true };
+    let said = prepared(cost, "spec.extensions: it could not be applied").says("n", &NodeFacts::default());
+    let text = &said[0].parent.message;
+    assert!(text.ends_with("reboot: true; spec.extensions: it could not be applied"), "{text}");
+    assert!(prepared(cost, "").says("n", &NodeFacts::default())[0].parent.message.ends_with("reboot: true"));
+}
+
 #[test]
 fn an_update_sets_its_conditions_in_order_and_the_next_one_resets_them() {
     let node = NodeFacts { desired: "rendered-worker-2".into(), ..NodeFacts::default() };
     let steps = [
         (Milestone::Wanted, c::UPDATED, "False"),
-        (Milestone::Prepared(Cost::default()), c::UPDATE_PREPARED, "True"),
+        (prepared(Cost::default(), ""), c::UPDATE_PREPARED, "True"),
         (Milestone::Pulling("1.0 GB of 2.0 GB".to_owned()), c::IMAGE_PULLED, "Unknown"),
         (Milestone::NotPulled("no such host".to_owned()), c::IMAGE_PULLED, "False"),
         (Milestone::Pulling("2.0 GB".to_owned()), c::IMAGE_PULLED, "Unknown"),
@@ -58,7 +71,7 @@ fn every_step_has_the_references_reason_and_message() {
         reboots,
         services: services.iter().map(|s| (*s).to_owned()).collect(),
     };
-    let cost = |drain| Milestone::Prepared(Cost { drain, reboot: true });
+    let cost = |drain| prepared(Cost { drain, reboot: true }, "");
     // Condition, status, reason.
     type Row = (Milestone, &'static [(&'static str, &'static str, &'static str)]);
     let rows: [Row; 18] = [
@@ -148,7 +161,7 @@ fn steps_written_together_keep_their_own_times_and_messages() {
     let view = node_view("n", &node);
     let steps = [
         Milestone::Wanted,
-        Milestone::Prepared(Cost { drain: true, reboot: true }),
+        prepared(Cost { drain: true, reboot: true }, ""),
         Milestone::Cordoned,
         Milestone::Drained,
         Milestone::Applying,
@@ -246,7 +259,7 @@ fn an_update_that_ends_is_written_down_whether_its_steps_were_written_before_or_
     let view = node_view("n", &node);
     let steps = [
         (Milestone::Wanted, 0),
-        (Milestone::Prepared(Cost { drain: true, reboot: true }), 1),
+        (prepared(Cost { drain: true, reboot: true }, ""), 1),
         (Milestone::Cordoned, 2),
         (Milestone::Drained, 22),
         (Milestone::Applying, 23),

@@ -93,6 +93,11 @@ impl Work {
         self.plan.warnings.iter().map(note).collect()
     }
 
+    /// Why it reboots the machine although its extensions were allowed to take effect without. Empty: that is not so.
+    pub(crate) fn not_live(&self) -> String {
+        self.plan.not_live.clone().unwrap_or_default()
+    }
+
     /// Whether something must be fetched for it.
     pub(crate) fn needs_fetch(&self) -> bool {
         self.plan.os_change().is_some()
@@ -361,7 +366,9 @@ impl Machine {
             tracing::warn!("{text}");
             notes.push(Note::new(AgentEvent::ConfigWarning, text));
         }
-        host.apply(&plan)?;
+        if let Err(error) = host.apply(&plan) {
+            return Err(live_refused(&host, &plan, error));
+        }
         self.set_baseline(&host, &plan.names.desired, change.into_new_config());
         let services = plan.disruption.services.iter().map(|s| match s.action {
             ServiceAction::Reload => Note::new(
@@ -383,6 +390,20 @@ impl Machine {
             notes.push(Note::new(AgentEvent::SkipReboot, text));
         }
         Ok(notes)
+    }
+}
+
+/// The failure of a change that could not be applied. If the host refused to bring extensions into its running system, all of it
+/// was undone, and it is planned again with a reboot.
+fn live_refused(host: &Host, plan: &HostPlan, error: Error) -> MachineError {
+    let refused = match (&error, host.live_refusal()) {
+        (Error::Undone { .. }, Ok(Some(refusal))) => plan.is_live() && refusal.config == plan.names.desired,
+        _ => false,
+    };
+    let failed = MachineError::from(error);
+    match refused {
+        true => MachineError { kind: FailureKind::Transient, ..failed },
+        false => failed,
     }
 }
 

@@ -158,3 +158,33 @@ fn a_host_goes_to_its_pools_image_and_to_another_one_and_back_to_that_of_its_con
     assert_eq!(refused.kind, FailureKind::Unreconcilable);
     assert!(refused.text.contains("fake:a") && refused.text.contains("spec.osImageURL"), "{refused}");
 }
+
+#[test]
+fn extensions_that_the_host_does_not_apply_live_are_taken_with_a_reboot_and_say_why() {
+    let dir = tempfile::TempDir::new().unwrap();
+    std::fs::create_dir_all(dir.path().join("etc/systemd/system")).unwrap();
+    let options = host::Options { sync: false, owners: false };
+    let root = Root::open_with(dir.path(), options, std::sync::Arc::new(host::fault::NoFaults)).unwrap();
+    let mut os = host::FakeOs::default();
+    os.allow_live();
+    os.refuse_live("packages would be changed: 2");
+    let machine =
+        Machine::new(Host::new(root.clone(), Box::new(host::FakeSystemd::new(&root)), Box::new(os.clone())));
+    let extensions = Some(vec!["usbguard".to_owned()]);
+    let to = MachineConfig::new("one", MachineConfigSpec { extensions, ..MachineConfigSpec::default() });
+    let from = MachineConfig::new(EMPTY_CONFIG, MachineConfigSpec::default());
+    let policy = DisruptionPolicy::default().with_live_extensions(Some("Apply"));
+    let (cost, work) = machine.prepare(&from, &to, &policy).unwrap();
+    assert_eq!((cost, work.needs_fetch(), work.not_live()), (Cost::default(), true, String::new()));
+    machine.fetch(&work, &Pull::default()).unwrap();
+    let refused = machine.apply(work, &Default::default(), &Default::default()).unwrap_err();
+    assert_eq!(refused.kind, FailureKind::Transient, "nothing is wrong with the node: {refused}");
+    assert!(refused.text.contains("packages would be changed: 2"), "{refused}");
+    let (cost, work) = machine.prepare(&from, &to, &policy).unwrap();
+    assert_eq!(cost, Cost { drain: true, reboot: true });
+    assert!(work.not_live().contains("packages would be changed: 2"), "{}", work.not_live());
+    assert!(work.warnings().iter().any(|note| note.text == work.not_live()));
+    machine.apply(work, &Default::default(), &Default::default()).unwrap();
+    let staged = host::OsBackend::status(&mut os).unwrap().staged.unwrap();
+    assert_eq!(staged.extensions, ["usbguard"]);
+}

@@ -90,6 +90,8 @@ pub struct NodeFacts {
     pub reboots: String,
     /// `host-packages`: whether packages of the distribution may be installed, if the pool says that for itself.
     pub host_packages: String,
+    /// `live-extensions`: whether extensions take effect without a reboot where they can, if the pool says that for itself.
+    pub live_extensions: String,
     /// `drift`: the pool's rules for paths that have drifted.
     pub drift: String,
     /// `waiting`: the config that waits for a window.
@@ -193,6 +195,7 @@ impl NodeFacts {
             trial: note(own::TRIAL),
             reboots: note(annotation::REBOOTS),
             host_packages: note(annotation::HOST_PACKAGES),
+            live_extensions: note(annotation::LIVE_EXTENSIONS),
             drift: note(annotation::DRIFT),
             waiting: note(own::WAITING),
             leave: note(own::LEAVE),

@@ -26,6 +26,7 @@ use crate::paths;
 use crate::plan::disruption::{Changes, disruption};
 use crate::plan::effects::{NotTaken, Taken, Way, table, units};
 use crate::plan::facts::Facts;
+use crate::plan::live::Live;
 use crate::plan::sshd::DROPIN;
 use crate::plan::steps::Steps;
 use crate::plan::{Change, HostPlan, hard_links};
@@ -33,13 +34,15 @@ use crate::record::Names;
 use desired::{DisruptionPolicy, PolicyAction};
 
 impl Host {
-    /// Every difference between the host and the config of a baseline.
+    /// Every difference between the host and the config of a baseline. A boot loader that still counts the boots of a change that
+    /// was kept is told so again.
     ///
     /// # Errors
     /// Something cannot be read.
     pub fn drifts_from(&mut self, baseline: &Baseline) -> Result<Vec<Drift>, Error> {
         let mut found = self.files_drift_from(baseline)?;
         found.extend(self.os_drifts(&baseline.os)?);
+        found.extend(self.keep_again()?);
         Ok(found)
     }
 
@@ -109,19 +112,30 @@ impl Host {
             old: wanted,
             new: wanted,
             facts: &facts,
+            of_host: false,
             changes: &changes,
             steps: Vec::new(),
             notes,
             warnings: Vec::new(),
             bad,
         };
-        steps.all(&names, &config.spec, &cost);
+        steps.all(&names, &config.spec, &cost, &Live::No);
         Ok(if steps.bad.is_empty() {
             let Steps { steps, notes, warnings, .. } = steps;
             let hard_links = hard_links(wanted, &facts);
             // A repair leads back to what was there before, so it is not on trial.
             let (disruption, cut_offs, trial) = (cost, Vec::new(), None);
-            Ok(HostPlan { names, steps, disruption, notes, warnings, cut_offs, trial, hard_links })
+            Ok(HostPlan {
+                names,
+                steps,
+                disruption,
+                notes,
+                warnings,
+                cut_offs,
+                trial,
+                not_live: None,
+                hard_links,
+            })
         } else {
             Err(steps.bad)
         })

@@ -18,7 +18,8 @@ use crate::plan::steps::PRIVATE;
 use crate::system::os::reference::same_image;
 use crate::system::os::rpm_ostree::packages::is_within;
 use crate::system::os::{Deployment, OsStatus, without};
-use crate::transaction::journal::Journal;
+use crate::transaction::journal::{Journal, Stage};
+use crate::transaction::lock::Lock;
 use crate::transaction::reboot::RebootStatus;
 
 impl Host {
@@ -38,11 +39,39 @@ impl Host {
         Ok(found)
     }
 
+    /// Ends what a boot loader keeps for the way back from a change that was kept, if that was not possible then: a boot partition
+    /// may be mounted read-only. As long as it is not, that is told as drift, because the machine may go back by itself. Nothing is
+    /// done while a change is under way, or another process is at work.
+    pub(super) fn keep_again(&mut self) -> Result<Option<Drift>, Error> {
+        if !self.os.is_unkept()? {
+            return Ok(None);
+        }
+        let _lock = match Lock::take(&self.root) {
+            Err(Error::Busy { .. }) => return Ok(None),
+            taken => taken?,
+        };
+        if !matches!(Journal::stage(&self.root)?, Stage::Nothing) {
+            return Ok(None);
+        }
+        match self.os_call("keep", |os| os.keep()) {
+            Err(error) if !error.killed() => {
+                Ok(Some(Drift::Os { field: OsField::KernelArguments, why: api::text::chain(&error) }))
+            }
+            done => done.map(|()| None),
+        }
+    }
+
     /// Records how the OS is, now that a change of it is kept. Not on hosts without images: there the settings of the boot
     /// loader are the administrator's as much as ours.
     pub(crate) fn note_kept_os(&mut self, journal: &Journal) -> Result<(), Error> {
         let Some((_, change)) = journal.os_change() else { return Ok(()) };
-        self.os_call("keep", |os| os.keep())?;
+        match self.os_call("keep", |os| os.keep()) {
+            // The change has proved to be good. The comparison with the config tries it again, and tells it.
+            Err(error) if !error.killed() => {
+                tracing::warn!(error = %api::text::chain(&error), "the boot loader cannot be told that the update is kept");
+            }
+            done => done?,
+        }
         if self.os.refuses(OsField::Image).is_some() {
             return Ok(());
         }

@@ -10,10 +10,12 @@ use serde::{Serialize, Serializer};
 use crate::disk::found::{Attributes, Found};
 use crate::disk::obstacle::Obstacle;
 use crate::plan::effects::EffectFacts;
+use crate::plan::os_before::RecordedOs;
 use crate::plan::secret::Secret;
 use crate::plan::sshd::SshdAnswers;
 use crate::plan::trust::TrustTool;
-use crate::record::{Boot, OsFailure, TrialFailure};
+use crate::record::{Boot, LiveRefusal, OsFailure, TrialFailure};
+use crate::system::os::origin::OsOrigin;
 use crate::system::os::{ArgumentRules, OsStatus};
 use crate::system::systemd::UnitFileState;
 use crate::system::users::Users;
@@ -94,6 +96,17 @@ pub struct Facts {
     /// The state of the operating system. `None`: no part of it can be changed here.
     #[serde(serialize_with = "without_secrets")]
     pub os: Option<OsStatus>,
+    /// What the host ran before a config first named an image.
+    pub os_before: RecordedOs,
+    /// What the running deployment was made from. Gathered only for a change that needs it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub os_origin: Option<OsOrigin>,
+    /// Whether the host can bring added packages into the running system.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub os_live: bool,
+    /// The config whose extensions it refused to bring there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub live_refused: Option<LiveRefusal>,
     /// How kernel arguments are taken here.
     #[serde(skip)]
     pub argument_rules: ArgumentRules,

@@ -11,7 +11,9 @@ pub(crate) mod facts;
 pub(crate) mod folders;
 pub(crate) mod keys;
 pub(crate) mod least_disruption;
+pub(crate) mod live;
 pub(crate) mod os;
+pub(crate) mod os_before;
 pub(crate) mod preview;
 pub(crate) mod registries;
 pub(crate) mod secret;
@@ -33,7 +35,9 @@ use crate::paths::{CURRENT_CONFIG, CURRENT_IMAGE, OS_FAILURE, TRIAL_FAILURE};
 use crate::plan::cut_off::{CutOff, concerns_logins, cut_offs_of, needed_units};
 use crate::plan::disruption::{Changes, Disruption, disruption};
 use crate::plan::facts::Facts;
-use crate::plan::os::{OsChange, refused_arguments};
+use crate::plan::live::Live;
+use crate::plan::os::{OsChange, planned, refused_arguments};
+use crate::plan::os_before::GivenUp;
 use crate::plan::step::Step;
 use crate::plan::steps::Steps;
 use crate::record::{Names, Trial};
@@ -59,6 +63,9 @@ pub struct HostPlan {
     /// The change is kept only if it is confirmed. Set by the caller ([`HostPlan::on_trial`]). `None`: it is kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trial: Option<Trial>,
+    /// Why extensions do not take effect in the running system, although that was allowed and tried. It is one of the warnings.
+    #[serde(skip)]
+    pub not_live: Option<String>,
     /// Hard links of the config in effect, with the file that each of them refers to now.
     #[serde(skip)]
     pub(crate) hard_links: BTreeMap<String, String>,
@@ -88,6 +95,12 @@ impl HostPlan {
         let (units, logins) = (Vec::new(), Vec::new());
         self.trial =
             Some(Trial { because, within, reboots, soft, files, asked, units, asked_logins, logins, before });
+    }
+
+    /// Whether the change of the operating system takes effect in the running system.
+    #[must_use]
+    pub fn is_live(&self) -> bool {
+        self.steps.iter().any(|s| matches!(s, Step::Live { .. }))
     }
 
     /// The change of the operating system, if there is one.
@@ -200,6 +213,11 @@ impl Change {
         self.from_host || self.old.os != self.new.os
     }
 
+    /// Whether another program set up the host, so that no config tells what it had.
+    pub(crate) fn is_of_host(&self) -> bool {
+        self.from_host
+    }
+
     /// The new config.
     #[must_use]
     pub fn new_config(&self) -> &Wanted {
@@ -251,7 +269,7 @@ impl Change {
     /// # Errors
     /// Every difference that cannot be applied, each with its remedy.
     pub fn plan(&self, policy: &DisruptionPolicy, facts: &Facts) -> Result<HostPlan, Vec<Irreconcilable>> {
-        let Self { names, old, new, spec, from_host: _ } = self;
+        let Self { names, old, new, spec, from_host } = self;
         let limited =
             (!policy.host_packages && !facts.os_consent.is_empty()).then(|| facts.without_consent(&new.os));
         let facts = limited.as_ref().unwrap_or(facts);
@@ -265,7 +283,7 @@ impl Change {
             });
         }
         let mut notes = Vec::new();
-        let changes = Changes::between(old, new);
+        let mut changes = Changes::between(old, new);
         for field in &changes.os {
             let Some(why) = facts.os_refused.get(field) else { continue };
             let host = if facts.os_name.is_empty() { "this host" } else { &facts.os_name };
@@ -275,6 +293,10 @@ impl Change {
                 remedy: why.clone(),
                 scope: Scope::Config,
             });
+        }
+        match GivenUp::of(old, new, facts) {
+            GivenUp::Refused(why) => bad.push(why),
+            given_up => notes.extend(given_up.note()),
         }
         if !facts.os_refused.contains_key(&OsField::KernelArguments) {
             bad.extend(refused_arguments(&old.os, &new.os, facts));
@@ -303,16 +325,47 @@ impl Change {
                 scope: Scope::Machine,
             });
         }
+        let live = match facts.force {
+            true => Live::No,
+            false => Live::of(planned(old, new, facts).as_ref(), policy, facts, &names.desired),
+        };
+        changes.live = matches!(live, Live::Yes(_));
         let disruption = disruption(&changes, old, new, policy, facts, &mut notes, &mut bad);
         let cut_offs = cut_offs_of(&changes, old, new);
-        let mut steps =
-            Steps { old, new, facts, changes: &changes, steps: Vec::new(), notes, warnings: Vec::new(), bad };
-        steps.all(names, spec, &disruption);
+        let mut steps = Steps {
+            old,
+            new,
+            facts,
+            of_host: *from_host,
+            changes: &changes,
+            steps: Vec::new(),
+            notes,
+            warnings: Vec::new(),
+            bad,
+        };
+        if let Live::Refused(why) = &live {
+            steps.warnings.push(why.clone());
+        }
+        steps.all(names, spec, &disruption, &live);
         if steps.bad.is_empty() {
             let Steps { steps, notes, warnings, .. } = steps;
             let hard_links = hard_links(old, facts);
             let names = names.clone();
-            Ok(HostPlan { names, steps, disruption, notes, warnings, cut_offs, trial: None, hard_links })
+            let not_live = match live {
+                Live::Refused(why) => Some(why),
+                Live::No | Live::Yes(_) => None,
+            };
+            Ok(HostPlan {
+                names,
+                steps,
+                disruption,
+                notes,
+                warnings,
+                cut_offs,
+                trial: None,
+                not_live,
+                hard_links,
+            })
         } else {
             Err(steps.bad)
         }

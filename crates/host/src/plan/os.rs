@@ -12,10 +12,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use desired::mask::argument;
-use desired::{Irreconcilable, OsField, OsWanted, Scope, arguments};
+use desired::{Irreconcilable, OsField, OsWanted, Scope, Wanted, arguments};
 use serde::{Deserialize, Serialize};
 
 use crate::plan::facts::Facts;
+use crate::plan::os_before::GivenUp;
 use crate::system::os::reference::same_image;
 use crate::system::os::rpm_ostree::packages::is_within;
 use crate::system::os::{Deployment, OsStatus, masked, without};
@@ -55,9 +56,16 @@ fn masked_list<S: serde::Serializer>(list: &Vec<String>, s: S) -> Result<S::Ok, 
 
 impl OsChange {
     /// Plans the change. `now`: what the host will boot into. `own`: the arguments that configs set, if the host knows
-    /// them; all others are its own and stay, even if the old config names them too. `None`: nothing has to change.
+    /// them; all others are its own and stay, even if the old config names them too. `before`: the image to go back to if the
+    /// new config names none. `None`: nothing has to change.
     #[must_use]
-    pub fn between(old: &OsWanted, new: &OsWanted, now: &Deployment, own: Option<&[String]>) -> Option<Self> {
+    pub fn between(
+        old: &OsWanted,
+        new: &OsWanted,
+        now: &Deployment,
+        own: Option<&[String]>,
+        before: Option<&str>,
+    ) -> Option<Self> {
         let (mut had, mut has) = (arguments(&old.kernel_arguments), arguments(&new.kernel_arguments));
         if let Some(own) = own {
             let hosts = without(&had, own);
@@ -71,9 +79,10 @@ impl OsChange {
         extensions.retain(|e| !is_within(e, &old.extensions) || is_within(e, &new.extensions));
         let added = new.extensions.iter().filter(|e| !is_within(e, &now.extensions));
         extensions.extend(added.cloned());
-        // A config that names no image keeps the host's image.
-        let keeps = new.image.is_empty() || same_image(&new.image, &now.image);
-        let image = if keeps { now.image.clone() } else { new.image.clone() };
+        // A config that names no image keeps the host's image, unless the host goes back to an earlier one.
+        let asked = if new.image.is_empty() { before.unwrap_or_default() } else { &new.image };
+        let keeps = asked.is_empty() || same_image(asked, &now.image);
+        let image = if keeps { now.image.clone() } else { asked.to_owned() };
         let to = Deployment { image, kernel_arguments, kernel_type: new.kernel_type.clone(), extensions };
         let gone = without(&had, &has);
         (to != *now).then(|| Self { from: now.clone(), to, wanted: new.clone(), gone })
@@ -138,6 +147,18 @@ impl OsChange {
     }
 }
 
+/// The change of the operating system between two configs on a host with these facts. `None`: there is none.
+pub(crate) fn planned(old: &Wanted, new: &Wanted, facts: &Facts) -> Option<OsChange> {
+    let status = facts.os.as_ref()?;
+    let (now, refused) = (status.next(), &facts.os_refused);
+    let before = match GivenUp::of(old, new, facts) {
+        GivenUp::Back(image) => Some(image),
+        _ => None,
+    };
+    let (old, new) = (served(&old.os, refused, now), served(&new.os, refused, now));
+    OsChange::between(&old, &new, now, facts.argument_rules.own.as_deref(), before.as_deref())
+}
+
 /// The new kernel arguments that would not reach the kernel as they are written.
 pub(crate) fn refused_arguments(old: &OsWanted, new: &OsWanted, facts: &Facts) -> Vec<Irreconcilable> {
     let (rules, host) =
@@ -160,7 +181,7 @@ pub(crate) fn refused_arguments(old: &OsWanted, new: &OsWanted, facts: &Facts) -
     }
     if let Some(longest) = rules.longest
         && let Some(os) = facts.os.as_ref().filter(|_| !added.is_empty())
-        && let Some(change) = OsChange::between(old, new, os.next(), rules.own.as_deref())
+        && let Some(change) = OsChange::between(old, new, os.next(), rules.own.as_deref(), None)
     {
         let length = change.to.kernel_arguments.iter().map(|a| a.len() + 1).sum::<usize>();
         if length > longest {
@@ -309,7 +330,7 @@ mod tests {
             ),
         ] {
             let (old, new, now) = (wanted(old), wanted(new), deployment(now));
-            let change = OsChange::between(&old, &new, &now, None);
+            let change = OsChange::between(&old, &new, &now, None, None);
             let got = change.as_ref().map(|c| c.to.clone());
             assert_eq!(got, Some(deployment(to)).filter(|_| !to.is_empty()), "{about}");
             let Some(change) = change else { continue };
@@ -317,7 +338,7 @@ mod tests {
             let status = |booted: &Deployment| OsStatus { booted: booted.clone(), ..OsStatus::default() };
             assert_eq!(change.came_up(&status(&change.to)), Ok(()), "{about}");
             // The change back ends where it began, except for the order of the host's entries and ours.
-            let back = OsChange::between(&new, &old, &change.to, None);
+            let back = OsChange::between(&new, &old, &change.to, None, None);
             let sorted = |d: &Deployment| {
                 let mut d = d.clone();
                 d.kernel_arguments.sort();
@@ -345,6 +366,7 @@ mod tests {
             &config("i1 | b | realtime | usbguard"),
             &now,
             None,
+            None,
         )
         .unwrap();
         assert_eq!(change.to, deployment(" | ro b"));
@@ -360,8 +382,13 @@ mod tests {
             ("both have it", "| quiet", "", " | ro quiet quiet", "quiet", " | ro quiet"),
             ("nothing is a config's", "| quiet", "", " | ro quiet", "", ""),
         ] {
-            let change =
-                OsChange::between(&wanted(old), &wanted(new), &deployment(now), Some(words(own).as_slice()));
+            let change = OsChange::between(
+                &wanted(old),
+                &wanted(new),
+                &deployment(now),
+                Some(words(own).as_slice()),
+                None,
+            );
             let want = Some(deployment(to)).filter(|_| !to.is_empty());
             assert_eq!(change.as_ref().map(|c| c.to.clone()), want, "{about}");
             let Some(change) = change else { continue };
@@ -399,6 +426,7 @@ mod tests {
             &wanted("i1 | a | | usbguard"),
             &wanted("i2 | token=hush | realtime | ipsec"),
             &now,
+            None,
             None,
         )
         .unwrap();

@@ -72,6 +72,23 @@ pub fn warnings(old: &Wanted, new: &Wanted, policy: &DisruptionPolicy) -> Vec<St
             desired::HOST_PACKAGES_ALLOWED
         ));
     }
+    let stay = old.os.extensions.iter().all(|e| new.os.extensions.contains(e));
+    if policy.live_extensions && extensions && stay {
+        out.push(format!(
+            "{}: hosts of rpm-ostree apply it without a drain and a reboot, if it only adds packages and nothing else of the \
+             change needs them ({}: {})",
+            OsField::Extensions.path(),
+            api::names::annotation::LIVE_EXTENSIONS,
+            desired::LIVE_EXTENSIONS_ALLOWED
+        ));
+    }
+    if !old.os.image.is_empty() && new.os.image.is_empty() {
+        out.push(format!(
+            "{}: no image is named any more, so each machine goes back to the one that it ran before MachineConfigs named \
+             one; a machine without a record of it keeps what it runs, and does not reboot for it",
+            OsField::Image.path()
+        ));
+    }
     out
 }
 
@@ -135,6 +152,23 @@ mod tests {
         assert_eq!(warnings(&vim, &vim, &policy), Vec::<String>::new());
         let allowed = policy.with_host_packages(Some("Install"));
         assert_eq!(warnings(&none, &vim, &allowed), Vec::<String>::new());
+        // A host that refuses reboots after all, so it counts as that.
+        let live = allowed.with_live_extensions(Some("Apply"));
+        let told = warnings(&none, &vim, &live);
+        assert!(told.len() == 1 && told[0].contains("without a drain and a reboot"), "{told:?}");
+        assert_eq!(preview(&none, &vim, &live).unwrap().severity(), Severity::Reboot);
+        assert_eq!(warnings(&vim, &none, &live), Vec::<String>::new());
+    }
+
+    #[test]
+    fn an_image_that_is_given_up_counts_as_a_reboot_and_is_told() {
+        let (none, image) =
+            (wanted(json!({}), json!({})), wanted(json!({}), json!({"osImageURL": "q.io/os"})));
+        let policy = DisruptionPolicy::default();
+        let told = warnings(&image, &none, &policy);
+        assert!(told.len() == 1 && told[0].contains("goes back to the one that it ran before"), "{told:?}");
+        assert_eq!(warnings(&none, &image, &policy), Vec::<String>::new());
+        assert_eq!(preview(&image, &none, &policy).unwrap().severity(), Severity::Reboot);
     }
 
     #[test]

@@ -133,6 +133,13 @@ pub enum Step {
         #[serde(serialize_with = "shown")]
         change: Box<OsChange>,
     },
+    /// Bring the packages that were staged into the running system.
+    Live {
+        /// The config, for the record of a refusal.
+        config: String,
+        /// The extensions.
+        extensions: Vec<String>,
+    },
     /// Make systemd reload its units.
     DaemonReload,
     /// Make the SSH server reload its configuration, if it runs. A failure is only logged.
@@ -173,6 +180,7 @@ impl Step {
             Self::MoveAside { .. }
             | Self::Units { .. }
             | Self::Os { .. }
+            | Self::Live { .. }
             | Self::DaemonReload
             | Self::TellSshd { .. }
             | Self::Service { .. }
@@ -211,6 +219,9 @@ impl fmt::Display for Step {
             }
             Self::Password { user, .. } => write!(f, "set the password hash of {user}"),
             Self::Os { change } => write!(f, "stage the operating system: {change}"),
+            Self::Live { extensions, .. } => {
+                write!(f, "apply {} to the running system, without a reboot", extensions.join(" "))
+            }
             Self::DaemonReload => f.write_str("daemon-reload"),
             Self::TellSshd { unit } => write!(f, "reload {unit}, if it runs"),
             Self::Service { action, unit } => write!(f, "{} {unit}", action.verb()),

@@ -18,7 +18,9 @@ use crate::paths;
 use crate::plan::disruption::{Changes, Disruption};
 use crate::plan::effects::Planned;
 use crate::plan::facts::Facts;
-use crate::plan::os::{OsChange, served};
+use crate::plan::live::Live;
+use crate::plan::os::planned;
+use crate::plan::os_before::{GivenUp, to_record};
 use crate::plan::sshd::DROPIN;
 use crate::plan::step::{Replaces, Step};
 use crate::record::{CurrentConfig, Names, PendingReboot};
@@ -39,6 +41,8 @@ pub(crate) struct Steps<'a> {
     pub(crate) old: &'a Wanted,
     pub(crate) new: &'a Wanted,
     pub(crate) facts: &'a Facts,
+    /// Another program set up the host, so that the old config does not tell what it had.
+    pub(crate) of_host: bool,
     pub(crate) changes: &'a Changes,
     pub(crate) steps: Vec<Step>,
     pub(crate) notes: Vec<String>,
@@ -48,7 +52,13 @@ pub(crate) struct Steps<'a> {
 
 impl Steps<'_> {
     /// Adds all steps of the plan.
-    pub(crate) fn all(&mut self, names: &Names, desired: &MachineConfigSpec, disruption: &Disruption) {
+    pub(crate) fn all(
+        &mut self,
+        names: &Names,
+        desired: &MachineConfigSpec,
+        disruption: &Disruption,
+        live: &Live,
+    ) {
         let (first, last): (Vec<&Planned>, _) = disruption.effects.iter().partition(|p| p.is_first());
         self.steps.extend(first.into_iter().cloned().map(Step::Effect));
         let disabled = self.disable_rewritten();
@@ -67,6 +77,12 @@ impl Steps<'_> {
         self.core_user();
         let sshd = self.keys_count() || self.steps.iter().any(|s| s.paths().contains(&DROPIN));
         self.operating_system();
+        if let Live::Yes(extensions) = live
+            && !disruption.live.is_empty()
+        {
+            let (config, extensions) = (names.desired.clone(), extensions.clone());
+            self.steps.push(Step::Live { config, extensions });
+        }
         self.bookkeeping(names, desired, disruption);
         let units_changed = self.steps.iter().any(|s| {
             s.paths().iter().any(|p| p.starts_with(paths::UNITS_DIR)) || matches!(s, Step::Units { .. })
@@ -91,11 +107,32 @@ impl Steps<'_> {
     /// asks for all of it again.
     fn operating_system(&mut self) {
         let asked = !self.changes.os.is_empty() || self.facts.force;
-        let Some(status) = self.facts.os.as_ref().filter(|_| asked) else { return };
-        let (now, refused) = (status.next(), &self.facts.os_refused);
-        let (old, new) = (served(&self.old.os, refused, now), served(&self.new.os, refused, now));
-        let change = OsChange::between(&old, &new, now, self.facts.argument_rules.own.as_deref());
+        if !asked {
+            return;
+        }
+        let change = planned(self.old, self.new, self.facts);
         self.steps.extend(change.map(|change| Step::Os { change: Box::new(change) }));
+        self.image_before();
+    }
+
+    /// Records what the host ran when a config names the first image, and forgets it when the host is back there.
+    fn image_before(&mut self) {
+        let path = paths::OS_BEFORE;
+        if let Some(origin) = to_record(self.old, self.new, self.facts, self.of_host) {
+            match serde_json::to_vec(origin) {
+                Ok(json) => self.write(path, Content::new(json), PRIVATE),
+                Err(e) => self.refuse(path, e.to_string(), "remove the file"),
+            }
+        }
+        if !self.found(path).is_absent() {
+            let why = match GivenUp::of(self.old, self.new, self.facts) {
+                GivenUp::Back(_) | GivenUp::Runs => {
+                    "the machine is back in what it ran before MachineConfigs named an image"
+                }
+                _ => return,
+            };
+            self.steps.push(Step::Remove { path: path.to_owned(), why });
+        }
     }
 
     pub(crate) fn found(&self, path: &str) -> &Found {
@@ -388,7 +425,7 @@ impl Steps<'_> {
         desired: &MachineConfigSpec,
         disruption: &Disruption,
     ) {
-        for path in [paths::OS_FAILURE, paths::TRIAL_FAILURE] {
+        for path in [paths::OS_FAILURE, paths::TRIAL_FAILURE, paths::LIVE_REFUSED] {
             if !self.found(path).is_absent() {
                 let (path, why) = (path.to_owned(), "left over from an earlier try");
                 self.steps.push(Step::Remove { path, why });

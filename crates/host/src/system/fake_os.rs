@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use desired::OsField;
 
+use crate::system::os::origin::OsOrigin;
 use crate::system::os::{Deployment, OsBackend, OsError, OsStatus, Token};
 use crate::system::pull::Pull;
 
@@ -28,6 +29,23 @@ struct State {
     has_folders: bool,
     /// The registry answers nothing: what is fetched never arrives.
     hangs: bool,
+    /// Whether packages can be brought into the running system, and why that fails.
+    can_live: bool,
+    refuses_live: String,
+    /// What the running system is, if it is more than the deployment that was booted.
+    live: Option<Deployment>,
+}
+
+impl State {
+    /// As people and plans see it: what is in the running system counts as booted.
+    fn seen(&self) -> OsStatus {
+        let mut seen = self.status.clone();
+        if let Some(live) = &self.live {
+            seen.booted.clone_from(live);
+            seen.staged = seen.staged.filter(|staged| staged != live);
+        }
+        seen
+    }
 }
 
 /// How often a fetch that hangs looks whether it was cancelled.
@@ -71,6 +89,16 @@ impl FakeOs {
         self.state().hangs = hangs;
     }
 
+    /// Lets it bring packages into the running system, as rpm-ostree does.
+    pub fn allow_live(&self) {
+        self.state().can_live = true;
+    }
+
+    /// Makes it refuse that with this reason, or do it again if that is empty.
+    pub fn refuse_live(&self, why: &str) {
+        why.clone_into(&mut self.state().refuses_live);
+    }
+
     /// Gives each deployment a folder with an `/etc` of its own, as OSTree does. Who simulates the boot fills it.
     pub fn keep_folders(&self) {
         self.state().has_folders = true;
@@ -90,6 +118,7 @@ impl FakeOs {
     /// one.
     pub fn boot(&self) {
         let mut state = self.state();
+        state.live = None;
         let staged = state.status.staged.take();
         let falls_back = std::mem::take(&mut state.falls_back);
         if let Some(staged) = staged.filter(|_| !falls_back) {
@@ -138,7 +167,13 @@ impl OsBackend for FakeOs {
     }
 
     fn status(&mut self) -> Result<OsStatus, OsError> {
-        Ok(self.state().status.clone())
+        Ok(self.state().seen())
+    }
+
+    fn origin(&mut self) -> Result<Option<OsOrigin>, OsError> {
+        let reference = self.state().status.booted.image.clone();
+        Ok(Some(OsOrigin::Image { reference, named: String::new() })
+            .filter(|_| self.refuses(OsField::Image).is_none()))
     }
 
     fn fetch(&mut self, target: &Deployment, pull: &Pull) -> Result<(), OsError> {
@@ -175,6 +210,27 @@ impl OsBackend for FakeOs {
         Ok(())
     }
 
+    fn can_apply_live(&self) -> bool {
+        self.state().can_live
+    }
+
+    fn apply_live(&mut self) -> Result<(), OsError> {
+        let mut state = self.state();
+        let Some(staged) = state.status.staged.clone() else { return Err(OsError::new("nothing is staged")) };
+        if !state.refuses_live.is_empty() {
+            return Err(OsError::new(state.refuses_live.clone()));
+        }
+        state.live = Some(staged);
+        Ok(())
+    }
+
+    fn undo_live(&mut self, before: &Token) -> Result<(), OsError> {
+        let before: Deployment = serde_json::from_str(&before.0).map_err(|e| OsError::new(e.to_string()))?;
+        let mut state = self.state();
+        state.live = state.live.take().and(Some(before)).filter(|before| *before != state.status.booted);
+        Ok(())
+    }
+
     fn tidy(&mut self) -> Result<Vec<String>, OsError> {
         let mut state = self.state();
         let OsStatus { booted, staged, previous, .. } = state.status.clone();
@@ -196,8 +252,9 @@ impl OsBackend for FakeOs {
         if state.status.booted == before {
             return Ok(());
         }
-        let back = state.status.previous.clone().filter(|p| *p == before);
-        state.status.staged = back;
+        // What is in the running system was only staged, and is staged again.
+        let previous = state.status.previous.clone();
+        state.status.staged = [previous, state.live.clone()].into_iter().flatten().find(|d| *d == before);
         match state.status.staged {
             Some(_) => Ok(()),
             None => Err(OsError::new("the deployment of before the change is gone")),
@@ -206,6 +263,8 @@ impl OsBackend for FakeOs {
 
     fn runs(&mut self, before: &Token) -> Result<bool, OsError> {
         let before: Deployment = serde_json::from_str(&before.0).map_err(|e| OsError::new(e.to_string()))?;
-        Ok(self.state().status.booted == before)
+        let state = self.state();
+        // Nothing was booted since something was brought into the running system.
+        Ok(state.status.booted == before || state.live.is_some())
     }
 }

@@ -17,6 +17,7 @@ mod credentials;
 mod image_check;
 pub(crate) mod loader;
 pub(crate) mod ordinary;
+pub(crate) mod origin;
 pub(crate) mod ostree;
 mod proxy;
 mod pull_trouble;
@@ -39,6 +40,7 @@ const DEPLOYMENTS: [&str; 2] = ["/ostree/deploy", "/run/ostree/staged-deployment
 pub(crate) use argument_rules::{ArgumentRules, ArgumentSyntax};
 use desired::mask::argument;
 use desired::{OsField, OsWanted};
+use origin::OsOrigin;
 use reference::same_image;
 use rpm_ostree::packages::is_within;
 use serde::{Deserialize, Serialize, Serializer};
@@ -191,6 +193,13 @@ pub trait OsBackend: Send + fmt::Debug {
     /// # Errors
     /// The host cannot report it.
     fn status(&mut self) -> Result<OsStatus, OsError>;
+    /// What the running deployment was made from. `None`: the host uses no images, or cannot say. It may start a program.
+    ///
+    /// # Errors
+    /// The host cannot report it.
+    fn origin(&mut self) -> Result<Option<OsOrigin>, OsError> {
+        Ok(None)
+    }
     /// Names the image that has the packages of extensions and kernels, for what is fetched and staged next. Empty: the host's
     /// repositories have them.
     fn use_extensions(&mut self, _image: &str) {}
@@ -220,12 +229,38 @@ pub trait OsBackend: Send + fmt::Debug {
     /// # Errors
     /// The host refuses or fails.
     fn stage(&mut self, target: &Deployment) -> Result<(), OsError>;
+    /// Whether this back end can bring packages that were staged into the running system (see [`OsBackend::apply_live`]). Cheap:
+    /// no program is started, so it may turn out that the host's version cannot.
+    fn can_apply_live(&self) -> bool {
+        false
+    }
+    /// Brings what is staged into the running system. It must only add packages.
+    ///
+    /// # Errors
+    /// The host refuses or fails. The running system may have a part of it then (see [`OsBackend::undo_live`]).
+    fn apply_live(&mut self) -> Result<(), OsError> {
+        Err(OsError::new("this host cannot change its running system"))
+    }
+    /// Takes what [`OsBackend::apply_live`] brought since the token out of the running system again. Idempotent.
+    ///
+    /// # Errors
+    /// The host refuses or fails. A boot ends what was brought there, too.
+    fn undo_live(&mut self, _before: &Token) -> Result<(), OsError> {
+        Ok(())
+    }
     /// The change that was booted is kept: what only a boot loader needed to go back by itself goes. Idempotent.
     ///
     /// # Errors
     /// The host refuses or fails.
     fn keep(&mut self) -> Result<(), OsError> {
         Ok(())
+    }
+    /// Whether [`OsBackend::keep`] has something left to end. Cheap: no program is started.
+    ///
+    /// # Errors
+    /// The host cannot report it.
+    fn is_unkept(&self) -> Result<bool, OsError> {
+        Ok(false)
     }
     /// Why the machine did not boot what was staged, if the boot loader gave up on it by itself.
     fn fell_back(&mut self) -> Option<String> {

@@ -81,6 +81,11 @@ impl Pull {
         self.0.cancelled.load(Ordering::Acquire) || self.too_large().is_some()
     }
 
+    /// Whether it was told to end.
+    pub(crate) fn is_called_off(&self) -> bool {
+        self.0.cancelled.load(Ordering::Acquire)
+    }
+
     /// Sets how many bytes fit. A fetch that turns out to be larger ends at once, and not when the disk is full.
     pub(crate) fn set_room(&self, bytes: u64) {
         self.0.room.store(bytes, Ordering::Release);
@@ -90,6 +95,11 @@ impl Pull {
     pub(crate) fn too_large(&self) -> Option<(u64, u64)> {
         let (total, room) = (self.meter().total, self.0.room.load(Ordering::Acquire));
         (total > room).then_some((total, room))
+    }
+
+    /// Begins to count anew, for a program that is started a second time: it names the size of what is still missing.
+    pub(crate) fn begin_again(&self) {
+        *self.meter() = PullMeter::default();
     }
 
     /// How far it is. `None`: nothing is known yet, or nothing had to be fetched.

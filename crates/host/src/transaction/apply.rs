@@ -99,7 +99,15 @@ impl Host {
             self.begin_trial(&journal)?;
             return Ok(applied);
         }
-        if journal.os_change().is_some() {
+        if journal.live {
+            match self.note_kept_os(&journal) {
+                Err(error) if !error.killed() => {
+                    tracing::warn!(error = %chain(&error), "the change is complete; it is noted as kept at the next start");
+                    return Ok(applied);
+                }
+                done => done?,
+            }
+        } else if journal.os_change().is_some() {
             // The next boot decides whether the change stays.
             return Ok(applied);
         }
@@ -283,6 +291,7 @@ impl Host {
                 os.use_extensions(&change.wanted.extensions_image);
                 os.stage(&change.to)
             })?,
+            Step::Live { config, .. } => self.apply_live(config)?,
             Step::DaemonReload => self.systemd("daemon-reload", "", |s| s.daemon_reload())?,
             Step::TellSshd { unit } => {
                 // The configuration takes effect at its next start at the latest, so a failure does not undo the

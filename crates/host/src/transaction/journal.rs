@@ -139,11 +139,16 @@ pub(crate) struct Journal {
     /// The change is kept only if it is confirmed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) trial: Option<Trial>,
+    /// The change of the operating system is brought into the running system: it waits for no boot, and the undo takes it out.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) live: bool,
 }
 
 /// The format of the journal. A reader knows all formats up to its own. A format gets a new number if it changes what
 /// undo has to do.
-const FORMAT: u32 = 6;
+const FORMAT: u32 = 7;
+/// The format of a journal on trial whose change of the operating system, if it has one, waits for a boot.
+const FORMAT_WITHOUT_LIVE: u32 = 6;
 /// The format of a journal with effects that is not on trial.
 const FORMAT_WITHOUT_TRIAL: u32 = 5;
 /// The format of a journal with a change of the operating system and without effects.
@@ -242,7 +247,8 @@ impl Journal {
             .collect();
         let journal = Self {
             format: match &before_os {
-                _ if trial.is_some() => FORMAT,
+                _ if plan.is_live() => FORMAT,
+                _ if trial.is_some() => FORMAT_WITHOUT_LIVE,
                 _ if !effects.is_empty() => FORMAT_WITHOUT_TRIAL,
                 Some(_) => FORMAT_WITHOUT_EFFECTS,
                 None if before.iter().any(is_new) => FORMAT_WITHOUT_OS,
@@ -273,6 +279,7 @@ impl Journal {
             }),
             effects,
             trial,
+            live: plan.is_live(),
         };
         root.write_bytes(BEGIN, &journal.to_file()?, PRIVATE)?;
         Ok(journal)

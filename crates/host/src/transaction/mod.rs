@@ -6,6 +6,7 @@ pub(crate) mod apply;
 pub(crate) mod effects;
 mod guard;
 pub(crate) mod journal;
+pub(crate) mod live;
 pub(crate) mod lock;
 pub(crate) mod merge;
 pub(crate) mod reboot;

@@ -151,10 +151,11 @@ impl Host {
     /// a reboot is still to come.
     pub(crate) fn undo_os(&mut self, journal: &Journal) -> Result<bool, Error> {
         let Some((before, _)) = journal.os_change() else { return Ok(true) };
+        let is_out = self.undo_live(journal)?;
         if self.os.mark()? != *before {
             self.os_call("undo", |os| os.undo(before))?;
         }
-        Ok(self.os.runs(before)?)
+        Ok(self.os.runs(before)? && is_out)
     }
 
     /// Records that the machine has to reboot into what it ran before a change. `config`: the one in effect now.
@@ -313,13 +314,21 @@ impl Host {
             return Ok(undone);
         }
         if let Some((_, change)) = journal.os_change() {
-            if journal.boot.is_same_boot(&self.boot()?) {
+            let same_boot = journal.boot.is_same_boot(&self.boot()?);
+            if same_boot && !journal.live {
                 return Ok(Recovery::AwaitsBoot { config: desired });
+            }
+            if journal.live && !same_boot && self.lost_in_boot(journal)? {
+                tracing::warn!(%desired, "what was staged was not made bootable at the shutdown before; undoing the change");
+                Journal::reopen(&self.root)?;
+                self.undo(journal, ServiceUndo::LaterBoot)?;
+                return Ok(Recovery::Undone { config, desired });
             }
             // The plan removed what earlier tries recorded. A record is of this try: the machine is on its way back.
             let earlier = self.os_failure()?.filter(|f| f.config == desired).map(|f| f.why);
             let came_up = match earlier {
                 Some(why) => Err(why),
+                None if same_boot => Ok(()),
                 None => self.check_boot(change, &desired)?,
             };
             if let Err(why) = came_up {
@@ -331,7 +340,9 @@ impl Host {
                 self.undo(journal, ServiceUndo::LaterBoot)?;
                 return Ok(Recovery::RolledBack { config, desired, why });
             }
-            self.mend_merge(journal)?;
+            if !same_boot {
+                self.mend_merge(journal)?;
+            }
             if journal.trial.is_none() {
                 self.note_kept_os(journal)?;
                 Journal::finalise(&self.root)?;
@@ -342,6 +353,13 @@ impl Host {
         }
         Journal::clear(&self.root, Some(journal))?;
         Ok(Recovery::Finished { config: desired })
+    }
+
+    /// Whether the boot lost what a change had brought into the running system: the power failed before OSTree had made it
+    /// bootable, which it does at shutdown. The config is not to blame.
+    fn lost_in_boot(&mut self, journal: &Journal) -> Result<bool, Error> {
+        let Some((before, change)) = journal.os_change() else { return Ok(false) };
+        Ok(self.os.runs(before)? && change.came_up(&self.os.status()?).is_err())
     }
 
     /// Whether the machine came up as planned. If not, that is recorded.

@@ -14,6 +14,8 @@ pub struct Pair {
     pub new: MachineConfigSpec,
     /// Whether the setting `reboots` is `WhenNeeded`, so that changes take effect without a reboot where they can.
     pub when_needed: bool,
+    /// Whether extensions may take effect in the running system.
+    pub live: bool,
 }
 
 const ENABLED: &str = "[Service]\nExecStart=/bin/true\n[Install]\nWantedBy=multi-user.target\n";
@@ -65,7 +67,7 @@ fn core(keys: &[&str], hash: Option<&str>) -> Value {
 }
 
 fn pair(about: &'static str, old: MachineConfigSpec, new: MachineConfigSpec) -> Pair {
-    Pair { about, old, new, when_needed: false }
+    Pair { about, old, new, when_needed: false, live: false }
 }
 
 /// All of them.
@@ -244,9 +246,10 @@ pub fn os_pairs() -> Vec<Pair> {
         ),
         pair(
             "kernel arguments go",
-            with(old, "fake:2", &["quiet", "nosmt"]),
-            with(new, "fake:2", &["nosmt"]),
+            with(old.clone(), "fake:2", &["quiet", "nosmt"]),
+            with(new.clone(), "fake:2", &["nosmt"]),
         ),
+        pair("the first image is given up", with(old, "fake:2", &["quiet"]), with(new, "", &["quiet"])),
     ]
 }
 
@@ -276,4 +279,16 @@ pub fn effect_pairs() -> Vec<Pair> {
         ),
     ];
     all.into_iter().map(|pair| Pair { when_needed: true, ..pair }).collect()
+}
+
+/// A change whose extension takes effect in the running system, together with a file and a unit.
+pub fn live_pair() -> Pair {
+    let sysctl = |value: &str| file("/etc/sysctl.d/50-x.conf", &format!("vm.swappiness%3D{value}"));
+    let with = |extensions: &[&str], spec: MachineConfigSpec| MachineConfigSpec {
+        extensions: Some(extensions.iter().map(|e| (*e).to_owned()).collect()),
+        ..spec
+    };
+    let old = with(&["sysstat"], spec(&[sysctl("10")], &[unit("gone.service", true)], &[]));
+    let new = with(&["sysstat", "usbguard"], spec(&[sysctl("20")], &[unit("new.service", true)], &[]));
+    Pair { when_needed: true, live: true, ..pair("an extension is applied live", old, new) }
 }

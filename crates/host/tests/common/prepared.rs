@@ -49,7 +49,7 @@ pub fn policy() -> DisruptionPolicy {
 /// The policies of a pair.
 pub fn policy_of(pair: &Pair) -> DisruptionPolicy {
     let reboots = if pair.when_needed { Reboots::WhenNeeded } else { Reboots::AsReference };
-    DisruptionPolicy { reboots, ..policy() }
+    DisruptionPolicy { reboots, live_extensions: pair.live, ..policy() }
 }
 
 pub fn names(current: &str, desired: &str) -> Names {
@@ -64,6 +64,9 @@ pub fn state(at: &Path, os: &FakeOs) -> (Tree, OsStatus) {
     let mut systemd = FakeSystemd::new(&host::Root::open(at).unwrap());
     let runs = UNITS.into_iter().filter(|unit| systemd.is_running(unit).unwrap());
     tree.extend(runs.map(|unit| (unit.to_owned(), "runs".to_owned())));
+    // Which image the host goes back to is part of its state, too.
+    let before = std::fs::read_to_string(at.join(host::paths::OS_BEFORE.trim_start_matches('/')));
+    tree.extend(before.ok().map(|text| ("the image of before".to_owned(), text)));
     (tree, os.clone().status().unwrap())
 }
 
@@ -78,6 +81,11 @@ pub fn same(now: &(Tree, OsStatus), want: &(Tree, OsStatus), about: &str) {
         .collect();
     assert!(differs.is_empty(), "{about}:\n{}", differs.join("\n"));
     assert_eq!(now.1, want.1, "{about}");
+}
+
+/// What the OS says of itself.
+pub fn status_of(os: &FakeOs) -> OsStatus {
+    os.clone().status().unwrap()
 }
 
 pub fn mk_os(status: &OsStatus) -> FakeOs {
@@ -108,7 +116,7 @@ impl Deployments {
     pub fn boot(&mut self, at: &Path, os: &FakeOs) {
         let booted = |os: &FakeOs| {
             let booted = os.clone().status().unwrap().booted;
-            format!("{} {}", booted.image, booted.kernel_arguments.join(" "))
+            format!("{} {} {}", booted.image, booted.kernel_arguments.join(" "), booted.extensions.join(" "))
         };
         let etc = at.join("etc");
         let before = booted(os);
@@ -147,14 +155,18 @@ pub fn prepare(pair: &Pair) -> Prepared {
         crate::common::mk_kernel(base.path());
     }
     let os = FakeOs::default();
+    if pair.live {
+        os.allow_live();
+    }
     let mut host = mk_host(base.path(), &os, Arc::new(NoFaults));
     if pair.when_needed {
         // The kubelet runs, so that its drop-in takes effect without a boot and the parameter's value is recorded.
         FakeSystemd::new(host.root()).set_started("kubelet.service").unwrap();
     }
     let start = api::v1::MachineConfigSpec::default();
+    let first_policy = DisruptionPolicy { live_extensions: false, ..policy_of(pair) };
     let facts = host.probe(&start, &pair.old).unwrap();
-    let first = plan(&start, &pair.old, &names("", "old"), &policy_of(pair), &facts).unwrap();
+    let first = plan(&start, &pair.old, &names("", "old"), &first_policy, &facts).unwrap();
     host.apply(&first).unwrap();
     boot(base.path(), &os);
     host.recover().unwrap();

@@ -4,9 +4,10 @@
 //! Not here: the real GRUB (`crates/lab/tests/node/boot_loader.rs`), and power cuts of a machine.
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use api::v1::MachineConfigSpec;
@@ -50,6 +51,19 @@ impl Programs for GrubStandIn {
         );
         std::fs::write(self.0.join(args[1].trim_start_matches('/')), text).unwrap();
         Ok(Output { text: String::new() })
+    }
+}
+
+/// A boot partition that can be mounted read-only.
+#[derive(Debug, Default)]
+struct BootPartition(AtomicBool);
+
+impl Faults for BootPartition {
+    fn at(&self, point: Point<'_>) -> Result<(), Fault> {
+        match self.0.load(Ordering::Relaxed) && point.before && point.on.starts_with("/efi/") {
+            true => Err(Fault::Fail(ErrorKind::ReadOnlyFilesystem.into())),
+            false => Ok(()),
+        }
     }
 }
 
@@ -196,4 +210,45 @@ fn a_kill_at_any_point_of_a_kernel_argument_change_leaves_the_old_state_or_the_n
     }
     println!("{kills} kills");
     assert!(kills > 80, "{kills}");
+}
+
+#[test]
+fn an_entry_that_stays_counted_on_a_read_only_boot_partition_is_told_and_ended_when_it_is_writable() {
+    if !is_root() {
+        return;
+    }
+    let base = mk_host_tree();
+    let at = base.path();
+    with_counting(at);
+    boot(at, "");
+    let (none, new) = (MachineConfigSpec::default(), config("a", "new"));
+    let partition = Arc::new(BootPartition::default());
+    let mut host = mk_host(at, partition.clone());
+    let facts = host.probe(&none, &new).unwrap();
+    host.apply(&plan(&none, &new, &names("", "new"), &policy(), &facts).unwrap()).unwrap();
+    // systemd-boot uses a try, and the partition is mounted read-only after that.
+    let entries = at.join("efi/loader/entries");
+    for version in ["6.1", "6.2"] {
+        let name = |end: &str| entries.join(format!("{ID}-{version}{end}.conf"));
+        std::fs::rename(name("+2"), name("+1-1")).unwrap();
+    }
+    boot(at, "a");
+    partition.0.store(true, Ordering::Relaxed);
+    let finished = host.recover().unwrap();
+    assert_eq!(finished, Recovery::Finished { config: "new".to_owned() }, "the update has proved to be good");
+    host.reboot_done().unwrap();
+    for _ in 0..2 {
+        let told: Vec<String> = host.drifts(&new).unwrap().iter().map(ToString::to_string).collect();
+        let text = told.join("\n");
+        assert_eq!(told.len(), 1, "{text}");
+        for said in ["spec.kernelArguments", "+1-1.conf", "still counts the boots", "read-only filesystem"] {
+            assert!(text.to_lowercase().contains(&said.to_lowercase()), "{said}: {text}");
+        }
+    }
+    partition.0.store(false, Ordering::Relaxed);
+    assert_eq!(host.drifts(&new).unwrap(), []);
+    let mut left: Vec<_> =
+        std::fs::read_dir(&entries).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+    left.sort();
+    assert_eq!(left, ["6.1", "6.2"].map(|version| format!("{ID}-{version}.conf")));
 }

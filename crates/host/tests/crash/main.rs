@@ -11,6 +11,7 @@ mod prepared;
 
 mod broken_disks;
 mod kills;
+mod live;
 mod loader;
 mod merge;
 mod outcome;

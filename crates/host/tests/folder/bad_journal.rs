@@ -182,12 +182,12 @@ fn a_journal_of_a_newer_version_is_left_alone() {
     interrupted(dir.path());
     let begin = dir.path().join("var/lib/machine-config-daemon/journal/begin.json");
     let text = fs::read_to_string(&begin).unwrap();
-    let newer = text.replace("\"format\":2", "\"format\":7");
+    let newer = text.replace("\"format\":2", "\"format\":8");
     assert_ne!(newer, text);
     fs::write(&begin, &newer).unwrap();
     for _ in 0..2 {
         let error = mk(dir.path()).recover().unwrap_err();
-        assert!(matches!(error, Error::JournalNewer { found: 7, known: 6, .. }), "{error}");
+        assert!(matches!(error, Error::JournalNewer { found: 8, known: 7, .. }), "{error}");
         assert!(error.to_string().contains("start that version on this host again"), "{error}");
     }
     assert_eq!(fs::read_to_string(&begin).unwrap(), newer);

@@ -83,7 +83,9 @@ pub(crate) fn policy_of(policy: &DisruptionPolicy, situation: &Situation, pool: 
     let notes = situation.pools.get(pool).and_then(|p| p.metadata.annotations.as_ref());
     let setting = notes.and_then(|notes| notes.get(annotation::REBOOTS));
     let packages = notes.and_then(|notes| notes.get(annotation::HOST_PACKAGES));
-    policy.clone().of_pool(setting.map(String::as_str)).with_host_packages(packages.map(String::as_str))
+    let live = notes.and_then(|notes| notes.get(annotation::LIVE_EXTENSIONS));
+    let policy = policy.clone().of_pool(setting.map(String::as_str));
+    policy.with_host_packages(packages.map(String::as_str)).with_live_extensions(live.map(String::as_str))
 }
 
 /// What the change to a config costs the nodes of a situation, for windows that let some changes pass.

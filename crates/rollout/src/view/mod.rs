@@ -168,6 +168,9 @@ pub struct NodeView {
     pub reboots: Option<Arc<str>>,
     /// [`annotation::HOST_PACKAGES`].
     pub host_packages: Option<Arc<str>>,
+    /// [`annotation::LIVE_EXTENSIONS`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub live_extensions: Option<Arc<str>>,
     /// [`own::CORDON`].
     pub cordon: Option<CordonMark>,
     /// [`own::DRAIN_WAIT`].
@@ -240,6 +243,7 @@ impl NodeView {
             reboots: shared(annotation::REBOOTS),
             waiting: shared(own::WAITING),
             host_packages: shared(annotation::HOST_PACKAGES),
+            live_extensions: shared(annotation::LIVE_EXTENSIONS),
             prefetch: shared(own::PREFETCH),
             cordon: note(own::CORDON).and_then(CordonMark::parse),
             drain_wait: note(own::DRAIN_WAIT).map(Arc::from),
@@ -346,6 +350,7 @@ impl NodeView {
             trial,
             reboots,
             host_packages,
+            live_extensions,
             cordon,
             drain_wait,
             draining,
@@ -373,6 +378,7 @@ impl NodeView {
             && *trial == other.trial
             && *reboots == other.reboots
             && *host_packages == other.host_packages
+            && *live_extensions == other.live_extensions
             && (cordon, drain_wait, draining) == (&other.cordon, &other.drain_wait, &other.draining)
             && (quarantine, sent, waiting) == (&other.quarantine, &other.sent, &other.waiting)
             && (boot, etcd_before) == (&other.boot, &other.etcd_before)

@@ -14,6 +14,7 @@ use super::{Changes, Decided, Disruption, Rule, ServiceDisruption};
 use crate::paths::{FORCE_FILE, REGISTRIES_CONF};
 use crate::plan::effects::{Effect, NotTaken, Planned, Taken, UnitVerb, Way, table, units};
 use crate::plan::facts::Facts;
+use crate::plan::os_before::GivenUp;
 use crate::plan::registries::drain_reason;
 use crate::system::systemd::ServiceAction;
 
@@ -27,7 +28,7 @@ pub(crate) fn disruption(
     notes: &mut Vec<String>,
     bad: &mut Vec<Irreconcilable>,
 ) -> Disruption {
-    let Asked { asked, by_table, decided } = Asked::by((old, new), changes, policy, facts, notes);
+    let Asked { asked, by_table, decided, live } = Asked::by((old, new), changes, policy, facts);
     let mut out = Disruption { decided, ..Disruption::default() };
     for (action, because) in &asked {
         if matches!(action, PolicyAction::Reboot) {
@@ -35,10 +36,24 @@ pub(crate) fn disruption(
             push(&mut out.drain, because);
         }
     }
-    let whole = out.needs_reboot();
+    // A change of the operating system needs the kernel to start anew, if it is booted.
+    let whole = out.needs_reboot() || !live.is_empty();
     for path in &by_table.userspace {
         push(&mut out.reboot, path);
         push(&mut out.drain, path);
+    }
+    let reboots = out.needs_reboot();
+    for field in &live {
+        if reboots {
+            push(&mut out.reboot, field);
+            push(&mut out.drain, field);
+            out.decided.push(by_default(field));
+        } else {
+            push(&mut out.live, field);
+            // The packages may have units.
+            push(&mut out.daemon_reload, field);
+            out.decided.push(applied_live(field));
+        }
     }
     if out.needs_reboot() {
         let can = facts.effects.as_ref().is_some_and(|f| f.soft_reboot && !f.owes_reboot);
@@ -58,6 +73,8 @@ struct Asked {
     asked: Vec<(PolicyAction, String)>,
     by_table: ByTable,
     decided: Vec<Decided>,
+    /// What takes effect in the running system, if nothing else reboots the machine.
+    live: Vec<String>,
 }
 
 impl Asked {
@@ -66,7 +83,6 @@ impl Asked {
         changes: &Changes,
         policy: &DisruptionPolicy,
         facts: &Facts,
-        notes: &mut Vec<String>,
     ) -> Self {
         let mut asked: Vec<(PolicyAction, String)> = Vec::new();
         let mut by_table = ByTable::default();
@@ -75,17 +91,15 @@ impl Asked {
             asked.push((PolicyAction::Reboot, FORCE_FILE.to_owned()));
             decided.push(by_default(FORCE_FILE));
         }
-        for field in &changes.os {
-            // The host keeps its image (see `plan::os`).
-            if *field == OsField::Image && new.os.image.is_empty() {
-                notes.push(format!(
-                    "{} is not set any more: the host keeps the image that it runs",
-                    field.path()
-                ));
-            } else {
-                asked.push((PolicyAction::Reboot, field.path().to_owned()));
-                decided.push(by_default(field.path()));
+        let stays = matches!(GivenUp::of(old, new, facts), GivenUp::Keeps | GivenUp::Runs);
+        let mut live = Vec::new();
+        for field in changes.os.iter().filter(|field| **field != OsField::Image || !stays) {
+            if changes.live && *field == OsField::Extensions {
+                live.push(field.path().to_owned());
+                continue;
             }
+            asked.push((PolicyAction::Reboot, field.path().to_owned()));
+            decided.push(by_default(field.path()));
         }
         let when_needed = policy.reboots == Reboots::WhenNeeded;
         let ours = DisruptionPolicy::default();
@@ -131,7 +145,7 @@ impl Asked {
             asked.push((PolicyAction::Reboot, what.clone()));
             decided.push(Decided { rule, ..by_default(what) });
         }
-        Self { asked, by_table, decided }
+        Self { asked, by_table, decided, live }
     }
 }
 
@@ -220,6 +234,13 @@ fn keep_what_is_there(
 /// What no rule makes cheaper.
 fn by_default(what: &str) -> Decided {
     Decided { what: what.to_owned(), rule: Rule::Default, cost: "reboot".to_owned() }
+}
+
+/// What is brought into the running system.
+fn applied_live(what: &str) -> Decided {
+    let annotation = api::names::annotation::LIVE_EXTENSIONS;
+    let cost = "applied to the running system".to_owned();
+    Decided { what: what.to_owned(), rule: Rule::Allowed { annotation }, cost }
 }
 
 fn in_words(action: &PolicyAction) -> String {

@@ -19,6 +19,8 @@ pub(crate) struct Changes {
     pub(crate) drifted_units: BTreeSet<String>,
     /// Whether keys or password of the core user changed.
     pub(crate) passwd: bool,
+    /// Whether the change of the operating system can take effect without a reboot, by [`crate::plan::live`].
+    pub(crate) live: bool,
 }
 
 impl Changes {
@@ -42,7 +44,7 @@ impl Changes {
         files.extend(keyed(&a.links, &b.links, |l| &l.path));
         let units = keyed(&old.config.systemd.units, &new.config.systemd.units, |u| &u.name);
         let passwd = old.config.passwd != new.config.passwd;
-        Self { os, files, units, drifted_units: BTreeSet::new(), passwd }
+        Self { os, files, units, drifted_units: BTreeSet::new(), passwd, live: false }
     }
 }
 

@@ -29,6 +29,9 @@ pub struct Disruption {
     pub daemon_reload: Vec<String>,
     /// The services to reload or restart, in order, each once.
     pub services: Vec<ServiceDisruption>,
+    /// What takes effect in the running system although it is a change of the operating system. Empty: nothing.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub live: Vec<String>,
     /// The reboot may be one of userspace only: the kernel keeps running.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub soft: bool,
@@ -81,6 +84,11 @@ pub enum Rule {
         /// Why not.
         why: String,
     },
+    /// An annotation allows that it takes effect in the running system.
+    Allowed {
+        /// The annotation.
+        annotation: &'static str,
+    },
     /// None: without a rule a change reboots.
     Default,
 }
@@ -98,6 +106,7 @@ impl fmt::Display for Decided {
             Rule::NotHere { row, why } => {
                 write!(f, "because row \"{row}\" of the table does not apply: {why}")
             }
+            Rule::Allowed { annotation } => write!(f, "as the annotation {annotation} allows"),
             Rule::Default => f.write_str("because no rule says that less will do"),
         }
     }
@@ -125,6 +134,7 @@ impl Disruption {
             daemon_reload,
             services,
             effects,
+            live,
             soft: _,
             decided: _,
             parameters_before: _,
@@ -134,6 +144,7 @@ impl Disruption {
             && daemon_reload.is_empty()
             && services.is_empty()
             && effects.is_empty()
+            && live.is_empty()
     }
 
     /// Whether the node must be drained first.
@@ -161,6 +172,9 @@ impl fmt::Display for Disruption {
         if self.needs_reboot() {
             let soft = if self.soft { "soft " } else { "" };
             parts.push(format!("{soft}reboot ({})", self.reboot.join(", ")));
+        }
+        if !self.live.is_empty() {
+            parts.push(format!("live, without a reboot ({})", self.live.join(", ")));
         }
         if !self.daemon_reload.is_empty() {
             parts.push(format!("daemon-reload ({})", self.daemon_reload.join(", ")));

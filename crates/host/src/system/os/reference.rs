@@ -97,6 +97,24 @@ impl Reference {
         self.image.contains("@sha256:")
     }
 
+    /// The same image by this digest, if it is one of a registry that is named by a tag or not at all.
+    pub(crate) fn at_digest(&self, digest: &str) -> Self {
+        if self.transport != REGISTRY || self.image.contains('@') {
+            return self.clone();
+        }
+        // A port has a colon too, but a slash follows it.
+        let name = match self.image.rsplit_once(':') {
+            Some((name, tag)) if !tag.contains('/') => name,
+            _ => &self.image,
+        };
+        Self { image: format!("{name}@{digest}"), ..self.clone() }
+    }
+
+    /// Whether it is kept where the host finds it by itself, and not in a registry.
+    pub(crate) fn is_of_registry(&self) -> bool {
+        self.transport == REGISTRY
+    }
+
     /// Whether its signature is verified, by the host's policy.
     pub(crate) fn is_signed(&self) -> bool {
         self.verified == Verified::Signature

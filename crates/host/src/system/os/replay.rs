@@ -8,10 +8,20 @@ use std::time::Duration;
 use crate::system::programs::{Output, ProgramError, Programs};
 use crate::system::pull::Pull;
 
+/// What a command does to the host before it answers.
+struct Effect(Box<dyn FnOnce() + Send>);
+
+impl std::fmt::Debug for Effect {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Effect")
+    }
+}
+
 /// What is expected next, and what is answered.
 #[derive(Debug)]
 struct Turn {
     command: String,
+    effect: Option<Effect>,
     answer: Result<String, String>,
 }
 
@@ -22,16 +32,38 @@ pub(crate) struct Replay(Arc<Mutex<VecDeque<Turn>>>);
 impl Replay {
     /// Expects this command, with its words separated by one space, and answers with this text.
     pub(crate) fn says(&self, command: &str, text: impl Into<String>) -> &Self {
-        let turn = Turn { command: command.to_owned(), answer: Ok(text.into()) };
+        self.expect(command, None, Ok(text.into()))
+    }
+
+    /// As [`Replay::says`], after this has happened on the host.
+    pub(crate) fn says_meanwhile(
+        &self,
+        command: &str,
+        text: &str,
+        effect: impl FnOnce() + Send + 'static,
+    ) -> &Self {
+        self.expect(command, Some(Effect(Box::new(effect))), Ok(text.to_owned()))
+    }
+
+    /// As [`Replay::fails`], after this has happened on the host.
+    pub(crate) fn fails_meanwhile(
+        &self,
+        command: &str,
+        why: &str,
+        effect: impl FnOnce() + Send + 'static,
+    ) -> &Self {
+        self.expect(command, Some(Effect(Box::new(effect))), Err(why.to_owned()))
+    }
+
+    fn expect(&self, command: &str, effect: Option<Effect>, answer: Result<String, String>) -> &Self {
+        let turn = Turn { command: command.to_owned(), effect, answer };
         self.0.lock().unwrap().push_back(turn);
         self
     }
 
     /// Expects this command and fails.
     pub(crate) fn fails(&self, command: &str, why: &str) -> &Self {
-        let turn = Turn { command: command.to_owned(), answer: Err(why.to_owned()) };
-        self.0.lock().unwrap().push_back(turn);
-        self
+        self.expect(command, None, Err(why.to_owned()))
     }
 
     /// The conversation must be at its end.
@@ -47,6 +79,9 @@ impl Programs for Replay {
         let turn = self.0.lock().unwrap().pop_front();
         let Some(turn) = turn else { panic!("nothing was expected, but {command}") };
         assert_eq!(command, turn.command);
+        if let Some(Effect(effect)) = turn.effect {
+            effect();
+        }
         let fail = |why| ProgramError { program: program.to_owned(), why };
         turn.answer.map(|text| Output { text }).map_err(fail)
     }

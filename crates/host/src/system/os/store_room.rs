@@ -30,6 +30,11 @@ pub(super) fn limit(root: &Root, pull: &Pull) -> Result<(), OsError> {
     }
 }
 
+/// Whether a fetch that failed did so for want of room: it was known not to fit, or no room is left.
+pub(super) fn is_short(root: &Root, pull: &Pull) -> bool {
+    !pull.is_called_off() && (pull.too_large().is_some() || limit(root, pull).is_err())
+}
+
 const REMEDY: &str = "free space on its file system (df -h /sysroot), for example with ostree admin cleanup. OSTree leaves a \
     part of it free (min-free-space-percent in /ostree/repo/config)";
 

@@ -13,12 +13,13 @@ use std::fmt::Write;
 use std::time::Duration;
 
 const ASK: Duration = Duration::from_secs(60);
+const DIGEST_OF: &str = "--print-metadata-key=ostree.manifest-digest";
 /// The tree's own file; `/etc/os-release` is a link to it.
 const OS_RELEASE: &str = "/usr/lib/os-release";
 
 /// The name in the repository (<https://docs.rs/ostree-ext/latest/ostree_ext/refescape/>): letters, digits and `-` stay, an
 /// underline is doubled, a slash stays behind a letter or a digit, and anything else is its number between underlines.
-fn name(reference: &Reference) -> String {
+pub(super) fn name(reference: &Reference) -> String {
     let text = match reference.transport() {
         "registry" => format!("docker://{}", reference.image),
         _ => reference.place(),
@@ -49,6 +50,22 @@ pub(super) fn commit(programs: &mut dyn Programs, reference: &Reference) -> Opti
         }
         Err(error) => {
             tracing::debug!(%error, image = %reference.image, "the image is not in the repository");
+            None
+        }
+    }
+}
+
+/// The digest of the manifest that a commit was made of, as `ostree container` notes it in the commit. `None`: it is of no image,
+/// or the repository cannot say.
+pub(super) fn digest(programs: &mut dyn Programs, commit: &str) -> Option<String> {
+    let repo = format!("--repo={REPO}");
+    match programs.run(OSTREE, &["show", &repo, DIGEST_OF, commit], ASK) {
+        // The text form of a string of GVariant.
+        Ok(output) => {
+            output.text.trim().strip_prefix('\'').and_then(|rest| rest.strip_suffix('\'')).map(str::to_owned)
+        }
+        Err(error) => {
+            tracing::debug!(%error, %commit, "the commit does not say which image it was made of");
             None
         }
     }
@@ -159,6 +176,19 @@ mod tests {
         );
         let why = keeps_its_promise(&mut talk, &image, &configuration).unwrap_err().why;
         assert!(why.contains("cannot be read"), "{why}");
+    }
+
+    #[test]
+    fn a_commit_says_the_digest_of_the_image_that_it_was_made_of() {
+        let asked =
+            "/usr/bin/ostree show --repo=/ostree/repo --print-metadata-key=ostree.manifest-digest ab12";
+        let mut talk = Replay::default();
+        talk.says(asked, "'sha256:34'\n")
+            .says(asked, "sha256:34\n")
+            .fails(asked, "error: No such metadata key");
+        let all: Vec<_> = (0..3).map(|_| digest(&mut talk, "ab12")).collect();
+        assert_eq!(all, [Some("sha256:34".to_owned()), None, None]);
+        talk.done();
     }
 
     #[test]

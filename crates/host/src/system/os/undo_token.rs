@@ -9,6 +9,21 @@ use crate::system::os::{OsError, Token};
 #[serde(deny_unknown_fields)]
 pub(crate) struct UndoToken {
     pub(crate) id: String,
+    /// That deployment was only staged, and its packages were in the running system already.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) live: Option<LiveBefore>,
+}
+
+/// Packages that were in the running system, and staged for the next boot.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LiveBefore {
+    /// The deployment that ran.
+    pub(crate) booted: String,
+    /// The commit that was in the running system.
+    pub(crate) commit: String,
+    /// The packages that were asked for.
+    pub(crate) packages: Vec<String>,
 }
 
 impl UndoToken {
@@ -48,7 +63,7 @@ mod tests {
             ("-ab12.3", None),
             ("", None),
         ] {
-            let token = UndoToken { id: id.to_owned() };
+            let token = UndoToken { id: id.to_owned(), live: None };
             assert_eq!(token.folder().as_deref(), folder, "{id}");
         }
     }

@@ -36,7 +36,8 @@ impl Host {
     pub(super) fn has_begun(&mut self, journal: &Journal) -> Result<bool, Error> {
         let Some(trial) = &journal.trial else { return Ok(true) };
         let now = self.boot()?;
-        Ok(if journal.os_change().is_some() || trial.reboots && !trial.soft {
+        let waits = journal.os_change().is_some() && !journal.live;
+        Ok(if waits || trial.reboots && !trial.soft {
             !journal.boot.is_same_boot(&now)
         } else {
             !trial.reboots || !journal.boot.is_same_userspace(&now)

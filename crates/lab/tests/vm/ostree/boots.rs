@@ -15,12 +15,14 @@ use crate::timed;
 const SNAPSHOT: &str = "staged";
 /// The images that MachineConfigs brought.
 const RECORD: &str = "/var/lib/machine-config-daemon/os-images.json";
+/// What the machine ran before the first of them.
+const BEFORE: &str = "/var/lib/machine-config-daemon/os-before.json";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_image_boots_or_does_not_as_a_whole_wherever_the_power_is_cut() {
     let Some(Ground { vm, registry, _place }) = ground().await else { return };
     let vm = &vm;
-    let (a, b) = (registry.reference("a"), registry.reference("b"));
+    let b = registry.reference("b");
     let in_b =
         Asked { name: "60-b", image: &b, version: "B", arguments: &["lab.one=1"], file: Some("of B\n") };
     write(vm, in_b).await;
@@ -66,16 +68,23 @@ async fn an_image_boots_or_does_not_as_a_whole_wherever_the_power_is_cut() {
     is_running(vm, with_two).await;
     ended(vm).await;
 
-    // Back to the previous image, without arguments and without the file.
-    let back = Asked { name: "60-back", image: &a, ..FIRST };
+    // No config names an image any more, nor arguments, nor the file: back to what the machine ran before the first one. Nothing
+    // answers where that came from, so it is the host's own store that has it.
+    let before: serde_json::Value = serde_json::from_str(&vm.read_file(BEFORE).await.unwrap()).unwrap();
+    let stock = before["reference"].as_str().unwrap().strip_prefix("ostree-unverified-registry:").unwrap();
+    assert!(stock.contains("/lab/os@sha256:"), "{before}");
+    let back = Asked { name: "60-back", ..FIRST };
     write(vm, back).await;
-    staged(vm, "image A").await;
+    let plan = vm.run([super::MCO, "daemon", "plan", "--root-mount=/", "-f", super::CONFIG]).await.unwrap();
+    assert!(plan.contains("goes back to what it ran before") && plan.contains(stock), "{plan}");
+    staged(vm, "the image of before").await;
     timed("shutdown, cut after finalisation", cut_in_shutdown(vm, FINALISED)).await;
     timed("boot into the image before", vm.power_on()).await.unwrap();
     settled(vm).await;
     is_running(vm, back).await;
     ended(vm).await;
-    only_what_is_needed_stays(vm, [&a, &b], &registry.reference("c")).await;
+    assert_eq!(vm.exec(["test", "-e", BEFORE]).await.unwrap().code, 1, "the record is still there");
+    only_what_is_needed_stays(vm, [stock, &b], &registry.reference("c")).await;
 }
 
 /// Of the images that MachineConfigs brought, those stay that the machine boots and can go back to. `old`: one of an earlier
@@ -93,7 +102,8 @@ async fn only_what_is_needed_stays(vm: &VirtualMachine, needed: [&str; 2], old: 
     timed("an image of an earlier update", vm.run_within(["sh", "-c", &pull], LIMIT)).await.unwrap();
     let deployments = vm.run(["ostree", "admin", "status"]).await.unwrap();
     let all = images().await;
-    assert!(all.len() == 3 && all.contains(&old.to_owned()), "{all:?}");
+    // The image of before has two names: the tag that it was made from, and its digest.
+    assert!(all.len() == 4 && all.contains(&old.to_owned()), "{all:?}");
     let done = timed("images that nothing needs are removed", apply(vm, &[])).await;
     assert!(done.code == 0 && done.stderr.contains("removed OS images"), "{done:?}");
     let mut needed = needed.map(str::to_owned);

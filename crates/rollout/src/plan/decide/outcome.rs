@@ -193,6 +193,8 @@ impl<'a> Eval<'a> {
                 patch.reboots = copied(self.input.pool, annotation::REBOOTS, node.reboots.as_deref());
                 patch.host_packages =
                     copied(self.input.pool, annotation::HOST_PACKAGES, node.host_packages.as_deref());
+                patch.live_extensions =
+                    copied(self.input.pool, annotation::LIVE_EXTENSIONS, node.live_extensions.as_deref());
                 control_plane::adjust(node, inputs.facts, &mut patch);
             }
             let step = if goes {

@@ -124,6 +124,7 @@ fn nodes_get_their_pools_settings_and_lose_them_with_the_pools() {
         (api::names::own::TRIAL, "trial", "within=5m"),
         (api::names::annotation::REBOOTS, api::names::annotation::REBOOTS, "AsReference"),
         (api::names::annotation::HOST_PACKAGES, api::names::annotation::HOST_PACKAGES, "Install"),
+        (api::names::annotation::LIVE_EXTENSIONS, api::names::annotation::LIVE_EXTENSIONS, "Apply"),
     ] {
         let mut world = World::workers(json!(1), vec![moved("a", "v1", "v1"), moved("b", "v0", "v0")]);
         world.pools[0].metadata.annotations.get_or_insert_default().insert(key.into(), text.into());

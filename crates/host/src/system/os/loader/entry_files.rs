@@ -9,9 +9,16 @@
 use std::collections::BTreeMap;
 
 use super::counted::{self, Kind};
-use super::find::Entries;
+use super::find::{ENTRY_FOLDERS, Entries};
 use super::{Before, BootLoader, SETTINGS, entries, missing};
 use crate::system::os::OsError;
+
+/// An entry of a change beside which the one of before waits.
+pub(super) struct Waiting {
+    pub(super) path: String,
+    /// The boot loader counts its boots.
+    pub(super) counted: bool,
+}
 
 /// The folder and the name of a path.
 fn split(path: &str) -> (&str, &str) {
@@ -101,6 +108,24 @@ impl BootLoader {
             }
         }
         Ok(())
+    }
+
+    /// The entries of changes beside which the one of before waits. They are found also where nothing can be changed.
+    pub(super) fn waiting_entries(&self) -> Result<Vec<Waiting>, OsError> {
+        let mut out = Vec::new();
+        for folder in ENTRY_FOLDERS {
+            for name in self.root.list(folder)? {
+                let path = format!("{folder}/{name}");
+                if !matches!(counted::parts(&path), Some((_, Kind::Before))) {
+                    continue;
+                }
+                let there = self.of_entry(&path)?;
+                let counts = there.into_iter().find(|(_, kind)| matches!(kind, Kind::Counted(_)));
+                let (path, counted) = counts.map_or((path, false), |(file, _)| (file, true));
+                out.push(Waiting { path, counted });
+            }
+        }
+        Ok(out)
     }
 
     /// Takes the counters from entries that were changed and whose boot was good, and removes those of before.

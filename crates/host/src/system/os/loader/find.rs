@@ -28,7 +28,8 @@ const OSTREE_BOOTED: &str = "/run/ostree-booted";
 /// What container managers leave in a container that boots an init system.
 const CONTAINER: [&str; 2] = ["/run/systemd/container", "/run/host/container-manager"];
 /// The folders of entries, in the order in which systemd looks for the boot partition (bootctl(1)).
-const ENTRY_FOLDERS: [&str; 3] = ["/efi/loader/entries", "/boot/loader/entries", "/boot/efi/loader/entries"];
+pub(super) const ENTRY_FOLDERS: [&str; 3] =
+    ["/efi/loader/entries", "/boot/loader/entries", "/boot/efi/loader/entries"];
 /// The folders of unified kernel images.
 const UKI_FOLDERS: [&str; 3] = ["/efi/EFI/Linux", "/boot/EFI/Linux", "/boot/efi/EFI/Linux"];
 /// The folders of GRUB's configuration.

@@ -353,10 +353,32 @@ impl OsBackend for BootLoader {
         self.change(&loader, &had, &own)
     }
 
+    fn is_unkept(&self) -> Result<bool, OsError> {
+        Ok(!self.waiting_entries()?.is_empty())
+    }
+
     fn keep(&mut self) -> Result<(), OsError> {
-        match self.loader()? {
-            Loader::Entries(found) => self.keep_entries(&found),
-            Loader::Grub(_) | Loader::Firmware { .. } => Ok(()),
+        let waiting = self.waiting_entries()?;
+        if waiting.is_empty() {
+            return Ok(());
+        }
+        let kept = match self.loader() {
+            Ok(Loader::Entries(found)) => self.keep_entries(&found),
+            Ok(Loader::Grub(_) | Loader::Firmware { .. }) => Ok(()),
+            Err(error) => Err(error),
+        };
+        // One that is not counted any more boots in any case.
+        match (kept, waiting.into_iter().find(|entry| entry.counted)) {
+            (Err(error), Some(entry)) if !error.killed => Err(os(format!(
+                "the boot loader still counts the boots of {}, although its update was kept: when they are used up, it boots \
+                 the entry of before; {} (this is tried again)",
+                entry.path, error.why
+            ))),
+            (Err(error), None) if !error.killed => {
+                tracing::warn!(%error, "the entry of before an update that was kept stays in the boot loader's menu");
+                Ok(())
+            }
+            (kept, _) => kept,
         }
     }
 

@@ -404,6 +404,28 @@ fn a_changed_entry_is_tried_and_the_one_of_before_waits_beside_it_until_the_chan
 }
 
 #[test]
+fn an_entry_that_cannot_be_kept_is_named_with_the_reason_as_long_as_its_boots_are_counted() {
+    let (mut rig, stem) = counting(&[]);
+    assert!(!rig.os.is_unkept().unwrap());
+    rig.stage("a").unwrap();
+    rig.tries(&stem, "+2.conf", "+1-1.conf");
+    assert!(rig.os.is_unkept().unwrap());
+    // The boot loader is not one that can be changed any more.
+    let marks = rig.dir.path().join("run/systemd/container");
+    std::fs::create_dir_all(marks.parent().unwrap()).unwrap();
+    std::fs::write(&marks, "").unwrap();
+    let why = rig.os.keep().unwrap_err().why;
+    assert!(why.contains(&format!("{stem}+1-1.conf")) && why.contains("is a container"), "{why}");
+    // systemd has blessed it: it boots in any case.
+    rig.tries(&stem, "+1-1.conf", ".conf");
+    rig.os.keep().unwrap();
+    assert!(rig.os.is_unkept().unwrap(), "the one of before is still in the menu");
+    std::fs::remove_file(&marks).unwrap();
+    rig.os.keep().unwrap();
+    assert!(!rig.os.is_unkept().unwrap());
+}
+
+#[test]
 fn an_entry_that_came_up_in_no_try_is_told_of_and_every_state_of_it_is_undone() {
     for (about, happens) in [
         ("no try yet", &["+2.conf"][..]),

@@ -297,8 +297,12 @@ impl OsBackend for OrdinaryHost {
         Ok(())
     }
 
+    fn is_unkept(&self) -> Result<bool, OsError> {
+        self.loader.is_unkept()
+    }
+
     fn keep(&mut self) -> Result<(), OsError> {
-        if self.has_loader() { self.loader.keep() } else { Ok(()) }
+        self.loader.keep()
     }
 
     fn fell_back(&mut self) -> Option<String> {

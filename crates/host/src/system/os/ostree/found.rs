@@ -15,6 +15,8 @@ pub(super) struct One {
     pub(super) serial: u32,
     /// The image's reference, if bootc said it. `ostree admin status` does not.
     pub(super) image: Option<String>,
+    /// The digest of the image's manifest, if bootc said it.
+    pub(super) digest: Option<String>,
 }
 
 impl One {
@@ -62,6 +64,7 @@ fn line(text: &str) -> Option<(bool, One)> {
         checksum: checksum.to_owned(),
         serial: serial.parse().ok().filter(|_| whole)?,
         image: None,
+        digest: None,
     };
     Some((mark == '*', one))
 }
@@ -169,6 +172,7 @@ impl Entry {
                     .to_owned(),
             );
         }
+        let digest = self.image.as_ref().map(|image| image.image_digest.clone());
         let image = self.image.map(|Image { image, image_digest }| {
             if !image_digest.starts_with("sha256:") {
                 return Err(format!("bootc gives {image_digest:?} as the digest of an image"));
@@ -193,6 +197,7 @@ impl Entry {
             checksum: ostree.checksum,
             serial: ostree.deploy_serial,
             image: image.transpose()?,
+            digest,
         })
     }
 }
@@ -216,6 +221,11 @@ pub(super) fn bootc_status(text: &str, stateroot: &str) -> Result<Deployments, S
         false => (staged, rollback),
     };
     Ok(Deployments { booted, pending, previous })
+}
+
+/// The branch in the text of an origin file that names no image.
+pub(super) fn origin_branch(text: &str) -> Option<&str> {
+    text.lines().find_map(|l| l.strip_prefix("refspec=")).map(str::trim)
 }
 
 /// The image in the text of an origin file.

@@ -8,8 +8,10 @@ use super::{
     ASK, BOOTC, Images, ORIGIN, OSTREE, OstreeHost, PULL, REPO, STAGE, UNSHARE, WRITABLE, found, superseded,
 };
 use crate::disk::found::Attributes;
+use crate::paths::OS_BEFORE;
+use crate::system::os::origin::OsOrigin;
 use crate::system::os::reference::Reference;
-use crate::system::os::{OsError, image_check, stored_image};
+use crate::system::os::{OsError, image_check, store_room, stored_image};
 use crate::system::pull::Pull;
 use std::time::Duration;
 
@@ -18,6 +20,11 @@ const UNKNOWN_COMMAND: [&str; 2] = ["unrecognized subcommand", "wasn't recognize
 
 /// Where OSTree's repository has the names of layers.
 const LAYERS: &str = "/ostree/repo/refs/heads/ostree/container/blob";
+const REFS: &str = "/ostree/repo/refs/heads";
+/// What these names begin with.
+const LAYER: &str = "ostree/container/blob";
+/// What the second names of layers begin with, while images are removed in the middle of a pull.
+const KEPT: &str = "machine-config/arrived";
 
 impl OstreeHost {
     /// Runs a command for container images. It writes to the read-only `/sysroot`, and does not see to that itself.
@@ -43,7 +50,7 @@ impl OstreeHost {
     ///
     /// `ostree container` (0.15) gives a layer its name before it knows whether its bytes are those of the digest, and fails after
     /// that. The next pull would take the layer as it is. So whatever a pull that failed, or had no end, stored last is forgotten.
-    pub(super) fn pull_image(&mut self, reference: &Reference, pull: &Pull) -> Result<(), OsError> {
+    fn pull_image(&mut self, reference: &Reference, pull: &Pull) -> Result<(), OsError> {
         let record = superseded::Images::read(&self.root)?;
         if record.pulling() {
             self.forget_last_layer(&[])?;
@@ -149,23 +156,37 @@ impl OstreeHost {
         superseded::Images::read(&self.root)?.with(runs.as_deref(), &to.place()).write(&self.root)
     }
 
-    /// Removes the images that no deployment needs, and what only they were made of. `pulling`: what has arrived of an image
-    /// that is being pulled may go too.
-    pub(super) fn remove_superseded(&mut self, pulling: bool) -> Result<Vec<String>, OsError> {
+    /// The record of images, and those of them that no deployment needs. `short`: there is no room for another one.
+    fn superseded(&mut self, short: bool) -> Result<(superseded::Images, Vec<String>), OsError> {
         let images = superseded::Images::read(&self.root)?;
         if self.images != Images::Container || images == superseded::Images::default() {
-            return Ok(Vec::new());
+            return Ok((images, Vec::new()));
         }
         let text = self.run(OSTREE, &["admin", "status"], ASK)?;
         let mut deployed = Vec::new();
         for one in found::all(&text).map_err(OsError::new)? {
             deployed.extend(self.reference(&one)?.map(|image| image.place()));
         }
-        let gone = images.superseded(&deployed);
+        let before = self.root.text(OS_BEFORE)?;
+        let before = before.and_then(|text| serde_json::from_str::<OsOrigin>(&text).ok());
+        let before = before.and_then(|before| before.on_host());
+        let gone = images.superseded(&deployed, before.as_ref(), short);
+        Ok((images, gone))
+    }
+
+    /// Removes the images that no deployment needs, and what only they were made of. `pulling`: what has arrived of an image
+    /// that is being pulled may go too.
+    pub(super) fn remove_superseded(&mut self, pulling: bool) -> Result<Vec<String>, OsError> {
+        let (images, gone) = self.superseded(pulling)?;
         // Layers of a pull that was cut belong to no image yet, and the next try goes on with them.
         if gone.is_empty() || !pulling && !self.has(images.fetched()) {
             return Ok(Vec::new());
         }
+        self.remove_images(images, &gone)?;
+        Ok(gone)
+    }
+
+    fn remove_images(&mut self, images: superseded::Images, gone: &[String]) -> Result<(), OsError> {
         // Somebody else may have removed one, and the command refuses that.
         let there: Vec<&str> = gone.iter().filter(|image| self.has(image)).map(String::as_str).collect();
         if !there.is_empty() {
@@ -174,8 +195,85 @@ impl OstreeHost {
         }
         // The command leaves the files to OSTree.
         self.run(OSTREE, &["admin", "cleanup"], STAGE)?;
-        images.without(&gone).write(&self.root)?;
-        Ok(gone)
+        images.without(gone).write(&self.root)
+    }
+
+    /// Pulls an image. If there is no room for it, the images that nothing needs any more are removed, once, and the pull goes on
+    /// with what has arrived.
+    pub(super) fn pull_in_room(&mut self, reference: &Reference, pull: &Pull) -> Result<(), OsError> {
+        // An agent that ended while it made room has left them.
+        self.restore_layers()?;
+        let before = self.root.list(LAYERS)?;
+        let mut done = self.pull_image(reference, pull);
+        if done.is_err() && store_room::is_short(&self.root, pull) && self.make_room(&before, pull)? {
+            done = self.pull_image(reference, pull);
+        }
+        done.map_err(|error| store_room::refusal(pull).unwrap_or(error))
+    }
+
+    /// Removes the images that nothing needs any more, and keeps the layers that have arrived since there were only those of
+    /// `before`. Returns whether any image was removed.
+    ///
+    /// The command that removes images also forgets the layers that belong to no image yet. They get second names meanwhile.
+    fn make_room(&mut self, before: &[String], pull: &Pull) -> Result<bool, OsError> {
+        let (record, gone) = self.superseded(true)?;
+        if gone.is_empty() {
+            return Ok(false);
+        }
+        let arrived = self.root.list(LAYERS)?;
+        for layer in arrived.iter().filter(|layer| !before.contains(layer)) {
+            self.refs(&["--create", &format!("{KEPT}/{layer}"), &format!("{LAYER}/{layer}")])?;
+        }
+        self.remove_images(record, &gone)?;
+        self.restore_layers()?;
+        tracing::warn!(images = %gone.join(", "), "removed OS images that nothing needs any more: a pull found no room");
+        pull.begin_again();
+        store_room::limit(&self.root, pull)?;
+        Ok(true)
+    }
+
+    /// Gives the layers that [`Self::make_room`] kept their names again, and ends the second names.
+    fn restore_layers(&mut self) -> Result<(), OsError> {
+        let kept = self.root.list(&format!("{REFS}/{KEPT}"))?;
+        if kept.is_empty() {
+            return Ok(());
+        }
+        let there = self.root.list(LAYERS)?;
+        for layer in kept.iter().filter(|layer| !there.contains(layer)) {
+            self.refs(&["--create", &format!("{LAYER}/{layer}"), &format!("{KEPT}/{layer}")])?;
+        }
+        let names: Vec<String> = kept.iter().map(|layer| format!("{KEPT}/{layer}")).collect();
+        let words: Vec<&str> = ["--delete"].into_iter().chain(names.iter().map(String::as_str)).collect();
+        self.refs(&words)
+    }
+
+    fn refs(&mut self, words: &[&str]) -> Result<(), OsError> {
+        let repo = format!("--repo={REPO}");
+        let mut args = vec!["refs", &repo];
+        args.extend(words);
+        self.run_writable(&args, ASK, &Pull::default()).map(drop)
+    }
+
+    /// Looks for an image that is named by its digest among those that MachineConfigs brought or replaced, under whatever tag, and
+    /// gives it that name. So what a machine ran before needs no registry. Returns whether it is there.
+    pub(super) fn find_by_digest(&mut self, wanted: &Reference) -> Result<bool, OsError> {
+        let Some((name, digest)) = wanted.image.split_once('@') else { return Ok(false) };
+        let of_it = |image: &Reference| {
+            let rest = image.image.strip_prefix(name);
+            image.is_of_registry()
+                && image.image != wanted.image
+                && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with([':', '@']))
+        };
+        let record = superseded::Images::read(&self.root)?;
+        for image in record.known().iter().filter_map(|place| Reference::at(place)).filter(of_it) {
+            let Some(commit) = stored_image::commit(self.programs.as_mut(), &image) else { continue };
+            if stored_image::digest(self.programs.as_mut(), &commit).as_deref() == Some(digest) {
+                tracing::info!(image = %wanted.image, tag = %image.image, "the image is on the host already");
+                self.refs(&["--create", &stored_image::name(wanted), &commit])?;
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Whether an image is on the host.

@@ -26,6 +26,7 @@ use desired::{DEFAULT_KERNEL, OsField};
 use crate::disk::root::Root;
 use crate::paths::JOURNAL_DIR;
 use crate::system::os::arguments::{argument_changes, booted_arguments, really_booted, without_secrets};
+use crate::system::os::origin::OsOrigin;
 use crate::system::os::reference::{Reference, same_image};
 use crate::system::os::undo_token::UndoToken;
 use crate::system::os::{
@@ -34,7 +35,7 @@ use crate::system::os::{
 };
 use crate::system::programs::{Output, ProgramError, Programs};
 use crate::system::pull::Pull;
-use found::{Deployments, One, admin_status, bootc_status, number_of, origin_image};
+use found::{Deployments, One, admin_status, bootc_status, number_of, origin_branch, origin_image};
 
 pub(crate) const OSTREE: &str = "/usr/bin/ostree";
 const BOOTC: &str = "/usr/bin/bootc";
@@ -228,6 +229,22 @@ impl OsBackend for OstreeHost {
         Ok(OsStatus { booted, staged, previous, of_image })
     }
 
+    fn origin(&mut self) -> Result<Option<OsOrigin>, OsError> {
+        let booted = self.ask()?.booted;
+        let Some(reference) = self.reference(&booted)? else {
+            let text = self.root.text(&booted.origin())?.unwrap_or_default();
+            let origin = origin_branch(&text).unwrap_or_default().to_owned();
+            return Ok(Some(OsOrigin::Other { origin, commit: booted.checksum }));
+        };
+        let digest = match booted.digest {
+            None if self.images == Images::Container => {
+                stored_image::digest(self.programs.as_mut(), &booted.checksum)
+            }
+            known => known,
+        };
+        Ok(Some(OsOrigin::of_image(&reference, digest.as_deref())))
+    }
+
     fn fetch(&mut self, target: &Deployment, pull: &Pull) -> Result<(), OsError> {
         let all = self.free()?;
         let now = self.reference(all.next())?;
@@ -243,9 +260,11 @@ impl OsBackend for OstreeHost {
             return registry_look::before_pull(&self.root, self.programs.as_mut(), &to, pull);
         }
         self.note_fetch(now.as_ref(), &to)?;
-        // One that is named by its digest need not be asked for again, unless the registry has what it is verified by.
-        let same = to.has_digest() && to.is_unverified();
-        if same && stored_image::commit(self.programs.as_mut(), &to).is_some() {
+        // One that is named by its digest need not be asked for again, unless the registry has what it is verified by. What is of
+        // no registry was there once, and may be nowhere else any more.
+        let same = to.has_digest() && to.is_unverified() || !to.is_of_registry();
+        let is_there = same && stored_image::commit(self.programs.as_mut(), &to).is_some();
+        if is_there || same && self.find_by_digest(&to)? {
             return self.check_image(&to, pull);
         }
         registry_look::before_pull(&self.root, self.programs.as_mut(), &to, pull)?;
@@ -256,7 +275,7 @@ impl OsBackend for OstreeHost {
             }
             store_room::limit(&self.root, pull)?;
         }
-        self.pull_image(&to, pull).map_err(|error| store_room::refusal(pull).unwrap_or(error))?;
+        self.pull_in_room(&to, pull)?;
         self.check_image(&to, pull)
     }
 
@@ -266,7 +285,7 @@ impl OsBackend for OstreeHost {
             staged::forget(&self.root)?;
         }
         let id = all.next().id();
-        UndoToken { id }.token()
+        UndoToken { id, live: None }.token()
     }
 
     fn folder_of(&self, before: &Token) -> Result<Option<String>, OsError> {

@@ -12,6 +12,7 @@ use crate::disk::found::Attributes;
 use crate::disk::root::Root;
 use crate::paths::OS_IMAGES;
 use crate::system::os::OsError;
+use crate::system::os::reference::Reference;
 
 const PRIVATE: Attributes = Attributes { mode: 0o600, uid: 0, gid: 0 };
 
@@ -49,6 +50,11 @@ impl Images {
         Ok(root.write_bytes(OS_IMAGES, &json, PRIVATE)?)
     }
 
+    /// Those that were pulled for MachineConfigs, and those that they replaced.
+    pub(super) fn known(&self) -> &[String] {
+        &self.known
+    }
+
     /// The image that was fetched last. Empty: none was.
     pub(super) fn fetched(&self) -> &str {
         &self.fetched
@@ -75,9 +81,18 @@ impl Images {
         self
     }
 
-    /// Which images go, on a host with deployments of these.
-    pub(super) fn superseded(&self, deployed: &[String]) -> Vec<String> {
-        let stays = |image: &&String| deployed.contains(image) || **image == self.fetched;
+    /// Which images go, on a host with deployments of these. `before`: the one to go back to when no config names an image any
+    /// more. It stays, except where there is no room for another image (`short`) and a registry has it.
+    pub(super) fn superseded(
+        &self,
+        deployed: &[String],
+        before: Option<&Reference>,
+        short: bool,
+    ) -> Vec<String> {
+        let kept = before.filter(|image| !short || !image.is_of_registry()).map(Reference::place);
+        let stays = |image: &&String| {
+            deployed.contains(image) || **image == self.fetched || kept.as_ref() == Some(image)
+        };
         self.known.iter().filter(|image| !stays(image)).cloned().collect()
     }
 
@@ -108,9 +123,9 @@ mod tests {
             ("what others pulled stays", "a b", "b", "b x", "a"),
         ] {
             let images = Images { known: words(known), fetched: fetched.to_owned(), pulling: false };
-            assert_eq!(images.superseded(&words(deployed)), words(gone), "{about}");
+            assert_eq!(images.superseded(&words(deployed), None, false), words(gone), "{about}");
             let left = images.clone().without(&words(gone));
-            assert!(left.superseded(&words(deployed)).is_empty(), "{about}");
+            assert!(left.superseded(&words(deployed), None, false).is_empty(), "{about}");
         }
     }
 
@@ -132,5 +147,20 @@ mod tests {
         assert_eq!(Images::read(&root).unwrap(), Images::default(), "a damaged one stops no update");
         second.write(&root).unwrap();
         assert_eq!(Images::read(&root).unwrap(), second);
+    }
+
+    #[test]
+    fn the_image_of_before_stays_unless_there_is_no_room_and_a_registry_has_it() {
+        let known = ["oci:/var/os", "registry:q.io/stock:1", "registry:q.io/b"].map(str::to_owned);
+        let images = Images { known: known.to_vec(), fetched: "registry:q.io/b".to_owned(), pulling: false };
+        for (before, short, gone) in [
+            ("ostree-unverified-image:oci:/var/os", false, vec![&known[1]]),
+            ("ostree-unverified-image:oci:/var/os", true, vec![&known[1]]),
+            ("ostree-unverified-registry:q.io/stock:1", false, vec![&known[0]]),
+            ("ostree-unverified-registry:q.io/stock:1", true, vec![&known[0], &known[1]]),
+        ] {
+            let before = Reference::parse(before);
+            assert_eq!(images.superseded(&[], before.as_ref(), short).iter().collect::<Vec<_>>(), gone);
+        }
     }
 }

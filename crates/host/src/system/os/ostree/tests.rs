@@ -259,7 +259,10 @@ fn an_image_that_is_named_by_its_digest_and_on_the_host_is_not_pulled_again_unle
     let pull = |reference: &str| writable(&format!("container image pull /ostree/repo {reference}:{digest}"));
     // It is not there; and one whose signature the registry has.
     rig.asks(1, false);
-    rig.talk.fails(&held, "error: Refspec not found").fails(
+    rig.talk
+        .fails(&held, "error: Refspec not found")
+        .fails(&REV_PARSE.replace("os_3A_v3", "os_3A_latest"), "error: Refspec not found");
+    rig.talk.fails(
         &pull("ostree-unverified-registry"),
         "exit status: 1: reading manifest: unauthorized: authentication required",
     );
@@ -400,6 +403,83 @@ fn a_switch_that_staged_and_then_failed_is_a_failure_and_is_undone() {
 }
 
 #[test]
+fn what_the_machine_was_made_from_is_told_by_digest_and_what_no_registry_has_is_not_pulled_again() {
+    let latest = "ostree-unverified-registry:registry.lab:5055/lab/os:latest";
+    let image = |reference: &str| {
+        let named = if reference == latest { "" } else { latest };
+        Some(crate::OsOrigin::Image { reference: reference.to_owned(), named: named.to_owned() })
+    };
+    let mut rig = Rig::new(Images::Bootc);
+    rig.asks(1, false);
+    let digest = "sha256:2cc298260e3b73a73c0e3e4cc46e7ff14354fbfa246d42593cbb2b2262e9cb11";
+    let by_digest = format!("ostree-unverified-registry:registry.lab:5055/lab/os@{digest}");
+    assert_eq!(rig.os.origin().unwrap(), image(&by_digest));
+    rig.talk.done();
+
+    let mut rig = Rig::new(Images::Container);
+    rig.put("usr/libexec/libostree/ext/ostree-container", "");
+    let show = format!(
+        "/usr/bin/ostree show --repo=/ostree/repo --print-metadata-key=ostree.manifest-digest {BOOTED}"
+    );
+    rig.asks(1, false);
+    rig.talk.says(&show, format!("'{digest}'\n"));
+    assert_eq!(rig.os.origin().unwrap(), image(&by_digest));
+    rig.asks(1, false);
+    rig.talk.fails(&show, "error: No such metadata key");
+    assert_eq!(rig.os.origin().unwrap(), image("ostree-unverified-registry:registry.lab:5055/lab/os:latest"));
+    let target = Deployment { image: "ostree-unverified-image:oci:/var/os:a".to_owned(), ..rig.now() };
+    rig.asks(1, false);
+    rig.talk
+        .says(
+            "/usr/bin/ostree rev-parse --repo=/ostree/repo ostree/container/image/oci_3A__2F_var/os_3A_a",
+            format!("{BEFORE}\n"),
+        )
+        .says(
+            "/usr/bin/ostree container image metadata --repo /ostree/repo --config oci:/var/os:a",
+            configuration("ostree.bootable"),
+        );
+    rig.os.fetch(&target, &Pull::default()).unwrap();
+    // By the digest it is the image that was replaced, which has another name.
+    let target = Deployment { image: by_digest, ..target };
+    rig.put(
+        "var/lib/machine-config-daemon/os-images.json",
+        &serde_json::json!({"known": ["registry:q.io/lab/os:1", "registry:registry.lab:5055/lab/os:v2",
+            "registry:registry.lab:5055/lab/os:latest"], "fetched": ""})
+        .to_string(),
+    );
+    let stored = |escaped: &str| {
+        format!("ostree/container/image/docker_3A__2F__2F_registry_2E_lab_3A_5055/lab/os{escaped}")
+    };
+    let asks = |escaped: &str| format!("/usr/bin/ostree rev-parse --repo=/ostree/repo {}", stored(escaped));
+    let alias = stored(&format!("_40_sha256_3A_{}", digest.trim_start_matches("sha256:")));
+    rig.put(
+        &format!("ostree/deploy/debian/deploy/{BOOTED}.0.origin"),
+        &format!("[origin]\ncontainer-image-reference=ostree-unverified-registry:{V3}\n"),
+    );
+    rig.asks(1, false);
+    rig.talk
+        .fails(&format!("/usr/bin/ostree rev-parse --repo=/ostree/repo {alias}"), "error: Refspec not found")
+        .fails(&asks("_3A_v2"), "error: Refspec not found")
+        .says(&asks("_3A_latest"), format!("{BEFORE}\n"))
+        .says(&show.replace(BOOTED, BEFORE), format!("'{digest}'\n"))
+        .says(&writable(&format!("refs --repo=/ostree/repo --create {alias} {BEFORE}")), "")
+        .says(
+            &format!(
+                "/usr/bin/ostree container image metadata --repo /ostree/repo --config \
+                 registry:registry.lab:5055/lab/os@{digest}"
+            ),
+            configuration("ostree.bootable"),
+        );
+    rig.os.fetch(&target, &Pull::default()).unwrap();
+    // One that was made from a branch.
+    rig.put(&format!("ostree/deploy/debian/deploy/{BOOTED}.0.origin"), "[origin]\nrefspec=debian:x\n");
+    rig.asks(1, false);
+    let branch = crate::OsOrigin::Other { origin: "debian:x".to_owned(), commit: BOOTED.to_owned() };
+    assert_eq!(rig.os.origin().unwrap(), Some(branch));
+    rig.talk.done();
+}
+
+#[test]
 fn what_others_staged_or_queued_is_left_alone() {
     let mut rig = Rig::new(Images::Bootc);
     let target = Deployment { image: V3.to_owned(), ..rig.now() };
@@ -503,5 +583,150 @@ fn what_a_pull_that_failed_or_had_no_end_stored_last_is_pulled_again() {
     rig.os.fetch(&target, &Pull::default()).unwrap();
     let text = std::fs::read_to_string(rig.dir.path().join(record)).unwrap();
     assert!(text.contains("\"pulling\":false"), "{text}");
+    rig.talk.done();
+}
+
+#[test]
+fn a_pull_that_finds_the_store_full_frees_superseded_images_once_and_goes_on_with_what_has_arrived() {
+    let mut rig = Rig::new(Images::Container);
+    rig.put("usr/libexec/libostree/ext/ostree-container", "");
+    rig.put("ostree/repo/config", "[core]\nmin-free-space-size=0MB\n");
+    let record = "var/lib/machine-config-daemon/os-images.json";
+    let image = |tag: &str| format!("registry:registry.lab:5055/lab/os:{tag}");
+    // v1 was given up; latest runs, v2 is what the rollback was made of.
+    let known = ["latest", "v1", "v2"].map(image);
+    rig.put(record, &serde_json::json!({"known": known, "fetched": image("v2")}).to_string());
+    let rollback = format!("ostree/deploy/debian/deploy/{BEFORE}.1.origin");
+    rig.put(
+        &rollback,
+        "[origin]\ncontainer-image-reference=ostree-unverified-registry:registry.lab:5055/lab/os:v2\n",
+    );
+    let target = Deployment { image: V3.to_owned(), ..rig.now() };
+    let pulls = writable(&format!("container image pull /ostree/repo ostree-unverified-registry:{V3}"));
+    let metadata =
+        format!("/usr/bin/ostree container image metadata --repo /ostree/repo --config registry:{V3}");
+    let refs = |words: &str| writable(&format!("refs --repo=/ostree/repo {words}"));
+    let held = REV_PARSE.replace("os_3A_v3", "os_3A_v1");
+    let full = "layers needed: 2 (9000000.0 TB)\n";
+    let kept = "ostree/repo/refs/heads/machine-config/arrived";
+    let frees = |rig: &Rig| {
+        rig.talk
+            .says(ADMIN, admin(false))
+            .says(&held, format!("{BEFORE}\n"))
+            .says(&writable(&format!("container image remove --repo /ostree/repo {}", image("v1"))), "")
+            .says("/usr/bin/ostree admin cleanup", "Freed objects: 139.3 MB\n");
+    };
+    // The stand-in says a size that does not fit and ends well; the real program is ended by the runner.
+    rig.asks(1, false);
+    rig.talk.says(&pulls, full).says(&metadata, configuration("ostree.bootable"));
+    let pull = Pull::default();
+    rig.os.fetch(&target, &pull).unwrap();
+    assert!(pull.too_large().is_some());
+    // A layer has arrived when the disk is full: it keeps its name.
+    let layer =
+        |rig: &Rig, name: &str| rig.put(&format!("ostree/repo/refs/heads/ostree/container/blob/{name}"), "");
+    layer(&rig, "older");
+    rig.asks(1, false);
+    rig.talk.fails(&pulls, "exit status: 1: min-free-space-size 1TB would be exceeded");
+    let why = rig.os.fetch(&target, &Pull::default()).unwrap_err().why;
+    assert!(
+        why.contains("min-free-space"),
+        "there is room, so it is not for want of it that this ends: {why}"
+    );
+    rig.talk.done();
+    rig.put("ostree/repo/config", "[core]\nmin-free-space-size=9000000TB\n");
+    // No room before the pull: freed there, but that does not help.
+    rig.asks(1, false);
+    frees(&rig);
+    let why = rig.os.fetch(&target, &Pull::default()).unwrap_err().why;
+    assert!(why.contains("no room for an image"), "{why}");
+    rig.talk.done();
+
+    // In the middle of the pull.
+    rig.put(record, &serde_json::json!({"known": known, "fetched": image("v2")}).to_string());
+    rig.put("ostree/repo/config", "[core]\nmin-free-space-size=0MB\n");
+    rig.asks(1, false);
+    rig.talk.fails_meanwhile(&pulls, "exit status: 1: No space left on device", {
+        let at = rig.dir.path().to_owned();
+        move || {
+            let put = |path: &str, text: &str| {
+                std::fs::create_dir_all(at.join(path).parent().unwrap()).unwrap();
+                std::fs::write(at.join(path), text).unwrap();
+            };
+            put("ostree/repo/refs/heads/ostree/container/blob/one", "");
+            put("ostree/repo/refs/heads/ostree/container/blob/two", "");
+            put("ostree/repo/config", "[core]\nmin-free-space-size=9000000TB\n");
+            let two =
+                std::fs::File::open(at.join("ostree/repo/refs/heads/ostree/container/blob/two")).unwrap();
+            two.set_modified(std::time::UNIX_EPOCH + Duration::from_secs(9_000_000_000)).unwrap();
+        }
+    });
+    let at = rig.dir.path().to_owned();
+    let remove = move |path: &'static str| {
+        let at = at.clone();
+        move || std::fs::remove_file(at.join(path)).unwrap()
+    };
+    // The one that was stored last may not be what its digest says.
+    rig.talk.says_meanwhile(
+        &refs("--delete ostree/container/blob/two"),
+        "",
+        remove("ostree/repo/refs/heads/ostree/container/blob/two"),
+    );
+    rig.talk.says(ADMIN, admin(false));
+    let at = rig.dir.path().to_owned();
+    rig.talk.says_meanwhile(
+        &refs("--create machine-config/arrived/one ostree/container/blob/one"),
+        "",
+        move || {
+            std::fs::create_dir_all(at.join(kept)).unwrap();
+            std::fs::write(at.join(kept).join("one"), "").unwrap();
+        },
+    );
+    rig.talk.says(&held, format!("{BEFORE}\n"));
+    let at = rig.dir.path().to_owned();
+    rig.talk
+        .says_meanwhile(
+            &writable(&format!("container image remove --repo /ostree/repo {}", image("v1"))),
+            "",
+            remove("ostree/repo/refs/heads/ostree/container/blob/one"),
+        )
+        .says_meanwhile("/usr/bin/ostree admin cleanup", "Freed objects: 139.3 MB\n", move || {
+            std::fs::write(at.join("ostree/repo/config"), "[core]\nmin-free-space-size=0MB\n").unwrap();
+        })
+        .says(&refs("--create ostree/container/blob/one machine-config/arrived/one"), "")
+        .says_meanwhile(
+            &refs("--delete machine-config/arrived/one"),
+            "",
+            remove("ostree/repo/refs/heads/machine-config/arrived/one"),
+        )
+        .says(&pulls, "layers already present: 1; layers needed: 1 (1.0 MB)\n")
+        .says(&metadata, configuration("ostree.bootable"));
+    let pull = Pull::default();
+    rig.os.fetch(&target, &pull).unwrap();
+    assert_eq!(pull.progress().unwrap().total, 1_000_000, "the size of what is still missing");
+    let text = std::fs::read_to_string(rig.dir.path().join(record)).unwrap();
+    assert!(!text.contains("os:v1") && text.contains("os:v2") && text.contains("os:latest"), "{text}");
+    rig.talk.done();
+
+    // Nothing is superseded any more: it ends, and says why.
+    rig.asks(1, false);
+    rig.talk.fails_meanwhile(&pulls, "exit status: 1: No space left on device", {
+        let at = rig.dir.path().join("ostree/repo/config");
+        move || std::fs::write(at, "[core]\nmin-free-space-size=9000000TB\n").unwrap()
+    });
+    rig.talk.says(ADMIN, admin(false));
+    let why = rig.os.fetch(&target, &Pull::default()).unwrap_err().why;
+    assert!(why.contains("No space left") && why.contains("df -h /sysroot"), "{why}");
+    rig.talk.done();
+    // An agent that ended while it made room: the next pull gives the layer its name again.
+    rig.put("ostree/repo/config", "[core]\nmin-free-space-size=0MB\n");
+    rig.put(&format!("{kept}/one"), "");
+    rig.asks(1, false);
+    rig.talk
+        .says(&refs("--create ostree/container/blob/one machine-config/arrived/one"), "")
+        .says(&refs("--delete machine-config/arrived/one"), "")
+        .says(&pulls, "")
+        .says(&metadata, configuration("ostree.bootable"));
+    rig.os.fetch(&target, &Pull::default()).unwrap();
     rig.talk.done();
 }

@@ -11,6 +11,7 @@
 
 mod commands;
 mod extensions_image;
+mod live;
 pub(crate) mod packages;
 mod status;
 
@@ -21,6 +22,7 @@ use desired::OsField;
 use crate::disk::root::Root;
 use crate::paths::JOURNAL_DIR;
 use crate::system::os::arguments::{booted_arguments, of_deployment, really_booted, without_secrets};
+use crate::system::os::origin::OsOrigin;
 use crate::system::os::ostree::{CONTAINER, OSTREE};
 use crate::system::os::reference::{Reference, same_image};
 use crate::system::os::undo_token::UndoToken;
@@ -214,15 +216,25 @@ impl OsBackend for RpmOstree {
     fn status(&mut self) -> Result<OsStatus, OsError> {
         let status = self.ask()?;
         let next = self.arguments()?;
-        let booted = match status.pending() {
-            Some(_) => booted_arguments(&self.root)?,
-            None => really_booted(&next, &booted_arguments(&self.root)?),
+        // What is in the running system already counts as booted.
+        let runs = match (status.live(), status.pending()) {
+            (Some(live), _) => Some(live),
+            (None, Some(_)) => None,
+            (None, None) => status.booted(),
         };
-        let same = status.pending().is_none() && next == booted;
+        let booted = match runs {
+            None => booted_arguments(&self.root)?,
+            Some(_) => really_booted(&next, &booted_arguments(&self.root)?),
+        };
+        let same = runs.is_some() && next == booted;
         let staged = status.next().filter(|_| !same).map(|d| d.deployment(next));
-        let booted = status.booted().map(|d| d.deployment(booted)).unwrap_or_default();
+        let booted = runs.or(status.booted()).map(|d| d.deployment(booted)).unwrap_or_default();
         let previous = status.previous().map(|d| d.deployment(Vec::new()));
         Ok(OsStatus { booted, staged, previous, ..OsStatus::default() })
+    }
+
+    fn origin(&mut self) -> Result<Option<OsOrigin>, OsError> {
+        Ok(self.ask()?.booted().map(RpmDeployment::made_from))
     }
 
     fn use_extensions(&mut self, image: &str) {
@@ -268,7 +280,7 @@ impl OsBackend for RpmOstree {
             staged::forget(&self.root)?;
         }
         let id = status.next().map(|d| d.id.clone()).unwrap_or_default();
-        UndoToken { id }.token()
+        UndoToken { id, live: Self::live_before(&status) }.token()
     }
 
     fn folder_of(&self, before: &Token) -> Result<Option<String>, OsError> {
@@ -301,11 +313,26 @@ impl OsBackend for RpmOstree {
         })
     }
 
+    fn can_apply_live(&self) -> bool {
+        true
+    }
+
+    fn apply_live(&mut self) -> Result<(), OsError> {
+        self.bring_live()
+    }
+
+    fn undo_live(&mut self, before: &Token) -> Result<(), OsError> {
+        self.take_back_live(UndoToken::read(before, "rpm-ostree")?.live.as_ref())
+    }
+
     fn undo(&mut self, before: &Token) -> Result<(), OsError> {
         let before = UndoToken::read(before, "rpm-ostree")?;
-        let is = |d: Option<&RpmDeployment>| d.is_some_and(|d| d.id == before.id);
+        // A deployment that was only staged is gone once another one was. Then the one that ran is the way back.
+        let ran = before.live.as_ref().map(|live| live.booted.as_str());
+        let is =
+            |d: Option<&RpmDeployment>| d.is_some_and(|d| d.id == before.id || Some(d.id.as_str()) == ran);
         let mut status = self.idle()?;
-        if is(status.next()) {
+        if status.next().is_some_and(|d| d.id == before.id) {
             return Ok(());
         }
         if let Some(pending) = status.pending() {
@@ -321,7 +348,11 @@ impl OsBackend for RpmOstree {
             status = self.idle()?;
         }
         match status.next() {
-            next if is(next) => Ok(()),
+            Some(next) if next.id == before.id => Ok(()),
+            next if is(next) => match &before.live {
+                Some(live) => self.stage_again(&status, live),
+                None => Ok(()),
+            },
             next => Err(OsError::new(format!(
                 "the machine would boot {} and not {}, as it did before the change; make that one the default by hand \
                  (rpm-ostree status shows it). If it is gone, remove {JOURNAL_DIR} to keep the operating system that runs",
@@ -333,7 +364,8 @@ impl OsBackend for RpmOstree {
 
     fn runs(&mut self, before: &Token) -> Result<bool, OsError> {
         let before = UndoToken::read(before, "rpm-ostree")?;
-        Ok(self.ask()?.booted().is_some_and(|d| d.id == before.id))
+        let ran = before.live.map(|live| live.booted);
+        Ok(self.ask()?.booted().is_some_and(|d| d.id == before.id || Some(&d.id) == ran.as_ref()))
     }
 }
 

@@ -7,6 +7,7 @@ use serde::Deserialize;
 
 use super::packages::{KERNEL, extensions, in_an_extension, is_kernel, kernel_type};
 use crate::system::os::Deployment;
+use crate::system::os::origin::OsOrigin;
 use crate::system::os::reference::Reference;
 
 /// The answer.
@@ -27,6 +28,24 @@ pub(super) struct RpmDeployment {
     pub(super) booted: bool,
     /// Where its image comes from. `None`: it was made from an OSTree branch.
     pub(super) container_image_reference: Option<String>,
+    /// The digest of that image's manifest.
+    #[serde(default)]
+    pub(super) container_image_reference_digest: Option<String>,
+    /// Where a deployment of an OSTree branch comes from.
+    #[serde(default)]
+    pub(super) origin: Option<String>,
+    /// The commit that it was made of, with packages that were added.
+    #[serde(default)]
+    pub(super) checksum: String,
+    /// The commit below those packages, if there are any.
+    #[serde(default)]
+    pub(super) base_checksum: Option<String>,
+    /// The commit that was brought into the running system, of a booted deployment.
+    #[serde(default)]
+    pub(super) live_replaced: Option<String>,
+    /// The commit that is being brought there, or was when that was interrupted.
+    #[serde(default)]
+    pub(super) live_inprogress: Option<String>,
     /// Address and description, of hosts that were moved to images by other means.
     pub(super) custom_origin: Option<(String, String)>,
     /// Packages that were asked for in addition to the image's.
@@ -83,6 +102,12 @@ impl Status {
         self.next().filter(|d| !d.booted)
     }
 
+    /// What the next boot comes up in, if all of it is in the running system already.
+    pub(super) fn live(&self) -> Option<&RpmDeployment> {
+        let booted = self.booted()?;
+        self.pending().filter(|pending| booted.has_live(&pending.checksum))
+    }
+
     /// The deployment after the booted one.
     pub(super) fn previous(&self) -> Option<&RpmDeployment> {
         self.deployments.iter().skip_while(|d| !d.booted).nth(1)
@@ -108,6 +133,31 @@ impl RpmDeployment {
     /// Where its image comes from.
     pub(super) fn reference(&self) -> Option<Reference> {
         Reference::parse(self.container_image_reference.as_deref()?)
+    }
+
+    /// Whether this commit was brought into the running system, as a whole.
+    pub(super) fn has_live(&self, commit: &str) -> bool {
+        !commit.is_empty() && self.live_inprogress.is_none() && self.live_replaced.as_deref() == Some(commit)
+    }
+
+    /// Whether the running system is this deployment and nothing more. After a reset rpm-ostree names the deployment's own commit.
+    pub(super) fn is_bare(&self) -> bool {
+        self.live_inprogress.is_none()
+            && self.live_replaced.as_ref().is_none_or(|commit| *commit == self.checksum)
+    }
+
+    /// What it was made from.
+    pub(super) fn made_from(&self) -> OsOrigin {
+        if let Some(reference) = self.reference() {
+            return OsOrigin::of_image(&reference, self.container_image_reference_digest.as_deref());
+        }
+        match self.deployment(Vec::new()).image {
+            image if image.is_empty() => OsOrigin::Other {
+                origin: self.origin.clone().unwrap_or_default(),
+                commit: self.base_checksum.clone().unwrap_or_else(|| self.checksum.clone()),
+            },
+            reference => OsOrigin::Image { reference, named: String::new() },
+        }
     }
 
     /// In the words of all back ends.
@@ -150,6 +200,36 @@ mod tests {
         );
         assert_eq!(image(", \"custom-origin\": [\"pivot://q.io/a\", \"Managed\"]"), "q.io/a");
         assert_eq!(image(", \"origin\": \"fedora:fedora/x86_64/coreos/stable\""), "");
+    }
+
+    #[test]
+    fn a_deployment_is_of_an_image_by_its_digest_or_of_a_branch_that_is_none() {
+        let digest = format!("sha256:{}", "cd".repeat(32));
+        let image =
+            |reference: &str| OsOrigin::Image { reference: reference.to_owned(), named: String::new() };
+        for (extra, want) in [
+            (
+                format!(
+                    ", \"container-image-reference\": \"ostree-image-signed:docker://q.io/a:1\", \
+                     \"container-image-reference-digest\": \"{digest}\""
+                ),
+                OsOrigin::Image {
+                    reference: format!("ostree-image-signed:registry:q.io/a@{digest}"),
+                    named: "ostree-image-signed:registry:q.io/a:1".to_owned(),
+                },
+            ),
+            (
+                ", \"container-image-reference\": \"ostree-unverified-registry:q.io/a:1\"".to_owned(),
+                image("ostree-unverified-registry:q.io/a:1"),
+            ),
+            (", \"custom-origin\": [\"pivot://q.io/a@sha256:1\", \"Managed\"]".to_owned(), image("q.io/a@sha256:1")),
+            (
+                ", \"origin\": \"fedora:fedora/x86_64/coreos/stable\", \"checksum\": \"ab\", \"base-checksum\": \"cd\"".to_owned(),
+                OsOrigin::Other { origin: "fedora:fedora/x86_64/coreos/stable".to_owned(), commit: "cd".to_owned() },
+            ),
+        ] {
+            assert_eq!(Status::parse(&one(&extra)).unwrap().booted().unwrap().made_from(), want, "{extra}");
+        }
     }
 
     #[test]

@@ -1,0 +1,103 @@
+//! Packages in the running system: `rpm-ostree apply-live`. It adds a layer over `/usr` that ends with the boot, and new files to
+//! `/etc`. By default it refuses whatever is more than an addition of packages.
+//!
+//! ```text
+//! apply: apply-live (what is staged)                     undo: apply-live --reset, or --target of what was there before
+//! status --json, booted deployment: live-replaced (done), live-inprogress (interrupted: only the same target goes on)
+//! ```
+//!
+//! What is staged is made bootable at shutdown. Until then there is one staged deployment at most, so a later change that is undone
+//! has to stage the packages of before again.
+//!
+//! Not here: whether that is wanted (see `plan::live`).
+
+use super::status::{RpmDeployment, Status};
+use super::{RpmOstree, STAGE, staged};
+use crate::system::os::OsError;
+use crate::system::os::undo_token::LiveBefore;
+
+/// Without it rpm-ostree removes nothing.
+const REPLACE: &str = "--allow-replacement";
+
+impl RpmOstree {
+    /// Brings what is staged into the running system, and asks afterwards whether it is there.
+    pub(super) fn bring_live(&mut self) -> Result<(), OsError> {
+        let status = self.free()?;
+        let Some(commit) = status.pending().map(|pending| pending.checksum.clone()) else {
+            return Err(OsError::new("nothing is staged that could be applied to the running system"));
+        };
+        self.run(&["apply-live".to_owned()], STAGE)?;
+        match self.ask()?.booted() {
+            Some(booted) if booted.has_live(&commit) => Ok(()),
+            _ => Err(OsError::new(
+                "rpm-ostree apply-live reported success, but rpm-ostree status --json does not say that the running system has \
+                 what is staged (live-replaced)",
+            )),
+        }
+    }
+
+    /// Makes the running system what it was before: the booted deployment, or that with earlier packages.
+    pub(super) fn take_back_live(&mut self, before: Option<&LiveBefore>) -> Result<(), OsError> {
+        let is_back = |booted: &RpmDeployment| match before {
+            Some(before) if before.booted == booted.id => booted.has_live(&before.commit),
+            _ => booted.is_bare(),
+        };
+        let status = self.idle()?;
+        let Some(booted) = status.booted().filter(|booted| !is_back(booted)) else { return Ok(()) };
+        let target = before.filter(|before| before.booted == booted.id).map(|before| before.commit.clone());
+        let back = match &target {
+            Some(commit) => format!("--target={commit}"),
+            None => "--reset".to_owned(),
+        };
+        let wanted = target.as_ref().unwrap_or(&booted.checksum);
+        // What was interrupted goes on to the same target only.
+        if let Some(commit) = booted.live_inprogress.as_ref().filter(|commit| *commit != wanted) {
+            let args = ["apply-live".to_owned(), format!("--target={commit}"), REPLACE.to_owned()];
+            self.run(&args, STAGE)?;
+        }
+        self.run(&["apply-live".to_owned(), back, REPLACE.to_owned()], STAGE)?;
+        match self.ask()?.booted() {
+            Some(booted) if is_back(booted) => Ok(()),
+            _ => Err(OsError::new(
+                "rpm-ostree apply-live reported success, but rpm-ostree status --json says that the running system is not as it \
+                 was before; reboot it",
+            )),
+        }
+    }
+
+    /// What an undo needs to know of packages in the running system.
+    pub(super) fn live_before(status: &Status) -> Option<LiveBefore> {
+        let (booted, pending) = (status.booted()?, status.live()?);
+        Some(LiveBefore {
+            booted: booted.id.clone(),
+            commit: pending.checksum.clone(),
+            packages: pending.requested_packages.clone(),
+        })
+    }
+
+    /// Stages the packages of before again, on the deployment that the next boot comes up in. If that fails, the machine is safe
+    /// without them: it is told as drift.
+    pub(super) fn stage_again(&mut self, status: &Status, before: &LiveBefore) -> Result<(), OsError> {
+        let Some(next) = status.next() else { return Ok(()) };
+        let missing: Vec<String> =
+            before.packages.iter().filter(|p| !next.requested_packages.contains(p)).cloned().collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let arguments = self.arguments()?;
+        staged::begin(&self.root, &arguments)?;
+        let mut command = ["install", "--idempotent", "--allow-inactive"].map(str::to_owned).to_vec();
+        command.extend(missing);
+        match self.run(&command, STAGE) {
+            Err(error) if error.killed => return Err(error),
+            Err(error) => {
+                tracing::error!(%error, "the packages of before, which were only in the running system, are not staged again");
+            }
+            Ok(_) => {}
+        }
+        if let Some(pending) = self.ask()?.pending() {
+            staged::record(&self.root, &pending.id, &arguments)?;
+        }
+        Ok(())
+    }
+}

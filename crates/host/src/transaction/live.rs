@@ -1,0 +1,57 @@
+//! Extensions that take effect in the running system: the try, what is recorded if the host refuses, and the undo.
+//!
+//! ```text
+//! stage ─► apply_live ─┬─► commit: the change waits for no boot
+//!                      └─► live-refused.json ─► undo of the whole change; the config is planned again with a reboot
+//! undo:  undo_live ─► what was staged is dropped ─► files
+//! ```
+//!
+//! Guarantees: the refusal is on the disk before the undo begins, so a crash in between leads to no second try. If what was brought
+//! into the running system cannot be taken out, the machine has to reboot, which ends it.
+//!
+//! Not here: whether a change may take effect in this way (see `plan::live`).
+
+use api::text::chain;
+
+use crate::error::Error;
+use crate::host::Host;
+use crate::paths::LIVE_REFUSED;
+use crate::plan::steps::PRIVATE;
+use crate::record::LiveRefusal;
+use crate::transaction::journal::Journal;
+
+impl Host {
+    /// Brings what is staged into the running system. A refusal is recorded for this config.
+    pub(crate) fn apply_live(&mut self, config: &str) -> Result<(), Error> {
+        let Err(refused) = self.os_call("apply live", |os| os.apply_live()) else { return Ok(()) };
+        if refused.killed() {
+            return Err(refused);
+        }
+        let refusal = LiveRefusal { config: config.to_owned(), why: chain(&refused) };
+        let json = serde_json::to_vec(&refusal)
+            .map_err(|e| Error::Config { name: LIVE_REFUSED.to_owned(), why: e.to_string() })?;
+        self.root.write_bytes(LIVE_REFUSED, &json, PRIVATE)?;
+        Err(refused)
+    }
+
+    /// Takes what a change brought into the running system out of it. Returns whether it is out; if not, a reboot ends it.
+    pub(crate) fn undo_live(&mut self, journal: &Journal) -> Result<bool, Error> {
+        let Some((before, _)) = journal.os_change().filter(|_| journal.live) else { return Ok(true) };
+        match self.os_call("undo live", |os| os.undo_live(before)) {
+            Err(error) if !error.killed() => {
+                tracing::warn!(error = %chain(&error), "what was brought into the running system stays until the next boot");
+                Ok(false)
+            }
+            done => done.map(|()| true),
+        }
+    }
+
+    /// The config whose extensions this host refused to bring into the running system.
+    ///
+    /// # Errors
+    /// The record cannot be read.
+    pub fn live_refusal(&self) -> Result<Option<LiveRefusal>, Error> {
+        let text = self.root.text(LIVE_REFUSED)?;
+        Ok(text.and_then(|text| serde_json::from_str(&text).ok()))
+    }
+}
