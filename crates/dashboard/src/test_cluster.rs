@@ -39,7 +39,9 @@ pub(crate) fn status(code: u16, message: &str) -> Value {
 /// What is at a path of the API.
 pub(crate) fn object(path: &str, metadata: bool) -> Option<Value> {
     const GROUP: &str = "machineconfiguration.openshift.io";
-    let said = format!("it failed\npassword={SECRET}");
+    let said = format!(
+        "it failed\npassword={SECRET}\npasswords:\n- {SECRET}\n<password>\n{SECRET}\n</password>\ntoken:\n  {SECRET}\n[auth]\nvalue={SECRET}"
+    );
     let condition = json!({"type": "Ready", "status": "False", "reason": "r", "message": said, "lastTransitionTime": "2026-01-01T00:00:00Z"});
     let note = |key: &str| format!("{GROUP}/{key}");
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1", "uid": "u", "annotations": {
