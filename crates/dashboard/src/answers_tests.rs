@@ -156,6 +156,43 @@ async fn what_is_confirmed_is_what_was_shown_or_nothing_is_done() {
     }
 }
 
+/// The same cluster with names of a pool and a node that are words of secrets.
+fn with_odd_names() -> Client {
+    let answer = |request: http::Request<kube::client::Body>| {
+        let path =
+            request.uri().path().replace("pools/auth", "pools/worker").replace("nodes/key-2", "nodes/n1");
+        let value = Changing::default().object(&path);
+        let (code, value) = value.map_or_else(|| (404, status(404, "nothing")), |v| (200, v));
+        let text = value.to_string().replace("worker", "auth").replace("\"n1\"", "\"key-2\"");
+        let text = text.replace("currentConfig\":\"rendered-auth-1", "currentConfig\":\"rendered-auth-2");
+        let body = kube::client::Body::from(text.into_bytes());
+        let response = http::Response::builder().status(code).body(body).unwrap();
+        std::future::ready(Ok::<_, std::io::Error>(response))
+    };
+    Client::new(tower::service_fn(answer), "default")
+}
+
+#[tokio::test]
+async fn what_is_to_be_confirmed_can_be_read_whatever_a_pool_and_a_node_are_called() {
+    let browser = Browser::of(with_odd_names()).sign_in().await;
+    for (action, shows) in [
+        (
+            json!({"action": "undo", "pool": "auth"}),
+            &["pool auth would be pinned to rendered-auth-3", "key-2"][..],
+        ),
+        (json!({"action": "retry", "node": "key-2"}), &["node key-2: would retry now; it is Degraded"][..]),
+    ] {
+        let answer = browser.post("/api/actions", action.to_string()).await;
+        let shown: Value = serde_json::from_str(&text(answer).await).unwrap();
+        let shown = shown["text"].as_str().unwrap();
+        assert!(shows.iter().all(|s| shown.contains(s)) && !shown.contains("hunter2"), "{action}: {shown}");
+    }
+    let refused =
+        browser.post("/api/actions", json!({"action": "release", "pool": "auth"}).to_string()).await;
+    assert_eq!(refused.status(), 409);
+    assert!(text(refused).await.contains("pool auth is not pinned"));
+}
+
 #[tokio::test]
 async fn what_a_person_may_not_read_says_so_and_the_rest_of_the_page_stands() {
     let browser = Browser::of(seeded(true)).sign_in().await;
