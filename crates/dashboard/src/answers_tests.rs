@@ -115,7 +115,7 @@ impl Changing {
             }
             "selfsubjectreviews" => {
                 Some(json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview",
-                "metadata": {}, "status": {"userInfo": {"username": "jane"}}}))
+                "metadata": {}, "status": {"userInfo": {"username": "oidc:olga@example.com"}}}))
             }
             _ => object(path, false),
         }
@@ -135,6 +135,8 @@ async fn what_is_confirmed_is_what_was_shown_or_nothing_is_done() {
             let (status, shown) = (shown.status(), text(shown).await);
             assert_eq!(status, 200, "{action}: {shown}");
             let shown: Value = serde_json::from_str(&shown).unwrap();
+            let by = "approved for rendered-worker-2 by oidc:olga@example.com";
+            assert!(action != "approve" || shown["text"].as_str().unwrap().contains(by), "{shown}");
             assert!(shown["possible"] == true && shown["done"] == false, "{action}: {shown}");
             cluster.changed.store(changes, Ordering::Relaxed);
             wanted["confirm"] = json!(true);

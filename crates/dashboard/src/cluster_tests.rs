@@ -127,6 +127,20 @@ async fn who_may_see_masked_objects_only_sees_the_whole_page_and_changes_nothing
 }
 
 #[tokio::test]
+async fn what_somebody_may_not_do_is_said_whatever_that_persons_name_looks_like() {
+    let site = Site::new();
+    let retry = json!({"action": "retry", "node": "n1", "confirm": true});
+    for (answer, says) in [
+        (site.get("/api/nodes/n1", By::Token("of-olga")).await, "may not get nodes n1"),
+        (site.post("/api/actions", By::Token("of-olga"), &retry).await, "may not get nodes n1"),
+        (site.get("/api/trust", By::Token("of-olga")).await, "may not get controllerconfigs"),
+    ] {
+        let text = text(answer).await;
+        assert!(text.contains(says) && !text.contains("<hidden>"), "{text}");
+    }
+}
+
+#[tokio::test]
 async fn what_events_tell_of_rollouts_is_for_those_who_may_list_events() {
     let site = Site::new();
     site.feed.put(Arc::new(fleet(&[("n1", Phase::Done, "")])));

@@ -118,7 +118,7 @@ pub(crate) async fn action(Here(shared): Here, body: Result<Bytes, BytesRejectio
                 error if error.is_forbidden() => StatusCode::FORBIDDEN,
                 _ => StatusCode::BAD_GATEWAY,
             };
-            answer::failed(status, &client::chain(&error))
+            answer::failed(status, &answer::words(&error))
         }
     }
 }
@@ -203,7 +203,7 @@ async fn config_of(client: &Client, name: &str) -> Result<String, ActionError> {
 fn cost(preview: Result<Preview, ActionError>, words: fn(&Preview, Show) -> String) -> String {
     match preview {
         Ok(preview) => doubts(&preview.forbidden, &[]) + &words(&preview, MASKED),
-        Err(error) => format!("what it costs the nodes is not known: {}\n", MASKED(&client::chain(&error))),
+        Err(error) => format!("what it costs the nodes is not known: {}\n", MASKED(&answer::words(&error))),
     }
 }
 
@@ -267,7 +267,7 @@ pub(crate) async fn check(Here(shared): Here, request: Request) -> Response {
         let plan = match listed {
             Ok(listed) => plan(&given, &listed.objects, &shared.controller_config)
                 .map(|text| doubts(&listed.forbidden, &[]) + &text),
-            Err(error) => Err(client::chain(&error)),
+            Err(error) => Err(answer::words(&error)),
         };
         let mut all = json!({"manifests": given.len(), "findings": findings, "plan": {}});
         if let Err(why) = &plan {

@@ -22,7 +22,7 @@ pub(crate) fn seeded(forbidden: bool) -> Client {
         let metadata =
             request.headers().get("accept").is_some_and(|a| a.to_str().unwrap().contains("PartialObject"));
         let (code, value) = match forbidden {
-            true => (403, status(403, "somebody may not read this")),
+            true => (403, status(403, "User \"oidc:olga@example.com\" cannot read this")),
             false => object(request.uri().path(), metadata)
                 .map_or_else(|| (404, status(404, "nothing")), |v| (200, v)),
         };
@@ -134,7 +134,8 @@ pub(crate) fn object(path: &str, metadata: bool) -> Option<Value> {
                 json!({"apiVersion": "machineconfig.dev/v1alpha1", "kind": "RolloutPolicy", "metadata": {"name": "careful"},
                 "spec": {"pools": {"names": ["worker"]}, "freezes": [{"name": "f", "from": "2030-01-01T00:00:00Z",
                     "to": "2030-01-02T00:00:00Z", "reason": said}]},
-                "status": {"pools": [{"name": "worker", "held": said, "gates": [{"gate": "g", "outcome": "Failed", "message": said}],
+                "status": {"pools": [{"name": "worker", "held": said,
+                    "approvals": [{"wave": "w", "config": "rendered-worker-1", "by": "oidc:olga@example.com", "at": "2026-01-01T00:00:00Z"}], "gates": [{"gate": "g", "outcome": "Failed", "message": said}],
                     "rejected": [{"config": "rendered-worker-1", "reason": said, "at": "2026-01-01T00:00:00Z"}]}]}}),
             ])
         }
@@ -144,11 +145,12 @@ pub(crate) fn object(path: &str, metadata: bool) -> Option<Value> {
 }
 
 /// Everything that reads from the cluster, and a word that shows that it did.
-pub(crate) const READS: [(&str, &str); 14] = [
+pub(crate) const READS: [(&str, &str); 15] = [
     ("/api/images", "rendered-worker-1"),
     ("/api/nodes/n1", "it failed"),
     ("/api/pools/worker", "/etc/app.conf"),
     ("/api/pools/worker", "careful"),
+    ("/api/pools/worker", "\"by\":\"oidc:olga@example.com\""),
     ("/api/pools/worker/plan", "n1"),
     ("/api/snapshot", "version"),
     ("/api/configs", "rendered-worker-2"),
