@@ -195,6 +195,44 @@ async fn what_is_to_be_confirmed_can_be_read_whatever_a_pool_and_a_node_are_call
     assert!(text(refused).await.contains("pool auth is not pinned"));
 }
 
+/// A cluster that gives every list in pages of one object.
+fn in_pages() -> Client {
+    let answer = |request: http::Request<kube::client::Body>| {
+        let metadata =
+            request.headers().get("accept").is_some_and(|a| a.to_str().unwrap().contains("PartialObject"));
+        let mut value = object(request.uri().path(), metadata).unwrap_or_else(|| status(404, "nothing"));
+        let query = request.uri().query().unwrap_or_default();
+        let place =
+            query.split('&').find_map(|q| q.strip_prefix("continue=p")).map_or(0, |p| p.parse().unwrap());
+        let items = value["items"].as_array().cloned().unwrap_or_default();
+        // Each object twice; the second has a longer name.
+        let twice = items.iter().flat_map(|item| {
+            let mut second = item.clone();
+            second["metadata"]["name"] = json!(format!("{}-2nd", item["metadata"]["name"].as_str().unwrap()));
+            [item.clone(), second]
+        });
+        let twice: Vec<Value> = twice.collect();
+        if !items.is_empty() {
+            let next = if place + 1 < twice.len() { format!("p{}", place + 1) } else { String::new() };
+            value["metadata"] = json!({"continue": next});
+            value["items"] = json!([twice[place]]);
+        }
+        let body = kube::client::Body::from(value.to_string().into_bytes());
+        let response = http::Response::builder().status(200).body(body).unwrap();
+        std::future::ready(Ok::<_, std::io::Error>(response))
+    };
+    Client::new(tower::service_fn(answer), "default")
+}
+
+#[tokio::test]
+async fn lists_are_read_to_their_ends() {
+    let browser = Browser::of(in_pages()).sign_in().await;
+    let images = text(browser.get("/api/images").await).await;
+    assert!(images.contains("\"count\":2"), "{images}");
+    let configs = text(browser.get("/api/configs").await).await;
+    assert!(configs.contains("\"rendered-worker-2-2nd\""), "{configs}");
+}
+
 #[tokio::test]
 async fn what_a_person_may_not_read_says_so_and_the_rest_of_the_page_stands() {
     let browser = Browser::of(seeded(true)).sign_in().await;
