@@ -120,6 +120,8 @@ async fn who_may_see_masked_objects_only_sees_the_whole_page_and_changes_nothing
     let retry = json!({"action": "retry", "node": "n1", "confirm": true});
     assert_eq!(site.post("/api/actions", vic, &retry).await.status(), 403);
     assert_eq!(site.api.writes.load(Ordering::Relaxed), 0);
+    let trust = text(site.get("/api/trust", vic).await).await;
+    assert!(trust.contains("\"id\":\"0123456789ab\"") && !trust.contains("hunter2"), "{trust}");
     // The right is one to read.
     let asked = site.api.asked.lock().unwrap().clone();
     let masked: Vec<_> = asked.iter().filter(|a| a.contains("masked")).collect();

@@ -14,6 +14,9 @@ pub(crate) fn no_cluster() -> Client {
 }
 
 pub(crate) const SECRET: &str = "hunter2secret";
+/// The hash of a boot token, in hexadecimal digits and then in base64.
+const HASH_BASE64: &str =
+    "YWJhYmFiYWJhYmFiYWJhYmFiYWJhYmFiYWJhYmFiYWJhYmFiYWJhYmFiYWJhYmFiYWJhYmFiYWJhYmFiYWJhYg==";
 pub(crate) const SECRET_BASE64: &str = "aHVudGVyMnNlY3JldA==";
 
 /// A cluster that has a secret in everything that a person can write into. With `forbidden`, nobody may read anything.
@@ -87,7 +90,7 @@ pub(crate) fn object(path: &str, metadata: bool) -> Option<Value> {
         "status": {"conditions": [condition]}});
     let boot_token = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "boot-token-0123456789ab", "namespace": "machine-config-boot-tokens"},
         "type": api::boot_token::TYPE, "stringData": {},
-        "data": {"sha256": SECRET_BASE64, "pool": "d29ya2Vy", "token": SECRET_BASE64}});
+        "data": {"sha256": HASH_BASE64, "pool": "d29ya2Vy", "token": SECRET_BASE64}});
     let settings = json!({"apiVersion": format!("{GROUP}/v1"), "kind": "ControllerConfig", "metadata": {"name": "machine-config-controller"},
         "spec": {}, "status": {"observedGeneration": 1, "conditions": [condition],
             "controllerCertificates": [{"subject": "CN=ca", "signer": "CN=ca", "bundleFile": "KubeAPIServerServingCAData", "notAfter": "2030-01-01T00:00:00Z"}]}});

@@ -112,7 +112,13 @@ impl Api {
                     attributes["resource"] == resource
                         && attributes["group"].as_str().unwrap_or_default() == group
                 };
+                // Of Secrets the boot tokens.
+                let secret = attributes["resource"] == "secrets";
+                let token = attributes["verb"] == "list"
+                    && attributes["namespace"] == api::boot_token::NAMESPACE
+                    && attributes["subresource"] == "masked";
                 attributes["verb"] != "patch"
+                    && (!secret || token)
                     && (attributes["subresource"] == "masked" || !WITH_SECRETS.iter().any(kind))
             }
             _ => false,
