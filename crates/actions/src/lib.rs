@@ -36,7 +36,8 @@ pub enum Do {
 /// Why nothing was done.
 #[derive(Debug, thiserror::Error)]
 pub enum ActionError {
-    /// It cannot be done, or not any more; the text says why and what to look at.
+    /// It cannot be done, or not any more; the text says why and what to look at. It is this program's own, with names of objects,
+    /// and is shown as it is: nothing that others wrote belongs into it.
     #[error("{0}")]
     Refused(String),
     /// A request failed.

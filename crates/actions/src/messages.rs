@@ -7,25 +7,34 @@ use insight::{ChangePlan, Cost, Outcome, PoolChange, PoolHistory, UndoPlan};
 use render::history::Change;
 use std::fmt::Write;
 
+/// What is made of the texts of others (of gates, agents, configs) before they are shown. Names of pools, nodes, waves, configs and
+/// people are shown as they are: who is to confirm something must be able to read what it is about.
+pub type Show = fn(&str) -> String;
+
+/// Shows them as they are.
+pub fn as_it_is(text: &str) -> String {
+    text.to_owned()
+}
+
 /// How many nodes are named before it is said how many more there are.
 const NAMED: usize = 5;
 /// How many nodes a list of drains shows; for the rest it gives a number.
 const SHOWN: usize = 10;
 
 /// All pools that a change touches, and the notes.
-pub fn plan(changes: &ChangePlan) -> String {
-    let mut out: String = changes.pools.iter().map(pool).collect();
+pub fn plan(changes: &ChangePlan, show: Show) -> String {
+    let mut out: String = changes.pools.iter().map(|change| pool(change, show)).collect();
     if changes.pools.is_empty() {
         out += "no pool's config changes\n";
     }
     for note in &changes.notes {
-        let _ = writeln!(out, "note: {note}");
+        let _ = writeln!(out, "note: {}", show(note));
     }
     out
 }
 
 /// One pool: from where to where, the disruption, the nodes in order, the difference.
-fn pool(change: &PoolChange) -> String {
+fn pool(change: &PoolChange, show: Show) -> String {
     let (p, mut out) = (change, String::new());
     let from = if p.from.is_empty() { "(none)" } else { &p.from };
     let _ = writeln!(out, "pool {}: {from} → {}", p.pool, p.to);
@@ -34,58 +43,68 @@ fn pool(change: &PoolChange) -> String {
             true => String::new(),
             false => format!(" for {} nodes in {}", cost.nodes, cost.from),
         };
-        costs(cost, &whose, &mut out);
+        costs(cost, &whose, show, &mut out);
     }
     let count = p.nodes.len();
     let _ = match &p.held {
         _ if count == 0 => writeln!(out, "  no node of the pool has to move"),
-        Some(why) => writeln!(out, "  {count} nodes, none of them now: {why}"),
+        Some(why) => writeln!(out, "  {count} nodes, none of them now: {}", show(why)),
         None => writeln!(out, "  {count} nodes, at most {} at once, in this order:", p.max_unavailable),
     };
     for (i, node) in p.nodes.iter().enumerate() {
         let when = match (&node.waits, node.now) {
-            (Some(why), _) => format!(" (waits: {why})"),
+            (Some(why), _) => format!(" (waits: {})", show(why)),
             (None, true) => " (at once)".to_owned(),
             (None, false) => String::new(),
         };
         let _ = writeln!(out, "  {:>4}. {}{when}", i + 1, node.node);
     }
-    drains_and_policy(p, &mut out);
-    out += &p.diff;
+    drains_and_policy(p, show, &mut out);
+    out += &lines_of(&p.diff, show);
     out
 }
 
+/// A text of several lines.
+fn lines_of(text: &str, show: Show) -> String {
+    let mut shown = show(text);
+    if text.ends_with('\n') && !shown.ends_with('\n') {
+        shown.push('\n');
+    }
+    shown
+}
+
 /// What a change costs a node.
-fn costs(cost: &Cost, whose: &str, out: &mut String) {
+fn costs(cost: &Cost, whose: &str, show: Show, out: &mut String) {
     let _ = match &cost.outcome {
         Outcome::Applied { disruption, .. } => {
-            let _ = writeln!(out, "  disruption{whose}: {disruption}");
-            disruption.decided.iter().try_for_each(|decided| writeln!(out, "    rule: {decided}"))
+            let _ = writeln!(out, "  disruption{whose}: {}", show(&disruption.to_string()));
+            let mut rules = disruption.decided.iter().map(|decided| show(&decided.to_string()));
+            rules.try_for_each(|decided| writeln!(out, "    rule: {decided}"))
         }
         Outcome::Irreconcilable { irreconcilable } => {
             let _ = writeln!(out, "  cannot be applied to a running host{whose}:");
-            irreconcilable.iter().try_for_each(|i| writeln!(out, "    {i}"))
+            irreconcilable.iter().try_for_each(|i| writeln!(out, "    {}", show(&i.to_string())))
         }
-        Outcome::Unknown { because } => writeln!(out, "  disruption{whose}: unknown, {because}"),
+        Outcome::Unknown { because } => writeln!(out, "  disruption{whose}: unknown, {}", show(because)),
     };
 }
 
 /// What the nodes of a pool do once the pool may continue.
-pub fn of_pool(preview: &Preview) -> String {
-    preview.change.as_ref().map(pool).unwrap_or_default()
+pub fn of_pool(preview: &Preview, show: Show) -> String {
+    preview.change.as_ref().map(|change| pool(change, show)).unwrap_or_default()
 }
 
 /// What a node does that tries again.
-pub fn of_node(preview: &Preview) -> String {
+pub fn of_node(preview: &Preview, show: Show) -> String {
     let mut out = String::new();
     let Some(change) = preview.change.as_ref().filter(|change| change.from != change.to) else { return out };
     let _ = writeln!(out, "  it goes on to {}", change.to);
-    change.costs.iter().filter(|c| c.from == change.from).for_each(|c| costs(c, "", &mut out));
+    change.costs.iter().filter(|c| c.from == change.from).for_each(|c| costs(c, "", show, &mut out));
     out
 }
 
 /// How long the change may take, which drains would wait, and the pool's policy.
-fn drains_and_policy(p: &PoolChange, out: &mut String) {
+fn drains_and_policy(p: &PoolChange, show: Show, out: &mut String) {
     if let Some(time) = &p.time {
         let _ = writeln!(out, "  {time}");
     }
@@ -96,7 +115,7 @@ fn drains_and_policy(p: &PoolChange, out: &mut String) {
         }
         let _ = writeln!(out, "  {title}:");
         for drain in drains.iter().take(SHOWN) {
-            let _ = writeln!(out, "    {}: {}", drain.node, drain.why);
+            let _ = writeln!(out, "    {}: {}", drain.node, show(&drain.why));
         }
         if drains.len() > SHOWN {
             let _ = writeln!(out, "    and {} more", drains.len() - SHOWN);
@@ -111,16 +130,17 @@ fn drains_and_policy(p: &PoolChange, out: &mut String) {
         ("freezes", &policy.freezes),
     ];
     for (what, all) in parts.into_iter().filter(|(_, all)| !all.is_empty()) {
+        let all: Vec<String> = all.iter().map(|text| show(text)).collect();
         let _ = writeln!(out, "    {what}: {}", all.join("; "));
     }
 }
 
 /// What an undo means, before it is done; what it meant, afterwards.
-pub fn undo(plan: &UndoPlan) -> String {
+pub fn undo(plan: &UndoPlan, show: Show) -> String {
     let mut out = String::new();
     let name = &plan.pool;
     if let (Some(change), false) = (&plan.change, plan.done) {
-        out += &pool(change);
+        out += &pool(change, show);
     }
     let _ = match (&plan.pin, plan.done) {
         (Some(config), true) => {
@@ -132,7 +152,7 @@ pub fn undo(plan: &UndoPlan) -> String {
     };
     if !plan.machine_configs.is_empty() {
         out += "these MachineConfigs still differ; correct them at their source:\n";
-        plan.machine_configs.iter().for_each(|c| out += &format!("  {}\n", line(c)));
+        plan.machine_configs.iter().for_each(|c| out += &format!("  {}\n", line(c, show)));
     }
     if plan.pin.is_some() {
         let _ = writeln!(out, "no change of them is rolled out until `mco undo {name} --release`");
@@ -155,7 +175,7 @@ pub fn history(past: &PoolHistory) -> String {
         let pin = if past.pinned.as_deref() == Some(&row.step.config) { " (pinned)" } else { "" };
         let _ = writeln!(out, "{mark} {}{pin}  {}", row.step.config, words.join(", "));
         for change in &row.step.changes {
-            let _ = writeln!(out, "    {}", line(change));
+            let _ = writeln!(out, "    {}", line(change, as_it_is));
         }
         if let Some(unknown) = &row.step.unknown {
             let _ = writeln!(out, "    the difference is not known: {unknown}");
@@ -172,8 +192,8 @@ pub fn history(past: &PoolHistory) -> String {
 }
 
 /// A change in a line: the MachineConfig, what it is about, and who wrote it last.
-fn line(change: &Change) -> String {
-    let things: Vec<String> = change.things.iter().map(ToString::to_string).collect();
+fn line(change: &Change, show: Show) -> String {
+    let things: Vec<String> = change.things.iter().map(|thing| show(&thing.to_string())).collect();
     let name = match change.machine_config.as_str() {
         "" => "(no MachineConfig is recorded)",
         name => name,
@@ -184,8 +204,8 @@ fn line(change: &Change) -> String {
         Some(written) => {
             let at = written.at.as_ref().map(|t| format!(" at {}", t.0)).unwrap_or_default();
             let since = if change.written_since { ", after this config was rendered" } else { "" };
-            let kept = written.kept_by.as_ref().map(|k| format!(", kept by {k}")).unwrap_or_default();
-            format!("; last written by {}{at}{since}{kept}", written.by)
+            let kept = written.kept_by.as_ref().map(|k| format!(", kept by {}", show(k))).unwrap_or_default();
+            format!("; last written by {}{at}{since}{kept}", show(&written.by))
         }
     };
     format!("{name}: {}{who}", things.join(", "))
@@ -222,10 +242,11 @@ fn named(nodes: &[String]) -> String {
 }
 
 /// A node whose agent tries again, or would.
-pub fn asked(of: &Asked, how: Do) -> String {
+pub fn asked(of: &Asked, how: Do, show: Show) -> String {
     let Asked { node, state, reason } = of;
-    let why = if reason.is_empty() { String::new() } else { format!(": {reason}") };
+    let why = if reason.is_empty() { String::new() } else { format!(": {}", show(reason)) };
     let fails = matches!(state.as_str(), "Degraded" | "Unreconcilable");
+    let state = show(state);
     match (fails, how) {
         (true, Do::Write) => format!("node {node}: retries now; it was {state}{why}\n"),
         (true, Do::Preview) => format!("node {node}: would retry now; it is {state}{why}\n"),

@@ -9,7 +9,7 @@
 use crate::job::JobFacts;
 use crate::names;
 use api::k8s::{Pod, Time};
-use desired::mask::looks_secret;
+use desired::mask::hidden_lines;
 use serde::Deserialize as _;
 use serde_json::Value;
 use std::borrow::Cow;
@@ -175,14 +175,16 @@ const STARTING: [&str; 2] = ["ContainerCreating", "PodInitializing"];
 
 /// The last lines of a text, one after the other, each without secrets.
 pub fn last_words(text: &str) -> String {
-    let said = |l: &&str| !l.is_empty() && !l.starts_with(BUILT_FROM);
-    let lines: Vec<&str> = text.lines().map(str::trim).filter(said).collect();
+    let said = |l: &&str| !l.trim().is_empty() && !l.trim().starts_with(BUILT_FROM);
+    let lines: Vec<&str> = text.lines().filter(said).collect();
+    let hidden = hidden_lines(&lines, |line| without_ids(line).into());
+    let lines: Vec<(&str, bool)> = lines.into_iter().zip(hidden).collect();
     let kept = lines.get(lines.len().saturating_sub(LINES)..).unwrap_or_default();
     let shown: Vec<Cow<'_, str>> = kept
         .iter()
-        .map(|line| match looks_secret(&without_ids(line)) {
+        .map(|(line, hidden)| match hidden {
             true => Cow::Borrowed(HIDDEN),
-            false => api::text::cut(line, LINE),
+            false => api::text::cut(line.trim(), LINE),
         })
         .collect();
     shown.join(" | ")
@@ -332,6 +334,7 @@ mod tests {
         let words = last_words(&log);
         assert!(words.ends_with("r.example.com/os: unauthorized"), "{words}");
         assert!(!words.contains("hunter2") && words.contains("<hidden"), "{words}");
+        assert_eq!(last_words("passwords:\n  - hunter2\nx"), format!("{HIDDEN} | {HIDDEN} | x"));
         assert_eq!(last_words(&"x\n".repeat(50)).matches('x').count(), LINES);
         let hash = "2aae6e03055c22f6".repeat(4);
         for line in [

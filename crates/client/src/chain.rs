@@ -9,6 +9,26 @@ pub fn chain(error: &(dyn Error + 'static)) -> String {
     api::text::chain_with(error, told)
 }
 
+/// The same without what the API server says to a request that it refuses (403), but for the code. That has the name of who asked,
+/// which a masker can take for a user and a password.
+pub fn chain_without_refusal(error: &(dyn Error + 'static)) -> String {
+    api::text::chain_with(error, |error| refused(error).or_else(|| told(error)))
+}
+
+/// The text for a refusal.
+fn refused(error: &(dyn Error + 'static)) -> Option<(String, bool)> {
+    let answer = error.downcast_ref::<kube::Error>();
+    let answer = answer.or_else(|| error.downcast_ref::<Box<kube::Error>>().map(AsRef::as_ref));
+    let watch = error.downcast_ref::<watcher::Error>();
+    let watch = watch.or_else(|| error.downcast_ref::<Box<watcher::Error>>().map(AsRef::as_ref));
+    let code = match (answer, watch) {
+        (Some(kube::Error::Api(status)), _) => status.code,
+        (_, Some(watcher::Error::WatchError(status))) => status.code,
+        _ => return None,
+    };
+    (code == 403).then(|| ("you may not do this (403 Forbidden)".to_owned(), true))
+}
+
 /// The text to use instead of the error's own, and whether that text includes its causes.
 fn told(error: &(dyn Error + 'static)) -> Option<(String, bool)> {
     let answer = error.downcast_ref::<kube::Error>();

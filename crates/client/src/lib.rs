@@ -15,7 +15,7 @@ mod proxy;
 
 pub use backoff::{Backoff, Series, jitter};
 pub use call::{CallError, REQUEST_TIMEOUT, call, call_within};
-pub use chain::chain;
+pub use chain::{chain, chain_without_refusal};
 pub use decode::decode;
 pub use figures::{Figures, Requests, counted};
 pub use missing_right::MissingRight;

@@ -64,7 +64,8 @@ pub(crate) fn plain(value: &Value) -> Response {
     of(StatusCode::OK, "application/json", value.to_string())
 }
 
-fn mask(value: &mut Value) {
+/// Masks every text in a value.
+pub(crate) fn mask(value: &mut Value) {
     match value {
         Value::String(text) if !text.is_empty() => *text = insight::redacted_lines(text),
         Value::Array(items) => items.iter_mut().for_each(mask),
@@ -73,9 +74,24 @@ fn mask(value: &mut Value) {
     }
 }
 
+/// An error in words that can be shown. If its own would be hidden, what the API server said to a request that it refused is left
+/// out: it names who asked, and the names of some people look like a user and a password.
+pub(crate) fn words(error: &(dyn std::error::Error + 'static)) -> String {
+    let words = client::chain(error);
+    match insight::redacted_lines(&words) == words {
+        true => words,
+        false => client::chain_without_refusal(error),
+    }
+}
+
 /// A failure in words. They are masked as everything that is shown.
 pub(crate) fn failed(status: StatusCode, why: &str) -> Response {
     of(status, "application/json", json!({"error": insight::redacted_lines(why)}).to_string())
+}
+
+/// A refusal in words of this program's own, with names of objects in them. A name is shown whatever it looks like.
+pub(crate) fn refused_with_names(status: StatusCode, why: &str) -> Response {
+    of(status, "application/json", json!({"error": why}).to_string())
 }
 
 /// A refusal in words of this program's own. They hold nothing of the cluster, so nothing in them is hidden.

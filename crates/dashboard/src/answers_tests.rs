@@ -115,7 +115,7 @@ impl Changing {
             }
             "selfsubjectreviews" => {
                 Some(json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview",
-                "metadata": {}, "status": {"userInfo": {"username": "jane"}}}))
+                "metadata": {}, "status": {"userInfo": {"username": "oidc:olga@example.com"}}}))
             }
             _ => object(path, false),
         }
@@ -135,6 +135,8 @@ async fn what_is_confirmed_is_what_was_shown_or_nothing_is_done() {
             let (status, shown) = (shown.status(), text(shown).await);
             assert_eq!(status, 200, "{action}: {shown}");
             let shown: Value = serde_json::from_str(&shown).unwrap();
+            let by = "approved for rendered-worker-2 by oidc:olga@example.com";
+            assert!(action != "approve" || shown["text"].as_str().unwrap().contains(by), "{shown}");
             assert!(shown["possible"] == true && shown["done"] == false, "{action}: {shown}");
             cluster.changed.store(changes, Ordering::Relaxed);
             wanted["confirm"] = json!(true);
@@ -154,6 +156,81 @@ async fn what_is_confirmed_is_what_was_shown_or_nothing_is_done() {
             assert!(done.contains(says), "{action}: {done}");
         }
     }
+}
+
+/// The same cluster with names of a pool and a node that are words of secrets.
+fn with_odd_names() -> Client {
+    let answer = |request: http::Request<kube::client::Body>| {
+        let path =
+            request.uri().path().replace("pools/auth", "pools/worker").replace("nodes/key-2", "nodes/n1");
+        let value = Changing::default().object(&path);
+        let (code, value) = value.map_or_else(|| (404, status(404, "nothing")), |v| (200, v));
+        let text = value.to_string().replace("worker", "auth").replace("\"n1\"", "\"key-2\"");
+        let text = text.replace("currentConfig\":\"rendered-auth-1", "currentConfig\":\"rendered-auth-2");
+        let body = kube::client::Body::from(text.into_bytes());
+        let response = http::Response::builder().status(code).body(body).unwrap();
+        std::future::ready(Ok::<_, std::io::Error>(response))
+    };
+    Client::new(tower::service_fn(answer), "default")
+}
+
+#[tokio::test]
+async fn what_is_to_be_confirmed_can_be_read_whatever_a_pool_and_a_node_are_called() {
+    let browser = Browser::of(with_odd_names()).sign_in().await;
+    for (action, shows) in [
+        (
+            json!({"action": "undo", "pool": "auth"}),
+            &["pool auth would be pinned to rendered-auth-3", "key-2"][..],
+        ),
+        (json!({"action": "retry", "node": "key-2"}), &["node key-2: would retry now; it is Degraded"][..]),
+    ] {
+        let answer = browser.post("/api/actions", action.to_string()).await;
+        let shown: Value = serde_json::from_str(&text(answer).await).unwrap();
+        let shown = shown["text"].as_str().unwrap();
+        assert!(shows.iter().all(|s| shown.contains(s)) && !shown.contains("hunter2"), "{action}: {shown}");
+    }
+    let refused =
+        browser.post("/api/actions", json!({"action": "release", "pool": "auth"}).to_string()).await;
+    assert_eq!(refused.status(), 409);
+    assert!(text(refused).await.contains("pool auth is not pinned"));
+}
+
+/// A cluster that gives every list in pages of one object.
+fn in_pages() -> Client {
+    let answer = |request: http::Request<kube::client::Body>| {
+        let metadata =
+            request.headers().get("accept").is_some_and(|a| a.to_str().unwrap().contains("PartialObject"));
+        let mut value = object(request.uri().path(), metadata).unwrap_or_else(|| status(404, "nothing"));
+        let query = request.uri().query().unwrap_or_default();
+        let place =
+            query.split('&').find_map(|q| q.strip_prefix("continue=p")).map_or(0, |p| p.parse().unwrap());
+        let items = value["items"].as_array().cloned().unwrap_or_default();
+        // Each object twice; the second has a longer name.
+        let twice = items.iter().flat_map(|item| {
+            let mut second = item.clone();
+            second["metadata"]["name"] = json!(format!("{}-2nd", item["metadata"]["name"].as_str().unwrap()));
+            [item.clone(), second]
+        });
+        let twice: Vec<Value> = twice.collect();
+        if !items.is_empty() {
+            let next = if place + 1 < twice.len() { format!("p{}", place + 1) } else { String::new() };
+            value["metadata"] = json!({"continue": next});
+            value["items"] = json!([twice[place]]);
+        }
+        let body = kube::client::Body::from(value.to_string().into_bytes());
+        let response = http::Response::builder().status(200).body(body).unwrap();
+        std::future::ready(Ok::<_, std::io::Error>(response))
+    };
+    Client::new(tower::service_fn(answer), "default")
+}
+
+#[tokio::test]
+async fn lists_are_read_to_their_ends() {
+    let browser = Browser::of(in_pages()).sign_in().await;
+    let images = text(browser.get("/api/images").await).await;
+    assert!(images.contains("\"count\":2"), "{images}");
+    let configs = text(browser.get("/api/configs").await).await;
+    assert!(configs.contains("\"rendered-worker-2-2nd\""), "{configs}");
 }
 
 #[tokio::test]

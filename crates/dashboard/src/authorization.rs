@@ -138,7 +138,8 @@ impl Rights {
                 answered
             }
             Ok(false) => {
-                let why = format!("user {:?} may not {right}", person.name);
+                // Without the person's name, which can look like a user and a password.
+                let why = format!("you may not {right}");
                 Ok(answer(StatusCode::FORBIDDEN, &failure(403, "Forbidden", &why)))
             }
             Err(error) => {

@@ -120,10 +120,26 @@ async fn who_may_see_masked_objects_only_sees_the_whole_page_and_changes_nothing
     let retry = json!({"action": "retry", "node": "n1", "confirm": true});
     assert_eq!(site.post("/api/actions", vic, &retry).await.status(), 403);
     assert_eq!(site.api.writes.load(Ordering::Relaxed), 0);
+    let trust = text(site.get("/api/trust", vic).await).await;
+    assert!(trust.contains("\"id\":\"0123456789ab\"") && !trust.contains("hunter2"), "{trust}");
     // The right is one to read.
     let asked = site.api.asked.lock().unwrap().clone();
     let masked: Vec<_> = asked.iter().filter(|a| a.contains("masked")).collect();
     assert!(!masked.is_empty() && masked.iter().all(|a| !a.contains("patch")), "{masked:#?}");
+}
+
+#[tokio::test]
+async fn what_somebody_may_not_do_is_said_whatever_that_persons_name_looks_like() {
+    let site = Site::new();
+    let retry = json!({"action": "retry", "node": "n1", "confirm": true});
+    for (answer, says) in [
+        (site.get("/api/nodes/n1", By::Token("of-olga")).await, "may not get nodes n1"),
+        (site.post("/api/actions", By::Token("of-olga"), &retry).await, "may not get nodes n1"),
+        (site.get("/api/trust", By::Token("of-olga")).await, "may not get controllerconfigs"),
+    ] {
+        let text = text(answer).await;
+        assert!(text.contains(says) && !text.contains("<hidden>"), "{text}");
+    }
 }
 
 #[tokio::test]

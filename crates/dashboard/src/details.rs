@@ -24,22 +24,34 @@ use kube::core::PartialObjectMeta;
 use kube::{Client, ResourceExt};
 use rollout::PastUpdate;
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
 
 /// The newest events of a node that are shown.
 const EVENTS: usize = 50;
 /// How many names of nodes with the same operating system are shown.
 const NAMES: usize = 20;
-/// The most that one list asks for.
-const MOST: u32 = 5000;
-
 /// A part of an answer: what was read, or why it cannot be.
 pub(crate) fn part<T: Serialize, E: std::error::Error + 'static>(read: Result<T, E>) -> Value {
     match read {
         Ok(value) => json!(value),
-        Err(error) => json!({"error": client::chain(&error)}),
+        Err(error) => json!({"error": answer::words(&error)}),
     }
+}
+
+/// Reads a list to its end, in pages.
+async fn each<K>(api: &Api<K>, what: &str, params: ListParams, each: impl FnMut(K)) -> Result<(), CallError>
+where
+    K: Clone + DeserializeOwned + Debug,
+{
+    let page = |page: ListParams| {
+        let ListParams { limit, continue_token, .. } = page;
+        let params = ListParams { limit, continue_token, ..params.clone() };
+        async move { call(|| what.to_owned(), api.list(&params)).await }
+    };
+    insight::pages(page, each).await
 }
 
 /// A failure with the status that fits it.
@@ -49,7 +61,7 @@ fn refused(error: &CallError) -> Response {
         Some(404) => StatusCode::NOT_FOUND,
         _ => StatusCode::BAD_GATEWAY,
     };
-    answer::failed(status, &client::chain(error))
+    answer::failed(status, &answer::words(error))
 }
 
 /// The answer about a name that no object has.
@@ -123,9 +135,10 @@ fn past(object: Option<&MachineConfigNode>) -> Vec<Value> {
 /// The newest events about a node. Times are those of the last occurrence.
 async fn events(client: &Client, node: &str) -> Result<Vec<Value>, CallError> {
     let about = format!("involvedObject.kind=Node,involvedObject.name={node}");
-    let params = ListParams::default().fields(&about).limit(MOST);
+    let params = ListParams::default().fields(&about);
     let api: Api<Event> = Api::all(client.clone());
-    let mut all = call(|| format!("list the events of node {node}"), api.list(&params)).await?.items;
+    let mut all = vec![];
+    each(&api, &format!("list the events of node {node}"), params, |event| all.push(event)).await?;
     let when = |e: &Event| {
         let micro = || e.event_time.as_ref().map(|t| t.0);
         e.last_timestamp.as_ref().map(|t| t.0).or_else(micro).or(e
@@ -154,7 +167,7 @@ async fn difference(client: &Client, from: &str, to: &str) -> Value {
             Ok(text) => json!({"from": from, "to": to, "text": text}),
             Err(why) => json!({"error": why}),
         },
-        Err(error) => json!({"error": client::chain(&error)}),
+        Err(error) => json!({"error": answer::words(&error)}),
     }
 }
 
@@ -175,24 +188,47 @@ pub(crate) async fn pool(Here(shared): Here, Path(name): Path<String>) -> Respon
         Some(json!({"name": policy.name_any(), "spec": policy.spec, "progress": progress}))
     };
     let policies = policies.map(|list| list.items.into_iter().filter_map(of_pool).collect::<Vec<_>>());
-    answer::masked(json!({
+    let mut all = json!({
         "explanation": part(explained.map(|e| e.masked(Secrets::Hide))),
         "history": part(past.map(|p| actions::messages::history(&p))),
         "policies": part(policies),
-    }))
+    });
+    let names: Vec<Value> = approvers(&mut all).map(|name| name.clone()).collect();
+    answer::mask(&mut all);
+    // Names of people stay: for their `@` those of OIDC and of AWS look like a user and a password.
+    let is_name = |name: &Value| {
+        let plain = name.as_str().map(|name| name.replace('@', " "));
+        plain.is_some_and(|plain| insight::redacted_lines(&plain) == plain)
+    };
+    for (masked, name) in approvers(&mut all).zip(names).filter(|(_, name)| is_name(name)) {
+        *masked = name;
+    }
+    answer::plain(&all)
+}
+
+/// Who approved, in the answer about a pool.
+fn approvers(answer: &mut Value) -> impl Iterator<Item = &mut Value> {
+    let policies = answer.get_mut("policies").and_then(Value::as_array_mut).into_iter().flatten();
+    let progress = policies.filter_map(|policy| policy.pointer_mut("/progress/approvals")?.as_array_mut());
+    progress.flatten().filter_map(|approval| approval.get_mut("by"))
 }
 
 /// The rendered configs that there are.
 pub(crate) async fn configs(Here(shared): Here) -> Response {
     let api: Api<MachineConfig> = Api::all(shared.client.clone());
-    let params = ListParams::default().limit(MOST);
-    let listed = call(|| "list machineconfigs".to_owned(), api.list_metadata(&params)).await;
-    let row = |config: &PartialObjectMeta<MachineConfig>| {
-        let pool = api::rendered::owning_pool(config.metadata.owner_references.as_deref())?;
-        Some(json!({"name": config.name_any(), "pool": pool, "created": config.metadata.creation_timestamp}))
+    let page = |params: ListParams| {
+        let api = &api;
+        async move { call(|| "list machineconfigs".to_owned(), api.list_metadata(&params)).await }
     };
-    match listed {
-        Ok(list) => answer::masked(json!({"configs": list.items.iter().filter_map(row).collect::<Vec<_>>()})),
+    let mut rows = vec![];
+    let row = |config: PartialObjectMeta<MachineConfig>| {
+        let pool = api::rendered::owning_pool(config.metadata.owner_references.as_deref());
+        rows.extend(pool.map(|pool| {
+            json!({"name": config.name_any(), "pool": pool, "created": config.metadata.creation_timestamp})
+        }));
+    };
+    match insight::pages(page, row).await {
+        Ok(()) => answer::masked(json!({"configs": rows})),
         Err(error) => refused(&error),
     }
 }
@@ -233,12 +269,11 @@ pub(crate) async fn config(Here(shared): Here, Path(name): Path<String>) -> Resp
 /// one row.
 pub(crate) async fn images(Here(shared): Here) -> Response {
     let nodes: Api<Node> = Api::all(shared.client.clone());
-    let params = ListParams::default().limit(MOST);
-    let listed = match call(|| "list nodes".to_owned(), nodes.list(&params)).await {
-        Ok(listed) => listed.items,
-        Err(error) => return refused(&error),
-    };
-    let groups = systems(&listed);
+    let mut groups = Systems::new();
+    let read = each(&nodes, "list nodes", ListParams::default(), |node| add(&node, &mut groups)).await;
+    if let Err(error) = read {
+        return refused(&error);
+    }
     let configs: Api<MachineConfig> = Api::all(shared.client.clone());
     let names: BTreeSet<&str> =
         groups.keys().map(|system| &*system.config).filter(|c| !c.is_empty()).collect();
@@ -268,20 +303,20 @@ struct System {
     kernel: String,
 }
 
-fn systems(nodes: &[Node]) -> BTreeMap<System, Vec<String>> {
-    let mut all: BTreeMap<System, Vec<String>> = BTreeMap::new();
-    for node in nodes {
-        let note = |key: &str| node.annotations().get(key).cloned().unwrap_or_default();
-        let info = node.status.as_ref().and_then(|s| s.node_info.clone()).unwrap_or_default();
-        let system = System {
-            config: note(annotation::CURRENT_CONFIG),
-            layered: note(annotation::CURRENT_IMAGE),
-            os: info.os_image,
-            kernel: info.kernel_version,
-        };
-        all.entry(system).or_default().push(node.name_any());
-    }
-    all
+/// Operating systems, each with its nodes.
+type Systems = BTreeMap<System, Vec<String>>;
+
+/// Adds a node.
+fn add(node: &Node, all: &mut Systems) {
+    let note = |key: &str| node.annotations().get(key).cloned().unwrap_or_default();
+    let info = node.status.as_ref().and_then(|s| s.node_info.clone()).unwrap_or_default();
+    let system = System {
+        config: note(annotation::CURRENT_CONFIG),
+        layered: note(annotation::CURRENT_IMAGE),
+        os: info.os_image,
+        kernel: info.kernel_version,
+    };
+    all.entry(system).or_default().push(node.name_any());
 }
 
 /// How two configs differ.
@@ -310,13 +345,12 @@ pub(crate) async fn trust(Here(shared): Here) -> Response {
 /// The boot tokens, without anything that a machine could use.
 async fn tokens(client: &Client, now: Timestamp) -> Result<Vec<Value>, CallError> {
     let api: Api<Secret> = Api::namespaced(client.clone(), boot_token::NAMESPACE);
-    let labelled = ListParams::default().labels(boot_token::LABEL).limit(MOST);
-    let listed = call(|| "list boot tokens".to_owned(), api.list(&labelled)).await?;
-    Ok(listed
-        .items
-        .iter()
-        .filter_map(|secret| Some(token(&Record::from_secret(secret).ok()?, now)))
-        .collect())
+    let labelled = ListParams::default().labels(boot_token::LABEL);
+    let mut all = vec![];
+    let row =
+        |secret: Secret| all.extend(Record::from_secret(&secret).ok().map(|record| token(&record, now)));
+    each(&api, "list boot tokens", labelled, row).await?;
+    Ok(all)
 }
 
 fn token(record: &Record, now: Timestamp) -> Value {
@@ -343,13 +377,12 @@ mod tests {
             .unwrap()
         };
         let bare: Node = serde_json::from_value(json!({"metadata": {"name": "d"}})).unwrap();
-        let groups = systems(&[
-            node("a", "r1", "6"),
-            node("b", "r2", "6"),
-            node("c", "r1", "6"),
-            node("e", "r1", "7"),
-            bare,
-        ]);
+        let mut groups = Systems::new();
+        for node in
+            [node("a", "r1", "6"), node("b", "r2", "6"), node("c", "r1", "6"), node("e", "r1", "7"), bare]
+        {
+            add(&node, &mut groups);
+        }
         let rows: Vec<_> =
             groups.iter().map(|(s, nodes)| (&*s.config, &*s.kernel, nodes.join(" "))).collect();
         let text = str::to_owned;

@@ -22,19 +22,20 @@ const BEHIND: usize = 512;
 const KEPT: usize = 2 << 20;
 
 /// One difference, as it is sent.
-#[derive(Debug, Clone)]
-pub(crate) struct Message {
+#[derive(Debug)]
+struct Message {
     seq: u64,
     /// A whole server-sent event.
-    pub(crate) text: Arc<str>,
+    text: Arc<str>,
 }
 
-/// What a viewer gets who comes with the number of the last difference that it has.
+/// What a viewer gets who comes with the number of the last difference that it has: numbers alone, so that one who stands still
+/// keeps no texts. [`Feed::text`] gives the text of a number.
 pub(crate) struct Followed {
     /// What it has missed; `None`: it must take the whole fleet.
-    pub(crate) missed: Option<Vec<Message>>,
+    pub(crate) missed: Option<Vec<u64>>,
     /// What comes.
-    pub(crate) news: broadcast::Receiver<Message>,
+    pub(crate) news: broadcast::Receiver<u64>,
 }
 
 /// The shared fleet.
@@ -45,7 +46,7 @@ pub(crate) struct Feed {
     /// Numbers of another run of the program mean nothing here.
     epoch: String,
     state: Mutex<State>,
-    news: broadcast::Sender<Message>,
+    news: broadcast::Sender<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -99,13 +100,14 @@ impl Feed {
         state.fleet = fleet;
         state.written = None;
         state.past_bytes += message.text.len();
-        state.past.push_back(message.clone());
-        while state.past_bytes > KEPT || state.past.len() > BEHIND {
+        state.past.push_back(message);
+        // The newest stays, however long it is: nobody has taken it yet.
+        while state.past.len() > 1 && (state.past_bytes > KEPT || state.past.len() > BEHIND) {
             let Some(oldest) = state.past.pop_front() else { break };
             state.past_bytes -= oldest.text.len();
         }
         // Under the lock, so that nobody who follows misses one. Nobody may be there.
-        let _ = self.news.send(message);
+        let _ = self.news.send(seq);
     }
 
     /// Says why nothing is known, or what is known may be out of date.
@@ -155,8 +157,15 @@ impl Feed {
             last.and_then(|id| id.strip_prefix(self.epoch.as_str())?.strip_prefix('.')?.parse::<u64>().ok());
         let first_kept = state.past.front().map_or(state.seq + 1, |m| m.seq);
         let missed = last.filter(|last| *last <= state.seq && last + 1 >= first_kept);
-        let missed = missed.map(|last| state.past.iter().filter(|m| m.seq > last).cloned().collect());
+        let missed = missed.map(|last| state.past.iter().map(|m| m.seq).filter(|seq| *seq > last).collect());
         Followed { missed, news }
+    }
+
+    /// The text of a difference, a whole server-sent event; `None`: it is not kept any more.
+    pub(crate) fn text(&self, seq: u64) -> Option<Arc<str>> {
+        let state = self.lock();
+        let at = state.past.binary_search_by_key(&seq, |m| m.seq).ok()?;
+        state.past.get(at).map(|m| Arc::clone(&m.text))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -231,6 +240,26 @@ mod tests {
         let state = feed.lock();
         assert!(state.past_bytes <= KEPT && !state.past.is_empty());
         assert_eq!(state.past_bytes, state.past.iter().map(|m| m.text.len()).sum::<usize>());
+    }
+
+    #[test]
+    fn a_reader_that_stands_still_keeps_no_more_texts_than_there_are_for_those_who_come_back() {
+        let feed = Feed::new("c");
+        let slow = feed.follow(None).news;
+        let big = "x".repeat(64 << 10);
+        let mut texts = vec![];
+        for n in 0..BEHIND {
+            feed.put(made(&[("a", Phase::Moving, &format!("{n}{big}"))]));
+            texts.extend(feed.lock().past.back().map(|m| (Arc::downgrade(&m.text), m.text.len())));
+        }
+        let largest = texts.iter().map(|(_, length)| *length).max().unwrap();
+        let alive = texts.iter().filter(|(text, _)| text.strong_count() > 0).map(|(_, length)| length);
+        assert!(alive.sum::<usize>() <= KEPT + largest);
+        drop(slow);
+        assert_eq!(feed.text(1), None, "whoever is that far behind comes back");
+        feed.put(made(&[("a", Phase::Moving, &"x".repeat(2 * KEPT))]));
+        let newest = feed.lock().seq;
+        assert!(feed.text(newest).is_some(), "the newest can be taken, however long it is");
     }
 
     #[test]

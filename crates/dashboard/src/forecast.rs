@@ -31,12 +31,12 @@ pub(crate) async fn pool(Here(shared): Here, Path(name): Path<String>) -> Respon
         Ok(listed) => listed,
         Err(error) => {
             let status = if error.is_forbidden() { StatusCode::FORBIDDEN } else { StatusCode::BAD_GATEWAY };
-            return answer::failed(status, &client::chain(&error));
+            return answer::failed(status, &answer::words(&error));
         }
     };
     let work = move || {
         let _held = place;
-        let situation = insight::situation(&listed.objects).map_err(|error| client::chain(&error))?;
+        let situation = insight::situation(&listed.objects).map_err(|error| answer::words(&error))?;
         let mut forecast = situation.forecast(&Time(jiff::Timestamp::now()));
         forecast.pools.retain(|pool| *pool.pool == *name);
         if forecast.pools.is_empty() {

@@ -3,6 +3,7 @@
 //!
 //! What it is not: what is shown of the fleet (see `fleet`).
 
+use crate::answer;
 use crate::feed::Feed;
 use crate::fleet::{Cell, Fleet, Masker};
 use crate::node_events::NodeEvents;
@@ -41,7 +42,7 @@ pub(crate) async fn run(
         };
         match started {
             Ok(cluster) => return follow(cluster, &feed, &timeline, &events, &stop).await,
-            Err(error) => feed.trouble(&client::chain(&error)),
+            Err(error) => feed.trouble(&answer::words(&error)),
         }
         tokio::select! {
             () = stop.cancelled() => return,

@@ -10,6 +10,7 @@
 use crate::body;
 use crate::shared::{Here, Shared};
 use crate::{answer, details};
+use actions::messages::Show;
 use actions::{ActionError, Continue, Do, Preview, Undo, Undoing, messages};
 use api::k8s::Time;
 use api::v1::MachineConfigPool;
@@ -27,6 +28,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
+/// What is made of the texts of others in what an action means.
+const MASKED: Show = insight::redacted_lines;
 /// How many texts are looked at at the same time.
 pub(crate) const CHECKS: usize = 2;
 
@@ -105,17 +108,17 @@ pub(crate) async fn action(Here(shared): Here, body: Result<Bytes, BytesRejectio
     let how = if wanted.confirm { Do::Write } else { Do::Preview };
     match run(&shared, wanted.action, how, wanted.seen).await {
         Ok(Said { text, possible, done, seen }) => {
-            // Names of a pool's config and wave come back as they were sent, or nothing could be confirmed.
-            let text = insight::redacted_lines(&text);
+            // Texts of others in it are masked already, and names stay: of the pool's config and wave, or nothing could be confirmed.
             answer::plain(&json!({"text": text, "possible": possible, "done": done, "seen": seen}))
         }
+        Err(ActionError::Refused(why)) => answer::refused_with_names(StatusCode::CONFLICT, &why),
         Err(error) => {
             let status = match &error {
-                ActionError::Refused(_) | ActionError::Rollback(_) => StatusCode::CONFLICT,
+                ActionError::Rollback(_) => StatusCode::CONFLICT,
                 error if error.is_forbidden() => StatusCode::FORBIDDEN,
                 _ => StatusCode::BAD_GATEWAY,
             };
-            answer::failed(status, &client::chain(&error))
+            answer::failed(status, &answer::words(&error))
         }
     }
 }
@@ -124,7 +127,7 @@ async fn run(shared: &Shared, action: Action, how: Do, shown: Value) -> Result<S
     let client = &shared.client;
     let said = |text: String| Said { text, possible: true, done: how == Do::Write, seen: Value::Null };
     // Only a question needs the answer: a confirmation has had it.
-    let cost = async |what: Continue<'_>, words: fn(&Preview) -> String| match how {
+    let cost = async |what: Continue<'_>, words: fn(&Preview, Show) -> String| match how {
         Do::Preview => cost(actions::preview(client, what).await, words),
         Do::Write => String::new(),
     };
@@ -181,7 +184,9 @@ async fn run(shared: &Shared, action: Action, how: Do, shown: Value) -> Result<S
         Action::Retry { node } => {
             let preview = cost(Continue::Retry { node: &node }, messages::of_node).await;
             let all = actions::retry(client, &[node], how).await?;
-            Ok(said(all.iter().map(|asked| messages::asked(asked, how)).collect::<String>() + &preview))
+            Ok(said(
+                all.iter().map(|asked| messages::asked(asked, how, MASKED)).collect::<String>() + &preview,
+            ))
         }
     }
 }
@@ -195,10 +200,10 @@ async fn config_of(client: &Client, name: &str) -> Result<String, ActionError> {
 }
 
 /// The preview as text. If it cannot be computed, the action is still possible.
-fn cost(preview: Result<Preview, ActionError>, words: fn(&Preview) -> String) -> String {
+fn cost(preview: Result<Preview, ActionError>, words: fn(&Preview, Show) -> String) -> String {
     match preview {
-        Ok(preview) => doubts(&preview.forbidden, &[]) + &words(&preview),
-        Err(error) => format!("what it costs the nodes is not known: {}\n", client::chain(&error)),
+        Ok(preview) => doubts(&preview.forbidden, &[]) + &words(&preview, MASKED),
+        Err(error) => format!("what it costs the nodes is not known: {}\n", MASKED(&answer::words(&error))),
     }
 }
 
@@ -214,7 +219,7 @@ fn undo_text(undoing: &Undoing) -> String {
         true => String::new(),
         false => doubts(&undoing.forbidden, &undoing.warnings),
     };
-    doubts + &messages::undo(&undoing.plan)
+    doubts + &messages::undo(&undoing.plan, MASKED)
 }
 
 /// What makes a plan doubtful: kinds that may not be listed, and warnings. Each is a line.
@@ -224,7 +229,7 @@ pub(crate) fn doubts(forbidden: &[String], warnings: &[String]) -> String {
             "you may not list {kind}s, so this assumes that there are none, and can be wrong; ask for the right to \"list\" them\n"
         )
     });
-    assumed.chain(warnings.iter().map(|warning| format!("warning: {warning}\n"))).collect()
+    assumed.chain(warnings.iter().map(|warning| format!("warning: {}\n", MASKED(warning)))).collect()
 }
 
 /// Looks at pasted manifests: what lint finds, and what they would do to each pool. Nothing is written.
@@ -262,15 +267,21 @@ pub(crate) async fn check(Here(shared): Here, request: Request) -> Response {
         let plan = match listed {
             Ok(listed) => plan(&given, &listed.objects, &shared.controller_config)
                 .map(|text| doubts(&listed.forbidden, &[]) + &text),
-            Err(error) => Err(client::chain(&error)),
+            Err(error) => Err(answer::words(&error)),
         };
-        json!({"manifests": given.len(), "findings": findings, "plan": match plan {
-            Ok(text) => json!({"text": text}),
-            Err(why) => json!({"error": why}),
-        }})
+        let mut all = json!({"manifests": given.len(), "findings": findings, "plan": {}});
+        if let Err(why) = &plan {
+            all["plan"] = json!({"error": why});
+        }
+        answer::mask(&mut all);
+        // The texts of others in a plan are masked already.
+        if let Ok(text) = plan {
+            all["plan"] = json!({"text": text});
+        }
+        all
     };
     match tokio::task::spawn_blocking(work).await {
-        Ok(value) => answer::masked(value),
+        Ok(value) => answer::plain(&value),
         Err(error) => answer::failed(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
     }
 }
@@ -305,7 +316,7 @@ fn plan(
     let change = Manifests { given, deleted: false, pools: &[], controller_config, templates: None };
     let now = Time(jiff::Timestamp::now());
     let plan = ChangePlan::by(objects, &situation, change, &now, Secrets::Hide).map_err(|e| words(&e))?;
-    Ok(messages::plan(&plan) + &doubts(&[], &plan.warnings))
+    Ok(messages::plan(&plan, MASKED) + &doubts(&[], &plan.warnings))
 }
 
 #[cfg(test)]

@@ -17,6 +17,11 @@ pub(crate) const WITH_SECRETS: [(&str, &str); 4] = [
     ("", "pods"),
     ("", "events"),
 ];
+/// Of Secrets, the list of boot tokens alone: of them the page shows names and ends.
+fn lists_tokens(verb: &str, group: &str, resource: &str, namespace: &str) -> bool {
+    (verb, group, resource, namespace) == ("list", "", "secrets", api::boot_token::NAMESPACE)
+}
+
 /// That subresource's name.
 const MASKED: &str = "masked";
 
@@ -96,8 +101,10 @@ impl Right {
 
     /// The right to see the same on the page alone; `None`: there is no such right.
     pub(crate) fn masked(&self) -> Option<Self> {
-        let Self::Objects { group, resource, subresource, .. } = self else { return None };
-        let has_secrets = WITH_SECRETS.contains(&(group, resource)) && subresource.is_empty();
+        let Self::Objects { verb, group, resource, subresource, namespace, .. } = self else { return None };
+        let has_secrets = (WITH_SECRETS.contains(&(group, resource))
+            || lists_tokens(verb, group, resource, namespace))
+            && subresource.is_empty();
         let mut right = self.clone();
         if let Self::Objects { subresource, .. } = &mut right {
             MASKED.clone_into(subresource);
@@ -198,6 +205,21 @@ mod tests {
             let right = Right::of(&method.parse().unwrap(), &path.parse().unwrap()).unwrap();
             assert_eq!(right.to_string(), want, "{method} {path}");
             assert_eq!(right.changes(), method != "GET", "{method} {path}");
+        }
+        for (path, masked) in [
+            ("/api/v1/events", Some("list events/masked")),
+            ("/api/v1/nodes", None),
+            (
+                "/api/v1/namespaces/machine-config-boot-tokens/secrets",
+                Some("list secrets/masked in namespace machine-config-boot-tokens"),
+            ),
+            ("/api/v1/namespaces/machine-config-boot-tokens/secrets?watch=true", None),
+            ("/api/v1/namespaces/machine-config-boot-tokens/secrets/a", None),
+            ("/api/v1/namespaces/default/secrets", None),
+            ("/api/v1/secrets", None),
+        ] {
+            let right = Right::of(&Method::GET, &path.parse().unwrap()).unwrap();
+            assert_eq!(right.masked().map(|right| right.to_string()).as_deref(), masked, "{path}");
         }
         for odd in ["/api/v1//nodes", "/api/v1/nodes/../pods", "/api/v1/nodes/a%2Fstatus", "/api/v1/nodes/"] {
             assert_eq!(Right::of(&Method::GET, &odd.parse().unwrap()), None, "{odd}");

@@ -6,7 +6,7 @@ use crate::answer;
 use crate::answer::Text;
 use crate::authentication::Proof;
 use crate::cluster_gate::{ClusterGate, Ends, Visitor};
-use crate::feed::{Followed, Message};
+use crate::feed::{Feed, Followed};
 use crate::gate::Session;
 use crate::shared::{Door, Shared};
 use axum::body::{Body, Bytes};
@@ -29,12 +29,17 @@ const BEAT: &str = "event: beat\ndata: {}\n\n";
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
 /// How soon a browser comes back whose stream ended, in milliseconds.
 const COME_BACK: &str = "retry: 1000\n\n";
+/// Says that the whole fleet is to be taken again.
+const RESET: &str = "event: reset\ndata: {}\n\n";
 
 /// A viewer's stream.
 struct Viewer {
     /// What is sent before anything new.
-    first: std::vec::IntoIter<Bytes>,
-    news: broadcast::Receiver<Message>,
+    first: Option<Bytes>,
+    /// The numbers of differences that it missed.
+    missed: std::vec::IntoIter<u64>,
+    news: broadcast::Receiver<u64>,
+    feed: Arc<Feed>,
     lasts: Lasts,
     stop: CancellationToken,
 }
@@ -76,12 +81,10 @@ pub(crate) async fn events(State(shared): State<Shared>, request: Request) -> Re
     let header = request.headers().get("last-event-id").and_then(|v| v.to_str().ok());
     let last = header.or_else(|| request.uri().query().and_then(|q| q.strip_prefix("after=")));
     let Followed { missed, news } = shared.feed.follow(last);
-    let mut first = vec![Bytes::from_static(COME_BACK.as_bytes())];
-    match missed {
-        Some(missed) => first.extend(missed.into_iter().map(|m| Bytes::from_owner(Text(m.text)))),
-        None => first.push(Bytes::from_static(b"event: reset\ndata: {}\n\n")),
-    }
-    let viewer = Viewer { first: first.into_iter(), news, lasts, stop: shared.stop };
+    let reset = if missed.is_none() { RESET } else { "" };
+    let first = Some(Bytes::from(format!("{COME_BACK}{reset}")));
+    let missed = missed.unwrap_or_default().into_iter();
+    let viewer = Viewer { first, missed, news, feed: shared.feed, lasts, stop: shared.stop };
     let stream = stream::unfold(viewer, |mut viewer| async move {
         let next = next(&mut viewer).await?;
         Some((Ok::<_, Infallible>(next), viewer))
@@ -91,13 +94,18 @@ pub(crate) async fn events(State(shared): State<Shared>, request: Request) -> Re
 
 /// What a viewer is sent next; `None`: the stream ends, and the browser comes back.
 async fn next(viewer: &mut Viewer) -> Option<Bytes> {
-    if let Some(first) = viewer.first.next() {
+    if let Some(first) = viewer.first.take() {
         return Some(first);
+    }
+    // Without a text it reads too slowly: it comes back for what is still there, or for the whole fleet.
+    let text = |seq: u64| viewer.feed.text(seq).map(|text| Bytes::from_owner(Text(text)));
+    if let Some(seq) = viewer.missed.next() {
+        return text(seq);
     }
     let next = tokio::select! {
         () = viewer.stop.cancelled() => None,
         news = viewer.news.recv() => match news {
-            Ok(message) => Some(Bytes::from_owner(Text(message.text))),
+            Ok(seq) => text(seq),
             // It reads too slowly.
             Err(_) => None,
         },

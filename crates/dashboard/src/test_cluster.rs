@@ -14,6 +14,9 @@ pub(crate) fn no_cluster() -> Client {
 }
 
 pub(crate) const SECRET: &str = "hunter2secret";
+/// The hash of a boot token, in hexadecimal digits and then in base64.
+const HASH_BASE64: &str =
+    "YWJhYmFiYWJhYmFiYWJhYmFiYWJhYmFiYWJhYmFiYWJhYmFiYWJhYmFiYWJhYmFiYWJhYmFiYWJhYmFiYWJhYg==";
 pub(crate) const SECRET_BASE64: &str = "aHVudGVyMnNlY3JldA==";
 
 /// A cluster that has a secret in everything that a person can write into. With `forbidden`, nobody may read anything.
@@ -22,7 +25,7 @@ pub(crate) fn seeded(forbidden: bool) -> Client {
         let metadata =
             request.headers().get("accept").is_some_and(|a| a.to_str().unwrap().contains("PartialObject"));
         let (code, value) = match forbidden {
-            true => (403, status(403, "somebody may not read this")),
+            true => (403, status(403, "User \"oidc:olga@example.com\" cannot read this")),
             false => object(request.uri().path(), metadata)
                 .map_or_else(|| (404, status(404, "nothing")), |v| (200, v)),
         };
@@ -39,7 +42,9 @@ pub(crate) fn status(code: u16, message: &str) -> Value {
 /// What is at a path of the API.
 pub(crate) fn object(path: &str, metadata: bool) -> Option<Value> {
     const GROUP: &str = "machineconfiguration.openshift.io";
-    let said = format!("it failed\npassword={SECRET}");
+    let said = format!(
+        "it failed\npassword={SECRET}\npasswords:\n- {SECRET}\n<password>\n{SECRET}\n</password>\ntoken:\n  {SECRET}\n[auth]\nvalue={SECRET}"
+    );
     let condition = json!({"type": "Ready", "status": "False", "reason": "r", "message": said, "lastTransitionTime": "2026-01-01T00:00:00Z"});
     let note = |key: &str| format!("{GROUP}/{key}");
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1", "uid": "u", "annotations": {
@@ -85,7 +90,7 @@ pub(crate) fn object(path: &str, metadata: bool) -> Option<Value> {
         "status": {"conditions": [condition]}});
     let boot_token = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "boot-token-0123456789ab", "namespace": "machine-config-boot-tokens"},
         "type": api::boot_token::TYPE, "stringData": {},
-        "data": {"sha256": SECRET_BASE64, "pool": "d29ya2Vy", "token": SECRET_BASE64}});
+        "data": {"sha256": HASH_BASE64, "pool": "d29ya2Vy", "token": SECRET_BASE64}});
     let settings = json!({"apiVersion": format!("{GROUP}/v1"), "kind": "ControllerConfig", "metadata": {"name": "machine-config-controller"},
         "spec": {}, "status": {"observedGeneration": 1, "conditions": [condition],
             "controllerCertificates": [{"subject": "CN=ca", "signer": "CN=ca", "bundleFile": "KubeAPIServerServingCAData", "notAfter": "2030-01-01T00:00:00Z"}]}});
@@ -132,7 +137,8 @@ pub(crate) fn object(path: &str, metadata: bool) -> Option<Value> {
                 json!({"apiVersion": "machineconfig.dev/v1alpha1", "kind": "RolloutPolicy", "metadata": {"name": "careful"},
                 "spec": {"pools": {"names": ["worker"]}, "freezes": [{"name": "f", "from": "2030-01-01T00:00:00Z",
                     "to": "2030-01-02T00:00:00Z", "reason": said}]},
-                "status": {"pools": [{"name": "worker", "held": said, "gates": [{"gate": "g", "outcome": "Failed", "message": said}],
+                "status": {"pools": [{"name": "worker", "held": said,
+                    "approvals": [{"wave": "w", "config": "rendered-worker-1", "by": "oidc:olga@example.com", "at": "2026-01-01T00:00:00Z"}], "gates": [{"gate": "g", "outcome": "Failed", "message": said}],
                     "rejected": [{"config": "rendered-worker-1", "reason": said, "at": "2026-01-01T00:00:00Z"}]}]}}),
             ])
         }
@@ -142,11 +148,12 @@ pub(crate) fn object(path: &str, metadata: bool) -> Option<Value> {
 }
 
 /// Everything that reads from the cluster, and a word that shows that it did.
-pub(crate) const READS: [(&str, &str); 14] = [
+pub(crate) const READS: [(&str, &str); 15] = [
     ("/api/images", "rendered-worker-1"),
     ("/api/nodes/n1", "it failed"),
     ("/api/pools/worker", "/etc/app.conf"),
     ("/api/pools/worker", "careful"),
+    ("/api/pools/worker", "\"by\":\"oidc:olga@example.com\""),
     ("/api/pools/worker/plan", "n1"),
     ("/api/snapshot", "version"),
     ("/api/configs", "rendered-worker-2"),

@@ -28,6 +28,8 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
 pub(crate) const HOST: &str = "mco.example.com";
+/// A name as clusters have it that know people by OIDC.
+pub(crate) const OLGA: &str = "oidc:olga@example.com";
 pub(crate) const PROXY: &str = "10.0.0.7";
 pub(crate) const ELSEWHERE: &str = "10.0.0.8";
 
@@ -87,6 +89,7 @@ impl Api {
             "of-joe" => "joe",
             "of-ann" => "ann",
             "of-vic" => "vic",
+            "of-olga" => OLGA,
             _ => return json!({"authenticated": false}),
         };
         json!({"authenticated": true, "user": {"username": name, "groups": ["system:authenticated"]}})
@@ -103,13 +106,19 @@ impl Api {
         match spec["user"].as_str().unwrap() {
             "jane" => !self.revoked.load(Ordering::Relaxed),
             "pete" => spec["groups"].as_array().unwrap().contains(&json!("ops")),
-            "ann" => is_fleet,
+            "ann" | OLGA => is_fleet,
             "vic" => {
                 let kind = |&(group, resource): &(&str, &str)| {
                     attributes["resource"] == resource
                         && attributes["group"].as_str().unwrap_or_default() == group
                 };
+                // Of Secrets the boot tokens.
+                let secret = attributes["resource"] == "secrets";
+                let token = attributes["verb"] == "list"
+                    && attributes["namespace"] == api::boot_token::NAMESPACE
+                    && attributes["subresource"] == "masked";
                 attributes["verb"] != "patch"
+                    && (!secret || token)
                     && (attributes["subresource"] == "masked" || !WITH_SECRETS.iter().any(kind))
             }
             _ => false,

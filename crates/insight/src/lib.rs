@@ -32,7 +32,7 @@ pub use explain::requests::{ExplainError, explain, explain_stored};
 pub use explain::{Explanation, NotInConfig, Source, kind_of};
 pub use history::undo::{RollbackError, UndoPlan, rollback_target};
 pub use history::{HistoryError, PastConfig, PoolHistory, history, rendered_of};
-pub use objects::lists::{ListError, Listed, for_planning, for_rendering};
+pub use objects::lists::{ListError, Listed, for_planning, for_rendering, pages};
 pub use objects::{Objects, UnreadableConfig, configs, merged_over, object, pool_of, situation};
 pub use rollout::{Estimate, Forecast};
 pub use status::findings::{Finding, Problem};

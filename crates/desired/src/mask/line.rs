@@ -116,12 +116,16 @@ pub fn looks_secret(text: &str) -> bool {
         if text.contains('\0') { Cow::Owned(text.replace('\0', "")) } else { Cow::Borrowed(text) };
     let mut lines = plain.lines().filter(|l| !l.trim().is_empty()).peekable();
     while let Some(line) = lines.next() {
-        let follows = lines.peek().is_some_and(|next| belongs(line, next));
-        if is_marked(line) || has_userinfo(line) || has_key(line) || names_value(line, follows) {
+        if is_secret(line, lines.peek().is_some_and(|next| belongs(line, next))) {
             return true;
         }
     }
     false
+}
+
+/// Whether a line looks like a secret. `follows`: the next line continues this one.
+pub(super) fn is_secret(line: &str, follows: bool) -> bool {
+    is_marked(line) || has_userinfo(line) || has_key(line) || names_value(line, follows)
 }
 
 /// An argument of a command or of the kernel, without its value if that looks like a secret.
@@ -137,7 +141,7 @@ pub fn argument(argument: &str) -> Cow<'_, str> {
 }
 
 /// Whether the next line continues the value that a line began: it is indented further, or is an entry of a list.
-fn belongs(line: &str, next: &str) -> bool {
+pub(super) fn belongs(line: &str, next: &str) -> bool {
     let indent = |l: &str| l.len() - l.trim_start().len();
     indent(next) > indent(line) || next.trim_start().starts_with('-') || line.trim_end().ends_with('>')
 }

@@ -8,6 +8,7 @@
 //! What it is not: a proof. A secret that looks like ordinary text is treated as such.
 
 mod line;
+mod log;
 mod path;
 
 use std::fmt::{self, Write as _};
@@ -16,6 +17,7 @@ use std::ops::Range;
 use imara_diff::{Algorithm, Diff, InternedInput, Token};
 
 pub use line::{argument, looks_secret};
+pub use log::hidden_lines;
 pub use path::{Privacy, is_private_path};
 
 use crate::content::sha256;

@@ -5,7 +5,7 @@
 //! lines that look like secrets are hidden, by the rules that the agent's reports follow.
 
 use api::rendered::RenderedName;
-use desired::mask::{argument, looks_secret};
+use desired::mask::{argument, hidden_lines, looks_secret};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 
@@ -54,6 +54,8 @@ const NAMES: [&str; 12] = [
 const HIDDEN: &str = "<hidden>";
 /// Longer texts of other objects are left out: certificates, embedded files.
 const LONGEST: usize = 2048;
+/// The length of the shortest time, to the second.
+const TIME: usize = "2026-01-01T00:00:00Z".len();
 
 /// An object as it may be shown.
 pub fn redacted(kind: &str, mut object: Value) -> Value {
@@ -219,19 +221,22 @@ fn without_ids(text: &str) -> Cow<'_, str> {
     Cow::Owned(pieces.collect())
 }
 
-/// A log, without the lines that look like secrets. An indented line belongs to the line before it and is hidden with it. A
-/// PEM block is hidden to its end.
+/// A log, or any other text, without the lines that look like secrets and those that belong to them, by the rules of
+/// [`hidden_lines`]. The times that a container's log has before each line do not count.
 pub fn redacted_lines(text: &str) -> String {
-    let (mut hidden, mut block) = (false, false);
-    let mut shown = Vec::new();
-    for line in text.lines() {
-        let indented = line.starts_with([' ', '\t']);
-        block = block || line.contains("-----BEGIN");
-        hidden = block || looks_secret(&without_ids(line)) || hidden && (indented || line.is_empty());
-        block = block && !line.contains("-----END");
-        shown.push(if hidden { HIDDEN } else { line });
+    let lines: Vec<&str> = text.lines().collect();
+    let said: Vec<&str> = lines.iter().map(|line| without_time(line)).collect();
+    let hidden = hidden_lines(&said, without_ids);
+    let shown = lines.iter().zip(hidden).map(|(line, hidden)| if hidden { HIDDEN } else { *line });
+    shown.collect::<Vec<_>>().join("\n")
+}
+
+/// A line without the time that it begins with.
+fn without_time(line: &str) -> &str {
+    match line.split_once(' ') {
+        Some((time, rest)) if time.len() >= TIME && time.parse::<jiff::Timestamp>().is_ok() => rest,
+        _ => line,
     }
-    shown.join("\n")
 }
 
 #[cfg(test)]
@@ -305,6 +310,22 @@ mod tests {
             assert!(!redacted_lines(&text).contains("hunter2"), "{}", redacted_lines(&text));
         }
         assert!(redacted_lines("-----BEGIN A-----\nx\n-----END A-----\nafter").ends_with("after"));
+        for text in [
+            "password:\n  hunter2",
+            "passwords:\n- hunter2",
+            "passwords:\n\n  - hunter2",
+            "<password>\nhunter2\n</password>",
+            "[auth]\nvalue=hunter2",
+            "--password \\\n  hunter2",
+        ] {
+            assert!(!redacted_lines(text).contains("hunter2"), "{text:?}");
+            // As a container's log has it.
+            let logged = |line: &str| format!("2026-01-01T00:00:00.123456789Z {line}\n");
+            let log: String = std::iter::once("before").chain(text.lines()).map(logged).collect();
+            let shown = redacted_lines(&log);
+            assert!(!shown.contains("hunter2") && shown.contains("Z before"), "{text:?}: {shown}");
+        }
+        assert_eq!(redacted_lines("password:\nuser: me"), "password:\nuser: me");
         let pod = json!({"spec": {"containers": [{"args": ["--token", "hunter2", "--verbose"]}]}});
         let shown = redacted("Pod", pod).to_string();
         assert!(!shown.contains("hunter2") && shown.contains("--verbose"), "{shown}");

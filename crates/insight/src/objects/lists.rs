@@ -178,7 +178,7 @@ where
 ///
 /// # Errors
 /// That of the first request that fails.
-pub(crate) async fn pages<K: Clone, E, F>(
+pub async fn pages<K: Clone, E, F>(
     mut page: impl FnMut(ListParams) -> F,
     mut each: impl FnMut(K),
 ) -> Result<(), E>

@@ -9,7 +9,7 @@ pub(crate) async fn run(a: Retry) -> anyhow::Result<u8> {
     let client = connect::connect(&a.cluster).await?;
     let all = actions::retry(&client, &a.nodes, Do::Write).await?;
     output::print_list(a.output, Kind::RetryList, &all, || {
-        all.iter().map(|a| messages::asked(a, Do::Write)).collect()
+        all.iter().map(|a| messages::asked(a, Do::Write, messages::as_it_is)).collect()
     })?;
     Ok(exit::OK)
 }

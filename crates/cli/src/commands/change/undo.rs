@@ -25,13 +25,15 @@ pub(crate) async fn run(a: Undo) -> anyhow::Result<u8> {
     output::not_allowed(&undoing.forbidden);
     output::warn(&undoing.warnings);
     if undoing.plan.is_impossible() {
-        output::print(a.output, Kind::Undo, &undoing.plan, || messages::undo(&undoing.plan))?;
+        output::print(a.output, Kind::Undo, &undoing.plan, || {
+            messages::undo(&undoing.plan, messages::as_it_is)
+        })?;
         eprintln!("mco: nothing was done: no running host can apply this config");
         return Ok(exit::FINDINGS);
     }
     if !a.dry_run {
         if !a.yes {
-            eprint!("{}", messages::undo(&undoing.plan));
+            eprint!("{}", messages::undo(&undoing.plan, messages::as_it_is));
             match ask(&undoing.plan)? {
                 None => {
                     eprintln!(
@@ -46,7 +48,7 @@ pub(crate) async fn run(a: Undo) -> anyhow::Result<u8> {
         }
         undoing.write(&client).await?;
     }
-    output::print(a.output, Kind::Undo, &undoing.plan, || messages::undo(&undoing.plan))?;
+    output::print(a.output, Kind::Undo, &undoing.plan, || messages::undo(&undoing.plan, messages::as_it_is))?;
     Ok(exit::OK)
 }
 

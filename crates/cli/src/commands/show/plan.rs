@@ -49,7 +49,9 @@ pub(crate) async fn run(a: Plan) -> anyhow::Result<u8> {
     }
     let changes = changes(&a, &objects, &situation, &now)?;
     let refused = changes.pools.iter().any(|p| p.is_refused(a.refuse.map(Refuse::severity)));
-    output::print(a.output, Kind::ChangePlan, &changes, || actions::messages::plan(&changes))?;
+    output::print(a.output, Kind::ChangePlan, &changes, || {
+        actions::messages::plan(&changes, actions::messages::as_it_is)
+    })?;
     Ok(if refused { exit::FINDINGS } else { exit::OK })
 }
 

@@ -54,6 +54,8 @@ fn the_dashboard_writes_what_its_actions_write_and_reads_no_secret_but_boot_toke
                 ));
             }
             assert!(!lists(&rule["resources"], "secrets") || place == boot_token::NAMESPACE, "{rule}");
+            let masked = lists(&rule["resources"], "secrets/masked");
+            assert!(!masked || rule["verbs"] == json!(["list"]), "{rule}");
             for whole in ["machineconfigs", "controllerconfigs", "pods", "events"] {
                 let viewers = role["metadata"]["name"] == VIEWER;
                 assert!(!viewers || !lists(&rule["resources"], whole), "people see it masked: {rule}");
