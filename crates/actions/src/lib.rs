@@ -10,12 +10,14 @@
 mod approve;
 pub mod messages;
 mod pause;
+mod pool_subject;
 mod preview;
 mod retry;
 mod undo;
 
 pub use approve::{Approval, approve};
 pub use pause::{Paused, pause};
+pub use pool_subject::PoolSubject;
 pub use preview::{Continue, Preview, preview};
 pub use retry::{Asked, retry};
 pub use undo::{Undo, UndoSubject, Undoing, undo};

@@ -10,7 +10,7 @@
 use crate::body;
 use crate::shared::{Here, Shared};
 use crate::{answer, details};
-use actions::{ActionError, Continue, Do, Preview, Undo, Undoing, messages};
+use actions::{ActionError, Continue, Do, PoolSubject, Preview, Undo, Undoing, messages};
 use api::k8s::Time;
 use api::v1::MachineConfigPool;
 use axum::body::Bytes;
@@ -129,18 +129,19 @@ async fn run(shared: &Shared, action: Action, how: Do, shown: Value) -> Result<S
         Do::Write => String::new(),
     };
     let pause = async |pool: String, paused: bool| {
-        // A resume is for the config that was shown: another one costs something else.
-        let seen = if paused { Value::Null } else { json!({"config": config_of(client, &pool).await?}) };
-        if how == Do::Write && !paused && seen != shown {
-            return Err(changed(&pool));
-        }
+        // A resume is for the config and the pin that were shown: others cost something else.
+        let subject: Option<PoolSubject> = match (paused, how) {
+            (true, _) => None,
+            (false, Do::Preview) => Some(subject_of(client, &pool).await?),
+            (false, Do::Write) => Some(serde_json::from_value(shown.clone()).map_err(|_| changed(&pool))?),
+        };
         let preview = if paused {
             String::new()
         } else {
             cost(Continue::Resume { pool: &pool }, messages::of_pool).await
         };
-        let done = actions::pause(client, &[pool], paused, how).await?;
-        Ok(Said { seen, ..said(messages::paused(&done, how) + &preview) })
+        let done = actions::pause(client, &[pool], paused, subject.as_ref(), how).await?;
+        Ok(Said { seen: json!(subject), ..said(messages::paused(&done, how) + &preview) })
     };
     let undo = async |pool: String, to: Option<String>, release: bool| {
         let controller_config = &shared.controller_config;
@@ -186,12 +187,12 @@ async fn run(shared: &Shared, action: Action, how: Do, shown: Value) -> Result<S
     }
 }
 
-/// The config that a pool is to be in.
-async fn config_of(client: &Client, name: &str) -> Result<String, ActionError> {
+/// What of a pool decides what a resume means.
+async fn subject_of(client: &Client, name: &str) -> Result<PoolSubject, ActionError> {
     let pools: Api<MachineConfigPool> = Api::all(client.clone());
     let pool = call(|| format!("get machineconfigpool {name}"), pools.get_opt(name)).await?;
     let there = pool.ok_or_else(|| ActionError::Refused(format!("there is no pool {name}")))?;
-    Ok(there.spec.configuration.name)
+    Ok(PoolSubject::of(&there))
 }
 
 /// The preview as text. If it cannot be computed, the action is still possible.
