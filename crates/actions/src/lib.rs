@@ -15,7 +15,7 @@ mod preview;
 mod retry;
 mod undo;
 
-pub use approve::{Approval, approve};
+pub use approve::{Approval, ApprovalSubject, PolicyVersion, approve};
 pub use pause::{Paused, pause};
 pub use pool_subject::PoolSubject;
 pub use preview::{Continue, Preview, preview};

@@ -170,6 +170,7 @@ async fn what_is_confirmed_is_what_was_shown_or_nothing_is_done() {
         ("undo", What::Config),
         ("release", What::Sources),
         ("approve", What::Wave),
+        ("approve", What::Policy),
         ("resume", What::ConfigDuringLists),
         ("resume", What::PinDuringLists),
     ] {

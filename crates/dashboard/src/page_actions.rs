@@ -10,7 +10,7 @@
 use crate::body;
 use crate::shared::{Here, Shared};
 use crate::{answer, details};
-use actions::{ActionError, Continue, Do, PoolSubject, Preview, Undo, Undoing, messages};
+use actions::{ActionError, ApprovalSubject, Continue, Do, PoolSubject, Preview, Undo, Undoing, messages};
 use api::k8s::Time;
 use api::v1::MachineConfigPool;
 use axum::body::Bytes;
@@ -23,7 +23,7 @@ use http::StatusCode;
 use insight::{ChangePlan, Manifests, Objects};
 use kube::Client;
 use kube::api::Api;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -65,13 +65,6 @@ struct Wanted {
     /// What the first answer said; see [`Said`].
     #[serde(default)]
     seen: Value,
-}
-
-/// The wave that an approval is for.
-#[derive(Debug, Deserialize, Serialize)]
-struct Wave {
-    config: String,
-    wave: String,
 }
 
 /// What an action means, or meant.
@@ -165,17 +158,14 @@ async fn run(shared: &Shared, action: Action, how: Do, shown: Value) -> Result<S
         Action::Pause { pool } => pause(pool, true).await,
         Action::Resume { pool } => pause(pool, false).await,
         Action::Approve { pool, config } => {
-            let (config, wave) = match how {
-                Do::Preview => (config, None),
-                Do::Write => {
-                    let Wave { config, wave } = serde_json::from_value(shown).map_err(|_| changed(&pool))?;
-                    (Some(config), Some(wave))
-                }
+            let shown: Option<ApprovalSubject> = match how {
+                Do::Preview => None,
+                Do::Write => Some(serde_json::from_value(shown).map_err(|_| changed(&pool))?),
             };
-            let done = actions::approve(client, &pool, config.as_deref(), wave.as_deref(), how).await?;
+            let done = actions::approve(client, &pool, config.as_deref(), shown.as_ref(), how).await?;
             let text =
                 messages::approved(&done, how) + &cost(Continue::Approve(&done), messages::of_pool).await;
-            Ok(Said { seen: json!(Wave { config: done.config, wave: done.wave }), ..said(text) })
+            Ok(Said { seen: json!(done.subject()), ..said(text) })
         }
         Action::Undo { pool, to } => undo(pool, to, false).await,
         Action::Release { pool } => undo(pool, None, true).await,
