@@ -8,6 +8,7 @@ use api::names::own;
 use api::v1::MachineConfigPool;
 use api::v1alpha1::RolloutPolicy;
 use client::call;
+use insight::Policies;
 use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
@@ -139,11 +140,17 @@ fn waiting(
 fn asked(
     pool: &MachineConfigPool,
     pools: &[MachineConfigPool],
-    objects: &[RolloutPolicy],
+    policies: &Policies,
     config: Option<&str>,
     wave: Option<&str>,
 ) -> Result<Asked, String> {
     let name = pool.metadata.name.as_deref().unwrap_or_default();
+    let Policies { read: objects, unreadable } = policies;
+    if let Some(policy) = unreadable.iter().find(|policy| policy.may_select(pool)) {
+        return Err(format!(
+            "{policy}, and it may be for pool {name}: what an approval means is not known; use the `mco` of that version"
+        ));
+    }
     let (all, pools): (Vec<&RolloutPolicy>, Vec<&MachineConfigPool>) =
         (objects.iter().collect(), pools.iter().collect());
     let of_pools = PoolPolicies::of(&all, &pools, &|_| true, None);
@@ -175,16 +182,15 @@ pub async fn approve(
     how: Do,
 ) -> Result<Approval, ActionError> {
     let pools: Api<MachineConfigPool> = Api::all(client.clone());
-    let policies: Api<RolloutPolicy> = Api::all(client.clone());
     let by = whoami(client).await?;
     let pool = call(|| format!("machineconfigpool {name}"), pools.get(name)).await?;
     let all = ListParams::default();
     let others = call(|| "list machineconfigpools".to_owned(), pools.list(&all)).await?.items;
     // Read last: no write can be bound to it, so as little time as possible passes until then.
-    let objects = call(|| "list rolloutpolicies".to_owned(), policies.list(&all)).await?.items;
+    let policies = insight::policies(client).await?;
     let (wanted, wave) = (shown.map(|s| &*s.config).or(config), shown.map(|s| &*s.wave));
     let Asked { config, wave, policy } =
-        asked(&pool, &others, &objects, wanted, wave).map_err(ActionError::Refused)?;
+        asked(&pool, &others, &policies, wanted, wave).map_err(ActionError::Refused)?;
     let approval =
         Approval { pool: name.to_owned(), config, wave, by, pool_uid: pool.metadata.uid.clone(), policy };
     if let Some(shown) = shown.filter(|shown| **shown != approval.subject()) {
@@ -318,6 +324,7 @@ mod tests {
         ];
         for (given, policies, want) in rows {
             let infra = pool("infra", given);
+            let policies = Policies { read: policies, unreadable: vec![] };
             let got = asked(&infra, &[worker.clone(), infra.clone()], &policies, None, None);
             match (got, want) {
                 (Ok(Asked { config, wave, .. }), Ok(want)) => assert_eq!((&*config, &*wave), want),

@@ -17,6 +17,7 @@ mod change;
 mod explain;
 mod history;
 mod objects;
+mod policies;
 mod status;
 
 pub use bundle::redact::{redacted, redacted_lines};
@@ -34,6 +35,7 @@ pub use history::undo::{RollbackError, UndoPlan, rollback_target};
 pub use history::{HistoryError, PastConfig, PoolHistory, history, rendered_of};
 pub use objects::lists::{ListError, Listed, for_planning, for_rendering};
 pub use objects::{Objects, UnreadableConfig, configs, merged_over, object, pool_of, situation};
+pub use policies::{Policies, UnreadablePolicy, policies};
 pub use rollout::{Estimate, Forecast};
 pub use status::findings::{Finding, Problem};
 pub use status::follow::{ClusterWatch, snapshot};

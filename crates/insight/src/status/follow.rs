@@ -5,6 +5,7 @@
 //!
 //! What it is not: the controller's caches. It writes nothing, and ends with its command.
 
+use crate::policies;
 use crate::status::node_progress::{Progress, readiness};
 use crate::status::watch_errors::{FIRST_LISTS, FollowError, Troubles, refused};
 use crate::status::watches::{STREAMS_LIMIT, Said, Served, Unread, WatchEvent, Watches, streams, watches};
@@ -211,9 +212,7 @@ impl ClusterWatch {
 
     fn take(&mut self, seen: WatchEvent) {
         match seen {
-            WatchEvent::Policy(event) => {
-                self.policies.take(event, |object| serde_json::from_value(json!(object)).ok());
-            }
+            WatchEvent::Policy(event) => self.policies.take(event, policies::decode),
             WatchEvent::Pool(event) => self.pools.take(event, Clone::clone),
             WatchEvent::Node(event) => self.nodes.take(event, |n| KnownNode {
                 view: NodeView::interned(n, &mut self.names),
