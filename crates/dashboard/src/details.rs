@@ -3,14 +3,13 @@
 //!
 //! What it is not: the fleet, which comes by the stream; the operator (see `installation`); and any content of a Secret.
 
-use crate::answer;
 use crate::shared::Here;
+use crate::{answer, pool_policies};
 use api::boot_token::{self, Record};
 use api::k8s::{Node, Secret};
 use api::names::{self, annotation};
 use api::object_name::is_valid;
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigNode};
-use api::v1alpha1::RolloutPolicy;
 use axum::extract::Path;
 use axum::response::Response;
 use client::{CallError, call};
@@ -163,18 +162,11 @@ pub(crate) async fn pool(Here(shared): Here, Path(name): Path<String>) -> Respon
     if !is_valid(&name) {
         return no_name();
     }
-    let policies: Api<RolloutPolicy> = Api::all(shared.client.clone());
-    let all = ListParams::default();
     let (explained, past, policies) = tokio::join!(
         insight::explain(&shared.client, &name),
         insight::history(&shared.client, &name),
-        call(|| "list rolloutpolicies".to_owned(), policies.list(&all)),
+        pool_policies::of_pool(&shared.client, &name),
     );
-    let of_pool = |policy: RolloutPolicy| {
-        let progress = policy.status.iter().flat_map(|s| &s.pools).find(|p| p.name == name)?;
-        Some(json!({"name": policy.name_any(), "spec": policy.spec, "progress": progress}))
-    };
-    let policies = policies.map(|list| list.items.into_iter().filter_map(of_pool).collect::<Vec<_>>());
     answer::masked(json!({
         "explanation": part(explained.map(|e| e.masked(Secrets::Hide))),
         "history": part(past.map(|p| actions::messages::history(&p))),

@@ -23,6 +23,7 @@ mod network;
 mod node_events;
 mod page;
 mod page_actions;
+mod pool_policies;
 mod required_right;
 mod rollouts;
 mod routes;
@@ -281,6 +282,8 @@ fn invite(gate: &Gate, address: SocketAddr) -> Result<String, DashboardError> {
 mod answers_tests;
 #[cfg(test)]
 mod cluster_tests;
+#[cfg(test)]
+mod policies_tests;
 #[cfg(test)]
 mod test_cluster;
 #[cfg(test)]
