@@ -47,7 +47,19 @@ pub struct Undoing {
 /// # Errors
 /// There is no such pool, or no config to go back to; what a change cannot be worked out for; a request that failed.
 pub async fn undo(client: &Client, what: Undo<'_>) -> Result<Option<Undoing>, ActionError> {
-    let insight::Listed { objects, forbidden } = insight::for_planning(client, true).await?;
+    let listed = insight::for_planning(client, true).await?;
+    let Undo { release, secrets, .. } = what;
+    let (pool, to) = (what.pool.to_owned(), what.to.map(str::to_owned));
+    let controller_config = what.controller_config.clone();
+    let work = move || {
+        let controller_config = &controller_config;
+        of(listed, Undo { pool: &pool, to: to.as_deref(), release, secrets, controller_config })
+    };
+    crate::worked_out(work).await
+}
+
+fn of(listed: insight::Listed, what: Undo<'_>) -> Result<Option<Undoing>, ActionError> {
+    let insight::Listed { objects, forbidden } = listed;
     let situation = insight::situation(&objects)?;
     let Some(pool) = situation.pools.get(what.pool).cloned() else {
         let there: Vec<&str> = situation.pools.keys().map(String::as_str).collect();

@@ -25,6 +25,7 @@ use rollout::PastUpdate;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 /// The newest events of a node that are shown.
 const EVENTS: usize = 50;
@@ -32,6 +33,10 @@ const EVENTS: usize = 50;
 const NAMES: usize = 20;
 /// The most that one list asks for.
 const MOST: u32 = 5000;
+/// Of how many pools the configs are read at the same time: each of them can be megabytes, and open pages ask again with every change.
+pub(crate) const POOLS: usize = 2;
+/// How long a request waits for its turn.
+const TURN: Duration = Duration::from_secs(15);
 
 /// A part of an answer: what was read, or why it cannot be.
 pub(crate) fn part<T: Serialize, E: std::error::Error + 'static>(read: Result<T, E>) -> Value {
@@ -162,6 +167,11 @@ pub(crate) async fn pool(Here(shared): Here, Path(name): Path<String>) -> Respon
     if !is_valid(&name) {
         return no_name();
     }
+    // Kept until the answer is made.
+    let Ok(Ok(_turn)) = tokio::time::timeout(TURN, shared.pools.acquire()).await else {
+        let why = "too many pools are being looked at: try again in some seconds";
+        return answer::failed(StatusCode::TOO_MANY_REQUESTS, why);
+    };
     let (explained, past, policies) = tokio::join!(
         insight::explain(&shared.client, &name),
         insight::history(&shared.client, &name),

@@ -27,7 +27,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// How many texts are looked at at the same time.
+/// For how many plans at the same time the objects of the whole cluster are read: for pasted texts, for forecasts, and for what
+/// actions mean.
 pub(crate) const CHECKS: usize = 2;
 
 /// What is to be done.
@@ -95,8 +96,25 @@ pub(crate) async fn action(Here(shared): Here, body: Result<Bytes, BytesRejectio
     if !wanted.action.names().all(api::object_name::is_valid) {
         return details::no_name();
     }
+    // A pause reads little, and must never wait: it is how people stop what goes wrong.
+    let place = match &wanted.action {
+        Action::Pause { .. } => None,
+        _ => match Arc::clone(&shared.checks).try_acquire_owned() {
+            Ok(place) => Some(place),
+            Err(_) => return too_many(),
+        },
+    };
     let how = if wanted.confirm { Do::Write } else { Do::Preview };
-    match run(&shared, wanted.action, how, wanted.seen).await {
+    // A task of its own: the place is held as long as the memory is, also when the browser has gone away meanwhile.
+    let running = tokio::spawn(async move {
+        let _held = place;
+        run(&shared, wanted.action, how, wanted.seen).await
+    });
+    let answered = match running.await {
+        Ok(answered) => answered,
+        Err(failed) => Err(failed.into()),
+    };
+    match answered {
         Ok(Said { text, possible, done, seen }) => {
             // Names of a pool's config and wave come back as they were sent, or nothing could be confirmed.
             let text = insight::redacted_lines(&text);
@@ -117,7 +135,7 @@ async fn run(shared: &Shared, action: Action, how: Do, shown: Value) -> Result<S
     let client = &shared.client;
     let said = |text: String| Said { text, possible: true, done: how == Do::Write, seen: Value::Null };
     // Only a question needs the answer: a confirmation has had it.
-    let cost = async |what: Continue<'_>, words: fn(&Preview) -> String| match how {
+    let cost = async |what: Continue, words: fn(&Preview) -> String| match how {
         Do::Preview => cost(actions::preview(client, what).await, words),
         Do::Write => String::new(),
     };
@@ -131,7 +149,7 @@ async fn run(shared: &Shared, action: Action, how: Do, shown: Value) -> Result<S
         let preview = if paused {
             String::new()
         } else {
-            cost(Continue::Resume { pool: &pool }, messages::of_pool).await
+            cost(Continue::Resume { pool: pool.clone() }, messages::of_pool).await
         };
         let done = actions::pause(client, &[pool], paused, subject.as_ref(), how).await?;
         Ok(Said { seen: json!(subject), ..said(messages::paused(&done, how) + &preview) })
@@ -163,14 +181,14 @@ async fn run(shared: &Shared, action: Action, how: Do, shown: Value) -> Result<S
                 Do::Write => Some(serde_json::from_value(shown).map_err(|_| changed(&pool))?),
             };
             let done = actions::approve(client, &pool, config.as_deref(), shown.as_ref(), how).await?;
-            let text =
-                messages::approved(&done, how) + &cost(Continue::Approve(&done), messages::of_pool).await;
+            let what = Continue::Approve(Box::new(done.clone()));
+            let text = messages::approved(&done, how) + &cost(what, messages::of_pool).await;
             Ok(Said { seen: json!(done.subject()), ..said(text) })
         }
         Action::Undo { pool, to } => undo(pool, to, false).await,
         Action::Release { pool } => undo(pool, None, true).await,
         Action::Retry { node } => {
-            let preview = cost(Continue::Retry { node: &node }, messages::of_node).await;
+            let preview = cost(Continue::Retry { node: node.clone() }, messages::of_node).await;
             let all = actions::retry(client, &[node], how).await?;
             Ok(said(all.iter().map(|asked| messages::asked(asked, how)).collect::<String>() + &preview))
         }
@@ -218,14 +236,19 @@ pub(crate) fn doubts(forbidden: &[String], warnings: &[String]) -> String {
     assumed.chain(warnings.iter().map(|warning| format!("warning: {warning}\n"))).collect()
 }
 
+/// The answer while all places for plans are taken.
+pub(crate) fn too_many() -> Response {
+    answer::failed(
+        StatusCode::TOO_MANY_REQUESTS,
+        &format!("{CHECKS} plans are being made already: try again in some seconds"),
+    )
+}
+
 /// Looks at pasted manifests: what lint finds, and what they would do to each pool. Nothing is written.
 pub(crate) async fn check(Here(shared): Here, request: Request) -> Response {
     // Taken before the text is read, and held until the memory for it is free again.
     let Ok(place) = Arc::clone(&shared.checks).try_acquire_owned() else {
-        return answer::failed(
-            StatusCode::TOO_MANY_REQUESTS,
-            &format!("{CHECKS} texts are being looked at already: try again in some seconds"),
-        );
+        return too_many();
     };
     let most = shared.largest_check();
     let body = match body::read(request.into_body(), most).await {
