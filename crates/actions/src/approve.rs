@@ -3,15 +3,17 @@
 //! What it is not: the decision whether the wave begins; the controller makes it (see `rollout::policy`).
 
 use crate::{ActionError, Do};
+use api::k8s::ObjectMeta;
 use api::names::own;
 use api::v1::MachineConfigPool;
 use api::v1alpha1::RolloutPolicy;
 use client::call;
+use insight::Policies;
 use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use rollout::policy::{Policy, PoolPolicies};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 /// What stands for the wave where a pool has none.
@@ -29,6 +31,61 @@ pub struct Approval {
     pub wave: String,
     /// Who approves.
     pub by: String,
+    #[serde(skip)]
+    pool_uid: Option<String>,
+    #[serde(skip)]
+    policy: Option<PolicyVersion>,
+}
+
+/// A RolloutPolicy as it was written last: another generation may mean other nodes by the same wave.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PolicyVersion {
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: Option<String>,
+    /// Its generation.
+    pub generation: Option<i64>,
+}
+
+impl PolicyVersion {
+    fn of(policy: &RolloutPolicy) -> Self {
+        let ObjectMeta { name, uid, generation, .. } = &policy.metadata;
+        Self { name: name.clone().unwrap_or_default(), uid: uid.clone(), generation: *generation }
+    }
+}
+
+/// What an approval is about. Two of them are equal where the same nodes would go.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ApprovalSubject {
+    /// The UID of the pool.
+    pub pool: Option<String>,
+    /// Its config.
+    pub config: String,
+    /// The wave that waits.
+    pub wave: String,
+    /// The policy that says which nodes the wave has; `None`: the pool has none, and is approved as a whole.
+    pub policy: Option<PolicyVersion>,
+}
+
+impl Approval {
+    /// What it is about.
+    pub fn subject(&self) -> ApprovalSubject {
+        ApprovalSubject {
+            pool: self.pool_uid.clone(),
+            config: self.config.clone(),
+            wave: self.wave.clone(),
+            policy: self.policy.clone(),
+        }
+    }
+}
+
+/// What waits for an approval.
+#[derive(Debug, PartialEq, Eq)]
+struct Asked {
+    config: String,
+    wave: String,
+    policy: Option<PolicyVersion>,
 }
 
 /// The wave that waits, and the config that it waits with. `config`, `expected`: the config and the wave that somebody was
@@ -83,28 +140,37 @@ fn waiting(
 fn asked(
     pool: &MachineConfigPool,
     pools: &[MachineConfigPool],
-    objects: &[RolloutPolicy],
+    policies: &Policies,
     config: Option<&str>,
     wave: Option<&str>,
-) -> Result<(String, String), String> {
+) -> Result<Asked, String> {
     let name = pool.metadata.name.as_deref().unwrap_or_default();
+    let Policies { read: objects, unreadable } = policies;
+    if let Some(policy) = unreadable.iter().find(|policy| policy.may_select(pool)) {
+        return Err(format!(
+            "{policy}, and it may be for pool {name}: what an approval means is not known; use the `mco` of that version"
+        ));
+    }
     let (all, pools): (Vec<&RolloutPolicy>, Vec<&MachineConfigPool>) =
         (objects.iter().collect(), pools.iter().collect());
     let of_pools = PoolPolicies::of(&all, &pools, &|_| true, None);
     let target = &pool.spec.configuration.name;
+    let policy = of_pools.policy(name);
+    let object = policy.and_then(|p| objects.iter().find(|o| o.metadata.name.as_deref() == Some(&*p.name)));
+    let version = object.map(PolicyVersion::of);
     let shown = config.is_none_or(|config| config == target) && wave.is_none_or(|wave| wave == ALL);
     if shown && of_pools.held_by_others(pool, &pools).is_some() {
-        return Ok((target.clone(), ALL.to_owned()));
+        return Ok(Asked { config: target.clone(), wave: ALL.to_owned(), policy: version });
     }
-    let Some(policy) = of_pools.policy(name) else {
+    let Some(policy) = policy else {
         return Err(format!("no RolloutPolicy is in force for pool {name}; `kubectl get rop` lists them"));
     };
-    let object = objects.iter().find(|o| o.metadata.name.as_deref() == Some(&*policy.name));
-    waiting(pool, policy, object, config, wave)
+    let (config, wave) = waiting(pool, policy, object, config, wave)?;
+    Ok(Asked { config, wave, policy: version })
 }
 
-/// Approves the wave of a pool that waits; with `config` only if that is the pool's config still, with `wave` only if that is
-/// the wave that waits.
+/// Approves the wave of a pool that waits; with `config` only if that is the pool's config still; with `shown` only if the
+/// approval means what somebody was shown.
 ///
 /// # Errors
 /// Nothing waits for an approval, or not this; a request that failed, also because the pool changed meanwhile.
@@ -112,18 +178,32 @@ pub async fn approve(
     client: &Client,
     name: &str,
     config: Option<&str>,
-    wave: Option<&str>,
+    shown: Option<&ApprovalSubject>,
     how: Do,
 ) -> Result<Approval, ActionError> {
     let pools: Api<MachineConfigPool> = Api::all(client.clone());
-    let policies: Api<RolloutPolicy> = Api::all(client.clone());
+    let by = whoami(client).await?;
     let pool = call(|| format!("machineconfigpool {name}"), pools.get(name)).await?;
     let all = ListParams::default();
-    let objects = call(|| "list rolloutpolicies".to_owned(), policies.list(&all)).await?.items;
     let others = call(|| "list machineconfigpools".to_owned(), pools.list(&all)).await?.items;
-    let (config, wave) = asked(&pool, &others, &objects, config, wave).map_err(ActionError::Refused)?;
-    let by = whoami(client).await?;
+    // Read last: no write can be bound to it, so as little time as possible passes until then.
+    let policies = insight::policies(client).await?;
+    let (wanted, wave) = (shown.map(|s| &*s.config).or(config), shown.map(|s| &*s.wave));
+    let Asked { config, wave, policy } =
+        asked(&pool, &others, &policies, wanted, wave).map_err(ActionError::Refused)?;
+    let approval =
+        Approval { pool: name.to_owned(), config, wave, by, pool_uid: pool.metadata.uid.clone(), policy };
+    if let Some(shown) = shown.filter(|shown| **shown != approval.subject()) {
+        let what = match &shown.policy {
+            Some(policy) if shown.policy != approval.policy => format!("RolloutPolicy {}", policy.name),
+            _ => format!("pool {name}"),
+        };
+        return Err(ActionError::Refused(format!(
+            "{what} changed since this was shown, so nothing was done: look at it again"
+        )));
+    }
     if how == Do::Write {
+        let Approval { config, wave, by, .. } = &approval;
         let annotations = json!({own::APPROVED: format!("{config}/{wave}"), own::APPROVED_BY: by});
         // Bound to the version that was looked at: the pool may get another config meanwhile.
         let metadata = json!({"resourceVersion": pool.metadata.resource_version, "annotations": annotations});
@@ -131,7 +211,7 @@ pub async fn approve(
         let what = || format!("cannot annotate machineconfigpool {name}");
         call(what, pools.patch(name, &params, &patch)).await?;
     }
-    Ok(Approval { pool: name.to_owned(), config, wave, by })
+    Ok(approval)
 }
 
 /// The name by which the API server knows the user of this client.
@@ -244,9 +324,10 @@ mod tests {
         ];
         for (given, policies, want) in rows {
             let infra = pool("infra", given);
+            let policies = Policies { read: policies, unreadable: vec![] };
             let got = asked(&infra, &[worker.clone(), infra.clone()], &policies, None, None);
             match (got, want) {
-                (Ok((config, wave)), Ok(want)) => assert_eq!((&*config, &*wave), want),
+                (Ok(Asked { config, wave, .. }), Ok(want)) => assert_eq!((&*config, &*wave), want),
                 (Err(why), Err(want)) => assert!(why.contains(want), "{why}"),
                 (got, want) => panic!("{got:?}, not {want:?}"),
             }

@@ -10,12 +10,14 @@
 mod approve;
 pub mod messages;
 mod pause;
+mod pool_subject;
 mod preview;
 mod retry;
 mod undo;
 
-pub use approve::{Approval, approve};
+pub use approve::{Approval, ApprovalSubject, PolicyVersion, approve};
 pub use pause::{Paused, pause};
+pub use pool_subject::PoolSubject;
 pub use preview::{Continue, Preview, preview};
 pub use retry::{Asked, retry};
 pub use undo::{Undo, UndoSubject, Undoing, undo};
@@ -64,6 +66,16 @@ pub enum ActionError {
     /// There is no config to go back to.
     #[error(transparent)]
     Rollback(#[from] RollbackError),
+    /// The program failed while it worked that out.
+    #[error("what it means could not be worked out: the program failed")]
+    Failed(#[from] tokio::task::JoinError),
+}
+
+/// Works something out from a whole cluster's objects. That takes up to seconds, in which the thread serves nobody else.
+async fn worked_out<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, ActionError> + Send + 'static,
+) -> Result<T, ActionError> {
+    tokio::task::spawn_blocking(work).await?
 }
 
 impl ActionError {

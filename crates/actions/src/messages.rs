@@ -261,7 +261,7 @@ pub fn asked(of: &Asked, how: Do, show: Show) -> String {
 
 /// A wave that is approved, or would be.
 pub fn approved(done: &Approval, how: Do) -> String {
-    let Approval { pool, config, wave, by } = done;
+    let Approval { pool, config, wave, by, .. } = done;
     let is = if how == Do::Write { "is" } else { "would be" };
     format!("wave {wave} of pool {pool} {is} approved for {config} by {by}\n")
 }

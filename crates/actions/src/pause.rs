@@ -1,6 +1,6 @@
 //! Pausing and resuming pools: one field of each, and what that means for its nodes.
 
-use crate::{ActionError, Do};
+use crate::{ActionError, Do, PoolSubject};
 use api::v1::MachineConfigPool;
 use client::call;
 use insight::{ClusterWatch, Phase, PoolRow};
@@ -25,14 +25,16 @@ pub struct Paused {
     pub waiting: Vec<String>,
 }
 
-/// Pauses pools, or lets them go on. All names are checked before the first is written.
+/// Pauses pools, or lets them go on. All names are checked before the first is written. `shown`: what somebody was shown of the
+/// pools; `None`: they are written as they are.
 ///
 /// # Errors
-/// A pool that does not exist, or an API server that does not answer or refuses.
+/// A pool that does not exist, or is not what was shown any more; an API server that does not answer or refuses.
 pub async fn pause(
     client: &Client,
     names: &[String],
     paused: bool,
+    shown: Option<&PoolSubject>,
     how: Do,
 ) -> Result<Vec<Paused>, ActionError> {
     let mut cluster = ClusterWatch::start(client).await?;
@@ -46,10 +48,13 @@ pub async fn pause(
     for name in names {
         let changed = cluster.is_paused(name) != Some(paused);
         if changed && how == Do::Write {
-            let patch = Patch::Merge(json!({"spec": {"paused": paused}}));
-            let params = PatchParams::default();
+            let patch = json!({"spec": {"paused": paused}});
             let what = || format!("cannot change machineconfigpool {name}");
-            cluster.put_pool(call(what, pools.patch(name, &params, &patch)).await?);
+            // The lists above take up to half a minute: what was compared before them says nothing.
+            cluster.put_pool(match shown {
+                Some(shown) => shown.patch(client, name, patch).await?,
+                None => call(what, pools.patch(name, &PatchParams::default(), &Patch::Merge(patch))).await?,
+            });
         }
         let after = cluster.snapshot(std::slice::from_ref(name));
         all.extend(after.pools.first().map(|row| done(row, paused, changed)));

@@ -12,23 +12,23 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// What would let a pool or a node continue.
-#[derive(Debug, Clone, Copy)]
-pub enum Continue<'a> {
+#[derive(Debug, Clone)]
+pub enum Continue {
     /// A paused pool is resumed.
     Resume {
         /// The pool.
-        pool: &'a str,
+        pool: String,
     },
     /// A waiting wave is approved.
-    Approve(&'a Approval),
+    Approve(Box<Approval>),
     /// The agent of a node retries.
     Retry {
         /// The node.
-        node: &'a str,
+        node: String,
     },
 }
 
-impl Continue<'_> {
+impl Continue {
     /// The pool that is changed, if one is.
     fn pool(&self) -> Option<&str> {
         match self {
@@ -52,8 +52,13 @@ pub struct Preview {
 ///
 /// # Errors
 /// The pool or node does not exist, an object cannot be read, two configs cannot be compared, or a request failed.
-pub async fn preview(client: &Client, what: Continue<'_>) -> Result<Preview, ActionError> {
-    let Listed { mut objects, forbidden } = insight::for_planning(client, true).await?;
+pub async fn preview(client: &Client, what: Continue) -> Result<Preview, ActionError> {
+    let listed = insight::for_planning(client, true).await?;
+    crate::worked_out(move || of(listed, &what)).await
+}
+
+fn of(listed: Listed, what: &Continue) -> Result<Preview, ActionError> {
+    let Listed { mut objects, forbidden } = listed;
     if let Some(name) = what.pool() {
         let pools = objects.iter_mut().map(|(_, object)| object).filter(|o| o["kind"] == "MachineConfigPool");
         pools.filter(|o| o["metadata"]["name"] == *name).for_each(|object| allow(object, what));
@@ -77,7 +82,7 @@ pub async fn preview(client: &Client, what: Continue<'_>) -> Result<Preview, Act
             };
             let text = |config: &Option<Arc<str>>| config.as_deref().map(str::to_owned).unwrap_or_default();
             let forecast = situation.forecast(&now);
-            let pool = forecast.pools.iter().find(|pool| pool.nodes.iter().any(|n| &*n.node == name));
+            let pool = forecast.pools.iter().find(|pool| pool.nodes.iter().any(|n| *n.node == **name));
             let pool = pool.map(|pool| pool.pool.to_string());
             (pool.unwrap_or_default(), text(&node.current_config), text(&node.desired_config))
         }
@@ -91,10 +96,11 @@ pub async fn preview(client: &Client, what: Continue<'_>) -> Result<Preview, Act
 }
 
 /// Changes the pool as the action would.
-fn allow(object: &mut Value, what: Continue<'_>) {
+fn allow(object: &mut Value, what: &Continue) {
     match what {
         Continue::Resume { .. } => object["spec"]["paused"] = json!(false),
-        Continue::Approve(Approval { config, wave, by, .. }) => {
+        Continue::Approve(approval) => {
+            let Approval { config, wave, by, .. } = &**approval;
             object["metadata"]["annotations"][own::APPROVED] = json!(format!("{config}/{wave}"));
             object["metadata"]["annotations"][own::APPROVED_BY] = json!(by);
         }

@@ -3,20 +3,15 @@
 //! What it is not: a change of MachineConfigs (those are named, with who wrote them last, to be corrected where they come
 //! from), or the answer, which is [`insight::UndoPlan`].
 
-use crate::ActionError;
+use crate::{ActionError, PoolSubject};
 use api::k8s::Time;
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
-use client::call;
 use desired::mask::Secrets;
 use insight::{ChangeView, PoolChange, UndoPlan};
-use kube::api::{Api, Patch, PatchParams};
 use kube::{Client, ResourceExt};
 use rollout::view::own;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-
-/// While nodes move, a pool's status changes often, and with it the resourceVersion that a patch is bound to.
-const TRIES: usize = 10;
 
 /// What is to be undone.
 #[derive(Debug, Clone, Copy)]
@@ -52,7 +47,19 @@ pub struct Undoing {
 /// # Errors
 /// There is no such pool, or no config to go back to; what a change cannot be worked out for; a request that failed.
 pub async fn undo(client: &Client, what: Undo<'_>) -> Result<Option<Undoing>, ActionError> {
-    let insight::Listed { objects, forbidden } = insight::for_planning(client, true).await?;
+    let listed = insight::for_planning(client, true).await?;
+    let Undo { release, secrets, .. } = what;
+    let (pool, to) = (what.pool.to_owned(), what.to.map(str::to_owned));
+    let controller_config = what.controller_config.clone();
+    let work = move || {
+        let controller_config = &controller_config;
+        of(listed, Undo { pool: &pool, to: to.as_deref(), release, secrets, controller_config })
+    };
+    crate::worked_out(work).await
+}
+
+fn of(listed: insight::Listed, what: Undo<'_>) -> Result<Option<Undoing>, ActionError> {
+    let insight::Listed { objects, forbidden } = listed;
     let situation = insight::situation(&objects)?;
     let Some(pool) = situation.pools.get(what.pool).cloned() else {
         let there: Vec<&str> = situation.pools.keys().map(String::as_str).collect();
@@ -91,12 +98,9 @@ pub async fn undo(client: &Client, what: Undo<'_>) -> Result<Option<Undoing>, Ac
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct UndoSubject {
-    /// The UID of the pool.
-    pub uid: Option<String>,
-    /// Its config now.
-    pub config: String,
-    /// The config that it is pinned to now, if it is.
-    pub pin: Option<String>,
+    /// The pool as it is now.
+    #[serde(flatten)]
+    pub pool: PoolSubject,
     /// The config that it gets.
     pub target: String,
 }
@@ -104,12 +108,7 @@ pub struct UndoSubject {
 impl Undoing {
     /// What it is about.
     pub fn subject(&self) -> UndoSubject {
-        UndoSubject {
-            uid: self.seen.metadata.uid.clone(),
-            config: self.seen.spec.configuration.name.clone(),
-            pin: rollout::pinned_config(&self.seen).map(str::to_owned),
-            target: self.target.clone(),
-        }
+        UndoSubject { pool: PoolSubject::of(&self.seen), target: self.target.clone() }
     }
 
     /// Does it, if the pool still has the config and the pin that were looked at.
@@ -122,30 +121,9 @@ impl Undoing {
                 "nothing was done: no running host can apply this config".to_owned(),
             ));
         }
-        let pools: Api<MachineConfigPool> = Api::all(client.clone());
-        let name = self.seen.name_any();
-        let what = || format!("cannot annotate machineconfigpool {name}");
-        for _ in 0..TRIES {
-            let pool = call(what, pools.get(&name)).await?;
-            let same = pool.spec.configuration.name == self.seen.spec.configuration.name
-                && rollout::pinned_config(&pool) == rollout::pinned_config(&self.seen)
-                && pool.metadata.uid == self.seen.metadata.uid;
-            if !same {
-                let why = format!("pool {name} changed in the meantime; run the command again");
-                return Err(ActionError::Refused(why));
-            }
-            let (version, pin) = (&pool.metadata.resource_version, &self.plan.pin);
-            let patch = json!({"metadata": {"resourceVersion": version, "annotations": {own::PINNED: pin}}});
-            let (params, patch) = (PatchParams::default(), Patch::Merge(patch));
-            match call(what, pools.patch(&name, &params, &patch)).await {
-                Err(error) if error.is_conflict() => {}
-                other => {
-                    other?;
-                    self.plan.done = true;
-                    return Ok(());
-                }
-            }
-        }
-        Err(ActionError::Refused(format!("pool {name} keeps changing: nothing was written; try again")))
+        let patch = json!({"metadata": {"annotations": {own::PINNED: self.plan.pin}}});
+        PoolSubject::of(&self.seen).patch(client, &self.seen.name_any(), patch).await?;
+        self.plan.done = true;
+        Ok(())
     }
 }

@@ -130,8 +130,9 @@ export function pools(store, signal) {
 const LOOKS = { nodeCondition: "a condition of nodes", workloads: "workloads", prometheus: "Prometheus", http: "an address", job: "a Job" };
 function policies(list) {
   if (list.error) return el("p", { class: "bad" }, list.error);
-  if (!list.length) return el("p", { class: "soft" }, "No RolloutPolicy is in force here.");
-  return list.map(({ name, spec, progress }) => {
+  if (!list.length) return el("p", { class: "soft" }, "No RolloutPolicy selects this pool.");
+  return list.map(({ name, spec, progress, inForce, why, ready, unreadable }) => {
+    if (unreadable) return el("p", { class: "bad" }, sentence(unreadable));
     const now = progress ?? {};
     const config = (text) => text && el("span", { class: "mono" }, link("config", text));
     const each = (all, draw) => (all?.length ? el("ul", {}, all.map((one) => el("li", {}, draw(one)))) : "");
@@ -140,7 +141,8 @@ function policies(list) {
     const begun = now.approvalNeeded ? "waits for an approval: another pool has rejected such a change" : now.waveBegun ? "it has begun" : "it has not begun";
     const looks = (gate) => Object.keys(LOOKS).filter((kind) => gate[kind]).map((kind) => LOOKS[kind]).join(", ");
     return el("div", {}, facts([
-      ["Policy", name], ["On its way", config(now.config)], ["Since", now.since && time(now.since)], ["Wave", now.wave && `${now.wave} (${begun})`],
+      ["Policy", name], ["Not in force", !inForce && bad(sentence(why))],
+      ["Ready", ready && ready.status !== "True" && `${ready.status}: ${ready.message}`], ["On its way", config(now.config)], ["Since", now.since && time(now.since)], ["Wave", now.wave && `${now.wave} (${begun})`],
       ["Proves itself until", now.soakUntil && time(now.soakUntil)], ["Held", now.held && bad(sentence(now.held))],
       ["Approved", each(now.approvals, (a) => ["wave ", a.wave, " for ", config(a.config), " by ", a.by, ", ", time(a.at)])],
       ["Proved last", config(now.proved)], ["Rejected", each(now.rejected, (r) => [config(r.config), ", ", time(r.at), ": ", sentence(r.reason)])],

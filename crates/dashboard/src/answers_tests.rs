@@ -45,25 +45,65 @@ async fn no_answer_has_a_secret_that_stands_in_configs_reasons_conditions_and_ev
     }
 }
 
+/// What is another in a cluster that changes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum What {
+    /// The config of a pool.
+    #[default]
+    Config,
+    /// What the MachineConfigs of a pinned pool give.
+    Sources,
+    /// The wave that waits for an approval.
+    Wave,
+    /// The size of that wave.
+    Policy,
+    /// The config of a paused pool, while the lists are read that a resume begins with.
+    ConfigDuringLists,
+    /// The pin of such a pool.
+    PinDuringLists,
+}
+
+impl What {
+    fn has_waves(self) -> bool {
+        matches!(self, Self::Wave | Self::Policy)
+    }
+
+    fn is_during_lists(self) -> bool {
+        matches!(self, Self::ConfigDuringLists | Self::PinDuringLists)
+    }
+}
+
 /// A cluster that is another one once `changed`, and counts what is written into it.
 #[derive(Clone, Default)]
 struct Changing {
-    pinned: bool,
-    /// A RolloutPolicy's waves wait for an approval.
-    waves: bool,
+    what: What,
+    /// It changes with the next list of pools.
+    soon: Arc<AtomicBool>,
     changed: Arc<AtomicBool>,
     writes: Arc<AtomicUsize>,
+    /// So many writes meet a pool that has just got another status.
+    conflicts: Arc<AtomicUsize>,
 }
 
 impl Changing {
     fn client(&self) -> Client {
         let me = self.clone();
         let answer = move |request: http::Request<kube::client::Body>| {
-            if request.method() == Method::PATCH {
-                me.writes.fetch_add(1, Ordering::Relaxed);
+            let path = request.uri().path();
+            let less = |n: usize| n.checked_sub(1);
+            let (code, value) = if request.method() == Method::PATCH
+                && me.conflicts.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
+            {
+                (409, status(409, "the object has been modified"))
+            } else {
+                if request.method() == Method::PATCH {
+                    me.writes.fetch_add(1, Ordering::Relaxed);
+                }
+                me.object(path).map_or_else(|| (404, status(404, "nothing")), |v| (200, v))
+            };
+            if path.ends_with("/machineconfigpools") && me.soon.swap(false, Ordering::Relaxed) {
+                me.changed.store(true, Ordering::Relaxed);
             }
-            let value = me.object(request.uri().path());
-            let (code, value) = value.map_or_else(|| (404, status(404, "nothing")), |v| (200, v));
             let body = kube::client::Body::from(value.to_string().into_bytes());
             let response = http::Response::builder().status(code).body(body).unwrap();
             std::future::ready(Ok::<_, std::io::Error>(response))
@@ -75,18 +115,18 @@ impl Changing {
         const OWN: &str = "machineconfig.dev/v1alpha1";
         let changed = self.changed.load(Ordering::Relaxed);
         let resource = path.split_once("/v1/").or_else(|| path.split_once("/v1alpha1/"))?.1;
-        let list =
-            |items: Vec<Value>| json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": items});
+        let list = |items: Vec<Value>| json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": items});
         match resource {
             "machineconfigpools" | "machineconfigpools/worker" => {
                 let mut pool = object("/v1/machineconfigpools/worker", false)?;
                 // The config changes for an undo; for a release, what its MachineConfigs give.
-                if changed && !self.pinned && !self.waves {
+                if changed && [What::Config, What::ConfigDuringLists].contains(&self.what) {
                     pool["spec"]["configuration"]["name"] = json!("rendered-worker-3");
                 }
-                if self.pinned {
+                if self.what == What::Sources || (changed && self.what == What::PinDuringLists) {
                     pool["metadata"]["annotations"] = json!({api::names::own::PINNED: "rendered-worker-2"});
                 }
+                pool["spec"]["paused"] = json!(self.what.is_during_lists());
                 Some(if resource.ends_with("worker") { pool } else { list(vec![pool]) })
             }
             "machineconfigs" => {
@@ -102,14 +142,16 @@ impl Changing {
                 Some(list(vec![first, second, serde_json::from_str(&third).unwrap(), source]))
             }
             "rolloutpolicies" => {
-                if !self.waves {
+                if !self.what.has_waves() {
                     return Some(list(vec![]));
                 }
-                let wave = if changed { "rest" } else { "canary" };
+                let wave = if changed && self.what == What::Wave { "rest" } else { "canary" };
+                let (size, generation) =
+                    if changed && self.what == What::Policy { (json!("50%"), 2) } else { (json!(1), 1) };
                 Some(list(vec![
-                    json!({"apiVersion": OWN, "kind": "RolloutPolicy", "metadata": {"name": "p"},
+                    json!({"apiVersion": OWN, "kind": "RolloutPolicy", "metadata": {"name": "p", "uid": "p", "generation": generation},
                     "spec": {"pools": {"names": ["worker"]}, "waves": [
-                        {"name": "canary", "size": 1, "approval": "Needed"}, {"name": "rest", "approval": "Needed"}]},
+                        {"name": "canary", "size": size, "approval": "Needed"}, {"name": "rest", "approval": "Needed"}]},
                     "status": {"pools": [{"name": "worker", "config": "rendered-worker-2", "wave": wave}]}}),
                 ]))
             }
@@ -124,11 +166,16 @@ impl Changing {
 
 #[tokio::test]
 async fn what_is_confirmed_is_what_was_shown_or_nothing_is_done() {
-    for (action, pinned, waves) in
-        [("undo", false, false), ("release", true, false), ("approve", false, true)]
-    {
+    for (action, what) in [
+        ("undo", What::Config),
+        ("release", What::Sources),
+        ("approve", What::Wave),
+        ("approve", What::Policy),
+        ("resume", What::ConfigDuringLists),
+        ("resume", What::PinDuringLists),
+    ] {
         for changes in [false, true] {
-            let cluster = Changing { pinned, waves, ..Changing::default() };
+            let cluster = Changing { what, ..Changing::default() };
             let browser = Browser::of(cluster.client()).sign_in().await;
             let mut wanted = json!({"action": action, "pool": "worker"});
             let shown = browser.post("/api/actions", wanted.to_string()).await;
@@ -138,22 +185,31 @@ async fn what_is_confirmed_is_what_was_shown_or_nothing_is_done() {
             let by = "approved for rendered-worker-2 by oidc:olga@example.com";
             assert!(action != "approve" || shown["text"].as_str().unwrap().contains(by), "{shown}");
             assert!(shown["possible"] == true && shown["done"] == false, "{action}: {shown}");
-            cluster.changed.store(changes, Ordering::Relaxed);
+            let when = if what.is_during_lists() { &cluster.soon } else { &cluster.changed };
             wanted["confirm"] = json!(true);
             let blind = browser.post("/api/actions", wanted.to_string()).await;
             assert_eq!(blind.status(), 409, "{action}: without what was shown");
             assert_eq!(cluster.writes.load(Ordering::Relaxed), 0, "{action}");
+            when.store(changes, Ordering::Relaxed);
             wanted["seen"] = shown["seen"].clone();
             let done = browser.post("/api/actions", wanted.to_string()).await;
             let (status, done) = (done.status(), text(done).await);
-            assert_eq!(status, if changes { 409 } else { 200 }, "{action}, changes: {changes}: {done}");
-            assert_eq!(cluster.writes.load(Ordering::Relaxed), usize::from(!changes), "{action}: {done}");
-            let says = match (changes, action) {
+            assert_eq!(
+                status,
+                if changes { 409 } else { 200 },
+                "{action} {what:?}, changes: {changes}: {done}"
+            );
+            assert_eq!(
+                cluster.writes.load(Ordering::Relaxed),
+                usize::from(!changes),
+                "{action} {what:?}: {done}"
+            );
+            let says = match (changes, what) {
                 (false, _) => "\"done\":true",
-                (true, "approve") => "now wave rest does",
+                (true, What::Wave) => "now wave rest does",
                 (true, _) => "changed since this was shown",
             };
-            assert!(done.contains(says), "{action}: {done}");
+            assert!(done.contains(says), "{action} {what:?}: {done}");
         }
     }
 }
@@ -231,6 +287,25 @@ async fn lists_are_read_to_their_ends() {
     assert!(images.contains("\"count\":2"), "{images}");
     let configs = text(browser.get("/api/configs").await).await;
     assert!(configs.contains("\"rendered-worker-2-2nd\""), "{configs}");
+}
+
+#[tokio::test]
+async fn a_pool_whose_status_changes_meanwhile_is_resumed_all_the_same() {
+    let cluster = Changing { what: What::ConfigDuringLists, ..Changing::default() };
+    let browser = Browser::of(cluster.client()).sign_in().await;
+    let mut wanted = json!({"action": "resume", "pool": "worker"});
+    let shown = text(browser.post("/api/actions", wanted.to_string()).await).await;
+    wanted["confirm"] = json!(true);
+    wanted["seen"] = serde_json::from_str::<Value>(&shown).unwrap()["seen"].clone();
+    cluster.conflicts.store(3, Ordering::Relaxed);
+    let done = browser.post("/api/actions", wanted.to_string()).await;
+    assert_eq!(done.status(), 200, "{}", text(done).await);
+    assert_eq!(cluster.writes.load(Ordering::Relaxed), 1);
+    // One that always does is not tried for ever.
+    cluster.conflicts.store(1000, Ordering::Relaxed);
+    let gives_up = browser.post("/api/actions", wanted.to_string()).await;
+    assert_eq!(gives_up.status(), 409);
+    assert!(text(gives_up).await.contains("keeps changing"));
 }
 
 #[tokio::test]

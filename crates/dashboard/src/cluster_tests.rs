@@ -311,8 +311,35 @@ async fn few_texts_are_looked_at_at_the_same_time_and_none_that_is_large() {
     // The reviews of the person's rights are answered in the meantime.
     tokio::time::timeout(Duration::from_millis(200), futures::future::join_all(&mut two)).await.unwrap_err();
     assert_eq!(check(Body::from(manifest)).await.status(), 429);
+    // An action reads as much to say what it means. A pause does not, and must not wait.
+    let actions = [
+        json!({"action": "resume", "pool": "worker"}),
+        json!({"action": "undo", "pool": "worker"}),
+        json!({"action": "retry", "node": "n1"}),
+    ];
+    for action in &actions {
+        let busy = site.post("/api/actions", jane, action).await;
+        assert_eq!(busy.status(), 429, "{action}");
+        assert!(text(busy).await.contains("try again in some seconds"), "{action}");
+    }
+    let pause = json!({"action": "pause", "pool": "worker"});
+    assert_eq!(site.post("/api/actions", jane, &pause).await.status(), 200);
     drop(two);
     assert_eq!(check(Body::from(manifest)).await.status(), 200);
+    for action in &actions {
+        assert_eq!(site.post("/api/actions", jane, action).await.status(), 200, "{action}");
+    }
+}
+
+#[tokio::test]
+async fn of_other_configs_than_its_own_a_pools_page_reads_the_metadata_alone() {
+    let site = Site::new();
+    assert_eq!(site.get("/api/pools/worker", By::Token("of-jane")).await.status(), 200);
+    let asked = site.api.asked.lock().unwrap().clone();
+    let lists: Vec<_> =
+        asked.iter().filter(|a| a.starts_with("GET") && a.contains("/machineconfigs")).collect();
+    assert!(lists.iter().any(|a| a.ends_with("/machineconfigs (metadata)")), "{lists:#?}");
+    assert!(!lists.iter().any(|a| a.ends_with("/machineconfigs")), "{lists:#?}");
 }
 
 #[tokio::test]

@@ -3,14 +3,13 @@
 //!
 //! What it is not: the fleet, which comes by the stream; the operator (see `installation`); and any content of a Secret.
 
-use crate::answer;
 use crate::shared::Here;
+use crate::{answer, pool_policies};
 use api::boot_token::{self, Record};
 use api::k8s::{Node, Secret};
 use api::names::{self, annotation};
 use api::object_name::is_valid;
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigNode};
-use api::v1alpha1::RolloutPolicy;
 use axum::extract::Path;
 use axum::response::Response;
 use client::{CallError, call};
@@ -28,11 +27,17 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
+use std::time::Duration;
 
 /// The newest events of a node that are shown.
 const EVENTS: usize = 50;
 /// How many names of nodes with the same operating system are shown.
 const NAMES: usize = 20;
+/// Of how many pools the configs are read at the same time: each of them can be megabytes, and open pages ask again with every change.
+pub(crate) const POOLS: usize = 2;
+/// How long a request waits for its turn.
+const TURN: Duration = Duration::from_secs(15);
+
 /// A part of an answer: what was read, or why it cannot be.
 pub(crate) fn part<T: Serialize, E: std::error::Error + 'static>(read: Result<T, E>) -> Value {
     match read {
@@ -176,18 +181,16 @@ pub(crate) async fn pool(Here(shared): Here, Path(name): Path<String>) -> Respon
     if !is_valid(&name) {
         return no_name();
     }
-    let policies: Api<RolloutPolicy> = Api::all(shared.client.clone());
-    let all = ListParams::default();
+    // Kept until the answer is made.
+    let Ok(Ok(_turn)) = tokio::time::timeout(TURN, shared.pools.acquire()).await else {
+        let why = "too many pools are being looked at: try again in some seconds";
+        return answer::failed(StatusCode::TOO_MANY_REQUESTS, why);
+    };
     let (explained, past, policies) = tokio::join!(
         insight::explain(&shared.client, &name),
         insight::history(&shared.client, &name),
-        call(|| "list rolloutpolicies".to_owned(), policies.list(&all)),
+        pool_policies::of_pool(&shared.client, &name),
     );
-    let of_pool = |policy: RolloutPolicy| {
-        let progress = policy.status.iter().flat_map(|s| &s.pools).find(|p| p.name == name)?;
-        Some(json!({"name": policy.name_any(), "spec": policy.spec, "progress": progress}))
-    };
-    let policies = policies.map(|list| list.items.into_iter().filter_map(of_pool).collect::<Vec<_>>());
     let mut all = json!({
         "explanation": part(explained.map(|e| e.masked(Secrets::Hide))),
         "history": part(past.map(|p| actions::messages::history(&p))),

@@ -5,7 +5,7 @@
 
 use crate::answer;
 use crate::details::no_name;
-use crate::page_actions::{CHECKS, doubts};
+use crate::page_actions::{doubts, too_many};
 use crate::shared::Here;
 use api::k8s::Time;
 use api::object_name::is_valid;
@@ -22,10 +22,7 @@ pub(crate) async fn pool(Here(shared): Here, Path(name): Path<String>) -> Respon
     }
     // It takes as much memory as a look at a manifest.
     let Ok(place) = Arc::clone(&shared.checks).try_acquire_owned() else {
-        return answer::failed(
-            StatusCode::TOO_MANY_REQUESTS,
-            &format!("{CHECKS} plans are being made already: try again in some seconds"),
-        );
+        return too_many();
     };
     let listed = match insight::for_planning(&shared.client, false).await {
         Ok(listed) => listed,

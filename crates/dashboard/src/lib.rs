@@ -23,6 +23,7 @@ mod network;
 mod node_events;
 mod page;
 mod page_actions;
+mod pool_policies;
 mod required_right;
 mod rollouts;
 mod routes;
@@ -156,9 +157,10 @@ impl Dashboard {
         let controller_config = Arc::new(controller_config);
         let door = Door::Local(self.gate);
         let checks = Arc::new(Semaphore::new(page_actions::CHECKS));
+        let pools = Arc::new(Semaphore::new(details::POOLS));
         let stop_of = stop.clone();
         let shared =
-            Shared { door, feed, timeline, events, client, controller_config, checks, stop: stop_of };
+            Shared { door, feed, timeline, events, client, controller_config, checks, pools, stop: stop_of };
         let app = routes::router(shared);
         let served = axum::serve(self.listener, app).with_graceful_shutdown(stop.clone().cancelled_owned());
         let too_long = async {
@@ -249,6 +251,7 @@ impl ClusterDashboard {
             events,
             controller_config: Arc::new(controller_config),
             checks: Arc::new(Semaphore::new(page_actions::CHECKS)),
+            pools: Arc::new(Semaphore::new(details::POOLS)),
             stop: stop.clone(),
         };
         network::serve(self.listener, &self.tls, routes::router(shared), &stop).await;
@@ -281,6 +284,8 @@ fn invite(gate: &Gate, address: SocketAddr) -> Result<String, DashboardError> {
 mod answers_tests;
 #[cfg(test)]
 mod cluster_tests;
+#[cfg(test)]
+mod policies_tests;
 #[cfg(test)]
 mod test_cluster;
 #[cfg(test)]

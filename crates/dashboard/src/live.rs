@@ -25,6 +25,8 @@ const GATHER: Duration = Duration::from_millis(10);
 const TICK: Duration = Duration::from_secs(5);
 /// When a cluster that could not be followed is asked again.
 const AGAIN: Backoff = Backoff { first: Duration::from_secs(1), last: Duration::from_secs(30) };
+/// When it is asked whether kinds that could not be read can be read by now. That is some small requests.
+const ASK_ANEW: Backoff = Backoff { first: Duration::from_secs(60), last: Duration::from_secs(10 * 60) };
 
 /// Runs until `stop`.
 pub(crate) async fn run(
@@ -41,7 +43,7 @@ pub(crate) async fn run(
             started = ClusterWatch::start(&client) => started,
         };
         match started {
-            Ok(cluster) => return follow(cluster, &feed, &timeline, &events, &stop).await,
+            Ok(cluster) => return follow(cluster, &client, &feed, &timeline, &events, &stop).await,
             Err(error) => feed.trouble(&answer::words(&error)),
         }
         tokio::select! {
@@ -53,6 +55,7 @@ pub(crate) async fn run(
 
 async fn follow(
     mut cluster: ClusterWatch,
+    client: &Client,
     feed: &Feed,
     timeline: &Mutex<Timeline>,
     events: &NodeEvents,
@@ -60,6 +63,8 @@ async fn follow(
 ) {
     let mut masker = Masker::default();
     let mut troubled = false;
+    let mut misses = 0;
+    let mut anew = Box::pin(later(ASK_ANEW.delay(misses), cluster.anew(client)));
     loop {
         let begun = Instant::now();
         let zone = |node: &str| cluster.zone(node);
@@ -76,10 +81,23 @@ async fn follow(
         let took = begun.elapsed();
         tokio::select! {
             () = stop.cancelled() => return,
+            more = &mut anew => {
+                if let Some(more) = more {
+                    cluster = more;
+                }
+                // Never sooner again: all lists are read anew where an API server answers in time by turns.
+                misses = misses.saturating_add(1);
+                anew.set(later(ASK_ANEW.delay(misses), cluster.anew(client)));
+            }
             // A tick without a change: what depends on the time is looked at again.
             _ = tokio::time::timeout(TICK, cluster.changed_until(|now| gathered(now, begun, took))) => {}
         }
     }
+}
+
+async fn later<T>(wait: Duration, what: impl Future<Output = T>) -> T {
+    tokio::time::sleep(wait).await;
+    what.await
 }
 
 /// Until when the changes are gathered that come with one at `now`. An update that takes long is followed by a rest half as long, so
@@ -102,19 +120,5 @@ fn note(cluster: &ClusterWatch, fleet: &Fleet, timeline: &Mutex<Timeline>) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_single_change_is_shown_at_once_and_many_are_gathered() {
-        let begun = Instant::now();
-        let ms = Duration::from_millis;
-        // The change after the last update's beginning, how long that took, and when the next one begins.
-        for (change, took, next) in
-            [(3000, 5, 3010), (95, 5, 105), (20, 5, 50), (20, 80, 120), (0, 0, 50), (170, 80, 180)]
-        {
-            let end = gathered(begun + ms(change), begun, ms(took));
-            assert_eq!(end, begun + ms(next), "{change} {took}");
-        }
-    }
-}
+#[path = "live_tests.rs"]
+mod tests;

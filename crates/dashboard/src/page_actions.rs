@@ -11,7 +11,7 @@ use crate::body;
 use crate::shared::{Here, Shared};
 use crate::{answer, details};
 use actions::messages::Show;
-use actions::{ActionError, Continue, Do, Preview, Undo, Undoing, messages};
+use actions::{ActionError, ApprovalSubject, Continue, Do, PoolSubject, Preview, Undo, Undoing, messages};
 use api::k8s::Time;
 use api::v1::MachineConfigPool;
 use axum::body::Bytes;
@@ -24,13 +24,14 @@ use http::StatusCode;
 use insight::{ChangePlan, Manifests, Objects};
 use kube::Client;
 use kube::api::Api;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// What is made of the texts of others in what an action means.
 const MASKED: Show = insight::redacted_lines;
-/// How many texts are looked at at the same time.
+/// For how many plans at the same time the objects of the whole cluster are read: for pasted texts, for forecasts, and for what
+/// actions mean.
 pub(crate) const CHECKS: usize = 2;
 
 /// What is to be done.
@@ -70,13 +71,6 @@ struct Wanted {
     seen: Value,
 }
 
-/// The wave that an approval is for.
-#[derive(Debug, Deserialize, Serialize)]
-struct Wave {
-    config: String,
-    wave: String,
-}
-
 /// What an action means, or meant.
 #[derive(Debug, PartialEq, Eq)]
 struct Said {
@@ -105,8 +99,25 @@ pub(crate) async fn action(Here(shared): Here, body: Result<Bytes, BytesRejectio
     if !wanted.action.names().all(api::object_name::is_valid) {
         return details::no_name();
     }
+    // A pause reads little, and must never wait: it is how people stop what goes wrong.
+    let place = match &wanted.action {
+        Action::Pause { .. } => None,
+        _ => match Arc::clone(&shared.checks).try_acquire_owned() {
+            Ok(place) => Some(place),
+            Err(_) => return too_many(),
+        },
+    };
     let how = if wanted.confirm { Do::Write } else { Do::Preview };
-    match run(&shared, wanted.action, how, wanted.seen).await {
+    // A task of its own: the place is held as long as the memory is, also when the browser has gone away meanwhile.
+    let running = tokio::spawn(async move {
+        let _held = place;
+        run(&shared, wanted.action, how, wanted.seen).await
+    });
+    let answered = match running.await {
+        Ok(answered) => answered,
+        Err(failed) => Err(failed.into()),
+    };
+    match answered {
         Ok(Said { text, possible, done, seen }) => {
             // Texts of others in it are masked already, and names stay: of the pool's config and wave, or nothing could be confirmed.
             answer::plain(&json!({"text": text, "possible": possible, "done": done, "seen": seen}))
@@ -127,23 +138,24 @@ async fn run(shared: &Shared, action: Action, how: Do, shown: Value) -> Result<S
     let client = &shared.client;
     let said = |text: String| Said { text, possible: true, done: how == Do::Write, seen: Value::Null };
     // Only a question needs the answer: a confirmation has had it.
-    let cost = async |what: Continue<'_>, words: fn(&Preview, Show) -> String| match how {
+    let cost = async |what: Continue, words: fn(&Preview, Show) -> String| match how {
         Do::Preview => cost(actions::preview(client, what).await, words),
         Do::Write => String::new(),
     };
     let pause = async |pool: String, paused: bool| {
-        // A resume is for the config that was shown: another one costs something else.
-        let seen = if paused { Value::Null } else { json!({"config": config_of(client, &pool).await?}) };
-        if how == Do::Write && !paused && seen != shown {
-            return Err(changed(&pool));
-        }
+        // A resume is for the config and the pin that were shown: others cost something else.
+        let subject: Option<PoolSubject> = match (paused, how) {
+            (true, _) => None,
+            (false, Do::Preview) => Some(subject_of(client, &pool).await?),
+            (false, Do::Write) => Some(serde_json::from_value(shown.clone()).map_err(|_| changed(&pool))?),
+        };
         let preview = if paused {
             String::new()
         } else {
-            cost(Continue::Resume { pool: &pool }, messages::of_pool).await
+            cost(Continue::Resume { pool: pool.clone() }, messages::of_pool).await
         };
-        let done = actions::pause(client, &[pool], paused, how).await?;
-        Ok(Said { seen, ..said(messages::paused(&done, how) + &preview) })
+        let done = actions::pause(client, &[pool], paused, subject.as_ref(), how).await?;
+        Ok(Said { seen: json!(subject), ..said(messages::paused(&done, how) + &preview) })
     };
     let undo = async |pool: String, to: Option<String>, release: bool| {
         let controller_config = &shared.controller_config;
@@ -167,22 +179,19 @@ async fn run(shared: &Shared, action: Action, how: Do, shown: Value) -> Result<S
         Action::Pause { pool } => pause(pool, true).await,
         Action::Resume { pool } => pause(pool, false).await,
         Action::Approve { pool, config } => {
-            let (config, wave) = match how {
-                Do::Preview => (config, None),
-                Do::Write => {
-                    let Wave { config, wave } = serde_json::from_value(shown).map_err(|_| changed(&pool))?;
-                    (Some(config), Some(wave))
-                }
+            let shown: Option<ApprovalSubject> = match how {
+                Do::Preview => None,
+                Do::Write => Some(serde_json::from_value(shown).map_err(|_| changed(&pool))?),
             };
-            let done = actions::approve(client, &pool, config.as_deref(), wave.as_deref(), how).await?;
-            let text =
-                messages::approved(&done, how) + &cost(Continue::Approve(&done), messages::of_pool).await;
-            Ok(Said { seen: json!(Wave { config: done.config, wave: done.wave }), ..said(text) })
+            let done = actions::approve(client, &pool, config.as_deref(), shown.as_ref(), how).await?;
+            let what = Continue::Approve(Box::new(done.clone()));
+            let text = messages::approved(&done, how) + &cost(what, messages::of_pool).await;
+            Ok(Said { seen: json!(done.subject()), ..said(text) })
         }
         Action::Undo { pool, to } => undo(pool, to, false).await,
         Action::Release { pool } => undo(pool, None, true).await,
         Action::Retry { node } => {
-            let preview = cost(Continue::Retry { node: &node }, messages::of_node).await;
+            let preview = cost(Continue::Retry { node: node.clone() }, messages::of_node).await;
             let all = actions::retry(client, &[node], how).await?;
             Ok(said(
                 all.iter().map(|asked| messages::asked(asked, how, MASKED)).collect::<String>() + &preview,
@@ -191,12 +200,12 @@ async fn run(shared: &Shared, action: Action, how: Do, shown: Value) -> Result<S
     }
 }
 
-/// The config that a pool is to be in.
-async fn config_of(client: &Client, name: &str) -> Result<String, ActionError> {
+/// What of a pool decides what a resume means.
+async fn subject_of(client: &Client, name: &str) -> Result<PoolSubject, ActionError> {
     let pools: Api<MachineConfigPool> = Api::all(client.clone());
     let pool = call(|| format!("get machineconfigpool {name}"), pools.get_opt(name)).await?;
     let there = pool.ok_or_else(|| ActionError::Refused(format!("there is no pool {name}")))?;
-    Ok(there.spec.configuration.name)
+    Ok(PoolSubject::of(&there))
 }
 
 /// The preview as text. If it cannot be computed, the action is still possible.
@@ -232,14 +241,19 @@ pub(crate) fn doubts(forbidden: &[String], warnings: &[String]) -> String {
     assumed.chain(warnings.iter().map(|warning| format!("warning: {}\n", MASKED(warning)))).collect()
 }
 
+/// The answer while all places for plans are taken.
+pub(crate) fn too_many() -> Response {
+    answer::failed(
+        StatusCode::TOO_MANY_REQUESTS,
+        &format!("{CHECKS} plans are being made already: try again in some seconds"),
+    )
+}
+
 /// Looks at pasted manifests: what lint finds, and what they would do to each pool. Nothing is written.
 pub(crate) async fn check(Here(shared): Here, request: Request) -> Response {
     // Taken before the text is read, and held until the memory for it is free again.
     let Ok(place) = Arc::clone(&shared.checks).try_acquire_owned() else {
-        return answer::failed(
-            StatusCode::TOO_MANY_REQUESTS,
-            &format!("{CHECKS} texts are being looked at already: try again in some seconds"),
-        );
+        return too_many();
     };
     let most = shared.largest_check();
     let body = match body::read(request.into_body(), most).await {

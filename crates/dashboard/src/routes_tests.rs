@@ -38,8 +38,9 @@ impl Browser {
         let (timeline, events) = (Arc::default(), Arc::default());
         let door = Door::Local(gate_of);
         let checks = Arc::new(Semaphore::new(page_actions::CHECKS));
+        let pools = Arc::new(Semaphore::new(details::POOLS));
         let shared =
-            Shared { door, feed: feed_of, timeline, events, client, controller_config, checks, stop };
+            Shared { door, feed: feed_of, timeline, events, client, controller_config, checks, pools, stop };
         Self { app: router(shared), feed, gate, cookie: String::new() }
     }
 

@@ -56,8 +56,10 @@ pub(crate) struct Shared {
     /// Of the person on this computer; in the cluster one with which nothing may be asked, see [`Here`].
     pub(crate) client: Client,
     pub(crate) controller_config: Arc<ControllerConfig>,
-    /// Places for looks at pasted manifests, [`CHECKS`](crate::page_actions::CHECKS) of them.
+    /// Places for plans of any sort, [`CHECKS`](crate::page_actions::CHECKS) of them.
     pub(crate) checks: Arc<Semaphore>,
+    /// Places for the configs of a pool, [`POOLS`](crate::details::POOLS) of them.
+    pub(crate) pools: Arc<Semaphore>,
     pub(crate) stop: CancellationToken,
 }
 

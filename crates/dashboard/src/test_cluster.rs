@@ -96,8 +96,11 @@ pub(crate) fn object(path: &str, metadata: bool) -> Option<Value> {
             "controllerCertificates": [{"subject": "CN=ca", "signer": "CN=ca", "bundleFile": "KubeAPIServerServingCAData", "notAfter": "2030-01-01T00:00:00Z"}]}});
     let event = json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e", "namespace": "default"},
         "involvedObject": {"kind": "Node", "name": "n1"}, "type": "Warning", "reason": "Failed", "message": said});
-    let list =
-        |items: Vec<Value>| Some(json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": items}));
+    let list = |items: Vec<Value>| {
+        Some(
+            json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": items}),
+        )
+    };
     let partial = |mut value: Value| {
         let metadata = value["metadata"].take();
         json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": metadata})

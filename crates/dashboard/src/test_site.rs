@@ -76,7 +76,8 @@ impl Api {
             if head.method == Method::PATCH {
                 self.writes.fetch_add(1, Ordering::Relaxed);
             }
-            self.asked.lock().unwrap().push(format!("{} {path}", head.method));
+            let part = if metadata { " (metadata)" } else { "" };
+            self.asked.lock().unwrap().push(format!("{} {path}{part}", head.method));
             object(&path, metadata).map_or_else(|| (404, status(404, "nothing")), |v| (200, v))
         };
         let body = kube::client::Body::from(value.to_string().into_bytes());
@@ -158,6 +159,7 @@ impl Site {
             events: Arc::clone(&events),
             controller_config: Arc::new(ControllerConfig::new("x", Default::default())),
             checks: Arc::new(Semaphore::new(CHECKS)),
+            pools: Arc::new(Semaphore::new(crate::details::POOLS)),
             stop: CancellationToken::new(),
         };
         Self { app: router(shared), feed, events, api }

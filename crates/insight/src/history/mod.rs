@@ -5,20 +5,26 @@
 
 pub(crate) mod undo;
 
+use crate::objects::lists::pages;
 use api::k8s::{Node, ObjectMeta, Time};
 use api::names::annotation;
 use api::rendered::owning_pool;
-use api::v1::{MachineConfig, MachineConfigPool};
+use api::v1::{MachineConfig, MachineConfigPool, MachineConfigSpec};
 use client::{CallError, call};
+use futures::{StreamExt as _, TryStreamExt as _};
 use kube::api::{Api, ListParams};
+use kube::core::PartialObjectMeta;
 use kube::{Client, ResourceExt};
 use render::history::{Step, steps};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// For all MachineConfigs, which are megabytes, and all Nodes. An API server that takes longer is treated as unreachable.
+/// For the MachineConfigs of a pool, which are megabytes, and all Nodes. An API server that takes longer is treated as unreachable.
 const LISTS: Duration = Duration::from_secs(60);
+
+/// How many configs are read at the same time.
+const READS: usize = 4;
 
 /// Why there is no history of a pool.
 #[derive(Debug, thiserror::Error)]
@@ -76,19 +82,51 @@ async fn gather(client: &Client, name: &str) -> Result<PoolHistory, HistoryError
     let pools: Api<MachineConfigPool> = Api::all(client.clone());
     let pool = call(|| format!("get machineconfigpool {name}"), pools.get_opt(name)).await?;
     let Some(pool) = pool else { return Err(HistoryError::NoPool(name.to_owned())) };
-    let configs: Api<MachineConfig> = Api::all(client.clone());
-    let nodes: Api<Node> = Api::all(client.clone());
-    let all = ListParams::default();
-    let (configs, nodes) = tokio::try_join!(
-        client::call_within(LISTS, || "list machineconfigs".to_owned(), configs.list(&all)),
-        client::call_within(LISTS, || "list nodes".to_owned(), nodes.list_metadata(&all)),
-    )?;
-    let mut in_config: BTreeMap<String, usize> = BTreeMap::new();
-    for node in &nodes.items {
+    let (configs, in_config) = tokio::try_join!(contents(client, name), nodes_by_config(client))?;
+    Ok(PoolHistory::of(&pool, &configs, &in_config))
+}
+
+/// All MachineConfigs: the rendered ones of a pool with their contents, the others, which are megabytes, without.
+async fn contents(client: &Client, pool: &str) -> Result<Vec<MachineConfig>, CallError> {
+    let api: Api<MachineConfig> = Api::all(client.clone());
+    let list = |params: ListParams| {
+        let api = api.clone();
+        async move { call(|| "list machineconfigs".to_owned(), api.list_metadata(&params)).await }
+    };
+    let (mut all, mut rendered) = (vec![], vec![]);
+    let each = |found: PartialObjectMeta<MachineConfig>| {
+        if owning_pool(found.metadata.owner_references.as_deref()) == Some(pool) {
+            return rendered.push(found.name_any());
+        }
+        let mut config = MachineConfig::new("", MachineConfigSpec::default());
+        config.metadata = found.metadata;
+        all.push(config);
+    };
+    pages(list, each).await?;
+    let get = |name: String| {
+        let api = api.clone();
+        async move { call(|| format!("get machineconfig {name}"), api.get_opt(&name)).await }
+    };
+    // One that was deleted meanwhile is gone.
+    let read = futures::stream::iter(rendered).map(get).buffered(READS);
+    all.extend(read.try_collect::<Vec<_>>().await?.into_iter().flatten());
+    Ok(all)
+}
+
+/// How many nodes are in each config.
+async fn nodes_by_config(client: &Client) -> Result<BTreeMap<String, usize>, CallError> {
+    let api: Api<Node> = Api::all(client.clone());
+    let list = |params: ListParams| {
+        let api = api.clone();
+        async move { call(|| "list nodes".to_owned(), api.list_metadata(&params)).await }
+    };
+    let mut all: BTreeMap<String, usize> = BTreeMap::new();
+    let each = |node: PartialObjectMeta<Node>| {
         let current = node.annotations().get(annotation::CURRENT_CONFIG).cloned().unwrap_or_default();
-        *in_config.entry(current).or_default() += 1;
-    }
-    Ok(PoolHistory::of(&pool, &configs.items, &in_config))
+        *all.entry(current).or_default() += 1;
+    };
+    pages(list, each).await?;
+    Ok(all)
 }
 
 /// The rendered configs of a pool among MachineConfigs, the oldest first. A pool owns what was rendered for it.
@@ -107,8 +145,8 @@ pub(crate) fn metadata_by_name(all: &[MachineConfig]) -> BTreeMap<&str, &ObjectM
 }
 
 impl PoolHistory {
-    /// A pool's history from its own record and its rendered configs. `all`: every MachineConfig, with its contents; `in_config`:
-    /// how many nodes are in each config.
+    /// A pool's history from its own record and its rendered configs. `all`: every MachineConfig, the pool's own with their
+    /// contents; `in_config`: how many nodes are in each config.
     pub fn of(pool: &MachineConfigPool, all: &[MachineConfig], in_config: &BTreeMap<String, usize>) -> Self {
         let rendered = rendered_of(pool, all);
         let mut gone = rollout::past_configs(pool);

@@ -5,9 +5,11 @@
 //!
 //! What it is not: the controller's caches. It writes nothing, and ends with its command.
 
+use crate::policies;
 use crate::status::node_progress::{Progress, readiness};
+use crate::status::served::{STREAMS_LIMIT, Served, Unread, served};
 use crate::status::watch_errors::{FIRST_LISTS, FollowError, Troubles, refused};
-use crate::status::watches::{STREAMS_LIMIT, Said, Served, Unread, WatchEvent, Watches, streams, watches};
+use crate::status::watches::{Said, WatchEvent, Watches, streams, watches};
 use crate::status::{KnownNode, Snapshot, View};
 use api::k8s::{ObjectMeta, Time};
 use api::names;
@@ -118,9 +120,9 @@ impl ClusterWatch {
     pub async fn start(client: &Client) -> Result<Self, FollowError> {
         let begin = async {
             // On the heap, like the whole below: callers hold this future within their own.
-            let (seen, served) = Box::pin(watches(client)).await?;
+            let served = Box::pin(served(client)).await?;
             let mut me = Self {
-                seen,
+                seen: watches(client, served),
                 pools: Kind::new(),
                 nodes: Kind::new(),
                 configs: Kind::new(),
@@ -154,6 +156,17 @@ impl ClusterWatch {
             }
         };
         tokio::time::timeout(FIRST_LISTS, begin).await.map_err(|_| FollowError::Late)?
+    }
+
+    /// Asks whether kinds that could not be read at the start can be read by now: a right was given, a kind was installed, or the
+    /// API server is less busy. If so, everything is started anew, and the answer takes the place of this one. `None`: there is
+    /// no more to know, or the API server does not say.
+    pub fn anew(&self, client: &Client) -> impl Future<Output = Option<Self>> + Send + use<> {
+        let (before, client) = (self.served, client.clone());
+        async move {
+            let now = Box::pin(served(&client)).await.ok()?;
+            if now.has_more_than(&before) { Box::pin(Self::start(&client)).await.ok() } else { None }
+        }
     }
 
     /// Takes the next event of the first lists. A failure in them ends everything.
@@ -211,9 +224,7 @@ impl ClusterWatch {
 
     fn take(&mut self, seen: WatchEvent) {
         match seen {
-            WatchEvent::Policy(event) => {
-                self.policies.take(event, |object| serde_json::from_value(json!(object)).ok());
-            }
+            WatchEvent::Policy(event) => self.policies.take(event, policies::decode),
             WatchEvent::Pool(event) => self.pools.take(event, Clone::clone),
             WatchEvent::Node(event) => self.nodes.take(event, |n| KnownNode {
                 view: NodeView::interned(n, &mut self.names),

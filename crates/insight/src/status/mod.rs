@@ -8,6 +8,7 @@ pub(crate) mod follow;
 pub(crate) mod node_progress;
 pub(crate) mod policy;
 pub(crate) mod rows;
+pub(crate) mod served;
 pub(crate) mod watch_errors;
 pub(crate) mod watches;
 

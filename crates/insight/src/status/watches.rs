@@ -1,17 +1,16 @@
-//! The watches that keep a snapshot up to date: which kinds are watched, which of them the cluster has and this person may
-//! read, and which parts of each object are requested.
+//! The watches that keep a snapshot up to date: which kinds are watched, and which parts of each object are requested.
 //!
-//! What it is not: what is kept of the objects (see `follow`).
+//! What it is not: which kinds the cluster has and this person may read (see `served`), and what is kept of the objects (see
+//! `follow`).
 
+use crate::status::served::{Optional, Served};
 use api::k8s::{Node, Pod};
-use api::names;
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigNode, MachineConfigPool};
 use api::v1alpha1::RolloutPolicy;
-use client::{CallError, call};
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
-use kube::api::{ApiResource, DynamicObject, ListParams};
-use kube::core::{GroupVersionKind, NotUsed, Object, PartialObjectMeta};
+use kube::api::{ApiResource, DynamicObject};
+use kube::core::{NotUsed, Object, PartialObjectMeta};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
@@ -20,7 +19,6 @@ use rollout::view::EtcdMember;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::pin::Pin;
-use std::time::Duration;
 
 /// An event of one of the watches.
 #[allow(clippy::large_enum_variant, reason = "it lives for a moment, and one at a time")]
@@ -57,7 +55,7 @@ pub(super) struct ImageSpec {
 /// are not served, or that it may not read, for empty; a person may lack a right that the controller has, so nothing is
 /// concluded from that here.
 pub(super) fn streams<'a>(served: &Served, gate: Option<&Value>, object: Option<&'a Value>) -> Streams<'a> {
-    if served.streams == Presence::Unknown || served.feature_gates == Presence::Unknown {
+    if served.streams.is_unknown() || served.feature_gates.is_unknown() {
         return Streams::Unknown;
     }
     match object.filter(|_| !render::streams::switched_off(gate)) {
@@ -66,10 +64,6 @@ pub(super) fn streams<'a>(served: &Served, gate: Option<&Value>, object: Option<
         used => Streams::Known(used),
     }
 }
-
-/// How long the first view waits for OS image streams: once to learn whether they are used, and again for their lists. Pools
-/// and nodes are worth seeing without them.
-pub(super) const STREAMS_LIMIT: Duration = Duration::from_secs(1);
 
 pub(super) type Watches = Pin<Box<dyn Stream<Item = Said> + Send>>;
 
@@ -98,163 +92,23 @@ fn said<K>(
     }
 }
 
-/// Whether an optional kind can be read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Presence {
-    There,
-    Absent,
-    /// It may not be read, or the API server did not answer in time.
-    Unknown,
-}
-
-impl Presence {
-    pub(super) fn is_there(self) -> bool {
-        self == Self::There
-    }
-}
-
-/// Which of the optional kinds can be read.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Served {
-    pub(super) progress: Presence,
-    pub(super) os_configs: Presence,
-    pub(super) os_builds: Presence,
-    pub(super) scheduler: Presence,
-    pub(super) streams: Presence,
-    pub(super) feature_gates: Presence,
-    pub(super) policies: Presence,
-    /// The pods of the operator.
-    pub(super) operators: Presence,
-    /// For each of [`EtcdMember::PLACES`], whether its pods may be read.
-    pub(super) etcd: [Presence; EtcdMember::PLACES.len()],
-    /// Whether the images of MachineConfigs are read, because streams are used.
-    images: bool,
-}
-
-impl Served {
-    /// What is unknown if a kind cannot be read.
-    pub(super) fn unread(&self) -> Vec<Unread> {
-        let etcd = self.etcd.contains(&Presence::Unknown).then_some(Presence::Unknown);
-        let streams =
-            [self.streams, self.feature_gates].into_iter().find(|there| *there == Presence::Unknown);
-        let all = [
-            (
-                Some(self.progress),
-                "MachineConfigNode",
-                "MachineConfigNodes cannot be read: steps and times of updates are not known",
-            ),
-            (
-                Some(self.policies),
-                "RolloutPolicy",
-                "RolloutPolicies cannot be read: what they hold back looks free to move",
-            ),
-            (
-                Some(self.os_configs),
-                "MachineOSConfig",
-                "MachineOSConfigs cannot be read: pools with an image of their own look like others",
-            ),
-            (
-                Some(self.os_builds),
-                "MachineOSBuild",
-                "MachineOSBuilds cannot be read: what waits for an image looks free to move",
-            ),
-            (
-                Some(self.scheduler),
-                "Scheduler",
-                "Schedulers cannot be read: whether control-plane nodes take pods is not known",
-            ),
-            (
-                Some(self.operators),
-                "Pod",
-                "pods of the operator cannot be read: which control-plane node goes last is not known",
-            ),
-            (
-                streams,
-                "OSImageStream",
-                "OSImageStreams and FeatureGates cannot be read: a pool's stream is the one that its status names",
-            ),
-            (
-                etcd,
-                "Pod",
-                "pods of etcd cannot be read: whether a control-plane node waits for its member is not known",
-            ),
-        ];
-        let unknown = all.into_iter().filter(|(there, ..)| *there == Some(Presence::Unknown));
-        unknown.map(|(_, kind, words)| Unread { kind, words: words.to_owned() }).collect()
-    }
-}
-
-/// What is not known because its objects cannot be read.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Unread {
-    /// Their kind.
-    pub kind: &'static str,
-    /// What that means, as a sentence.
-    pub words: String,
-}
-
 /// Starts the watches of all kinds that the cluster has and this person may read.
 ///
 /// Whether OS image streams are used must be known before MachineConfigs are watched, since it decides whether their images
-/// are read. Without an answer within [`STREAMS_LIMIT`], streams are [`Presence::Unknown`] for as long as these watches last.
-/// That is sound, since nothing is concluded from unknown streams (see [`streams`]); a new command asks again.
-///
-/// # Errors
-/// The API server does not say which kinds are installed.
-pub(super) async fn watches(client: &Client) -> Result<(Watches, Served), CallError> {
+/// are read. What is not known of streams stays so for as long as these watches last. That is sound, since nothing is concluded
+/// from unknown streams (see [`streams`]).
+pub(super) fn watches(client: &Client, served: Served) -> Watches {
     let how = watcher::Config::default;
     let pools = watcher(Api::<MachineConfigPool>::all(client.clone()), how()).default_backoff();
     let nodes = watcher(Api::<Node>::all(client.clone()), how()).default_backoff();
-    let operators = Api::<Pod>::namespaced(client.clone(), names::NAMESPACE);
     let settings = watcher(Api::<ControllerConfig>::all(client.clone()), how()).default_backoff();
     let mut all = vec![
         settings.map(said("ControllerConfigs", WatchEvent::Settings)).boxed(),
         pools.map(said("MachineConfigPools", WatchEvent::Pool)).boxed(),
         nodes.map(said("Nodes", WatchEvent::Node)).boxed(),
     ];
-    let dynamic = |group: &str, kind: &str| -> Api<DynamicObject> {
-        Api::all_with(client.clone(), &ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", kind)))
-    };
-    let progress = Api::<MachineConfigNode>::all(client.clone());
-    let policies = Api::<RolloutPolicy>::all(client.clone());
-    let os_configs = dynamic(names::GROUP, "MachineOSConfig");
-    let os_builds = dynamic(names::GROUP, "MachineOSBuild");
-    let scheduler = dynamic("config.openshift.io", "Scheduler");
-    let os_streams = dynamic(names::GROUP, "OSImageStream");
-    let feature_gates = dynamic("config.openshift.io", "FeatureGate");
-    let about_streams = async {
-        let asked = async {
-            let streams = presence(os_streams.clone()).await?;
-            let gates = presence(feature_gates.clone()).await?;
-            Ok((streams, gates, streams.is_there() && names_streams(&os_streams).await?))
-        };
-        let unknown = Ok((Presence::Unknown, Presence::Unknown, false));
-        tokio::time::timeout(STREAMS_LIMIT, asked).await.unwrap_or(unknown)
-    };
-    let etcd = EtcdMember::PLACES
-        .map(|(namespace, label)| (Api::<Pod>::namespaced(client.clone(), namespace), how().labels(label)));
-    let there = tokio::try_join!(
-        presence(progress.clone()),
-        presence(os_configs.clone()),
-        presence(os_builds.clone()),
-        presence(scheduler.clone()),
-        about_streams,
-        presence(policies.clone()),
-        presence(operators.clone()),
-        futures::future::try_join_all(etcd.iter().map(|(api, _)| presence(api.clone()))),
-    )?;
-    let served = Served {
-        progress: there.0,
-        os_configs: there.1,
-        os_builds: there.2,
-        scheduler: there.3,
-        streams: there.4.0,
-        feature_gates: there.4.1,
-        images: there.4.2,
-        policies: there.5,
-        operators: there.6,
-        etcd: std::array::from_fn(|place| there.7.get(place).copied().unwrap_or(Presence::Unknown)),
-    };
+    let Optional { progress, os_configs, os_builds, scheduler, os_streams, feature_gates, operators, etcd } =
+        Optional::of(client);
     all.push(match served.images {
         true => {
             let resource = ApiResource::erase::<MachineConfig>(&());
@@ -273,9 +127,10 @@ pub(super) async fn watches(client: &Client) -> Result<(Watches, Served), CallEr
         let seen = said("operator pods", WatchEvent::Operator);
         all.push(watcher(operators, ours).default_backoff().map(seen).boxed());
     }
-    for (place, (api, which)) in etcd.into_iter().enumerate() {
+    for (place, api) in etcd.into_iter().enumerate() {
+        let (_, label) = EtcdMember::PLACES.get(place).copied().unwrap_or_default();
         if served.etcd.get(place).is_some_and(|there| there.is_there()) {
-            let members = watcher(api, which).default_backoff();
+            let members = watcher(api, how().labels(label)).default_backoff();
             all.push(members.map(said("etcd pods", move |event| WatchEvent::Etcd(place, event))).boxed());
         }
     }
@@ -304,36 +159,18 @@ pub(super) async fn watches(client: &Client) -> Result<(Watches, Served), CallEr
     let placed =
         |(watch, one): (usize, BoxStream<'static, Said>)| one.map(move |said| Said { watch, ..said });
     let all = all.into_iter().enumerate().map(placed);
-    Ok((Box::pin(futures::stream::select_all(all)), served))
+    Box::pin(futures::stream::select_all(all))
 }
 
-/// Whether there is an OSImageStream `cluster` that lists streams.
-async fn names_streams(api: &Api<DynamicObject>) -> Result<bool, CallError> {
-    let object = call(|| "osimagestream cluster".to_owned(), api.get_opt(names::CLUSTER)).await?;
-    Ok(object.is_some_and(|object| lists_streams(&object.data)))
-}
-
-fn lists_streams(object: &Value) -> bool {
+pub(super) fn lists_streams(object: &Value) -> bool {
     let all = object.pointer("/status/availableStreams").and_then(Value::as_array);
     all.is_some_and(|all| !all.is_empty())
-}
-
-/// Whether an optional kind is installed and may be read.
-async fn presence<K: Clone + serde::de::DeserializeOwned + std::fmt::Debug>(
-    api: Api<K>,
-) -> Result<Presence, CallError> {
-    let one = ListParams::default().limit(1);
-    match call(|| "look which kinds the cluster serves".to_owned(), api.list_metadata(&one)).await {
-        Ok(_) => Ok(Presence::There),
-        Err(error) if error.is_forbidden() => Ok(Presence::Unknown),
-        Err(error) if error.is_absent_or_forbidden() => Ok(Presence::Absent),
-        Err(error) => Err(error),
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::status::served::Presence;
     use serde_json::json;
 
     #[test]

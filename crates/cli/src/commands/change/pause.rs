@@ -7,7 +7,7 @@ use actions::{Do, messages};
 
 pub(crate) async fn run(a: Pause, paused: bool) -> anyhow::Result<u8> {
     let client = connect::connect(&a.cluster).await?;
-    let all = actions::pause(&client, &a.pools, paused, Do::Write).await?;
+    let all = actions::pause(&client, &a.pools, paused, None, Do::Write).await?;
     output::print_list(a.output, Kind::PauseList, &all, || messages::paused(&all, Do::Write))?;
     Ok(exit::OK)
 }
