@@ -2,7 +2,6 @@
 //!
 //! What it is not: the watches of these kinds (see `watches`).
 
-use crate::status::watches::lists_streams;
 use api::k8s::Pod;
 use api::names;
 use api::v1::MachineConfigNode;
@@ -13,6 +12,7 @@ use kube::core::GroupVersionKind;
 use kube::{Api, Client};
 use rollout::view::EtcdMember;
 use serde::Serialize;
+use serde_json::Value;
 use std::time::Duration;
 
 /// How long the first view waits for OS image streams: once to learn whether they are used, and again for their lists. Pools
@@ -237,6 +237,12 @@ async fn presence<K: Clone + serde::de::DeserializeOwned + std::fmt::Debug>(
         Err(error) if error.is_absent_or_forbidden() => Ok(Presence::Absent),
         Err(error) => Err(error),
     }
+}
+
+/// Whether an OSImageStream has streams to choose from.
+pub(super) fn lists_streams(object: &Value) -> bool {
+    let all = object.pointer("/status/availableStreams").and_then(Value::as_array);
+    all.is_some_and(|all| !all.is_empty())
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! What it is not: which kinds the cluster has and this person may read (see `served`), and what is kept of the objects (see
 //! `follow`).
 
-use crate::status::served::{Optional, Served};
+use crate::status::served::{Optional, Served, lists_streams};
 use api::k8s::{Node, Pod};
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigNode, MachineConfigPool};
 use api::v1alpha1::RolloutPolicy;
@@ -160,11 +160,6 @@ pub(super) fn watches(client: &Client, served: Served) -> Watches {
         |(watch, one): (usize, BoxStream<'static, Said>)| one.map(move |said| Said { watch, ..said });
     let all = all.into_iter().enumerate().map(placed);
     Box::pin(futures::stream::select_all(all))
-}
-
-pub(super) fn lists_streams(object: &Value) -> bool {
-    let all = object.pointer("/status/availableStreams").and_then(Value::as_array);
-    all.is_some_and(|all| !all.is_empty())
 }
 
 #[cfg(test)]
