@@ -96,7 +96,7 @@ pub struct Kept {
 }
 
 impl Pushed {
-    /// The image of a build that has succeeded. `None`: it has none that was pushed here.
+    /// The image of a build that has succeeded. `None`: it has none that was pushed here, or it is to stay.
     pub fn image(build: &MachineOSBuild, name: &str) -> Option<Self> {
         let notes = build.metadata.annotations.as_ref();
         let labels = build.metadata.labels.as_ref();
@@ -104,7 +104,10 @@ impl Pushed {
             || notes.is_some_and(|a| a.contains_key(names::REUSES))
             || labels.is_some_and(|l| l.get(names::PRE_BUILT).is_some_and(|v| v == "true"));
         let label = |key: &str| labels.and_then(|l| l.get(key)).cloned().unwrap_or_default();
-        (!is_taken_over && names::is_by_digest(name)).then(|| Self {
+        // A status that names another place was not written by a build that pushed there.
+        let place = names::repository(&build.spec.rendered_image_push_spec);
+        let is_pushed = names::is_by_digest(name) && names::repository(name) == place;
+        (is_pushed && !is_taken_over && !names::keeps(notes)).then(|| Self {
             what: What::Image { name: name.to_owned(), tag: build.spec.rendered_image_push_spec.clone() },
             secret: notes.and_then(|a| a.get(names::PUSH_SECRET)).cloned().unwrap_or_default(),
             os_config: build.spec.machine_os_config.name.clone(),
@@ -113,8 +116,11 @@ impl Pushed {
         })
     }
 
-    /// The layers that builds of this MachineOSConfig keep. `None`: none.
+    /// The layers that builds of this MachineOSConfig keep for later ones. `None`: none, or they are to stay for good.
     pub fn layers(config: &MachineOSConfig) -> Option<Self> {
+        if keeps(config) {
+            return None;
+        }
         Some(Self {
             what: What::Layers { repository: names::layer_cache(config)?.to_owned() },
             secret: config.spec.rendered_image_push_secret.name.clone(),
@@ -177,15 +183,26 @@ pub struct Deletion {
 
 /// Whether the MachineOSConfig asks that what was pushed for it stays.
 fn keeps(config: &MachineOSConfig) -> bool {
-    let notes = config.metadata.annotations.as_ref();
-    notes.and_then(|a| a.get(names::OLD_IMAGES)).is_some_and(|v| v.trim() == names::KEEP)
+    names::keeps(config.metadata.annotations.as_ref())
 }
 
 /// What is to be done.
 pub fn clean_up(known: Known<'_>) -> CleanUp {
     let config_of =
         |name: &str| known.configs.iter().find(|c| c.metadata.name.as_deref() == Some(name)).copied();
-    let is_kept = |p: &Pushed| config_of(&p.os_config).is_some_and(keeps);
+    // Builds say so themselves, too: their MachineOSConfig may be gone.
+    let mut kept_by_build: BTreeSet<&str> = BTreeSet::new();
+    for build in known.builds.iter().filter(|b| names::keeps(b.metadata.annotations.as_ref())) {
+        kept_by_build.insert(&build.spec.rendered_image_push_spec);
+        kept_by_build.extend(build.status.iter().filter_map(|s| s.digested_image_push_spec.as_deref()));
+    }
+    let is_kept = |p: &Pushed| {
+        let by_build = match &p.what {
+            What::Image { name, tag } => [name, tag].iter().any(|n| kept_by_build.contains(n.as_str())),
+            What::Layers { .. } => false,
+        };
+        by_build || config_of(&p.os_config).is_some_and(keeps)
+    };
     let image = |b: &MachineOSBuild| b.status.as_ref().and_then(|s| s.digested_image_push_spec.clone());
     let succeeded = known.builds.iter().filter(|b| State::of(b) == State::Succeeded);
     let pushed = succeeded.filter_map(|b| Pushed::image(b, &image(b)?));

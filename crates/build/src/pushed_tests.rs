@@ -149,8 +149,18 @@ fn what_was_pushed_here_and_is_not_on_the_list_is_put_there() {
     let by_tag = |b: &mut MachineOSBuild| {
         b.status.get_or_insert_default().digested_image_push_spec = Some(format!("{REPOSITORY}:1"));
     };
+    let kept = |b: &mut MachineOSBuild| {
+        let notes = b.metadata.annotations.get_or_insert_default();
+        notes.insert(names::OLD_IMAGES.to_owned(), names::KEEP.to_owned());
+    };
+    let another_place = |b: &mut MachineOSBuild| {
+        let status = b.status.get_or_insert_default();
+        status.digested_image_push_spec = Some(format!("{REPOSITORY}-2@{}", digest(1)));
+    };
     for (about, got) in [
         ("somebody's own", by(&own)),
+        ("to stay, whatever becomes of its MachineOSConfig", by(&kept)),
+        ("in another repository than that of the build", by(&another_place)),
         ("from elsewhere", by(&elsewhere)),
         ("another build's", by(&reuses)),
         ("no digest", by(&by_tag)),
@@ -160,6 +170,10 @@ fn what_was_pushed_here_and_is_not_on_the_list_is_put_there() {
     let built = [build("b1", "Succeeded", Some(1))];
     assert_eq!(done(&none, &[config(json!({names::OLD_IMAGES: "keep"}), None)], &built, &[]), [""; 0]);
     assert_eq!(done(&list(&[image(1)]), &[], &built, &[]), [""; 0]);
+    let mut built = built;
+    kept(&mut built[0]);
+    assert_eq!(done(&list(&[image(1)]), &[], &built, &[]), ["forget image R@sha256:one"]);
+    assert_eq!(Pushed::layers(&config(json!({names::OLD_IMAGES: "keep"}), None)), None);
 }
 
 #[test]
