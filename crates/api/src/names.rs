@@ -183,8 +183,8 @@ pub mod own {
     /// MachineOSConfig: the Secret with the key (`cosign.key`, `cosign.password`) that its images are signed with once they are
     /// pushed. Without it they are not signed.
     pub const SIGNING_SECRET: &str = "machineconfig.dev/signing-secret";
-    /// MachineOSConfig: `keep`: images that its builds have pushed stay in the registry when nothing names them any more. Without it
-    /// they are deleted there.
+    /// MachineOSConfig, MachineOSBuild: `keep`: images that its builds have pushed stay in the registry when nothing names them any
+    /// more. Without it they are deleted there. The controller puts it on the builds of a MachineOSConfig that has it.
     pub const OLD_IMAGES: &str = "machineconfig.dev/old-images";
     /// Node: the pool's image that the node ran before the one that it runs. It may still be the deployment to fall back to.
     pub const PREVIOUS_IMAGE: &str = "machineconfig.dev/previous-image";

@@ -43,7 +43,8 @@ pub const NO_CACHE: &str = "none";
 /// On a MachineOSConfig: the Secret with the key that images are signed with. Ours alone.
 pub const SIGNING_SECRET: &str = api::names::own::SIGNING_SECRET;
 
-/// On a MachineOSConfig: what becomes of images that nothing names any more. Ours alone.
+/// On a MachineOSConfig, and on each MachineOSBuild made for it meanwhile, because that may outlive it: what becomes of images that
+/// nothing names any more. Ours alone.
 pub const OLD_IMAGES: &str = api::names::own::OLD_IMAGES;
 /// The value of [`OLD_IMAGES`] with which they stay in the registry.
 pub const KEEP: &str = "keep";
@@ -153,6 +154,11 @@ fn has_stages(config: &MachineOSConfig) -> bool {
 pub fn signing_secret(config: &MachineOSConfig) -> Option<&str> {
     let name = config.metadata.annotations.as_ref()?.get(SIGNING_SECRET)?.trim();
     (!name.is_empty()).then_some(name)
+}
+
+/// Whether annotations ask that what was pushed stays in the registry.
+pub fn keeps(notes: Option<&BTreeMap<String, String>>) -> bool {
+    notes.and_then(|a| a.get(OLD_IMAGES)).is_some_and(|v| v.trim() == KEEP)
 }
 
 /// An image by its digest.

@@ -27,6 +27,8 @@ pub const LIST: &str = api::names::PUSHED_IMAGES;
 const PATIENCE: SignedDuration = SignedDuration::from_hours(7 * 24);
 /// How many are on the list that registries do not delete: for people who look them up.
 const MOST_KEPT: usize = 100;
+/// How many are on the list that are tried again and again. A ConfigMap has room for about twice as many.
+const MOST_TRIED: usize = 500;
 /// Bytes of a hash in a key.
 const HASH: usize = 16;
 
@@ -93,10 +95,13 @@ pub struct Kept {
     pub since: Time,
     /// It is not tried again.
     pub for_good: bool,
+    /// Somebody has to mend something in the cluster first. It is tried until then.
+    #[serde(default)]
+    pub until_mended: bool,
 }
 
 impl Pushed {
-    /// The image of a build that has succeeded. `None`: it has none that was pushed here.
+    /// The image of a build that has succeeded. `None`: it has none that was pushed here, or it is to stay.
     pub fn image(build: &MachineOSBuild, name: &str) -> Option<Self> {
         let notes = build.metadata.annotations.as_ref();
         let labels = build.metadata.labels.as_ref();
@@ -104,7 +109,10 @@ impl Pushed {
             || notes.is_some_and(|a| a.contains_key(names::REUSES))
             || labels.is_some_and(|l| l.get(names::PRE_BUILT).is_some_and(|v| v == "true"));
         let label = |key: &str| labels.and_then(|l| l.get(key)).cloned().unwrap_or_default();
-        (!is_taken_over && names::is_by_digest(name)).then(|| Self {
+        // A status that names another place was not written by a build that pushed there.
+        let place = names::repository(&build.spec.rendered_image_push_spec);
+        let is_pushed = names::is_by_digest(name) && names::repository(name) == place;
+        (is_pushed && !is_taken_over && !names::keeps(notes)).then(|| Self {
             what: What::Image { name: name.to_owned(), tag: build.spec.rendered_image_push_spec.clone() },
             secret: notes.and_then(|a| a.get(names::PUSH_SECRET)).cloned().unwrap_or_default(),
             os_config: build.spec.machine_os_config.name.clone(),
@@ -113,8 +121,11 @@ impl Pushed {
         })
     }
 
-    /// The layers that builds of this MachineOSConfig keep. `None`: none.
+    /// The layers that builds of this MachineOSConfig keep for later ones. `None`: none, or they are to stay for good.
     pub fn layers(config: &MachineOSConfig) -> Option<Self> {
+        if keeps(config) {
+            return None;
+        }
         Some(Self {
             what: What::Layers { repository: names::layer_cache(config)?.to_owned() },
             secret: config.spec.rendered_image_push_secret.name.clone(),
@@ -158,7 +169,7 @@ pub struct Known<'a> {
 /// What happens to the list and to what is on it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CleanUp {
-    /// These are not on the list and must be.
+    /// These are not on the list and must be, or are there and have changed.
     pub remember: Vec<Pushed>,
     /// These are taken from the list, by their keys, and stay in the registry.
     pub forget: Vec<String>,
@@ -177,15 +188,53 @@ pub struct Deletion {
 
 /// Whether the MachineOSConfig asks that what was pushed for it stays.
 fn keeps(config: &MachineOSConfig) -> bool {
-    let notes = config.metadata.annotations.as_ref();
-    notes.and_then(|a| a.get(names::OLD_IMAGES)).is_some_and(|v| v.trim() == names::KEEP)
+    names::keeps(config.metadata.annotations.as_ref())
+}
+
+/// The words of a MachineOSConfig's Containerfiles: one may build on an image of another MachineOSConfig.
+fn containerfile_words(config: &MachineOSConfig) -> impl Iterator<Item = &str> {
+    let ends = |c: char| c.is_whitespace() || "=,\"';|&()<>`\\".contains(c);
+    let files = config.spec.container_file.iter().flatten();
+    files.flat_map(move |file| file.content.split(ends)).filter(|word| !word.is_empty())
+}
+
+/// All digests in a text, whatever stands around them.
+fn digests(text: &str) -> impl Iterator<Item = String> {
+    let hex = |rest: &str| rest.get(..64).map(|hex| format!("sha256:{}", hex.to_ascii_lowercase()));
+    text.split("sha256:").skip(1).filter_map(hex).filter(|digest| names::is_digest(digest))
+}
+
+/// Whether a text is this name of an image, also with a transport before it, such as `docker://` or `ostree-unverified-registry:`.
+fn is_name_of(text: &str, name: &str) -> bool {
+    let before = text.trim().strip_suffix(name);
+    !name.is_empty() && before.is_some_and(|before| before.is_empty() || before.ends_with([':', '/']))
+}
+
+/// Whether a word of a Containerfile may become the name of any image of this repository: it leaves the tag open, or has a variable
+/// in it.
+fn may_be_in(word: &str, repository: &str) -> bool {
+    let open = word.contains('$').then(|| word.rfind(repository).map(|at| at + repository.len())).flatten();
+    let follows = open.and_then(|end| word.get(end..));
+    is_name_of(word, repository) || follows.is_some_and(|rest| rest.starts_with([':', '@', '$']))
 }
 
 /// What is to be done.
 pub fn clean_up(known: Known<'_>) -> CleanUp {
     let config_of =
         |name: &str| known.configs.iter().find(|c| c.metadata.name.as_deref() == Some(name)).copied();
-    let is_kept = |p: &Pushed| config_of(&p.os_config).is_some_and(keeps);
+    // Builds say so themselves, too: their MachineOSConfig may be gone.
+    let mut kept_by_build: BTreeSet<&str> = BTreeSet::new();
+    for build in known.builds.iter().filter(|b| names::keeps(b.metadata.annotations.as_ref())) {
+        kept_by_build.insert(&build.spec.rendered_image_push_spec);
+        kept_by_build.extend(build.status.iter().filter_map(|s| s.digested_image_push_spec.as_deref()));
+    }
+    let is_kept = |p: &Pushed| {
+        let by_build = match &p.what {
+            What::Image { name, tag } => [name, tag].iter().any(|n| kept_by_build.contains(n.as_str())),
+            What::Layers { .. } => false,
+        };
+        by_build || config_of(&p.os_config).is_some_and(keeps)
+    };
     let image = |b: &MachineOSBuild| b.status.as_ref().and_then(|s| s.digested_image_push_spec.clone());
     let succeeded = known.builds.iter().filter(|b| State::of(b) == State::Succeeded);
     let pushed = succeeded.filter_map(|b| Pushed::image(b, &image(b)?));
@@ -196,13 +245,20 @@ pub fn clean_up(known: Known<'_>) -> CleanUp {
     let mut texts: BTreeSet<&str> = known.named.iter().map(String::as_str).collect();
     for build in known.builds {
         texts.extend(build.status.iter().filter_map(|s| s.digested_image_push_spec.as_deref()));
-        texts.extend(build.metadata.annotations.iter().filter_map(|a| Some(a.get(names::REUSES)?.as_str())));
+        let notes = build.metadata.annotations.iter();
+        texts.extend(
+            notes
+                .flat_map(|a| [names::REUSES, names::BUILT_ON].map(|key| a.get(key)))
+                .flatten()
+                .map(String::as_str),
+        );
     }
     for config in known.configs {
         texts.insert(&config.spec.rendered_image_push_spec);
         texts.extend(config.status.iter().filter_map(|s| s.current_image_pull_spec.as_deref()));
         let notes = config.metadata.annotations.iter();
         texts.extend(notes.filter_map(|a| Some(a.get(names::PRE_BUILT)?.as_str())));
+        texts.extend(containerfile_words(config));
     }
     // What is being built may be pushed under any digest in a moment, and may take any layer.
     let busy: BTreeSet<&str> = known
@@ -216,11 +272,15 @@ pub fn clean_up(known: Known<'_>) -> CleanUp {
         .flatten()
         .collect();
     let digest = |text: &str| text.split_once('@').map(|(_, d)| d.to_owned()).filter(|d| names::is_digest(d));
-    let spare: BTreeSet<String> = texts.iter().filter_map(|t| digest(t)).collect();
+    let spare: BTreeSet<String> = texts.iter().flat_map(|t| digests(t)).collect();
+    let words: BTreeSet<&str> = known.configs.iter().flat_map(|c| containerfile_words(c)).collect();
     let is_free = |p: &Pushed| match &p.what {
         What::Image { name, tag } => {
-            let named = digest(name).is_none_or(|d| spare.contains(&d)) || texts.contains(tag.as_str());
-            !named && !busy.contains(names::repository(name))
+            let repository = names::repository(name);
+            let named = digest(name).is_none_or(|d| spare.contains(&d))
+                || texts.iter().any(|text| is_name_of(text, tag))
+                || words.iter().any(|word| may_be_in(word, repository));
+            !named && !busy.contains(repository)
         }
         What::Layers { repository } => {
             let used = known.configs.iter().any(|c| names::layer_cache(c) == Some(repository.as_str()));
@@ -228,12 +288,17 @@ pub fn clean_up(known: Known<'_>) -> CleanUp {
         }
     };
     let mut left: Vec<(&String, &Pushed)> = vec![];
+    let mut tried: Vec<(&String, &Pushed)> = vec![];
     for (key, pushed) in known.list {
         if is_kept(pushed) {
             plan.forget.push(key.clone());
         } else if pushed.kept.as_ref().is_some_and(|k| k.for_good) {
             left.push((key, pushed));
-        } else if is_free(pushed) {
+        } else if !is_free(pushed) {
+            // It is named again, and not tried meanwhile: that is no time in which its deletion fails.
+            plan.remember.extend(pushed.kept.is_some().then(|| Pushed { kept: None, ..pushed.clone() }));
+        } else {
+            tried.extend(pushed.kept.is_some().then_some((key, pushed)));
             // What is on the list and goes by itself is no layer.
             let images = known.list.values().filter_map(|p| digest(p.what.name()));
             let spare = spare.iter().cloned().chain(images).collect();
@@ -242,9 +307,23 @@ pub fn clean_up(known: Known<'_>) -> CleanUp {
     }
     // Images before layers, which are in the same repository.
     plan.delete.sort_by_key(|d| (matches!(d.pushed.what, What::Layers { .. }), d.pushed.key()));
-    left.sort_by_key(|(key, p)| (p.kept.as_ref().map(|k| std::cmp::Reverse(k.since.0)), (*key).clone()));
-    plan.forget.extend(left.into_iter().skip(MOST_KEPT).map(|(key, _)| key.clone()));
+    for (mut all, most) in [(left, MOST_KEPT), (tried, MOST_TRIED)] {
+        all.sort_by_key(|(key, p)| (p.kept.as_ref().map(|k| std::cmp::Reverse(k.since.0)), (*key).clone()));
+        plan.forget.extend(all.into_iter().skip(most).map(|(key, _)| key.clone()));
+    }
+    plan.delete.retain(|d| !plan.forget.contains(&d.pushed.key()));
     plan
+}
+
+/// Those tags of a repository that may be somebody's name for an image: not layers, not what belongs to an image by its digest
+/// (signatures and the like), and not the tag that the image was pushed to.
+pub fn other_tags(tags: Vec<String>, own: &str) -> Vec<String> {
+    let belongs = |t: &str| {
+        let rest = t.strip_prefix("sha256-").and_then(|rest| rest.split_once('.'));
+        rest.is_some_and(|(hex, kind)| names::is_digest(&format!("sha256:{hex}")) && kind == "sig")
+    };
+    let (_, others) = layer_tags(tags);
+    others.into_iter().filter(|tag| tag != own && !belongs(tag)).collect()
 }
 
 /// The tags of a repository: those that hold layers, and the others.
@@ -266,8 +345,19 @@ pub fn signature_tag(name: &str) -> Option<String> {
 pub struct Failure {
     /// For people. No secret is in it.
     pub why: String,
-    /// A later try may end otherwise.
-    pub temporary: bool,
+    /// Whether it is tried again.
+    pub again: Again,
+}
+
+/// Whether a deletion that failed is tried again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Again {
+    /// No: the registry refuses.
+    Never,
+    /// For a week: the registry may be away.
+    ForAWeek,
+    /// Until somebody has mended something in the cluster, such as a Secret that is missing.
+    UntilMended,
 }
 
 /// What follows from a deletion.
@@ -286,19 +376,29 @@ pub enum After {
 
 /// What follows from a deletion that was tried.
 pub fn after(pushed: &Pushed, done: Result<(), Failure>, now: &Time) -> After {
-    let Err(Failure { why, temporary }) = done else { return After::Gone };
-    let since = pushed.kept.as_ref().map_or_else(|| now.clone(), |k| k.since.clone());
-    let for_good = !temporary || now.0.duration_since(since.0) > PATIENCE;
-    if pushed.kept.as_ref().is_some_and(|k| k.for_good == for_good) {
+    let Err(Failure { why, again }) = done else { return After::Gone };
+    let until_mended = again == Again::UntilMended;
+    // Time in which something had to be mended is no time in which the registry was away.
+    let before = pushed.kept.as_ref().filter(|k| k.until_mended == until_mended);
+    let since = before.map_or_else(|| now.clone(), |k| k.since.clone());
+    let for_good = match again {
+        Again::Never => true,
+        Again::ForAWeek => now.0.duration_since(since.0) > PATIENCE,
+        Again::UntilMended => false,
+    };
+    if before.is_some_and(|k| k.for_good == for_good) {
         return After::Stays { entry: None, tell: None };
     }
     let why = api::text::cut(&why, api::text::MAX_ANSWER_CHARS).into_owned();
     let what = &pushed.what;
-    let tell = match for_good {
-        true => format!("{what} stays, and is not tried again: {why}; delete it by hand"),
-        false => format!("{what} cannot be deleted yet, and is tried again for seven days: {why}"),
+    let tell = match (for_good, until_mended) {
+        (true, _) => format!("{what} stays, and is not tried again: {why}; delete it by hand"),
+        (false, false) => format!("{what} cannot be deleted yet, and is tried again for seven days: {why}"),
+        (false, true) => {
+            format!("{what} cannot be deleted yet, and is tried again until that is mended: {why}")
+        }
     };
-    let entry = Pushed { kept: Some(Kept { why, since, for_good }), ..pushed.clone() };
+    let entry = Pushed { kept: Some(Kept { why, since, for_good, until_mended }), ..pushed.clone() };
     After::Stays { entry: Some(Box::new(entry)), tell: Some(tell) }
 }
 

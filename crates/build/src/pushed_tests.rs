@@ -89,6 +89,13 @@ fn an_image_goes_when_nothing_names_it_and_not_before() {
     let note = |key: &str, value: &str| config(json!({key: value}), Some(2));
     let mut reuses = build("b3", "Succeeded", None);
     reuses.metadata.annotations.as_mut().unwrap().insert(names::REUSES.to_owned(), name(1));
+    let mut built_on = build("b3", "Failed", None);
+    built_on.metadata.annotations.as_mut().unwrap().insert(names::BUILT_ON.to_owned(), name(1));
+    let file = |content: &str| {
+        let mut one = plain();
+        one.spec.container_file = read(json!([{"containerfileArch": "ARM64", "content": content}]));
+        one
+    };
     for (about, configs, builds, named, want) in [
         ("nothing names it", vec![plain()], vec![], vec![], &gone[..]),
         ("its MachineOSConfig is gone, too", vec![], vec![], vec![], &gone),
@@ -122,6 +129,61 @@ fn an_image_goes_when_nothing_names_it_and_not_before() {
             vec![],
             &["forget image R@sha256:one"],
         ),
+        (
+            "a transport is before its tag",
+            vec![plain()],
+            vec![],
+            vec![format!("docker://{REPOSITORY}:b1")],
+            &none,
+        ),
+        (
+            "OSTree's words are before its tag",
+            vec![plain()],
+            vec![],
+            vec![format!("ostree-unverified-registry:{REPOSITORY}:b1")],
+            &none,
+        ),
+        (
+            "OSTree's words are before its digest",
+            vec![plain()],
+            vec![],
+            vec![format!("ostree-image-signed:docker://{}", name(1))],
+            &none,
+        ),
+        ("a tag that ends like its own", vec![plain()], vec![], vec![format!("x{REPOSITORY}:b1")], &gone),
+        ("a tag that begins like its own", vec![plain()], vec![], vec![format!("{REPOSITORY}:b12")], &gone),
+        ("a build builds on it", vec![plain()], vec![built_on], vec![], &none),
+        (
+            "a Containerfile has its tag",
+            vec![file(&format!("FROM {REPOSITORY}:b1 AS x\n"))],
+            vec![],
+            vec![],
+            &none,
+        ),
+        ("by digest", vec![file(&format!("COPY --from={} /a /a\n", name(1)))], vec![], vec![], &none),
+        (
+            "in a mount, in quotes",
+            vec![file(&format!("RUN --mount=type=bind,from=\"{REPOSITORY}:b1\",target=/x true\n"))],
+            vec![],
+            vec![],
+            &none,
+        ),
+        (
+            "in a command",
+            vec![file(&format!("RUN (skopeo copy docker://{REPOSITORY}:b1; true)\n"))],
+            vec![],
+            vec![],
+            &none,
+        ),
+        ("with a variable", vec![file(&format!("FROM {REPOSITORY}:${{TAG}}\n"))], vec![], vec![], &none),
+        (
+            "without a tag",
+            vec![file(&format!("ARG BASE={REPOSITORY}\nFROM $BASE:b1\n"))],
+            vec![],
+            vec![],
+            &none,
+        ),
+        ("of another tag", vec![file(&format!("FROM {REPOSITORY}:b12\n"))], vec![], vec![], &gone),
         ("an odd value", vec![note(names::OLD_IMAGES, "x")], vec![], vec![], &gone),
     ] {
         assert_eq!(done(&one, &configs, &builds, &named), want, "{about}");
@@ -149,8 +211,18 @@ fn what_was_pushed_here_and_is_not_on_the_list_is_put_there() {
     let by_tag = |b: &mut MachineOSBuild| {
         b.status.get_or_insert_default().digested_image_push_spec = Some(format!("{REPOSITORY}:1"));
     };
+    let kept = |b: &mut MachineOSBuild| {
+        let notes = b.metadata.annotations.get_or_insert_default();
+        notes.insert(names::OLD_IMAGES.to_owned(), names::KEEP.to_owned());
+    };
+    let another_place = |b: &mut MachineOSBuild| {
+        let status = b.status.get_or_insert_default();
+        status.digested_image_push_spec = Some(format!("{REPOSITORY}-2@{}", digest(1)));
+    };
     for (about, got) in [
         ("somebody's own", by(&own)),
+        ("to stay, whatever becomes of its MachineOSConfig", by(&kept)),
+        ("in another repository than that of the build", by(&another_place)),
         ("from elsewhere", by(&elsewhere)),
         ("another build's", by(&reuses)),
         ("no digest", by(&by_tag)),
@@ -160,6 +232,10 @@ fn what_was_pushed_here_and_is_not_on_the_list_is_put_there() {
     let built = [build("b1", "Succeeded", Some(1))];
     assert_eq!(done(&none, &[config(json!({names::OLD_IMAGES: "keep"}), None)], &built, &[]), [""; 0]);
     assert_eq!(done(&list(&[image(1)]), &[], &built, &[]), [""; 0]);
+    let mut built = built;
+    kept(&mut built[0]);
+    assert_eq!(done(&list(&[image(1)]), &[], &built, &[]), ["forget image R@sha256:one"]);
+    assert_eq!(Pushed::layers(&config(json!({names::OLD_IMAGES: "keep"}), None)), None);
 }
 
 #[test]
@@ -187,22 +263,30 @@ fn layers_go_with_the_last_config_that_keeps_them_there() {
 
 #[test]
 fn a_refusal_is_told_once_and_ends_it_and_an_outage_is_tried_for_a_week() {
-    let fails = |temporary| Err(Failure { why: "405".to_owned(), temporary });
+    let fails = |again| Err(Failure { why: "405".to_owned(), again });
     assert_eq!(after(&image(1), Ok(()), &time(0)), After::Gone);
-    let After::Stays { entry: Some(refused), tell: Some(said) } = after(&image(1), fails(false), &time(0))
+    let After::Stays { entry: Some(refused), tell: Some(said) } =
+        after(&image(1), fails(Again::Never), &time(0))
     else {
         panic!("it is told")
     };
     assert!(said.contains("stays") && said.contains("405") && said.contains(&name(1)), "{said}");
     assert_eq!(done(&list(&[*refused.clone()]), &[], &[], &[]), [""; 0], "it is not tried again");
-    let After::Stays { entry: Some(away), tell: Some(said) } = after(&image(1), fails(true), &time(0)) else {
+    let After::Stays { entry: Some(away), tell: Some(said) } =
+        after(&image(1), fails(Again::ForAWeek), &time(0))
+    else {
         panic!("it is told")
     };
     assert!(said.contains("tried again"), "{said}");
     assert_eq!(done(&list(&[*away.clone()]), &[], &[], &[]), ["delete image R@sha256:one"]);
     let still = After::Stays { entry: None, tell: None };
-    assert_eq!(after(&away, fails(true), &time(6 * 86_400)), still, "nothing is written or told again");
-    let After::Stays { entry: Some(entry), tell: Some(_) } = after(&away, fails(true), &time(8 * 86_400))
+    assert_eq!(
+        after(&away, fails(Again::ForAWeek), &time(6 * 86_400)),
+        still,
+        "nothing is written or told again"
+    );
+    let After::Stays { entry: Some(entry), tell: Some(_) } =
+        after(&away, fails(Again::ForAWeek), &time(8 * 86_400))
     else {
         panic!("it ends")
     };
@@ -213,13 +297,63 @@ fn a_refusal_is_told_once_and_ends_it_and_an_outage_is_tried_for_a_week() {
     let many: Vec<Pushed> = (0..MOST_KEPT + 2)
         .map(|i| Pushed {
             what: What::Layers { repository: format!("r.example.com/{i}") },
-            kept: Some(Kept { why: String::new(), since: time(i as i64), for_good: true }),
+            kept: Some(Kept {
+                why: String::new(),
+                since: time(i as i64),
+                for_good: true,
+                until_mended: false,
+            }),
             ..image(0)
         })
         .collect();
     let gone = done(&list(&many), &[], &[], &[]);
     assert_eq!(gone.len(), 2);
     assert!(gone.contains(&"forget layers in r.example.com/0".to_owned()), "the oldest: {gone:?}");
+}
+
+#[test]
+fn a_week_counts_while_it_is_tried_and_what_people_can_mend_has_no_end() {
+    let fails = |again| Err(Failure { why: "x".to_owned(), again });
+    let stays = |pushed: &Pushed, again, day: i64| match after(pushed, fails(again), &time(day * 86_400)) {
+        After::Stays { entry: Some(entry), tell: Some(tell) } => Some((*entry, tell)),
+        After::Stays { entry: None, tell: None } => None,
+        other => panic!("{other:?}"),
+    };
+    let (missing, said) = stays(&image(1), Again::UntilMended, 0).unwrap();
+    assert!(said.contains("until that is mended"), "{said}");
+    assert_eq!(stays(&missing, Again::UntilMended, 400), None, "nothing is told again, and it never ends");
+    assert_eq!(done(&list(std::slice::from_ref(&missing)), &[], &[], &[]), ["delete image R@sha256:one"]);
+    // The Secret is there after 400 days, and the registry is away then.
+    let (away, _) = stays(&missing, Again::ForAWeek, 400).unwrap();
+    assert!(!away.kept.as_ref().unwrap().for_good);
+    assert_eq!(stays(&away, Again::ForAWeek, 406), None);
+    assert!(stays(&away, Again::ForAWeek, 408).unwrap().0.kept.unwrap().for_good);
+    // It is named for a while: the week begins anew.
+    let named = [name(1)].into();
+    let plan = clean_up(Known { list: &list(&[away]), configs: &[], builds: &[], named: &named });
+    assert_eq!(plan, CleanUp { remember: vec![image(1)], ..CleanUp::default() });
+    let (refused, _) = stays(&image(1), Again::Never, 0).unwrap();
+    assert_eq!(done(&list(&[refused]), &[], &[], &[name(1)]), [""; 0], "what was refused stays refused");
+    // The list of what is tried has an end, too, and what leaves it stays in the registry.
+    let many: Vec<Pushed> = (0..MOST_TRIED + 2)
+        .map(|i| Pushed {
+            what: What::Layers { repository: format!("r.example.com/{i}") },
+            kept: missing.kept.clone().map(|k| Kept { since: time(i as i64), ..k }),
+            ..image(0)
+        })
+        .collect();
+    let all = done(&list(&many), &[], &[], &[]);
+    let deleted = all.iter().filter(|l| l.starts_with("delete")).count();
+    assert_eq!((deleted, all.len()), (MOST_TRIED, MOST_TRIED + 2));
+    assert!(all.contains(&"forget layers in r.example.com/0".to_owned()), "the oldest");
+}
+
+#[test]
+fn tags_that_may_be_somebodys_are_all_but_layers_signatures_and_the_own_one() {
+    let hash = "0f".repeat(32);
+    let (signature, other) = (format!("sha256-{hash}.sig"), format!("sha256-{hash}.x"));
+    let tags = ["latest", "b1", "b2", "v1.sig", &hash, &signature, &other].map(str::to_owned).to_vec();
+    assert_eq!(other_tags(tags, "b1"), ["latest", "b2", "v1.sig", &other]);
 }
 
 #[test]

@@ -159,6 +159,12 @@ impl World {
             Step::Remember(pushed) => {
                 self.list.insert(pushed.key(), *pushed);
             }
+            Step::Keep { build, key } => {
+                key.map(|key| self.list.remove(&key));
+                let notes = self.builds.get_mut(&build).unwrap().metadata.annotations.get_or_insert_default();
+                let (key, value) = (build::names::OLD_IMAGES.to_owned(), build::names::KEEP.to_owned());
+                assert!(notes.insert(key, value).is_none(), "it stays already");
+            }
             Step::Stop(build) => {
                 self.jobs.remove(&build);
             }
@@ -475,6 +481,48 @@ fn builds_go_with_their_config() {
     w.config = None;
     assert_eq!(w.step(), ["stop b1", "delete b1: its MachineOSConfig is gone"]);
     assert_eq!((w.builds.len(), w.jobs.len()), (0, 0));
+}
+
+#[test]
+fn images_that_are_to_stay_do_so_after_their_config_too() {
+    let keep = |w: &mut World| {
+        let notes = w.config().metadata.annotations.get_or_insert_default();
+        notes.insert(build::names::OLD_IMAGES.to_owned(), build::names::KEEP.to_owned());
+    };
+    // Asked for after the image was pushed, before it, and before there was a build.
+    let mut after = World::new();
+    after.settle();
+    after.succeed(DIGEST);
+    after.settle();
+    assert!(after.list.values().any(|p| matches!(p.what, build::pushed::What::Image { .. })));
+    keep(&mut after);
+    assert_eq!(after.settle(), ["the image of b1 stays"]);
+    let mut before = World::new();
+    before.settle();
+    before.succeed(DIGEST);
+    keep(&mut before);
+    before.settle();
+    let mut always = World::new();
+    keep(&mut always);
+    assert!(!always.settle().contains(&"the image of b1 stays".to_owned()), "it was created so");
+    always.succeed(DIGEST);
+    always.settle();
+    // Asked for, and deleted before the builds say so: it is still there, without a builder, while its deletion waits for something.
+    let mut deleted = World::new();
+    deleted.settle();
+    deleted.succeed(DIGEST);
+    deleted.settle();
+    keep(&mut deleted);
+    deleted.config().metadata.deletion_timestamp =
+        Some(Time(jiff::Timestamp::from_second(1_800_000_000).unwrap()));
+    for mut w in [after, before, always, deleted] {
+        w.settle();
+        w.config = None;
+        w.settle();
+        assert_eq!(w.builds.len(), 0);
+        let images = w.list.values().filter(|p| matches!(p.what, build::pushed::What::Image { .. }));
+        assert_eq!(images.count(), 0);
+    }
 }
 
 #[test]

@@ -15,7 +15,9 @@ use http::header::LINK;
 use serde::Deserialize;
 
 /// Pages of a list of tags that are read. Registries have a hundred tags or more on a page.
-const PAGES: usize = 50;
+const PAGES: usize = 1000;
+/// Tags of one repository that are read.
+const MOST_TAGS: usize = 100_000;
 /// Characters of a list's next address.
 const LONGEST: usize = 2000;
 
@@ -52,47 +54,85 @@ impl Registry {
     /// # Errors
     /// The registry does not say.
     pub async fn digest_at_source(&self, image: &Reference) -> Result<Option<Digest>, RegistryError> {
+        Ok(self.manifest_at_source(image).await?.map(|bytes| Digest::of(&bytes)))
+    }
+
+    /// The digests that a tag stands for in the registry that it was pushed to: its own, and those of the images of an index. None, if
+    /// there is no such tag.
+    ///
+    /// # Errors
+    /// The registry does not say.
+    pub async fn digests_at_source(&self, image: &Reference) -> Result<Vec<Digest>, RegistryError> {
+        let Some(bytes) = self.manifest_at_source(image).await? else { return Ok(vec![]) };
+        let mut all = vec![Digest::of(&bytes)];
+        all.extend(listed(&bytes));
+        Ok(all)
+    }
+
+    async fn manifest_at_source(&self, image: &Reference) -> Result<Option<Vec<u8>>, RegistryError> {
         let path = format!("manifests/{}", image.wanted());
         let mut tries = self.tries_at_source(image)?;
         loop {
             let read = async |place: &Place| {
                 let answer = self.get(place, &path, ACCEPTED).await?;
-                Ok(Digest::of(&body(answer, &self.settings.limits).await?))
+                body(answer, &self.settings.limits).await
             };
             match read(&tries.place()?).await {
-                Ok(digest) => return Ok(Some(digest)),
+                Ok(bytes) => return Ok(Some(bytes)),
                 Err(Why::NotFound) => return Ok(None),
                 Err(why) => tries.after(why).await,
             }
         }
     }
 
-    /// The tags of an image's repository, in the registry that it was pushed to.
+    /// All tags of an image's repository, in the registry that it was pushed to. None, if there is no such repository.
     ///
     /// # Errors
-    /// The registry does not list them.
+    /// The registry does not list them, or has more than are read: a part of the list is never taken for the whole.
     pub async fn tags(&self, image: &Reference) -> Result<Vec<String>, RegistryError> {
         let (mut all, mut path) = (vec![], "tags/list".to_owned());
-        for _ in 0..PAGES {
+        for number in 0..PAGES {
             let mut tries = self.tries_at_source(image)?;
             let (tags, next) = loop {
                 let page = async |place: &Place| {
                     let answer = self.get(place, &path, "application/json").await?;
-                    let link = answer.headers().get(LINK).and_then(|v| v.to_str().ok()).and_then(next_page);
-                    Ok((tags(&body(answer, &self.settings.limits).await?)?, link))
+                    let link = answer.headers().get(LINK).map(|v| v.to_str().unwrap_or_default().to_owned());
+                    let next = link.as_deref().map_or(Ok(None), next_page)?;
+                    Ok((tags(&body(answer, &self.settings.limits).await?)?, next))
                 };
                 match page(&tries.place()?).await {
                     Ok(page) => break page,
-                    Err(Why::NotFound) => break (vec![], None),
+                    // In the middle of a list it is no answer.
+                    Err(Why::NotFound) if number == 0 => break (vec![], None),
                     Err(why) => tries.after(why).await,
                 }
             };
             all.extend(tags);
-            let Some(next) = next else { break };
-            path = next;
+            match next {
+                None => return Ok(all),
+                // A registry that names the same page again would do so for ever.
+                Some(next) if next == path || all.len() > MOST_TAGS => break,
+                Some(next) => path = next,
+            }
         }
-        Ok(all)
+        let why = format!("its list of tags goes on after {} tags", all.len());
+        Err(failed(image, image.server(), Why::Unreadable(why)))
     }
+}
+
+/// The digests that an index lists, for whatever platform. None: it is no index.
+fn listed(manifest: &[u8]) -> Vec<Digest> {
+    #[derive(Deserialize)]
+    struct Index {
+        #[serde(default)]
+        manifests: Vec<Listed>,
+    }
+    #[derive(Deserialize)]
+    struct Listed {
+        digest: String,
+    }
+    let index = serde_json::from_slice::<Index>(manifest).ok();
+    index.into_iter().flat_map(|index| index.manifests).filter_map(|m| Digest::parse(&m.digest)).collect()
 }
 
 fn tags(answer: &[u8]) -> Result<Vec<String>, Why> {
@@ -107,13 +147,19 @@ fn tags(answer: &[u8]) -> Result<Vec<String>, Why> {
 }
 
 /// What follows a page, as `tags/list?…`: `</v2/NAME/tags/list?last=x&n=100>; rel="next"`. Only the question is taken over: the next
-/// page is in the same repository.
-fn next_page(link: &str) -> Option<String> {
-    let (address, rest) = link.trim().strip_prefix('<')?.split_once('>')?;
-    let (_, question) = address.split_once('?')?;
-    let plain = |b: u8| b.is_ascii_graphic() && b != b'#';
-    let fits = question.len() <= LONGEST && question.bytes().all(plain);
-    (fits && rest.contains("next")).then(|| format!("tags/list?{question}"))
+/// page is in the same repository. A link that cannot be read is an error, because the list may go on there.
+fn next_page(link: &str) -> Result<Option<String>, Why> {
+    let read = || {
+        let (address, rest) = link.trim().strip_prefix('<')?.split_once('>')?;
+        let plain = |b: u8| b.is_ascii_graphic() && b != b'#';
+        let question = address.split_once('?').map(|(_, question)| question);
+        let fits = question.filter(|q| q.len() <= LONGEST && q.bytes().all(plain));
+        match rest.contains("next") {
+            true => Some(Some(format!("tags/list?{}", fits?))),
+            false => Some(None),
+        }
+    };
+    read().ok_or_else(|| Why::Unreadable("the link to the rest of the list of tags".to_owned()))
 }
 
 #[cfg(test)]
@@ -192,12 +238,66 @@ mod tests {
         let gone = StandIn::start(|_| Says::status(404)).await;
         assert_eq!(Registry::new(settings()).tags(&image(&gone.server, "")).await.unwrap(), [""; 0]);
         for (link, want) in [
-            ("<https://q.io/v2/a/tags/list?n=1>; rel=next", Some("tags/list?n=1")),
-            ("</v2/a/tags/list?n=1>; rel=\"prev\"", None),
+            ("<https://q.io/v2/a/tags/list?n=1>; rel=next", Some(Some("tags/list?n=1"))),
+            ("</v2/a/tags/list?n=1>; rel=\"prev\"", Some(None)),
             ("</v2/a/tags/list?n=1 x>; rel=next", None),
             ("next", None),
         ] {
-            assert_eq!(next_page(link).as_deref(), want, "{link}");
+            let next = next_page(link).ok();
+            assert_eq!(next.as_ref().map(Option::as_deref), want, "{link}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_tag_of_an_index_stands_for_its_images_too() {
+        let mut images = crate::stand_in::Images::default();
+        let one = images.image("amd64", &serde_json::json!({}), &[]);
+        let index = images.index(&[("s390x", &one)]);
+        images.tag("one", &one);
+        images.tag("all", &index);
+        let registry = StandIn::start(move |asked| images.says(asked)).await;
+        let of = async |tag: &str| {
+            let at = image(&registry.server, tag);
+            Registry::new(settings()).digests_at_source(&at).await.unwrap()
+        };
+        assert_eq!(of(":one").await, std::slice::from_ref(&one));
+        assert_eq!(of(":all").await, [index, one]);
+        assert_eq!(of(":none").await, []);
+    }
+
+    #[tokio::test]
+    async fn a_part_of_a_list_of_tags_is_not_taken_for_the_whole() {
+        // More pages than are read, more tags than are read, the same page for ever, and a page that is missing.
+        let asked_page = |line: &str| line.rsplit_once("last=").map_or(0, |(_, at)| at.parse().unwrap_or(0));
+        let link = |page: usize| format!("</v2/lab/os/tags/list?last={page}>; rel=\"next\"");
+        let pages = move |asked: &crate::stand_in::Asked| {
+            Says::ok("{\"tags\": [\"a\"]}").with("Link", &link(asked_page(&asked.line) + 1))
+        };
+        let many: Vec<String> = (0..20_000).map(|i| format!("t{i}")).collect();
+        let many = serde_json::json!({ "tags": many }).to_string();
+        let tags = move |asked: &crate::stand_in::Asked| {
+            Says::ok(many.clone()).with("Link", &link(asked_page(&asked.line) + 1))
+        };
+        let same = move |_: &crate::stand_in::Asked| Says::ok("{\"tags\": [\"a\"]}").with("Link", &link(1));
+        let missing = move |asked: &crate::stand_in::Asked| match asked_page(&asked.line) {
+            0 => Says::ok("{\"tags\": [\"a\"]}").with("Link", &link(1)),
+            _ => Says::status(404),
+        };
+        let unreadable =
+            |_: &crate::stand_in::Asked| Says::ok("{\"tags\": [\"a\"]}").with("Link", "more; rel=\"next\"");
+        let all = [
+            StandIn::start(pages).await,
+            StandIn::start(tags).await,
+            StandIn::start(same).await,
+            StandIn::start(missing).await,
+            StandIn::start(unreadable).await,
+        ];
+        let mut counts = vec![];
+        for registry in &all {
+            let listed = Registry::new(settings()).tags(&image(&registry.server, "")).await;
+            assert!(listed.is_err(), "{} tags", listed.unwrap().len());
+            counts.push(registry.lines().len());
+        }
+        assert_eq!(counts, [PAGES, 6, 2, 2, 1]);
     }
 }

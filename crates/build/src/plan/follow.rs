@@ -36,6 +36,7 @@ impl BuildPlan {
             });
             // Before the status says that there is one.
             let pushed = image.as_deref().and_then(|image| Pushed::image(build, image));
+            let pushed = pushed.filter(|_| !names::keeps(config.metadata.annotations.as_ref()));
             self.steps.extend(pushed.map(|pushed| Step::Remember(Box::new(pushed))));
             status.digested_image_push_spec = image.or(status.digested_image_push_spec);
             let status = Box::new(status);

@@ -65,6 +65,7 @@ pub(crate) fn is_foreign(build: &MachineOSBuild) -> bool {
 /// What happens next to the builds of a pool.
 pub fn plan(inputs: &Inputs<'_>) -> BuildPlan {
     let mut plan = BuildPlan::default();
+    plan.keep(inputs);
     let living = inputs.config.filter(|c| c.metadata.deletion_timestamp.is_none());
     if inputs.builder.is_none() {
         plan.wait = living.map(|_| Wait::NoBuilder);
@@ -120,6 +121,11 @@ pub fn plan(inputs: &Inputs<'_>) -> BuildPlan {
 
 fn name_of(build: &MachineOSBuild) -> String {
     build.metadata.name.clone().unwrap_or_default()
+}
+
+/// The image that a build has pushed.
+fn image_of(build: &MachineOSBuild) -> Option<Pushed> {
+    Pushed::image(build, build.status.as_ref()?.digested_image_push_spec.as_deref()?)
 }
 
 fn note<'a>(config: &'a MachineOSConfig, key: &str) -> Option<&'a str> {
@@ -281,10 +287,25 @@ impl BuildPlan {
         }
     }
 
-    /// Deletes a build that may have pushed an image, which is on the list before that.
+    /// Marks the builds of a MachineOSConfig that asks that images stay: it may be gone when they go.
+    fn keep(&mut self, inputs: &Inputs<'_>) {
+        let Some(config) = inputs.config.filter(|c| names::keeps(c.metadata.annotations.as_ref())) else {
+            return;
+        };
+        let is_new = |b: &&MachineOSBuild| {
+            whose(b, Some(config)) == Whose::Ours && !names::keeps(b.metadata.annotations.as_ref())
+        };
+        for build in inputs.builds.iter().copied().filter(is_new) {
+            let key = image_of(build).map(|pushed| pushed.key());
+            self.steps.push(Step::Keep { build: name_of(build), key });
+        }
+    }
+
+    /// Deletes a build that may have pushed an image, which is on the list before that, unless it is to stay.
     fn delete(&mut self, build: &MachineOSBuild, why: &'static str) {
-        let image = build.status.as_ref().and_then(|s| s.digested_image_push_spec.as_deref());
-        self.remember(image.and_then(|image| Pushed::image(build, image)));
+        let name = name_of(build);
+        let kept = self.steps.iter().any(|s| matches!(s, Step::Keep { build, .. } if *build == name));
+        self.remember(image_of(build).filter(|_| !kept));
         self.steps.push(Step::Delete { build: name_of(build), why });
     }
 
@@ -328,7 +349,10 @@ fn new_build(inputs: &Inputs<'_>, config: &MachineOSConfig, name: &str) -> Machi
         (names::PUSH_SECRET, config.spec.rendered_image_push_secret.name.clone()),
         (names::BUILT_FROM, os_config_hash(&config.spec)),
     ];
-    build.metadata.annotations = Some(notes.into_iter().map(|(k, v)| (k.to_owned(), v)).collect());
+    let keep = (names::OLD_IMAGES, names::KEEP.to_owned());
+    let keep = names::keeps(config.metadata.annotations.as_ref()).then_some(keep);
+    let notes = notes.into_iter().chain(keep);
+    build.metadata.annotations = Some(notes.map(|(k, v)| (k.to_owned(), v)).collect());
     build.metadata.owner_references = Some(vec![OwnerReference {
         api_version: format!("{}/v1", api::names::GROUP),
         kind: "MachineOSConfig".to_owned(),

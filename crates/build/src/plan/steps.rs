@@ -53,6 +53,13 @@ pub enum Step {
     Stop(String),
     /// Put something on the list of what was pushed, see [`crate::pushed`].
     Remember(Box<Pushed>),
+    /// Take the image of a build from that list, and write on the build that the image stays.
+    Keep {
+        /// The build.
+        build: String,
+        /// The image's key in the list, if the build has an image.
+        key: Option<String>,
+    },
     /// Delete a build.
     Delete {
         /// The build.
@@ -180,6 +187,7 @@ impl fmt::Display for Step {
             Self::Status { build, state, .. } => write!(f, "{build} is {state:?}"),
             Self::Stop(build) => write!(f, "stop {build}"),
             Self::Remember(pushed) => write!(f, "remember {}", pushed.what),
+            Self::Keep { build, .. } => write!(f, "the image of {build} stays"),
             Self::Delete { build, why } => write!(f, "delete {build}: {why}"),
             Self::Point(point) => {
                 write!(f, "in force: {}", point.build)?;

@@ -270,6 +270,9 @@ fn say_done(view: &View, config: &str, changes: &mut Changes) -> Option<Note> {
     if view.node.current_image != image {
         // The host may still fall back to it, so it stays in its registry.
         changes.insert(own::PREVIOUS_IMAGE, view.node.current_image.clone());
+    } else if image.is_empty() && view.node.current != name && !view.node.previous_image.is_empty() {
+        // Two configs without an image of a pool, one after the other: the host falls back to none, and the image may go.
+        changes.insert(own::PREVIOUS_IMAGE, String::new());
     }
     changes.insert(annotation::CURRENT_IMAGE, image.to_owned());
     changes.insert(annotation::STATE, state.to_owned());

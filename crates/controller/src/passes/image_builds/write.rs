@@ -48,6 +48,12 @@ pub(super) async fn take(shared: &Shared, snapshot: &Snapshot, step: Step) -> Re
         Step::Remember(pushed) => {
             old_images::list::put(shared, &[(pushed.key(), Some(pushed.text()))]).await?;
         }
+        Step::Keep { build, key } => {
+            // In this order: a build that says so is on no list.
+            let entries: Vec<_> = key.into_iter().map(|key| (key, None)).collect();
+            old_images::list::put(shared, &entries).await?;
+            annotate(shared, &build, names::OLD_IMAGES, names::KEEP).await?;
+        }
         Step::Delete { build, .. } => {
             let uid = snapshot.build(&build).and_then(|b| b.metadata.uid.clone());
             let params = DeleteParams {

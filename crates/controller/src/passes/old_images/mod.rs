@@ -12,6 +12,7 @@ pub(super) mod list;
 mod remove;
 
 use crate::cache::settings::STREAMS;
+use crate::cache::stores::Config;
 use crate::dirty::{Changed, DirtyKeys, Known as Caches};
 use crate::io::events::{Source, reference};
 use crate::passes::descriptor::{Descriptor, Right, kind};
@@ -22,9 +23,10 @@ use api::events::ControllerEvent;
 use api::k8s::Node;
 use api::names::{CLUSTER, annotation, own};
 use api::v1::{MachineOSBuild, MachineOSConfig, PinnedImageSet};
-use build::pushed::{After, CleanUp, Deletion, Failure, Known, Pushed, after, clean_up};
+use build::pushed::{After, Again, CleanUp, Deletion, Failure, Known, Pushed, after, clean_up};
 use client::{Backoff, CallError, call};
 use kube::api::{Api, ListParams};
+use remove::Removed;
 use rollout::view::NodeView;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -104,60 +106,52 @@ impl Cleaner {
 
     async fn carry_out(&self) -> Result<Option<Duration>, CallError> {
         let shared = &self.shared;
-        // Without a whole view of what names images nothing goes.
         let stores = &shared.stores;
-        let known = [stores.os_configs.is_synced(), stores.os_builds.is_synced(), stores.nodes.is_synced()];
-        if known.contains(&false)
-            || stores.os_configs.trouble().is_some()
-            || stores.os_builds.trouble().is_some()
-        {
-            return Ok(None);
-        }
-        let mut list = list::read(shared).await?;
+        let list = list::read(shared).await?;
         let (configs, builds) = (stores.os_configs.all(), stores.os_builds.all());
         // An object that cannot be read may name anything.
         let configs: Option<Vec<_>> = configs.iter().map(|c| c.object.as_ref().ok()).collect();
         let builds: Option<Vec<_>> = builds.iter().map(|b| b.object.as_ref().ok()).collect();
-        let (Some(configs), Some(builds)) = (configs, builds) else { return Ok(None) };
-        let named = in_caches(shared);
+        let (Some(configs), Some(builds), Some(named)) = (configs, builds, in_caches(shared)) else {
+            return Ok(None);
+        };
         let CleanUp { remember, forget, delete } =
             clean_up(Known { list: &list, configs: &configs, builds: &builds, named: &named });
         let new = remember.iter().map(|p| (p.key(), Some(p.text())));
         let entries: Vec<_> = new.chain(forget.into_iter().map(|key| (key, None))).collect();
         list::put(shared, &entries).await?;
-        self.retain(&list);
-        if delete.iter().any(|d| self.is_due(&d.pushed)) {
-            list.extend(remember.into_iter().map(|p| (p.key(), p)));
-            for deletion in self.deletions_now(&list, named).await? {
-                if self.is_due(&deletion.pushed) {
-                    self.delete(&deletion).await?;
-                }
+        self.retain(&delete);
+        let due: Vec<String> =
+            delete.iter().filter(|d| self.is_due(&d.pushed)).map(|d| d.pushed.key()).collect();
+        for key in due {
+            // Registries may be slow, and somebody may take an image meanwhile: what counts is decided anew for each.
+            match self.deletion_now(&key).await? {
+                Some(deletion) => self.delete(&deletion).await?,
+                None => self.wait(&key, false),
             }
         }
         Ok(self.next())
     }
 
-    /// What goes by the objects as they are at the API server.
-    async fn deletions_now(
-        &self,
-        list: &BTreeMap<String, Pushed>,
-        mut named: BTreeSet<String>,
-    ) -> Result<Vec<Deletion>, CallError> {
+    /// The deletion of this entry, by the objects as they are at the API server. `None`: it stays, by now.
+    async fn deletion_now(&self, key: &str) -> Result<Option<Deletion>, CallError> {
         let shared = &self.shared;
         let all = ListParams::default();
+        let list = list::read(shared).await?;
         let configs =
             call(|| "list machineosconfigs".to_owned(), shared.api::<MachineOSConfig>().list(&all)).await?;
         let builds =
             call(|| "list machineosbuilds".to_owned(), shared.api::<MachineOSBuild>().list(&all)).await?;
         let pins =
             call(|| "list pinnedimagesets".to_owned(), shared.api::<PinnedImageSet>().list(&all)).await;
-        match pins {
-            Ok(sets) => named.extend(
-                sets.items.into_iter().flat_map(|set| set.spec.pinned_images).map(|image| image.name),
-            ),
-            Err(e) if e.is_not_found() => {}
+        let mut named = match pins {
+            Ok(sets) => {
+                let images = sets.items.into_iter().flat_map(|set| set.spec.pinned_images);
+                images.map(|image| image.name).collect()
+            }
+            Err(e) if e.is_not_found() => BTreeSet::new(),
             Err(e) => return Err(e),
-        }
+        };
         let nodes: Api<Node> = shared.api();
         let mut page = ListParams::default().limit(PAGE);
         loop {
@@ -172,20 +166,31 @@ impl Cleaner {
                 None => break,
             }
         }
+        let Some(cached) = in_caches(shared) else { return Ok(None) };
+        named.extend(cached);
         let (configs, builds): (Vec<_>, Vec<_>) =
             (configs.items.iter().collect(), builds.items.iter().collect());
-        Ok(clean_up(Known { list, configs: &configs, builds: &builds, named: &named }).delete)
+        let plan = clean_up(Known { list: &list, configs: &configs, builds: &builds, named: &named });
+        Ok(plan.delete.into_iter().find(|d| d.pushed.key() == key))
     }
 
     /// Deletes one thing, and writes down what came of it.
     async fn delete(&self, deletion: &Deletion) -> Result<(), CallError> {
         let (shared, pushed) = (&self.shared, &deletion.pushed);
-        let done = remove::remove(shared, deletion).await;
-        if let Err(Failure { why, temporary }) = &done {
-            tracing::warn!(temporary, "{} cannot be deleted: {why}", pushed.what);
-        }
-        let is_temporary = matches!(&done, Err(Failure { temporary: true, .. }));
         let key = pushed.key();
+        let done = match remove::remove(self, deletion).await {
+            Ok(Removed::All) => Ok(()),
+            // It stays on the list, and goes when nothing names it again.
+            Ok(Removed::Stopped) => {
+                self.wait(&key, false);
+                return Ok(());
+            }
+            Err(failure) => Err(failure),
+        };
+        if let Err(Failure { why, again }) = &done {
+            tracing::warn!(?again, "{} cannot be deleted: {why}", pushed.what);
+        }
+        let is_temporary = done.as_ref().is_err_and(|f| f.again != Again::Never);
         let outcome = after(pushed, done, &now());
         self.wait(&key, is_temporary);
         let (entries, event) = match outcome {
@@ -226,9 +231,10 @@ impl Cleaner {
         }
     }
 
-    /// Forgets what is on the list no more.
-    fn retain(&self, list: &BTreeMap<String, Pushed>) {
-        self.waits().retain(|key, _| list.contains_key(key));
+    /// Forgets what does not go any more.
+    fn retain(&self, deletions: &[Deletion]) {
+        let keys: BTreeSet<String> = deletions.iter().map(|d| d.pushed.key()).collect();
+        self.waits().retain(|key, _| keys.contains(key));
     }
 
     /// When the first of them is tried again.
@@ -238,22 +244,42 @@ impl Cleaner {
     }
 }
 
-/// Names of images in the caches, besides those of builds and MachineOSConfigs.
-fn in_caches(shared: &Shared) -> BTreeSet<String> {
+/// Names of images in the caches, besides those of builds and MachineOSConfigs. `None`: what names images is not known as a whole,
+/// and nothing goes.
+fn in_caches(shared: &Shared) -> Option<BTreeSet<String>> {
     let stores = &shared.stores;
+    let synced = [
+        stores.os_configs.is_synced(),
+        stores.os_builds.is_synced(),
+        stores.nodes.is_synced(),
+        stores.configs.is_synced(),
+    ];
+    let troubles = [stores.os_configs.trouble(), stores.os_builds.trouble(), stores.configs.trouble()];
+    if synced.contains(&false) || troubles.iter().any(Option::is_some) {
+        return None;
+    }
     let mut named = BTreeSet::new();
     for node in stores.nodes.all() {
         let all = [node.current_image.as_ref(), node.desired_image.as_ref(), node.previous_image.as_deref()];
         named.extend(all.into_iter().flatten().map(|image| image.to_string()));
     }
-    named.extend(stores.configs.all().iter().map(|config| config.os_image_url().to_owned()));
+    for config in stores.configs.all() {
+        named.insert(config.os_image_url().to_owned());
+        let notes = match &*config {
+            Config::Source(object) => object.metadata.annotations.as_ref(),
+            Config::Rendered(rendered) => rendered.metadata.annotations.as_ref(),
+        };
+        // What nodes are sent to, and what new machines begin with. All digests of a text count, so it is not read.
+        let keys = [own::OS_IMAGE, annotation::PRE_BUILT_IMAGE];
+        named.extend(keys.iter().filter_map(|key| notes?.get(*key).cloned()));
+    }
     let cluster = stores.controller_config();
     named.extend(cluster.iter().map(|c| c.spec.base_os_container_image.clone()));
     let streams = shared.settings.one(STREAMS);
     let listed = streams.as_deref().and_then(|s| s.pointer("/status/availableStreams")?.as_array());
     let images = listed.into_iter().flatten().filter_map(|s| s.get("osImage")?.as_str());
     named.extend(images.map(str::to_owned));
-    named
+    Some(named)
 }
 
 #[cfg(test)]

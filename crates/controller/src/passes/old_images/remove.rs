@@ -1,26 +1,48 @@
 //! Deletes one thing in its registry, with the Secret that it was pushed with, and the pool's settings for registries. Nothing is
 //! decided here.
 
+use super::Cleaner;
 use crate::passes::os_images::access;
 use crate::shared::Shared;
 use api::k8s::Secret;
 use api::names::NAMESPACE;
-use build::pushed::{Deletion, Failure, Pushed, What, layer_tags, signature_tag};
-use client::call;
+use build::pushed::{Again, Deletion, Failure, Pushed, What, layer_tags, other_tags, signature_tag};
+use client::{CallError, call};
 use kube::Api;
-use registry::{Cache, Reference, Registry, RegistryError};
+use registry::{Cache, Digest, Reference, Registry, RegistryError};
+use std::collections::BTreeSet;
 
-/// Deletes it. What is not there any more counts as deleted.
-pub(super) async fn remove(shared: &Shared, deletion: &Deletion) -> Result<(), Failure> {
-    let Deletion { pushed, spare } = deletion;
-    let registry = Registry::new(settings(shared, pushed).await?);
+/// Tags of layers after which it is asked again whether they still go.
+const ASKED_EVERY: usize = 20;
+
+/// What became of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Removed {
+    /// It is gone. What was not there any more counts as deleted.
+    All,
+    /// Something names it by now.
+    Stopped,
+}
+
+/// Deletes it. Right before anything is deleted it is asked whether it still goes.
+pub(super) async fn remove(cleaner: &Cleaner, deletion: &Deletion) -> Result<Removed, Failure> {
+    let Deletion { pushed, .. } = deletion;
+    let registry = Registry::new(settings(&cleaner.shared, pushed).await?);
+    let key = pushed.key();
     match &pushed.what {
-        What::Image { name, .. } => {
+        What::Image { name, tag } => {
             let image = parsed(name)?;
+            if let Some(other) = Box::pin(other_name(&registry, &image, tag)).await? {
+                let why = format!("the tag {other} names it, too, and a deletion would take that with it");
+                return Err(Failure { why, again: Again::Never });
+            }
+            if still(cleaner, &key).await?.is_none() {
+                return Ok(Removed::Stopped);
+            }
             // First what belongs to it: an image that is gone leaves the list.
             if let Some(signature) = signature_tag(name) {
                 let signature = parsed(&signature)?;
-                if let Some(digest) = Box::pin(registry.digest_at_source(&signature)).await.map_err(failed)? {
+                if let Some(digest) = digest_of(&registry, &signature).await? {
                     Box::pin(registry.delete(&signature.at(digest))).await.map_err(failed)?;
                 }
             }
@@ -30,37 +52,82 @@ pub(super) async fn remove(shared: &Shared, deletion: &Deletion) -> Result<(), F
             let all = Box::pin(registry.tags(&parsed(repository)?)).await.map_err(failed)?;
             let (layers, images) = layer_tags(all);
             // The last layer of a build and its image are one manifest: what an image's tag names stays, whoever has pushed it.
-            let mut spare = spare.clone();
+            let mut tagged = BTreeSet::new();
             for tag in images {
                 let image = parsed(&format!("{repository}:{tag}"))?;
-                let digest = Box::pin(registry.digest_at_source(&image)).await.map_err(failed)?;
-                spare.extend(digest.map(|digest| digest.to_string()));
+                let found = Box::pin(registry.digests_at_source(&image)).await.map_err(failed)?;
+                tagged.extend(found.iter().map(ToString::to_string));
             }
-            for tag in layers {
-                let layer = parsed(&format!("{repository}:{tag}"))?;
-                let digest = Box::pin(registry.digest_at_source(&layer)).await.map_err(failed)?;
-                if let Some(digest) = digest.filter(|digest| !spare.contains(digest.as_str())) {
-                    Box::pin(registry.delete(&layer.at(digest))).await.map_err(failed)?;
+            for some in layers.chunks(ASKED_EVERY) {
+                let Some(Deletion { spare, .. }) = still(cleaner, &key).await? else {
+                    return Ok(Removed::Stopped);
+                };
+                for tag in some {
+                    let layer = parsed(&format!("{repository}:{tag}"))?;
+                    let digest = digest_of(&registry, &layer).await?;
+                    let is_spared = |d: &Digest| spare.contains(d.as_str()) || tagged.contains(d.as_str());
+                    if let Some(digest) = digest.filter(|digest| !is_spared(digest)) {
+                        Box::pin(registry.delete(&layer.at(digest))).await.map_err(failed)?;
+                    }
                 }
             }
         }
     }
-    Ok(())
+    Ok(Removed::All)
+}
+
+/// The deletion as it is by now, if it still is one.
+async fn still(cleaner: &Cleaner, key: &str) -> Result<Option<Deletion>, Failure> {
+    // The API server is away, and so is this for a while.
+    let failed = |e: CallError| Failure { why: e.chain(), again: Again::UntilMended };
+    cleaner.deletion_now(key).await.map_err(failed)
+}
+
+/// Another tag of the image's repository that names the same image: a deletion takes all of its tags.
+async fn other_name(registry: &Registry, image: &Reference, own: &str) -> Result<Option<String>, Failure> {
+    let repository = image.name();
+    let all = Box::pin(registry.tags(image)).await.map_err(|e| not_seen(&e))?;
+    let own_tag = own.strip_prefix(&format!("{repository}:")).unwrap_or_default();
+    // No tags: they have gone, or this registry does not list them.
+    if all.is_empty() && !own_tag.is_empty() && digest_of(registry, &parsed(own)?).await?.is_some() {
+        let why = format!(
+            "the registry does not list the tags of {repository}, so it is not known what else names it"
+        );
+        return Err(Failure { why, again: Again::ForAWeek });
+    }
+    for tag in other_tags(all, own_tag) {
+        let other = parsed(&format!("{repository}:{tag}"))?;
+        let found = Box::pin(registry.digests_at_source(&other)).await.map_err(|e| not_seen(&e))?;
+        if found.iter().any(|digest| Some(digest) == image.digest()) {
+            return Ok(Some(other.to_string()));
+        }
+    }
+    Ok(None)
+}
+
+async fn digest_of(registry: &Registry, image: &Reference) -> Result<Option<Digest>, Failure> {
+    Box::pin(registry.digest_at_source(image)).await.map_err(failed)
 }
 
 fn parsed(name: &str) -> Result<Reference, Failure> {
-    Reference::parse(name).map_err(|e| Failure { why: e.to_string(), temporary: false })
+    Reference::parse(name).map_err(|e| Failure { why: e.to_string(), again: Again::Never })
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
 fn failed(error: RegistryError) -> Failure {
-    Failure { temporary: error.is_temporary(), why: error.to_string() }
+    let again = if error.is_temporary() { Again::ForAWeek } else { Again::Never };
+    Failure { again, why: error.to_string() }
+}
+
+/// What else names an image is not known, so it stays for now.
+fn not_seen(error: &RegistryError) -> Failure {
+    Failure { why: format!("it is not known what else names it: {error}"), again: Again::ForAWeek }
 }
 
 /// How the registry is talked to: credentials of the push secret, mirrors and such of the pool's config.
 async fn settings(shared: &Shared, pushed: &Pushed) -> Result<registry::Settings, Failure> {
     // People can mend all of this.
-    let failed = |why: String| Failure { why, temporary: true };
+    let failed = |why: String| Failure { why, again: Again::UntilMended };
     let name = &pushed.secret;
     let api: Api<Secret> = Api::namespaced(shared.client.clone(), NAMESPACE);
     let found = call(|| format!("get secret {NAMESPACE}/{name}"), api.get_opt(name)).await.map_err(|e| {

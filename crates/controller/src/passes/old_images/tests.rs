@@ -12,6 +12,14 @@ const DIGEST: &str = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef012
 
 /// Answers each DELETE with this status, and everything else with 404. Returns its address, and what it is asked.
 async fn stand_in(status: u16) -> (String, Arc<Mutex<Vec<String>>>) {
+    stand_in_with(status, |_| None).await
+}
+
+/// The same, where a GET of some paths has another answer.
+async fn stand_in_with(
+    status: u16,
+    says: impl Fn(&str) -> Option<(u16, String)> + Send + 'static,
+) -> (String, Arc<Mutex<Vec<String>>>) {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let asked = Arc::new(Mutex::new(vec![]));
@@ -25,9 +33,15 @@ async fn stand_in(status: u16) -> (String, Arc<Mutex<Vec<String>>>) {
                 continue;
             }
             let line = String::from_utf8_lossy(&read[..count]).lines().next().unwrap_or_default().to_owned();
-            let code = if line.starts_with("DELETE ") { status } else { 404 };
+            let path = line.split(' ').nth(1).and_then(|p| p.strip_prefix("/v2/os/")).unwrap_or_default();
+            let (code, body) = match line.starts_with("DELETE ") {
+                true => (status, String::new()),
+                false => says(path).unwrap_or((404, String::new())),
+            };
             log.lock().unwrap().push(line);
-            let head = format!("HTTP/1.1 {code} x\r\nconnection: close\r\ncontent-length: 0\r\n\r\n");
+            let length = body.len();
+            let head =
+                format!("HTTP/1.1 {code} x\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}");
             let _ = stream.write_all(head.as_bytes()).await;
         }
     });
@@ -46,10 +60,24 @@ struct World {
     secret: bool,
     /// An annotation of the only node at the API server, which the cache does not have.
     node: Option<(&'static str, String)>,
+    /// From which list of nodes on it has that.
+    from: usize,
+    /// An annotation of the pool's rendered config.
+    config: Option<(&'static str, String)>,
+}
+
+impl World {
+    fn of(list: Vec<Pushed>) -> Self {
+        Self { list, secret: true, node: None, from: 1, config: None }
+    }
 }
 
 fn pushed(registry: &str) -> Pushed {
-    let name = format!("{registry}/os@{DIGEST}");
+    pushed_as(registry, DIGEST)
+}
+
+fn pushed_as(registry: &str, digest: &str) -> Pushed {
+    let name = format!("{registry}/os@{digest}");
     let [secret, os_config, pool] = ["push", "worker", "worker"].map(str::to_owned);
     Pushed {
         what: build::pushed::What::Image { name, tag: format!("{registry}/os:b1") },
@@ -66,6 +94,8 @@ async fn passes(world: World, registry: &str) -> [(Vec<Pushed>, Outcome); 2] {
     let data: BTreeMap<String, String> = world.list.iter().map(|p| (p.key(), p.text())).collect();
     let map = Arc::new(Mutex::new(json!({"metadata": {"name": "machine-os-images"}, "data": data})));
     let kept = map.clone();
+    let rendered = world.config.clone();
+    let lists = Arc::new(Mutex::new(0));
     let shared = Arc::new(shared(move |request| {
         let path = request.uri().path().to_owned();
         if path.ends_with("/configmaps/machine-os-images") {
@@ -102,7 +132,10 @@ async fn passes(world: World, registry: &str) -> [(Vec<Pushed>, Outcome); 2] {
                 &json!({"metadata": {"name": "rendered-worker-a"}, "spec": {"config": config}}),
             );
         }
-        let nodes: Vec<Value> = match (&world.node, path.ends_with("/nodes")) {
+        let is_nodes = path.ends_with("/nodes");
+        let mut lists = lists.lock().unwrap();
+        *lists += usize::from(is_nodes);
+        let nodes: Vec<Value> = match (&world.node, is_nodes && *lists >= world.from) {
             (Some((key, value)), true) => {
                 vec![
                     json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": {"name": "n", "annotations": {*key: value}}}),
@@ -121,6 +154,15 @@ async fn passes(world: World, registry: &str) -> [(Vec<Pushed>, Outcome); 2] {
             .unwrap();
     shared.stores.pools.apply("worker".to_owned(), item(pool));
     shared.stores.controller_configs.apply(api::names::CONTROLLER_CONFIG.to_owned(), item(cluster));
+    let mut configs = BTreeMap::new();
+    if let Some((key, value)) = rendered {
+        let owner = json!({"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfigPool", "name": "worker", "uid": "u", "controller": true});
+        let object = json!({"metadata": {"name": "rendered-worker-a", "annotations": {key: value}, "ownerReferences": [owner]}, "spec": {}});
+        let config = Config::new(serde_json::from_value(object).unwrap());
+        assert!(config.source().is_none());
+        configs.insert("rendered-worker-a".to_owned(), item(config));
+    }
+    shared.stores.configs.replace(configs);
     shared.stores.os_configs.replace(BTreeMap::new());
     shared.stores.os_builds.replace(BTreeMap::new());
     shared.stores.nodes.replace(BTreeMap::new());
@@ -138,22 +180,28 @@ async fn passes(world: World, registry: &str) -> [(Vec<Pushed>, Outcome); 2] {
 #[tokio::test]
 async fn what_nothing_names_is_deleted_and_leaves_the_list() {
     let (registry, asked) = stand_in(202).await;
-    let world = World { list: vec![pushed(&registry)], secret: true, node: None };
+    let world = World::of(vec![pushed(&registry)]);
     let [(list, outcome), (_, again)] = passes(world, &registry).await;
     assert_eq!((list, outcome, again), (vec![], Outcome::Done, Outcome::Done));
     let hex = DIGEST.strip_prefix("sha256:").unwrap();
     let want = [
+        "GET /v2/os/tags/list HTTP/1.1".to_owned(),
+        "GET /v2/os/manifests/b1 HTTP/1.1".to_owned(),
         format!("GET /v2/os/manifests/sha256-{hex}.sig HTTP/1.1"),
         format!("DELETE /v2/os/manifests/{DIGEST} HTTP/1.1"),
     ];
-    assert_eq!(*asked.lock().unwrap(), want, "the signature was looked for, and nothing was asked twice");
+    assert_eq!(
+        *asked.lock().unwrap(),
+        want,
+        "other tags and the signature were looked for, and nothing was asked twice"
+    );
 }
 
 #[tokio::test]
 async fn a_registry_that_refuses_is_asked_once() {
     for status in [405, 403, 401, 400] {
         let (registry, asked) = stand_in(status).await;
-        let world = World { list: vec![pushed(&registry)], secret: true, node: None };
+        let world = World::of(vec![pushed(&registry)]);
         let [(list, outcome), (still, again)] = passes(world, &registry).await;
         let kept = list[0].kept.clone().unwrap();
         assert!(kept.for_good, "{status}: {kept:?}");
@@ -166,18 +214,22 @@ async fn a_registry_that_refuses_is_asked_once() {
 #[tokio::test]
 async fn what_may_pass_is_tried_again_later_and_the_list_says_why() {
     let (registry, asked) = stand_in(202).await;
-    let world = World { list: vec![pushed(&registry)], secret: false, node: None };
+    let world = World { secret: false, ..World::of(vec![pushed(&registry)]) };
     let [(list, outcome), (_, again)] = passes(world, &registry).await;
     let kept = list[0].kept.clone().unwrap();
-    assert!(!kept.for_good && kept.why.contains("give the controller the right"), "{kept:?}");
+    assert!(
+        kept.until_mended && !kept.for_good && kept.why.contains("give the controller the right"),
+        "{kept:?}"
+    );
     assert!(
         matches!(outcome, Outcome::After(_)) && matches!(again, Outcome::After(_)),
         "{outcome:?} {again:?}"
     );
     assert_eq!(*asked.lock().unwrap(), [""; 0], "no registry is asked without the push secret");
-    let nobody = World { list: vec![pushed("127.0.0.1:1")], secret: true, node: None };
+    let nobody = World::of(vec![pushed("127.0.0.1:1")]);
     let [(list, outcome), _] = passes(nobody, "127.0.0.1:1").await;
-    assert!(!list[0].kept.as_ref().unwrap().for_good && matches!(outcome, Outcome::After(_)), "{list:?}");
+    let kept = list[0].kept.as_ref().unwrap();
+    assert!(!kept.for_good && !kept.until_mended && matches!(outcome, Outcome::After(_)), "{list:?}");
 }
 
 #[tokio::test]
@@ -186,10 +238,138 @@ async fn what_a_node_has_that_the_cache_does_not_know_stays() {
     for key in [annotation::CURRENT_IMAGE, annotation::DESIRED_IMAGE, own::PREVIOUS_IMAGE] {
         let one = pushed(&registry);
         let node = Some((key, format!("{registry}/os@{DIGEST}")));
-        let [(list, _), _] = passes(World { list: vec![one.clone()], secret: true, node }, &registry).await;
+        let [(list, _), _] = passes(World { node, ..World::of(vec![one.clone()]) }, &registry).await;
         assert_eq!(list, [one], "{key}");
     }
     assert_eq!(*asked.lock().unwrap(), [""; 0]);
+}
+
+#[tokio::test]
+async fn what_a_rendered_config_sends_its_nodes_to_stays() {
+    let (registry, asked) = stand_in(202).await;
+    let found = api::os_image::OsImage {
+        of: format!("{registry}/os:prod"),
+        image: format!("{registry}/os@{DIGEST}"),
+        ..api::os_image::OsImage::default()
+    };
+    for config in
+        [(own::OS_IMAGE, found.text()), (annotation::PRE_BUILT_IMAGE, format!("{registry}/os@{DIGEST}"))]
+    {
+        let one = pushed(&registry);
+        let world = World { config: Some(config.clone()), ..World::of(vec![one.clone()]) };
+        let [(list, _), _] = passes(world, &registry).await;
+        assert_eq!(list, [one], "{config:?}");
+    }
+    assert_eq!(*asked.lock().unwrap(), [""; 0]);
+}
+
+#[tokio::test]
+async fn an_image_that_another_tag_names_stays() {
+    const MANIFEST: &str = "{\"schemaVersion\": 2}";
+    let digest = registry::Digest::of(MANIFEST.as_bytes()).to_string();
+    let listed = |tags: &str| Some((200, format!("{{\"tags\": [{tags}]}}")));
+    let manifest = || Some((200, MANIFEST.to_owned()));
+    let other = || Some((200, "{}".to_owned()));
+    type Says = Box<dyn Fn(&str) -> Option<(u16, String)> + Send>;
+    let rows: [(&str, Says, Option<&str>, bool); 5] = [
+        (
+            "another tag has it",
+            Box::new(move |path| match path {
+                "tags/list" => listed("\"b1\", \"b2\", \"prod\""),
+                "manifests/b1" | "manifests/prod" => manifest(),
+                _ => other(),
+            }),
+            Some("/os:prod names it, too"),
+            true,
+        ),
+        (
+            "other tags have other images",
+            Box::new(move |path| match path {
+                "tags/list" => listed("\"b1\", \"b2\""),
+                "manifests/b1" => manifest(),
+                _ => other(),
+            }),
+            None,
+            false,
+        ),
+        (
+            "the tags may not be listed",
+            Box::new(move |path| (path == "tags/list").then(|| (403, String::new()))),
+            Some("not known what else names it"),
+            false,
+        ),
+        (
+            "another tag cannot be read",
+            Box::new(move |path| match path {
+                "tags/list" => listed("\"b1\", \"b2\""),
+                "manifests/b2" => Some((400, String::new())),
+                _ => manifest(),
+            }),
+            Some("not known what else names it"),
+            false,
+        ),
+        (
+            "the registry lists no tags",
+            Box::new(move |path| (path == "manifests/b1").then(|| (200, MANIFEST.to_owned()))),
+            Some("does not list the tags"),
+            false,
+        ),
+    ];
+    for (about, says, why, for_good) in rows {
+        let (registry, asked) = stand_in_with(202, says).await;
+        let [(list, _), _] = passes(World::of(vec![pushed_as(&registry, &digest)]), &registry).await;
+        let asked = asked.lock().unwrap();
+        let deleted = asked.iter().any(|line| *line == format!("DELETE /v2/os/manifests/{digest} HTTP/1.1"));
+        match why {
+            None => assert!(deleted && list.is_empty(), "{about}: {list:?} {asked:?}"),
+            Some(why) => {
+                let kept = list[0].kept.clone().unwrap();
+                assert!(kept.why.contains(why) && kept.for_good == for_good, "{about}: {kept:?}");
+                assert!(!asked.iter().any(|line| line.starts_with("DELETE")), "{about}: {asked:?}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn it_is_decided_again_before_each_deletion() {
+    let second = format!("sha256:{}", "0a".repeat(32));
+    // The node takes an image while the other tags of the first one are looked through, or before the second one's turn.
+    for (from, takes_first, left) in [(2, true, 1), (3, false, 1), (4, false, 1), (9, false, 0)] {
+        let (registry, asked) = stand_in(202).await;
+        let all = vec![pushed(&registry), pushed_as(&registry, &second)];
+        let first = all.iter().min_by_key(|p| p.key()).unwrap();
+        let (early, late) = match first.text().contains(DIGEST) {
+            true => (DIGEST, second.as_str()),
+            false => (second.as_str(), DIGEST),
+        };
+        let taken = if takes_first { early } else { late };
+        let node = Some((annotation::DESIRED_IMAGE, format!("{registry}/os@{taken}")));
+        let [(list, _), _] = passes(World { node, from, ..World::of(all) }, &registry).await;
+        assert_eq!(list.len(), left, "{from}: {list:?}");
+        let deletion = format!("DELETE /v2/os/manifests/{taken} HTTP/1.1");
+        assert_eq!(asked.lock().unwrap().contains(&deletion), left == 0, "{from}");
+        assert!(list.iter().all(|p| p.kept.is_none()), "nothing has failed");
+    }
+}
+
+#[tokio::test]
+async fn layers_that_become_an_image_in_use_while_others_go_stay() {
+    const MANIFEST: &str = "{\"schemaVersion\": 2}";
+    let digest = registry::Digest::of(MANIFEST.as_bytes()).to_string();
+    let (registry, asked) = stand_in_with(202, |path| {
+        let tags: Vec<String> = (0..25).map(|i| format!("{i:064x}")).collect();
+        let list = json!({ "tags": tags }).to_string();
+        Some((200, if path == "tags/list" { list } else { MANIFEST.to_owned() }))
+    })
+    .await;
+    let what = build::pushed::What::Layers { repository: format!("{registry}/os") };
+    let layers = Pushed { what, ..pushed(&registry) };
+    let node = Some((annotation::DESIRED_IMAGE, format!("m.io/os@{digest}")));
+    let [(list, _), _] = passes(World { node, from: 3, ..World::of(vec![layers]) }, &registry).await;
+    assert_eq!(list, []);
+    let count = asked.lock().unwrap().iter().filter(|line| line.starts_with("DELETE")).count();
+    assert_eq!(count, 20);
 }
 
 #[tokio::test]

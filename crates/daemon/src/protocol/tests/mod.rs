@@ -392,7 +392,16 @@ fn a_node_goes_to_its_pools_image_and_back_and_says_where_it_is() {
     const B: &str = "q.io/os@sha256:b";
     let mut view = mk_view("one", "one", "one", "Done");
     view.disk.takes_images = true;
-    for (config, image) in [("one", A), ("one", B), ("two", B), ("two", ""), ("three", A), ("one", "")] {
+    for (config, image, previous) in [
+        ("one", A, ""),
+        ("one", B, A),
+        ("two", B, A),
+        ("two", "", B),
+        ("three", A, ""),
+        ("one", "", A),
+        // Nothing falls back to an image of a pool any more.
+        ("two", "", ""),
+    ] {
         let from = view.config_on_disk();
         (view.node.desired, view.node.desired_image) = (config.into(), image.into());
         let state = desired::with_image(config, image);
@@ -418,6 +427,7 @@ fn a_node_goes_to_its_pools_image_and_back_and_says_where_it_is() {
         assert_eq!(write(&mut view), [AgentEvent::Uncordon, AgentEvent::NodeDone]);
         let node = &view.node;
         assert_eq!((node.current.as_str(), node.current_image.as_str()), (config, image));
+        assert_eq!(node.previous_image, previous, "{config} {image}");
         assert_eq!((node.state.as_str(), node.desired_drain.clone()), ("Done", format!("uncordon-{config}")));
         assert_eq!(step(&view), Action::Idle);
     }
