@@ -155,7 +155,8 @@ pub(crate) fn asks_for_origin(old: &Wanted, new: &Wanted, recorded: &RecordedOs,
     }
 }
 
-/// What is to be recorded: a config names the first image, and there is no record.
+/// What is to be recorded: a config names the first image, and there is no record. A host that was set up by another program
+/// (`unknown`) and runs that image already has none of before it.
 pub(crate) fn to_record<'f>(
     old: &Wanted,
     new: &Wanted,
@@ -164,7 +165,12 @@ pub(crate) fn to_record<'f>(
 ) -> Option<&'f OsOrigin> {
     let none = facts.os_before == RecordedOs::Nothing && !facts.os_refused.contains_key(&OsField::Image);
     let asked = none && asks_for_origin(old, new, &facts.os_before, unknown);
-    facts.os_origin.as_ref().filter(|_| asked)
+    let runs_it = |origin: &OsOrigin| {
+        let by_digest =
+            matches!(origin, OsOrigin::Image { reference, .. } if same_image(reference, &new.os.image));
+        unknown && (by_digest || same_image(&old.os.image, &new.os.image))
+    };
+    facts.os_origin.as_ref().filter(|origin| asked && !runs_it(origin))
 }
 
 #[cfg(test)]
@@ -275,6 +281,15 @@ mod tests {
                 true,
                 facts("q.io/stock", RecordedOs::Nothing, origin()),
                 true,
+            ),
+            ("a first boot in the image", "a", "a", true, facts("a", RecordedOs::Nothing, origin()), false),
+            (
+                "a first boot in the image, which is named by its digest",
+                "q.io/stock:1",
+                "q.io/stock@sha256:1",
+                true,
+                facts("q.io/stock:1", RecordedOs::Nothing, origin()),
+                false,
             ),
             ("not known", "", "a", false, facts("q.io/stock", RecordedOs::Nothing, None), false),
         ] {

@@ -94,6 +94,53 @@ fn a_refusal_undoes_all_of_it_and_the_config_is_planned_again_with_a_reboot() {
 }
 
 #[test]
+fn a_refusal_is_not_replaced_by_that_of_an_earlier_config_when_the_change_is_undone() {
+    if !is_root() {
+        return;
+    }
+    let pair = live_pair();
+    let p = prepare(&pair);
+    let refused = |host: &mut Host, desired: &str| {
+        let facts = host.probe(&pair.old, &pair.new).unwrap();
+        crate::common::plan(&pair.old, &pair.new, &names("old", desired), &policy_of(&pair), &facts).unwrap()
+    };
+    let tried = |faults: Arc<Injection>| {
+        let (dir, os) = (copy(p.base.path()), mk_os(&p.base_os));
+        os.allow_live();
+        os.refuse_live("the first one");
+        let mut host = mk_host(dir.path(), &os, Arc::new(NoFaults));
+        host.apply(&p.plan).unwrap_err();
+        // Before its plan with a reboot is applied, the pool moves on to another config that only adds extensions.
+        os.refuse_live("the second one");
+        let other = refused(&mut host, "newer");
+        assert!(other.is_live(), "{other}");
+        let done = mk_host(dir.path(), &os, faults).apply(&other);
+        (dir, os, done.unwrap_err())
+    };
+    let count = Injection::at(0, What::Nothing);
+    let (dir, os, error) = tried(count.clone());
+    assert!(matches!(error, Error::Undone { .. }), "{error}");
+    let mut host = mk_host(dir.path(), &os, Arc::new(NoFaults));
+    let refusal = host.live_refusal().unwrap().unwrap();
+    assert_eq!(refusal.config, "newer", "{refusal:?}");
+    let again = refused(&mut host, "newer");
+    assert!(!again.is_live() && again.disruption.needs_reboot(), "{again}");
+    same(&state(dir.path(), &os), &p.old, "refused twice");
+    // Whatever ends the process, one of the two records is there, and once the second one is, it stays.
+    let mut newer = 0;
+    for at in 0..count.count() {
+        let (dir, os, _) = tried(Injection::at(at, What::Kill));
+        let mut host = mk_host(dir.path(), &os, Arc::new(NoFaults));
+        let before = host.live_refusal().unwrap().map(|refusal| refusal.config);
+        host.recover().unwrap();
+        let after = host.live_refusal().unwrap().unwrap().config;
+        assert!(before.as_deref() != Some("newer") || after == "newer", "killed at {at}: {after}");
+        newer += usize::from(after == "newer");
+    }
+    assert!(newer > 3, "the record is written before the undo: {newer}");
+}
+
+#[test]
 fn a_crash_after_a_refusal_leads_to_no_second_try() {
     if !is_root() {
         return;

@@ -307,6 +307,30 @@ fn a_machine_that_boots_the_old_system_tells_what_the_unit_said_that_should_have
 }
 
 #[test]
+fn a_failed_boot_is_recorded_over_that_of_an_earlier_config() {
+    if !is_root() {
+        return;
+    }
+    let pair = crate::pairs::os_pairs().remove(0);
+    let p = prepare(&pair);
+    let (dir, os) = (copy(p.base.path()), mk_os(&p.base_os));
+    for desired in ["new", "newer"] {
+        let mut host = mk_host(dir.path(), &os, Arc::new(NoFaults));
+        let facts = host.probe(&pair.old, &pair.new).unwrap();
+        let names = crate::prepared::names("old", desired);
+        let policy = crate::prepared::policy_of(&pair);
+        let plan = crate::common::plan(&pair.old, &pair.new, &names, &policy, &facts).unwrap();
+        host.apply(&plan).unwrap();
+        os.fall_back();
+        boot(dir.path(), &os);
+        let mut host = mk_host(dir.path(), &os, Arc::new(NoFaults));
+        let recovery = host.recover().unwrap();
+        assert!(matches!(recovery, Recovery::RolledBack { .. }), "{recovery:?}");
+        assert_eq!(host.os_failure().unwrap().unwrap().config, desired);
+    }
+}
+
+#[test]
 fn a_boot_into_the_new_system_that_is_not_as_wanted_is_undone_by_another_boot() {
     if !is_root() {
         return;

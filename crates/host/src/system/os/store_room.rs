@@ -5,7 +5,7 @@
 
 use crate::disk::root::Root;
 use crate::system::os::OsError;
-use crate::system::os::ostree::REPO;
+use crate::system::os::ostree::{REPO, says_full};
 use crate::system::pull::Pull;
 
 /// How much of the file system OSTree leaves free, if its repository does not say otherwise (ostree.repo-config(5)).
@@ -30,9 +30,12 @@ pub(super) fn limit(root: &Root, pull: &Pull) -> Result<(), OsError> {
     }
 }
 
-/// Whether a fetch that failed did so for want of room: it was known not to fit, or no room is left.
-pub(super) fn is_short(root: &Root, pull: &Pull) -> bool {
-    !pull.is_called_off() && (pull.too_large().is_some() || limit(root, pull).is_err())
+/// Whether a fetch that failed with this error did so for want of room: it was known not to fit, the program says that the disk is full,
+/// or no room is left. The program refuses an object that does not fit while smaller ones still would, so the room that is left does not
+/// tell alone.
+pub(super) fn is_short(root: &Root, pull: &Pull, error: &OsError) -> bool {
+    !pull.is_called_off()
+        && (pull.too_large().is_some() || says_full(&error.why) || limit(root, pull).is_err())
 }
 
 const REMEDY: &str = "free space on its file system (df -h /sysroot), for example with ostree admin cleanup. OSTree leaves a \

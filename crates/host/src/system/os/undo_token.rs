@@ -9,19 +9,21 @@ use crate::system::os::{OsError, Token};
 #[serde(deny_unknown_fields)]
 pub(crate) struct UndoToken {
     pub(crate) id: String,
-    /// That deployment was only staged, and its packages were in the running system already.
+    /// That deployment was only staged, by a change that is kept: its packages were in the running system.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) live: Option<LiveBefore>,
 }
 
-/// Packages that were in the running system, and staged for the next boot.
+/// Packages that a change had brought into the running system, and that were staged for the next boot.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct LiveBefore {
     /// The deployment that ran.
     pub(crate) booted: String,
-    /// The commit that was in the running system.
-    pub(crate) commit: String,
+    /// The commit that was in the running system. `None`: nothing more than the deployment that ran. It need not be the commit that
+    /// was staged: that one is another if its packages were staged again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) commit: Option<String>,
     /// The packages that were asked for.
     pub(crate) packages: Vec<String>,
 }

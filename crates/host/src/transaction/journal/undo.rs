@@ -15,7 +15,11 @@ use crate::disk::found::{Found, FsError};
 use crate::disk::root::{Root, hex, kept_name};
 use crate::disk::xattr::FileMetadata;
 use crate::error::Error;
-use crate::paths::{SHADOW, UNITS_PROBE};
+use crate::paths::{LIVE_REFUSED, OS_FAILURE, SHADOW, TRIAL_FAILURE, UNITS_PROBE};
+
+/// Records of why a try failed. A plan removes those of earlier tries. One that is there when the change is undone is either still the
+/// earlier one, or of this change: it is the reason for the undo, and must outlive it.
+const OF_TRIES: [&str; 3] = [OS_FAILURE, TRIAL_FAILURE, LIVE_REFUSED];
 
 impl Journal {
     /// Restores every path to its recorded state. Can be stopped anywhere and started again.
@@ -60,11 +64,12 @@ impl Journal {
         Ok(root.sync_around(paths.chain(aside).chain(units).chain(passwords))?)
     }
 
-    /// The paths that differ from their recorded state, last change first.
+    /// The paths that differ from their recorded state and are to be restored, last change first.
     fn differs(&self, root: &Root) -> Result<Vec<&Before>, FsError> {
         let mut out = Vec::new();
         for b in self.before.iter().rev() {
-            if !b.holds(root)? {
+            let is_newer = OF_TRIES.contains(&b.path.as_str()) && !root.found(&b.path)?.is_absent();
+            if !is_newer && !b.holds(root)? {
                 out.push(b);
             }
         }

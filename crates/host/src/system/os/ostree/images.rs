@@ -205,7 +205,10 @@ impl OstreeHost {
         self.restore_layers()?;
         let before = self.root.list(LAYERS)?;
         let mut done = self.pull_image(reference, pull);
-        if done.is_err() && store_room::is_short(&self.root, pull) && self.make_room(&before, pull)? {
+        if let Err(error) = &done
+            && store_room::is_short(&self.root, pull, error)
+            && self.make_room(&before, pull)?
+        {
             done = self.pull_image(reference, pull);
         }
         done.map_err(|error| store_room::refusal(pull).unwrap_or(error))

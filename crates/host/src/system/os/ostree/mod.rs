@@ -49,6 +49,12 @@ const WRITABLE: &str = "mount --make-rprivate / && mount -o remount,rw /sysroot 
 pub(crate) const REPO: &str = "/ostree/repo";
 /// What OSTree says when its repository's file system has no room, or less than it always leaves free.
 const NO_SPACE: [&str; 2] = ["min-free-space", "No space left on device"];
+
+/// Whether OSTree, or a program that uses it, says that the file system of its repository is full. It has no exit status for that.
+pub(crate) fn says_full(why: &str) -> bool {
+    NO_SPACE.iter().any(|said| why.contains(said))
+}
+
 /// What a deployment of an image that was pulled is made from, in OSTree's form. It is read by the command that stages.
 const ORIGIN: &str = "/run/machine-config-daemon-origin";
 const ENTRIES: &str = "/boot/loader/entries";
@@ -120,7 +126,7 @@ impl OstreeHost {
             let says = |words: &[&str]| words.iter().any(|word| e.why.contains(word));
             let remedy = if says(&["sysroot lock", "Waiting for lock"]) {
                 Some("another program changes deployments: wait for its end")
-            } else if says(&NO_SPACE) {
+            } else if says_full(&e.why) {
                 Some("the file system of /ostree is full: free space on it (df -h /sysroot), for example with ostree admin cleanup")
             } else {
                 // Those that pull.

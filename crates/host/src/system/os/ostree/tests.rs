@@ -627,13 +627,33 @@ fn a_pull_that_finds_the_store_full_frees_superseded_images_once_and_goes_on_wit
         |rig: &Rig, name: &str| rig.put(&format!("ostree/repo/refs/heads/ostree/container/blob/{name}"), "");
     layer(&rig, "older");
     rig.asks(1, false);
-    rig.talk.fails(&pulls, "exit status: 1: min-free-space-size 1TB would be exceeded");
-    let why = rig.os.fetch(&target, &Pull::default()).unwrap_err().why;
-    assert!(
-        why.contains("min-free-space"),
-        "there is room, so it is not for want of it that this ends: {why}"
-    );
+    // OSTree refuses the object that does not fit, and leaves room in which a smaller one would.
+    let exceeded = "exit status: 1: min-free-space-size 1TB would be exceeded";
+    rig.talk.fails(&pulls, exceeded);
+    frees(&rig);
+    rig.talk.says(&pulls, "").says(&metadata, configuration("ostree.bootable"));
+    rig.os.fetch(&target, &Pull::default()).unwrap();
     rig.talk.done();
+    // Freed once: if it is still full, it ends and says why. So does any other error, with nothing removed.
+    let superseded = serde_json::json!({"known": known, "fetched": image("v2")}).to_string();
+    rig.put(record, &superseded);
+    rig.asks(1, false);
+    rig.talk.fails(&pulls, exceeded);
+    frees(&rig);
+    rig.talk.fails(&pulls, exceeded);
+    let why = rig.os.fetch(&target, &Pull::default()).unwrap_err().why;
+    assert!(why.contains("would be exceeded") && why.contains("df -h /sysroot"), "{why}");
+    rig.put(record, &superseded);
+    for (said, cancelled) in [("exit status: 1: connection reset", false), (exceeded, true)] {
+        let pull = Pull::default();
+        if cancelled {
+            pull.cancel();
+        }
+        rig.asks(1, false);
+        rig.talk.fails(&pulls, said);
+        rig.os.fetch(&target, &pull).unwrap_err();
+        rig.talk.done();
+    }
     rig.put("ostree/repo/config", "[core]\nmin-free-space-size=9000000TB\n");
     // No room before the pull: freed there, but that does not help.
     rig.asks(1, false);

@@ -38,13 +38,16 @@ impl RpmOstree {
 
     /// Makes the running system what it was before: the booted deployment, or that with earlier packages.
     pub(super) fn take_back_live(&mut self, before: Option<&LiveBefore>) -> Result<(), OsError> {
-        let is_back = |booted: &RpmDeployment| match before {
-            Some(before) if before.booted == booted.id => booted.has_live(&before.commit),
-            _ => booted.is_bare(),
+        let of = |booted: &RpmDeployment| {
+            before.filter(|before| before.booted == booted.id).and_then(|before| before.commit.clone())
+        };
+        let is_back = |booted: &RpmDeployment| match of(booted) {
+            Some(commit) => booted.has_live(&commit),
+            None => booted.is_bare(),
         };
         let status = self.idle()?;
         let Some(booted) = status.booted().filter(|booted| !is_back(booted)) else { return Ok(()) };
-        let target = before.filter(|before| before.booted == booted.id).map(|before| before.commit.clone());
+        let target = of(booted);
         let back = match &target {
             Some(commit) => format!("--target={commit}"),
             None => "--reset".to_owned(),
@@ -65,14 +68,21 @@ impl RpmOstree {
         }
     }
 
-    /// What an undo needs to know of packages in the running system.
-    pub(super) fn live_before(status: &Status) -> Option<LiveBefore> {
-        let (booted, pending) = (status.booted()?, status.live()?);
-        Some(LiveBefore {
+    /// What an undo needs to know of packages in the running system: whenever something of the agent's is staged before a change, it is
+    /// gone once the change has staged something else.
+    pub(super) fn live_before(&self, status: &Status) -> Result<Option<LiveBefore>, OsError> {
+        let (Some(booted), Some(pending)) = (status.booted(), status.pending()) else { return Ok(None) };
+        if status.live().is_none() && staged::arguments(&self.root, &pending.id)?.is_none() {
+            return Ok(None);
+        }
+        Ok(Some(LiveBefore {
             booted: booted.id.clone(),
-            commit: pending.checksum.clone(),
+            commit: booted
+                .live_replaced
+                .clone()
+                .filter(|_| !booted.is_bare() && booted.live_inprogress.is_none()),
             packages: pending.requested_packages.clone(),
-        })
+        }))
     }
 
     /// Stages the packages of before again, on the deployment that the next boot comes up in. If that fails, the machine is safe

@@ -280,7 +280,8 @@ impl OsBackend for RpmOstree {
             staged::forget(&self.root)?;
         }
         let id = status.next().map(|d| d.id.clone()).unwrap_or_default();
-        UndoToken { id, live: Self::live_before(&status) }.token()
+        let live = self.live_before(&status)?;
+        UndoToken { id, live }.token()
     }
 
     fn folder_of(&self, before: &Token) -> Result<Option<String>, OsError> {

@@ -477,3 +477,58 @@ fn what_was_only_in_the_running_system_is_staged_again_when_a_later_change_is_un
     rig.os.undo(&before).unwrap();
     rig.talk.done();
 }
+
+#[test]
+fn a_change_after_one_whose_packages_were_staged_again_is_undone_too() {
+    let mut rig = Rig::new();
+    staged::begin(&rig.os.root, &[]).unwrap();
+    // The first extension is in the running system (d). Its packages were staged again, which made another commit (f).
+    let again = |replaced: &str| {
+        live(&["usbguard"], replaced)
+            .replace("rhcos-b.0", "rhcos-f.0")
+            .replace("\"checksum\": \"d\"", "\"checksum\": \"f\"")
+    };
+    staged::record(&rig.os.root, "rhcos-f.0", &[]).unwrap();
+    rig.talk.says(ASKED, again(APPLIED));
+    let before = rig.os.mark().unwrap();
+    rig.talk.says(ASKED, idle());
+    assert!(rig.os.runs(&before).unwrap(), "what ran before the change is what runs");
+    // A third deployment replaces it, and is dropped.
+    let third = status(
+        &[
+            one("rhcos-g.0", false, true, "q.io/a:2", &["usbguard"]),
+            one("rhcos-a.0", true, false, "q.io/a:1", &[]),
+        ],
+        "null",
+    );
+    staged::record(&rig.os.root, "rhcos-g.0", &[]).unwrap();
+    rig.talk
+        .says(ASKED, third)
+        .says("/usr/bin/rpm-ostree cleanup --pending", "")
+        .says(ASKED, idle())
+        .says(KARGS, HAS)
+        .says("/usr/bin/rpm-ostree install --idempotent --allow-inactive usbguard", "")
+        .says(ASKED, again(APPLIED).replace("rhcos-f.0", "rhcos-h.0"));
+    rig.os.undo(&before).unwrap();
+    // A second extension that was brought into the running system is taken out of it, and the first one stays there.
+    let both = again(", \"live-replaced\": \"e\"");
+    rig.talk
+        .says(ASKED, both)
+        .says(&format!("{APPLY} --target=d --allow-replacement"), "")
+        .says(ASKED, again(APPLIED));
+    rig.os.undo_live(&before).unwrap();
+    // After a boot without them nothing of it is in the running system.
+    staged::record(&rig.os.root, "rhcos-f.0", &[]).unwrap();
+    rig.talk.says(ASKED, again(""));
+    let bare = rig.os.mark().unwrap();
+    rig.talk
+        .says(ASKED, again(", \"live-replaced\": \"e\""))
+        .says(&format!("{APPLY} --reset --allow-replacement"), "")
+        .says(ASKED, again(", \"live-replaced\": \"c\""));
+    rig.os.undo_live(&bare).unwrap();
+    // What somebody else has staged is not the agent's to stage again.
+    staged::record(&rig.os.root, "rhcos-x.0", &[]).unwrap();
+    rig.talk.says(ASKED, again(""));
+    assert!(!rig.os.mark().unwrap().0.contains("usbguard"));
+    rig.talk.done();
+}
