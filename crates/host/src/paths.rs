@@ -58,6 +58,8 @@ pub const OS_IMAGES: &str = "/var/lib/machine-config-daemon/os-images.json";
 pub const OS_BEFORE: &str = "/var/lib/machine-config-daemon/os-before.json";
 /// The config whose extensions could not be applied to the running system. It is applied with a reboot.
 pub const LIVE_REFUSED: &str = "/var/lib/machine-config-daemon/live-refused.json";
+/// The deployment that stages again what was only staged before a change that was undone.
+pub const OS_STAGED_AGAIN: &str = "/var/lib/machine-config-daemon/os-staged-again.json";
 /// How the operating system was when the last change of it was kept.
 pub const OS_KEPT: &str = "/var/lib/machine-config-daemon/os-kept.json";
 /// The record that a config was tried and undone, because the change was not confirmed.

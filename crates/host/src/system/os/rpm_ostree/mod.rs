@@ -328,12 +328,10 @@ impl OsBackend for RpmOstree {
 
     fn undo(&mut self, before: &Token) -> Result<(), OsError> {
         let before = UndoToken::read(before, "rpm-ostree")?;
-        // A deployment that was only staged is gone once another one was. Then the one that ran is the way back.
-        let ran = before.live.as_ref().map(|live| live.booted.as_str());
-        let is =
-            |d: Option<&RpmDeployment>| d.is_some_and(|d| d.id == before.id || Some(d.id.as_str()) == ran);
+        let ids = self.ways_back(&before)?;
+        let is = |d: Option<&RpmDeployment>| d.is_some_and(|d| ids.contains(&d.id));
         let mut status = self.idle()?;
-        if status.next().is_some_and(|d| d.id == before.id) {
+        if status.next().is_some_and(|d| d.id == before.id) || is(status.pending()) {
             return Ok(());
         }
         if let Some(pending) = status.pending() {
@@ -351,8 +349,11 @@ impl OsBackend for RpmOstree {
         match status.next() {
             Some(next) if next.id == before.id => Ok(()),
             next if is(next) => match &before.live {
-                Some(live) => self.stage_again(&status, live),
-                None => Ok(()),
+                // Not in the deployment of the change: what is staged there boots instead of the one that ran.
+                Some(live) if status.booted().is_some_and(|d| d.id == live.booted) => {
+                    self.stage_again(&status, live, &before.id)
+                }
+                _ => Ok(()),
             },
             next => Err(OsError::new(format!(
                 "the machine would boot {} and not {}, as it did before the change; make that one the default by hand \
@@ -365,8 +366,8 @@ impl OsBackend for RpmOstree {
 
     fn runs(&mut self, before: &Token) -> Result<bool, OsError> {
         let before = UndoToken::read(before, "rpm-ostree")?;
-        let ran = before.live.map(|live| live.booted);
-        Ok(self.ask()?.booted().is_some_and(|d| d.id == before.id || Some(&d.id) == ran.as_ref()))
+        let ids = self.ways_back(&before)?;
+        Ok(self.ask()?.booted().is_some_and(|d| ids.contains(&d.id)))
     }
 }
 

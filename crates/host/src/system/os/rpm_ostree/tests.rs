@@ -532,3 +532,51 @@ fn a_change_after_one_whose_packages_were_staged_again_is_undone_too() {
     assert!(!rig.os.mark().unwrap().0.contains("usbguard"));
     rig.talk.done();
 }
+
+#[test]
+fn a_machine_that_has_left_the_deployment_of_before_goes_back_there_first_and_stays() {
+    let mut rig = Rig::new();
+    staged::begin(&rig.os.root, &[]).unwrap();
+    // An extension was applied to the running system of a, and staged in b. Then the machine booted c.
+    rig.talk.says(ASKED, live(&["usbguard"], APPLIED));
+    let before = rig.os.mark().unwrap();
+    let record = rig._dir.path().join("run/machine-config-daemon-staged");
+    std::fs::remove_file(&record).unwrap();
+    let a = |booted| one("rhcos-a.0", booted, false, "q.io/a:1", &[]);
+    let c = |booted| one("rhcos-c.0", booted, false, "q.io/a:2", &["usbguard"]);
+    let again = |booted| one("rhcos-f.0", booted, !booted, "q.io/a:1", &["usbguard"]);
+    let all = |deployments: &[String]| status(deployments, "null");
+    rig.talk
+        .says(ASKED, all(&[c(true), a(false)]))
+        .says("/usr/bin/rpm-ostree rollback", "")
+        .says(ASKED, all(&[a(false), c(true)]));
+    rig.os.undo(&before).unwrap();
+    rig.talk.says(ASKED, all(&[a(false), c(true)]));
+    assert!(!rig.os.runs(&before).unwrap(), "the boot is still to come");
+    rig.talk.says(ASKED, all(&[a(false), c(true)]));
+    rig.os.undo(&before).unwrap();
+    // There the packages are staged again, once.
+    rig.talk
+        .says(ASKED, all(&[a(true), c(false)]))
+        .says(KARGS, HAS)
+        .says("/usr/bin/rpm-ostree install --idempotent --allow-inactive usbguard", "")
+        .says(ASKED, all(&[again(false), a(true), c(false)]));
+    rig.os.undo(&before).unwrap();
+    for _ in 0..2 {
+        rig.talk.says(ASKED, all(&[again(false), a(true), c(false)]));
+        rig.os.undo(&before).unwrap();
+        rig.talk.says(ASKED, all(&[again(false), a(true), c(false)]));
+        assert!(rig.os.runs(&before).unwrap());
+    }
+    // It may boot before the undo has ended: it is as good as the one that it stands for.
+    std::fs::remove_file(&record).unwrap();
+    rig.talk.says(ASKED, all(&[again(true), a(false), c(false)]));
+    assert!(rig.os.runs(&before).unwrap());
+    rig.talk.says(ASKED, all(&[again(true), a(false), c(false)]));
+    rig.os.undo(&before).unwrap();
+    // For another change it is not.
+    let other = UndoToken { id: "rhcos-z.0".to_owned(), ..UndoToken::read(&before, "rpm-ostree").unwrap() };
+    rig.talk.says(ASKED, all(&[again(true), a(false), c(false)]));
+    assert!(!rig.os.runs(&other.token().unwrap()).unwrap());
+    rig.talk.done();
+}
