@@ -29,7 +29,7 @@ use crate::plan::facts::Facts;
 use crate::plan::live::Live;
 use crate::plan::sshd::DROPIN;
 use crate::plan::steps::Steps;
-use crate::plan::{Change, HostPlan, hard_links};
+use crate::plan::{Change, HostPlan};
 use crate::record::Names;
 use desired::{DisruptionPolicy, PolicyAction};
 
@@ -120,25 +120,8 @@ impl Host {
             bad,
         };
         steps.all(&names, &config.spec, &cost, &Live::No);
-        Ok(if steps.bad.is_empty() {
-            let Steps { steps, notes, warnings, .. } = steps;
-            let hard_links = hard_links(wanted, &facts);
-            // A repair leads back to what was there before, so it is not on trial.
-            let (disruption, cut_offs, trial) = (cost, Vec::new(), None);
-            Ok(HostPlan {
-                names,
-                steps,
-                disruption,
-                notes,
-                warnings,
-                cut_offs,
-                trial,
-                not_live: None,
-                hard_links,
-            })
-        } else {
-            Err(steps.bad)
-        })
+        // A repair leads back to what was there before, so it is not on trial.
+        Ok(steps.plan(names, cost))
     }
 }
 

@@ -347,28 +347,12 @@ impl Change {
             steps.warnings.push(why.clone());
         }
         steps.all(names, spec, &disruption, &live);
-        if steps.bad.is_empty() {
-            let Steps { steps, notes, warnings, .. } = steps;
-            let hard_links = hard_links(old, facts);
-            let names = names.clone();
-            let not_live = match live {
-                Live::Refused(why) => Some(why),
-                Live::No | Live::Yes(_) => None,
-            };
-            Ok(HostPlan {
-                names,
-                steps,
-                disruption,
-                notes,
-                warnings,
-                cut_offs,
-                trial: None,
-                not_live,
-                hard_links,
-            })
-        } else {
-            Err(steps.bad)
-        }
+        let plan = steps.plan(names.clone(), disruption)?;
+        let not_live = match live {
+            Live::Refused(why) => Some(why),
+            Live::No | Live::Yes(_) => None,
+        };
+        Ok(HostPlan { cut_offs, not_live, ..plan })
     }
 }
 

@@ -12,46 +12,11 @@
 //! (see `desired::no_way_back`).
 
 use desired::{Irreconcilable, OsField, Scope, Wanted};
-use serde::Serialize;
 
 use crate::paths::OS_BEFORE;
 use crate::plan::facts::Facts;
-use crate::system::os::origin::OsOrigin;
+use crate::system::os::origin::{OsOrigin, RecordedOs};
 use crate::system::os::reference::same_image;
-
-/// The record of what the host ran before a config first named an image.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub enum RecordedOs {
-    /// There is none: no config has named an image, or an agent without such records moved the host.
-    #[default]
-    Nothing,
-    /// What it ran.
-    Ran(OsOrigin),
-    /// The record cannot be read.
-    Damaged(String),
-}
-
-impl RecordedOs {
-    /// Reads the record's file. `None`: it does not exist.
-    #[must_use]
-    pub fn read(text: Option<&str>) -> Self {
-        match text.map(serde_json::from_str) {
-            None => Self::Nothing,
-            Some(Ok(origin)) => Self::Ran(origin),
-            Some(Err(error)) => Self::Damaged(error.to_string()),
-        }
-    }
-
-    /// The image to go back to, if it is one.
-    #[must_use]
-    pub fn image(&self) -> Option<&str> {
-        match self {
-            Self::Ran(OsOrigin::Image { reference, .. }) => Some(reference),
-            Self::Ran(OsOrigin::Other { .. }) | Self::Nothing | Self::Damaged(_) => None,
-        }
-    }
-}
 
 /// What becomes of the image of a host whose new config names none.
 #[derive(Debug, PartialEq, Eq)]

@@ -23,6 +23,7 @@ use crate::plan::os::planned;
 use crate::plan::os_before::{GivenUp, to_record};
 use crate::plan::sshd::DROPIN;
 use crate::plan::step::{Replaces, Step};
+use crate::plan::{HostPlan, hard_links};
 use crate::record::{CurrentConfig, Names, PendingReboot};
 
 /// Mode and owner of an ordinary file of root.
@@ -51,6 +52,27 @@ pub(crate) struct Steps<'a> {
 }
 
 impl Steps<'_> {
+    /// The plan of these steps. It cuts nobody off and is not on trial, unless the caller says so.
+    ///
+    /// # Errors
+    /// What keeps this host from it.
+    pub(crate) fn plan(self, names: Names, disruption: Disruption) -> Result<HostPlan, Vec<Irreconcilable>> {
+        if !self.bad.is_empty() {
+            return Err(self.bad);
+        }
+        Ok(HostPlan {
+            names,
+            steps: self.steps,
+            disruption,
+            notes: self.notes,
+            warnings: self.warnings,
+            cut_offs: Vec::new(),
+            trial: None,
+            not_live: None,
+            hard_links: hard_links(self.old, self.facts),
+        })
+    }
+
     /// Adds all steps of the plan.
     pub(crate) fn all(
         &mut self,

@@ -1,4 +1,5 @@
-//! What a deployment was made from, as a host's back end names it, so that the host can be brought back to it later. Pure.
+//! What a deployment was made from, as a host's back end names it, so that the host can be brought back to it later, and the record
+//! of that. Pure.
 //!
 //! Not here: when it is recorded, and when the host goes back (see `plan::os_before`).
 
@@ -53,6 +54,40 @@ impl OsOrigin {
             Self::Image { reference, named } if named.is_empty() => Reference::parse(reference),
             Self::Image { named, .. } => Reference::parse(named),
             Self::Other { .. } => None,
+        }
+    }
+}
+
+/// The record of what the host ran before a config first named an image.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum RecordedOs {
+    /// There is none: no config has named an image, or an agent without such records moved the host.
+    #[default]
+    Nothing,
+    /// What it ran.
+    Ran(OsOrigin),
+    /// The record cannot be read.
+    Damaged(String),
+}
+
+impl RecordedOs {
+    /// Reads the record's file. `None`: it does not exist.
+    #[must_use]
+    pub fn read(text: Option<&str>) -> Self {
+        match text.map(serde_json::from_str) {
+            None => Self::Nothing,
+            Some(Ok(origin)) => Self::Ran(origin),
+            Some(Err(error)) => Self::Damaged(error.to_string()),
+        }
+    }
+
+    /// The image to go back to, if it is one.
+    #[must_use]
+    pub fn image(&self) -> Option<&str> {
+        match self {
+            Self::Ran(OsOrigin::Image { reference, .. }) => Some(reference),
+            Self::Ran(OsOrigin::Other { .. }) | Self::Nothing | Self::Damaged(_) => None,
         }
     }
 }
