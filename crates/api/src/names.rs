@@ -348,7 +348,7 @@ pub mod pool_condition {
     pub const CONFIG_UNPROVED: &str = "ConfigUnproved";
     /// The image build of the pool failed; the message has the last lines of its log.
     pub const IMAGE_BUILD_DEGRADED: &str = "ImageBuildDegraded";
-    /// The PinnedImageSets of the pool cannot be told. What fails on a node is on its MachineConfigNode. Absent until the pool
+    /// The PinnedImageSets of the pool cannot be determined. What fails on a node is on its MachineConfigNode. Absent until the pool
     /// has one.
     pub const PINNED_IMAGE_SETS_DEGRADED: &str = "PinnedImageSetsDegraded";
 }

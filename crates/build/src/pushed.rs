@@ -395,7 +395,7 @@ pub fn after(pushed: &Pushed, done: Result<(), Failure>, now: &Time) -> After {
         (true, _) => format!("{what} stays, and is not tried again: {why}; delete it by hand"),
         (false, false) => format!("{what} cannot be deleted yet, and is tried again for seven days: {why}"),
         (false, true) => {
-            format!("{what} cannot be deleted yet, and is tried again until that is mended: {why}")
+            format!("{what} cannot be deleted yet, and is tried again until the cause is fixed: {why}")
         }
     };
     let entry = Pushed { kept: Some(Kept { why, since, for_good, until_mended }), ..pushed.clone() };

@@ -320,7 +320,7 @@ fn a_week_counts_while_it_is_tried_and_what_people_can_mend_has_no_end() {
         other => panic!("{other:?}"),
     };
     let (missing, said) = stays(&image(1), Again::UntilMended, 0).unwrap();
-    assert!(said.contains("until that is mended"), "{said}");
+    assert!(said.contains("until the cause is fixed"), "{said}");
     assert_eq!(stays(&missing, Again::UntilMended, 400), None, "nothing is told again, and it never ends");
     assert_eq!(done(&list(std::slice::from_ref(&missing)), &[], &[], &[]), ["delete image R@sha256:one"]);
     // The Secret is there after 400 days, and the registry is away then.

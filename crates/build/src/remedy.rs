@@ -52,7 +52,7 @@ const ROWS: [(&[&str], Remedy); 11] = [
     (
         &["unauthorized", "authentication required", "denied", "insufficient_scope", "forbidden"],
         Remedy {
-            push: "the registry lets renderedImagePushSecret not write there: correct its credentials, or its rights",
+            push: "renderedImagePushSecret may not write to that repository: correct its credentials, or its rights",
             build: "the registry lets baseImagePullSecret not read there: correct its credentials, or its rights",
         },
     ),

@@ -243,7 +243,7 @@ fn a_build_goes_from_its_config_to_an_image_in_force() {
     w.job(json!({"active": 0}));
     assert_eq!(w.step(), Vec::<String>::new(), "a build does not go back");
     w.job(json!({"succeeded": 1}));
-    assert_eq!(w.step(), ["waits: what the pods of MachineOSBuild b1 say is not known yet"]);
+    assert_eq!(w.step(), ["waits: the state of the pods of MachineOSBuild b1 is not known yet"]);
     w.succeed(DIGEST);
     assert_eq!(w.step(), [format!("remember image {}", image(DIGEST)), "b1 is Succeeded".to_owned()]);
     assert_eq!(w.step(), [format!("in force: b1, image {}", image(DIGEST)), "stop b1".to_owned()]);
@@ -387,7 +387,7 @@ fn a_job_without_an_end_or_without_a_digest_is_a_failure_with_its_cause() {
                     "denied: forbidden | the image could not be pushed to r.example.com/os:t".to_owned(),
                 ),
             },
-            "Remedy: the registry lets renderedImagePushSecret not write there",
+            "Remedy: renderedImagePushSecret may not write to that repository",
         ),
         (json!({"succeeded": 1}), Report::default(), "left no digest"),
         (

@@ -235,7 +235,7 @@ fn undo_text(undoing: &Undoing) -> String {
 pub(crate) fn doubts(forbidden: &[String], warnings: &[String]) -> String {
     let assumed = forbidden.iter().map(|kind| {
         format!(
-            "you may not list {kind}s, so this assumes that there are none, and can be wrong; ask for the right to \"list\" them\n"
+            "you may not list {kind} objects, so this assumes that there are none, and can be wrong; ask for the right to \"list\" them\n"
         )
     });
     assumed.chain(warnings.iter().map(|warning| format!("warning: {}\n", MASKED(warning)))).collect()

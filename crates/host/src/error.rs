@@ -48,7 +48,9 @@ pub enum Error {
         path: &'static str,
     },
     /// The record of a pending reboot cannot be read.
-    #[error("{path} cannot be read ({why}), so whether a reboot is owed is unknown; remove it, then reboot")]
+    #[error(
+        "{path} cannot be read ({why}), so whether a reboot is pending is unknown; remove it, then reboot"
+    )]
     RebootRecord {
         /// Its file.
         path: &'static str,

@@ -125,8 +125,8 @@ pub(crate) fn decide(
     Some(match rival(&asked, all, since) {
         None => Ok((node, token.id.clone())),
         Some(other) => Err(format!(
-            "CertificateSigningRequest {} asks for node {node} with another key, and boot token {} is worth one: if both are of \
-             that machine, approve this one by hand; else somebody else has the account of booting machines",
+            "CertificateSigningRequest {} asks for node {node} with another key, and boot token {} allows one certificate. If both \
+             come from that machine, approve this one by hand; otherwise the bootstrap credentials have leaked: revoke the token",
             other.metadata.name.as_deref().unwrap_or_default(),
             token.id
         )),

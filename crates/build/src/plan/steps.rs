@@ -140,7 +140,9 @@ impl fmt::Display for Wait {
             ),
             Self::NotRendered => f.write_str("the pool has no rendered config yet"),
             Self::RenderDegraded => f.write_str("the pool cannot be rendered; see RenderDegraded"),
-            Self::Report(build) => write!(f, "what the pods of MachineOSBuild {build} say is not known yet"),
+            Self::Report(build) => {
+                write!(f, "the state of the pods of MachineOSBuild {build} is not known yet")
+            }
             Self::Failed(build) => write!(
                 f,
                 "MachineOSBuild {build} failed; correct its cause, then set the annotation {} on the MachineOSConfig",

@@ -160,7 +160,7 @@ impl ImageMetrics {
         );
         r.register(
             "ocl_image_push_state",
-            "1 for what became of a pool's image at its registry",
+            "1 for the outcome of the last push of a pool's image to its registry",
             m.push_state.clone(),
         );
         r.register("ocl_image_push", "Pushes of images by how they ended", m.pushes.clone());

@@ -82,7 +82,7 @@ async fn carry_out(shared: &Shared, name: &str) -> Result<(), CallError> {
         Ok(found) => found,
         Err(error) => {
             let text = format!(
-                "the PinnedImageSets of pool {name} cannot be told: spec.machineConfigSelector.{error}; correct the selector"
+                "the PinnedImageSets of pool {name} cannot be determined: spec.machineConfigSelector.{error}; correct the selector"
             );
             let condition = Condition::new(PINNED_IMAGE_SETS_DEGRADED, true, "", text);
             return match sets.is_empty() {

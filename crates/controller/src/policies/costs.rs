@@ -99,7 +99,10 @@ async fn cost(shared: &Shared, change: &ChangeAsked) -> Result<ChangeCost, Strin
     let get = async |name: &str| {
         let read =
             call(|| format!("machineconfig {name}"), configs.get(name)).await.map_err(|e| e.chain())?;
-        Wanted::parse(&read.spec).map_err(|bad| format!("machineconfig {name}: {}", bad.len()))
+        Wanted::parse(&read.spec).map_err(|bad| {
+            let findings: Vec<String> = bad.iter().map(ToString::to_string).collect();
+            format!("machineconfig {name}: {}", findings.join("; "))
+        })
     };
     let (group, plural) = kind::MACHINE_CONFIGURATIONS;
     let mut resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", "MachineConfiguration"));

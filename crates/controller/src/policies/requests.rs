@@ -111,7 +111,7 @@ async fn workloads(
         for api in apis {
             let mut params = ListParams::default().labels_from(&selector).limit(PAGE);
             loop {
-                let what = || format!("list {kind:?}s");
+                let what = || format!("list {kind:?} objects");
                 let page = call(what, api.list(&params)).await.map_err(|e| e.chain())?;
                 let name = |o: &DynamicObject| {
                     format!("{kind:?} {}/{}", o.namespace().unwrap_or_default(), o.name_any())
@@ -139,7 +139,7 @@ async fn workloads(
         let more = first.iter().filter(|name| !there.contains(*name)).count() - 1;
         let more = if more == 0 { String::new() } else { format!(" (and {more} more)") };
         return Err(format!(
-            "{gone}{more} was there when the change began, and is not any more; create it again, or edit the policy if it is to be gone"
+            "{gone}{more} existed when the rollout began and has disappeared since; create it again, or edit the policy if it is to be gone"
         ));
     }
     if there.is_empty() {

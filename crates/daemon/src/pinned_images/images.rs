@@ -37,7 +37,7 @@ pub(super) enum RoundError {
     Disk(#[from] FsError),
     #[error("{0}")]
     PullSecret(String),
-    #[error("CRI-O was not told of its pinned images: {0}")]
+    #[error("the list of pinned images could not be given to CRI-O: {0}")]
     Reload(String),
 }
 

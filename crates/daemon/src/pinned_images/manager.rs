@@ -149,7 +149,7 @@ impl Manager {
             Ok(wanted) => wanted,
             Err(why) => {
                 // Nothing is unpinned for a mistake elsewhere.
-                tracing::warn!(%why, "the PinnedImageSets of this node cannot be told; what is pinned stays so");
+                tracing::warn!(%why, "the PinnedImageSets of this node cannot be determined; pinned images stay pinned");
                 return Ok(LOOK);
             }
         };

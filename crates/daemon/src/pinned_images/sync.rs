@@ -149,8 +149,8 @@ impl Images {
         }
         let remark = (!untold.is_empty()).then(|| {
             format!(
-                "{} does not tell the kubelet that they are pinned, so its garbage collection may remove them, and they are pulled \
-                 again; containerd tells it from 1.7.10 and 1.6.25 on",
+                "{} does not report pinned images to the kubelet, so image garbage collection may remove them, and they are \
+                 pulled again; upgrade to containerd 1.6.25, 1.7.10 or newer",
                 runtime.version
             )
         });

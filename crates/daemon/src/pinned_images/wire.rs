@@ -85,7 +85,7 @@ impl<'a> Value<'a> {
 
 /// The bytes are no message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("an answer that is no Protocol Buffers message")]
+#[error("the answer is not a valid Protocol Buffers message")]
 pub(super) struct Malformed;
 
 /// The fields of a message, in their order. After an error it ends.

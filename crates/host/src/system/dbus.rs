@@ -168,7 +168,7 @@ impl DbusSystemd {
                     }
                     // A signal that was on its way when the job was gone has come since.
                     Err(_) if is_gone => {
-                        tracing::warn!(job = %*job, on = %about, "systemd did not tell the end of a job");
+                        tracing::warn!(job = %*job, on = %about, "systemd did not report the end of a job");
                         return Ok(None);
                     }
                     Err(_) => is_gone = !has_job(&manager, &job).await,
@@ -382,7 +382,7 @@ impl Systemd for DbusSystemd {
     }
 
     fn soft_reboots(&mut self) -> Result<Option<u64>> {
-        self.run("tell how often it has restarted", "userspace", CALL, |c| async move {
+        self.run("report the number of", "soft reboots", CALL, |c| async move {
             let (name, path, interface) = SYSTEMD;
             let properties = proxy(&c, (name, path, "org.freedesktop.DBus.Properties")).await?;
             let what = (interface, "SoftRebootsCount");

@@ -42,7 +42,7 @@ impl Host {
                     written = true;
                 }
             }
-            tracing::info!(%unit, "a unit that goes on with a trial at boot is enabled");
+            tracing::info!(%unit, "the unit that resumes a trial after a boot is enabled");
             enable.push((*unit).to_owned());
         }
         if written {
@@ -83,7 +83,7 @@ impl Host {
                 self.systemd.disable(&[unit.to_owned()])?;
             }
             self.root.remove(&paths::unit(unit))?;
-            tracing::info!(%unit, "a unit that goes on with a trial at boot is removed");
+            tracing::info!(%unit, "the unit that resumes a trial after a boot is removed");
         }
         self.systemd.daemon_reload()?;
         self.root.remove(paths::OWN_UNITS)?;

@@ -125,7 +125,7 @@ async fn list(
     };
     let page = |params: ListParams| {
         let api = api.clone();
-        async move { call_within(REQUEST, || format!("cannot list {kind}s"), api.list(&params)).await }
+        async move { call_within(REQUEST, || format!("cannot list {kind} objects"), api.list(&params)).await }
     };
     let mut all = Vec::new();
     let each = |object: DynamicObject| {

@@ -42,7 +42,7 @@ pub enum ListError {
     )]
     NotInstalled(#[source] Box<kube::Error>),
     /// A list was refused.
-    #[error("cannot list {kind}s")]
+    #[error("cannot list {kind} objects")]
     Refused {
         /// The kind.
         kind: String,
@@ -144,7 +144,7 @@ async fn list_if_there(
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
     let all = ListParams::default();
-    match call(|| format!("cannot list {kind}s"), api.list(&all)).await {
+    match call(|| format!("cannot list {kind} objects"), api.list(&all)).await {
         Ok(found) => {
             let objects = found.items.iter().map(|o| versioned(o, group, version, kind)).collect();
             Ok(Listed { objects, forbidden: vec![] })

@@ -206,7 +206,10 @@ fn images<'a>(
         text.push_str(&format!("; {why}"));
     }
     if failing.len() > 1 {
-        text.push_str(&format!("; {} more nodes fail", failing.len() - 1));
+        text.push_str(&match failing.len() - 1 {
+            1 => "; 1 more node fails".to_owned(),
+            more => format!("; {more} more nodes fail"),
+        });
     }
     Some(text)
 }

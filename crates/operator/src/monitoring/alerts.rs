@@ -114,7 +114,7 @@ pub const ALERTS: [Alert; 33] = [
         "1d",
         "max by (pool) (mcc_rollout_held) > 0",
         "Pool {{ $labels.pool }} has been held back for a day.",
-        "A pause or a pin that was forgotten, or a config that cannot be rendered. The certificates that ControllerConfig \
+        "Somebody forgot a pause or a pin, or the config cannot be rendered. The certificates that ControllerConfig \
          distributes reach its nodes all the same; every other change waits. `mco status` says why.",
     ),
     alert(
@@ -157,7 +157,7 @@ pub const ALERTS: [Alert; 33] = [
         "15m",
         "sum by (queue) (increase(mcc_passes_total{outcome=\"failed\"}[10m])) > 10",
         "The controller fails again and again in its queue {{ $labels.queue }}.",
-        "Most often permissions, an admission webhook or a full etcd. The controller's log names the request that is refused.",
+        "The usual causes are permissions, an admission webhook or a full etcd. The controller's log names the request that is refused.",
     ),
     alert(
         "MCCBootImageSkewEnforcementNone",
@@ -200,7 +200,7 @@ pub const ALERTS: [Alert; 33] = [
         "10m",
         "max by (pool) (ocl_image_push_state{state=\"failed\"}) == 1",
         "The OS image of pool {{ $labels.pool }} was built, but its registry did not take it.",
-        "Most often credentials, or a registry that is full. Look at the pool's condition ImageBuildDegraded, correct the cause, \
+        "The usual causes are wrong credentials or a full registry. Look at the pool's condition ImageBuildDegraded, correct the cause, \
          and ask for a rebuild.",
     ),
     alert(
@@ -209,7 +209,7 @@ pub const ALERTS: [Alert; 33] = [
         "10m",
         "max by (step) (mco_operator_step_failed) > 0",
         "The operator cannot continue at its step {{ $labels.step }}.",
-        "What runs goes on, but nothing that is missing or changed is put back, and an upgrade stands still. The condition \
+        "Running parts are not affected, but nothing that is missing or changed is put back, and an upgrade stands still. The condition \
          Degraded of MachineConfigOperator `cluster` names the object and the remedy.",
     ),
     alert(
@@ -218,7 +218,7 @@ pub const ALERTS: [Alert; 33] = [
         "10m",
         "sum(mco_operator_leader) < 1 or absent(mco_operator_leader)",
         "No machine-config-operator leads.",
-        "What runs goes on. Nothing that is missing is put back, certificates are not renewed, and machines that join wait. Look \
+        "Running parts are not affected. Nothing that is missing is put back, certificates are not renewed, and machines that join wait. Look \
          at the pods and at the Lease machine-config-operator.",
     ),
     alert(

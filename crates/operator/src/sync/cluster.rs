@@ -155,7 +155,7 @@ async fn evaluation(client: &Client) -> Result<Vec<&'static str>, CallError> {
     for kind in ["KubeletConfig", "ContainerRuntimeConfig"] {
         let like = json!({"apiVersion": format!("{}/v1", api::names::GROUP), "kind": kind});
         let Some(api) = api_of(client, &like) else { continue };
-        let found = optional(&format!("list {kind}s"), api.list(&ListParams::default())).await?;
+        let found = optional(&format!("list {kind} objects"), api.list(&ListParams::default())).await?;
         all.extend(found.into_iter().flatten().map(|object| json!(object)));
     }
     Ok(super::status::evaluation(&all))
@@ -250,7 +250,7 @@ pub(crate) async fn kept(client: &Client) -> Result<Vec<Value>, CallError> {
     let lists = lists.map(|(kind, api)| {
         let params = params.clone();
         async move {
-            let list = optional(&format!("list {}s", kind.kind), api.list(&params)).await?;
+            let list = optional(&format!("list {} objects", kind.kind), api.list(&params)).await?;
             let typed = |object: DynamicObject| {
                 let mut object = json!(object);
                 object["apiVersion"] = json!(kind.api_version);

@@ -81,7 +81,7 @@ pub(super) fn degraded(object: &Value) -> Option<String> {
     // Nobody here clears it: its owner may have left the cluster long ago.
     Some(format!(
         "MachineConfiguration cluster, status.conditions has BootImageUpdateDegraded=True: bootimage update failed: {}; the \
-         operator does not manage boot images: mend it where they are managed, or, if nothing manages them here, remove the \
+         operator does not manage boot images: fix it where they are managed, or, if nothing manages them here, remove the \
          condition with kubectl edit machineconfiguration cluster --subresource=status",
         found["message"].as_str().unwrap_or_default()
     ))

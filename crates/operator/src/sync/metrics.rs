@@ -49,7 +49,7 @@ impl Metrics {
         );
         registry.register(
             "mco_operator_step_failed",
-            "1 for the step that keeps the operator from going on, until it is mended",
+            "1 for the step that blocks the operator",
             stopped.clone(),
         );
         registry.register(

@@ -38,7 +38,7 @@ async fn get(client: &Client, like: &Value) -> Result<Option<Value>, CallError> 
 async fn list(client: &Client, like: &Value, params: &ListParams) -> Result<Vec<Value>, CallError> {
     let Some(api) = api_of(client, like) else { return Ok(vec![]) };
     let kind = like["kind"].as_str().unwrap_or_default();
-    match call(|| format!("list {kind}s"), api.list_metadata(params)).await {
+    match call(|| format!("list {kind} objects"), api.list_metadata(params)).await {
         Ok(found) => Ok(found
             .items
             .iter()
@@ -145,7 +145,7 @@ pub async fn find(client: &Client) -> Result<Facts, UninstallError> {
     ] {
         let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(GROUP, "v1", kind), plural);
         let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
-        match call(|| format!("list {kind}s"), api.list_metadata(&ListParams::default())).await {
+        match call(|| format!("list {kind} objects"), api.list_metadata(&ListParams::default())).await {
             Ok(found) => {
                 let held = found
                     .items

@@ -44,8 +44,8 @@ pub enum UninstallError {
     },
     /// Nodes did not get back to their own files.
     #[error(
-        "nothing was removed, and the pools are paused, because not every node got back to its own files:{}\nmend that and run \
-         the command again; with --force it removes the rest all the same; mco resume POOL gives it up",
+        "nothing was removed, and the pools are paused, because not every node got back to its own files:{}\nfix the cause and \
+         run the command again; with --force it removes the rest anyway; mco resume POOL cancels the uninstall",
         lines(nodes)
     )]
     NotRestored {
@@ -54,9 +54,9 @@ pub enum UninstallError {
     },
     /// Somebody has resumed a pool meanwhile: the controller would send its nodes to their config again.
     #[error(
-        "nothing was removed: {} not paused any more, so the controller takes nodes to their config again while they go back to \
-         their own files. No node is sent any more; those on their way get there. Find out who did that, then run the command \
-         again, which pauses the pools; mco resume POOL of the others gives it up",
+        "nothing was removed: {} not paused any more, so the controller moves nodes to their config again while they go back to \
+         their own files. No further node is sent back to its own files. Find out who resumed it, then run the command again, \
+         which pauses the pools; to cancel the uninstall, run mco resume POOL for the other pools",
         pools.join(", ")
     )]
     Resumed {
@@ -65,8 +65,8 @@ pub enum UninstallError {
     },
     /// Something does not go.
     #[error(
-        "{what} is still there after {seconds} s; see what holds it, or, of a CustomResourceDefinition, one of its objects: kubectl \
-         get -o yaml, metadata.finalizers; let its owner end that, then run it again"
+        "{what} still exists after {seconds} s; a finalizer of it, or of an object of that CustomResourceDefinition, holds it: look \
+         at metadata.finalizers (kubectl get -o yaml), let the finalizer's owner finish, then run the command again"
     )]
     Stays {
         /// The object.

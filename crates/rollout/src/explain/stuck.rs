@@ -88,7 +88,8 @@ impl PoolPlan {
         let first = left.iter().find(|n| n.step.needs_a_person())?;
         let more = match stuck.len() {
             1 => String::new(),
-            n => format!("; so do {} more", n - 1),
+            2 => "; and 1 more node".to_owned(),
+            n => format!("; and {} more nodes", n - 1),
         };
         Some(format!("node {first}{more}"))
     }
@@ -135,7 +136,12 @@ mod tests {
                 vec![state(DaemonState::Unreconcilable), moving(), behind(&["n0", "n1"])],
                 None,
             ),
-            ("a person's cordon", None, vec![cordoned(), cordoned(), behind(&["n0"])], Some("so do 1 more")),
+            (
+                "a person's cordon",
+                None,
+                vec![cordoned(), cordoned(), behind(&["n0"])],
+                Some("and 1 more node"),
+            ),
             ("comes back by itself", None, vec![Step::Unavailable(Reason::NotReady("x".into()))], None),
         ];
         for (about, hold, steps, want) in rows {

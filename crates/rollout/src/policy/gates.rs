@@ -149,7 +149,7 @@ impl Record {
             }
             Reading::Broken(now) if now.len() > MAX_BROKEN => {
                 let why = format!(
-                    "{} things are not as they should be, and at most {MAX_BROKEN} can be told apart; make the gate narrower",
+                    "{} objects fail the check, and at most {MAX_BROKEN} can be tracked; narrow the gate's selector",
                     now.len()
                 );
                 self.state = Some(GateState::Unknown(why));

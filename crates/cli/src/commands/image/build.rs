@@ -78,7 +78,7 @@ pub(crate) async fn run(a: Build) -> anyhow::Result<u8> {
     let digest = std::fs::read_to_string(&digest).with_context(|| format!("{program} left no digest"))?;
     let digest = digest.trim();
     if !names::is_digest(digest) {
-        bail!("{program} names the digest {digest:?}, which is not a digest");
+        bail!("{program} reported {digest:?}, which is not a sha256 digest");
     }
     output::write(&format!("{}\n", names::by_digest(&tag, digest)))?;
     Ok(exit::OK)

@@ -195,7 +195,7 @@ impl Cleaner {
         self.wait(&key, is_temporary);
         let (entries, event) = match outcome {
             After::Gone => {
-                let text = format!("{} is deleted: nothing names it any more", pushed.what);
+                let text = format!("{} is deleted: it is no longer used", pushed.what);
                 (vec![(key, None)], Some((ControllerEvent::OldImageDeleted, text)))
             }
             After::Stays { entry, tell } => {

@@ -33,7 +33,9 @@ pub(super) async fn remove(cleaner: &Cleaner, deletion: &Deletion) -> Result<Rem
         What::Image { name, tag } => {
             let image = parsed(name)?;
             if let Some(other) = Box::pin(other_name(&registry, &image, tag)).await? {
-                let why = format!("the tag {other} names it, too, and a deletion would take that with it");
+                let why = format!(
+                    "tag {other} points to the same image, and deleting the image would delete that tag"
+                );
                 return Err(Failure { why, again: Again::Never });
             }
             if still(cleaner, &key).await?.is_none() {
@@ -91,7 +93,7 @@ async fn other_name(registry: &Registry, image: &Reference, own: &str) -> Result
     // No tags: they have gone, or this registry does not list them.
     if all.is_empty() && !own_tag.is_empty() && digest_of(registry, &parsed(own)?).await?.is_some() {
         let why = format!(
-            "the registry does not list the tags of {repository}, so it is not known what else names it"
+            "the registry does not list the tags of {repository}, so it is not known whether another tag points to it"
         );
         return Err(Failure { why, again: Again::ForAWeek });
     }
@@ -121,7 +123,10 @@ fn failed(error: RegistryError) -> Failure {
 
 /// What else names an image is not known, so it stays for now.
 fn not_seen(error: &RegistryError) -> Failure {
-    Failure { why: format!("it is not known what else names it: {error}"), again: Again::ForAWeek }
+    Failure {
+        why: format!("it is not known whether another tag points to it: {error}"),
+        again: Again::ForAWeek,
+    }
 }
 
 /// How the registry is talked to: credentials of the push secret, mirrors and such of the pool's config.

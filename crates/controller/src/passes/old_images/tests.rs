@@ -279,7 +279,7 @@ async fn an_image_that_another_tag_names_stays() {
                 "manifests/b1" | "manifests/prod" => manifest(),
                 _ => other(),
             }),
-            Some("/os:prod names it, too"),
+            Some("/os:prod points to the same image"),
             true,
         ),
         (
@@ -295,7 +295,7 @@ async fn an_image_that_another_tag_names_stays() {
         (
             "the tags may not be listed",
             Box::new(move |path| (path == "tags/list").then(|| (403, String::new()))),
-            Some("not known what else names it"),
+            Some("not known whether another tag points to it"),
             false,
         ),
         (
@@ -305,7 +305,7 @@ async fn an_image_that_another_tag_names_stays() {
                 "manifests/b2" => Some((400, String::new())),
                 _ => manifest(),
             }),
-            Some("not known what else names it"),
+            Some("not known whether another tag points to it"),
             false,
         ),
         (

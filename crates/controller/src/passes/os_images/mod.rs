@@ -147,7 +147,7 @@ impl Looker {
             if found.as_ref() == Some(&next) { Ok(()) } else { self.write(config_name, &next).await };
         let why = written.as_ref().err().filter(|e| e.is_refused()).map(|e| {
             format!(
-                "what was found out about osImageURL {url} cannot be written, and nodes wait for it: {}",
+                "the result of inspecting osImageURL {url} cannot be written, and nodes wait for it: {}",
                 e.chain()
             )
         });
@@ -206,7 +206,7 @@ impl Looker {
         let looked = judged(of(), facts);
         match (&*looked.refused, &*looked.unknown) {
             ("", "") => tracing::info!(config, image = looked.image, "the OS image is known by its digest"),
-            ("", why) => tracing::warn!(config, "osImageURL {url} cannot be looked into: {why}"),
+            ("", why) => tracing::warn!(config, "osImageURL {url} cannot be inspected: {why}"),
             (why, _) => tracing::warn!(config, "osImageURL {url} is refused: {why}"),
         }
         looked
@@ -228,7 +228,7 @@ fn judged(of: OsImage, facts: Result<Arc<ImageFacts>, RegistryError>) -> OsImage
         Ok(facts) => {
             let refused = match &facts.bootable_by {
                 Some(_) => String::new(),
-                None if facts.is_extensions() => "it holds extensions of an OS image, and no OS".to_owned(),
+                None if facts.is_extensions() => "it is an image of extensions, not an OS image".to_owned(),
                 None => format!(
                     "none of its labels {} says that a node can boot it",
                     registry::BOOTABLE.join(", ")

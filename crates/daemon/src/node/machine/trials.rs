@@ -49,7 +49,7 @@ impl Machine {
         host.settle_trial_failure()?;
         host.remove_own_units()?;
         if host.has_own_units()? {
-            return Err(MachineError::broken("a change is on trial, or a reboot is owed"));
+            return Err(MachineError::broken("a change is on trial, or a reboot is pending"));
         }
         Ok(())
     }

@@ -218,7 +218,7 @@ fn by_row(
                 true => taken,
                 false => taken.map(Taken::hidden).or_else(|_| {
                     here.refuse(
-                        "it has to be set by a boot; the reason is not shown, as the file may be secret",
+                        "it takes effect only at boot; the reason is hidden because the file may be secret",
                     )
                 }),
             }

@@ -170,7 +170,7 @@ fn what_only_a_boot_does_is_left_to_it() {
         ("/etc/systemd/network/a.netdev", "", "at boot"),
         ("/etc/systemd/system/systemd-udevd.service.d/a.conf", "", "part of systemd"),
         ("/etc/systemd/system/getty@.service.d/a.conf", "", "template"),
-        ("/etc/systemd/system/foo-.service.d/a.conf", "", "names begin so"),
+        ("/etc/systemd/system/foo-.service.d/a.conf", "", "names begin like it"),
         ("/etc/tmpfiles.d/a.conf", "d /a\nd! /b", "lines of type d!"),
         ("/etc/tmpfiles.d/a.conf", "R /a", "lines of type R"),
         ("/etc/tmpfiles.d/a.conf", "D /a", "lines of type D"),

@@ -56,10 +56,10 @@ fn by_name(name: &str) -> Option<String> {
         return Some("it is a template or an instance of one".to_owned());
     }
     if name.rsplit_once('.').is_some_and(|(stem, _)| stem.ends_with('-')) {
-        return Some("its drop-ins are those of all units whose names begin so".to_owned());
+        return Some("its drop-ins also apply to other units whose names begin like it".to_owned());
     }
     if NEVER.contains(&name) {
-        return Some("a restart of it would cut off what depends on it".to_owned());
+        return Some("restarting it would stop what depends on it".to_owned());
     }
     if name.starts_with("systemd-") && !SAFE.contains(&name) {
         return Some("it is a part of systemd".to_owned());
@@ -355,7 +355,7 @@ mod tests {
             ("dbus.service", "depends"),
             ("machine-config-daemon.service", "depends"),
             ("systemd-udevd.service", "part of systemd"),
-            ("foo-.service", "names begin so"),
+            ("foo-.service", "names begin like it"),
         ] {
             let units = [json!({"name": name, "contents": PLAIN, "enabled": true})];
             let not = of_unit(name, (&config(&[]), &config(&units)), false, &Facts::default()).unwrap_err();

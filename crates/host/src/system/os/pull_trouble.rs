@@ -29,7 +29,7 @@ const TROUBLES: [(&[&str], &str); 10] = [
     ),
     (
         &["Source image rejected", "signature was required", "rejected by policy", "nvalid signature"],
-        "/etc/containers/policy.json does not admit it: sign the image, or correct the policy",
+        "/etc/containers/policy.json rejects the image: sign the image, or correct the policy",
     ),
     (
         &["specifies a default of `insecureAcceptAnything`"],

@@ -127,7 +127,7 @@ impl Round {
                 "it was not sent, because others failed".to_owned()
             } else if self.control_plane.contains(name) && !others.is_empty() {
                 format!(
-                    "it was not sent: etcd is not Ready again on {}; mend its pod there",
+                    "it was not sent: etcd is not Ready again on {}; fix its pod there",
                     others.join(", ")
                 )
             } else {

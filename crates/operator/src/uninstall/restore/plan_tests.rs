@@ -177,7 +177,7 @@ fn etcd_counts_when_its_pod_is_that_of_the_present_boot() {
     let held = with("old", LIMIT);
     assert!(held.send.is_empty(), "{held:?}");
     let said = held.not_restored();
-    let words = "it was not sent: etcd is not Ready again on a; mend its pod there";
+    let words = "it was not sent: etcd is not Ready again on a; fix its pod there";
     assert_eq!(said.get("b").map(String::as_str), Some(words));
     assert!(held.is_stuck(false, LIMIT, LIMIT) && !held.is_stuck(false, Duration::ZERO, LIMIT));
     assert_eq!(with("new", Duration::ZERO).send, BTreeSet::from(["b".into()]));

@@ -150,8 +150,8 @@ impl Runner<'_> {
 /// A package that goes and could not come back.
 pub(super) fn lost(package: &Package) -> OsError {
     OsError::new(format!(
-        "{} {} has to go, and no repository of this host has that version any more, so that an undo could not bring it back; \
-         upgrade it to a version that one has, or remove it by hand",
+        "{} {} would be removed, but no repository of this host has that version any more, so the change could not be undone; \
+         upgrade it to a version that a repository has, or remove it by hand",
         package.name, package.version
     ))
 }

@@ -163,8 +163,9 @@ struct Ostree {
 
 impl Entry {
     fn one(self, stateroot: &str) -> Result<One, String> {
-        let ostree =
-            self.ostree.ok_or("a deployment of bootc is none of OSTree; only those are understood")?;
+        let ostree = self
+            .ostree
+            .ok_or("bootc lists a deployment that is not an OSTree deployment; only those are supported")?;
         if self.incompatible {
             return Err(
                 "bootc says that a deployment was changed by other tools (incompatible); take back what was \
@@ -208,7 +209,7 @@ impl Entry {
 /// Another form or version; no deployment is booted; one of a kind that is not understood.
 pub(super) fn bootc_status(text: &str, stateroot: &str) -> Result<Deployments, String> {
     let host: Bootc = serde_json::from_str(text)
-        .map_err(|e| format!("bootc status --json answered what this version cannot read: {e}"))?;
+        .map_err(|e| format!("the output of bootc status --json has an unknown format: {e}"))?;
     if (host.api_version.as_str(), host.kind.as_str()) != ("org.containers.bootc/v1", "BootcHost") {
         return Err(format!("bootc status --json answered a {} of {}", host.kind, host.api_version));
     }

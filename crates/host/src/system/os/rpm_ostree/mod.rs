@@ -90,10 +90,9 @@ impl RpmOstree {
     fn heard(args: &[&str], done: Result<Output, ProgramError>) -> Result<String, OsError> {
         match done {
             Ok(output) => Ok(output.text),
-            Err(e) if e.why.contains(BUSY) => Err(OsError::new(format!(
-                "rpm-ostree does something else for somebody else; {WAIT} ({})",
-                e.why
-            ))),
+            Err(e) if e.why.contains(BUSY) => {
+                Err(OsError::new(format!("rpm-ostree is busy with another transaction; {WAIT} ({})", e.why)))
+            }
             Err(e) if e.why.contains(DRIVEN) => Err(OsError::new(format!(
                 "another program updates this host, and would replace what a MachineConfig stages; stop it, for example with \
                  systemctl disable --now zincati.service ({})",

@@ -76,7 +76,7 @@ impl Status {
     /// The text is not of the known form; or no deployment is booted.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let status: Self = serde_json::from_str(text)
-            .map_err(|e| format!("rpm-ostree status --json answered what this version cannot read: {e}"))?;
+            .map_err(|e| format!("the output of rpm-ostree status --json has an unknown format: {e}"))?;
         match status.deployments.iter().filter(|d| d.booted).count() {
             1 => Ok(status),
             n => Err(format!("rpm-ostree status --json says that {n} deployments are booted, and not one")),
