@@ -1,12 +1,13 @@
 //! Checks the commands in the book. Commands of `mco` and `cargo xtask` are parsed by their own definitions. Those of kubectl
 //! are compared with its verbs and the known kinds, all others with a list of programs. Where kubectl and helm are installed,
-//! they also parse their own commands (see `programs`).
+//! they also parse their own commands (see `programs`). The shell parses all lines (`bash -n`).
 //!
 //! What it is not: a shell. No command is run.
 
 use anyhow::{Context, bail};
 use clap::CommandFactory;
 use std::collections::BTreeSet;
+use std::process::Command;
 
 /// Programs whose arguments are not checked.
 const OTHERS: &[&str] = &[
@@ -103,7 +104,17 @@ const KINDS: &[&str] = &[
 pub(super) fn console(text: &str) -> anyhow::Result<usize> {
     let commands = lines(text)?;
     commands.iter().try_for_each(|c| line_is_true(c))?;
+    shell_parses(&commands.join("\n"))?;
     Ok(commands.len())
+}
+
+/// Whether the shell understands the quotes, pipes, loops and redirections.
+fn shell_parses(script: &str) -> anyhow::Result<()> {
+    let output = Command::new("bash").args(["-n", "-c", script]).output().context("cannot run bash")?;
+    if !output.status.success() {
+        bail!("the shell cannot parse it: {}", String::from_utf8_lossy(&output.stderr).trim());
+    }
+    Ok(())
 }
 
 /// The commands of such a block that start one of these programs, split into words.

@@ -183,6 +183,7 @@ mod tests {
             ("```console\n$ kubectl frobnicate pods\n```\n", "frobnicate"),
             ("```console\n$ cargo xtask nothing\n```\n", "nothing"),
             ("```sh\nfrobnicate\n```\n", "frobnicate"),
+            ("```console\n$ echo a | | cat\n```\n", "the shell cannot parse it"),
             ("```yaml\nkind: MachineConfig\n```\n", "apiVersion"),
             (
                 "```yaml\napiVersion: machineconfiguration.openshift.io/v1\nkind: MachineConfigPol\nmetadata: {name: a}\n```\n",
