@@ -2,12 +2,13 @@
 //!
 //! What it is not: the time of one job, which [`super::lanes`] measures.
 
-/// The processors' time until now, in clock ticks: all of it, and what they did nothing in. `None` on a computer whose kernel does
-/// not say it. Source: `/proc/stat`, see proc(5).
+/// The processors' time until now, in clock ticks: all of it, what they did nothing in, and what niced programs used. `None` on a
+/// computer whose kernel does not say it. Source: `/proc/stat`, see proc(5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Ticks {
     all: u64,
     idle: u64,
+    niced: u64,
 }
 
 impl Ticks {
@@ -20,14 +21,20 @@ impl Ticks {
     fn parse(stat: &str) -> Option<Self> {
         let fields = stat.lines().next()?.strip_prefix("cpu ")?.split_ascii_whitespace();
         let ticks: Vec<u64> = fields.map(str::parse).collect::<Result<_, _>>().ok()?;
-        let [idle, waiting] = *ticks.get(3..5)? else { return None };
-        Some(Self { all: ticks.iter().take(8).sum(), idle: idle + waiting })
+        let [_, niced, _, idle, waiting] = *ticks.get(..5)? else { return None };
+        Some(Self { all: ticks.iter().take(8).sum(), idle: idle + waiting, niced })
     }
 
     /// How much of the time since then the processors were busy, in percent.
     pub(super) fn busy_since(self, then: Self) -> u64 {
         let all = self.all.saturating_sub(then.all).max(1);
         100 * all.saturating_sub(self.idle.saturating_sub(then.idle)) / all
+    }
+
+    /// The same without what niced programs used, such as the release build in the background: they give way to what is started.
+    pub(super) fn needed_since(self, then: Self) -> u64 {
+        let all = self.all.saturating_sub(then.all).max(1);
+        self.busy_since(then).saturating_sub(100 * self.niced.saturating_sub(then.niced) / all)
     }
 }
 
@@ -38,9 +45,10 @@ mod tests {
     #[test]
     fn idle_time_and_waits_for_disks_count_as_free() {
         let then = Ticks::parse("cpu  100 0 50 300 50 0 0 0 40 0\ncpu0 1 2 3\n").unwrap();
-        assert_eq!(then, Ticks { all: 500, idle: 350 });
-        let now = Ticks::parse("cpu  250 0 50 340 60 0 0 0 90 0\n").unwrap();
+        assert_eq!(then, Ticks { all: 500, idle: 350, niced: 0 });
+        let now = Ticks::parse("cpu  150 100 50 340 60 0 0 0 90 0\n").unwrap();
         assert_eq!(now.busy_since(then), 75);
+        assert_eq!(now.needed_since(then), 25);
         assert_eq!(then.busy_since(then), 100);
         for text in ["", "cpu  1 2 3", "intr 1 2 3 4 5 6 7 8", "cpu  1 2 3 x 5"] {
             assert_eq!(Ticks::parse(text), None, "{text}");

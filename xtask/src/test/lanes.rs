@@ -2,6 +2,7 @@
 //!
 //! Not here: which jobs run, and in which order (`jobs.rs`).
 
+use super::busy::Ticks;
 use super::jobs::Job;
 use anyhow::Context;
 use std::collections::{BTreeMap, VecDeque};
@@ -18,6 +19,13 @@ const GIB_A_LANE: u64 = 4;
 const MOST_LANES: usize = 8;
 /// Additional lanes for tests that spend most of their time waiting.
 const LANES_BESIDE: usize = 2;
+/// Additional lanes for each processor, for jobs that start only while the processors have time.
+const SPARE_LANES_A_PROCESSOR: usize = 1;
+/// A spare lane takes a job if the processors were busy for less than this percentage of [`SAMPLE`].
+const BUSY_ENOUGH: u64 = 75;
+/// How long the processors are watched before a spare lane takes a job. Longer than the start of a cluster's programs takes, so that
+/// the load of the last job that was taken counts.
+const SAMPLE: Duration = Duration::from_secs(4);
 /// How long to wait for a job to exit after it was killed.
 const LAST_WAIT: Duration = Duration::from_secs(30);
 /// The pause between two checks of a job.
@@ -76,10 +84,23 @@ pub(super) fn last_times(root: &Path) -> BTreeMap<String, f64> {
 pub(super) fn run(root: &Path, jobs: VecDeque<Job>, beside: VecDeque<Job>) -> anyhow::Result<Done> {
     let folder = root.join(OUTPUT);
     std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    let lanes = lanes();
-    println!("== {} jobs, {lanes} at once; beside them {} that wait", jobs.len(), beside.len());
+    let (lanes, spare_lanes) = lanes();
+    println!(
+        "== {} jobs, {lanes} at once, up to {} while the processors have time; beside them {} that wait",
+        jobs.len(),
+        lanes + spare_lanes,
+        beside.len()
+    );
     let (jobs, beside, done) = (Mutex::new(jobs), Mutex::new(beside), Mutex::new(Done::default()));
+    let sampling = Mutex::new(());
     std::thread::scope(|scope| {
+        for _ in 0..spare_lanes {
+            scope.spawn(|| {
+                while let Some(job) = next_with_time(&jobs, &sampling) {
+                    one(&job, &folder, &done);
+                }
+            });
+        }
         for queue in std::iter::repeat_n(&jobs, lanes).chain(std::iter::repeat_n(&beside, LANES_BESIDE)) {
             let (folder, done) = (&folder, &done);
             scope.spawn(move || {
@@ -122,13 +143,30 @@ fn once_more(mut done: Done, folder: &Path) -> Done {
     done
 }
 
-/// One lane for each processor, as far as memory allows.
-fn lanes() -> usize {
+/// The next job for a spare lane, once the processors have time for it; `None` when no job is left. One spare lane after the other
+/// watches the processors. They would all see the same free time, and take it together.
+fn next_with_time(jobs: &Mutex<VecDeque<Job>>, sampling: &Mutex<()>) -> Option<Job> {
+    let _alone = lock(sampling);
+    while !lock(jobs).is_empty() {
+        // Where the kernel does not say how busy the processors are, there is no spare lane.
+        let before = Ticks::now()?;
+        std::thread::sleep(SAMPLE);
+        if Ticks::now()?.needed_since(before) < BUSY_ENOUGH {
+            return lock(jobs).pop_front();
+        }
+    }
+    None
+}
+
+/// One lane for each processor, and spare ones, as far as memory allows.
+fn lanes() -> (usize, usize) {
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let kib = text.lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB"));
     let gib = kib.and_then(|kib| kib.parse::<u64>().ok()).unwrap_or_default() / 1024 / 1024;
-    processors.min(usize::try_from(gib / GIB_A_LANE).unwrap_or(1)).clamp(1, MOST_LANES)
+    let room = usize::try_from(gib / GIB_A_LANE).unwrap_or(1).clamp(1, MOST_LANES);
+    let lanes = processors.min(room);
+    (lanes, (processors * SPARE_LANES_A_PROCESSOR).min(room - lanes))
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
