@@ -36,8 +36,6 @@ use crate::system::systemd::ServiceAction;
 use crate::system::unit_file::is_template;
 use crate::transaction::journal::Journal;
 
-/// What was left behind, and whether it is written.
-pub(crate) const NOTE: &str = "/var/lib/machine-config-daemon/journal/merge.json";
 /// OSTree merges this folder only.
 const ETC: &str = "/etc/";
 /// Where the image has its own `/etc`.
@@ -166,15 +164,15 @@ impl Host {
     }
 
     fn note(&self) -> Result<Option<Note>, Error> {
-        let bytes = self.root.read_if_there(NOTE)?;
-        let unreadable = |e: serde_json::Error| Error::Config { name: NOTE.to_owned(), why: e.to_string() };
+        let bytes = self.root.read_if_there(paths::LEFT_BEHIND)?;
+        let unreadable = |e: serde_json::Error| Error::Config { name: paths::LEFT_BEHIND.to_owned(), why: e.to_string() };
         bytes.map(|b| serde_json::from_slice(&b).map_err(unreadable)).transpose()
     }
 
     fn write_note(&self, note: &Note) -> Result<(), Error> {
         let json = serde_json::to_vec(note)
-            .map_err(|e| Error::Config { name: NOTE.to_owned(), why: e.to_string() })?;
-        Ok(self.root.write_bytes(NOTE, &json, PRIVATE)?)
+            .map_err(|e| Error::Config { name: paths::LEFT_BEHIND.to_owned(), why: e.to_string() })?;
+        Ok(self.root.write_bytes(paths::LEFT_BEHIND, &json, PRIVATE)?)
     }
 }
 

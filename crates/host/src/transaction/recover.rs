@@ -18,7 +18,6 @@ use crate::system::systemd::ServiceAction;
 use crate::transaction::journal::{Journal, Stage};
 use crate::transaction::lock::Lock;
 use crate::transaction::reboot::RebootStatus;
-use crate::transaction::trial::INTERRUPTED;
 
 /// How services are reloaded or restarted when a change is undone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -253,7 +252,7 @@ impl Host {
                 tracing::error!(desired = %journal.names.desired, "a change was interrupted, and the machine has booted \
                     the operating system that it had staged; going back before the change is undone");
                 // Each deployment has an `/etc` of its own. The one to restore is that of the old deployment.
-                self.root.write_bytes(INTERRUPTED, b"", PRIVATE)?;
+                self.root.write_bytes(paths::INTERRUPTED, b"", PRIVATE)?;
                 Journal::commit(&self.root)?;
                 self.after_commit(&journal)
             }
@@ -307,7 +306,7 @@ impl Host {
     /// if the machine came up in the new deployment, and undone as a whole if it did not.
     fn after_commit(&mut self, journal: &Journal) -> Result<Recovery, Error> {
         let (config, desired) = (journal.names.current.clone(), journal.names.desired.clone());
-        if !self.root.found(INTERRUPTED)?.is_absent() {
+        if !self.root.found(paths::INTERRUPTED)?.is_absent() {
             return self.return_interrupted(journal);
         }
         if let Some(undone) = self.continue_failed(journal)? {
