@@ -46,8 +46,8 @@ pub use plan::step::{Replaces, Step, UnitAction};
 pub use plan::trust::TrustTool;
 pub use plan::{Change, HostPlan};
 pub use record::{
-    Aftermath, Boot, Check, CurrentConfig, LiveRefusal, LoginUnit, Names, OsFailure, PendingReboot, Trial,
-    TrialFailure, UnitRun,
+    Aftermath, Boot, Check, CurrentConfig, LiveRefusal, LoginUnit, Names, OsFailure, PendingReboot,
+    RebootStatus, Trial, TrialFailure, UnitRun,
 };
 pub use system::dbus::DbusSystemd;
 pub use system::fake_os::FakeOs;
@@ -65,6 +65,5 @@ pub use system::systemd::{Rationale, ServiceAction, Systemd, SystemdError, UnitF
 pub use system::users::{User, Users};
 pub use transaction::apply::Applied;
 pub use transaction::lock::OnlyAgent;
-pub use transaction::reboot::RebootStatus;
 pub use transaction::recover::Recovery;
 pub use transaction::trial::{OpenTrial, TRIAL_UNIT};

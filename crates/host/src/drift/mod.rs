@@ -5,7 +5,6 @@
 pub(crate) mod baseline;
 pub(crate) mod compare;
 pub(crate) mod difference;
-mod os;
 pub(crate) mod watch;
 
 use std::collections::BTreeSet;

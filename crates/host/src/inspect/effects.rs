@@ -13,7 +13,7 @@ use crate::host::Host;
 use crate::paths;
 use crate::plan::disruption::Changes;
 use crate::plan::effects::{EffectFacts, sysctl, table};
-use crate::transaction::reboot::RebootStatus;
+use crate::record::RebootStatus;
 
 impl Host {
     /// What rows of the table need to know for a change between two configs, or for a repair of one.

@@ -130,6 +130,11 @@ pub struct Facts {
 }
 
 impl Facts {
+    /// Facts that know the users of the host and no path yet. `owners`: whether owners are set and compared.
+    pub(crate) fn with_users(owners: bool, users: Users) -> Self {
+        Self { owners, users, ..Self::default() }
+    }
+
     /// These facts of a host that nobody can allow what needs consent. `how`: what can be done instead.
     #[must_use]
     pub fn without_pool(mut self, how: &str) -> Self {

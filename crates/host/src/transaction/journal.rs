@@ -52,13 +52,8 @@ const DATA: &str = "/var/lib/machine-config-daemon/journal/undo.data";
 /// Exists when services may have been reloaded or restarted for the change.
 const SERVICES: &str = "/var/lib/machine-config-daemon/journal/services";
 /// What a trial, or the way back from a change, leaves beside its journal.
-const REMAINS: [&str; 5] = [
-    paths::TRIAL_CLOCK,
-    paths::TRIAL_VERDICT,
-    paths::INTERRUPTED,
-    paths::TRIAL_RESERVE,
-    paths::LEFT_BEHIND,
-];
+const REMAINS: [&str; 5] =
+    [paths::TRIAL_CLOCK, paths::TRIAL_VERDICT, paths::INTERRUPTED, paths::TRIAL_RESERVE, paths::LEFT_BEHIND];
 /// Mode and owner of the journal's files: only root may read them, because old contents may be secret.
 const PRIVATE: Attributes = Attributes { mode: 0o600, uid: 0, gid: 0 };
 /// The same for folders.

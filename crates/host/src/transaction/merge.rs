@@ -34,6 +34,7 @@ use crate::plan::step::Step;
 use crate::plan::steps::{PLAIN, PRIVATE, PRIVATE_DIR_MODE};
 use crate::system::systemd::ServiceAction;
 use crate::system::unit_file::is_template;
+use crate::system::users::Users;
 use crate::transaction::journal::Journal;
 
 /// OSTree merges this folder only.
@@ -165,7 +166,8 @@ impl Host {
 
     fn note(&self) -> Result<Option<Note>, Error> {
         let bytes = self.root.read_if_there(paths::LEFT_BEHIND)?;
-        let unreadable = |e: serde_json::Error| Error::Config { name: paths::LEFT_BEHIND.to_owned(), why: e.to_string() };
+        let unreadable =
+            |e: serde_json::Error| Error::Config { name: paths::LEFT_BEHIND.to_owned(), why: e.to_string() };
         bytes.map(|b| serde_json::from_slice(&b).map_err(unreadable)).transpose()
     }
 
@@ -208,7 +210,7 @@ impl Merge {
 
     /// What the old deployment's `/etc` had at the managed paths.
     fn facts(&self, baseline: &Baseline) -> Result<Facts, Error> {
-        let mut facts = crate::inspect::of_users(&self.root)?;
+        let mut facts = Facts::with_users(self.root.options().owners, Users::read(&self.root)?);
         for (path, want) in baseline.paths.iter().filter(|(path, _)| path.starts_with(ETC)) {
             if let Expected::Link { target, hard: true, .. } = want
                 && self.root.same_file(&format!("{}{path}", self.old), &format!("{}{target}", self.old))

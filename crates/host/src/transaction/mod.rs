@@ -9,6 +9,7 @@ pub(crate) mod journal;
 pub(crate) mod live;
 pub(crate) mod lock;
 pub(crate) mod merge;
+mod os_drift;
 pub(crate) mod reboot;
 pub(crate) mod recover;
 pub(crate) mod shadow;

@@ -8,24 +8,13 @@ use crate::disk::found::Attributes;
 use crate::error::Error;
 use crate::host::Host;
 use crate::paths;
-use crate::record::{Boot, PendingReboot};
+use crate::record::{Boot, PendingReboot, RebootStatus};
 use crate::system::systemd::Rationale;
 
 /// Mode and owner of the boot token, which everybody may read.
 const TOKEN: Attributes = Attributes { mode: 0o644, uid: 0, gid: 0 };
 /// Mode and owner of the record of a pending reboot: our own state, for root only.
 const RECORD: Attributes = Attributes { mode: 0o600, uid: 0, gid: 0 };
-
-/// The state of a pending reboot.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RebootStatus {
-    /// No reboot is pending.
-    None,
-    /// A reboot is pending: this is still the same boot.
-    Owed(PendingReboot),
-    /// The machine has rebooted since. [`Host::reboot_done`] forgets it.
-    Rebooted(PendingReboot),
-}
 
 impl Host {
     /// This boot.

@@ -13,11 +13,10 @@ use crate::host::Host;
 use crate::paths;
 use crate::plan::os::OsChange;
 use crate::plan::steps::{PRIVATE, PRIVATE_DIR_MODE};
-use crate::record::{Names, OsFailure, PendingReboot};
+use crate::record::{Names, OsFailure, PendingReboot, RebootStatus};
 use crate::system::systemd::ServiceAction;
 use crate::transaction::journal::{Journal, Stage};
 use crate::transaction::lock::Lock;
-use crate::transaction::reboot::RebootStatus;
 
 /// How services are reloaded or restarted when a change is undone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

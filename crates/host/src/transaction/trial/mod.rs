@@ -36,10 +36,9 @@ use crate::disk::found::FsError;
 use crate::error::Error;
 use crate::host::Host;
 use crate::paths::{self, INTERRUPTED, TRIAL_VERDICT};
-use crate::record::{Check, Names, Trial, TrialFailure};
+use crate::record::{Check, Names, RebootStatus, Trial, TrialFailure};
 use crate::transaction::journal::{Journal, Stage};
 use crate::transaction::lock::Lock;
-use crate::transaction::reboot::RebootStatus;
 use crate::transaction::recover::Recovery;
 
 /// The transient unit that undoes a change which nobody confirms.

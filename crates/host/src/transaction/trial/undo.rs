@@ -152,7 +152,10 @@ impl Host {
             Some((before, _)) if !self.os.runs(before)? => Some(self.boot()?),
             _ => None,
         };
-        self.write_record(paths::TRIAL_VERDICT, &TrialFailure { left, ..TrialFailure::new(&names.desired, check, why) })?;
+        self.write_record(
+            paths::TRIAL_VERDICT,
+            &TrialFailure { left, ..TrialFailure::new(&names.desired, check, why) },
+        )?;
         self.undo_trial(journal)
     }
 
