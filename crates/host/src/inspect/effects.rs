@@ -12,7 +12,8 @@ use crate::error::Error;
 use crate::host::Host;
 use crate::paths;
 use crate::plan::disruption::Changes;
-use crate::plan::effects::{EffectFacts, sysctl, table};
+use crate::plan::effects::{sysctl, table};
+use crate::plan::facts::EffectFacts;
 use crate::record::RebootStatus;
 
 impl Host {

@@ -9,10 +9,10 @@ use std::collections::BTreeSet;
 
 use api::v1::MachineConfigSpec;
 use desired::mask::may_show;
-use desired::{Content, DEV_NULL, FILE_MODE, Irreconcilable, Scope, Want, Wanted, config_and_image};
+use desired::{Content, DEV_NULL, Irreconcilable, Scope, Want, Wanted, config_and_image};
 use ignition::Owner;
 
-use crate::disk::found::{Attributes, Found};
+use crate::disk::found::{Attributes, Found, PLAIN, PRIVATE, PRIVATE_DIR};
 use crate::disk::root::split;
 use crate::paths;
 use crate::plan::disruption::{Changes, Disruption};
@@ -23,15 +23,9 @@ use crate::plan::os::planned;
 use crate::plan::os_before::{GivenUp, to_record};
 use crate::plan::sshd::DROPIN;
 use crate::plan::step::{Replaces, Step};
-use crate::plan::{HostPlan, hard_links};
+use crate::plan::host_plan::{HostPlan, hard_links};
 use crate::record::{CurrentConfig, Names, PendingReboot};
 
-/// Mode and owner of an ordinary file of root.
-pub(crate) const PLAIN: Attributes = Attributes { mode: FILE_MODE, uid: 0, gid: 0 };
-/// Mode and owner of our own state. It holds contents of files, so only root may read it.
-pub(crate) const PRIVATE: Attributes = Attributes { mode: 0o600, uid: 0, gid: 0 };
-/// The mode of folders for root only.
-pub(crate) const PRIVATE_DIR_MODE: u32 = 0o700;
 const ORIGINAL: &str = "backup of the host's own";
 /// The names that distributions give the unit of their SSH server.
 const SSHD_UNITS: [&str; 2] = ["sshd.service", "ssh.service"];
@@ -387,10 +381,9 @@ impl Steps<'_> {
     /// Makes the folder of saved originals private, so that a file from a closed folder stays closed to other users.
     pub(crate) fn private_originals(&mut self) {
         let path = paths::ORIGINALS;
-        let private = matches!(self.found(path), Found::Dir { mode, .. } if *mode == PRIVATE_DIR_MODE);
+        let private = matches!(self.found(path), Found::Dir { mode, .. } if *mode == PRIVATE_DIR.mode);
         if !private && !self.steps.iter().any(|s| matches!(s, Step::MakeDir { path: p, .. } if p == path)) {
-            let attributes = Attributes { mode: PRIVATE_DIR_MODE, uid: 0, gid: 0 };
-            self.steps.push(Step::MakeDir { path: path.to_owned(), attributes });
+            self.steps.push(Step::MakeDir { path: path.to_owned(), attributes: PRIVATE_DIR });
         }
     }
 

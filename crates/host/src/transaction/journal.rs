@@ -23,7 +23,7 @@ use std::io;
 use desired::OsWanted;
 use serde::{Deserialize, Serialize};
 
-use crate::disk::found::{Attributes, FsError};
+use crate::disk::found::{Attributes, FsError, PRIVATE, PRIVATE_DIR};
 use crate::disk::root::Root;
 use crate::disk::xattr::FileMetadata;
 use crate::error::Error;
@@ -54,10 +54,6 @@ const SERVICES: &str = "/var/lib/machine-config-daemon/journal/services";
 /// What a trial, or the way back from a change, leaves beside its journal.
 const REMAINS: [&str; 5] =
     [paths::TRIAL_CLOCK, paths::TRIAL_VERDICT, paths::INTERRUPTED, paths::TRIAL_RESERVE, paths::LEFT_BEHIND];
-/// Mode and owner of the journal's files: only root may read them, because old contents may be secret.
-const PRIVATE: Attributes = Attributes { mode: 0o600, uid: 0, gid: 0 };
-/// The same for folders.
-const PRIVATE_DIR: Attributes = Attributes { mode: 0o700, uid: 0, gid: 0 };
 /// How many damaged journals are kept for people to examine.
 const DAMAGED_KEPT: usize = 3;
 /// What was at a path before the change.

@@ -20,7 +20,7 @@ use std::collections::BTreeSet;
 use desired::DisruptionPolicy;
 use serde::{Deserialize, Serialize};
 
-use crate::disk::found::{Attributes, Found, FsError};
+use crate::disk::found::{Found, FsError, PLAIN, PRIVATE, PRIVATE_DIR};
 use crate::disk::root::Root;
 use crate::drift::baseline::{Baseline, Expected};
 use crate::drift::compare::path_drift;
@@ -31,7 +31,6 @@ use crate::paths;
 use crate::plan::facts::Facts;
 use crate::plan::sshd::DROPIN;
 use crate::plan::step::Step;
-use crate::plan::steps::{PLAIN, PRIVATE, PRIVATE_DIR_MODE};
 use crate::system::systemd::ServiceAction;
 use crate::system::unit_file::is_template;
 use crate::system::users::Users;
@@ -281,9 +280,8 @@ impl Merge {
         }
         match self.root.found(path)? {
             Found::File { .. } | Found::Link { .. } => {
-                let private = Attributes { mode: PRIVATE_DIR_MODE, uid: 0, gid: 0 };
                 self.root.make_parents(paths::ORIGINALS)?;
-                self.root.make_dir(paths::ORIGINALS, private)?;
+                self.root.make_dir(paths::ORIGINALS, PRIVATE_DIR)?;
                 self.root.copy(path, &original)?;
                 self.root.remove(&stamp)
             }

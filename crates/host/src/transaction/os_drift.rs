@@ -10,12 +10,12 @@ use desired::mask::argument;
 use desired::{DEFAULT_KERNEL, OsField, OsWanted, arguments};
 use serde::{Deserialize, Serialize};
 
+use crate::disk::found::PRIVATE;
 use crate::drift::baseline::Baseline;
 use crate::drift::difference::Drift;
 use crate::error::Error;
 use crate::host::Host;
 use crate::paths::OS_KEPT;
-use crate::plan::steps::PRIVATE;
 use crate::record::RebootStatus;
 use crate::system::os::reference::same_image;
 use crate::system::os::rpm_ostree::packages::is_within;

@@ -7,12 +7,11 @@ use std::time::Duration;
 use api::text::chain;
 use desired::OsField;
 
-use crate::disk::found::{Attributes, Found};
+use crate::disk::found::{Attributes, Found, PRIVATE, PRIVATE_DIR};
 use crate::error::Error;
 use crate::host::Host;
 use crate::paths;
 use crate::plan::os::OsChange;
-use crate::plan::steps::{PRIVATE, PRIVATE_DIR_MODE};
 use crate::record::{Names, OsFailure, PendingReboot, RebootStatus};
 use crate::system::systemd::ServiceAction;
 use crate::transaction::journal::{Journal, Stage};
@@ -234,7 +233,7 @@ impl Host {
         if let Found::Dir { mode, uid, gid } = self.root.found(path)?
             && mode & 0o077 != 0
         {
-            self.root.make_dir(path, Attributes { mode: PRIVATE_DIR_MODE, uid, gid })?;
+            self.root.make_dir(path, Attributes { uid, gid, ..PRIVATE_DIR })?;
         }
         Ok(())
     }

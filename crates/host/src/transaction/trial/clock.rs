@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::disk::found::PRIVATE;
 use crate::error::Error;
 use crate::host::Host;
 use crate::paths::TRIAL_CLOCK;
-use crate::plan::steps::PRIVATE;
 use crate::record::Boot;
 use crate::transaction::journal::Journal;
 
