@@ -19,7 +19,7 @@ pub use pods::{
 use crate::event::{EventObject, EventPlan};
 use crate::mcn::Progress;
 use crate::patch::{Change, NodePatch};
-use crate::policy::time;
+use crate::time::time;
 use crate::view::{BudgetView, CordonMark, NodeView, PodView};
 use api::drain_request::DrainVerb;
 use api::events::ControllerEvent;
