@@ -23,7 +23,7 @@ use crate::plan::Change;
 use crate::plan::facts::{Facts, PathFacts};
 use crate::plan::os_before::asks_for_origin;
 use crate::plan::secret::Secret;
-use crate::plan::steps::LEAKED;
+use crate::plan::stale::LEAKED;
 use crate::plan::trust::TrustTool;
 use crate::system::os::origin::RecordedOs;
 use crate::system::os_release::OsRelease;

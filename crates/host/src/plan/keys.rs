@@ -13,8 +13,9 @@ use crate::paths;
 use crate::plan::facts::Facts;
 use crate::plan::secret::Secret;
 use crate::plan::sshd::{DROPIN, Login, STOCK_FILE, Sshd, has_key, target, with_block};
+use crate::plan::stale::stays_when_unlisted;
 use crate::plan::step::{Replaces, Step};
-use crate::plan::steps::{STALE, Steps, stays_when_unlisted};
+use crate::plan::steps::{STALE, Steps};
 
 /// The mode of key folders.
 const KEY_DIR_MODE: u32 = 0o700;

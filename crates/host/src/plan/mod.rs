@@ -4,6 +4,7 @@
 //! Not here: execution (see `transaction`), which makes no choices; nor reading the host (see `look`).
 
 pub(crate) mod authorities;
+mod bookkeeping;
 pub(crate) mod cut_off;
 pub(crate) mod disruption;
 pub(crate) mod effects;
@@ -19,6 +20,7 @@ pub(crate) mod preview;
 pub(crate) mod registries;
 pub(crate) mod secret;
 pub(crate) mod sshd;
+pub(crate) mod stale;
 pub(crate) mod step;
 pub(crate) mod steps;
 pub(crate) mod trust;
