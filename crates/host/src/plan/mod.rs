@@ -1,7 +1,7 @@
 //! Plans a change. Input: two configs and the facts of a host. Output: every step in order, and what the change costs.
 //! Pure.
 //!
-//! Not here: execution (see `transaction`), which makes no choices; nor reading the host (see `look`).
+//! Not here: execution (see `transaction`), which makes no choices; nor reading the host (see `inspect`).
 
 pub(crate) mod authorities;
 mod bookkeeping;
