@@ -2,6 +2,7 @@
 //!
 //! Not here: what the change consists of (see `plan`), nor a single change of a file (see `disk`).
 
+mod after_boot;
 pub(crate) mod apply;
 pub(crate) mod effects;
 mod guard;
