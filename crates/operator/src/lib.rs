@@ -12,6 +12,7 @@
 //!
 //! What it is not: rules about nodes.
 
+mod accounts;
 pub mod boot_tokens;
 mod booting_machines;
 pub mod certificates;

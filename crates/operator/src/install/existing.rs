@@ -5,7 +5,7 @@
 use super::apply::resource;
 use super::{InstallError, PullSecret};
 use crate::facts::openshift::NAMESPACES;
-use crate::manifests::rights::{AGENT, PULL_SECRET, SERVER};
+use crate::accounts::{AGENT, PULL_SECRET, SERVER};
 use api::names;
 use api::v1alpha1::{Access, MachineConfigOperator};
 use client::{CallError, call};

@@ -4,7 +4,7 @@
 //! What it is not: the installation.
 
 use crate::definitions;
-use crate::manifests::rights::{AGENT, CONTROLLER, OPERATOR, SERVER};
+use crate::accounts::{AGENT, CONTROLLER, OPERATOR, SERVER};
 use crate::sync::cluster::api_of;
 use crate::sync::objects::Key;
 use api::names::{NAMESPACE, VERSION_RAW};

@@ -7,7 +7,7 @@
 use super::foreign::Foreign;
 use super::{How, Step};
 use crate::definitions::VERSION;
-use crate::manifests::rights::{AGENT, CONTROLLER, OPERATOR, SERVER};
+use crate::accounts::{AGENT, CONTROLLER, OPERATOR, SERVER};
 use crate::sync::cluster::api_of;
 use crate::sync::objects::{FIELD_MANAGER, KEPT_BY, Key};
 use api::names::NAMESPACE;

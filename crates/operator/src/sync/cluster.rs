@@ -5,7 +5,7 @@
 use super::objects::{FIELD_MANAGER, KEPT_BY};
 use crate::facts::release;
 use crate::install::resource;
-use crate::manifests::rights::BOOTSTRAP_TOKEN;
+use crate::accounts::BOOTSTRAP_TOKEN;
 use crate::monitoring::{MONITORING, READER};
 use api::boot_token;
 use api::k8s::{Node, ObjectMeta, Pod, Secret};

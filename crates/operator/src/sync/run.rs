@@ -14,7 +14,7 @@ use super::plan::Prometheus;
 use super::{AGAIN, Step, Stop, report};
 use crate::facts::openshift;
 use crate::install::resource;
-use crate::manifests::rights::OPERATOR;
+use crate::accounts::OPERATOR;
 use api::boot_token;
 use api::names::{CLUSTER, CONTROLLER_CONFIG, NAMESPACE};
 use api::server_tls;
@@ -345,7 +345,7 @@ fn changes(syncer: &Syncer, followed: &Followed) -> SelectAll<BoxStream<'static,
             .push(of(Api::<PartialObjectMeta<MachineConfigOperator>>::all(client.clone()), named(CLUSTER)));
     }
     if by_settings {
-        let joining = all.clone().fields(&format!("spec.signerName={}", crate::joining::SIGNER));
+        let joining = all.clone().fields(&format!("spec.signerName={}", crate::accounts::SIGNER));
         streams.push(of(Api::<PartialObjectMeta<CertificateSigningRequest>>::all(client.clone()), joining));
         // What the cluster says about itself.
         let map = |namespace: &str, name: &str| {
