@@ -1,4 +1,4 @@
-//! The names of the parts' accounts and objects, and of what they use in common.
+//! The names of the parts' accounts and objects, and what else they have in common.
 //!
 //! What it is not: what each may do (see `manifests::rights`).
 
@@ -33,3 +33,5 @@ pub(crate) const TOKEN_MOVE: &str = "machine-config-operator-token-move";
 pub(crate) const TOKEN_USE: &str = "machine-config-server-token-move";
 /// Kubernetes' signer of kubelets' client certificates.
 pub(crate) const SIGNER: &str = "kubernetes.io/kube-apiserver-client-kubelet";
+/// The port of the metrics over HTTPS, for those who may read them, and of the probes. The reference uses the same.
+pub(crate) const METRICS: u16 = 9001;
