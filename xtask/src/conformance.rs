@@ -4,7 +4,8 @@
 //! The comparison itself is done by the programs `tests/conformance/check_*.py`, which work for any implementation. The
 //! code here provides what each of them needs: a command, a cluster with our controller, or machines that boot.
 
-use crate::demo::{build_mco, interrupt, runtime};
+use crate::demo::{build_mco, runtime};
+use crate::kept_lab::interrupt;
 use crate::recorded_day;
 use anyhow::{Context, bail};
 use api::names::{annotation, state};

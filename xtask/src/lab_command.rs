@@ -1,10 +1,9 @@
 //! `cargo xtask lab`: a cluster to experiment with, which keeps running after the command has ended.
 
-use crate::demo::{KubeletKind, build_mco, interrupt, runtime};
-use anyhow::Context as _;
+use crate::demo::{KubeletKind, build_mco, runtime};
+use crate::kept_lab::{how_to_use, start};
 use clap::{Args, Subcommand};
-use lab::{Attached, Environment, Kubeadm, Lab, Reporter, Request};
-use std::future::Future;
+use lab::{Environment, Kubeadm, Lab, Request};
 use std::path::{Path, PathBuf};
 
 /// `cargo xtask lab`.
@@ -97,37 +96,4 @@ fn request(root: &Path, a: &Up) -> anyhow::Result<Request> {
     }
     let builder = if a.simulated { builder.simulated() } else { builder.real() };
     Ok(builder.spec().clone().into())
-}
-
-async fn start(request: &Request, environment: &Environment) -> anyhow::Result<Attached> {
-    let xtask = std::env::current_exe()?;
-    let supervisor = [xtask.to_string_lossy().into_owned(), "lab".to_owned(), "supervise".to_owned()];
-    let up = lab::up(request, &supervisor, environment, &Reporter::stderr()).await;
-    up.context(
-        "the cluster did not come up, and nothing of it keeps running; correct the cause and run this again",
-    )
-}
-
-/// Starts a cluster, runs something with it, and leaves the cluster running.
-pub(crate) async fn keep<F: Future<Output = anyhow::Result<()>>>(
-    request: &Request,
-    work: impl FnOnce(kube::Client, Attached) -> F,
-) -> anyhow::Result<()> {
-    let lab = start(request, &Environment::read()).await?;
-    let mut interrupted = std::pin::pin!(interrupt()?);
-    let outcome = tokio::select! {
-        outcome = async { work(lab.client().await?, lab.clone()).await } => outcome,
-        () = &mut interrupted => Err(anyhow::anyhow!("interrupted; the cluster keeps running")),
-    };
-    println!();
-    how_to_use(&lab);
-    outcome
-}
-
-fn how_to_use(lab: &Attached) {
-    println!("export KUBECONFIG={}", lab.kubeconfig().display());
-    // A cluster made by kubeadm has its logs in its machines.
-    let logs = ["logs", "nodes"].map(|name| lab.folder().join(name)).into_iter().find(|path| path.exists());
-    println!("kubectl get nodes                 # logs: {}", logs.unwrap_or_default().display());
-    println!("take it down with: cargo xtask lab down");
 }

@@ -11,6 +11,7 @@ mod demo;
 mod docs;
 mod generate;
 mod image;
+mod kept_lab;
 mod lab_command;
 mod order;
 mod package;

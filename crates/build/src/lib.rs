@@ -9,9 +9,11 @@
 
 pub mod containerfile;
 mod figures;
+mod inputs;
 mod job;
 pub mod names;
 pub mod objects;
+mod ownership;
 mod plan;
 mod prune;
 pub mod pushed;
@@ -20,7 +22,8 @@ mod report;
 mod state;
 
 pub use figures::{Current, Figures, News, Push, news};
+pub use inputs::{Base, Inputs};
 pub use job::{JobFacts, JobFailure, StartCheck};
-pub use plan::{Base, BuildPlan, Inputs, Point, Step, Wait, plan, refused, unseen};
+pub use plan::{BuildPlan, Point, Step, Wait, plan, refused, unseen};
 pub use report::{ConfigMapDigest, Report, Warning, base_of, held_up, last_words};
 pub use state::{State, is_ended};

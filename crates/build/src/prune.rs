@@ -3,7 +3,7 @@
 //!
 //! What it is not: the deletion of images in registries, which follows when nothing names them any more (see `pushed`).
 
-use crate::plan::Inputs;
+use crate::inputs::Inputs;
 use crate::state::State;
 use api::v1::{MachineOSBuild, MachineOSConfig};
 use jiff::SignedDuration;

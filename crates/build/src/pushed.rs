@@ -11,7 +11,7 @@
 //! What it is not: requests to registries, or which builds go (see `prune`).
 
 use crate::names;
-use crate::plan::is_foreign;
+use crate::ownership::is_foreign;
 use crate::state::State;
 use api::k8s::Time;
 use api::v1::{MachineOSBuild, MachineOSConfig};

@@ -23,17 +23,12 @@ use crate::plan::Change;
 use crate::plan::facts::{Facts, PathFacts};
 use crate::plan::os_before::asks_for_origin;
 use crate::plan::secret::Secret;
-use crate::plan::steps::LEAKED;
+use crate::plan::stale::LEAKED;
 use crate::plan::trust::TrustTool;
 use crate::system::os::origin::RecordedOs;
 use crate::system::os_release::OsRelease;
 use crate::system::unit_file::{Install, is_template, is_unit_name, template_of};
 use crate::system::users::{Users, hash_of};
-
-/// Facts that know the users of the host and no path yet.
-pub(crate) fn of_users(root: &Root) -> Result<Facts, Error> {
-    Ok(Facts { owners: root.options().owners, users: users(root)?, ..Facts::default() })
-}
 
 /// Seconds in a day.
 const DAY: u64 = 86_400;
@@ -80,7 +75,7 @@ impl Host {
     /// What the comparison with a baseline needs to know: the managed paths themselves, and the state of units.
     pub(crate) fn facts_to_compare(&mut self, baseline: &Baseline) -> Result<Facts, Error> {
         let root = self.root();
-        let mut facts = of_users(root)?;
+        let mut facts = Facts::with_users(root.options().owners, Users::read(root)?);
         for (path, expected) in &baseline.paths {
             facts.paths.insert(path.clone(), PathFacts::of(root.found(path)?, None));
             if let Expected::Link { target, hard: true, .. } = expected
@@ -105,7 +100,7 @@ impl Host {
         let text = |path: &str| root.text(path);
         let mut facts = Facts {
             owners: root.options().owners,
-            users: users(root)?,
+            users: Users::read(root)?,
             core_hash: text(paths::SHADOW)?.and_then(|t| hash_of(&t, CORE)).map(Secret),
             force: !root.found(paths::FORCE_FILE)?.is_absent(),
             fips: match text(paths::FIPS_ENABLED)?.as_deref().map(str::trim) {
@@ -180,12 +175,6 @@ impl Host {
         }
         Ok(())
     }
-}
-
-/// The users and groups of the host's own databases.
-fn users(root: &Root) -> Result<Users, FsError> {
-    let text = |path: &str| root.text(path).map(Option::unwrap_or_default);
-    Ok(Users::parse(&text(paths::PASSWD)?, &text(paths::GROUP)?))
 }
 
 /// The names of all unit files.

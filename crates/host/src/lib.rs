@@ -27,16 +27,15 @@ pub use desired::{DisruptionPolicy, FilePolicy, KeyPolicy, PolicyAction, Service
 pub use disk::found::{Attributes, Found, FsError};
 pub use disk::obstacle::Obstacle;
 pub use disk::root::{Options, Root};
-pub use drift::baseline::{Baseline, Drifted};
+pub use drift::baseline::{Baseline, Drifted, applied, parsed};
 pub use drift::difference::Drift;
 pub use drift::watch::{Stop, Touched, Watch};
-pub use drift::{applied, parsed};
 pub use error::Error;
 pub use host::Host;
 pub use plan::cut_off::{CutOff, cut_offs};
 pub use plan::disruption::{Decided, Disruption, Rule, ServiceDisruption};
-pub use plan::effects::{Effect, EffectFacts, Planned, UnitVerb};
-pub use plan::facts::{Facts, PathFacts};
+pub use plan::effects::{Effect, Planned, UnitVerb};
+pub use plan::facts::{EffectFacts, Facts, PathFacts};
 pub use plan::least_disruption::{LeastDisruption, least_disruption};
 pub use plan::os::OsChange;
 pub use plan::preview::{Severity, preview, warnings};
@@ -46,8 +45,8 @@ pub use plan::step::{Replaces, Step, UnitAction};
 pub use plan::trust::TrustTool;
 pub use plan::{Change, HostPlan};
 pub use record::{
-    Aftermath, Boot, Check, CurrentConfig, LiveRefusal, LoginUnit, Names, OsFailure, PendingReboot, Trial,
-    TrialFailure, UnitRun,
+    Aftermath, Boot, Check, CurrentConfig, LiveRefusal, LoginUnit, Names, OsFailure, PendingReboot,
+    RebootStatus, Trial, TrialFailure, UnitRun,
 };
 pub use system::dbus::DbusSystemd;
 pub use system::fake_os::FakeOs;
@@ -65,6 +64,5 @@ pub use system::systemd::{Rationale, ServiceAction, Systemd, SystemdError, UnitF
 pub use system::users::{User, Users};
 pub use transaction::apply::Applied;
 pub use transaction::lock::OnlyAgent;
-pub use transaction::reboot::RebootStatus;
 pub use transaction::recover::Recovery;
 pub use transaction::trial::{OpenTrial, TRIAL_UNIT};

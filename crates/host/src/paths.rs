@@ -68,6 +68,14 @@ pub const TRIAL_FAILURE: &str = "/var/lib/machine-config-daemon/trial-failure.js
 pub const OWN_UNITS: &str = "/var/lib/machine-config-daemon/own-units";
 /// Room on the disk for the records of a trial's end, should the disk be full then.
 pub const TRIAL_RESERVE: &str = "/var/lib/machine-config-daemon/trial-reserve";
+/// Beside the journal of a change on trial: how much of the trial's time has passed.
+pub const TRIAL_CLOCK: &str = "/var/lib/machine-config-daemon/journal/trial.json";
+/// Beside the journal of a change that is being undone: why. It is the verdict on a trial.
+pub const TRIAL_VERDICT: &str = "/var/lib/machine-config-daemon/journal/failed.json";
+/// Beside the journal: exists if the change was interrupted before its commit, and the machine booted what it had staged.
+pub const INTERRUPTED: &str = "/var/lib/machine-config-daemon/journal/interrupted";
+/// Beside the journal: what OSTree's merge of `/etc` left behind, and whether it is written.
+pub const LEFT_BEHIND: &str = "/var/lib/machine-config-daemon/journal/merge.json";
 /// The kernel arguments that MachineConfigs set, where the boot loader's own files do not tell them from the host's.
 pub const KERNEL_ARGUMENTS: &str = "/var/lib/machine-config-daemon/kernel-arguments.json";
 /// The values that kernel parameters had before this agent set them, by their path below `/proc/sys`.

@@ -264,6 +264,17 @@ pub struct PendingReboot {
     pub back: bool,
 }
 
+/// The state of a pending reboot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RebootStatus {
+    /// No reboot is pending.
+    None,
+    /// A reboot is pending: this is still the same boot.
+    Owed(PendingReboot),
+    /// The machine has rebooted since. [`crate::Host::reboot_done`] forgets it.
+    Rebooted(PendingReboot),
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

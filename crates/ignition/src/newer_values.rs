@@ -8,7 +8,7 @@
 
 use crate::check::Warning;
 use crate::model::{Config, Resource};
-use crate::validate::report::ValidationError;
+use crate::report::ValidationError;
 use crate::version::Version;
 
 /// Set-user-ID, set-group-ID and sticky.

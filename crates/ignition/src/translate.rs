@@ -3,8 +3,8 @@
 use crate::model::{Cex, Config, Owner};
 use crate::newer_values::{drop_compression, fetched, newer, resources, special_modes};
 use crate::object::Absent;
+use crate::report::ValidationError;
 use crate::validate::fields::parents;
-use crate::validate::report::ValidationError;
 use crate::version::Version;
 use serde_json::Value;
 

@@ -5,11 +5,11 @@
 //! too. The old one is deleted at once if its copy was used, or if its copy is gone because the token was revoked.
 //!
 //! The operator's right to the old Secrets is a Role that names each of them
-//! ([`crate::manifests::rights::TOKEN_MOVE`]). The operator deletes the Role when none is left.
+//! ([`crate::accounts::TOKEN_MOVE`]). The operator deletes the Role when none is left.
 //!
 //! What it is not: creating and checking tokens (see `api::boot_token`).
 
-use crate::manifests::rights::{TOKEN_MOVE, TOKEN_USE};
+use crate::accounts::{TOKEN_MOVE, TOKEN_USE};
 use crate::request::{ReconcileError, call};
 use api::boot_token::{LABEL, MOVED, NAMESPACE, OLD_NAMESPACE, Record};
 use client::CallError;

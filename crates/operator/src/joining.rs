@@ -9,7 +9,7 @@
 //! What it is not: the renewal of certificates and the kubelets' serving certificates, which the cluster's own controllers
 //! and its administrators approve.
 
-use crate::manifests::rights::BOOTSTRAPPER;
+use crate::accounts::{BOOTSTRAPPER, SIGNER};
 use crate::request::{ReconcileError, call};
 use api::boot_token::{self, Record};
 use api::k8s::{Node, Secret};
@@ -20,8 +20,6 @@ use kube::Client;
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use serde_json::json;
 
-/// Kubernetes' signer of kubelets' client certificates.
-pub(crate) const SIGNER: &str = "kubernetes.io/kube-apiserver-client-kubelet";
 /// The group of all nodes, which the certificate must be for.
 const NODES: &str = "system:nodes";
 /// The prefix of a node's name as a user.

@@ -12,6 +12,7 @@
 //!
 //! What it is not: rules about nodes.
 
+mod accounts;
 pub mod boot_tokens;
 mod booting_machines;
 pub mod certificates;
@@ -21,9 +22,12 @@ pub mod install;
 mod joining;
 pub mod manifests;
 pub mod monitoring;
+mod objects;
 mod request;
+pub mod settings;
 mod settings_name;
 pub mod settings_object;
+mod stored_versions;
 pub mod sync;
 pub mod uninstall;
 pub mod user_data;

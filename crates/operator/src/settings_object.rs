@@ -13,7 +13,7 @@ use ipnet::IpNet;
 use std::net::IpAddr;
 
 use crate::facts::release;
-use crate::install::settings::{self, Settings};
+use crate::settings::{self, Settings};
 
 /// Settings that are sound.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

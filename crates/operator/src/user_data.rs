@@ -101,7 +101,7 @@ impl NotUpdated {
         event.metadata.name = Some(format!("{}.{:016x}", self.name, hasher.finish()));
         event.metadata.namespace.clone_from(&namespace);
         event.source =
-            Some(EventSource { component: Some(crate::manifests::rights::OPERATOR.to_owned()), host: None });
+            Some(EventSource { component: Some(crate::accounts::OPERATOR.to_owned()), host: None });
         event.involved_object = ObjectReference {
             api_version: Some("v1".to_owned()),
             kind: Some(self.kind.to_owned()),

@@ -25,6 +25,7 @@ pub mod pinned_images;
 mod plan;
 pub mod policy;
 mod status;
+mod time;
 pub mod topology;
 
 mod updates;

@@ -13,7 +13,9 @@ pub mod answer;
 mod error;
 mod listen;
 mod metrics;
+mod mirror;
 pub mod prepared;
+pub mod refusal;
 pub mod source;
 
 pub use self::listen::{Limits, ListenOptions, TlsProfile};

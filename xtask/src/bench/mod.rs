@@ -10,6 +10,7 @@ mod images;
 pub(crate) mod node_state;
 mod one_node;
 mod os;
+mod os_config;
 mod pause;
 mod policy;
 mod prefetch;

@@ -7,29 +7,22 @@
 //!
 //! Not here: a real image and its boot (`cargo xtask demo --os`), nor how long a drained node waits for an image (`prefetch`).
 
-use super::node_state::Wait;
-use super::one_node::{self, NODE, agent_pid};
+use super::one_node::{self, agent_pid};
+use super::os_config::{IMAGES, LIMIT, LOOK, WAIT, apply};
 use super::{Bench, Outcome, Samples, mebibytes};
 use anyhow::bail;
 use api::k8s::Node;
-use api::names::{label, own};
+use api::names::own;
 use api::v1::{MachineConfig, MachineConfigPool};
-use kube::api::{Api, PostParams};
+use kube::api::Api;
 use lab::{DAEMON_UNIT, Lab, NodeHandle};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// The time limit for one step.
-pub(super) const LIMIT: Duration = Duration::from_secs(300);
-/// The pause between two readings. The last one before the reboot may be this much too early.
-pub(super) const LOOK: Duration = Duration::from_millis(20);
-pub(super) const WAIT: Wait<'_> = Wait { node: NODE, limit: LIMIT, pause: LOOK };
 /// How long the agent must be idle before it is measured, so that its work after a start is over.
 const CALM: Duration = Duration::from_secs(10);
 /// The kernel's clock tick in `/proc/PID/stat`, in milliseconds.
 const TICK: f64 = 10.0;
-pub(super) const IMAGES: [&str; 2] = ["registry.lab/os:a", "registry.lab/os:b"];
-
 pub(super) fn run(root: &Path, a: &Bench) -> anyhow::Result<Outcome> {
     let mut samples = Samples::default();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -128,20 +121,4 @@ impl Agent {
             highest: mebibytes(&status, "VmHWM:"),
         })
     }
-}
-
-pub(super) async fn apply(configs: &Api<MachineConfig>, image: &str) -> anyhow::Result<()> {
-    let name = "50-bench-os";
-    let object = serde_json::json!({
-        "apiVersion": "machineconfiguration.openshift.io/v1",
-        "kind": "MachineConfig",
-        "metadata": {"name": name, "labels": {label::ROLE: "worker"}},
-        "spec": {"osImageURL": image, "config": {"ignition": {"version": "3.4.0"}}},
-    });
-    if image.is_empty() {
-        configs.create(&PostParams::default(), &serde_json::from_value(object)?).await?;
-    } else {
-        configs.patch(name, &kube::api::PatchParams::default(), &kube::api::Patch::Merge(object)).await?;
-    }
-    Ok(())
 }

@@ -7,7 +7,7 @@
 //! Not here: what an update costs the agent (see `os`).
 
 use super::one_node::NODE;
-use super::os::{IMAGES, LIMIT, LOOK, WAIT, apply};
+use super::os_config::{IMAGES, LIMIT, LOOK, WAIT, apply};
 use super::{Bench, Samples};
 use anyhow::{Context, bail};
 use api::k8s::{Node, ResourceExt};

@@ -4,7 +4,8 @@
 //! The rollout is the same as in the plain demo. The lab builds the image and loads it into the nodes, since there is
 //! no registry.
 
-use super::{Demo, KubeletKind, interrupt, rollout, runtime};
+use super::{Demo, KubeletKind, rollout, runtime};
+use crate::kept_lab::{interrupt, keep};
 use anyhow::{Context, bail};
 use api::v1::MachineConfig;
 use kube::Client;
@@ -37,7 +38,7 @@ pub(super) fn run(root: &Path, a: &Demo, mco: &Path, config: &MachineConfig) -> 
         let mut interrupted = std::pin::pin!(interrupt()?);
         if a.keep {
             let request = builder.spec().clone().into();
-            return crate::lab_command::keep(&request, |client, lab| async move {
+            return keep(&request, |client, lab| async move {
                 let site = Site {
                     mco,
                     templates,

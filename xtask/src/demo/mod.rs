@@ -8,6 +8,7 @@ mod manifest;
 mod os;
 mod workload;
 
+use crate::kept_lab::{self, interrupt};
 use anyhow::{Context, bail};
 use api::v1::{MachineConfig, MachineConfigPool};
 use clap::{Args, ValueEnum};
@@ -16,7 +17,6 @@ use kube::ResourceExt;
 use kube::api::{Api, Patch, PatchParams};
 use lab::{Kubelet, Lab, NodeHandle, NodeKind, Program, Programs, Reporter};
 use std::collections::BTreeMap;
-use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -151,7 +151,7 @@ pub(crate) fn run(root: &Path, a: &Demo) -> anyhow::Result<()> {
         if a.keep {
             let request = builder.spec().clone().into();
             let page = std::sync::Mutex::new(None);
-            let outcome = crate::lab_command::keep(&request, |client, lab| {
+            let outcome = kept_lab::keep(&request, |client, lab| {
                 let (config, mco, page) = (&config, &mco, &page);
                 async move {
                     if a.dashboard {
@@ -208,18 +208,6 @@ async fn dashboard(mco: &Path, kubeconfig: &Path) -> anyhow::Result<(tokio::proc
     let address = address.context("mco dashboard ended without an address")?;
     println!("the dashboard: {address}");
     Ok((child, address))
-}
-
-/// A future that ends at Ctrl-C or SIGTERM.
-pub(crate) fn interrupt() -> anyhow::Result<impl Future<Output = ()>> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    Ok(async move {
-        tokio::select! {
-            _ = term.recv() => {}
-            _ = int.recv() => {}
-        }
-    })
 }
 
 /// Waits for the nodes' first config, applies the MachineConfig, follows the rollout, and reads the result from every

@@ -3,7 +3,8 @@
 //!
 //! `mco status` shows the update: the pull, the drain, the reboot. The result is read from the machine itself.
 
-use super::{Demo, POOL, interrupt, runtime};
+use super::{Demo, POOL, runtime};
+use crate::kept_lab::interrupt;
 use anyhow::{Context, bail};
 use api::names::own;
 use api::v1::{MachineConfig, MachineConfigPool};

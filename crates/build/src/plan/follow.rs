@@ -2,7 +2,8 @@
 //!
 //! What it is not: the choice of the build that is wanted, or what goes on after it has ended (see the module above).
 
-use super::{BuildPlan, Inputs, Step, Wait, reference};
+use super::{BuildPlan, Step, Wait, reference};
+use crate::inputs::Inputs;
 use crate::job::JobFacts;
 use crate::names;
 use crate::pushed::Pushed;

@@ -9,14 +9,14 @@
 
 mod config_status;
 mod follow;
-mod inputs;
 mod steps;
 
-pub use inputs::{Base, Inputs};
 pub use steps::{BuildPlan, Point, Step, Wait};
 
+use crate::inputs::{Base, Inputs};
 use crate::job::JobFacts;
 use crate::names;
+use crate::ownership::{Whose, whose};
 use crate::prune;
 use crate::pushed::Pushed;
 use crate::state::{self, Cause, State, seeded};
@@ -29,38 +29,6 @@ use api::v1::{
 };
 use render::{BuildBase, build_name, os_config_hash};
 use std::collections::BTreeSet;
-
-/// Whose a build is, by the object that controls it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Whose {
-    /// This MachineOSConfig's.
-    Ours,
-    /// That of a MachineOSConfig that is gone.
-    Earlier,
-    /// Of nobody, or of something else: it is left alone.
-    Foreign,
-}
-
-fn whose(build: &MachineOSBuild, config: Option<&MachineOSConfig>) -> Whose {
-    let mut owners = build.metadata.owner_references.iter().flatten();
-    let group = format!("{}/", api::names::GROUP);
-    let is_config = |o: &&OwnerReference| {
-        o.controller == Some(true)
-            && o.kind == "MachineOSConfig"
-            && o.api_version.starts_with(&group)
-            && o.name == build.spec.machine_os_config.name
-    };
-    match owners.find(is_config) {
-        None => Whose::Foreign,
-        Some(o) if config.is_some_and(|c| c.metadata.uid.as_deref() == Some(&o.uid)) => Whose::Ours,
-        Some(_) => Whose::Earlier,
-    }
-}
-
-/// Whether a build is of nobody, or of something else than a MachineOSConfig.
-pub(crate) fn is_foreign(build: &MachineOSBuild) -> bool {
-    whose(build, None) == Whose::Foreign
-}
 
 /// What happens next to the builds of a pool.
 pub fn plan(inputs: &Inputs<'_>) -> BuildPlan {

@@ -2,7 +2,7 @@
 //!
 //! Not here: which action is next (see `step`), nor its execution (see `agent`).
 
-use super::facts::Pair;
+use super::phase::Pair;
 use crate::protocol::clock::Moment;
 use api::events::AgentEvent;
 use desired::config_and_image;

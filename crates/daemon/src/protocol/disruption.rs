@@ -6,7 +6,8 @@
 //! `host`).
 
 use super::action::{Action, Changes, Cordon, Note, Waiting, write};
-use super::facts::{NodeFacts, Phase, RebootFact, View, cut_reason};
+use super::facts::{NodeFacts, RebootFact, View};
+use super::phase::{Phase, cut_reason};
 use crate::protocol::clock::Moment;
 use api::drain_request::DrainVerb;
 use api::events::AgentEvent;

@@ -1,26 +1,16 @@
 //! The inputs of [`step`](super::step): plain values, gathered by `agent`.
 
 use crate::protocol::clock::Moment;
-use crate::protocol::trial_facts::{Look, TrialFacts, TriedFacts};
+use crate::protocol::phase::Phase;
+use crate::protocol::trial_facts::{TrialFacts, TriedFacts};
 use api::k8s::Node;
 use api::names::{annotation, label};
 use desired::with_image;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use rollout::view::{CordonMark, own};
 use std::collections::BTreeMap;
 
 pub use api::names::EMPTY_CONFIG;
-
-/// The wait after the first failure.
-const FIRST_RETRY: SignedDuration = SignedDuration::from_secs(1);
-/// The longest wait between two tries: a host that was repaired manually is back within a minute.
-const LONGEST_RETRY: SignedDuration = SignedDuration::from_secs(60);
-
-/// The wait after the first failure of a try that restarts services.
-const FIRST_DISTURBING_RETRY: SignedDuration = SignedDuration::from_secs(5);
-/// The longest wait between two such tries: a service is restarted at most four times an hour for a config with which
-/// it does not start.
-const LONGEST_DISTURBING_RETRY: SignedDuration = SignedDuration::from_mins(15);
 
 /// All inputs of a decision.
 #[derive(Debug, Clone, PartialEq)]
@@ -272,161 +262,4 @@ pub enum RebootFact {
         /// proves nothing, but a later heartbeat does.
         began: Option<Timestamp>,
     },
-}
-
-/// The old and the new config of an update, each with its image (see [`desired::with_image`]).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pair {
-    /// The config of the disk.
-    pub from: String,
-    /// The config to move to.
-    pub to: String,
-}
-
-/// The disruption that an update causes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Cost {
-    /// Pods have to leave first.
-    pub drain: bool,
-    /// The machine reboots after it.
-    pub reboot: bool,
-}
-
-/// The progress of this process with an update. It is lost at a restart, and determined again.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub enum Phase {
-    /// No update in progress.
-    #[default]
-    Idle,
-    /// An update has been checked and planned.
-    Prepared {
-        /// Between which configs.
-        pair: Pair,
-        /// What it costs.
-        cost: Cost,
-        /// Something of the operating system, such as an image, must be fetched before the drain.
-        to_fetch: bool,
-        /// When the drain was asked for.
-        asked: Option<Moment>,
-    },
-    /// An update is on the disk and in effect.
-    Applied {
-        /// The config.
-        config: String,
-        /// When the uncordon was asked for.
-        asked: Option<Moment>,
-    },
-    /// A reboot is pending, and pods have to leave again before it.
-    Redraining {
-        /// Since when.
-        since: Moment,
-    },
-    /// A change is on trial.
-    OnTrial {
-        /// The last look at the node.
-        last: Look,
-        /// The one before.
-        earlier: Option<Look>,
-    },
-    /// The machine has rebooted, and the agent waits for its kubelet.
-    AwaitingKubelet {
-        /// Since when.
-        since: Moment,
-    },
-    /// Something failed.
-    Failed(Failure),
-}
-
-/// A failure: the job, the kind, and the time of the next try.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failure {
-    /// The job that failed. It does not delay other jobs.
-    pub job: Job,
-    /// What it means for the node's state.
-    pub kind: FailureKind,
-    /// The reason for people. It names the object, the path and the remedy.
-    pub reason: String,
-    /// How often it was tried.
-    pub tries: u32,
-    /// When to try again.
-    pub retry_at: Moment,
-}
-
-/// What a failure means for the node's state.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FailureKind {
-    /// `state=Degraded`.
-    Degraded,
-    /// `state=Unreconcilable`: a retry cannot help, another config can.
-    Unreconcilable,
-    /// The API server did not answer, or an object does not exist yet: nothing is wrong with this node.
-    Transient,
-}
-
-impl Job {
-    /// Whether a retry needs no API server.
-    pub(super) fn is_local(&self) -> bool {
-        matches!(self, Self::Recover | Self::Reboot { .. } | Self::Confirm)
-    }
-}
-
-/// The job of the agent, without the progress in it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Job {
-    /// Complete or undo an unfinished change.
-    Recover,
-    /// Confirm a change that is on trial, or undo it.
-    Confirm,
-    /// Write the first boot's annotations to the Node.
-    AdoptFile,
-    /// Find out which config a node without one should be in.
-    Join,
-    /// Compare the disk with the config that it should be in.
-    Check {
-        /// The config.
-        config: String,
-    },
-    /// Report that the host cannot run the image that the pool wants.
-    RefuseImage,
-    /// Move from one config to another.
-    Update(Pair),
-    /// Reboot into a config that is on the disk.
-    Reboot {
-        /// The config.
-        config: String,
-    },
-    /// Uncordon the node and report that it is done.
-    Finish {
-        /// The config.
-        config: String,
-    },
-}
-
-/// How long to wait after the nth failure (n from 1). `jitter` is a random number from 0 to 1. Half of the wait is
-/// random, so that nodes that failed together do not retry together.
-pub fn backoff(tries: u32, jitter: f64) -> SignedDuration {
-    let doubled = FIRST_RETRY.as_secs().saturating_mul(1 << tries.saturating_sub(1).min(16));
-    let most = SignedDuration::from_secs(doubled).min(LONGEST_RETRY);
-    most.mul_f64(0.5 + jitter.clamp(0.0, 1.0) / 2.0)
-}
-
-/// The same for an API server that does not answer: at most 8 s, so that a node continues soon after an outage,
-/// however long the outage was.
-pub fn outage_backoff(tries: u32, jitter: f64) -> SignedDuration {
-    const DOUBLINGS: u32 = 4;
-    backoff(tries.min(DOUBLINGS), jitter)
-}
-
-/// The same for a try that disturbs the node's services and is then rolled back: soon at first, because the failure
-/// may have been temporary, then more and more rarely. After a change of the desired config or a restart of the agent
-/// the next try is made at once.
-pub fn disturbing_backoff(tries: u32, jitter: f64) -> SignedDuration {
-    let doubled = FIRST_DISTURBING_RETRY.as_secs().saturating_mul(1 << (2 * tries.saturating_sub(1).min(8)));
-    let most = SignedDuration::from_secs(doubled).min(LONGEST_DISTURBING_RETRY);
-    most.mul_f64(0.5 + jitter.clamp(0.0, 1.0) / 2.0)
-}
-
-/// A reason, shortened to fit on the Node. A shortened reason says so.
-pub fn cut_reason(reason: &str) -> String {
-    api::text::cut(reason, api::text::MAX_REASON_CHARS).into_owned()
 }

@@ -4,7 +4,8 @@
 
 use super::action::{Action, Note, Waiting};
 use super::disruption::uncordon_changes;
-use super::facts::{View, cut_reason};
+use super::facts::View;
+use super::phase::cut_reason;
 use api::events::AgentEvent;
 use api::names::{annotation, state};
 use desired::config_and_image;

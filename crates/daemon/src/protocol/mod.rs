@@ -26,9 +26,11 @@ mod disruption;
 mod facts;
 mod image;
 pub mod join;
+mod phase;
 mod prefetch;
 #[cfg(test)]
 mod random_histories;
+mod retry;
 mod step;
 #[cfg(test)]
 mod tests;
@@ -37,10 +39,9 @@ mod trial_facts;
 pub(crate) mod waiting_config;
 
 pub use action::{Action, Changes, Cordon, Note, Waiting};
-pub use facts::{
-    Cost, DiskFacts, EMPTY_CONFIG, Failure, FailureKind, Job, NodeFacts, Pair, Phase, RebootFact, View,
-    backoff, cut_reason, disturbing_backoff, outage_backoff,
-};
+pub use facts::{DiskFacts, EMPTY_CONFIG, NodeFacts, RebootFact, View};
+pub use phase::{Cost, Failure, FailureKind, Job, Pair, Phase, cut_reason};
+pub use retry::{backoff, disturbing_backoff, outage_backoff};
 pub use step::step;
 pub(crate) use trial::{After, AfterUndo, after_undo, restarted, restarts};
 pub use trial_facts::{Before, Look, TrialFacts, TriedFacts};

@@ -3,7 +3,8 @@
 //! Not here: which nodes are asked, and how often (`rollout`), nor the texts of question and answer (`api::prefetch`).
 
 use super::action::Action;
-use super::facts::{Pair, View};
+use super::facts::View;
+use super::phase::Pair;
 use api::prefetch::{Answer, Request};
 use desired::with_image;
 

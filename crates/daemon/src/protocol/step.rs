@@ -7,8 +7,9 @@ use super::disruption::{
     abandons_reboot, config_of, drain_of, drain_request, overdue, reboot, uncordon_changes, uncordon_of,
     wait_for_drain,
 };
-use super::facts::{EMPTY_CONFIG, Failure, FailureKind, Job, Pair, Phase, RebootFact, View, cut_reason};
+use super::facts::{EMPTY_CONFIG, RebootFact, View};
 use super::image::refuse_image;
+use super::phase::{Failure, FailureKind, Job, Pair, Phase, cut_reason};
 use super::prefetch::prefetch;
 use super::trial::{confirm, forgets_failure, leaves};
 use api::drain_request::DrainVerb;

@@ -15,7 +15,8 @@
 
 use super::action::{Action, Waiting};
 use super::disruption::kubelet_reports;
-use super::facts::{Phase, RebootFact, View};
+use super::facts::{RebootFact, View};
+use super::phase::Phase;
 use super::trial_facts::{Look, TrialFacts};
 use crate::protocol::clock::Moment;
 use desired::KUBELET_UNITS;

@@ -6,7 +6,8 @@
 //!
 //! What it is not: the execution (see `agent::waiting_config`), nor whether the change needs a reboot (its plan says that).
 
-use super::facts::{EMPTY_CONFIG, Pair, Phase, RebootFact, View};
+use super::facts::{EMPTY_CONFIG, RebootFact, View};
+use super::phase::{Pair, Phase};
 use api::names::state;
 
 /// The change that a host applies while it shuts down; `None`: none.

@@ -1,7 +1,8 @@
-//! What exists at a path, and the error of a file operation on it.
+//! What exists at a path, the mode and owner of what is written, and the error of a file operation.
 
 use std::io;
 
+use desired::FILE_MODE;
 use serde::{Deserialize, Serialize};
 
 use crate::fault::is_killed;
@@ -137,3 +138,10 @@ pub struct Attributes {
     /// Group.
     pub gid: u32,
 }
+
+/// Mode and owner of an ordinary file of root.
+pub(crate) const PLAIN: Attributes = Attributes { mode: FILE_MODE, uid: 0, gid: 0 };
+/// Mode and owner of our own state. It holds contents of files, so only root may read it.
+pub(crate) const PRIVATE: Attributes = Attributes { mode: 0o600, uid: 0, gid: 0 };
+/// The same for folders.
+pub(crate) const PRIVATE_DIR: Attributes = Attributes { mode: 0o700, uid: 0, gid: 0 };

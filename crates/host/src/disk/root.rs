@@ -11,6 +11,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 
+pub(crate) use crate::disk::names::{kept_name, split, temp_name};
 pub(crate) use api::text::hex;
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, ResolveFlags, StatxAttributes, StatxFlags};
 use sha2::{Digest, Sha256};
@@ -350,50 +351,6 @@ impl Root {
         Ok(names)
     }
 
-    /// The file system that holds `path` (or would hold it): its device number and its free bytes.
-    ///
-    /// # Errors
-    /// The file system cannot be queried.
-    pub(crate) fn space(&self, path: &str) -> Result<(u64, u64), FsError> {
-        let fail = |e: io::Error| FsError::new("ask for the free space at", path, e);
-        let mut at = path;
-        loop {
-            let (dir, _) = split(at).map_err(fail)?;
-            match self.openat(dir, OFlags::RDONLY | OFlags::DIRECTORY, 0) {
-                Ok(fd) => {
-                    let s = fs::fstatvfs(&fd).map_err(|e| fail(e.into()))?;
-                    let dev = fs::fstat(&fd).map_err(|e| fail(e.into()))?.st_dev;
-                    return Ok((dev, s.f_bavail.saturating_mul(s.f_frsize)));
-                }
-                Err(_) if dir != "/" => at = dir,
-                Err(e) => return Err(fail(e)),
-            }
-        }
-    }
-
-    /// The file system that holds the folder `path`: the bytes that a program without privileges may still write, so without
-    /// the blocks that are reserved for root, and all its bytes.
-    ///
-    /// # Errors
-    /// The folder cannot be opened, or its file system cannot be queried.
-    pub(crate) fn volume(&self, path: &str) -> Result<(u64, u64), FsError> {
-        let fail = |e: io::Error| FsError::new("ask for the free space at", path, e);
-        let fd = self.openat(path, OFlags::RDONLY | OFlags::DIRECTORY, 0).map_err(fail)?;
-        let s = fs::fstatvfs(&fd).map_err(|e| fail(e.into()))?;
-        Ok((s.f_bavail.saturating_mul(s.f_frsize), s.f_blocks.saturating_mul(s.f_frsize)))
-    }
-
-    /// Whether the file system that holds the folder `path` is mounted read-only.
-    ///
-    /// # Errors
-    /// The folder cannot be opened, or its file system cannot be queried.
-    pub(crate) fn is_read_only(&self, path: &str) -> Result<bool, FsError> {
-        let fail = |e: io::Error| FsError::new("ask for the mount options of", path, e);
-        let fd = self.openat(path, OFlags::RDONLY | OFlags::DIRECTORY, 0).map_err(fail)?;
-        let found = fs::fstatvfs(&fd).map_err(|e| fail(e.into()))?;
-        Ok(found.f_flag.contains(fs::StatVfsMountFlags::RDONLY))
-    }
-
     /// The length of the file or link at `path`; 0 if nothing exists there.
     pub(crate) fn len(&self, path: &str) -> Result<u64, FsError> {
         let Ok((dir, name)) = self.parent(path) else { return Ok(0) };
@@ -446,28 +403,6 @@ pub(crate) fn fingerprint(folder: &OwnedFd, name: &str) -> u64 {
             .hash(&mut hasher);
     }
     hasher.finish()
-}
-
-/// The folder and the last component of an absolute path.
-pub(crate) fn split(path: &str) -> io::Result<(&str, &str)> {
-    let bad = || io::Error::new(io::ErrorKind::InvalidInput, "not an absolute, plain path");
-    let (dir, name) = path.rsplit_once('/').ok_or_else(bad)?;
-    if !path.starts_with('/') || matches!(name, "" | "." | "..") || path.contains('\0') {
-        return Err(bad());
-    }
-    Ok((if dir.is_empty() { "/" } else { dir }, name))
-}
-
-/// The name of the temporary file for `path`: of fixed length, and always the same for one path.
-pub(crate) fn temp_name(path: &str) -> String {
-    format!(".mcd-{}.tmp", &hex(&Sha256::digest(path.as_bytes()))[..16])
-}
-
-/// The name under which a folder that was at `path` is kept beside it. Unlike a temporary file, the agent never
-/// removes it.
-pub(crate) fn kept_name(path: &str, number: u32) -> String {
-    let dir = split(path).map_or("", |(dir, _)| dir.trim_end_matches('/'));
-    format!("{dir}/.mcd-{}.kept-{number}", &hex(&Sha256::digest(path.as_bytes()))[..16])
 }
 
 /// Length and SHA-256 of a file that is expected to have `size` bytes.

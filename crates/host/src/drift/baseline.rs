@@ -14,16 +14,16 @@
 use std::collections::BTreeSet;
 
 use api::v1::MachineConfigSpec;
-use desired::{OsWanted, Want, Wanted, has_contents, sha256};
+use desired::{Content, FILE_MODE, Irreconcilable, OsWanted, Want, Wanted, has_contents, sha256};
 use ignition::Owner;
 use serde_json::Value;
 
 use crate::disk::root::Root;
 use crate::drift::difference::Drift;
-use crate::drift::in_effect;
 use crate::error::Error;
 use crate::host::Host;
 use crate::paths;
+use crate::plan::sshd::DROPIN;
 use crate::record::CurrentConfig;
 use crate::system::unit_file::Install;
 
@@ -160,7 +160,7 @@ impl Host {
     /// # Errors
     /// The record cannot be read.
     pub fn baseline_of(&self, name: &str, wanted: Wanted) -> Result<Baseline, Error> {
-        let wanted = super::with_dropin(self.root(), wanted)?;
+        let wanted = with_dropin(self.root(), wanted)?;
         Ok(Baseline::new(name, record(self.root())?, &wanted))
     }
 
@@ -222,4 +222,44 @@ fn entries_for(spec: &MachineConfigSpec, paths: &BTreeSet<String>) -> MachineCon
     }
     keep("/systemd/units", &unit);
     MachineConfigSpec { config, ..spec.clone() }
+}
+
+/// The config that a host is in, parsed, together with the drop-in that makes the SSH server read the keys.
+pub(crate) fn in_effect(root: &Root, config: &MachineConfigSpec) -> Result<Wanted, Error> {
+    with_dropin(root, applied(config)?)
+}
+
+/// Adds the drop-in that makes the SSH server read the keys, as it was written.
+pub(crate) fn with_dropin(root: &Root, mut wanted: Wanted) -> Result<Wanted, Error> {
+    if let Some(text) = root.read_if_there(paths::SSHD_DROPIN_RECORD)?
+        && wanted.at(DROPIN).is_none()
+        && !wanted.config.passwd.users.is_empty()
+    {
+        let (user, group) = (Owner::default(), Owner::default());
+        let at = paths::SSHD_DROPIN_RECORD.to_owned();
+        let content = Content::new(text);
+        wanted.paths.put(DROPIN.to_owned(), Want::File { content, mode: FILE_MODE, user, group, at });
+    }
+    Ok(wanted)
+}
+
+/// Parses the config that a host is in, to compare the host with it: without entries that would be refused today,
+/// because they were not written as they are given.
+///
+/// # Errors
+/// The Ignition config as a whole cannot be parsed.
+pub fn applied(config: &MachineConfigSpec) -> Result<Wanted, Error> {
+    parsed(config).map(Wanted::as_applied)
+}
+
+/// Parses a config, with the entries that would be refused today in [`Wanted::refused`].
+///
+/// # Errors
+/// The Ignition config as a whole cannot be parsed.
+pub fn parsed(config: &MachineConfigSpec) -> Result<Wanted, Error> {
+    let unreadable = |bad: Vec<Irreconcilable>| Error::Config {
+        name: "the config".to_owned(),
+        why: bad.first().map(ToString::to_string).unwrap_or_default(),
+    };
+    Wanted::parse(config).map_err(unreadable)
 }

@@ -5,18 +5,14 @@
 pub(crate) mod baseline;
 pub(crate) mod compare;
 pub(crate) mod difference;
-mod os;
 pub(crate) mod watch;
 
 use std::collections::BTreeSet;
 
-use api::v1::MachineConfigSpec;
 use api::v1alpha1::Reboots;
 use desired::mask::{MAX_SHOWN, OnHost, Side, Why, difference};
-use desired::{Content, FILE_MODE, Irreconcilable, Want, Wanted};
-use ignition::Owner;
+use desired::{FILE_MODE, Irreconcilable, Want, Wanted};
 
-use crate::disk::root::Root;
 use crate::drift::baseline::{Baseline, Drifted};
 use crate::drift::compare::drifts;
 use crate::drift::difference::Drift;
@@ -27,7 +23,6 @@ use crate::plan::disruption::{Changes, disruption};
 use crate::plan::effects::{NotTaken, Taken, Way, table, units};
 use crate::plan::facts::Facts;
 use crate::plan::live::Live;
-use crate::plan::sshd::DROPIN;
 use crate::plan::steps::Steps;
 use crate::plan::{Change, HostPlan};
 use crate::record::Names;
@@ -123,46 +118,6 @@ impl Host {
         // A repair leads back to what was there before, so it is not on trial.
         Ok(steps.plan(names, cost))
     }
-}
-
-/// The config that a host is in, parsed, together with the drop-in that makes the SSH server read the keys.
-pub(crate) fn in_effect(root: &Root, config: &MachineConfigSpec) -> Result<Wanted, Error> {
-    with_dropin(root, applied(config)?)
-}
-
-/// Adds the drop-in that makes the SSH server read the keys, as it was written.
-pub(crate) fn with_dropin(root: &Root, mut wanted: Wanted) -> Result<Wanted, Error> {
-    if let Some(text) = root.read_if_there(paths::SSHD_DROPIN_RECORD)?
-        && wanted.at(DROPIN).is_none()
-        && !wanted.config.passwd.users.is_empty()
-    {
-        let (user, group) = (Owner::default(), Owner::default());
-        let at = paths::SSHD_DROPIN_RECORD.to_owned();
-        let content = Content::new(text);
-        wanted.paths.put(DROPIN.to_owned(), Want::File { content, mode: FILE_MODE, user, group, at });
-    }
-    Ok(wanted)
-}
-
-/// Parses the config that a host is in, to compare the host with it: without entries that would be refused today,
-/// because they were not written as they are given.
-///
-/// # Errors
-/// The Ignition config as a whole cannot be parsed.
-pub fn applied(config: &MachineConfigSpec) -> Result<Wanted, Error> {
-    parsed(config).map(Wanted::as_applied)
-}
-
-/// Parses a config, with the entries that would be refused today in [`Wanted::refused`].
-///
-/// # Errors
-/// The Ignition config as a whole cannot be parsed.
-pub fn parsed(config: &MachineConfigSpec) -> Result<Wanted, Error> {
-    let unreadable = |bad: Vec<Irreconcilable>| Error::Config {
-        name: "the config".to_owned(),
-        why: bad.first().map(ToString::to_string).unwrap_or_default(),
-    };
-    Wanted::parse(config).map_err(unreadable)
 }
 
 /// The units and paths that two configs have in common. What a change from one to the other writes or removes is left

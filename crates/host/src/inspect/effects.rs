@@ -12,8 +12,9 @@ use crate::error::Error;
 use crate::host::Host;
 use crate::paths;
 use crate::plan::disruption::Changes;
-use crate::plan::effects::{EffectFacts, sysctl, table};
-use crate::transaction::reboot::RebootStatus;
+use crate::plan::effects::{sysctl, table};
+use crate::plan::facts::EffectFacts;
+use crate::record::RebootStatus;
 
 impl Host {
     /// What rows of the table need to know for a change between two configs, or for a repair of one.

@@ -9,7 +9,6 @@ use serde::{Serialize, Serializer};
 
 use crate::disk::found::{Attributes, Found};
 use crate::disk::obstacle::Obstacle;
-use crate::plan::effects::EffectFacts;
 use crate::plan::secret::Secret;
 use crate::plan::sshd::SshdAnswers;
 use crate::plan::trust::TrustTool;
@@ -129,7 +128,43 @@ pub struct Facts {
     pub os_name: String,
 }
 
+/// What rows of the table need to know of a host. Gathered only for what a change touches.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EffectFacts {
+    /// The programs of the table that this host has and this process can run.
+    pub programs: BTreeSet<String>,
+    /// The units that run.
+    pub running: BTreeSet<String>,
+    /// The units that do not run and are enabled: a boot starts them.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub start_at_boot: BTreeSet<String>,
+    /// Files of the configs that hide a file of the host with the same name, which counts once they are removed.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub hiding: BTreeSet<String>,
+    /// The texts of the host's own unit files and drop-ins, one for each unit whose file is not the config's.
+    #[serde(skip)]
+    pub unit_texts: BTreeMap<String, String>,
+    /// Files of sysctl.d(5), by path; also saved originals of those.
+    #[serde(skip)]
+    pub sysctl_files: BTreeMap<String, String>,
+    /// Kernel parameters by their path below `/proc/sys`. `None`: it exists and cannot be read. One that is missing
+    /// here does not exist.
+    pub parameters: BTreeMap<String, Option<String>>,
+    /// The values that kernel parameters had before this agent set them for the first time.
+    pub parameters_before: BTreeMap<String, String>,
+    /// Whether systemd can restart userspace alone (`systemctl soft-reboot`).
+    pub soft_reboot: bool,
+    /// A whole reboot is pending.
+    pub owes_reboot: bool,
+}
+
 impl Facts {
+    /// Facts that know the users of the host and no path yet. `owners`: whether owners are set and compared.
+    pub(crate) fn with_users(owners: bool, users: Users) -> Self {
+        Self { owners, users, ..Self::default() }
+    }
+
     /// These facts of a host that nobody can allow what needs consent. `how`: what can be done instead.
     #[must_use]
     pub fn without_pool(mut self, how: &str) -> Self {

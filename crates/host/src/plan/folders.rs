@@ -5,10 +5,10 @@
 use desired::{Content, Want};
 use ignition::Owner;
 
-use crate::disk::found::{Attributes, Found};
+use crate::disk::found::{Attributes, Found, PLAIN};
 use crate::paths;
 use crate::plan::step::Step;
-use crate::plan::steps::{PLAIN, STALE, Steps};
+use crate::plan::steps::{STALE, Steps};
 
 impl Steps<'_> {
     /// Makes or changes one folder as the new config asks. Its contents are left alone.

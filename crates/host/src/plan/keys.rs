@@ -7,14 +7,15 @@ use std::collections::BTreeMap;
 
 use desired::{CORE, Content, Want, Wanted};
 
-use crate::disk::found::{Attributes, Found};
+use crate::disk::found::{Attributes, Found, PLAIN, PRIVATE};
 use crate::disk::root::{split, temp_name};
 use crate::paths;
 use crate::plan::facts::Facts;
 use crate::plan::secret::Secret;
 use crate::plan::sshd::{DROPIN, Login, STOCK_FILE, Sshd, has_key, target, with_block};
+use crate::plan::stale::stays_when_unlisted;
 use crate::plan::step::{Replaces, Step};
-use crate::plan::steps::{PLAIN, PRIVATE, STALE, Steps, stays_when_unlisted};
+use crate::plan::steps::{STALE, Steps};
 
 /// The mode of key folders.
 const KEY_DIR_MODE: u32 = 0o700;

@@ -141,7 +141,7 @@ pub(crate) fn to_record<'f>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::effects::EffectFacts;
+    use crate::plan::facts::EffectFacts;
     use crate::system::os::{Deployment, OsStatus};
 
     fn config(image: &str) -> Wanted {

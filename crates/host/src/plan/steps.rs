@@ -9,29 +9,22 @@ use std::collections::BTreeSet;
 
 use api::v1::MachineConfigSpec;
 use desired::mask::may_show;
-use desired::{Content, DEV_NULL, FILE_MODE, Irreconcilable, Scope, Want, Wanted, config_and_image};
+use desired::{Content, DEV_NULL, Irreconcilable, Scope, Want, Wanted};
 use ignition::Owner;
 
-use crate::disk::found::{Attributes, Found};
-use crate::disk::root::split;
+use crate::disk::found::{Attributes, Found, PLAIN, PRIVATE, PRIVATE_DIR};
 use crate::paths;
 use crate::plan::disruption::{Changes, Disruption};
 use crate::plan::effects::Planned;
 use crate::plan::facts::Facts;
+use crate::plan::host_plan::{HostPlan, hard_links};
 use crate::plan::live::Live;
 use crate::plan::os::planned;
 use crate::plan::os_before::{GivenUp, to_record};
 use crate::plan::sshd::DROPIN;
 use crate::plan::step::{Replaces, Step};
-use crate::plan::{HostPlan, hard_links};
-use crate::record::{CurrentConfig, Names, PendingReboot};
+use crate::record::Names;
 
-/// Mode and owner of an ordinary file of root.
-pub(crate) const PLAIN: Attributes = Attributes { mode: FILE_MODE, uid: 0, gid: 0 };
-/// Mode and owner of our own state. It holds contents of files, so only root may read it.
-pub(crate) const PRIVATE: Attributes = Attributes { mode: 0o600, uid: 0, gid: 0 };
-/// The mode of folders for root only.
-pub(crate) const PRIVATE_DIR_MODE: u32 = 0o700;
 const ORIGINAL: &str = "backup of the host's own";
 /// The names that distributions give the unit of their SSH server.
 const SSHD_UNITS: [&str; 2] = ["sshd.service", "ssh.service"];
@@ -387,118 +380,9 @@ impl Steps<'_> {
     /// Makes the folder of saved originals private, so that a file from a closed folder stays closed to other users.
     pub(crate) fn private_originals(&mut self) {
         let path = paths::ORIGINALS;
-        let private = matches!(self.found(path), Found::Dir { mode, .. } if *mode == PRIVATE_DIR_MODE);
+        let private = matches!(self.found(path), Found::Dir { mode, .. } if *mode == PRIVATE_DIR.mode);
         if !private && !self.steps.iter().any(|s| matches!(s, Step::MakeDir { path: p, .. } if p == path)) {
-            let attributes = Attributes { mode: PRIVATE_DIR_MODE, uid: 0, gid: 0 };
-            self.steps.push(Step::MakeDir { path: path.to_owned(), attributes });
-        }
-    }
-
-    /// Removes what only the old config wants, and restores what the host had there.
-    pub(crate) fn stale(&mut self) {
-        let mut folders = Vec::new();
-        for (path, want) in &self.old.paths {
-            if self.new.at(path).is_some() || stays_when_unlisted(path) {
-                continue;
-            }
-            if matches!(want, Want::Dir { .. }) {
-                folders.push(path.clone());
-                continue;
-            }
-            let (original, stamp) = (paths::original(path), paths::no_original(path));
-            let (kept, stamped) = (!self.found(&original).is_absent(), !self.found(&stamp).is_absent());
-            if *want == Want::Nothing && !kept {
-                continue;
-            }
-            if !matches!(self.found(path), Found::Absent | Found::NoParentFolder { .. })
-                && !self.reachable(path)
-            {
-                continue;
-            }
-            if kept && !stamped {
-                let why = "restores the host's own";
-                self.steps.push(Step::Copy { from: original.clone(), to: path.clone(), why });
-            } else if !self.found(path).is_absent() {
-                self.steps.push(Step::Remove { path: path.clone(), why: STALE });
-            }
-            for (there, path) in [(stamped, stamp), (kept, original)] {
-                if there {
-                    self.steps
-                        .push(Step::Remove { path, why: "bookkeeping of a path that is no longer managed" });
-                }
-            }
-        }
-        // The contents of a folder are removed before the folder.
-        folders.sort();
-        for path in folders.iter().rev() {
-            self.release_folder(path);
-        }
-        for path in LEAKED {
-            if matches!(self.found(path), Found::Link { .. }) {
-                self.steps.push(Step::Remove { path: path.to_owned(), why: "left behind by older versions" });
-            }
-        }
-    }
-
-    /// Adds the records of the config in effect and of a pending reboot.
-    pub(crate) fn bookkeeping(
-        &mut self,
-        names: &Names,
-        desired: &MachineConfigSpec,
-        disruption: &Disruption,
-    ) {
-        for path in [paths::OS_FAILURE, paths::TRIAL_FAILURE, paths::LIVE_REFUSED] {
-            if !self.found(path).is_absent() {
-                let (path, why) = (path.to_owned(), "left over from an earlier try");
-                self.steps.push(Step::Remove { path, why });
-            }
-        }
-        let config = CurrentConfig { name: names.desired.clone(), spec: desired.clone() };
-        match config.to_json() {
-            Ok(json) => self.write(paths::CURRENT_CONFIG, Content::new(json), PRIVATE),
-            Err(why) => self.refuse("spec", why, "correct the MachineConfig"),
-        }
-        match config_and_image(&names.desired).1 {
-            "" if self.found(paths::CURRENT_IMAGE).is_absent() => {}
-            "" => {
-                let (path, why) =
-                    (paths::CURRENT_IMAGE.to_owned(), "the machine runs its config's own image");
-                self.steps.push(Step::Remove { path, why });
-            }
-            image => self.write(paths::CURRENT_IMAGE, Content::new(image.as_bytes().to_vec()), PLAIN),
-        }
-        if let Some(before) = &disruption.parameters_before {
-            match serde_json::to_vec(before) {
-                Ok(json) => self.write(paths::PARAMETERS_BEFORE, Content::new(json), PRIVATE),
-                Err(e) => self.refuse(paths::PARAMETERS_BEFORE, e.to_string(), "remove the file"),
-            }
-        }
-        if disruption.needs_reboot() {
-            let pending = PendingReboot {
-                config: names.desired.clone(),
-                boot: self.facts.boot.clone(),
-                because: disruption.reboot.clone(),
-                tries: 0,
-                cleared: self.facts.cleared,
-                soft: disruption.soft,
-                back: false,
-            };
-            match serde_json::to_vec(&pending) {
-                Ok(json) => self.write(paths::REBOOT_PENDING, Content::new(json), PRIVATE),
-                Err(e) => self.refuse(paths::REBOOT_PENDING, e.to_string(), "correct the MachineConfig"),
-            }
+            self.steps.push(Step::MakeDir { path: path.to_owned(), attributes: PRIVATE_DIR });
         }
     }
 }
-
-/// Whether a path stays although no config has it any more.
-pub(crate) fn stays_when_unlisted(path: &str) -> bool {
-    paths::NEVER_STALE.contains(&path)
-        || split(path).is_ok_and(|(dir, _)| dir.contains(paths::NEVER_STALE_BELOW))
-}
-
-/// Links that earlier versions made and never removed.
-pub(crate) const LEAKED: [&str; 2] = [
-    "/etc/systemd/system/network-online.target.requires/node-valid-hostname.service",
-    "/etc/systemd/system/network-online.target.wants/ovs-configuration.service",
-];

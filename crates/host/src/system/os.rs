@@ -19,6 +19,7 @@ pub(crate) mod loader;
 pub(crate) mod ordinary;
 pub(crate) mod origin;
 pub(crate) mod ostree;
+pub(crate) mod ostree_repository;
 mod proxy;
 mod pull_trouble;
 pub(crate) mod reference;

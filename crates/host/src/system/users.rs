@@ -1,9 +1,13 @@
 //! Users, groups and password hashes, parsed from the host's own files (passwd(5), group(5), shadow(5)). This
-//! process's name service is never asked, because it may be that of another system. Pure.
+//! process's name service is never asked, because it may be that of another system.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+
+use crate::disk::found::FsError;
+use crate::disk::root::Root;
+use crate::paths;
 
 /// A user of the host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -44,6 +48,12 @@ pub enum ShadowError {
 }
 
 impl Users {
+    /// The users and groups of a host. A file that is missing counts as empty.
+    pub(crate) fn read(root: &Root) -> Result<Self, FsError> {
+        let text = |path: &str| root.text(path).map(Option::unwrap_or_default);
+        Ok(Self::parse(&text(paths::PASSWD)?, &text(paths::GROUP)?))
+    }
+
     /// Parses the texts of `/etc/passwd` and `/etc/group`. Malformed lines are skipped, and the first line for a name
     /// is used, as in the C library.
     #[must_use]

@@ -6,9 +6,9 @@ use crate::disk::found::Attributes;
 use crate::error::Error;
 use crate::host::Host;
 use crate::paths;
+use crate::record::RebootStatus;
 use crate::system::systemd::SystemdError;
 use crate::transaction::lock::Lock;
-use crate::transaction::reboot::RebootStatus;
 
 /// Mode and owner of a unit file.
 const UNIT_FILE: Attributes = Attributes { mode: 0o644, uid: 0, gid: 0 };

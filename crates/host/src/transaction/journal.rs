@@ -23,11 +23,11 @@ use std::io;
 use desired::OsWanted;
 use serde::{Deserialize, Serialize};
 
-use crate::disk::found::{Attributes, FsError};
+use crate::disk::found::{Attributes, FsError, PRIVATE, PRIVATE_DIR};
 use crate::disk::root::Root;
 use crate::disk::xattr::FileMetadata;
 use crate::error::Error;
-use crate::paths::{JOURNAL_DIR, STATE_DIR};
+use crate::paths::{self, JOURNAL_DIR, STATE_DIR};
 use crate::plan::HostPlan;
 use crate::plan::effects::Effect;
 use crate::plan::os::OsChange;
@@ -35,7 +35,7 @@ use crate::plan::step::Step;
 use crate::record::{Boot, Names, Trial};
 use crate::system::os::Token;
 use crate::system::systemd::ServiceAction;
-use crate::transaction::{shadow, trial};
+use crate::transaction::shadow;
 use before::{Data, note};
 use links::Links;
 
@@ -51,10 +51,9 @@ const FINALISED: &str = "/var/lib/machine-config-daemon/journal/finalised.json";
 const DATA: &str = "/var/lib/machine-config-daemon/journal/undo.data";
 /// Exists when services may have been reloaded or restarted for the change.
 const SERVICES: &str = "/var/lib/machine-config-daemon/journal/services";
-/// Mode and owner of the journal's files: only root may read them, because old contents may be secret.
-const PRIVATE: Attributes = Attributes { mode: 0o600, uid: 0, gid: 0 };
-/// The same for folders.
-const PRIVATE_DIR: Attributes = Attributes { mode: 0o700, uid: 0, gid: 0 };
+/// What a trial, or the way back from a change, leaves beside its journal.
+const REMAINS: [&str; 5] =
+    [paths::TRIAL_CLOCK, paths::TRIAL_VERDICT, paths::INTERRUPTED, paths::TRIAL_RESERVE, paths::LEFT_BEHIND];
 /// How many damaged journals are kept for people to examine.
 const DAMAGED_KEPT: usize = 3;
 /// What was at a path before the change.
@@ -377,11 +376,11 @@ impl Journal {
                 other => other?,
             }
         }
-        for path in [BEGIN, DONE, UNDONE, FINALISED, DATA, SERVICES].into_iter().chain(trial::REMAINS) {
+        for path in [BEGIN, DONE, UNDONE, FINALISED, DATA, SERVICES].into_iter().chain(REMAINS) {
             root.discard_temporary(path)?;
         }
         // The file that holds the state of the change is removed last.
-        for path in trial::REMAINS.into_iter().chain([DATA, SERVICES, DONE, UNDONE, FINALISED]) {
+        for path in REMAINS.into_iter().chain([DATA, SERVICES, DONE, UNDONE, FINALISED]) {
             root.remove(path)?;
         }
         Ok(())

@@ -13,10 +13,10 @@
 
 use api::text::chain;
 
+use crate::disk::found::PRIVATE;
 use crate::error::Error;
 use crate::host::Host;
 use crate::paths::LIVE_REFUSED;
-use crate::plan::steps::PRIVATE;
 use crate::record::LiveRefusal;
 use crate::transaction::journal::Journal;
 

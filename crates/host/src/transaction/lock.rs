@@ -10,13 +10,10 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::Errno;
 
-use crate::disk::found::{Attributes, Found, FsError};
+use crate::disk::found::{Found, FsError, PRIVATE_DIR};
 use crate::disk::root::Root;
 use crate::error::Error;
 use crate::paths::{AGENT_LOCK, LOCK, STATE_DIR};
-
-/// Mode and owner of the agent's own folder.
-const PRIVATE_DIR: Attributes = Attributes { mode: 0o700, uid: 0, gid: 0 };
 
 /// How long [`Lock::take_soon`] tries, and how often.
 const SOON: (Duration, Duration) = (Duration::from_secs(2), Duration::from_millis(10));

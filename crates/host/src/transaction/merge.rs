@@ -20,7 +20,7 @@ use std::collections::BTreeSet;
 use desired::DisruptionPolicy;
 use serde::{Deserialize, Serialize};
 
-use crate::disk::found::{Attributes, Found, FsError};
+use crate::disk::found::{Found, FsError, PLAIN, PRIVATE, PRIVATE_DIR};
 use crate::disk::root::Root;
 use crate::drift::baseline::{Baseline, Expected};
 use crate::drift::compare::path_drift;
@@ -31,13 +31,11 @@ use crate::paths;
 use crate::plan::facts::Facts;
 use crate::plan::sshd::DROPIN;
 use crate::plan::step::Step;
-use crate::plan::steps::{PLAIN, PRIVATE, PRIVATE_DIR_MODE};
 use crate::system::systemd::ServiceAction;
 use crate::system::unit_file::is_template;
+use crate::system::users::Users;
 use crate::transaction::journal::Journal;
 
-/// What was left behind, and whether it is written.
-pub(crate) const NOTE: &str = "/var/lib/machine-config-daemon/journal/merge.json";
 /// OSTree merges this folder only.
 const ETC: &str = "/etc/";
 /// Where the image has its own `/etc`.
@@ -166,15 +164,16 @@ impl Host {
     }
 
     fn note(&self) -> Result<Option<Note>, Error> {
-        let bytes = self.root.read_if_there(NOTE)?;
-        let unreadable = |e: serde_json::Error| Error::Config { name: NOTE.to_owned(), why: e.to_string() };
+        let bytes = self.root.read_if_there(paths::LEFT_BEHIND)?;
+        let unreadable =
+            |e: serde_json::Error| Error::Config { name: paths::LEFT_BEHIND.to_owned(), why: e.to_string() };
         bytes.map(|b| serde_json::from_slice(&b).map_err(unreadable)).transpose()
     }
 
     fn write_note(&self, note: &Note) -> Result<(), Error> {
         let json = serde_json::to_vec(note)
-            .map_err(|e| Error::Config { name: NOTE.to_owned(), why: e.to_string() })?;
-        Ok(self.root.write_bytes(NOTE, &json, PRIVATE)?)
+            .map_err(|e| Error::Config { name: paths::LEFT_BEHIND.to_owned(), why: e.to_string() })?;
+        Ok(self.root.write_bytes(paths::LEFT_BEHIND, &json, PRIVATE)?)
     }
 }
 
@@ -210,7 +209,7 @@ impl Merge {
 
     /// What the old deployment's `/etc` had at the managed paths.
     fn facts(&self, baseline: &Baseline) -> Result<Facts, Error> {
-        let mut facts = crate::inspect::of_users(&self.root)?;
+        let mut facts = Facts::with_users(self.root.options().owners, Users::read(&self.root)?);
         for (path, want) in baseline.paths.iter().filter(|(path, _)| path.starts_with(ETC)) {
             if let Expected::Link { target, hard: true, .. } = want
                 && self.root.same_file(&format!("{}{path}", self.old), &format!("{}{target}", self.old))
@@ -281,9 +280,8 @@ impl Merge {
         }
         match self.root.found(path)? {
             Found::File { .. } | Found::Link { .. } => {
-                let private = Attributes { mode: PRIVATE_DIR_MODE, uid: 0, gid: 0 };
                 self.root.make_parents(paths::ORIGINALS)?;
-                self.root.make_dir(paths::ORIGINALS, private)?;
+                self.root.make_dir(paths::ORIGINALS, PRIVATE_DIR)?;
                 self.root.copy(path, &original)?;
                 self.root.remove(&stamp)
             }

@@ -2,6 +2,7 @@
 //!
 //! Not here: what the change consists of (see `plan`), nor a single change of a file (see `disk`).
 
+mod after_boot;
 pub(crate) mod apply;
 pub(crate) mod effects;
 mod guard;
@@ -9,6 +10,7 @@ pub(crate) mod journal;
 pub(crate) mod live;
 pub(crate) mod lock;
 pub(crate) mod merge;
+mod os_drift;
 pub(crate) mod reboot;
 pub(crate) mod recover;
 pub(crate) mod shadow;

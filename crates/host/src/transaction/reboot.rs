@@ -4,28 +4,15 @@
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-use crate::disk::found::Attributes;
+use crate::disk::found::{Attributes, PRIVATE};
 use crate::error::Error;
 use crate::host::Host;
 use crate::paths;
-use crate::record::{Boot, PendingReboot};
+use crate::record::{Boot, PendingReboot, RebootStatus};
 use crate::system::systemd::Rationale;
 
 /// Mode and owner of the boot token, which everybody may read.
 const TOKEN: Attributes = Attributes { mode: 0o644, uid: 0, gid: 0 };
-/// Mode and owner of the record of a pending reboot: our own state, for root only.
-const RECORD: Attributes = Attributes { mode: 0o600, uid: 0, gid: 0 };
-
-/// The state of a pending reboot.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RebootStatus {
-    /// No reboot is pending.
-    None,
-    /// A reboot is pending: this is still the same boot.
-    Owed(PendingReboot),
-    /// The machine has rebooted since. [`Host::reboot_done`] forgets it.
-    Rebooted(PendingReboot),
-}
 
 impl Host {
     /// This boot.
@@ -164,7 +151,7 @@ impl Host {
     fn record(&self, owed: &PendingReboot) -> Result<(), Error> {
         let path = paths::REBOOT_PENDING;
         let json = serde_json::to_vec(owed).map_err(|e| Error::RebootRecord { path, why: e.to_string() })?;
-        match self.root.write_bytes(path, &json, RECORD) {
+        match self.root.write_bytes(path, &json, PRIVATE) {
             Err(e) if !e.killed() => {
                 tracing::warn!(error = %e, "the record of the reboot cannot be rewritten");
                 Ok(())

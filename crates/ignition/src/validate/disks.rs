@@ -1,8 +1,8 @@
 //! The spec's rules for disks, RAID, LUKS and file systems. What it is not: a check against a machine's actual disks.
 
 use super::fields::{check_path, resource};
-use super::report::Report;
 use crate::model::{Clevis, Disk, Filesystem, Luks, Partition, Raid, Storage};
+use crate::report::Report;
 use std::fmt::Arguments;
 
 /// The longest label of a GPT partition.

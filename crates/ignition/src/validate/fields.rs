@@ -2,9 +2,9 @@
 //!
 //! What it is not: rules of whole sections (see the parent module and `disks`).
 
-use super::report::Report;
 use crate::data_url;
 use crate::model::{Owner, Resource};
+use crate::report::Report;
 use std::fmt::{Arguments, Display};
 
 /// The rules of one resource: compression, URL, headers, hash.

@@ -5,16 +5,15 @@
 
 mod disks;
 pub(crate) mod fields;
-pub(crate) mod report;
 
 use crate::check::Warning;
 use crate::model::{
     Config, Directory, Dropin, File, Ignition, Link, Owner, Passwd, Proxy, Resource, Storage, Unit,
 };
+use crate::report::{Report, ValidationError, ValidationErrors};
 use crate::unit;
 use crate::version::Version;
 use fields::{check_path, mode, owners, parents, resource};
-use report::{Report, ValidationError, ValidationErrors};
 use std::collections::HashMap;
 use std::fmt::Arguments;
 

@@ -6,6 +6,7 @@
 //! What it is not: the meaning of a setting (see `render::generated`).
 
 use crate::change::rendering::{RenderWith, UnrenderableError, rendered};
+use crate::objects::settings_kinds::{CONFIG, FEATURE_GATE, SETTINGS};
 use crate::objects::{Objects, is, object, pool_of};
 use api::names::{CONTROLLER_CONFIG, GROUP, annotation, label};
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
@@ -16,26 +17,6 @@ use render::{Mode, TemplateData, TemplateSet, TlsProfile, Versions};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
-
-/// OpenShift's settings of a cluster.
-pub(crate) const CONFIG: &str = "config.openshift.io";
-
-/// Kinds that MachineConfigs are made of: API group, version, kind.
-pub(crate) const SETTINGS: [(&str, &str, &str); 11] = [
-    (GROUP, "v1", "KubeletConfig"),
-    (GROUP, "v1", "ContainerRuntimeConfig"),
-    (CONFIG, "v1", "Node"),
-    (CONFIG, "v1", "Image"),
-    (CONFIG, "v1", "APIServer"),
-    (CONFIG, "v1", "ClusterVersion"),
-    (CONFIG, "v1", "ImageDigestMirrorSet"),
-    (CONFIG, "v1", "ImageTagMirrorSet"),
-    (CONFIG, "v1", "ClusterImagePolicy"),
-    (CONFIG, "v1", "ImagePolicy"),
-    ("operator.openshift.io", "v1alpha1", "ImageContentSourcePolicy"),
-];
-/// Its feature gates also decide whether OS image streams are used.
-const FEATURE_GATE: (&str, &str) = (CONFIG, "FeatureGate");
 
 fn is_setting(value: &Value) -> bool {
     let mut kinds = SETTINGS.iter().map(|(group, _, kind)| (*group, *kind)).chain([FEATURE_GATE]);

@@ -2,7 +2,7 @@
 //!
 //! What it is not: objects from files, which the program reads, or the meaning of objects (see `objects`).
 
-use crate::change::settings::{CONFIG, SETTINGS};
+use crate::objects::settings_kinds::{CONFIG, SETTINGS};
 use crate::objects::{Objects, object};
 use api::k8s::{Node, Pod, PodDisruptionBudget};
 use api::names::GROUP;

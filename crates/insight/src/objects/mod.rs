@@ -3,6 +3,7 @@
 //! What it is not: the reading of files and lists.
 
 pub(crate) mod lists;
+pub(crate) mod settings_kinds;
 
 use api::names::{GROUP, annotation};
 use api::rendered::RenderedName;

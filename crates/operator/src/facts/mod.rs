@@ -6,7 +6,7 @@
 //! out with the administrator's kubeconfig.
 //!
 //! What it is not: what wins over it. What the administrator says, in the settings or in the ControllerConfig itself, comes
-//! first (see `install::settings`).
+//! first (see `settings`).
 
 pub(crate) mod openshift;
 pub(crate) mod owners;
@@ -15,7 +15,7 @@ pub(crate) mod release;
 
 pub(crate) use read::{DNS_SERVICES, read};
 
-use crate::install::settings::Settings;
+use crate::settings::Settings;
 use ipnet::IpNet;
 use serde_json::Value;
 use std::collections::BTreeSet;

@@ -4,7 +4,7 @@
 //! What it is not: the values (see `openshift`).
 
 use super::openshift::Wanted;
-use crate::sync::objects::FIELD_MANAGER;
+use crate::objects::FIELD_MANAGER;
 use serde_json::{Map, Value, json};
 
 /// Those who write what the cluster says and not what a person wants: we, the controller (the topology, by the nodes), and

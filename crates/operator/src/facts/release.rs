@@ -218,7 +218,7 @@ pub(crate) async fn read(client: &Client) -> Result<Found, CallError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sync::objects::FIELD_MANAGER;
+    use crate::objects::FIELD_MANAGER;
 
     fn images(version: &str) -> Option<String> {
         let images = json!({"releaseVersion": version, "machineConfigOperator": "mco", "infraImage": "pod",

@@ -1,15 +1,16 @@
 //! Writes the objects of a plan into the cluster.
 
 use super::{How, InstallError, Step};
+use crate::objects::resource;
 use client::call;
 use kube::Client;
 use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
-use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-use crate::sync::objects::FIELD_MANAGER;
-use crate::sync::storage;
+use crate::objects::FIELD_MANAGER;
+use crate::stored_versions;
+
 /// How long to wait until a new kind is served. It usually takes a second; on a loaded API server, a few.
 pub(super) const ESTABLISH_TIMEOUT: Duration = Duration::from_secs(60);
 /// How often the API server is asked whether a new kind is served.
@@ -39,52 +40,14 @@ pub async fn apply(
     Ok(())
 }
 
-pub(crate) fn resource(object: &Value) -> Option<ApiResource> {
-    let text = |key: &str| object.get(key).and_then(Value::as_str);
-    let (api_version, kind) = (text("apiVersion")?, text("kind")?);
-    let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
-    let plural = match kind {
-        "MachineConfigOperator" => crate::settings_name::PLURAL,
-        "ClusterOperator" => "clusteroperators",
-        "ClusterVersion" => "clusterversions",
-        "KubeletConfig" => "kubeletconfigs",
-        "ContainerRuntimeConfig" => "containerruntimeconfigs",
-        "MachineConfiguration" => "machineconfigurations",
-        "MachineConfigPool" => "machineconfigpools",
-        "ControllerConfig" => "controllerconfigs",
-        "CustomResourceDefinition" => "customresourcedefinitions",
-        "Namespace" => "namespaces",
-        "ServiceAccount" => "serviceaccounts",
-        "ClusterRole" => "clusterroles",
-        "ClusterRoleBinding" => "clusterrolebindings",
-        "Role" => "roles",
-        "RoleBinding" => "rolebindings",
-        "DaemonSet" => "daemonsets",
-        "Deployment" => "deployments",
-        "NetworkPolicy" => "networkpolicies",
-        "PodDisruptionBudget" => "poddisruptionbudgets",
-        "Service" => "services",
-        "ConfigMap" => "configmaps",
-        "ServiceMonitor" => "servicemonitors",
-        "PrometheusRule" => "prometheusrules",
-        "Secret" => "secrets",
-        "ValidatingAdmissionPolicy" => "validatingadmissionpolicies",
-        "ValidatingAdmissionPolicyBinding" => "validatingadmissionpolicybindings",
-        "MutatingAdmissionPolicy" => "mutatingadmissionpolicies",
-        "MutatingAdmissionPolicyBinding" => "mutatingadmissionpolicybindings",
-        _ => return None,
-    };
-    Some(ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural))
-}
-
 /// The step, without dropping a version in which objects are stored: the API server would refuse that. The operator rewrites
 /// the objects, and takes the version away.
 async fn keeping_stored(client: &Client, step: &Step) -> Result<Step, InstallError> {
     let name = step.object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
-    let there = storage::definition(client, name).await?;
-    Ok(match storage::plan(&step.object, there.as_ref()) {
-        storage::Plan::Apply => step.clone(),
-        storage::Plan::Between(both) => Step { how: step.how.clone(), object: both },
+    let there = stored_versions::definition(client, name).await?;
+    Ok(match stored_versions::plan(&step.object, there.as_ref()) {
+        stored_versions::Plan::Apply => step.clone(),
+        stored_versions::Plan::Between(both) => Step { how: step.how.clone(), object: both },
     })
 }
 

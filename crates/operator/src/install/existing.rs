@@ -2,10 +2,10 @@
 //!
 //! What it is not: the ControllerConfig and the pools themselves, which the command line reads.
 
-use super::apply::resource;
 use super::{InstallError, PullSecret};
+use crate::accounts::{AGENT, PULL_SECRET, SERVER};
 use crate::facts::openshift::NAMESPACES;
-use crate::manifests::rights::{AGENT, PULL_SECRET, SERVER};
+use crate::objects::resource;
 use api::names;
 use api::v1alpha1::{Access, MachineConfigOperator};
 use client::{CallError, call};
@@ -37,21 +37,26 @@ pub struct Existing {
     pub openshift_namespaces: Vec<&'static str>,
 }
 
+/// `None`: the object, or its kind, does not exist.
+async fn get<T>(step: &str, request: impl Future<Output = kube::Result<T>>) -> Result<Option<T>, CallError> {
+    match call(|| step.to_owned(), request).await {
+        Ok(object) => Ok(Some(object)),
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Reads the settings.
+pub(crate) async fn read_settings(client: &Client) -> Result<Option<MachineConfigOperator>, CallError> {
+    let api: Api<MachineConfigOperator> = Api::all(client.clone());
+    get(&format!("get {}", crate::settings_name::name()), api.get(names::CLUSTER)).await
+}
+
 /// Reads what an earlier installation left in the cluster.
 ///
 /// # Errors
 /// The API server's error. A cluster without our kinds is no error.
 pub async fn find_existing(client: &Client) -> Result<Existing, InstallError> {
-    async fn get<T>(
-        step: &str,
-        request: impl Future<Output = kube::Result<T>>,
-    ) -> Result<Option<T>, CallError> {
-        match call(|| step.to_owned(), request).await {
-            Ok(object) => Ok(Some(object)),
-            Err(error) if error.is_not_found() => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
     let api = |kind: &str, version: &str| {
         let resource = resource(&json!({"kind": kind, "apiVersion": version}))?;
         Some(match kind {
@@ -70,7 +75,7 @@ pub async fn find_existing(client: &Client) -> Result<Existing, InstallError> {
         let image = set.as_ref().and_then(|s| s.data.pointer("/spec/template/spec/containers/0/image"));
         there.agents = image.and_then(Value::as_str).map(str::to_owned);
     }
-    there.settings = crate::sync::cluster::settings(client).await?;
+    there.settings = read_settings(client).await?;
     if let Some(settings) = &there.settings {
         // The settings come before what they have made.
         let server = &settings.spec.config_server;

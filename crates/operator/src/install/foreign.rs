@@ -3,10 +3,9 @@
 //!
 //! What it is not: the installation.
 
+use crate::accounts::{AGENT, CONTROLLER, OPERATOR, SERVER};
 use crate::definitions;
-use crate::manifests::rights::{AGENT, CONTROLLER, OPERATOR, SERVER};
-use crate::sync::cluster::api_of;
-use crate::sync::objects::Key;
+use crate::objects::{Key, api_of};
 use api::names::{NAMESPACE, VERSION_RAW};
 use client::{CallError, call};
 use kube::Client;

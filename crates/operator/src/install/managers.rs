@@ -6,10 +6,9 @@
 
 use super::foreign::Foreign;
 use super::{How, Step};
+use crate::accounts::{AGENT, CONTROLLER, OPERATOR, SERVER};
 use crate::definitions::VERSION;
-use crate::manifests::rights::{AGENT, CONTROLLER, OPERATOR, SERVER};
-use crate::sync::cluster::api_of;
-use crate::sync::objects::{FIELD_MANAGER, KEPT_BY, Key};
+use crate::objects::{FIELD_MANAGER, KEPT_BY, Key, api_of};
 use api::names::NAMESPACE;
 use client::{CallError, call};
 use futures::{StreamExt as _, TryStreamExt as _};

@@ -14,16 +14,14 @@ pub mod foreign;
 pub mod managers;
 pub mod payload;
 mod plan;
-pub mod progress;
-pub mod settings;
-pub mod upgradeable;
 
 pub use crate::facts::openshift::NAMESPACES as OPENSHIFT_NAMESPACES;
 pub use crate::manifests::rights::PullSecret;
+pub use crate::settings;
 pub use apply::apply;
-pub(crate) use apply::{established, resource};
-pub(crate) use existing::pull_secret as pull_secret_of;
+pub(crate) use apply::established;
 pub use existing::{Existing, find_existing, pull_secret_in};
+pub(crate) use existing::{pull_secret as pull_secret_of, read_settings};
 pub(crate) use plan::{controller_config, pool_object, without_empty};
 pub use plan::{plan, pool};
 

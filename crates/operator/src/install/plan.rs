@@ -2,11 +2,11 @@
 //!
 //! What it is not: a look at the cluster. What was found there is part of [`Options`].
 
-use super::settings::{self, Settings};
 use super::{How, InstallError, Options, Step};
 use crate::manifests::{self, admission, agents, replicas};
+use crate::objects::marked;
+use crate::settings::{self, Settings};
 use crate::settings_object::AgentPods;
-use crate::sync::objects::marked;
 use crate::{definitions, settings_name};
 use api::detected::{API_SERVER_CA, API_SERVER_URL, CLUSTER_DNS_IP, Detected, digest};
 use api::k8s::{ByteString, LabelSelector};

@@ -1,9 +1,9 @@
 //! Tables for the plan of an installation, and for what is read from an earlier one.
 
-use super::apply::resource;
 use super::existing::{asks, balancers, pull_secret};
 use super::plan::pool_object;
 use super::*;
+use crate::objects::resource;
 use api::names::label;
 use kube::ResourceExt as _;
 use serde_json::json;

@@ -15,7 +15,7 @@ use api::v1::ControllerConfigSpec;
 use serde_json::{Value, json};
 
 /// The name of the agents' objects.
-const NAME: &str = super::rights::AGENT;
+const NAME: &str = crate::accounts::AGENT;
 /// The ConfigMap with the API server's CA for agents.
 const KUBECONFIG_DATA: &str = "kubeconfig-data";
 /// The allocator returns unused memory at once, because the agent is idle nearly always. As in the systemd unit.

@@ -24,6 +24,6 @@ pub fn operator(
 ) -> Vec<Value> {
     let mut all = rights::installer(pull_secret, old_tokens, openshift);
     // Without a digest: charts put other values into the same objects.
-    all.extend(pods::operator(image, replicas).into_iter().map(crate::sync::objects::labelled));
+    all.extend(pods::operator(image, replicas).into_iter().map(crate::objects::labelled));
     all
 }

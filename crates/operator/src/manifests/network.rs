@@ -2,8 +2,8 @@
 //!
 //! What it is not: the pods behind them (see `pods`).
 
+use crate::accounts::{CONTROLLER, SERVER};
 use crate::manifests::parts::{METRICS, PLAIN, Parts, SERVER_SECURE_METRICS, labels, metadata};
-use crate::manifests::rights::{CONTROLLER, SERVER};
 use ipnet::IpNet;
 use serde_json::{Value, json};
 

@@ -2,14 +2,13 @@
 //!
 //! What it is not: the pods (see `pods`), and how they are reached (see `network`).
 
+pub(crate) use crate::accounts::METRICS;
 use crate::manifests::replicas::Scaled;
 use api::names::NAMESPACE;
 use ipnet::IpNet;
 use serde_json::{Value, json};
 
-/// The port of the metrics over HTTPS, for those who may read them, and of the probes. The reference uses the same.
-pub(crate) const METRICS: u16 = 9001;
-/// The same for the config server, which shares its host's network with the agent.
+/// [`METRICS`] for the config server, which shares its host's network with the agent.
 pub(crate) const SERVER_SECURE_METRICS: u16 = 9002;
 /// The reference's port for plain HTTP.
 pub(super) const PLAIN: u16 = api::user_data::PORT + 1;

@@ -4,9 +4,9 @@
 //! What it is not: how they are reached (see `network`), how many controllers run (see `replicas`), their rights (see `rights`),
 //! and the agents (see `agents`).
 
+use crate::accounts::{BOOTSTRAP_TOKEN, CONTROLLER, DASHBOARD, OPERATOR, SERVER};
 use crate::manifests::network::{controller_service, policy, ports, server_service, service};
 use crate::manifests::parts::{METRICS, PLAIN, Parts, SERVER_SECURE_METRICS, labels, metadata};
-use crate::manifests::rights::{BOOTSTRAP_TOKEN, CONTROLLER, DASHBOARD, OPERATOR, SERVER};
 use crate::settings_object::DashboardSettings;
 use api::detected::{Detected, REPLICAS};
 use api::names::annotation::FOUND_OUT;

@@ -5,8 +5,7 @@
 //! that scrapers verify (see `booting_machines`).
 
 use super::{CA, server_name};
-use crate::manifests::parts::METRICS;
-use crate::manifests::rights::{AGENT, CONTROLLER, OPERATOR, SERVER};
+use crate::accounts::{AGENT, CONTROLLER, METRICS, OPERATOR, SERVER};
 use api::names::NAMESPACE;
 use api::server_tls;
 use serde_json::{Value, json};

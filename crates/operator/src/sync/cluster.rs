@@ -3,10 +3,12 @@
 //! What it is not: deciding what to write (see `plan` and `objects`).
 
 use super::objects::{FIELD_MANAGER, KEPT_BY};
+use crate::accounts::BOOTSTRAP_TOKEN;
 use crate::facts::release;
-use crate::install::resource;
-use crate::manifests::rights::BOOTSTRAP_TOKEN;
+pub(crate) use crate::install::read_settings as settings;
 use crate::monitoring::{MONITORING, READER};
+pub(crate) use crate::objects::api_of;
+use crate::objects::resource;
 use api::boot_token;
 use api::k8s::{Node, ObjectMeta, Pod, Secret};
 use api::names::{CLUSTER, CONTROLLER_CONFIG, NAMESPACE};
@@ -125,12 +127,6 @@ async fn optional<T>(
         Err(error) if error.is_not_found() => Ok(None),
         Err(error) => Err(error),
     }
-}
-
-/// Reads the settings.
-pub(crate) async fn settings(client: &Client) -> Result<Option<MachineConfigOperator>, CallError> {
-    let api: Api<MachineConfigOperator> = Api::all(client.clone());
-    optional(&format!("get {}", crate::settings_name::name()), api.get(CLUSTER)).await
 }
 
 /// The ControllerConfig, as the API server returns it.
@@ -275,15 +271,6 @@ pub(crate) async fn kept(client: &Client) -> Result<Vec<Value>, CallError> {
         }
     }
     Ok(all)
-}
-
-/// The API of an object's kind, in its namespace. `None`: the kind is not one that is kept.
-pub(crate) fn api_of(client: &Client, object: &Value) -> Option<Api<DynamicObject>> {
-    let resource = resource(object)?;
-    Some(match object.pointer("/metadata/namespace").and_then(Value::as_str) {
-        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
-        None => Api::all_with(client.clone(), &resource),
-    })
 }
 
 fn words(object: &Value) -> String {

@@ -19,12 +19,13 @@ pub(crate) mod objects;
 mod options;
 mod pass;
 mod plan;
+pub mod progress;
 mod report;
 mod required_pools;
 mod rotation;
 mod run;
 pub(crate) mod status;
-pub(crate) mod storage;
+pub mod upgradeable;
 
 pub use metrics::sample as metrics_sample;
 pub use options::Options;

@@ -1,63 +1,13 @@
-//! The objects that the operator keeps: how they are marked as its own, when one must be written, when one may be deleted,
-//! and whether a workload has been rolled out. Pure.
+//! The objects that the operator keeps: when one must be written, when one may be deleted, and whether a workload has been
+//! rolled out. Pure.
 //!
 //! What it is not: which objects there are to be (see `plan`), and requests (see `cluster`).
 
-use api::detected::digest;
+pub(crate) use crate::objects::{FIELD_MANAGER, KEPT_BY, Key, marked};
 use api::k8s::Pod;
 use api::names::NAMESPACE;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use serde_json::{Map, Value, json};
-use std::fmt;
-
-/// The owner of the fields that are applied.
-pub(crate) const FIELD_MANAGER: &str = "machine-config-operator";
-/// The label on every object that the operator keeps, and its value. Only these are ever pruned.
-pub(crate) const KEPT_BY: (&str, &str) = ("machineconfig.dev/kept-by", "machine-config-operator");
-/// The annotation with the digest of what was written. Where it is not that of what is wanted now, the object is written.
-const WRITTEN: &str = "machineconfig.dev/written";
-
-/// Which object.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Key {
-    /// Its kind.
-    pub(crate) kind: String,
-    /// Its namespace; empty: it has none.
-    pub(crate) namespace: String,
-    /// Its name.
-    pub(crate) name: String,
-}
-
-impl Key {
-    /// The key of an object.
-    pub(crate) fn of(object: &Value) -> Self {
-        let text = |p: &str| object.pointer(p).and_then(Value::as_str).unwrap_or_default().to_owned();
-        Self { kind: text("/kind"), namespace: text("/metadata/namespace"), name: text("/metadata/name") }
-    }
-}
-
-impl fmt::Display for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.namespace.as_str() {
-            "" | NAMESPACE => write!(f, "{} {}", self.kind, self.name),
-            namespace => write!(f, "{} {namespace}/{}", self.kind, self.name),
-        }
-    }
-}
-
-/// The object with the operator's label.
-pub(crate) fn labelled(mut object: Value) -> Value {
-    object["metadata"]["labels"][KEPT_BY.0] = json!(KEPT_BY.1);
-    object
-}
-
-/// The object with the operator's label and the digest of its content.
-pub(crate) fn marked(object: Value) -> Value {
-    let mut object = labelled(object);
-    let digest = digest(object.to_string().as_bytes());
-    object["metadata"]["annotations"][WRITTEN] = json!(digest.get(..16));
-    object
-}
+use serde_json::{Map, Value};
 
 /// Whether the object that is there is not what is wanted: never written, written otherwise, or changed since in a field
 /// that we set.
@@ -234,6 +184,7 @@ pub(crate) fn selector(workload: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn an_object_is_written_when_a_field_of_ours_is_another_and_only_then() {

@@ -4,11 +4,11 @@
 
 use super::objects::{Key, marked};
 use super::{STEPS, Work};
-use crate::install::settings;
 use crate::manifests::parts::Parts;
 use crate::manifests::replicas::{self, Scaled};
 use crate::manifests::{admission, agents, pods, rights};
 use crate::monitoring;
+use crate::settings;
 use crate::settings_object::Wanted;
 use api::names::topology::HIGHLY_AVAILABLE_ARBITER;
 use api::names::{ARBITER, CONTROLLER_CONFIG};

@@ -12,9 +12,9 @@ use super::options::Options;
 use super::pass::{Passed, Syncer};
 use super::plan::Prometheus;
 use super::{AGAIN, Step, Stop, report};
+use crate::accounts::OPERATOR;
 use crate::facts::openshift;
-use crate::install::resource;
-use crate::manifests::rights::OPERATOR;
+use crate::objects::resource;
 use api::boot_token;
 use api::names::{CLUSTER, CONTROLLER_CONFIG, NAMESPACE};
 use api::server_tls;
@@ -345,7 +345,7 @@ fn changes(syncer: &Syncer, followed: &Followed) -> SelectAll<BoxStream<'static,
             .push(of(Api::<PartialObjectMeta<MachineConfigOperator>>::all(client.clone()), named(CLUSTER)));
     }
     if by_settings {
-        let joining = all.clone().fields(&format!("spec.signerName={}", crate::joining::SIGNER));
+        let joining = all.clone().fields(&format!("spec.signerName={}", crate::accounts::SIGNER));
         streams.push(of(Api::<PartialObjectMeta<CertificateSigningRequest>>::all(client.clone()), joining));
         // What the cluster says about itself.
         let map = |namespace: &str, name: &str| {

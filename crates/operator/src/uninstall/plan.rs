@@ -1,7 +1,7 @@
 //! What goes, in which order, and what stays. Pure.
 
-use crate::manifests::rights::{AGENT, OPERATOR};
-use crate::sync::objects::{FIELD_MANAGER, Key};
+use crate::accounts::{AGENT, OPERATOR};
+use crate::objects::{FIELD_MANAGER, Key};
 use api::names::{NAMESPACE, annotation, own, state};
 use serde::Serialize;
 use serde_json::Value;

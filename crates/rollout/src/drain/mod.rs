@@ -10,22 +10,24 @@
 
 mod outlook;
 mod pods;
+mod report;
 
 pub use outlook::{Outlook, outlook};
 pub use pods::{
     Answer, Attempt, Blocker, ECHO, Evict, RETRY_ALLOWED, RETRY_MAX, RETRY_MIN, Skip, Skipped, Waiting,
 };
+pub use report::plan_unreadable;
 
 use crate::event::{EventObject, EventPlan};
 use crate::mcn::Progress;
 use crate::patch::{Change, NodePatch};
-use crate::policy::time;
 use crate::view::{BudgetView, CordonMark, NodeView, PodView};
 use api::drain_request::DrainVerb;
 use api::events::ControllerEvent;
 use api::rendered::of_one_pool;
 use api::v1alpha1::DrainEnd;
 use jiff::{SignedDuration, Timestamp};
+use report::{begun, drop_notes, finish, report_wait, reports_drain, write_down};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -231,100 +233,6 @@ pub fn plan_within(
     plan
 }
 
-/// Decides for a node whose pods, or whose disruption budgets, cannot be read: nothing is evicted, and the node reports
-/// why. Once they can be read again, [`plan`] continues.
-pub fn plan_unreadable(node: &NodeView, state: &Drain, why: &str, now: Timestamp) -> DrainPlan {
-    let mut plan = DrainPlan { node: node.name.clone(), state: state.clone(), ..DrainPlan::default() };
-    let Request::Drain(request) = Request::of(node) else { return plan };
-    if !matches!(state, Drain::Draining { request: same, .. } if &**same == request) {
-        plan.state = begun(node, request, now);
-    }
-    let mut patch = NodePatch::default();
-    let Drain::Draining { since, told, reported, .. } = &mut plan.state else { return plan };
-    let text = format!("a list of its pods and of the disruption budgets: {why}");
-    report_wait(node, now.duration_since(*since), told, &text, &mut plan.events);
-    plan.late = *told == DrainReport::Late;
-    if node.drain_wait.as_deref() != Some(&text)
-        && reported.is_none_or(|at| now.duration_since(at) >= REPORT_INTERVAL)
-    {
-        *reported = Some(now);
-        plan.progress = Some(Progress::draining(&node.name, Some(&text)));
-        patch.drain_wait = Change::Set(text.into());
-    }
-    plan.patch = (!patch.is_empty()).then(|| patch.bound_to(node));
-    plan
-}
-
-/// Reports what a drain waits for, once for each threshold that it passes.
-fn report_wait(
-    node: &NodeView,
-    waited: SignedDuration,
-    told: &mut DrainReport,
-    text: &str,
-    events: &mut Vec<EventPlan>,
-) -> DrainReport {
-    let due = if waited >= LATE_AFTER {
-        DrainReport::Late
-    } else if waited >= SLOW_AFTER {
-        DrainReport::Slow
-    } else if waited >= REPORT_AFTER {
-        DrainReport::Waiting
-    } else {
-        DrainReport::Nothing
-    };
-    if due > *told {
-        *told = due;
-        events.push(say(&node.name, due, text));
-    }
-    due
-}
-
-/// Whether this crate reports the drain on the MachineConfigNode. A daemon that cordons its node itself reports the
-/// drain's progress together with its other steps; but only this side knows what the drain waits for.
-fn reports_drain(node: &NodeView) -> bool {
-    node.cordon != Some(CordonMark::Daemon)
-}
-
-/// A drain that this controller sees for the first time. Its time goes on from where an earlier leader has begun it.
-fn begun(node: &NodeView, request: &str, now: Timestamp) -> Drain {
-    Drain::Draining {
-        request: request.into(),
-        // The clock of that leader may have been ahead.
-        since: node.drained_since(request).map_or(now, |since| since.min(now)),
-        told: DrainReport::Nothing,
-        reported: None,
-        over: false,
-        tries: BTreeMap::new(),
-    }
-}
-
-/// Writes down since when a drain is under way whose time is limited: the next leader goes on counting.
-fn write_down(
-    node: &NodeView,
-    (request, limit): (&str, Option<DrainLimit>),
-    since: Timestamp,
-    patch: &mut NodePatch,
-) {
-    if limit.is_some() && node.drained_since(request).is_none() {
-        patch.draining = Change::Set(format!("{request} {}", time(since).0).into());
-    }
-}
-
-/// Nothing is drained any more.
-fn drop_notes(node: &NodeView, patch: &mut NodePatch) {
-    if node.drain_wait.is_some() {
-        patch.drain_wait = Change::Remove;
-    }
-    if node.draining.is_some() {
-        patch.draining = Change::Remove;
-    }
-}
-
-fn finish(node: &NodeView, request: &str, patch: &mut NodePatch) {
-    patch.last_applied_drain = Change::Set(request.into());
-    drop_notes(node, patch);
-}
-
 /// The node is cordoned: its pods leave, or have left.
 fn drain(
     node: &NodeView,
@@ -413,33 +321,6 @@ fn drain(
 /// node that came from another pool first reaches what that pool sent it to.
 pub(crate) fn may_return(current: Option<&str>, config: &str) -> bool {
     current != Some(config) && of_one_pool(current, config)
-}
-
-fn say(node: &Arc<str>, told: DrainReport, text: &str) -> EventPlan {
-    let (reason, prefix) = match told {
-        DrainReport::Nothing | DrainReport::Waiting => (ControllerEvent::DrainWaiting, "The drain waits for"),
-        DrainReport::Slow => {
-            (ControllerEvent::DrainThresholdExceeded, "The drain takes more than 10 minutes; it waits for")
-        }
-        DrainReport::Late => {
-            (ControllerEvent::DrainFailed, "The drain takes more than 1 hour and goes on; it waits for")
-        }
-    };
-    EventPlan::new(reason, EventObject::Node(node.clone()), format!("{prefix} {text}"))
-}
-
-impl DrainPlan {
-    /// What the MachineConfigNode reports when the plan's patch is refused; `None` if the patch is not about a cordon.
-    pub fn progress_when_refused(&self, why: &str) -> Option<Progress> {
-        let patch = self.patch.as_ref()?;
-        match (&patch.last_applied_drain, patch.unschedulable) {
-            (Change::Set(request), _) if DrainVerb::of(request) == DrainVerb::Uncordon => {
-                Some(Progress::not_uncordoned(&self.node, why))
-            }
-            (_, Some(true)) => Some(Progress::not_cordoned(&self.node, why)),
-            _ => None,
-        }
-    }
 }
 
 impl fmt::Display for DrainPlan {

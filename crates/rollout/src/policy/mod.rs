@@ -31,13 +31,14 @@ pub use pool_policies::{Live, PoolPolicies};
 pub use progress::ApprovalRequest;
 pub use waves::{Members, Wave};
 
+pub(crate) use crate::time::time;
 pub(crate) use progress::{About, is_rejected, next, rollback_target};
 pub(crate) use rejected_elsewhere::{RejectedElsewhere, holds_without_waves};
 pub(crate) use waves::{Allowance, overlap};
 
 use crate::drain::DrainLimit;
 use crate::hold::Hold;
-use api::k8s::{IntOrString, Time};
+use api::k8s::IntOrString;
 use api::v1alpha1::{MaxDisruption, PoolProgress};
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -253,12 +254,6 @@ pub struct GateCheck {
 
 fn is_zero(number: &usize) -> bool {
     *number == 0
-}
-
-/// A time for readers of a plan: whole seconds, as API objects write it.
-pub(crate) fn time(at: Timestamp) -> Time {
-    let second = at.as_second();
-    Time(Timestamp::from_second(second).unwrap_or(at))
 }
 
 /// The earlier of two times to plan again.

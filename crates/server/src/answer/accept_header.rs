@@ -5,7 +5,7 @@
 //!
 //! What it is not: whether the config can be written in that version (see `prepare`).
 
-use super::refusal::Refusal;
+use crate::refusal::Refusal;
 use ignition::Version;
 
 /// The subtype that Ignition names itself with.
@@ -95,8 +95,8 @@ pub fn takes_gzip(header: Option<&[u8]>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::refusal::SERVED;
     use super::*;
+    use crate::refusal::SERVED;
     use proptest::prelude::*;
 
     /// What RHCOS' Ignition 0.x sends.

@@ -9,8 +9,8 @@
 //!
 //! Assumption: whoever can write Secrets in the tokens' namespace may decide who boots.
 
-use crate::answer::refusal::Refusal;
-use crate::source::cluster::state::Mirror;
+use crate::mirror::Mirror;
+use crate::refusal::Refusal;
 use api::boot_token::{Record, Token, Use, Verdict, Why};
 use client::call_within;
 use http::header::AUTHORIZATION;

@@ -5,6 +5,5 @@
 
 pub mod accept_header;
 pub(crate) mod boot_tokens;
-pub mod refusal;
 pub(crate) mod respond;
 pub mod route;

@@ -5,11 +5,11 @@
 
 use crate::answer::accept_header::{negotiate, takes_gzip};
 use crate::answer::boot_tokens::{Admission, BootTokens};
-use crate::answer::refusal::Refusal;
 use crate::answer::route::{Route, route};
 use crate::metrics::{Metrics, Pool, Request as RequestLabels};
 use crate::prepared::cache::PreparedConfigs;
 use crate::prepared::unpacked::{Reply, UnpackedCache};
+use crate::refusal::Refusal;
 use http::header::{
     ACCEPT, ACCEPT_ENCODING, ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH,
     CONTENT_TYPE, ETAG, IF_NONE_MATCH, RETRY_AFTER, TRANSFER_ENCODING, USER_AGENT, VARY, WWW_AUTHENTICATE,

@@ -3,7 +3,7 @@
 //! The pool is the last element of the decoded path below `/config/`, as in the reference. It is only compared
 //! with the names of pools and never used as a path, so dots and slashes reach nothing.
 
-use super::refusal::Refusal;
+use crate::refusal::Refusal;
 use std::borrow::Cow;
 
 /// What a request asks for.

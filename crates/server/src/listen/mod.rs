@@ -6,6 +6,7 @@
 
 mod address_limit;
 mod connection;
+mod metrics_endpoint;
 mod options;
 mod proxy_protocol;
 mod write_timeout;
@@ -18,7 +19,6 @@ use crate::error::ServerError;
 use crate::listen::address_limit::AddressLimit;
 use crate::listen::connection::{Context, From, connection, crowded};
 use crate::listen::proxy_protocol::is_balancer;
-use crate::metrics::endpoint;
 use ::listen::tls::Tls;
 use ::listen::{Access, Addresses};
 use ipnet::IpNet;
@@ -104,7 +104,7 @@ impl Listeners {
             }
         };
         let metrics = async {
-            endpoint::serve(registry, metrics_addresses, access, profile, shared, stop.clone()).await;
+            metrics_endpoint::serve(registry, metrics_addresses, access, profile, shared, stop.clone()).await;
         };
         tokio::join!(
             accept(secure, Some(&tls), &context, &slots),

@@ -7,9 +7,9 @@
 //! A version is prepared when it is first asked for and not earlier: with many pools, unused versions would take most of
 //! the memory.
 
-use crate::answer::refusal::Refusal;
 use crate::prepared::prepare::{self, Source};
 use crate::prepared::unpacked::{Reply, UnpackedCache};
+use crate::refusal::Refusal;
 use ignition::Version;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

@@ -6,9 +6,9 @@
 //!
 //! What it is not: the choice of the config (see `source`) and of the version (see `accept_header`).
 
-use crate::answer::refusal::SERVED;
-use crate::answer::refusal::{Place, Refusal};
 use crate::prepared::document;
+use crate::refusal::SERVED;
+use crate::refusal::{Place, Refusal};
 use api::names::annotation;
 use api::text::hex;
 use api::v1::MachineConfig;

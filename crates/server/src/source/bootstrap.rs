@@ -7,13 +7,13 @@
 //!
 //! What it is not: a file watch. There are only a handful of files.
 
-use crate::answer::refusal::Refusal;
 use crate::answer::respond::Shared;
 use crate::error::ServerError;
 use crate::listen::TlsProfile;
 use crate::listen::{ListenOptions, Listeners};
 use crate::prepared::cache::{Freshness, PreparedConfigs, Update};
 use crate::prepared::prepare::{Mode, Rendered, Source};
+use crate::refusal::Refusal;
 use api::names::{ARBITER, CONTROLLER_CONFIG, MASTER};
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
 use serde::de::DeserializeOwned;

@@ -15,9 +15,8 @@ use kube::api::{Api, ApiResource, DynamicObject, ListParams};
 use kube::{Client, ResourceExt};
 use operator::boot_tokens;
 use operator::install::settings::{DEFAULT_DNS_IP, Settings};
-use operator::install::{
-    Existing, Options, Step, apply, find_existing, foreign, managers, payload, plan, upgradeable,
-};
+use operator::install::{Existing, Options, Step, apply, find_existing, foreign, managers, payload, plan};
+use operator::sync::upgradeable;
 use rollout::topology::{self, Topology};
 use rollout::view::NodeView;
 use serde_json::{Value, json};

@@ -5,7 +5,7 @@
 use crate::{exit, output};
 use anyhow::bail;
 use kube::Client;
-use operator::install::progress::{self, Progress};
+use operator::sync::progress::{self, Progress};
 use std::time::Duration;
 use tokio::time::Instant;
 

@@ -1,7 +1,7 @@
 //! A change on trial: when it is confirmed, when it is undone, and when a config that was undone may be tried again.
 
 use super::{at, mk_view, owed};
-use crate::protocol::facts::Phase;
+use crate::protocol::phase::Phase;
 use crate::protocol::{Action, Before, Look, RebootFact, TrialFacts, TriedFacts, View, Waiting, step};
 use host::{Check, UnitRun, UnitState};
 use jiff::{SignedDuration, Timestamp};

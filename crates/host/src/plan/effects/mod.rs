@@ -13,7 +13,7 @@ pub(crate) mod sysctl;
 pub(crate) mod table;
 pub(crate) mod units;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize, Serializer};
@@ -184,35 +184,4 @@ pub(crate) struct NotTaken {
     pub(crate) row: &'static str,
     /// The reason.
     pub(crate) why: String,
-}
-
-/// What rows of the table need to know of a host. Gathered only for what a change touches.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct EffectFacts {
-    /// The programs of the table that this host has and this process can run.
-    pub programs: BTreeSet<String>,
-    /// The units that run.
-    pub running: BTreeSet<String>,
-    /// The units that do not run and are enabled: a boot starts them.
-    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
-    pub start_at_boot: BTreeSet<String>,
-    /// Files of the configs that hide a file of the host with the same name, which counts once they are removed.
-    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
-    pub hiding: BTreeSet<String>,
-    /// The texts of the host's own unit files and drop-ins, one for each unit whose file is not the config's.
-    #[serde(skip)]
-    pub unit_texts: BTreeMap<String, String>,
-    /// Files of sysctl.d(5), by path; also saved originals of those.
-    #[serde(skip)]
-    pub sysctl_files: BTreeMap<String, String>,
-    /// Kernel parameters by their path below `/proc/sys`. `None`: it exists and cannot be read. One that is missing
-    /// here does not exist.
-    pub parameters: BTreeMap<String, Option<String>>,
-    /// The values that kernel parameters had before this agent set them for the first time.
-    pub parameters_before: BTreeMap<String, String>,
-    /// Whether systemd can restart userspace alone (`systemctl soft-reboot`).
-    pub soft_reboot: bool,
-    /// A whole reboot is pending.
-    pub owes_reboot: bool,
 }

@@ -9,9 +9,10 @@ use std::collections::BTreeMap;
 
 use desired::{Want, Wanted};
 
-use super::{Effect, EffectFacts, NotTaken, Planned, Taken};
+use super::{Effect, NotTaken, Planned, Taken};
 use crate::disk::root::split;
 use crate::paths;
+use crate::plan::facts::EffectFacts;
 
 /// The folders, highest precedence first (sysctl.d(5)).
 pub(crate) const FOLDERS: [&str; 5] =

@@ -13,10 +13,10 @@ use super::rows::{
     UDEVD,
 };
 pub(crate) use super::rows::{MODPROBE, PROGRAMS};
-use super::{Effect, EffectFacts, NotTaken, Planned, Taken, UnitVerb, Way, on_unit, run, sysctl, units};
+use super::{Effect, NotTaken, Planned, Taken, UnitVerb, Way, on_unit, run, sysctl, units};
 use crate::disk::root::split;
 use crate::paths;
-use crate::plan::facts::Facts;
+use crate::plan::facts::{EffectFacts, Facts};
 
 use UnitVerb::{Reload, Restart};
 

@@ -8,9 +8,9 @@
 use desired::{Wanted, has_contents};
 use ignition::Unit;
 
-use super::{Effect, EffectFacts, NotTaken, Planned, Taken, UnitVerb, on_unit};
+use super::{Effect, NotTaken, Planned, Taken, UnitVerb, on_unit};
 use crate::paths;
-use crate::plan::facts::Facts;
+use crate::plan::facts::{EffectFacts, Facts};
 use crate::system::unit_file::{Install, template_of};
 
 const ROW: &str = "units";

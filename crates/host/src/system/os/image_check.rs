@@ -3,7 +3,7 @@
 //!
 //! Not here: what is verified of its signature or digest. The program that fetches does that.
 
-use crate::system::os::ostree::REPO;
+use crate::system::os::ostree_repository::REPO;
 use crate::system::pull::KubernetesVersion;
 use serde::Deserialize;
 use std::collections::BTreeMap;

@@ -6,12 +6,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::disk::found::Attributes;
+use crate::disk::found::PRIVATE;
 use crate::disk::root::Root;
 use crate::system::os::OsError;
 
 const RECORD: &str = "/run/machine-config-daemon-staged";
-const PRIVATE: Attributes = Attributes { mode: 0o600, uid: 0, gid: 0 };
 
 #[derive(Serialize, Deserialize)]
 struct Staged {

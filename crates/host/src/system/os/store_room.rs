@@ -5,7 +5,7 @@
 
 use crate::disk::root::Root;
 use crate::system::os::OsError;
-use crate::system::os::ostree::{REPO, says_full};
+use crate::system::os::ostree_repository::{REPO, says_full};
 use crate::system::pull::Pull;
 
 /// How much of the file system OSTree leaves free, if its repository does not say otherwise (ostree.repo-config(5)).

@@ -5,7 +5,7 @@
 
 use crate::system::os::OsError;
 use crate::system::os::image_check::promised;
-use crate::system::os::ostree::{OSTREE, REPO};
+use crate::system::os::ostree_repository::{OSTREE, REPO};
 use crate::system::os::reference::Reference;
 use crate::system::os_release;
 use crate::system::programs::Programs;

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::CLOCK;
+use crate::disk::found::PRIVATE;
 use crate::error::Error;
 use crate::host::Host;
-use crate::plan::steps::PRIVATE;
+use crate::paths::TRIAL_CLOCK;
 use crate::record::Boot;
 use crate::transaction::journal::Journal;
 
@@ -45,7 +45,7 @@ impl Host {
     }
 
     pub(super) fn clock(&self) -> Result<Option<Clock>, Error> {
-        self.record_of(CLOCK, "remove it to have the time begin again")
+        self.record_of(TRIAL_CLOCK, "remove it to have the time begin again")
     }
 
     /// The clock as it would be written now.
@@ -77,11 +77,11 @@ impl Host {
             return Ok(now);
         }
         let json = serde_json::to_vec(&now)
-            .map_err(|e| Error::Config { name: CLOCK.to_owned(), why: e.to_string() })?;
+            .map_err(|e| Error::Config { name: TRIAL_CLOCK.to_owned(), why: e.to_string() })?;
         // Without a first record no time would ever pass. The others are not worth the room that is kept for the end.
         match then {
-            None => self.write_needed(CLOCK, &json)?,
-            Some(_) => self.root.write_bytes(CLOCK, &json, PRIVATE)?,
+            None => self.write_needed(TRIAL_CLOCK, &json)?,
+            Some(_) => self.root.write_bytes(TRIAL_CLOCK, &json, PRIVATE)?,
         }
         Ok(now)
     }

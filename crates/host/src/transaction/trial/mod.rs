@@ -35,22 +35,14 @@ use std::time::Duration;
 use crate::disk::found::FsError;
 use crate::error::Error;
 use crate::host::Host;
-use crate::paths;
-use crate::record::{Check, Names, Trial, TrialFailure};
+use crate::paths::{self, INTERRUPTED, TRIAL_VERDICT};
+use crate::record::{Check, Names, RebootStatus, Trial, TrialFailure};
 use crate::transaction::journal::{Journal, Stage};
 use crate::transaction::lock::Lock;
-use crate::transaction::merge;
-use crate::transaction::reboot::RebootStatus;
 use crate::transaction::recover::Recovery;
 
 /// The transient unit that undoes a change which nobody confirms.
 pub const TRIAL_UNIT: &str = "machine-config-daemon-trial.service";
-/// How much of the time has passed.
-pub(crate) const CLOCK: &str = "/var/lib/machine-config-daemon/journal/trial.json";
-/// Why the change is being undone.
-pub(crate) const FAILED: &str = "/var/lib/machine-config-daemon/journal/failed.json";
-/// Exists if the change was interrupted before its commit, and the machine booted what it had staged.
-pub(crate) const INTERRUPTED: &str = "/var/lib/machine-config-daemon/journal/interrupted";
 /// So many boots may end before the change is confirmed: a power cut and a second one are no fault of the change.
 const MOST_BOOTS: u32 = 3;
 
@@ -230,7 +222,7 @@ impl Host {
 
     fn journal_on_trial(&self) -> Result<Option<Journal>, Error> {
         let ends = |path| Ok::<_, Error>(!self.root.found(path)?.is_absent());
-        if !Journal::is_committed(&self.root)? || ends(FAILED)? || ends(INTERRUPTED)? {
+        if !Journal::is_committed(&self.root)? || ends(TRIAL_VERDICT)? || ends(INTERRUPTED)? {
             return Ok(None);
         }
         match Journal::stage(&self.root)? {
@@ -258,9 +250,6 @@ impl Host {
         bytes.map(|b| serde_json::from_slice(&b).map_err(unreadable)).transpose()
     }
 }
-
-/// What a trial, or the way back from a change, leaves beside its journal.
-pub(crate) const REMAINS: [&str; 5] = [CLOCK, FAILED, INTERRUPTED, paths::TRIAL_RESERVE, merge::NOTE];
 
 impl Journal {
     /// Whether there is a journal of a committed change.

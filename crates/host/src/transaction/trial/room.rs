@@ -4,11 +4,10 @@
 
 use serde::Serialize;
 
-use crate::disk::found::FsError;
+use crate::disk::found::{FsError, PRIVATE};
 use crate::error::Error;
 use crate::host::Host;
 use crate::paths;
-use crate::plan::steps::PRIVATE;
 
 /// The room for the records of a trial's end: each has a block of its own for its contents, its name and a temporary file.
 const RESERVE: usize = 64 * 1024;

@@ -2,7 +2,6 @@
 //!
 //! What it is not: the undo of a journal (see `transaction::recover`).
 
-use super::FAILED;
 use crate::error::Error;
 use crate::host::Host;
 use crate::paths;
@@ -31,7 +30,7 @@ impl Host {
     }
 
     pub(super) fn failed(&self) -> Result<Option<TrialFailure>, Error> {
-        self.record_of(FAILED, "remove it to have the change confirmed")
+        self.record_of(paths::TRIAL_VERDICT, "remove it to have the change confirmed")
     }
 
     /// How services are restored when this change is undone now.
@@ -92,7 +91,7 @@ impl Host {
     /// # Errors
     /// The journal's folder cannot be read.
     pub fn has_failed_trial(&self) -> Result<bool, Error> {
-        Ok(!self.root.found(FAILED)?.is_absent()
+        Ok(!self.root.found(paths::TRIAL_VERDICT)?.is_absent()
             && (Journal::is_open(&self.root)? || Journal::is_committed(&self.root)?))
     }
 
@@ -107,7 +106,7 @@ impl Host {
             return Ok(false);
         };
         let counted = TrialFailure { reboots: failed.reboots.saturating_add(1), ..failed };
-        match self.write_record(FAILED, &counted) {
+        match self.write_record(paths::TRIAL_VERDICT, &counted) {
             Err(error) if !error.killed() => {
                 tracing::error!(%error, "a reboot that cannot be counted is not made");
                 Ok(false)
@@ -153,7 +152,10 @@ impl Host {
             Some((before, _)) if !self.os.runs(before)? => Some(self.boot()?),
             _ => None,
         };
-        self.write_record(FAILED, &TrialFailure { left, ..TrialFailure::new(&names.desired, check, why) })?;
+        self.write_record(
+            paths::TRIAL_VERDICT,
+            &TrialFailure { left, ..TrialFailure::new(&names.desired, check, why) },
+        )?;
         self.undo_trial(journal)
     }
 

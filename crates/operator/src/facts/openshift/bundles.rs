@@ -3,7 +3,7 @@
 //! What it is not: reading them (see `read`).
 
 use super::{API_SERVER, CONFIG, Entries, MANAGED, OpenShift, platform};
-use crate::install::settings::Settings;
+use crate::settings::Settings;
 use api::k8s::ByteString;
 use api::names::NAMESPACE;
 use api::server_tls;

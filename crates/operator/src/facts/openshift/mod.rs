@@ -20,7 +20,7 @@ pub use read::NAMESPACES;
 pub(crate) use read::{api, read, served};
 
 use super::{families_word, tenth};
-use crate::install::settings::Settings;
+use crate::settings::Settings;
 use api::names::CLUSTER;
 use ipnet::IpNet;
 use serde_json::{Map, Value, json};

@@ -1,7 +1,7 @@
 //! What the API server refuses from agents: a write to the object of another node.
 
 use super::{NAMES, On, Rule, binding, policy};
-use crate::manifests::rights::AGENT;
+use crate::accounts::AGENT;
 use api::names::{GROUP, NAMESPACE};
 use serde_json::{Value, json};
 

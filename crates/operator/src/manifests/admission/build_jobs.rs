@@ -1,7 +1,7 @@
 //! What the API server refuses of the Jobs that the controller creates in our namespace.
 
 use super::{NAMES, On, Rule, not_by_the_controller, policy};
-use crate::manifests::rights::BOOTSTRAP_TOKEN;
+use crate::accounts::BOOTSTRAP_TOKEN;
 use crate::monitoring;
 use api::names::NAMESPACE;
 use serde_json::{Value, json};

@@ -1,6 +1,6 @@
 //! The policy that adds the joining taint to Nodes when they register. It refuses nothing.
 
-use crate::manifests::rights::CONTROLLER;
+use crate::accounts::CONTROLLER;
 use api::names::{JOINING_TAINT, JOINING_TAINT_EFFECT, NAMESPACE, label};
 use serde_json::{Value, json};
 

@@ -32,7 +32,7 @@ mod objects;
 pub(crate) use agent_guard::agent_guard;
 pub(crate) use joining::{JOINING, joining, joining_binding};
 
-use super::rights::CONTROLLER;
+use crate::accounts::CONTROLLER;
 use api::names::{CLUSTER, NAMESPACE};
 use serde_json::{Value, json};
 

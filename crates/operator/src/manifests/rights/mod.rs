@@ -13,6 +13,10 @@ use api::boot_token;
 use api::names::{CONTROLLER_CONFIG, GROUP, NAMESPACE};
 use serde_json::{Value, json};
 
+pub(crate) use crate::accounts::{
+    AGENT, BOOTSTRAP_TOKEN, BOOTSTRAPPER, BUILDER, CLUSTER_OPERATOR, CONTROLLER, DASHBOARD, OPERATOR,
+    PULL_SECRET, SERVER, TOKEN_MOVE, TOKEN_USE, VIEWER,
+};
 pub use controller::controller;
 pub(crate) use dashboard::dashboard;
 
@@ -20,28 +24,8 @@ use controller::controller_in_namespace;
 use objects::{FOLLOW, READ, account, cluster_binding, cluster_role, named, role, rule, subject};
 use operator::{operator, operator_at_tokens, operator_in_namespace};
 
-/// The controller's objects.
-pub(crate) const CONTROLLER: &str = "machine-config-controller";
-/// The config server's objects.
-pub(crate) const SERVER: &str = "machine-config-server";
-/// The operator's objects.
-pub(crate) const OPERATOR: &str = "machine-config-operator";
-/// The agents' objects.
-pub(crate) const AGENT: &str = "machine-config-daemon";
-/// The dashboard's objects.
-pub(crate) const DASHBOARD: &str = "machine-config-dashboard";
-/// What a person needs for the dashboard. Nobody has it before an administrator binds it.
-pub(crate) const VIEWER: &str = "machine-config-dashboard-viewer";
-/// The account of the pods that build OS images. It may do nothing in the API; on OpenShift a pod's account decides whether it
-/// may run as root.
-pub(crate) const BUILDER: &str = api::names::BUILDER_ACCOUNT;
 /// OpenShift's own role of those who may run pods as any user.
 const ANY_USER: &str = "system:openshift:scc:anyuid";
-/// The account that booting machines use until they have credentials of their own.
-pub(crate) const BOOTSTRAPPER: &str = "node-bootstrapper";
-/// The Secret with its token, which the config server hands out.
-pub(crate) const BOOTSTRAP_TOKEN: &str = "node-bootstrapper-token";
-
 const RBAC: &str = "rbac.authorization.k8s.io";
 /// The group of the Prometheus operator's kinds.
 const MONITORING_GROUP: &str = "monitoring.coreos.com";
@@ -61,23 +45,11 @@ const OPENSHIFT_SETTINGS: [&str; 10] = [
 
 /// The group of the settings object.
 const SETTINGS_GROUP: &str = "machineconfig.dev";
-/// The operator's name among OpenShift's ClusterOperators.
-pub(crate) const CLUSTER_OPERATOR: &str = "machine-config";
 /// Kubernetes' own roles for booting machines, which the operator may bind.
 const BOOTSTRAP_ROLES: [&str; 2] =
     ["system:node-bootstrapper", "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient"];
 /// Their bindings.
 const BOOTSTRAP_BINDINGS: [&str; 2] = ["system-bootstrap-node-bootstrapper", "system-bootstrap-node-renewal"];
-
-/// The pull secret that the controller may read even if the ControllerConfig does not name it.
-pub(crate) const PULL_SECRET: &str = "pull-secret";
-
-/// The operator's right to finish the move of boot tokens into their own namespace: a Role in the old namespace that names
-/// each token there, and nothing else. `mco install` creates it if there are such tokens; the operator deletes it when they
-/// are gone.
-pub(crate) const TOKEN_MOVE: &str = "machine-config-operator-token-move";
-/// The same for config servers of the previous version, which record uses of such tokens until they are replaced.
-pub(crate) const TOKEN_USE: &str = "machine-config-server-token-move";
 
 /// The namespace and name of the pull secret that the ControllerConfig names.
 pub type PullSecret = (String, String);

@@ -60,7 +60,7 @@ pub(super) fn operator(namespaces: &[&str]) -> Vec<Value> {
         // The kubelets of machines that join.
         rule("certificates.k8s.io", &["certificatesigningrequests"], &FOLLOW),
         rule("certificates.k8s.io", &["certificatesigningrequests/approval"], &["patch"]),
-        named("certificates.k8s.io", "signers", &[crate::joining::SIGNER], &["approve"]),
+        named("certificates.k8s.io", "signers", &[crate::accounts::SIGNER], &["approve"]),
         // To give it to who reads metrics.
         json!({"nonResourceURLs": ["/metrics"], "verbs": ["get"]}),
     ];

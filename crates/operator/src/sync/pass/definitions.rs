@@ -7,8 +7,8 @@ use super::step_error::{StepError, failed};
 use super::{Passed, Syncer};
 use crate::definitions;
 use crate::install::established;
+use crate::stored_versions::{self, Hold, Settling, Stale};
 use crate::sync::objects::{Key, differs, marked};
-use crate::sync::storage::{self, Hold, Settling, Stale};
 use crate::sync::{Stop, cluster};
 use api::names::VERSION_RAW;
 use client::chain;
@@ -77,7 +77,7 @@ impl Syncer {
         let mut waits = None;
         for object in wanted.iter().filter(|object| differs(&only_metadata(object), of(object))) {
             let there = match of(object) {
-                Some(_) => storage::definition(&self.client, &Key::of(object).name).await?,
+                Some(_) => stored_versions::definition(&self.client, &Key::of(object).name).await?,
                 None => None,
             };
             match self.definition(object, there.as_ref(), passed).await {
@@ -97,12 +97,12 @@ impl Syncer {
         passed: &mut Passed,
     ) -> Result<(), StepError> {
         let key = Key::of(object);
-        if let storage::Plan::Between(both) = storage::plan(object, there) {
+        if let stored_versions::Plan::Between(both) = stored_versions::plan(object, there) {
             if differs(&only_metadata(&both), there) {
                 self.apply_definition(&both).await?;
             }
-            let there = storage::definition(&self.client, &key.name).await?;
-            if let Some(stale) = there.as_ref().and_then(storage::stale) {
+            let there = stored_versions::definition(&self.client, &key.name).await?;
+            if let Some(stale) = there.as_ref().and_then(stored_versions::stale) {
                 match self.migrated(&stale, passed).await {
                     Ok(()) => {}
                     Err(Hold::Settling(left)) => {
@@ -131,7 +131,7 @@ impl Syncer {
                 passed.settles = Some(passed.settles.map_or(left, |first| first.min(left)));
                 Hold::Settling(left)
             }
-            None => match storage::migrate(&self.client, stale).await {
+            None => match stored_versions::migrate(&self.client, stale).await {
                 Ok(count) => {
                     passed.done.push(format!("{count} objects of {} in the version of today", stale.name()));
                     return Ok(());
@@ -156,7 +156,7 @@ impl Syncer {
             .filter(|(name, version)| names.contains(name) && self.stored.settled.get(name) != Some(version))
             .collect();
         for (name, version) in seen {
-            let there = match storage::definition(&self.client, &name).await {
+            let there = match stored_versions::definition(&self.client, &name).await {
                 Ok(there) => there,
                 Err(error) => {
                     tracing::debug!("the stored versions are not known: {}", error.chain());
@@ -164,7 +164,7 @@ impl Syncer {
                     continue;
                 }
             };
-            match there.as_ref().and_then(storage::stale) {
+            match there.as_ref().and_then(stored_versions::stale) {
                 // Only if this is what was listed: else the next pass looks again.
                 None => drop(self.stored.settled.insert(name, version)),
                 // What holds it up is in the report.

@@ -1,8 +1,8 @@
 //! Takes the nodes back: reads, sends, waits. What it is not: a choice of any kind (see `plan`).
 
 use super::plan::{Member, Memory, Round, Seen, Stand, members, resumed, round, stand};
+use crate::objects::FIELD_MANAGER;
 use crate::sync::cluster;
-use crate::sync::objects::FIELD_MANAGER;
 use crate::uninstall::UninstallError;
 use api::k8s::{Node, Pod};
 use api::names::{EMPTY_CONFIG, annotation, own};

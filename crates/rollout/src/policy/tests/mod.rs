@@ -7,7 +7,7 @@ use crate::plan::{PoolPlan, Step};
 use crate::view::NodeView;
 use crate::{Cluster, plan};
 use crate::{Facts, Inputs, PoolInput};
-use api::k8s::{IntOrString, LabelSelector, Node};
+use api::k8s::{IntOrString, LabelSelector, Node, Time};
 use api::names::annotation;
 use api::v1::MachineConfigPool;
 use jiff::SignedDuration;

@@ -4,58 +4,17 @@
 //! Guarantees: a pool keeps serving its last good config while its next one is missing, unreadable or invalid, as long as
 //! the old one still exists in the cluster.
 
-use crate::answer::refusal::Refusal;
+use crate::mirror::Mirror;
 use crate::prepared::prepare::{Mode, Rendered, Source};
+use crate::refusal::Refusal;
 use crate::source::cluster::kubeconfig::{Credentials, kubeconfig};
 use crate::source::cluster::layered::{InternalRegistry, layered_image};
 use crate::source::cluster::served_config::served_config;
 use api::names::CONTROLLER_CONFIG;
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
-use kube::runtime::watcher::Event;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-
-/// The objects of one kind by name, kept up to date by a watch.
-#[derive(Debug)]
-pub(crate) struct Mirror<T> {
-    items: BTreeMap<String, T>,
-    listing: BTreeMap<String, T>,
-    ready: bool,
-}
-
-impl<T> Default for Mirror<T> {
-    fn default() -> Self {
-        Self { items: BTreeMap::new(), listing: BTreeMap::new(), ready: false }
-    }
-}
-
-impl<T> Mirror<T> {
-    /// Applies an event. A new list replaces the old items only once it is complete.
-    pub(crate) fn apply<K>(&mut self, event: Event<K>, keep: impl Fn(K) -> (String, T)) {
-        match event {
-            Event::Init => self.listing.clear(),
-            Event::InitApply(object) => self.listing.extend([keep(object)]),
-            Event::InitDone => {
-                self.items = std::mem::take(&mut self.listing);
-                self.ready = true;
-            }
-            Event::Apply(object) => self.items.extend([keep(object)]),
-            Event::Delete(object) => {
-                self.items.remove(&keep(object).0);
-            }
-        }
-    }
-
-    /// Whether a complete list has been received.
-    pub(crate) fn ready(&self) -> bool {
-        self.ready
-    }
-
-    pub(crate) fn get(&self, name: &str) -> Option<&T> {
-        self.items.get(name)
-    }
-}
 
 /// Fetched rendered configs by name, each with the version that was fetched.
 pub(crate) type Fetched = BTreeMap<String, (String, Result<Arc<Rendered>, Unfetched>)>;

@@ -1,6 +1,7 @@
 //! Tables: what a pool serves in each state of the cluster.
 
 use super::*;
+use kube::runtime::watcher::Event;
 use serde_json::json;
 
 const URL: &str = "https://api-int:6443";

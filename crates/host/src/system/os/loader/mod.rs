@@ -30,7 +30,7 @@ use desired::{OsField, arguments};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::disk::found::{Attributes, Found, FsError};
+use crate::disk::found::{Attributes, Found, FsError, PRIVATE};
 use crate::disk::root::{Root, hex};
 use crate::paths::KERNEL_ARGUMENTS;
 use crate::system::os::arguments::booted_arguments;
@@ -49,8 +49,6 @@ const SPARE: u64 = 1024 * 1024;
 const LONGEST: usize = 2047;
 /// Mode and owner of a new file of settings.
 const SETTINGS: Attributes = Attributes { mode: 0o644, uid: 0, gid: 0 };
-/// Mode and owner of files that may hold passwords.
-const PRIVATE: Attributes = Attributes { mode: 0o600, uid: 0, gid: 0 };
 
 /// The back end of hosts whose kernel arguments can be changed, and nothing else of their operating system.
 #[derive(Debug)]

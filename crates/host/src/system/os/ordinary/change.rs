@@ -2,7 +2,7 @@
 //!
 //! Not here: which packages (see `resolve`).
 
-use super::manager::{Package, State};
+use super::packages::{Package, State};
 use super::{OrdinaryHost, Packages, os};
 use crate::system::os::OsError;
 

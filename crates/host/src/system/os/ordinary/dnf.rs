@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::manager::{ARCHIVES, Installed, Package, Runner, Solved, State, Way, lost};
+use super::packages::{ARCHIVES, Installed, Package, Runner, Solved, State, Way, lost};
 use crate::system::os::OsError;
 use crate::system::programs::MOST_OUTPUT;
 use crate::system::pull::Pull;

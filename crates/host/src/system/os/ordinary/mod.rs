@@ -22,13 +22,14 @@ mod change;
 mod dnf;
 mod kernel;
 mod manager;
+mod packages;
 mod record;
 mod resolve;
 
 use desired::{DEFAULT_KERNEL, OsField, OsWanted};
 use serde::{Deserialize, Serialize};
 
-use crate::disk::found::Attributes;
+use crate::disk::found::PRIVATE;
 use crate::disk::root::Root;
 use crate::system::os::arguments::booted_arguments;
 use crate::system::os::loader::BootLoader;
@@ -37,12 +38,12 @@ use crate::system::os::{ArgumentRules, Deployment, OsBackend, OsError, OsStatus,
 use crate::system::programs::Programs;
 use crate::system::pull::Pull;
 use kernel::kernel_type;
-use manager::{Installed, Manager, Package, Runner, State};
+use manager::Manager;
+use packages::{Installed, Package, Runner, State};
 use record::Record;
 
 /// What was fetched, for the process that applies it after the drain.
 const FETCHED: &str = "/run/machine-config-daemon-packages.json";
-const PRIVATE: Attributes = Attributes { mode: 0o600, uid: 0, gid: 0 };
 const RELEASE: &str = "/proc/sys/kernel/osrelease";
 
 /// The back end.

@@ -3,13 +3,11 @@
 use desired::DEFAULT_KERNEL;
 use serde::{Deserialize, Serialize};
 
-use super::manager::Package;
-use crate::disk::found::Attributes;
+use super::packages::Package;
+use crate::disk::found::PRIVATE;
 use crate::disk::root::Root;
 use crate::paths::PACKAGES;
 use crate::system::os::OsError;
-
-const PRIVATE: Attributes = Attributes { mode: 0o600, uid: 0, gid: 0 };
 
 /// The record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

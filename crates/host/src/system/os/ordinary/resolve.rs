@@ -3,7 +3,8 @@
 //!
 //! Not here: the change (see `change`).
 
-use super::manager::{Installed, Manager, Package, Runner, State};
+use super::manager::Manager;
+use super::packages::{Installed, Package, Runner, State};
 use super::record::Record;
 use super::{Fetched, OrdinaryHost, Packages, RELEASE, dnf, is_whole, os};
 use crate::disk::root::Root;

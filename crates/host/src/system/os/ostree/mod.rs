@@ -27,6 +27,7 @@ use crate::disk::root::Root;
 use crate::paths::JOURNAL_DIR;
 use crate::system::os::arguments::{argument_changes, booted_arguments, really_booted, without_secrets};
 use crate::system::os::origin::OsOrigin;
+use crate::system::os::ostree_repository::{CONTAINER, OSTREE, REPO, says_full};
 use crate::system::os::reference::{Reference, same_image};
 use crate::system::os::undo_token::UndoToken;
 use crate::system::os::{
@@ -37,24 +38,11 @@ use crate::system::programs::{Output, ProgramError, Programs};
 use crate::system::pull::Pull;
 use found::{Deployments, One, admin_status, bootc_status, number_of, origin_branch, origin_image};
 
-pub(crate) const OSTREE: &str = "/usr/bin/ostree";
 const BOOTC: &str = "/usr/bin/bootc";
-/// The part of OSTree that knows container images: `ostree container` starts it.
-pub(crate) const CONTAINER: &str = "/usr/libexec/libostree/ext/ostree-container";
 const UNSHARE: &str = "/usr/bin/unshare";
 /// Runs a command where `/sysroot` and `/boot` can be written to. The mounts of the host stay read-only.
 const WRITABLE: &str = "mount --make-rprivate / && mount -o remount,rw /sysroot && \
     if mountpoint -q /boot; then mount -o remount,rw /boot; fi && exec \"$@\"";
-/// OSTree's repository of the system.
-pub(crate) const REPO: &str = "/ostree/repo";
-/// What OSTree says when its repository's file system has no room, or less than it always leaves free.
-const NO_SPACE: [&str; 2] = ["min-free-space", "No space left on device"];
-
-/// Whether OSTree, or a program that uses it, says that the file system of its repository is full. It has no exit status for that.
-pub(crate) fn says_full(why: &str) -> bool {
-    NO_SPACE.iter().any(|said| why.contains(said))
-}
-
 /// What a deployment of an image that was pulled is made from, in OSTree's form. It is read by the command that stages.
 const ORIGIN: &str = "/run/machine-config-daemon-origin";
 const ENTRIES: &str = "/boot/loader/entries";

@@ -8,13 +8,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::disk::found::Attributes;
+use crate::disk::found::PRIVATE;
 use crate::disk::root::Root;
 use crate::paths::OS_IMAGES;
 use crate::system::os::OsError;
 use crate::system::os::reference::Reference;
-
-const PRIVATE: Attributes = Attributes { mode: 0o600, uid: 0, gid: 0 };
 
 /// The record. Images are named with their transport, as commands name them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

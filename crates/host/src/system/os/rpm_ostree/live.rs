@@ -17,8 +17,8 @@ use serde::{Deserialize, Serialize};
 
 use super::status::{RpmDeployment, Status};
 use super::{RpmOstree, STAGE, staged};
+use crate::disk::found::PRIVATE;
 use crate::paths::OS_STAGED_AGAIN;
-use crate::plan::steps::PRIVATE;
 use crate::system::os::OsError;
 use crate::system::os::undo_token::{LiveBefore, UndoToken};
 

@@ -23,7 +23,7 @@ use crate::disk::root::Root;
 use crate::paths::JOURNAL_DIR;
 use crate::system::os::arguments::{booted_arguments, of_deployment, really_booted, without_secrets};
 use crate::system::os::origin::OsOrigin;
-use crate::system::os::ostree::{CONTAINER, OSTREE};
+use crate::system::os::ostree_repository::{CONTAINER, OSTREE};
 use crate::system::os::reference::{Reference, same_image};
 use crate::system::os::undo_token::UndoToken;
 use crate::system::os::{

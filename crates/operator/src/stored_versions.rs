@@ -15,8 +15,7 @@
 //!
 //! What it is not: conversion, which is the API server's.
 
-use super::objects::marked;
-use crate::install::resource;
+use crate::objects::{marked, resource};
 use client::{Backoff, CallError, call};
 use futures::{StreamExt as _, TryStreamExt as _};
 use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams};

@@ -44,7 +44,7 @@ impl Base {
     }
 
     /// Whether an image for this config does not fit another one. The reference compares the same four fields.
-    pub(super) fn needs_another_image(&self, new: &Self) -> bool {
+    pub(crate) fn needs_another_image(&self, new: &Self) -> bool {
         (&self.os_image, &self.kernel_type, &self.kernel_arguments, &self.extensions)
             != (&new.os_image, &new.kernel_type, &new.kernel_arguments, &new.extensions)
     }

@@ -3,28 +3,29 @@
 //!
 //! What the config names is compared with the config. What else the host had when a change of its OS was last kept belongs to
 //! the host; what was added to that, or taken from it, since is drift too, on hosts whose OS is an image. A config that names
-//! nothing costs no question. Not here: the commands that ask the host (see `system::os`).
+//! nothing costs no question. It is here, and not in `drift`, because what counts depends on the change that is under way and
+//! on the reboot that is due. Not here: the commands that ask the host (see `system::os`).
 
 use desired::mask::argument;
 use desired::{DEFAULT_KERNEL, OsField, OsWanted, arguments};
 use serde::{Deserialize, Serialize};
 
+use crate::disk::found::PRIVATE;
 use crate::drift::baseline::Baseline;
 use crate::drift::difference::Drift;
 use crate::error::Error;
 use crate::host::Host;
 use crate::paths::OS_KEPT;
-use crate::plan::steps::PRIVATE;
+use crate::record::RebootStatus;
 use crate::system::os::reference::same_image;
 use crate::system::os::rpm_ostree::packages::is_within;
 use crate::system::os::{Deployment, OsStatus, without};
 use crate::transaction::journal::{Journal, Stage};
 use crate::transaction::lock::Lock;
-use crate::transaction::reboot::RebootStatus;
 
 impl Host {
     /// How the operating system differs from the config. While a reboot is due, what runs is not compared.
-    pub(super) fn os_drifts(&mut self, wanted: &OsWanted) -> Result<Vec<Drift>, Error> {
+    pub(crate) fn os_drifts(&mut self, wanted: &OsWanted) -> Result<Vec<Drift>, Error> {
         let managed = self.os.managed(wanted)?;
         let fields = self.os_fields(&managed);
         if fields.is_empty() {
@@ -42,7 +43,7 @@ impl Host {
     /// Ends what a boot loader keeps for the way back from a change that was kept, if that was not possible then: a boot partition
     /// may be mounted read-only. As long as it is not, that is told as drift, because the machine may go back by itself. Nothing is
     /// done while a change is under way, or another process is at work.
-    pub(super) fn keep_again(&mut self) -> Result<Option<Drift>, Error> {
+    pub(crate) fn keep_again(&mut self) -> Result<Option<Drift>, Error> {
         if !self.os.is_unkept()? {
             return Ok(None);
         }

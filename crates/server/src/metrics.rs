@@ -2,10 +2,8 @@
 //!
 //! What it is not: a global registry. The caller passes one in.
 
-pub(crate) mod endpoint;
-
-use crate::answer::refusal::Refusal;
 use crate::prepared::cache::State;
+use crate::refusal::Refusal;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;

@@ -4,8 +4,8 @@
 //! What it is not: the listener (see the crate `listen`).
 
 use crate::answer::respond::Shared;
-use listen::tls::TlsProfile;
-use listen::{Access, Addresses, Endpoint, Health};
+use ::listen::tls::TlsProfile;
+use ::listen::{Access, Addresses, Endpoint, Health};
 use prometheus_client::registry::Registry;
 use std::sync::Arc;
 use std::time::SystemTime;

@@ -1,6 +1,6 @@
 //! Broken rules, each with its JSON path, as they are collected and told.
 //!
-//! What it is not: the rules (see the parent module).
+//! What it is not: the rules (see `validate`).
 
 use std::collections::HashMap;
 use std::fmt::Display;

@@ -10,8 +10,9 @@
 //!
 //! What it is not: the choice of pods, of waits, or of what is reported.
 
-use crate::cache::store::{Change, Store};
-use crate::cache::watch::{OnChange, Presence, follow};
+mod evict;
+mod watches;
+
 use crate::dirty::{Changed, DirtyKeys, Known};
 use crate::flight::nodes::patch_node;
 use crate::flight::refusals::Topic;
@@ -22,20 +23,18 @@ use crate::passes::machine_config_nodes;
 use crate::passes::queue::{Outcome, Pass, Spacing, Work};
 use crate::shared::Shared;
 use crate::term::leader::now;
-use api::k8s::{Pod, PodDisruptionBudget};
-use client::{CallError, REQUEST_TIMEOUT, call};
+use client::CallError;
+use evict::evict;
 use futures::StreamExt;
 use kube::Api;
-use kube::api::{DeleteParams, EvictParams, ListParams, Preconditions};
-use kube::runtime::watcher;
 use rollout::TroubleOf;
-use rollout::drain::{self, Answer, Drain, DrainLimit, DrainPlan, Evict, Request};
+use rollout::drain::{self, Answer, Drain, DrainLimit, DrainPlan, Request};
 use rollout::view::{BudgetView, NodeView, PodView};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 use tokio::sync::Semaphore;
-use tokio_util::sync::{CancellationToken, DropGuard};
+use watches::{LOOKS_IN_FLIGHT, Watched};
 
 /// Evictions of one node in flight at once; a node rarely runs more than 110 pods.
 const IN_FLIGHT: usize = 64;
@@ -71,15 +70,6 @@ fn marked_by(changed: &Changed<'_>, known: Known<'_>, marks: &mut DirtyKeys) {
         Changed::TermBegins => marks.mark_all(Pass::Drain, known.stores.nodes.names()),
         _ => {}
     }
-}
-
-/// Lists of single nodes' pods in flight at once. Each request in flight holds a connection with its buffers.
-const LOOKS_IN_FLIGHT: usize = 16;
-
-/// A watch and the objects that it delivers; dropping it ends the watch.
-struct Watched<T> {
-    store: Arc<Store<T>>,
-    _stop: DropGuard,
 }
 
 /// A node's drain.
@@ -273,107 +263,11 @@ impl Drains {
             self.shared.metrics.drain_err.remove(&labels);
         }
     }
-
-    /// The pods of one node, read consistently.
-    async fn look(&self, node: &str) -> Result<Vec<PodView>, CallError> {
-        // The semaphore is never closed; and without a permit the list would merely be requested earlier.
-        let _place = self.looks.acquire().await;
-        let api = Api::<Pod>::all(self.shared.client.clone());
-        let params = ListParams::default().fields(&format!("spec.nodeName={node}"));
-        let list = call(|| format!("list of the pods of node {node}"), api.list(&params)).await?;
-        let mut names = self.shared.names.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(list.items.iter().map(|pod| PodView::from_pod(pod, &mut names)).collect())
-    }
-
-    fn watch_pods(&self, node: &str) -> Arc<Watched<PodView>> {
-        let shared = self.shared.clone();
-        let keep = move |pod: Pod| {
-            let mut names = shared.names.lock().unwrap_or_else(PoisonError::into_inner);
-            Ok(PodView::from_pod(&pod, &mut names))
-        };
-        let (shared, name) = (self.shared.clone(), node.to_owned());
-        let changed = move |_: &Change<PodView>| shared.queues.of(Pass::Drain).mark(name.clone());
-        let config = watcher::Config::default().fields(&format!("spec.nodeName={node}"));
-        self.watch("Pod", Api::<Pod>::all(self.shared.client.clone()), config, keep, Box::new(changed))
-    }
-
-    /// The budgets of all namespaces, watched as long as any node drains.
-    fn watch_budgets(&self) -> Arc<Watched<BudgetView>> {
-        let mut budgets = self.budgets.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(watched) = budgets.upgrade() {
-            return watched;
-        }
-        let shared = self.shared.clone();
-        let keep = move |budget: PodDisruptionBudget| {
-            let mut names = shared.names.lock().unwrap_or_else(PoisonError::into_inner);
-            Ok(BudgetView::from_budget(&budget, &mut names))
-        };
-        let shared = self.shared.clone();
-        let changed = move |_: &Change<BudgetView>| {
-            let open = shared.stores.nodes.all().into_iter().filter(|n| Request::of(n) != Request::None);
-            shared.queues.of(Pass::Drain).mark_all(open.map(|n| n.name.to_string()));
-        };
-        let api = Api::<PodDisruptionBudget>::all(self.shared.client.clone());
-        let watched =
-            self.watch("PodDisruptionBudget", api, watcher::Config::default(), keep, Box::new(changed));
-        *budgets = Arc::downgrade(&watched);
-        watched
-    }
-
-    fn watch<K, T>(
-        &self,
-        kind: &str,
-        api: Api<K>,
-        config: watcher::Config,
-        keep: impl Fn(K) -> Result<T, String> + Send + 'static,
-        on_change: OnChange<T>,
-    ) -> Arc<Watched<T>>
-    where
-        K: kube::Resource + Clone + serde::de::DeserializeOwned + std::fmt::Debug + Send + 'static,
-        T: Send + Sync + 'static,
-    {
-        let (store, stop) = (Arc::new(Store::default()), CancellationToken::new());
-        let (kind, into, token) = (kind.to_owned(), store.clone(), stop.clone());
-        tokio::spawn(async move {
-            follow(api, config, kind, Presence::Required, &into, keep, on_change, token).await;
-        });
-        Arc::new(Watched { store, _stop: stop.drop_guard() })
-    }
 }
 
 /// The key of a node's patch in [`crate::flight::refusals::Troubles`].
 fn tried(node: &str) -> String {
     format!("drain {node}")
-}
-
-async fn evict(api: &Api<k8s_openapi::api::core::v1::Pod>, pod: &Evict) -> Answer {
-    let params = EvictParams {
-        delete_options: Some(DeleteParams {
-            grace_period_seconds: pod.grace.and_then(|g| u32::try_from(g).ok()),
-            preconditions: Some(Preconditions { uid: Some(pod.uid.to_string()), resource_version: None }),
-            ..DeleteParams::default()
-        }),
-        ..EvictParams::default()
-    };
-    let request = async {
-        match (pod.past_budget, params.delete_options.as_ref()) {
-            (true, Some(options)) => api.delete(&pod.name, options).await.map(drop),
-            _ => api.evict(&pod.name, &params).await.map(drop),
-        }
-    };
-    match tokio::time::timeout(REQUEST_TIMEOUT, request).await {
-        Ok(Ok(())) => Answer::Accepted,
-        Ok(Err(kube::Error::Api(status))) if pod.past_budget && status.code == 403 => {
-            Answer::Failed(format!(
-                "its budget does not allow it, and the controller may not delete it; give its service account the right to \
-             delete pods: {}",
-                status.message
-            ))
-        }
-        Ok(Err(kube::Error::Api(status))) => Answer::from_status(status.code, &status.message),
-        Ok(Err(error)) => Answer::Failed(client::chain(&error)),
-        Err(_) => Answer::Failed(format!("no answer within {} s", REQUEST_TIMEOUT.as_secs())),
-    }
 }
 
 fn outcome_of(error: &CallError) -> Outcome {

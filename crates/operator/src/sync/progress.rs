@@ -2,7 +2,7 @@
 //!
 //! What it is not: the waiting.
 
-use crate::manifests::rights::OPERATOR;
+use crate::accounts::OPERATOR;
 use crate::sync::Step;
 use crate::sync::cluster;
 use crate::sync::objects::{Key, blocked_pods, unscheduled};

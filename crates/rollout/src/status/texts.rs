@@ -1,0 +1,136 @@
+//! The texts of a pool's conditions.
+//!
+//! What it is not: which condition holds (see the parent module). `pinned_text`, which is shown elsewhere too, is there.
+
+use super::NAMED_NODES;
+use crate::inputs::PoolInput;
+use crate::layered::{BuildState, Target};
+use crate::node::Flags;
+use crate::view::{NodeView, own};
+use api::conditions::{self, Condition};
+use api::names::pool_condition::{NODE_DEGRADED, PINNED_IMAGE_SETS_DEGRADED, RENDER_DEGRADED};
+use api::text::{MAX_NODE_WORDS, cut};
+use api::v1::MachineConfigPool;
+
+/// The text about a config that has not proved itself. `served`: what machines get that boot for the first time; empty if
+/// there is nothing else than that config.
+pub(super) fn unproved_text(config: &str, policy: &str, served: &str) -> String {
+    let text = format!("MachineConfig {config} has not proved itself under RolloutPolicy {policy}");
+    match served {
+        "" => text,
+        served => format!("{text}; machines that boot for the first time get {served}"),
+    }
+}
+
+/// The config that the pool's messages name, with the image if one is in force.
+pub(super) fn line(pool: &MachineConfigPool, target: &Target) -> String {
+    let config = &pool.spec.configuration.name;
+    match &target.image {
+        Some(image) => format!("MachineConfig {config} / Image {image}"),
+        None => format!("MachineConfig {config}"),
+    }
+}
+
+/// The text about nodes that report trouble.
+pub(super) fn degraded_nodes(nodes: &[(&NodeView, Flags)]) -> String {
+    let bad: Vec<_> = nodes.iter().filter(|(_, f)| f.degraded).map(|(n, _)| n).collect();
+    let named = bad.iter().take(NAMED_NODES).map(|n| match &n.reason {
+        // Quoted before it is cut, because a control character takes several characters.
+        Some(reason) => {
+            format!("Node {} is reporting: {}", n.name, cut(&format!("{reason:?}"), MAX_NODE_WORDS))
+        }
+        None => format!("Node {} is {}", n.name, n.state),
+    });
+    let mut text = named.collect::<Vec<_>>().join(", ");
+    if bad.len() > NAMED_NODES {
+        text.push_str(&format!(", and {} more", bad.len() - NAMED_NODES));
+    }
+    text
+}
+
+/// The text about nodes that are put aside.
+pub(super) fn aside(nodes: &[(&NodeView, Flags)]) -> Option<String> {
+    let all: Vec<&str> = nodes.iter().filter(|(_, f)| f.aside).map(|(n, _)| &*n.name).collect();
+    let named = all.iter().take(NAMED_NODES).copied().collect::<Vec<_>>().join(", ");
+    let more = all.len().saturating_sub(NAMED_NODES);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    (!all.is_empty()).then(|| {
+        format!(
+            "put aside, because their drains did not end: {named}{more}; each goes when its pods can leave, or without its \
+             annotation {}",
+            own::QUARANTINE
+        )
+    })
+}
+
+/// The text about patches without an answer.
+pub(super) fn unanswered(overdue: &[&str]) -> Option<String> {
+    let (named, more) =
+        (overdue.get(..NAMED_NODES).unwrap_or(overdue), overdue.len().saturating_sub(NAMED_NODES));
+    let mut names = named.join(", ");
+    if more > 0 {
+        names.push_str(&format!(" and {more} more"));
+    }
+    (!overdue.is_empty()).then(|| {
+        format!(
+            "the API server does not answer changes of Node {names}; they are sent again, and slots are kept \
+             for them; check for an admission webhook that hangs"
+        )
+    })
+}
+
+/// What `Updating` says of a pool with an image build, if that differs from a pool without one.
+pub(super) fn layered_updating(
+    input: &PoolInput<'_>,
+    old: &[Condition],
+    all_updated: bool,
+) -> Option<(bool, String)> {
+    let config = input.layering.config.as_ref()?;
+    let paused = input.pool.spec.paused;
+    let degraded = [RENDER_DEGRADED, NODE_DEGRADED, PINNED_IMAGE_SETS_DEGRADED];
+    if !paused && degraded.iter().any(|t| conditions::is_true(old, t)) {
+        return Some((false, "Pool update is held until its degraded condition is cleared".to_owned()));
+    }
+    let Some(build) = &input.layering.build else {
+        let text = format!("waiting for an OS image build of MachineOSConfig {} to start", config.name);
+        return Some((
+            true,
+            if paused { format!("Pool is paused; {text}") } else { format!("Pool is {text}") },
+        ));
+    };
+    let name = &build.name;
+    let (status, text) = match (build.state, paused) {
+        (BuildState::Prepared, false) => (true, "is waiting for the OS image build to start"),
+        (BuildState::Prepared, true) => {
+            (true, "is paused; the OS image build is prepared and will not roll out")
+        }
+        (BuildState::Building, false) => (true, "is waiting for the OS image build to complete"),
+        (BuildState::Building, true) => (true, "is paused; the OS image build is in progress"),
+        (BuildState::Succeeded, false) if all_updated => return None,
+        (BuildState::Succeeded, false) => (true, "is waiting for its nodes to apply the new OS image"),
+        (BuildState::Succeeded, true) => {
+            (false, "is paused; the OS image build is complete and will not roll out")
+        }
+        (BuildState::Failed, false) => (false, "update is stopped: the OS image build failed"),
+        (BuildState::Failed, true) => (false, "is paused; the OS image build failed"),
+        (BuildState::Interrupted, false) => (false, "update is stopped: the OS image build was interrupted"),
+        (BuildState::Interrupted, true) => (false, "is paused; the OS image build was interrupted"),
+        (BuildState::Initial, false) => (true, "is waiting for the OS image build to start"),
+        (BuildState::Initial, true) => (true, "is paused; the OS image build is created and has not started"),
+    };
+    Some((status, format!("Pool {text} (MachineOSBuild {name})")))
+}
+
+/// Why a failed image build no longer counts.
+pub(super) fn build_cleared(input: &PoolInput<'_>, was: bool) -> Option<(&'static str, &'static str)> {
+    let layering = &input.layering;
+    match (&layering.config, layering.build.as_ref().map(|b| b.state)) {
+        (_, Some(BuildState::Building | BuildState::Prepared)) => {
+            Some(("Building", "A new build has started"))
+        }
+        (_, Some(BuildState::Succeeded)) => Some(("BuildSuccess", "The build succeeded")),
+        (Some(_), None) if was => Some(("BuildPending", "A new build is due")),
+        (None, None) if was => Some(("NoLayeredObjects", "The pool has no image build")),
+        _ => None,
+    }
+}
