@@ -19,6 +19,7 @@ pub(crate) mod objects;
 mod options;
 mod pass;
 mod plan;
+mod push_secrets;
 mod report;
 mod required_pools;
 mod rotation;
