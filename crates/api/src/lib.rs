@@ -24,6 +24,7 @@ pub mod object_name;
 pub mod os_image;
 pub mod pod;
 pub mod prefetch;
+pub mod pushed_images;
 pub mod render_reason;
 pub mod rendered;
 mod resource;

@@ -1,7 +1,9 @@
 //! What goes from registries, and what is named and stays.
 
+use super::clean::{MOST_KEPT, MOST_TRIED};
 use super::*;
 use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
 
 const REPOSITORY: &str = "r.example.com:5000/team/os";
 
@@ -59,6 +61,11 @@ fn layers(repository: &str) -> Pushed {
     Pushed { what: What::Layers { repository: repository.to_owned() }, ..image(0) }
 }
 
+/// The tag that the build with this name pushes to.
+fn tag(build: &str) -> Pushed {
+    Pushed { what: What::Tag { name: format!("{REPOSITORY}:{build}") }, ..image(0) }
+}
+
 fn list(all: &[Pushed]) -> BTreeMap<String, Pushed> {
     all.iter().map(|p| (p.key(), p.clone())).collect()
 }
@@ -71,11 +78,11 @@ fn done(
     named: &[String],
 ) -> Vec<String> {
     let (configs, builds): (Vec<_>, Vec<_>) = (configs.iter().collect(), builds.iter().collect());
-    let named = named.iter().cloned().collect();
-    let plan = clean_up(Known { list, configs: &configs, builds: &builds, named: &named });
+    let (named, pushing) = (named.iter().cloned().collect(), BTreeSet::new());
+    let plan = clean_up(Known { list, configs: &configs, builds: &builds, named: &named, pushing: &pushing });
     let forgotten = plan.forget.iter().map(|key| format!("forget {}", list[key].what));
     let remembered = plan.remember.iter().map(|p| format!("remember {}", p.what));
-    let deleted = plan.delete.iter().map(|d| format!("delete {}", d.pushed.what));
+    let deleted = plan.delete.iter().map(|p| format!("delete {}", p.what));
     let all: Vec<String> = remembered.chain(forgotten).chain(deleted).collect();
     all.into_iter().map(|text| text.replace(REPOSITORY, "R").replace(&"1a".repeat(32), "one")).collect()
 }
@@ -239,6 +246,81 @@ fn what_was_pushed_here_and_is_not_on_the_list_is_put_there() {
 }
 
 #[test]
+fn what_a_build_has_pushed_without_success_is_looked_for_once_it_cannot_push_any_more() {
+    let one = list(&[tag("b1")]);
+    let gone = ["delete what may be under the tag R:b1"];
+    let forget = ["forget what may be under the tag R:b1"];
+    let none = [""; 0];
+    let plain = || config(json!({}), Some(2));
+    let keeps = || config(json!({names::OLD_IMAGES: "keep"}), Some(2));
+    let mut kept = build("b1", "Failed", None);
+    kept.metadata.annotations.as_mut().unwrap().insert(names::OLD_IMAGES.to_owned(), names::KEEP.to_owned());
+    for (about, configs, builds, want) in [
+        ("it has failed", vec![plain()], vec![build("b1", "Failed", None)], &gone[..]),
+        ("its Job was deleted", vec![plain()], vec![build("b1", "Interrupted", None)], &gone),
+        ("somebody has deleted the build", vec![plain()], vec![], &gone),
+        ("and its MachineOSConfig", vec![], vec![], &gone),
+        ("another build goes on", vec![plain()], vec![build("b2", "Building", None)], &gone),
+        ("it goes on", vec![plain()], vec![build("b1", "Building", None)], &none),
+        ("it begins", vec![plain()], vec![build("b1", "Prepared", None)], &none),
+        ("it was asked for again", vec![plain()], vec![build("b1", "none", None)], &none),
+        ("images are to stay", vec![keeps()], vec![build("b1", "Failed", None)], &forget),
+        ("its own image is to stay", vec![plain()], vec![kept], &forget),
+    ] {
+        assert_eq!(done(&one, &configs, &builds, &[]), want, "{about}");
+    }
+    // Its image is on the list by its digest.
+    let both = list(&[tag("b1"), image(1)]);
+    assert_eq!(done(&both, &[plain()], &[build("b1", "Succeeded", Some(1))], &[]), forget);
+
+    // A pod may outlive its Job by a little, whatever has become of the build.
+    let (configs, builds) = (plain(), build("b1", "Interrupted", None));
+    let late = |pod: &str| {
+        let (named, pushing) = (BTreeSet::new(), [pod.to_owned()].into());
+        let known =
+            Known { list: &one, configs: &[&configs], builds: &[&builds], named: &named, pushing: &pushing };
+        let plan = clean_up(known);
+        (plan.delete.len(), plan.later.len())
+    };
+    assert_eq!((late("b1"), late("b2")), ((0, 1), (1, 0)));
+
+    // What is found is an image like any other: nothing names it, or something does.
+    let found = tag("b1").found(&digest(1)).unwrap();
+    assert_eq!(found, image(1));
+    let one = list(&[found]);
+    assert_eq!(done(&one, &[plain()], &[build("b1", "Failed", None)], &[]), ["delete image R@sha256:one"]);
+    assert_eq!(done(&one, &[plain()], &[build("b1", "Failed", None)], &[name(1)]), none);
+    assert_eq!(image(1).found(&digest(1)), None);
+}
+
+#[test]
+fn the_tag_of_a_build_under_way_is_on_the_list_whoever_started_it() {
+    let by = |state: &str, change: &dyn Fn(&mut BTreeMap<String, String>)| {
+        let mut one = build("b1", state, None);
+        change(one.metadata.annotations.as_mut().unwrap());
+        done(&BTreeMap::new(), &[config(json!({}), None)], &[one], &[])
+    };
+    let started =
+        |notes: &mut BTreeMap<String, String>| drop(notes.insert(names::JOB_UID.to_owned(), "u".to_owned()));
+    let kept = |notes: &mut BTreeMap<String, String>| {
+        started(notes);
+        notes.insert(names::OLD_IMAGES.to_owned(), names::KEEP.to_owned());
+    };
+    assert_eq!(by("Building", &started), ["remember what may be under the tag R:b1"]);
+    assert_eq!(by("Building", &|_| ()), [""; 0], "it has no Job yet");
+    assert_eq!(by("Building", &kept), [""; 0]);
+    assert_eq!(by("Failed", &started), [""; 0], "what it pushed was looked for");
+    assert_eq!(Pushed::tag(&build("b1", "Building", None)), Some(tag("b1")));
+    assert_ne!(tag("b1").key(), tag("b2").key());
+    assert_eq!(Pushed::read(&tag("b1").text()), Some(tag("b1")));
+    assert_eq!(
+        api::pushed_images::secret_of(&tag("b1").text()).as_deref(),
+        Some("push"),
+        "the operator reads it"
+    );
+}
+
+#[test]
 fn layers_go_with_the_last_config_that_keeps_them_there() {
     let all = list(&[layers(REPOSITORY), layers("r.example.com/layers"), image(1)]);
     let elsewhere = config(json!({names::LAYER_CACHE: "r.example.com/layers"}), Some(1));
@@ -251,10 +333,12 @@ fn layers_go_with_the_last_config_that_keeps_them_there() {
     );
     let (configs, builds): (Vec<&MachineOSConfig>, Vec<&MachineOSBuild>) = (vec![], vec![]);
     let named = [name(2)].into();
-    let plan = clean_up(Known { list: &all, configs: &configs, builds: &builds, named: &named });
+    let pushing = BTreeSet::new();
+    let plan =
+        clean_up(Known { list: &all, configs: &configs, builds: &builds, named: &named, pushing: &pushing });
     let last = plan.delete.last().unwrap();
-    assert!(matches!(last.pushed.what, What::Layers { .. }), "images go first");
-    assert_eq!(last.spare, [digest(1), digest(2)].into(), "what a node has is no layer that goes");
+    assert!(matches!(last.what, What::Layers { .. }), "images go first");
+    assert_eq!(plan.spare, [digest(1), digest(2)].into(), "what a node has is no layer that goes");
     let hash = "0f".repeat(32);
     let tags = ["latest", "infra-0f", &hash, &hash.to_uppercase(), &format!("sha256-{hash}.sig")];
     let (layers, others) = layer_tags(tags.map(str::to_owned).to_vec());
@@ -291,6 +375,12 @@ fn a_refusal_is_told_once_and_ends_it_and_an_outage_is_tried_for_a_week() {
         panic!("it ends")
     };
     assert!(entry.kept.as_ref().unwrap().for_good && entry.kept.unwrap().since == time(0));
+    for (again, told) in [(Again::Never, true), (Again::ForAWeek, false), (Again::UntilMended, false)] {
+        let After::Stays { entry: Some(_), tell } = after(&tag("b1"), fails(again), &time(0)) else {
+            panic!("{again:?}")
+        };
+        assert_eq!(tell.is_some(), told, "the list says it, and there may be nothing: {again:?}");
+    }
     // An entry comes back as it was, and the list of what stays has an end.
     assert_eq!(Pushed::read(&refused.text()).as_ref(), Some(&*refused));
     assert_eq!(Pushed::read("{}"), None);
@@ -330,8 +420,10 @@ fn a_week_counts_while_it_is_tried_and_what_people_can_mend_has_no_end() {
     assert!(stays(&away, Again::ForAWeek, 408).unwrap().0.kept.unwrap().for_good);
     // It is named for a while: the week begins anew.
     let named = [name(1)].into();
-    let plan = clean_up(Known { list: &list(&[away]), configs: &[], builds: &[], named: &named });
-    assert_eq!(plan, CleanUp { remember: vec![image(1)], ..CleanUp::default() });
+    let pushing = BTreeSet::new();
+    let plan =
+        clean_up(Known { list: &list(&[away]), configs: &[], builds: &[], named: &named, pushing: &pushing });
+    assert_eq!((plan.remember, plan.forget, plan.delete), (vec![image(1)], vec![], vec![]));
     let (refused, _) = stays(&image(1), Again::Never, 0).unwrap();
     assert_eq!(done(&list(&[refused]), &[], &[], &[name(1)]), [""; 0], "what was refused stays refused");
     // The list of what is tried has an end, too, and what leaves it stays in the registry.

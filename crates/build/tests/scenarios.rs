@@ -235,7 +235,14 @@ fn a_build_goes_from_its_config_to_an_image_in_force() {
     assert_eq!(w.step(), ["create b1", "in force: b1"]);
     let name = w.names[0].clone();
     assert_eq!(w.builds[&name].spec.rendered_image_push_spec, format!("r.example.com:5000/team/os:{name}"));
-    assert_eq!(w.step(), ["remember layers in r.example.com:5000/team/os", "start b1"]);
+    let place = "r.example.com:5000/team/os";
+    let pushed =
+        [format!("remember layers in {place}"), format!("remember what may be under the tag {place}:b1")];
+    assert_eq!(
+        w.step(),
+        [&pushed[..], &["start b1".to_owned()]].concat(),
+        "on the list before there is a pod"
+    );
     assert_eq!(w.step(), ["b1 is Prepared", "record job job-1800000002 of b1"]);
     assert_eq!(w.step(), Vec::<String>::new(), "nothing happens while the Job waits");
     w.job(json!({"active": 1}));

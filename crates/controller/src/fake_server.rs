@@ -1,16 +1,18 @@
 //! A fake API server, for tests of how a pass handles its answers, including answers that a real one cannot be made to
 //! give.
 
+use crate::cache::store::Item;
 use crate::io::events::Recorder;
 use crate::io::metrics::Metrics;
 use crate::shared::Shared;
 use api::k8s::{OwnerReference, ResourceExt};
 use api::names::{CONTROLLER_CONFIG, annotation, label};
-use api::v1::MachineConfig;
+use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
 use http::{Request, Response};
 use kube::client::Body;
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 /// A response of the fake server.
 pub(crate) fn answer(code: u16, body: &Value) -> Option<Response<Body>> {
@@ -40,6 +42,30 @@ pub(crate) fn shared(
 pub(crate) fn shared_with(client: kube::Client, registry: &mut Registry) -> Shared {
     let (events, _) = Recorder::new(client.clone());
     Shared::new(client, "/".into(), events, Metrics::new(registry), &crate::passes::MARKERS)
+}
+
+/// An object as a cache keeps it.
+pub(crate) fn item<T>(value: T) -> Item<T> {
+    Item { version: 1, uid: "u".to_owned(), value: Arc::new(value) }
+}
+
+/// Puts the ControllerConfig into the caches, and the pool `worker` whose config is `rendered-worker-a`.
+pub(crate) fn put_pool(shared: &Shared) {
+    let pool: MachineConfigPool = serde_json::from_value(
+        json!({"metadata": {"name": "worker"}, "spec": {"configuration": {"name": "rendered-worker-a"}}}),
+    )
+    .unwrap();
+    let cluster: ControllerConfig =
+        serde_json::from_value(json!({"metadata": {"name": CONTROLLER_CONFIG}, "spec": {}})).unwrap();
+    shared.stores.pools.apply("worker".to_owned(), item(pool));
+    shared.stores.controller_configs.apply(CONTROLLER_CONFIG.to_owned(), item(cluster));
+}
+
+/// A config by which a registry is talked to without TLS.
+pub(crate) fn insecure(registry: &str) -> Value {
+    let conf = format!("%5B%5Bregistry%5D%5D%0Alocation%20%3D%20%22{registry}%22%0Ainsecure%20%3D%20true%0A");
+    json!({"ignition": {"version": "3.4.0"}, "storage": {"files": [
+        {"path": "/etc/containers/registries.conf", "contents": {"source": format!("data:,{conf}")}}]}})
 }
 
 /// A MachineConfig with the role `worker`, made from the object of this kind and name.

@@ -50,8 +50,10 @@ impl BuildPlan {
                 let why = Some("its Job was deleted".to_owned());
                 next(State::Interrupted, &Cause { reason: None, why }, (None, None), None);
             } else {
-                // The pod pushes layers as it goes.
-                self.steps.extend(Pushed::layers(config).map(|layers| Step::Remember(Box::new(layers))));
+                // The pod pushes layers as it goes, and may push an image and fail after that.
+                let tag = Pushed::tag(build).filter(|_| !names::keeps(config.metadata.annotations.as_ref()));
+                let pushed = Pushed::layers(config).into_iter().chain(tag);
+                self.steps.extend(pushed.map(|pushed| Step::Remember(Box::new(pushed))));
                 self.steps.push(Step::Start(name.to_owned()));
             }
             return;

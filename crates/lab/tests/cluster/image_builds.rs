@@ -8,8 +8,10 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
+use lab::LabBuilder;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
+use tokio::task::JoinHandle;
 
 pub(crate) const NAMESPACE: &str = "openshift-machine-config-operator";
 pub(crate) const POOL: &str = "imaged";
@@ -87,10 +89,20 @@ impl<'a> Builder<'a> {
         self.job(build, json!({"succeeded": 1})).await;
     }
 
+    /// The Job of a build.
+    pub(crate) async fn job_of(&self, build: &str) -> Value {
+        json!(self.jobs.get(&format!("build-{build}")).await.unwrap())
+    }
+
     /// All pods have failed; the last one has left this message.
-    async fn fail(&self, build: &str, words: &str) {
+    pub(crate) async fn fail(&self, build: &str, words: &str) {
+        self.fail_after(build, words, 4).await;
+    }
+
+    /// So many pods have failed; the last one has left this message.
+    pub(crate) async fn fail_after(&self, build: &str, words: &str, failed: u32) {
         let pods: Api<Pod> = Api::namespaced(self.cluster.client.clone(), NAMESPACE);
-        let name = format!("build-{build}-x");
+        let name = format!("build-{build}-{failed}");
         let job = self.jobs.get(&format!("build-{build}")).await.unwrap();
         let mut spec = job.data["spec"]["template"]["spec"].clone();
         spec["nodeName"] = json!(NODE);
@@ -104,7 +116,7 @@ impl<'a> Builder<'a> {
         });
         let status = json!({"status": {"phase": "Failed", "containerStatuses": [ended]}});
         pods.patch_status(&name, &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
-        self.job(build, json!({"failed": 4})).await;
+        self.job(build, json!({"failed": failed})).await;
     }
 
     /// Waits until a condition of the build is True; returns its message.
@@ -151,9 +163,9 @@ pub(crate) async fn runs(cluster: &Cluster, image: &str) {
         .await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_pools_image_is_built_and_rolled_out_and_taken_back() {
-    let Some(builder) = with_controller() else { return };
+/// A cluster with one node, for which [`play_agent`] runs, in a pool of its own whose MachineConfig `10-base` has this base image and
+/// this config.
+pub(crate) async fn imaged(builder: LabBuilder, base: &str, config: Value) -> (Cluster, JoinHandle<()>) {
     let cluster = Cluster::start(builder.nodes(1).stand_ins()).await;
     let rendered = cluster
         .wait("pool worker is rendered", async || {
@@ -164,11 +176,20 @@ async fn a_pools_image_is_built_and_rolled_out_and_taken_back() {
     let notes = json!({key("currentConfig"): rendered, key("desiredConfig"): rendered, key("state"): "Done"});
     cluster.patch("Node", NODE, json!({"metadata": {"annotations": notes}})).await;
     let agent = tokio::spawn(play_agent(cluster.client.clone()));
-    let mut base = machine_config("10-base", POOL, json!({"ignition": {"version": "3.4.0"}}));
-    base["spec"]["osImageURL"] = json!(format!("registry.lab.test:5000/base@{}", digest(0)));
-    cluster.create(base).await;
+    let mut config = machine_config("10-base", POOL, config);
+    config["spec"]["osImageURL"] = json!(base);
+    cluster.create(config).await;
     cluster.add_pool(POOL, &[NODE]).await;
     cluster.settled(POOL, 1, &["10-base"], &[]).await;
+    (cluster, agent)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pools_image_is_built_and_rolled_out_and_taken_back() {
+    let Some(builder) = with_controller() else { return };
+    let base = format!("registry.lab.test:5000/base@{}", digest(0));
+    let (cluster, agent) = imaged(builder, &base, json!({"ignition": {"version": "3.4.0"}})).await;
+    let key = |name: &str| format!("{PREFIX}{name}");
 
     // The API server refuses a push location without a tag.
     let wrong: DynamicObject = serde_json::from_value(os_config("registry.lab.test:5000/team/os")).unwrap();

@@ -6,6 +6,7 @@
 
 mod agents;
 mod bad_input;
+mod build_pods;
 mod crds;
 #[path = "../common/definitions.rs"]
 mod definitions;
@@ -19,6 +20,7 @@ mod os_streams;
 mod pause_and_revert;
 #[path = "../product/mod.rs"]
 mod product;
+#[path = "../common/real_registry.rs"]
 mod real_registry;
 mod render;
 mod render_refused;

@@ -1,11 +1,12 @@
-//! What builds have pushed goes from the registry when nothing names it any more: the real controller, and Debian's registry, once with
-//! deletion and once without it, as it is by default.
+//! What builds have pushed goes from the registry when nothing names it any more, also what a build has pushed that fails after it: the
+//! real controller, and Debian's registry, once with deletion and once without it, as it is by default.
 //!
 //! Stand-ins: the Job controller with its pods, and the node's agent, as in `image_builds`; the images are real ones, and hold one
-//! file. Not here: other answers of registries, and what is not known to the caches (beside the code of the controller).
+//! file. Not here: other answers of registries, what is not known to the caches (beside the code of the controller), and the
+//! controller's own rights (`serving/old_images`).
 
-use crate::image_builds::{Builder, NAMESPACE, NODE, POOL, PREFIX, os_config, play_agent, runs};
-use crate::product::{Cluster, machine_config, with_controller};
+use crate::image_builds::{Builder, NAMESPACE, POOL, imaged, os_config, runs};
+use crate::product::{Cluster, with_controller};
 use crate::real_registry::Registry;
 use base64::Engine as _;
 use build::pushed::{LIST, Pushed, What};
@@ -34,21 +35,8 @@ async fn what_builds_have_pushed_goes_when_nothing_names_it() {
     }
     lab::ensure_test_packages(&lab::Reporter::stderr()).await.unwrap();
     let (registry, stubborn) = (Registry::start(true).await, Registry::start(false).await);
-    let cluster = Cluster::start(builder.nodes(1).stand_ins()).await;
-    let rendered = cluster
-        .wait("pool worker is rendered", async || {
-            Some(cluster.rendered("worker").await).filter(|name| !name.is_empty())
-        })
-        .await;
-    let key = |name: &str| format!("{PREFIX}{name}");
-    let notes = json!({key("currentConfig"): rendered, key("desiredConfig"): rendered, key("state"): "Done"});
-    cluster.patch("Node", NODE, json!({"metadata": {"annotations": notes}})).await;
-    let agent = tokio::spawn(play_agent(cluster.client.clone()));
-    let mut base = machine_config("10-base", POOL, registry.insecure());
-    base["spec"]["osImageURL"] = json!(format!("registry.lab.test:5000/base@sha256:{}", "0a".repeat(32)));
-    cluster.create(base).await;
-    cluster.add_pool(POOL, &[NODE]).await;
-    cluster.settled(POOL, 1, &["10-base"], &[]).await;
+    let base = format!("registry.lab.test:5000/base@sha256:{}", "0a".repeat(32));
+    let (cluster, agent) = imaged(builder, &base, registry.insecure()).await;
     let secrets: Api<Secret> = Api::namespaced(cluster.client.clone(), NAMESPACE);
     let secret = json!({
         "metadata": {"name": "push"}, "type": "kubernetes.io/dockerconfigjson",
@@ -85,6 +73,23 @@ async fn what_builds_have_pushed_goes_when_nothing_names_it() {
     cluster.wait("the first image is deleted", async || (!registry.has(&one).await).then_some(())).await;
     cluster.told(POOL, "OldImageDeleted", &[&one]).await;
     assert!(registry.has(&two).await && registry.has(&three).await && registry.has(&layer).await);
+
+    // A build that fails after its push: its tag is on the list before its Job is there, and what is behind it goes.
+    edit("four").await;
+    let fourth = jobs.started(&third).await;
+    let failed = registry.push(&format!("team/os:{fourth}"), &[], ("/usr/lib/build", "failed"));
+    let tag = What::Tag { name: format!("{}/team/os:{fourth}", registry.name) };
+    assert!(list(&cluster).await.iter().any(|p| p.what == tag));
+    jobs.fail(&fourth, "the registry has another image").await;
+    cluster
+        .wait("the failed build's image is deleted", async || (!registry.has(&failed).await).then_some(()))
+        .await;
+    cluster.told(POOL, "OldImageDeleted", &[&failed]).await;
+    assert!(registry.has(&two).await && registry.has(&three).await && registry.has(&layer).await);
+    assert!(list(&cluster).await.iter().all(|p| p.what != tag));
+    // What was built before is wanted again.
+    edit("three").await;
+    runs(&cluster, &three).await;
 
     // An image in a registry that deletes nothing, of a build that is long gone.
     let four = stubborn.push("team/os:old", &[], ("/usr/lib/build", "old"));

@@ -1,5 +1,5 @@
 //! The admission policies that the operator installs: invalid objects are refused when they are written, with the remedy,
-//! approvals are given in one's own name only, and the controller creates no other Jobs than image builds. A migration of stored
+//! approvals are given in one's own name only, MachineOSConfigs name no Secret of the installation, and the controller creates no other Jobs than image builds. A migration of stored
 //! objects is let through.
 //!
 //! Not here: the policies' expressions one by one (unit tests of `operator::manifests::admission`).
@@ -39,6 +39,20 @@ async fn invalid_objects_are_refused_by_admission_policies() {
         json!({"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfigPool",
             "metadata": {"name": name}, "spec": {"machineConfigSelector": selector, "nodeSelector": {"matchLabels": {"a": "b"}}}})
     };
+    let os_config = |push: &str, more: Value| {
+        let mut object = json!({
+            "apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineOSConfig", "metadata": {"name": "infra"},
+            "spec": {
+                "machineConfigPool": {"name": "infra"}, "imageBuilder": {"imageBuilderType": "Job"},
+                "renderedImagePushSecret": {"name": push}, "renderedImagePushSpec": "r.example.com/os:latest",
+            },
+        });
+        for key in ["metadata", "spec"] {
+            let fields = more[key].as_object().cloned().unwrap_or_default();
+            object[key].as_object_mut().unwrap().extend(fields);
+        }
+        object
+    };
     let role = |values: Value, operator: &str| json!({"matchExpressions": [{"key": WORKER, "operator": operator, "values": values}]});
     let rows = [
         ("", config("fine", files(json!({"path": "/etc/also fine", "mode": 420})))),
@@ -62,6 +76,25 @@ async fn invalid_objects_are_refused_by_admission_policies() {
             "there is one, named cluster",
             json!({"apiVersion": "operator.openshift.io/v1", "kind": "MachineConfiguration", "metadata": {"name": "other"},
                 "spec": {"managementState": "Managed"}}),
+        ),
+        ("", os_config("push", json!({}))),
+        (
+            "spec.renderedImagePushSecret.name is node-bootstrapper-token, a Secret of the installation",
+            os_config("node-bootstrapper-token", json!({})),
+        ),
+        (
+            "spec.baseImagePullSecret.name is machine-config-operator-metrics-tls, a Secret of the installation",
+            os_config(
+                "push",
+                json!({"spec": {"baseImagePullSecret": {"name": "machine-config-operator-metrics-tls"}}}),
+            ),
+        ),
+        (
+            "signing-secret is machine-config-server-ca, a Secret of the installation",
+            os_config(
+                "push",
+                json!({"metadata": {"annotations": {"machineconfig.dev/signing-secret": "machine-config-server-ca"}}}),
+            ),
         ),
         // Invalid settings of the operator.
         (

@@ -16,6 +16,7 @@ mod image_metrics;
 mod installation;
 mod installation_errors;
 mod monitoring;
+mod old_images;
 mod older_settings;
 mod openshift;
 mod own_rights;
@@ -25,6 +26,8 @@ mod parts;
 mod product;
 #[path = "../common/prometheus.rs"]
 mod prometheus;
+#[path = "../common/real_registry.rs"]
+mod real_registry;
 mod registration;
 mod removal;
 mod rotation;

@@ -6,6 +6,7 @@
 pub(crate) mod admission;
 pub(crate) mod agents;
 mod network;
+pub(crate) mod own_secrets;
 pub(crate) mod parts;
 pub(crate) mod pods;
 pub(crate) mod replicas;

@@ -3,6 +3,7 @@
 //! What it is not: deciding what to write (see `plan` and `objects`).
 
 use super::objects::{FIELD_MANAGER, KEPT_BY};
+use super::push_secrets::PushSecrets;
 use crate::accounts::BOOTSTRAP_TOKEN;
 use crate::facts::release;
 pub(crate) use crate::install::read_settings as settings;
@@ -10,8 +11,8 @@ use crate::monitoring::{MONITORING, READER};
 pub(crate) use crate::objects::api_of;
 use crate::objects::resource;
 use api::boot_token;
-use api::k8s::{Node, ObjectMeta, Pod, Secret};
-use api::names::{CLUSTER, CONTROLLER_CONFIG, NAMESPACE};
+use api::k8s::{ConfigMap, Node, ObjectMeta, Pod, Secret};
+use api::names::{CLUSTER, CONTROLLER_CONFIG, NAMESPACE, PUSHED_IMAGES};
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool, MachineOSBuild, MachineOSConfig};
 use api::v1alpha1::MachineConfigOperator;
 use client::{CallError, call};
@@ -105,6 +106,8 @@ pub(super) struct Seen {
     pub(super) evaluation: Vec<&'static str>,
     /// Pools whose image builds were interrupted, see [`super::image_builds`].
     pub(super) interrupted: Vec<String>,
+    /// The Secrets that images are pushed with.
+    pub(super) push_secrets: PushSecrets,
     /// All pools.
     pub(super) pools: Vec<MachineConfigPool>,
     /// The objects with our label, each with its kind.
@@ -157,15 +160,24 @@ async fn evaluation(client: &Client) -> Result<Vec<&'static str>, CallError> {
     Ok(super::status::evaluation(&all))
 }
 
-/// Pools whose image builds were interrupted; none where the kinds do not exist.
-async fn interrupted(client: &Client) -> Result<Vec<String>, CallError> {
+/// Pools whose image builds were interrupted, and the Secrets that images are pushed with; none where the kinds do not exist.
+async fn image_builds(client: &Client) -> Result<(Vec<String>, PushSecrets), CallError> {
     let all = ListParams::default();
     let configs: Api<MachineOSConfig> = Api::all(client.clone());
-    let configs = optional("list MachineOSConfigs", configs.list(&all)).await?.map(|l| l.items);
-    let Some(configs) = configs.filter(|configs| !configs.is_empty()) else { return Ok(vec![]) };
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
+    let what = format!("get ConfigMap {PUSHED_IMAGES}");
+    let (configs, list) = futures::try_join!(
+        optional("list MachineOSConfigs", configs.list(&all)),
+        optional(&what, maps.get(PUSHED_IMAGES))
+    )?;
+    let configs = configs.map(|l| l.items).unwrap_or_default();
+    let push_secrets = PushSecrets::of(&configs, list.as_ref());
+    if configs.is_empty() {
+        return Ok((vec![], push_secrets));
+    }
     let builds: Api<MachineOSBuild> = Api::all(client.clone());
     let builds = optional("list MachineOSBuilds", builds.list(&all)).await?.map(|l| l.items);
-    Ok(super::image_builds::interrupted(&configs, &builds.unwrap_or_default()))
+    Ok((super::image_builds::interrupted(&configs, &builds.unwrap_or_default()), push_secrets))
 }
 
 /// All pools; none where the kind does not exist yet.
@@ -211,24 +223,25 @@ pub(super) async fn read(client: &Client) -> Result<Seen, CallError> {
         let kinds = optional(&what, client.list_api_group_resources(ADMISSION)).await?;
         Ok(kinds.is_some_and(|all| all.resources.iter().any(|r| r.kind == MUTATING)))
     };
-    let (config, machine_configuration, evaluation, interrupted, pools, kept, definitions, mutates, release) =
-        futures::try_join!(
-            config(client),
-            machine_configuration(client),
-            evaluation(client),
-            interrupted(client),
-            pools(client),
-            kept(client),
-            definitions,
-            mutates,
-            release::read(client)
-        )?;
+    let (config, machine_configuration, evaluation, builds, pools, kept, definitions, mutates, release) = futures::try_join!(
+        config(client),
+        machine_configuration(client),
+        evaluation(client),
+        image_builds(client),
+        pools(client),
+        kept(client),
+        definitions,
+        mutates,
+        release::read(client)
+    )?;
+    let (interrupted, push_secrets) = builds;
     Ok(Seen {
         settings,
         config,
         machine_configuration,
         evaluation,
         interrupted,
+        push_secrets,
         pools,
         kept,
         definitions,

@@ -20,6 +20,7 @@ mod options;
 mod pass;
 mod plan;
 pub mod progress;
+mod push_secrets;
 mod report;
 mod required_pools;
 mod rotation;

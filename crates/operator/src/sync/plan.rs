@@ -15,6 +15,7 @@ use api::names::{ARBITER, CONTROLLER_CONFIG};
 use api::v1::ControllerConfig;
 use rollout::Cluster;
 use serde_json::Value;
+use std::collections::BTreeSet;
 
 /// What the plans are made from.
 #[derive(Debug, Clone, Copy)]
@@ -33,6 +34,8 @@ pub(crate) struct Inputs<'a> {
     pub(crate) prometheus: Prometheus,
     /// Whether the cluster serves MutatingAdmissionPolicies.
     pub(crate) mutates: bool,
+    /// The Secrets that the controller may read to delete old images.
+    pub(crate) push_secrets: &'a BTreeSet<String>,
 }
 
 /// Which kinds of the Prometheus operator the cluster has.
@@ -108,7 +111,8 @@ pub(super) fn rights(inputs: &Inputs<'_>) -> Result<Vec<Value>, String> {
             secret.name.clone()?,
         ))
     });
-    Ok([rights::operands(inputs.wanted.require_token, pull_secret.as_ref()), agents::rights()].concat())
+    let operands = rights::operands(inputs.wanted.require_token, pull_secret.as_ref());
+    Ok([operands, rights::push_secrets(inputs.push_secrets).to_vec(), agents::rights()].concat())
 }
 
 /// Admission policies. Nodes get a taint when they register only where the agents are pods: where none is installed, no

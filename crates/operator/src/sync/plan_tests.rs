@@ -32,6 +32,7 @@ fn what_is_wanted_follows_the_settings_so_that_the_rest_can_be_pruned() {
             log: None,
             prometheus: Prometheus::default(),
             mutates,
+            push_secrets: &BTreeSet::new(),
         };
         wanted(&inputs).unwrap().iter().map(ToString::to_string).collect::<Vec<_>>()
     };
@@ -89,6 +90,7 @@ fn the_dashboard_comes_and_goes_with_its_setting() {
             log: None,
             prometheus: Prometheus::default(),
             mutates: true,
+            push_secrets: &BTreeSet::new(),
         };
         let keys = wanted(&inputs).unwrap().iter().map(ToString::to_string).collect::<Vec<_>>();
         (
@@ -125,6 +127,7 @@ fn prometheus_and_grafana_get_what_the_settings_and_the_clusters_kinds_say() {
             log: None,
             prometheus,
             mutates: false,
+            push_secrets: &BTreeSet::new(),
         };
         let made = monitoring(&inputs).unwrap();
         let count = |kind: &str| made.iter().filter(|o| o["kind"] == kind).count();
@@ -166,6 +169,7 @@ fn without_an_address_of_the_api_server_nothing_is_pruned_and_the_remedy_is_name
         log: None,
         prometheus: Prometheus::default(),
         mutates: true,
+        push_secrets: &BTreeSet::new(),
     };
     let why = wanted(&inputs).unwrap_err();
     assert!(why.contains("set spec.apiServer.url of MachineConfigOperator cluster"), "{why}");

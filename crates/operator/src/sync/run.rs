@@ -16,9 +16,9 @@ use crate::accounts::OPERATOR;
 use crate::facts::openshift;
 use crate::objects::resource;
 use api::boot_token;
-use api::names::{CLUSTER, CONTROLLER_CONFIG, NAMESPACE};
+use api::names::{CLUSTER, CONTROLLER_CONFIG, NAMESPACE, PUSHED_IMAGES};
 use api::server_tls;
-use api::v1::{ControllerConfig, MachineConfigPool};
+use api::v1::{ControllerConfig, MachineConfigPool, MachineOSConfig};
 use api::v1alpha1::MachineConfigOperator;
 use client::lease::Candidacy;
 use client::{Backoff, CallError, Figures, chain};
@@ -51,8 +51,8 @@ const WAITING: Duration = Duration::from_secs(10);
 /// So many conflicts in a row are taken as a race; more are a fight, and wait as failures do.
 const CONFLICTS: u32 = 5;
 
-/// ConfigMaps in which a cluster says what it is, and the one that agents read.
-const CLUSTER_MAPS: [(&str, &str); 7] = [
+/// ConfigMaps in which a cluster says what it is, the one that agents read, and the list of pushed images.
+const CLUSTER_MAPS: [(&str, &str); 8] = [
     ("kube-public", "cluster-info"),
     ("kube-system", "kubeadm-config"),
     ("kube-system", "kubelet-config"),
@@ -60,6 +60,7 @@ const CLUSTER_MAPS: [(&str, &str); 7] = [
     (NAMESPACE, "machine-config-operator-images"),
     (NAMESPACE, "machine-config-osimageurl"),
     (NAMESPACE, super::rotation::NAME),
+    (NAMESPACE, PUSHED_IMAGES),
 ];
 
 /// Why the operator could not start, or a single pass failed.
@@ -362,6 +363,8 @@ fn changes(syncer: &Syncer, followed: &Followed) -> SelectAll<BoxStream<'static,
             let api = openshift::api::<PartialObjectMeta<DynamicObject>>(client, kind, plural);
             streams.push(watcher::watcher(api, named(name)).default_backoff().map(|_| ()).boxed());
         }
+        // The Secrets that they push with; of these, the controller may read no others.
+        streams.push(of(Api::<PartialObjectMeta<MachineOSConfig>>::all(client.clone()), all.clone()));
         // Kinds of OpenShift and of the Prometheus operator may come and go, and ours may be changed.
         let definitions = Api::<PartialObjectMeta<CustomResourceDefinition>>::all(client.clone());
         streams.push(of(definitions, all.clone()));

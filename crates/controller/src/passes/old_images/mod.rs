@@ -1,7 +1,7 @@
 //! The old-images pass: deletes in registries what builds have pushed and nothing names any more. Carries out
 //! `build::pushed::clean_up`.
 //!
-//! The caches show what could go. Before anything goes, nodes, builds and MachineOSConfigs are read from the API server itself:
+//! The caches show what could go. Right before anything goes, nodes, builds and MachineOSConfigs are read from the API server itself:
 //! what is deleted in a registry does not come back.
 //!
 //! A registry may be slow or away, so this is a pass of its own: no build waits for it.
@@ -20,10 +20,11 @@ use crate::passes::queue::{Outcome, Pass, Spacing, Work};
 use crate::shared::Shared;
 use crate::term::leader::now;
 use api::events::ControllerEvent;
-use api::k8s::Node;
-use api::names::{CLUSTER, annotation, own};
+use api::k8s::{Node, Pod, ResourceExt as _};
+use api::names::{CLUSTER, NAMESPACE, annotation, own};
 use api::v1::{MachineOSBuild, MachineOSConfig, PinnedImageSet};
-use build::pushed::{After, Again, CleanUp, Deletion, Failure, Known, Pushed, after, clean_up};
+use build::names;
+use build::pushed::{After, Again, CleanUp, Failure, Known, Pushed, What, after, clean_up};
 use client::{Backoff, CallError, call};
 use kube::api::{Api, ListParams};
 use remove::Removed;
@@ -46,8 +47,9 @@ pub(crate) const PASS: Descriptor = Descriptor {
         kind::CONTROLLER_CONFIGS,
         kind::STREAMS,
         kind::PINNED_IMAGE_SETS,
+        kind::PODS,
     ],
-    // The list is a ConfigMap of our own namespace, by its name.
+    // The list is a ConfigMap of our own namespace, by its name; the push secrets have a Role of their own, which the operator keeps.
     writes: NO_OTHER_RIGHTS,
     marked_by,
     start: |shared, _| {
@@ -88,6 +90,20 @@ fn marked_by(changed: &Changed<'_>, _: Caches<'_>, marks: &mut DirtyKeys) {
     }
 }
 
+/// Whether something goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Verdict {
+    /// It goes.
+    Goes {
+        /// But for these digests.
+        spare: BTreeSet<String>,
+    },
+    /// Pods may still push to it.
+    Later,
+    /// Something names it by now.
+    Stays,
+}
+
 /// The pass, and when what failed is tried again.
 struct Cleaner {
     shared: Arc<Shared>,
@@ -115,29 +131,38 @@ impl Cleaner {
         let (Some(configs), Some(builds), Some(named)) = (configs, builds, in_caches(shared)) else {
             return Ok(None);
         };
-        let CleanUp { remember, forget, delete } =
-            clean_up(Known { list: &list, configs: &configs, builds: &builds, named: &named });
+        // Pods are asked for when something is to go.
+        let pushing = BTreeSet::new();
+        let CleanUp { remember, forget, delete, .. } = clean_up(Known {
+            list: &list,
+            configs: &configs,
+            builds: &builds,
+            named: &named,
+            pushing: &pushing,
+        });
         let new = remember.iter().map(|p| (p.key(), Some(p.text())));
         let entries: Vec<_> = new.chain(forget.into_iter().map(|key| (key, None))).collect();
         list::put(shared, &entries).await?;
         self.retain(&delete);
-        let due: Vec<String> =
-            delete.iter().filter(|d| self.is_due(&d.pushed)).map(|d| d.pushed.key()).collect();
-        for key in due {
-            // Registries may be slow, and somebody may take an image meanwhile: what counts is decided anew for each.
-            match self.deletion_now(&key).await? {
-                Some(deletion) => self.delete(&deletion).await?,
-                None => self.wait(&key, false),
+        for pushed in delete.into_iter().filter(|p| self.is_due(p)) {
+            // What is found under a tag goes at once, if nothing names it.
+            let mut next = Some(pushed);
+            while let Some(pushed) = next {
+                next = self.delete(&pushed).await?;
             }
         }
         Ok(self.next())
     }
 
-    /// The deletion of this entry, by the objects as they are at the API server. `None`: it stays, by now.
-    async fn deletion_now(&self, key: &str) -> Result<Option<Deletion>, CallError> {
+    /// Whether this goes, by the objects as they are at the API server.
+    async fn ask(&self, pushed: &Pushed) -> Result<Verdict, CallError> {
         let shared = &self.shared;
         let all = ListParams::default();
         let list = list::read(shared).await?;
+        let pushing = match pushed.what {
+            What::Tag { .. } => self.pushing().await?,
+            What::Image { .. } | What::Layers { .. } => BTreeSet::new(),
+        };
         let configs =
             call(|| "list machineosconfigs".to_owned(), shared.api::<MachineOSConfig>().list(&all)).await?;
         let builds =
@@ -166,24 +191,62 @@ impl Cleaner {
                 None => break,
             }
         }
-        let Some(cached) = in_caches(shared) else { return Ok(None) };
+        let Some(cached) = in_caches(shared) else { return Ok(Verdict::Stays) };
         named.extend(cached);
         let (configs, builds): (Vec<_>, Vec<_>) =
             (configs.items.iter().collect(), builds.items.iter().collect());
-        let plan = clean_up(Known { list: &list, configs: &configs, builds: &builds, named: &named });
-        Ok(plan.delete.into_iter().find(|d| d.pushed.key() == key))
+        let plan = clean_up(Known {
+            list: &list,
+            configs: &configs,
+            builds: &builds,
+            named: &named,
+            pushing: &pushing,
+        });
+        let key = pushed.key();
+        Ok(match plan.delete.iter().any(|p| p.key() == key) {
+            true => Verdict::Goes { spare: plan.spare },
+            false if plan.later.contains(&key) => Verdict::Later,
+            false => Verdict::Stays,
+        })
     }
 
-    /// Deletes one thing, and writes down what came of it.
-    async fn delete(&self, deletion: &Deletion) -> Result<(), CallError> {
-        let (shared, pushed) = (&self.shared, &deletion.pushed);
+    /// The names of builds that have a pod which has not ended.
+    async fn pushing(&self) -> Result<BTreeSet<String>, CallError> {
+        let pods: Api<Pod> = Api::namespaced(self.shared.client.clone(), NAMESPACE);
+        let of_builds = ListParams::default().labels(names::OS_BUILD);
+        let found = call(|| "list pods of builds".to_owned(), pods.list(&of_builds)).await?;
+        let phase = |pod: &Pod| pod.status.as_ref().and_then(|s| s.phase.clone()).unwrap_or_default();
+        let running =
+            found.items.iter().filter(|pod| !["Succeeded", "Failed"].contains(&phase(pod).as_str()));
+        Ok(running.filter_map(|pod| pod.labels().get(names::OS_BUILD).cloned()).collect())
+    }
+
+    /// Deletes one thing, and writes down what came of it. Returns what was found instead, which is on the list now.
+    async fn delete(&self, pushed: &Pushed) -> Result<Option<Pushed>, CallError> {
+        let shared = &self.shared;
         let key = pushed.key();
-        let done = match remove::remove(self, deletion).await {
+        let done = match remove::remove(self, pushed).await {
             Ok(Removed::All) => Ok(()),
             // It stays on the list, and goes when nothing names it again.
             Ok(Removed::Stopped) => {
                 self.wait(&key, false);
-                return Ok(());
+                return Ok(None);
+            }
+            Ok(Removed::Later) => {
+                self.wait(&key, true);
+                return Ok(None);
+            }
+            Ok(Removed::Nothing) => {
+                self.wait(&key, false);
+                list::put(shared, &[(key, None)]).await?;
+                return Ok(None);
+            }
+            Ok(Removed::Is(image)) => {
+                self.wait(&key, false);
+                let known = list::read(shared).await?.contains_key(&image.key());
+                let new = (!known).then(|| (image.key(), Some(image.text())));
+                list::put(shared, &[(key, None)].into_iter().chain(new).collect::<Vec<_>>()).await?;
+                return Ok((!known).then_some(*image));
             }
             Err(failure) => Err(failure),
         };
@@ -211,7 +274,7 @@ impl Cleaner {
             (Some((reason, text)), None) => tracing::info!(%reason, pool = pushed.pool, "{text}"),
             (None, _) => {}
         }
-        Ok(())
+        Ok(None)
     }
 
     fn waits(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, (u32, Instant)>> {
@@ -232,8 +295,8 @@ impl Cleaner {
     }
 
     /// Forgets what does not go any more.
-    fn retain(&self, deletions: &[Deletion]) {
-        let keys: BTreeSet<String> = deletions.iter().map(|d| d.pushed.key()).collect();
+    fn retain(&self, deletions: &[Pushed]) {
+        let keys: BTreeSet<String> = deletions.iter().map(Pushed::key).collect();
         self.waits().retain(|key, _| keys.contains(key));
     }
 

@@ -1,12 +1,12 @@
 //! Deletes one thing in its registry, with the Secret that it was pushed with, and the pool's settings for registries. Nothing is
 //! decided here.
 
-use super::Cleaner;
+use super::{Cleaner, Verdict};
 use crate::passes::os_images::access;
 use crate::shared::Shared;
 use api::k8s::Secret;
 use api::names::NAMESPACE;
-use build::pushed::{Again, Deletion, Failure, Pushed, What, layer_tags, other_tags, signature_tag};
+use build::pushed::{Again, Failure, Pushed, What, layer_tags, other_tags, signature_tag};
 use client::{CallError, call};
 use kube::Api;
 use registry::{Cache, Digest, Reference, Registry, RegistryError};
@@ -16,20 +16,36 @@ use std::collections::BTreeSet;
 const ASKED_EVERY: usize = 20;
 
 /// What became of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Removed {
     /// It is gone. What was not there any more counts as deleted.
     All,
     /// Something names it by now.
     Stopped,
+    /// Pods may still push to this tag.
+    Later,
+    /// This tag is not there.
+    Nothing,
+    /// This tag names an image.
+    Is(Box<Pushed>),
 }
 
-/// Deletes it. Right before anything is deleted it is asked whether it still goes.
-pub(super) async fn remove(cleaner: &Cleaner, deletion: &Deletion) -> Result<Removed, Failure> {
-    let Deletion { pushed, .. } = deletion;
+/// Deletes it. Right before anything is deleted it is asked whether it still goes: registries may be slow, and somebody may take an
+/// image meanwhile.
+pub(super) async fn remove(cleaner: &Cleaner, pushed: &Pushed) -> Result<Removed, Failure> {
     let registry = Registry::new(settings(&cleaner.shared, pushed).await?);
-    let key = pushed.key();
     match &pushed.what {
+        What::Tag { name } => {
+            // Not after it: what is pushed in between would be forgotten.
+            match verdict(cleaner, pushed).await? {
+                Verdict::Goes { .. } => {}
+                Verdict::Later => return Ok(Removed::Later),
+                Verdict::Stays => return Ok(Removed::Stopped),
+            }
+            let digest = digest_of(&registry, &parsed(name)?).await?;
+            let image = digest.and_then(|digest| pushed.found(digest.as_str()));
+            return Ok(image.map_or(Removed::Nothing, |image| Removed::Is(Box::new(image))));
+        }
         What::Image { name, tag } => {
             let image = parsed(name)?;
             if let Some(other) = Box::pin(other_name(&registry, &image, tag)).await? {
@@ -38,9 +54,7 @@ pub(super) async fn remove(cleaner: &Cleaner, deletion: &Deletion) -> Result<Rem
                 );
                 return Err(Failure { why, again: Again::Never });
             }
-            if still(cleaner, &key).await?.is_none() {
-                return Ok(Removed::Stopped);
-            }
+            let Verdict::Goes { .. } = verdict(cleaner, pushed).await? else { return Ok(Removed::Stopped) };
             // First what belongs to it: an image that is gone leaves the list.
             if let Some(signature) = signature_tag(name) {
                 let signature = parsed(&signature)?;
@@ -61,7 +75,7 @@ pub(super) async fn remove(cleaner: &Cleaner, deletion: &Deletion) -> Result<Rem
                 tagged.extend(found.iter().map(ToString::to_string));
             }
             for some in layers.chunks(ASKED_EVERY) {
-                let Some(Deletion { spare, .. }) = still(cleaner, &key).await? else {
+                let Verdict::Goes { spare } = verdict(cleaner, pushed).await? else {
                     return Ok(Removed::Stopped);
                 };
                 for tag in some {
@@ -78,11 +92,11 @@ pub(super) async fn remove(cleaner: &Cleaner, deletion: &Deletion) -> Result<Rem
     Ok(Removed::All)
 }
 
-/// The deletion as it is by now, if it still is one.
-async fn still(cleaner: &Cleaner, key: &str) -> Result<Option<Deletion>, Failure> {
+/// Whether it goes, by now.
+async fn verdict(cleaner: &Cleaner, pushed: &Pushed) -> Result<Verdict, Failure> {
     // The API server is away, and so is this for a while.
     let failed = |e: CallError| Failure { why: e.chain(), again: Again::UntilMended };
-    cleaner.deletion_now(key).await.map_err(failed)
+    cleaner.ask(pushed).await.map_err(failed)
 }
 
 /// Another tag of the image's repository that names the same image: a deletion takes all of its tags.
@@ -136,7 +150,8 @@ async fn settings(shared: &Shared, pushed: &Pushed) -> Result<registry::Settings
     let name = &pushed.secret;
     let api: Api<Secret> = Api::namespaced(shared.client.clone(), NAMESPACE);
     let found = call(|| format!("get secret {NAMESPACE}/{name}"), api.get_opt(name)).await.map_err(|e| {
-        let remedy = "; give the controller the right to get this Secret (see the page Image mode)";
+        let remedy = "; the operator gives the controller the right to read a Secret while a MachineOSConfig names it in \
+                      renderedImagePushSecret, unless it is one of the installation itself";
         failed(format!("{}{}", e.chain(), if e.is_forbidden() { remedy } else { "" }))
     })?;
     let Some(first) = found.and_then(credentials) else {

@@ -1,9 +1,7 @@
 //! The pass with a fake API server and a stand-in for a registry.
 
 use super::*;
-use crate::cache::store::Item;
-use crate::fake_server::{answer, shared};
-use api::v1::{ControllerConfig, MachineConfigPool};
+use crate::fake_server::{answer, insecure, item, put_pool, shared};
 use futures::FutureExt as _;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -48,10 +46,6 @@ async fn stand_in_with(
     (address, asked)
 }
 
-fn item<T>(value: T) -> Item<T> {
-    Item { version: 1, uid: "u".to_owned(), value: Arc::new(value) }
-}
-
 /// What there is, and what the controller may read.
 struct World {
     /// The list.
@@ -64,11 +58,13 @@ struct World {
     from: usize,
     /// An annotation of the pool's rendered config.
     config: Option<(&'static str, String)>,
+    /// The phase of a pod of the build `b1`.
+    pod: Option<&'static str>,
 }
 
 impl World {
     fn of(list: Vec<Pushed>) -> Self {
-        Self { list, secret: true, node: None, from: 1, config: None }
+        Self { list, secret: true, node: None, from: 1, config: None, pod: None }
     }
 }
 
@@ -90,7 +86,7 @@ fn pushed_as(registry: &str, digest: &str) -> Pushed {
 
 /// Two passes one after the other. Returns the list after each of them, and what is next.
 async fn passes(world: World, registry: &str) -> [(Vec<Pushed>, Outcome); 2] {
-    let conf = format!("%5B%5Bregistry%5D%5D%0Alocation%20%3D%20%22{registry}%22%0Ainsecure%20%3D%20true%0A");
+    let config = insecure(registry);
     let data: BTreeMap<String, String> = world.list.iter().map(|p| (p.key(), p.text())).collect();
     let map = Arc::new(Mutex::new(json!({"metadata": {"name": "machine-os-images"}, "data": data})));
     let kept = map.clone();
@@ -125,12 +121,19 @@ async fn passes(world: World, registry: &str) -> [(Vec<Pushed>, Outcome); 2] {
             );
         }
         if path.ends_with("/machineconfigs/rendered-worker-a") {
-            let config = json!({"ignition": {"version": "3.4.0"}, "storage": {"files": [
-                {"path": "/etc/containers/registries.conf", "contents": {"source": format!("data:,{conf}")}}]}});
             return answer(
                 200,
                 &json!({"metadata": {"name": "rendered-worker-a"}, "spec": {"config": config}}),
             );
+        }
+        if path.ends_with("/pods") {
+            let labels = json!({build::names::OS_BUILD: "b1"});
+            let pods: Vec<Value> = world
+                .pod
+                .iter()
+                .map(|phase| json!({"metadata": {"name": "p", "labels": labels}, "status": {"phase": phase}}))
+                .collect();
+            return answer(200, &json!({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": pods}));
         }
         let is_nodes = path.ends_with("/nodes");
         let mut lists = lists.lock().unwrap();
@@ -145,15 +148,7 @@ async fn passes(world: World, registry: &str) -> [(Vec<Pushed>, Outcome); 2] {
         };
         answer(200, &json!({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": nodes}))
     }));
-    let pool: MachineConfigPool = serde_json::from_value(
-        json!({"metadata": {"name": "worker"}, "spec": {"configuration": {"name": "rendered-worker-a"}}}),
-    )
-    .unwrap();
-    let cluster: ControllerConfig =
-        serde_json::from_value(json!({"metadata": {"name": api::names::CONTROLLER_CONFIG}, "spec": {}}))
-            .unwrap();
-    shared.stores.pools.apply("worker".to_owned(), item(pool));
-    shared.stores.controller_configs.apply(api::names::CONTROLLER_CONFIG.to_owned(), item(cluster));
+    put_pool(&shared);
     let mut configs = BTreeMap::new();
     if let Some((key, value)) = rendered {
         let owner = json!({"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfigPool", "name": "worker", "uid": "u", "controller": true});
@@ -218,7 +213,9 @@ async fn what_may_pass_is_tried_again_later_and_the_list_says_why() {
     let [(list, outcome), (_, again)] = passes(world, &registry).await;
     let kept = list[0].kept.clone().unwrap();
     assert!(
-        kept.until_mended && !kept.for_good && kept.why.contains("give the controller the right"),
+        kept.until_mended
+            && !kept.for_good
+            && kept.why.contains("the operator gives the controller the right"),
         "{kept:?}"
     );
     assert!(
@@ -241,7 +238,7 @@ async fn what_a_node_has_that_the_cache_does_not_know_stays() {
         let [(list, _), _] = passes(World { node, ..World::of(vec![one.clone()]) }, &registry).await;
         assert_eq!(list, [one], "{key}");
     }
-    assert_eq!(*asked.lock().unwrap(), [""; 0]);
+    assert!(!asked.lock().unwrap().iter().any(|line| line.starts_with("DELETE")));
 }
 
 #[tokio::test]
@@ -331,11 +328,61 @@ async fn an_image_that_another_tag_names_stays() {
     }
 }
 
+/// The tag that a build pushed to which did not succeed.
+fn tag(registry: &str) -> Pushed {
+    Pushed { what: What::Tag { name: format!("{registry}/os:b1") }, ..pushed(registry) }
+}
+
+#[tokio::test]
+async fn what_a_failed_build_has_pushed_is_found_by_its_tag_and_deleted() {
+    const MANIFEST: &str = "{\"schemaVersion\": 2}";
+    let digest = registry::Digest::of(MANIFEST.as_bytes()).to_string();
+    // The registry lists the tags of a repository that it has.
+    let listed = |path: &str| match path {
+        "tags/list" => Some((200, "{\"tags\": [\"b1\"]}".to_owned())),
+        "manifests/b1" => Some((200, MANIFEST.to_owned())),
+        _ => None,
+    };
+    for pod in [None, Some("Failed"), Some("Succeeded")] {
+        let (registry, asked) = stand_in_with(202, listed).await;
+        let world = World { pod, ..World::of(vec![tag(&registry)]) };
+        let [(list, outcome), _] = passes(world, &registry).await;
+        assert_eq!((list, outcome), (vec![], Outcome::Done), "{pod:?}");
+        let want = format!("DELETE /v2/os/manifests/{digest} HTTP/1.1");
+        assert_eq!(asked.lock().unwrap().last(), Some(&want), "{pod:?}");
+    }
+    // It may still push.
+    for pod in [Some("Running"), Some("Pending"), Some("Unknown")] {
+        let (registry, asked) = stand_in_with(202, listed).await;
+        let world = World { pod, ..World::of(vec![tag(&registry)]) };
+        let [(list, outcome), _] = passes(world, &registry).await;
+        assert_eq!(list, [tag(&registry)], "{pod:?}");
+        assert!(matches!(outcome, Outcome::After(_)) && asked.lock().unwrap().is_empty(), "{pod:?}");
+    }
+    // It pushed nothing.
+    let (registry, asked) = stand_in(202).await;
+    let [(list, outcome), _] = passes(World::of(vec![tag(&registry)]), &registry).await;
+    assert_eq!((list, outcome), (vec![], Outcome::Done));
+    assert_eq!(*asked.lock().unwrap(), ["GET /v2/os/manifests/b1 HTTP/1.1"]);
+    // A node has this image, from wherever: it is on the list by its digest, and stays.
+    let (registry, asked) = stand_in_with(202, listed).await;
+    let node = Some((annotation::CURRENT_IMAGE, format!("m.io/os@{digest}")));
+    let [(list, _), (still, _)] = passes(World { node, ..World::of(vec![tag(&registry)]) }, &registry).await;
+    let image = tag(&registry).found(&digest).unwrap();
+    assert_eq!((&list, &still), (&vec![image.clone()], &vec![image.clone()]));
+    assert!(!asked.lock().unwrap().iter().any(|line| line.starts_with("DELETE")));
+    // What is known of it by its digest is not forgotten.
+    let (registry, _) = stand_in_with(405, listed).await;
+    let image = tag(&registry).found(&digest).unwrap();
+    let [(list, _), _] = passes(World::of(vec![tag(&registry), image]), &registry).await;
+    assert!(list.len() == 1 && list[0].kept.as_ref().is_some_and(|k| k.for_good), "{list:?}");
+}
+
 #[tokio::test]
 async fn it_is_decided_again_before_each_deletion() {
     let second = format!("sha256:{}", "0a".repeat(32));
     // The node takes an image while the other tags of the first one are looked through, or before the second one's turn.
-    for (from, takes_first, left) in [(2, true, 1), (3, false, 1), (4, false, 1), (9, false, 0)] {
+    for (from, takes_first, left) in [(1, true, 1), (2, false, 1), (9, false, 0)] {
         let (registry, asked) = stand_in(202).await;
         let all = vec![pushed(&registry), pushed_as(&registry, &second)];
         let first = all.iter().min_by_key(|p| p.key()).unwrap();
@@ -366,7 +413,7 @@ async fn layers_that_become_an_image_in_use_while_others_go_stay() {
     let what = build::pushed::What::Layers { repository: format!("{registry}/os") };
     let layers = Pushed { what, ..pushed(&registry) };
     let node = Some((annotation::DESIRED_IMAGE, format!("m.io/os@{digest}")));
-    let [(list, _), _] = passes(World { node, from: 3, ..World::of(vec![layers]) }, &registry).await;
+    let [(list, _), _] = passes(World { node, from: 2, ..World::of(vec![layers]) }, &registry).await;
     assert_eq!(list, []);
     let count = asked.lock().unwrap().iter().filter(|line| line.starts_with("DELETE")).count();
     assert_eq!(count, 20);

@@ -1,9 +1,7 @@
 //! The pass with a fake API server and a stand-in for a registry, which has one image.
 
 use super::*;
-use crate::cache::store::Item;
-use crate::fake_server::{answer, shared};
-use api::v1::{ControllerConfig, MachineConfigPool};
+use crate::fake_server::{answer, insecure, item, put_pool, shared};
 use futures::FutureExt as _;
 use registry::Digest;
 use serde_json::Value;
@@ -35,19 +33,13 @@ async fn stand_in(labels: Value) -> (String, Digest) {
     (address, digest)
 }
 
-fn item<T>(value: T) -> Item<T> {
-    Item { version: 1, uid: "u".to_owned(), value: Arc::new(value) }
-}
-
 /// One pass over a pool whose next config has this image. Returns what it wrote, and what follows.
 async fn pass(url: &str, registry: &str) -> (Vec<OsImage>, Outcome) {
-    let conf = format!("%5B%5Bregistry%5D%5D%0Alocation%20%3D%20%22{registry}%22%0Ainsecure%20%3D%20true%0A");
     let rendered = json!({
         "apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfig",
         "metadata": {"name": "rendered-worker-a", "uid": "u", "resourceVersion": "1", "ownerReferences": [
             {"apiVersion": "v1", "kind": "MachineConfigPool", "name": "worker", "uid": "u", "controller": true}]},
-        "spec": {"osImageURL": url, "config": {"ignition": {"version": "3.4.0"}, "storage": {"files": [
-            {"path": "/etc/containers/registries.conf", "contents": {"source": format!("data:,{conf}")}}]}}},
+        "spec": {"osImageURL": url, "config": insecure(registry)},
     });
     let written = Arc::new(Mutex::new(vec![]));
     let (log, object) = (written.clone(), rendered.clone());
@@ -63,15 +55,7 @@ async fn pass(url: &str, registry: &str) -> (Vec<OsImage>, Outcome) {
         }
         answer(200, &object)
     }));
-    let pool: MachineConfigPool = serde_json::from_value(
-        json!({"metadata": {"name": "worker"}, "spec": {"configuration": {"name": "rendered-worker-a"}}}),
-    )
-    .unwrap();
-    let cluster: ControllerConfig =
-        serde_json::from_value(json!({"metadata": {"name": api::names::CONTROLLER_CONFIG}, "spec": {}}))
-            .unwrap();
-    shared.stores.pools.apply("worker".to_owned(), item(pool));
-    shared.stores.controller_configs.apply(api::names::CONTROLLER_CONFIG.to_owned(), item(cluster));
+    put_pool(&shared);
     let config = Config::new(serde_json::from_value(rendered).unwrap());
     shared.stores.configs.apply("rendered-worker-a".to_owned(), item(config));
     let looker = Looker { shared, cache: Cache::default() };

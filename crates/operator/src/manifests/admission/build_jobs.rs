@@ -1,8 +1,7 @@
 //! What the API server refuses of the Jobs that the controller creates in our namespace.
 
 use super::{NAMES, On, Rule, not_by_the_controller, policy};
-use crate::accounts::BOOTSTRAP_TOKEN;
-use crate::monitoring;
+use crate::manifests::own_secrets::is_own_in_cel;
 use api::names::NAMESPACE;
 use serde_json::{Value, json};
 
@@ -31,13 +30,6 @@ const USUAL: [&str; 14] = [
 /// itself keeps. Those that the administrator names for pulls and pushes it must have.
 pub(super) fn build_jobs() -> Value {
     let on = On { group: "batch", resources: &["jobs"], operations: &["CREATE"] };
-    let ours =
-        [api::server_tls::CA, api::server_tls::SERVING, monitoring::CA, monitoring::READER, BOOTSTRAP_TOKEN]
-            .map(|name| format!("'{name}'"))
-            .join(", ");
-    // `PART-metrics-tls`.
-    let of_metrics = monitoring::certificate("");
-    let is_ours = |name: &str| format!("({name} in [{ours}] || {name}.endsWith('{of_metrics}'))");
     let is_on = |field: &str| format!("(has(variables.pod.{field}) && variables.pod.{field})");
     let variables = [
         ("pod", "object.spec.template.spec"),
@@ -87,7 +79,7 @@ pub(super) fn build_jobs() -> Value {
                 "variables.volumes.all(v, !has(v.secret) || !has(v.secret.secretName) || !{}) && variables.containers.all(c, \
                  (!has(c.env) || c.env.all(e, !has(e.valueFrom) || !has(e.valueFrom.secretKeyRef))) && \
                  (!has(c.envFrom) || c.envFrom.all(e, !has(e.secretRef))))",
-                is_ours("v.secret.secretName")
+                is_own_in_cel("v.secret.secretName")
             ),
             "the controller may only build images in this namespace, and a build has none of the installation's Secrets",
             "a build has none of the Secrets of the installation itself, and Secrets in volumes only",

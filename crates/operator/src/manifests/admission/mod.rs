@@ -13,11 +13,12 @@
 //! | `generated-machine-config-guards` | writes to generated and rendered MachineConfigs by anyone but the controller |
 //! | `image-build-job-guards` | Jobs of the controller in our namespace that could do more than build an image |
 //! | `rollout-approval-guards` | approvals of a wave in another person's name |
+//! | `machine-os-config-secrets` | a MachineOSConfig that names a Secret of the installation itself |
 //!
-//! The first five have the reference's names, the last five are ours. [`joining`] refuses nothing: it gives Nodes that
-//! register the taint of nodes that join.
-//! The first five have the reference's names, the last five are ours. [`joining`] refuses nothing: it adds the joining taint to
+//! The first five have the reference's names, the other ones are ours. [`joining`] refuses nothing: it adds the joining taint to
 //! Nodes when they register.
+//!
+//! Guarantees: one object is refused by one policy, because of several refusals the API server reports any one. An update that
 //! changes nothing is never refused (see [`changes_something`]).
 //!
 //! What it is not: the full check of a config, which is too much for CEL. `mco lint` and rendering do that; what is refused
@@ -28,6 +29,7 @@ mod build_jobs;
 mod configs;
 mod joining;
 mod objects;
+mod os_configs;
 
 pub(crate) use agent_guard::agent_guard;
 pub(crate) use joining::{JOINING, joining, joining_binding};
@@ -37,7 +39,7 @@ use api::names::{CLUSTER, NAMESPACE};
 use serde_json::{Value, json};
 
 /// The policies' names. The name of a policy's binding is `NAME-binding`.
-const NAMES: [&str; 10] = [
+const NAMES: [&str; 11] = [
     "mcn-guards",
     "machine-configuration-guards",
     "custom-machine-config-pool-selector",
@@ -48,6 +50,7 @@ const NAMES: [&str; 10] = [
     "generated-machine-config-guards",
     "image-build-job-guards",
     "rollout-approval-guards",
+    "machine-os-config-secrets",
 ];
 
 /// The names of all policies.
@@ -157,6 +160,7 @@ pub(crate) fn all() -> Vec<Value> {
         configs::generated(),
         build_jobs::build_jobs(),
         objects::approvals(),
+        os_configs::secrets(),
     ];
     policies.into_iter().flat_map(|policy| [policy.clone(), binding(&policy)]).collect()
 }

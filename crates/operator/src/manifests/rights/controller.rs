@@ -73,7 +73,7 @@ pub(super) fn controller_in_namespace(pull_secret: Option<&str>) -> Vec<Value> {
         // Image builds. Their names are hashes, so they cannot be limited by name.
         rule("batch", &["jobs"], &["get", "list", "watch", "create", "delete"]),
         rule("", &["configmaps"], &["get", "create", "delete"]),
-        // The list of what builds have pushed. The right to read push secrets is for people to give, by name.
+        // The list of what builds have pushed. The right to read push secrets is in a Role of its own, see `push_secrets`.
         named("", "configmaps", &[PUSHED_IMAGES], &["patch"]),
     ]
 }

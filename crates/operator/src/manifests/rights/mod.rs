@@ -1,5 +1,5 @@
 //! What controller, config server and operator may do in a cluster: one service account, ClusterRole and Role each, with
-//! the verbs that the part uses and no others. Pure.
+//! the verbs that the part uses and no others, and with those that it gives to others. Pure.
 //!
 //! What it is not: the agents' rights (see `agents`), and putting these into the cluster (see `install`). A cluster test
 //! runs each part with nothing but these and looks for what was refused and for what was never used.
@@ -8,6 +8,7 @@ mod controller;
 mod dashboard;
 mod objects;
 mod operator;
+mod push_secrets;
 
 use api::boot_token;
 use api::names::{CONTROLLER_CONFIG, GROUP, NAMESPACE};
@@ -19,6 +20,7 @@ pub(crate) use crate::accounts::{
 };
 pub use controller::controller;
 pub(crate) use dashboard::dashboard;
+pub(crate) use push_secrets::{PUSH_SECRETS, push_secrets};
 
 use controller::controller_in_namespace;
 use objects::{FOLLOW, READ, account, cluster_binding, cluster_role, named, role, rule, subject};

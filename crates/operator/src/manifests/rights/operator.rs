@@ -5,8 +5,8 @@ use super::dashboard::dashboard_rules;
 use super::objects::{FOLLOW, KEEP, PRUNE, READ, named, rule};
 use super::{
     AGENT, ANY_USER, BOOTSTRAP_BINDINGS, BOOTSTRAP_ROLES, BOOTSTRAP_TOKEN, BOOTSTRAPPER, BUILDER,
-    CLUSTER_OPERATOR, CONTROLLER, DASHBOARD, MONITORING_GROUP, OPERATOR, RBAC, SERVER, SETTINGS_GROUP,
-    TOKEN_MOVE, TOKEN_USE, VIEWER, server, server_in_namespace,
+    CLUSTER_OPERATOR, CONTROLLER, DASHBOARD, MONITORING_GROUP, OPERATOR, PUSH_SECRETS, RBAC, SERVER,
+    SETTINGS_GROUP, TOKEN_MOVE, TOKEN_USE, VIEWER, server, server_in_namespace,
 };
 use crate::manifests::admission::{JOINING, joining_binding};
 use crate::monitoring::{self, READER};
@@ -95,13 +95,17 @@ pub(super) fn operator_in_namespace() -> Vec<Value> {
         rule("", &["configmaps", "secrets"], &["create"]),
         named("", "secrets", &certificates, &["get", "list", "watch", "update"]),
         named("", "secrets", &[BOOTSTRAP_TOKEN, READER], &["get", "patch", "delete"]),
+        // To give it to the controller for the Secrets that images are pushed with: their names are people's. The other way,
+        // `escalate` and `bind` on that Role, would let it give any right in this namespace. It has no use for it beyond that.
+        rule("", &["secrets"], &["get"]),
         named("coordination.k8s.io", "leases", &[OPERATOR], &["get", "update"]),
         // Its Role names the tokens to move. It deletes the Role in the end.
         named(RBAC, "roles", &moving, &["get", "delete"]),
         named(RBAC, "rolebindings", &moving, &["delete"]),
     ];
     let accounts = [&parts[..], &[BOOTSTRAPPER, READER, BUILDER]].concat();
-    let bindings = [&parts[..], &[BUILDER]].concat();
+    let roles = [&parts[..], &[PUSH_SECRETS]].concat();
+    let bindings = [&roles[..], &[BUILDER]].concat();
     let workloads = [&parts[..], &[OPERATOR]].concat();
     for (group, resource, names) in [
         ("", "serviceaccounts", &accounts[..]),
@@ -113,7 +117,7 @@ pub(super) fn operator_in_namespace() -> Vec<Value> {
         ("apps", "daemonsets", &[SERVER, AGENT]),
         ("policy", "poddisruptionbudgets", &[CONTROLLER]),
         ("networking.k8s.io", "networkpolicies", &workloads),
-        (RBAC, "roles", &parts),
+        (RBAC, "roles", &roles),
         (RBAC, "rolebindings", &bindings),
     ] {
         rules.push(rule(group, &[resource], &FOLLOW));

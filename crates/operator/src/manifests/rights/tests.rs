@@ -31,7 +31,13 @@ fn nothing_is_allowed_wholesale_and_secrets_only_by_name_or_where_nothing_else_i
             }
             let reads = ["get", "list", "watch"].iter().any(|v| lists(&rule["verbs"], v));
             let own = [api::user_data::NAMESPACE, boot_token::NAMESPACE].contains(&namespace.as_str());
-            assert!(own || !reads || rule.get("resourceNames").is_some(), "{part} in {namespace:?}: {rule}");
+            // Whoever gives a right has it: the names of push secrets are people's.
+            let gives =
+                (part, namespace.as_str()) == (OPERATOR, NAMESPACE) && rule["verbs"] == json!(["get"]);
+            assert!(
+                own || gives || !reads || rule.get("resourceNames").is_some(),
+                "{part} in {namespace:?}: {rule}"
+            );
         }
     }
 }
@@ -108,6 +114,8 @@ fn tokens_of_the_old_namespace_are_reached_by_name_and_only_while_there_are_some
         rules
             .filter(|(who, rule)| who != CONTROLLER && lists(&rule["resources"], "secrets"))
             .filter(|(_, rule)| !certificates(rule) && rule["verbs"] != json!(["create"]))
+            // What the operator gives for push secrets names none of the installation's own.
+            .filter(|(_, rule)| rule["verbs"] != json!(["get"]))
             .map(|(who, rule)| (who, rule["resourceNames"].clone(), rule["verbs"].clone()))
             .collect()
     };
@@ -195,9 +203,29 @@ fn the_operator_has_every_right_that_it_gives() {
         all
     };
     let mine = rules(OPERATOR, true);
-    let given =
-        [operands(true, None), super::super::agents::rights(), crate::monitoring::reader(), dashboard()]
-            .concat();
+    let given = [
+        operands(true, None),
+        push_secrets(&["push".to_owned()].into()).to_vec(),
+        super::super::agents::rights(),
+        crate::monitoring::reader(),
+        dashboard(),
+    ]
+    .concat();
+    // It also keeps each of these objects: whoever adds a Role gives the operator the right to write it.
+    for object in given.iter().filter(|o| o["kind"] == "Role" && o["metadata"]["namespace"] == NAMESPACE) {
+        for kind in ["roles", "rolebindings"] {
+            let name = object["metadata"]["name"].as_str().unwrap();
+            let keeps = |(at, rule): &&(String, Value)| {
+                at == NAMESPACE && lists(&rule["resources"], kind) && lists(&rule["resourceNames"], name)
+            };
+            let rule = rules(OPERATOR, true);
+            let rule = rule.iter().find(keeps).unwrap_or_else(|| panic!("{kind} {name}"));
+            assert!(
+                ["get", "create", "patch", "delete"].iter().all(|verb| lists(&rule.1["verbs"], verb)),
+                "{rule:?}"
+            );
+        }
+    }
     let mut checked = 0;
     for role in given.iter().filter(|o| ["Role", "ClusterRole"].contains(&o["kind"].as_str().unwrap())) {
         let place = role["metadata"]["namespace"].as_str().unwrap_or_default();

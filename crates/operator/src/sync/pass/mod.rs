@@ -273,6 +273,7 @@ impl Syncer {
         seen: &Seen,
     ) -> Result<T, StepError> {
         let (config, scaled, log) = (config_of(seen)?, scaled(seen), log(seen));
+        let push_secrets = seen.push_secrets.readable(&seen.kept);
         let inputs = Inputs {
             wanted,
             config: config.as_ref(),
@@ -281,6 +282,7 @@ impl Syncer {
             log: log.as_deref(),
             prometheus: Prometheus::of(&seen.definitions),
             mutates: seen.mutates,
+            push_secrets: &push_secrets,
         };
         plan(&inputs).map_err(failed)
     }

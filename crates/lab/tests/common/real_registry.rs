@@ -1,6 +1,7 @@
 //! A real registry for images that tests make: Debian's docker-registry, which the controller asks, and buildah, which pushes.
 //!
 //! Not here: the registries of virtual machines (`lab::vm`).
+#![allow(dead_code, reason = "helpers; each test binary uses a part")]
 
 use base64::Engine as _;
 use serde_json::{Value, json};
@@ -65,16 +66,21 @@ impl Registry {
     }
 
     /// Pushes an image with these labels and one file. Returns it by its digest.
-    pub(crate) fn push(&self, name: &str, labels: &[(&str, &str)], (path, file): (&str, &str)) -> String {
+    pub(crate) fn push(&self, name: &str, labels: &[(&str, &str)], file: (&str, &str)) -> String {
+        self.push_files(name, labels, &[file])
+    }
+
+    /// The same with more files: path and content.
+    pub(crate) fn push_files(&self, name: &str, labels: &[(&str, &str)], files: &[(&str, &str)]) -> String {
         let context = tempfile::tempdir().unwrap();
         let at = |name: &str| context.path().join(name).display().to_string();
-        std::fs::write(context.path().join("file"), file).unwrap();
-        let labels: String = labels.iter().map(|(key, value)| format!("LABEL {key}={value}\n")).collect();
-        std::fs::write(
-            context.path().join("Containerfile"),
-            format!("FROM scratch\nADD file {path}\n{labels}"),
-        )
-        .unwrap();
+        let mut text = "FROM scratch\n".to_owned();
+        for (i, (path, content)) in files.iter().enumerate() {
+            std::fs::write(context.path().join(format!("file{i}")), content).unwrap();
+            text += &format!("ADD file{i} {path}\n");
+        }
+        text.extend(labels.iter().map(|(key, value)| format!("LABEL {key}={value}\n")));
+        std::fs::write(context.path().join("Containerfile"), text).unwrap();
         let image = format!("{}/{name}", self.name);
         self.buildah(&["build", "--quiet", "--tag", &image, "--file", &at("Containerfile"), &at("")]);
         self.buildah(&["push", "--quiet", "--tls-verify=false", "--digestfile", &at("digest"), &image]);
