@@ -39,8 +39,7 @@ const LOOK_BESIDE_WATCH: Duration = Duration::from_secs(10);
 /// How long a CronJob counts that was read.
 const TEMPLATE_COUNTS: Duration = Duration::from_secs(10);
 /// What an answer is to be made of: the object's metadata.
-const METADATA_ONLY: &str =
-    "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+const METADATA_ONLY: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 /// How long one watch lasts, in seconds.
 const WATCH_LASTS: u32 = 240;
 /// The label of Jobs: the gate's attempt that they belong to.
@@ -92,8 +91,7 @@ impl Jobs {
         wanted: &mut watch::Receiver<Wanted>,
     ) -> Result<Reading, String> {
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("batch", "v1", "CronJob"));
-        let cron_jobs: Api<DynamicObject> =
-            Api::namespaced_with(shared.client.clone(), namespace, &resource);
+        let cron_jobs: Api<DynamicObject> = Api::namespaced_with(shared.client.clone(), namespace, &resource);
         let jobs = JobApi::new(shared.client.clone(), namespace);
         let template = match self.template.take().filter(|(at, _)| at.elapsed() < TEMPLATE_COUNTS) {
             Some(known) => known,

@@ -208,7 +208,10 @@ async fn the_watch_of_jobs_outlives_checks_and_ends_with_the_gate() {
     }
     // Of what was sent, nothing is sent back.
     let accepts = accepts.lock().unwrap().clone();
-    assert!(accepts.len() == 9 && accepts.iter().all(|a| a.contains("as=PartialObjectMetadata")), "{accepts:?}");
+    assert!(
+        accepts.len() == 9 && accepts.iter().all(|a| a.contains("as=PartialObjectMetadata")),
+        "{accepts:?}"
+    );
     assert!(!events.is_closed());
     drop(jobs);
     tokio::time::sleep(Duration::from_millis(1)).await;

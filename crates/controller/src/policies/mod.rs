@@ -226,7 +226,8 @@ fn is_away(step: &Step) -> bool {
 fn last_of_waves(plan: &RolloutPlan) -> BTreeSet<Arc<str>> {
     let with_policy = plan.pools.iter().filter(|pool| pool.policy.is_some());
     let moving = with_policy.map(|pool| pool.nodes.iter().filter(|n| is_away(&n.step)).map(|n| &n.node));
-    let few = moving.map(|nodes| nodes.take(LAST + 1).collect::<Vec<_>>()).filter(|nodes| nodes.len() <= LAST);
+    let few =
+        moving.map(|nodes| nodes.take(LAST + 1).collect::<Vec<_>>()).filter(|nodes| nodes.len() <= LAST);
     few.flatten().cloned().collect()
 }
 

@@ -14,11 +14,7 @@ fn canary_and_rest() -> Vec<Wave> {
 
 /// A canary and the rest, and a gate about nodes that is checked all the time.
 fn guarded() -> Policy {
-    Policy {
-        waves: canary_and_rest(),
-        gates: vec![gate("ready", false, false, true)],
-        ..Policy::default()
-    }
+    Policy { waves: canary_and_rest(), gates: vec![gate("ready", false, false, true)], ..Policy::default() }
 }
 
 /// As [`settled`], for another config of the pool.
