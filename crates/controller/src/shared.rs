@@ -17,7 +17,7 @@ use crate::flight::refusals::{SideProblems, Topic, Troubles};
 use crate::gates::Gates;
 use crate::io::events::Recorder;
 use crate::io::metrics::Metrics;
-use crate::passes::queue::{Pass, Queues};
+use crate::passes::queue::{ALL_NODES, Pass, Queues};
 use crate::term::leader::TermSignals;
 use api::k8s::{Node, ResourceExt};
 use api::names::CONTROLLER_CONFIG;
@@ -26,9 +26,9 @@ use api::v1alpha1::RolloutPolicy;
 use kube::{Api, Client};
 use render::Versions;
 use rollout::drain::DrainLimit;
-use rollout::view::{Names, NodeView};
+use rollout::view::{DaemonState, Names, NodeView};
 use rollout::{TroubleOf, WaitHistory};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -82,6 +82,8 @@ pub(crate) struct Shared {
     pub(crate) named: Named,
     /// How long drains may take, by node: of nodes that are on their way, in pools whose policy says it.
     pub(crate) drain_limits: Mutex<BTreeMap<Arc<str>, DrainLimit>>,
+    /// The last nodes that waves wait for, as the last plan says it: what they report is planned at once.
+    pub(crate) last_of_waves: Mutex<BTreeSet<Arc<str>>>,
     /// What nodes wait for before they go, since this process leads.
     pub(crate) wait_history: Mutex<WaitHistory>,
 }
@@ -130,6 +132,7 @@ impl Shared {
             advances: AtomicU64::default(),
             named: Named::default(),
             drain_limits: Mutex::default(),
+            last_of_waves: Mutex::default(),
             wait_history: Mutex::default(),
         }
     }
@@ -163,8 +166,21 @@ impl Shared {
             self.gates.settings.close();
         }
         for (pass, keys) in marks {
+            if pass == Pass::Node && self.is_awaited(changed) {
+                self.queues.of(pass).mark_urgent(ALL_NODES.to_owned());
+            }
             self.queues.of(pass).mark_all(keys);
         }
+    }
+
+    /// Whether a change is that one of the last nodes that a wave waits for is done.
+    fn is_awaited(&self, changed: &Changed<'_>) -> bool {
+        let Changed::Node(change) = changed else { return false };
+        let is_done = |node: &NodeView| {
+            node.ready() && node.state == DaemonState::Done && node.current_config == node.desired_config
+        };
+        change.new.as_deref().is_some_and(is_done)
+            && self.last_of_waves.lock().unwrap_or_else(PoisonError::into_inner).contains(&*change.name)
     }
 
     /// Called by a pass after it has written a pool's metrics. If the pool was deleted while the pass ran, its series
@@ -224,6 +240,12 @@ impl Shared {
     /// Has everything about nodes planned again.
     pub(crate) fn mark_cluster(&self) {
         self.changed(&Changed::PlanInput);
+    }
+
+    /// The same, at once: something waits for this plan.
+    pub(crate) fn plan_now(&self) {
+        self.mark_cluster();
+        self.queues.of(Pass::Node).mark_urgent(ALL_NODES.to_owned());
     }
 
     /// Has pools report a problem that delays nothing, or stop reporting it.

@@ -27,7 +27,8 @@ use tokio_util::sync::CancellationToken;
 /// The passes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Pass {
-    /// Node patches and pools' statuses. One key, because a plan looks at the whole cluster.
+    /// Node patches and pools' statuses. One key, [`ALL_NODES`]: a plan looks at the whole cluster, because a node's pool depends
+    /// on all pools.
     Node,
     /// A pool's rendered config. The key is the pool.
     Render,
@@ -54,6 +55,9 @@ pub(crate) enum Pass {
     /// The status of OSImageStream `cluster`. One key.
     Streams,
 }
+
+/// The only key of [`Pass::Node`].
+pub(crate) const ALL_NODES: &str = "cluster";
 
 /// The queues of all passes.
 #[derive(Debug, Default)]
@@ -111,6 +115,15 @@ struct Mark {
     first: Instant,
     /// How often it was marked.
     times: u32,
+    /// Somebody waits for its pass: it does not wait for the present distance between passes, only for the first.
+    urgent: bool,
+}
+
+impl Mark {
+    fn add(&mut self, times: u32, urgent: bool) {
+        self.times = self.times.saturating_add(times);
+        self.urgent |= urgent;
+    }
 }
 
 /// Keys that need a pass.
@@ -133,14 +146,22 @@ impl<K: Ord> Queue<K> {
         self.mark_all([key]);
     }
 
+    /// Marks a key whose pass somebody waits for: it runs at once, however close to the last one. For changes of which there are
+    /// few.
+    pub(crate) fn mark_urgent(&self, key: K) {
+        let mut dirty = self.dirty.lock().unwrap_or_else(PoisonError::into_inner);
+        let mark = dirty.entry(key).or_insert(Mark { first: Instant::now(), times: 0, urgent: false });
+        mark.add(1, true);
+        self.notify.notify_one();
+    }
+
     /// Marks many keys.
     pub(crate) fn mark_all(&self, keys: impl IntoIterator<Item = K>) {
         let mut dirty = self.dirty.lock().unwrap_or_else(PoisonError::into_inner);
         let before = dirty.len();
         let now = Instant::now();
         for key in keys {
-            let mark = dirty.entry(key).or_insert(Mark { first: now, times: 0 });
-            mark.times = mark.times.saturating_add(1);
+            dirty.entry(key).or_insert(Mark { first: now, times: 0, urgent: false }).add(1, false);
         }
         if dirty.len() > before {
             self.notify.notify_one();
@@ -282,8 +303,9 @@ impl<K: Clone + Ord + Hash> Waiting<K> {
 }
 
 /// When a key that was marked now may run.
-fn due(history: &History, now: Instant) -> Instant {
-    history.last_start.map_or(now, |last| (last + history.gap).max(now))
+fn due(history: &History, spacing: Spacing, urgent: bool, now: Instant) -> Instant {
+    let gap = if urgent { spacing.first.min(history.gap) } else { history.gap };
+    history.last_start.map_or(now, |last| (last + gap).max(now))
 }
 
 /// Works off a queue as [`work`] does, and counts its passes.
@@ -337,22 +359,19 @@ where
     loop {
         let now = Instant::now();
         for (key, mark) in queue.take_marked() {
-            marked
-                .entry(key.clone())
-                .and_modify(|m| m.times = m.times.saturating_add(mark.times))
-                .or_insert(mark);
+            marked.entry(key.clone()).and_modify(|m| m.add(mark.times, mark.urgent)).or_insert(mark);
             if running.contains(&key) {
                 again.insert(key);
                 continue;
             }
-            let at = due(history.entry(key.clone()).or_default(), now);
+            let at = due(history.entry(key.clone()).or_default(), work.spacing, mark.urgent, now);
             // A change brings a retry forward: what failed may work now.
             waiting.bring(key, at);
         }
         while running.len() < work.parallel
             && let Some((key, due)) = waiting.take_due(now)
         {
-            let mark = marked.remove(&key).unwrap_or(Mark { first: due, times: 0 });
+            let mark = marked.remove(&key).unwrap_or(Mark { first: due, times: 0, urgent: false });
             let waited = now.duration_since(mark.first);
             running.insert(key.clone());
             let h = history.entry(key.clone()).or_default();
@@ -372,8 +391,9 @@ where
             Some((key, outcome)) = passes.next(), if !running.is_empty() => {
                 running.remove(&key);
                 let h = history.entry(key.clone()).or_default();
-                let again = again.remove(&key);
-                if let Some(at) = settle(work.name, &key, outcome, again, h) {
+                let urgent = marked.get(&key).is_some_and(|mark| mark.urgent);
+                let for_mark = again.remove(&key).then(|| due(h, work.spacing, urgent, Instant::now()));
+                if let Some(at) = settle(work.name, &key, outcome, for_mark, h) {
                     waiting.bring(key, at);
                 } else if history.len() > forget_above {
                     history.retain(|k, h| {
@@ -398,16 +418,16 @@ async fn sleep_until(at: Option<Instant>) {
     }
 }
 
-/// Records a pass's outcome. Returns when the key must run again, if it must.
+/// Records a pass's outcome. `for_mark`: when it must run again because it was marked meanwhile. Returns when the key must run
+/// again, if it must.
 fn settle(
     name: &str,
     key: &impl Display,
     outcome: Outcome,
-    marked: bool,
+    for_mark: Option<Instant>,
     history: &mut History,
 ) -> Option<Instant> {
     let now = Instant::now();
-    let for_mark = marked.then(|| due(history, now));
     let for_outcome = match outcome {
         Outcome::Done => {
             (history.failures, history.stale) = (0, 0);

@@ -100,6 +100,31 @@ async fn who_waits_for_each_result_is_not_held_up_and_who_does_not_is() {
     assert!(starts.windows(2).all(|w| w[1].1 - w[0].1 < Duration::from_millis(30)), "{starts:?}");
 }
 
+#[tokio::test(start_paused = true)]
+async fn an_urgent_change_does_not_wait_for_the_distance_that_a_burst_has_left_behind() {
+    let starts = record(
+        |_| Outcome::Done,
+        |q| async move {
+            // A burst, whose passes are far apart in the end.
+            for _ in 0..100 {
+                q.mark_all(["a".to_owned()]);
+                q.mark_all(["a".to_owned()]);
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            // While a pass is due later: it is brought forward. Then once while one runs.
+            for pause in [100, 1, 1000] {
+                q.mark("a".to_owned());
+                q.mark_urgent("a".to_owned());
+                tokio::time::sleep(Duration::from_millis(pause)).await;
+            }
+        },
+    )
+    .await;
+    let after: Vec<u128> = starts.iter().map(|(_, t)| t.as_millis()).filter(|t| *t >= 1000).collect();
+    let [first, second, third, ..] = after[..] else { panic!("{starts:?}") };
+    assert!(first - 1000 <= 20 && second - 1100 <= 2 && third - second == 20, "{starts:?}");
+}
+
 #[test]
 fn the_distance_grows_with_changes_or_with_passes_and_a_calm_key_starts_anew() {
     let spacing = |growth| Spacing { growth, ..Spacing::millis(50, 1000) };

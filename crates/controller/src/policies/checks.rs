@@ -9,9 +9,9 @@ use crate::policies::requests::{self, First};
 use crate::shared::Shared;
 use api::k8s::Time;
 use api::v1alpha1::RolloutPolicy;
-use rollout::RolloutPlan;
 use rollout::policy::gates::{Check, Reading, Record};
 use rollout::policy::{Gate, GateState, Live, PoolPolicies};
+use rollout::{Hold, PoolPlan, RolloutPlan};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -59,6 +59,8 @@ type Attempt = (Arc<str>, Option<Time>, OfPolicy);
 #[derive(Debug, Default)]
 struct Results {
     live: Mutex<Live>,
+    /// Nothing but answers of gates keeps a pool from going on: they are planned at once.
+    awaited: AtomicBool,
 }
 
 impl Checks {
@@ -75,6 +77,11 @@ impl Checks {
         policies: &PoolPolicies,
         objects: &[Arc<RolloutPolicy>],
     ) {
+        let waits = |pool: &PoolPlan| {
+            let of_gates = matches!(pool.hold, Some(Hold::Gate { .. } | Hold::Recording { .. }));
+            of_gates && pool.policy.is_some()
+        };
+        self.results.awaited.store(plan.pools.iter().any(waits), Ordering::Release);
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
         let mut before = std::mem::take(&mut *tasks);
         for pool in &plan.pools {
@@ -245,11 +252,16 @@ async fn run(
             }
         }
         if results.put(&key, &record, runs_jobs.then(|| jobs.ended()), &over) {
-            if record.state != Some(GateState::Passed) {
+            let fails = record.state != Some(GateState::Passed);
+            if fails {
                 shared.setbacks.fetch_add(1, Ordering::AcqRel);
             }
             shared.advances.fetch_add(1, Ordering::AcqRel);
-            shared.mark_cluster();
+            if fails || results.awaited.load(Ordering::Acquire) {
+                shared.plan_now();
+            } else {
+                shared.mark_cluster();
+            }
         }
         let mut next = begin + gate.interval;
         if matches!(record.state, Some(GateState::Unknown(_))) {

@@ -1,8 +1,8 @@
 //! The Jobs of a gate: one on each node that is done, made from a CronJob's template, all beside each other, and waited for.
 //!
 //! Flow: the nodes that the plan names → a Job on each of them, once → its end. While Jobs run, more nodes are done: theirs begin
-//! beside those that run, and nothing is asked twice. One watch tells of all ends; where it is not allowed, or is cut, each Job is
-//! asked for.
+//! beside those that run, and nothing is asked twice. One watch tells of all ends for as long as the gate is checked; where it is
+//! not allowed, or is cut, each Job is asked for.
 //!
 //! What it is not: what an end means for the gate (see `rollout::policy::gates`).
 
@@ -12,13 +12,14 @@ use crate::policies::requests::WORDS;
 use crate::shared::Shared;
 use api::text::cut;
 use client::call;
-use futures::StreamExt;
 use futures::stream::FuturesUnordered;
-use kube::Api;
-use kube::api::{ApiResource, DynamicObject, PostParams, WatchEvent, WatchParams};
+use futures::{Stream, StreamExt};
+use kube::api::{ApiResource, DynamicObject, GetParams, PostParams, WatchEvent, WatchParams};
 use kube::core::GroupVersionKind;
+use kube::{Api, Client, Resource};
 use rollout::policy::Gate;
 use rollout::policy::gates::{Check, Reading};
+use serde::Deserialize;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeSet, HashMap};
@@ -26,6 +27,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Semaphore, oneshot, watch};
+use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout};
 
 /// Requests about Jobs of one gate at a time. The Jobs themselves all run beside each other.
@@ -36,6 +38,8 @@ const LOOK_AT_JOB: [Duration; 2] = [Duration::from_millis(100), Duration::from_s
 const LOOK_BESIDE_WATCH: Duration = Duration::from_secs(10);
 /// How long a CronJob counts that was read.
 const TEMPLATE_COUNTS: Duration = Duration::from_secs(10);
+/// What an answer is to be made of: the object's metadata.
+const METADATA_ONLY: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 /// How long one watch lasts, in seconds.
 const WATCH_LASTS: u32 = 240;
 /// The label of Jobs: the gate's attempt that they belong to.
@@ -50,6 +54,8 @@ pub(super) struct Jobs {
     ended: BTreeSet<Arc<str>>,
     /// The CronJob's template, and when it was read.
     template: Option<(Instant, Value)>,
+    /// The watch of their ends.
+    following: Option<Following>,
 }
 
 impl Jobs {
@@ -84,11 +90,9 @@ impl Jobs {
         (namespace, cron_job): (&str, &str),
         wanted: &mut watch::Receiver<Wanted>,
     ) -> Result<Reading, String> {
-        let api = |kind: &str| -> Api<DynamicObject> {
-            let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("batch", "v1", kind));
-            Api::namespaced_with(shared.client.clone(), namespace, &resource)
-        };
-        let (cron_jobs, jobs) = (api("CronJob"), api("Job"));
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("batch", "v1", "CronJob"));
+        let cron_jobs: Api<DynamicObject> = Api::namespaced_with(shared.client.clone(), namespace, &resource);
+        let jobs = JobApi::new(shared.client.clone(), namespace);
         let template = match self.template.take().filter(|(at, _)| at.elapsed() < TEMPLATE_COUNTS) {
             Some(known) => known,
             None => {
@@ -99,16 +103,18 @@ impl Jobs {
             }
         };
         let (_, template) = &*self.template.insert(template);
-        let (requests, ends) = (Semaphore::new(REQUESTS_OF_JOBS), Ends::default());
+        let requests = Semaphore::new(REQUESTS_OF_JOBS);
         // A task of a gate is about one attempt (see `checks`); only the nodes change.
         let about = Wanted { nodes: vec![], ..wanted.borrow().clone() };
+        let following = self.following.get_or_insert_with(|| {
+            Following::start(jobs.clone(), format!("{ATTEMPT}={}", attempt(gate, &about)))
+        });
+        let ends = following.ends.clone();
         let one = async |node: Arc<str>| {
             let end = one_job((&requests, &jobs, &ends), gate, template, &about, &node);
             let end = timeout(gate.timeout, end).await.unwrap_or_else(|_| Err(late(gate)));
             (node, end)
         };
-        let mut following =
-            std::pin::pin!(ends.follow(&jobs, format!("{ATTEMPT}={}", attempt(gate, &about))));
         let (mut under_way, mut open) = (FuturesUnordered::new(), BTreeSet::new());
         let mut news = true;
         loop {
@@ -128,7 +134,6 @@ impl Jobs {
                 return Ok(Reading::Broken(vec![]));
             }
             tokio::select! {
-                () = &mut following => {}
                 Some((node, end)) = under_way.next() => match end? {
                     None => {
                         open.remove(&node);
@@ -192,7 +197,7 @@ fn job(template: &Value, about: &Wanted, node: &str, name: &str, attempt: String
 
 /// Waits for the end of the Job on one node. Returns how it failed, if it did.
 async fn one_job(
-    (requests, jobs, ends): (&Semaphore, &Api<DynamicObject>, &Ends),
+    (requests, jobs, ends): (&Semaphore, &JobApi, &Ends),
     gate: &Gate,
     template: &Value,
     about: &Wanted,
@@ -209,9 +214,7 @@ async fn one_job(
         let answer = if exists {
             call(what, jobs.get(&name)).await
         } else {
-            let job = job(template, about, node, &name, attempt(gate, about));
-            let job = serde_json::from_value(job).map_err(|e| format!("the CronJob's template: {e}"))?;
-            call(what, jobs.create(&PostParams::default(), &job)).await
+            call(what, jobs.create(&job(template, about, node, &name, attempt(gate, about)))).await
         };
         drop(place);
         let job = match answer {
@@ -256,15 +259,101 @@ enum End {
     Failed(String),
 }
 
+/// What is read of a Job. There may be thousands of them.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct TrimmedJob {
+    metadata: JobMeta,
+    status: JobStatus,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct JobMeta {
+    name: String,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct JobStatus {
+    conditions: Vec<JobCondition>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct JobCondition {
+    #[serde(rename = "type")]
+    type_: String,
+    status: String,
+    message: String,
+}
+
 /// How a Job has ended, if it has.
-fn end_of(job: &DynamicObject) -> Option<End> {
-    let conditions = job.data.pointer("/status/conditions").and_then(Value::as_array);
-    let is =
-        |type_: &str| conditions.into_iter().flatten().find(|c| c["type"] == type_ && c["status"] == "True");
+fn end_of(job: &TrimmedJob) -> Option<End> {
+    let is = |type_: &str| job.status.conditions.iter().find(|c| c.type_ == type_ && c.status == "True");
     if is("Complete").is_some() {
         return Some(End::Well);
     }
-    is("Failed").map(|failed| End::Failed(failed["message"].as_str().unwrap_or_default().to_owned()))
+    is("Failed").map(|failed| End::Failed(failed.message.clone()))
+}
+
+/// The requests about Jobs of one namespace.
+#[derive(Clone)]
+struct JobApi {
+    client: Client,
+    at: kube::core::Request,
+}
+
+impl JobApi {
+    fn new(client: Client, namespace: &str) -> Self {
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("batch", "v1", "Job"));
+        let at = kube::core::Request::new(DynamicObject::url_path(&resource, Some(namespace)));
+        Self { client, at }
+    }
+
+    /// Creates a Job. Of the answer only the metadata is asked for: the rest is what was sent.
+    async fn create(&self, job: &Value) -> kube::Result<TrimmedJob> {
+        let body = serde_json::to_vec(job).map_err(kube::Error::SerdeError)?;
+        let mut request = self.at.create(&PostParams::default(), body).map_err(kube::Error::BuildRequest)?;
+        request.headers_mut().insert(http::header::ACCEPT, http::HeaderValue::from_static(METADATA_ONLY));
+        self.client.request(request).await
+    }
+
+    async fn get(&self, name: &str) -> kube::Result<TrimmedJob> {
+        let request = self.at.get(name, &GetParams::default()).map_err(kube::Error::BuildRequest)?;
+        self.client.request(request).await
+    }
+
+    async fn watch(
+        &self,
+        params: &WatchParams,
+    ) -> kube::Result<impl Stream<Item = kube::Result<WatchEvent<TrimmedJob>>> + use<>> {
+        let request = self.at.watch(params, "0").map_err(kube::Error::BuildRequest)?;
+        self.client.request_events(request).await
+    }
+}
+
+/// The watch of the Jobs of one attempt. It outlives single checks: each watch begins with all Jobs that are there. It ends with
+/// this.
+#[derive(Debug)]
+struct Following {
+    ends: Arc<Ends>,
+    task: AbortHandle,
+}
+
+impl Following {
+    fn start(jobs: JobApi, selector: String) -> Self {
+        let ends = Arc::<Ends>::default();
+        let of_task = ends.clone();
+        let task = tokio::spawn(async move { of_task.follow(&jobs, selector).await }).abort_handle();
+        Self { ends, task }
+    }
+}
+
+impl Drop for Following {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
 }
 
 /// The ends of Jobs, as one watch tells of them.
@@ -289,21 +378,21 @@ impl Ends {
         self.told.load(Ordering::Acquire)
     }
 
-    fn tell(&self, job: &DynamicObject) {
+    fn tell(&self, job: &TrimmedJob) {
         let Some(end) = end_of(job) else { return };
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(waits) = job.metadata.name.as_ref().and_then(|name| waiting.remove(name)) {
+        if let Some(waits) = waiting.remove(&job.metadata.name) {
             // Its task may have ended by its own look.
             let _ = waits.send(end);
         }
     }
 
     /// Watches the Jobs of one attempt, for ever. Each watch begins with all that are there.
-    async fn follow(&self, jobs: &Api<DynamicObject>, selector: String) {
+    async fn follow(&self, jobs: &JobApi, selector: String) {
         let mut failures = 0;
         loop {
             let params = WatchParams::default().labels(&selector).timeout(WATCH_LASTS);
-            match jobs.watch(&params, "0").await {
+            match jobs.watch(&params).await {
                 Ok(events) => {
                     self.told.store(true, Ordering::Release);
                     let mut events = std::pin::pin!(events);

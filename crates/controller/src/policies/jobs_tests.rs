@@ -150,3 +150,70 @@ async fn one_watch_tells_of_the_ends_of_all_jobs_and_without_it_each_is_asked_fo
         assert_eq!(seen.lock().unwrap().0["cronjob"], 1);
     }
 }
+
+/// While a wave is under way, the Jobs of the nodes that are done so far end again and again, and more are wanted. Each watch would
+/// begin with all Jobs that are there.
+#[tokio::test(start_paused = true)]
+async fn the_watch_of_jobs_outlives_checks_and_ends_with_the_gate() {
+    use crate::fake_server::shared_with;
+    use http::{Request, Response};
+    use http_body_util::BodyExt;
+    use kube::client::Body;
+    let (events, told) =
+        futures::channel::mpsc::unbounded::<Result<http_body::Frame<_>, std::convert::Infallible>>();
+    let told = Arc::new(Mutex::new(Some(told)));
+    let (watches, accepts) = (Arc::<Mutex<usize>>::default(), Arc::<Mutex<Vec<String>>>::default());
+    let (of_server, accepted, ends) = (watches.clone(), accepts.clone(), events.clone());
+    let serve = tower::service_fn(move |request: Request<Body>| {
+        let (watches, accepts, events, told) =
+            (of_server.clone(), accepted.clone(), ends.clone(), told.clone());
+        async move {
+            let (parts, body) = request.into_parts();
+            let text = match (parts.method.as_str(), parts.uri.query().unwrap_or_default()) {
+                ("POST", _) => {
+                    let accept = parts.headers.get("accept").map(|a| a.to_str().unwrap().to_owned());
+                    accepts.lock().unwrap().extend(accept);
+                    let sent: Value = serde_json::from_slice(&body.collect_bytes().await.unwrap()).unwrap();
+                    let metadata = sent["metadata"].clone();
+                    let status = json!({"conditions": [{"type": "Complete", "status": "True"}]});
+                    let line = json!({"type": "MODIFIED", "object": {"metadata": metadata, "status": status}});
+                    let _ = events.unbounded_send(Ok(http_body::Frame::data(format!("{line}\n").into())));
+                    json!({"metadata": metadata}).to_string()
+                }
+                (_, query) if query.contains("watch=") => {
+                    *watches.lock().unwrap() += 1;
+                    let told = told.lock().unwrap().take().expect("one watch");
+                    let body = http_body_util::StreamBody::new(told);
+                    return Ok(Response::new(body.boxed_unsync()));
+                }
+                _ => json!({"metadata": {"name": "smoke"}, "spec": {"jobTemplate": {"spec": {"template": {"spec": {}}}}}})
+                    .to_string(),
+            };
+            let body = http_body_util::Full::from(text).boxed_unsync();
+            Ok::<_, std::io::Error>(Response::builder().status(200).body(body).unwrap())
+        }
+    });
+    let client = kube::Client::new(serve, "default");
+    let shared = shared_with(client, &mut prometheus_client::registry::Registry::default());
+    let of = |count: usize| Wanted {
+        nodes: (0..count).map(|i| format!("n{i}").into()).collect(),
+        ..about("u", 1, "2026-07-01T12:00:00Z")
+    };
+    let (sender, mut wanted) = watch::channel(of(3));
+    let mut jobs = Jobs::default();
+    for count in [3, 6, 9] {
+        sender.send_replace(of(count));
+        assert_eq!(jobs.check(&shared, &smoke(), &mut wanted).await, Reading::Broken(vec![]));
+        assert_eq!((jobs.ended().len(), *watches.lock().unwrap()), (count, 1));
+    }
+    // Of what was sent, nothing is sent back.
+    let accepts = accepts.lock().unwrap().clone();
+    assert!(
+        accepts.len() == 9 && accepts.iter().all(|a| a.contains("as=PartialObjectMetadata")),
+        "{accepts:?}"
+    );
+    assert!(!events.is_closed());
+    drop(jobs);
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert!(events.is_closed(), "nobody reads the watch any more");
+}

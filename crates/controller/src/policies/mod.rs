@@ -23,7 +23,7 @@ use futures::future::join_all;
 use jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
 use rollout::drain::Outlook;
-use rollout::policy::{Live, PoolPolicies};
+use rollout::policy::{Live, PoolPolicies, changes_words_only};
 use rollout::{RolloutPlan, Step};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,9 +32,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 /// How long a pass waits for the answer to a write of a policy's status. One that comes later has the cluster planned again.
 const WAITS: Duration = Duration::from_millis(500);
+
+/// How long words for people last before they are written.
+const WORDS_LAST: Duration = Duration::from_millis(250);
+
+/// As many nodes at most are the last ones of a wave: for each of them the cluster is planned once more.
+const LAST: usize = 16;
 
 /// The config that a node is on its way to, and since when.
 type OnTheWay = (Arc<str>, Timestamp);
@@ -47,6 +54,17 @@ pub(crate) struct Policies {
     drains: DrainOutlooks,
     sent: Mutex<Sent>,
     writes: Writes,
+    /// Policies whose status is out of date in words for people alone, and since when.
+    words: Mutex<BTreeMap<String, Instant>>,
+}
+
+/// What became of the writes of policies' status.
+#[derive(Debug)]
+pub(crate) struct Written {
+    /// Whether anything was written, or the first error; `None`: there is none, and not all are answered.
+    pub(crate) outcome: Option<Result<bool, CallError>>,
+    /// When words for people alone are to be written that may be out of date again before.
+    pub(crate) later: Option<Duration>,
 }
 
 impl Policies {
@@ -80,6 +98,7 @@ impl Policies {
         self.costs.want(shared, of_policies().flat_map(|p| p.changes.iter().cloned()).collect());
         self.drains.want(shared, of_policies().flat_map(|p| p.looks.iter().cloned()).collect());
         limit_drains(shared, plan, policies);
+        *shared.last_of_waves.lock().unwrap_or_else(PoisonError::into_inner) = last_of_waves(plan);
         let mut sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
         let limited = |pool: &str| policies.policy(pool).is_some_and(|p| p.node_deadline.is_some());
         if follow_sent(&mut sent, plan, &limited, now.0) {
@@ -89,8 +108,8 @@ impl Policies {
     }
 
     /// Writes the status of each policy that a plan changes, and waits a moment for the answers. A write without one
-    /// continues on its own, and holds up only the policy that it is for. Returns whether anything was written, or the first
-    /// error; `None`: there is none, and not all are answered.
+    /// continues on its own, and holds up only the policy that it is for. Words for people alone are written when they have lasted:
+    /// between two waves they change several times a second, and the next wave would wait for each write.
     pub(crate) async fn write(
         &self,
         shared: &Arc<Shared>,
@@ -98,13 +117,8 @@ impl Policies {
         policies: &PoolPolicies,
         objects: &[Arc<RolloutPolicy>],
         now: &Time,
-    ) -> Option<Result<bool, CallError>> {
-        let of_policies = plan.of_policies();
-        let writes = objects.iter().filter_map(|object| {
-            let status = policies.status(object, &of_policies, now)?;
-            Some(self.writes.begin(shared, object, status))
-        });
-        let writes: Vec<_> = writes.collect();
+    ) -> Written {
+        let (writes, later) = self.begin_writes(shared, plan, policies, objects, now);
         let late = self.writes.take_late();
         let in_time = writes.into_iter().map(async |answer| {
             let answer = tokio::time::timeout(WAITS, answer?).await;
@@ -115,9 +129,42 @@ impl Policies {
         let known = answers.iter().all(Option::is_some);
         let answers = answers.into_iter().flatten().map(|answer| answer.map(|_| ()));
         let all: Result<(), CallError> = late.into_iter().chain(answers).collect();
-        (known || all.is_err()).then_some(all.map(|()| wrote))
+        Written { outcome: (known || all.is_err()).then_some(all.map(|()| wrote)), later }
+    }
+
+    /// Begins the writes of a plan. Returns their answers, and when to look at words that have not lasted yet.
+    fn begin_writes(
+        &self,
+        shared: &Arc<Shared>,
+        plan: &RolloutPlan,
+        policies: &PoolPolicies,
+        objects: &[Arc<RolloutPolicy>],
+        now: &Time,
+    ) -> (Vec<Option<Answer>>, Option<Duration>) {
+        let of_policies = plan.of_policies();
+        let mut known = self.words.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = std::mem::take(&mut *known);
+        let (mut writes, mut later) = (vec![], None);
+        for object in objects {
+            let Some(status) = policies.status(object, &of_policies, now) else { continue };
+            let name = object.name_any();
+            if object.status.as_ref().is_some_and(|old| changes_words_only(old, &status)) {
+                let since = before.get(&name).copied().unwrap_or_else(Instant::now);
+                let left = WORDS_LAST.saturating_sub(since.elapsed());
+                if !left.is_zero() {
+                    later = later.into_iter().chain([left]).min();
+                    known.insert(name, since);
+                    continue;
+                }
+            }
+            writes.push(self.writes.begin(shared, object, status));
+        }
+        (writes, later)
     }
 }
+
+/// The answer to a write of a policy's status, when it comes: whether the write changed anything.
+type Answer = oneshot::Receiver<Result<bool, CallError>>;
 
 /// The writes of policies' status that have no answer yet. Dropping it drops the requests.
 #[derive(Debug, Default)]
@@ -141,7 +188,7 @@ impl Writes {
         shared: &Arc<Shared>,
         policy: &Arc<RolloutPolicy>,
         status: RolloutPolicyStatus,
-    ) -> Option<oneshot::Receiver<Result<bool, CallError>>> {
+    ) -> Option<Answer> {
         let name = policy.name_any();
         if !self.state.lock().unwrap_or_else(PoisonError::into_inner).of.insert(name.clone()) {
             return None;
@@ -172,6 +219,16 @@ impl Writes {
 /// Whether a node is on its way to its pool's config, or should be in it.
 fn is_away(step: &Step) -> bool {
     matches!(step, Step::Goes | Step::Moving { .. } | Step::Failing(_) | Step::Unavailable(_))
+}
+
+/// The nodes on their way of pools with a policy, if they are few: what comes next waits for them alone. Of many, the last ones
+/// will be named by a later plan.
+fn last_of_waves(plan: &RolloutPlan) -> BTreeSet<Arc<str>> {
+    let with_policy = plan.pools.iter().filter(|pool| pool.policy.is_some());
+    let moving = with_policy.map(|pool| pool.nodes.iter().filter(|n| is_away(&n.step)).map(|n| &n.node));
+    let few =
+        moving.map(|nodes| nodes.take(LAST + 1).collect::<Vec<_>>()).filter(|nodes| nodes.len() <= LAST);
+    few.flatten().cloned().collect()
 }
 
 /// Says how long the drains of nodes that are on their way may take.
@@ -231,7 +288,21 @@ async fn write_status(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rollout::policy::PolicyPlan;
     use rollout::{NodeStep, PoolPlan, Target};
+
+    #[test]
+    fn the_last_nodes_of_a_wave_are_those_on_their_way_if_they_are_few() {
+        let plan = |away: usize, policy: Option<PolicyPlan>| {
+            let step = |n: usize| if n < away { Step::Goes } else { Step::Done };
+            let nodes = (0..40).map(|n| NodeStep { node: format!("n{n}").into(), step: step(n) }).collect();
+            let pools = vec![PoolPlan { nodes, policy, ..PoolPlan::default() }];
+            last_of_waves(&RolloutPlan { pools, ..RolloutPlan::default() }).len()
+        };
+        let policy = || Some(PolicyPlan::default());
+        assert_eq!((plan(0, policy()), plan(3, policy()), plan(LAST, policy())), (0, 3, LAST));
+        assert_eq!((plan(LAST + 1, policy()), plan(3, None)), (0, 0));
+    }
 
     #[test]
     fn a_node_that_is_newly_on_its_way_is_planned_again_once_so_that_its_deadline_is_known() {

@@ -27,7 +27,7 @@ pub use assign::{Assigned, Assignment, PolicyPool, Verdict, assign};
 pub use calendar::{Freeze, Hours, Window, WindowError};
 pub use gates::Gate;
 pub use parse::{PolicyError, parse};
-pub use pool_policies::{Live, PoolPolicies};
+pub use pool_policies::{Live, PoolPolicies, changes_words_only};
 pub use progress::ApprovalRequest;
 pub use waves::{Members, Wave};
 

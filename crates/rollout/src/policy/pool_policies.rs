@@ -13,7 +13,7 @@ use api::k8s::Time;
 use api::names::own;
 use api::text::{MAX_REASON_CHARS, cut};
 use api::v1::MachineConfigPool;
-use api::v1alpha1::{Condition, PoolProgress, RolloutPolicy, RolloutPolicyStatus};
+use api::v1alpha1::{Condition, GateOutcome, PoolProgress, RolloutPolicy, RolloutPolicyStatus};
 use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -83,6 +83,24 @@ fn paused(known: PoolProgress) -> PoolProgress {
 
 fn name_of(policy: &RolloutPolicy) -> &str {
     policy.metadata.name.as_deref().unwrap_or_default()
+}
+
+/// Whether a policy's status changes in words for people alone: what holds its pools, and what gates say that have not failed.
+/// Nothing is decided by them, and most last for a moment.
+pub fn changes_words_only(old: &RolloutPolicyStatus, new: &RolloutPolicyStatus) -> bool {
+    let pools = |status: &RolloutPolicyStatus| -> Vec<PoolProgress> {
+        let failed = |progress: &PoolProgress| {
+            let gates = progress.gates.iter().filter(|g| g.outcome == GateOutcome::Failed);
+            gates.cloned().collect()
+        };
+        let one = |p: &PoolProgress| PoolProgress { held: None, gates: failed(p), ..p.clone() };
+        status.pools.iter().map(one).collect()
+    };
+    let others = |status: &RolloutPolicyStatus| -> Vec<Condition> {
+        status.conditions.iter().filter(|c| c.type_ != HELD).cloned().collect()
+    };
+    let of_plan = |status: &RolloutPolicyStatus| (status.observed_generation, status.current_wave.clone());
+    of_plan(old) == of_plan(new) && others(old) == others(new) && pools(old) == pools(new)
 }
 
 impl PoolPolicies {

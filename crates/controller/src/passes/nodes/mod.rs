@@ -16,7 +16,7 @@ use crate::cache::stores::{Config, ImageBuild, ImageConfig, Stores};
 use crate::dirty::{Changed, DirtyKeys, Known};
 use crate::flight::refusals::Topic;
 use crate::passes::descriptor::{Descriptor, Right, kind};
-use crate::passes::queue::{Outcome, Pass, Spacing, Work};
+use crate::passes::queue::{ALL_NODES, Outcome, Pass, Spacing, Work};
 use crate::policies::Policies;
 use crate::shared::Shared;
 use crate::term::fence::{Fence, Fenced};
@@ -85,9 +85,6 @@ pub(crate) const PASS: Descriptor = Descriptor {
 /// The key of writes of policies' status in [`crate::flight::refusals::Troubles`].
 const POLICY_STATUS: &str = "status of rolloutpolicies";
 
-/// The only key: a plan looks at the whole cluster, because a node's pool depends on all pools.
-const ALL: &str = "cluster";
-
 fn marked_by(changed: &Changed<'_>, _: Known<'_>, marks: &mut DirtyKeys) {
     let concerns = match changed {
         Changed::Config(change) => {
@@ -117,7 +114,7 @@ fn marked_by(changed: &Changed<'_>, _: Known<'_>, marks: &mut DirtyKeys) {
         Changed::ImageBuild(_) | Changed::SettingKnown | Changed::TemplateInput => false,
     };
     if concerns {
-        marks.mark(Pass::Node, ALL);
+        marks.mark(Pass::Node, ALL_NODES);
     }
 }
 
@@ -214,7 +211,7 @@ impl Nodes {
             }
         };
         let (done, written, unmanaged) = futures::join!(done, written, unmanaged);
-        match self.policies_written(written) {
+        match self.policies_written(written.outcome) {
             Outcome::Done => {}
             // What was written lets nodes go, or something fails that counts more.
             Outcome::After(_) if outcome != Outcome::Done => {}
@@ -253,8 +250,9 @@ impl Nodes {
         if !refused.is_empty() || moved_on.values().any(|nodes| !nodes.is_empty()) {
             self.report_unwritten_nodes(&refused, &moved_on).await;
         }
-        // Pools report overdue patches at that time, and a policy may let other nodes go.
-        let looks = [self.requests.next_overdue(), plan.look_again.map(|at| until(at, now().0))];
+        // Pools report overdue patches at that time, and a policy may let other nodes go, or be told what holds it.
+        let looks =
+            [self.requests.next_overdue(), plan.look_again.map(|at| until(at, now().0)), written.later];
         match (outcome, looks.into_iter().flatten().min()) {
             (Outcome::Done, Some(wait)) => Outcome::After(wait),
             (outcome, _) => outcome,

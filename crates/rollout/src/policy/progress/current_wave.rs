@@ -290,12 +290,18 @@ impl Look<'_> {
         let first = groups.first().filter(|_| at == 0 && proved.is_some());
         let odd = move |name: &str| ![EMPTY_CONFIG, self.config].contains(&name) && proved != Some(name);
         let leaves = move |node: &NodeView, name: &str| {
-            let rejected = old.rejected.iter().any(|r| r.config == name);
+            // Of thousands of nodes, hardly any gets beyond this.
+            if !odd(name) {
+                return false;
+            }
+            let rejected = || old.rejected.iter().any(|r| r.config == name);
             let is_first = || first.is_some_and(|g| g.nodes.contains(&node.name));
             // A node that comes from another pool was left by no change of this one.
-            let pools = RenderedName::parse(name).zip(RenderedName::parse(self.config));
-            let is_of_pool = pools.is_none_or(|(its, ours)| its.pool == ours.pool);
-            odd(name) && (rejected || is_of_pool && is_first())
+            let is_of_pool = || {
+                let pools = RenderedName::parse(name).zip(RenderedName::parse(self.config));
+                pools.is_none_or(|(its, ours)| its.pool == ours.pool)
+            };
+            rejected() || is_first() && is_of_pool()
         };
         let dead = |f: &Flags| f.unrelated;
         self.nodes.iter().filter(move |(n, f)| {

@@ -12,6 +12,11 @@ fn canary_and_rest() -> Vec<Wave> {
     vec![wave("canary", Members::Number(1)), wave("rest", Members::Rest)]
 }
 
+/// A canary and the rest, and a gate about nodes that is checked all the time.
+fn guarded() -> Policy {
+    Policy { waves: canary_and_rest(), gates: vec![gate("ready", false, false, true)], ..Policy::default() }
+}
+
 /// As [`settled`], for another config of the pool.
 fn settled_to(
     config: &str,
@@ -49,11 +54,7 @@ fn an_edit_in_the_middle_of_a_rollout_goes_by_wave_and_approval() {
     let plan = settled_to("newer", &six(4, 0), &policy, &mut facts, NOON);
     assert_eq!(goes(&plan), "a", "{plan}");
     // Later waves of the abandoned change go when the gates let them.
-    let policy = Policy {
-        waves: canary_and_rest(),
-        gates: vec![gate("ready", true, false, false)],
-        ..Policy::default()
-    };
+    let policy = Policy { gates: vec![gate("ready", true, false, false)], ..guarded() };
     let mut facts = under_way(&policy, &six(4, 0));
     let mut nodes = six(4, 0);
     nodes[0] = node("a", "z", "newer", "newer");
@@ -64,11 +65,7 @@ fn an_edit_in_the_middle_of_a_rollout_goes_by_wave_and_approval() {
 
 #[test]
 fn nodes_of_a_rejected_config_and_of_one_that_was_replaced_while_a_gate_failed_go_ahead() {
-    let policy = Policy {
-        waves: canary_and_rest(),
-        gates: vec![gate("ready", false, false, true)],
-        ..Policy::default()
-    };
+    let policy = guarded();
     let mut facts = under_way(&policy, &six(0, 0));
     settled(&six(1, 0), &policy, &mut facts, NOON);
     facts.gates = [("ready".into(), GateState::Failed("b is broken".to_owned()))].into();
@@ -85,11 +82,7 @@ fn nodes_of_a_rejected_config_and_of_one_that_was_replaced_while_a_gate_failed_g
 
 #[test]
 fn a_change_that_is_taken_back_while_nobody_may_move_leaves_its_baseline_and_its_verdict() {
-    let policy = Policy {
-        waves: canary_and_rest(),
-        gates: vec![gate("ready", false, false, true)],
-        ..Policy::default()
-    };
+    let policy = guarded();
     let mut facts = under_way(&policy, &six(0, 0));
     settled(&six(1, 0), &policy, &mut facts, NOON);
     assert_eq!(facts.progress.baseline.len(), 1);
@@ -109,13 +102,7 @@ fn a_change_that_is_taken_back_while_nobody_may_move_leaves_its_baseline_and_its
 #[test]
 fn a_node_that_is_put_aside_in_an_older_config_does_not_excuse_a_gate_that_fails() {
     let drain = Some(crate::drain::DrainLimit { after: hours(1), then: api::v1alpha1::DrainEnd::Quarantine });
-    let policy = Policy {
-        waves: canary_and_rest(),
-        gates: vec![gate("ready", false, false, true)],
-        rolls_back: true,
-        drain,
-        ..Policy::default()
-    };
+    let policy = Policy { rolls_back: true, drain, ..guarded() };
     let mut facts = under_way(&policy, &six(0, 0));
     facts.progress.rejected = vec![api::v1alpha1::RejectedConfig {
         config: "bad".to_owned(),
@@ -133,11 +120,7 @@ fn a_node_that_is_put_aside_in_an_older_config_does_not_excuse_a_gate_that_fails
 
 #[test]
 fn a_node_that_comes_from_another_pool_does_not_go_before_what_it_is_compared_with() {
-    let policy = Policy {
-        waves: canary_and_rest(),
-        gates: vec![gate("ready", false, false, true)],
-        ..Policy::default()
-    };
+    let policy = guarded();
     let (old, new) = (
         "rendered-worker-00000000000000000000000000000001",
         "rendered-worker-00000000000000000000000000000002",
@@ -196,10 +179,7 @@ fn waves_that_a_policy_gets_before_a_node_has_gone_count_from_the_first() {
     };
     settled(&six(0, 0), &unread, &mut facts, NOON);
     assert_eq!(facts.progress.wave.as_deref(), Some("rest"));
-    let policy = Policy {
-        waves: vec![wave("canary", Members::Number(1)), wave("rest", Members::Rest)],
-        ..Policy::default()
-    };
+    let policy = Policy { waves: canary_and_rest(), ..Policy::default() };
     facts.gates.clear();
     assert_eq!(goes(&settled(&six(0, 0), &policy, &mut facts, NOON)), "a");
     assert_eq!(facts.progress.wave.as_deref(), Some("canary"));
@@ -285,11 +265,7 @@ fn on_the_way_back_no_more_nodes_are_out_than_the_pool_and_its_zones_allow() {
 
 #[test]
 fn a_gate_about_nodes_asks_no_node_that_is_on_its_way() {
-    let policy = Policy {
-        waves: canary_and_rest(),
-        gates: vec![gate("ready", false, false, true)],
-        ..Policy::default()
-    };
+    let policy = guarded();
     let mut facts = under_way(&policy, &six(0, 0));
     settled(&six(1, 0), &policy, &mut facts, NOON);
     let plan = settled(&six(2, 1), &policy, &mut facts, NOON);

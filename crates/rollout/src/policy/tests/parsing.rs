@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::policy::gates::{self, Check, Reading, Record};
-use api::v1alpha1::{Operator, RolloutPolicy, RolloutPolicySpec, WorkloadKind};
+use api::v1alpha1::{Operator, RolloutPolicy, RolloutPolicySpec, RolloutPolicyStatus, WorkloadKind};
 
 #[test]
 fn the_example_is_read_and_what_cannot_be_used_is_named_with_its_path() {
@@ -340,4 +340,32 @@ fn a_policys_conditions_name_what_holds_which_pool_and_pools_that_are_not_there(
         assert_eq!((&*got.1, &*got.2), (status, reason), "{approve:?}: {}", got.3);
         assert!(got.3.contains(words), "{approve:?}: {}", got.3);
     }
+}
+
+#[test]
+fn words_for_people_are_told_from_what_is_decided_by() {
+    let status = |pool: serde_json::Value, held: &str, ready: &str| -> RolloutPolicyStatus {
+        let condition = |type_: &str, reason: &str| json!({"type": type_, "status": "True", "reason": reason, "message": "", "lastTransitionTime": NOON});
+        serde_json::from_value(json!({
+            "observedGeneration": 1, "pools": [pool], "conditions": [condition("Ready", ready), condition("Held", held)],
+        }))
+        .unwrap()
+    };
+    let pool = |wave: &str, held: &str, outcome: &str| json!({"name": "worker", "wave": wave, "held": held, "gates": [{"gate": "g", "outcome": outcome}]});
+    let old = status(pool("canary", "a", "NoAnswer"), "GateUnreadable", "InForce");
+    for (new, want) in [
+        (status(pool("canary", "b", "Passed"), "Soak", "InForce"), true),
+        (status(pool("canary", "b", "Failing"), "Gate", "InForce"), true),
+        // A config that is replaced while a gate fails counts as rejected.
+        (status(pool("canary", "b", "Failed"), "Gate", "InForce"), false),
+        (status(pool("rest", "b", "Passed"), "Soak", "InForce"), false),
+        (status(pool("canary", "a", "NoAnswer"), "GateUnreadable", "Invalid"), false),
+        (RolloutPolicyStatus { current_wave: Some("rest".to_owned()), ..old.clone() }, false),
+    ] {
+        assert_eq!(changes_words_only(&old, &new), want, "{new:?}");
+    }
+    assert!(
+        !changes_words_only(&RolloutPolicyStatus::default(), &old),
+        "the first status is written at once"
+    );
 }
