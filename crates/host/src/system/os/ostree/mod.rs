@@ -378,6 +378,8 @@ impl OsBackend for OstreeHost {
     }
 
     fn tidy(&mut self) -> Result<Vec<String>, OsError> {
+        // An agent that ended while it made room has left them, and a pull that would take them up may never come.
+        self.restore_layers()?;
         self.remove_superseded(false)
     }
 

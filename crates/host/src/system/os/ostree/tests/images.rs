@@ -47,6 +47,28 @@ fn images_that_no_deployment_needs_are_removed_and_those_that_boot_or_wait_are_n
 }
 
 #[test]
+fn second_names_of_layers_do_not_outlive_a_clean_up_that_was_cut_off() {
+    let mut rig = Rig::new(Images::Container);
+    rig.put("usr/libexec/libostree/ext/ostree-container", "");
+    let names = "ostree/repo/refs/heads";
+    // The power failed while room was made for a pull, and the pool went back: no pull follows.
+    for layer in ["one", "two"] {
+        rig.put(&format!("{names}/machine-config/arrived/{layer}"), "");
+    }
+    rig.put(&format!("{names}/ostree/container/blob/two"), "");
+    let refs = |words: &str| writable(&format!("refs --repo=/ostree/repo {words}"));
+    let at = rig.dir.path().join(names).join("machine-config/arrived");
+    rig.talk.says(&refs("--create ostree/container/blob/one machine-config/arrived/one"), "").says_meanwhile(
+        &refs("--delete machine-config/arrived/one machine-config/arrived/two"),
+        "",
+        move || std::fs::remove_dir_all(at).unwrap(),
+    );
+    assert!(rig.os.tidy().unwrap().is_empty());
+    rig.talk.done();
+    assert!(rig.os.tidy().unwrap().is_empty(), "there is nothing left to do");
+}
+
+#[test]
 fn what_a_pull_that_failed_or_had_no_end_stored_last_is_pulled_again() {
     let mut rig = Rig::new(Images::Container);
     rig.put("usr/libexec/libostree/ext/ostree-container", "");
