@@ -248,7 +248,23 @@ pub trait OsBackend: Send + fmt::Debug {
     fn undo_live(&mut self, _before: &Token) -> Result<(), OsError> {
         Ok(())
     }
-    /// The change that was booted is kept: what only a boot loader needed to go back by itself goes. Idempotent.
+    /// Called when an undo has ended. If [`OsBackend::undo`] had to stage again what was in the running system before the change,
+    /// and that is there still as it was, what is staged is brought there in its place, if the cluster has `allowed` such things.
+    /// Returns whether the running system has it; if not, the next boot has. Idempotent.
+    ///
+    /// # Errors
+    /// The host cannot report it.
+    fn bring_back_live(&mut self, _before: &Token, _allowed: bool) -> Result<bool, OsError> {
+        Ok(true)
+    }
+    /// What the last undo could not bring back, why, and what to do. It may start a program.
+    ///
+    /// # Errors
+    /// The host cannot report it.
+    fn not_brought_back(&mut self) -> Result<Option<String>, OsError> {
+        Ok(None)
+    }
+    /// No change is under way any more, and the one that was booted is kept: what only a way back needed goes. Idempotent.
     ///
     /// # Errors
     /// The host refuses or fails.

@@ -13,6 +13,7 @@ mod commands;
 mod extensions_image;
 mod live;
 pub(crate) mod packages;
+mod staged_again;
 mod status;
 
 use std::time::Duration;
@@ -20,7 +21,7 @@ use std::time::Duration;
 use desired::OsField;
 
 use crate::disk::root::Root;
-use crate::paths::JOURNAL_DIR;
+use crate::paths::{JOURNAL_DIR, OS_STAGED_AGAIN};
 use crate::system::os::arguments::{booted_arguments, of_deployment, really_booted, without_secrets};
 use crate::system::os::origin::OsOrigin;
 use crate::system::os::ostree::{CONTAINER, OSTREE};
@@ -324,6 +325,22 @@ impl OsBackend for RpmOstree {
 
     fn undo_live(&mut self, before: &Token) -> Result<(), OsError> {
         self.take_back_live(UndoToken::read(before, "rpm-ostree")?.live.as_ref())
+    }
+
+    fn bring_back_live(&mut self, before: &Token, allowed: bool) -> Result<bool, OsError> {
+        self.bring_staged_again_live(before, allowed)
+    }
+
+    fn not_brought_back(&mut self) -> Result<Option<String>, OsError> {
+        self.not_staged_again()
+    }
+
+    fn keep(&mut self) -> Result<(), OsError> {
+        self.forget_staged_again()
+    }
+
+    fn is_unkept(&self) -> Result<bool, OsError> {
+        Ok(!self.root.found(OS_STAGED_AGAIN)?.is_absent())
     }
 
     fn undo(&mut self, before: &Token) -> Result<(), OsError> {
