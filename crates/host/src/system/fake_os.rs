@@ -60,6 +60,8 @@ impl State {
     }
 }
 
+/// How large every image is that is not on the host.
+const IMAGE_SIZE: u64 = 1_234_567_890;
 /// How often a fetch that hangs looks whether it was cancelled.
 const LISTEN: Duration = Duration::from_millis(10);
 
@@ -200,6 +202,10 @@ impl OsBackend for FakeOs {
         let reference = self.state().status.booted.image.clone();
         Ok(Some(OsOrigin::Image { reference, named: String::new() })
             .filter(|_| self.refuses(OsField::Image).is_none()))
+    }
+
+    fn image_size(&mut self, target: &Deployment) -> Result<Option<u64>, OsError> {
+        Ok((!self.state().fetched.contains(&target.image)).then_some(IMAGE_SIZE))
     }
 
     fn fetch(&mut self, target: &Deployment, pull: &Pull) -> Result<(), OsError> {

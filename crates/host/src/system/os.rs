@@ -203,6 +203,14 @@ pub trait OsBackend: Send + fmt::Debug {
     /// Names the image that has the packages of extensions and kernels, for what is fetched and staged next. Empty: the host's
     /// repositories have them.
     fn use_extensions(&mut self, _image: &str) {}
+    /// How many bytes the layers of another image have that a deployment needs, as they are pulled, for plans. `None`: it needs none,
+    /// or that cannot be found out. It may ask a registry, and pulls nothing.
+    ///
+    /// # Errors
+    /// The host cannot report what it has.
+    fn image_size(&mut self, _target: &Deployment) -> Result<Option<u64>, OsError> {
+        Ok(None)
+    }
     /// Fetches what a deployment needs, such as an image or packages. It may take long, does not change what the host
     /// boots into, and runs before the node is drained. Idempotent: a second run does nothing, or resumes an
     /// interrupted one. `pull` tells the caller how far it is, and can end it.

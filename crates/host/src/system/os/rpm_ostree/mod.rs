@@ -48,6 +48,8 @@ const BUSY: &str = "Transaction in progress";
 /// What rpm-ostree says if a program has registered itself as the one that updates the host.
 const DRIVEN: &str = "Updates and deployments are driven by";
 const DROP: &str = "reboot into it, or drop it with rpm-ostree cleanup --pending; rpm-ostree status shows it";
+const PACKAGES: &str = "check spec.extensions, which are the names of packages, and the host's repositories (dnf repolist, /etc/yum.repos.d) \
+    or spec.baseOSExtensionsContainerImage, which must have them";
 const WAIT: &str = "wait for its end (rpm-ostree status), or end it with rpm-ostree cancel";
 /// The distributions that have other kernels as packages.
 const HAVE_KERNELS: [&str; 4] = ["rhcos", "scos", "rhel", "centos"];
@@ -102,8 +104,11 @@ impl RpmOstree {
             ))),
             Err(e) => {
                 let verb = args.first().copied().unwrap_or_default();
-                // The other verbs fetch packages, not images.
-                let remedy = pull_trouble::remedy(&e.why).filter(|_| verb == "rebase");
+                let remedy = match verb {
+                    "rebase" => pull_trouble::remedy(&e.why),
+                    "install" => Some(PACKAGES),
+                    _ => None,
+                };
                 let remedy = remedy.map(|remedy| format!("; {remedy}")).unwrap_or_default();
                 Err(OsError::new(format!("rpm-ostree {verb}: {}{remedy}", without_secrets(&e.why, args))))
             }
@@ -240,6 +245,13 @@ impl OsBackend for RpmOstree {
 
     fn use_extensions(&mut self, image: &str) {
         image.clone_into(&mut self.extensions_image);
+    }
+
+    fn image_size(&mut self, target: &Deployment) -> Result<Option<u64>, OsError> {
+        let status = self.ask()?;
+        let Some(next) = status.next().filter(|next| !now_same_image(next, target)) else { return Ok(None) };
+        let image = Reference::wanted(&target.image, next.reference().as_ref());
+        registry_look::size(&self.root, self.programs.as_mut(), &image)
     }
 
     fn fetch(&mut self, target: &Deployment, pull: &Pull) -> Result<(), OsError> {

@@ -365,3 +365,26 @@ fn a_program_that_updates_the_host_by_itself_is_named_with_the_remedy() {
     assert!(why.contains("systemctl disable --now zincati.service"), "{why}");
     rig.talk.done();
 }
+
+#[test]
+fn a_plan_is_told_how_large_another_image_is_and_packages_that_cannot_be_fetched_are_told_with_the_remedy() {
+    let mut rig = Rig::new();
+    let now = rig.now();
+    rig.talk.says(ASKED, idle());
+    assert_eq!(rig.os.image_size(&now).unwrap(), None);
+    std::fs::create_dir_all(rig._dir.path().join("usr/bin")).unwrap();
+    std::fs::write(rig._dir.path().join("usr/bin/skopeo"), "").unwrap();
+    let target = Deployment { image: "q.io/a:2".to_owned(), ..now.clone() };
+    rig.talk
+        .says(ASKED, idle())
+        .says("/usr/bin/skopeo inspect --no-tags docker://q.io/a:2", r#"{"LayersData":[{"Size":7}]}"#);
+    assert_eq!(rig.os.image_size(&target).unwrap(), Some(7));
+    let target = Deployment { extensions: vec!["usbgard".to_owned()], ..now };
+    rig.talk.says(ASKED, idle()).fails(
+        "/usr/bin/rpm-ostree install --download-only --idempotent --allow-inactive usbgard",
+        "exit status: 1: error: Packages not found: usbgard",
+    );
+    let why = rig.os.fetch(&target, &Pull::default()).unwrap_err().why;
+    assert!(why.contains("not found: usbgard; check spec.extensions"), "{why}");
+    rig.talk.done();
+}

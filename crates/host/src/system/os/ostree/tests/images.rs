@@ -47,6 +47,24 @@ fn images_that_no_deployment_needs_are_removed_and_those_that_boot_or_wait_are_n
 }
 
 #[test]
+fn a_plan_is_told_how_large_another_image_is() {
+    for images in [Images::Bootc, Images::Container] {
+        let mut rig = Rig::new(images);
+        let now = rig.now();
+        rig.put("usr/bin/skopeo", "");
+        rig.asks(1, false);
+        assert_eq!(rig.os.image_size(&now).unwrap(), None);
+        rig.asks(1, false);
+        rig.talk.says(
+            &format!("/usr/bin/skopeo inspect --no-tags docker://{V3}"),
+            r#"{"LayersData":[{"Size":7}]}"#,
+        );
+        assert_eq!(rig.os.image_size(&Deployment { image: V3.to_owned(), ..now }).unwrap(), Some(7));
+        rig.talk.done();
+    }
+}
+
+#[test]
 fn second_names_of_layers_do_not_outlive_a_clean_up_that_was_cut_off() {
     let mut rig = Rig::new(Images::Container);
     rig.put("usr/libexec/libostree/ext/ostree-container", "");
