@@ -45,6 +45,9 @@ fn pool(change: &PoolChange, show: Show) -> String {
         };
         costs(cost, &whose, show, &mut out);
     }
+    if let Some(pulls) = &p.pulls {
+        let _ = writeln!(out, "  {}", show(&pulls.to_string()));
+    }
     let count = p.nodes.len();
     let _ = match &p.held {
         _ if count == 0 => writeln!(out, "  no node of the pool has to move"),

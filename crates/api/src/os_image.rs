@@ -22,12 +22,20 @@ pub struct OsImage {
     /// The architectures that it is for; empty: not known.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub architectures: Vec<String>,
+    /// The bytes of its layers as they are pulled; 0: not known.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub size: u64,
     /// Why no node can run it; empty: nothing is known against it.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub refused: String,
     /// Why it is not known what it is; empty: it is.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub unknown: String,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes it so")]
+fn is_zero(n: &u64) -> bool {
+    *n == 0
 }
 
 impl OsImage {

@@ -1,8 +1,8 @@
 //! Shortens text from elsewhere that goes into an object: cut to a length that every reader and the API server accept,
 //! with a note that it was cut.
 //!
-//! Also here: an error with its causes as one line ([`chain`]), for conditions, reasons and logs, and bytes as hexadecimal
-//! digits ([`hex`]).
+//! Also here: an error with its causes as one line ([`chain`]), for conditions, reasons and logs, bytes as hexadecimal
+//! digits ([`hex`]), and a number of bytes in words ([`size`]).
 //!
 //! What it is not: a filter for secrets. Whoever writes a text makes sure that it holds none.
 
@@ -71,6 +71,16 @@ pub fn chain_with(
         next = if whole { None } else { error.source() };
     }
     text
+}
+
+/// A number of bytes in decimal units, as programs that pull images print them.
+#[must_use]
+pub fn size(bytes: u64) -> String {
+    const UNITS: [(u64, &str); 3] = [(1_000_000_000, "GB"), (1_000_000, "MB"), (1_000, "kB")];
+    match UNITS.iter().find(|(unit, _)| bytes >= *unit) {
+        Some((unit, name)) => format!("{}.{} {name}", bytes / unit, bytes % unit * 10 / unit),
+        None => format!("{bytes} bytes"),
+    }
 }
 
 #[cfg(test)]

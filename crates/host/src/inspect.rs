@@ -170,6 +170,7 @@ impl Host {
             let refused = self.root.text(paths::LIVE_REFUSED)?;
             facts.live_refused = refused.and_then(|text| serde_json::from_str(&text).ok());
         }
+        facts.os_not_back = self.os.not_brought_back()?;
         if !facts.os_refused.contains_key(&OsField::KernelArguments) {
             facts.argument_rules = self.os.argument_rules()?;
         }

@@ -27,7 +27,7 @@ pub use change::rendering::{RenderWith, Rendered, UnrenderableError, rendered};
 pub use change::settings::{needs_templates, rendered_now};
 pub use change::unrendered::unrendered;
 pub use change::{
-    ChangeError, ChangePlan, ChangeView, Cost, Manifests, Outcome, PoolChange, disruption_policy,
+    ChangeError, ChangePlan, ChangeView, Cost, Manifests, Outcome, PoolChange, PulledImage, disruption_policy,
 };
 pub use explain::requests::{ExplainError, explain, explain_stored};
 pub use explain::{Explanation, NotInConfig, Source, kind_of};

@@ -133,6 +133,39 @@ fn kernel_arguments_are_set_by_the_back_end_with_one_reboot() {
 }
 
 #[test]
+fn the_image_of_the_config_or_of_the_pool_is_booted_before_the_kubelet_starts() {
+    let digest = format!("registry.lab/os@sha256:{}", "ab".repeat(32));
+    for (of_config, of_pool, wants) in [
+        ("fake:2", "", "fake:2"),
+        ("", digest.as_str(), digest.as_str()),
+        ("fake:2", &digest, &digest),
+        ("fake:1", "", ""),
+    ] {
+        let mut machine = Machine::new(json!({"osImageURL": of_config}));
+        let mut os = FakeOs::default();
+        machine.os = Some(os.clone());
+        if !of_pool.is_empty() {
+            machine.put(ANNOTATIONS_FILE, &json!({annotation::CURRENT_IMAGE: of_pool}).to_string());
+        }
+        let config = with_image(NAME, of_pool);
+        if wants.is_empty() {
+            // The machine was installed from it.
+            assert_eq!(machine.complete_first_boot().unwrap(), done());
+            assert_eq!(os.status().unwrap().staged, None);
+            continue;
+        }
+        assert_eq!(machine.complete_first_boot().unwrap(), FirstBoot::Rebooting { config: config.clone() });
+        assert_eq!(os.status().unwrap().next().image, wants);
+        os.boot();
+        FakeSystemd::new(machine.host().root()).complete_reboot().unwrap();
+        let mut host = machine.host();
+        assert_eq!(host.recover().unwrap(), host::Recovery::Finished { config });
+        assert_eq!(os.status().unwrap().booted.image, wants, "{of_config} {of_pool}");
+        assert!(!machine.has(FIRSTBOOT_FILE), "it is done once");
+    }
+}
+
+#[test]
 fn an_input_that_cannot_be_parsed_is_not_quoted() {
     let machine = Machine::new(json!({}));
     machine.put(FIRSTBOOT_FILE, "{\"metadata\": {\"name\": \"x\"}, \"spec\": \"hush\"}");

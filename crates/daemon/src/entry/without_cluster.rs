@@ -65,7 +65,10 @@ pub fn plan_on_host(
     let image = config_and_image(&from.name).1;
     let state = with_image(config.metadata.name.as_deref().unwrap_or_default(), image);
     let to = MachineConfig::new(&state, in_image(config.spec.clone(), image));
-    let plan = plan_between(&mut host, &from, &to, policy, None)?;
+    let mut plan = plan_between(&mut host, &from, &to, policy, None)?;
+    if let Ok(plan) = &mut plan {
+        host.note_image_size(plan).map_err(|error| look_error(&error))?;
+    }
     Ok(PlannedOnHost { os, plan })
 }
 

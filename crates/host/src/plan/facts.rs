@@ -105,6 +105,9 @@ pub struct Facts {
     /// The config whose extensions it refused to bring there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub live_refused: Option<LiveRefusal>,
+    /// What of the operating system an undo could not bring back, why, and what to do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub os_not_back: Option<String>,
     /// How kernel arguments are taken here.
     #[serde(skip)]
     pub argument_rules: ArgumentRules,

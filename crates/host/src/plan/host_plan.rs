@@ -40,6 +40,9 @@ pub struct HostPlan {
     /// Why extensions do not take effect in the running system, although that was allowed and tried. It is one of the warnings.
     #[serde(skip)]
     pub not_live: Option<String>,
+    /// The cluster allows that packages are brought into the running system. An undo may have to do that.
+    #[serde(skip)]
+    pub(crate) live_allowed: bool,
     /// Hard links of the config in effect, with the file that each of them refers to now.
     #[serde(skip)]
     pub(crate) hard_links: BTreeMap<String, String>,

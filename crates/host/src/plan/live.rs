@@ -98,6 +98,7 @@ mod tests {
                 to: deployment(to),
                 wanted: OsWanted::default(),
                 gone: Vec::new(),
+                extensions_image_before: String::new(),
             };
             let policy = DisruptionPolicy { live_extensions: allowed, ..DisruptionPolicy::default() };
             let live_refused = (!refused.is_empty())

@@ -209,12 +209,16 @@ impl Change {
         if !facts.os_refused.contains_key(&OsField::KernelArguments) {
             bad.extend(refused_arguments(&old.os, &new.os, facts));
         }
+        let not_back = facts.os_not_back.as_ref().map(|what| format!("; {what}")).unwrap_or_default();
         if let Some(failure) = facts.os_failure.as_ref().filter(|f| f.config == names.desired)
             && let Some(field) = changes.os.first()
         {
             bad.push(Irreconcilable {
                 path: field.path().to_owned(),
-                why: format!("this machine was rebooted into it but came up without it: {}", failure.why),
+                why: format!(
+                    "this machine was rebooted into it but came up without it: {}{not_back}",
+                    failure.why
+                ),
                 remedy: format!(
                     "find the cause (journalctl -b -1, and the boot loader's messages), then remove \
                      {OS_FAILURE} to have it tried again"
@@ -225,7 +229,7 @@ impl Change {
         if let Some(failure) = facts.trial_failure.as_ref().filter(|f| f.config == names.desired) {
             bad.push(Irreconcilable {
                 path: "spec".to_owned(),
-                why: format!("this machine tried this config and went back: {}", failure.why),
+                why: format!("this machine tried this config and went back: {}{not_back}", failure.why),
                 remedy: format!(
                     "correct the config. To have the same one tried again, run `mco retry` for this node, or remove \
                      {TRIAL_FAILURE} on it"
@@ -254,12 +258,13 @@ impl Change {
         if let Live::Refused(why) = &live {
             steps.warnings.push(why.clone());
         }
+        steps.warnings.extend(facts.os_not_back.clone());
         steps.all(names, spec, &disruption, &live);
         let plan = steps.plan(names.clone(), disruption)?;
         let not_live = match live {
             Live::Refused(why) => Some(why),
             Live::No | Live::Yes(_) => None,
         };
-        Ok(HostPlan { cut_offs, not_live, ..plan })
+        Ok(HostPlan { cut_offs, not_live, live_allowed: policy.live_extensions, ..plan })
     }
 }

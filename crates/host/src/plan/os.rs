@@ -33,6 +33,9 @@ pub struct OsChange {
     pub wanted: OsWanted,
     /// Kernel arguments of the old config that must be gone.
     pub gone: Vec<String>,
+    /// The extensions image of the old config: an undo may have to install packages again.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub extensions_image_before: String,
 }
 
 /// The form for people: what differs, without secrets.
@@ -85,7 +88,14 @@ impl OsChange {
         let image = if keeps { now.image.clone() } else { asked.to_owned() };
         let to = Deployment { image, kernel_arguments, kernel_type: new.kernel_type.clone(), extensions };
         let gone = without(&had, &has);
-        (to != *now).then(|| Self { from: now.clone(), to, wanted: new.clone(), gone })
+        let extensions_image_before = old.extensions_image.clone();
+        (to != *now).then(|| Self {
+            from: now.clone(),
+            to,
+            wanted: new.clone(),
+            gone,
+            extensions_image_before,
+        })
     }
 
     /// Whether a boot came up as planned: everything that the config asks for is there, and everything that it gave up
@@ -95,7 +105,7 @@ impl OsChange {
     /// What differs, for people.
     pub fn came_up(&self, status: &OsStatus) -> Result<(), String> {
         let booted = &status.booted;
-        let Self { from, to, wanted, gone } = self;
+        let Self { from, to, wanted, gone, .. } = self;
         if !same_image(&to.image, &booted.image) {
             return Err(format!("it runs the image {:?} and not {:?}", booted.image, to.image));
         }

@@ -62,6 +62,7 @@ impl Steps<'_> {
             cut_offs: Vec::new(),
             trial: None,
             not_live: None,
+            live_allowed: false,
             hard_links: hard_links(self.old, self.facts),
         })
     }

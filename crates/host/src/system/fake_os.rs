@@ -34,6 +34,13 @@ struct State {
     refuses_live: String,
     /// What the running system is, if it is more than the deployment that was booted.
     live: Option<Deployment>,
+    /// What was ever brought into the running system, each with the deployment that ran then.
+    was_live: Vec<(Deployment, Deployment)>,
+    /// What an undo could not bring back. Empty: nothing.
+    not_back: String,
+    /// The extensions image, now and at the last undo.
+    extensions_image: String,
+    undone_with: String,
 }
 
 impl State {
@@ -46,8 +53,15 @@ impl State {
         }
         seen
     }
+
+    /// The deployment that ran when this one was brought into the running system.
+    fn ran_with(&self, live: &Deployment) -> Option<&Deployment> {
+        self.was_live.iter().rfind(|(was, _)| was == live).map(|(_, ran)| ran)
+    }
 }
 
+/// How large every image is that is not on the host.
+const IMAGE_SIZE: u64 = 1_234_567_890;
 /// How often a fetch that hangs looks whether it was cancelled.
 const LISTEN: Duration = Duration::from_millis(10);
 
@@ -97,6 +111,20 @@ impl FakeOs {
     /// Makes it refuse that with this reason, or do it again if that is empty.
     pub fn refuse_live(&self, why: &str) {
         why.clone_into(&mut self.state().refuses_live);
+    }
+
+    /// Makes the machine one where an undo could not stage again what was in the running system, for this reason.
+    pub fn lose_live(&self, why: &str) {
+        let mut state = self.state();
+        state.live = None;
+        state.status.staged = None;
+        why.clone_into(&mut state.not_back);
+    }
+
+    /// The extensions image of the last undo.
+    #[must_use]
+    pub fn undone_with(&self) -> String {
+        self.state().undone_with.clone()
     }
 
     /// Gives each deployment a folder with an `/etc` of its own, as OSTree does. Who simulates the boot fills it.
@@ -176,6 +204,10 @@ impl OsBackend for FakeOs {
             .filter(|_| self.refuses(OsField::Image).is_none()))
     }
 
+    fn image_size(&mut self, target: &Deployment) -> Result<Option<u64>, OsError> {
+        Ok((!self.state().fetched.contains(&target.image)).then_some(IMAGE_SIZE))
+    }
+
     fn fetch(&mut self, target: &Deployment, pull: &Pull) -> Result<(), OsError> {
         if self.state().hangs {
             pull.hear(b"layers needed: 1 (5.0 MB)\n");
@@ -210,6 +242,10 @@ impl OsBackend for FakeOs {
         Ok(())
     }
 
+    fn use_extensions(&mut self, image: &str) {
+        image.clone_into(&mut self.state().extensions_image);
+    }
+
     fn can_apply_live(&self) -> bool {
         self.state().can_live
     }
@@ -220,6 +256,8 @@ impl OsBackend for FakeOs {
         if !state.refuses_live.is_empty() {
             return Err(OsError::new(state.refuses_live.clone()));
         }
+        let ran = state.status.booted.clone();
+        state.was_live.push((staged.clone(), ran));
         state.live = Some(staged);
         Ok(())
     }
@@ -245,6 +283,7 @@ impl OsBackend for FakeOs {
     fn undo(&mut self, before: &Token) -> Result<(), OsError> {
         let before: Deployment = serde_json::from_str(&before.0).map_err(|e| OsError::new(e.to_string()))?;
         let mut state = self.state();
+        state.undone_with = state.extensions_image.clone();
         if *state.status.next() == before {
             return Ok(());
         }
@@ -252,19 +291,37 @@ impl OsBackend for FakeOs {
         if state.status.booted == before {
             return Ok(());
         }
-        // What is in the running system was only staged, and is staged again.
-        let previous = state.status.previous.clone();
-        state.status.staged = [previous, state.live.clone()].into_iter().flatten().find(|d| *d == before);
+        // What was brought into the running system was only staged: it is staged again, in the deployment that ran then.
+        let ran = state.ran_with(&before).cloned();
+        state.status.staged = match ran {
+            Some(ran) if ran == state.status.booted => Some(before),
+            ran => state.status.previous.clone().filter(|d| *d == before || ran.as_ref() == Some(d)),
+        };
         match state.status.staged {
             Some(_) => Ok(()),
             None => Err(OsError::new("the deployment of before the change is gone")),
         }
     }
 
+    fn bring_back_live(&mut self, before: &Token, _: bool) -> Result<bool, OsError> {
+        let before: Deployment = serde_json::from_str(&before.0).map_err(|e| OsError::new(e.to_string()))?;
+        let state = self.state();
+        let only_staged = state.ran_with(&before) == Some(&state.status.booted)
+            && state.status.staged.as_ref() == Some(&before)
+            && state.live.as_ref() != Some(&before);
+        Ok(!only_staged)
+    }
+
+    fn not_brought_back(&mut self) -> Result<Option<String>, OsError> {
+        let why = self.state().not_back.clone();
+        Ok(Some(why).filter(|why| !why.is_empty()))
+    }
+
     fn runs(&mut self, before: &Token) -> Result<bool, OsError> {
         let before: Deployment = serde_json::from_str(&before.0).map_err(|e| OsError::new(e.to_string()))?;
         let state = self.state();
+        let ran = state.ran_with(&before);
         // Nothing was booted since something was brought into the running system.
-        Ok(state.status.booted == before || state.live.is_some())
+        Ok(state.status.booted == before || state.live.is_some() || ran == Some(&state.status.booted))
     }
 }

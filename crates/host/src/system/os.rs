@@ -204,6 +204,14 @@ pub trait OsBackend: Send + fmt::Debug {
     /// Names the image that has the packages of extensions and kernels, for what is fetched and staged next. Empty: the host's
     /// repositories have them.
     fn use_extensions(&mut self, _image: &str) {}
+    /// How many bytes the layers of another image have that a deployment needs, as they are pulled, for plans. `None`: it needs none,
+    /// or that cannot be found out. It may ask a registry, and pulls nothing.
+    ///
+    /// # Errors
+    /// The host cannot report what it has.
+    fn image_size(&mut self, _target: &Deployment) -> Result<Option<u64>, OsError> {
+        Ok(None)
+    }
     /// Fetches what a deployment needs, such as an image or packages. It may take long, does not change what the host
     /// boots into, and runs before the node is drained. Idempotent: a second run does nothing, or resumes an
     /// interrupted one. `pull` tells the caller how far it is, and can end it.
@@ -249,7 +257,23 @@ pub trait OsBackend: Send + fmt::Debug {
     fn undo_live(&mut self, _before: &Token) -> Result<(), OsError> {
         Ok(())
     }
-    /// The change that was booted is kept: what only a boot loader needed to go back by itself goes. Idempotent.
+    /// Called when an undo has ended. If [`OsBackend::undo`] had to stage again what was in the running system before the change,
+    /// and that is there still as it was, what is staged is brought there in its place, if the cluster has `allowed` such things.
+    /// Returns whether the running system has it; if not, the next boot has. Idempotent.
+    ///
+    /// # Errors
+    /// The host cannot report it.
+    fn bring_back_live(&mut self, _before: &Token, _allowed: bool) -> Result<bool, OsError> {
+        Ok(true)
+    }
+    /// What the last undo could not bring back, why, and what to do. It may start a program.
+    ///
+    /// # Errors
+    /// The host cannot report it.
+    fn not_brought_back(&mut self) -> Result<Option<String>, OsError> {
+        Ok(None)
+    }
+    /// No change is under way any more, and the one that was booted is kept: what only a way back needed goes. Idempotent.
     ///
     /// # Errors
     /// The host refuses or fails.

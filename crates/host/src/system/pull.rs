@@ -12,6 +12,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use api::text::size;
+
 /// The longest part of a line that is kept until its end arrives.
 const LONGEST_LINE: usize = 4096;
 
@@ -174,15 +176,6 @@ impl fmt::Display for Pulled {
             Some(seconds @ ..7200) => write!(f, ", {} min left", seconds.div_ceil(60)),
             Some(seconds) => write!(f, ", {} h left", seconds.div_ceil(3600)),
         }
-    }
-}
-
-/// Decimal units, as the programs print them.
-fn size(bytes: u64) -> String {
-    const UNITS: [(u64, &str); 3] = [(1_000_000_000, "GB"), (1_000_000, "MB"), (1_000, "kB")];
-    match UNITS.iter().find(|(unit, _)| bytes >= *unit) {
-        Some((unit, name)) => format!("{}.{} {name}", bytes / unit, bytes % unit * 10 / unit),
-        None => format!("{bytes} bytes"),
     }
 }
 

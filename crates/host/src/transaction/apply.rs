@@ -192,6 +192,28 @@ impl Host {
         }
     }
 
+    /// Notes in a plan how large the OS image is that will be pulled, if its registry says so. It may take a minute.
+    ///
+    /// # Errors
+    /// The host cannot report what it has.
+    pub fn note_image_size(&mut self, plan: &mut HostPlan) -> Result<(), Error> {
+        let Some(image) = plan.os_change().filter(|c| c.from.image != c.to.image).map(|c| c.to.clone())
+        else {
+            return Ok(());
+        };
+        let size = self.os.image_size(&image)?.map(api::text::size);
+        plan.notes.push(match size {
+            Some(size) => {
+                format!("pulls the OS image {}: {size}, less the layers that the host has", image.image)
+            }
+            None => format!(
+                "pulls the OS image {}, unless the host has it; how large it is, is not known",
+                image.image
+            ),
+        });
+        Ok(())
+    }
+
     /// Removes the OS images that nothing needs any more. It waits for no other process, and for the end of a change that is not
     /// kept yet: then nothing goes. Returns what went.
     ///

@@ -141,6 +141,10 @@ pub(crate) struct Journal {
     /// The change of the operating system is brought into the running system: it waits for no boot, and the undo takes it out.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) live: bool,
+    /// The cluster allowed packages to be brought into the running system when the change was planned. For a reader that does not
+    /// know this field they are there after the next boot.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) live_allowed: bool,
 }
 
 /// The format of the journal. A reader knows all formats up to its own. A format gets a new number if it changes what
@@ -244,6 +248,7 @@ impl Journal {
                 _ => None,
             })
             .collect();
+        let live_allowed = plan.live_allowed && before_os.is_some();
         let journal = Self {
             format: match &before_os {
                 _ if plan.is_live() => FORMAT,
@@ -279,6 +284,7 @@ impl Journal {
             effects,
             trial,
             live: plan.is_live(),
+            live_allowed,
         };
         root.write_bytes(BEGIN, &journal.to_file()?, PRIVATE)?;
         Ok(journal)

@@ -3,7 +3,7 @@
 //! ```text
 //! stage ─► apply_live ─┬─► commit: the change waits for no boot
 //!                      └─► live-refused.json ─► undo of the whole change; the config is planned again with a reboot
-//! undo:  undo_live ─► what was staged is dropped ─► files
+//! undo:  undo_live ─► what was staged is dropped ─► files ─► bring_back_live, or one more boot
 //! ```
 //!
 //! Guarantees: the refusal is on the disk before the undo begins, so a crash in between leads to no second try. If what was brought
@@ -43,6 +43,26 @@ impl Host {
                 Ok(false)
             }
             done => done.map(|()| true),
+        }
+    }
+
+    /// Brings what the undo of a change had to stage again into the running system, if it was there before. Returns whether it is
+    /// there; if not, the next boot has it.
+    pub(crate) fn bring_back_live(&mut self, journal: &Journal) -> Result<bool, Error> {
+        let Some((before, _)) = journal.os_change().filter(|_| self.os.can_apply_live()) else {
+            return Ok(true);
+        };
+        let mut is_there = true;
+        let done = self.os_call("bring back live", |os| {
+            is_there = os.bring_back_live(before, journal.live_allowed)?;
+            Ok(())
+        });
+        match done {
+            Err(error) if !error.killed() => {
+                tracing::warn!(error = %chain(&error), "what was in the running system before is there after the next boot");
+                Ok(false)
+            }
+            done => done.map(|()| is_there),
         }
     }
 

@@ -35,7 +35,13 @@ impl Host {
         let settled = matches!(self.reboot_status()?, RebootStatus::None) && !self.has_unfinished_change()?;
         let mut found = os_drifts(&managed, &fields, &status, settled);
         if settled && let Some(kept) = self.kept_os()?.filter(|kept| kept.wanted == *wanted) {
-            found.extend(changed_since(&kept.booted, &status));
+            found.extend(changed_since(&kept, &status));
+        }
+        let of_packages = |drift: &&mut Drift| matches!(drift, Drift::Os { field: OsField::Extensions, .. });
+        if let Some(Drift::Os { why, .. }) = found.iter_mut().find(of_packages)
+            && let Some(not_back) = self.os.not_brought_back()?
+        {
+            *why = format!("{why}; {not_back}");
         }
         Ok(found)
     }
@@ -134,7 +140,8 @@ struct Kept {
 }
 
 /// Arguments and packages of the next boot that came or went since then.
-fn changed_since(kept: &Deployment, status: &OsStatus) -> Vec<Drift> {
+fn changed_since(kept: &Kept, status: &OsStatus) -> Vec<Drift> {
+    let Kept { wanted, booted: kept } = kept;
     let now = status.next();
     // Of an image, arguments come and go with it.
     let list = |list: &[String]| match list {
@@ -145,11 +152,15 @@ fn changed_since(kept: &Deployment, status: &OsStatus) -> Vec<Drift> {
     let went = without(&kept.kernel_arguments, &now.kernel_arguments);
     let layered: Vec<_> =
         now.extensions.iter().filter(|e| !is_within(e, &kept.extensions)).cloned().collect();
+    // What the config names is compared with the config.
+    let went_too = |e: &&String| !is_within(e, &now.extensions) && !is_within(e, &wanted.extensions);
+    let removed: Vec<_> = kept.extensions.iter().filter(went_too).cloned().collect();
     let by_hand = format!("since the last update of the OS; change it back, or remove {OS_KEPT} to keep it");
     let told = [
         (OsField::KernelArguments, list(&came), "has in addition"),
         (OsField::KernelArguments, list(&went), "has no longer"),
         (OsField::Extensions, list(&layered), "has packages that no config names:"),
+        (OsField::Extensions, list(&removed), "has no longer the packages"),
     ];
     let told = told.into_iter().filter_map(|(field, what, verb)| {
         what.map(|what| Drift::Os { field, why: format!("the next boot {verb} {what}, {by_hand}") })
@@ -208,9 +219,17 @@ mod tests {
                     "spec.extensions: the next boot has packages that no config names: vim, since",
                 ],
             ),
+            // usbguard is compared with the config.
+            (
+                deployment("q.io/os:1", "ro nosmt password=hush", ""),
+                "",
+                &["spec.extensions: the next boot has no longer the packages mine, since"],
+            ),
         ] {
             let status =
                 OsStatus { booted: now, of_image: arguments(&[of_image.to_owned()]), ..OsStatus::default() };
+            let wanted = OsWanted { extensions: vec!["usbguard".to_owned()], ..OsWanted::default() };
+            let kept = Kept { wanted, booted: kept.clone() };
             let told: Vec<String> = changed_since(&kept, &status).iter().map(ToString::to_string).collect();
             assert_eq!(told.len(), want.len(), "{told:?}");
             for (told, want) in told.iter().zip(want) {

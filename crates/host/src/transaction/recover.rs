@@ -30,6 +30,10 @@ pub(crate) enum ServiceUndo {
 /// Why the machine reboots into its old operating system.
 pub(super) const BACK: &str = "back into the operating system of before the update";
 
+/// Why it reboots once more when it is back there.
+const PACKAGES_STAGED: &str =
+    "the packages that were only in the running system before the update are staged again";
+
 /// The result of [`Host::recover`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Recovery {
@@ -85,11 +89,15 @@ pub enum Recovery {
 impl Host {
     pub(crate) fn undo(&mut self, journal: &Journal, services: ServiceUndo) -> Result<(), Error> {
         journal.undo(&self.root)?;
-        if !self.undo_os(journal)? {
+        let runs = self.undo_os(journal)?;
+        if !runs {
             // The change was never committed, or is undone after its boot: the machine has booted into what it staged.
             self.record_return_reboot(&journal.names.current, BACK, journal.trial.is_some())?;
         }
         self.undone_trial(journal, services)?;
+        if runs && !self.bring_back_live(journal)? {
+            self.record_return_reboot(&journal.names.current, PACKAGES_STAGED, false)?;
+        }
         if journal.daemon_reload {
             // A failure is tolerated: the files are restored, and systemd reads them at the next boot at the latest.
             self.tolerate("daemon-reload", "", |s| s.daemon_reload())?;
@@ -129,9 +137,10 @@ impl Host {
     /// Makes the machine boot into the operating system that it had before the change. Returns whether that one runs; if not,
     /// a reboot is still to come.
     pub(crate) fn undo_os(&mut self, journal: &Journal) -> Result<bool, Error> {
-        let Some((before, _)) = journal.os_change() else { return Ok(true) };
+        let Some((before, change)) = journal.os_change() else { return Ok(true) };
         let is_out = self.undo_live(journal)?;
         if self.os.mark()? != *before {
+            self.os.use_extensions(&change.extensions_image_before);
             self.os_call("undo", |os| os.undo(before))?;
         }
         Ok(self.os.runs(before)? && is_out)

@@ -1,5 +1,5 @@
 //! An extension that takes effect in the running system: the process ends at any instruction, the host refuses it, the power
-//! fails before the next shutdown, and a second one follows. The OS is the fake that behaves as rpm-ostree does: what is staged
+//! fails before the next shutdown, a second one follows, or a change of the whole OS that is undone. The OS is the fake that behaves as rpm-ostree does: what is staged
 //! is made bootable at shutdown only, and what is in the running system ends with the boot.
 
 use std::io;
@@ -246,4 +246,147 @@ fn a_power_cut_before_the_next_shutdown_undoes_a_change_on_trial_and_is_told_lat
     assert_eq!(host.recover().unwrap(), Recovery::Nothing);
     let text = told(&mut host);
     assert!(text.contains("spec.extensions") && text.contains("usbguard"), "{text}");
+}
+
+/// A host with an extension in the running system that no boot has made part of its deployment yet.
+fn with_live_extension(image: &str) -> (tempfile::TempDir, FakeOs, api::v1::MachineConfigSpec) {
+    let (dir, os) = (mk_host_tree(), FakeOs::default());
+    os.allow_live();
+    let mut host = mk_host(dir.path(), &os, Arc::new(NoFaults));
+    let spec = api::v1::MachineConfigSpec {
+        extensions: Some(vec!["sysstat".to_owned()]),
+        base_os_extensions_container_image: image.to_owned(),
+        ..api::v1::MachineConfigSpec::default()
+    };
+    let start = api::v1::MachineConfigSpec::default();
+    let policy = DisruptionPolicy { live_extensions: true, ..crate::prepared::policy() };
+    let facts = host.probe(&start, &spec).unwrap();
+    let plan = crate::common::plan(&start, &spec, &names("zero", "old"), &policy, &facts).unwrap();
+    assert!(plan.is_live(), "{plan}");
+    host.apply(&plan).unwrap();
+    (dir, os, spec)
+}
+
+/// The plan to another image, another kernel argument and another extensions image.
+fn to_other_os(host: &mut Host, old: &api::v1::MachineConfigSpec) -> HostPlan {
+    let new = api::v1::MachineConfigSpec {
+        os_image_url: "fake:2".to_owned(),
+        kernel_arguments: Some(vec!["nosmt".to_owned()]),
+        base_os_extensions_container_image: "q.io/extensions:2".to_owned(),
+        ..old.clone()
+    };
+    let facts = host.probe(old, &new).unwrap();
+    let policy = DisruptionPolicy { live_extensions: true, ..crate::prepared::policy() };
+    crate::common::plan(old, &new, &names("old", "new"), &policy, &facts).unwrap()
+}
+
+#[test]
+fn an_undo_uses_the_extensions_image_of_the_config_from_before() {
+    if !is_root() {
+        return;
+    }
+    let (dir, os, old) = with_live_extension("q.io/extensions:1");
+    let mut host = mk_host(dir.path(), &os, Arc::new(NoFaults));
+    let plan = to_other_os(&mut host, &old);
+    let count = Injection::at(0, What::Nothing);
+    mk_host(dir.path(), &os, count.clone()).apply(&plan).unwrap();
+    // Each crash is in another process: the image is in the journal.
+    let mut undone = 0;
+    for at in 0..count.count() {
+        let (dir, os, old) = with_live_extension("q.io/extensions:1");
+        let mut host = mk_host(dir.path(), &os, Arc::new(NoFaults));
+        let plan = to_other_os(&mut host, &old);
+        let before = status_of(&os);
+        if mk_host(dir.path(), &os, Injection::at(at, What::Kill)).apply(&plan).is_ok() {
+            continue;
+        }
+        let staged = status_of(&os) != before;
+        let mut host = mk_host(dir.path(), &os, Arc::new(NoFaults));
+        let recovery = host.recover().unwrap();
+        if staged && matches!(recovery, Recovery::Undone { .. }) {
+            assert_eq!((os.undone_with().as_str(), status_of(&os)), ("q.io/extensions:1", before), "{at}");
+            undone += 1;
+        }
+    }
+    assert!(undone > 3, "{undone}");
+}
+
+#[test]
+fn a_machine_that_comes_back_with_an_extension_that_is_only_staged_reboots_once_more_and_says_why() {
+    if !is_root() {
+        return;
+    }
+    // It comes up without the argument, goes back, and is where it was before the extension.
+    let fail = |faults: Arc<Injection>| {
+        let (dir, os, old) = with_live_extension("");
+        let mut host = mk_host(dir.path(), &os, Arc::new(NoFaults));
+        let plan = to_other_os(&mut host, &old);
+        host.apply(&plan).unwrap();
+        boot(dir.path(), &os);
+        os.lose_argument("nosmt");
+        let recovery = host.recover().unwrap();
+        assert!(matches!(recovery, Recovery::AwaitsReturn { .. }), "{recovery:?}");
+        boot(dir.path(), &os);
+        let done = mk_host(dir.path(), &os, faults).recover();
+        (dir, os, done)
+    };
+    let count = Injection::at(0, What::Nothing);
+    let (_, _, done) = fail(count.clone());
+    assert!(matches!(done.unwrap(), Recovery::RolledBack { .. }));
+    for at in 0..count.count() {
+        let (dir, os, done) = fail(Injection::at(at, What::Kill));
+        assert!(done.unwrap_err().killed(), "{at}");
+        let mut host = mk_host(dir.path(), &os, Arc::new(NoFaults));
+        host.recover().unwrap();
+        let status = status_of(&os);
+        assert!(status.booted.extensions.is_empty() && status.next().extensions == ["sysstat"], "{at}");
+        let host::RebootStatus::Owed(owed) = host.reboot_status().unwrap() else {
+            panic!("{at}: no reboot is owed")
+        };
+        assert!(owed.config == "old" && owed.because[0].contains("staged again"), "{at}: {owed:?}");
+        assert!(!owed.cleared, "the pods leave first");
+        boot(dir.path(), &os);
+        let mut host = mk_host(dir.path(), &os, Arc::new(NoFaults));
+        host.recover().unwrap();
+        assert!(matches!(host.reboot_status().unwrap(), host::RebootStatus::Rebooted(_)), "{at}");
+        host.reboot_done().unwrap();
+        assert_eq!(status_of(&os).booted.extensions, ["sysstat"], "{at}");
+        assert_eq!(host.current_config().unwrap().unwrap().name, "old");
+    }
+}
+
+#[test]
+fn what_an_undo_could_not_bring_back_is_told_as_drift_and_with_every_plan() {
+    if !is_root() {
+        return;
+    }
+    let (dir, os, old) = with_live_extension("");
+    let mut host = mk_host(dir.path(), &os, Arc::new(NoFaults));
+    let told = |host: &mut Host| {
+        let found = host.drifts(&old).unwrap();
+        found.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+    };
+    assert_eq!(told(&mut host), "");
+    os.lose_live("sysstat could not be staged again: no network; mend that");
+    let text = told(&mut host);
+    assert!(
+        text.contains("spec.extensions: the next boot lacks the extension sysstat; sysstat could"),
+        "{text}"
+    );
+    // The next update of the OS brings it, and warns.
+    let plan = to_other_os(&mut host, &old);
+    assert!(plan.warnings.iter().any(|warning| warning.contains("no network; mend that")), "{plan}");
+    assert_eq!(plan.os_change().unwrap().to.extensions, ["sysstat"]);
+    // A node that stays out of a config says both.
+    let new = api::v1::MachineConfigSpec { kernel_arguments: Some(vec!["nosmt".to_owned()]), ..old.clone() };
+    let failed = host::OsFailure { config: "new".to_owned(), why: "no kernel".to_owned() };
+    let tried = host::TrialFailure::new("new", host::Check::Unit, "no kubelet");
+    for (os_failure, trial_failure) in [(Some(failed), None), (None, Some(tried))] {
+        let facts = host::Facts { os_failure, trial_failure, ..host.probe(&old, &new).unwrap() };
+        let bad = crate::common::plan(&old, &new, &names("old", "new"), &crate::prepared::policy(), &facts)
+            .unwrap_err();
+        let text = bad[0].to_string();
+        assert!(text.contains("no kubelet") || text.contains("no kernel"), "{text}");
+        assert!(text.contains("; sysstat could not be staged again: no network; mend that"), "{text}");
+    }
 }

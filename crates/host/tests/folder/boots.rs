@@ -243,6 +243,18 @@ fn images_that_nothing_needs_go_when_a_change_is_over_and_a_config_that_is_taken
         assert_eq!(os.images(), left, "{to}");
         assert!(gone.iter().all(|image| before.contains(image)), "{gone:?}");
     }
+    // A plan tells how much is to be pulled.
+    let noted = |from: &str, to: &str| {
+        let mut plan = planned(from, to);
+        mk_host(at, &os, Arc::new(NoFaults)).note_image_size(&mut plan).unwrap();
+        plan.to_string()
+    };
+    assert!(noted("fake:2", "fake:4").contains("note: pulls the OS image fake:4: 1.2 GB, less the layers"));
+    assert!(
+        noted("fake:2", "fake:3")
+            .contains("note: pulls the OS image fake:3, unless the host has it; how large")
+    );
+    assert!(!noted("fake:2", "fake:2").contains("pulls"));
     // One that waits for its update stays until that is over.
     mk_host(at, &os, Arc::new(NoFaults)).fetch(&planned("fake:2", "fake:4"), &Pull::default()).unwrap();
     assert!(mk_host(at, &os, Arc::new(NoFaults)).tidy_os().unwrap().is_empty());

@@ -8,12 +8,14 @@
 //! the crate `actions`).
 
 pub(crate) mod impact;
+mod os_image;
 mod pinned_images;
 pub(crate) mod rendering;
 pub(crate) mod settings;
 pub(crate) mod unrendered;
 
 use crate::change::impact::{ExpectedDrain, PolicySummary, TimeEstimate};
+pub use crate::change::os_image::PulledImage;
 use crate::change::rendering::{RenderWith, UnrenderableError, rendered};
 use crate::change::settings::{regenerate, without_settings};
 use crate::objects::{Objects, UnreadableConfig, configs, is, merged_over, pool_of, situation, without};
@@ -94,6 +96,9 @@ pub struct PoolChange {
     pub to: String,
     /// What differs, as a unified diff; secrets are masked unless they are asked for.
     pub diff: String,
+    /// The OS image that its nodes pull for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pulls: Option<PulledImage>,
     /// What it costs, for each config that nodes of the pool are in.
     pub costs: Vec<Cost>,
     /// How many nodes may be on their way at once.
@@ -204,7 +209,14 @@ impl ChangePlan {
         let templates = TemplateSet::default();
         let with = RenderWith { templates: &templates, controller_config };
         let (after, warnings) = rendered(without_settings(sources), with, change.pools)?;
-        configs.extend(after.values().map(|c| (c.metadata.name.clone().unwrap_or_default(), c.clone())));
+        for config in after.values() {
+            let name = config.metadata.name.clone().unwrap_or_default();
+            // One that is there already has notes of the controller on it.
+            configs
+                .entry(name)
+                .and_modify(|there| there.spec = config.spec.clone())
+                .or_insert_with(|| config.clone());
+        }
         let view = ChangeView { configs: &configs, policy: &policy, now, secrets };
         Ok(Self { warnings, ..Self::of(view, before, &changed, &after, notes)? })
     }
@@ -312,6 +324,7 @@ impl PoolChange {
             from: from.to_owned(),
             to: to.metadata.name.clone().unwrap_or_default(),
             diff,
+            pulls: PulledImage::of(configs, configs.get(from), to),
             costs,
             max_unavailable: planned.map(|p| p.capacity.max).unwrap_or_default(),
             held: planned.and_then(|p| p.held.clone()),

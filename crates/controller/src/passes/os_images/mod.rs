@@ -235,7 +235,7 @@ fn judged(of: OsImage, facts: Result<Arc<ImageFacts>, RegistryError>) -> OsImage
                 ),
             };
             let architectures = facts.architectures.clone();
-            OsImage { image: facts.image.clone(), architectures, refused, ..of }
+            OsImage { image: facts.image.clone(), architectures, size: facts.size, refused, ..of }
         }
         Err(e @ RegistryError::Architecture { .. }) => OsImage { refused: e.to_string(), ..of },
         Err(e) => OsImage { unknown: e.to_string(), ..of },

@@ -145,13 +145,14 @@ fn what_cannot_be_booted_is_refused_and_who_does_not_answer_is_asked_again() {
     let facts = |by: Option<&str>| ImageFacts {
         image: "q.io/os@sha256:0".to_owned(),
         architectures: vec!["amd64".to_owned()],
+        size: 7,
         bootable_by: by.map(str::to_owned),
         ..ImageFacts::default()
     };
     let of = || OsImage { of: "q.io/os:1".to_owned(), ..OsImage::default() };
     let good = judged(of(), Ok(Arc::new(facts(Some("containers.bootc")))));
     assert_eq!((&*good.image, &*good.refused, &*good.unknown), ("q.io/os@sha256:0", "", ""));
-    assert_eq!(good.architectures, ["amd64"]);
+    assert_eq!((good.architectures, good.size), (vec!["amd64".to_owned()], 7));
     let bad = judged(of(), Ok(Arc::new(facts(None))));
     assert!(bad.refused.contains("ostree.bootable") && bad.unknown.is_empty(), "{bad:?}");
     let blocked = RegistryError::Blocked { image: "q.io/os:1".to_owned(), scope: "q.io".to_owned() };

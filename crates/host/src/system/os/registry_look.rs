@@ -1,10 +1,12 @@
-//! A look at an image's configuration in its registry, so that one which can be no OS of this host is refused before its
-//! gigabytes are pulled: another architecture, no bootable OS, a kubelet that the API server does not allow.
+//! A look at an image in its registry: how large it is, for plans; and its configuration, so that one which can be no OS of this host
+//! is refused before its gigabytes are pulled: another architecture, no bootable OS, a kubelet that the API server does not allow.
 //!
 //! Only what the configuration says is judged. A registry that does not answer, or a host without skopeo, is left to the pull and to
 //! the check after it (see `image_check`): nothing is verified here.
 
 use std::time::Duration;
+
+use serde::Deserialize;
 
 use crate::disk::root::Root;
 use crate::system::os::reference::Reference;
@@ -25,27 +27,64 @@ pub(super) fn before_pull(
     image: &Reference,
     pull: &Pull,
 ) -> Result<(), OsError> {
+    match inspect(root, programs, image, "--config")? {
+        Some(text) => image_check::check(&text, std::env::consts::ARCH, pull.cluster())
+            .map_err(|why| OsError::new(format!("the image {} is not pulled: {why}", image.image))),
+        None => Ok(()),
+    }
+}
+
+/// The bytes of the image's layers, as they are pulled. `None`: that cannot be asked, or is not answered.
+///
+/// # Errors
+/// The host's own files cannot be read.
+pub(super) fn size(
+    root: &Root,
+    programs: &mut dyn Programs,
+    image: &Reference,
+) -> Result<Option<u64>, OsError> {
+    let Some(text) = inspect(root, programs, image, "--no-tags")? else { return Ok(None) };
+    let read: Option<Inspected> = serde_json::from_str(&text).ok();
+    Ok(read.map(|read| read.layers_data.iter().fold(0, |sum: u64, layer| sum.saturating_add(layer.size))))
+}
+
+/// What `skopeo inspect` says of an image. Older versions do not say how large its layers are.
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Inspected {
+    layers_data: Vec<Layer>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Layer {
+    size: u64,
+}
+
+/// What skopeo says of an image. `None`: there is no skopeo, the image is in no registry, or that does not answer.
+fn inspect(
+    root: &Root,
+    programs: &mut dyn Programs,
+    image: &Reference,
+    option: &str,
+) -> Result<Option<String>, OsError> {
     if image.transport() != "registry" || root.found(SKOPEO)?.is_absent() {
-        return Ok(());
+        return Ok(None);
     }
     let place = format!("docker://{}", image.image);
-    let mut args = vec!["inspect", "--config"];
+    let mut args = vec!["inspect", option];
     if let Some(file) = credentials::file(root)? {
         args.extend(["--authfile", file]);
     }
     args.push(&place);
     let environment = proxy::environment(root)?;
-    // Not with `pull`: what it hears there is the progress of one.
+    // Not with the pull that comes: what it hears there is the progress of one.
     let looked = programs.fetch(SKOPEO, &args, ASK, &environment, &Pull::default());
-    match looked {
-        Ok(output) => image_check::check(&output.text, std::env::consts::ARCH, pull.cluster())
-            .map_err(|why| OsError::new(format!("the image {} is not pulled: {why}", image.image))),
-        Err(error) => {
-            let why = proxy::hidden(&error.why, &environment);
-            tracing::info!(%why, image = %image.image, "the image cannot be looked at before it is pulled");
-            Ok(())
-        }
-    }
+    let looked = looked.map(|output| output.text).inspect_err(|error| {
+        let why = proxy::hidden(&error.why, &environment);
+        tracing::info!(%why, image = %image.image, "the image cannot be looked at before it is pulled");
+    });
+    Ok(looked.ok())
 }
 
 #[cfg(test)]
@@ -103,8 +142,24 @@ mod tests {
         // What the registry does not say is found by the pull.
         talk.fails(asked, "exit status: 1: pinging container registry q.io: connection refused");
         before_pull(&root, &mut talk, &image, &pull).unwrap();
+        let sizes = "/usr/bin/skopeo inspect --no-tags --authfile /var/lib/kubelet/config.json docker://q.io/os@sha256:ab";
+        for (answer, want) in [
+            (
+                r#"{"Name":"q.io/os","LayersData":[{"Size":1000,"Digest":"a"},{"Size":234,"Digest":"b"}]}"#,
+                Some(1234),
+            ),
+            // Of a version that does not say it.
+            (r#"{"Name":"q.io/os","Layers":["a"]}"#, None),
+            ("what?", None),
+        ] {
+            talk.says(sizes, answer);
+            assert_eq!(size(&root, &mut talk, &image).unwrap(), want, "{answer}");
+        }
+        talk.fails(sizes, "exit status: 1: unauthorized");
+        assert_eq!(size(&root, &mut talk, &image).unwrap(), None);
         let local = Reference::parse("ostree-unverified-image:containers-storage:q.io/os").unwrap();
         before_pull(&root, &mut talk, &local, &pull).unwrap();
+        assert_eq!(size(&root, &mut talk, &local).unwrap(), None);
         talk.done();
     }
 }

@@ -236,7 +236,7 @@ impl OstreeHost {
     }
 
     /// Gives the layers that [`Self::make_room`] kept their names again, and ends the second names.
-    fn restore_layers(&mut self) -> Result<(), OsError> {
+    pub(super) fn restore_layers(&mut self) -> Result<(), OsError> {
         let kept = self.root.list(&format!("{REFS}/{KEPT}"))?;
         if kept.is_empty() {
             return Ok(());

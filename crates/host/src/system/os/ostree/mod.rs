@@ -239,6 +239,17 @@ impl OsBackend for OstreeHost {
         Ok(Some(OsOrigin::of_image(&reference, digest.as_deref())))
     }
 
+    fn image_size(&mut self, target: &Deployment) -> Result<Option<u64>, OsError> {
+        let all = self.ask()?;
+        let now = self.reference(all.next())?;
+        let runs = now.as_ref().map(|r| r.image.clone()).unwrap_or_default();
+        if target.image.is_empty() || same_image(&target.image, &runs) {
+            return Ok(None);
+        }
+        let to = self.wanted(&target.image, now.as_ref())?;
+        registry_look::size(&self.root, self.programs.as_mut(), &to)
+    }
+
     fn fetch(&mut self, target: &Deployment, pull: &Pull) -> Result<(), OsError> {
         let all = self.free()?;
         let now = self.reference(all.next())?;
@@ -366,6 +377,8 @@ impl OsBackend for OstreeHost {
     }
 
     fn tidy(&mut self) -> Result<Vec<String>, OsError> {
+        // An agent that ended while it made room has left them, and a pull that would take them up may never come.
+        self.restore_layers()?;
         self.remove_superseded(false)
     }
 

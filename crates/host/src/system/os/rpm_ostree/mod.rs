@@ -13,6 +13,7 @@ mod commands;
 mod extensions_image;
 mod live;
 pub(crate) mod packages;
+mod staged_again;
 mod status;
 
 use std::time::Duration;
@@ -20,7 +21,7 @@ use std::time::Duration;
 use desired::OsField;
 
 use crate::disk::root::Root;
-use crate::paths::JOURNAL_DIR;
+use crate::paths::{JOURNAL_DIR, OS_STAGED_AGAIN};
 use crate::system::os::arguments::{booted_arguments, of_deployment, really_booted, without_secrets};
 use crate::system::os::origin::OsOrigin;
 use crate::system::os::ostree_repository::{CONTAINER, OSTREE};
@@ -47,6 +48,8 @@ const BUSY: &str = "Transaction in progress";
 /// What rpm-ostree says if a program has registered itself as the one that updates the host.
 const DRIVEN: &str = "Updates and deployments are driven by";
 const DROP: &str = "reboot into it, or drop it with rpm-ostree cleanup --pending; rpm-ostree status shows it";
+const PACKAGES: &str = "check spec.extensions, which are the names of packages, and the host's repositories (dnf repolist, /etc/yum.repos.d) \
+    or spec.baseOSExtensionsContainerImage, which must have them";
 const WAIT: &str = "wait for its end (rpm-ostree status), or end it with rpm-ostree cancel";
 /// The distributions that have other kernels as packages.
 const HAVE_KERNELS: [&str; 4] = ["rhcos", "scos", "rhel", "centos"];
@@ -100,8 +103,11 @@ impl RpmOstree {
             ))),
             Err(e) => {
                 let verb = args.first().copied().unwrap_or_default();
-                // The other verbs fetch packages, not images.
-                let remedy = pull_trouble::remedy(&e.why).filter(|_| verb == "rebase");
+                let remedy = match verb {
+                    "rebase" => pull_trouble::remedy(&e.why),
+                    "install" => Some(PACKAGES),
+                    _ => None,
+                };
                 let remedy = remedy.map(|remedy| format!("; {remedy}")).unwrap_or_default();
                 Err(OsError::new(format!("rpm-ostree {verb}: {}{remedy}", without_secrets(&e.why, args))))
             }
@@ -240,6 +246,13 @@ impl OsBackend for RpmOstree {
         image.clone_into(&mut self.extensions_image);
     }
 
+    fn image_size(&mut self, target: &Deployment) -> Result<Option<u64>, OsError> {
+        let status = self.ask()?;
+        let Some(next) = status.next().filter(|next| !now_same_image(next, target)) else { return Ok(None) };
+        let image = Reference::wanted(&target.image, next.reference().as_ref());
+        registry_look::size(&self.root, self.programs.as_mut(), &image)
+    }
+
     fn fetch(&mut self, target: &Deployment, pull: &Pull) -> Result<(), OsError> {
         let status = self.free()?;
         if target.kernel_type == "64k-pages" && std::env::consts::ARCH != "aarch64" {
@@ -323,6 +336,22 @@ impl OsBackend for RpmOstree {
 
     fn undo_live(&mut self, before: &Token) -> Result<(), OsError> {
         self.take_back_live(UndoToken::read(before, "rpm-ostree")?.live.as_ref())
+    }
+
+    fn bring_back_live(&mut self, before: &Token, allowed: bool) -> Result<bool, OsError> {
+        self.bring_staged_again_live(before, allowed)
+    }
+
+    fn not_brought_back(&mut self) -> Result<Option<String>, OsError> {
+        self.not_staged_again()
+    }
+
+    fn keep(&mut self) -> Result<(), OsError> {
+        self.forget_staged_again()
+    }
+
+    fn is_unkept(&self) -> Result<bool, OsError> {
+        Ok(!self.root.found(OS_STAGED_AGAIN)?.is_absent())
     }
 
     fn undo(&mut self, before: &Token) -> Result<(), OsError> {

@@ -1,5 +1,10 @@
 //! The back end against a stand-in that replays conversations. No recording of the real program exists: the answers have
 //! the form that rpm-ostree's sources give them. The stand-in takes the exact arguments and no others.
+//!
+//! Not here: packages in the running system (see `live` and `staged_again`).
+
+mod live;
+mod staged_again;
 
 use super::*;
 use crate::system::os::replay::Replay;
@@ -33,6 +38,10 @@ fn staged(image: &str, packages: &[&str]) -> String {
     status(&two, "null")
 }
 
+fn podman(command: &str) -> String {
+    format!("/usr/bin/podman {command}")
+}
+
 struct Rig {
     _dir: tempfile::TempDir,
     os: RpmOstree,
@@ -53,6 +62,42 @@ impl Rig {
         let talk = Replay::default();
         let os = RpmOstree::new(Root::open(dir.path()).unwrap(), Box::new(talk.clone()));
         Self { _dir: dir, os, talk }
+    }
+
+    /// The files of a host that has podman.
+    fn can_read_extensions_images(&self) {
+        for (path, text) in
+            [("usr/bin/podman", ""), ("var/lib/kubelet/config.json", "{}"), ("etc/yum.repos.d/a", "")]
+        {
+            let at = self._dir.path().join(path);
+            std::fs::create_dir_all(at.parent().unwrap()).unwrap();
+            std::fs::write(at, text).unwrap();
+        }
+        std::fs::create_dir_all(self._dir.path().join("run")).unwrap();
+    }
+
+    /// The packages of an extensions image that is on the host are copied out.
+    fn opens(&self, image: &str) {
+        self.talk
+            .says(&podman("rm -f --ignore machine-config-extensions"), "")
+            .says(
+                &podman(&format!(
+                    "create --net=none --annotation=org.openshift.machineconfigoperator.pivot=true --name \
+                     machine-config-extensions {image} /usr/bin/true"
+                )),
+                "id\n",
+            )
+            .says(
+                &podman("cp machine-config-extensions:/usr/share/rpm-ostree/extensions /run/mco-extensions"),
+                "",
+            )
+            .says(&podman("rm -f machine-config-extensions"), "");
+    }
+
+    /// Whether the packages of an extensions image and the file that names them are there.
+    fn left_of_extensions(&self) -> [bool; 2] {
+        ["run/mco-extensions", "etc/yum.repos.d/coreos-extensions.repo"]
+            .map(|path| self._dir.path().join(path).exists())
     }
 
     fn now(&mut self) -> Deployment {
@@ -275,43 +320,15 @@ fn packages_of_an_extensions_image_are_a_repository_only_while_they_are_needed()
     let why = rig.os.fetch(&target, &Pull::default()).unwrap_err().why;
     assert!(why.contains("/usr/bin/podman") && why.contains("baseOSExtensionsContainerImage"), "{why}");
 
-    for (path, text) in
-        [("usr/bin/podman", ""), ("var/lib/kubelet/config.json", "{}"), ("etc/yum.repos.d/a", "")]
-    {
-        let at = rig._dir.path().join(path);
-        std::fs::create_dir_all(at.parent().unwrap()).unwrap();
-        std::fs::write(at, text).unwrap();
-    }
-    std::fs::create_dir_all(rig._dir.path().join("run")).unwrap();
-    let podman = |command: &str| format!("/usr/bin/podman {command}");
-    let opens = |rig: &Rig| {
-        rig.talk
-            .says(&podman("rm -f --ignore machine-config-extensions"), "")
-            .says(
-                &podman(&format!(
-                    "create --net=none --annotation=org.openshift.machineconfigoperator.pivot=true --name \
-                     machine-config-extensions {image} /usr/bin/true"
-                )),
-                "id\n",
-            )
-            .says(
-                &podman("cp machine-config-extensions:/usr/share/rpm-ostree/extensions /run/mco-extensions"),
-                "",
-            )
-            .says(&podman("rm -f machine-config-extensions"), "");
-    };
+    rig.can_read_extensions_images();
     rig.talk
         .says(ASKED, idle())
         .fails(&podman(&format!("image exists {image}")), "exit status: 1: it printed nothing")
         .says(&podman(&format!("pull -q --authfile /var/lib/kubelet/config.json {image}")), "");
-    opens(&rig);
+    rig.opens(image);
     rig.talk.says(fetch, "");
     rig.os.fetch(&target, &Pull::default()).unwrap();
-    let left = |rig: &Rig| {
-        ["run/mco-extensions", "etc/yum.repos.d/coreos-extensions.repo"]
-            .map(|p| rig._dir.path().join(p).exists())
-    };
-    assert_eq!(left(&rig), [false, false]);
+    assert_eq!(rig.left_of_extensions(), [false, false]);
 
     // A command that fails leaves nothing behind either.
     let whole = || staged("q.io/a:1", &["usbguard"]);
@@ -320,17 +337,17 @@ fn packages_of_an_extensions_image_are_a_repository_only_while_they_are_needed()
         .says(ASKED, idle())
         .says(KARGS, HAS)
         .says(&podman(&format!("image exists {image}")), "");
-    opens(&rig);
+    rig.opens(image);
     let install = "/usr/bin/rpm-ostree install --idempotent --allow-inactive usbguard";
     rig.talk.fails(install, "exit status: 1: error: Packages not found: usbguard");
     assert!(rig.os.stage(&target).unwrap_err().why.contains("Packages not found"));
-    assert_eq!(left(&rig), [false, false]);
+    assert_eq!(rig.left_of_extensions(), [false, false]);
     rig.talk
         .says(ASKED, idle())
         .says(ASKED, idle())
         .says(KARGS, HAS)
         .says(&podman(&format!("image exists {image}")), "");
-    opens(&rig);
+    rig.opens(image);
     rig.talk.says(install, "").says(ASKED, whole()).says(ASKED, whole()).says(KARGS, HAS);
     rig.os.stage(&target).unwrap();
     rig.talk.done();
@@ -349,234 +366,25 @@ fn a_program_that_updates_the_host_by_itself_is_named_with_the_remedy() {
     rig.talk.done();
 }
 
-/// What is staged has the packages, and the running system has `live` (a commit) or nothing more than the deployment.
-fn live(packages: &[&str], live: &str) -> String {
-    let pending = one("rhcos-b.0", false, true, "q.io/a:1", packages)
-        .replace("\"checksum\": \"c\"", "\"checksum\": \"d\"");
-    let booted = one("rhcos-a.0", true, false, "q.io/a:1", &[]);
-    let booted = booted.replace("\"pinned\": false", &format!("\"pinned\": false{live}"));
-    status(&[pending, booted], "null")
-}
-
-const APPLIED: &str = ", \"live-replaced\": \"d\"";
-const APPLY: &str = "/usr/bin/rpm-ostree apply-live";
-
 #[test]
-fn packages_are_brought_into_the_running_system_checked_there_and_taken_back() {
+fn a_plan_is_told_how_large_another_image_is_and_packages_that_cannot_be_fetched_are_told_with_the_remedy() {
     let mut rig = Rig::new();
+    let now = rig.now();
     rig.talk.says(ASKED, idle());
-    let before = rig.os.mark().unwrap();
-    staged::begin(&rig.os.root, &[]).unwrap();
+    assert_eq!(rig.os.image_size(&now).unwrap(), None);
+    std::fs::create_dir_all(rig._dir.path().join("usr/bin")).unwrap();
+    std::fs::write(rig._dir.path().join("usr/bin/skopeo"), "").unwrap();
+    let target = Deployment { image: "q.io/a:2".to_owned(), ..now.clone() };
     rig.talk
-        .says(ASKED, live(&["usbguard"], ""))
-        .says(APPLY, "Added:\n  usbguard-1.0\nSuccessfully updated running filesystem tree\n")
-        .says(ASKED, live(&["usbguard"], APPLIED));
-    rig.os.apply_live().unwrap();
-    // It counts as booted: nothing is left for the next boot.
-    rig.talk.says(ASKED, live(&["usbguard"], APPLIED)).says(KARGS, HAS);
-    let status = rig.os.status().unwrap();
-    assert_eq!((status.booted.extensions, status.staged), (vec!["usbguard".to_owned()], None));
-    rig.talk.says(ASKED, live(&["usbguard"], APPLIED));
-    assert!(rig.os.runs(&before).unwrap());
-    // The undo: out of the running system, then out of the next boot.
-    rig.talk
-        .says(ASKED, live(&["usbguard"], APPLIED))
-        .says(&format!("{APPLY} --reset --allow-replacement"), "Removed:\n  usbguard-1.0\n")
-        .says(ASKED, live(&["usbguard"], ", \"live-replaced\": \"c\""));
-    rig.os.undo_live(&before).unwrap();
-    rig.talk.says(ASKED, live(&["usbguard"], ", \"live-replaced\": \"c\""));
-    rig.os.undo_live(&before).unwrap();
-    rig.talk
-        .says(ASKED, live(&["usbguard"], ", \"live-replaced\": \"c\""))
-        .says("/usr/bin/rpm-ostree cleanup --pending", "")
-        .says(ASKED, idle());
-    rig.os.undo(&before).unwrap();
-    rig.talk.done();
-}
-
-#[test]
-fn a_refusal_or_a_success_that_is_none_is_an_error_and_an_interrupted_try_is_ended_first() {
-    let mut rig = Rig::new();
-    rig.talk.says(ASKED, idle());
-    let before = rig.os.mark().unwrap();
-    rig.talk.says(ASKED, idle());
-    assert!(rig.os.apply_live().unwrap_err().why.contains("nothing is staged"));
-    staged::begin(&rig.os.root, &[]).unwrap();
-    let refuses = "exit status: 1: error: packages would be changed: 2, allow replacement to override";
-    rig.talk.says(ASKED, live(&["usbguard"], "")).fails(APPLY, refuses);
-    let why = rig.os.apply_live().unwrap_err().why;
-    assert!(why.contains("rpm-ostree apply-live") && why.contains("packages would be changed: 2"), "{why}");
-    // Nothing of it is there.
-    rig.talk.says(ASKED, live(&["usbguard"], ""));
-    rig.os.undo_live(&before).unwrap();
-    for nothing in [
-        "",
-        ", \"live-inprogress\": \"d\"",
-        ", \"live-replaced\": \"d\", \"live-inprogress\": \"d\"",
-        ", \"live-replaced\": \"e\"",
-    ] {
-        rig.talk
-            .says(ASKED, live(&["usbguard"], ""))
-            .says(APPLY, "Successfully updated running filesystem tree\n")
-            .says(ASKED, live(&["usbguard"], nothing));
-        let why = rig.os.apply_live().unwrap_err().why;
-        assert!(why.contains("live-replaced"), "{nothing}: {why}");
-    }
-    rig.talk
-        .says(ASKED, live(&["usbguard"], ", \"live-inprogress\": \"d\""))
-        .says(&format!("{APPLY} --target=d --allow-replacement"), "")
-        .says(&format!("{APPLY} --reset --allow-replacement"), "")
-        .says(ASKED, live(&["usbguard"], ", \"live-replaced\": \"c\""));
-    rig.os.undo_live(&before).unwrap();
-    rig.talk
-        .says(ASKED, live(&["usbguard"], APPLIED))
-        .says(&format!("{APPLY} --reset --allow-replacement"), "")
-        .says(ASKED, live(&["usbguard"], APPLIED));
-    assert!(rig.os.undo_live(&before).unwrap_err().why.contains("reboot it"));
-    rig.talk.done();
-}
-
-#[test]
-fn what_was_only_in_the_running_system_is_staged_again_when_a_later_change_is_undone() {
-    let mut rig = Rig::new();
-    staged::begin(&rig.os.root, &[]).unwrap();
-    rig.talk.says(ASKED, live(&["usbguard"], APPLIED));
-    let before = rig.os.mark().unwrap();
-    // Another package was staged and applied meanwhile.
-    let second = |applied: &str| {
-        live(&["usbguard", "vim"], applied)
-            .replace("rhcos-b.0", "rhcos-e.0")
-            .replace("\"checksum\": \"d\"", "\"checksum\": \"e\"")
-    };
-    let both = ", \"live-replaced\": \"e\"";
-    rig.talk
-        .says(ASKED, second(both))
-        .says(&format!("{APPLY} --target=d --allow-replacement"), "")
-        .says(ASKED, second(APPLIED));
-    rig.os.undo_live(&before).unwrap();
-    let dropped = || status(&[one("rhcos-a.0", true, false, "q.io/a:1", &[])], "null");
-    rig.talk
-        .says(ASKED, second(APPLIED))
-        .says("/usr/bin/rpm-ostree cleanup --pending", "")
-        .says(ASKED, dropped())
-        .says(KARGS, HAS)
-        .says("/usr/bin/rpm-ostree install --idempotent --allow-inactive usbguard", "")
-        .says(ASKED, live(&["usbguard"], APPLIED).replace("rhcos-b.0", "rhcos-f.0"));
-    rig.os.undo(&before).unwrap();
-    rig.talk.says(ASKED, dropped());
-    assert!(rig.os.runs(&before).unwrap());
-    // Without a network the machine is safe without it.
-    rig.talk
-        .says(ASKED, dropped())
-        .says(KARGS, HAS)
-        .fails(
-            "/usr/bin/rpm-ostree install --idempotent --allow-inactive usbguard",
-            "exit status: 1: error: no network",
-        )
-        .says(ASKED, dropped());
-    rig.os.undo(&before).unwrap();
-    rig.talk.done();
-}
-
-#[test]
-fn a_change_after_one_whose_packages_were_staged_again_is_undone_too() {
-    let mut rig = Rig::new();
-    staged::begin(&rig.os.root, &[]).unwrap();
-    // The first extension is in the running system (d). Its packages were staged again, which made another commit (f).
-    let again = |replaced: &str| {
-        live(&["usbguard"], replaced)
-            .replace("rhcos-b.0", "rhcos-f.0")
-            .replace("\"checksum\": \"d\"", "\"checksum\": \"f\"")
-    };
-    staged::record(&rig.os.root, "rhcos-f.0", &[]).unwrap();
-    rig.talk.says(ASKED, again(APPLIED));
-    let before = rig.os.mark().unwrap();
-    rig.talk.says(ASKED, idle());
-    assert!(rig.os.runs(&before).unwrap(), "what ran before the change is what runs");
-    // A third deployment replaces it, and is dropped.
-    let third = status(
-        &[
-            one("rhcos-g.0", false, true, "q.io/a:2", &["usbguard"]),
-            one("rhcos-a.0", true, false, "q.io/a:1", &[]),
-        ],
-        "null",
-    );
-    staged::record(&rig.os.root, "rhcos-g.0", &[]).unwrap();
-    rig.talk
-        .says(ASKED, third)
-        .says("/usr/bin/rpm-ostree cleanup --pending", "")
         .says(ASKED, idle())
-        .says(KARGS, HAS)
-        .says("/usr/bin/rpm-ostree install --idempotent --allow-inactive usbguard", "")
-        .says(ASKED, again(APPLIED).replace("rhcos-f.0", "rhcos-h.0"));
-    rig.os.undo(&before).unwrap();
-    // A second extension that was brought into the running system is taken out of it, and the first one stays there.
-    let both = again(", \"live-replaced\": \"e\"");
-    rig.talk
-        .says(ASKED, both)
-        .says(&format!("{APPLY} --target=d --allow-replacement"), "")
-        .says(ASKED, again(APPLIED));
-    rig.os.undo_live(&before).unwrap();
-    // After a boot without them nothing of it is in the running system.
-    staged::record(&rig.os.root, "rhcos-f.0", &[]).unwrap();
-    rig.talk.says(ASKED, again(""));
-    let bare = rig.os.mark().unwrap();
-    rig.talk
-        .says(ASKED, again(", \"live-replaced\": \"e\""))
-        .says(&format!("{APPLY} --reset --allow-replacement"), "")
-        .says(ASKED, again(", \"live-replaced\": \"c\""));
-    rig.os.undo_live(&bare).unwrap();
-    // What somebody else has staged is not the agent's to stage again.
-    staged::record(&rig.os.root, "rhcos-x.0", &[]).unwrap();
-    rig.talk.says(ASKED, again(""));
-    assert!(!rig.os.mark().unwrap().0.contains("usbguard"));
-    rig.talk.done();
-}
-
-#[test]
-fn a_machine_that_has_left_the_deployment_of_before_goes_back_there_first_and_stays() {
-    let mut rig = Rig::new();
-    staged::begin(&rig.os.root, &[]).unwrap();
-    // An extension was applied to the running system of a, and staged in b. Then the machine booted c.
-    rig.talk.says(ASKED, live(&["usbguard"], APPLIED));
-    let before = rig.os.mark().unwrap();
-    let record = rig._dir.path().join("run/machine-config-daemon-staged");
-    std::fs::remove_file(&record).unwrap();
-    let a = |booted| one("rhcos-a.0", booted, false, "q.io/a:1", &[]);
-    let c = |booted| one("rhcos-c.0", booted, false, "q.io/a:2", &["usbguard"]);
-    let again = |booted| one("rhcos-f.0", booted, !booted, "q.io/a:1", &["usbguard"]);
-    let all = |deployments: &[String]| status(deployments, "null");
-    rig.talk
-        .says(ASKED, all(&[c(true), a(false)]))
-        .says("/usr/bin/rpm-ostree rollback", "")
-        .says(ASKED, all(&[a(false), c(true)]));
-    rig.os.undo(&before).unwrap();
-    rig.talk.says(ASKED, all(&[a(false), c(true)]));
-    assert!(!rig.os.runs(&before).unwrap(), "the boot is still to come");
-    rig.talk.says(ASKED, all(&[a(false), c(true)]));
-    rig.os.undo(&before).unwrap();
-    // There the packages are staged again, once.
-    rig.talk
-        .says(ASKED, all(&[a(true), c(false)]))
-        .says(KARGS, HAS)
-        .says("/usr/bin/rpm-ostree install --idempotent --allow-inactive usbguard", "")
-        .says(ASKED, all(&[again(false), a(true), c(false)]));
-    rig.os.undo(&before).unwrap();
-    for _ in 0..2 {
-        rig.talk.says(ASKED, all(&[again(false), a(true), c(false)]));
-        rig.os.undo(&before).unwrap();
-        rig.talk.says(ASKED, all(&[again(false), a(true), c(false)]));
-        assert!(rig.os.runs(&before).unwrap());
-    }
-    // It may boot before the undo has ended: it is as good as the one that it stands for.
-    std::fs::remove_file(&record).unwrap();
-    rig.talk.says(ASKED, all(&[again(true), a(false), c(false)]));
-    assert!(rig.os.runs(&before).unwrap());
-    rig.talk.says(ASKED, all(&[again(true), a(false), c(false)]));
-    rig.os.undo(&before).unwrap();
-    // For another change it is not.
-    let other = UndoToken { id: "rhcos-z.0".to_owned(), ..UndoToken::read(&before, "rpm-ostree").unwrap() };
-    rig.talk.says(ASKED, all(&[again(true), a(false), c(false)]));
-    assert!(!rig.os.runs(&other.token().unwrap()).unwrap());
+        .says("/usr/bin/skopeo inspect --no-tags docker://q.io/a:2", r#"{"LayersData":[{"Size":7}]}"#);
+    assert_eq!(rig.os.image_size(&target).unwrap(), Some(7));
+    let target = Deployment { extensions: vec!["usbgard".to_owned()], ..now };
+    rig.talk.says(ASKED, idle()).fails(
+        "/usr/bin/rpm-ostree install --download-only --idempotent --allow-inactive usbgard",
+        "exit status: 1: error: Packages not found: usbgard",
+    );
+    let why = rig.os.fetch(&target, &Pull::default()).unwrap_err().why;
+    assert!(why.contains("not found: usbgard; check spec.extensions"), "{why}");
     rig.talk.done();
 }

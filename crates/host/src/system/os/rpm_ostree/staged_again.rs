@@ -1,0 +1,207 @@
+//! Packages that were only in the running system, and staged, before a change that is undone. What is staged is made bootable at
+//! shutdown. Until then there is one staged deployment at most, so the change has dropped it, and its undo stages the packages again.
+//!
+//! ```text
+//! undo ─► cleanup, rollback ─► (boot into the deployment that ran before) ─► install ─┬─► apply-live, or one more boot
+//!                                                                                     └─► not installed: told, with the remedy
+//! ```
+//!
+//! They are staged in the deployment that ran before the change, and in no other: what is staged in the deployment of the change would
+//! boot in place of the one of before. What is staged again has another ID. It is recorded as what it stands for, on the disk, because
+//! it may boot before the undo has ended. The record goes when no undo can need it any more, and nothing has to be told.
+//!
+//! Not here: what is brought into the running system for a config (see `live`).
+
+use serde::{Deserialize, Serialize};
+
+use super::status::Status;
+use super::{RpmOstree, STAGE, staged};
+use crate::paths::{FORCE_FILE, OS_STAGED_AGAIN};
+use crate::disk::found::PRIVATE;
+use crate::system::os::undo_token::{LiveBefore, UndoToken};
+use crate::system::os::{OsError, Token};
+use crate::system::pull::Pull;
+
+/// The record.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct StagedAgain {
+    /// The deployment of before the change that was undone.
+    stands_for: String,
+    #[serde(flatten)]
+    outcome: Outcome,
+}
+
+/// What became of its packages.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+enum Outcome {
+    /// They are staged in the deployment with this ID.
+    Staged { id: String },
+    /// They are not: why. `next`: the deployment that boots next instead.
+    Failed { next: String, packages: Vec<String>, why: String },
+}
+
+/// The commands that install packages again. Each is for the case that the one before fails. What came from the host's repositories is
+/// mostly on the host still, in the same versions, and the undo at boot runs before there is a network.
+fn install(packages: &[String], from_repositories: bool) -> Vec<Vec<String>> {
+    let with = |option: &[&str]| {
+        let words = [&["install"], option, &["--idempotent", "--allow-inactive"]].concat();
+        words.into_iter().map(str::to_owned).chain(packages.iter().cloned()).collect()
+    };
+    match from_repositories {
+        true => vec![with(&["--cache-only"]), with(&[])],
+        false => vec![with(&[])],
+    }
+}
+
+impl RpmOstree {
+    /// Runs these commands until one succeeds. The error: that of the last one.
+    fn first_that_works(&mut self, commands: &[Vec<String>]) -> Result<(), OsError> {
+        let mut done = Ok(());
+        for command in commands {
+            done = self.run(command, STAGE).map(drop);
+            match &done {
+                Err(error) if !error.killed => {
+                    tracing::info!(why = %error.why, "trying it in another way, if there is one")
+                }
+                _ => break,
+            }
+        }
+        done
+    }
+
+    /// The record. One that cannot be read is as good as none: the packages are staged once more.
+    fn staged_again(&self) -> Result<Option<StagedAgain>, OsError> {
+        let Some(text) = self.root.text(OS_STAGED_AGAIN)? else { return Ok(None) };
+        Ok(serde_json::from_str(&text)
+            .inspect_err(|error| tracing::warn!(%error, "{OS_STAGED_AGAIN} cannot be read"))
+            .ok())
+    }
+
+    /// The deployment in which the packages of this one were staged again.
+    fn staged_again_for(&self, id: &str) -> Result<Option<String>, OsError> {
+        Ok(match self.staged_again()?.filter(|again| again.stands_for == id) {
+            Some(StagedAgain { outcome: Outcome::Staged { id }, .. }) => Some(id),
+            Some(StagedAgain { outcome: Outcome::Failed { .. }, .. }) | None => None,
+        })
+    }
+
+    /// The deployments that a machine may boot to be back where it was before a change: the one that the next boot came up in then;
+    /// the one that ran, if the former was only staged, and so is gone once another one was; and the one in which its packages were
+    /// staged again.
+    pub(super) fn ways_back(&self, before: &UndoToken) -> Result<Vec<String>, OsError> {
+        let mut ids = vec![before.id.clone()];
+        if let Some(live) = &before.live {
+            ids.push(live.booted.clone());
+            ids.extend(self.staged_again_for(&before.id)?);
+        }
+        Ok(ids)
+    }
+
+    /// Stages the packages of before again, on the deployment that the next boot comes up in. `stands_for`: the deployment that had
+    /// them. If that fails, the machine is safe without them. It is recorded, and told as long as they are missing.
+    pub(super) fn stage_again(
+        &mut self,
+        status: &Status,
+        before: &LiveBefore,
+        stands_for: &str,
+    ) -> Result<(), OsError> {
+        let Some(next) = status.next() else { return Ok(()) };
+        let missing: Vec<String> =
+            before.packages.iter().filter(|p| !next.requested_packages.contains(p)).cloned().collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let arguments = self.arguments()?;
+        let tries = install(&missing, self.extensions_image.is_empty());
+        let done = self.with_packages((&tries, false), &Pull::default(), |os| {
+            staged::begin(&os.root, &arguments)?;
+            os.first_that_works(&tries)
+        });
+        if let Err(error) = &done {
+            if error.killed {
+                return done;
+            }
+            tracing::error!(why = %error.why, "the packages of before, which were only in the running system, are not staged again");
+        }
+        let after = self.ask()?;
+        let pending = after.pending();
+        if let Some(pending) = pending
+            && staged::arguments(&self.root, &pending.id)?.is_some()
+        {
+            staged::record(&self.root, &pending.id, &arguments)?;
+        }
+        let whole = pending.filter(|d| missing.iter().all(|p| d.requested_packages.contains(p)));
+        let outcome = match (whole, done) {
+            (Some(whole), _) => Outcome::Staged { id: whole.id.clone() },
+            (None, done) => Outcome::Failed {
+                next: after.next().map(|d| d.id.clone()).unwrap_or_default(),
+                packages: missing,
+                why: match done {
+                    Err(error) => error.why,
+                    Ok(()) => "rpm-ostree reported success, but nothing that has them is staged".to_owned(),
+                },
+            },
+        };
+        let again = StagedAgain { stands_for: stands_for.to_owned(), outcome };
+        let json = serde_json::to_vec(&again).map_err(|e| OsError::new(e.to_string()))?;
+        Ok(self.root.write_bytes(OS_STAGED_AGAIN, &json, PRIVATE)?)
+    }
+
+    /// See [`crate::system::os::OsBackend::bring_back_live`]. In a later boot it is not tried: the services of these packages did not
+    /// start in it, so one more boot is needed anyway.
+    pub(super) fn bring_staged_again_live(&mut self, before: &Token, allowed: bool) -> Result<bool, OsError> {
+        let before = UndoToken::read(before, "rpm-ostree")?;
+        let Some(LiveBefore { booted: ran, commit: Some(commit), .. }) = &before.live else {
+            return Ok(true);
+        };
+        let Some(again) = self.staged_again_for(&before.id)? else { return Ok(true) };
+        let status = self.idle()?;
+        let (Some(booted), Some(pending)) = (status.booted(), status.pending()) else { return Ok(true) };
+        if booted.id != *ran || pending.id != again || booted.has_live(&pending.checksum) {
+            return Ok(true);
+        }
+        if !allowed || !booted.has_live(commit) {
+            return Ok(false);
+        }
+        self.bring_live().map(|()| true)
+    }
+
+    /// Why packages of before are not staged, and what to do. `None`: they are, or another deployment boots next by now.
+    pub(super) fn not_staged_again(&mut self) -> Result<Option<String>, OsError> {
+        let Some(StagedAgain { outcome: Outcome::Failed { next, packages, why }, .. }) =
+            self.staged_again()?
+        else {
+            return Ok(None);
+        };
+        let status = self.ask()?;
+        let lacks = status
+            .next()
+            .is_some_and(|d| d.id == next && packages.iter().any(|p| !d.requested_packages.contains(p)));
+        Ok(lacks.then(|| {
+            format!(
+                "an update was undone, and packages that were in the running system before it could not be staged again for the \
+                 next boot ({}): {why}; mend that. The next update of the OS brings them, or {FORCE_FILE} on the machine when it \
+                 is in the config that its pool wants",
+                packages.join(" ")
+            )
+        }))
+    }
+
+    /// Removes the record if it stands for nothing any more. No undo may be under way.
+    pub(super) fn forget_staged_again(&mut self) -> Result<(), OsError> {
+        if self.root.found(OS_STAGED_AGAIN)?.is_absent() {
+            return Ok(());
+        }
+        match self.not_staged_again() {
+            Ok(Some(_)) => Ok(()),
+            Ok(None) => Ok(self.root.remove(OS_STAGED_AGAIN)?),
+            Err(error) if error.killed => Err(error),
+            Err(error) => {
+                tracing::warn!(%error, "{OS_STAGED_AGAIN} stays until rpm-ostree answers");
+                Ok(())
+            }
+        }
+    }
+}
