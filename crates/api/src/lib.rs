@@ -18,6 +18,7 @@ pub mod detected;
 pub mod drain_request;
 pub mod drift;
 pub mod events;
+pub mod image_builds;
 pub mod kubeconfig;
 pub mod names;
 pub mod object_name;
