@@ -21,6 +21,7 @@ pub mod install;
 mod joining;
 pub mod manifests;
 pub mod monitoring;
+mod ownership;
 mod request;
 mod settings_name;
 pub mod settings_object;

@@ -5,6 +5,7 @@
 
 use crate::definitions;
 use crate::manifests::rights::{AGENT, CONTROLLER, OPERATOR, SERVER};
+use crate::ownership::writers;
 use crate::sync::cluster::api_of;
 use crate::sync::objects::Key;
 use api::names::{NAMESPACE, VERSION_RAW};
@@ -108,8 +109,7 @@ fn other(object: &Value) -> Option<String> {
     if key.kind == "ClusterVersion" {
         return Some(format!("{key} is there, so this is OpenShift, which installs its own"));
     }
-    let managers = object["metadata"]["managedFields"].as_array();
-    if managers.into_iter().flatten().any(|m| m["manager"] == CVO) {
+    if writers(object).any(|writer| writer.name == CVO) {
         return Some(format!("{key} is kept by {CVO}"));
     }
     let container = object.pointer("/spec/template/spec/containers/0")?;

@@ -3,6 +3,7 @@
 //!
 //! What it is not: which objects there are to be (see `plan`), and requests (see `cluster`).
 
+use crate::ownership::is_applied_by_us;
 use api::detected::digest;
 use api::k8s::Pod;
 use api::names::NAMESPACE;
@@ -102,14 +103,7 @@ pub(crate) fn superfluous<'a>(wanted: &[Key], there: impl IntoIterator<Item = &'
 
 /// Whether the operator has made this object.
 pub(crate) fn is_kept(object: &Value) -> bool {
-    let labelled = object["metadata"]["labels"][KEPT_BY.0] == KEPT_BY.1;
-    let managers = object["metadata"]["managedFields"].as_array();
-    let applied = managers.into_iter().flatten().any(|m| {
-        m["manager"] == FIELD_MANAGER
-            && m["operation"] == "Apply"
-            && m.get("subresource").is_none_or(|s| s == "")
-    });
-    labelled && applied
+    object["metadata"]["labels"][KEPT_BY.0] == KEPT_BY.1 && is_applied_by_us(object)
 }
 
 /// How far a workload has been rolled out.
