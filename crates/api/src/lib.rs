@@ -23,6 +23,7 @@ pub mod kubeconfig;
 pub mod names;
 pub mod object_name;
 pub mod os_image;
+pub mod paths;
 pub mod pod;
 pub mod prefetch;
 pub mod render_reason;
