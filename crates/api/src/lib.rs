@@ -19,6 +19,7 @@ pub mod drain_request;
 pub mod drift;
 pub mod events;
 pub mod image_builds;
+pub mod image_name;
 pub mod kubeconfig;
 pub mod names;
 pub mod object_name;

@@ -107,7 +107,7 @@ impl Pushed {
         let labels = build.metadata.labels.as_ref();
         let is_taken_over = is_foreign(build)
             || notes.is_some_and(|a| a.contains_key(names::REUSES))
-            || labels.is_some_and(|l| l.get(names::PRE_BUILT).is_some_and(|v| v == "true"));
+            || names::is_pre_built(build);
         let label = |key: &str| labels.and_then(|l| l.get(key)).cloned().unwrap_or_default();
         // A status that names another place was not written by a build that pushed there.
         let place = names::repository(&build.spec.rendered_image_push_spec);
