@@ -18,6 +18,7 @@ pub mod detected;
 pub mod drain_request;
 pub mod drift;
 pub mod events;
+pub mod first_boot_nodes;
 pub mod image_builds;
 pub mod image_name;
 pub mod kubeconfig;
