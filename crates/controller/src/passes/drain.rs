@@ -23,7 +23,7 @@ use crate::passes::queue::{Outcome, Pass, Spacing, Work};
 use crate::shared::Shared;
 use crate::term::leader::now;
 use api::k8s::{Pod, PodDisruptionBudget};
-use client::{CallError, REQUEST_TIMEOUT, call};
+use client::{CallError, call};
 use futures::StreamExt;
 use kube::Api;
 use kube::api::{DeleteParams, EvictParams, ListParams, Preconditions};
@@ -361,18 +361,17 @@ async fn evict(api: &Api<k8s_openapi::api::core::v1::Pod>, pod: &Evict) -> Answe
             _ => api.evict(&pod.name, &params).await.map(drop),
         }
     };
-    match tokio::time::timeout(REQUEST_TIMEOUT, request).await {
-        Ok(Ok(())) => Answer::Accepted,
-        Ok(Err(kube::Error::Api(status))) if pod.past_budget && status.code == 403 => {
-            Answer::Failed(format!(
-                "its budget does not allow it, and the controller may not delete it; give its service account the right to \
-             delete pods: {}",
-                status.message
-            ))
-        }
-        Ok(Err(kube::Error::Api(status))) => Answer::from_status(status.code, &status.message),
-        Ok(Err(error)) => Answer::Failed(client::chain(&error)),
-        Err(_) => Answer::Failed(format!("no answer within {} s", REQUEST_TIMEOUT.as_secs())),
+    let Err(error) = call(|| format!("evict pod {}", pod.name), request).await else {
+        return Answer::Accepted;
+    };
+    match error.status() {
+        Some(status) if pod.past_budget && error.is_forbidden() => Answer::Failed(format!(
+            "its budget does not allow it, and the controller may not delete it; give its service account the right to delete \
+             pods: {}",
+            status.message
+        )),
+        Some(status) => Answer::from_status(status.code, &status.message),
+        None => Answer::Failed(error.chain()),
     }
 }
 
