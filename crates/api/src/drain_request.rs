@@ -3,6 +3,11 @@
 //!
 //! What it is not: when a request is made or served (see `daemon` and `rollout`).
 
+/// How a request to drain begins.
+const DRAIN: &str = "drain-";
+/// How a request to uncordon begins.
+const UNCORDON: &str = "uncordon-";
+
 /// What a request asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DrainVerb {
@@ -25,9 +30,24 @@ impl DrainVerb {
     }
 }
 
+/// The request to drain a node on its way to a config.
+pub fn drain(config: &str) -> String {
+    format!("{DRAIN}{config}")
+}
+
+/// The request to uncordon a node in a config.
+pub fn uncordon(config: &str) -> String {
+    format!("{UNCORDON}{config}")
+}
+
 /// The config that a request to uncordon names. `None`: it asks for something else.
 pub fn uncordoned(request: &str) -> Option<&str> {
-    request.strip_prefix("uncordon-")
+    request.strip_prefix(UNCORDON)
+}
+
+/// The config that a request of either kind names. `None`: it is no request.
+pub fn config_of(request: &str) -> Option<&str> {
+    request.strip_prefix(DRAIN).or_else(|| request.strip_prefix(UNCORDON))
 }
 
 #[cfg(test)]
@@ -43,6 +63,11 @@ mod tests {
             ("", DrainVerb::Unknown, None),
         ] {
             assert_eq!((DrainVerb::of(request), uncordoned(request)), (verb, config), "{request}");
+            assert_eq!(config_of(request).is_some(), verb != DrainVerb::Unknown, "{request}");
         }
+        for request in [drain("c-1"), uncordon("c-1")] {
+            assert_eq!(config_of(&request), Some("c-1"));
+        }
+        assert_eq!((drain("c"), uncordon("c")), ("drain-c".to_owned(), "uncordon-c".to_owned()));
     }
 }

@@ -6,6 +6,8 @@
 //!
 //! What it is not: the look at the image (see `registry`), or what a rollout makes of it (see `rollout`).
 
+pub use crate::image_name::is_by_digest;
+use crate::image_name::{is_digest, repository};
 use crate::names::own;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -61,18 +63,7 @@ impl OsImage {
     #[must_use]
     pub fn by_digest(&self) -> Option<&str> {
         let (name, digest) = self.image.split_once('@')?;
-        let hex = digest.strip_prefix("sha256:")?;
-        let is_digest = hex.len() == 64 && hex.bytes().all(|b| b.is_ascii_hexdigit());
-        (is_digest && name == repository(&self.of)).then_some(self.image.as_str())
-    }
-}
-
-/// The name of an image without tag and digest.
-fn repository(image: &str) -> &str {
-    let image = image.split('@').next().unwrap_or_default();
-    match image.rsplit_once(':') {
-        Some((name, tag)) if !tag.contains('/') => name,
-        _ => image,
+        (is_digest(digest) && name == repository(&self.of)).then_some(self.image.as_str())
     }
 }
 
@@ -91,12 +82,6 @@ pub fn is_in_registry(url: &str) -> bool {
     is_host && !rest.is_empty() && !rest.starts_with('/') && !url.contains(char::is_whitespace)
 }
 
-/// Whether it names its image by digest.
-#[must_use]
-pub fn is_by_digest(url: &str) -> bool {
-    url.contains("@sha256:")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -113,6 +98,7 @@ mod tests {
         for image in [
             image.replace("/os@", "/evil@"),
             image.replace("0a", "0"),
+            image.replace("0a", "0A"),
             "q.io:5000/os:2".to_owned(),
             String::new(),
         ] {

@@ -35,11 +35,18 @@ pub fn metadata(name: &str) -> ObjectMeta {
 
 /// The SHA-256 of each certificate in a PEM text, in the order of the text, in hex.
 pub fn fingerprints(pem: &str) -> Vec<String> {
-    let begin = "-----BEGIN CERTIFICATE-----";
-    let body =
-        |part: &str| part.split("-----END").next().unwrap_or_default().split_whitespace().collect::<String>();
-    pem.split(begin).skip(1).map(|part| hex(&Sha256::digest(body(part).as_bytes()))).collect()
+    certificates(pem).map(|body| hex(&Sha256::digest(body.as_bytes()))).collect()
 }
+
+/// The certificates in a PEM text, in the order of the text: what stands between their marks, without white space. Whether it is
+/// a certificate is for whoever uses it to find out.
+pub fn certificates(pem: &str) -> impl Iterator<Item = String> {
+    let body = |part: &str| part.split("-----END").next().unwrap_or_default().split_whitespace().collect();
+    pem.split(BEGIN).skip(1).map(body)
+}
+
+/// How a certificate begins in PEM.
+const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
 
 /// DER as PEM.
 pub fn pem(kind: &str, der: &[u8]) -> String {

@@ -63,8 +63,8 @@ pub enum ContainerfileError {
     /// An extension whose packages are not known.
     #[error("extension {0:?} cannot be put into an image; take it out of the pool's MachineConfigs")]
     Extension(String),
-    /// A kernel that is not known.
-    #[error("kernel type {0:?} cannot be put into an image; it is default, realtime or 64k-pages")]
+    /// A kernel type whose packages are not known here.
+    #[error("kernel type {0:?} cannot be put into an image; take it out of the pool's MachineConfigs")]
     Kernel(String),
     /// Something to install, and nothing to install it from.
     #[error(
@@ -183,12 +183,12 @@ fn packages(spec: &MachineConfigSpec) -> Result<Option<String>, ContainerfileErr
     for name in spec.extensions.iter().flatten() {
         wanted.extend(known(name).ok_or_else(|| ContainerfileError::Extension(name.clone()))?);
     }
-    let kernel = if spec.kernel_type.is_empty() { "default" } else { &spec.kernel_type };
+    let kernel = desired::kernel_type(&spec.kernel_type);
     let kernels = KERNELS.iter().find(|(k, _)| *k == kernel).map(|(_, packages)| *packages);
     let kernels = kernels.ok_or_else(|| ContainerfileError::Kernel(kernel.to_owned()))?;
     if spec.base_os_extensions_container_image.is_empty() {
         let names = spec.extensions.iter().flatten().map(|e| format!("extension {e}"));
-        let kernel = (kernel != "default").then(|| format!("kernel type {kernel}"));
+        let kernel = (kernel != desired::DEFAULT_KERNEL).then(|| format!("kernel type {kernel}"));
         let what: Vec<String> = kernel.into_iter().chain(names).collect();
         return match what.is_empty() {
             true => Ok(None),
@@ -343,6 +343,8 @@ mod tests {
         let refused = with("", &["usbguard"], "realtime").unwrap_err().to_string();
         assert!(refused.contains("ask for kernel type realtime, extension usbguard, and"), "{refused}");
         assert_eq!(with("x", &["nonsense"], ""), Err(ContainerfileError::Extension("nonsense".to_owned())));
+        // As on hosts without a build: a text that is no kernel type selects the default.
+        assert_eq!(with("r.example.com/ext", &[], "nonsense"), with("r.example.com/ext", &[], "default"));
         let text = with("r.example.com/ext", &[], "realtime").unwrap();
         assert!(text.contains("--install kernel-rt-core"), "{text}");
     }

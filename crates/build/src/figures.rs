@@ -4,7 +4,6 @@
 
 use crate::job::JobFacts;
 use crate::names;
-use crate::report;
 use crate::state::{self, State};
 use api::k8s::Time;
 use api::names::annotation;
@@ -105,7 +104,7 @@ fn push(build: &MachineOSBuild, state: State, status: &MachineOSBuildStatus) -> 
     let said = || status.conditions.iter().flatten().find(|c| c.status == "True");
     match state {
         State::Succeeded if has_job(build) => Some(Push::Succeeded),
-        State::Failed if said().is_some_and(|c| c.message.contains(report::NOT_PUSHED)) => Some(Push::Failed),
+        State::Failed if said().is_some_and(|c| c.reason == state::NOT_PUSHED) => Some(Push::Failed),
         _ => None,
     }
 }
@@ -198,8 +197,8 @@ mod tests {
     fn a_build_is_counted_once_when_it_ends_and_not_when_it_only_stands_for_an_image() {
         let status = |b: MachineOSBuild| b.status.unwrap();
         let fresh = MachineOSBuild { status: None, ..build("a", "", "") };
-        let failed =
-            status(build("a", "Failed", &format!("Build Failed: x | {}: denied", report::NOT_PUSHED)));
+        let mut failed = status(build("a", "Failed", "Build Failed: denied"));
+        failed.conditions.iter_mut().flatten().for_each(|c| c.reason = state::NOT_PUSHED.to_owned());
         let got = news(&fresh, State::Failed, &failed);
         let want = News {
             ended: Some(State::Failed),

@@ -33,10 +33,7 @@ impl Base {
         Self {
             os_image: spec.os_image_url.as_str().into(),
             extensions_image: spec.base_os_extensions_container_image.as_str().into(),
-            kernel_type: match spec.kernel_type.as_str() {
-                "" => "default".into(),
-                other => other.into(),
-            },
+            kernel_type: desired::kernel_type(&spec.kernel_type).into(),
             kernel_arguments: spec.kernel_arguments.clone().unwrap_or_default(),
             extensions: spec.extensions.clone().unwrap_or_default(),
             release: release.map(|r| r.as_str().into()).unwrap_or_default(),

@@ -3,6 +3,7 @@
 //! What it is not: the name of the build itself, which is a hash (`render::build_name`).
 
 use crate::containerfile;
+pub use api::image_name::{is_digest, repository};
 use api::v1::{MachineOSBuild, MachineOSConfig};
 use std::collections::BTreeMap;
 
@@ -161,26 +162,14 @@ pub fn keeps(notes: Option<&BTreeMap<String, String>>) -> bool {
     notes.and_then(|a| a.get(OLD_IMAGES)).is_some_and(|v| v.trim() == KEEP)
 }
 
+/// Whether a build stands for an image from elsewhere.
+pub(crate) fn is_pre_built(build: &MachineOSBuild) -> bool {
+    build.metadata.labels.as_ref().is_some_and(|l| l.get(PRE_BUILT).is_some_and(|v| v == "true"))
+}
+
 /// An image by its digest.
 pub fn by_digest(push_spec: &str, digest: &str) -> String {
     format!("{}@{digest}", repository(push_spec))
-}
-
-/// An image's name without its tag or digest. A colon before the last slash begins a port.
-pub fn repository(image: &str) -> &str {
-    let image = image.split('@').next().unwrap_or_default();
-    let name = image.rfind('/').map_or(0, |at| at + 1);
-    match image.get(name..).and_then(|n| n.find(':')) {
-        Some(at) => image.get(..name + at).unwrap_or(image),
-        None => image,
-    }
-}
-
-/// Whether a text is a digest: `sha256:` and 64 hexadecimal digits in lower case.
-pub fn is_digest(text: &str) -> bool {
-    text.strip_prefix("sha256:").is_some_and(|hex| {
-        hex.len() == 64 && hex.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
-    })
 }
 
 /// The most characters of an image by its digest.

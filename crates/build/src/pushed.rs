@@ -116,7 +116,7 @@ impl Pushed {
         let labels = build.metadata.labels.as_ref();
         let is_taken_over = is_foreign(build)
             || notes.is_some_and(|a| a.contains_key(names::REUSES))
-            || labels.is_some_and(|l| l.get(names::PRE_BUILT).is_some_and(|v| v == "true"));
+            || names::is_pre_built(build);
         (!is_taken_over && !names::keeps(notes)).then(|| Self {
             what,
             secret: notes.and_then(|a| a.get(names::PUSH_SECRET)).cloned().unwrap_or_default(),

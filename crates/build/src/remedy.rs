@@ -2,7 +2,7 @@
 //!
 //! What it is not: the cause. The lines themselves stand before it.
 
-use crate::report::{NOT_PUSHED, NOT_SIGNED};
+use crate::report::NOT_SIGNED;
 
 /// Words of a log in lower case, and what to do if one of them is there. The first row that fits counts, so what names the cause
 /// stands before what may only follow from it.
@@ -104,9 +104,8 @@ impl Remedy {
     }
 }
 
-/// What to do, if one of the known causes is in these lines.
-pub(crate) fn of(words: &str) -> Option<&'static str> {
-    let is_push = words.contains(NOT_PUSHED);
+/// What to do, if one of the known causes is in these lines. `is_push`: the image was built, and could not be pushed.
+pub(crate) fn of(words: &str, is_push: bool) -> Option<&'static str> {
     let words = words.to_lowercase();
     let (_, remedy) = ROWS.iter().find(|(causes, _)| causes.iter().any(|cause| words.contains(cause)))?;
     Some(if is_push { remedy.push } else { remedy.build })
@@ -118,22 +117,23 @@ mod tests {
 
     #[test]
     fn the_words_of_programs_lead_to_what_helps() {
-        let pushed = |text: &str| format!("{text} | {NOT_PUSHED} r.example.com/os:t");
-        for (words, want) in [
+        let pushed = |text: &str| (text.to_owned(), true);
+        let built = |text: &str| (text.to_owned(), false);
+        for ((words, is_push), want) in [
             (
                 pushed(
                     "Error: writing blob: uploading layer: blob upload unknown to registry: no space left on device",
                 ),
                 Some("storage of the registry"),
             ),
-            ("writing file /usr/bin/x: no space left on device".to_owned(), Some("the node's disk is full")),
+            (built("writing file /usr/bin/x: no space left on device"), Some("the node's disk is full")),
             (
-                "Evicted: The node was low on resource: ephemeral-storage.".to_owned(),
+                built("Evicted: The node was low on resource: ephemeral-storage."),
                 Some("too little space for pods"),
             ),
             (pushed("unauthorized: authentication required"), Some("renderedImagePushSecret")),
             (
-                "initializing source docker://r.example.com/base: denied: access forbidden".to_owned(),
+                built("initializing source docker://r.example.com/base: denied: access forbidden"),
                 Some("baseImagePullSecret"),
             ),
             (
@@ -141,17 +141,17 @@ mod tests {
                 Some("additionalTrustBundle"),
             ),
             (
-                "Error: failed pushing cache to {...}: denied: requested access | exit status 125".to_owned(),
+                built("Error: failed pushing cache to {...}: denied: requested access | exit status 125"),
                 Some("layer-cache"),
             ),
             (
-                format!("decrypt: encrypted: decryption failed | {NOT_SIGNED} ns/os-signing"),
+                built(&format!("decrypt: encrypted: decryption failed | {NOT_SIGNED} ns/os-signing")),
                 Some("cosign.key"),
             ),
             (pushed("dial tcp 192.0.2.1:5000: connect: connection refused"), Some("network and proxy")),
-            ("building at STEP \"RUN false\": exit status 1".to_owned(), None),
+            (built("building at STEP \"RUN false\": exit status 1"), None),
         ] {
-            let got = of(&words);
+            let got = of(&words, is_push);
             assert!(
                 got.is_some() == want.is_some() && got.unwrap_or_default().contains(want.unwrap_or_default()),
                 "{words}: {got:?}"

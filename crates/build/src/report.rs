@@ -38,6 +38,10 @@ pub struct Report {
     pub digest: Option<String>,
     /// The last lines of the pod that ended last, without secrets.
     pub words: Option<String>,
+    /// That pod built the image, and could not push it.
+    pub not_pushed: bool,
+    /// Its lines say what to do.
+    pub has_remedy: bool,
 }
 
 /// The ConfigMap in which a builder of the reference reports a digest.
@@ -73,7 +77,14 @@ impl Report {
         let by_pod = messages.iter().rev().find_map(|m| m.trim().strip_prefix(DIGEST));
         let digest = by_pod.or(config_map).map(|d| d.trim().to_owned());
         let words = messages.iter().rev().find(|m| !m.trim().starts_with(DIGEST));
-        Self { digest, words: words.map(|w| last_words(w)).filter(|w| !w.is_empty()) }
+        // A termination message is text: the lines that our own program writes into it are read here, and nowhere else.
+        let has = |line: &str| words.is_some_and(|words| words.contains(line));
+        Self {
+            digest,
+            words: words.map(|w| last_words(w)).filter(|w| !w.is_empty()),
+            not_pushed: has(NOT_PUSHED),
+            has_remedy: has(names::REBUILD),
+        }
     }
 }
 
@@ -247,6 +258,16 @@ mod tests {
         assert_eq!(digest(Some(&new), &pods).as_deref(), Some("sha256:bb"));
         assert_eq!(digest(Some(&new), &pods[1..]).as_deref(), Some("sha256:cc"));
         assert_eq!(digest(Some(&old), &pods[1..]), None, "of an earlier build of this name");
+        assert_eq!((report.not_pushed, report.has_remedy), (false, false));
+        let of = |line: &str| {
+            let report = Report::read(&job(), None, &[pod("2026-01-01T00:00:01Z", 1, line)]);
+            (report.not_pushed, report.has_remedy)
+        };
+        assert_eq!(of(&format!("denied\n{NOT_PUSHED} r.example.com/os:t\n")), (true, false));
+        assert_eq!(
+            of(&format!("no such key; then set the annotation {} on it", names::REBUILD)),
+            (false, true)
+        );
         assert_eq!(Report::read(&job(), None, &[]), Report::default());
         let evicted: Pod = serde_json::from_value(json!({
             "metadata": {"name": "p", "creationTimestamp": "2026-01-01T00:00:04Z"},

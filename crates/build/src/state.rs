@@ -20,6 +20,8 @@ const CONDITIONS: [(State, &str, &str, &str); 5] = [
 pub(crate) const SUPERSEDED: &str = "Superseded";
 /// The reason in the conditions of a build that stands for an image from elsewhere.
 pub(crate) const SEEDED: &str = "PreBuiltImageSeeded";
+/// The reason of a build that failed because its registry did not take the image.
+pub(crate) const NOT_PUSHED: &str = "ImageNotPushed";
 /// Characters of a condition's message that come from a build's log.
 const MAX_CAUSE: usize = 4000;
 

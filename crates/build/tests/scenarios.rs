@@ -213,7 +213,8 @@ impl World {
     fn succeed(&mut self, digest: &str) {
         self.job(json!({"succeeded": 1}));
         let name = self.jobs.keys().next().unwrap().clone();
-        self.reports.insert(name, Report { digest: Some(digest.to_owned()), words: None });
+        self.reports
+            .insert(name, Report { digest: Some(digest.to_owned()), words: None, ..Report::default() });
     }
 
     fn states(&self) -> Vec<State> {
@@ -325,7 +326,10 @@ fn a_failed_build_degrades_its_pool_and_a_rebuild_is_asked_for_by_annotation() {
     w.settle();
     assert_eq!(w.states(), [State::Building], "the Job tries again");
     w.job(json!({"failed": 4}));
-    w.reports.insert(name, Report { digest: None, words: Some("error: no space".to_owned()) });
+    w.reports.insert(
+        name,
+        Report { digest: None, words: Some("error: no space".to_owned()), ..Report::default() },
+    );
     assert_eq!(w.step(), ["b1 is Failed"]);
     let said = w.step();
     assert!(
@@ -383,7 +387,7 @@ fn a_job_without_an_end_or_without_a_digest_is_a_failure_with_its_cause() {
         ),
         (
             json!({"failed": 1, "conditions": [{"type": "Failed", "status": "True", "reason": "PodFailurePolicy"}]}),
-            Report { digest: None, words: Some("Secret push is not there".to_owned()) },
+            Report { digest: None, words: Some("Secret push is not there".to_owned()), ..Report::default() },
             "another try would end the same way; the Job's last lines: Secret push is not there",
         ),
         (
@@ -393,13 +397,15 @@ fn a_job_without_an_end_or_without_a_digest_is_a_failure_with_its_cause() {
                 words: Some(
                     "denied: forbidden | the image could not be pushed to r.example.com/os:t".to_owned(),
                 ),
+                not_pushed: true,
+                ..Report::default()
             },
             "Remedy: renderedImagePushSecret may not write to that repository",
         ),
         (json!({"succeeded": 1}), Report::default(), "left no digest"),
         (
             json!({"succeeded": 1}),
-            Report { digest: Some("latest".to_owned()), words: None },
+            Report { digest: Some("latest".to_owned()), words: None, ..Report::default() },
             "which is no digest",
         ),
     ] {

@@ -17,9 +17,13 @@ pub struct Backoff {
 impl Backoff {
     /// The wait before retry number `attempt` (0 is the first): between half of the doubled wait and all of it.
     pub fn delay(self, attempt: u32) -> Duration {
+        self.delay_with(attempt, jitter())
+    }
+
+    /// The same with a random number from 0 to 1 of the caller's, for decisions that are pure.
+    pub fn delay_with(self, attempt: u32, jitter: f64) -> Duration {
         let full = self.first.saturating_mul(1_u32 << attempt.min(20)).min(self.last);
-        let half = full / 2;
-        half + half.mul_f64(jitter())
+        full.mul_f64(0.5 + jitter.clamp(0.0, 1.0) / 2.0)
     }
 
     /// The same waits as an endless series, for a watch stream.

@@ -96,10 +96,21 @@ impl CallError {
     /// Only a change of the object, of permissions or of an admission policy ends that. A webhook may deny with any
     /// code.
     pub fn is_refused(&self) -> bool {
-        let by_a_webhook = self.status().is_some_and(|status| {
-            status.message.starts_with("admission webhook ") && status.message.contains(" denied the request")
-        });
-        by_a_webhook || self.code().is_some_and(Self::is_refusal)
+        self.by_admission() || self.code().is_some_and(Self::is_refusal)
+    }
+
+    /// Whether an admission webhook or an admission policy denied the request. The answer has no field for that, only the
+    /// sentences of Kubernetes' `apiserver`: `admission webhook "W" denied the request: …` and `… is forbidden:
+    /// ValidatingAdmissionPolicy 'P' with binding 'B' denied request: …`.
+    pub fn by_admission(&self) -> bool {
+        self.status().is_some_and(|status| {
+            let said = &status.message;
+            let by_webhook = said.starts_with("admission webhook ") && said.contains(" denied the request");
+            let by_policy = said.split_once("ValidatingAdmissionPolicy '").is_some_and(|(_, rest)| {
+                rest.contains("' with binding '") && rest.contains("' denied request")
+            });
+            by_webhook || by_policy
+        })
     }
 
     /// Whether an answer with this code refuses the request every time; see [`Self::is_refused`].
@@ -196,6 +207,13 @@ mod tests {
     #[test]
     fn each_error_of_the_api_server_has_its_class() {
         let hook = "admission webhook \"policy.example.com\" denied the request: not today";
+        let policy = "nodes \"n\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: not today";
+        for (said, by) in
+            [(hook, true), (policy, true), ("nodes \"n\" is forbidden: ValidatingAdmissionPolicy", false)]
+        {
+            assert_eq!(answered(403, said).by_admission(), by, "{said}");
+        }
+        assert!(!answered(500, "failed calling webhook: the admission webhook is away").by_admission());
         for (code, message, want) in [
             (400, "bad", &["refused", "client"][..]),
             (401, "who", &["client"]),
@@ -215,6 +233,8 @@ mod tests {
             (404, hook, &["not found", "refused", "client"]),
             (409, hook, &["conflict", "refused"]),
             (500, hook, &["refused", "unanswered", "server"]),
+            (403, policy, &["forbidden", "refused", "client"]),
+            (401, policy, &["refused", "client"]),
             // A message that only quotes a webhook's denial is not one.
             (409, "as the admission webhook said, denied the request", &["conflict"]),
         ] {

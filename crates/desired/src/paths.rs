@@ -3,6 +3,7 @@
 //!
 //! What it is not: all other paths on a host (see `host::paths`).
 
+pub use api::paths::{INTERNAL_PULL_SECRET, NODE_ANNOTATIONS, PULL_SECRET};
 use ignition::Unit;
 
 /// The folder of the daemon's records.

@@ -106,5 +106,5 @@ pub const NEVER_STALE_BELOW: &str = "/etc/docker/certs.d";
 pub const NOT_VALIDATED: [&str; 3] = [
     KUBELET_CA,
     "/etc/kubernetes/static-pod-resources/configmaps/cloud-config/ca-bundle.pem",
-    "/etc/mco/internal-registry-pull-secret.json",
+    desired::paths::INTERNAL_PULL_SECRET,
 ];

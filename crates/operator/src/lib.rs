@@ -23,6 +23,7 @@ mod joining;
 pub mod manifests;
 pub mod monitoring;
 mod objects;
+mod ownership;
 mod request;
 pub mod settings;
 mod settings_name;

@@ -6,21 +6,24 @@
 
 use crate::reference::Reference;
 use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// The registry that images of `docker.io` are in, and the name under which old files list it.
+/// The registry that images of `docker.io` are in, and the names under which old files list it.
 const DOCKER: [&str; 3] = ["docker.io", "index.docker.io", "registry-1.docker.io"];
 
-/// How to log in.
-#[derive(Clone, PartialEq, Eq)]
-pub(crate) enum Login {
-    /// Name and password.
-    Password(String, String),
-    /// A token to get tokens with.
-    Identity(String),
+/// How to log in: with a name and a password, or with a token to get tokens with, which counts where both are there. All of
+/// it is secret.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Login {
+    /// The name; may be empty where there is a token.
+    pub user: String,
+    /// The password.
+    pub password: String,
+    /// The token to get tokens with; may be empty.
+    pub identity_token: String,
 }
 
 impl fmt::Debug for Login {
@@ -42,10 +45,20 @@ pub enum CredentialsError {
     },
 }
 
+/// The entry that counts for an image cannot be read. Nothing of its contents is in the text.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the entry {entry:?} of its credentials: {why}")]
+pub struct BrokenEntry {
+    /// The registry, or the registry and a part of the repository's name.
+    pub entry: String,
+    /// What is wrong.
+    pub why: &'static str,
+}
+
 /// Credentials, by registry. Of several files the first that has some for an image counts.
 #[derive(Debug, Clone, Default)]
 pub struct Credentials {
-    files: Vec<BTreeMap<String, Login>>,
+    files: Vec<BTreeMap<String, Result<Login, &'static str>>>,
 }
 
 #[derive(Deserialize)]
@@ -64,28 +77,41 @@ struct Entry {
 }
 
 impl Entry {
-    fn login(self) -> Option<Login> {
-        if !self.identitytoken.is_empty() {
-            return Some(Login::Identity(self.identitytoken));
+    /// `None`: there is nothing to log in with, as where a program of the host keeps it.
+    fn login(self) -> Option<Result<Login, &'static str>> {
+        let Self { auth, username, password, identitytoken } = self;
+        let (mut user, mut password) = (username, password);
+        if !auth.is_empty() {
+            let trimmed = auth.trim();
+            let bytes = STANDARD.decode(trimmed).or_else(|_| STANDARD_NO_PAD.decode(trimmed));
+            let Some(text) = bytes.ok().and_then(|bytes| String::from_utf8(bytes).ok()) else {
+                return Some(Err("auth is not base64"));
+            };
+            let Some((name, word)) = text.split_once(':') else {
+                return Some(Err("auth is not base64 of USER:PASSWORD"));
+            };
+            // Some programs end the password with a zero byte.
+            (user, password) = (name.to_owned(), word.trim_end_matches('\0').to_owned());
         }
-        if !self.auth.is_empty() {
-            let text = String::from_utf8(STANDARD.decode(self.auth.trim()).ok()?).ok()?;
-            let (name, password) = text.split_once(':')?;
-            return Some(Login::Password(name.to_owned(), password.trim_end_matches('\0').to_owned()));
-        }
-        (!self.username.is_empty()).then_some(Login::Password(self.username, self.password))
+        let login = Login { user, password, identity_token: identitytoken };
+        (!login.user.is_empty() || !login.identity_token.is_empty()).then_some(Ok(login))
     }
 }
 
-/// `https://quay.io/v1/` and `quay.io` alike.
+/// An entry's name without its scheme and without the version of the protocol that old ones end with:
+/// `https://quay.io/v1/` and `quay.io` alike. A path stays, so that credentials of a part of a registry are not sent for all of
+/// it.
 fn key(text: &str) -> String {
-    let scheme = ["https://", "http://"].iter().find_map(|scheme| text.strip_prefix(scheme));
-    let name = match scheme {
-        // A URL is that of a registry: what follows is its API's version.
-        Some(rest) => rest.split('/').next().unwrap_or_default(),
-        None => text.trim_end_matches('/'),
-    };
-    if DOCKER.contains(&name) { DOCKER[0].to_owned() } else { name.to_owned() }
+    let name = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://")).unwrap_or(text);
+    let name = name.trim_end_matches('/');
+    let name = name.strip_suffix("/v1").or_else(|| name.strip_suffix("/v2")).unwrap_or(name);
+    of_docker(name)
+}
+
+/// The name with the one of its registry's names that is used here.
+fn of_docker(name: &str) -> String {
+    let (host, rest) = name.split_at(name.find('/').unwrap_or(name.len()));
+    if DOCKER.contains(&host) { format!("{}{rest}", DOCKER[0]) } else { name.to_owned() }
 }
 
 impl Credentials {
@@ -101,16 +127,28 @@ impl Credentials {
         Ok(())
     }
 
-    /// The credentials for an image.
-    pub(crate) fn of(&self, image: &Reference) -> Option<&Login> {
-        let whole = key(image.host());
-        let rest = image.name();
-        let rest = rest.strip_prefix(image.host()).unwrap_or_default();
-        let mut scopes = vec![format!("{whole}{rest}")];
+    /// The credentials for an image by its name without tag and digest: `HOST[:PORT]/REPOSITORY`. `None`: there are none for
+    /// it.
+    ///
+    /// # Errors
+    /// The entry that counts for it cannot be read. A less specific one does not take its place.
+    pub fn login(&self, name: &str) -> Result<Option<&Login>, BrokenEntry> {
+        let mut scopes = vec![of_docker(name)];
         while let Some((shorter, _)) = scopes.last().and_then(|scope| scope.rsplit_once('/')) {
             scopes.push(shorter.to_owned());
         }
-        self.files.iter().find_map(|file| scopes.iter().find_map(|scope| file.get(scope)))
+        let found =
+            self.files.iter().find_map(|file| scopes.iter().find_map(|scope| file.get_key_value(scope)));
+        match found {
+            Some((_, Ok(login))) => Ok(Some(login)),
+            Some((entry, Err(why))) => Err(BrokenEntry { entry: entry.clone(), why }),
+            None => Ok(None),
+        }
+    }
+
+    /// The credentials for an image.
+    pub(crate) fn of(&self, image: &Reference) -> Result<Option<&Login>, BrokenEntry> {
+        self.login(&image.name())
     }
 }
 
@@ -129,23 +167,37 @@ mod tests {
         let first = json!({"auths": {
             "q.io": {"auth": auth("all:1")}, "q.io/team": {"auth": auth("team:a:b")},
             "https://index.docker.io/v1/": {"username": "d", "password": "p"},
-            "broken.io": {"auth": "%%"}, "empty.io": {},
+            "broken.io": {"auth": "%%"}, "broken.io/but": {"auth": auth("not:1")}, "half.io": {"auth": auth("user")},
+            "empty.io": {}, "bare.io": {"auth": auth("n:pw").trim_end_matches('=')}, "https://path.io/team": {"auth": auth("t:1")},
+            "https://old.io/v2/": {"auth": auth("old:1")},
         }, "credHelpers": {"x.io": "h"}});
         all.add(first.to_string().as_bytes()).unwrap();
-        let second = json!({"auths": {"q.io/team/os": {"auth": auth("later:1")}, "t.io:5000": {"identitytoken": "t"}}});
+        let second = json!({"auths": {"q.io/team/os": {"auth": auth("later:1")}, "t.io:5000": {"identitytoken": "t", "auth": auth("n:")}}});
         all.add(second.to_string().as_bytes()).unwrap();
-        let password = |name: &str, word: &str| Some(Login::Password(name.to_owned(), word.to_owned()));
+        let password = |name: &str, word: &str| {
+            Some(Login { user: name.to_owned(), password: word.to_owned(), ..Login::default() })
+        };
         for (image, want) in [
             ("q.io/team/os:1", password("team", "a:b")),
             ("q.io/teams/os:1", password("all", "1")),
             ("q.io/x", password("all", "1")),
             ("docker.io/library/x", password("d", "p")),
-            ("t.io:5000/x", Some(Login::Identity("t".to_owned()))),
+            ("registry-1.docker.io/library/x", password("d", "p")),
+            ("t.io:5000/x", Some(Login { identity_token: "t".to_owned(), ..password("n", "").unwrap() })),
             ("t.io/x", None),
-            ("broken.io/x", None),
             ("empty.io/x", None),
+            ("bare.io/x", password("n", "pw")),
+            ("broken.io/but", password("not", "1")),
+            ("path.io/team/x", password("t", "1")),
+            ("path.io/other", None),
+            ("old.io/x", password("old", "1")),
+            ("q.io.evil/team", None),
         ] {
-            assert_eq!(all.of(&Reference::parse(image).unwrap()), want.as_ref(), "{image}");
+            assert_eq!(all.of(&Reference::parse(image).unwrap()), Ok(want.as_ref()), "{image}");
+        }
+        for broken in ["broken.io", "half.io"] {
+            let why = all.login(&format!("{broken}/x")).unwrap_err().to_string();
+            assert!(why.contains(broken) && why.contains("auth") && !why.contains("%%"), "{why}");
         }
         assert!(!format!("{all:?}").contains("team:a"), "{all:?}");
     }

@@ -2,6 +2,7 @@
 //!
 //! What it is not: what follows from it. Texts name the registry and what it answered, and never credentials.
 
+use crate::credentials::BrokenEntry;
 use crate::reference::ReferenceError;
 use std::time::Duration;
 
@@ -17,6 +18,9 @@ pub enum Why {
         /// Whether credentials were sent.
         sent: bool,
     },
+    /// It asks for credentials, and those that there are for it cannot be read.
+    #[error("it asks for credentials, and {0}; correct the pull secret")]
+    Credentials(#[from] BrokenEntry),
     /// No connection, or none that is trusted.
     #[error("it cannot be reached: {0}")]
     Unreachable(String),
@@ -62,6 +66,7 @@ impl Why {
             Self::Status { code, .. } => *code == 408 || *code == 429 || *code >= 500,
             Self::NotFound
             | Self::Denied { .. }
+            | Self::Credentials(_)
             | Self::Lies(_)
             | Self::TooLarge { .. }
             | Self::Unreadable(_) => false,

@@ -33,7 +33,7 @@ mod stand_in;
 mod tests;
 
 pub use cache::Cache;
-pub use credentials::{Credentials, CredentialsError};
+pub use credentials::{BrokenEntry, Credentials, CredentialsError, Login};
 pub use error::{RegistryError, Why};
 pub use facts::{BOOTABLE, ImageFacts, LayerFacts, STREAM};
 pub use inspect::Registry;

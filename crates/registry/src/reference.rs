@@ -13,9 +13,7 @@ impl Digest {
     /// Reads a digest. Other algorithms than SHA-256 are not known here.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        let hex = text.strip_prefix("sha256:")?;
-        let fits = hex.len() == 64 && hex.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
-        fits.then(|| Self(text.to_owned()))
+        api::image_name::is_digest(text).then(|| Self(text.to_owned()))
     }
 
     /// The digest of some bytes.

@@ -43,7 +43,8 @@ impl Registry {
             if answer.status().is_success() {
                 return Ok(answer);
             }
-            let sent = authorization.is_some() && self.settings.credentials.of(&place.image).is_some();
+            let sent = authorization.is_some()
+                && self.settings.credentials.of(&place.image).is_ok_and(|login| login.is_some());
             if answer.status() != http::StatusCode::UNAUTHORIZED || challenged {
                 return Err(refused(answer, &self.settings.limits, sent).await);
             }
@@ -105,9 +106,13 @@ impl Registry {
         challenge: Challenge,
         insecure: bool,
     ) -> Result<HeaderValue, Why> {
-        let login = self.settings.credentials.of(&place.image);
+        let login = self.settings.credentials.of(&place.image)?;
         match (challenge, login) {
-            (Challenge::Basic, Some(Login::Password(name, password))) => basic(name, password),
+            (Challenge::Basic, Some(Login { user, password, identity_token }))
+                if identity_token.is_empty() =>
+            {
+                basic(user, password)
+            }
             (Challenge::Basic, _) => Err(Why::Denied { sent: false }),
             (Challenge::Bearer { realm, service, scope }, login) => {
                 let scope = if scope.is_empty() {
@@ -130,8 +135,10 @@ impl Registry {
                 let mut query = format!("service={}&scope={}", encoded(&service), encoded(&scope));
                 let (mut form, mut authorization, sent) = (None, None, login.is_some());
                 match login {
-                    Some(Login::Password(name, password)) => authorization = Some(basic(name, password)?),
-                    Some(Login::Identity(token)) => {
+                    Some(Login { user, password, identity_token }) if identity_token.is_empty() => {
+                        authorization = Some(basic(user, password)?);
+                    }
+                    Some(Login { identity_token: token, .. }) => {
                         query.push_str(&format!(
                             "&grant_type=refresh_token&client_id=mco&refresh_token={}",
                             encoded(token)

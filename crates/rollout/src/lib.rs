@@ -40,7 +40,7 @@ pub use forecast::situation::{Situation, SituationError};
 pub use forecast::{DrainForecast, Forecast, NodeAfter, NodeForecast, PoolForecast, Queued};
 pub use hold::{Hold, Prefetching, Reason, Wait};
 pub use inputs::streams::stream_of;
-pub use inputs::{ConfigView, Configs, Inputs, PoolInput, Sources, Streams};
+pub use inputs::{ConfigView, Configs, ControllerMemory, Inputs, PoolInput, Sources, Streams};
 pub use layered::{BuildState, ImageWait, Layering, OsBuildView, OsConfigView, Target};
 pub use node::membership::{BrokenSelector, Index, NoPool, Owners, Unmanaged};
 pub use os_image::{Looked, OsImageInput, OsImageWait, goes_unseen};

@@ -64,8 +64,7 @@ pub fn not_pinnable(image: &str) -> Option<&'static str> {
         Some(both) => both,
         None => return Some("has no digest; a tag may be another image tomorrow"),
     };
-    let hex = digest.strip_prefix("sha256:").unwrap_or_default();
-    if hex.len() != 64 || !hex.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')) {
+    if !crate::image_name::is_digest(digest) {
         return Some("has a digest that is not sha256: and 64 lower-case hexadecimal digits");
     }
     let Some((host, path)) = name.split_once('/') else { return Some("names no registry") };

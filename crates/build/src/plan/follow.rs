@@ -89,7 +89,8 @@ impl BuildPlan {
                 None => self.wait = Some(Wait::Report(name.to_owned())),
                 Some(report) => {
                     let why = Some(cause(job, report));
-                    next(State::Failed, &Cause { reason: None, why }, at, None);
+                    let reason = report.not_pushed.then_some(state::NOT_PUSHED);
+                    next(State::Failed, &Cause { reason, why }, at, None);
                 }
             },
             state => {
@@ -130,13 +131,13 @@ fn cause(job: &JobFacts, report: &Report) -> String {
         },
     }
     let words = report.words.as_deref().unwrap_or_default();
-    match remedy::of(words) {
+    match remedy::of(words, report.not_pushed) {
         Some(remedy) => text.push_str(&format!(
             ". Remedy: {remedy}; then set the annotation {} on the MachineOSConfig to build again",
             names::REBUILD
         )),
         // What the pod itself refused has its remedy in it.
-        None if words.contains(names::REBUILD) => {}
+        None if report.has_remedy => {}
         None => text.push_str(&format!(
             ". Correct the MachineOSConfig, or set its annotation {} to build again",
             names::REBUILD

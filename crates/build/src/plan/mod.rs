@@ -105,11 +105,6 @@ fn reuses(build: &MachineOSBuild) -> Option<&str> {
     build.metadata.annotations.as_ref()?.get(names::REUSES).map(String::as_str)
 }
 
-/// Whether a build stands for an image from elsewhere.
-fn is_pre_built(build: &MachineOSBuild) -> bool {
-    build.metadata.labels.as_ref().is_some_and(|l| l.get(names::PRE_BUILT).is_some_and(|v| v == "true"))
-}
-
 /// An image of an earlier build that fits the pool's config: only fields have changed that are no part of an image.
 fn reusable<'a>(inputs: &Inputs<'a>, config: &'a MachineOSConfig, base: &Base) -> Option<&'a str> {
     let status = config.status.as_ref()?;
@@ -179,7 +174,7 @@ impl BuildPlan {
         match present {
             State::Succeeded => {
                 let image = build.status.as_ref().and_then(|s| s.digested_image_push_spec.as_deref());
-                self.point(config, &name, image, is_pre_built(build).then_some(inputs.now));
+                self.point(config, &name, image, names::is_pre_built(build).then_some(inputs.now));
                 self.stop(inputs, build);
             }
             State::Failed => {
@@ -195,11 +190,11 @@ impl BuildPlan {
             State::Initial if reuses(build).is_some() => {
                 let image = reuses(build).unwrap_or_default();
                 let other = note(config, names::PRE_BUILT).is_some_and(|v| v != image);
-                if is_pre_built(build) && (other || !names::is_by_digest(image)) {
+                if names::is_pre_built(build) && (other || !names::is_by_digest(image)) {
                     self.steps.push(Step::Delete { build: name, why: "its image was corrected" });
                     return;
                 }
-                let mut status = match is_pre_built(build) {
+                let mut status = match names::is_pre_built(build) {
                     true => seeded(image, inputs.now),
                     false => {
                         let none = Cause::default();

@@ -9,7 +9,7 @@
 use crate::cache::store::{Cache, Change, Item, Store};
 use crate::io::backoff;
 use crate::io::connection::WATCH_SECONDS;
-use client::{chain, decode};
+use client::{chain, decode, watch_code};
 use futures::StreamExt;
 use kube::api::{ApiResource, DynamicObject};
 use kube::runtime::watcher::{self, Event};
@@ -226,23 +226,12 @@ pub(crate) async fn follow<K, T>(
 
 /// Whether the kind is not served (yet), or we may not read it.
 fn not_served(error: &watcher::Error) -> bool {
-    let (watcher::Error::InitialListFailed(cause) | watcher::Error::WatchStartFailed(cause)) = error else {
-        return false;
-    };
-    matches!(cause, kube::Error::Api(status) if matches!(status.code, 403 | 404))
+    matches!(watch_code(error), Some(403 | 404))
 }
 
 /// Whether the version that a list or watch should continue from is too old (HTTP 410).
 fn is_expired(error: &watcher::Error) -> bool {
-    use watcher::Error::{InitialListFailed, NoResourceVersion, WatchError, WatchFailed, WatchStartFailed};
-    let status = match error {
-        WatchError(status) => status,
-        InitialListFailed(kube::Error::Api(status))
-        | WatchStartFailed(kube::Error::Api(status))
-        | WatchFailed(kube::Error::Api(status)) => status,
-        InitialListFailed(_) | WatchStartFailed(_) | WatchFailed(_) | NoResourceVersion => return false,
-    };
-    status.code == 410
+    watch_code(error) == Some(410)
 }
 
 /// Logs a failure of a watch when it begins, when it changes, from time to time while it lasts, and when it is over.

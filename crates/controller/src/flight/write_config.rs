@@ -15,6 +15,7 @@ use api::names::label;
 use api::v1::MachineConfig;
 use client::{CallError, call};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use render::generated::{Origin, source_of};
 use std::sync::Arc;
 
 /// The object stored under a name. It is read from the API server if the cache keeps no spec of it: somebody may have
@@ -129,7 +130,7 @@ fn instead(config: &MachineConfig) -> (Source, String) {
             );
             (Source::Template, message)
         }
-        _ if config.name_any().ends_with("-registries") => {
+        _ if source_of(&config.name_any()) == Some(Origin::Registries) => {
             let message = "it is generated from Image cluster and the mirror sets (ImageDigestMirrorSet, \
                 ImageTagMirrorSet, \
                            ImageContentSourcePolicy); make the change there";

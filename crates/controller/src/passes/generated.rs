@@ -23,7 +23,7 @@ use api::names::{CONTROLLER_CONFIG, annotation};
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
 use client::{CallError, call};
 use kube::api::{DynamicObject, Patch, PatchParams};
-use render::generated::{Inputs, Kind, ObjectPlan, Plan, Settings, plan, status};
+use render::generated::{Inputs, Kind, ObjectPlan, Plan, Settings, plan, source_of, status};
 use render::template::Rendering;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -108,7 +108,7 @@ fn marked_by(changed: &Changed<'_>, _: Known<'_>, marks: &mut DirtyKeys) {
 
 /// Whether this pass made it, judged by its name, so that an object whose marks somebody removed is restored as well.
 fn is_generated(object: &MachineConfig) -> bool {
-    object.metadata.name.as_deref().is_some_and(|n| n.contains("-generated-"))
+    object.metadata.name.as_deref().is_some_and(|n| source_of(n).is_some())
 }
 
 /// One pass over all pools and settings.

@@ -5,23 +5,18 @@
 
 use crate::shared::Shared;
 use api::k8s::{Pod, PodDisruptionBudget};
-use client::{CallError, call};
+use client::call;
 use futures::future::join_all;
 use kube::Api;
 use kube::api::ListParams;
-use rollout::drain::{Outlook, outlook};
+use rollout::drain::{LOOK_COUNTS, LOOK_EVERY, Outlook, outlook};
 use rollout::view::{BudgetView, Names, NodeView, PodView};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-/// How often the pods of a node are listed.
-const EVERY: Duration = Duration::from_secs(15);
-/// How long a result counts.
-const COUNTS: Duration = Duration::from_secs(60);
 /// Nodes' pods listed at once.
 const IN_FLIGHT: usize = 8;
 
@@ -50,7 +45,7 @@ impl Drop for Task {
 impl DrainOutlooks {
     pub(super) fn known(&self) -> BTreeMap<Arc<str>, Outlook> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.retain(|_, (_, at)| at.elapsed() < COUNTS);
+        known.retain(|_, (_, at)| at.elapsed() < LOOK_COUNTS);
         known.iter().map(|(node, (outlook, _))| (node.clone(), outlook.clone())).collect()
     }
 
@@ -82,7 +77,7 @@ async fn run(shared: Arc<Shared>, mut wanted: watch::Receiver<BTreeSet<Arc<str>>
     let mut seen: BTreeMap<Arc<str>, Instant> = BTreeMap::new();
     loop {
         let nodes = wanted.borrow_and_update().clone();
-        seen.retain(|node, at| nodes.contains(node) && at.elapsed() < EVERY);
+        seen.retain(|node, at| nodes.contains(node) && at.elapsed() < LOOK_EVERY);
         let due: Vec<Arc<str>> = nodes.iter().filter(|n| !seen.contains_key(*n)).cloned().collect();
         if !due.is_empty() {
             let looked = look(&shared, &due).await;
@@ -100,7 +95,7 @@ async fn run(shared: Arc<Shared>, mut wanted: watch::Receiver<BTreeSet<Arc<str>>
                 shared.mark_cluster();
             }
         }
-        let next = seen.values().min().map_or_else(|| Instant::now() + EVERY, |at| *at + EVERY);
+        let next = seen.values().min().map_or_else(|| Instant::now() + LOOK_EVERY, |at| *at + LOOK_EVERY);
         tokio::select! {
             changed = wanted.changed() => if changed.is_err() { return },
             () = tokio::time::sleep_until(next) => {}
@@ -115,7 +110,7 @@ async fn look(shared: &Shared, nodes: &[Arc<str>]) -> Vec<(Arc<str>, Outlook)> {
     let budgets: Vec<BudgetView> = match call(what, budgets.list(&ListParams::default())).await {
         Ok(list) => list.items.iter().map(|b| BudgetView::from_budget(b, &mut Names::default())).collect(),
         Err(why) => {
-            let outlook = unread(&why);
+            let outlook = Outlook::unread(&why.chain());
             return nodes.iter().map(|node| (node.clone(), outlook.clone())).collect();
         }
     };
@@ -138,12 +133,7 @@ async fn look_at(shared: &Shared, node: &Arc<str>, budgets: &[BudgetView]) -> (A
             let budgets: Vec<&BudgetView> = budgets.iter().collect();
             outlook(&view, &pods.iter().collect::<Vec<_>>(), &budgets)
         }
-        Err(why) => unread(&why),
+        Err(why) => Outlook::unread(&why.chain()),
     };
     (node.clone(), seen)
-}
-
-/// What cannot be read keeps no node from going: the drain itself says it then.
-fn unread(why: &CallError) -> Outlook {
-    Outlook::Loses(format!("its pods cannot be looked at: {}", why.chain()))
 }

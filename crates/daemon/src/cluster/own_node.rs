@@ -211,7 +211,7 @@ async fn follow(client: Client, name: String, sender: watch::Sender<Option<NodeF
             Ok(watcher::Event::InitDone) if !seen_in_list => publish(&sender, None),
             Ok(watcher::Event::InitDone) => {}
             Ok(watcher::Event::Delete(_)) => publish(&sender, None),
-            Err(error) if is_forbidden(&error) => tracing::warn!(
+            Err(error) if client::watch_code(&error) == Some(403) => tracing::warn!(
                 node = %name, error = client::chain(&error),
                 "this agent may not watch the Node {name}: a node's own credentials give access to the Node \
                  of its own name only; set --node-name (or NODE_NAME) to the name that the kubelet registered"
@@ -221,15 +221,6 @@ async fn follow(client: Client, name: String, sender: watch::Sender<Option<NodeF
             }
         }
     }
-}
-
-fn is_forbidden(error: &watcher::Error) -> bool {
-    let code = match error {
-        watcher::Error::InitialListFailed(kube::Error::Api(status))
-        | watcher::Error::WatchStartFailed(kube::Error::Api(status)) => status.code,
-        _ => 0,
-    };
-    code == 403
 }
 
 /// Publishes a Node if it differs. Heartbeats change none of the fields that are used, so they do not wake the agent.

@@ -25,7 +25,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The annotations that the first boot leaves for the Node, as a JSON map.
-pub(crate) const ANNOTATIONS_FILE: &str = "/etc/machine-config-daemon/node-annotations.json";
+pub(crate) const ANNOTATIONS_FILE: &str = desired::paths::NODE_ANNOTATIONS;
 /// Its name after it was used. OpenShift's daemon uses this name, without the `s`.
 const ANNOTATIONS_FILE_USED: &str = "/etc/machine-config-daemon/node-annotation.json.bak";
 /// The complete config that the config server served.

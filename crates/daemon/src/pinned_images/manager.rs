@@ -334,13 +334,13 @@ pub(crate) async fn follow_sets(client: Client, sender: watch::Sender<Option<Vec
                         publish(&sender, &sets);
                     }
                 },
-                Some(Err(error)) => match status_of(&error) {
+                Some(Err(error)) => match client::watch_code(&error) {
                     // The API server says so only once it knows all of its definitions.
-                    404 => {
+                    Some(404) => {
                         publish(&sender, &BTreeMap::new());
                         break "they are not installed";
                     }
-                    403 => break "this agent may not read them",
+                    Some(403) => break "this agent may not read them",
                     _ => tracing::debug!(
                         error = client::chain(&error),
                         "watching PinnedImageSets; trying again"
@@ -350,15 +350,6 @@ pub(crate) async fn follow_sets(client: Client, sender: watch::Sender<Option<Vec
         };
         tracing::debug!(why, "PinnedImageSets");
         tokio::time::sleep(NOT_INSTALLED.mul_f64(0.5 + jitter() / 2.0)).await;
-    }
-}
-
-fn status_of(error: &watcher::Error) -> u16 {
-    match error {
-        watcher::Error::InitialListFailed(kube::Error::Api(status))
-        | watcher::Error::WatchStartFailed(kube::Error::Api(status)) => status.code,
-        watcher::Error::WatchError(status) => status.code,
-        _ => 0,
     }
 }
 

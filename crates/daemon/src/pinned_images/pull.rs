@@ -80,7 +80,7 @@ impl Images {
         let credentials = ring.of(image).map_err(OneError::Credentials)?;
         let mut attempt = 0;
         loop {
-            match runtime.pull(image, credentials.as_ref()).await {
+            match runtime.pull(image, credentials).await {
                 Ok(()) => break,
                 Err(error) => {
                     attempt += 1;

@@ -8,9 +8,10 @@
 //!
 //! Not here: which images (see `plan`), or how a call travels (see `grpc`).
 
-use super::auth::Credentials;
+use super::auth::message;
 use super::grpc::{Channel, GrpcError};
 use super::wire::{Fields, Malformed, Message};
+use registry::Login;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -132,10 +133,10 @@ impl Runtime {
     }
 
     /// Pulls the image. Dropping the call ends the pull.
-    pub(super) async fn pull(&self, image: &str, with: Option<&Credentials>) -> Result<(), RuntimeError> {
+    pub(super) async fn pull(&self, image: &str, with: Option<&Login>) -> Result<(), RuntimeError> {
         let mut asked = Message::default().message(1, &Message::default().text(1, image));
         if let Some(with) = with {
-            asked = asked.message(2, &with.message());
+            asked = asked.message(2, &message(with));
         }
         let answer =
             self.channel.call("/runtime.v1.ImageService/PullImage", &[], asked.finish(), PULL).await?;

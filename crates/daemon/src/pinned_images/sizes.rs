@@ -6,13 +6,13 @@
 //!
 //! Not here: what follows from it (see `plan`).
 
-use super::auth::PULL_SECRET;
+use super::auth::{Keyring, PULL_SECRET};
 use super::images::{Images, RoundError};
 use super::plan::{Facts, Layer, Wanted, images, needed};
 use super::runtime::{Kind, Runtime};
 use api::k8s::Node;
 use futures::StreamExt;
-use registry::{Credentials, ImageFacts, Limits, Proxies, Reference, Registry, Routes, Settings, Trust};
+use registry::{ImageFacts, Limits, Proxies, Reference, Registry, Routes, Settings, Trust};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -90,10 +90,7 @@ impl Images {
     fn registry_settings(&self, missing: &[String]) -> Result<Settings, String> {
         let text = |path: &str| self.root.text(path).map_err(|e| client::chain(&e));
         let limits = Limits { whole: ONE, connect: CONNECT, request: ONE, attempts: 1, ..Limits::default() };
-        let mut credentials = Credentials::default();
-        if let Some(secret) = text(PULL_SECRET)?.filter(|t| !t.trim().is_empty()) {
-            credentials.add(secret.as_bytes()).map_err(|e| format!("{PULL_SECRET} {e}"))?;
-        }
+        let credentials = Keyring::read(text(PULL_SECRET)?.as_deref())?.credentials();
         let mut routes = Routes::default();
         // As container runtimes ask it.
         for host in missing.iter().filter_map(|image| loopback(image)) {

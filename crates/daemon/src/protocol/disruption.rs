@@ -43,11 +43,11 @@ pub(super) fn config_of(state: &str) -> &str {
 }
 
 pub(super) fn drain_of(state: &str) -> String {
-    format!("drain-{}", config_of(state))
+    api::drain_request::drain(config_of(state))
 }
 
 pub(super) fn uncordon_of(state: &str) -> String {
-    format!("uncordon-{}", config_of(state))
+    api::drain_request::uncordon(config_of(state))
 }
 
 /// The request for a drain, if one must be made. If the drain was completed and the node is schedulable all the same,

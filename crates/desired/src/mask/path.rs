@@ -57,10 +57,10 @@ const FILES: [&str; 13] = [
     "/etc/ipsec.secrets",
     "/etc/krb5.keytab",
     "/etc/rndc.key",
-    "/var/lib/kubelet/config.json",
+    crate::paths::PULL_SECRET,
     "/var/lib/kubelet/kubeconfig",
     "/etc/kubernetes/kubeconfig",
-    "/etc/mco/internal-registry-pull-secret.json",
+    crate::paths::INTERNAL_PULL_SECRET,
 ];
 
 /// Endings of the names of files that hold keys.

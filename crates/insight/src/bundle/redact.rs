@@ -197,8 +197,7 @@ fn without_ids(text: &str) -> Cow<'_, str> {
     let is_instance = |host: &str| host.strip_prefix("i-").is_some_and(|id| is_hex(id, 17));
     let is_id = |token: &str| {
         let token = token.trim_matches(['.', ':']);
-        let config =
-            token.strip_prefix("drain-").or_else(|| token.strip_prefix("uncordon-")).unwrap_or(token);
+        let config = api::drain_request::config_of(token).unwrap_or(token);
         is_instance(token)
             || RenderedName::parse(config).is_some_and(|name| name.is_generated())
             || token.strip_prefix("sha256:").is_some_and(|digest| is_hex(digest, 64))

@@ -6,6 +6,7 @@
 //! What it is not: the controller's caches. It writes nothing, and ends with its command.
 
 use crate::policies;
+use crate::status::looks::{LOOKS_LIMIT, Looks};
 use crate::status::node_progress::{Progress, readiness};
 use crate::status::served::{STREAMS_LIMIT, Served, Unread, served};
 use crate::status::watch_errors::{FIRST_LISTS, FollowError, Troubles, refused};
@@ -17,11 +18,13 @@ use api::rendered::owning_pool;
 use api::v1::{ControllerConfig, MachineConfigPool};
 use api::v1alpha1::RolloutPolicy;
 use futures::StreamExt;
+use jiff::Timestamp;
 use kube::runtime::watcher::Event;
 use kube::{Client, ResourceExt};
+use rollout::pinned_images::PinFacts;
 use rollout::policy::PoolPolicies;
 use rollout::view::{EtcdMember, Names, NodeView, OsBuild, OsConfig};
-use rollout::{ConfigView, Sources, Streams};
+use rollout::{ConfigView, ControllerMemory, RolloutPlan, Sources, Streams};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -98,6 +101,7 @@ pub struct ClusterWatch {
     etcd: [Kind<Option<EtcdMember>>; EtcdMember::PLACES.len()],
     /// `None`: one that this version cannot read.
     policies: Kind<Option<RolloutPolicy>>,
+    looks: Looks,
     names: Names,
     troubles: Troubles,
     /// How many strings are interned when those that are not used any more are dropped.
@@ -121,26 +125,7 @@ impl ClusterWatch {
         let begin = async {
             // On the heap, like the whole below: callers hold this future within their own.
             let served = Box::pin(served(client)).await?;
-            let mut me = Self {
-                seen: watches(client, served),
-                pools: Kind::new(),
-                nodes: Kind::new(),
-                configs: Kind::new(),
-                settings: Kind::new(),
-                progress: Kind::expected(served.progress.is_there()),
-                os_configs: Kind::expected(served.os_configs.is_there()),
-                os_builds: Kind::expected(served.os_builds.is_there()),
-                schedulable: Kind::expected(served.scheduler.is_there()),
-                streams: Kind::expected(served.streams.is_there()),
-                feature_gates: Kind::expected(served.feature_gates.is_there()),
-                served,
-                operators: Kind::expected(served.operators.is_there()),
-                etcd: served.etcd.map(|there| Kind::expected(there.is_there())),
-                policies: Kind::expected(served.policies.is_there()),
-                names: Names::default(),
-                troubles: Troubles::default(),
-                prune_at: MANY_NAMES,
-            };
+            let mut me = Self::new(client, served);
             while !me.listed() {
                 me.take_next().await?;
             }
@@ -150,12 +135,39 @@ impl ClusterWatch {
                 }
                 Ok(())
             };
-            match tokio::time::timeout(STREAMS_LIMIT, streams).await {
-                Ok(Err(error)) => Err(error),
-                Ok(Ok(())) | Err(_) => Ok(me),
+            if let Ok(Err(error)) = tokio::time::timeout(STREAMS_LIMIT, streams).await {
+                return Err(error);
             }
+            // What is not seen in time comes with a later snapshot.
+            drop(tokio::time::timeout(LOOKS_LIMIT, me.look()).await);
+            Ok(me)
         };
         tokio::time::timeout(FIRST_LISTS, begin).await.map_err(|_| FollowError::Late)?
+    }
+
+    /// Before anything is listed.
+    fn new(client: &Client, served: Served) -> Self {
+        Self {
+            seen: watches(client, served),
+            pools: Kind::new(),
+            nodes: Kind::new(),
+            configs: Kind::new(),
+            settings: Kind::new(),
+            progress: Kind::expected(served.progress.is_there()),
+            os_configs: Kind::expected(served.os_configs.is_there()),
+            os_builds: Kind::expected(served.os_builds.is_there()),
+            schedulable: Kind::expected(served.scheduler.is_there()),
+            streams: Kind::expected(served.streams.is_there()),
+            feature_gates: Kind::expected(served.feature_gates.is_there()),
+            served,
+            operators: Kind::expected(served.operators.is_there()),
+            etcd: served.etcd.map(|there| Kind::expected(there.is_there())),
+            policies: Kind::expected(served.policies.is_there()),
+            looks: Looks::new(client.clone()),
+            names: Names::default(),
+            troubles: Troubles::default(),
+            prune_at: MANY_NAMES,
+        }
     }
 
     /// Asks whether kinds that could not be read at the start can be read by now: a right was given, a kind was installed, or the
@@ -191,12 +203,22 @@ impl ClusterWatch {
         let mut end: Option<Instant> = None;
         let mut told = false;
         loop {
-            let seen = match end {
-                None => self.seen.next().await,
-                Some(end) => match tokio::time::timeout_at(end, self.seen.next()).await {
-                    Ok(seen) => seen,
+            let next = async {
+                tokio::select! {
+                    seen = self.seen.next() => Some(seen),
+                    () = self.looks.changed() => None,
+                }
+            };
+            let next = match end {
+                None => next.await,
+                Some(end) => match tokio::time::timeout_at(end, next).await {
+                    Ok(next) => next,
                     Err(_) => return,
                 },
+            };
+            let Some(seen) = next else {
+                end = end.or_else(|| Some(until(Instant::now())));
+                continue;
             };
             // Watches do not end.
             let Some(Said { watch, kind, answered, event }) = seen else { return };
@@ -282,7 +304,8 @@ impl ClusterWatch {
                 "RolloutPolicy {name} cannot be read, another version has written it: what it holds back looks free to move"
             ),
         });
-        self.served.unread().into_iter().chain(newer).collect()
+        let looks = self.looks.unread().map(|words| Unread { kind: "Pod", words: words.to_owned() });
+        self.served.unread().into_iter().chain(newer).chain(looks).collect()
     }
 
     /// What the drain of a node waits for, as the controller says on the Node; `None`: it does not wait, or there is none.
@@ -352,14 +375,17 @@ impl ClusterWatch {
         streams(&self.served, gate, self.streams.known.get(names::CLUSTER))
     }
 
-    /// Where everything stands.
-    pub fn snapshot(&self, only: &[String]) -> Snapshot {
+    /// The policies of the pools, and the plan that follows them. The looks that the plan asks for come before a later one.
+    fn plan(&self, now: Timestamp) -> (PoolPolicies, RolloutPlan) {
         let (pools, policies): (Vec<_>, Vec<_>) =
             (self.pools.known.values().collect(), self.policies.known.values().flatten().collect());
         let exists = |name: &str| self.configs.known.contains_key(name);
         let policies = PoolPolicies::of(&policies, &pools, &exists, None);
+        let pins = |(node, progress): (&String, &Option<Arc<Progress>>)| {
+            Some((Arc::from(&**node), progress.as_ref()?.pins.clone()))
+        };
         let sources = Sources {
-            pools: self.pools.known.values().collect(),
+            pools,
             nodes: self.nodes.known.values().map(|n| &n.view).collect(),
             configs: Some(&self.configs.known),
             os_configs: self.os_configs.known.values().collect(),
@@ -370,9 +396,40 @@ impl ClusterWatch {
             masters_schedulable: self.schedulable.known.get(names::CLUSTER).copied(),
             etcd: self.etcd.iter().flat_map(|place| place.known.values().flatten()).cloned().collect(),
             policies: Some(&policies),
+            outlooks: self.looks.outlooks(),
+            // Sets are not watched: their generations are those that the nodes report.
+            pins: PinFacts {
+                nodes: self.progress.known.iter().filter_map(pins).collect(),
+                ..PinFacts::default()
+            },
+            memory: ControllerMemory::default(),
         };
-        let (facts, now) = (sources.facts(), jiff::Timestamp::now());
+        let facts = sources.facts();
         let plan = rollout::plan(&sources.inputs(&facts, Time(now)));
+        self.looks.want(&plan);
+        (policies, plan)
+    }
+
+    /// Looks at nodes until the plan waits for no look: each plan may ask about further nodes.
+    async fn look(&mut self) {
+        while self.asks_for_looks() {
+            self.looks.changed().await;
+        }
+    }
+
+    /// Whether the plan waits for looks at nodes. Without a policy that has `drain` there are none.
+    fn asks_for_looks(&self) -> bool {
+        let drains = self.policies.known.values().flatten().any(|policy| policy.spec.drain.is_some());
+        if drains {
+            self.plan(Timestamp::now());
+        }
+        drains && self.looks.are_due()
+    }
+
+    /// Where everything stands.
+    pub fn snapshot(&self, only: &[String]) -> Snapshot {
+        let now = Timestamp::now();
+        let (policies, plan) = self.plan(now);
         let view = View {
             plan: &plan,
             pools: &self.pools.known,

@@ -1,7 +1,12 @@
 //! Tests of `follow`: new lists, watches that fail, and failures that pass.
 
 use super::*;
+use crate::status::served::Presence;
 use crate::status::watch_errors::TRIED;
+use http::{Request, Response};
+use kube::client::Body;
+use rollout::{Situation, Step, Wait};
+use serde::de::DeserializeOwned;
 
 #[test]
 fn objects_missing_from_a_complete_new_list_are_dropped() {
@@ -67,4 +72,128 @@ fn an_api_server_that_is_away_or_busy_is_asked_again_and_one_that_refuses_is_not
     for (error, transient) in rows {
         assert_eq!(error.is_transient(), transient, "{error:?}");
     }
+}
+
+const POOLS: &str = "machineconfiguration.openshift.io/v1";
+
+/// A worker pool that goes from one config to the next, and two nodes of it; on node `a` runs a pod that its budget keeps there.
+fn cluster(drain: bool) -> Vec<Value> {
+    let config = |name: &str| json!({"apiVersion": POOLS, "kind": "MachineConfig", "metadata": {"name": name}, "spec": {}});
+    let node = |name: &str| {
+        json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name,
+            "labels": {"node-role.kubernetes.io/worker": ""},
+            "annotations": {"machineconfiguration.openshift.io/currentConfig": "rendered-worker-1",
+                "machineconfiguration.openshift.io/desiredConfig": "rendered-worker-1",
+                "machineconfiguration.openshift.io/state": "Done"}},
+            "status": {"conditions": [{"type": "Ready", "status": "True"}]}})
+    };
+    let mut policy = json!({"apiVersion": "machineconfig.dev/v1alpha1", "kind": "RolloutPolicy", "metadata": {"name": "p"},
+        "spec": {"pools": {"names": ["worker"]}}});
+    if drain {
+        policy["spec"]["drain"] = json!({"after": "1h"});
+    }
+    vec![
+        json!({"apiVersion": POOLS, "kind": "MachineConfigPool", "metadata": {"name": "worker"}, "spec": {
+            "nodeSelector": {"matchLabels": {"node-role.kubernetes.io/worker": ""}},
+            "configuration": {"name": "rendered-worker-2"}}}),
+        config("rendered-worker-1"),
+        config("rendered-worker-2"),
+        node("a"),
+        node("b"),
+        policy,
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": "shop", "name": "front", "labels": {"app": "shop"},
+            "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "u", "controller": true}]},
+            "spec": {"nodeName": "a", "containers": []}, "status": {"phase": "Running"}}),
+        json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"namespace": "shop", "name": "shop"},
+            "spec": {"selector": {"matchLabels": {"app": "shop"}}},
+            "status": {"disruptionsAllowed": 0, "currentHealthy": 1, "desiredHealthy": 1, "expectedPods": 1}}),
+    ]
+}
+
+/// A client of a fake API server that lists these pods and budgets, or refuses to.
+fn client(objects: &[Value], allowed: bool) -> Client {
+    let objects = objects.to_vec();
+    let serve = tower::service_fn(move |request: Request<Body>| {
+        let (path, query) =
+            (request.uri().path().to_owned(), request.uri().query().unwrap_or_default().to_owned());
+        let kind = if path.ends_with("/pods") { "Pod" } else { "PodDisruptionBudget" };
+        let on_node =
+            |o: &Value| kind != "Pod" || query.ends_with(o["spec"]["nodeName"].as_str().unwrap_or("?"));
+        let items: Vec<&Value> = objects.iter().filter(|o| o["kind"] == kind && on_node(o)).collect();
+        let (code, body) = match allowed {
+            true => (
+                200,
+                json!({"apiVersion": "v1", "kind": format!("{kind}List"), "metadata": {}, "items": items}),
+            ),
+            false => (403, json!({"kind": "Status", "code": 403, "message": "no", "reason": "Forbidden"})),
+        };
+        let body = Body::from(body.to_string().into_bytes());
+        async move { Ok::<_, std::io::Error>(Response::builder().status(code).body(body).unwrap()) }
+    });
+    Client::new(serve, "default")
+}
+
+fn followed(client: &Client, objects: &[Value]) -> ClusterWatch {
+    let served = Served {
+        progress: Presence::Absent,
+        os_configs: Presence::Absent,
+        os_builds: Presence::Absent,
+        scheduler: Presence::Absent,
+        streams: Presence::Absent,
+        feature_gates: Presence::Absent,
+        policies: Presence::There,
+        operators: Presence::Absent,
+        etcd: [Presence::Absent; EtcdMember::PLACES.len()],
+        images: false,
+    };
+    fn read<T: DeserializeOwned>(object: &Value) -> Event<T> {
+        Event::Apply(serde_json::from_value(object.clone()).unwrap())
+    }
+    let mut cluster = ClusterWatch::new(client, served);
+    for object in objects {
+        match object["kind"].as_str().unwrap() {
+            "MachineConfigPool" => cluster.take(WatchEvent::Pool(read(object))),
+            "MachineConfig" => cluster.take(WatchEvent::Config(read(object))),
+            "Node" => cluster.take(WatchEvent::Node(read(object))),
+            "RolloutPolicy" => cluster.take(WatchEvent::Policy(read(object))),
+            _ => {}
+        }
+    }
+    cluster
+}
+
+/// The controller's own filler is compared with the same reader of objects, beside its node pass.
+#[tokio::test]
+async fn a_followed_cluster_and_its_objects_in_files_lead_to_the_same_plan() {
+    for (drain, goes) in [(false, "a"), (true, "b")] {
+        let objects = cluster(drain);
+        let mut cluster = followed(&client(&objects, true), &objects);
+        cluster.look().await;
+        let (_, plan) = cluster.plan(Timestamp::UNIX_EPOCH);
+        let files = Situation::from_objects(objects.iter().map(|o| ("f", o))).unwrap();
+        let (pools, nodes) =
+            (files.pools.values().cloned().collect::<Vec<_>>(), files.nodes.values().cloned());
+        let nodes: Vec<NodeView> = nodes.collect();
+        let policies = files.policies();
+        let want = rollout::plan(&files.inputs(&pools, &nodes, &policies, &Time(Timestamp::UNIX_EPOCH)));
+        assert_eq!(plan.pools[0].nodes, want.pools[0].nodes, "drain: {drain}");
+        let going: Vec<&str> =
+            plan.pools[0].nodes.iter().filter(|n| n.step == Step::Goes).map(|n| &*n.node).collect();
+        assert_eq!(going, [goes], "drain: {drain}");
+        assert!(cluster.unread().is_empty());
+    }
+}
+
+#[tokio::test]
+async fn who_may_not_list_pods_is_told_so_and_no_node_waits_for_a_look() {
+    let objects = cluster(true);
+    let mut cluster = followed(&client(&objects, false), &objects);
+    let waits = |cluster: &ClusterWatch| {
+        let (_, plan) = cluster.plan(Timestamp::UNIX_EPOCH);
+        plan.pools[0].nodes.iter().any(|n| n.step == Step::Waits(Wait::Look))
+    };
+    assert!(waits(&cluster), "until somebody has looked");
+    cluster.look().await;
+    assert!(!waits(&cluster));
+    assert!(cluster.unread().iter().any(|unread| unread.words.contains("spec.drain")));
 }

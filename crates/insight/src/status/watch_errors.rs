@@ -1,6 +1,6 @@
 //! Errors of the watches that read pools and nodes, and which watches fail at the moment.
 
-use client::CallError;
+use client::{CallError, watch_code};
 use kube::runtime::watcher;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -70,30 +70,30 @@ impl FollowError {
             Self::Late => true,
             Self::NotInstalled(_) | Self::Ended => false,
             Self::Call(error) => error.is_outage(),
-            Self::List(error) => match &**error {
-                watcher::Error::InitialListFailed(error)
-                | watcher::Error::WatchStartFailed(error)
-                | watcher::Error::WatchFailed(error) => match error {
-                    kube::Error::Api(status) => is_busy(status.code),
-                    kube::Error::Service(_) | kube::Error::HyperError(_) | kube::Error::ReadEvents(_) => true,
-                    _ => false,
-                },
-                watcher::Error::WatchError(status) => is_busy(status.code) || status.code == 410,
-                watcher::Error::NoResourceVersion => false,
+            Self::List(error) => match (watch_code(error), &**error) {
+                (Some(code), _) => is_busy(code),
+                (
+                    None,
+                    watcher::Error::InitialListFailed(error)
+                    | watcher::Error::WatchStartFailed(error)
+                    | watcher::Error::WatchFailed(error),
+                ) => matches!(
+                    error,
+                    kube::Error::Service(_) | kube::Error::HyperError(_) | kube::Error::ReadEvents(_)
+                ),
+                (None, _) => false,
             },
         }
     }
 }
 
+/// Whether the API server is overloaded or starting, or its answer (410) asks for a new list.
 fn is_busy(code: u16) -> bool {
-    code == 429 || code >= 500
+    code == 429 || code == 410 || code >= 500
 }
 
 pub(super) fn refused(error: watcher::Error) -> FollowError {
-    let absent = matches!(
-        &error,
-        watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 404
-    );
+    let absent = watch_code(&error) == Some(404);
     let error = Box::new(error);
     if absent { FollowError::NotInstalled(error) } else { FollowError::List(error) }
 }

@@ -64,7 +64,8 @@ impl Facts {
         let url = endpoint.or_else(|| text(&info["clusters"][0]["cluster"]["server"]));
         // The first is kept by the cluster's own controllers when the CA is rotated; the second by people.
         let by_info = text(&info["clusters"][0]["cluster"]["certificate-authority-data"]);
-        let is_pem = |pem: &Vec<u8>| String::from_utf8_lossy(pem).contains(BEGIN);
+        let is_pem =
+            |pem: &Vec<u8>| api::server_tls::certificates(&String::from_utf8_lossy(pem)).next().is_some();
         let by_info = by_info.and_then(|data| decode(&data)).filter(is_pem);
         let ca = self.root_ca.clone().map(String::into_bytes).filter(is_pem).or_else(|| {
             let found = [by_info, installed.api_server_ca.clone()].into_iter().flatten();
@@ -97,17 +98,10 @@ impl Facts {
     }
 }
 
-/// How a certificate begins in PEM.
-const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
-
 /// Whether a bundle has every certificate of another one.
 fn keeps(new: &[u8], old: &[u8]) -> bool {
     let certificates = |pem: &[u8]| -> BTreeSet<String> {
-        let text = String::from_utf8_lossy(pem);
-        text.split(BEGIN)
-            .skip(1)
-            .map(|one| one.split("-----END").next().unwrap_or_default().split_whitespace().collect())
-            .collect()
+        api::server_tls::certificates(&String::from_utf8_lossy(pem)).collect()
     };
     certificates(old).is_subset(&certificates(new))
 }
@@ -262,7 +256,7 @@ mod tests {
 
     #[test]
     fn an_older_ca_does_not_come_back_while_the_cluster_does_not_say_its_own() {
-        let pem = |name: &str| format!("{BEGIN}\n{name}\n-----END CERTIFICATE-----\n");
+        let pem = |name: &str| format!("-----BEGIN CERTIFICATE-----\n{name}\n-----END CERTIFICATE-----\n");
         let (old, new) = (PEM.to_owned(), pem("bmV3"));
         let both = format!("{old}{new}");
         let installed = Settings { api_server_ca: Some(old.clone().into_bytes()), ..Settings::default() };

@@ -89,11 +89,7 @@ struct Owners {
 impl Owners {
     fn of(object: &Value) -> Self {
         let mut owners = Self { machines: vec![], persons: vec![] };
-        for entry in object["metadata"]["managedFields"].as_array().into_iter().flatten() {
-            let of_status = entry["subresource"].as_str().is_some_and(|s| !s.is_empty());
-            if of_status {
-                continue;
-            }
+        for entry in crate::ownership::entries(object) {
             let by = entry["manager"].as_str().unwrap_or_default();
             let list = if MACHINES.contains(&by) { &mut owners.machines } else { &mut owners.persons };
             list.push(entry["fieldsV1"].clone());

@@ -6,6 +6,7 @@
 use crate::accounts::{AGENT, CONTROLLER, OPERATOR, SERVER};
 use crate::definitions;
 use crate::objects::{Key, api_of};
+use crate::ownership::writers;
 use api::names::{NAMESPACE, VERSION_RAW};
 use client::{CallError, call};
 use kube::Client;
@@ -107,8 +108,7 @@ fn other(object: &Value) -> Option<String> {
     if key.kind == "ClusterVersion" {
         return Some(format!("{key} is there, so this is OpenShift, which installs its own"));
     }
-    let managers = object["metadata"]["managedFields"].as_array();
-    if managers.into_iter().flatten().any(|m| m["manager"] == CVO) {
+    if writers(object).any(|writer| writer.name == CVO) {
         return Some(format!("{key} is kept by {CVO}"));
     }
     let container = object.pointer("/spec/template/spec/containers/0")?;

@@ -8,7 +8,8 @@ use super::foreign::Foreign;
 use super::{How, Step};
 use crate::accounts::{AGENT, CONTROLLER, OPERATOR, SERVER};
 use crate::definitions::VERSION;
-use crate::objects::{FIELD_MANAGER, KEPT_BY, Key, api_of};
+use crate::objects::{KEPT_BY, Key, api_of};
+use crate::ownership::{is_applied_by_us, writers};
 use api::names::NAMESPACE;
 use client::{CallError, call};
 use futures::{StreamExt as _, TryStreamExt as _};
@@ -98,18 +99,10 @@ fn written(steps: &[Step]) -> BTreeMap<Key, Value> {
 fn kept_by(object: &Value) -> Option<&str> {
     let metadata = &object["metadata"];
     let ours = metadata["labels"][KEPT_BY.0] == KEPT_BY.1 || metadata["annotations"][VERSION].is_string();
-    let managers = metadata["managedFields"].as_array()?;
-    // What is written to a status says nothing about who keeps the object.
-    let managers: Vec<(&str, bool)> = managers
-        .iter()
-        .filter(|m| m["subresource"].as_str().unwrap_or_default().is_empty())
-        .filter_map(|m| Some((m["manager"].as_str()?, m["operation"] == "Apply")))
-        .collect();
-    // The reference's operator has our name, but it updates where we apply.
-    if ours || managers.contains(&(FIELD_MANAGER, true)) {
+    if ours || is_applied_by_us(object) {
         return None;
     }
-    managers.into_iter().map(|(name, _)| name).find(|name| is_foreign(name))
+    writers(object).map(|writer| writer.name).find(|name| is_foreign(name))
 }
 
 fn is_foreign(manager: &str) -> bool {
@@ -125,6 +118,7 @@ fn is_foreign(manager: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::objects::FIELD_MANAGER;
 
     fn object(managers: &[(&str, &str, &str)]) -> Value {
         let managers: Vec<Value> = managers

@@ -3,7 +3,8 @@
 //!
 //! What it is not: which objects there are to be (see `plan`), and requests (see `cluster`).
 
-pub(crate) use crate::objects::{FIELD_MANAGER, KEPT_BY, Key, marked};
+pub(crate) use crate::objects::{KEPT_BY, Key, marked};
+use crate::ownership::is_applied_by_us;
 use api::k8s::Pod;
 use api::names::NAMESPACE;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -52,14 +53,7 @@ pub(crate) fn superfluous<'a>(wanted: &[Key], there: impl IntoIterator<Item = &'
 
 /// Whether the operator has made this object.
 pub(crate) fn is_kept(object: &Value) -> bool {
-    let labelled = object["metadata"]["labels"][KEPT_BY.0] == KEPT_BY.1;
-    let managers = object["metadata"]["managedFields"].as_array();
-    let applied = managers.into_iter().flatten().any(|m| {
-        m["manager"] == FIELD_MANAGER
-            && m["operation"] == "Apply"
-            && m.get("subresource").is_none_or(|s| s == "")
-    });
-    labelled && applied
+    object["metadata"]["labels"][KEPT_BY.0] == KEPT_BY.1 && is_applied_by_us(object)
 }
 
 /// How far a workload has been rolled out.
@@ -125,14 +119,23 @@ pub(crate) fn stranded(pods: &[Pod], now: Timestamp) -> i64 {
 /// After the end of a pod's grace period, which its `deletionTimestamp` names.
 const STRANDED: SignedDuration = SignedDuration::from_secs(60);
 
+/// Who can end what keeps a pod from starting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Remedy {
+    /// Another image, or nodes that have this one.
+    Image,
+    /// What the container itself says.
+    Logs,
+}
+
 /// Why a pod cannot start, as its kubelet says it: reasons that no waiting mends.
-const HOPELESS: [&str; 6] = [
-    "ErrImagePull",
-    "ImagePullBackOff",
-    "InvalidImageName",
-    "ErrImageNeverPull",
-    "CreateContainerConfigError",
-    "CrashLoopBackOff",
+const HOPELESS: [(&str, Remedy); 6] = [
+    ("ErrImagePull", Remedy::Image),
+    ("ImagePullBackOff", Remedy::Image),
+    ("InvalidImageName", Remedy::Image),
+    ("ErrImageNeverPull", Remedy::Image),
+    ("CreateContainerConfigError", Remedy::Logs),
+    ("CrashLoopBackOff", Remedy::Logs),
 ];
 
 /// What keeps the pods of a workload from running: the first trouble that waiting does not mend, with the remedy.
@@ -143,17 +146,16 @@ pub(crate) fn blocked_pods(workload: &Key, image: &str, pods: &[Pod]) -> Option<
         for container in statuses {
             let Some(waiting) = container.state.as_ref().and_then(|s| s.waiting.as_ref()) else { continue };
             let reason = waiting.reason.as_deref().unwrap_or_default();
-            if !HOPELESS.contains(&reason) {
+            let Some((_, remedy)) = HOPELESS.iter().find(|(hopeless, _)| *hopeless == reason) else {
                 continue;
-            }
+            };
             let said = waiting.message.as_deref().unwrap_or("the kubelet says no more");
-            let remedy = if reason.contains("Image") || reason.contains("ErrImage") {
-                format!(
+            let remedy = match remedy {
+                Remedy::Image => format!(
                     "set spec.image of {} to an image that the nodes can pull, or give them {image}",
                     crate::settings_name::name()
-                )
-            } else {
-                format!("see kubectl -n {NAMESPACE} logs {name} --previous")
+                ),
+                Remedy::Logs => format!("see kubectl -n {NAMESPACE} logs {name} --previous"),
             };
             return Some(format!("{workload}: pod {name}: {reason}: {said}; {remedy}"));
         }

@@ -1,7 +1,8 @@
 //! What goes, in which order, and what stays. Pure.
 
 use crate::accounts::{AGENT, OPERATOR};
-use crate::objects::{FIELD_MANAGER, Key};
+use crate::objects::Key;
+use crate::ownership::{is_applied_by_us, is_ours_alone};
 use api::names::{NAMESPACE, annotation, own, state};
 use serde::Serialize;
 use serde_json::Value;
@@ -102,12 +103,6 @@ pub struct Plan {
     pub busy: Vec<String>,
 }
 
-/// Whether our field manager has applied this object. The reference's operator has the same name, but it updates where we apply.
-fn is_ours(object: &Value) -> bool {
-    let managers = object["metadata"]["managedFields"].as_array();
-    managers.into_iter().flatten().any(|m| m["manager"] == FIELD_MANAGER && m["operation"] == "Apply")
-}
-
 impl Facts {
     /// Whether anything of an installation is left. The reference's cluster has the same namespaces, kinds, labels and
     /// annotations; the kinds of `machineconfig.dev` are ours alone, whoever applied them.
@@ -116,19 +111,12 @@ impl Facts {
             |d: &Value| d["metadata"]["name"].as_str().is_some_and(|name| name.ends_with(OUR_GROUP));
         let mut all =
             self.objects.iter().chain(&self.definitions).chain(&self.namespaces).chain(&self.provider);
-        self.definitions.iter().any(of_our_group) || all.any(is_ours)
+        self.definitions.iter().any(of_our_group) || all.any(is_applied_by_us)
     }
 }
 
 /// How the names of definitions end whose kinds the reference does not have.
 const OUR_GROUP: &str = ".machineconfig.dev";
-
-/// Whether nobody else has written to it: what we found and only labelled is not ours to delete.
-fn is_ours_alone(object: &Value) -> bool {
-    let managers = object["metadata"]["managedFields"].as_array();
-    let mut of_spec = managers.into_iter().flatten().filter(|m| m.get("subresource").is_none_or(|s| s == ""));
-    is_ours(object) && of_spec.all(|m| m["manager"] == FIELD_MANAGER)
-}
 
 /// The prefixes of our annotations on Nodes.
 const ON_NODES: [&str; 2] = ["machineconfiguration.openshift.io/", "machineconfig.dev/"];
@@ -151,7 +139,7 @@ pub fn plan(facts: &Facts) -> Plan {
     }
     let mut wrote_nodes = false;
     for object in &facts.objects {
-        if is_ours(object) {
+        if is_applied_by_us(object) {
             let kind = object["kind"].as_str().unwrap_or_default();
             let wait = ["Deployment", "DaemonSet"].contains(&kind);
             wrote_nodes |= wait || kind == "MutatingAdmissionPolicyBinding";
@@ -182,7 +170,7 @@ pub fn plan(facts: &Facts) -> Plan {
     }
     // With them go all objects of their kinds.
     for definition in &facts.definitions {
-        if is_ours(definition) {
+        if is_applied_by_us(definition) {
             plan.actions.push(Action::Delete { object: definition.clone(), wait: true });
         } else {
             plan.stays.push(format!("{} and its objects: somebody else made it", Key::of(definition)));

@@ -1,6 +1,7 @@
 //! Tests of `plan`: what goes, in which order, and what stays.
 
 use super::*;
+use crate::sync::objects::FIELD_MANAGER;
 use serde_json::json;
 
 fn object(kind: &str, name: &str, manager: &str) -> Value {
@@ -176,6 +177,18 @@ fn the_namespace_of_machine_providers_goes_only_where_it_is_ours_alone() {
             {"manager": FIELD_MANAGER, "operation": "Apply"}, {"manager": "installer", "operation": "Update"}]}});
     let with = |provider: Value| plan(&Facts { provider: Some(provider), ..Facts::default() }).actions.len();
     assert_eq!((with(object("Namespace", "n", FIELD_MANAGER)), with(shared)), (1, 0));
+}
+
+#[test]
+fn an_object_of_which_we_only_wrote_the_status_is_somebody_elses() {
+    let theirs = json!({"kind": "ClusterRole", "metadata": {"name": "c", "managedFields": [
+            {"manager": "kubectl", "operation": "Apply"},
+            {"manager": FIELD_MANAGER, "operation": "Apply", "subresource": "status"}]}});
+    let found = plan(&Facts { objects: vec![theirs], ..Facts::default() });
+    assert_eq!(
+        (found.actions, found.stays),
+        (vec![], vec!["ClusterRole c: somebody else made it".to_owned()])
+    );
 }
 
 #[test]

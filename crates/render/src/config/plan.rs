@@ -134,7 +134,7 @@ pub fn plan(inputs: &Inputs<'_>) -> Result<RenderPlan, RenderError> {
         let finding = Finding::on_pool(Rule::OsImageStream, &pool_name, "spec.osImageStream", message);
         return Err(fail(Reason::Refused, vec![finding]));
     }
-    if overridden && !merged.spec.os_image_url.contains("sha256:") {
+    if overridden && !api::image_name::is_by_digest(&merged.spec.os_image_url) {
         let by = order.iter().rev().find(|mc| mc.spec.os_image_url == merged.spec.os_image_url);
         let name = by.map(|mc| mc.name_any()).unwrap_or_default();
         warnings.push(Finding::on(

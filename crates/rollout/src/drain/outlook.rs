@@ -6,6 +6,13 @@ use super::pods::stays;
 use crate::view::{BudgetView, NodeView, PodPhase, PodView};
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::time::Duration;
+
+/// How often those who follow a cluster look at a node again, as long as the plan asks for it.
+pub const LOOK_EVERY: Duration = Duration::from_secs(15);
+
+/// How long what was seen of a node counts.
+pub const LOOK_COUNTS: Duration = Duration::from_secs(60);
 
 /// What a drain of a node would do. Nodes with the least go first.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -45,6 +52,14 @@ pub fn outlook(node: &NodeView, pods: &[&PodView], budgets: &[&BudgetView]) -> O
         }
     }
     worst
+}
+
+impl Outlook {
+    /// The outlook of a node whose pods or budgets cannot be read: that keeps no node from going, because the drain itself
+    /// reports it then.
+    pub fn unread(why: &str) -> Self {
+        Self::Loses(format!("its pods cannot be looked at: {why}"))
+    }
 }
 
 impl fmt::Display for Outlook {

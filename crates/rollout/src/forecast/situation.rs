@@ -5,7 +5,8 @@
 
 use crate::drain::outlook;
 use crate::facts::Facts;
-use crate::inputs::{ConfigView, Configs, Inputs, Sources, Streams};
+use crate::inputs::{ConfigView, Configs, ControllerMemory, Inputs, Sources, Streams};
+use crate::pinned_images::PinFacts;
 use crate::policy::{Costs, PoolPolicies};
 use crate::status::pin::pinned_config;
 use crate::status::pinned_text;
@@ -173,8 +174,15 @@ impl Situation {
             }
         }
         let policies = me.policies();
+        let drains = me.rollout_policies.iter().any(|p| p.spec.drain.is_some());
+        let outlooks = drains.then(|| {
+            let (pods, budgets): (Vec<_>, Vec<_>) = (me.pods.iter().collect(), me.budgets.iter().collect());
+            let look = |node: &NodeView| (node.name.clone(), outlook(node, &pods, &budgets));
+            me.nodes.values().map(look).collect()
+        });
         let (pools, nodes) = (me.pools.values().collect(), me.nodes.values().collect());
         let sources = Sources {
+            outlooks,
             controller_config: controller_config.as_ref(),
             operator_nodes,
             masters_schedulable,
@@ -182,12 +190,6 @@ impl Situation {
             ..me.sources(pools, nodes, &policies)
         };
         me.facts = sources.facts();
-        if me.rollout_policies.iter().any(|p| p.spec.drain.is_some()) {
-            let (pods, budgets): (Vec<_>, Vec<_>) = (me.pods.iter().collect(), me.budgets.iter().collect());
-            let look = |node: &NodeView| (node.name.clone(), outlook(node, &pods, &budgets));
-            me.facts.outlooks = me.nodes.values().map(look).collect();
-            me.facts.looks = true;
-        }
         me.note(saw_pods);
         Ok(me)
     }
@@ -257,6 +259,9 @@ impl Situation {
             masters_schedulable: None,
             etcd: vec![],
             policies: Some(policies),
+            outlooks: None,
+            pins: PinFacts::default(),
+            memory: ControllerMemory::default(),
         }
     }
 }

@@ -5,10 +5,12 @@
 
 pub(crate) mod streams;
 
-use crate::facts::Facts;
+use crate::drain::Outlook;
+use crate::facts::{Facts, Trouble, Unanswered};
 use crate::inputs::streams::stream_of;
 use crate::layered::Layering;
 use crate::os_image::{Looked, OsImageInput};
+use crate::pinned_images::PinFacts;
 use crate::policy::{PolicyInput, PoolPolicies};
 use crate::view::{EtcdMember, NodeView, OsBuild, OsConfig, own};
 use api::k8s::Time;
@@ -132,6 +134,22 @@ pub struct Sources<'a> {
     pub etcd: Vec<EtcdMember>,
     /// The RolloutPolicies of the pools; `None` if there are none.
     pub policies: Option<&'a PoolPolicies>,
+    /// What drains of nodes would do, as far as they were looked at. `None`: nobody looks, and then no node waits for a look.
+    pub outlooks: Option<BTreeMap<Arc<str>, Outlook>>,
+    /// PinnedImageSets, and how far nodes are with them.
+    pub pins: PinFacts,
+    /// What no object says.
+    pub memory: ControllerMemory,
+}
+
+/// What only the running controller knows, because no object says it. Everybody else leaves it empty: a plan that is made
+/// from objects alone may let a node go that the controller holds back for a moment, and names fewer problems.
+#[derive(Clone, Debug, Default)]
+pub struct ControllerMemory {
+    /// Nodes with a patch that the API server has not answered.
+    pub unanswered: BTreeMap<Arc<str>, Unanswered>,
+    /// Problems besides the rollout.
+    pub troubles: Vec<Trouble>,
 }
 
 impl<'a> Sources<'a> {
@@ -140,7 +158,14 @@ impl<'a> Sources<'a> {
         let booted = self.nodes.iter().filter(|n| !n.custom_pool_labels_applied);
         let booted = booted.filter_map(|n| n.first_pivot_config.clone());
         let owned = |name: Arc<str>| Some((name.clone(), self.configs?.view(&name)?.pool?));
+        let ControllerMemory { unanswered, troubles } = self.memory.clone();
+        let Facts { cluster, control_plane_topology, certificates, .. } =
+            Facts::of(self.controller_config, self.nodes.iter().copied());
+        // Each field by its name: a fact that is added has to have a source here, for all who plan.
         Facts {
+            cluster,
+            control_plane_topology,
+            certificates,
             first_pivot_pools: booted.filter_map(owned).collect(),
             operator_node: match self.operator_nodes.as_slice() {
                 [one] => one.clone(),
@@ -162,7 +187,11 @@ impl<'a> Sources<'a> {
                 .iter()
                 .filter_map(|member| Some((member.node.clone(), member.container.clone()?)))
                 .collect(),
-            ..Facts::of(self.controller_config, self.nodes.iter().copied())
+            looks: self.outlooks.is_some(),
+            outlooks: self.outlooks.clone().unwrap_or_default(),
+            pins: self.pins.clone(),
+            unanswered,
+            troubles,
         }
     }
 
@@ -225,6 +254,7 @@ impl<'a> Sources<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::facts::TroubleOf;
     use serde_json::json;
 
     fn time() -> Time {
@@ -269,6 +299,9 @@ mod tests {
             operator_nodes: vec![Some("m".into())],
             masters_schedulable: Some(true),
             policies: None,
+            outlooks: None,
+            pins: PinFacts::default(),
+            memory: ControllerMemory::default(),
             etcd: ["n", "gone"]
                 .map(|node| EtcdMember { node: node.into(), ready: false, container: Some("c".into()) })
                 .into(),
@@ -289,6 +322,19 @@ mod tests {
         for operator_nodes in [vec![], vec![None], vec![Some("a".into()), Some("b".into())]] {
             assert_eq!(Sources { operator_nodes, ..sources.clone() }.facts().operator_node, None);
         }
+        assert!(!facts.looks, "nobody looks at drains");
+        let outlooks = BTreeMap::from([("n".into(), Outlook::Ends)]);
+        let pins = PinFacts { generations: [("set".to_owned(), 1)].into(), ..PinFacts::default() };
+        let memory = ControllerMemory {
+            unanswered: [("n".into(), Unanswered { moves: true, overdue: false })].into(),
+            troubles: vec![Trouble { of: TroubleOf::Cluster, text: "a trouble".to_owned() }],
+        };
+        let (some, held) = (Some(outlooks.clone()), pins.clone());
+        let more = Sources { outlooks: some, pins: held, memory: memory.clone(), ..sources.clone() }.facts();
+        assert_eq!((more.looks, more.outlooks, more.pins), (true, outlooks, pins));
+        assert_eq!((more.unanswered, more.troubles), (memory.unanswered, memory.troubles));
+        let none_seen = Sources { outlooks: Some(BTreeMap::new()), ..sources.clone() }.facts();
+        assert!(none_seen.looks, "none is looked at yet, and nodes wait for it");
         let unknown = Sources { streams: Streams::Unknown, configs: None, ..sources.clone() };
         let inputs = unknown.inputs(&facts, time());
         assert_eq!((inputs.pools[0].stream, inputs.pools[0].config_exists), (Some("old"), true));

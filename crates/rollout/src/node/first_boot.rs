@@ -4,7 +4,7 @@
 //! An annotation of the Node says which pool's config the machine booted into, and whoever has the node's credentials
 //! can write that annotation. Labels such as `node-role.kubernetes.io/NAME` are among those that the API server does
 //! not let nodes give to themselves (admission plugin NodeRestriction). So the pool lists the nodes for which the claim
-//! is accepted ([`annotation::FIRST_BOOT_NODES`]); no node can write that. A name is removed from the list once it was
+//! is accepted ([`api::names::annotation::FIRST_BOOT_NODES`]); no node can write that. A name is removed from the list once it was
 //! used.
 //!
 //! What it is not: the choice of which nodes to update.
@@ -12,8 +12,9 @@
 use crate::facts::Facts;
 use crate::patch::Change;
 use crate::view::NodeView;
+use api::first_boot_nodes;
 use api::k8s::LabelSelector;
-use api::names::{MASTER, WORKER, annotation};
+use api::names::{MASTER, WORKER};
 use api::v1::MachineConfigPool;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -60,8 +61,7 @@ pub(crate) fn booted_into(
 
 /// The nodes that the pool expects to boot into it.
 fn expected(pool: &MachineConfigPool) -> impl Iterator<Item = &str> {
-    let list = pool.metadata.annotations.as_ref().and_then(|a| a.get(annotation::FIRST_BOOT_NODES));
-    list.into_iter().flat_map(|list| list.split(',')).map(str::trim).filter(|name| !name.is_empty())
+    first_boot_nodes::expected(pool.metadata.annotations.as_ref())
 }
 
 /// The pool's list without the names that were used: nodes that are in the pool, or that were given its labels.
@@ -69,8 +69,8 @@ pub(crate) fn without_served(pool: &MachineConfigPool, served: impl Fn(&str) -> 
     if !expected(pool).any(&served) {
         return Change::Keep;
     }
-    let left: Vec<&str> = expected(pool).filter(|name| !served(name)).collect();
-    if left.is_empty() { Change::Remove } else { Change::Set(left.join(",").into()) }
+    let left = first_boot_nodes::list(expected(pool).filter(|name| !served(name)));
+    if left.is_empty() { Change::Remove } else { Change::Set(left.into()) }
 }
 
 /// The labels that a selector requires. A requirement that leaves a choice adds none.

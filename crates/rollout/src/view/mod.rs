@@ -3,12 +3,11 @@
 //! What it is not: a rule. A Node shrinks to a few hundred bytes here. Two views that are [`NodeView::alike`] lead to
 //! the same plan, so that a heartbeat causes no planning.
 
-mod builds;
 mod names;
 pub(crate) mod roles;
 mod workload;
 
-pub use builds::{OsBuild, OsConfig};
+pub use api::image_builds::{OsBuild, OsConfig};
 pub use names::{Labels, Names};
 pub use workload::{BudgetView, EtcdMember, Owner, PodPhase, PodView};
 

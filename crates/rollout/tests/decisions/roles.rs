@@ -281,6 +281,9 @@ fn a_pod_of_etcd_from_before_the_reboot_does_not_count_as_ready() {
             masters_schedulable: None,
             etcd: vec![member],
             policies: None,
+            outlooks: None,
+            pins: Default::default(),
+            memory: Default::default(),
         };
         let facts = Facts { cluster: world.facts.cluster, ..sources.facts() };
         let plan = rollout::plan(&sources.inputs(&facts, api::k8s::Time(at(5_000))));

@@ -23,7 +23,7 @@ pub const KUBELET_CA: &str = "/etc/kubernetes/kubelet-ca.crt";
 /// The path of the cloud provider's CA.
 pub const CLOUD_CA: &str = "/etc/kubernetes/static-pod-resources/configmaps/cloud-config/ca-bundle.pem";
 /// The annotations that the node gets when it joins.
-pub const NODE_ANNOTATIONS: &str = "/etc/machine-config-daemon/node-annotations.json";
+pub const NODE_ANNOTATIONS: &str = api::paths::NODE_ANNOTATIONS;
 /// The kubelet's first kubeconfig.
 pub const KUBECONFIG: &str = "/etc/kubernetes/kubeconfig";
 /// The whole MachineConfig that was served.

@@ -7,14 +7,11 @@ use api::names::{CONTROLLER_CONFIG, NAMESPACE};
 use api::server_tls::{BUNDLE, CA};
 use api::user_data;
 use api::v1::{ControllerConfig, MachineConfigPool};
+use client::call;
 use ignition::Version;
 use ignition::pointer::Pointer;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::Api;
-use std::time::Duration;
-
-/// One request to the API server.
-const CALL: Duration = Duration::from_secs(30);
 
 pub(crate) async fn run(a: Arguments) -> anyhow::Result<u8> {
     let version = Version::ALL
@@ -28,14 +25,19 @@ pub(crate) async fn run(a: Arguments) -> anyhow::Result<u8> {
         })?;
     let client = connect::connect(&a.cluster).await?;
     let pools: Api<MachineConfigPool> = Api::all(client.clone());
-    if ask(pools.get_opt(&a.pool)).await?.is_none() {
+    let what = || format!("get MachineConfigPool {}", a.pool);
+    if call(what, pools.get_opt(&a.pool)).await?.is_none() {
         bail!("there is no MachineConfigPool {:?}: `mco status` lists the pools", a.pool);
     }
     let host = match a.host {
         Some(host) => host,
         None => {
             let configs: Api<ControllerConfig> = Api::all(client.clone());
-            let config = ask(configs.get_opt(CONTROLLER_CONFIG)).await?;
+            let config = call(
+                || format!("get ControllerConfig {CONTROLLER_CONFIG}"),
+                configs.get_opt(CONTROLLER_CONFIG),
+            )
+            .await?;
             config.and_then(|c| user_data::host(&c.spec)).with_context(|| {
                 format!("ControllerConfig {CONTROLLER_CONFIG} does not say how machines reach the server: pass --host")
             })?
@@ -51,7 +53,9 @@ pub(crate) async fn run(a: Arguments) -> anyhow::Result<u8> {
         Some(path) => std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?,
         None => {
             let maps: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
-            let bundle = ask(maps.get_opt(CA)).await?.and_then(|m| m.data?.remove(BUNDLE));
+            let bundle = call(|| format!("get ConfigMap {NAMESPACE}/{CA}"), maps.get_opt(CA))
+                .await?
+                .and_then(|m| m.data?.remove(BUNDLE));
             let missing = "ConfigMap machine-config-server-ca has no ca-bundle.crt: run `mco operator start`, or pass --ca";
             bundle.context(missing)?.into_bytes()
         }
@@ -60,15 +64,13 @@ pub(crate) async fn run(a: Arguments) -> anyhow::Result<u8> {
         Some(token) => Some(token),
         None => {
             let secrets: Api<Secret> = Api::namespaced(client, user_data::NAMESPACE);
-            let secret = ask(secrets.get_opt(&user_data::secret_name(&a.pool))).await?;
+            let name = user_data::secret_name(&a.pool);
+            let what = || format!("get Secret {}/{name}", user_data::NAMESPACE);
+            let secret = call(what, secrets.get_opt(&name)).await?;
             secret.as_ref().and_then(operator::user_data::token_of).map(|t| t.reveal())
         }
     };
     let pointer = Pointer { host: &host, port: a.port, pool: &a.pool, ca: &ca, token: token.as_deref() };
     output::write(&(serde_json::to_string_pretty(&pointer.config(version)?)? + "\n"))?;
     Ok(exit::OK)
-}
-
-async fn ask<T>(request: impl Future<Output = kube::Result<T>>) -> anyhow::Result<T> {
-    Ok(tokio::time::timeout(CALL, request).await.context("the API server does not answer")??)
 }

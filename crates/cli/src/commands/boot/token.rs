@@ -5,9 +5,11 @@ use crate::output::Kind;
 use crate::{connect, exit, output};
 use anyhow::{Context, bail};
 use api::boot_token::{ENTROPY, LABEL, MOVED, NAME_PREFIX, NAMESPACE, OLD_NAMESPACE, Record, Token};
+use api::first_boot_nodes;
 use api::names::annotation::{CUSTOM_POOL_LABELS_APPLIED, FIRST_BOOT_NODES};
 use api::names::{MASTER, WORKER};
 use api::v1::MachineConfigPool;
+use client::call;
 use comfy_table::{Table, presets};
 use k8s_openapi::api::core::v1::{Node, Secret};
 use k8s_openapi::jiff::Timestamp;
@@ -15,10 +17,7 @@ use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt as _};
 use serde::Serialize;
 use serde_json::json;
-use std::time::Duration;
 
-/// One request to the API server.
-const CALL: Duration = Duration::from_secs(30);
 /// A pool's status, and with it its resourceVersion, changes with every node that moves.
 const TRIES: usize = 10;
 
@@ -33,7 +32,8 @@ pub(crate) async fn run(command: Command) -> anyhow::Result<u8> {
 async fn create(a: TokenCreate) -> anyhow::Result<u8> {
     let client = connect::connect(&a.cluster).await?;
     let pools: Api<MachineConfigPool> = Api::all(client.clone());
-    if tokio::time::timeout(CALL, pools.get_opt(&a.pool)).await.context("no answer")??.is_none() {
+    let what = || format!("get MachineConfigPool {}", a.pool);
+    if call(what, pools.get_opt(&a.pool)).await?.is_none() {
         bail!("there is no MachineConfigPool {:?}: `mco status` lists the pools", a.pool);
     }
     let mut entropy = [0; ENTROPY];
@@ -53,10 +53,8 @@ async fn create(a: TokenCreate) -> anyhow::Result<u8> {
     let secrets: Api<Secret> = Api::namespaced(client, NAMESPACE);
     let expected = record.node.clone();
     let (secret, params) = (record.to_secret(), PostParams::default());
-    tokio::time::timeout(CALL, secrets.create(&params, &secret))
-        .await
-        .context("no answer")?
-        .with_context(|| format!("Secret {NAMESPACE}/{} cannot be created", record.secret_name()))?;
+    let what = || format!("create Secret {NAMESPACE}/{}", record.secret_name());
+    call(what, secrets.create(&params, &secret)).await?;
     output::write(&format!("{}\n", token.reveal()))?;
     if let Some(node) = expected.filter(|_| ![MASTER, WORKER].contains(&a.pool.as_str())) {
         expect(&pools, &a.pool, &node).await.with_context(|| {
@@ -67,7 +65,7 @@ async fn create(a: TokenCreate) -> anyhow::Result<u8> {
             )
         })?;
         // A user who may not read Nodes does not get this warning.
-        if let Ok(Ok(Some(old))) = tokio::time::timeout(CALL, nodes.get_opt(&node)).await
+        if let Ok(Some(old)) = call(|| format!("get Node {node}"), nodes.get_opt(&node)).await
             && let Some(warning) = left_over(&old, &a.pool)
         {
             eprintln!("warning: {warning}");
@@ -90,30 +88,22 @@ fn left_over(node: &Node, pool: &str) -> Option<String> {
 /// Notes on the pool that it expects this node: it gets the pool's labels when it has booted into the pool's config.
 async fn expect(pools: &Api<MachineConfigPool>, pool: &str, node: &str) -> anyhow::Result<()> {
     for _ in 0..TRIES {
-        let object = tokio::time::timeout(CALL, pools.get(pool)).await.context("no answer")??;
-        let list = object.metadata.annotations.as_ref().and_then(|a| a.get(FIRST_BOOT_NODES));
-        let Some(list) = with_node(list.map_or("", String::as_str), node) else { return Ok(()) };
+        let object = call(|| format!("get MachineConfigPool {pool}"), pools.get(pool)).await?;
+        let Some(list) = first_boot_nodes::with(object.metadata.annotations.as_ref(), node) else {
+            return Ok(());
+        };
         let version = object.metadata.resource_version;
         let metadata = json!({"resourceVersion": version, "annotations": {FIRST_BOOT_NODES: list}});
         let (params, patch) = (PatchParams::default(), Patch::Merge(json!({ "metadata": metadata })));
-        match tokio::time::timeout(CALL, pools.patch(pool, &params, &patch)).await.context("no answer")? {
+        let what = || format!("change MachineConfigPool {pool}");
+        match call(what, pools.patch(pool, &params, &patch)).await {
             Ok(_) => return Ok(()),
             // The pool has changed meanwhile: read it again and add the node to what it says now.
-            Err(kube::Error::Api(status)) if status.code == 409 => {}
-            Err(e) => return Err(e).with_context(|| format!("MachineConfigPool {pool} cannot be changed")),
+            Err(error) if error.is_conflict() => {}
+            Err(error) => return Err(error.into()),
         }
     }
     bail!("MachineConfigPool {pool} keeps being changed by others; try again")
-}
-
-/// The list of expected nodes with one more; `None`: it has that one already.
-fn with_node(list: &str, node: &str) -> Option<String> {
-    let mut names: Vec<&str> = list.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
-    if names.contains(&node) {
-        return None;
-    }
-    names.push(node);
-    Some(names.join(","))
 }
 
 /// A token as it is listed. Nothing in it is secret.
@@ -179,9 +169,9 @@ async fn records(client: &Client) -> anyhow::Result<Vec<Record>> {
     let mut records: Vec<Record> = vec![];
     for namespace in [NAMESPACE, OLD_NAMESPACE] {
         let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
-        let listed = match tokio::time::timeout(CALL, secrets.list(&labelled)).await.context("no answer")? {
+        let listed = match call(|| format!("list Secrets in {namespace}"), secrets.list(&labelled)).await {
             // A user who may see tokens need not have rights in the old namespace.
-            Err(kube::Error::Api(status)) if status.code == 403 && namespace == OLD_NAMESPACE => continue,
+            Err(error) if error.is_forbidden() && namespace == OLD_NAMESPACE => continue,
             listed => listed?,
         };
         let waits = |s: &&Secret| namespace == NAMESPACE || !s.annotations().contains_key(MOVED);
@@ -224,13 +214,11 @@ async fn revoke(a: TokenRevoke) -> anyhow::Result<u8> {
         for namespace in [OLD_NAMESPACE, NAMESPACE] {
             let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
             let params = DeleteParams::default();
-            match tokio::time::timeout(CALL, secrets.delete(&name, &params)).await.context("no answer")? {
+            match call(|| format!("delete Secret {namespace}/{name}"), secrets.delete(&name, &params)).await {
                 Ok(_) => found = true,
-                Err(kube::Error::Api(status)) if status.code == 404 => {}
-                Err(kube::Error::Api(status)) if status.code == 403 && namespace == OLD_NAMESPACE => {}
-                Err(e) => {
-                    return Err(e).with_context(|| format!("Secret {namespace}/{name} cannot be deleted"));
-                }
+                Err(error) if error.is_not_found() => {}
+                Err(error) if error.is_forbidden() && namespace == OLD_NAMESPACE => {}
+                Err(error) => return Err(error.into()),
             }
         }
         if found {
@@ -246,14 +234,6 @@ async fn revoke(a: TokenRevoke) -> anyhow::Result<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_pool_expects_each_node_once() {
-        let rows = [("", Some("n")), ("m", Some("m,n")), ("m, n", None), ("nn,", Some("nn,n"))];
-        for (list, want) in rows {
-            assert_eq!(with_node(list, "n").as_deref(), want, "{list:?}");
-        }
-    }
 
     #[test]
     fn a_node_of_an_earlier_installation_is_warned_of() {

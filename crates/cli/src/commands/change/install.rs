@@ -10,6 +10,7 @@ use anyhow::{Context, bail};
 use api::k8s::Node;
 use api::names::CONTROLLER_CONFIG;
 use api::v1::{ControllerConfig, MachineConfigPool};
+use client::call;
 use k8s_openapi::api::core::v1::Service;
 use kube::api::{Api, ApiResource, DynamicObject, ListParams};
 use kube::{Client, ResourceExt};
@@ -21,10 +22,7 @@ use rollout::topology::{self, Topology};
 use rollout::view::NodeView;
 use serde_json::{Value, json};
 use std::path::Path;
-use std::time::Duration;
 
-/// One request to the API server.
-const CALL: Duration = Duration::from_secs(30);
 /// The files that kubectl takes, in order: it looks up each object's kind before it applies the first one.
 const FILES: [&str; 2] = ["00-crds.yaml", "10-mco.yaml"];
 
@@ -182,19 +180,16 @@ fn follow(
 
 /// `None`: the object or its kind does not exist.
 async fn ask<T>(what: &str, request: impl Future<Output = kube::Result<T>>) -> anyhow::Result<Option<T>> {
-    match tokio::time::timeout(CALL, request).await {
-        Ok(Ok(answer)) => Ok(Some(answer)),
-        Ok(Err(kube::Error::Api(e))) if e.code == 404 => Ok(None),
-        Ok(Err(error)) => Err(error).with_context(|| format!("cannot read {what}")),
-        Err(_) => {
-            bail!("cannot read {what}: no answer within {} s; is the API server reachable?", CALL.as_secs())
-        }
+    match call(|| format!("read {what}"), request).await {
+        Ok(answer) => Ok(Some(answer)),
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(error.into()),
     }
 }
 
 fn read_ca(path: &Path) -> anyhow::Result<Vec<u8>> {
     let pem = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-    if !String::from_utf8_lossy(&pem).contains("-----BEGIN CERTIFICATE-----") {
+    if api::server_tls::certificates(&String::from_utf8_lossy(&pem)).next().is_none() {
         bail!("--api-server-ca {}: contains no PEM certificate", path.display());
     }
     Ok(pem)

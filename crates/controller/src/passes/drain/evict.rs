@@ -2,7 +2,7 @@
 //!
 //! What it is not: which pods go, and when again (see `rollout::drain`).
 
-use client::REQUEST_TIMEOUT;
+use client::call;
 use kube::Api;
 use kube::api::{DeleteParams, EvictParams, Preconditions};
 use rollout::drain::{Answer, Evict};
@@ -23,17 +23,16 @@ pub(super) async fn evict(api: &Api<k8s_openapi::api::core::v1::Pod>, pod: &Evic
             _ => api.evict(&pod.name, &params).await.map(drop),
         }
     };
-    match tokio::time::timeout(REQUEST_TIMEOUT, request).await {
-        Ok(Ok(())) => Answer::Accepted,
-        Ok(Err(kube::Error::Api(status))) if pod.past_budget && status.code == 403 => {
-            Answer::Failed(format!(
-                "its budget does not allow it, and the controller may not delete it; give its service account the right to \
-             delete pods: {}",
-                status.message
-            ))
-        }
-        Ok(Err(kube::Error::Api(status))) => Answer::from_status(status.code, &status.message),
-        Ok(Err(error)) => Answer::Failed(client::chain(&error)),
-        Err(_) => Answer::Failed(format!("no answer within {} s", REQUEST_TIMEOUT.as_secs())),
+    let Err(error) = call(|| format!("evict pod {}", pod.name), request).await else {
+        return Answer::Accepted;
+    };
+    match error.status() {
+        Some(status) if pod.past_budget && error.is_forbidden() => Answer::Failed(format!(
+            "its budget does not allow it, and the controller may not delete it; give its service account the right to delete \
+             pods: {}",
+            status.message
+        )),
+        Some(status) => Answer::from_status(status.code, &status.message),
+        None => Answer::Failed(error.chain()),
     }
 }

@@ -31,7 +31,8 @@ use rollout::pinned_images::PinFacts;
 use rollout::policy::PoolPolicies;
 use rollout::view::NodeView;
 use rollout::{
-    ConfigView, Configs, Facts, Inputs, Looked, PoolPlan, Sources, Streams, Trouble, TroubleOf, Unanswered,
+    ConfigView, Configs, ControllerMemory, Facts, Inputs, Looked, PoolPlan, Sources, Streams, Trouble,
+    TroubleOf, Unanswered,
 };
 use send::{NO_POOL, Requests, Sent};
 use serde_json::Value;
@@ -346,9 +347,27 @@ impl Nodes {
             operator_nodes: stores.operator_nodes.all().iter().map(|node| (**node).clone()).collect(),
             masters_schedulable: stores.masters_schedulable.get(api::names::CLUSTER).map(|s| *s),
             etcd: stores.etcd.iter().flat_map(|s| s.all()).filter_map(|member| (*member).clone()).collect(),
+            outlooks: Some(self.policies.outlooks()),
+            pins: pin_facts(stores),
+            memory: ControllerMemory {
+                unanswered: self.requests.unanswered(),
+                troubles: self
+                    .shared
+                    .side_problems
+                    .all()
+                    .into_iter()
+                    .chain(self.late_first_boots())
+                    .collect(),
+            },
             ..snapshot.sources()
         };
-        let late = self.requests.overdue_first_boots().into_iter().map(|pool| Trouble {
+        snapshot.facts = sources.facts();
+        snapshot
+    }
+
+    /// Pools whose list of first-boot nodes was sent, and the API server does not answer.
+    fn late_first_boots(&self) -> impl Iterator<Item = Trouble> {
+        self.requests.overdue_first_boots().into_iter().map(|pool| Trouble {
             text: format!(
                 "the API server does not answer a change of the pool's annotation {}; check for an admission \
                  webhook that \
@@ -356,16 +375,7 @@ impl Nodes {
                 api::names::annotation::FIRST_BOOT_NODES
             ),
             of: TroubleOf::Pool(pool.into()),
-        });
-        snapshot.facts = Facts {
-            unanswered: self.requests.unanswered(),
-            troubles: self.shared.side_problems.all().into_iter().chain(late).collect(),
-            outlooks: self.policies.outlooks(),
-            looks: true,
-            pins: pin_facts(stores),
-            ..sources.facts()
-        };
-        snapshot
+        })
     }
 }
 
@@ -414,6 +424,9 @@ impl Snapshot<'_> {
             masters_schedulable: None,
             etcd: vec![],
             policies: Some(&self.policies),
+            outlooks: None,
+            pins: PinFacts::default(),
+            memory: ControllerMemory::default(),
         }
     }
 

@@ -459,3 +459,87 @@ async fn a_list_of_first_boots_that_is_never_answered_for_slows_no_pass_and_is_t
         "{written}"
     );
 }
+
+/// The third filler of a plan, `mco status`, is compared with the same reader of objects, beside its watches.
+#[tokio::test]
+async fn the_pass_and_its_objects_in_files_lead_to_the_same_plan() {
+    const POOLS: &str = "machineconfiguration.openshift.io/v1";
+    let config = |name: &str| json!({"apiVersion": POOLS, "kind": "MachineConfig", "metadata": {"name": name}, "spec": {}});
+    let node = |name: &str| {
+        json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name,
+            "labels": {"node-role.kubernetes.io/worker": ""},
+            "annotations": {"machineconfiguration.openshift.io/currentConfig": "rendered-worker-1",
+                "machineconfiguration.openshift.io/desiredConfig": "rendered-worker-1",
+                "machineconfiguration.openshift.io/state": "Done"}},
+            "status": {"conditions": [{"type": "Ready", "status": "True"}]}})
+    };
+    let objects = vec![
+        json!({"apiVersion": POOLS, "kind": "MachineConfigPool", "metadata": {"name": "worker"}, "spec": {
+            "nodeSelector": {"matchLabels": {"node-role.kubernetes.io/worker": ""}},
+            "configuration": {"name": "rendered-worker-2"}}}),
+        config("rendered-worker-1"),
+        config("rendered-worker-2"),
+        node("a"),
+        node("b"),
+        json!({"apiVersion": "machineconfig.dev/v1alpha1", "kind": "RolloutPolicy", "metadata": {"name": "p"},
+            "spec": {"pools": {"names": ["worker"]}, "drain": {"after": "1h"}}}),
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": "shop", "name": "front", "labels": {"app": "shop"},
+            "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "u", "controller": true}]},
+            "spec": {"nodeName": "a", "containers": []}, "status": {"phase": "Running"}}),
+        json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"namespace": "shop", "name": "shop"},
+            "spec": {"selector": {"matchLabels": {"app": "shop"}}},
+            "status": {"disruptionsAllowed": 0, "currentHealthy": 1, "desiredHealthy": 1, "expectedPods": 1}}),
+    ];
+    let served = objects.clone();
+    let client = crate::fake_server::client(move |request| {
+        let (path, query) =
+            (request.uri().path().to_owned(), request.uri().query().unwrap_or_default().to_owned());
+        let kind = if path.ends_with("/pods") { "Pod" } else { "PodDisruptionBudget" };
+        let on_node =
+            |o: &Value| kind != "Pod" || query.ends_with(o["spec"]["nodeName"].as_str().unwrap_or("?"));
+        let items: Vec<&Value> = served.iter().filter(|o| o["kind"] == kind && on_node(o)).collect();
+        let list = json!({"apiVersion": "v1", "kind": format!("{kind}List"), "metadata": {}, "items": items});
+        crate::fake_server::answer(200, &list)
+    });
+    let shared = Arc::new(shared_with(client, &mut Registry::default()));
+    fn read<T: serde::de::DeserializeOwned>(object: &Value) -> T {
+        serde_json::from_value(object.clone()).unwrap()
+    }
+    fn item<T>(value: T) -> Item<T> {
+        Item { version: 1, uid: "u".to_owned(), value: Arc::new(value) }
+    }
+    for object in &objects {
+        let name = object["metadata"]["name"].as_str().unwrap().to_owned();
+        match object["kind"].as_str().unwrap() {
+            "MachineConfigPool" => drop(shared.stores.pools.apply(name, item(read(object)))),
+            "MachineConfig" => {
+                drop(shared.stores.configs.apply(name, item(Config::Source(Arc::new(read(object))))));
+            }
+            "Node" => drop(shared.stores.nodes.apply(name, item(NodeView::from_node(&read(object))))),
+            "RolloutPolicy" => drop(shared.stores.rollout_policies.apply(name, item(read(object)))),
+            _ => {}
+        }
+    }
+    let nodes = Nodes::new(shared.clone(), Fence::after(Handover::Clean, &shared));
+    let steps = |plan: &rollout::RolloutPlan| plan.pools[0].nodes.clone();
+    let files = rollout::Situation::from_objects(objects.iter().map(|o| ("f", o))).unwrap();
+    let (pools, all): (Vec<_>, Vec<_>) =
+        (files.pools.values().cloned().collect(), files.nodes.values().cloned().collect());
+    let policies = files.policies();
+    let want = steps(&rollout::plan(&files.inputs(&pools, &all, &policies, &now())));
+    let look = async {
+        loop {
+            let snapshot = nodes.snapshot();
+            let plan = rollout::plan(&snapshot.inputs());
+            if steps(&plan) == want {
+                return;
+            }
+            nodes.policies.follow(&shared, &plan, &snapshot.policies, &snapshot.rollout_policies, &now());
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let done = tokio::time::timeout(Duration::from_secs(10), look).await;
+    let snapshot = nodes.snapshot();
+    assert!(done.is_ok(), "{:?}", steps(&rollout::plan(&snapshot.inputs())));
+    assert!(want.iter().any(|n| &*n.node == "b" && n.step == rollout::Step::Goes), "{want:?}");
+}

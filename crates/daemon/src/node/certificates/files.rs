@@ -12,7 +12,7 @@ const KUBELET_CA: &str = host::paths::KUBELET_CA;
 /// The cloud provider's CA.
 const CLOUD_CA: &str = "/etc/kubernetes/static-pod-resources/configmaps/cloud-config/ca-bundle.pem";
 /// The pull secret of the cluster's own registry. The cluster merges it with the others.
-const PULL_SECRET: &str = "/etc/mco/internal-registry-pull-secret.json";
+const PULL_SECRET: &str = desired::paths::INTERNAL_PULL_SECRET;
 /// The folder in which container runtimes look for the CAs of registries, by the registry's name
 /// (containers-certs.d(5)).
 const REGISTRIES: &str = "/etc/docker/certs.d";

@@ -36,8 +36,6 @@ const KUBELETS: [&str; 4] =
     ["kubelet.service", "k3s-agent.service", "rke2-agent.service", "k0sworker.service"];
 /// The ConfigMap with the API server's CA, and the key in it.
 const KUBECONFIG_DATA: (&str, &str) = ("kubeconfig-data", "ca-bundle.crt");
-/// The time limit for reading one object, once in a rotation.
-const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How often the files are checked for changes by others. Contents are read only if a file changed.
 const LOOK: Duration = Duration::from_secs(15);
@@ -320,7 +318,7 @@ impl Writer {
     /// The annotations on the Node. Read once per process.
     async fn on_the_node(&self) -> Result<NodeAnnotations, String> {
         let api: Api<Node> = Api::all(self.client.clone());
-        let node = timeout(api.get_metadata(&self.node)).await?;
+        let node = ask("get the Node", api.get_metadata(&self.node)).await?;
         let note = |key: &str| {
             node.metadata.annotations.as_ref().and_then(|a| a.get(key)).cloned().unwrap_or_default()
         };
@@ -334,9 +332,8 @@ impl Writer {
     async fn rotate(&mut self, asked_for: bool) -> Result<(), TaskError> {
         let (name, key) = KUBECONFIG_DATA;
         let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), NAMESPACE);
-        let found = timeout(api.get_opt(name)).await;
-        let found =
-            found.map_err(|why| TaskError::NoAnswer(format!("get ConfigMap {NAMESPACE}/{name}: {why}")))?;
+        let found = ask(&format!("get ConfigMap {NAMESPACE}/{name}"), api.get_opt(name)).await;
+        let found = found.map_err(TaskError::NoAnswer)?;
         let Some(map) = found else {
             if !asked_for {
                 return Ok(());
@@ -440,11 +437,8 @@ fn bundle(map: &ConfigMap, key: &str) -> Option<Vec<u8>> {
     Some(decoded.map_or_else(|_| text.clone().into_bytes(), |b| b.0))
 }
 
-async fn timeout<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, String> {
-    match tokio::time::timeout(CALL_TIMEOUT, call).await {
-        Ok(answer) => answer.map_err(|e| chain(&e)),
-        Err(_) => Err(format!("no answer within {} s", CALL_TIMEOUT.as_secs())),
-    }
+async fn ask<T>(what: &str, request: impl Future<Output = kube::Result<T>>) -> Result<T, String> {
+    client::call(|| what.to_owned(), request).await.map_err(|error| error.chain())
 }
 
 async fn blocking<T: Send + 'static>(

@@ -8,8 +8,7 @@ use crate::system::os::OsError;
 const PLACES: [&str; 2] = ["/etc/ostree/auth.json", LINK];
 const LINK: &str = "/run/ostree/auth.json";
 /// The pull secrets of the node, best first.
-const PULL_SECRETS: [&str; 2] =
-    ["/etc/mco/internal-registry-pull-secret.json", "/var/lib/kubelet/config.json"];
+const PULL_SECRETS: [&str; 2] = [desired::paths::INTERNAL_PULL_SECRET, desired::paths::PULL_SECRET];
 
 /// The file with the credentials of this host, for programs that are told where it is. `None`: it has none.
 pub(super) fn file(root: &Root) -> Result<Option<&'static str>, OsError> {

@@ -39,10 +39,7 @@ pub(super) fn remedy(error: &CallError) -> String {
             right.commands()
         );
     }
-    let by_policy = error.status().is_some_and(|s| {
-        s.message.contains("ValidatingAdmissionPolicy") || s.message.contains("admission webhook")
-    });
-    let words = if error.is_forbidden() && !by_policy {
+    let words = if error.is_forbidden() && !error.by_admission() {
         "the operator's rights are not those of this version: run `mco install` of this version again with the same --image"
     } else if error.is_refused() {
         "change what refuses it, and the operator goes on"

@@ -21,7 +21,7 @@ mod stale;
 mod status;
 
 pub use error::GeneratedError;
-pub use objects::Kind;
+pub use objects::{Kind, Origin, source_of};
 pub use status::status;
 
 use crate::settings::container_runtime::{self, ContainerRuntimeConfig};

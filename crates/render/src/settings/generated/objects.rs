@@ -410,6 +410,29 @@ fn is_free<T>(
     Ok(())
 }
 
+/// What a generated MachineConfig is made from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The templates, Node `cluster` and FeatureGate `cluster`.
+    Settings,
+    /// An object of this kind, over the former.
+    Object(Kind),
+    /// Image `cluster`, mirror sets and signature policies.
+    Registries,
+}
+
+/// What the MachineConfig with this name is generated from, judged by its name alone, so that one whose marks somebody
+/// removed is known as well. `None`: it is not a generated one.
+pub fn source_of(name: &str) -> Option<Origin> {
+    let (order, _, word) = parse(name)?;
+    Some(match (order, word) {
+        (_, "registries") => Origin::Registries,
+        (_, "containerruntime") => Origin::Object(Kind::ContainerRuntimeConfig),
+        ("99", _) => Origin::Object(Kind::KubeletConfig),
+        _ => Origin::Settings,
+    })
+}
+
 /// The parts of a generated MachineConfig's name: `97`, `98` or `99`, the pool, and the subject.
 pub(super) fn parse(name: &str) -> Option<(&str, String, &str)> {
     let (left, right) = name.rsplit_once("-generated-")?;

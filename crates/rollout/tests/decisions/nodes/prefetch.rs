@@ -218,6 +218,9 @@ fn a_config_with_the_same_image_or_none_is_not_waited_for() {
             masters_schedulable: None,
             etcd: vec![],
             policies: None,
+            outlooks: None,
+            pins: Default::default(),
+            memory: Default::default(),
         };
         let plan = rollout::plan(&sources.inputs(&world.facts, api::k8s::Time(at(1))));
         assert_eq!(plan.pools[0].hold.is_some(), fetches, "{old:?} to {new:?}: {plan}");
@@ -237,6 +240,9 @@ fn a_config_with_the_same_image_or_none_is_not_waited_for() {
         masters_schedulable: None,
         etcd: vec![],
         policies: None,
+        outlooks: None,
+        pins: Default::default(),
+        memory: Default::default(),
     };
     let plan = rollout::plan(&sources.inputs(&world.facts, api::k8s::Time(at(1))));
     assert_eq!(plan.pools[0].hold, Some(Hold::Prefetch { left: 1, of: 1, at_once: 1 }), "{plan}");

@@ -12,6 +12,7 @@ use super::state::{ClusterState, Fetched, Sources, Unfetched, checked};
 use super::watches::{Change, Reader};
 use crate::answer::respond::Shared;
 use crate::prepared::cache::{Freshness, Update};
+use api::image_builds::{OsBuild, OsConfig};
 use api::v1::MachineConfig;
 use client::{call_within, chain, decode};
 use futures::{FutureExt as _, StreamExt as _};
@@ -142,8 +143,8 @@ impl Follower {
                 // A token decides who gets a config, and does not change any config.
                 return !was_ready && boot_tokens.ready();
             }
-            Change::OsConfig(event) => self.state.os_configs.apply(event, |o| whole(&o)),
-            Change::OsBuild(event) => self.state.os_builds.apply(event, |o| whole(&o)),
+            Change::OsConfig(event) => self.state.os_configs.apply(event, |o| read(&o, OsConfig::new)),
+            Change::OsBuild(event) => self.state.os_builds.apply(event, |o| read(&o, OsBuild::new)),
         }
         true
     }
@@ -245,10 +246,9 @@ impl Follower {
     }
 }
 
-/// The name and the whole object as JSON.
-fn whole(object: &DynamicObject) -> (String, serde_json::Value) {
-    let name = object.name_any();
-    (name, serde_json::to_value(object).unwrap_or_default())
+/// The name of an object, and what is read of it.
+fn read<T>(object: &DynamicObject, read: impl Fn(&serde_json::Value) -> T) -> (String, T) {
+    (object.name_any(), read(&serde_json::to_value(object).unwrap_or_default()))
 }
 
 fn seconds(at: SystemTime) -> i64 {

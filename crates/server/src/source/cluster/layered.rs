@@ -1,9 +1,11 @@
 //! The OS image that was built for a pool's config, so that a new machine boots into it directly. Pure.
 //!
-//! What it is not: the build (other controllers make MachineOSConfigs and MachineOSBuilds), and which config is
-//! served (see `served_config`).
+//! What it is not: the build (other controllers make MachineOSConfigs and MachineOSBuilds), which build belongs to a config
+//! and whether machines may have its image (see `api::image_builds`, which the rollout asks, too), and which config is served
+//! (see `served_config`).
 
-use serde_json::Value;
+use api::image_builds::{Layering, OsBuild, OsConfig};
+use std::borrow::Borrow;
 
 /// The hosts of the cluster's own registry, which booting machines cannot reach.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -12,43 +14,40 @@ pub struct InternalRegistry {
     pub hosts: Vec<String>,
 }
 
-/// The image for a pool's served config. There is none if no MachineOSConfig names the pool, or it has no image; if no
-/// MachineOSBuild of it succeeded for this config; if no node has the config yet; or if the image is in the cluster's own
-/// registry.
+impl InternalRegistry {
+    /// Whether an image is in it. A host without a port stands for all of its ports.
+    fn has(&self, image: &str) -> bool {
+        let named = image.split_once('/').map_or(image, |(host, _)| host);
+        let bare = named.rsplit_once(':').map_or(named, |(host, _)| host);
+        self.hosts.iter().any(|host| !host.is_empty() && (host == named || host == bare))
+    }
+}
+
+/// The image for a pool's served config: the one that its nodes go to. There is none if the rollout would hold that image
+/// back; if no node has the config yet; or if the image is in the cluster's own registry.
 pub fn layered_image(
     pool: &str,
     config: &str,
     updated: i32,
-    os_configs: &[Value],
-    os_builds: &[Value],
+    os_configs: &[impl Borrow<OsConfig>],
+    os_builds: &[impl Borrow<OsBuild>],
     internal: &InternalRegistry,
 ) -> Option<String> {
     if updated < 1 {
         return None;
     }
-    let text = |v: &Value, path: &str| v.pointer(path).and_then(Value::as_str).map(str::to_owned);
-    let of_pool = |c: &&Value| text(c, "/spec/machineConfigPool/name").as_deref() == Some(pool);
-    let os_config = os_configs.iter().find(of_pool)?;
-    let image = text(os_config, "/status/currentImagePullSpec").filter(|i| !i.is_empty())?;
-    let name = text(os_config, "/metadata/name")?;
-    let built = os_builds.iter().any(|b| {
-        text(b, "/spec/machineOSConfig/name").as_deref() == Some(name.as_str())
-            && text(b, "/spec/machineConfig/name").as_deref() == Some(config)
-            && succeeded(b)
-    });
-    let inside = internal.hosts.iter().any(|host| !host.is_empty() && image.starts_with(host.as_str()));
-    (built && !inside).then_some(image)
-}
-
-fn succeeded(build: &Value) -> bool {
-    let conditions = build.pointer("/status/conditions").and_then(Value::as_array);
-    conditions.into_iter().flatten().any(|c| c["type"] == "Succeeded" && c["status"] == "True")
+    let layering = Layering::find(pool, config, os_configs, os_builds);
+    layering.ready().ok()?;
+    layering.image().filter(|image| !internal.has(image)).map(|image| image.to_string())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use api::names::annotation::CURRENT_BUILD;
+    use serde_json::{Value, json};
+
+    const IMAGE: &str = "quay.io/os@sha256:1";
 
     fn mk_config(image: &str) -> Value {
         json!({
@@ -60,18 +59,38 @@ mod tests {
 
     fn mk_build(config: &str, succeeded: &str) -> Value {
         json!({
+            "metadata": {"name": format!("build-{config}")},
             "spec": {"machineOSConfig": {"name": "layered"}, "machineConfig": {"name": config}},
-            "status": {"conditions": [{"type": "Succeeded", "status": succeeded}]},
+            "status": {
+                "digestedImagePushSpec": IMAGE,
+                "conditions": [{"type": "Succeeded", "status": succeeded}],
+            },
         })
+    }
+
+    fn mk_build_of(image: &str, name: &str) -> Value {
+        let mut build = mk_build("rendered-1", "True");
+        build["status"]["digestedImagePushSpec"] = json!(image);
+        build["metadata"]["name"] = json!(name);
+        build
+    }
+
+    fn mk_in_force(build: &str) -> Value {
+        let mut config = mk_config(IMAGE);
+        config["metadata"]["annotations"] = json!({CURRENT_BUILD: build});
+        config
     }
 
     #[test]
     fn an_image_is_found_only_where_everything_holds() {
-        const IMAGE: &str = "quay.io/os@sha256:1";
         const INSIDE: &str = "image-registry.openshift-image-registry.svc:5000/os@sha256:1";
-        let internal =
-            InternalRegistry { hosts: vec!["image-registry.openshift-image-registry.svc:5000".to_owned()] };
+        const OUTSIDE: &str = "route.example.com.evil.org/os@sha256:1";
+        const ROUTE: &str = "route.example.com:443/os@sha256:1";
+        let hosts = ["image-registry.openshift-image-registry.svc:5000", "route.example.com"];
+        let internal = InternalRegistry { hosts: hosts.map(str::to_owned).into() };
         let (config, build) = (|| vec![mk_config(IMAGE)], || vec![mk_build("rendered-1", "True")]);
+        let two = || vec![mk_build_of(IMAGE, "old"), mk_build_of("quay.io/os@sha256:2", "new")];
+        let of = |image: &str| vec![mk_build_of(image, "b")];
         let rows = [
             ("worker", 1, config(), build(), Some(IMAGE), "all holds"),
             ("worker", 0, config(), build(), None, "not proved"),
@@ -81,9 +100,23 @@ mod tests {
             ("worker", 1, config(), vec![], None, "no build"),
             ("worker", 1, config(), vec![mk_build("rendered-0", "True")], None, "another config"),
             ("worker", 1, config(), vec![mk_build("rendered-1", "False")], None, "not succeeded"),
-            ("worker", 1, vec![mk_config(INSIDE)], build(), None, "in the cluster's own registry"),
+            ("worker", 1, vec![mk_config(INSIDE)], of(INSIDE), None, "in the cluster's own registry"),
+            ("worker", 1, vec![mk_config(ROUTE)], of(ROUTE), None, "there by its route and port"),
+            ("worker", 1, vec![mk_config(OUTSIDE)], of(OUTSIDE), Some(OUTSIDE), "a host that begins alike"),
+            ("worker", 1, config(), of("quay.io/os@sha256:2"), None, "the image of another build"),
+            ("worker", 1, vec![mk_in_force("old")], two(), Some(IMAGE), "the build in force"),
+            (
+                "worker",
+                1,
+                vec![mk_in_force("new")],
+                two(),
+                None,
+                "the image is not that of the build in force",
+            ),
         ];
         for (pool, updated, configs, builds, want, why) in rows {
+            let configs: Vec<OsConfig> = configs.iter().map(OsConfig::new).collect();
+            let builds: Vec<OsBuild> = builds.iter().map(OsBuild::new).collect();
             let got = layered_image(pool, "rendered-1", updated, &configs, &builds, &internal);
             assert_eq!(got.as_deref(), want, "{why}");
         }

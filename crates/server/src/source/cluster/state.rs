@@ -10,9 +10,10 @@ use crate::refusal::Refusal;
 use crate::source::cluster::kubeconfig::{Credentials, kubeconfig};
 use crate::source::cluster::layered::{InternalRegistry, layered_image};
 use crate::source::cluster::served_config::served_config;
+use api::image_builds::{OsBuild, OsConfig};
 use api::names::CONTROLLER_CONFIG;
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
-use serde_json::Value;
+use kube::runtime::watcher::Event;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -47,9 +48,9 @@ pub(crate) struct ClusterState {
     /// The CA bundle of `kubeconfig-data`.
     pub(crate) bundles: Mirror<Vec<u8>>,
     /// MachineOSConfigs, if the cluster has the kind.
-    pub(crate) os_configs: Mirror<Value>,
+    pub(crate) os_configs: Mirror<OsConfig>,
     /// MachineOSBuilds, if the cluster has the kind.
-    pub(crate) os_builds: Mirror<Value>,
+    pub(crate) os_builds: Mirror<OsBuild>,
     /// The cluster's own registry. `None`: not known, so no image is known to be outside of it.
     pub(crate) internal: Option<InternalRegistry>,
     /// The last good bootstrap token, or why there is none.
@@ -163,8 +164,8 @@ impl ClusterState {
         };
         let updated = pool.status.as_ref().map_or(0, |s| s.updated_machine_count);
         let image = self.internal.as_ref().and_then(|internal| {
-            let os_configs: Vec<Value> = self.os_configs.items.values().cloned().collect();
-            let os_builds: Vec<Value> = self.os_builds.items.values().cloned().collect();
+            let os_configs: Vec<&OsConfig> = self.os_configs.items.values().collect();
+            let os_builds: Vec<&OsBuild> = self.os_builds.items.values().collect();
             layered_image(name, config, updated, &os_configs, &os_builds, internal)
         });
         self.with_config(name, rendered, image, apiserver_url)

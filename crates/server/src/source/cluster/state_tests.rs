@@ -121,17 +121,20 @@ fn a_layered_pool_boots_into_its_image_once_a_node_has_proved_it() {
         state.internal = known.then(InternalRegistry::default);
         state.os_configs.items.insert(
             "layered".to_owned(),
-            json!({
+            OsConfig::new(&json!({
                 "metadata": {"name": "layered"}, "spec": {"machineConfigPool": {"name": "worker"}},
                 "status": {"currentImagePullSpec": "quay.io/os@sha256:1"},
-            }),
+            })),
         );
         state.os_builds.items.insert(
             "build".to_owned(),
-            json!({
+            OsBuild::new(&json!({
                 "spec": {"machineOSConfig": {"name": "layered"}, "machineConfig": {"name": "b"}},
-                "status": {"conditions": [{"type": "Succeeded", "status": "True"}]},
-            }),
+                "status": {
+                    "digestedImagePushSpec": "quay.io/os@sha256:1",
+                    "conditions": [{"type": "Succeeded", "status": "True"}],
+                },
+            })),
         );
         let sources = state.sources(URL, &fetched);
         let source = sources.pools["worker"].as_ref().unwrap();
