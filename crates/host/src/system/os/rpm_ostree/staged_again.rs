@@ -16,8 +16,8 @@ use serde::{Deserialize, Serialize};
 
 use super::status::Status;
 use super::{RpmOstree, STAGE, staged};
-use crate::paths::{FORCE_FILE, OS_STAGED_AGAIN};
 use crate::disk::found::PRIVATE;
+use crate::paths::{FORCE_FILE, OS_STAGED_AGAIN};
 use crate::system::os::undo_token::{LiveBefore, UndoToken};
 use crate::system::os::{OsError, Token};
 use crate::system::pull::Pull;
