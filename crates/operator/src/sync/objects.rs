@@ -3,7 +3,7 @@
 //!
 //! What it is not: which objects there are to be (see `plan`), and requests (see `cluster`).
 
-pub(crate) use crate::objects::{KEPT_BY, Key, marked};
+pub(crate) use crate::objects::{FIELD_MANAGER, KEPT_BY, Key, marked};
 use crate::ownership::is_applied_by_us;
 use api::k8s::Pod;
 use api::names::NAMESPACE;

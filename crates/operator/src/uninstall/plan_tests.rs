@@ -1,7 +1,7 @@
 //! Tests of `plan`: what goes, in which order, and what stays.
 
 use super::*;
-use crate::sync::objects::FIELD_MANAGER;
+use crate::objects::FIELD_MANAGER;
 use serde_json::json;
 
 fn object(kind: &str, name: &str, manager: &str) -> Value {

@@ -13,7 +13,6 @@ use crate::source::cluster::served_config::served_config;
 use api::image_builds::{OsBuild, OsConfig};
 use api::names::CONTROLLER_CONFIG;
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
-use kube::runtime::watcher::Event;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
