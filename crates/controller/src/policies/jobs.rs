@@ -4,30 +4,27 @@
 //! beside those that run, and nothing is asked twice. One watch tells of all ends for as long as the gate is checked; where it is
 //! not allowed, or is cut, each Job is asked for.
 //!
-//! What it is not: what an end means for the gate (see `rollout::policy::gates`).
+//! What it is not: the requests and the watch (see `job_watch`), or what an end means for the gate (see `rollout::policy::gates`).
 
-use crate::io::backoff::WORK;
 use crate::policies::check_subject::{OfPolicy, Wanted};
+use crate::policies::job_watch::{End, Ends, Following, JobApi, end_of};
 use crate::policies::requests::WORDS;
 use crate::shared::Shared;
 use api::text::cut;
 use client::call;
+use futures::StreamExt;
 use futures::stream::FuturesUnordered;
-use futures::{Stream, StreamExt};
-use kube::api::{ApiResource, DynamicObject, GetParams, PostParams, WatchEvent, WatchParams};
+use kube::Api;
+use kube::api::{ApiResource, DynamicObject};
 use kube::core::GroupVersionKind;
-use kube::{Api, Client, Resource};
 use rollout::policy::Gate;
 use rollout::policy::gates::{Check, Reading};
-use serde::Deserialize;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use std::collections::{BTreeSet, HashMap};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{Semaphore, oneshot, watch};
-use tokio::task::AbortHandle;
+use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, timeout};
 
 /// Requests about Jobs of one gate at a time. The Jobs themselves all run beside each other.
@@ -38,10 +35,6 @@ const LOOK_AT_JOB: [Duration; 2] = [Duration::from_millis(100), Duration::from_s
 const LOOK_BESIDE_WATCH: Duration = Duration::from_secs(10);
 /// How long a CronJob counts that was read.
 const TEMPLATE_COUNTS: Duration = Duration::from_secs(10);
-/// What an answer is to be made of: the object's metadata.
-const METADATA_ONLY: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
-/// How long one watch lasts, in seconds.
-const WATCH_LASTS: u32 = 240;
 /// The label of Jobs: the gate's attempt that they belong to.
 const ATTEMPT: &str = "machineconfig.dev/gate";
 /// How long a Job is kept after its end, for people who want to see its logs.
@@ -247,170 +240,6 @@ async fn one_job(
             Some(End::Well) => return Ok(None),
             Some(End::Failed(why)) => return Ok(Some(format!("{name} on {node} ({why})"))),
             None => {}
-        }
-    }
-}
-
-/// How a Job ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum End {
-    Well,
-    /// And why, in the words of its controller.
-    Failed(String),
-}
-
-/// What is read of a Job. There may be thousands of them.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-struct TrimmedJob {
-    metadata: JobMeta,
-    status: JobStatus,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-struct JobMeta {
-    name: String,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-struct JobStatus {
-    conditions: Vec<JobCondition>,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-struct JobCondition {
-    #[serde(rename = "type")]
-    type_: String,
-    status: String,
-    message: String,
-}
-
-/// How a Job has ended, if it has.
-fn end_of(job: &TrimmedJob) -> Option<End> {
-    let is = |type_: &str| job.status.conditions.iter().find(|c| c.type_ == type_ && c.status == "True");
-    if is("Complete").is_some() {
-        return Some(End::Well);
-    }
-    is("Failed").map(|failed| End::Failed(failed.message.clone()))
-}
-
-/// The requests about Jobs of one namespace.
-#[derive(Clone)]
-struct JobApi {
-    client: Client,
-    at: kube::core::Request,
-}
-
-impl JobApi {
-    fn new(client: Client, namespace: &str) -> Self {
-        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("batch", "v1", "Job"));
-        let at = kube::core::Request::new(DynamicObject::url_path(&resource, Some(namespace)));
-        Self { client, at }
-    }
-
-    /// Creates a Job. Of the answer only the metadata is asked for: the rest is what was sent.
-    async fn create(&self, job: &Value) -> kube::Result<TrimmedJob> {
-        let body = serde_json::to_vec(job).map_err(kube::Error::SerdeError)?;
-        let mut request = self.at.create(&PostParams::default(), body).map_err(kube::Error::BuildRequest)?;
-        request.headers_mut().insert(http::header::ACCEPT, http::HeaderValue::from_static(METADATA_ONLY));
-        self.client.request(request).await
-    }
-
-    async fn get(&self, name: &str) -> kube::Result<TrimmedJob> {
-        let request = self.at.get(name, &GetParams::default()).map_err(kube::Error::BuildRequest)?;
-        self.client.request(request).await
-    }
-
-    async fn watch(
-        &self,
-        params: &WatchParams,
-    ) -> kube::Result<impl Stream<Item = kube::Result<WatchEvent<TrimmedJob>>> + use<>> {
-        let request = self.at.watch(params, "0").map_err(kube::Error::BuildRequest)?;
-        self.client.request_events(request).await
-    }
-}
-
-/// The watch of the Jobs of one attempt. It outlives single checks: each watch begins with all Jobs that are there. It ends with
-/// this.
-#[derive(Debug)]
-struct Following {
-    ends: Arc<Ends>,
-    task: AbortHandle,
-}
-
-impl Following {
-    fn start(jobs: JobApi, selector: String) -> Self {
-        let ends = Arc::<Ends>::default();
-        let of_task = ends.clone();
-        let task = tokio::spawn(async move { of_task.follow(&jobs, selector).await }).abort_handle();
-        Self { ends, task }
-    }
-}
-
-impl Drop for Following {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
-/// The ends of Jobs, as one watch tells of them.
-#[derive(Debug, Default)]
-struct Ends {
-    /// Who waits for the end of which Job.
-    waiting: Mutex<HashMap<String, oneshot::Sender<End>>>,
-    /// The watch is there.
-    told: AtomicBool,
-}
-
-impl Ends {
-    /// The end of a Job, once it is told.
-    fn expect(&self, name: &str) -> oneshot::Receiver<End> {
-        let (waits, end) = oneshot::channel();
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), waits);
-        end
-    }
-
-    /// Whether a watch tells of ends now.
-    fn are_told(&self) -> bool {
-        self.told.load(Ordering::Acquire)
-    }
-
-    fn tell(&self, job: &TrimmedJob) {
-        let Some(end) = end_of(job) else { return };
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(waits) = waiting.remove(&job.metadata.name) {
-            // Its task may have ended by its own look.
-            let _ = waits.send(end);
-        }
-    }
-
-    /// Watches the Jobs of one attempt, for ever. Each watch begins with all that are there.
-    async fn follow(&self, jobs: &JobApi, selector: String) {
-        let mut failures = 0;
-        loop {
-            let params = WatchParams::default().labels(&selector).timeout(WATCH_LASTS);
-            match jobs.watch(&params).await {
-                Ok(events) => {
-                    self.told.store(true, Ordering::Release);
-                    let mut events = std::pin::pin!(events);
-                    while let Some(Ok(event)) = events.next().await {
-                        match event {
-                            WatchEvent::Added(job) | WatchEvent::Modified(job) => self.tell(&job),
-                            WatchEvent::Deleted(_) | WatchEvent::Bookmark(_) => {}
-                            WatchEvent::Error(_) => break,
-                        }
-                        failures = 0;
-                    }
-                }
-                // It may not be allowed: then each Job is asked for.
-                Err(error) => tracing::debug!("a watch of Jobs: {}", client::chain(&error)),
-            }
-            self.told.store(false, Ordering::Release);
-            tokio::time::sleep(WORK.delay(failures)).await;
-            failures += 1;
         }
     }
 }

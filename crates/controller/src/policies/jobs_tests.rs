@@ -2,6 +2,8 @@
 
 use super::*;
 use api::k8s::Time;
+use std::collections::HashMap;
+use std::sync::Mutex;
 
 fn about(uid: &str, generation: i64, since: &str) -> Wanted {
     Wanted {

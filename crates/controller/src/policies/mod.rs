@@ -7,6 +7,7 @@ mod check_subject;
 mod checks;
 mod costs;
 mod drain_outlooks;
+mod job_watch;
 mod jobs;
 mod requests;
 

@@ -1,0 +1,194 @@
+//! The requests about Jobs of a gate, and the watch that tells of their ends.
+//!
+//! What it is not: which Jobs there are to be, or who waits for them (see `jobs`).
+
+use crate::io::backoff::WORK;
+use futures::{Stream, StreamExt};
+use kube::api::{ApiResource, DynamicObject, GetParams, PostParams, WatchEvent, WatchParams};
+use kube::core::GroupVersionKind;
+use kube::{Client, Resource};
+use serde::Deserialize;
+use serde_json::Value;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+
+/// What an answer is to be made of: the object's metadata.
+const METADATA_ONLY: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+/// How long one watch lasts, in seconds.
+const WATCH_LASTS: u32 = 240;
+/// A watch that has lasted so long has not failed, though it told of nothing.
+const HAS_LASTED: Duration = Duration::from_secs(60);
+
+/// How a Job ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum End {
+    /// With success.
+    Well,
+    /// And why, in the words of its controller.
+    Failed(String),
+}
+
+/// What is read of a Job. There may be thousands of them.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct TrimmedJob {
+    metadata: JobMeta,
+    status: JobStatus,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct JobMeta {
+    name: String,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct JobStatus {
+    conditions: Vec<JobCondition>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct JobCondition {
+    #[serde(rename = "type")]
+    type_: String,
+    status: String,
+    message: String,
+}
+
+/// How a Job has ended, if it has.
+pub(super) fn end_of(job: &TrimmedJob) -> Option<End> {
+    let is = |type_: &str| job.status.conditions.iter().find(|c| c.type_ == type_ && c.status == "True");
+    if is("Complete").is_some() {
+        return Some(End::Well);
+    }
+    is("Failed").map(|failed| End::Failed(failed.message.clone()))
+}
+
+/// The requests about Jobs of one namespace.
+#[derive(Clone)]
+pub(super) struct JobApi {
+    client: Client,
+    at: kube::core::Request,
+}
+
+impl JobApi {
+    pub(super) fn new(client: Client, namespace: &str) -> Self {
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("batch", "v1", "Job"));
+        let at = kube::core::Request::new(DynamicObject::url_path(&resource, Some(namespace)));
+        Self { client, at }
+    }
+
+    /// Creates a Job. Of the answer only the metadata is asked for: the rest is what was sent.
+    pub(super) async fn create(&self, job: &Value) -> kube::Result<TrimmedJob> {
+        let body = serde_json::to_vec(job).map_err(kube::Error::SerdeError)?;
+        let mut request = self.at.create(&PostParams::default(), body).map_err(kube::Error::BuildRequest)?;
+        request.headers_mut().insert(http::header::ACCEPT, http::HeaderValue::from_static(METADATA_ONLY));
+        self.client.request(request).await
+    }
+
+    pub(super) async fn get(&self, name: &str) -> kube::Result<TrimmedJob> {
+        let request = self.at.get(name, &GetParams::default()).map_err(kube::Error::BuildRequest)?;
+        self.client.request(request).await
+    }
+
+    async fn watch(
+        &self,
+        params: &WatchParams,
+    ) -> kube::Result<impl Stream<Item = kube::Result<WatchEvent<TrimmedJob>>> + use<>> {
+        let request = self.at.watch(params, "0").map_err(kube::Error::BuildRequest)?;
+        self.client.request_events(request).await
+    }
+}
+
+/// The watch of the Jobs of one attempt. It outlives single checks: each watch begins with all Jobs that are there. It ends with
+/// this.
+#[derive(Debug)]
+pub(super) struct Following {
+    pub(super) ends: Arc<Ends>,
+    task: AbortHandle,
+}
+
+impl Following {
+    pub(super) fn start(jobs: JobApi, selector: String) -> Self {
+        let ends = Arc::<Ends>::default();
+        let of_task = ends.clone();
+        let task = tokio::spawn(async move { of_task.follow(&jobs, selector).await }).abort_handle();
+        Self { ends, task }
+    }
+}
+
+impl Drop for Following {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// The ends of Jobs, as one watch tells of them.
+#[derive(Debug, Default)]
+pub(super) struct Ends {
+    /// Who waits for the end of which Job.
+    waiting: Mutex<HashMap<String, oneshot::Sender<End>>>,
+    /// The watch is there.
+    told: AtomicBool,
+}
+
+impl Ends {
+    /// The end of a Job, once it is told.
+    pub(super) fn expect(&self, name: &str) -> oneshot::Receiver<End> {
+        let (waits, end) = oneshot::channel();
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), waits);
+        end
+    }
+
+    /// Whether a watch tells of ends now.
+    pub(super) fn are_told(&self) -> bool {
+        self.told.load(Ordering::Acquire)
+    }
+
+    fn tell(&self, job: &TrimmedJob) {
+        let Some(end) = end_of(job) else { return };
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(waits) = waiting.remove(&job.metadata.name) {
+            // Its task may have ended by its own look.
+            let _ = waits.send(end);
+        }
+    }
+
+    /// Watches the Jobs of one attempt, for ever. Each watch begins with all that are there.
+    async fn follow(&self, jobs: &JobApi, selector: String) {
+        let mut failures = 0;
+        loop {
+            let begin = Instant::now();
+            let params = WatchParams::default().labels(&selector).timeout(WATCH_LASTS);
+            match jobs.watch(&params).await {
+                Ok(events) => {
+                    self.told.store(true, Ordering::Release);
+                    let mut events = std::pin::pin!(events);
+                    while let Some(Ok(event)) = events.next().await {
+                        match event {
+                            WatchEvent::Added(job) | WatchEvent::Modified(job) => self.tell(&job),
+                            WatchEvent::Deleted(_) | WatchEvent::Bookmark(_) => {}
+                            WatchEvent::Error(_) => break,
+                        }
+                        failures = 0;
+                    }
+                }
+                // It may not be allowed: then each Job is asked for.
+                Err(error) => tracing::debug!("a watch of Jobs: {}", client::chain(&error)),
+            }
+            self.told.store(false, Ordering::Release);
+            if begin.elapsed() >= HAS_LASTED {
+                failures = 0;
+            }
+            tokio::time::sleep(WORK.delay(failures)).await;
+            failures += 1;
+        }
+    }
+}
