@@ -3,8 +3,9 @@
 //! a pod ends it with its cause in the last lines.
 //!
 //! Stand-ins: the kubelet and the Job controller, whose part this file plays (the script runs in a mount namespace with what the Job
-//! mounts), the node's agent, and the bases, which hold the files that the script looks for and no shell. Not here: an image that is
-//! built to its end (`vm/ostree/built`), and what is said of a cause (beside the code of `build`).
+//! mounts), the node's agent, a proxy that does what is wrong with a registry, and the bases, which hold the files that the script
+//! looks for and no shell. Not here: an image that is built to its end (`vm/ostree/built`), and what is said of a cause (beside the
+//! code of `build`).
 
 use crate::image_builds::{Builder, NAMESPACE, POOL, imaged, os_config, runs};
 use crate::product::with_controller;
@@ -16,6 +17,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::process::Command;
 
 /// The files that the script looks for in a base.
@@ -201,12 +204,75 @@ async fn a_retried_pod_takes_the_base_of_the_first_one() {
 
 /// Answers nothing, ever.
 async fn silent() -> (String, tokio::task::AbortHandle) {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let name = listener.local_addr().unwrap().to_string();
     let task = tokio::spawn(async move {
         let mut all = vec![];
         while let Ok((stream, _)) = listener.accept().await {
             all.push(stream);
+        }
+    });
+    (name, task.abort_handle())
+}
+
+/// What is wrong with a registry.
+#[derive(Clone, Copy)]
+enum Wrong {
+    /// It gives another manifest than was asked for by its digest.
+    Lies,
+    /// It lets nobody write.
+    Refuses,
+}
+
+impl Wrong {
+    /// The answer to a request of which this is the head. `None`: that of the real registry.
+    fn answer(self, head: &str) -> Option<(u16, &'static str)> {
+        let (lie, upload) = ("GET /v2/team/os/manifests/sha256:", "POST /v2/team/os/blobs/uploads/");
+        match self {
+            Self::Lies if head.starts_with(lie) => Some((200, "{\"schemaVersion\": 2}")),
+            Self::Refuses if head.starts_with(upload) => Some((
+                403,
+                "{\"errors\": [{\"code\": \"DENIED\", \"message\": \"requested access to the resource is denied\"}]}",
+            )),
+            _ => None,
+        }
+    }
+}
+
+/// Stands before a registry, and does what is wrong with it. Each connection has one request.
+async fn wrong(registry: &str, what: Wrong) -> (String, tokio::task::AbortHandle) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (name, registry) = (listener.local_addr().unwrap().to_string(), registry.to_owned());
+    let serve = async move |mut client: TcpStream| -> std::io::Result<()> {
+        let (mut read, mut part) = (vec![], [0; 4096]);
+        let end = loop {
+            let count = client.read(&mut part).await?;
+            read.extend_from_slice(&part[..count]);
+            match read.windows(4).position(|w| w == b"\r\n\r\n") {
+                Some(end) => break end,
+                // TLS begins with this byte.
+                None if count == 0 || read[0] == 0x16 => return Ok(()),
+                None => {}
+            }
+        };
+        let head = String::from_utf8_lossy(&read[..end]).into_owned();
+        if let Some((code, body)) = what.answer(&head) {
+            let kind = "application/vnd.oci.image.manifest.v1+json";
+            let length = body.len();
+            let answer = format!(
+                "HTTP/1.1 {code} x\r\nConnection: close\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\r\n{body}"
+            );
+            return client.write_all(answer.as_bytes()).await;
+        }
+        let mut server = TcpStream::connect(&registry).await?;
+        server.write_all(format!("{head}\r\nConnection: close").as_bytes()).await?;
+        server.write_all(&read[end..]).await?;
+        tokio::io::copy_bidirectional(&mut client, &mut server).await.map(drop)
+    };
+    let task = tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            let serve = serve.clone();
+            tokio::spawn(async move { serve(client).await });
         }
     });
     (name, task.abort_handle())
@@ -289,6 +355,21 @@ async fn what_goes_wrong_in_a_pod_ends_it_with_its_cause() {
     let (code, log) = pod(&base, away, &all).run().await;
     let said = format!("the image could not be pushed to {away}");
     assert!(code == 1 && log.contains("connection refused") && log.trim_end().ends_with(&said), "{log}");
+
+    // A registry that lies, or refuses.
+    for (what, words) in
+        [(Wrong::Lies, "does not give it back by its digest sha256:"), (Wrong::Refuses, "denied")]
+    {
+        let (name, task) = wrong(&registry.name, what).await;
+        let (code, log) =
+            pod(&base, &format!("{name}/team/os:infra-0"), &[&name, &registry.name]).run().await;
+        let last = log.lines().last().unwrap_or_default();
+        assert!(
+            code == 1 && log.contains(words) && last.starts_with("the image could not be pushed to"),
+            "{words}: {log}"
+        );
+        task.abort();
+    }
 
     // A base that no node can boot. No other pod tries it.
     let (code, log) = pod(&no_os, &place, &all).run().await;
