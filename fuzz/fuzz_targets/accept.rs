@@ -8,7 +8,7 @@
 #[path = "../../crates/server/src/answer/accept_header.rs"]
 #[allow(dead_code, reason = "the server uses all of it")]
 mod accept_header;
-#[path = "../../crates/server/src/answer/refusal.rs"]
+#[path = "../../crates/server/src/refusal.rs"]
 #[allow(dead_code, reason = "the server uses all of it")]
 mod refusal;
 #[path = "../../crates/server/src/answer/route.rs"]
