@@ -84,13 +84,29 @@ fn without_tests(text: &str) -> String {
     let mut before = parts.next().unwrap_or_default();
     code.push_str(before);
     for part in parts {
-        let is_block = part.find('{') < part.find(';') && part.contains('{') || !part.contains(';');
-        let end =
-            if is_block { format!("\n{}}}", before.rsplit('\n').next().unwrap()) } else { ";".to_owned() };
+        let end = match is_block(part) {
+            true if part.lines().find(|line| line.contains('{')).is_some_and(|line| line.ends_with('}')) => {
+                "}\n".to_owned()
+            }
+            true => format!("\n{}}}", before.rsplit('\n').next().unwrap()),
+            false => ";".to_owned(),
+        };
         code.push_str(part.split_once(&end).map_or("", |(_, rest)| rest));
         before = part;
     }
     code
+}
+
+/// Whether an item ends with a brace. A `use` may have braces, and ends with its semicolon all the same.
+fn is_block(item: &str) -> bool {
+    let after_attributes =
+        item.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with('#'));
+    let mut words = after_attributes.unwrap_or_default().split_whitespace();
+    let first = words.find(|word| !word.starts_with("pub"));
+    if first.is_some_and(|word| ["use", "const", "static", "type"].contains(&word)) {
+        return false;
+    }
+    item.find('{').is_some_and(|brace| item.find(';').is_none_or(|end| brace < end))
 }
 
 /// `a::{b, c::{d}}` as `a::b` and `a::c::d`.
@@ -195,6 +211,8 @@ fn a_circle_is_seen_however_it_is_written() {
     assert!(circle("// use crate::b::c;\nuse api::b::c;").is_empty());
     assert!(circle("use api::x;\n#[cfg(test)]\nmod tests {\n    use crate::b::c;\n}").is_empty());
     assert_eq!(circle("#[cfg(test)]\nmod tests;\nuse crate::b::c;"), whole);
+    assert_eq!(circle("#[cfg(test)]\npub(crate) use crate::{x, y};\nuse crate::b::c;\nfn f() {\n}"), whole);
+    assert_eq!(circle("#[cfg(test)]\nfn g() { x() }\nuse crate::b::c;\nfn f() {\n}"), whole);
     assert_eq!(circle("#[cfg(test)]\nmod tests {\n    use super::*;\n}\nuse crate::b::c;"), whole);
     // A module and what is in its folder.
     assert!(circles(&[module("a", "use self::b::B;"), module("a::b", "use super::A;")].into()).is_empty());

@@ -56,7 +56,7 @@ pub(crate) struct Bench {
     /// rollout: pause a last change when a third of the nodes are on their way, and measure how soon that stops the rest
     #[arg(long)]
     pub(crate) pause: bool,
-    /// rollout: repeat the runs under a RolloutPolicy with five waves and gates, and compare the two; at the end a gate fails:
+    /// rollout: repeat each run under a RolloutPolicy with five waves and gates, and compare the two; at the end a gate fails:
     /// measure how soon that stops the rest, and how soon all nodes are back
     #[arg(long)]
     pub(crate) policy: bool,

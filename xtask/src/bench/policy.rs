@@ -9,7 +9,7 @@
 use anyhow::Context;
 use api::v1alpha1::RolloutPolicy;
 use futures::{StreamExt, TryStreamExt};
-use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams, WatchEvent, WatchParams};
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, WatchEvent, WatchParams};
 use kube::core::GroupVersionKind;
 use lab::NodeNews;
 use serde_json::json;
@@ -20,6 +20,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::task::JoinHandle;
 
 /// A rollback without progress for this long has stopped.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -35,6 +36,7 @@ const AT_ONCE: usize = 16;
 /// The server that the gates query.
 pub(super) struct Gates {
     page: Arc<FrontPage>,
+    tasks: [JoinHandle<()>; 2],
 }
 
 /// The front page that one of the gates requests.
@@ -52,7 +54,7 @@ impl Gates {
         let address = listener.local_addr()?;
         let page = Arc::new(FrontPage::default());
         let of_server = page.clone();
-        tokio::spawn(async move {
+        let server = tokio::spawn(async move {
             while let Ok((mut connection, _)) = listener.accept().await {
                 let page = of_server.clone();
                 tokio::spawn(async move {
@@ -76,8 +78,16 @@ impl Gates {
             }
         });
         apply(client, pool, address).await?;
-        tokio::spawn(end_jobs(client.clone()));
-        Ok(Self { page })
+        let jobs = tokio::spawn(end_jobs(client.clone()));
+        Ok(Self { page, tasks: [server, jobs] })
+    }
+
+    /// Deletes the policy and ends the server.
+    pub(super) async fn end(self, client: &kube::Client) -> anyhow::Result<()> {
+        let policies: Api<RolloutPolicy> = Api::all(client.clone());
+        policies.delete(NAME, &DeleteParams::default()).await.context("rolloutpolicy bench")?;
+        self.tasks.iter().for_each(JoinHandle::abort);
+        Ok(())
     }
 
     /// Breaks the gate when enough nodes are on their way to a config other than `before`. Returns how many nodes were started,

@@ -3,7 +3,7 @@
 //! Measured from the apply until the last node is updated and schedulable: seconds; CPU of each party; peak memory of
 //! the controller; requests per node. With few slots (`--max-unavailable 1`): how soon a freed slot is used. With
 //! `--idle`: what the controller costs while nothing arrives but heartbeats. With `--pause`: how soon a pause stops
-//! further nodes. With `--policy`: the same runs once more under a RolloutPolicy, compared with those without, and how soon a
+//! further nodes. With `--policy`: after each run the same under a RolloutPolicy, compared with those without, and how soon a
 //! gate that fails stops further nodes and takes all back, without reboots. With `--audit`: who sent which requests. The audit slows the API
 //! server down, so the seconds of such a run say nothing about the product.
 //!
@@ -102,7 +102,17 @@ async fn rounds(lab: &Lab, a: &Bench, audit: Option<Audit>) -> anyhow::Result<Ou
         samples.put("idle: controller memory", "MiB", memory(controller, "VmRSS:")?);
     }
     let measured = Measured { lab, a, pools: &pools, parties: &parties, audit: audit.as_ref() };
-    measured.runs(&mut nodes, &mut samples, "", 0).await?;
+    // Runs with and without a policy take turns, because each of them leaves the API server with more to keep.
+    for run in 0..a.runs {
+        measured.run(&mut nodes, &mut samples, "", run).await?;
+        if a.policy {
+            let gates = Gates::begin(&client, POOL).await?;
+            tokio::time::sleep(CALM).await;
+            measured.run(&mut nodes, &mut samples, WITH_POLICY, a.runs + run).await?;
+            gates.end(&client).await?;
+            tokio::time::sleep(CALM).await;
+        }
+    }
     if a.pause {
         let before = pools.get(POOL).await?.spec.configuration.name;
         apply(&client, 2 * a.runs).await?;
@@ -113,8 +123,6 @@ async fn rounds(lab: &Lab, a: &Bench, audit: Option<Audit>) -> anyhow::Result<Ou
     }
     if a.policy {
         let gates = Gates::begin(&client, POOL).await?;
-        tokio::time::sleep(CALM).await;
-        measured.runs(&mut nodes, &mut samples, WITH_POLICY, a.runs).await?;
         let both = |samples: &Samples, what: &str| {
             (samples.median(what), samples.median(&format!("{WITH_POLICY}{what}")))
         };
@@ -152,65 +160,62 @@ struct Measured<'a> {
 }
 
 impl Measured<'_> {
-    /// Measures as many rollouts as were asked for. `about` is the prefix of the figures' names. `first` is the number of the
-    /// first change: each change needs a different number.
-    async fn runs(
+    /// Measures one rollout. `about` is the prefix of the figures' names. Each change needs a different number.
+    async fn run(
         &self,
         nodes: &mut Nodes,
         samples: &mut Samples,
         about: &str,
-        first: u32,
+        change: u32,
     ) -> anyhow::Result<()> {
         let Self { lab, a, pools, parties, audit } = *self;
         let client = lab.client();
         let controller = parties.first().context("the lab runs no controller")?.1;
         reset_peak(controller)?;
-        for run in 0..a.runs {
-            let before = pools.get(POOL).await?.spec.configuration.name;
-            let cpu: Vec<f64> = parties.iter().map(|(_, pid)| cpu_seconds(*pid)).collect::<Result<_, _>>()?;
-            let requests = requests::by_verb(&client).await?;
-            let marker = audit.map(Audit::mark).transpose()?;
-            let mut slots = Slots::default();
-            let start = Instant::now();
-            apply(&client, first + run).await?;
-            let profile = a.profile.map(|seconds| {
-                let client = client.clone();
-                tokio::spawn(async move { requests::profile(&client, seconds).await })
-            });
-            nodes.settled(lab, pools, &before, &mut slots).await?;
-            let seconds = start.elapsed().as_secs_f64();
-            println!("{about}run {}: {seconds:.1} s", run + 1);
-            if let Some(profile) = profile {
-                println!("profile of the API server: {}", profile.await??);
+        let before = pools.get(POOL).await?.spec.configuration.name;
+        let cpu: Vec<f64> = parties.iter().map(|(_, pid)| cpu_seconds(*pid)).collect::<Result<_, _>>()?;
+        let requests = requests::by_verb(&client).await?;
+        let marker = audit.map(Audit::mark).transpose()?;
+        let mut slots = Slots::default();
+        let start = Instant::now();
+        apply(&client, change).await?;
+        let profile = a.profile.map(|seconds| {
+            let client = client.clone();
+            tokio::spawn(async move { requests::profile(&client, seconds).await })
+        });
+        nodes.settled(lab, pools, &before, &mut slots).await?;
+        let seconds = start.elapsed().as_secs_f64();
+        println!("{about}change {change}: {seconds:.1} s");
+        if let Some(profile) = profile {
+            println!("profile of the API server: {}", profile.await??);
+        }
+        samples.put(format!("{about}{SECONDS}"), "s", seconds);
+        for ((name, pid), before) in parties.iter().zip(cpu) {
+            samples.put(format!("{about}CPU: {name}"), "s", cpu_seconds(*pid)? - before);
+        }
+        samples.put(format!("{about}{PEAK}"), "MiB", memory(controller, "VmHWM:")?);
+        samples.put(
+            format!("{about}controller memory without program text"),
+            "MiB",
+            memory(controller, "RssAnon:")?,
+        );
+        if let Some((_, api_server)) = parties.iter().find(|(name, _)| *name == "API server") {
+            samples.put(format!("{about}API server peak memory"), "MiB", memory(*api_server, "VmHWM:")?);
+        }
+        if a.max_unavailable != "100%" {
+            for (what, value) in slots.latencies() {
+                samples.put(format!("{about}{what}"), "ms", value);
             }
-            samples.put(format!("{about}{SECONDS}"), "s", seconds);
-            for ((name, pid), before) in parties.iter().zip(cpu) {
-                samples.put(format!("{about}CPU: {name}"), "s", cpu_seconds(*pid)? - before);
-            }
-            samples.put(format!("{about}{PEAK}"), "MiB", memory(controller, "VmHWM:")?);
-            samples.put(
-                format!("{about}controller memory without program text"),
-                "MiB",
-                memory(controller, "RssAnon:")?,
-            );
-            if let Some((_, api_server)) = parties.iter().find(|(name, _)| *name == "API server") {
-                samples.put(format!("{about}API server peak memory"), "MiB", memory(*api_server, "VmHWM:")?);
-            }
-            if a.max_unavailable != "100%" {
-                for (what, value) in slots.latencies() {
-                    samples.put(format!("{about}{what}"), "ms", value);
-                }
-            }
-            tokio::time::sleep(CALM).await;
-            let count = a.nodes as f64;
-            for (verb, all) in requests::by_verb(&client).await? {
-                let sent = all - requests.get(&verb).unwrap_or(&0.0);
-                samples.put(format!("{about}requests a node: {verb}"), "", sent / count);
-            }
-            if let (Some(audit), Some(marker)) = (audit, marker) {
-                for (what, sent) in audit.since(marker)? {
-                    samples.put(format!("{about}a node: {what}"), "", sent / count);
-                }
+        }
+        tokio::time::sleep(CALM).await;
+        let count = a.nodes as f64;
+        for (verb, all) in requests::by_verb(&client).await? {
+            let sent = all - requests.get(&verb).unwrap_or(&0.0);
+            samples.put(format!("{about}requests a node: {verb}"), "", sent / count);
+        }
+        if let (Some(audit), Some(marker)) = (audit, marker) {
+            for (what, sent) in audit.since(marker)? {
+                samples.put(format!("{about}a node: {what}"), "", sent / count);
             }
         }
         Ok(())

@@ -32,10 +32,23 @@ impl Ticks {
     }
 
     /// The same without what niced programs used, such as the release build in the background: they give way to what is started.
-    pub(super) fn needed_since(self, then: Self) -> u64 {
+    /// `is_niced`: this program is niced itself, and with it what it starts, so that all of it counts.
+    pub(super) fn needed_since(self, then: Self, is_niced: bool) -> u64 {
         let all = self.all.saturating_sub(then.all).max(1);
-        self.busy_since(then).saturating_sub(100 * self.niced.saturating_sub(then.niced) / all)
+        let niced = if is_niced { 0 } else { self.niced.saturating_sub(then.niced) };
+        self.busy_since(then).saturating_sub(100 * niced / all)
     }
+}
+
+/// Whether this program is niced. Source: `/proc/self/stat`, field 19, see proc(5).
+pub(super) fn is_niced() -> bool {
+    std::fs::read_to_string("/proc/self/stat").is_ok_and(|stat| niceness(&stat) > 0)
+}
+
+/// The fields after the program's name, which is in parentheses and may hold spaces, begin with the third.
+fn niceness(stat: &str) -> i64 {
+    let rest = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+    rest.split_ascii_whitespace().nth(16).and_then(|nice| nice.parse().ok()).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -48,10 +61,17 @@ mod tests {
         assert_eq!(then, Ticks { all: 500, idle: 350, niced: 0 });
         let now = Ticks::parse("cpu  150 100 50 340 60 0 0 0 90 0\n").unwrap();
         assert_eq!(now.busy_since(then), 75);
-        assert_eq!(now.needed_since(then), 25);
+        assert_eq!((now.needed_since(then, false), now.needed_since(then, true)), (25, 75));
         assert_eq!(then.busy_since(then), 100);
         for text in ["", "cpu  1 2 3", "intr 1 2 3 4 5 6 7 8", "cpu  1 2 3 x 5"] {
             assert_eq!(Ticks::parse(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn the_niceness_is_found_behind_any_name() {
+        let stat = |name: &str| format!("7 ({name}) S 1 7 7 0 -1 4194304 1 0 0 0 1 1 0 0 39 19 1 0 5\n");
+        assert_eq!((niceness(&stat("xtask")), niceness(&stat("a) b"))), (19, 19));
+        assert_eq!(niceness(""), 0);
     }
 }

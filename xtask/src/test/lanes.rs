@@ -2,7 +2,7 @@
 //!
 //! Not here: which jobs run, and in which order (`jobs.rs`).
 
-use super::busy::Ticks;
+use super::busy::{Ticks, is_niced};
 use super::jobs::Job;
 use anyhow::Context;
 use std::collections::{BTreeMap, VecDeque};
@@ -151,7 +151,7 @@ fn next_with_time(jobs: &Mutex<VecDeque<Job>>, sampling: &Mutex<()>) -> Option<J
         // Where the kernel does not say how busy the processors are, there is no spare lane.
         let before = Ticks::now()?;
         std::thread::sleep(SAMPLE);
-        if Ticks::now()?.needed_since(before) < BUSY_ENOUGH {
+        if Ticks::now()?.needed_since(before, is_niced()) < BUSY_ENOUGH {
             return lock(jobs).pop_front();
         }
     }
