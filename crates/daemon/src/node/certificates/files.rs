@@ -88,6 +88,18 @@ impl Wanted {
         (changed, failed)
     }
 
+    /// As [`Wanted::write`], with the fingerprints of what it left. Somebody may change a file between its writing and its
+    /// fingerprint, which would pass for ours then. So the contents are compared once more afterwards.
+    pub(crate) fn write_and_note(&self, root: &Root) -> (Vec<String>, Vec<FsError>, Vec<u64>) {
+        let (mut changed, _) = self.write(root);
+        let left = self.fingerprints(root);
+        let (again, failed) = self.write(root);
+        changed.extend(again);
+        changed.sort();
+        changed.dedup();
+        (changed, failed, left)
+    }
+
     /// The fingerprints of these files. They show whether somebody has touched one, without reading it.
     pub(crate) fn fingerprints(&self, root: &Root) -> Vec<u64> {
         let registries = self.registries.keys().map(|name| format!("{REGISTRIES}/{name}/ca.crt"));
@@ -263,6 +275,42 @@ mod tests {
         }
         let mode = std::fs::metadata(at(PULL_SECRET)).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
+    }
+
+    /// Somebody who changes a file right after it was written, once.
+    #[derive(Debug)]
+    struct Meddler {
+        file: std::path::PathBuf,
+        is_done: std::sync::atomic::AtomicBool,
+    }
+
+    impl host::fault::Faults for Meddler {
+        fn at(&self, point: host::fault::Point<'_>) -> Result<(), host::fault::Fault> {
+            let is_written =
+                !point.before && std::fs::read(&self.file).is_ok_and(|data| data == b"KUBELET CA\n");
+            if is_written && !self.is_done.swap(true, std::sync::atomic::Ordering::Relaxed) {
+                std::fs::write(&self.file, "OTHER").unwrap();
+            }
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_change_right_after_the_write_does_not_pass_for_ours() {
+        let dir = TempDir::new().unwrap();
+        let file = dir.path().join(KUBELET_CA.trim_start_matches('/'));
+        let options = host::Options { sync: false, owners: false };
+        let meddler = std::sync::Arc::new(Meddler { file: file.clone(), is_done: false.into() });
+        let root = Root::open_with(dir.path(), options, meddler.clone()).unwrap();
+        let all = Wanted::of(&mk_spec());
+        let (_, failed, left) = all.write_and_note(&root);
+        assert!(
+            failed.is_empty() && meddler.is_done.load(std::sync::atomic::Ordering::Relaxed),
+            "{failed:?}"
+        );
+        let is_ours = std::fs::read(&file).unwrap() == b"KUBELET CA\n";
+        assert!(is_ours || all.fingerprints(&root) != left, "the next look would not see it");
+        assert!(is_ours);
     }
 
     #[test]

@@ -261,10 +261,7 @@ impl Writer {
                 registry's; it is left out");
         }
         let (root, wanted) = (self.place.root.clone(), source.wanted.clone());
-        let work = move || {
-            let (changed, failed) = wanted.write(&root);
-            Ok((changed, failed, wanted.fingerprints(&root)))
-        };
+        let work = move || Ok(wanted.write_and_note(&root));
         let (changed, failed, left) = blocking(work).await.map_err(TaskError::Failed)?;
         // A failure is retried anyway.
         self.left = failed.is_empty().then_some(left);
