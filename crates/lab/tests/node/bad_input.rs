@@ -145,8 +145,13 @@ async fn says(cluster: &Cluster, node: &NodeHandle, about: &str, words: &[&str])
             condition(&found, "NodeDegraded").filter(|m| has_all(m))
         })
         .await;
-    let log = node.logs(DAEMON_UNIT).await.unwrap();
-    assert!(log.lines().any(has_all), "{about}: {log}");
+    // The journal takes lines a moment later than the API server takes a status.
+    cluster
+        .wait(&format!("{about}: the log says {words:?}"), async || {
+            let log = node.logs(DAEMON_UNIT).await.ok()?;
+            log.lines().any(has_all).then_some(())
+        })
+        .await;
 }
 
 async fn done(cluster: &Cluster, about: &str) {
