@@ -42,7 +42,8 @@ pub(super) async fn remove(cleaner: &Cleaner, pushed: &Pushed) -> Result<Removed
                 Verdict::Later => return Ok(Removed::Later),
                 Verdict::Stays => return Ok(Removed::Stopped),
             }
-            let digest = digest_of(&registry, &parsed(name)?).await?;
+            let found = Box::pin(registry.digest_at_source(&parsed(name)?)).await;
+            let digest = found.map_err(|e| not_looked_up(&e))?;
             let image = digest.and_then(|digest| pushed.found(digest.as_str()));
             return Ok(image.map_or(Removed::Nothing, |image| Removed::Is(Box::new(image))));
         }
@@ -132,6 +133,12 @@ fn parsed(name: &str) -> Result<Reference, Failure> {
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
 fn failed(error: RegistryError) -> Failure {
     let again = if error.is_temporary() { Again::ForAWeek } else { Again::Never };
+    Failure { again, why: error.to_string() }
+}
+
+/// Nothing has to be deleted yet. A registry may refuse to look up what is not there, so this is asked again.
+fn not_looked_up(error: &RegistryError) -> Failure {
+    let again = if error.is_temporary() { Again::ForAWeek } else { Again::UntilMended };
     Failure { again, why: error.to_string() }
 }
 
