@@ -1,6 +1,7 @@
 //! Pools whose OS image is built on the cluster: what is read of MachineOSConfig and MachineOSBuild, which build belongs to
-//! a pool's config, and whether machines may have its image. The rollout asks this for nodes, and the config server for new
-//! machines: a new machine gets no image that nodes are kept from.
+//! a pool's config, and whether machines may have its image. These are two questions. The rollout asks whether nodes may go to a
+//! new image ([`Layering::ready`]). The config server asks which image a new machine boots ([`image_for_new_machines`]): the one that
+//! the nodes are to run by now, also while the next one is built.
 //!
 //! The objects are read from JSON: their kinds need not be installed. What it is not: the build (see `build`), or the order in
 //! which nodes go (see `rollout`).
@@ -207,6 +208,27 @@ impl Layering {
             .or_else(|| fitting().find(|b| b.os_config == *os_config.view.name));
         Self { config: Some(os_config.view.clone()), build: build.map(|b| b.view.clone()) }
     }
+}
+
+/// The image that a new machine of a pool boots: the one that its MachineOSConfig names, if a build for this config has made exactly
+/// that one. While a later build runs, or after it failed, nodes keep that image, so new machines get it, too. `None`: there is no
+/// such image, or the build in force has succeeded and the MachineOSConfig does not name its image yet.
+pub fn image_for_new_machines(
+    pool: &str,
+    config: &str,
+    configs: &[impl Borrow<OsConfig>],
+    builds: &[impl Borrow<OsBuild>],
+) -> Option<Arc<str>> {
+    let os_config = configs.iter().map(Borrow::borrow).find(|c| c.pool == pool)?;
+    let image = &os_config.view.image;
+    let of_config = || builds.iter().map(Borrow::borrow).filter(|b| &*b.view.machine_config == config);
+    let succeeded = || of_config().filter(|b| b.view.state == BuildState::Succeeded);
+    let is_in_force = |b: &OsBuild| os_config.current_build.as_deref() == Some(&*b.view.name);
+    let is_own = |b: &OsBuild| is_in_force(b) || b.os_config == *os_config.view.name;
+    // Nodes are about to go to another image.
+    let is_replaced = succeeded().any(|b| is_in_force(b) && b.view.image != *image);
+    let has_made = succeeded().any(|b| is_own(b) && b.view.image == *image);
+    (!image.is_empty() && has_made && !is_replaced).then(|| image.clone())
 }
 
 #[cfg(test)]

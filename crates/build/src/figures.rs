@@ -81,7 +81,7 @@ impl Figures {
                 start: status.and_then(|s| s.build_start.clone()),
                 end: status.and_then(|s| s.build_end.clone()),
                 job: jobs.iter().find(|j| j.build == name && j.owner == uid).map(|j| j.state()),
-                push: status.and_then(|s| push(build, state, s)),
+                push: status.and_then(|s| push(build, state, s).or_else(|| push_before(state, s))),
             });
         }
         figures.retries = jobs.iter().map(|j| (j.uid.clone(), retries(j))).filter(|(_, n)| *n > 0).collect();
@@ -107,6 +107,18 @@ fn push(build: &MachineOSBuild, state: State, status: &MachineOSBuildStatus) -> 
         State::Failed if said().is_some_and(|c| c.reason == state::NOT_PUSHED) => Some(Push::Failed),
         _ => None,
     }
+}
+
+/// What earlier versions wrote into the message of a build whose image was not pushed; its reason was that of each failure.
+const NOT_PUSHED_BEFORE: (&str, &str) = ("Failed", "the image could not be pushed to");
+
+/// The same of a build that an earlier version ended. Its conditions are not written again, so without this an upgrade would take
+/// the state of its push away. Only here a text decides, and only what is shown; what ends now has a reason.
+fn push_before(state: State, status: &MachineOSBuildStatus) -> Option<Push> {
+    let (reason, words) = NOT_PUSHED_BEFORE;
+    let said = status.conditions.iter().flatten().find(|c| c.status == "True")?;
+    let failed = state == State::Failed && said.reason == reason && said.message.contains(words);
+    failed.then_some(Push::Failed)
 }
 
 /// What a status adds that a build is given. `build`: as it was before.
@@ -216,6 +228,19 @@ mod tests {
         let mut reused = fresh.clone();
         reused.metadata.annotations = Some([(names::REUSES.to_owned(), "r/x@sha256:1".to_owned())].into());
         assert_eq!(news(&reused, State::Succeeded, &status(build("a", "Succeeded", ""))), News::default());
+        // Of the version before the reason.
+        let old = "Build Failed: denied | the image could not be pushed to r.example.com/os:t";
+        for (reason, message, want) in [
+            ("Failed", old, Some(Push::Failed)),
+            ("Failed", "RUN false", None),
+            ("ImageBuildNotStarted", old, None),
+        ] {
+            let mut before = build("c", "Failed", message);
+            let status = before.status.as_mut().unwrap();
+            status.conditions.iter_mut().flatten().for_each(|c| c.reason = reason.to_owned());
+            let figures = Figures::of(Some(&config("c")), [before].iter(), &[]);
+            assert_eq!(figures.current.unwrap().push, want, "{reason} {message}");
+        }
         // Refused before there was a Job.
         let refused = crate::refused(&fresh, "x", &failed.build_end.unwrap());
         let got = news(&fresh, State::Failed, &refused);

@@ -266,8 +266,8 @@ pub fn after(pushed: &Pushed, done: Result<(), Failure>, now: &Time) -> After {
             format!("{what} cannot be deleted yet, and is tried again until the cause is fixed: {why}")
         }
     };
-    // There may be nothing under a tag, and people were told that its build failed.
-    let tell = (for_good || !matches!(what, What::Tag { .. })).then_some(tell);
+    // There is probably nothing under a tag, and people were told that its build failed.
+    let tell = (!matches!(what, What::Tag { .. })).then_some(tell);
     let entry = Pushed { kept: Some(Kept { why, since, for_good, until_mended }), ..pushed.clone() };
     After::Stays { entry: Some(Box::new(entry)), tell }
 }

@@ -4,8 +4,9 @@
 //! servers of the previous version still read it. If one of them records a use there, the use is recorded on the copy,
 //! too. The old one is deleted at once if its copy was used, or if its copy is gone because the token was revoked.
 //!
-//! The operator's right to the old Secrets is a Role that names each of them
-//! ([`crate::accounts::TOKEN_MOVE`]). The operator deletes the Role when none is left.
+//! The operator's right to change and delete the old Secrets is a Role that names each of them
+//! ([`crate::accounts::TOKEN_MOVE`]). The operator deletes the Role when none is left. (It may read every Secret there, because it gives
+//! the controller the right to push secrets.)
 //!
 //! What it is not: creating and checking tokens (see `api::boot_token`).
 

@@ -61,26 +61,26 @@ pub struct Credentials {
     files: Vec<BTreeMap<String, Result<Login, &'static str>>>,
 }
 
+/// `null` is nothing, everywhere: the kubelet and the container tools read it so.
 #[derive(Deserialize)]
 struct File {
-    #[serde(default)]
-    auths: BTreeMap<String, Entry>,
+    auths: Option<BTreeMap<String, Option<Entry>>>,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
+#[derive(Deserialize)]
 struct Entry {
-    auth: String,
-    username: String,
-    password: String,
-    identitytoken: String,
+    auth: Option<String>,
+    username: Option<String>,
+    password: Option<String>,
+    identitytoken: Option<String>,
 }
 
 impl Entry {
     /// `None`: there is nothing to log in with, as where a program of the host keeps it.
     fn login(self) -> Option<Result<Login, &'static str>> {
         let Self { auth, username, password, identitytoken } = self;
-        let (mut user, mut password) = (username, password);
+        let auth = auth.unwrap_or_default();
+        let (mut user, mut password) = (username.unwrap_or_default(), password.unwrap_or_default());
         if !auth.is_empty() {
             let trimmed = auth.trim();
             let bytes = STANDARD.decode(trimmed).or_else(|_| STANDARD_NO_PAD.decode(trimmed));
@@ -93,19 +93,19 @@ impl Entry {
             // Some programs end the password with a zero byte.
             (user, password) = (name.to_owned(), word.trim_end_matches('\0').to_owned());
         }
-        let login = Login { user, password, identity_token: identitytoken };
+        let login = Login { user, password, identity_token: identitytoken.unwrap_or_default() };
         (!login.user.is_empty() || !login.identity_token.is_empty()).then_some(Ok(login))
     }
 }
 
 /// An entry's name without its scheme and without the version of the protocol that old ones end with:
 /// `https://quay.io/v1/` and `quay.io` alike. A path stays, so that credentials of a part of a registry are not sent for all of
-/// it.
+/// it: `quay.io/team/v1` is a repository.
 fn key(text: &str) -> String {
     let name = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://")).unwrap_or(text);
     let name = name.trim_end_matches('/');
-    let name = name.strip_suffix("/v1").or_else(|| name.strip_suffix("/v2")).unwrap_or(name);
-    of_docker(name)
+    let host = name.strip_suffix("/v1").or_else(|| name.strip_suffix("/v2"));
+    of_docker(host.filter(|host| !host.contains('/')).unwrap_or(name))
 }
 
 /// The name with the one of its registry's names that is used here.
@@ -122,8 +122,11 @@ impl Credentials {
     pub fn add(&mut self, json: &[u8]) -> Result<(), CredentialsError> {
         let file: File = serde_json::from_slice(json)
             .map_err(|e| CredentialsError::Form { line: e.line(), column: e.column() })?;
-        let all = file.auths.into_iter();
-        self.files.push(all.filter_map(|(name, entry)| Some((key(&name), entry.login()?))).collect());
+        let all = file.auths.unwrap_or_default().into_iter();
+        let logins = all.filter_map(|(name, entry)| Some((name, entry?.login()?)));
+        // What is listed by its own name comes last, and stays.
+        let (exact, others): (Vec<_>, Vec<_>) = logins.partition(|(name, _)| key(name) == *name);
+        self.files.push(others.into_iter().chain(exact).map(|(name, login)| (key(&name), login)).collect());
         Ok(())
     }
 
@@ -169,7 +172,12 @@ mod tests {
             "https://index.docker.io/v1/": {"username": "d", "password": "p"},
             "broken.io": {"auth": "%%"}, "broken.io/but": {"auth": auth("not:1")}, "half.io": {"auth": auth("user")},
             "empty.io": {}, "bare.io": {"auth": auth("n:pw").trim_end_matches('=')}, "https://path.io/team": {"auth": auth("t:1")},
-            "https://old.io/v2/": {"auth": auth("old:1")},
+            "https://old.io/v2/": {"auth": auth("old:1")}, "https://versions.io/v1": {"auth": auth("versions:1")},
+            "null.io": {"auth": auth("null:1"), "username": null, "password": null, "identitytoken": null}, "nothing.io": null,
+            "paths.io/team/v1": {"auth": auth("v1:1")}, "paths.io/v2/os": {"auth": auth("v2:1")},
+            "paths.io/other": {"auth": auth("other:1")}, "paths.io/other/v2": {"auth": auth("v2:2")},
+            "docker.io/mine": {"auth": auth("mine:1")},
+            "index.docker.io/mine": {"auth": auth("alias:2")},
         }, "credHelpers": {"x.io": "h"}});
         all.add(first.to_string().as_bytes()).unwrap();
         let second = json!({"auths": {"q.io/team/os": {"auth": auth("later:1")}, "t.io:5000": {"identitytoken": "t", "auth": auth("n:")}}});
@@ -192,6 +200,17 @@ mod tests {
             ("path.io/other", None),
             ("old.io/x", password("old", "1")),
             ("q.io.evil/team", None),
+            ("versions.io/x", password("versions", "1")),
+            ("null.io/x", password("null", "1")),
+            ("nothing.io/x", None),
+            ("paths.io/team/os", None),
+            ("paths.io/team/v1", password("v1", "1")),
+            ("paths.io/team/v1/os", password("v1", "1")),
+            ("paths.io/v2/os", password("v2", "1")),
+            ("paths.io/other/os", password("other", "1")),
+            ("paths.io/other/v2", password("v2", "2")),
+            ("docker.io/mine/os", password("mine", "1")),
+            ("index.docker.io/mine/os", password("mine", "1")),
         ] {
             assert_eq!(all.of(&Reference::parse(image).unwrap()), Ok(want.as_ref()), "{image}");
         }
@@ -200,6 +219,25 @@ mod tests {
             assert!(why.contains(broken) && why.contains("auth") && !why.contains("%%"), "{why}");
         }
         assert!(!format!("{all:?}").contains("team:a"), "{all:?}");
+    }
+
+    #[test]
+    fn an_exact_spelling_counts_before_an_alias_and_nothing_is_an_empty_file() {
+        let mut all = Credentials::default();
+        let file = json!({"auths": {
+            "docker.io": {"auth": auth("exact:1")}, "registry-1.docker.io": {"auth": auth("alias:1")},
+            "https://index.docker.io/v1/": {"auth": auth("alias:2")}, "q.io": {"auth": auth("exact:1")},
+            "https://q.io/v1/": {"auth": auth("alias:1")},
+        }});
+        all.add(file.to_string().as_bytes()).unwrap();
+        for name in ["docker.io/x", "registry-1.docker.io/x", "q.io/x"] {
+            assert_eq!(all.login(name).unwrap().unwrap().user, "exact", "{name}");
+        }
+        for empty in ["{}", "{\"auths\": null}"] {
+            let mut none = Credentials::default();
+            none.add(empty.as_bytes()).unwrap();
+            assert_eq!(none.login("q.io/x"), Ok(None), "{empty}");
+        }
     }
 
     #[test]

@@ -96,7 +96,7 @@ pub struct PoolChange {
     pub to: String,
     /// What differs, as a unified diff; secrets are masked unless they are asked for.
     pub diff: String,
-    /// The OS image that its nodes pull for it.
+    /// The OS image that its nodes pull for it. `None` also where an image is built for the pool: which one, nobody knows yet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pulls: Option<PulledImage>,
     /// What it costs, for each config that nodes of the pool are in.
@@ -324,7 +324,10 @@ impl PoolChange {
             from: from.to_owned(),
             to: to.metadata.name.clone().unwrap_or_default(),
             diff,
-            pulls: PulledImage::of(configs, configs.get(from), to),
+            // Elsewhere it is the base of the image that is built, and no node pulls it.
+            pulls: (!then.builds_image(pool))
+                .then(|| PulledImage::of(configs, configs.get(from), to))
+                .flatten(),
             costs,
             max_unavailable: planned.map(|p| p.capacity.max).unwrap_or_default(),
             held: planned.and_then(|p| p.held.clone()),

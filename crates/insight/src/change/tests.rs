@@ -1,6 +1,7 @@
 //! Tests of changes: when none of the nodes can apply one, and when a limit refuses it.
 
 use super::*;
+use serde_json::json;
 
 #[test]
 fn a_change_is_impossible_only_when_no_node_can_apply_it() {
@@ -69,5 +70,31 @@ fn one_refusal_makes_an_unknown_outcome_refused() {
             on_trial: vec![],
         };
         assert_eq!(change.is_refused(limit), refused, "row {n}");
+    }
+}
+
+#[test]
+fn nodes_of_a_pool_whose_image_is_built_do_not_pull_the_base() {
+    let config = |name: &str, image: &str| {
+        let mut spec = api::v1::MachineConfigSpec { os_image_url: image.to_owned(), ..Default::default() };
+        spec.config = Some(json!({"ignition": {"version": "3.5.0"}}));
+        MachineConfig::new(name, spec)
+    };
+    let (from, to) = (config("rendered-worker-1", "q.io/os:1"), config("rendered-worker-2", "q.io/os:2"));
+    let configs = BTreeMap::from([("rendered-worker-1".to_owned(), from)]);
+    for (builds_for, pulls) in [(None, true), (Some("infra"), true), (Some("worker"), false)] {
+        let pool = json!({"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfigPool",
+            "metadata": {"name": "worker"}, "spec": {"configuration": {"name": "rendered-worker-1"}}});
+        let os_config = |pool: &str| {
+            json!({"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineOSConfig",
+                "metadata": {"name": "os"}, "spec": {"machineConfigPool": {"name": pool}}})
+        };
+        let all = [pool].into_iter().chain(builds_for.map(os_config));
+        let objects: Objects = all.map(|object| ("f".to_owned(), object)).collect();
+        let then = situation(&objects).unwrap().with_target("worker", "rendered-worker-2");
+        let (policy, now) = (disruption_policy(&objects).unwrap(), Time(jiff::Timestamp::UNIX_EPOCH));
+        let view = ChangeView { configs: &configs, policy: &policy, now: &now, secrets: Secrets::Hide };
+        let change = PoolChange::of(view, &then, "worker", "rendered-worker-1", &to).unwrap();
+        assert_eq!(change.pulls.is_some(), pulls, "{builds_for:?}");
     }
 }

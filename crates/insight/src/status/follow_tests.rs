@@ -7,6 +7,7 @@ use http::{Request, Response};
 use kube::client::Body;
 use rollout::{Situation, Step, Wait};
 use serde::de::DeserializeOwned;
+use std::sync::atomic::Ordering::Relaxed;
 
 #[test]
 fn objects_missing_from_a_complete_new_list_are_dropped() {
@@ -112,7 +113,13 @@ fn cluster(drain: bool) -> Vec<Value> {
 
 /// A client of a fake API server that lists these pods and budgets, or refuses to.
 fn client(objects: &[Value], allowed: bool) -> Client {
+    client_refused(objects, if allowed { 0 } else { usize::MAX })
+}
+
+/// The same, where the first lists are refused, as many as these.
+fn client_refused(objects: &[Value], refusals: usize) -> Client {
     let objects = objects.to_vec();
+    let left = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(refusals));
     let serve = tower::service_fn(move |request: Request<Body>| {
         let (path, query) =
             (request.uri().path().to_owned(), request.uri().query().unwrap_or_default().to_owned());
@@ -120,7 +127,8 @@ fn client(objects: &[Value], allowed: bool) -> Client {
         let on_node =
             |o: &Value| kind != "Pod" || query.ends_with(o["spec"]["nodeName"].as_str().unwrap_or("?"));
         let items: Vec<&Value> = objects.iter().filter(|o| o["kind"] == kind && on_node(o)).collect();
-        let (code, body) = match allowed {
+        let taken = left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1));
+        let (code, body) = match taken.is_err() {
             true => (
                 200,
                 json!({"apiVersion": "v1", "kind": format!("{kind}List"), "metadata": {}, "items": items}),
@@ -196,4 +204,23 @@ async fn who_may_not_list_pods_is_told_so_and_no_node_waits_for_a_look() {
     cluster.look().await;
     assert!(!waits(&cluster));
     assert!(cluster.unread().iter().any(|unread| unread.words.contains("spec.drain")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_is_for_a_minute() {
+    let objects = cluster(true);
+    let mut cluster = followed(&client_refused(&objects, 1), &objects);
+    let is_refused = |cluster: &ClusterWatch| cluster.unread().iter().any(|u| u.words.contains("spec.drain"));
+    cluster.look().await;
+    assert!(is_refused(&cluster));
+    tokio::time::advance(Duration::from_secs(59)).await;
+    cluster.look().await;
+    assert!(is_refused(&cluster), "not before");
+    tokio::time::advance(Duration::from_secs(2)).await;
+    cluster.look().await;
+    assert!(!is_refused(&cluster));
+    let (_, plan) = cluster.plan(Timestamp::UNIX_EPOCH);
+    let going: Vec<&str> =
+        plan.pools[0].nodes.iter().filter(|n| n.step == Step::Goes).map(|n| &*n.node).collect();
+    assert_eq!(going, ["b"], "what the drain of a loses counts");
 }

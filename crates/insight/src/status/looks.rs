@@ -23,6 +23,9 @@ pub(super) const LOOKS_LIMIT: Duration = Duration::from_secs(5);
 /// Nodes whose pods are listed at once.
 const IN_FLIGHT: usize = 8;
 
+/// How long nobody looks again after a refusal. Rights may be given meanwhile, and an authorizer may err.
+const REFUSED: Duration = Duration::from_secs(60);
+
 /// What was seen of some nodes.
 type Seen = Vec<(Arc<str>, Result<Outlook, Unseen>)>;
 
@@ -51,8 +54,8 @@ pub(super) struct Looks {
     /// The nodes that the last plan asks about.
     wanted: Mutex<BTreeSet<Arc<str>>>,
     under_way: Option<BoxFuture<'static, Seen>>,
-    /// This person may not list pods or budgets.
-    forbidden: bool,
+    /// When this person was refused to list pods or budgets; `None`: the last look was not refused.
+    refused: Option<Instant>,
 }
 
 impl Looks {
@@ -63,7 +66,7 @@ impl Looks {
             tried: BTreeMap::new(),
             wanted: Mutex::default(),
             under_way: None,
-            forbidden: false,
+            refused: None,
         }
     }
 
@@ -71,19 +74,23 @@ impl Looks {
     pub(super) fn outlooks(&self) -> Option<BTreeMap<Arc<str>, Outlook>> {
         let counts = self.known.iter().filter(|(_, (_, at))| at.elapsed() < LOOK_COUNTS);
         let known = counts.map(|(node, (outlook, _))| (node.clone(), outlook.clone())).collect();
-        (!self.forbidden).then_some(known)
+        self.refused.is_none().then_some(known)
     }
 
     /// What is not known because this person may not look, as a sentence.
     pub(super) fn unread(&self) -> Option<&'static str> {
-        self.forbidden.then_some(
+        self.refused.is_some().then_some(
             "pods and PodDisruptionBudgets cannot be read: in pools whose RolloutPolicy has spec.drain, the controller may let \
              other nodes go first",
         )
     }
 
-    /// Takes the nodes that a plan asks about.
+    /// Takes the nodes that a plan asks about. One that is made after a refusal asks about none; the nodes of before are the ones that
+    /// are looked at again.
     pub(super) fn want(&self, plan: &RolloutPlan) {
+        if self.refused.is_some() {
+            return;
+        }
         let of_policies = plan.pools.iter().filter_map(|pool| pool.policy.as_ref());
         let nodes = of_policies.flat_map(|p| p.looks.iter().cloned()).collect();
         *self.wanted.lock().unwrap_or_else(PoisonError::into_inner) = nodes;
@@ -91,8 +98,9 @@ impl Looks {
 
     /// The nodes that are to be looked at now, and when the next one is.
     fn due(&self) -> (Vec<Arc<str>>, Option<Instant>) {
-        if self.forbidden {
-            return (vec![], None);
+        let again = self.refused.map(|at| at + REFUSED);
+        if again.is_some_and(|at| at > Instant::now()) {
+            return (vec![], again);
         }
         let wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
         let next = |node: &Arc<str>| self.tried.get(node).map(|at| *at + LOOK_EVERY);
@@ -128,11 +136,13 @@ impl Looks {
 
     fn take(&mut self, seen: Seen) -> bool {
         let (before, now) = (self.outlooks(), Instant::now());
+        let is_refused = seen.iter().any(|(_, seen)| matches!(seen, Err(Unseen::Forbidden)));
+        self.refused = is_refused.then_some(now);
         for (node, seen) in seen {
             self.tried.insert(node.clone(), now);
             match seen {
                 Ok(outlook) => drop(self.known.insert(node, (outlook, now))),
-                Err(Unseen::Forbidden) => self.forbidden = true,
+                Err(Unseen::Forbidden) => {}
                 Err(Unseen::Failed(why)) => drop(self.known.insert(node, (Outlook::unread(&why), now))),
             }
         }

@@ -1,6 +1,6 @@
 //! The admission policies that the operator installs: invalid objects are refused when they are written, with the remedy,
-//! approvals are given in one's own name only, MachineOSConfigs name no Secret of the installation, and the controller creates no other Jobs than image builds. A migration of stored
-//! objects is let through.
+//! approvals are given in one's own name only, MachineOSConfigs name no Secret of the installation, and the controller creates no
+//! other Jobs than image builds, and no spec of a MachineOSConfig. A migration of stored objects is let through.
 //!
 //! Not here: the policies' expressions one by one (unit tests of `operator::manifests::admission`).
 
@@ -83,6 +83,17 @@ async fn invalid_objects_are_refused_by_admission_policies() {
             os_config("node-bootstrapper-token", json!({})),
         ),
         (
+            "spec.renderedImagePushSecret.name is boot-token-1, a Secret of the installation",
+            os_config("boot-token-1", json!({})),
+        ),
+        (
+            "signing-secret is boot-token-1, a Secret of the installation",
+            os_config(
+                "push",
+                json!({"metadata": {"annotations": {"machineconfig.dev/signing-secret": " boot-token-1 "}}}),
+            ),
+        ),
+        (
             "spec.baseImagePullSecret.name is machine-config-operator-metrics-tls, a Secret of the installation",
             os_config(
                 "push",
@@ -149,6 +160,7 @@ async fn invalid_objects_are_refused_by_admission_policies() {
     a_migration_is_let_through(&cluster).await;
     own_approvals(&cluster).await;
     only_builds(&cluster).await;
+    os_configs_of_before(&cluster).await;
     streams_are_kept(&cluster).await;
     running.stop().await;
     cluster.stop().await;
@@ -306,6 +318,48 @@ async fn older_than_the_policies(cluster: &Cluster) {
     let mut alone = pool("older");
     alone["spec"]["machineConfigSelector"] = json!({"matchLabels": {WORKER: "older"}});
     cluster.create(alone).await;
+    cluster
+        .create(json!({
+            "apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineOSConfig", "metadata": {"name": "older"},
+            "spec": {
+                "machineConfigPool": {"name": "older"}, "imageBuilder": {"imageBuilderType": "Job"},
+                "renderedImagePushSecret": {"name": "node-bootstrapper-token"}, "renderedImagePushSpec": "r.example.com/os:latest",
+            },
+        }))
+        .await;
+}
+
+/// A MachineOSConfig that is older than the policy, with a Secret of the installation: it can be changed elsewhere and deleted. The
+/// controller writes its annotations, but not its spec.
+async fn os_configs_of_before(cluster: &Cluster) {
+    let controller = format!("system:serviceaccount:{NAMESPACE}:machine-config-controller");
+    let patch = async |who: &str, patch: Value| {
+        let (who, patch) = (format!("--as={who}"), patch.to_string());
+        cluster.kubectl(&["patch", "machineosconfig", "older", "--type=merge", "-p", &patch, &who]).await
+    };
+    let note = json!({"metadata": {"annotations": {"mine": "yes"}}});
+    let secret = |name: &str| json!({"spec": {"renderedImagePushSecret": {"name": name}}});
+    for who in [controller.as_str(), "jane"] {
+        let said = patch(who, note.clone()).await;
+        assert_eq!(said.code, 0, "{who}: {said:?}");
+    }
+    for name in ["somebodys", "node-bootstrapper-token-2", "boot-token-1"] {
+        let said = patch(&controller, secret(name)).await;
+        assert!(said.code != 0, "{name}: {said:?}");
+        assert!(name == "boot-token-1" || said.err.contains("the controller may not create it"), "{said:?}");
+    }
+    let said = patch("jane", secret("boot-token-1")).await;
+    assert!(said.code != 0 && said.err.contains("is boot-token-1, a Secret of the installation"), "{said:?}");
+    // As at the end of a deletion in the foreground: the last finalizer goes by an update.
+    let finalizers = |all: Value| json!({"metadata": {"finalizers": all}});
+    let said = patch("jane", finalizers(json!(["example.com/last"]))).await;
+    assert_eq!(said.code, 0, "{said:?}");
+    let said = cluster.kubectl(&["delete", "machineosconfig", "older", "--as=jane", "--wait=false"]).await;
+    assert_eq!(said.code, 0, "{said:?}");
+    let said = patch("jane", finalizers(json!([]))).await;
+    assert_eq!(said.code, 0, "{said:?}");
+    let said = cluster.kubectl(&["get", "machineosconfig", "older", "--as=jane"]).await;
+    assert!(said.code != 0 && said.err.contains("not found"), "{said:?}");
 }
 
 /// A migration to another stored version writes each object unchanged, including rendered configs and objects that would be

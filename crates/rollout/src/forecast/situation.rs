@@ -217,6 +217,11 @@ impl Situation {
         }
     }
 
+    /// Whether nodes of a pool run an image that is built for it: a MachineOSConfig names the pool.
+    pub fn builds_image(&self, pool: &str) -> bool {
+        self.os_configs.iter().any(|config| config.pool() == pool)
+    }
+
     /// Which RolloutPolicy is which pool's, with what the policies' status says of it.
     pub fn policies(&self) -> PoolPolicies {
         let (policies, pools): (Vec<_>, Vec<_>) =

@@ -42,7 +42,8 @@ pub(super) async fn remove(cleaner: &Cleaner, pushed: &Pushed) -> Result<Removed
                 Verdict::Later => return Ok(Removed::Later),
                 Verdict::Stays => return Ok(Removed::Stopped),
             }
-            let digest = digest_of(&registry, &parsed(name)?).await?;
+            let found = Box::pin(registry.digest_at_source(&parsed(name)?)).await;
+            let digest = found.map_err(|e| not_looked_up(&e))?;
             let image = digest.and_then(|digest| pushed.found(digest.as_str()));
             return Ok(image.map_or(Removed::Nothing, |image| Removed::Is(Box::new(image))));
         }
@@ -135,6 +136,12 @@ fn failed(error: RegistryError) -> Failure {
     Failure { again, why: error.to_string() }
 }
 
+/// Nothing has to be deleted yet. A registry may refuse to look up what is not there, so this is asked again.
+fn not_looked_up(error: &RegistryError) -> Failure {
+    let again = if error.is_temporary() { Again::ForAWeek } else { Again::UntilMended };
+    Failure { again, why: error.to_string() }
+}
+
 /// What else names an image is not known, so it stays for now.
 fn not_seen(error: &RegistryError) -> Failure {
     Failure {
@@ -151,7 +158,8 @@ async fn settings(shared: &Shared, pushed: &Pushed) -> Result<registry::Settings
     let api: Api<Secret> = Api::namespaced(shared.client.clone(), NAMESPACE);
     let found = call(|| format!("get secret {NAMESPACE}/{name}"), api.get_opt(name)).await.map_err(|e| {
         let remedy = "; the operator gives the controller the right to read a Secret while a MachineOSConfig names it in \
-                      renderedImagePushSecret, unless it is one of the installation itself";
+                      renderedImagePushSecret, unless it is one of the installation itself; for one that none names any more, \
+                      make a Role of your own";
         failed(format!("{}{}", e.chain(), if e.is_forbidden() { remedy } else { "" }))
     })?;
     let Some(first) = found.and_then(credentials) else {

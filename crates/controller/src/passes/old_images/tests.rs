@@ -4,6 +4,7 @@ use super::*;
 use crate::fake_server::{answer, insecure, item, put_pool, shared};
 use futures::FutureExt as _;
 use serde_json::{Value, json};
+use std::sync::atomic::Ordering::Relaxed;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 const DIGEST: &str = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
@@ -60,11 +61,13 @@ struct World {
     config: Option<(&'static str, String)>,
     /// The phase of a pod of the build `b1`.
     pod: Option<&'static str>,
+    /// Whether the second pass comes when nothing waits any more.
+    is_late: bool,
 }
 
 impl World {
     fn of(list: Vec<Pushed>) -> Self {
-        Self { list, secret: true, node: None, from: 1, config: None, pod: None }
+        Self { list, secret: true, node: None, from: 1, config: None, pod: None, is_late: false }
     }
 }
 
@@ -165,6 +168,9 @@ async fn passes(world: World, registry: &str) -> [(Vec<Pushed>, Outcome); 2] {
     let mut all = vec![];
     for _ in 0..2 {
         let outcome = cleaner.pass().await;
+        if world.is_late {
+            cleaner.waits().clear();
+        }
         let data = map.lock().unwrap()["data"].clone();
         let list = data.as_object().unwrap().values().filter_map(|t| Pushed::read(t.as_str()?)).collect();
         all.push((list, outcome));
@@ -376,6 +382,25 @@ async fn what_a_failed_build_has_pushed_is_found_by_its_tag_and_deleted() {
     let image = tag(&registry).found(&digest).unwrap();
     let [(list, _), _] = passes(World::of(vec![tag(&registry), image]), &registry).await;
     assert!(list.len() == 1 && list[0].kept.as_ref().is_some_and(|k| k.for_good), "{list:?}");
+}
+
+#[tokio::test]
+async fn a_tag_that_may_not_be_looked_up_is_asked_for_until_it_may() {
+    for status in [403, 401] {
+        let refusals = std::sync::atomic::AtomicUsize::new(1);
+        let (registry, asked) = stand_in_with(202, move |path| {
+            let left = refusals.fetch_update(Relaxed, Relaxed, |n| n.checked_sub(1));
+            (path == "manifests/b1" && left.is_ok()).then(|| (status, String::new()))
+        })
+        .await;
+        let world = World { is_late: true, ..World::of(vec![tag(&registry)]) };
+        let [(list, outcome), (later, again)] = passes(world, &registry).await;
+        let kept = list[0].kept.clone().unwrap();
+        assert!(kept.until_mended && !kept.for_good, "{status}: {kept:?}");
+        assert!(matches!(outcome, Outcome::After(_)), "{status}: {outcome:?}");
+        assert_eq!((later, again), (vec![], Outcome::Done), "{status}");
+        assert_eq!(asked.lock().unwrap().len(), 2, "{status}");
+    }
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 //!
 //! Not here: when it is recorded, and when the host goes back (see `plan::os_before`).
 
+use api::image_name::is_digest;
 use serde::{Deserialize, Serialize};
 
 use super::reference::Reference;
@@ -92,12 +93,6 @@ impl RecordedOs {
     }
 }
 
-/// Whether a text is a digest of the kind that registries and OSTree use.
-fn is_digest(text: &str) -> bool {
-    let hex = |rest: &str| rest.len() == 64 && rest.bytes().all(|b| b.is_ascii_hexdigit());
-    text.strip_prefix("sha256:").is_some_and(hex)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -132,6 +127,11 @@ mod tests {
             ),
             ("ostree-unverified-registry:q.io/os:9", "", "ostree-unverified-registry:q.io/os:9"),
             ("ostree-unverified-registry:q.io/os:9", "sha256:1", "ostree-unverified-registry:q.io/os:9"),
+            (
+                "ostree-unverified-registry:q.io/os:9",
+                &digest.replace("ab", "AB"),
+                "ostree-unverified-registry:q.io/os:9",
+            ),
             ("ostree-unverified-image:oci:/var/os:9", &digest, "ostree-unverified-image:oci:/var/os:9"),
         ] {
             let origin = OsOrigin::of_image(&Reference::parse(reference).unwrap(), Some(known));

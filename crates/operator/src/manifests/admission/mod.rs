@@ -13,7 +13,7 @@
 //! | `generated-machine-config-guards` | writes to generated and rendered MachineConfigs by anyone but the controller |
 //! | `image-build-job-guards` | Jobs of the controller in our namespace that could do more than build an image |
 //! | `rollout-approval-guards` | approvals of a wave in another person's name |
-//! | `machine-os-config-secrets` | a MachineOSConfig that names a Secret of the installation itself |
+//! | `machine-os-config-secrets` | a MachineOSConfig that names a Secret of the installation itself, and a spec that the controller writes |
 //!
 //! The first five have the reference's names, the other ones are ours. [`joining`] refuses nothing: it adds the joining taint to
 //! Nodes when they register.

@@ -114,8 +114,10 @@ fn tokens_of_the_old_namespace_are_reached_by_name_and_only_while_there_are_some
         rules
             .filter(|(who, rule)| who != CONTROLLER && lists(&rule["resources"], "secrets"))
             .filter(|(_, rule)| !certificates(rule) && rule["verbs"] != json!(["create"]))
-            // What the operator gives for push secrets names none of the installation's own.
-            .filter(|(_, rule)| rule["verbs"] != json!(["get"]))
+            // With this one the operator gives the rights to push secrets, whose names are people's.
+            .filter(|(who, rule)| {
+                !(who == OPERATOR && rule.get("resourceNames").is_none() && rule["verbs"] == json!(["get"]))
+            })
             .map(|(who, rule)| (who, rule["resourceNames"].clone(), rule["verbs"].clone()))
             .collect()
     };

@@ -16,6 +16,7 @@ use crate::settings::registries::mirrors::{MirrorSets, Pull};
 use crate::settings::registries::policy::{ACCEPT_ANYTHING, policy};
 use crate::settings::registries::scopes::{Effective, check_scope, nested};
 use crate::settings::registries::signatures::Signatures;
+use api::image_name::repository;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
@@ -273,15 +274,6 @@ fn effective(sources: &Sources, payload: &str, mirrors: &MirrorSets) -> Effectiv
         e.allowed.get_or_insert_default().extend(allowed.iter().cloned());
     }
     e
-}
-
-/// The repository of an image reference, without tag and digest.
-fn repository(image: &str) -> &str {
-    let image = image.split('@').next().unwrap_or_default();
-    match image.rsplit_once(':') {
-        Some((name, tag)) if !tag.contains('/') => name,
-        _ => image,
-    }
 }
 
 /// The texts of the role's templates that are edited.

@@ -1,10 +1,9 @@
 //! The OS image that was built for a pool's config, so that a new machine boots into it directly. Pure.
 //!
 //! What it is not: the build (other controllers make MachineOSConfigs and MachineOSBuilds), which build belongs to a config
-//! and whether machines may have its image (see `api::image_builds`, which the rollout asks, too), and which config is served
-//! (see `served_config`).
+//! and whether a new machine may have its image (see `api::image_builds`), and which config is served (see `served_config`).
 
-use api::image_builds::{Layering, OsBuild, OsConfig};
+use api::image_builds::{OsBuild, OsConfig, image_for_new_machines};
 use std::borrow::Borrow;
 
 /// The hosts of the cluster's own registry, which booting machines cannot reach.
@@ -23,8 +22,8 @@ impl InternalRegistry {
     }
 }
 
-/// The image for a pool's served config: the one that its nodes go to. There is none if the rollout would hold that image
-/// back; if no node has the config yet; or if the image is in the cluster's own registry.
+/// The image for a pool's served config: the one that its nodes are to run. There is none if no build has made it for this config;
+/// if no node has the config yet; or if the image is in the cluster's own registry.
 pub fn layered_image(
     pool: &str,
     config: &str,
@@ -36,9 +35,8 @@ pub fn layered_image(
     if updated < 1 {
         return None;
     }
-    let layering = Layering::find(pool, config, os_configs, os_builds);
-    layering.ready().ok()?;
-    layering.image().filter(|image| !internal.has(image)).map(|image| image.to_string())
+    let image = image_for_new_machines(pool, config, os_configs, os_builds)?;
+    (!internal.has(&image)).then(|| image.to_string())
 }
 
 #[cfg(test)]
@@ -91,6 +89,17 @@ mod tests {
         let (config, build) = (|| vec![mk_config(IMAGE)], || vec![mk_build("rendered-1", "True")]);
         let two = || vec![mk_build_of(IMAGE, "old"), mk_build_of("quay.io/os@sha256:2", "new")];
         let of = |image: &str| vec![mk_build_of(image, "b")];
+        // The build in force is `new`, which has not succeeded.
+        let edited = |old: &str, state: &str| {
+            let mut new = mk_build_of("", "new");
+            new["status"] = json!({"conditions": [{"type": state, "status": "True"}]});
+            vec![new, mk_build_of(old, "old")]
+        };
+        let of_another = || {
+            let mut build = mk_build_of(IMAGE, "old");
+            build["spec"]["machineOSConfig"]["name"] = json!("another");
+            vec![build]
+        };
         let rows = [
             ("worker", 1, config(), build(), Some(IMAGE), "all holds"),
             ("worker", 0, config(), build(), None, "not proved"),
@@ -113,6 +122,26 @@ mod tests {
                 None,
                 "the image is not that of the build in force",
             ),
+            (
+                "worker",
+                1,
+                vec![mk_in_force("new")],
+                edited(IMAGE, "Building"),
+                Some(IMAGE),
+                "the next is built",
+            ),
+            ("worker", 1, vec![mk_in_force("new")], edited(IMAGE, "Failed"), Some(IMAGE), "the next failed"),
+            ("worker", 1, vec![mk_in_force("new")], edited(IMAGE, "Interrupted"), Some(IMAGE), "interrupted"),
+            ("worker", 1, vec![mk_in_force("new")], build(), Some(IMAGE), "the next is not there yet"),
+            (
+                "worker",
+                1,
+                vec![mk_in_force("new")],
+                edited("q.io/x@sha256:3", "Failed"),
+                None,
+                "nobody made it",
+            ),
+            ("worker", 1, config(), of_another(), None, "a build of another MachineOSConfig"),
         ];
         for (pool, updated, configs, builds, want, why) in rows {
             let configs: Vec<OsConfig> = configs.iter().map(OsConfig::new).collect();
