@@ -205,7 +205,9 @@ pub trait OsBackend: Send + fmt::Debug {
     /// repositories have them.
     fn use_extensions(&mut self, _image: &str) {}
     /// How many bytes the layers of another image have that a deployment needs, as they are pulled, for plans. `None`: it needs none,
-    /// or that cannot be found out. It may ask a registry, and pulls nothing.
+    /// or that cannot be found out. It may ask a registry, and pulls nothing. An image that is named by its digest, and that the
+    /// host has, needs none. rpm-ostree has no store that could be asked for that: it says the size in any case. So does every back
+    /// end of a tag, because that is asked for again.
     ///
     /// # Errors
     /// The host cannot report what it has.
