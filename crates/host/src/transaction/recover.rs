@@ -96,7 +96,7 @@ impl Host {
         }
         self.undone_trial(journal, services)?;
         if runs && !self.bring_back_live(journal)? {
-            self.record_return_reboot(&journal.names.current, PACKAGES_STAGED, false)?;
+            self.record_return_reboot(&journal.names.current, PACKAGES_STAGED, journal.trial.is_some())?;
         }
         if journal.daemon_reload {
             // A failure is tolerated: the files are restored, and systemd reads them at the next boot at the latest.
@@ -147,18 +147,22 @@ impl Host {
     }
 
     /// Records that the machine has to reboot into what it ran before a change. `config`: the one in effect now.
-    /// `cleared`: the reboot needs no further permission.
+    /// `cleared`: the reboot leads out of a change that was tried, and needs no further permission. One that is pending already
+    /// becomes such a reboot; its reasons and its tries stay.
     pub(crate) fn record_return_reboot(
         &mut self,
         config: &str,
         why: &str,
         cleared: bool,
     ) -> Result<(), Error> {
-        if matches!(self.reboot_status()?, RebootStatus::Owed(_)) {
-            return Ok(());
-        }
-        let (because, config, boot) = (vec![why.to_owned()], config.to_owned(), self.boot()?);
-        let pending = PendingReboot { config, boot, because, tries: 0, cleared, soft: false, back: cleared };
+        let (because, tries) = match self.reboot_status()? {
+            RebootStatus::Owed(owed) if !cleared || owed.back => return Ok(()),
+            RebootStatus::Owed(owed) => (owed.because, owed.tries),
+            RebootStatus::None | RebootStatus::Rebooted(_) => (vec![why.to_owned()], 0),
+        };
+        let (config, boot) = (config.to_owned(), self.boot()?);
+        // A restart of userspace alone may not end what the change has left.
+        let pending = PendingReboot { config, boot, because, tries, cleared, soft: false, back: cleared };
         let path = paths::REBOOT_PENDING;
         let json = serde_json::to_vec(&pending)
             .map_err(|e| Error::Config { name: path.to_owned(), why: e.to_string() })?;
