@@ -58,7 +58,7 @@ pub const OS_IMAGES: &str = "/var/lib/machine-config-daemon/os-images.json";
 pub const OS_BEFORE: &str = "/var/lib/machine-config-daemon/os-before.json";
 /// The config whose extensions could not be applied to the running system. It is applied with a reboot.
 pub const LIVE_REFUSED: &str = "/var/lib/machine-config-daemon/live-refused.json";
-/// The deployment that stages again what was only staged before a change that was undone.
+/// What became of packages that were only staged before a change that was undone: the deployment that has them again, or why none has.
 pub const OS_STAGED_AGAIN: &str = "/var/lib/machine-config-daemon/os-staged-again.json";
 /// How the operating system was when the last change of it was kept.
 pub const OS_KEPT: &str = "/var/lib/machine-config-daemon/os-kept.json";

@@ -169,26 +169,27 @@ impl Watch {
             unwell: SignedDuration::try_from(unwell).unwrap_or(SignedDuration::MAX),
         };
         match after_undo(seen) {
-            AfterUndo::LookAgain => return Ok(Some(LOOK)),
+            AfterUndo::LookAgain => Ok(Some(LOOK)),
             AfterUndo::Settled => {
                 tracing::info!(config = %failed.config, ?seen, "the config that was undone stays refused");
                 self.host.settle_trial_failure()?;
-                return Ok(None);
+                Ok(None)
             }
             AfterUndo::Reboot => {
                 tracing::error!(config = %failed.config, ?api, ?stopped, "the change is undone, and what failed \
                     fails still: something of it may have stayed; rebooting");
                 self.host.reboot_after_undo()?;
                 self.grace = if api.is_ok() { REBOOT_GRACE } else { SHORT_REBOOT_GRACE };
+                // Whatever became of it: never at once, so that this cannot spin.
+                Ok(Some(LOOK))
             }
             AfterUndo::NotToBlame => {
                 tracing::warn!(config = %failed.config, "the API server is away in the old config too: the \
                     change is not to blame, and may be tried again");
                 self.host.forget_trial_failure()?;
-                return Ok(None);
+                Ok(None)
             }
         }
-        Ok(Some(Duration::ZERO))
     }
 
     /// Whether the API server can be reached: as far as it can be seen without credentials.
@@ -303,6 +304,61 @@ mod tests {
     #[test]
     fn the_agent_has_given_its_verdict_before_the_watch_gives_one() {
         assert!(crate::agent::trial::LONGEST_LOOK + LOOK <= GRACE);
+    }
+
+    #[test]
+    fn a_reboot_after_the_undo_is_made_also_where_one_waits_for_permission_and_the_watch_never_spins() {
+        let dir = tempfile::tempdir().unwrap();
+        for folder in ["etc/systemd/system", "run", "var/lib/machine-config-daemon"] {
+            std::fs::create_dir_all(dir.path().join(folder)).unwrap();
+        }
+        let options = host::Options { sync: false, owners: false };
+        let root = host::Root::open_with(dir.path(), options, std::sync::Arc::new(host::fault::NoFaults));
+        let root = root.unwrap();
+        let systemd = host::FakeSystemd::new(&root);
+        let mut host = Host::new(root, Box::new(systemd.clone()), Box::new(host::FakeOs::default()));
+        host.recover().unwrap();
+        let boot = host.boot().unwrap();
+        let put = |path: &str, text: Vec<u8>| {
+            std::fs::write(dir.path().join(path.trim_start_matches('/')), text).unwrap();
+        };
+        let run = host::UnitRun {
+            unit: "kubelet.service".to_owned(),
+            invocation: "of before the change".to_owned(),
+        };
+        let after = Aftermath { units: vec![run], before: String::new(), undone_in: Some(boot.clone()) };
+        let mut failed = TrialFailure::new("new", Check::Unit, "no kubelet");
+        failed.aftermath = Some(after);
+        put(host::paths::TRIAL_FAILURE, serde_json::to_vec(&failed).unwrap());
+        let owed = host::PendingReboot {
+            config: "old".to_owned(),
+            boot,
+            because: vec!["packages are staged again".to_owned()],
+            tries: 0,
+            cleared: false,
+            soft: false,
+            back: false,
+        };
+        put(host::paths::REBOOT_PENDING, serde_json::to_vec(&owed).unwrap());
+        let long_ago = Instant::now().checked_sub(Duration::from_mins(10));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let mut watch = Watch {
+            host,
+            runtime,
+            grace: Duration::ZERO,
+            units: vec![],
+            unwell_since: long_ago,
+            failures: 0,
+        };
+        assert!(watch.look().unwrap().is_some_and(|wait| !wait.is_zero()), "it would spin");
+        let RebootStatus::Owed(owed) = watch.host.reboot_status().unwrap() else {
+            panic!("no reboot is owed")
+        };
+        assert!(owed.back && owed.cleared, "{owed:?}");
+        assert_eq!(systemd.reboot_requested().unwrap(), None, "the agent may make it first");
+        watch.grace = Duration::ZERO;
+        watch.look().unwrap();
+        assert!(systemd.reboot_requested().unwrap().is_some());
     }
 
     #[test]

@@ -36,9 +36,11 @@ struct State {
     live: Option<Deployment>,
     /// What was ever brought into the running system, each with the deployment that ran then.
     was_live: Vec<(Deployment, Deployment)>,
+    /// What is staged was staged again by an undo: the same packages as another commit, which the running system does not have.
+    again: bool,
     /// What an undo could not bring back. Empty: nothing.
     not_back: String,
-    /// The extensions image, now and at the last undo.
+    /// The extensions image, now and when an undo last staged something again.
     extensions_image: String,
     undone_with: String,
 }
@@ -47,7 +49,8 @@ impl State {
     /// As people and plans see it: what is in the running system counts as booted.
     fn seen(&self) -> OsStatus {
         let mut seen = self.status.clone();
-        if let Some(live) = &self.live {
+        // As rpm-ostree tells it: what runs is of another commit than what is staged.
+        if let Some(live) = self.live.as_ref().filter(|_| !self.again) {
             seen.booted.clone_from(live);
             seen.staged = seen.staged.filter(|staged| staged != live);
         }
@@ -116,12 +119,12 @@ impl FakeOs {
     /// Makes the machine one where an undo could not stage again what was in the running system, for this reason.
     pub fn lose_live(&self, why: &str) {
         let mut state = self.state();
-        state.live = None;
+        (state.live, state.again) = (None, false);
         state.status.staged = None;
         why.clone_into(&mut state.not_back);
     }
 
-    /// The extensions image of the last undo.
+    /// The extensions image with which an undo last staged something again.
     #[must_use]
     pub fn undone_with(&self) -> String {
         self.state().undone_with.clone()
@@ -146,7 +149,7 @@ impl FakeOs {
     /// one.
     pub fn boot(&self) {
         let mut state = self.state();
-        state.live = None;
+        (state.live, state.again) = (None, false);
         let staged = state.status.staged.take();
         let falls_back = std::mem::take(&mut state.falls_back);
         if let Some(staged) = staged.filter(|_| !falls_back) {
@@ -239,6 +242,7 @@ impl OsBackend for FakeOs {
             return Err(OsError::new(format!("{} is not on the host: fetch it first", target.image)));
         }
         state.status.staged = Some(target.clone()).filter(|t| *t != state.status.booted);
+        state.again = false;
         Ok(())
     }
 
@@ -258,7 +262,7 @@ impl OsBackend for FakeOs {
         }
         let ran = state.status.booted.clone();
         state.was_live.push((staged.clone(), ran));
-        state.live = Some(staged);
+        (state.live, state.again) = (Some(staged), false);
         Ok(())
     }
 
@@ -283,32 +287,43 @@ impl OsBackend for FakeOs {
     fn undo(&mut self, before: &Token) -> Result<(), OsError> {
         let before: Deployment = serde_json::from_str(&before.0).map_err(|e| OsError::new(e.to_string()))?;
         let mut state = self.state();
-        state.undone_with = state.extensions_image.clone();
         if *state.status.next() == before {
             return Ok(());
         }
-        state.status.staged = None;
-        if state.status.booted == before {
+        (state.status.staged, state.again) = (None, false);
+        // What was brought into the running system was only staged: it is staged again later, in the deployment that ran then.
+        let ran = state.ran_with(&before).cloned();
+        if state.status.booted == before || ran.as_ref() == Some(&state.status.booted) {
             return Ok(());
         }
-        // What was brought into the running system was only staged: it is staged again, in the deployment that ran then.
-        let ran = state.ran_with(&before).cloned();
-        state.status.staged = match ran {
-            Some(ran) if ran == state.status.booted => Some(before),
-            ran => state.status.previous.clone().filter(|d| *d == before || ran.as_ref() == Some(d)),
-        };
+        let is_back = |d: &Deployment| *d == before || ran.as_ref() == Some(d);
+        state.status.staged = state.status.previous.clone().filter(is_back);
         match state.status.staged {
             Some(_) => Ok(()),
             None => Err(OsError::new("the deployment of before the change is gone")),
         }
     }
 
-    fn bring_back_live(&mut self, before: &Token, _: bool) -> Result<bool, OsError> {
+    fn stage_again(&mut self, before: &Token) -> Result<(), OsError> {
         let before: Deployment = serde_json::from_str(&before.0).map_err(|e| OsError::new(e.to_string()))?;
-        let state = self.state();
+        let mut state = self.state();
+        if state.status.staged.is_none() && state.ran_with(&before) == Some(&state.status.booted) {
+            (state.status.staged, state.again) = (Some(before), true);
+            state.undone_with = state.extensions_image.clone();
+        }
+        Ok(())
+    }
+
+    fn bring_back_live(&mut self, before: &Token, allowed: bool) -> Result<bool, OsError> {
+        let before: Deployment = serde_json::from_str(&before.0).map_err(|e| OsError::new(e.to_string()))?;
+        let mut state = self.state();
         let only_staged = state.ran_with(&before) == Some(&state.status.booted)
             && state.status.staged.as_ref() == Some(&before)
-            && state.live.as_ref() != Some(&before);
+            && (state.again || state.live.as_ref() != Some(&before));
+        if only_staged && allowed && state.live.is_some() {
+            (state.live, state.again) = (Some(before), false);
+            return Ok(true);
+        }
         Ok(!only_staged)
     }
 

@@ -205,7 +205,9 @@ pub trait OsBackend: Send + fmt::Debug {
     /// repositories have them.
     fn use_extensions(&mut self, _image: &str) {}
     /// How many bytes the layers of another image have that a deployment needs, as they are pulled, for plans. `None`: it needs none,
-    /// or that cannot be found out. It may ask a registry, and pulls nothing.
+    /// or that cannot be found out. It may ask a registry, and pulls nothing. An image that is named by its digest, and that the
+    /// host has, needs none. rpm-ostree has no store that could be asked for that: it says the size in any case. So does every back
+    /// end of a tag, because that is asked for again.
     ///
     /// # Errors
     /// The host cannot report what it has.
@@ -257,8 +259,17 @@ pub trait OsBackend: Send + fmt::Debug {
     fn undo_live(&mut self, _before: &Token) -> Result<(), OsError> {
         Ok(())
     }
-    /// Called when an undo has ended. If [`OsBackend::undo`] had to stage again what was in the running system before the change,
-    /// and that is there still as it was, what is staged is brought there in its place, if the cluster has `allowed` such things.
+    /// Called at the end of an undo, when files, services and effects are as they were before the change. Stages again what was
+    /// only staged before it, and what the change or [`OsBackend::undo`] has dropped. It may need the network, and take long. That
+    /// it cannot be had is no error (see [`OsBackend::not_brought_back`]). Idempotent.
+    ///
+    /// # Errors
+    /// The host cannot report what it has, or something else is at work.
+    fn stage_again(&mut self, _before: &Token) -> Result<(), OsError> {
+        Ok(())
+    }
+    /// Called after [`OsBackend::stage_again`]. If that had to stage what was in the running system before the change, and that is
+    /// there still as it was, what is staged is brought there in its place, if the cluster has `allowed` such things.
     /// Returns whether the running system has it; if not, the next boot has. Idempotent.
     ///
     /// # Errors
@@ -291,7 +302,8 @@ pub trait OsBackend: Send + fmt::Debug {
     fn fell_back(&mut self) -> Option<String> {
         None
     }
-    /// Makes the host boot into the deployment of the token, and drops what was staged. Idempotent.
+    /// Makes the host boot into the deployment of the token, or into the one that ran then, if the former was only staged (see
+    /// [`OsBackend::stage_again`]), and drops what was staged. It needs no network. Idempotent.
     ///
     /// # Errors
     /// The host refuses or fails; something else is at work; or somebody else staged a deployment.

@@ -3,7 +3,7 @@
 //! ```text
 //! stage ─► apply_live ─┬─► commit: the change waits for no boot
 //!                      └─► live-refused.json ─► undo of the whole change; the config is planned again with a reboot
-//! undo:  undo_live ─► what was staged is dropped ─► files ─► bring_back_live, or one more boot
+//! undo:  undo_live ─► what was staged is dropped ─► files, services, effects ─► stage_again ─► bring_back_live, or one more boot
 //! ```
 //!
 //! Guarantees: the refusal is on the disk before the undo begins, so a crash in between leads to no second try. If what was brought
@@ -44,6 +44,13 @@ impl Host {
             }
             done => done.map(|()| true),
         }
+    }
+
+    /// Stages again what was only staged before a change that is undone.
+    pub(crate) fn stage_again(&mut self, journal: &Journal) -> Result<(), Error> {
+        let Some((before, change)) = journal.os_change() else { return Ok(()) };
+        self.os.use_extensions(&change.extensions_image_before);
+        self.os_call("stage again", |os| os.stage_again(before))
     }
 
     /// Brings what the undo of a change had to stage again into the running system, if it was there before. Returns whether it is

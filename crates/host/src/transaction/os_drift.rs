@@ -158,9 +158,9 @@ fn changed_since(kept: &Kept, status: &OsStatus) -> Vec<Drift> {
     let by_hand = format!("since the last update of the OS; change it back, or remove {OS_KEPT} to keep it");
     let told = [
         (OsField::KernelArguments, list(&came), "has in addition"),
-        (OsField::KernelArguments, list(&went), "has no longer"),
+        (OsField::KernelArguments, list(&went), "no longer has"),
         (OsField::Extensions, list(&layered), "has packages that no config names:"),
-        (OsField::Extensions, list(&removed), "has no longer the packages"),
+        (OsField::Extensions, list(&removed), "no longer has the packages"),
     ];
     let told = told.into_iter().filter_map(|(field, what, verb)| {
         what.map(|what| Drift::Os { field, why: format!("the next boot {verb} {what}, {by_hand}") })
@@ -215,7 +215,7 @@ mod tests {
                 "",
                 &[
                     "spec.kernelArguments: the next boot has in addition debug token=***, since",
-                    "spec.kernelArguments: the next boot has no longer ro password=***, since",
+                    "spec.kernelArguments: the next boot no longer has ro password=***, since",
                     "spec.extensions: the next boot has packages that no config names: vim, since",
                 ],
             ),
@@ -223,7 +223,7 @@ mod tests {
             (
                 deployment("q.io/os:1", "ro nosmt password=hush", ""),
                 "",
-                &["spec.extensions: the next boot has no longer the packages mine, since"],
+                &["spec.extensions: the next boot no longer has the packages mine, since"],
             ),
         ] {
             let status =

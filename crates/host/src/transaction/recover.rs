@@ -31,8 +31,8 @@ pub(crate) enum ServiceUndo {
 pub(super) const BACK: &str = "back into the operating system of before the update";
 
 /// Why it reboots once more when it is back there.
-const PACKAGES_STAGED: &str =
-    "the packages that were only in the running system before the update are staged again";
+const PACKAGES_STAGED: &str = "the packages that were only in the running system before the update are staged again, and \
+    need a boot to run";
 
 /// The result of [`Host::recover`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,9 +95,6 @@ impl Host {
             self.record_return_reboot(&journal.names.current, BACK, journal.trial.is_some())?;
         }
         self.undone_trial(journal, services)?;
-        if runs && !self.bring_back_live(journal)? {
-            self.record_return_reboot(&journal.names.current, PACKAGES_STAGED, false)?;
-        }
         if journal.daemon_reload {
             // A failure is tolerated: the files are restored, and systemd reads them at the next boot at the latest.
             self.tolerate("daemon-reload", "", |s| s.daemon_reload())?;
@@ -129,6 +126,11 @@ impl Host {
             self.undo_effect(effect, services, marked)?;
         }
         self.start_what_ran(journal, services)?;
+        // Last, because it may need the network, which the change may have cut.
+        self.stage_again(journal)?;
+        if runs && !self.bring_back_live(journal)? {
+            self.record_return_reboot(&journal.names.current, PACKAGES_STAGED, journal.trial.is_some())?;
+        }
         Journal::retract(&self.root)?;
         Journal::clear(&self.root, Some(journal))?;
         Ok(())
@@ -137,28 +139,31 @@ impl Host {
     /// Makes the machine boot into the operating system that it had before the change. Returns whether that one runs; if not,
     /// a reboot is still to come.
     pub(crate) fn undo_os(&mut self, journal: &Journal) -> Result<bool, Error> {
-        let Some((before, change)) = journal.os_change() else { return Ok(true) };
+        let Some((before, _)) = journal.os_change() else { return Ok(true) };
         let is_out = self.undo_live(journal)?;
         if self.os.mark()? != *before {
-            self.os.use_extensions(&change.extensions_image_before);
             self.os_call("undo", |os| os.undo(before))?;
         }
         Ok(self.os.runs(before)? && is_out)
     }
 
     /// Records that the machine has to reboot into what it ran before a change. `config`: the one in effect now.
-    /// `cleared`: the reboot needs no further permission.
+    /// `cleared`: the reboot leads out of a change that was tried, and needs no further permission. One that is pending already
+    /// becomes such a reboot; its reasons and its tries stay.
     pub(crate) fn record_return_reboot(
         &mut self,
         config: &str,
         why: &str,
         cleared: bool,
     ) -> Result<(), Error> {
-        if matches!(self.reboot_status()?, RebootStatus::Owed(_)) {
-            return Ok(());
-        }
-        let (because, config, boot) = (vec![why.to_owned()], config.to_owned(), self.boot()?);
-        let pending = PendingReboot { config, boot, because, tries: 0, cleared, soft: false, back: cleared };
+        let (because, tries) = match self.reboot_status()? {
+            RebootStatus::Owed(owed) if !cleared || owed.back => return Ok(()),
+            RebootStatus::Owed(owed) => (owed.because, owed.tries),
+            RebootStatus::None | RebootStatus::Rebooted(_) => (vec![why.to_owned()], 0),
+        };
+        let (config, boot) = (config.to_owned(), self.boot()?);
+        // A restart of userspace alone may not end what the change has left.
+        let pending = PendingReboot { config, boot, because, tries, cleared, soft: false, back: cleared };
         let path = paths::REBOOT_PENDING;
         let json = serde_json::to_vec(&pending)
             .map_err(|e| Error::Config { name: path.to_owned(), why: e.to_string() })?;

@@ -12,6 +12,7 @@ mod prepared;
 mod broken_disks;
 mod kills;
 mod live;
+mod live_undone;
 mod loader;
 mod merge;
 mod outcome;

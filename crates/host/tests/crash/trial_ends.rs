@@ -126,6 +126,29 @@ fn the_watch_is_started_at_boot_whenever_something_is_left_to_do() {
 }
 
 #[test]
+fn a_reboot_that_waits_for_permission_waits_no_longer_when_it_is_also_to_end_what_a_change_has_left() {
+    for (soft, cleared) in [(false, false), (true, false), (false, true)] {
+        let dir = crate::common::mk_host_tree();
+        let mut now = host(dir.path(), &FakeOs::default());
+        now.recover().unwrap();
+        let because = vec!["the packages are staged again".to_owned()];
+        let boot = now.boot().unwrap();
+        let config = "old".to_owned();
+        let owed = host::PendingReboot { config, boot, because, tries: 2, cleared, soft, back: false };
+        let path = host::paths::REBOOT_PENDING;
+        let json = serde_json::to_vec(&owed).unwrap();
+        now.root().write_bytes(path, &json, host::Attributes { mode: 0o600, uid: 0, gid: 0 }).unwrap();
+        assert_eq!(now.reboot_status().unwrap(), RebootStatus::Owed(owed.clone()));
+        now.reboot_after_undo().unwrap();
+        let RebootStatus::Owed(after) = now.reboot_status().unwrap() else { panic!("no reboot is owed") };
+        assert!(after.cleared && after.back && !after.soft, "{after:?}");
+        assert_eq!((&after.because, after.tries), (&owed.because, 2));
+        now.reboot_after_undo().unwrap();
+        assert_eq!(now.reboot_status().unwrap(), RebootStatus::Owed(after), "once");
+    }
+}
+
+#[test]
 fn units_that_the_agent_has_written_are_taken_away_when_nothing_is_left_to_do_and_others_stay() {
     if !is_root() {
         return;

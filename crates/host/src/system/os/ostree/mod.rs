@@ -247,6 +247,9 @@ impl OsBackend for OstreeHost {
             return Ok(None);
         }
         let to = self.wanted(&target.image, now.as_ref())?;
+        if to.has_digest() && stored_image::commit(self.programs.as_mut(), &to).is_some() {
+            return Ok(None);
+        }
         registry_look::size(&self.root, self.programs.as_mut(), &to)
     }
 

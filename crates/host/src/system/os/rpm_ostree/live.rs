@@ -11,7 +11,7 @@
 use super::status::{RpmDeployment, Status};
 use super::{RpmOstree, STAGE, staged};
 use crate::system::os::OsError;
-use crate::system::os::undo_token::LiveBefore;
+use crate::system::os::undo_token::{LiveBefore, UndoToken};
 
 /// Without it rpm-ostree removes nothing.
 const REPLACE: &str = "--allow-replacement";
@@ -33,17 +33,24 @@ impl RpmOstree {
         }
     }
 
-    /// Makes the running system what it was before: the booted deployment, or that with earlier packages.
-    pub(super) fn take_back_live(&mut self, before: Option<&LiveBefore>) -> Result<(), OsError> {
+    /// Makes the running system what it was before: the booted deployment, or that with earlier packages. If these were staged again
+    /// and are in the running system from there, an earlier process has undone that much already.
+    pub(super) fn take_back_live(&mut self, before: &UndoToken) -> Result<(), OsError> {
+        let again = before.live.as_ref().map(|_| self.staged_again_for(&before.id)).transpose()?.flatten();
         let of = |booted: &RpmDeployment| {
-            before.filter(|before| before.booted == booted.id).and_then(|before| before.commit.clone())
+            let live = before.live.as_ref().filter(|live| live.booted == booted.id);
+            live.and_then(|live| live.commit.clone())
         };
-        let is_back = |booted: &RpmDeployment| match of(booted) {
-            Some(commit) => booted.has_live(&commit),
-            None => booted.is_bare(),
+        let is_back = |status: &Status| {
+            let has_again = status.live().is_some_and(|pending| Some(&pending.id) == again.as_ref());
+            has_again
+                || status.booted().is_some_and(|booted| match of(booted) {
+                    Some(commit) => booted.has_live(&commit),
+                    None => booted.is_bare(),
+                })
         };
         let status = self.idle()?;
-        let Some(booted) = status.booted().filter(|booted| !is_back(booted)) else { return Ok(()) };
+        let Some(booted) = status.booted().filter(|_| !is_back(&status)) else { return Ok(()) };
         let target = of(booted);
         let back = match &target {
             Some(commit) => format!("--target={commit}"),
@@ -56,13 +63,13 @@ impl RpmOstree {
             self.run(&args, STAGE)?;
         }
         self.run(&["apply-live".to_owned(), back, REPLACE.to_owned()], STAGE)?;
-        match self.ask()?.booted() {
-            Some(booted) if is_back(booted) => Ok(()),
-            _ => Err(OsError::new(
-                "rpm-ostree apply-live reported success, but rpm-ostree status --json says that the running system is not as it \
-                 was before; reboot it",
-            )),
+        if is_back(&self.ask()?) {
+            return Ok(());
         }
+        Err(OsError::new(
+            "rpm-ostree apply-live reported success, but rpm-ostree status --json says that the running system is not as it was \
+             before; reboot it",
+        ))
     }
 
     /// What an undo needs to know of packages in the running system: whenever something of the agent's is staged before a change, it is

@@ -335,7 +335,11 @@ impl OsBackend for RpmOstree {
     }
 
     fn undo_live(&mut self, before: &Token) -> Result<(), OsError> {
-        self.take_back_live(UndoToken::read(before, "rpm-ostree")?.live.as_ref())
+        self.take_back_live(&UndoToken::read(before, "rpm-ostree")?)
+    }
+
+    fn stage_again(&mut self, before: &Token) -> Result<(), OsError> {
+        self.stage_packages_again(&UndoToken::read(before, "rpm-ostree")?)
     }
 
     fn bring_back_live(&mut self, before: &Token, allowed: bool) -> Result<bool, OsError> {
@@ -347,11 +351,11 @@ impl OsBackend for RpmOstree {
     }
 
     fn keep(&mut self) -> Result<(), OsError> {
-        self.forget_staged_again()
+        Ok(self.root.remove(OS_STAGED_AGAIN)?)
     }
 
     fn is_unkept(&self) -> Result<bool, OsError> {
-        Ok(!self.root.found(OS_STAGED_AGAIN)?.is_absent())
+        self.has_needless_record()
     }
 
     fn undo(&mut self, before: &Token) -> Result<(), OsError> {
@@ -375,14 +379,7 @@ impl OsBackend for RpmOstree {
             status = self.idle()?;
         }
         match status.next() {
-            Some(next) if next.id == before.id => Ok(()),
-            next if is(next) => match &before.live {
-                // Not in the deployment of the change: what is staged there boots instead of the one that ran.
-                Some(live) if status.booted().is_some_and(|d| d.id == live.booted) => {
-                    self.stage_again(&status, live, &before.id)
-                }
-                _ => Ok(()),
-            },
+            next if is(next) => Ok(()),
             next => Err(OsError::new(format!(
                 "the machine would boot {} and not {}, as it did before the change; make that one the default by hand \
                  (rpm-ostree status shows it). If it is gone, remove {JOURNAL_DIR} to keep the operating system that runs",

@@ -2,19 +2,22 @@
 //! shutdown. Until then there is one staged deployment at most, so the change has dropped it, and its undo stages the packages again.
 //!
 //! ```text
-//! undo ─► cleanup, rollback ─► (boot into the deployment that ran before) ─► install ─┬─► apply-live, or one more boot
-//!                                                                                     └─► not installed: told, with the remedy
+//! undo ─► cleanup, rollback ─► (boot into the deployment that ran before) ─► files, services, effects
+//!      ─► install ─┬─► apply-live, or one more boot
+//!                  └─► not installed: told, with the remedy
 //! ```
+//!
+//! They are installed last, because that may need the network, which the change may have cut.
 //!
 //! They are staged in the deployment that ran before the change, and in no other: what is staged in the deployment of the change would
 //! boot in place of the one of before. What is staged again has another ID. It is recorded as what it stands for, on the disk, because
-//! it may boot before the undo has ended. The record goes when no undo can need it any more, and nothing has to be told.
+//! it may boot before the undo has ended. The record goes when no undo can need it any more. If it says that the packages could not be
+//! staged, it stays until an update of the OS is kept: that has what its config names.
 //!
 //! Not here: what is brought into the running system for a config (see `live`).
 
 use serde::{Deserialize, Serialize};
 
-use super::status::Status;
 use super::{RpmOstree, STAGE, staged};
 use crate::disk::found::PRIVATE;
 use crate::paths::{FORCE_FILE, OS_STAGED_AGAIN};
@@ -38,8 +41,8 @@ struct StagedAgain {
 enum Outcome {
     /// They are staged in the deployment with this ID.
     Staged { id: String },
-    /// They are not: why. `next`: the deployment that boots next instead.
-    Failed { next: String, packages: Vec<String>, why: String },
+    /// They are not: why.
+    Failed { packages: Vec<String>, why: String },
 }
 
 /// The commands that install packages again. Each is for the case that the one before fails. What came from the host's repositories is
@@ -80,7 +83,7 @@ impl RpmOstree {
     }
 
     /// The deployment in which the packages of this one were staged again.
-    fn staged_again_for(&self, id: &str) -> Result<Option<String>, OsError> {
+    pub(super) fn staged_again_for(&self, id: &str) -> Result<Option<String>, OsError> {
         Ok(match self.staged_again()?.filter(|again| again.stands_for == id) {
             Some(StagedAgain { outcome: Outcome::Staged { id }, .. }) => Some(id),
             Some(StagedAgain { outcome: Outcome::Failed { .. }, .. }) | None => None,
@@ -99,17 +102,17 @@ impl RpmOstree {
         Ok(ids)
     }
 
-    /// Stages the packages of before again, on the deployment that the next boot comes up in. `stands_for`: the deployment that had
-    /// them. If that fails, the machine is safe without them. It is recorded, and told as long as they are missing.
-    pub(super) fn stage_again(
-        &mut self,
-        status: &Status,
-        before: &LiveBefore,
-        stands_for: &str,
-    ) -> Result<(), OsError> {
-        let Some(next) = status.next() else { return Ok(()) };
+    /// Stages the packages of before again, on the deployment that ran then. If that fails, the machine is safe without them. It is
+    /// recorded, and told as long as they are missing.
+    pub(super) fn stage_packages_again(&mut self, before: &UndoToken) -> Result<(), OsError> {
+        let Some(live) = &before.live else { return Ok(()) };
+        let status = self.idle()?;
+        // Not in the deployment of the change: what is staged there boots instead of the one that ran. Nor if anything is staged.
+        let Some(next) = status.next().filter(|next| next.booted && next.id == live.booted) else {
+            return Ok(());
+        };
         let missing: Vec<String> =
-            before.packages.iter().filter(|p| !next.requested_packages.contains(p)).cloned().collect();
+            live.packages.iter().filter(|p| !next.requested_packages.contains(p)).cloned().collect();
         if missing.is_empty() {
             return Ok(());
         }
@@ -127,16 +130,17 @@ impl RpmOstree {
         }
         let after = self.ask()?;
         let pending = after.pending();
-        if let Some(pending) = pending
-            && staged::arguments(&self.root, &pending.id)?.is_some()
-        {
-            staged::record(&self.root, &pending.id, &arguments)?;
+        match pending {
+            None => staged::forget(&self.root)?,
+            Some(pending) if staged::arguments(&self.root, &pending.id)?.is_some() => {
+                staged::record(&self.root, &pending.id, &arguments)?;
+            }
+            Some(_) => {}
         }
         let whole = pending.filter(|d| missing.iter().all(|p| d.requested_packages.contains(p)));
         let outcome = match (whole, done) {
             (Some(whole), _) => Outcome::Staged { id: whole.id.clone() },
             (None, done) => Outcome::Failed {
-                next: after.next().map(|d| d.id.clone()).unwrap_or_default(),
                 packages: missing,
                 why: match done {
                     Err(error) => error.why,
@@ -144,7 +148,7 @@ impl RpmOstree {
                 },
             },
         };
-        let again = StagedAgain { stands_for: stands_for.to_owned(), outcome };
+        let again = StagedAgain { stands_for: before.id.clone(), outcome };
         let json = serde_json::to_vec(&again).map_err(|e| OsError::new(e.to_string()))?;
         Ok(self.root.write_bytes(OS_STAGED_AGAIN, &json, PRIVATE)?)
     }
@@ -168,40 +172,29 @@ impl RpmOstree {
         self.bring_live().map(|()| true)
     }
 
-    /// Why packages of before are not staged, and what to do. `None`: they are, or another deployment boots next by now.
+    /// Why packages of before are not staged, and what to do. `None`: they are.
     pub(super) fn not_staged_again(&mut self) -> Result<Option<String>, OsError> {
-        let Some(StagedAgain { outcome: Outcome::Failed { next, packages, why }, .. }) =
-            self.staged_again()?
+        let Some(StagedAgain { outcome: Outcome::Failed { packages, why }, .. }) = self.staged_again()?
         else {
             return Ok(None);
         };
         let status = self.ask()?;
-        let lacks = status
-            .next()
-            .is_some_and(|d| d.id == next && packages.iter().any(|p| !d.requested_packages.contains(p)));
+        let lacks = status.next().is_some_and(|d| packages.iter().any(|p| !d.requested_packages.contains(p)));
         Ok(lacks.then(|| {
             format!(
                 "an update was undone, and packages that were in the running system before it could not be staged again for the \
-                 next boot ({}): {why}; mend that. The next update of the OS brings them, or {FORCE_FILE} on the machine when it \
-                 is in the config that its pool wants",
+                 next boot ({}): {why}; correct the cause. Then the next OS update installs them. If the node is already in its \
+                 pool's config, run `touch {FORCE_FILE}` on it: the config is applied again, with a reboot",
                 packages.join(" ")
             )
         }))
     }
 
-    /// Removes the record if it stands for nothing any more. No undo may be under way.
-    pub(super) fn forget_staged_again(&mut self) -> Result<(), OsError> {
-        if self.root.found(OS_STAGED_AGAIN)?.is_absent() {
-            return Ok(());
-        }
-        match self.not_staged_again() {
-            Ok(Some(_)) => Ok(()),
-            Ok(None) => Ok(self.root.remove(OS_STAGED_AGAIN)?),
-            Err(error) if error.killed => Err(error),
-            Err(error) => {
-                tracing::warn!(%error, "{OS_STAGED_AGAIN} stays until rpm-ostree answers");
-                Ok(())
-            }
-        }
+    /// Whether there is a record that goes when no undo is under way: one of packages that are staged, or one that cannot be read. No
+    /// program is started.
+    pub(super) fn has_needless_record(&self) -> Result<bool, OsError> {
+        let failed =
+            matches!(self.staged_again()?, Some(StagedAgain { outcome: Outcome::Failed { .. }, .. }));
+        Ok(!failed && !self.root.found(OS_STAGED_AGAIN)?.is_absent())
     }
 }

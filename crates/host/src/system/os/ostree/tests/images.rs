@@ -59,7 +59,21 @@ fn a_plan_is_told_how_large_another_image_is() {
             &format!("/usr/bin/skopeo inspect --no-tags docker://{V3}"),
             r#"{"LayersData":[{"Size":7}]}"#,
         );
-        assert_eq!(rig.os.image_size(&Deployment { image: V3.to_owned(), ..now }).unwrap(), Some(7));
+        let target = Deployment { image: V3.to_owned(), ..now.clone() };
+        assert_eq!(rig.os.image_size(&target).unwrap(), Some(7));
+        // One that is named by its digest, and that the store has, is not pulled.
+        let by_digest = format!("registry.lab:5055/lab/os@sha256:{}", "ab".repeat(32));
+        let target = Deployment { image: by_digest.clone(), ..now };
+        let held = REV_PARSE.replace("os_3A_v3", &format!("os_40_sha256_3A_{}", "ab".repeat(32)));
+        rig.asks(1, false);
+        rig.talk.says(&held, format!("{STAGED}\n"));
+        assert_eq!(rig.os.image_size(&target).unwrap(), None);
+        rig.asks(1, false);
+        rig.talk.fails(&held, "error: Refspec not found").says(
+            &format!("/usr/bin/skopeo inspect --no-tags docker://{by_digest}"),
+            r#"{"LayersData":[{"Size":7}]}"#,
+        );
+        assert_eq!(rig.os.image_size(&target).unwrap(), Some(7));
         rig.talk.done();
     }
 }

@@ -30,13 +30,16 @@ fn what_was_only_in_the_running_system_is_staged_again_when_a_later_change_is_un
     rig.talk
         .says(ASKED, second(APPLIED))
         .says("/usr/bin/rpm-ostree cleanup --pending", "")
-        .says(ASKED, dropped())
-        .says(KARGS, HAS)
-        .says(AGAIN, "")
-        .says(ASKED, live(&["usbguard"], APPLIED).replace("rhcos-b.0", "rhcos-f.0"));
+        .says(ASKED, dropped());
     rig.os.undo(&before).unwrap();
     rig.talk.says(ASKED, dropped());
     assert!(rig.os.runs(&before).unwrap());
+    // Only when the network may be back.
+    let again = || live(&["usbguard"], APPLIED).replace("rhcos-b.0", "rhcos-f.0");
+    rig.talk.says(ASKED, dropped()).says(KARGS, HAS).says(AGAIN, "").says(ASKED, again());
+    rig.os.stage_again(&before).unwrap();
+    rig.talk.says(ASKED, again());
+    rig.os.stage_again(&before).unwrap();
     // Without a network the machine is safe without it.
     rig.talk
         .says(ASKED, dropped())
@@ -44,7 +47,7 @@ fn what_was_only_in_the_running_system_is_staged_again_when_a_later_change_is_un
         .fails(AGAIN, "exit status: 1: error: Packages not found: usbguard")
         .fails(INSTALL, "exit status: 1: error: no network")
         .says(ASKED, dropped());
-    rig.os.undo(&before).unwrap();
+    rig.os.stage_again(&before).unwrap();
     rig.talk.done();
 }
 
@@ -72,14 +75,14 @@ fn a_change_after_one_whose_packages_were_staged_again_is_undone_too() {
         "null",
     );
     staged::record(&rig.os.root, "rhcos-g.0", &[]).unwrap();
+    rig.talk.says(ASKED, third).says("/usr/bin/rpm-ostree cleanup --pending", "").says(ASKED, idle());
+    rig.os.undo(&before).unwrap();
     rig.talk
-        .says(ASKED, third)
-        .says("/usr/bin/rpm-ostree cleanup --pending", "")
         .says(ASKED, idle())
         .says(KARGS, HAS)
         .says(AGAIN, "")
         .says(ASKED, again(APPLIED).replace("rhcos-f.0", "rhcos-h.0"));
-    rig.os.undo(&before).unwrap();
+    rig.os.stage_again(&before).unwrap();
     // A second extension that was brought into the running system is taken out of it, and the first one stays there.
     let both = again(", \"live-replaced\": \"e\"");
     rig.talk
@@ -125,16 +128,22 @@ fn a_machine_that_has_left_the_deployment_of_before_goes_back_there_first_and_st
     assert!(!rig.os.runs(&before).unwrap(), "the boot is still to come");
     rig.talk.says(ASKED, all(&[a(false), c(true)]));
     rig.os.undo(&before).unwrap();
+    rig.talk.says(ASKED, all(&[a(false), c(true)]));
+    rig.os.stage_again(&before).unwrap();
     // There the packages are staged again, once.
+    rig.talk.says(ASKED, all(&[a(true), c(false)]));
+    rig.os.undo(&before).unwrap();
     rig.talk
         .says(ASKED, all(&[a(true), c(false)]))
         .says(KARGS, HAS)
         .says(AGAIN, "")
         .says(ASKED, all(&[again(false), a(true), c(false)]));
-    rig.os.undo(&before).unwrap();
+    rig.os.stage_again(&before).unwrap();
     for _ in 0..2 {
         rig.talk.says(ASKED, all(&[again(false), a(true), c(false)]));
         rig.os.undo(&before).unwrap();
+        rig.talk.says(ASKED, all(&[again(false), a(true), c(false)]));
+        rig.os.stage_again(&before).unwrap();
         rig.talk.says(ASKED, all(&[again(false), a(true), c(false)]));
         assert!(rig.os.runs(&before).unwrap());
     }
@@ -187,7 +196,7 @@ impl Undone {
             .says(KARGS, HAS)
             .says(AGAIN, "")
             .says(ASKED, Self::again(live));
-        self.rig.os.undo(&self.before).unwrap();
+        self.rig.os.stage_again(&self.before).unwrap();
     }
 
     /// They are not, for want of a network.
@@ -199,7 +208,7 @@ impl Undone {
             .fails(AGAIN, "exit status: 1: error: Packages not found: usbguard")
             .fails(INSTALL, "exit status: 1: error: cannot download repodata of rhel-9")
             .says(ASKED, Self::alone(APPLIED));
-        self.rig.os.undo(&self.before).unwrap();
+        self.rig.os.stage_again(&self.before).unwrap();
     }
 
     fn record(&self) -> Option<String> {
@@ -219,10 +228,10 @@ fn packages_of_an_extensions_image_are_staged_again_from_it() {
         .says(&podman(&format!("image exists {image}")), "");
     rig.opens(image);
     rig.talk.says(INSTALL, "").says(ASKED, Undone::again(APPLIED));
-    rig.os.undo(&before).unwrap();
+    rig.os.stage_again(&before).unwrap();
     assert_eq!(rig.left_of_extensions(), [false, false]);
     rig.talk.says(ASKED, Undone::again(APPLIED));
-    rig.os.undo(&before).unwrap();
+    rig.os.stage_again(&before).unwrap();
     rig.talk.done();
     // It cannot be had any more: that is told, and what somebody else stages then is not ours.
     let Undone { mut rig, before } = Undone::new();
@@ -237,7 +246,7 @@ fn packages_of_an_extensions_image_are_staged_again_from_it() {
             "exit status: 125: manifest unknown",
         )
         .says(ASKED, Undone::alone(APPLIED));
-    rig.os.undo(&before).unwrap();
+    rig.os.stage_again(&before).unwrap();
     rig.talk.says(ASKED, Undone::alone(APPLIED));
     let told = rig.os.not_brought_back().unwrap().unwrap();
     assert!(told.contains("manifest unknown") && told.contains("baseOSExtensionsContainerImage"), "{told}");
@@ -250,30 +259,31 @@ fn packages_that_cannot_be_staged_again_are_told_with_the_remedy_as_long_as_they
     let mut undone = Undone::new();
     assert!(!undone.rig.os.is_unkept().unwrap());
     undone.fail_to();
-    assert!(undone.rig.os.is_unkept().unwrap());
-    for _ in 0..2 {
-        undone.rig.talk.says(ASKED, Undone::alone(APPLIED));
+    // What somebody stages now is not the agent's.
+    assert_eq!(staged::arguments(&undone.rig.os.root, "rhcos-x.0").unwrap(), None);
+    // It is told also when a person has made another deployment without them.
+    let by_hand = || Undone::alone(APPLIED).replace("rhcos-a.0", "rhcos-x.0");
+    for now in [Undone::alone(APPLIED), by_hand(), Undone::alone(APPLIED)] {
+        undone.rig.talk.says(ASKED, now);
         let told = undone.rig.os.not_brought_back().unwrap().unwrap();
-        for said in ["usbguard", "cannot download repodata of rhel-9", "machine-config-daemon-force"] {
+        for said in [
+            "usbguard",
+            "cannot download repodata of rhel-9; check spec.extensions",
+            "; correct the cause. Then the next OS update installs them.",
+            "run `touch /run/machine-config-daemon-force` on it: the config is applied again, with a reboot",
+        ] {
             assert!(told.contains(said), "{said}: {told}");
         }
-        // The comparison with the config looks whether it is over.
-        undone.rig.talk.says(ASKED, Undone::alone(APPLIED));
-        undone.rig.os.keep().unwrap();
-        assert!(undone.record().is_some());
+        // No comparison with the config asks rpm-ostree for it.
+        assert!(!undone.rig.os.is_unkept().unwrap());
     }
     // No boot brings them.
     assert!(undone.rig.os.bring_back_live(&undone.before, true).unwrap());
-    // rpm-ostree does not answer: it stays, and no change is held up.
-    undone.rig.talk.fails(ASKED, "exit status: 1: error: no daemon");
-    undone.rig.os.keep().unwrap();
-    assert!(undone.record().is_some());
-    // The next update of the OS brings them.
+    // The next update of the OS brings them. The record goes when that is kept.
     undone.rig.talk.says(ASKED, staged("q.io/a:2", &["usbguard"]));
     assert_eq!(undone.rig.os.not_brought_back().unwrap(), None);
-    undone.rig.talk.says(ASKED, staged("q.io/a:2", &["usbguard"]));
     undone.rig.os.keep().unwrap();
-    assert_eq!((undone.record(), undone.rig.os.is_unkept().unwrap()), (None, false));
+    assert_eq!((undone.record(), undone.rig.os.not_brought_back().unwrap()), (None, None));
     undone.rig.os.keep().unwrap();
     // Success that is none.
     undone
@@ -283,7 +293,7 @@ fn packages_that_cannot_be_staged_again_are_told_with_the_remedy_as_long_as_they
         .says(KARGS, HAS)
         .says(AGAIN, "")
         .says(ASKED, Undone::alone(APPLIED));
-    undone.rig.os.undo(&undone.before).unwrap();
+    undone.rig.os.stage_again(&undone.before).unwrap();
     undone.rig.talk.says(ASKED, Undone::alone(APPLIED));
     assert!(undone.rig.os.not_brought_back().unwrap().unwrap().contains("reported success"));
     undone.rig.talk.done();
@@ -293,6 +303,7 @@ fn packages_that_cannot_be_staged_again_are_told_with_the_remedy_as_long_as_they
 fn the_record_of_what_was_staged_again_goes_when_no_undo_can_need_it() {
     let mut undone = Undone::new();
     undone.stage_again(APPLIED);
+    assert!(undone.rig.os.is_unkept().unwrap());
     let record = undone.record().unwrap();
     assert!(record.contains("rhcos-f.0") && record.contains("rhcos-b.0"), "{record}");
     // A later change is kept, or nothing is under way any more.
@@ -323,6 +334,9 @@ fn what_was_staged_again_replaces_what_is_in_the_running_system_if_that_is_allow
     assert!(undone.rig.os.bring_back_live(&undone.before, true).unwrap());
     undone.rig.talk.says(ASKED, Undone::again(in_the_running_system));
     assert!(undone.rig.os.bring_back_live(&undone.before, true).unwrap(), "once");
+    // The process ended before the journal did: what is there already is not taken out.
+    undone.rig.talk.says(ASKED, Undone::again(in_the_running_system));
+    undone.rig.os.undo_live(&undone.before).unwrap();
     // It counts as booted.
     undone.rig.talk.says(ASKED, Undone::again(in_the_running_system)).says(KARGS, HAS);
     let now = undone.rig.os.status().unwrap();
