@@ -66,7 +66,7 @@ pub(crate) async fn run(a: Install) -> anyhow::Result<u8> {
             if let Some(foreign) = foreign::find(&client, a.take_over).await? {
                 bail!("{foreign}");
             }
-            look(&client, &mut options).await?;
+            Box::pin(look(&client, &mut options)).await?;
             follow(&mut options, (a.open, a.require_token), a.balancers, find_existing(&client).await?);
             if let Some(image) = options.image.as_deref().filter(|_| !a.allow_not_upgradeable)
                 && let Some(why) = upgradeable::judge(options.settings.as_ref(), image)
