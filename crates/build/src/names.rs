@@ -175,8 +175,9 @@ pub fn by_digest(push_spec: &str, digest: &str) -> String {
 /// The most characters of an image by its digest.
 const MAX_IMAGE: usize = 447;
 
-/// Whether a text is an image by its digest, as the API server asks for it.
-pub fn is_by_digest(image: &str) -> bool {
+/// Whether a text is an image by its digest, as the API server asks for it: the digest has to be one, and the text no longer than a
+/// field takes. [`api::image_name::is_by_digest`] asks only whether a name has one.
+pub fn has_valid_digest(image: &str) -> bool {
     let parts = image.split_once('@');
     image.len() <= MAX_IMAGE && parts.is_some_and(|(name, digest)| !name.is_empty() && is_digest(digest))
 }
@@ -198,11 +199,11 @@ mod tests {
         let digest = format!("sha256:{}", "0a".repeat(32));
         assert!(is_digest(&digest) && !is_digest("sha256:00") && !is_digest(&digest.to_uppercase()));
         assert_eq!(by_digest("r.example.com/o:t", &digest), format!("r.example.com/o@{digest}"));
-        assert!(is_by_digest(&format!("r.example.com/o@{digest}")));
+        assert!(has_valid_digest(&format!("r.example.com/o@{digest}")));
         for wrong in ["r.example.com/o:t", "", &digest, &format!("@{digest}"), &format!("a@b@{digest}")] {
-            assert!(!is_by_digest(wrong), "{wrong}");
+            assert!(!has_valid_digest(wrong), "{wrong}");
         }
-        assert!(!is_by_digest(&format!("{}@{digest}", "a".repeat(400))));
+        assert!(!has_valid_digest(&format!("{}@{digest}", "a".repeat(400))));
     }
 
     #[test]

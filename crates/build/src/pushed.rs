@@ -130,7 +130,7 @@ impl Pushed {
     pub fn image(build: &MachineOSBuild, name: &str) -> Option<Self> {
         let tag = &build.spec.rendered_image_push_spec;
         // A status that names another place was not written by a build that pushed there.
-        let is_pushed = names::is_by_digest(name) && names::repository(name) == names::repository(tag);
+        let is_pushed = names::has_valid_digest(name) && names::repository(name) == names::repository(tag);
         let what = What::Image { name: name.to_owned(), tag: tag.clone() };
         is_pushed.then(|| Self::by(build, what)).flatten()
     }

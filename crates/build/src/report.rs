@@ -98,7 +98,7 @@ pub fn base_of(job: &JobFacts, pods: &[Pod], named: &str) -> Option<String> {
             text.lines().rev().find_map(|line| line.trim().strip_prefix(BUILT_FROM))?.trim().to_owned();
         // What a Containerfile runs may write such a line, too.
         let same = names::repository(&said) == names::repository(named);
-        (same && names::is_by_digest(&said)).then_some(said)
+        (same && names::has_valid_digest(&said)).then_some(said)
     })
 }
 

@@ -142,7 +142,7 @@ impl BuildPlan {
         let rebuild = note(config, names::REBUILD).is_some();
         let first = note(config, annotation::CURRENT_BUILD).is_none();
         let pre_built = note(config, names::PRE_BUILT).filter(|_| first && !rebuild);
-        if let Some(value) = pre_built.filter(|v| !names::is_by_digest(v)) {
+        if let Some(value) = pre_built.filter(|v| !names::has_valid_digest(v)) {
             self.wait = Some(Wait::NotPreBuilt(value.to_owned()));
             return;
         }
@@ -190,7 +190,7 @@ impl BuildPlan {
             State::Initial if reuses(build).is_some() => {
                 let image = reuses(build).unwrap_or_default();
                 let other = note(config, names::PRE_BUILT).is_some_and(|v| v != image);
-                if names::is_pre_built(build) && (other || !names::is_by_digest(image)) {
+                if names::is_pre_built(build) && (other || !names::has_valid_digest(image)) {
                     self.steps.push(Step::Delete { build: name, why: "its image was corrected" });
                     return;
                 }
