@@ -1,5 +1,5 @@
 //! Talking to the API server: one request under a timeout ([`call`]), what its error means ([`CallError`]), the wait
-//! before the next attempt ([`Backoff`]), an error with its causes as one line ([`chain`]), a typed object from an
+//! before the next attempt ([`Backoff`]), an error with its causes as one line ([`chain`]), a patch of what differs ([`merge_patch`]), a typed object from an
 //! untyped one ([`decode`]), what a process counts of its requests ([`Figures`]), the proxy that leads there ([`settle_proxy`]), the right that is missing ([`MissingRight`]), the answer to a watch that failed ([`watch_status`]), and which of several processes acts ([`lease`]).
 //!
 //! What it is not: retries, caches or credentials. The caller decides whether and when to try again.
@@ -10,6 +10,7 @@ mod chain;
 mod decode;
 mod figures;
 pub mod lease;
+pub mod merge_patch;
 mod missing_right;
 mod proxy;
 mod watch_status;
