@@ -1,95 +1,27 @@
-//! What a change makes dirty: which passes must run again, and for which keys. A pure function of the change and the
-//! caches; each pass declares which changes mark it (`marked_by`).
+//! What a change makes dirty: which passes must run again, and for which keys. Every change of a cache arrives here, at
+//! [`Shared::changed`], from a watch or as the answer to our own write. Which passes it marks is a pure function of the change and
+//! the caches ([`dirty`]); each pass declares which changes mark it (`marked_by`).
 //!
 //! What it is not: a decision. A mark too many costs a pass that finds nothing to do; a missing mark loses a change. So
 //! marks are generous.
 
-use crate::cache::settings::Kind;
-use crate::cache::store::Change;
-use crate::cache::stores::{Config, Stores};
-use crate::flight::echoes::Named;
-use crate::gates::TemplateGate;
-use crate::passes::queue::Pass;
-use api::v1::{ControllerConfig, MachineConfigNode, MachineConfigPool, PinnedImageSet};
+use crate::cache::store::{Change, Item, Store};
+use crate::cache::stores::{place, whole};
+use crate::cache::trimmed::{Config, ImageBuild, ImageConfig, TrimmedMachineConfigNode};
+use crate::cache::watch::version_of;
+use crate::change::{Changed, DirtyKeys, Known, Marker};
+use crate::flight::Answers;
+use crate::flight::refusals::Topic;
+use crate::queue::{ALL_NODES, Pass};
+use crate::shared::Shared;
+use api::k8s::{Node, ResourceExt};
+use api::names::CONTROLLER_CONFIG;
+use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool, MachineOSBuild, MachineOSConfig};
 use api::v1alpha1::RolloutPolicy;
-use rollout::view::NodeView;
-use std::collections::{BTreeMap, BTreeSet};
-
-/// A change of something that passes read.
-#[derive(Debug)]
-pub(crate) enum Changed<'a> {
-    /// A pool.
-    Pool(&'a Change<MachineConfigPool>),
-    /// A MachineConfig, written by people or made by us.
-    Config(&'a Change<Config>),
-    /// A ControllerConfig.
-    ControllerConfig(&'a Change<ControllerConfig>),
-    /// A RolloutPolicy.
-    RolloutPolicy(&'a Change<RolloutPolicy>),
-    /// A node.
-    Node(&'a Change<NodeView>),
-    /// A MachineConfigNode.
-    MachineConfigNode(&'a Change<MachineConfigNode>),
-    /// A PinnedImageSet.
-    PinnedImageSet(&'a Change<PinnedImageSet>),
-    /// Something about the image builds of this pool: its MachineOSConfig, a build or a Job.
-    ImageBuild(&'a str),
-    /// Another input of node plans changed: an image build, the Scheduler, the operator's pod, or the outcome of a
-    /// write.
-    PlanInput,
-    /// A setting of the cluster was added, removed or changed.
-    Setting(Kind),
-    /// The objects of a kind of setting are now known.
-    SettingKnown,
-    /// The template folder, or the pull secret, changed.
-    TemplateInput,
-    /// This process has become the leader.
-    TermBegins,
-}
-
-/// What a pass looks at, besides the change, when it marks keys.
-#[derive(Clone, Copy)]
-pub(crate) struct Known<'a> {
-    pub(crate) stores: &'a Stores,
-    pub(crate) named: &'a Named,
-    pub(crate) templates: &'a TemplateGate,
-}
-
-/// The keys that need a pass, for each pass.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct DirtyKeys(BTreeMap<Pass, BTreeSet<String>>);
-
-impl DirtyKeys {
-    /// Marks one key.
-    pub(crate) fn mark(&mut self, pass: Pass, key: &str) {
-        self.mark_all(pass, [key.to_owned()]);
-    }
-
-    /// Marks many keys. Each is marked only once for this change: passes are spaced by the number of changes.
-    pub(crate) fn mark_all(&mut self, pass: Pass, keys: impl IntoIterator<Item = String>) {
-        let mut keys = keys.into_iter().peekable();
-        if keys.peek().is_some() {
-            self.0.entry(pass).or_default().extend(keys);
-        }
-    }
-
-    /// Whether any key of this pass is marked.
-    pub(crate) fn has(&self, pass: Pass) -> bool {
-        self.0.contains_key(&pass)
-    }
-}
-
-impl IntoIterator for DirtyKeys {
-    type Item = (Pass, BTreeSet<String>);
-    type IntoIter = std::collections::btree_map::IntoIter<Pass, BTreeSet<String>>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.0.into_iter()
-    }
-}
-
-/// Adds the keys that one pass marks for a change.
-pub(crate) type Marker = fn(&Changed<'_>, Known<'_>, &mut DirtyKeys);
+use kube::Client;
+use rollout::TroubleOf;
+use rollout::view::{DaemonState, NodeView};
+use std::sync::{Arc, PoisonError};
 
 /// The keys that a change makes dirty.
 pub(crate) fn dirty(markers: &[Marker], changed: &Changed<'_>, known: Known<'_>) -> DirtyKeys {
@@ -108,11 +40,207 @@ fn is_irrelevant(changed: &Changed<'_>) -> bool {
             (Some(old), Some(new)) => old.alike(new),
             _ => false,
         },
-        Changed::ControllerConfig(change) => change.name != api::names::CONTROLLER_CONFIG,
+        Changed::ControllerConfig(change) => change.name != CONTROLLER_CONFIG,
         _ => false,
     }
+}
+
+impl Shared {
+    /// Handles a change: marks what it makes dirty.
+    pub(crate) fn changed(&self, changed: &Changed<'_>) {
+        self.note(changed);
+        let known =
+            Known { stores: &self.stores, own_writes: &self.own_writes, templates: &self.gates.templates };
+        let marks = dirty(self.markers, changed, known);
+        if marks.has(Pass::Generated) {
+            // This comes first: no pool is rendered until the generated MachineConfigs are up to date.
+            self.gates.settings.close();
+        }
+        for (pass, keys) in marks {
+            if pass == Pass::Node && self.is_awaited(changed) {
+                self.queues.of(pass).mark_urgent(ALL_NODES.to_owned());
+            }
+            self.queues.of(pass).mark_all(keys);
+        }
+    }
+
+    /// Whether a change is that one of the last nodes that a wave waits for is done.
+    fn is_awaited(&self, changed: &Changed<'_>) -> bool {
+        let Changed::Node(change) = changed else { return false };
+        let is_done = |node: &NodeView| {
+            node.ready() && node.state == DaemonState::Done && node.current_config == node.desired_config
+        };
+        change.new.as_deref().is_some_and(is_done)
+            && self.last_of_waves.lock().unwrap_or_else(PoisonError::into_inner).contains(&*change.name)
+    }
+
+    /// Other effects of a change.
+    fn note(&self, changed: &Changed<'_>) {
+        match changed {
+            Changed::Pool(change) if change.new.is_none() => {
+                self.metrics.forget_pool(&change.name);
+                self.pool_troubles.resolved(&change.name);
+                self.own_writes.forget(&change.name);
+            }
+            Changed::Node(change) if change.new.is_none() => self.metrics.forget_node(&change.name),
+            Changed::ControllerConfig(change) if change.name == CONTROLLER_CONFIG => {
+                let place = change.new.as_deref().and_then(|c| place(c.spec.pull_secret.as_ref()));
+                self.pull_secret.send_if_modified(|at| {
+                    let moved = *at != place;
+                    *at = place;
+                    moved
+                });
+            }
+            // Another leader may have left its work half done.
+            Changed::TermBegins => {
+                self.gates.begin();
+                self.stored_configs.forget();
+                self.troubles.forget();
+                self.node_troubles.forget();
+                self.pool_troubles.forget();
+                self.side_problems.forget();
+                self.own_writes.clear();
+            }
+            _ => {}
+        }
+    }
+
+    /// Has everything about nodes planned again.
+    pub(crate) fn mark_cluster(&self) {
+        self.changed(&Changed::PlanInput);
+    }
+
+    /// The same, at once: something waits for this plan.
+    pub(crate) fn plan_now(&self) {
+        self.mark_cluster();
+        self.queues.of(Pass::Node).mark_urgent(ALL_NODES.to_owned());
+    }
+
+    /// Has pools report a problem that delays nothing, or stop reporting it.
+    pub(crate) fn report_problem(&self, topic: Topic, of: TroubleOf, text: Option<String>) {
+        if self.side_problems.set(topic, of, text) {
+            self.mark_cluster();
+        }
+    }
+
+    /// Handles a change of a MachineOSConfig. A rollout looks at a part of it only.
+    pub(crate) fn os_config_changed(&self, change: &Change<ImageConfig>) {
+        let view = |c: &Option<Arc<ImageConfig>>| c.as_ref().map(|c| c.view.clone());
+        if view(&change.old) != view(&change.new) {
+            self.changed(&Changed::PlanInput);
+        }
+        for config in [&change.old, &change.new].into_iter().flatten() {
+            self.changed(&Changed::ImageBuild(config.pool()));
+        }
+    }
+
+    /// The same for a MachineOSBuild.
+    pub(crate) fn os_build_changed(&self, change: &Change<ImageBuild>) {
+        let view = |b: &Option<Arc<ImageBuild>>| b.as_ref().map(|b| b.view.clone());
+        if view(&change.old) != view(&change.new) {
+            self.changed(&Changed::PlanInput);
+        }
+        for build in [&change.old, &change.new].into_iter().flatten() {
+            self.changed(&Changed::ImageBuild(build.pool()));
+        }
+    }
+
+    /// Puts the answer to our own write of a MachineOSConfig into the cache.
+    pub(crate) fn os_config_answer(&self, config: &MachineOSConfig) {
+        let (version, uid) = (version_of(config), config.uid().unwrap_or_default());
+        let item = Item { version, uid, value: Arc::new(ImageConfig::new(serde_json::json!(config))) };
+        if let Some(change) = self.stores.os_configs.answer(&config.name_any(), item) {
+            self.os_config_changed(&change);
+        }
+    }
+
+    /// The same for a MachineOSBuild.
+    pub(crate) fn os_build_answer(&self, build: &MachineOSBuild) {
+        let change = self.stores.os_builds.answer(&build.name_any(), os_build_item(build));
+        change.iter().for_each(|change| self.os_build_changed(change));
+    }
+
+    /// The same for a MachineOSBuild that we have just created.
+    pub(crate) fn os_build_created(&self, build: &MachineOSBuild) {
+        let change = self.stores.os_builds.created(&build.name_any(), os_build_item(build));
+        change.iter().for_each(|change| self.os_build_changed(change));
+    }
+
+    /// The same for a RolloutPolicy.
+    pub(crate) fn rollout_policy_answer(&self, policy: RolloutPolicy) {
+        self.answer(&self.stores.rollout_policies, policy, |change| Changed::RolloutPolicy(change));
+    }
+
+    /// The same for the ControllerConfig.
+    pub(crate) fn controller_config_answer(&self, config: ControllerConfig) {
+        self.answer(&self.stores.controller_configs, config, |change| Changed::ControllerConfig(change));
+    }
+
+    /// The same for a MachineConfigNode, also one that we have just created.
+    pub(crate) fn machine_config_node_answer(&self, object: TrimmedMachineConfigNode) {
+        let item = whole(object.0);
+        if let Some(change) = self.stores.machine_config_nodes.created(&item.value.name_any(), item) {
+            self.changed(&Changed::MachineConfigNode(&change));
+        }
+    }
+
+    fn answer<K: ResourceExt>(
+        &self,
+        store: &Store<K>,
+        object: K,
+        of: for<'a> fn(&'a Change<K>) -> Changed<'a>,
+    ) {
+        let item = whole(object);
+        if let Some(change) = store.answer(&item.value.name_any(), item) {
+            self.changed(&of(&change));
+        }
+    }
+
+    /// The same for a MachineConfig, also one that we have just created.
+    pub(crate) fn config_answer(&self, config: MachineConfig) {
+        let name = config.name_any();
+        let (version, uid) = (version_of(&config), config.uid().unwrap_or_default());
+        let item = Item { version, uid, value: Arc::new(Config::new(config)) };
+        if let Some(change) = self.stores.configs.created(&name, item) {
+            self.changed(&Changed::Config(&change));
+        }
+    }
+}
+
+impl Answers for Shared {
+    fn client(&self) -> Client {
+        self.client.clone()
+    }
+
+    fn node_version(&self, node: &str) -> Option<u64> {
+        self.stores.nodes.version(node)
+    }
+
+    fn node_answer(&self, node: &Node) {
+        let item = Item {
+            version: version_of(node),
+            uid: node.uid().unwrap_or_default(),
+            value: Arc::new(self.view(node)),
+        };
+        if let Some(change) = self.stores.nodes.answer(&node.name_any(), item) {
+            self.changed(&Changed::Node(&change));
+        }
+    }
+
+    fn pool_answer(&self, pool: MachineConfigPool) {
+        self.answer(&self.stores.pools, pool, |change| Changed::Pool(change));
+    }
+}
+
+fn os_build_item(build: &MachineOSBuild) -> Item<ImageBuild> {
+    let (version, uid) = (version_of(build), build.uid().unwrap_or_default());
+    Item { version, uid, value: Arc::new(ImageBuild::new(serde_json::json!(build))) }
 }
 
 #[cfg(test)]
 #[path = "dirty_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "answer_tests.rs"]
+mod answer_tests;

@@ -2,13 +2,14 @@
 
 use super::*;
 use crate::cache::settings::{API_SERVER, FEATURE_GATE, IMAGE, MACHINE_CONFIGURATION, STREAMS};
-use crate::cache::store::Item;
+use crate::cache::stores::Stores;
+use crate::flight::pools::OwnPoolWrites;
+use crate::gates::TemplateGate;
 use crate::passes::MARKERS;
-use api::names::{CONTROLLER_CONFIG, label};
-use api::v1::MachineConfig;
-use rollout::view::DaemonState;
+use api::names::label;
+use api::v1::{MachineConfigNode, PinnedImageSet};
 use serde_json::{Value, json};
-use std::sync::Arc;
+use std::collections::BTreeSet;
 
 /// Pools `worker` and `infra`, nodes `n1` and `n2` in config `rendered-worker-a`, and the MachineConfigNode of a third.
 fn stores() -> Stores {
@@ -25,7 +26,7 @@ fn stores() -> Stores {
     }
     let (version, uid) = item("gone");
     let value = Arc::new(MachineConfigNode::new("gone", api::v1::MachineConfigNodeSpec::default()));
-    stores.progress.apply("gone".to_owned(), Item { version, uid, value });
+    stores.machine_config_nodes.apply("gone".to_owned(), Item { version, uid, value });
     for name in ["rendered-worker-a", "rendered-worker-b"] {
         let (version, uid) = item(name);
         stores.configs.apply(name.to_owned(), Item { version, uid, value: rendered(name).unwrap() });
@@ -172,9 +173,9 @@ fn a_change_makes_dirty_what_looks_at_it_and_nothing_else() {
             "Node: cluster; Render: infra worker",
         ),
     ];
-    let (stores, named, templates) = (stores(), Named::default(), TemplateGate::default());
-    named.expect("worker", api::v1::PoolConfiguration { name: "ours".to_owned(), ..Default::default() });
-    let known = Known { stores: &stores, named: &named, templates: &templates };
+    let (stores, own_writes, templates) = (stores(), OwnPoolWrites::default(), TemplateGate::default());
+    own_writes.expect("worker", api::v1::PoolConfiguration { name: "ours".to_owned(), ..Default::default() });
+    let known = Known { stores: &stores, own_writes: &own_writes, templates: &templates };
     let wrong = std::cell::RefCell::new(vec![]);
     let is = |about: &str, changed: Changed<'_>, want: &str| {
         let marked = words(dirty(&MARKERS, &changed, known));

@@ -3,12 +3,14 @@
 //!
 //! What they are not: the passes. They hold no client and write nothing.
 
-use crate::flight::own_config::{is_as, leaving};
 use api::k8s::ResourceExt;
-use api::names::annotation::GENERATED_BY_VERSION;
+use api::names::CONTROLLER_CONFIG;
+use api::names::annotation::{GENERATED_BY_CONTROLLER, GENERATED_BY_VERSION};
 use api::names::own::RELEASED_VERSION;
 use api::render_reason::RenderReason;
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
+use client::merge_patch::difference;
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -237,6 +239,43 @@ impl Made {
             message: why.clone(),
         })
     }
+}
+
+/// Whether it is stored as it should be. `wanted` has its own digest, as it is to be stored.
+pub(crate) fn is_as(have: &MachineConfig, wanted: &MachineConfig) -> bool {
+    let fixed = fixed(have, wanted);
+    // Equal values have equal JSON, and comparing the values takes a fraction of the time.
+    fixed == *have || difference(&json!(have), &json!(fixed)).is_none()
+}
+
+/// The stored object with our fields restored. Labels and annotations of others stay.
+pub(crate) fn fixed(have: &MachineConfig, wanted: &MachineConfig) -> MachineConfig {
+    let mut fixed = have.clone();
+    fixed.spec = wanted.spec.clone();
+    fixed.labels_mut().extend(wanted.labels().clone());
+    fixed.annotations_mut().extend(wanted.annotations().clone());
+    fixed.metadata.owner_references.clone_from(&wanted.metadata.owner_references);
+    fixed
+}
+
+/// MachineConfigs that the templates no longer produce: owned by the ControllerConfig and marked as made by a
+/// controller. If somebody removed the owner or the mark, the object is theirs and stays.
+pub(crate) fn leaving<'a>(
+    wanted: &[MachineConfig],
+    standing: &[&'a MachineConfig],
+) -> Vec<&'a MachineConfig> {
+    let made = |config: &&MachineConfig| {
+        let mark = config.annotations().get(GENERATED_BY_CONTROLLER);
+        is_from_template(config) && mark.is_some_and(|mark| !mark.is_empty())
+    };
+    let wants = |config: &MachineConfig| wanted.iter().any(|w| w.metadata.name == config.metadata.name);
+    standing.iter().copied().filter(made).filter(|config| !wants(config)).collect()
+}
+
+/// Whether the template pass made it: the ControllerConfig owns it.
+pub(crate) fn is_from_template(object: &MachineConfig) -> bool {
+    let mut owners = object.metadata.owner_references.iter().flatten();
+    owners.any(|o| o.controller == Some(true) && o.kind == "ControllerConfig" && o.name == CONTROLLER_CONFIG)
 }
 
 /// How long rendering waits for settings that keep changing. After that it renders from what is stored, because

@@ -18,6 +18,7 @@
 
 pub mod bootstrap;
 mod cache;
+mod change;
 mod dirty;
 #[cfg(test)]
 mod fake_server;
@@ -26,18 +27,20 @@ mod gates;
 mod io;
 mod passes;
 mod policies;
+mod queue;
+mod rights;
 mod shared;
 mod term;
+mod watches;
 
 pub use io::connection::{ClientError, tune};
 pub use io::files::FileError;
 pub use io::metrics::metrics_sample;
-pub use passes::descriptor::Right;
+pub use rights::Right;
 
 use crate::io::events::Recorder;
 use crate::io::metrics::Metrics;
 use crate::shared::Shared;
-use crate::term::leader::LEASE;
 use crate::term::readiness::Readiness;
 use client::Figures;
 use client::lease::Candidacy;
@@ -51,6 +54,9 @@ use tokio_util::task::TaskTracker;
 
 /// Where the controller listens for `/metrics`, `/healthz` and `/readyz` unless told otherwise.
 pub const DEFAULT_METRICS_LISTEN: &str = "127.0.0.1:8797";
+
+/// The Lease that the controller that leads holds.
+const LEASE: &str = "machine-config-controller";
 
 /// The rights that the controller needs for objects of the whole cluster, which its ClusterRole must grant. Not
 /// included are the objects in its own namespace (the lease, events) and the pull secret.
@@ -137,7 +143,7 @@ pub async fn run_with(
     };
     tasks.spawn(endpoint.bind("--metrics-listen").await?.serve(rest.clone()));
     let events_task = tokio::spawn(write_events);
-    shared.watch(&tasks, &rest);
+    watches::start(&shared, &tasks, &rest);
 
     let mut candidacy = match options.leader_elect {
         true => {

@@ -1,9 +1,9 @@
-//! The caches of the cluster's objects: one store for each kind, filled by watches. Objects are trimmed on arrival.
+//! The caches of the cluster's objects: one store for each kind, filled by a watch. Objects are trimmed on arrival.
+//!
+//! What it is not: which kinds are watched, or what a change of one means (see `watches`).
 
-pub(crate) mod follow;
-pub(crate) mod follow_settings;
 pub(crate) mod settings;
 pub(crate) mod store;
 pub(crate) mod stores;
-pub(crate) mod template_inputs;
+pub(crate) mod trimmed;
 pub(crate) mod watch;

@@ -123,7 +123,7 @@ impl Kind {
     }
 
     /// What is kept of an object. Parts that are not used, such as most of a ClusterVersion, change often.
-    pub(crate) fn keep(self, object: &DynamicObject) -> Value {
+    pub(crate) fn trimmed(self, object: &DynamicObject) -> Value {
         let mut kept = json!({
             "apiVersion": format!("{}/{}", self.group, self.version),
             "kind": self.name,
@@ -184,7 +184,7 @@ impl Settings {
 
     /// Puts the answer to a write of ours into the cache.
     pub(crate) fn answer(&self, kind: Kind, object: &DynamicObject) {
-        let value = Arc::new(kind.keep(object));
+        let value = Arc::new(kind.trimmed(object));
         let item = Item { version: version_of(object), uid: object.uid().unwrap_or_default(), value };
         if let Some(store) = self.store(kind) {
             // Nothing has to follow from this change: it is our own.
@@ -226,7 +226,7 @@ mod tests {
     #[test]
     fn only_what_is_read_of_an_object_is_kept() {
         let data = json!({"spec": {"x": 1}, "status": {"desired": {"image": "i", "y": 1}, "history": []}});
-        let kept = CLUSTER_VERSION.keep(&object(data));
+        let kept = CLUSTER_VERSION.trimmed(&object(data));
         assert_eq!(kept["status"], json!({"desired": {"image": "i"}}));
         assert_eq!((kept.get("spec"), kept["metadata"].get("managedFields")), (None, None));
         assert_eq!(kept["kind"], "ClusterVersion");
@@ -235,7 +235,7 @@ mod tests {
     #[test]
     fn a_verdict_is_no_change_of_a_setting() {
         let of = |kind: Kind, status: Value, max: i32| {
-            input(&kind.keep(&object(json!({"spec": {"maxPods": max}, "status": status}))))
+            input(&kind.trimmed(&object(json!({"spec": {"maxPods": max}, "status": status}))))
         };
         assert_eq!(of(KUBELET_CONFIG, json!({"a": 1}), 1), of(KUBELET_CONFIG, json!({}), 1));
         assert_ne!(of(KUBELET_CONFIG, json!({}), 2), of(KUBELET_CONFIG, json!({}), 1));

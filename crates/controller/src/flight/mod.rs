@@ -1,10 +1,25 @@
-//! Writes in flight: how many at once, which have no answer yet, and when a refusal is reported.
+//! Writes in flight: how many at once, which have no answer yet, which changes are the echoes of our own writes, and when a
+//! refusal is reported.
+//!
+//! What it is not: the choice of what to write, or where answers lead ([`Answers`] hands them on).
 
-pub(crate) mod echoes;
-pub(crate) mod merge_patch;
 pub(crate) mod nodes;
-pub(crate) mod own_config;
-pub(crate) mod permits;
 pub(crate) mod pools;
 pub(crate) mod refusals;
-pub(crate) mod write_config;
+pub(crate) mod stored_configs;
+
+use api::k8s::Node;
+use api::v1::MachineConfigPool;
+use kube::Client;
+
+/// What writes need of the rest of the controller: the connection, and the caches that their answers go to.
+pub(crate) trait Answers: Send + Sync {
+    /// The connection to the API server.
+    fn client(&self) -> Client;
+    /// The version of a Node that the cache holds.
+    fn node_version(&self, node: &str) -> Option<u64>;
+    /// Puts the answer to our own write of a Node into the cache.
+    fn node_answer(&self, node: &Node);
+    /// The same for a pool.
+    fn pool_answer(&self, pool: MachineConfigPool);
+}

@@ -1,21 +1,114 @@
-//! Patches of Nodes, sent until the outcome is known. Each patch is bound to the resource version that it
-//! was decided on, and its answer goes into the cache before anything else is decided.
+//! Patches of Nodes in flight: how many at once ([`Permits`]), and each one until its outcome is known. A patch is bound to the
+//! resource version that it was decided on, and its answer goes into the cache before anything else is decided. None is
+//! sent once the lease is lost or this controller shuts down.
 //!
-//! What it is not: the choice of what to write, or how many are sent at once (see `permits`).
+//! What it is not: the choice of what to write.
 
-use crate::cache::stores::TrimmedNode;
-use crate::flight::permits::Whose;
+use crate::cache::trimmed::TrimmedNode;
+use crate::flight::Answers;
 use crate::io::backoff::WORK;
-use crate::shared::Shared;
-use crate::term::leader::STRAY;
+use client::lease::{STRAY, TermSignals};
 use client::{CallError, call};
+use kube::Api;
 use kube::api::{Patch, PatchParams};
 use rollout::NodePatch;
 use serde_json::Value;
+use std::collections::HashMap;
 use std::fmt::Display;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// How often a delayed patch checks whether the lease was renewed after all.
+const LEASE_LOOK: Duration = Duration::from_millis(20);
+
+/// Node patches in flight at once, for each pool and for all drains together: at ten milliseconds each, thousands a
+/// second. The API server serves 200 writes at a time by default, which leaves room for others. Each patch in flight
+/// holds a connection with its buffers here.
+pub(crate) const PATCHES_IN_FLIGHT: usize = 32;
+
+/// Whose patch a permit is for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Whose<'a> {
+    /// A drain's.
+    Drain,
+    /// That of a node of this pool.
+    Pool(&'a str),
+}
+
+/// All permits for Node patches. Each pool has its own, and drains have theirs, so that unanswered patches of one pool
+/// do not block other pools. They are no rate limit: an answered patch frees its permit at once.
+#[derive(Debug)]
+pub(crate) struct Permits {
+    /// Cancelled when no further Node patch may be sent, because this controller shuts down.
+    closing: CancellationToken,
+    drains: Arc<Semaphore>,
+    pools: Mutex<HashMap<String, Arc<Semaphore>>>,
+}
+
+impl Default for Permits {
+    fn default() -> Self {
+        Self {
+            closing: CancellationToken::new(),
+            drains: Arc::new(Semaphore::new(PATCHES_IN_FLIGHT)),
+            pools: Mutex::default(),
+        }
+    }
+}
+
+impl Permits {
+    /// The permits of one pool, or of drains.
+    fn of(&self, whose: Whose<'_>) -> Arc<Semaphore> {
+        let Whose::Pool(pool) = whose else { return self.drains.clone() };
+        let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
+        let new = || Arc::new(Semaphore::new(PATCHES_IN_FLIGHT));
+        pools.entry(pool.to_owned()).or_insert_with(new).clone()
+    }
+
+    /// Waits for a permit to send a Node patch, and until the lease is held. Never returns once [`Permits::close`] was
+    /// called.
+    pub(crate) async fn take(&self, whose: Whose<'_>, terms: &TermSignals) -> OwnedSemaphorePermit {
+        let permit = self.of(whose).acquire_owned().await;
+        // The lease may still be renewed. If it is not, the pass that waits here is dropped with all others.
+        while terms.over() {
+            tokio::time::sleep(LEASE_LOOK).await;
+        }
+        match permit {
+            Ok(permit) if !self.closing.is_cancelled() => permit,
+            none => {
+                // The one who waits for all permits must get this one.
+                drop(none);
+                std::future::pending().await
+            }
+        }
+    }
+
+    /// Stops further Node patches and waits, for at most `most`, for the answers of those in flight. A patch that is
+    /// still on its way when the next leader plans could take a slot that this leader gives to another node.
+    pub(crate) async fn close(&self, terms: &TermSignals, most: Duration) {
+        self.closing.cancel();
+        if tokio::time::timeout(most, self.take_all()).await.is_err() {
+            terms.leave_unanswered();
+            tracing::warn!("some patches of nodes have no answer yet; the next leader fences them off");
+        }
+    }
+
+    /// Waits until every permit is free, and takes all of them for good.
+    async fn take_all(&self) {
+        let pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
+        let mut all: Vec<Arc<Semaphore>> = pools;
+        all.push(self.drains.clone());
+        let number = u32::try_from(PATCHES_IN_FLIGHT).unwrap_or(u32::MAX);
+        futures::future::join_all(all.iter().map(async |places| {
+            if let Ok(taken) = places.acquire_many(number).await {
+                taken.forget();
+            }
+        }))
+        .await;
+    }
+}
 
 /// After this many server errors in a row for one Node's patch, the server will continue to fail: an admission webhook
 /// is down, for example. If the first attempt did take effect after all, the next one was a conflict, and the watch has
@@ -33,41 +126,40 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 /// How often the cache is checked for the outcome of a patch.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// Sends one patch of a drain, and puts the answer into the cache. Its outcome affects no decision about other nodes.
-pub(crate) async fn patch_node(shared: &Shared, patch: &NodePatch) -> Result<(), CallError> {
-    let place = shared.permits.take(Whose::Drain, &shared.terms).await;
-    send(shared, &place, patch).await
-}
-
 /// Sends one Node patch, holding a permit, and puts the answer into the cache. Returns when the outcome is known: there
 /// is an answer; or the Node has another version, to which the patch is not bound; or the patch has arrived or never
 /// will.
 pub(crate) async fn until_settled(
-    shared: &Shared,
+    answers: &impl Answers,
     place: &OwnedSemaphorePermit,
     patch: &NodePatch,
 ) -> Result<(), CallError> {
-    let done = send(shared, place, patch).await;
+    let done = send(answers, place, patch).await;
     if done.as_ref().is_err_and(|e| e.is_unanswered() && !e.is_server_fault()) {
         let last = Instant::now();
-        let version = |node: &str| shared.stores.nodes.version(node);
+        let version = |node: &str| answers.node_version(node);
         let bound = patch.resource_version.parse().ok();
         while last.elapsed() < STRAY && version(&patch.node) == bound {
             tokio::time::sleep(LOOK).await;
         }
         // It may have arrived although the watch has not delivered the new version.
         if version(&patch.node) == bound {
-            read(shared, &patch.node).await;
+            read(answers, &patch.node).await;
         }
     }
     done
 }
 
-async fn send(shared: &Shared, place: &OwnedSemaphorePermit, patch: &NodePatch) -> Result<(), CallError> {
+/// Sends one Node patch, holding a permit, until it is answered (see [`until_answered`]).
+pub(crate) async fn send(
+    answers: &impl Answers,
+    place: &OwnedSemaphorePermit,
+    patch: &NodePatch,
+) -> Result<(), CallError> {
     // For these fields this does the same as a merge patch, and the API server need not convert the Node to JSON and
     // back.
     let body = Patch::Strategic(patch.merge_patch());
-    until_answered(shared, place, &patch.node, &body, patch).await?;
+    until_answered(answers, place, &patch.node, &body, patch).await?;
     tracing::info!(node = %patch.node, "{patch}");
     Ok(())
 }
@@ -80,19 +172,19 @@ async fn send(shared: &Shared, place: &OwnedSemaphorePermit, patch: &NodePatch) 
 /// to a version it takes effect at most once. A refusal says that the node has changed, maybe by an earlier copy of
 /// this patch; so the node is read before anything else is decided.
 pub(crate) async fn until_answered(
-    shared: &Shared,
+    answers: &impl Answers,
     _place: &OwnedSemaphorePermit,
     name: &str,
     body: &Patch<Value>,
     words: &(dyn Display + Sync),
 ) -> Result<(), CallError> {
-    let api = shared.api::<TrimmedNode>();
+    let api = Api::<TrimmedNode>::all(answers.client());
     let params = PatchParams::default();
     let (begin, mut attempt, mut faults) = (Instant::now(), 0, 0);
     loop {
         let error = match call(|| format!("patch of node {words}"), api.patch(name, &params, body)).await {
             Ok(node) => {
-                shared.node_answer(&node.0);
+                answers.node_answer(&node.0);
                 return Ok(());
             }
             Err(e) => e,
@@ -100,7 +192,7 @@ pub(crate) async fn until_answered(
         faults = if error.is_server_fault() { faults + 1 } else { 0 };
         if !error.is_unanswered() || faults >= FAULTS || begin.elapsed() >= TRYING {
             if attempt > 0 {
-                read(shared, name).await;
+                read(answers, name).await;
             }
             return Err(error);
         }
@@ -116,12 +208,12 @@ pub(crate) async fn until_answered(
 }
 
 /// Puts the current Node into the cache as soon as it can be read.
-async fn read(shared: &Shared, name: &str) {
-    let api = shared.api::<TrimmedNode>();
+async fn read(answers: &impl Answers, name: &str) {
+    let api = Api::<TrimmedNode>::all(answers.client());
     let (mut attempt, mut faults) = (0, 0);
     loop {
         let error = match call(|| format!("node {name}"), api.get(name)).await {
-            Ok(node) => return shared.node_answer(&node.0),
+            Ok(node) => return answers.node_answer(&node.0),
             Err(e) => e,
         };
         faults = if error.is_server_fault() { faults + 1 } else { 0 };
@@ -136,93 +228,5 @@ async fn read(shared: &Shared, name: &str) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::cache::store::Item;
-    use crate::fake_server::{answer, shared};
-    use rollout::view::NodeView;
-    use serde_json::json;
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicU32, Ordering};
-
-    #[tokio::test(start_paused = true)]
-    async fn a_patch_is_sent_until_answered_but_one_nodes_fault_does_not_hold_the_others_for_ever() {
-        let rows: [(&'static [u16], Option<u16>, u32); 5] = [
-            (&[0, 0, 0, 0, 0, 0, 0, 0, 503], None, 10),
-            (&[500, 500, 0, 500, 500, 500, 500, 500], None, 9),
-            (&[409], Some(409), 1),
-            // The conflict may come from the first attempt, whose answer was lost. So the node is read.
-            (&[0, 409], Some(409), 3),
-            (&[500; 99], Some(500), 2 * FAULTS),
-        ];
-        for (answers, want, times) in rows {
-            let asked = Arc::new(AtomicU32::new(0));
-            let count = asked.clone();
-            let shared = shared(move |_| match answers.get(count.fetch_add(1, Ordering::Relaxed) as usize) {
-                Some(0) => None,
-                Some(code) => answer(*code, &json!({"kind": "Status", "code": code, "message": "no"})),
-                None => {
-                    let metadata = json!({"name": "n", "uid": "u", "resourceVersion": "7"});
-                    answer(200, &json!({"apiVersion": "v1", "kind": "Node", "metadata": metadata}))
-                }
-            });
-            let item = Item { version: 3, uid: "u".to_owned(), value: Arc::new(NodeView::default()) };
-            shared.stores.nodes.apply("n".to_owned(), item);
-            let patch = NodePatch { node: "n".into(), ..NodePatch::default() };
-            let result =
-                tokio::time::timeout(std::time::Duration::from_secs(600), patch_node(&shared, &patch));
-            let error = result.await.expect("it ends").err();
-            assert_eq!(error.as_ref().map(CallError::is_conflict), want.map(|c| c == 409), "{error:?}");
-            assert_eq!(asked.load(Ordering::Relaxed), times, "{answers:?}");
-            let known = asked.load(Ordering::Relaxed) as usize > answers.len();
-            assert_eq!(shared.stores.nodes.version("n"), Some(if known { 7 } else { 3 }), "{answers:?}");
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn an_ending_controller_waits_for_patches_under_way_and_sends_no_more() {
-        let shared = shared(|_| answer(500, &json!({})));
-        let shared = Arc::new(shared);
-        let place = shared.permits.take(Whose::Drain, &shared.terms).await;
-        // More patches than permits.
-        let waits = |shared: Arc<Shared>| async move {
-            let _place = shared.permits.take(Whose::Drain, &shared.terms).await;
-            tokio::time::sleep(std::time::Duration::from_millis(300)).await;
-        };
-        let queue: Vec<_> = (0..200).map(|_| tokio::spawn(waits(shared.clone()))).collect();
-        tokio::task::yield_now().await;
-        let begin = tokio::time::Instant::now();
-        let end = shared.permits.close(&shared.terms, std::time::Duration::from_secs(2));
-        let late = tokio::time::sleep(std::time::Duration::from_millis(300));
-        let ((), ()) = tokio::join!(end, async {
-            late.await;
-            drop(place);
-        });
-        assert_eq!(begin.elapsed().as_millis(), 300);
-        let more = tokio::time::timeout(
-            std::time::Duration::from_secs(60),
-            shared.permits.take(Whose::Drain, &shared.terms),
-        )
-        .await;
-        assert!(more.is_err(), "no permit is free for a further patch");
-        assert!(queue.iter().any(|task| !task.is_finished()), "nor for one that was waiting");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_patch_waits_while_the_lease_has_run_out_and_goes_when_it_was_renewed_after_all() {
-        let shared = shared(|_| answer(500, &json!({})));
-        let minute = std::time::Duration::from_secs(60);
-        shared.terms.renewed(tokio::time::Instant::now());
-        assert!(tokio::time::timeout(minute, shared.permits.take(Whose::Drain, &shared.terms)).await.is_ok());
-        tokio::time::advance(minute).await;
-        let begin = tokio::time::Instant::now();
-        let (place, ()) = tokio::join!(
-            tokio::time::timeout(minute, shared.permits.take(Whose::Drain, &shared.terms)),
-            async {
-                tokio::time::sleep(minute / 10).await;
-                shared.terms.renewed(tokio::time::Instant::now());
-            }
-        );
-        assert!(place.is_ok() && begin.elapsed() >= minute / 10);
-    }
-}
+#[path = "nodes_tests.rs"]
+mod tests;

@@ -1,24 +1,63 @@
 //! Writes to pools that several passes share: status, conditions, the list of expected first boots. Each is bound to the
-//! resource version that it was decided on, and its answer goes into the cache before anything else is decided.
+//! resource version that it was decided on, and its answer goes into the cache before anything else is decided. Also here:
+//! what tells the echo of our own write to a pool from a change by somebody else ([`OwnPoolWrites`]).
 //!
-//! What it is not: the choice of what to write, or which changes from the watch are our own (see `echoes`).
+//! What it is not: the choice of what to write.
 
-use crate::flight::merge_patch::{bound, difference};
-use crate::shared::Shared;
-use crate::term::leader::now;
+use crate::flight::Answers;
+use crate::io::clock::now;
 use api::conditions::{self, Condition};
 use api::k8s::ResourceExt;
 use api::names::annotation;
-use api::v1::{MachineConfigPool, MachineConfigPoolStatus};
+use api::v1::{MachineConfigPool, MachineConfigPoolStatus, PoolConfiguration};
+use client::merge_patch::{bound, difference};
 use client::{CallError, call};
+use kube::Api;
 use kube::api::{Patch, PatchParams};
 use rollout::Change;
 use serde_json::{Value, json};
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The config that rendering last wrote into each pool. When that write comes back from the watch, nothing needs to be
+/// done.
+#[derive(Debug, Default)]
+pub(crate) struct OwnPoolWrites(Mutex<HashMap<String, PoolConfiguration>>);
+
+impl OwnPoolWrites {
+    fn all(&self) -> MutexGuard<'_, HashMap<String, PoolConfiguration>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Records the config that is about to be written into the pool.
+    pub(crate) fn expect(&self, pool: &str, configuration: PoolConfiguration) {
+        self.all().insert(pool.to_owned(), configuration);
+    }
+
+    /// Whether this is what rendering last wrote into the pool.
+    pub(crate) fn wrote(&self, pool: &str, configuration: &PoolConfiguration) -> bool {
+        self.all().get(pool).is_some_and(|written| written == configuration)
+    }
+
+    /// Forgets a pool that is gone.
+    pub(crate) fn forget(&self, pool: &str) {
+        self.all().remove(pool);
+    }
+
+    /// Forgets everything at the start of a term: another leader may have written other configs into the pools.
+    pub(crate) fn clear(&self) {
+        self.all().clear();
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.all().is_empty()
+    }
+}
 
 /// Writes the list of nodes that a pool expects to boot into it, if the plan changes it.
 pub(crate) async fn write_first_boot_nodes(
-    shared: &Shared,
+    answers: &impl Answers,
     pool: &MachineConfigPool,
     change: &Change<Arc<str>>,
 ) -> Result<(), CallError> {
@@ -31,16 +70,16 @@ pub(crate) async fn write_first_boot_nodes(
     let version = pool.metadata.resource_version.as_deref();
     let metadata = json!({"resourceVersion": version, "annotations": {annotation::FIRST_BOOT_NODES: value}});
     let body = Patch::Merge(json!({ "metadata": metadata }));
-    let api = shared.api::<MachineConfigPool>();
+    let api = Api::<MachineConfigPool>::all(answers.client());
     let what = || format!("annotation {} of machineconfigpool {name}", annotation::FIRST_BOOT_NODES);
     let answer = call(what, api.patch(&name, &PatchParams::default(), &body)).await?;
-    shared.pool_answer(answer);
+    answers.pool_answer(answer);
     Ok(())
 }
 
 /// Writes the differences of a pool's status, bound to the version that it was computed from.
 pub(crate) async fn write_status(
-    shared: &Shared,
+    answers: &impl Answers,
     pool: &MachineConfigPool,
     status: &MachineConfigPoolStatus,
 ) -> Result<(), CallError> {
@@ -48,19 +87,19 @@ pub(crate) async fn write_status(
     let old = pool.status.as_ref().map_or(json!({}), |s| json!(s));
     let Some(patch) = difference(&old, &json!(status)) else { return Ok(()) };
     let body = Patch::Merge(bound("status", &patch, pool.metadata.resource_version.as_deref()));
-    let api = shared.api::<MachineConfigPool>();
+    let api = Api::<MachineConfigPool>::all(answers.client());
     let answer = call(
         || format!("status of machineconfigpool {name}"),
         api.patch_status(&name, &PatchParams::default(), &body),
     )
     .await?;
-    shared.pool_answer(answer);
+    answers.pool_answer(answer);
     Ok(())
 }
 
 /// Writes one condition of a pool if it says something new.
 pub(crate) async fn set_condition(
-    shared: &Shared,
+    answers: &impl Answers,
     pool: &MachineConfigPool,
     condition: Condition,
 ) -> Result<(), CallError> {
@@ -70,5 +109,5 @@ pub(crate) async fn set_condition(
         return Ok(());
     }
     status.conditions = Some(conditions);
-    write_status(shared, pool, &status).await
+    write_status(answers, pool, &status).await
 }

@@ -4,7 +4,7 @@
 //! What it is not: a retry. Everything is tried again, refused writes too: the controller does not watch admission
 //! policies, so it cannot see when one changes.
 
-use crate::passes::queue::Outcome;
+use crate::queue::Outcome;
 use api::text::{MAX_ANSWER_CHARS, cut};
 use client::CallError;
 use rollout::{Trouble, TroubleOf};
@@ -112,7 +112,7 @@ pub(crate) struct Troubles(Mutex<HashMap<String, Instant>>);
 
 impl Troubles {
     /// The API server's message once it must be reported; `None` while the failure may still pass by itself.
-    pub(crate) fn words(&self, what: &str, error: &impl Failure) -> Option<String> {
+    pub(crate) fn due_message(&self, what: &str, error: &impl Failure) -> Option<String> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let since = *all.entry(what.to_owned()).or_insert_with(Instant::now);
         let due = error.is_refused() || since.elapsed() >= LASTS;
@@ -120,12 +120,12 @@ impl Troubles {
     }
 
     /// The outcome of a write. A conflict may pass by itself, until it has lasted; any other failure is reported.
-    pub(crate) fn judge(&self, what: &str, done: Result<(), CallError>) -> Result<(), NotWritten> {
+    pub(crate) fn outcome(&self, what: &str, done: Result<(), CallError>) -> Result<(), NotWritten> {
         let Err(error) = done else {
-            self.over(what);
+            self.resolved(what);
             return Ok(());
         };
-        match self.words(what, &error) {
+        match self.due_message(what, &error) {
             Some(words) => Err(NotWritten::Refused(words)),
             None if error.is_stale() => Err(NotWritten::Stale),
             None => Err(NotWritten::Refused(cut(&error.chain(), MAX_ANSWER_CHARS).into_owned())),
@@ -148,7 +148,7 @@ impl Troubles {
     }
 
     /// Records that it works, or is no longer tried.
-    pub(crate) fn over(&self, what: &str) {
+    pub(crate) fn resolved(&self, what: &str) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(what);
     }
 }
@@ -215,10 +215,10 @@ impl Writes {
         done: Result<(), impl Failure>,
     ) -> Option<String> {
         let Err(error) = done else {
-            troubles.over(what);
+            troubles.resolved(what);
             return None;
         };
-        let words = troubles.words(what, &error);
+        let words = troubles.due_message(what, &error);
         if words.is_some() {
             self.refused = true;
         } else if error.is_stale() {
@@ -275,16 +275,16 @@ mod tests {
             (503, "no", false),
         ] {
             let (troubles, error) = (Troubles::default(), error(code, message));
-            assert_eq!(troubles.words("a", &error).is_some(), at_once, "{code} {message}");
+            assert_eq!(troubles.due_message("a", &error).is_some(), at_once, "{code} {message}");
             tokio::time::advance(LASTS / 2).await;
-            assert_eq!(troubles.words("a", &error).is_some(), at_once, "{code} {message}");
+            assert_eq!(troubles.due_message("a", &error).is_some(), at_once, "{code} {message}");
             tokio::time::advance(LASTS).await;
-            let words = troubles.words("a", &error).unwrap();
+            let words = troubles.due_message("a", &error).unwrap();
             assert!(words.contains("machineconfig a") && words.contains(message), "{words}");
-            troubles.over("a");
-            assert_eq!(troubles.words("a", &error).is_some(), at_once, "it begins anew");
+            troubles.resolved("a");
+            assert_eq!(troubles.due_message("a", &error).is_some(), at_once, "it begins anew");
         }
-        let long = Troubles::default().words("a", &error(422, &"x".repeat(1_000_000))).unwrap();
+        let long = Troubles::default().due_message("a", &error(422, &"x".repeat(1_000_000))).unwrap();
         assert!(long.len() < 3000, "{}", long.len());
     }
 }

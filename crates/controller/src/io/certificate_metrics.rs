@@ -40,7 +40,7 @@ impl BundleEnds {
 
     /// One series.
     pub(super) fn sample(&self) {
-        let now = crate::term::leader::now();
+        let now = crate::io::clock::now();
         self.set(&[ControllerCertificate { not_after: Some(now), ..ControllerCertificate::default() }]);
     }
 }

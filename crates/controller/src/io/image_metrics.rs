@@ -309,8 +309,8 @@ impl ImageMetrics {
     pub(super) fn sample(&self) {
         let current = Current {
             state: State::Succeeded,
-            start: Some(crate::term::leader::now()),
-            end: Some(crate::term::leader::now()),
+            start: Some(crate::io::clock::now()),
+            end: Some(crate::io::clock::now()),
             job: Some(State::Succeeded),
             push: Some(Push::Succeeded),
         };

@@ -10,6 +10,12 @@ pub(crate) struct Pool {
     pub(crate) pool: String,
 }
 
+/// `node`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct Node {
+    pub(crate) node: String,
+}
+
 /// `pool`, `state`: a word of [`rollout::Step::STATES`].
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct PoolState {

@@ -5,7 +5,7 @@
 
 use super::certificate_metrics::BundleEnds;
 use super::image_metrics::ImageMetrics;
-use super::labels::{Pool, PoolState};
+use super::labels::{Node, Pool, PoolState};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
@@ -19,12 +19,6 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
-
-/// `node`.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct Node {
-    pub(crate) node: String,
-}
 
 /// `node`, `pool`, `state`, `reason`: words of [`rollout::Step::words`].
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]

@@ -2,6 +2,7 @@
 
 pub(crate) mod backoff;
 pub(crate) mod certificate_metrics;
+pub(crate) mod clock;
 pub(crate) mod connection;
 pub(crate) mod events;
 pub(crate) mod files;

@@ -1,10 +1,11 @@
 //! What the rest of the controller knows of a pass: one value, declared beside the pass's code. A new pass is a file
 //! with a [`Descriptor`], a variant of [`Pass`], and its line in [`crate::passes::ALL`].
 
-use crate::dirty::Marker;
-use crate::passes::queue::{Outcome, Pass, Work};
+use crate::change::Marker;
+use crate::queue::{Outcome, Pass, Work};
+use crate::rights::{Resource, Right};
 use crate::shared::Shared;
-use crate::term::leader::Handover;
+use client::lease::Handover;
 use futures::future::BoxFuture;
 use std::sync::Arc;
 
@@ -27,27 +28,6 @@ pub(crate) struct Descriptor {
 /// The function that runs over one key.
 pub(crate) type Run = Box<dyn Fn(String) -> BoxFuture<'static, Outcome> + Send + Sync>;
 
-/// A kind: API group and plural.
-pub(crate) type Resource = (&'static str, &'static str);
-
-/// A right that a part of the controller needs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Right {
-    /// The API group; empty: the core group.
-    pub group: &'static str,
-    /// The plural, with the subresource after a slash.
-    pub resource: &'static str,
-    /// The verb.
-    pub verb: &'static str,
-}
-
-impl Right {
-    /// A right.
-    pub(crate) const fn new(verb: &'static str, (group, resource): Resource) -> Self {
-        Self { group, resource, verb }
-    }
-}
-
 /// The verbs that watching and reading a kind requires.
 const READ: [&str; 3] = ["get", "list", "watch"];
 
@@ -67,59 +47,4 @@ where
 {
     let shared = shared.clone();
     Box::new(move |key| Box::pin(pass(shared.clone(), key)))
-}
-
-/// The kinds that passes use.
-pub(crate) mod kind {
-    use super::Resource;
-    use api::names::GROUP;
-
-    const OURS: &str = "machineconfig.dev";
-    const CONFIG: &str = "config.openshift.io";
-    const OPERATOR: &str = "operator.openshift.io";
-
-    pub(crate) const POOLS: Resource = (GROUP, "machineconfigpools");
-    pub(crate) const POOL_STATUS: Resource = (GROUP, "machineconfigpools/status");
-    pub(crate) const POOL_FINALIZERS: Resource = (GROUP, "machineconfigpools/finalizers");
-    pub(crate) const CONFIGS: Resource = (GROUP, "machineconfigs");
-    pub(crate) const CONTROLLER_CONFIGS: Resource = (GROUP, "controllerconfigs");
-    pub(crate) const CONTROLLER_CONFIG_STATUS: Resource = (GROUP, "controllerconfigs/status");
-    pub(crate) const CONTROLLER_CONFIG_FINALIZERS: Resource = (GROUP, "controllerconfigs/finalizers");
-    pub(crate) const MACHINE_CONFIG_NODES: Resource = (GROUP, "machineconfignodes");
-    pub(crate) const MACHINE_CONFIG_NODE_STATUS: Resource = (GROUP, "machineconfignodes/status");
-    pub(crate) const OS_CONFIGS: Resource = (GROUP, "machineosconfigs");
-    pub(crate) const OS_CONFIG_STATUS: Resource = (GROUP, "machineosconfigs/status");
-    pub(crate) const OS_BUILDS: Resource = (GROUP, "machineosbuilds");
-    pub(crate) const OS_BUILD_STATUS: Resource = (GROUP, "machineosbuilds/status");
-    pub(crate) const PINNED_IMAGE_SETS: Resource = (GROUP, "pinnedimagesets");
-    pub(crate) const STREAMS: Resource = (GROUP, "osimagestreams");
-    pub(crate) const STREAM_STATUS: Resource = (GROUP, "osimagestreams/status");
-    pub(crate) const KUBELET_CONFIGS: Resource = (GROUP, "kubeletconfigs");
-    pub(crate) const KUBELET_CONFIG_STATUS: Resource = (GROUP, "kubeletconfigs/status");
-    pub(crate) const KUBELET_CONFIG_FINALIZERS: Resource = (GROUP, "kubeletconfigs/finalizers");
-    pub(crate) const RUNTIME_CONFIGS: Resource = (GROUP, "containerruntimeconfigs");
-    pub(crate) const RUNTIME_CONFIG_STATUS: Resource = (GROUP, "containerruntimeconfigs/status");
-    pub(crate) const RUNTIME_CONFIG_FINALIZERS: Resource = (GROUP, "containerruntimeconfigs/finalizers");
-    pub(crate) const ROLLOUT_POLICIES: Resource = (OURS, "rolloutpolicies");
-    pub(crate) const ROLLOUT_POLICY_STATUS: Resource = (OURS, "rolloutpolicies/status");
-    pub(crate) const DEPLOYMENTS: Resource = ("apps", "deployments");
-    pub(crate) const STATEFUL_SETS: Resource = ("apps", "statefulsets");
-    pub(crate) const DAEMON_SETS: Resource = ("apps", "daemonsets");
-    pub(crate) const NODES: Resource = ("", "nodes");
-    pub(crate) const PODS: Resource = ("", "pods");
-    pub(crate) const EVICTIONS: Resource = ("", "pods/eviction");
-    pub(crate) const BUDGETS: Resource = ("policy", "poddisruptionbudgets");
-    pub(crate) const SCHEDULERS: Resource = (CONFIG, "schedulers");
-    pub(crate) const MACHINE_CONFIGURATIONS: Resource = (OPERATOR, "machineconfigurations");
-    pub(crate) const FEATURE_GATES: Resource = (CONFIG, "featuregates");
-    pub(crate) const API_SERVERS: Resource = (CONFIG, "apiservers");
-    pub(crate) const NODE_SETTINGS: Resource = (CONFIG, "nodes");
-    pub(crate) const IMAGES: Resource = (CONFIG, "images");
-    pub(crate) const CLUSTER_VERSIONS: Resource = (CONFIG, "clusterversions");
-    pub(crate) const DIGEST_MIRRORS: Resource = (CONFIG, "imagedigestmirrorsets");
-    pub(crate) const TAG_MIRRORS: Resource = (CONFIG, "imagetagmirrorsets");
-    pub(crate) const SOURCE_POLICIES: Resource = (OPERATOR, "imagecontentsourcepolicies");
-    pub(crate) const CLUSTER_IMAGE_POLICIES: Resource = (CONFIG, "clusterimagepolicies");
-    pub(crate) const IMAGE_POLICIES: Resource = (CONFIG, "imagepolicies");
-    pub(crate) const IMAGE_POLICY_STATUS: Resource = (CONFIG, "imagepolicies/status");
 }

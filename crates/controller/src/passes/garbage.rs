@@ -8,10 +8,11 @@
 //! What it is not: a part of the rollout. It runs after a new config was rendered or a node has left one, and nothing
 //! waits for it.
 
-use crate::cache::stores::Config;
-use crate::dirty::{Changed, DirtyKeys, Known};
-use crate::passes::descriptor::{Descriptor, Right, kind, stateless};
-use crate::passes::queue::{Outcome, Pass, Work};
+use crate::cache::trimmed::Config;
+use crate::change::{Changed, DirtyKeys, Known};
+use crate::passes::descriptor::{Descriptor, stateless};
+use crate::queue::{Outcome, Pass, Work};
+use crate::rights::{Right, kind};
 use crate::shared::Shared;
 use api::k8s::{Node, ObjectMeta, ResourceExt};
 use api::names::annotation;
@@ -49,7 +50,7 @@ fn choose(mut all: Vec<Candidate>, named: &BTreeSet<String>, keep: usize) -> Vec
 }
 
 /// How many to keep: the annotation's number or the default, and what is wrong with the annotation.
-fn kept(config: Option<&ControllerConfig>) -> (usize, Option<String>) {
+fn number_to_keep(config: Option<&ControllerConfig>) -> (usize, Option<String>) {
     let Some(said) = config.and_then(|c| c.annotations().get(annotation::KEEP_RENDERED_CONFIGS)) else {
         return (KEEP, None);
     };
@@ -114,7 +115,7 @@ pub(crate) async fn pass(shared: Arc<Shared>, pool: String) -> Outcome {
 }
 
 async fn collect(shared: &Shared, pool: &str) -> Result<(), CallError> {
-    let (keep, wrong) = kept(shared.stores.controller_config().as_deref());
+    let (keep, wrong) = number_to_keep(shared.stores.controller_config().as_deref());
     if let Some(wrong) = wrong {
         tracing::warn!("ControllerConfig: annotation {wrong}; {keep} rendered configs a pool are kept");
     }
@@ -274,10 +275,10 @@ mod tests {
         for (said, want, fine) in
             [(None, 10, true), (Some("3"), 3, true), (Some("0"), 0, true), (Some("-1"), 10, false)]
         {
-            let (keep, wrong) = kept(Some(&with(said)));
+            let (keep, wrong) = number_to_keep(Some(&with(said)));
             assert_eq!((keep, wrong.is_none()), (want, fine), "{said:?}");
         }
-        assert_eq!(kept(None).0, 10);
+        assert_eq!(number_to_keep(None).0, 10);
     }
 
     #[test]

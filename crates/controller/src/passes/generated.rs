@@ -8,16 +8,17 @@
 //! What it is not: a choice of what is generated.
 
 use crate::cache::settings::{self, KUBELET_CONFIG, Kind as Setting, RUNTIME_CONFIG};
-use crate::cache::stores::Config;
-use crate::dirty::{Changed, DirtyKeys, Known};
+use crate::cache::trimmed::Config;
+use crate::change::{Changed, DirtyKeys, Known};
 use crate::flight::refusals::{WriteError, Writes};
-use crate::flight::write_config::{put, remove};
-use crate::passes::descriptor::{Descriptor, Right, kind, stateless};
+use crate::io::clock::now;
+use crate::passes::descriptor::{Descriptor, stateless};
 use crate::passes::finalizers::differing;
-use crate::passes::queue::{Outcome, Pass, Work};
+use crate::passes::own_configs::{create_or_restore, delete};
 use crate::passes::templates::{self, Failure};
+use crate::queue::{Outcome, Pass, Work};
+use crate::rights::{Right, kind};
 use crate::shared::Shared;
-use crate::term::leader::now;
 use api::k8s::ResourceExt;
 use api::names::{CONTROLLER_CONFIG, annotation};
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
@@ -176,7 +177,8 @@ async fn carry_out(
             invalid.insert((object.kind, &object.name), why);
         }
     }
-    let puts = plan.wanted.iter().map(|config| async move { (config, put(shared, config).await) });
+    let puts =
+        plan.wanted.iter().map(|config| async move { (config, create_or_restore(shared, config).await) });
     for (config, done) in futures::future::join_all(puts.collect::<Vec<_>>()).await {
         if let Some(why) = book(&format!("write of MachineConfig {}", config.name_any()), done) {
             if let Some(pool) = role(config) {
@@ -188,7 +190,7 @@ async fn carry_out(
         }
     }
     for removal in &plan.gone {
-        let done = remove(shared, &removal.name, &removal.why).await;
+        let done = delete(shared, &removal.name, &removal.why).await;
         if let Some(why) = book(&format!("removal of MachineConfig {}", removal.name), done) {
             let config = shared.stores.configs.get(&removal.name);
             if let Some(pool) = config.as_deref().and_then(|c| role(c.source()?)) {

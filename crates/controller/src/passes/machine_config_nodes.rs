@@ -4,16 +4,17 @@
 //! What it is not: needed for an update. A cluster that lacks this kind, or refuses one of its objects, still rolls
 //! out.
 
-use crate::cache::stores::TrimmedMachineConfigNode;
-use crate::dirty::{Changed, DirtyKeys, Known};
-use crate::flight::merge_patch::{bound, difference};
-use crate::passes::descriptor::{Descriptor, Right, kind, stateless};
-use crate::passes::queue::{Outcome, Pass, Work};
+use crate::cache::trimmed::TrimmedMachineConfigNode;
+use crate::change::{Changed, DirtyKeys, Known};
+use crate::io::clock::now;
+use crate::passes::descriptor::{Descriptor, stateless};
+use crate::queue::{Outcome, Pass, Work};
+use crate::rights::{Right, kind};
 use crate::shared::Shared;
-use crate::term::leader::now;
 use api::k8s::ResourceExt;
 use api::names::own;
 use api::v1::{ControllerConfig, MachineConfigNode, MachineConfigPool};
+use client::merge_patch::{bound, difference};
 use client::{CallError, call};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use rollout::mcn::{self, Action, Progress};
@@ -72,7 +73,7 @@ fn marked_by(changed: &Changed<'_>, known: Known<'_>, marks: &mut DirtyKeys) {
         }
         Changed::TermBegins => {
             // Objects of nodes that disappeared meanwhile are deleted.
-            let objects = known.stores.progress.names();
+            let objects = known.stores.machine_config_nodes.names();
             marks.mark_all(Pass::MachineConfigNodes, all().into_iter().chain(objects));
         }
         _ => {}
@@ -81,7 +82,7 @@ fn marked_by(changed: &Changed<'_>, known: Known<'_>, marks: &mut DirtyKeys) {
 
 /// One pass over one node.
 pub(crate) async fn pass(shared: Arc<Shared>, name: String) -> Outcome {
-    let absent = || shared.progress_absent.lock().unwrap_or_else(PoisonError::into_inner);
+    let absent = || shared.machine_config_nodes_absent.lock().unwrap_or_else(PoisonError::into_inner);
     let looks = absent().clone();
     if looks.is_some_and(|looks| looks != name) {
         return Outcome::Done;
@@ -94,7 +95,10 @@ pub(crate) async fn pass(shared: Arc<Shared>, name: String) -> Outcome {
             Outcome::Done
         }
         // The object is gone, or another writer created it.
-        Err(e) if e.is_conflict() || e.is_not_found() && shared.stores.progress.get(&name).is_some() => {
+        Err(e)
+            if e.is_conflict()
+                || e.is_not_found() && shared.stores.machine_config_nodes.get(&name).is_some() =>
+        {
             Outcome::Stale
         }
         Err(e) if e.is_not_found() => {
@@ -136,7 +140,7 @@ async fn carry_out(shared: &Shared, name: &str) -> Result<(), CallError> {
         None => None,
     };
     let pool = owner.and_then(|i| names.get(i)).map(String::as_str);
-    let object = stores.progress.get(name);
+    let object = stores.machine_config_nodes.get(name);
     let api = shared.api::<TrimmedMachineConfigNode>();
     let what = || format!("machineconfignode {name}");
     // Nodes in no pool are not ours. An object that exists already is still kept up to date.
@@ -147,8 +151,10 @@ async fn carry_out(shared: &Shared, name: &str) -> Result<(), CallError> {
             Action::Create(wanted) => {
                 let made = shared.api::<MachineConfigNode>();
                 let answer = call(what, made.create(&PostParams::default(), &wanted)).await?;
-                shared
-                    .progress_answer(TrimmedMachineConfigNode(MachineConfigNode { status: None, ..answer }));
+                shared.machine_config_node_answer(TrimmedMachineConfigNode(MachineConfigNode {
+                    status: None,
+                    ..answer
+                }));
             }
             Action::Spec { name, uid, spec } => {
                 let old = object.as_ref().map(|o| json!(o.spec)).unwrap_or_default();
@@ -166,7 +172,7 @@ async fn carry_out(shared: &Shared, name: &str) -> Result<(), CallError> {
                 }
                 let body = Patch::Merge(json!({ "metadata": metadata, "spec": patch }));
                 let answer = call(what, api.patch(&name, &PatchParams::default(), &body)).await?;
-                shared.progress_answer(answer);
+                shared.machine_config_node_answer(answer);
             }
             Action::Delete { name, uid } => {
                 let params = DeleteParams {
@@ -194,7 +200,7 @@ async fn carry_out(shared: &Shared, name: &str) -> Result<(), CallError> {
 /// logged and the update goes on.
 pub(crate) async fn report_step(shared: &Shared, node: &NodeView, step: &Progress) {
     // If the node's object is just being created, it gets the next step.
-    if shared.stores.progress.get(&node.name).is_none() {
+    if shared.stores.machine_config_nodes.get(&node.name).is_none() {
         return;
     }
     for left in (0..TRIES).rev() {
@@ -223,7 +229,7 @@ async fn try_report(shared: &Shared, node: &NodeView, step: &Progress) -> Result
     let body = Patch::Merge(bound("status", &patch, object.metadata.resource_version.as_deref()));
     let api = shared.api::<TrimmedMachineConfigNode>();
     let answer = call(what, api.patch_status(&node.name, &PatchParams::default(), &body)).await?;
-    shared.progress_answer(answer);
+    shared.machine_config_node_answer(answer);
     Ok(())
 }
 

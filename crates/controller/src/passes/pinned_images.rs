@@ -1,20 +1,23 @@
 //! PinnedImageSets: writes into each pool which sets are for it (`spec.pinnedImageSets`).
 //!
-//! What it is not: the pulling and pinning, which each node's agent does (`daemon`, `pins/`), or the counts in the pool's status
+//! What it is not: the pulling and pinning, which each node's agent does (`daemon`, `pinned_images/`), or the counts in the pool's status
 //! (the node pass).
 
-use crate::dirty::{Changed, DirtyKeys, Known};
+use crate::cache::stores::Stores;
+use crate::change::{Changed, DirtyKeys, Known};
+use crate::flight::Answers as _;
 use crate::flight::pools::set_condition;
-use crate::passes::descriptor::{Descriptor, Right, kind, stateless};
-use crate::passes::queue::{Outcome, Pass, Work};
+use crate::passes::descriptor::{Descriptor, stateless};
+use crate::queue::{Outcome, Pass, Work};
+use crate::rights::{Right, kind};
 use crate::shared::Shared;
 use api::conditions::{self, Condition};
 use api::k8s::ResourceExt;
 use api::names::pool_condition::PINNED_IMAGE_SETS_DEGRADED;
-use api::v1::{MachineConfigPool, NamedRef, PinnedImageSet};
+use api::v1::{MachineConfigNode, MachineConfigPool, NamedRef, PinnedImageSet, PinnedImageSetState};
 use client::{CallError, call};
 use kube::api::{Patch, PatchParams};
-use rollout::pinned_images::selected;
+use rollout::pinned_images::{PinFacts, selected};
 use serde_json::json;
 use std::sync::Arc;
 
@@ -58,6 +61,24 @@ fn marked_by(changed: &Changed<'_>, known: Known<'_>, marks: &mut DirtyKeys) {
 fn is_degraded(pool: &MachineConfigPool) -> bool {
     let all = pool.status.as_ref().and_then(|s| s.conditions.as_deref()).unwrap_or_default();
     conditions::is_true(all, PINNED_IMAGE_SETS_DEGRADED)
+}
+
+/// What a node says of PinnedImageSets.
+pub(crate) fn states(node: &Option<Arc<MachineConfigNode>>) -> Option<&[PinnedImageSetState]> {
+    node.as_ref()?.status.as_ref()?.pinned_image_sets.as_deref()
+}
+
+/// PinnedImageSets, and how far nodes are with them.
+pub(crate) fn facts(stores: &Stores) -> PinFacts {
+    let sets = stores.pinned_image_sets.all();
+    let said = stores.machine_config_nodes.all().into_iter().filter_map(|node| {
+        let states = states(&Some(node.clone())).map(<[_]>::to_vec)?;
+        Some((node.name_any().as_str().into(), states))
+    });
+    PinFacts {
+        generations: sets.iter().map(|set| (set.name_any(), set.generation())).collect(),
+        nodes: said.collect(),
+    }
 }
 
 /// One pass over one pool.

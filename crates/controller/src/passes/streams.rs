@@ -12,11 +12,12 @@
 //! What it is not: the reading of images (see `registry`), or which stream a pool follows (see `render`).
 
 use crate::cache::settings::{CLUSTER_VERSION, FEATURE_GATE, STREAMS};
-use crate::dirty::{Changed, DirtyKeys, Known};
+use crate::change::{Changed, DirtyKeys, Known};
 use crate::flight::refusals::{AGAIN, Topic};
-use crate::passes::descriptor::{Descriptor, Right, kind, stateless};
+use crate::passes::descriptor::{Descriptor, stateless};
 use crate::passes::os_images::access;
-use crate::passes::queue::{Outcome, Pass, Work};
+use crate::queue::{Outcome, Pass, Work};
+use crate::rights::{Right, kind};
 use crate::shared::Shared;
 use api::names::{CLUSTER, WORKER, own};
 use api::v1::ControllerConfig;

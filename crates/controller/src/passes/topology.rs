@@ -3,10 +3,11 @@
 //!
 //! What it is not: the rule (see `rollout::topology`).
 
-use crate::dirty::{Changed, DirtyKeys, Known};
+use crate::change::{Changed, DirtyKeys, Known};
 use crate::flight::refusals::{AGAIN, Topic};
-use crate::passes::descriptor::{Descriptor, Right, kind, stateless};
-use crate::passes::queue::{Outcome, Pass, Work};
+use crate::passes::descriptor::{Descriptor, stateless};
+use crate::queue::{Outcome, Pass, Work};
+use crate::rights::{Right, kind};
 use crate::shared::Shared;
 use api::names::CONTROLLER_CONFIG;
 use api::v1::ControllerConfig;
@@ -48,10 +49,10 @@ pub(crate) async fn pass(shared: Arc<Shared>, name: String) -> Outcome {
     let done = carry_out(&shared, &name).await;
     let words = match &done {
         Ok(()) => {
-            shared.troubles.over(TOPOLOGY);
+            shared.troubles.resolved(TOPOLOGY);
             None
         }
-        Err(error) => shared.troubles.words(TOPOLOGY, error),
+        Err(error) => shared.troubles.due_message(TOPOLOGY, error),
     };
     let told = words.is_some();
     let text = words

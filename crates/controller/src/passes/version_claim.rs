@@ -11,7 +11,7 @@
 use crate::flight::refusals::AGAIN;
 use crate::gates::{ClaimHistory, held, other};
 use crate::io::events::{Source, reference};
-use crate::passes::queue::Pass;
+use crate::queue::Pass;
 use crate::shared::Shared;
 use api::events::ControllerEvent;
 use api::k8s::ResourceExt;
@@ -94,9 +94,9 @@ pub(crate) async fn claim_version(
     let name = config.name_any();
     let trouble = || format!("generated-by-version of {name}");
     if step == Step::Nothing {
-        shared.troubles.over(&trouble());
+        shared.troubles.resolved(&trouble());
         let stands = past.taken.filter(|(_, last)| last.elapsed() < SETTLED);
-        told(shared, ClaimHistory { taken: stands, ..ClaimHistory::default() });
+        report_why(shared, ClaimHistory { taken: stands, ..ClaimHistory::default() });
         return Ok(None);
     }
     if let Step::Prove(left) = step {
@@ -104,17 +104,17 @@ pub(crate) async fn claim_version(
     }
     match change(shared, config, &past, step).await {
         Ok(again) => {
-            shared.troubles.over(&trouble());
+            shared.troubles.resolved(&trouble());
             Ok(again)
         }
         Err(error) => {
-            let Some(words) = shared.troubles.words(&trouble(), &error) else { return Err(error) };
+            let Some(words) = shared.troubles.due_message(&trouble(), &error) else { return Err(error) };
             let found = other(config, version).unwrap_or_default();
             let why = format!(
                 "ControllerConfig {name}: metadata.annotations[{GENERATED_BY_VERSION}] is {found:?}, but \
                  this controller is {version:?} and cannot change it: {words}"
             );
-            told(shared, ClaimHistory { why: Some(why), ..past });
+            report_why(shared, ClaimHistory { why: Some(why), ..past });
             Ok(Some(AGAIN))
         }
     }
@@ -139,7 +139,7 @@ fn wait_for_operator(
             ROLLED_OUT.as_secs() / 60
         )
     });
-    told(shared, ClaimHistory { why, held: Some(since), ..past.clone() });
+    report_why(shared, ClaimHistory { why, held: Some(since), ..past.clone() });
     (!left.is_zero()).then_some(left)
 }
 
@@ -165,7 +165,7 @@ async fn change(
              controller is {version:?}, and {by} restores it after each correction: stop that program, or \
              remove the annotation from what it applies"
         );
-        told(shared, ClaimHistory { why: Some(why), ..past.clone() });
+        report_why(shared, ClaimHistory { why: Some(why), ..past.clone() });
         return Ok(Some(wait));
     }
     let body = Patch::Merge(json!({"metadata": {
@@ -185,7 +185,7 @@ async fn change(
         shared.controller_config_answer(answer);
         return Ok(Some(PROVED));
     }
-    told(shared, ClaimHistory { taken, ..ClaimHistory::default() });
+    report_why(shared, ClaimHistory { taken, ..ClaimHistory::default() });
     let message = format!(
         "{GENERATED_BY_VERSION} was {found:?}, written by {by}; this controller, {version:?}, is the leader \
          and has changed it to its own version"
@@ -197,7 +197,7 @@ async fn change(
 }
 
 /// Records why the pools wait, and has them report it.
-fn told(shared: &Shared, past: ClaimHistory) {
+fn report_why(shared: &Shared, past: ClaimHistory) {
     if shared.gates.version.past() == past {
         return;
     }

@@ -4,7 +4,7 @@
 //! What it is not: the computation (see `host::least_disruption`), or what follows from it (see `rollout::policy`).
 
 use crate::io::backoff;
-use crate::passes::descriptor::kind;
+use crate::rights::kind;
 use crate::shared::Shared;
 use api::names::annotation;
 use api::rendered::RenderedName;

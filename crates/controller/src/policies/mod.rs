@@ -11,12 +11,12 @@ mod job_watch;
 mod jobs;
 mod requests;
 
-use crate::flight::merge_patch::{bound, difference};
-use crate::passes::queue::Pass;
+use crate::queue::Pass;
 use crate::shared::Shared;
 use api::k8s::{ResourceExt, Time};
 use api::v1alpha1::{DrainEnd, RolloutPolicy, RolloutPolicyStatus};
 use checks::Checks;
+use client::merge_patch::{bound, difference};
 use client::{CallError, call};
 use costs::CostsOfChanges;
 use drain_outlooks::DrainOutlooks;

@@ -3,7 +3,7 @@
 //! What it is not: what an answer means (see `rollout::policy::gates`), a timeout of the whole check (see `checks`), or the Jobs of
 //! a gate (see `jobs`). A token is read for each check and goes into no text. The client of a gate's own server is made once for each gate.
 
-use crate::cache::stores::TrimmedNode;
+use crate::cache::trimmed::TrimmedNode;
 use crate::policies::check_subject::Wanted;
 use crate::shared::Shared;
 use api::k8s::{LabelSelector, ResourceExt, Secret};

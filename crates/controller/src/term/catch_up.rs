@@ -60,7 +60,7 @@ fn set(waits: &Waits, kind: &str, why: Option<String>) {
 /// Waits until each kind was listed once, or is known to be absent, and is as new as on the API server. Otherwise a
 /// pool whose image builds are not listed yet would be taken for one without image builds, and rolled out.
 pub(crate) async fn caught_up(shared: &Shared) {
-    let (followed, waits) = (shared.followed(), Waits::default());
+    let (followed, waits) = (shared.watched_kinds(), Waits::default());
     let all = followed.iter().map(|kind| async {
         let done = catch_up_with(kind, &waits);
         if kind.need != Need::Aside {
@@ -108,7 +108,7 @@ async fn report_waits(shared: &Shared, waits: &Waits) {
 /// Has the pools report which kinds that delay nothing cannot be read, as long as that is so.
 pub(crate) async fn report_unreadable_kinds(shared: &Shared) {
     loop {
-        for followed in shared.followed().iter().filter(|f| f.need == Need::Aside) {
+        for followed in shared.watched_kinds().iter().filter(|f| f.need == Need::Aside) {
             let (kind, why) = (&followed.kind, followed.cache.trouble_for(LASTS));
             let text = why.map(|why| {
                 format!(
@@ -242,7 +242,7 @@ pub(crate) mod tests {
             cache.replace(BTreeMap::new());
             put(&cache, "a", 6);
             put(&cache, "gone", 5);
-            shared.follows(followed(&shared, kind, Need::Always, &cache));
+            shared.add_watched_kind(followed(&shared, kind, Need::Always, &cache));
             let waits = async || {
                 let waited = tokio::time::timeout(Duration::from_mins(1), caught_up(&shared)).await;
                 waited.is_err()
@@ -284,7 +284,7 @@ pub(crate) mod tests {
             });
             let cache = Arc::new(Store::default());
             cache.replace(BTreeMap::new());
-            shared.follows(followed(&shared, "KubeletConfig", need, &cache));
+            shared.add_watched_kind(followed(&shared, "KubeletConfig", need, &cache));
             let ended = tokio::time::timeout(Duration::from_mins(5), caught_up(&shared)).await.is_ok();
             let times = ended.then(|| asked.load(Ordering::Relaxed));
             assert_eq!((times, cache.is_synced()), (want, known), "{code} {need:?}");
@@ -317,7 +317,7 @@ pub(crate) mod tests {
     async fn a_kind_that_no_decision_rests_on_holds_nobody_up_and_pools_tell_of_it() {
         let (shared, said) = with_pool(500);
         let cache = Arc::new(Store::default());
-        shared.follows(followed(&shared, "MachineConfigNode", Need::Aside, &cache));
+        shared.add_watched_kind(followed(&shared, "MachineConfigNode", Need::Aside, &cache));
         let begin = Instant::now();
         tokio::time::timeout(Duration::from_mins(5), caught_up(&shared)).await.expect("it begins");
         assert!(begin.elapsed() <= Duration::from_secs(10), "{:?}", begin.elapsed());
@@ -337,7 +337,7 @@ pub(crate) mod tests {
             "{told:?}"
         );
         assert!(
-            !shared.queues.of(crate::passes::queue::Pass::Node).take().is_empty(),
+            !shared.queues.of(crate::queue::Pass::Node).take().is_empty(),
             "pools say it with the next plan"
         );
         cache.set_trouble(None);
@@ -350,7 +350,7 @@ pub(crate) mod tests {
     async fn pools_say_what_a_term_waits_for() {
         let (shared, said) = with_pool(500);
         let cache = Arc::new(Store::default());
-        shared.follows(followed(&shared, "MachineOSConfig", Need::WhereServed, &cache));
+        shared.add_watched_kind(followed(&shared, "MachineOSConfig", Need::WhereServed, &cache));
         let begins = tokio::time::timeout(Duration::from_secs(10), caught_up(&shared)).await;
         assert!(begins.is_err(), "an image build would not be seen");
         let said = said.lock().unwrap().clone();

@@ -5,10 +5,10 @@
 //! What it is not: needed in a term that began cleanly, for a node that has changed since the term began, or once the
 //! term is so old that no request of the earlier leader can still arrive.
 
-use crate::flight::nodes::{PATIENCE, until_answered};
-use crate::flight::permits::Whose;
+use crate::flight::nodes::{PATIENCE, Whose, until_answered};
+use crate::io::clock::now;
 use crate::shared::Shared;
-use crate::term::leader::{Handover, STRAY, now};
+use client::lease::{Handover, STRAY};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use kube::api::Patch;
@@ -118,7 +118,7 @@ impl Fence {
         self.tasks.lock().unwrap_or_else(PoisonError::into_inner).spawn(async move {
             let place = shared.permits.take(Whose::Pool(&pool), &shared.terms).await;
             let body = Patch::Strategic(json!({"metadata": {"annotations": {own::FENCED: now()}}}));
-            let done = until_answered(&shared, &place, &node, &body, &node).await;
+            let done = until_answered(&*shared, &place, &node, &body, &node).await;
             writing.lock().unwrap_or_else(PoisonError::into_inner).remove(&node);
             drop(place);
             let done = match done {

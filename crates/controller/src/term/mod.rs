@@ -3,5 +3,4 @@
 
 pub(crate) mod catch_up;
 pub(crate) mod fence;
-pub(crate) mod leader;
 pub(crate) mod readiness;

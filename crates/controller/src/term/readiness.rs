@@ -37,7 +37,7 @@ impl Health for Readiness {
         if self.ready.load(Ordering::Relaxed) {
             return (true, "{}".to_owned());
         }
-        let followed = self.shared.followed();
+        let followed = self.shared.watched_kinds();
         let needed = followed.iter().filter(|f| matches!(f.need, Need::Always | Need::WhereServed));
         let missing: Vec<&str> = needed.filter(|f| !f.cache.is_synced()).map(|f| f.kind.as_str()).collect();
         let ready = missing.is_empty() && !followed.is_empty();
@@ -62,7 +62,7 @@ mod tests {
         let caches: Vec<Arc<Store<_>>> = (0..4).map(|_| Arc::new(Store::default())).collect();
         let needs = [Need::Always, Need::WhereServed, Need::Setting, Need::Aside];
         for (need, cache) in needs.into_iter().zip(&caches) {
-            shared.follows(followed(&shared, &format!("{need:?}"), need, cache));
+            shared.add_watched_kind(followed(&shared, &format!("{need:?}"), need, cache));
         }
         assert_eq!(readiness.ready(), (false, "{\"notListedYet\":[\"Always\",\"WhereServed\"]}".to_owned()));
         caches[0].replace(BTreeMap::new());

@@ -10,7 +10,7 @@
 //! is sent until it is answered or can no longer arrive, and keeps its node's slot until then; after a refusal the node
 //! is read; a cache never goes back; a new leader begins with caches that are up to date, and fences the nodes that an
 //! earlier leader's patches could reach. Two things are taken for granted. A leader sends nothing after its lease has
-//! ended (`leader.rs` of the controller stops four seconds before). And a patch never arrives if it has not arrived
+//! ended (`client::lease` stops four seconds before). And a patch never arrives if it has not arrived
 //! within two minutes after that, or was given up after six server faults in a row.
 //!
 //! The explorer itself is tested too: by faults in the model (`Fault`), and by hand, with these faults in the plan: a

@@ -10,34 +10,40 @@
 //!
 //! What it is not: the choice of pods, of waits, or of what is reported.
 
-mod evict;
-mod watches;
-
-use crate::dirty::{Changed, DirtyKeys, Known};
-use crate::flight::nodes::patch_node;
+use crate::cache::store::{Change, Store};
+use crate::cache::watch::{OnChange, Presence, follow};
+use crate::change::{Changed, DirtyKeys, Known};
+use crate::flight::nodes::{Whose, send};
 use crate::flight::refusals::Topic;
+use crate::io::clock::now;
 use crate::io::events::{Source, node_reference};
-use crate::io::metrics;
-use crate::passes::descriptor::{Descriptor, Right, kind};
+use crate::io::labels;
+use crate::passes::descriptor::Descriptor;
 use crate::passes::machine_config_nodes;
-use crate::passes::queue::{Outcome, Pass, Spacing, Work};
+use crate::queue::{Outcome, Pass, Spacing, Work};
+use crate::rights::{Right, kind};
 use crate::shared::Shared;
-use crate::term::leader::now;
-use client::CallError;
-use evict::evict;
+use api::k8s::{Pod, PodDisruptionBudget};
+use client::{CallError, call};
 use futures::StreamExt;
+use k8s_openapi::api::core::v1::Pod as WholePod;
 use kube::Api;
-use rollout::TroubleOf;
-use rollout::drain::{self, Answer, Drain, DrainLimit, DrainPlan, Request};
+use kube::api::{DeleteParams, EvictParams, ListParams, Preconditions};
+use kube::runtime::watcher;
+use rollout::drain::{self, Answer, Drain, DrainLimit, DrainPlan, Evict, Request};
 use rollout::view::{BudgetView, NodeView, PodView};
+use rollout::{NodePatch, TroubleOf};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 use tokio::sync::Semaphore;
-use watches::{LOOKS_IN_FLIGHT, Watched};
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// Evictions of one node in flight at once; a node rarely runs more than 110 pods.
 const IN_FLIGHT: usize = 64;
+
+/// Lists of single nodes' pods in flight at once. Each request in flight holds a connection with its buffers.
+const LOOKS_IN_FLIGHT: usize = 16;
 
 /// How long a pass waits for the first list of pods; after that, the next change calls it again.
 const FIRST_LIST: Duration = Duration::from_millis(200);
@@ -70,6 +76,12 @@ fn marked_by(changed: &Changed<'_>, known: Known<'_>, marks: &mut DirtyKeys) {
         Changed::TermBegins => marks.mark_all(Pass::Drain, known.stores.nodes.names()),
         _ => {}
     }
+}
+
+/// A watch and the objects that it delivers; dropping it ends the watch.
+struct Watched<T> {
+    store: Arc<Store<T>>,
+    _stop: DropGuard,
 }
 
 /// A node's drain.
@@ -161,6 +173,73 @@ impl Drains {
         self.carry_out(node, session, plan).await
     }
 
+    /// The pods of one node, read consistently.
+    async fn look(&self, node: &str) -> Result<Vec<PodView>, CallError> {
+        // The semaphore is never closed; and without a permit the list would merely be requested earlier.
+        let _place = self.looks.acquire().await;
+        let api = Api::<Pod>::all(self.shared.client.clone());
+        let params = ListParams::default().fields(&format!("spec.nodeName={node}"));
+        let list = call(|| format!("list of the pods of node {node}"), api.list(&params)).await?;
+        let mut names = self.shared.names.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(list.items.iter().map(|pod| PodView::from_pod(pod, &mut names)).collect())
+    }
+
+    /// The pods of one node, watched as long as its session lasts.
+    fn watch_pods(&self, node: &str) -> Arc<Watched<PodView>> {
+        let shared = self.shared.clone();
+        let keep = move |pod: Pod| {
+            let mut names = shared.names.lock().unwrap_or_else(PoisonError::into_inner);
+            Ok(PodView::from_pod(&pod, &mut names))
+        };
+        let (shared, name) = (self.shared.clone(), node.to_owned());
+        let changed = move |_: &Change<PodView>| shared.queues.of(Pass::Drain).mark(name.clone());
+        let config = watcher::Config::default().fields(&format!("spec.nodeName={node}"));
+        self.watch("Pod", Api::<Pod>::all(self.shared.client.clone()), config, keep, Box::new(changed))
+    }
+
+    /// The budgets of all namespaces, watched as long as any node drains.
+    fn watch_budgets(&self) -> Arc<Watched<BudgetView>> {
+        let mut budgets = self.budgets.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(watched) = budgets.upgrade() {
+            return watched;
+        }
+        let shared = self.shared.clone();
+        let keep = move |budget: PodDisruptionBudget| {
+            let mut names = shared.names.lock().unwrap_or_else(PoisonError::into_inner);
+            Ok(BudgetView::from_budget(&budget, &mut names))
+        };
+        let shared = self.shared.clone();
+        let changed = move |_: &Change<BudgetView>| {
+            let open = shared.stores.nodes.all().into_iter().filter(|n| Request::of(n) != Request::None);
+            shared.queues.of(Pass::Drain).mark_all(open.map(|n| n.name.to_string()));
+        };
+        let api = Api::<PodDisruptionBudget>::all(self.shared.client.clone());
+        let watched =
+            self.watch("PodDisruptionBudget", api, watcher::Config::default(), keep, Box::new(changed));
+        *budgets = Arc::downgrade(&watched);
+        watched
+    }
+
+    fn watch<K, T>(
+        &self,
+        kind: &str,
+        api: Api<K>,
+        config: watcher::Config,
+        keep: impl Fn(K) -> Result<T, String> + Send + 'static,
+        on_change: OnChange<T>,
+    ) -> Arc<Watched<T>>
+    where
+        K: kube::Resource + Clone + serde::de::DeserializeOwned + std::fmt::Debug + Send + 'static,
+        T: Send + Sync + 'static,
+    {
+        let (store, stop) = (Arc::new(Store::default()), CancellationToken::new());
+        let (kind, into, token) = (kind.to_owned(), store.clone(), stop.clone());
+        tokio::spawn(async move {
+            follow(api, config, kind, Presence::Required, &into, keep, on_change, token).await;
+        });
+        Arc::new(Watched { store, _stop: stop.drop_guard() })
+    }
+
     /// How long the node's drain may take.
     fn limit(&self, node: &NodeView) -> Option<DrainLimit> {
         let limits = self.shared.drain_limits.lock().unwrap_or_else(PoisonError::into_inner);
@@ -182,10 +261,10 @@ impl Drains {
             session.refused.clone_from(&plan.refused);
         }
         if let Some(patch) = &plan.patch
-            && let Err(error) = patch_node(&self.shared, patch).await
+            && let Err(error) = self.send(patch).await
         {
             // A conflict passes by itself. One that lasts is reported like any other refusal.
-            let words = self.shared.troubles.words(&tried(&node.name), &error);
+            let words = self.shared.troubles.due_message(&tried(&node.name), &error);
             let outcome = match words {
                 Some(words) => Outcome::Failed(words),
                 None => outcome_of(&error),
@@ -199,7 +278,7 @@ impl Drains {
             }
             return outcome;
         }
-        self.shared.troubles.over(&tried(&node.name));
+        self.shared.troubles.resolved(&tried(&node.name));
         self.report_problem(&node.name, plan.over.clone());
         session.state = plan.state;
         for event in &plan.events {
@@ -213,7 +292,7 @@ impl Drains {
         }
         let api = self.shared.client.clone();
         let evictions = plan.evict.into_iter().map(|pod| {
-            let api = Api::<k8s_openapi::api::core::v1::Pod>::namespaced(api.clone(), &pod.namespace);
+            let api = Api::<WholePod>::namespaced(api.clone(), &pod.namespace);
             async move {
                 let answer = evict(&api, &pod).await;
                 (pod, answer)
@@ -241,22 +320,28 @@ impl Drains {
         }
     }
 
+    /// Sends the node's patch. Its outcome affects no decision about other nodes.
+    async fn send(&self, patch: &NodePatch) -> Result<(), CallError> {
+        let place = self.shared.permits.take(Whose::Drain, &self.shared.terms).await;
+        send(&*self.shared, &place, patch).await
+    }
+
     /// Sets what the node's pool reports about its drain.
     fn report_problem(&self, node: &str, text: Option<String>) {
         self.shared.report_problem(Topic::Drain, TroubleOf::Node(node.into()), text);
     }
 
     fn end(&self, name: &str) -> bool {
-        self.shared.troubles.over(&tried(name));
+        self.shared.troubles.resolved(&tried(name));
         self.report_problem(name, None);
         let ended = self.sessions.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
-        self.shared.metrics.drain_err.remove(&metrics::Node { node: name.to_owned() });
+        self.shared.metrics.drain_err.remove(&labels::Node { node: name.to_owned() });
         self.shared.metrics.drain_waits.set(name, false);
         ended.is_some()
     }
 
     fn count(&self, node: &NodeView, late: bool) {
-        let labels = metrics::Node { node: node.name.to_string() };
+        let labels = labels::Node { node: node.name.to_string() };
         if late {
             self.shared.metrics.drain_err.get_or_create(&labels).set(1);
         } else {
@@ -274,46 +359,35 @@ fn outcome_of(error: &CallError) -> Outcome {
     if error.is_conflict() || error.is_not_found() { Outcome::Stale } else { Outcome::Failed(error.chain()) }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::cache::store::Item;
-    use crate::fake_server::{answer, shared};
-    use serde_json::json;
-
-    #[tokio::test(start_paused = true)]
-    async fn a_conflict_that_lasts_on_a_drains_patch_is_told_on_the_nodes_pool_until_it_is_over() {
-        let shared = Arc::new(shared(|request| match request.method().as_str() {
-            "PATCH" => answer(409, &json!({"kind": "Status", "code": 409, "message": "no, says n"})),
-            _ => answer(404, &json!({"kind": "Status", "code": 404})),
-        }));
-        let asks = |request: &str, version| {
-            let node = NodeView {
-                name: "n".into(),
-                uid: "n".into(),
-                desired_drain: Some(request.into()),
-                last_applied_drain: Some("uncordon-a".into()),
-                ..NodeView::default()
-            };
-            let item = Item { version, uid: "n".to_owned(), value: Arc::new(node) };
-            shared.stores.nodes.apply("n".to_owned(), item);
-        };
-        asks("drain-b", 1);
-        let drains = Drains::new(shared.clone());
-        assert_eq!(drains.pass("n".to_owned()).await, Outcome::Stale, "it may pass by itself");
-        assert_eq!(shared.side_problems.all(), []);
-        tokio::time::advance(Duration::from_secs(6)).await;
-        let outcome = drains.pass("n".to_owned()).await;
-        assert!(matches!(&outcome, Outcome::Failed(why) if why.contains("no, says n")), "{outcome:?}");
-        let told = shared.side_problems.all();
-        assert!(told.len() == 1 && told[0].of == TroubleOf::Node("n".into()), "{told:?}");
-        assert!(
-            told[0].text.contains("no, says n") && !shared.queues.of(Pass::Node).take().is_empty(),
-            "{told:?}"
-        );
-        // The daemon no longer asks for a drain.
-        asks("uncordon-a", 2);
-        assert_eq!(drains.pass("n".to_owned()).await, Outcome::Done);
-        assert_eq!(shared.side_problems.all(), []);
+/// Evicts one pod, with a precondition on its UID.
+async fn evict(api: &Api<WholePod>, pod: &Evict) -> Answer {
+    let params = EvictParams {
+        delete_options: Some(DeleteParams {
+            grace_period_seconds: pod.grace.and_then(|g| u32::try_from(g).ok()),
+            preconditions: Some(Preconditions { uid: Some(pod.uid.to_string()), resource_version: None }),
+            ..DeleteParams::default()
+        }),
+        ..EvictParams::default()
+    };
+    let request = async {
+        match (pod.past_budget, params.delete_options.as_ref()) {
+            (true, Some(options)) => api.delete(&pod.name, options).await.map(drop),
+            _ => api.evict(&pod.name, &params).await.map(drop),
+        }
+    };
+    let Err(error) = call(|| format!("evict pod {}", pod.name), request).await else {
+        return Answer::Accepted;
+    };
+    match error.status() {
+        Some(status) if pod.past_budget && error.is_forbidden() => Answer::Failed(format!(
+            "its budget does not allow it, and the controller may not delete it; give its service account the right to delete \
+             pods: {}",
+            status.message
+        )),
+        Some(status) => Answer::from_status(status.code, &status.message),
+        None => Answer::Failed(error.chain()),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,11 +1,11 @@
 //! The steps of a plan of image builds, written to the API server. Nothing is decided here.
 
 use super::{Snapshot, job_item, jobs};
-use crate::dirty::Changed;
+use crate::change::Changed;
+use crate::io::clock::now;
 use crate::io::events::{Source, reference};
 use crate::passes::old_images;
 use crate::shared::Shared;
-use crate::term::leader::now;
 use api::events::ControllerEvent;
 use api::k8s::{ConfigMap, ResourceExt};
 use api::names::{NAMESPACE, annotation};
@@ -61,7 +61,9 @@ pub(super) async fn take(shared: &Shared, snapshot: &Snapshot, step: Step) -> Re
                 ..DeleteParams::background()
             };
             let api = shared.api::<MachineOSBuild>();
-            gone(call(|| format!("delete machineosbuild {build}"), api.delete(&build, &params)).await)?;
+            unless_gone(
+                call(|| format!("delete machineosbuild {build}"), api.delete(&build, &params)).await,
+            )?;
             if let Some(change) = shared.stores.os_builds.remove(&build) {
                 shared.os_build_changed(&change);
             }
@@ -85,7 +87,7 @@ async fn annotate(shared: &Shared, build: &str, key: &str, value: &str) -> Resul
 }
 
 /// What is gone already counts as deleted.
-fn gone<T>(result: Result<T, CallError>) -> Result<(), CallError> {
+fn unless_gone<T>(result: Result<T, CallError>) -> Result<(), CallError> {
     match result {
         Err(e) if !e.is_not_found() => Err(e),
         _ => Ok(()),
@@ -166,7 +168,7 @@ async fn create_map(shared: &Shared, build: &MachineOSBuild, map: &ConfigMap) ->
         Some(LeftOver::EarlierBuild { uid }) => {
             let preconditions = Some(Preconditions { uid: Some(uid), resource_version: None });
             let params = DeleteParams { preconditions, ..DeleteParams::default() };
-            gone(call(|| format!("delete configmap {name}"), maps.delete(&name, &params)).await)?;
+            unless_gone(call(|| format!("delete configmap {name}"), maps.delete(&name, &params)).await)?;
             drop(create().await?);
         }
         None => drop(create().await?),
@@ -181,9 +183,11 @@ async fn stop(shared: &Shared, build: &str) -> Result<(), CallError> {
     let maps: Api<ConfigMap> = Api::namespaced(shared.client.clone(), NAMESPACE);
     for map in names::config_maps(build) {
         let params = DeleteParams::default();
-        gone(call(|| format!("delete configmap {map}"), maps.delete(&map, &params)).await)?;
+        unless_gone(call(|| format!("delete configmap {map}"), maps.delete(&map, &params)).await)?;
     }
-    gone(call(|| format!("delete job {job}"), jobs(shared).delete(&job, &DeleteParams::background())).await)?;
+    unless_gone(
+        call(|| format!("delete job {job}"), jobs(shared).delete(&job, &DeleteParams::background())).await,
+    )?;
     shared.stores.build_jobs.remove(&format!("{NAMESPACE}/{job}"));
     Ok(())
 }

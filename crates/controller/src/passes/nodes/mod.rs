@@ -12,17 +12,20 @@ mod report;
 mod send;
 
 use crate::cache::settings::{FEATURE_GATE, STREAMS};
-use crate::cache::stores::{Config, ImageBuild, ImageConfig, Stores};
-use crate::dirty::{Changed, DirtyKeys, Known};
+use crate::cache::stores::Stores;
+use crate::cache::trimmed::{Config, ImageBuild, ImageConfig};
+use crate::change::{Changed, DirtyKeys, Known};
 use crate::flight::refusals::Topic;
-use crate::passes::descriptor::{Descriptor, Right, kind};
-use crate::passes::queue::{ALL_NODES, Outcome, Pass, Spacing, Work};
+use crate::io::clock::now;
+use crate::passes::descriptor::Descriptor;
+use crate::passes::pinned_images;
 use crate::policies::Policies;
+use crate::queue::{ALL_NODES, Outcome, Pass, Spacing, Work};
+use crate::rights::{Right, kind};
 use crate::shared::Shared;
 use crate::term::fence::{Fence, Fenced};
-use crate::term::leader::now;
 use api::k8s::ResourceExt;
-use api::v1::{MachineConfigNode, MachineConfigPool, PinnedImageSet, PinnedImageSetState};
+use api::v1::{MachineConfigPool, PinnedImageSet};
 use api::v1alpha1::RolloutPolicy;
 use client::CallError;
 use jiff::Timestamp;
@@ -30,10 +33,7 @@ use report::Report;
 use rollout::pinned_images::PinFacts;
 use rollout::policy::PoolPolicies;
 use rollout::view::NodeView;
-use rollout::{
-    ConfigView, Configs, ControllerMemory, Facts, Inputs, Looked, PoolPlan, Sources, Streams, Trouble,
-    TroubleOf, Unanswered,
-};
+use rollout::{ControllerMemory, Facts, Inputs, PoolPlan, Sources, Streams, TroubleOf, Unanswered};
 use send::{NO_POOL, Requests, Sent};
 use serde_json::Value;
 use std::collections::{BTreeMap, HashSet};
@@ -107,7 +107,9 @@ fn marked_by(changed: &Changed<'_>, _: Known<'_>, marks: &mut DirtyKeys) {
         | Changed::PlanInput
         | Changed::TermBegins => true,
         // A pool counts its nodes that have the images of its PinnedImageSets.
-        Changed::MachineConfigNode(change) => pins(&change.old) != pins(&change.new),
+        Changed::MachineConfigNode(change) => {
+            pinned_images::states(&change.old) != pinned_images::states(&change.new)
+        }
         Changed::PinnedImageSet(change) => {
             let generation = |s: &Option<Arc<PinnedImageSet>>| s.as_ref().map(|s| s.metadata.generation);
             generation(&change.old) != generation(&change.new)
@@ -117,11 +119,6 @@ fn marked_by(changed: &Changed<'_>, _: Known<'_>, marks: &mut DirtyKeys) {
     if concerns {
         marks.mark(Pass::Node, ALL_NODES);
     }
-}
-
-/// What a node says of PinnedImageSets.
-fn pins(node: &Option<Arc<MachineConfigNode>>) -> Option<&[PinnedImageSetState]> {
-    node.as_ref()?.status.as_ref()?.pinned_image_sets.as_deref()
 }
 
 /// The node pass, and what it has reported already.
@@ -190,7 +187,7 @@ impl Nodes {
             took = ?begin.elapsed(),
             "planned"
         );
-        self.report.tell(&self.shared, &plan, &snapshot.pools);
+        self.report.report(&self.shared, &plan, &snapshot.pools);
         self.shared.wait_history.lock().unwrap_or_else(PoisonError::into_inner).follow(&plan, at.0);
         let Fenced { again, mut refused } = self.fence.close(&self.shared, &plan).await;
         if again {
@@ -297,12 +294,12 @@ impl Nodes {
             // The answer has the cluster planned again.
             None => return Outcome::Done,
             Some(Ok(wrote)) => {
-                shared.troubles.over(POLICY_STATUS);
+                shared.troubles.resolved(POLICY_STATUS);
                 // What is stored now may let nodes go: they do not wait for the distance between passes.
                 (if wrote { Outcome::After(Duration::ZERO) } else { Outcome::Done }, None)
             }
             Some(Err(e)) if e.is_conflict() || e.is_not_found() => return Outcome::Stale,
-            Some(Err(e)) => (Outcome::Failed(e.chain()), shared.troubles.words(POLICY_STATUS, &e)),
+            Some(Err(e)) => (Outcome::Failed(e.chain()), shared.troubles.due_message(POLICY_STATUS, &e)),
         };
         let text =
             words.map(|w| format!("the status of RolloutPolicies cannot be written, so no wave begins: {w}"));
@@ -348,7 +345,7 @@ impl Nodes {
             masters_schedulable: stores.masters_schedulable.get(api::names::CLUSTER).map(|s| *s),
             etcd: stores.etcd.iter().flat_map(|s| s.all()).filter_map(|member| (*member).clone()).collect(),
             outlooks: Some(self.policies.outlooks()),
-            pins: pin_facts(stores),
+            pins: pinned_images::facts(stores),
             memory: ControllerMemory {
                 unanswered: self.requests.unanswered(),
                 troubles: self
@@ -356,56 +353,13 @@ impl Nodes {
                     .side_problems
                     .all()
                     .into_iter()
-                    .chain(self.late_first_boots())
+                    .chain(self.requests.overdue_first_boots())
                     .collect(),
             },
             ..snapshot.sources()
         };
         snapshot.facts = sources.facts();
         snapshot
-    }
-
-    /// Pools whose list of first-boot nodes was sent, and the API server does not answer.
-    fn late_first_boots(&self) -> impl Iterator<Item = Trouble> {
-        self.requests.overdue_first_boots().into_iter().map(|pool| Trouble {
-            text: format!(
-                "the API server does not answer a change of the pool's annotation {}; check for an admission \
-                 webhook that \
-                 hangs",
-                api::names::annotation::FIRST_BOOT_NODES
-            ),
-            of: TroubleOf::Pool(pool.into()),
-        })
-    }
-}
-
-/// PinnedImageSets, and how far nodes are with them.
-fn pin_facts(stores: &Stores) -> PinFacts {
-    let sets = stores.pinned_image_sets.all();
-    let said = stores.progress.all().into_iter().filter_map(|node| {
-        let states = pins(&Some(node.clone())).map(<[_]>::to_vec)?;
-        Some((node.name_any().as_str().into(), states))
-    });
-    PinFacts {
-        generations: sets.iter().map(|set| (set.name_any(), set.generation())).collect(),
-        nodes: said.collect(),
-    }
-}
-
-impl Configs for Stores {
-    fn view(&self, name: &str) -> Option<ConfigView> {
-        let config = self.configs.get(name)?;
-        let pool = match &*config {
-            Config::Rendered(rendered) => Some(rendered.pool.as_str().into()),
-            Config::Source(_) => None,
-        };
-        let looked = match &*config {
-            Config::Rendered(rendered) => {
-                Looked::of(rendered.metadata.annotations.as_ref(), config.os_image_url())
-            }
-            Config::Source(_) => Looked::default(),
-        };
-        Some(ConfigView { pool, os_image_url: config.os_image_url().into(), looked })
     }
 }
 

@@ -3,11 +3,11 @@
 //!
 //! What it is not: the pools' conditions, which are a part of the plan.
 
+use crate::io::clock::now;
 use crate::io::events::{Source, node_reference};
 use crate::io::image_metrics::ImageNodes;
 use crate::io::{labels, metrics};
 use crate::shared::Shared;
-use crate::term::leader::now;
 use api::events::ControllerEvent;
 use api::v1::MachineConfigPool;
 use rollout::{NoPool, RolloutPlan, Step};
@@ -31,7 +31,7 @@ pub(super) struct Report {
 
 impl Report {
     /// Reports what a plan says; `pools` are those that it was made from.
-    pub(super) fn tell(&self, shared: &Shared, plan: &RolloutPlan, pools: &[Arc<MachineConfigPool>]) {
+    pub(super) fn report(&self, shared: &Shared, plan: &RolloutPlan, pools: &[Arc<MachineConfigPool>]) {
         self.report_unmanaged_nodes(plan);
         self.report_unexpected_first_boots(shared, plan);
         self.count(shared, plan, pools);
@@ -110,7 +110,7 @@ impl Report {
         for pool in &plan.pools {
             shared.forget_series_if_gone(&pool.pool);
         }
-        let labels = |node: &Arc<str>| metrics::Node { node: node.to_string() };
+        let labels = |node: &Arc<str>| labels::Node { node: node.to_string() };
         let now: BTreeSet<Arc<str>> = plan.pool_alerts.iter().cloned().collect();
         let mut before = self.alerts.lock().unwrap_or_else(PoisonError::into_inner);
         for node in before.difference(&now) {

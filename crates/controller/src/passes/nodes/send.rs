@@ -7,8 +7,7 @@
 //!
 //! What it is not: retries, and when they end (see [`crate::flight::nodes`]).
 
-use crate::flight::nodes::{PATIENCE, until_settled};
-use crate::flight::permits::Whose;
+use crate::flight::nodes::{PATIENCE, Whose, until_settled};
 use crate::flight::pools::{write_first_boot_nodes, write_status};
 use crate::flight::refusals::NotWritten;
 use crate::io::events::{Source, node_reference, reference};
@@ -16,7 +15,7 @@ use crate::shared::{PolicyNews, Shared};
 use api::k8s::ResourceExt;
 use api::v1::{MachineConfigPool, MachineConfigPoolStatus};
 use futures::stream::{self, StreamExt};
-use rollout::{Change, EventObject, EventPlan, NodePatch, PoolPlan, Unanswered};
+use rollout::{Change, EventObject, EventPlan, NodePatch, PoolPlan, Trouble, TroubleOf, Unanswered};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -117,7 +116,7 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
 }
 
 /// Hands the outcome to the pass that waits for it. If none does, a refusal is kept for the next pass.
-fn tell(
+fn hand_over(
     shared: &Shared,
     state: &Mutex<State>,
     pool: &str,
@@ -269,12 +268,12 @@ impl Requests {
         lock(&self.state).nodes.insert(patch.node.clone(), InFlight { at: Instant::now(), moves });
         let (shared, state, pool) = (shared.clone(), self.state.clone(), pool.clone());
         self.spawn(async move {
-            let done = until_settled(&shared, &place, &patch).await;
-            let outcome = shared.node_troubles.judge(&patch.node, done);
+            let done = until_settled(&*shared, &place, &patch).await;
+            let outcome = shared.node_troubles.outcome(&patch.node, done);
             // The answer is in the cache.
             lock(&state).nodes.remove(&patch.node);
             drop(place);
-            tell(&shared, &state, &pool, waits, outcome);
+            hand_over(&shared, &state, &pool, waits, outcome);
         });
         outcome
     }
@@ -298,10 +297,10 @@ impl Requests {
         let (shared, state, pool, status) =
             (shared.clone(), self.state.clone(), pool.clone(), status.clone());
         self.spawn(async move {
-            let done = write_status(&shared, &pool, &status).await;
-            let outcome = shared.pool_troubles.judge(&name, done);
+            let done = write_status(&*shared, &pool, &status).await;
+            let outcome = shared.pool_troubles.outcome(&name, done);
             lock(&state).statuses.remove(&name);
-            tell(&shared, &state, &name, waits, outcome);
+            hand_over(&shared, &state, &name, waits, outcome);
         });
         outcome_in_time(outcome).await
     }
@@ -326,19 +325,26 @@ impl Requests {
         let (shared, state, pool, change) =
             (shared.clone(), self.state.clone(), pool.clone(), change.clone());
         self.spawn(async move {
-            let done = write_first_boot_nodes(&shared, &pool, &change).await;
-            let outcome = shared.pool_troubles.judge(&format!("{name} first boots"), done);
+            let done = write_first_boot_nodes(&*shared, &pool, &change).await;
+            let outcome = shared.pool_troubles.outcome(&format!("{name} first boots"), done);
             lock(&state).first_boots.remove(&name);
-            tell(&shared, &state, &name, waits, outcome);
+            hand_over(&shared, &state, &name, waits, outcome);
         });
         outcome_in_time(outcome).await
     }
 
     /// Pools whose list of expected first boots was written a while ago and has no answer. That delays nothing.
-    pub(crate) fn overdue_first_boots(&self) -> Vec<String> {
+    pub(crate) fn overdue_first_boots(&self) -> Vec<Trouble> {
         let state = lock(&self.state);
         let overdue = state.first_boots.iter().filter(|(_, at)| at.elapsed() >= PATIENCE);
-        overdue.map(|(pool, _)| pool.clone()).collect()
+        let trouble = |(pool, _): (&String, &Instant)| Trouble {
+            text: format!(
+                "the API server does not answer a change of the pool's annotation {}; check for an admission webhook that hangs",
+                api::names::annotation::FIRST_BOOT_NODES
+            ),
+            of: TroubleOf::Pool(pool.as_str().into()),
+        };
+        overdue.map(trouble).collect()
     }
 
     /// Nodes whose patches have no answer yet.

@@ -3,12 +3,12 @@
 use super::*;
 use crate::cache::store::Item;
 use crate::fake_server::shared_with;
-use crate::flight::permits::{PATCHES_IN_FLIGHT, Whose};
+use crate::flight::nodes::{PATCHES_IN_FLIGHT, Whose};
 use crate::passes::nodes::send::PATCHES_WAITING;
 use crate::shared::PolicyNews;
-use crate::term::leader::Handover;
 use api::k8s::ObjectMeta;
 use api::v1::MachineConfigPoolStatus;
+use client::lease::Handover;
 use http::{Request, Response};
 use kube::client::Body;
 use prometheus_client::registry::Registry;
@@ -31,13 +31,13 @@ async fn a_pool_that_is_deleted_while_a_pass_runs_leaves_no_series() {
     };
     let snapshot = nodes.snapshot();
     let plan = rollout::plan(&snapshot.inputs());
-    nodes.report.tell(&shared, &plan, &snapshot.pools);
+    nodes.report.report(&shared, &plan, &snapshot.pools);
     assert!(has(&registry));
     shared.stores.pools.remove("short");
     shared.metrics.forget_pool("short");
     assert!(!has(&registry));
     // A pass that began before the deletion reports after it.
-    nodes.report.tell(&shared, &plan, &snapshot.pools);
+    nodes.report.report(&shared, &plan, &snapshot.pools);
     assert!(!has(&registry));
 }
 
@@ -316,10 +316,10 @@ async fn a_node_that_is_never_answered_for_holds_up_nobody_but_itself() {
         tokio::time::timeout(Duration::from_secs(1), shared.permits.take(Whose::Drain, &shared.terms)).await;
     assert!(drain.is_ok(), "drains have permits of their own");
     // The patch is tried for some minutes, until it can no longer arrive. Then the node is read, and patched again.
-    tokio::time::sleep(crate::term::leader::STRAY * 4).await;
+    tokio::time::sleep(client::lease::STRAY * 4).await;
     let tries = asked.a1.load(Ordering::Relaxed);
     assert!((5..30).contains(&tries), "{tries} tries");
-    tokio::time::sleep(crate::term::leader::STRAY * 4).await;
+    tokio::time::sleep(client::lease::STRAY * 4).await;
     assert_eq!(asked.a1.load(Ordering::Relaxed), tries, "they end");
     let failed = pass().await;
     assert!(matches!(failed, Outcome::Failed(_)), "{failed:?}");

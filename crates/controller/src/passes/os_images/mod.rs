@@ -6,11 +6,12 @@
 
 pub(super) mod access;
 
-use crate::cache::stores::{Config, Rendered};
-use crate::dirty::{Changed, DirtyKeys, Known};
+use crate::cache::trimmed::{Config, Rendered};
+use crate::change::{Changed, DirtyKeys, Known};
 use crate::flight::refusals::{AGAIN, Failure as _, Topic};
-use crate::passes::descriptor::{Descriptor, Right, kind};
-use crate::passes::queue::{Outcome, Pass, Work};
+use crate::passes::descriptor::Descriptor;
+use crate::queue::{Outcome, Pass, Work};
+use crate::rights::{Right, kind};
 use crate::shared::Shared;
 use access::settings;
 use api::names::own;

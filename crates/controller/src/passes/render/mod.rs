@@ -9,14 +9,15 @@
 mod write;
 
 use crate::cache::settings::{FEATURE_GATE, MACHINE_CONFIGURATION, STREAMS};
-use crate::cache::stores::Config;
-use crate::dirty::{Changed, DirtyKeys, Known};
+use crate::cache::trimmed::Config;
+use crate::change::{Changed, DirtyKeys, Known};
 use crate::flight::pools::set_condition;
 use crate::flight::refusals::{AGAIN, Failure as _, WriteError};
 use crate::gates::RenderGate;
 use crate::io::events::{Source, reference};
-use crate::passes::descriptor::{Descriptor, Right, kind};
-use crate::passes::queue::{Growth, Outcome, Pass, Spacing, Work};
+use crate::passes::descriptor::Descriptor;
+use crate::queue::{Growth, Outcome, Pass, Spacing, Work};
+use crate::rights::{Right, kind};
 use crate::shared::Shared;
 use api::conditions::Condition;
 use api::events::ControllerEvent;
@@ -29,7 +30,7 @@ use client::call;
 use render::{Inputs, Mode, Overrides, Reason, RenderError, RenderPlan};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
-use write::{Pin, carry_out, name_config, put_back};
+use write::{Pin, carry_out, name_config, restore};
 
 /// The descriptor of this pass.
 pub(crate) const PASS: Descriptor = Descriptor {
@@ -105,7 +106,7 @@ fn marked_by(changed: &Changed<'_>, known: Known<'_>, marks: &mut DirtyKeys) {
 /// Whether nothing changed that rendering reads, apart from its own writes.
 fn is_same_input(old: &MachineConfigPool, new: &MachineConfigPool, known: Known<'_>) -> bool {
     let spec = MachineConfigPoolSpec { configuration: old.spec.configuration.clone(), ..new.spec.clone() };
-    let ours = || known.named.is(&new.name_any(), &new.spec.configuration);
+    let ours = || known.own_writes.wrote(&new.name_any(), &new.spec.configuration);
     old.spec == spec
         && (old.spec.configuration == new.spec.configuration || ours())
         && old.metadata.labels == new.metadata.labels
@@ -170,7 +171,7 @@ impl Rendering {
     pub(crate) async fn pass(&self, name: String) -> Outcome {
         let Some(pool) = self.shared.stores.pools.get(&name) else {
             self.told.lock().unwrap_or_else(PoisonError::into_inner).remove(&name);
-            self.shared.troubles.over(&format!("render {name}"));
+            self.shared.troubles.resolved(&format!("render {name}"));
             return Outcome::Done;
         };
         if pool.metadata.deletion_timestamp.is_some() {
@@ -180,10 +181,10 @@ impl Rendering {
         let what = format!("render {name}");
         match done {
             Ok(()) => {
-                self.shared.troubles.over(&what);
+                self.shared.troubles.resolved(&what);
                 Outcome::Done
             }
-            Err(e) => match self.shared.troubles.words(&what, &e) {
+            Err(e) => match self.shared.troubles.due_message(&what, &e) {
                 // It will be refused every time, or has been for a while: the pool reports it.
                 Some(words) => {
                     let message = format!("the rendered MachineConfig cannot be written: {words}");
@@ -230,7 +231,7 @@ impl Rendering {
             return Ok(());
         }
         let condition = Condition::new(pool_condition::RENDER_DEGRADED, false, "", "");
-        Ok(set_condition(&self.shared, pool, condition).await?)
+        Ok(set_condition(&*self.shared, pool, condition).await?)
     }
 
     /// Reports on the pool why it is not rendered, and logs it if that is new.
@@ -242,7 +243,7 @@ impl Rendering {
         let Some(pool) = self.shared.stores.pools.get(name) else { return Ok(()) };
         let message = cut(&message, MAX_MESSAGE);
         let condition = Condition::new(pool_condition::RENDER_DEGRADED, true, reason, message);
-        Ok(set_condition(&self.shared, &pool, condition).await?)
+        Ok(set_condition(&*self.shared, &pool, condition).await?)
     }
 
     async fn plan(&self, pool: &MachineConfigPool) -> Result<Result<RenderPlan, Why>, WriteError> {
@@ -332,7 +333,7 @@ impl Rendering {
                 }
                 // A rendered config that was edited by hand is restored before anything else reads it.
                 if let Some(current) = current.filter(|c| c.name_any() == plan.name()) {
-                    put_back(&self.shared, &current, &plan.rendered).await?;
+                    restore(&self.shared, &current, &plan.rendered).await?;
                 }
                 Ok(Ok(plan))
             }

@@ -93,7 +93,7 @@ async fn what_the_api_server_stores_otherwise_than_it_was_sent_is_an_error() {
         let made = create(&shared, &pool, &rendered).await;
         let mut there = rendered.clone();
         there.spec = spec("other");
-        let back = put_back(&shared, &there, &rendered).await;
+        let back = restore(&shared, &there, &rendered).await;
         for done in [made, back] {
             let altered = matches!(done, Err(WriteError::Altered { .. }));
             assert_eq!((done.is_ok(), altered), (fine, !fine), "{stored}: {done:?}");

@@ -3,15 +3,15 @@
 //!
 //! What it is not: what is rendered (see the pass), or the annotation of a pin (see `rollout::pinned_config`).
 
-use crate::cache::stores::Config;
-use crate::flight::merge_patch::{bound, difference};
+use crate::cache::trimmed::Config;
+use crate::flight::Answers as _;
 use crate::flight::pools::set_condition;
 use crate::flight::refusals::WriteError;
+use crate::io::clock::now;
 use crate::io::events::{Source, reference, release_version};
 use crate::io::labels;
-use crate::passes::queue::Pass;
+use crate::queue::Pass;
 use crate::shared::Shared;
-use crate::term::leader::now;
 use api::conditions::Condition;
 use api::events::ControllerEvent;
 use api::k8s::ResourceExt;
@@ -19,6 +19,7 @@ use api::names::annotation;
 use api::names::pool_condition::RENDER_DEGRADED;
 use api::render_reason::RenderReason;
 use api::v1::{MachineConfig, MachineConfigPool, PoolConfiguration};
+use client::merge_patch::{bound, difference};
 use client::{CallError, call};
 use kube::api::{Patch, PatchParams, PostParams};
 use render::RenderPlan;
@@ -135,7 +136,7 @@ pub(super) async fn name_config(
         let wanted =
             PoolConfiguration { api_version: have.api_version.clone(), kind: have.kind.clone(), ..wanted };
         if let Some(patch) = difference(&json!(have), &json!(wanted)) {
-            shared.named.expect(&pool_name, wanted);
+            shared.own_writes.expect(&pool_name, wanted);
             let mut patch =
                 bound("spec", &json!({ "configuration": patch }), pool.metadata.resource_version.as_deref());
             if have.name != name
@@ -176,7 +177,7 @@ pub(super) async fn create(
         Err(e) if e.is_conflict() => {
             // An earlier pass created it and the cache does not show it yet, or somebody else created it.
             let there = call(what, api.get(&name)).await?;
-            return put_back(shared, &there, rendered).await;
+            return restore(shared, &there, rendered).await;
         }
         Err(e) => return Err(e.into()),
     };
@@ -207,7 +208,7 @@ pub(super) async fn create(
 }
 
 /// Restores a rendered config to what its name says: content, owner and annotations.
-pub(super) async fn put_back(
+pub(super) async fn restore(
     shared: &Shared,
     there: &MachineConfig,
     wanted: &MachineConfig,

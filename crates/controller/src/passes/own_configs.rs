@@ -1,26 +1,87 @@
-//! Writes the MachineConfigs that this controller makes: creates them, restores them after an edit (and says where to
-//! make the change instead), and deletes them.
+//! The MachineConfigs that this controller makes, from templates and from settings: each is created, restored after an edit (and
+//! an event says where to make the change instead), or deleted.
 //!
-//! What it is not: their content, or the check whether one is as it should be (see `own_config`).
+//! Two things tell an edit by somebody else from a change of templates or settings. The first is the digest of what
+//! this process has seen stored ([`StoredConfigs`](crate::flight::stored_configs::StoredConfigs)). The second, for changes made
+//! while no controller ran, is the annotation [`annotation::WRITTEN`]; it counts only if this very build wrote the object,
+//! because another build may write the same config in another form.
+//!
+//! What it is not: their content (see `render::template`, `render::generated`), or the check whether a pool may be rendered from
+//! what is stored (see [`crate::gates`]).
 
-use crate::cache::stores::Config;
+use crate::cache::trimmed::Config;
 use crate::cache::watch::version_of;
-use crate::flight::own_config::{Put, altered, change, digest, edited, fields, with_digest};
 use crate::flight::refusals::WriteError;
+use crate::flight::stored_configs::digest;
+use crate::gates::fixed;
 use crate::io::events::{Source, reference};
 use crate::shared::Shared;
 use api::events::ControllerEvent;
 use api::k8s::ResourceExt;
-use api::names::label;
+use api::names::{annotation, label};
 use api::v1::MachineConfig;
+use client::merge_patch::difference;
 use client::{CallError, call};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use render::generated::{Origin, source_of};
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 use std::sync::Arc;
+
+/// The object with its own digest, as it should be stored.
+pub(crate) fn with_digest(config: &MachineConfig) -> MachineConfig {
+    let mut written_config = config.clone();
+    written_config.annotations_mut().insert(annotation::WRITTEN.to_owned(), written(config));
+    written_config
+}
+
+/// The first half of a SHA-256 over the parts of a MachineConfig that matter: spec and role. Forging it is no concern
+/// here.
+fn written(config: &MachineConfig) -> String {
+    let what = json!([config.spec, config.labels().get(label::ROLE)]).to_string();
+    let digest = Sha256::digest(what.as_bytes());
+    api::text::hex(digest.iter().take(16))
+}
+
+/// Whether somebody else wrote the object after this build (`hash`) did; `false` also if that cannot be known.
+fn edited(have: &MachineConfig, hash: &str) -> bool {
+    let note = |key: &str| have.annotations().get(key);
+    let by_us = note(annotation::GENERATED_BY_CONTROLLER).is_some_and(|by| by == hash);
+    by_us && note(annotation::WRITTEN).is_some_and(|as_written| *as_written != written(have))
+}
+
+/// The write that one MachineConfig needs.
+enum Write {
+    Create,
+    Patch(Value),
+}
+
+fn change(have: Option<&MachineConfig>, wanted: &MachineConfig) -> Option<Write> {
+    let Some(have) = have else { return Some(Write::Create) };
+    let mut patch = difference(&json!(have), &json!(fixed(have, wanted)))?;
+    patch["metadata"]["resourceVersion"] = json!(have.metadata.resource_version);
+    Some(Write::Patch(patch))
+}
+
+/// The fields that the API server stored differently from what was sent; `None` if all are as sent.
+fn altered(answer: &MachineConfig, wanted: &MachineConfig) -> Option<String> {
+    difference(&json!(answer), &json!(fixed(answer, wanted))).map(|patch| fields(&patch))
+}
+
+/// The names of the fields that a patch changes; never their values.
+fn fields(patch: &Value) -> String {
+    let mut fields = Vec::new();
+    for (part, value) in patch.as_object().into_iter().flatten() {
+        for key in value.as_object().into_iter().flat_map(|v| v.keys()).filter(|k| *k != "resourceVersion") {
+            fields.push(format!("{part}.{key}"));
+        }
+    }
+    fields.join(", ")
+}
 
 /// The object stored under a name. It is read from the API server if the cache keeps no spec of it: somebody may have
 /// made it look like a pool's rendered config.
-async fn there(shared: &Shared, name: &str) -> Result<Option<Arc<MachineConfig>>, CallError> {
+async fn stored_object(shared: &Shared, name: &str) -> Result<Option<Arc<MachineConfig>>, CallError> {
     match shared.stores.configs.get(name).as_deref() {
         None => Ok(None),
         Some(Config::Source(have)) => Ok(Some(have.clone())),
@@ -37,25 +98,25 @@ async fn there(shared: &Shared, name: &str) -> Result<Option<Arc<MachineConfig>>
 ///
 /// # Errors
 /// The write fails, or is accepted but something else is stored.
-pub(crate) async fn put(shared: &Shared, wanted: &MachineConfig) -> Result<(), WriteError> {
+pub(crate) async fn create_or_restore(shared: &Shared, wanted: &MachineConfig) -> Result<(), WriteError> {
     let name = wanted.name_any();
     let digest = digest(wanted);
     let wanted = &with_digest(wanted);
-    let there = there(shared, &name).await?;
+    let there = stored_object(shared, &name).await?;
     let edited = there.as_deref().is_some_and(|have| edited(have, &shared.versions.hash));
     let api = shared.api::<MachineConfig>();
     let what = || format!("machineconfig {name}");
     let (answer, changed) = match change(there.as_deref(), wanted) {
         None => {
-            shared.kept.record_stored(&name, digest);
+            shared.stored_configs.record_stored(&name, digest);
             return Ok(());
         }
-        Some(Put::Create) => {
+        Some(Write::Create) => {
             let made = call(what, api.create(&PostParams::default(), wanted)).await?;
             tracing::info!(name, "made");
             (made, "was deleted and is created again".to_owned())
         }
-        Some(Put::Patch(patch)) => {
+        Some(Write::Patch(patch)) => {
             let fields = fields(&patch);
             let answer = call(what, api.patch(&name, &PatchParams::default(), &Patch::Merge(patch))).await?;
             tracing::info!(name, fields, "updated");
@@ -66,9 +127,9 @@ pub(crate) async fn put(shared: &Shared, wanted: &MachineConfig) -> Result<(), W
         shared.config_answer(answer);
         return Err(WriteError::Altered { name, fields });
     }
-    let not_ours = edited || shared.kept.was_stored(&name, digest);
-    shared.kept.record_stored(&name, digest);
-    if not_ours && shared.kept.may_tell(&name) {
+    let not_ours = edited || shared.stored_configs.was_stored(&name, digest);
+    shared.stored_configs.record_stored(&name, digest);
+    if not_ours && shared.stored_configs.may_report(&name) {
         let (source, instead) = instead(wanted);
         let message = format!("MachineConfig {name} {changed}: {instead}");
         shared.events.publish(source, reference(&answer), ControllerEvent::PutBack, message);
@@ -81,7 +142,7 @@ pub(crate) async fn put(shared: &Shared, wanted: &MachineConfig) -> Result<(), W
 ///
 /// # Errors
 /// The deletion fails, or is accepted but a finalizer of somebody else keeps the object.
-pub(crate) async fn remove(shared: &Shared, name: &str, why: &str) -> Result<(), WriteError> {
+pub(crate) async fn delete(shared: &Shared, name: &str, why: &str) -> Result<(), WriteError> {
     let Some(have) = shared.stores.configs.get(name) else { return Ok(()) };
     let Some(have) = have.source() else { return Ok(()) };
     let held = |object: &MachineConfig| {
@@ -96,7 +157,7 @@ pub(crate) async fn remove(shared: &Shared, name: &str, why: &str) -> Result<(),
         resource_version: have.metadata.resource_version.clone(),
     };
     let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-    shared.kept.gone(name);
+    shared.stored_configs.forget_deleted(name);
     let api = shared.api::<MachineConfig>();
     let answer = match call(|| format!("machineconfig {name}"), api.delete(name, &params)).await {
         Ok(answer) => answer,
@@ -148,87 +209,5 @@ fn instead(config: &MachineConfig) -> (Source, String) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::fake_server::machine_config as mc;
-    use serde_json::json;
-
-    #[test]
-    fn every_kind_says_where_its_change_belongs() {
-        for (mc, want) in [
-            (mc("00-worker", Some(("ControllerConfig", "c"))), "for example 50-worker-mine"),
-            (
-                mc("99-worker-generated-kubelet", Some(("KubeletConfig", "k"))),
-                "KubeletConfig k; make the change there",
-            ),
-            (mc("99-worker-generated-registries", Some(("Image", "cluster"))), "ImageDigestMirrorSet"),
-            (mc("99-worker-generated-registries", None), "ImageDigestMirrorSet"),
-            (mc("98-worker-generated-kubelet", None), "a KubeletConfig for pool worker"),
-        ] {
-            let (_, message) = instead(&mc);
-            assert!(message.contains(want), "{}: {message}", mc.name_any());
-        }
-    }
-
-    #[tokio::test]
-    async fn what_a_policy_changes_on_its_way_is_an_error_that_names_the_field() {
-        use crate::fake_server::{answer, shared};
-        use crate::flight::refusals::Failure as _;
-        let wanted = mc("00-worker", None);
-        for (stood, changed) in [(false, false), (false, true), (true, true)] {
-            let mut stored = json!(with_digest(&wanted));
-            stored["metadata"]["resourceVersion"] = json!("7");
-            if changed {
-                stored["spec"]["kernelArguments"] = json!(["audit=1"]);
-            }
-            let there: MachineConfig = serde_json::from_value(stored.clone()).unwrap();
-            let shared = shared(move |_| answer(200, &stored));
-            if stood {
-                // The cache holds the result of an earlier write.
-                shared.config_answer(there);
-            }
-            let done = put(&shared, &wanted).await;
-            let text = done.as_ref().err().map(|e| (e.is_refused(), e.chain()));
-            assert_eq!(text.is_some(), changed, "{text:?}");
-            if let Some((refused, text)) = text {
-                assert!(
-                    refused && text.contains("00-worker") && text.contains("spec.kernelArguments"),
-                    "{text}"
-                );
-                assert!(!text.contains("audit=1"), "{text}");
-            }
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_finalizer_of_somebody_elses_on_one_that_is_to_go_is_told_when_it_lasts() {
-        use crate::fake_server::{answer, shared};
-        use crate::flight::refusals::{Troubles, Writes};
-        use std::sync::atomic::{AtomicU32, Ordering};
-        use std::time::Duration;
-        let asked = Arc::new(AtomicU32::new(0));
-        let count = asked.clone();
-        let object = |version: &str, deleted: Option<&str>| {
-            json!({"metadata": {"name": "02-worker", "uid": "u", "resourceVersion": version,
-                "finalizers": ["example.com/backup"], "deletionTimestamp": deleted}, "spec": {}})
-        };
-        let shared = shared(move |_| {
-            count.fetch_add(1, Ordering::Relaxed);
-            answer(200, &object("2", Some("2026-01-01T00:00:00Z")))
-        });
-        shared.config_answer(serde_json::from_value(object("1", None)).unwrap());
-        let troubles = Troubles::default();
-        let words = async || {
-            let done = remove(&shared, "02-worker", "no template makes it").await;
-            let mut writes = Writes::default();
-            let words = writes.record(&troubles, "02-worker", done);
-            assert!(writes.are_over() == words.is_some(), "retried until it is reported");
-            words
-        };
-        assert_eq!(words().await, None, "its owner may still be writing");
-        tokio::time::advance(Duration::from_secs(6)).await;
-        let told = words().await.expect("it has lasted");
-        assert!(told.contains("02-worker") && told.contains("example.com/backup"), "{told}");
-        assert_eq!(asked.load(Ordering::Relaxed), 1, "what is being deleted is not deleted again");
-    }
-}
+#[path = "own_configs_tests.rs"]
+mod tests;

@@ -1,37 +1,39 @@
 //! The template pass: carries out `render::template::generate` over the template directory and the ControllerConfig.
 //!
 //! Flow: the ControllerConfig belongs to this version (see `version_claim`) → `TemplateControllerRunning`, for a new
-//! generation → read the directory → plan → create or restore each MachineConfig, and delete those that no template
-//! makes any more → `Completed`, or `Failing` with the cause. The gate (`gates::TemplateGate`) learns what pools may be
-//! rendered from.
+//! generation → read the directory and the other inputs (see `inputs`) → plan → create or restore each MachineConfig, and
+//! delete those that no template makes any more → `Completed`, or `Failing` with the cause. The gate
+//! (`gates::TemplateGate`) learns what pools may be rendered from.
 //!
 //! What it is not: the rules of templates.
 
+mod inputs;
+
+pub(crate) use inputs::{Failure, facts, read};
+
 use crate::cache::settings::API_SERVER;
-use crate::cache::stores::{Config, DEFAULT_NAMESPACE};
-use crate::dirty::{Changed, DirtyKeys, Known};
-use crate::flight::merge_patch::{bound, difference};
-use crate::flight::own_config::{emptied, is_from_template, leaving, with_digest};
+use crate::cache::trimmed::Config;
+use crate::change::{Changed, DirtyKeys, Known};
 use crate::flight::refusals::{AGAIN, Writes};
-use crate::flight::write_config::{put, remove};
-use crate::io::files;
-use crate::passes::descriptor::{Descriptor, Right, kind, stateless};
-use crate::passes::queue::{Outcome, Pass, Work};
+use crate::gates::{is_from_template, leaving};
+use crate::io::clock::now;
+use crate::passes::descriptor::{Descriptor, stateless};
+use crate::passes::own_configs::{create_or_restore, delete, with_digest};
 use crate::passes::{certificates, version_claim};
+use crate::queue::{Outcome, Pass, Work};
+use crate::rights::{Right, kind};
 use crate::shared::Shared;
-use crate::term::leader::now;
 use api::conditions::{self, Condition};
-use api::k8s::{ObjectReference, ResourceExt, Secret};
-use api::names::{CLUSTER, CONTROLLER_CONFIG};
+use api::k8s::ResourceExt;
+use api::names::{CONTROLLER_CONFIG, label};
 use api::v1::{ControllerConfig, ControllerConfigStatus, MachineConfig};
-use client::{CallError, call, chain};
-use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams};
-use kube::core::GroupVersionKind;
+use client::merge_patch::{bound, difference};
+use client::{CallError, call};
+use inputs::Facts;
+use kube::api::{Patch, PatchParams};
 use render::template::Rendering;
-use render::{TemplateData, TemplateSet, TlsProfile};
-use serde_json::{Value, json};
-use std::collections::BTreeMap;
-use std::path::Path;
+use serde_json::json;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -44,7 +46,7 @@ pub(crate) const COMPLETED: &str = "TemplateControllerCompleted";
 pub(crate) const FAILING: &str = "TemplateControllerFailing";
 
 /// How often template files that cannot be watched are read again. All other inputs of templates are watched (see
-/// [`crate::cache::template_inputs`] and [`crate::cache::settings`]).
+/// [`crate::watches::template_inputs`] and [`crate::cache::settings`]).
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
 
 /// The descriptor of this pass.
@@ -130,7 +132,7 @@ async fn carry_out(shared: &Shared, config: &ControllerConfig) -> Result<Outcome
     };
     let message = match applied {
         Ok(Applied { writes, refused }) if refused.is_empty() => {
-            shared.troubles.over(TEMPLATES);
+            shared.troubles.resolved(TEMPLATES);
             if !writes.are_over() {
                 return Ok(writes.outcome());
             }
@@ -157,13 +159,13 @@ async fn carry_out(shared: &Shared, config: &ControllerConfig) -> Result<Outcome
         }
         // Some cannot be written: the pools that select them say so, and only those wait.
         Ok(Applied { writes, refused }) => {
-            shared.troubles.over(TEMPLATES);
+            shared.troubles.resolved(TEMPLATES);
             let message = refused.into_values().collect::<Vec<_>>().join("; ");
             say(shared, config, observed.unwrap_or_default(), failing(message)).await?;
             return Ok(writes.outcome());
         }
         Err(Failure::Plan(message)) => message,
-        Err(Failure::Call(e)) => match shared.troubles.words(TEMPLATES, &e) {
+        Err(Failure::Call(e)) => match shared.troubles.due_message(TEMPLATES, &e) {
             Some(words) => words,
             None => return Err(e),
         },
@@ -241,12 +243,12 @@ async fn apply(shared: &Shared, config: &ControllerConfig) -> Result<Applied, Fa
             refused.insert(name.clone(), format!("MachineConfig {name} cannot be {verb}: {words}"));
         }
     };
-    let puts = wanted.iter().map(|config| put(shared, config));
+    let puts = wanted.iter().map(|config| create_or_restore(shared, config));
     for (config, done) in wanted.iter().zip(futures::future::join_all(puts).await) {
         book(config.name_any(), "created as the templates say", done);
     }
     for name in leaving {
-        let done = remove(shared, &name, "no template generates it any more").await;
+        let done = delete(shared, &name, "no template generates it any more").await;
         book(name, "removed, although no template generates it any more", done);
     }
     if shared.gates.templates.refused(refused.clone()) {
@@ -256,77 +258,12 @@ async fn apply(shared: &Shared, config: &ControllerConfig) -> Result<Applied, Fa
     Ok(Applied { writes, refused })
 }
 
-/// Why MachineConfigs cannot be made.
-pub(crate) enum Failure {
-    /// The templates cannot be rendered.
-    Plan(String),
-    /// A result cannot be written.
-    Call(CallError),
-}
-
-/// The inputs of templates besides files and the ControllerConfig.
-pub(crate) struct Facts {
-    pull_secret: Option<String>,
-    api_server: Option<Value>,
-}
-
-impl Facts {
-    /// The TLS versions and ciphers that kubelets may use.
-    pub(crate) fn tls(&self) -> TlsProfile {
-        TlsProfile::from_api_server(self.api_server.as_ref())
-    }
-
-    /// What templates are rendered with.
-    pub(crate) fn data<'a>(&'a self, config: &'a ControllerConfig, tls: &'a TlsProfile) -> TemplateData<'a> {
-        TemplateData { controller_config: config, pull_secret: self.pull_secret.as_deref(), tls }
-    }
-}
-
-/// Reads the template folder.
-pub(crate) fn read(folder: &Path) -> Result<TemplateSet, String> {
-    Ok(TemplateSet::from_map(files::tree(folder).map_err(|e| chain(&e))?))
-}
-
-/// Reads the inputs of templates.
-pub(crate) async fn facts(shared: &Shared, config: &ControllerConfig) -> Result<Facts, Failure> {
-    let pull_secret = match &config.spec.pull_secret {
-        Some(at) => Some(pull_secret(shared, at).await?),
-        None => None,
-    };
-    // OpenShift's APIServer object, where that kind is installed.
-    let kind = GroupVersionKind::gvk("config.openshift.io", "v1", "APIServer");
-    let api: Api<DynamicObject> = Api::all_with(shared.client.clone(), &ApiResource::from_gvk(&kind));
-    // If the kind is not installed, the API server answers with a bare 404, which `get_opt` treats as an error.
-    let object = match call(|| "apiserver cluster".to_owned(), api.get(CLUSTER)).await {
-        Ok(object) => Some(object),
-        Err(e) if e.is_not_found() => None,
-        Err(e) => return Err(Failure::Call(e)),
-    };
-    Ok(Facts { pull_secret, api_server: object.map(|o| o.data) })
-}
-
-/// The pull secret as one line of JSON. Its content is never reported.
-async fn pull_secret(shared: &Shared, at: &ObjectReference) -> Result<String, Failure> {
-    const KEY: &str = ".dockerconfigjson";
-    let namespace = at.namespace.as_deref().unwrap_or(DEFAULT_NAMESPACE);
-    let name = at.name.as_deref().unwrap_or_default();
-    let what = || format!("secret {namespace}/{name}");
-    let wrong = |why: &str| {
-        Failure::Plan(format!(
-            "ControllerConfig spec.pullSecret names secret {namespace}/{name}, which {why}"
-        ))
-    };
-    let api = Api::<Secret>::namespaced(shared.client.clone(), namespace);
-    let secret = call(what, api.get_opt(name)).await.map_err(Failure::Call)?;
-    let secret = secret.ok_or_else(|| wrong("does not exist; create it, or correct the reference"))?;
-    if secret.type_.as_deref() != Some("kubernetes.io/dockerconfigjson") {
-        return Err(wrong("is not of type kubernetes.io/dockerconfigjson"));
-    }
-    let data = secret.data.unwrap_or_default();
-    let text = data.get(KEY).ok_or_else(|| wrong("has no key .dockerconfigjson"))?;
-    let value: Value =
-        serde_json::from_slice(&text.0).map_err(|_| wrong("does not hold JSON in .dockerconfigjson"))?;
-    Ok(value.to_string())
+/// Of the MachineConfigs to delete, those of roles that have no template left at all. That is more likely a folder that
+/// was not mounted, or is being copied, than somebody's intent; and all nodes of the role would lose their files.
+fn emptied(wanted: &[MachineConfig], leaving: &[&MachineConfig]) -> Vec<String> {
+    let role = |config: &MachineConfig| config.labels().get(label::ROLE).cloned();
+    let kept: BTreeSet<_> = wanted.iter().map(role).collect();
+    leaving.iter().filter(|config| !kept.contains(&role(config))).map(|config| config.name_any()).collect()
 }
 
 /// Reads the directory and renders it. Files and rendering keep a thread busy for some milliseconds.
@@ -385,6 +322,8 @@ async fn set(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fake_server::template;
+    use api::names::annotation;
 
     #[test]
     fn a_generation_that_fails_is_said_to_run_once_and_not_with_every_try() {
@@ -401,5 +340,33 @@ mod tests {
         for (observed, failing, want) in [(1, false, true), (1, true, false), (2, false, false)] {
             assert_eq!(begins(&config(observed, failing)), want, "observed {observed}, failing {failing}");
         }
+    }
+
+    #[test]
+    fn only_what_the_templates_have_made_and_make_no_more_is_to_go() {
+        let wanted = [template("00-worker", "worker")];
+        let mut own = template("50-own", "worker");
+        own.metadata.owner_references = None;
+        let mut taken = template("51-taken", "worker");
+        taken.annotations_mut().clear();
+        let mut kubelet = template("99-worker-generated-kubelet", "worker");
+        kubelet
+            .metadata
+            .owner_references
+            .iter_mut()
+            .flatten()
+            .for_each(|o| o.kind = "KubeletConfig".to_owned());
+        let mut old = template("01-worker-old", "worker");
+        old.annotations_mut().insert(annotation::GENERATED_BY_CONTROLLER.to_owned(), "v0".to_owned());
+        let standing = [&wanted[0], &own, &taken, &kubelet, &old];
+        let going = leaving(&wanted, &standing);
+        let names: Vec<_> = going.iter().map(|c| c.name_any()).collect();
+        assert_eq!(names, ["01-worker-old"]);
+        // One of several may be deleted. The last ones of a role stay until somebody confirms that.
+        assert!(emptied(&wanted, &going).is_empty());
+        let masters = [template("00-master", "master"), template("01-master-kubelet", "master")];
+        let all = [&wanted[0], &masters[0], &masters[1]];
+        assert_eq!(emptied(&wanted, &all), ["00-master", "01-master-kubelet"]);
+        assert_eq!(emptied(&[], &all).len(), 3);
     }
 }

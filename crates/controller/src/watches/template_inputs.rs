@@ -7,7 +7,7 @@
 use crate::cache::store::{Change, Store};
 use crate::cache::stores::Place;
 use crate::cache::watch::{Presence, follow};
-use crate::dirty::Changed;
+use crate::change::Changed;
 use crate::shared::Shared;
 use api::k8s::Secret;
 use kube::Api;
@@ -131,7 +131,7 @@ async fn follow_secret(shared: &Arc<Shared>, at: Place, stop: CancellationToken)
 mod tests {
     use super::*;
     use crate::fake_server::{answer, shared};
-    use crate::passes::queue::Pass;
+    use crate::queue::Pass;
     use serde_json::json;
 
     #[tokio::test]

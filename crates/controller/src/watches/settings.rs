@@ -1,12 +1,12 @@
 //! The watches of the cluster's settings. For a kind that the API server does not serve, one request for each group of
 //! kinds looks from time to time whether it has been installed. From then on it is watched.
 //!
-//! What it is not: the caches that these watches fill (see `settings`).
+//! What it is not: the caches that these watches fill (see `cache::settings`).
 
 use crate::cache::settings::{KINDS, Kind, input};
 use crate::cache::store::Change;
 use crate::cache::watch::{Need, Presence, WatchedKind, follow};
-use crate::dirty::Changed;
+use crate::change::Changed;
 use crate::shared::Shared;
 use client::call;
 use kube::api::DynamicObject;
@@ -27,7 +27,13 @@ pub(crate) fn watch(shared: &Arc<Shared>, tasks: &TaskTracker, stop: &Cancellati
         // Also for a kind that is not served yet: it may be by the time somebody asks.
         if let Some(cache) = shared.settings.store(kind).cloned() {
             let (name, api) = (kind.name.to_owned(), kind.api(&shared.client));
-            shared.follows(WatchedKind { kind: name, need: Need::Setting, api, which: kind.which(), cache });
+            shared.add_watched_kind(WatchedKind {
+                kind: name,
+                need: Need::Setting,
+                api,
+                which: kind.which(),
+                cache,
+            });
         }
         groups.entry(format!("{}/{}", kind.group, kind.version)).or_default().push(kind);
     }
@@ -94,7 +100,7 @@ async fn follow_kind(shared: Arc<Shared>, kind: Kind, stop: CancellationToken) {
             changed.changed(&Changed::Setting(kind));
         }
     });
-    let keep = move |object: DynamicObject| Ok(kind.keep(&object));
+    let keep = move |object: DynamicObject| Ok(kind.trimmed(&object));
     let marked = shared.clone();
     let listed = async {
         loop {

@@ -51,7 +51,7 @@ async fn a_change_is_one_change_and_what_rendering_itself_writes_is_none() {
     shared.config_answer(rendered("rendered-worker-b"));
     assert_eq!(marks(), [], "the result is made");
     let named = PoolConfiguration { name: "rendered-worker-b".to_owned(), ..PoolConfiguration::default() };
-    shared.named.expect("worker", named);
+    shared.own_writes.expect("worker", named);
     shared.pool_answer(pool(2, "rendered-worker-b"));
     assert_eq!(marks(), [], "and named");
 
@@ -71,12 +71,12 @@ async fn a_change_is_one_change_and_what_rendering_itself_writes_is_none() {
 async fn nothing_of_an_earlier_term_is_left_when_another_begins() {
     let shared = shared(|_| answer(500, &json!({})));
     let named = PoolConfiguration { name: "rendered-worker-b".to_owned(), ..PoolConfiguration::default() };
-    shared.named.expect("worker", named);
+    shared.own_writes.expect("worker", named);
     let missed = client::CallError::Timeout { what: "node n".to_owned(), after: client::REQUEST_TIMEOUT };
-    assert_eq!(shared.troubles.words("node n", &missed), None);
+    assert_eq!(shared.troubles.due_message("node n", &missed), None);
     assert!(shared.troubles.knows("node n"));
     shared.changed(&Changed::TermBegins);
-    assert!(shared.named.is_empty(), "another leader may have named it something else");
+    assert!(shared.own_writes.is_empty(), "another leader may have named it something else");
     assert!(!shared.troubles.knows("node n"), "it has not failed for the time between");
     assert!(matches!(shared.gates.settings.check("worker"), crate::gates::RenderGate::Wait(_)));
 }
