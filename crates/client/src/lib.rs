@@ -1,6 +1,6 @@
 //! Talking to the API server: one request under a timeout ([`call`]), what its error means ([`CallError`]), the wait
 //! before the next attempt ([`Backoff`]), an error with its causes as one line ([`chain`]), a patch of what differs ([`merge_patch`]), a typed object from an
-//! untyped one ([`decode`]), what a process counts of its requests ([`Figures`]), the proxy that leads there ([`settle_proxy`]), the right that is missing ([`MissingRight`]), the answer to a watch that failed ([`watch_status`]), and which of several processes acts ([`lease`]).
+//! untyped one ([`decode`]), what a process counts of its requests ([`Figures`]), the proxy that leads there ([`settle_proxy`]), the right that is missing ([`MissingRight`]), the answer to a watch that failed ([`watch_status`]), when a watch works again ([`WatchStarts`]), and which of several processes acts ([`lease`]).
 //!
 //! What it is not: retries, caches or credentials. The caller decides whether and when to try again.
 
@@ -13,6 +13,7 @@ pub mod lease;
 pub mod merge_patch;
 mod missing_right;
 mod proxy;
+mod watch_starts;
 mod watch_status;
 
 pub use backoff::{Backoff, Series, jitter};
@@ -22,4 +23,5 @@ pub use decode::decode;
 pub use figures::{Figures, Requests, counted};
 pub use missing_right::MissingRight;
 pub use proxy::{names_proxy, settle_proxy};
+pub use watch_starts::{WatchStarts, with_watch_starts};
 pub use watch_status::{watch_code, watch_status};

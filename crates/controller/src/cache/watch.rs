@@ -9,7 +9,7 @@
 use crate::cache::store::{Cache, Change, Item, Store};
 use crate::io::backoff;
 use crate::io::connection::WATCH_SECONDS;
-use client::{chain, decode, watch_code};
+use client::{WatchStarts, chain, decode, watch_code, with_watch_starts};
 use futures::StreamExt;
 use kube::api::{ApiResource, DynamicObject};
 use kube::runtime::watcher::{self, Event};
@@ -91,6 +91,21 @@ pub(crate) struct WatchedKind {
     pub(crate) cache: Arc<dyn Cache>,
 }
 
+/// The API of a kind that is watched, and when the API server accepts its watch. A watch that failed resumes where it was, so an
+/// event is no sign that it works again: it comes once an object changes.
+pub(crate) struct WatchedApi<K> {
+    pub(crate) api: Api<K>,
+    starts: WatchStarts,
+}
+
+impl<K> WatchedApi<K> {
+    /// What `api` makes of a client of its own.
+    pub(crate) fn new(client: &Client, api: impl FnOnce(Client) -> Api<K>) -> Self {
+        let (client, starts) = with_watch_starts(client.clone());
+        Self { api: api(client), starts }
+    }
+}
+
 /// Watches a kind of our own API group. Objects arrive undecoded, so that a malformed one can be skipped.
 pub(crate) async fn follow_ours<K, T>(
     client: Client,
@@ -104,7 +119,7 @@ pub(crate) async fn follow_ours<K, T>(
 {
     let resource = ApiResource::erase::<K>(&());
     let kind = resource.kind.clone();
-    let api: Api<DynamicObject> = Api::all_with(client, &resource);
+    let api: WatchedApi<DynamicObject> = WatchedApi::new(&client, |client| Api::all_with(client, &resource));
     let decode = move |object: DynamicObject| decode::<K>(object).map(keep);
     follow(api, watcher::Config::default(), kind, presence, &store, decode, on_change, stop).await;
 }
@@ -115,7 +130,7 @@ pub(crate) async fn follow_ours<K, T>(
     reason = "each is a different thing, and all callers stand in two places"
 )]
 pub(crate) async fn follow<K, T>(
-    api: Api<K>,
+    WatchedApi { api, mut starts }: WatchedApi<K>,
     config: watcher::Config,
     kind: String,
     presence: Presence,
@@ -141,6 +156,11 @@ pub(crate) async fn follow<K, T>(
                 stream = open();
                 continue;
             }
+            () = starts.next() => {
+                trouble.over(&kind);
+                store.set_trouble(None);
+                continue;
+            }
             event = stream.next() => event,
         };
         let Some(event) = event else { return };
@@ -154,6 +174,7 @@ pub(crate) async fn follow<K, T>(
                 event
             }
             Err(error) => {
+                starts.forget();
                 let absent = not_served(&error) && !listed;
                 if absent && presence == Presence::Optional {
                     tracing::debug!(kind, "the API server does not serve this kind: {}", chain(&error));
@@ -282,6 +303,60 @@ mod tests {
         assert!(is_expired(&watcher::Error::InitialListFailed(kube::Error::Api(status(410)))));
         assert!(!is_expired(&watcher::Error::WatchError(status(500))));
         assert!(!is_expired(&watcher::Error::NoResourceVersion));
+    }
+
+    /// An API server without objects of any kind that refuses the first watch, as one does that has just begun, and accepts the next.
+    fn that_begins() -> Client {
+        let refused = std::sync::atomic::AtomicBool::new(false);
+        let refused = Arc::new(refused);
+        let serve = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let is_watch = request.uri().query().unwrap_or_default().contains("watch=");
+            let first = is_watch && !refused.swap(is_watch, std::sync::atomic::Ordering::SeqCst);
+            async move {
+                let json = |code: u16, text: serde_json::Value| {
+                    let body = kube::client::Body::from(text.to_string().into_bytes());
+                    http::Response::builder().status(code).body(body).unwrap()
+                };
+                Ok::<_, std::convert::Infallible>(match (is_watch, first) {
+                    (true, true) => json(429, json!({
+                        "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "TooManyRequests", "code": 429,
+                        "message": "storage is (re)initializing",
+                    })),
+                    (true, false) => {
+                        let quiet = http_body_util::StreamBody::new(futures::stream::pending::<
+                            Result<http_body::Frame<kube::client::Bytes>, std::io::Error>,
+                        >());
+                        http::Response::new(kube::client::Body::wrap_body(quiet))
+                    }
+                    (false, _) => json(200, json!({
+                        "kind": "NodeList", "apiVersion": "v1", "metadata": {"resourceVersion": "5"}, "items": [],
+                    })),
+                })
+            }
+        });
+        Client::new(serve, "default")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_that_is_accepted_again_works_though_nothing_changes() {
+        let (store, stop) = (Arc::new(Store::<Node>::default()), CancellationToken::new());
+        let (followed, token) = (store.clone(), stop.clone());
+        let api = WatchedApi::new(&that_begins(), Api::<Node>::all);
+        let task = tokio::spawn(async move {
+            let which = watcher::Config::default();
+            let (kind, presence) = ("Node".to_owned(), Presence::Required);
+            follow(api, which, kind, presence, &followed, Ok, Box::new(|_| ()), token).await;
+        });
+        store.synced().await;
+        let mut failed = false;
+        for _ in 0..100 {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            failed |= store.trouble().is_some();
+        }
+        assert!(failed, "the first watch is refused");
+        assert_eq!(store.trouble(), None);
+        stop.cancel();
+        task.await.unwrap();
     }
 
     #[test]

@@ -20,6 +20,10 @@ use kube::api::{Patch, PatchParams};
 use rollout::pinned_images::{PinFacts, selected};
 use serde_json::json;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// How long until it is looked again whether the sets are known.
+const UNKNOWN: Duration = Duration::from_secs(5);
 
 /// The descriptor of this pass.
 pub(crate) const PASS: Descriptor = Descriptor {
@@ -83,6 +87,11 @@ pub(crate) fn facts(stores: &Stores) -> PinFacts {
 
 /// One pass over one pool.
 async fn pass(shared: Arc<Shared>, name: String) -> Outcome {
+    let sets = &shared.stores.pinned_image_sets;
+    // Without a list of the sets, every pool would lose its own. No change of an object says that their watch works again.
+    if !sets.is_synced() || sets.trouble().is_some() {
+        return Outcome::After(UNKNOWN);
+    }
     match carry_out(&shared, &name).await {
         Ok(()) => Outcome::Done,
         Err(e) if e.is_conflict() || e.is_not_found() => Outcome::Stale,
@@ -91,14 +100,11 @@ async fn pass(shared: Arc<Shared>, name: String) -> Outcome {
 }
 
 async fn carry_out(shared: &Shared, name: &str) -> Result<(), CallError> {
-    // Without a list of the sets, every pool would lose its own.
-    let store = &shared.stores.pinned_image_sets;
-    let is_known = store.is_synced() && store.trouble().is_none();
-    let Some(pool) = shared.stores.pools.get(name).filter(|_| is_known) else { return Ok(()) };
+    let Some(pool) = shared.stores.pools.get(name) else { return Ok(()) };
     if pool.metadata.deletion_timestamp.is_some() {
         return Ok(());
     }
-    let sets = store.all();
+    let sets = shared.stores.pinned_image_sets.all();
     let found = match selected(&pool, sets.iter().map(AsRef::as_ref)) {
         Ok(found) => found,
         Err(error) => {

@@ -10,7 +10,7 @@ use crate::cache::store::{Cache, Change, Store};
 use crate::cache::trimmed::{
     Config, ImageBuild, ImageConfig, TrimmedMachineConfigNode, TrimmedNode, operator_node,
 };
-use crate::cache::watch::{Need, OnChange, Presence, WatchedKind, follow, follow_ours};
+use crate::cache::watch::{Need, OnChange, Presence, WatchedApi, WatchedKind, follow, follow_ours};
 use crate::change::Changed;
 use crate::shared::Shared;
 use api::k8s::{Node, Pod};
@@ -80,15 +80,15 @@ fn without_images(set: PinnedImageSet) -> PinnedImageSet {
 /// What a watch is opened with.
 struct Watch<K> {
     kind: String,
-    api: Api<K>,
+    api: WatchedApi<K>,
     which: watcher::Config,
     presence: Presence,
 }
 
 impl<K: kube::Resource> Watch<K> {
     /// A kind that need not be installed.
-    fn optional(api: Api<K>, which: watcher::Config) -> Self {
-        let kind = api.resource_url().rsplit('/').next().unwrap_or_default().to_owned();
+    fn optional(api: WatchedApi<K>, which: watcher::Config) -> Self {
+        let kind = api.api.resource_url().rsplit('/').next().unwrap_or_default().to_owned();
         Self { kind, api, which, presence: Presence::Optional }
     }
 }
@@ -123,7 +123,7 @@ impl Watches<'_> {
         self.record_all::<Node>(Need::Always, store.clone());
         let watch = Watch {
             kind: "Node".to_owned(),
-            api: Api::<TrimmedNode>::all(self.shared.client.clone()),
+            api: WatchedApi::new(&self.shared.client, Api::<TrimmedNode>::all),
             which: watcher::Config::default(),
             presence: Presence::Required,
         };
@@ -137,7 +137,7 @@ impl Watches<'_> {
         self.record_all::<MachineConfigNode>(Need::Aside, store.clone());
         let watch = Watch {
             kind: "MachineConfigNode".to_owned(),
-            api: Api::<TrimmedMachineConfigNode>::all(self.shared.client.clone()),
+            api: WatchedApi::new(&self.shared.client, Api::<TrimmedMachineConfigNode>::all),
             which: watcher::Config::default(),
             presence: Presence::Optional,
         };
@@ -148,25 +148,25 @@ impl Watches<'_> {
     /// MachineOSConfigs, MachineOSBuilds, and the Jobs that build.
     fn image_builds(&self) {
         let (stores, any) = (&self.shared.stores, watcher::Config::default);
-        let configs = self.api(api::names::GROUP, "MachineOSConfig");
-        self.record("MachineOSConfig", Need::WhereServed, configs.clone(), any(), stores.os_configs.clone());
+        let (need, cache) = (Need::WhereServed, stores.os_configs.clone());
+        let configs = self.untyped(api::names::GROUP, "MachineOSConfig", need, any(), cache);
         let shared = self.shared.clone();
         let changed: OnChange<ImageConfig> = Box::new(move |change| shared.os_config_changed(change));
         let keep = |o: DynamicObject| Ok(ImageConfig::new(serde_json::json!(o)));
-        self.spawn(Watch::optional(configs, any()), &stores.os_configs, keep, changed);
+        self.spawn(configs, &stores.os_configs, keep, changed);
 
-        let builds = self.api(api::names::GROUP, "MachineOSBuild");
-        self.record("MachineOSBuild", Need::WhereServed, builds.clone(), any(), stores.os_builds.clone());
+        let cache = stores.os_builds.clone();
+        let builds = self.untyped(api::names::GROUP, "MachineOSBuild", need, any(), cache);
         let shared = self.shared.clone();
         let changed: OnChange<ImageBuild> = Box::new(move |change| shared.os_build_changed(change));
         let keep = |o: DynamicObject| Ok(ImageBuild::new(serde_json::json!(o)));
-        self.spawn(Watch::optional(builds, any()), &stores.os_builds, keep, changed);
+        self.spawn(builds, &stores.os_builds, keep, changed);
 
         let jobs = ApiResource::from_gvk(&GroupVersionKind::gvk("batch", "v1", "Job"));
-        let api: Api<DynamicObject> =
-            Api::namespaced_with(self.shared.client.clone(), api::names::NAMESPACE, &jobs);
+        let api = |client| Api::<DynamicObject>::namespaced_with(client, api::names::NAMESPACE, &jobs);
         let which = any().labels(build::names::LAYERING);
-        self.record("Job", Need::WhereServed, api.clone(), which.clone(), stores.build_jobs.clone());
+        let client = &self.shared.client;
+        self.record("Job", need, api(client.clone()), which.clone(), stores.build_jobs.clone());
         let shared = self.shared.clone();
         let changed: OnChange<JobFacts> = Box::new(move |change| {
             for job in [&change.old, &change.new].into_iter().flatten() {
@@ -174,6 +174,7 @@ impl Watches<'_> {
             }
         });
         let keep = |o: DynamicObject| Ok(JobFacts::new(&serde_json::json!(o)));
+        let api = WatchedApi::new(client, api);
         let watch = Watch { kind: "Job".to_owned(), api, which, presence: Presence::Optional };
         self.spawn(watch, &stores.build_jobs, keep, changed);
     }
@@ -184,22 +185,22 @@ impl Watches<'_> {
         let stores = &self.shared.stores;
         let one = || watcher::Config::default().fields("metadata.name=cluster");
 
-        let schedulers = self.api("config.openshift.io", "Scheduler");
         let store = &stores.masters_schedulable;
-        self.record("Scheduler", Need::Aside, schedulers.clone(), one(), store.clone());
+        let schedulers =
+            self.untyped("config.openshift.io", "Scheduler", Need::Aside, one(), store.clone());
         let schedulable = |o: DynamicObject| {
             Ok(o.data.pointer("/spec/mastersSchedulable") == Some(&serde_json::Value::Bool(true)))
         };
-        self.spawn(Watch::optional(schedulers, one()), store, schedulable, self.plan_input());
+        self.spawn(schedulers, store, schedulable, self.plan_input());
 
-        let operator = self.api("operator.openshift.io", "MachineConfiguration");
         let store = &stores.boot_image_skew;
-        self.record("MachineConfiguration", Need::Aside, operator.clone(), one(), store.clone());
+        let operator =
+            self.untyped("operator.openshift.io", "MachineConfiguration", Need::Aside, one(), store.clone());
         let skew = |o: DynamicObject| {
             let mode = o.data.pointer("/status/bootImageSkewEnforcementStatus/mode");
             Ok(mode.and_then(serde_json::Value::as_str) == Some("None"))
         };
-        self.spawn(Watch::optional(operator, one()), store, skew, self.plan_input());
+        self.spawn(operator, store, skew, self.plan_input());
 
         let (labels, store) = ("k8s-app=machine-config-operator", &stores.operator_nodes);
         let pods = self.pods(api::names::NAMESPACE, labels, Need::Aside, store.clone());
@@ -215,12 +216,23 @@ impl Watches<'_> {
         let (client, which) = (self.shared.client.clone(), watcher::Config::default().labels(labels));
         let untyped = Api::namespaced_with(client.clone(), namespace, &ApiResource::erase::<Pod>(&()));
         self.record("Pod", need, untyped, which.clone(), cache);
-        Watch::optional(Api::namespaced(client, namespace), which)
+        Watch::optional(WatchedApi::new(&client, |client| Api::namespaced(client, namespace)), which)
     }
 
-    fn api(&self, group: &str, kind: &str) -> Api<DynamicObject> {
-        let kind = GroupVersionKind::gvk(group, "v1", kind);
-        Api::all_with(self.shared.client.clone(), &ApiResource::from_gvk(&kind))
+    /// A kind that need not be installed, and whose objects are not decoded here.
+    fn untyped(
+        &self,
+        group: &str,
+        kind: &str,
+        need: Need,
+        which: watcher::Config,
+        cache: Arc<dyn Cache>,
+    ) -> Watch<DynamicObject> {
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", kind));
+        let api = |client| Api::<DynamicObject>::all_with(client, &resource);
+        let client = &self.shared.client;
+        self.record(kind, need, api(client.clone()), which.clone(), cache);
+        Watch::optional(WatchedApi::new(client, api), which)
     }
 
     /// Records a kind of which all objects are watched.

@@ -5,7 +5,7 @@
 
 use crate::cache::settings::{KINDS, Kind, input};
 use crate::cache::store::Change;
-use crate::cache::watch::{Need, Presence, WatchedKind, follow};
+use crate::cache::watch::{Need, Presence, WatchedApi, WatchedKind, follow};
 use crate::change::Changed;
 use crate::shared::Shared;
 use client::call;
@@ -110,7 +110,7 @@ async fn follow_kind(shared: Arc<Shared>, kind: Kind, stop: CancellationToken) {
             store.doubted().await;
         }
     };
-    let api = kind.api(&shared.client);
+    let api = WatchedApi::new(&shared.client, |client| kind.api(&client));
     tokio::select! {
         () = follow(api, kind.which(), kind.name.to_owned(), Presence::Required, &store, keep, on_change, stop) => {}
         () = listed => {}

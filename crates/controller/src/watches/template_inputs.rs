@@ -6,7 +6,7 @@
 
 use crate::cache::store::{Change, Store};
 use crate::cache::stores::Place;
-use crate::cache::watch::{Presence, follow};
+use crate::cache::watch::{Presence, WatchedApi, follow};
 use crate::change::Changed;
 use crate::shared::Shared;
 use api::k8s::Secret;
@@ -106,7 +106,8 @@ pub(crate) async fn follow_pull_secret(shared: Arc<Shared>, stop: CancellationTo
 
 async fn follow_secret(shared: &Arc<Shared>, at: Place, stop: CancellationToken) {
     let Some((namespace, name)) = at else { return std::future::pending().await };
-    let api = Api::<Secret>::namespaced(shared.client.clone(), &namespace);
+    let api =
+        WatchedApi::new(&shared.client, |client| Api::<Secret>::namespaced(client, &namespace));
     let only = watcher::Config::default().fields(&format!("metadata.name={name}"));
     let store = Store::<u64>::default();
     let me = shared.clone();

@@ -11,7 +11,7 @@
 //! What it is not: the choice of pods, of waits, or of what is reported.
 
 use crate::cache::store::{Change, Store};
-use crate::cache::watch::{OnChange, Presence, follow};
+use crate::cache::watch::{OnChange, Presence, WatchedApi, follow};
 use crate::change::{Changed, DirtyKeys, Known};
 use crate::flight::nodes::{Whose, send};
 use crate::flight::refusals::Topic;
@@ -194,7 +194,8 @@ impl Drains {
         let (shared, name) = (self.shared.clone(), node.to_owned());
         let changed = move |_: &Change<PodView>| shared.queues.of(Pass::Drain).mark(name.clone());
         let config = watcher::Config::default().fields(&format!("spec.nodeName={node}"));
-        self.watch("Pod", Api::<Pod>::all(self.shared.client.clone()), config, keep, Box::new(changed))
+        let api = WatchedApi::new(&self.shared.client, Api::<Pod>::all);
+        self.watch("Pod", api, config, keep, Box::new(changed))
     }
 
     /// The budgets of all namespaces, watched as long as any node drains.
@@ -213,7 +214,7 @@ impl Drains {
             let open = shared.stores.nodes.all().into_iter().filter(|n| Request::of(n) != Request::None);
             shared.queues.of(Pass::Drain).mark_all(open.map(|n| n.name.to_string()));
         };
-        let api = Api::<PodDisruptionBudget>::all(self.shared.client.clone());
+        let api = WatchedApi::new(&self.shared.client, Api::<PodDisruptionBudget>::all);
         let watched =
             self.watch("PodDisruptionBudget", api, watcher::Config::default(), keep, Box::new(changed));
         *budgets = Arc::downgrade(&watched);
@@ -223,7 +224,7 @@ impl Drains {
     fn watch<K, T>(
         &self,
         kind: &str,
-        api: Api<K>,
+        api: WatchedApi<K>,
         config: watcher::Config,
         keep: impl Fn(K) -> Result<T, String> + Send + 'static,
         on_change: OnChange<T>,

@@ -65,6 +65,8 @@ const NO_OTHER_RIGHTS: &[Right] = &[];
 
 /// How long until a deletion is tried again that may pass by itself.
 const PAUSE: Backoff = Backoff { first: Duration::from_secs(60), last: Duration::from_secs(3600) };
+/// How long until it is looked again whether all that may name images is known.
+const UNKNOWN: Duration = Duration::from_secs(5);
 /// Objects in one page of a list.
 const PAGE: u32 = 500;
 
@@ -99,7 +101,7 @@ enum Verdict {
         /// But for these digests.
         spare: BTreeSet<String>,
     },
-    /// Pods may still push to it.
+    /// Pods may still push to it, or it is not known what names it.
     Later,
     /// Something names it by now.
     Stays,
@@ -129,9 +131,9 @@ impl Cleaner {
         // An object that cannot be read may name anything.
         let configs: Option<Vec<_>> = configs.iter().map(|c| c.object.as_ref().ok()).collect();
         let builds: Option<Vec<_>> = builds.iter().map(|b| b.object.as_ref().ok()).collect();
-        let (Some(configs), Some(builds), Some(named)) = (configs, builds, in_caches(shared)) else {
-            return Ok(None);
-        };
+        let (Some(configs), Some(builds)) = (configs, builds) else { return Ok(None) };
+        // No change of an object says that a watch works again.
+        let Some(named) = in_caches(shared) else { return Ok(Some(UNKNOWN)) };
         // Pods are asked for when something is to go.
         let pushing = BTreeSet::new();
         let CleanUp { remember, forget, delete, .. } = clean_up(Known {
@@ -192,7 +194,7 @@ impl Cleaner {
                 None => break,
             }
         }
-        let Some(cached) = in_caches(shared) else { return Ok(Verdict::Stays) };
+        let Some(cached) = in_caches(shared) else { return Ok(Verdict::Later) };
         named.extend(cached);
         let (configs, builds): (Vec<_>, Vec<_>) =
             (configs.items.iter().collect(), builds.items.iter().collect());

@@ -22,7 +22,7 @@ pub(super) enum Removed {
     All,
     /// Something names it by now.
     Stopped,
-    /// Pods may still push to this tag.
+    /// Pods may still push to this tag, or it is not known what names the image.
     Later,
     /// This tag is not there.
     Nothing,
@@ -37,10 +37,8 @@ pub(super) async fn remove(cleaner: &Cleaner, pushed: &Pushed) -> Result<Removed
     match &pushed.what {
         What::Tag { name } => {
             // Not after it: what is pushed in between would be forgotten.
-            match verdict(cleaner, pushed).await? {
-                Verdict::Goes { .. } => {}
-                Verdict::Later => return Ok(Removed::Later),
-                Verdict::Stays => return Ok(Removed::Stopped),
+            if let Some(stopped) = stopped(&verdict(cleaner, pushed).await?) {
+                return Ok(stopped);
             }
             let found = Box::pin(registry.digest_at_source(&parsed(name)?)).await;
             let digest = found.map_err(|e| not_looked_up(&e))?;
@@ -55,7 +53,9 @@ pub(super) async fn remove(cleaner: &Cleaner, pushed: &Pushed) -> Result<Removed
                 );
                 return Err(Failure { why, again: Again::Never });
             }
-            let Verdict::Goes { .. } = verdict(cleaner, pushed).await? else { return Ok(Removed::Stopped) };
+            if let Some(stopped) = stopped(&verdict(cleaner, pushed).await?) {
+                return Ok(stopped);
+            }
             // First what belongs to it: an image that is gone leaves the list.
             if let Some(signature) = signature_tag(name) {
                 let signature = parsed(&signature)?;
@@ -76,8 +76,9 @@ pub(super) async fn remove(cleaner: &Cleaner, pushed: &Pushed) -> Result<Removed
                 tagged.extend(found.iter().map(ToString::to_string));
             }
             for some in layers.chunks(ASKED_EVERY) {
-                let Verdict::Goes { spare } = verdict(cleaner, pushed).await? else {
-                    return Ok(Removed::Stopped);
+                let spare = match verdict(cleaner, pushed).await? {
+                    Verdict::Goes { spare } => spare,
+                    other => return Ok(stopped(&other).unwrap_or(Removed::Stopped)),
                 };
                 for tag in some {
                     let layer = parsed(&format!("{repository}:{tag}"))?;
@@ -91,6 +92,15 @@ pub(super) async fn remove(cleaner: &Cleaner, pushed: &Pushed) -> Result<Removed
         }
     }
     Ok(Removed::All)
+}
+
+/// What became of something that does not go now. `None`: it goes.
+fn stopped(verdict: &Verdict) -> Option<Removed> {
+    match verdict {
+        Verdict::Goes { .. } => None,
+        Verdict::Later => Some(Removed::Later),
+        Verdict::Stays => Some(Removed::Stopped),
+    }
 }
 
 /// Whether it goes, by now.
