@@ -289,6 +289,8 @@ mod tests {
     use super::*;
     use api::k8s::{Node, Pod};
     use serde_json::json;
+    use std::convert::Infallible;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     #[test]
     fn only_a_version_that_is_too_old_is_an_expired_watch() {
@@ -305,33 +307,35 @@ mod tests {
         assert!(!is_expired(&watcher::Error::NoResourceVersion));
     }
 
+    type Bytes = <kube::client::Body as http_body::Body>::Data;
+
     /// An API server without objects of any kind that refuses the first watch, as one does that has just begun, and accepts the next.
     fn that_begins() -> Client {
-        let refused = std::sync::atomic::AtomicBool::new(false);
-        let refused = Arc::new(refused);
+        let refused = Arc::new(AtomicBool::new(false));
         let serve = tower::service_fn(move |request: http::Request<kube::client::Body>| {
             let is_watch = request.uri().query().unwrap_or_default().contains("watch=");
-            let first = is_watch && !refused.swap(is_watch, std::sync::atomic::Ordering::SeqCst);
+            let (code, object) = match is_watch {
+                false => (
+                    200,
+                    json!({"kind": "NodeList", "apiVersion": "v1", "metadata": {"resourceVersion": "5"}, "items": []}),
+                ),
+                true if !refused.swap(true, Ordering::SeqCst) => (
+                    429,
+                    json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "TooManyRequests", "code": 429}),
+                ),
+                true => (200, json!(null)),
+            };
             async move {
-                let json = |code: u16, text: serde_json::Value| {
-                    let body = kube::client::Body::from(text.to_string().into_bytes());
-                    http::Response::builder().status(code).body(body).unwrap()
-                };
-                Ok::<_, std::convert::Infallible>(match (is_watch, first) {
-                    (true, true) => json(429, json!({
-                        "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "TooManyRequests", "code": 429,
-                        "message": "storage is (re)initializing",
-                    })),
-                    (true, false) => {
-                        let quiet = http_body_util::StreamBody::new(futures::stream::pending::<
-                            Result<http_body::Frame<kube::client::Bytes>, std::io::Error>,
-                        >());
-                        http::Response::new(kube::client::Body::wrap_body(quiet))
+                // A watch without events lasts.
+                let frames = match object.is_null() {
+                    true => futures::stream::pending().boxed(),
+                    false => {
+                        let text = Bytes::from(object.to_string());
+                        futures::stream::iter([Ok::<_, Infallible>(http_body::Frame::data(text))]).boxed()
                     }
-                    (false, _) => json(200, json!({
-                        "kind": "NodeList", "apiVersion": "v1", "metadata": {"resourceVersion": "5"}, "items": [],
-                    })),
-                })
+                };
+                let body = http_body_util::StreamBody::new(frames);
+                Ok::<_, Infallible>(http::Response::builder().status(code).body(body).unwrap())
             }
         });
         Client::new(serve, "default")
@@ -349,8 +353,8 @@ mod tests {
         });
         store.synced().await;
         let mut failed = false;
-        for _ in 0..100 {
-            tokio::time::sleep(Duration::from_millis(100)).await;
+        for _ in 0..10_000 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
             failed |= store.trouble().is_some();
         }
         assert!(failed, "the first watch is refused");

@@ -186,8 +186,7 @@ impl Watches<'_> {
         let one = || watcher::Config::default().fields("metadata.name=cluster");
 
         let store = &stores.masters_schedulable;
-        let schedulers =
-            self.untyped("config.openshift.io", "Scheduler", Need::Aside, one(), store.clone());
+        let schedulers = self.untyped("config.openshift.io", "Scheduler", Need::Aside, one(), store.clone());
         let schedulable = |o: DynamicObject| {
             Ok(o.data.pointer("/spec/mastersSchedulable") == Some(&serde_json::Value::Bool(true)))
         };

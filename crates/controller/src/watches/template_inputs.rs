@@ -106,8 +106,7 @@ pub(crate) async fn follow_pull_secret(shared: Arc<Shared>, stop: CancellationTo
 
 async fn follow_secret(shared: &Arc<Shared>, at: Place, stop: CancellationToken) {
     let Some((namespace, name)) = at else { return std::future::pending().await };
-    let api =
-        WatchedApi::new(&shared.client, |client| Api::<Secret>::namespaced(client, &namespace));
+    let api = WatchedApi::new(&shared.client, |client| Api::<Secret>::namespaced(client, &namespace));
     let only = watcher::Config::default().fields(&format!("metadata.name={name}"));
     let store = Store::<u64>::default();
     let me = shared.clone();
