@@ -1,7 +1,7 @@
 //! When the agent compares the disk of a node that has nothing else to do with its config: after an event on a managed path,
 //! or periodically. There is no watch while the agent changes the disk itself.
 //!
-//! Not here: the comparison and the repair (`node::drift_check`), nor the job that runs them (`jobs`).
+//! Not here: the comparison and the repair (`node::drift_check`), nor the job that runs them (`update`).
 
 use super::{Agent, Next};
 use crate::node::drift_watch::Watching;

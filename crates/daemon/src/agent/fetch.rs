@@ -4,7 +4,7 @@
 //!
 //! Not here: what is fetched, and how it is ended and resumed (see `host`).
 
-use super::jobs::PlanError;
+use super::update::PlanError;
 use super::{Agent, Next};
 use crate::cluster::milestones::Milestone;
 use crate::node::machine::{Machine, MachineError, Work};

@@ -11,34 +11,32 @@
 mod drift;
 mod failures;
 mod fetch;
-pub(crate) mod jobs;
+mod join;
 pub(crate) mod options;
 pub(crate) mod run;
 #[cfg(test)]
 mod tests;
 pub(crate) mod trial;
+pub(crate) mod update;
 mod waiting_config;
 
-use crate::agent::options::Exit;
+use crate::agent::options::{Exit, Settings};
 use crate::cluster::calls::Cluster;
 use crate::cluster::milestones::Milestone;
-use crate::cluster::own_node::{NodeUpdates, OwnNode};
-use crate::cluster::report::{Reporter, Reporting};
+use crate::cluster::own_node::OwnNode;
+use crate::cluster::report::Reporter;
 use crate::error::DaemonError;
-use crate::metrics::Metrics;
 use crate::node::Trouble;
 use crate::node::drift_watch::{LookLimit, Watching};
 use crate::node::machine::{Machine, MachineError, Work};
 use crate::protocol::clock::Moment;
-use crate::protocol::{
-    Action, Changes, Cordon, DiskFacts, NodeFacts, Note, Pair, Phase, View, Waiting, step,
-};
+use crate::protocol::{Action, Changes, Cordon, NodeFacts, Note, Pair, Phase, View, Waiting, step};
 use api::drain_request::uncordoned;
 use api::k8s::Node;
 use api::names::{annotation, state};
 use jiff::Timestamp;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// A running agent of one node.
@@ -68,17 +66,6 @@ pub(crate) struct Agent {
     failed_update: Option<(Pair, u32)>,
 }
 
-/// The settings of an agent.
-pub(crate) struct Settings {
-    pub(crate) reporting: Reporting,
-    pub(crate) watch_disk: bool,
-    pub(crate) drift_period: Option<Duration>,
-    pub(crate) trouble: Option<Trouble>,
-    pub(crate) metrics: Metrics,
-    /// Host and port of the API server, to try a new connection.
-    pub(crate) api_server: Option<(String, u16)>,
-}
-
 /// What to do after an action.
 enum Next {
     Step,
@@ -88,46 +75,6 @@ enum Next {
 }
 
 impl Agent {
-    pub(crate) fn new(
-        settings: Settings,
-        cluster: Cluster,
-        machine: Arc<Machine>,
-        updates: NodeUpdates,
-        shutdown: CancellationToken,
-    ) -> Self {
-        let view = View {
-            now: Moment::now(),
-            node: NodeFacts::default(),
-            // Not known yet, so assume that a change is unfinished.
-            disk: DiskFacts { open: true, ..DiskFacts::default() },
-            checked: false,
-            phase: Phase::Idle,
-            trouble: None,
-            silent_since: Some(Moment::now()),
-            leave_again: None,
-            prefetch_failed: None,
-        };
-        let reporter = Reporter::new(cluster.clone(), settings.reporting);
-        let checked_at = Instant::now();
-        Self {
-            cluster,
-            machine,
-            own_node: OwnNode::new(updates),
-            shutdown,
-            settings,
-            reporter,
-            view,
-            checked_at,
-            ever_checked: false,
-            watching: Watching::Off,
-            look_limit: LookLimit::new(checked_at),
-            look_due: None,
-            work: None,
-            failed_calls: 0,
-            failed_update: None,
-        }
-    }
-
     /// Runs until it is stopped, or has started a reboot.
     pub(crate) async fn run(mut self) -> Result<Exit, DaemonError> {
         let exit = self.work_on().await;

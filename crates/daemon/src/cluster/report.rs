@@ -88,7 +88,7 @@ pub(crate) struct Reporter {
 impl Reporter {
     pub(crate) fn new(cluster: Cluster, reporting: Reporting) -> Self {
         let (to_writer, messages) = mpsc::unbounded_channel();
-        let name = cluster.node().to_owned();
+        let name = cluster.node_name().to_owned();
         let writer = Writer {
             cluster,
             seen: None,

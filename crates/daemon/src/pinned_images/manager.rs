@@ -246,7 +246,7 @@ impl Manager {
         // The controller makes the object. Without it, or without the kind, there is nowhere to report.
         let Some(mut object) = self.cluster.progress(latest).await? else { return Ok(()) };
         let before = object.status.as_ref().and_then(|s| s.pinned_image_sets.clone()).unwrap_or_default();
-        let said = report(self.cluster.node(), wanted, outcome, &before);
+        let said = report(self.cluster.node_name(), wanted, outcome, &before);
         if begins_anew(&before, &said.sets) {
             object = self.write(&object, json!({"pinnedImageSets": []})).await?;
         }
