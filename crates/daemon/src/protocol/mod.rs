@@ -41,6 +41,7 @@ pub(crate) mod waiting_config;
 pub use action::{Action, Changes, Cordon, Note, Waiting};
 pub use facts::{DiskFacts, EMPTY_CONFIG, NodeFacts, RebootFact, View};
 pub use phase::{Cost, Failure, FailureKind, Job, Pair, Phase, cut_reason};
+pub(crate) use retry::signed;
 pub use retry::{backoff, disturbing_backoff, outage_backoff};
 pub use step::step;
 pub(crate) use trial::{After, AfterUndo, after_undo, restarted, restarts};
