@@ -1,7 +1,10 @@
 //! Tests of the writer: rotations of the API server's CA, with an API server that answers from a table.
 
+use super::rotation::{Due, bundle, due};
 use super::*;
 use crate::node::certificates::kubeconfig_files::tests::{mk_kubeconfig, mk_pem, mk_root, paths, write};
+use api::k8s::ConfigMap;
+use serde_json::Value;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
