@@ -44,7 +44,7 @@ impl Host {
             let findings = change.old.refused.len();
             tracing::warn!(findings, "the current config has entries that would be refused today");
         }
-        let mut facts = self.look_for(&change.old, &change.new, change.needs_os())?;
+        let mut facts = self.change_facts(&change.old, &change.new, change.needs_os())?;
         self.origin_facts(change, &mut facts)?;
         Ok(facts)
     }
@@ -62,7 +62,7 @@ impl Host {
     }
 
     /// All that a change needs to know. Who can log in, and how, is examined only if the change could affect logins.
-    fn look_for(&mut self, old: &Wanted, new: &Wanted, os: bool) -> Result<Facts, Error> {
+    fn change_facts(&mut self, old: &Wanted, new: &Wanted, os: bool) -> Result<Facts, Error> {
         let configs = [old, new];
         let mut facts = self.facts(&configs)?;
         if os || facts.force {
@@ -279,9 +279,9 @@ pub(crate) fn unit_files(root: &Root) -> Result<BTreeSet<String>, FsError> {
 fn managed_paths(root: &Root, configs: &[&Wanted], facts: &mut Facts) -> Result<(), Error> {
     let mut folders: BTreeMap<String, InFolder> = BTreeMap::new();
     let (owner_paths, closed, trust_tool) = (&mut facts.paths, &mut facts.closed, &facts.trust_tool);
-    let mut look = |path: String| -> Result<(), FsError> {
+    let mut inspect = |path: String| -> Result<(), FsError> {
         let Entry::Vacant(entry) = owner_paths.entry(path) else { return Ok(()) };
-        let at = look_at(root, entry.key(), &mut folders)?;
+        let at = path_facts(root, entry.key(), &mut folders)?;
         entry.insert(at);
         Ok(())
     };
@@ -289,17 +289,17 @@ fn managed_paths(root: &Root, configs: &[&Wanted], facts: &mut Facts) -> Result<
         if !root.is_open_to_all(path) {
             closed.insert(path.clone());
         }
-        look(paths::original(path))?;
-        look(paths::no_original(path))?;
-        look(path.clone())?;
+        inspect(paths::original(path))?;
+        inspect(paths::no_original(path))?;
+        inspect(path.clone())?;
         if let Some(link) = trust_tool.as_ref().and_then(|tool| tool.link(path)) {
-            look(link)?;
+            inspect(link)?;
         }
     }
     for (path, want) in configs.iter().flat_map(|c| &c.paths) {
         match want {
-            Want::Link { target, hard: true, .. } if split(target).is_ok() => look(target.clone())?,
-            Want::Dir { .. } => look(paths::original_dir(path))?,
+            Want::Link { target, hard: true, .. } if split(target).is_ok() => inspect(target.clone())?,
+            Want::Dir { .. } => inspect(paths::original_dir(path))?,
             _ => {}
         }
     }
@@ -320,7 +320,7 @@ fn managed_paths(root: &Root, configs: &[&Wanted], facts: &mut Facts) -> Result<
         paths::TRIAL_FAILURE,
     ];
     for path in fixed.into_iter().chain(LEAKED) {
-        look(path.to_owned())?;
+        inspect(path.to_owned())?;
     }
     for (path, want) in configs.iter().flat_map(|c| &c.paths) {
         match want {
@@ -353,7 +353,11 @@ fn managed_paths(root: &Root, configs: &[&Wanted], facts: &mut Facts) -> Result<
 }
 
 /// What exists at a path, and any obstacle to changing it. Each folder is inspected only once.
-fn look_at(root: &Root, path: &str, folders: &mut BTreeMap<String, InFolder>) -> Result<PathFacts, FsError> {
+fn path_facts(
+    root: &Root,
+    path: &str,
+    folders: &mut BTreeMap<String, InFolder>,
+) -> Result<PathFacts, FsError> {
     let (found, is_mount_point) = root.inspect(path)?;
     let own_obstacle = match &found {
         Found::Dir { .. } => root.own_obstacle(path)?,

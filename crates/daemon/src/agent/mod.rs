@@ -27,7 +27,7 @@ use crate::cluster::own_node::OwnNode;
 use crate::cluster::report::Reporter;
 use crate::error::DaemonError;
 use crate::node::Trouble;
-use crate::node::drift_watch::{LookLimit, Watching};
+use crate::node::drift_watch::{CompareLimit, Watching};
 use crate::node::machine::{Machine, MachineError, Work};
 use crate::protocol::clock::Moment;
 use crate::protocol::{Action, Changes, Cordon, NodeFacts, Note, Pair, Phase, View, Waiting, step};
@@ -55,9 +55,9 @@ pub(crate) struct Agent {
     /// Whether the disk is watched for changes.
     watching: Watching,
     /// Limits how often such a change may lead to a comparison.
-    look_limit: LookLimit,
+    compare_limit: CompareLimit,
     /// When the comparison for a change that was seen may take place.
-    look_due: Option<Instant>,
+    compare_due: Option<Instant>,
     /// The planned update that belongs to `Phase::Prepared`.
     work: Option<Work>,
     /// The number of consecutive failed calls.
@@ -101,7 +101,7 @@ impl Agent {
     }
 
     /// Reads the state of the disk. If it cannot be read, the agent assumes an unfinished change.
-    async fn look(&mut self) {
+    async fn read_disk_state(&mut self) {
         match self.host(Machine::facts).await {
             Ok(disk) => self.view.disk = disk,
             Err(error) => {
@@ -144,7 +144,7 @@ impl Agent {
             failure.retry_at = Moment::now();
         }
         if self.machine.set_rules(&self.view.node.drift) && self.ever_checked {
-            self.look_again();
+            self.compare_again();
         }
     }
 
@@ -195,9 +195,9 @@ impl Agent {
                 None => std::future::pending().await,
             }
         };
-        let look_due = self.look_due;
+        let compare_due = self.compare_due;
         let look = async {
-            match look_due {
+            match compare_due {
                 Some(at) => tokio::time::sleep_until(at.into()).await,
                 None => std::future::pending().await,
             }
@@ -214,7 +214,7 @@ impl Agent {
             }
             () = sleep => {}
             () = trouble_changed(&mut self.settings.trouble) => {}
-            () = self.watching.touched(), if look_due.is_none() => self.touched(),
+            () = self.watching.touched(), if compare_due.is_none() => self.touched(),
             () = look => self.touched(),
         }
     }
@@ -223,7 +223,7 @@ impl Agent {
         match action {
             Action::Idle => {
                 let end = if self.view.trouble.is_none() { Milestone::Updated } else { Milestone::Troubled };
-                self.reporter.reach(&self.view, &end);
+                self.reporter.report(&self.view, &end);
                 if self.watch_disk().await {
                     return Next::Step;
                 }
@@ -242,7 +242,7 @@ impl Agent {
             }
             Action::Wait { why: Waiting::Boot, until } => {
                 let before = self.view.disk.clone();
-                self.look().await;
+                self.read_disk_state().await;
                 if self.view.disk == before { Next::Wait(until) } else { Next::Step }
             }
             Action::Wait { why, until } => self.begin_wait(&why, until),
@@ -250,7 +250,7 @@ impl Agent {
                 self.write(changes, notes, cordon, conditional).await
             }
             Action::Recover => self.recover().await,
-            Action::LookAtTrial => self.look_at_trial().await,
+            Action::ObserveTrial => self.observe_trial().await,
             Action::ConfirmTrial => self.confirm_trial().await,
             Action::FailTrial { check, why } => self.fail_trial(check, why).await,
             Action::ForgetTried => self.forget_tried().await,
@@ -303,14 +303,14 @@ impl Agent {
             Err(error) => {
                 if let Some(cordon) = cordon.filter(|_| error.is_client_error()) {
                     let (back, why) = (cordon == Cordon::End, error.chain());
-                    self.reporter.reach(&self.view, &Milestone::NotCordoned { back, why });
+                    self.reporter.report(&self.view, &Milestone::NotCordoned { back, why });
                 }
                 return self.wait_after_error(&error);
             }
         }
         match cordon {
-            Some(Cordon::Begin) => self.reporter.reach(&self.view, &Milestone::Cordoned),
-            Some(Cordon::End) => self.reporter.reach(&self.view, &Milestone::Uncordoned),
+            Some(Cordon::Begin) => self.reporter.report(&self.view, &Milestone::Cordoned),
+            Some(Cordon::End) => self.reporter.report(&self.view, &Milestone::Uncordoned),
             None => {}
         }
         self.settings.metrics.state(&self.view.node, Timestamp::now());
@@ -329,7 +329,7 @@ impl Agent {
             }
             _ => {}
         }
-        self.tell(&notes);
+        self.report_events(&notes);
         match changes.get(annotation::STATE).map(String::as_str) {
             Some(state::DONE) => {
                 tracing::info!(config = %self.view.node.current, "done");
@@ -340,7 +340,7 @@ impl Agent {
             Some(state::DEGRADED | state::UNRECONCILABLE) => {
                 tracing::error!(state = %self.view.node.state, reason = %self.view.node.reason, "failed");
                 self.settings.metrics.update_failed(&self.view.node.reason, Timestamp::now());
-                self.reporter.reach(&self.view, &Milestone::Degraded);
+                self.reporter.report(&self.view, &Milestone::Degraded);
             }
             Some(_) => {
                 tracing::info!(state = %self.view.node.state, desired = %self.view.node.desired, "update begins");
@@ -350,9 +350,9 @@ impl Agent {
         Next::Step
     }
 
-    fn tell(&self, notes: &[Note]) {
+    fn report_events(&self, notes: &[Note]) {
         for note in notes {
-            self.reporter.tell(&self.view, note);
+            self.reporter.report_event(&self.view, note);
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::cluster::calls::Cluster;
 use crate::cluster::own_node::{NodeUpdates, OwnNode, watch_own_node};
 use crate::cluster::report::Reporter;
 use crate::error::DaemonError;
-use crate::node::drift_watch::{LookLimit, Watching};
+use crate::node::drift_watch::{CompareLimit, Watching};
 use crate::node::machine::Machine;
 use crate::protocol::clock::Moment;
 use crate::protocol::{DiskFacts, NodeFacts, Phase, View};
@@ -96,8 +96,8 @@ impl Agent {
             checked_at,
             ever_checked: false,
             watching: Watching::Off,
-            look_limit: LookLimit::new(checked_at),
-            look_due: None,
+            compare_limit: CompareLimit::new(checked_at),
+            compare_due: None,
             work: None,
             failed_calls: 0,
             failed_update: None,

@@ -79,7 +79,7 @@ impl Agent {
             Ok((found, m.facts()?))
         };
         let found = self.host(check).await;
-        self.tell(&self.machine.remarks());
+        self.report_events(&self.machine.remarks());
         match found {
             Ok((Some(repair), _)) => self.repair(job, repair).await,
             Ok((None, disk)) => {
@@ -91,7 +91,7 @@ impl Agent {
             }
             Err(e) => {
                 // A person may have asked for a repair with the force file.
-                self.look().await;
+                self.read_disk_state().await;
                 if e.event.is_some() {
                     self.settings.metrics.drift(Some(Timestamp::now()));
                     // Watch the disk, so that a manual repair is seen as quickly as the drift was.
@@ -114,11 +114,11 @@ impl Agent {
         let policy = policy.map(|p| p.of_pool(Some(&self.view.node.reboots)));
         match self.host(move |m| m.repair(&repair, policy.as_ref())).await {
             Ok(notes) => {
-                self.tell(&notes);
+                self.report_events(&notes);
                 Next::Step
             }
             Err(e) => {
-                self.look().await;
+                self.read_disk_state().await;
                 self.watch_disk().await;
                 self.failed(job, e.kind, e.event, e.text).await
             }
@@ -157,7 +157,7 @@ impl Agent {
 
     pub(super) async fn prepare(&mut self, pair: Pair) -> Next {
         self.stop_watching().await;
-        self.reporter.reach(&self.view, &Milestone::Wanted);
+        self.reporter.report(&self.view, &Milestone::Wanted);
         let planned = self.plan(&pair).await;
         // Whatever the host says, the API server has answered. A server that can do nothing (5xx, 429) is as good as silent.
         if !matches!(&planned, Err(PlanError::Call(error)) if error.is_outage()) {
@@ -166,18 +166,18 @@ impl Agent {
         match planned {
             Ok((cost, work)) => {
                 tracing::info!(from = %pair.from, to = %pair.to, ?cost, "prepared");
-                self.tell(&work.warnings());
+                self.report_events(&work.warnings());
                 let (to_fetch, not_live) = (work.needs_fetch(), work.not_live());
                 self.work = Some(work);
                 self.view.phase = Phase::Prepared { pair, cost, to_fetch, asked: None };
                 self.view.checked = true;
-                self.reporter.reach(&self.view, &Milestone::Prepared { cost, not_live });
+                self.reporter.report(&self.view, &Milestone::Prepared { cost, not_live });
                 Next::Step
             }
             Err(PlanError::Call(error)) => self.call_failed(Job::Update(pair), &error).await,
             Err(PlanError::Machine(e)) => {
-                self.look().await;
-                self.reporter.reach(&self.view, &Milestone::Refused(e.text.clone()));
+                self.read_disk_state().await;
+                self.reporter.report(&self.view, &Milestone::Refused(e.text.clone()));
                 if e.event == Some(AgentEvent::PreflightConfigDriftCheckFailed) {
                     // Watch the disk, so that the update is retried as soon as the drift is repaired.
                     self.watch_disk().await;
@@ -195,11 +195,11 @@ impl Agent {
         let reboots = cost.reboot;
         let changes_os = work.needs_fetch();
         if cost.drain && self.view.node.own_cordon {
-            self.reporter.reach(&self.view, &Milestone::Drained);
+            self.reporter.report(&self.view, &Milestone::Drained);
             let note = Note::new(AgentEvent::Drained, "The pods have left, and the update begins");
-            self.tell(&[note.on_the_way_to(&pair.to)]);
+            self.report_events(&[note.on_the_way_to(&pair.to)]);
         }
-        self.reporter.reach(&self.view, &Milestone::Applying);
+        self.reporter.report(&self.view, &Milestone::Applying);
         let (rules, before) = self.trial_of_next();
         let done = {
             let mut work = std::pin::pin!(self.host(move |m| m.apply(work, &rules, &before)));
@@ -207,22 +207,22 @@ impl Agent {
                 done = &mut work => done,
                 () = self.shutdown.cancelled() => {
                     let text = "Told to stop during an update; the step under way is finished first".to_owned();
-                    self.tell(&[Note::new(AgentEvent::GotSigtermDuringUpdate, text)]);
+                    self.report_events(&[Note::new(AgentEvent::GotSigtermDuringUpdate, text)]);
                     work.await
                 }
             }
         };
-        self.look().await;
+        self.read_disk_state().await;
         match done {
             Ok(notes) => {
                 self.settings.metrics.pivot(true);
                 tracing::info!(config = %pair.to, reboots, "applied");
                 let notes: Vec<Note> = notes.into_iter().map(|note| note.on_the_way_to(&pair.to)).collect();
-                self.tell(&notes);
+                self.report_events(&notes);
                 let served = [AgentEvent::ServiceReload, AgentEvent::ServiceRestart];
                 let services =
                     notes.into_iter().filter(|n| served.contains(&n.kind)).map(|n| n.text).collect();
-                self.reporter.reach(&self.view, &Milestone::Applied { reboots, services });
+                self.reporter.report(&self.view, &Milestone::Applied { reboots, services });
                 self.view.checked = true;
                 self.checked_at = Instant::now();
                 self.ever_checked = true;
@@ -240,7 +240,7 @@ impl Agent {
     }
 
     pub(super) async fn reboot(&mut self, config: String, announced: bool) -> Next {
-        self.reporter.reach(&self.view, &Milestone::Rebooting);
+        self.reporter.report(&self.view, &Milestone::Rebooting);
         self.reporter.flush().await;
         let mut why = format!("Node will reboot into config {config}");
         if !announced {
@@ -286,7 +286,7 @@ impl Agent {
                 self.view.disk = disk;
                 self.view.checked = false;
                 tracing::info!(%config, "rebooted");
-                self.reporter.reach(&self.view, &Milestone::Rebooted);
+                self.reporter.report(&self.view, &Milestone::Rebooted);
                 Next::Step
             }
             Err(e) => self.failed(Job::Reboot { config }, e.kind, e.event, e.text).await,

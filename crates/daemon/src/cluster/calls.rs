@@ -249,7 +249,7 @@ impl Cluster {
     }
 
     /// Writes an event on the agent's own Node. Best effort: an event that cannot be written is logged.
-    pub(crate) async fn tell(&self, note: &Note, uid: &str, now: Timestamp) {
+    pub(crate) async fn create_event(&self, note: &Note, uid: &str, now: Timestamp) {
         let reason = note.kind.text().to_owned();
         let Note { kind, text, config } = note;
         tracing::info!(node = %self.node, event = %reason, "{text}");

@@ -45,4 +45,4 @@ pub(crate) use retry::signed;
 pub use retry::{backoff, disturbing_backoff, outage_backoff};
 pub use step::step;
 pub(crate) use trial::{After, AfterUndo, after_undo, restarted, restarts};
-pub use trial_facts::{Before, Look, TrialFacts, TriedFacts};
+pub use trial_facts::{Before, TrialFacts, TrialObservation, TriedFacts};

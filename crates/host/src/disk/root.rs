@@ -38,7 +38,7 @@ struct Inner {
 }
 
 /// A file whose contents are read only if it is short.
-pub(crate) struct Short {
+pub(crate) struct ShortFile {
     /// Length in bytes.
     pub(crate) len: u64,
     /// Permission bits.
@@ -161,18 +161,18 @@ impl Root {
 
     /// The length of a file, and its contents if they are at most `most` bytes. A link as the last component is not
     /// followed.
-    pub(crate) fn read_short(&self, path: &str, most: u64) -> Result<Short, FsError> {
+    pub(crate) fn read_short(&self, path: &str, most: u64) -> Result<ShortFile, FsError> {
         let file = self.reader(path)?;
-        let read = || -> io::Result<Short> {
+        let read = || -> io::Result<ShortFile> {
             // The mode of the opened file, because another file may replace it at any time.
             let about = file.metadata()?;
             let (len, mode) = (about.len(), std::os::unix::fs::MetadataExt::mode(&about) & 0o7777);
             if len > most {
-                return Ok(Short { len, mode, bytes: None });
+                return Ok(ShortFile { len, mode, bytes: None });
             }
             let mut out = Vec::new();
             (&file).take(most).read_to_end(&mut out)?;
-            Ok(Short { len, mode, bytes: Some(out) })
+            Ok(ShortFile { len, mode, bytes: Some(out) })
         };
         read().map_err(|e| FsError::new("read", path, e))
     }

@@ -34,7 +34,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 /// How often the files are checked for changes by others. Contents are read only if a file changed.
-const LOOK: Duration = Duration::from_secs(15);
+const CHECK_PERIOD: Duration = Duration::from_secs(15);
 
 /// The host that a [`Writer`] writes to.
 pub(crate) struct Place {
@@ -57,13 +57,13 @@ pub(crate) struct Writer {
     restart_owed: bool,
     /// What the object said when the API server's CA was last read. Kept here and not on the Node, so that a write that
     /// fails hides no rotation. `None`: this process has not read it yet, and a rotation may have come and gone before.
-    looked: Option<Rotate>,
+    ca_read_for: Option<Rotate>,
     /// A rotation was announced, and the CA is not in the kubeconfigs yet.
     rotation_owed: bool,
     /// The annotations on the Node, once they were read.
-    told: Option<NodeAnnotations>,
+    reported: Option<NodeAnnotations>,
     /// The fingerprints of the files when they were last correct.
-    left: Option<Vec<u64>>,
+    written: Option<Vec<u64>>,
     /// The problem that a person has to fix.
     trouble: watch::Sender<Option<String>>,
 }
@@ -124,10 +124,10 @@ impl Writer {
             place,
             updates,
             restart_owed: false,
-            looked: None,
+            ca_read_for: None,
             rotation_owed: false,
-            told: None,
-            left: None,
+            reported: None,
+            written: None,
             trouble,
         }
     }
@@ -146,8 +146,8 @@ impl Writer {
         let mut retry: Option<Moment> = None;
         let mut tries = 0;
         let mut in_config = String::new();
-        let mut look = tokio::time::interval(LOOK);
-        look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut check = tokio::time::interval(CHECK_PERIOD);
+        check.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             let sleep = async {
                 match retry {
@@ -185,16 +185,16 @@ impl Writer {
                     in_config = now;
                 }
                 () = sleep => {}
-                _ = look.tick(), if self.left.is_some() => {
+                _ = check.tick(), if self.written.is_some() => {
                     let now = source.as_ref().map(|s| s.wanted.fingerprints(&self.place.root));
-                    if now == self.left {
+                    if now == self.written {
                         continue;
                     }
                     tracing::warn!("somebody has changed or removed a certificate or secret of the cluster");
                 }
             }
             let Some(source) = &source else { continue };
-            retry = match self.bring(source).await {
+            retry = match self.write_changed(source).await {
                 Ok(()) => {
                     tries = 0;
                     self.trouble.send_if_modified(|t| t.take().is_some());
@@ -202,7 +202,7 @@ impl Writer {
                 }
                 Err(why) => {
                     tries += 1;
-                    self.complain(&why, tries).await;
+                    self.report_failure(&why, tries).await;
                     Some(Moment::now() + backoff(tries, jitter()))
                 }
             };
@@ -216,7 +216,7 @@ impl Writer {
     }
 
     /// Writes the object's certificates to the disk, and records that on the Node.
-    async fn bring(&mut self, source: &Source) -> Result<(), TaskError> {
+    async fn write_changed(&mut self, source: &Source) -> Result<(), TaskError> {
         for name in &source.wanted.refused {
             tracing::warn!(registry = %name, "ControllerConfig has a CA under a name that is not a \
                 registry's; it is left out");
@@ -225,7 +225,7 @@ impl Writer {
         let work = move || Ok(wanted.write_and_note(&root));
         let (changed, failed, left) = blocking(work).await.map_err(TaskError::Failed)?;
         // A failure is retried anyway.
-        self.left = failed.is_empty().then_some(left);
+        self.written = failed.is_empty().then_some(left);
         if !changed.is_empty() {
             tracing::info!(files = ?changed, version = %source.version, "certificates of the cluster written");
         }
@@ -233,22 +233,22 @@ impl Writer {
             let each: Vec<String> = failed.iter().map(|e| chain(e)).collect();
             return Err(TaskError::Failed(each.join("; ")));
         }
-        if self.told.is_none() {
-            self.told = Some(self.on_the_node().await.map_err(TaskError::NoAnswer)?);
+        if self.reported.is_none() {
+            self.reported = Some(self.on_the_node().await.map_err(TaskError::NoAnswer)?);
         }
-        let told = self.told.clone().unwrap_or_default();
+        let reported = self.reported.clone().unwrap_or_default();
         let looked = self.follow(&source.rotate).await?;
         let now = NodeAnnotations { version: source.version.clone(), rotation: source.rotate.word.clone() };
-        if changed.is_empty() && !told.version.is_empty() && told.rotation == now.rotation {
+        if changed.is_empty() && !reported.version.is_empty() && reported.rotation == now.rotation {
             return looked;
         }
         let mut notes =
             BTreeMap::from([(annotation::LAST_SYNCED_CONTROLLER_CONFIG.to_owned(), now.version.clone())]);
-        if now.rotation != told.rotation {
+        if now.rotation != reported.rotation {
             notes.insert(annotation::LAST_OBSERVED_SERVER_CA.to_owned(), now.rotation.clone());
         }
         self.cluster.annotate_from_file(&notes).await.map_err(|e| TaskError::NoAnswer(e.chain()))?;
-        self.told = Some(now);
+        self.reported = Some(now);
         looked
     }
 
@@ -265,7 +265,7 @@ impl Writer {
         })
     }
 
-    async fn complain(&self, error: &TaskError, tries: u32) {
+    async fn report_failure(&self, error: &TaskError, tries: u32) {
         let why = error.text();
         tracing::error!(%why, tries, "not all of the cluster's certificates could be written to this host");
         let text = format!("Certificates could not be written: {why}");
@@ -276,7 +276,7 @@ impl Writer {
         if tries == 1 {
             let uid = self.updates.borrow().as_ref().map(|n| n.uid.clone()).unwrap_or_default();
             let note = Note::new(AgentEvent::CertificatesNotWritten, text);
-            self.cluster.tell(&note, &uid, Timestamp::now()).await;
+            self.cluster.create_event(&note, &uid, Timestamp::now()).await;
         }
     }
 }

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 use desired::{Want, Wanted};
 
-use super::{Effect, NotTaken, Planned, Taken};
+use super::{Effect, Planned, RowApplied, RowRefused};
 use crate::paths;
 use crate::plan::facts::EffectFacts;
 pub(crate) use language::{FOLDERS, Setting, parse, same_value};
@@ -85,8 +85,8 @@ pub(crate) fn of_file(
     new: &Wanted,
     facts: Option<&EffectFacts>,
     modules: bool,
-) -> Result<Taken, NotTaken> {
-    let refuse = |why: String| Err(NotTaken { row: ROW, why });
+) -> Result<RowApplied, RowRefused> {
+    let refuse = |why: String| Err(RowRefused { row: ROW, why });
     let (was, is) = (text_of(old, path).unwrap_or_default(), text_of(new, path).unwrap_or_default());
     let mut named: Vec<String> = Vec::new();
     for text in [was, is] {
@@ -110,7 +110,7 @@ pub(crate) fn of_file(
         }
         let settings = parse(is).unwrap_or_default().into_iter();
         let set = settings.map(|s| set(&s, None, path));
-        let mut taken = Taken::by(ROW, set.collect());
+        let mut taken = RowApplied::by(ROW, set.collect());
         if named.len() > parse(is).unwrap_or_default().len() {
             taken = taken.note(format!(
                 "{path}: a parameter that is no longer set is set back on nodes that recorded its value; others reboot"
@@ -183,7 +183,7 @@ pub(crate) fn of_file(
             },
         }
     }
-    Ok(Taken { record, ..Taken::by(ROW, effects) })
+    Ok(RowApplied { record, ..RowApplied::by(ROW, effects) })
 }
 
 fn one_way(key: &str) -> String {

@@ -163,8 +163,8 @@ pub(super) fn plan<'a, T>(
 ) {
     let mut all: Vec<Object<'_, T>> = objects.iter().map(|o| Object::new(kind, o, facts, &read)).collect();
     all.sort_by(|a, b| (a.created, a.name).cmp(&(b.created, b.name)));
-    let (leaving, mut live): (Vec<_>, Vec<_>) = all.into_iter().partition(|o| o.deleting);
-    for object in &leaving {
+    let (deleting, mut active): (Vec<_>, Vec<_>) = all.into_iter().partition(|o| o.deleting);
+    for object in &deleting {
         let why = format!("{kind} {} is being deleted", object.name);
         for config in &inputs.existing {
             let name = config.name_any();
@@ -182,8 +182,8 @@ pub(super) fn plan<'a, T>(
             verdict: None,
         });
     }
-    let numbers = numbers(inputs, facts, kind, &mut live);
-    for (object, number) in live.iter().zip(numbers) {
+    let numbers = numbers(inputs, facts, kind, &mut active);
+    for (object, number) in active.iter().zip(numbers) {
         let one = one(inputs, facts, kind, object, &number, &make, plan);
         plan.objects.push(one);
     }

@@ -34,21 +34,21 @@ pub(super) enum Due {
     /// It was read since it was last replaced.
     Nothing,
     /// A rotation may have been missed. The CA need not exist.
-    Look,
+    Read,
     /// It is being rotated, so it must exist.
     Rotation,
 }
 
 /// Compares what the object says with what it said when the CA was last read. Two rotations within an hour differ in their
 /// times, even if the `false` between them was never seen here.
-pub(super) fn due(looked: Option<&Rotate>, now: &Rotate, owed: bool) -> Due {
+pub(super) fn due(ca_read_for: Option<&Rotate>, now: &Rotate, owed: bool) -> Due {
     let begins = |was: &Rotate| now.word == "true" && was.word != "true";
-    match looked {
+    match ca_read_for {
         // The operator leaves the time, so what is owed stays owed after the hour. An administrator takes back what he asked.
         _ if owed && (now.word == "true" || !now.at.is_empty()) => Due::Rotation,
-        _ if owed => Due::Look,
+        _ if owed => Due::Read,
         None if now.word == "true" => Due::Rotation,
-        None => Due::Look,
+        None => Due::Read,
         Some(was) if begins(was) || (now.at != was.at && !now.at.is_empty()) => Due::Rotation,
         Some(_) => Due::Nothing,
     }
@@ -58,9 +58,9 @@ impl Writer {
     /// Reads the API server's CA if that is due. The outer error: a rotation was not followed, and nothing may say that it
     /// was. The inner one: the look of a new process, which is repeated.
     pub(super) async fn follow(&mut self, rotate: &Rotate) -> Result<Result<(), TaskError>, TaskError> {
-        match due(self.looked.as_ref(), rotate, self.rotation_owed) {
+        match due(self.ca_read_for.as_ref(), rotate, self.rotation_owed) {
             Due::Nothing => {}
-            Due::Look => {
+            Due::Read => {
                 if let Err(why) = self.rotate(false).await {
                     return Ok(Err(why));
                 }
@@ -72,7 +72,7 @@ impl Writer {
                 self.rotation_owed = false;
             }
         }
-        self.looked = Some(rotate.clone());
+        self.ca_read_for = Some(rotate.clone());
         Ok(Ok(()))
     }
 

@@ -20,7 +20,7 @@ fn facts(parameters: &[(&str, &str)]) -> EffectFacts {
     EffectFacts { parameters: parameters.iter().map(value).collect(), ..EffectFacts::default() }
 }
 
-fn words(taken: &Taken) -> Vec<String> {
+fn words(taken: &RowApplied) -> Vec<String> {
     let crate::plan::effects::Way::Effects(effects) = &taken.way else { panic!("{taken:?}") };
     effects.iter().map(|e| e.effect.to_string()).collect()
 }

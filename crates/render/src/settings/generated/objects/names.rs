@@ -25,19 +25,19 @@ pub(super) fn numbers<T>(
     inputs: &Inputs<'_>,
     facts: &[Facts<'_>],
     kind: Kind,
-    live: &mut [Object<'_, T>],
+    active: &mut [Object<'_, T>],
 ) -> Vec<Result<(), GeneratedError>> {
     let mut results = Vec::new();
-    for i in 0..live.len() {
+    for i in 0..active.len() {
         let result = match inputs.mode {
-            Mode::Bootstrap => alone(facts, kind, live, i).map(|()| Some(String::new())),
-            Mode::Cluster => number(inputs, facts, kind, live, i),
+            Mode::Bootstrap => alone(facts, kind, active, i).map(|()| Some(String::new())),
+            Mode::Cluster => number(inputs, facts, kind, active, i),
         };
         let result = result.and_then(|suffix| {
-            if let Some(object) = live.get_mut(i) {
+            if let Some(object) = active.get_mut(i) {
                 object.suffix = suffix;
             }
-            if inputs.mode == Mode::Cluster { is_free(facts, kind, live, i) } else { Ok(()) }
+            if inputs.mode == Mode::Cluster { is_free(facts, kind, active, i) } else { Ok(()) }
         });
         results.push(result);
     }
@@ -45,9 +45,14 @@ pub(super) fn numbers<T>(
 }
 
 /// Before there is a cluster, it is unknown which object was first.
-fn alone<T>(facts: &[Facts<'_>], kind: Kind, live: &[Object<'_, T>], i: usize) -> Result<(), GeneratedError> {
-    for pool in live.get(i).into_iter().flat_map(|o| &o.pools) {
-        let of_pool: Vec<&str> = live.iter().filter(|o| o.pools.contains(pool)).map(|o| o.name).collect();
+fn alone<T>(
+    facts: &[Facts<'_>],
+    kind: Kind,
+    active: &[Object<'_, T>],
+    i: usize,
+) -> Result<(), GeneratedError> {
+    for pool in active.get(i).into_iter().flat_map(|o| &o.pools) {
+        let of_pool: Vec<&str> = active.iter().filter(|o| o.pools.contains(pool)).map(|o| o.name).collect();
         if of_pool.len() > 1 {
             let pool = facts.get(*pool).map(|f| f.pool.name_any()).unwrap_or_default();
             return Err(GeneratedError::Several { pool, kind, names: of_pool.join(", ") });
@@ -60,16 +65,16 @@ fn number<T>(
     inputs: &Inputs<'_>,
     facts: &[Facts<'_>],
     kind: Kind,
-    live: &[Object<'_, T>],
+    active: &[Object<'_, T>],
     i: usize,
 ) -> Result<Option<String>, GeneratedError> {
-    let Some(object) = live.get(i) else { return Ok(None) };
+    let Some(object) = active.get(i) else { return Ok(None) };
     let bad = |message: String| GeneratedError::Number { kind, name: object.name.to_owned(), message };
     if object.suffix.is_some() {
         return Ok(object.suffix.clone());
     }
     let Some(first) = object.pools.first() else { return Ok(None) };
-    let beside: Vec<&Object<'_, T>> = live
+    let beside: Vec<&Object<'_, T>> = active
         .iter()
         .enumerate()
         .filter(|(j, o)| *j != i && o.pools.iter().any(|p| object.pools.contains(p)))
@@ -121,10 +126,10 @@ fn number<T>(
 fn is_free<T>(
     facts: &[Facts<'_>],
     kind: Kind,
-    live: &[Object<'_, T>],
+    active: &[Object<'_, T>],
     i: usize,
 ) -> Result<(), GeneratedError> {
-    let (Some(object), Some(before)) = (live.get(i), live.get(..i)) else { return Ok(()) };
+    let (Some(object), Some(before)) = (active.get(i), active.get(..i)) else { return Ok(()) };
     for other in before.iter().filter(|o| o.suffix == object.suffix) {
         let Some(pool) = object.pools.iter().find(|p| other.pools.contains(p)) else { continue };
         let pool = facts.get(*pool).map(|f| f.pool.name_any()).unwrap_or_default();
