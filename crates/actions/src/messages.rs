@@ -237,11 +237,7 @@ pub fn paused(all: &[Paused], how: Do) -> String {
 }
 
 fn named(nodes: &[String]) -> String {
-    let mut text = nodes.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
-    if nodes.len() > NAMED {
-        let _ = write!(text, " and {} more", nodes.len() - NAMED);
-    }
-    text
+    api::text::names(nodes, NAMED)
 }
 
 /// A node whose agent tries again, or would.

@@ -4,9 +4,9 @@
 
 use crate::k8s::ObjectMeta;
 use crate::names::NAMESPACE;
+use crate::pem::certificates;
 use crate::text::hex;
 use sha2::{Digest as _, Sha256};
-use std::fmt::Write as _;
 
 /// The Secret with the CA and its key, and the ConfigMap with what machines trust.
 pub const CA: &str = "machine-config-server-ca";
@@ -38,40 +38,14 @@ pub fn fingerprints(pem: &str) -> Vec<String> {
     certificates(pem).map(|body| hex(&Sha256::digest(body.as_bytes()))).collect()
 }
 
-/// The certificates in a PEM text, in the order of the text: what stands between their marks, without white space. Whether it is
-/// a certificate is for whoever uses it to find out.
-pub fn certificates(pem: &str) -> impl Iterator<Item = String> {
-    let body = |part: &str| part.split("-----END").next().unwrap_or_default().split_whitespace().collect();
-    pem.split(BEGIN).skip(1).map(body)
-}
-
-/// How a certificate begins in PEM.
-const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
-
-/// DER as PEM.
-pub fn pem(kind: &str, der: &[u8]) -> String {
-    let text = serde_json::to_value(crate::k8s::ByteString(der.to_vec())).unwrap_or_default();
-    let text = text.as_str().unwrap_or_default().as_bytes();
-    let mut out = format!("-----BEGIN {kind}-----\n");
-    for line in text.chunks(64) {
-        out.push_str(&String::from_utf8_lossy(line));
-        out.push('\n');
-    }
-    let _ = writeln!(out, "-----END {kind}-----");
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn pem_is_wrapped_and_each_certificate_has_its_own_fingerprint() {
-        let (a, b) = (pem("CERTIFICATE", &[1; 100]), pem("CERTIFICATE", &[2; 100]));
-        assert!(
-            a.starts_with("-----BEGIN CERTIFICATE-----\nAQEB") && a.lines().all(|l| l.len() <= 64),
-            "{a}"
-        );
+    fn each_certificate_has_its_own_fingerprint() {
+        let one = |byte: u8| crate::pem::from_der(crate::pem::CERTIFICATE, &[byte; 100]);
+        let (a, b) = (one(1), one(2));
         let both = fingerprints(&format!("{a}{b}"));
         assert_eq!(both, [fingerprints(&a), fingerprints(&b)].concat());
         assert_ne!(both.first(), both.last());

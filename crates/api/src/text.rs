@@ -2,12 +2,14 @@
 //! with a note that it was cut.
 //!
 //! Also here: an error with its causes as one line ([`chain`]), for conditions, reasons and logs, bytes as hexadecimal
-//! digits ([`hex`]), and a number of bytes in words ([`size`]).
+//! digits ([`hex`]), the first of a list with the number of the others ([`names`], [`statements`]), and a number of bytes in
+//! words ([`size`]).
 //!
 //! What it is not: a filter for secrets. Whoever writes a text makes sure that it holds none.
 
 use std::borrow::Cow;
 use std::error::Error;
+use std::fmt::{Display, Write as _};
 
 /// Characters of a Node's [`crate::names::annotation::REASON`]. The reference's limit.
 pub const MAX_REASON_CHARS: usize = 2000;
@@ -37,7 +39,6 @@ pub fn cut(text: &str, most: usize) -> Cow<'_, str> {
 
 /// Bytes as hexadecimal digits, in lower case: digests, and names that are made from them.
 pub fn hex<'b>(bytes: impl IntoIterator<Item = &'b u8>) -> String {
-    use std::fmt::Write as _;
     bytes.into_iter().fold(String::new(), |mut text, byte| {
         // Writing to a String cannot fail.
         let _ = write!(text, "{byte:02x}");
@@ -73,6 +74,36 @@ pub fn chain_with(
     text
 }
 
+/// The first `most` names of a list, and how many more there are: "a, b and 3 more".
+pub fn names<T: Display>(all: impl IntoIterator<Item = T>, most: usize) -> String {
+    list(all, most, ", ", " and ")
+}
+
+/// The same for texts that may hold commas: "a; b; and 3 more".
+pub fn statements<T: Display>(all: impl IntoIterator<Item = T>, most: usize) -> String {
+    list(all, most, "; ", "; and ")
+}
+
+fn list<T: Display>(
+    all: impl IntoIterator<Item = T>,
+    most: usize,
+    between: &str,
+    before_rest: &str,
+) -> String {
+    let (mut text, mut count) = (String::new(), 0_usize);
+    for one in all {
+        if count < most {
+            // Writing to a String cannot fail.
+            let _ = write!(text, "{}{one}", if count == 0 { "" } else { between });
+        }
+        count += 1;
+    }
+    match count.saturating_sub(most) {
+        0 => text,
+        more => format!("{text}{before_rest}{more} more"),
+    }
+}
+
 /// A number of bytes in decimal units, as programs that pull images print them.
 #[must_use]
 pub fn size(bytes: u64) -> String {
@@ -92,6 +123,19 @@ mod tests {
         assert_eq!(hex(&[0, 10, 255]), "000aff");
         assert_eq!(hex([0, 10, 255].iter().take(2)), "000a");
         assert_eq!(hex(&[]), "");
+    }
+
+    #[test]
+    fn a_long_list_ends_with_a_number() {
+        for (all, want) in [
+            (&[][..], ("", "")),
+            (&["a"], ("a", "a")),
+            (&["a", "b"], ("a, b", "a; b")),
+            (&["a", "b", "c"], ("a, b and 1 more", "a; b; and 1 more")),
+            (&["a", "b", "c", "d"], ("a, b and 2 more", "a; b; and 2 more")),
+        ] {
+            assert_eq!((&*names(all, 2), &*statements(all, 2)), want);
+        }
     }
 
     #[derive(Debug, thiserror::Error)]

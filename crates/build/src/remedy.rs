@@ -1,12 +1,14 @@
 //! What to do about a build that failed, from the last lines of its Job: the words of buildah, of registries and of kernels.
 //!
-//! What it is not: the cause. The lines themselves stand before it.
+//! What it is not: the cause. The lines themselves stand before it. Which trouble a registry's words tell of is in
+//! `api::registry_trouble`, for builds and hosts alike.
 
 use crate::report::NOT_SIGNED;
+use api::registry_trouble::RegistryTrouble;
 
-/// Words of a log in lower case, and what to do if one of them is there. The first row that fits counts, so what names the cause
-/// stands before what may only follow from it.
-const ROWS: [(&[&str], Remedy); 11] = [
+/// Words of a log in lower case that are not a registry's, and what to do if one of them is there. The first row that fits counts, so
+/// what names the cause stands before what may only follow from it.
+const ROWS: [(&[&str], Remedy); 5] = [
     (
         &["failed pushing cache to"],
         Remedy::same(
@@ -37,60 +39,43 @@ const ROWS: [(&[&str], Remedy); 11] = [
         &["oomkilled"],
         Remedy::same("the build took more memory than the node or a LimitRange of the namespace gives it"),
     ),
-    (
-        &["x509:", "certificate signed by unknown authority", "certificate is not trusted"],
-        Remedy::same(
+];
+
+/// Words for what came back from a registry as something else, where the registry's own say nothing.
+const DIFFERS: [&str; 5] =
+    ["does not match", "did not match", "doesn't match", "has another image under", "does not give it back"];
+/// What to do then.
+const OTHER_CONTENTS: Remedy = Remedy::same(
+    "the registry, or a proxy before it, does not give back what it was given: it must not be used until it does",
+);
+
+/// What to do about a trouble with the registry. `None`: nothing more than the lines themselves say.
+fn of_registry(trouble: RegistryTrouble) -> Option<Remedy> {
+    Some(match trouble {
+        RegistryTrouble::Certificate => Remedy::same(
             "add the authority of this registry to the cluster's additionalTrustBundle, or to those of its registries",
         ),
-    ),
-    (
-        &["server gave http response to https client"],
-        Remedy::same(
+        RegistryTrouble::NoTls => Remedy::same(
             "a registry without TLS has to be named as insecure in /etc/containers/registries.conf of the pool",
         ),
-    ),
-    (
-        &["unauthorized", "authentication required", "denied", "insufficient_scope", "forbidden"],
-        Remedy {
+        RegistryTrouble::Credentials => Remedy {
             push: "renderedImagePushSecret may not write to that repository: correct its credentials, or its rights",
             build: "the registry lets baseImagePullSecret not read there: correct its credentials, or its rights",
         },
-    ),
-    (
-        &[
-            "digest mismatch",
-            "does not match",
-            "did not match",
-            "doesn't match",
-            "has another image under",
-            "does not give it back",
-        ],
-        Remedy::same(
-            "the registry, or a proxy before it, does not give back what it was given: it must not be used until it does",
-        ),
-    ),
-    (
-        &["manifest unknown", "name unknown", "repository name not known", "not found: manifest"],
-        Remedy::same("there is no such image: correct osImageURL, or the image of a FROM"),
-    ),
-    (
-        &[
-            "no such host",
-            "connection refused",
-            "connection reset",
-            "i/o timeout",
-            "tls handshake timeout",
-            "network is unreachable",
-            "toomanyrequests",
-            "500 internal server error",
-            "502 bad gateway",
-            "503 service unavailable",
-        ],
-        Remedy::same("look at the registry, its name, and the network and proxy in between"),
-    ),
-];
+        RegistryTrouble::OtherContents => OTHER_CONTENTS,
+        RegistryTrouble::NoSuchImage => {
+            Remedy::same("there is no such image: correct osImageURL, or the image of a FROM")
+        }
+        RegistryTrouble::TooManyRequests | RegistryTrouble::Cut | RegistryTrouble::Unreachable => {
+            Remedy::same("look at the registry, its name, and the network and proxy in between")
+        }
+        RegistryTrouble::Architecture | RegistryTrouble::Policy | RegistryTrouble::PolicyAcceptsAny => {
+            return None;
+        }
+    })
+}
 
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 struct Remedy {
     /// If the image could not be pushed.
     push: &'static str,
@@ -107,7 +92,12 @@ impl Remedy {
 /// What to do, if one of the known causes is in these lines. `is_push`: the image was built, and could not be pushed.
 pub(crate) fn of(words: &str, is_push: bool) -> Option<&'static str> {
     let words = words.to_lowercase();
-    let (_, remedy) = ROWS.iter().find(|(causes, _)| causes.iter().any(|cause| words.contains(cause)))?;
+    let says = |known: &[&str]| known.iter().any(|word| words.contains(word));
+    let remedy = match (ROWS.iter().find(|(known, _)| says(known)), RegistryTrouble::of(&words)) {
+        (Some((_, remedy)), _) => *remedy,
+        (None, Some(trouble)) => of_registry(trouble)?,
+        (None, None) => Some(OTHER_CONTENTS).filter(|_| says(&DIFFERS))?,
+    };
     Some(if is_push { remedy.push } else { remedy.build })
 }
 
@@ -148,6 +138,8 @@ mod tests {
                 built(&format!("decrypt: encrypted: decryption failed | {NOT_SIGNED} ns/os-signing")),
                 Some("cosign.key"),
             ),
+            // A file of the build, not a repository.
+            (built("/bin/sh: /usr/bin/x: Permission denied"), None),
             (pushed("dial tcp 192.0.2.1:5000: connect: connection refused"), Some("network and proxy")),
             (built("building at STEP \"RUN false\": exit status 1"), None),
         ] {

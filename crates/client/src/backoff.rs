@@ -22,8 +22,13 @@ impl Backoff {
 
     /// The same with a random number from 0 to 1 of the caller's, for decisions that are pure.
     pub fn delay_with(self, attempt: u32, jitter: f64) -> Duration {
-        let full = self.first.saturating_mul(1_u32 << attempt.min(20)).min(self.last);
-        full.mul_f64(0.5 + jitter.clamp(0.0, 1.0) / 2.0)
+        self.longest(attempt).mul_f64(0.5 + jitter.clamp(0.0, 1.0) / 2.0)
+    }
+
+    /// The longest wait before retry number `attempt`: the doubled one, without jitter. For waits that are no call, so that
+    /// nobody is asked by many at once.
+    pub fn longest(self, attempt: u32) -> Duration {
+        self.first.saturating_mul(1_u32 << attempt.min(20)).min(self.last)
     }
 
     /// The same waits as an endless series, for a watch stream.

@@ -3,28 +3,29 @@
 //!
 //! Not here: what is decided from the facts (see `plan`, `drift`).
 
-mod effects;
 mod logins;
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use desired::{CORE, DEV_NULL, OsField, Want, Wanted};
+use desired::{CORE, DEV_NULL, OsField, Want, Wanted, has_contents};
 
 use crate::disk::found::{Found, FsError};
 use crate::disk::obstacle::{InFolder, Obstacle};
 use crate::disk::root::{Root, split};
-use crate::drift::baseline::{Baseline, Expected};
 use crate::error::Error;
 use crate::host::Host;
 use crate::paths;
 use crate::plan::Change;
-use crate::plan::facts::{Facts, PathFacts};
+use crate::plan::disruption::Changes;
+use crate::plan::effects::{sysctl, table};
+use crate::plan::facts::{EffectFacts, Facts, PathFacts};
 use crate::plan::os_before::asks_for_origin;
 use crate::plan::secret::Secret;
 use crate::plan::stale::LEAKED;
 use crate::plan::trust::TrustTool;
+use crate::record::RebootStatus;
 use crate::system::os::origin::RecordedOs;
 use crate::system::os_release::OsRelease;
 use crate::system::unit_file::{Install, is_template, is_unit_name, template_of};
@@ -32,6 +33,7 @@ use crate::system::users::{Users, hash_of};
 
 /// Seconds in a day.
 const DAY: u64 = 86_400;
+
 impl Host {
     /// Gathers all that the plan of a change needs to know. Changes nothing.
     ///
@@ -42,7 +44,7 @@ impl Host {
             let findings = change.old.refused.len();
             tracing::warn!(findings, "the current config has entries that would be refused today");
         }
-        let mut facts = self.look_for(&change.old, &change.new, change.needs_os())?;
+        let mut facts = self.change_facts(&change.old, &change.new, change.needs_os())?;
         self.origin_facts(change, &mut facts)?;
         Ok(facts)
     }
@@ -60,7 +62,7 @@ impl Host {
     }
 
     /// All that a change needs to know. Who can log in, and how, is examined only if the change could affect logins.
-    fn look_for(&mut self, old: &Wanted, new: &Wanted, os: bool) -> Result<Facts, Error> {
+    fn change_facts(&mut self, old: &Wanted, new: &Wanted, os: bool) -> Result<Facts, Error> {
         let configs = [old, new];
         let mut facts = self.facts(&configs)?;
         if os || facts.force {
@@ -68,28 +70,6 @@ impl Host {
         }
         if configs.iter().any(|c| !c.config.passwd.users.is_empty()) {
             self.logins(old, new, &mut facts)?;
-        }
-        Ok(facts)
-    }
-
-    /// What the comparison with a baseline needs to know: the managed paths themselves, and the state of units.
-    pub(crate) fn facts_to_compare(&mut self, baseline: &Baseline) -> Result<Facts, Error> {
-        let root = self.root();
-        let mut facts = Facts::with_users(root.options().owners, Users::read(root)?);
-        for (path, expected) in &baseline.paths {
-            facts.paths.insert(path.clone(), PathFacts::of(root.found(path)?, None));
-            if let Expected::Link { target, hard: true, .. } = expected
-                && split(target).is_ok()
-                && root.same_file(path, target)
-            {
-                facts.same_files.insert(path.clone());
-            }
-        }
-        facts.unit_files = unit_files(root)?;
-        for unit in &baseline.units {
-            if let Some(state) = self.systemd.state(&unit.name)? {
-                facts.unit_states.insert(unit.name.clone(), state);
-            }
         }
         Ok(facts)
     }
@@ -176,10 +156,118 @@ impl Host {
         }
         Ok(())
     }
+
+    /// What rows of the table need to know for a change between two configs, or for a repair of one.
+    fn effect_facts(&mut self, configs: &[&Wanted]) -> Result<EffectFacts, Error> {
+        let mut facts = EffectFacts::default();
+        let (files, units) = match configs {
+            [old, new] => {
+                let changes = Changes::between(old, new);
+                (changes.files, changes.units)
+            }
+            _ => {
+                let units = configs.iter().flat_map(|c| &c.config.systemd.units).map(|u| u.name.clone());
+                (
+                    configs.iter().flat_map(|c| &c.paths).map(|(path, _)| path.clone()).collect(),
+                    units.collect(),
+                )
+            }
+        };
+        if files.is_empty() && units.is_empty() {
+            return Ok(facts);
+        }
+        let mut asked: BTreeSet<String> = files.iter().flat_map(|path| table::asks_about(path)).collect();
+        for unit in &units {
+            asked.insert(unit.clone());
+            asked.extend(unit.strip_suffix(".socket").map(|stem| format!("{stem}.service")));
+        }
+        for unit in asked {
+            if self.systemd.is_running(&unit)? {
+                facts.running.insert(unit.clone());
+            } else if self.systemd.state(&unit)?.is_some_and(|state| state.is_enabled()) {
+                facts.start_at_boot.insert(unit.clone());
+            }
+            let own = configs
+                .iter()
+                .any(|c| c.config.systemd.units.iter().any(|u| u.name == unit && has_contents(u)));
+            if !own && let Some(text) = unit_text(&self.root, &unit)? {
+                facts.unit_texts.insert(unit, text);
+            }
+        }
+        if self.programs.is_some() {
+            for program in table::PROGRAMS {
+                if !self.root.found(program)?.is_absent() {
+                    facts.programs.insert(program.to_owned());
+                }
+            }
+        }
+        for path in &files {
+            for hidden in table::hidden_by(path) {
+                if !self.root.found(&hidden)?.is_absent() {
+                    facts.hiding.insert(path.clone());
+                }
+            }
+        }
+        if files.iter().any(|path| path.starts_with("/etc/sysctl.d/")) {
+            self.parameters(configs, &mut facts)?;
+        }
+        facts.soft_reboot = self.systemd.soft_reboots()?.is_some();
+        facts.owes_reboot = match self.reboot_status()? {
+            RebootStatus::Owed(owed) => !owed.soft,
+            RebootStatus::None | RebootStatus::Rebooted(_) => false,
+        };
+        Ok(facts)
+    }
+
+    fn parameters(&self, configs: &[&Wanted], facts: &mut EffectFacts) -> Result<(), Error> {
+        let root = &self.root;
+        for dir in sysctl::FOLDERS {
+            for name in root.list(dir)?.into_iter().filter(|n| n.ends_with(".conf")) {
+                let path = format!("{dir}/{name}");
+                if let Some(text) = root.text(&path)? {
+                    facts.sysctl_files.insert(path, text);
+                }
+            }
+        }
+        for (path, _) in
+            configs.iter().flat_map(|c| &c.paths).filter(|(p, _)| p.starts_with("/etc/sysctl.d/"))
+        {
+            let original = paths::original(path);
+            if let Some(text) = root.text(&original)? {
+                facts.sysctl_files.insert(original, text);
+            }
+        }
+        for key in sysctl::keys(configs) {
+            let path = format!("{}/{key}", paths::PARAMETERS);
+            match root.text(&path) {
+                Ok(None) => {}
+                Ok(Some(text)) => drop(facts.parameters.insert(key, Some(text.trim().to_owned()))),
+                Err(_) => drop(facts.parameters.insert(key, None)),
+            }
+        }
+        facts.parameters_before = match root.read_if_there(paths::PARAMETERS_BEFORE)? {
+            None => BTreeMap::new(),
+            Some(bytes) => api::shape::read_bytes(&bytes).map_err(|e| Error::Config {
+                name: paths::PARAMETERS_BEFORE.to_owned(),
+                why: format!("{e}; remove it; parameters that are no longer set then need a reboot"),
+            })?,
+        };
+        Ok(())
+    }
+}
+
+/// The text of the host's own file of a unit.
+fn unit_text(root: &Root, unit: &str) -> Result<Option<String>, FsError> {
+    for dir in paths::UNIT_DIRS {
+        if let Some(text) = root.text(&format!("{dir}/{unit}"))? {
+            return Ok(Some(text));
+        }
+    }
+    Ok(None)
 }
 
 /// The names of all unit files.
-fn unit_files(root: &Root) -> Result<BTreeSet<String>, FsError> {
+pub(crate) fn unit_files(root: &Root) -> Result<BTreeSet<String>, FsError> {
     let mut all = BTreeSet::new();
     for dir in paths::UNIT_DIRS.into_iter().chain(paths::GENERATED_UNIT_DIRS) {
         all.extend(root.list(dir)?.into_iter().filter(|name| is_unit_name(name)));
@@ -191,9 +279,9 @@ fn unit_files(root: &Root) -> Result<BTreeSet<String>, FsError> {
 fn managed_paths(root: &Root, configs: &[&Wanted], facts: &mut Facts) -> Result<(), Error> {
     let mut folders: BTreeMap<String, InFolder> = BTreeMap::new();
     let (owner_paths, closed, trust_tool) = (&mut facts.paths, &mut facts.closed, &facts.trust_tool);
-    let mut look = |path: String| -> Result<(), FsError> {
+    let mut inspect = |path: String| -> Result<(), FsError> {
         let Entry::Vacant(entry) = owner_paths.entry(path) else { return Ok(()) };
-        let at = look_at(root, entry.key(), &mut folders)?;
+        let at = path_facts(root, entry.key(), &mut folders)?;
         entry.insert(at);
         Ok(())
     };
@@ -201,17 +289,17 @@ fn managed_paths(root: &Root, configs: &[&Wanted], facts: &mut Facts) -> Result<
         if !root.is_open_to_all(path) {
             closed.insert(path.clone());
         }
-        look(paths::original(path))?;
-        look(paths::no_original(path))?;
-        look(path.clone())?;
+        inspect(paths::original(path))?;
+        inspect(paths::no_original(path))?;
+        inspect(path.clone())?;
         if let Some(link) = trust_tool.as_ref().and_then(|tool| tool.link(path)) {
-            look(link)?;
+            inspect(link)?;
         }
     }
     for (path, want) in configs.iter().flat_map(|c| &c.paths) {
         match want {
-            Want::Link { target, hard: true, .. } if split(target).is_ok() => look(target.clone())?,
-            Want::Dir { .. } => look(paths::original_dir(path))?,
+            Want::Link { target, hard: true, .. } if split(target).is_ok() => inspect(target.clone())?,
+            Want::Dir { .. } => inspect(paths::original_dir(path))?,
             _ => {}
         }
     }
@@ -232,7 +320,7 @@ fn managed_paths(root: &Root, configs: &[&Wanted], facts: &mut Facts) -> Result<
         paths::TRIAL_FAILURE,
     ];
     for path in fixed.into_iter().chain(LEAKED) {
-        look(path.to_owned())?;
+        inspect(path.to_owned())?;
     }
     for (path, want) in configs.iter().flat_map(|c| &c.paths) {
         match want {
@@ -265,7 +353,11 @@ fn managed_paths(root: &Root, configs: &[&Wanted], facts: &mut Facts) -> Result<
 }
 
 /// What exists at a path, and any obstacle to changing it. Each folder is inspected only once.
-fn look_at(root: &Root, path: &str, folders: &mut BTreeMap<String, InFolder>) -> Result<PathFacts, FsError> {
+fn path_facts(
+    root: &Root,
+    path: &str,
+    folders: &mut BTreeMap<String, InFolder>,
+) -> Result<PathFacts, FsError> {
     let (found, is_mount_point) = root.inspect(path)?;
     let own_obstacle = match &found {
         Found::Dir { .. } => root.own_obstacle(path)?,

@@ -56,7 +56,7 @@ pub use system::os::loader::BootLoader;
 pub use system::os::ordinary::OrdinaryHost;
 pub use system::os::origin::{OsOrigin, RecordedOs};
 pub use system::os::{Deployment, OsBackend, OsError, OsStatus, Token, Unsupported};
-pub use system::os_choice::{Asked, OsChoice, Runners, choose_os};
+pub use system::os_choice::{OsCandidate, OsChoice, Runners, choose_os};
 pub use system::os_release::OsRelease;
 pub use system::programs::{HostPrograms, Output, ProgramError, Programs};
 pub use system::pull::{KubernetesVersion, Pull, Pulled};

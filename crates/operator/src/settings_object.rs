@@ -154,8 +154,7 @@ pub fn read(object: &MachineConfigOperator) -> Result<Wanted, Vec<String>> {
     if let Err(error) = settings::check(&both) {
         wrong.push(format!("spec.apiServer.url: {error}"));
     }
-    let no_certificate =
-        |ca: &Vec<u8>| api::server_tls::certificates(&String::from_utf8_lossy(ca)).next().is_none();
+    let no_certificate = |ca: &Vec<u8>| api::pem::certificates(&String::from_utf8_lossy(ca)).next().is_none();
     if both.api_server_ca.as_ref().is_some_and(no_certificate) {
         wrong.push("spec.apiServer.caData holds no certificate in PEM".to_owned());
     }

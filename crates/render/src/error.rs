@@ -242,12 +242,6 @@ impl fmt::Display for RenderError {
         if self.reason == Reason::Irreconcilable {
             write!(f, "machines of this pool cannot be changed to the new config: ")?;
         }
-        for (i, finding) in self.findings.iter().take(SHOWN).enumerate() {
-            write!(f, "{}{finding}", if i == 0 { "" } else { "; " })?;
-        }
-        match self.findings.len().checked_sub(SHOWN) {
-            Some(more) if more > 0 => write!(f, "; and {more} more"),
-            _ => Ok(()),
-        }
+        f.write_str(&api::text::statements(&self.findings, SHOWN))
     }
 }

@@ -97,10 +97,8 @@ pub(crate) fn read(paths: &[PathBuf]) -> anyhow::Result<Dump> {
         }
     }
     if !archives.is_empty() {
-        let named: Vec<String> = archives.iter().take(NAMED).map(|p| p.display().to_string()).collect();
-        let more = archives.len().saturating_sub(NAMED);
-        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        dump.notes.push(format!("archives were skipped: {}{more}", named.join(", ")));
+        let named = api::text::names(archives.iter().map(|p| p.display()), NAMED);
+        dump.notes.push(format!("archives were skipped: {named}"));
     }
     if !any {
         let notes: String = dump.notes.iter().map(|n| format!("; {n}")).collect();

@@ -1,7 +1,7 @@
 //! When the agent compares the disk of a node that has nothing else to do with its config: after an event on a managed path,
 //! or periodically. There is no watch while the agent changes the disk itself.
 //!
-//! Not here: the comparison and the repair (`node::drift_check`), nor the job that runs them (`jobs`).
+//! Not here: the comparison and the repair (`node::drift_check`), nor the job that runs them (`update`).
 
 use super::{Agent, Next};
 use crate::node::drift_watch::Watching;
@@ -28,8 +28,8 @@ impl Agent {
 
     /// Handles an event on a managed path: compares now, or as soon as the limit allows.
     pub(super) fn touched(&mut self) {
-        self.look_due = self.look_limit.take(Instant::now()).err();
-        if let Some(due) = self.look_due {
+        self.compare_due = self.compare_limit.take(Instant::now()).err();
+        if let Some(due) = self.compare_due {
             let seconds = due.saturating_duration_since(Instant::now()).as_secs();
             tracing::info!(
                 again_in = seconds,
@@ -38,11 +38,11 @@ impl Agent {
             return;
         }
         self.watching.seen();
-        self.look_again();
+        self.compare_again();
     }
 
     /// Discards the result of the last comparison, so that the disk is compared again.
-    pub(super) fn look_again(&mut self) {
+    pub(super) fn compare_again(&mut self) {
         self.view.checked = false;
         if let Phase::Failed(failure) = &mut self.view.phase
             && matches!(failure.job, Job::Check { .. } | Job::Update(_))
@@ -66,18 +66,18 @@ impl Agent {
         };
         let Watching::Watched(guard) = &self.watching else { return false };
         let text = format!("Config Drift Monitor started, watching against {}", guard.config);
-        self.tell(&[Note::new(AgentEvent::ConfigDriftMonitorStarted, text)]);
+        self.report_events(&[Note::new(AgentEvent::ConfigDriftMonitorStarted, text)]);
         self.view.checked = false;
         true
     }
 
     /// Stops watching before the agent changes the disk itself: that is not drift.
     pub(super) async fn stop_watching(&mut self) {
-        self.look_due = None;
+        self.compare_due = None;
         if let Watching::Watched(guard) = std::mem::replace(&mut self.watching, Watching::Off) {
             let text = format!("Config Drift Monitor stopped, was watching against {}", guard.config);
             drop(guard);
-            self.tell(&[Note::new(AgentEvent::ConfigDriftMonitorStopped, text)]);
+            self.report_events(&[Note::new(AgentEvent::ConfigDriftMonitorStopped, text)]);
         }
     }
 }

@@ -67,7 +67,7 @@ impl Agent {
         if before == 0
             && let Some(kind) = event
         {
-            self.tell(&[Note::new(kind, reason.clone())]);
+            self.report_events(&[Note::new(kind, reason.clone())]);
         }
         self.work = None;
         self.view.phase = Phase::Failed(Failure { job, kind, reason, tries, retry_at });

@@ -4,7 +4,7 @@
 //!
 //! Not here: what is fetched, and how it is ended and resumed (see `host`).
 
-use super::jobs::PlanError;
+use super::update::PlanError;
 use super::{Agent, Next};
 use crate::cluster::milestones::Milestone;
 use crate::node::machine::{Machine, MachineError, Work};
@@ -52,7 +52,7 @@ impl Agent {
             }
             Fetched::Failed(e, told) => {
                 if told {
-                    self.reporter.reach(&self.view, &Milestone::NotPulled(e.text.clone()));
+                    self.reporter.report(&self.view, &Milestone::NotPulled(e.text.clone()));
                 }
                 self.settings.metrics.pivot(false);
                 self.failed(Job::Update(pair), e.kind, e.event, e.text).await
@@ -89,7 +89,7 @@ impl Agent {
         let failed = failed.map(|why| cut_reason(&why));
         if let Some(why) = &failed {
             tracing::warn!(to = %pair.to, %why, "the next OS image cannot be fetched");
-            self.reporter.reach(&self.view, &Milestone::NotPulled(why.clone()));
+            self.reporter.report(&self.view, &Milestone::NotPulled(why.clone()));
             let until = Moment::now() + disturbing_backoff(request.attempt, jitter());
             self.view.prefetch_failed = Some((pair.to, until));
         } else {
@@ -97,7 +97,7 @@ impl Agent {
             // What was said of a try that failed is over.
             if request.attempt > 1 {
                 self.settings.metrics.pivot(true);
-                self.reporter.reach(&self.view, &Milestone::Pulled);
+                self.reporter.report(&self.view, &Milestone::Pulled);
             }
         }
         let answer = Answer { request, failed: failed.as_deref() };
@@ -148,7 +148,7 @@ impl Agent {
                     let text = pull.progress().map(|p| p.to_string()).unwrap_or_default();
                     if !text.is_empty() && text != told {
                         tracing::info!(progress = %text, "pulling the OS image");
-                        self.reporter.reach(&self.view, &Milestone::Pulling(text.clone()));
+                        self.reporter.report(&self.view, &Milestone::Pulling(text.clone()));
                         told = text;
                     }
                 }
@@ -161,7 +161,7 @@ impl Agent {
             }
             (Ok(work), None) => {
                 if !told.is_empty() {
-                    self.reporter.reach(&self.view, &Milestone::Pulled);
+                    self.reporter.report(&self.view, &Milestone::Pulled);
                 }
                 Fetched::Done(Box::new(work))
             }

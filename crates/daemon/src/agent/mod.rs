@@ -11,34 +11,32 @@
 mod drift;
 mod failures;
 mod fetch;
-pub(crate) mod jobs;
+mod join;
 pub(crate) mod options;
 pub(crate) mod run;
 #[cfg(test)]
 mod tests;
 pub(crate) mod trial;
+pub(crate) mod update;
 mod waiting_config;
 
-use crate::agent::options::Exit;
+use crate::agent::options::{Exit, Settings};
 use crate::cluster::calls::Cluster;
 use crate::cluster::milestones::Milestone;
-use crate::cluster::own_node::{NodeUpdates, OwnNode};
-use crate::cluster::report::{Reporter, Reporting};
+use crate::cluster::own_node::OwnNode;
+use crate::cluster::report::Reporter;
 use crate::error::DaemonError;
-use crate::metrics::Metrics;
 use crate::node::Trouble;
-use crate::node::drift_watch::{LookLimit, Watching};
+use crate::node::drift_watch::{CompareLimit, Watching};
 use crate::node::machine::{Machine, MachineError, Work};
 use crate::protocol::clock::Moment;
-use crate::protocol::{
-    Action, Changes, Cordon, DiskFacts, NodeFacts, Note, Pair, Phase, View, Waiting, step,
-};
+use crate::protocol::{Action, Changes, Cordon, NodeFacts, Note, Pair, Phase, View, Waiting, step};
 use api::drain_request::uncordoned;
 use api::k8s::Node;
 use api::names::{annotation, state};
 use jiff::Timestamp;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// A running agent of one node.
@@ -57,26 +55,15 @@ pub(crate) struct Agent {
     /// Whether the disk is watched for changes.
     watching: Watching,
     /// Limits how often such a change may lead to a comparison.
-    look_limit: LookLimit,
+    compare_limit: CompareLimit,
     /// When the comparison for a change that was seen may take place.
-    look_due: Option<Instant>,
+    compare_due: Option<Instant>,
     /// The planned update that belongs to `Phase::Prepared`.
     work: Option<Work>,
     /// The number of consecutive failed calls.
     failed_calls: u32,
     /// The update that failed last, and how often it failed in a row.
     failed_update: Option<(Pair, u32)>,
-}
-
-/// The settings of an agent.
-pub(crate) struct Settings {
-    pub(crate) reporting: Reporting,
-    pub(crate) watch_disk: bool,
-    pub(crate) drift_period: Option<Duration>,
-    pub(crate) trouble: Option<Trouble>,
-    pub(crate) metrics: Metrics,
-    /// Host and port of the API server, to try a new connection.
-    pub(crate) api_server: Option<(String, u16)>,
 }
 
 /// What to do after an action.
@@ -88,46 +75,6 @@ enum Next {
 }
 
 impl Agent {
-    pub(crate) fn new(
-        settings: Settings,
-        cluster: Cluster,
-        machine: Arc<Machine>,
-        updates: NodeUpdates,
-        shutdown: CancellationToken,
-    ) -> Self {
-        let view = View {
-            now: Moment::now(),
-            node: NodeFacts::default(),
-            // Not known yet, so assume that a change is unfinished.
-            disk: DiskFacts { open: true, ..DiskFacts::default() },
-            checked: false,
-            phase: Phase::Idle,
-            trouble: None,
-            silent_since: Some(Moment::now()),
-            leave_again: None,
-            prefetch_failed: None,
-        };
-        let reporter = Reporter::new(cluster.clone(), settings.reporting);
-        let checked_at = Instant::now();
-        Self {
-            cluster,
-            machine,
-            own_node: OwnNode::new(updates),
-            shutdown,
-            settings,
-            reporter,
-            view,
-            checked_at,
-            ever_checked: false,
-            watching: Watching::Off,
-            look_limit: LookLimit::new(checked_at),
-            look_due: None,
-            work: None,
-            failed_calls: 0,
-            failed_update: None,
-        }
-    }
-
     /// Runs until it is stopped, or has started a reboot.
     pub(crate) async fn run(mut self) -> Result<Exit, DaemonError> {
         let exit = self.work_on().await;
@@ -154,7 +101,7 @@ impl Agent {
     }
 
     /// Reads the state of the disk. If it cannot be read, the agent assumes an unfinished change.
-    async fn look(&mut self) {
+    async fn read_disk_state(&mut self) {
         match self.host(Machine::facts).await {
             Ok(disk) => self.view.disk = disk,
             Err(error) => {
@@ -197,7 +144,7 @@ impl Agent {
             failure.retry_at = Moment::now();
         }
         if self.machine.set_rules(&self.view.node.drift) && self.ever_checked {
-            self.look_again();
+            self.compare_again();
         }
     }
 
@@ -248,9 +195,9 @@ impl Agent {
                 None => std::future::pending().await,
             }
         };
-        let look_due = self.look_due;
+        let compare_due = self.compare_due;
         let look = async {
-            match look_due {
+            match compare_due {
                 Some(at) => tokio::time::sleep_until(at.into()).await,
                 None => std::future::pending().await,
             }
@@ -267,7 +214,7 @@ impl Agent {
             }
             () = sleep => {}
             () = trouble_changed(&mut self.settings.trouble) => {}
-            () = self.watching.touched(), if look_due.is_none() => self.touched(),
+            () = self.watching.touched(), if compare_due.is_none() => self.touched(),
             () = look => self.touched(),
         }
     }
@@ -276,7 +223,7 @@ impl Agent {
         match action {
             Action::Idle => {
                 let end = if self.view.trouble.is_none() { Milestone::Updated } else { Milestone::Troubled };
-                self.reporter.reach(&self.view, &end);
+                self.reporter.report(&self.view, &end);
                 if self.watch_disk().await {
                     return Next::Step;
                 }
@@ -295,7 +242,7 @@ impl Agent {
             }
             Action::Wait { why: Waiting::Boot, until } => {
                 let before = self.view.disk.clone();
-                self.look().await;
+                self.read_disk_state().await;
                 if self.view.disk == before { Next::Wait(until) } else { Next::Step }
             }
             Action::Wait { why, until } => self.begin_wait(&why, until),
@@ -303,7 +250,7 @@ impl Agent {
                 self.write(changes, notes, cordon, conditional).await
             }
             Action::Recover => self.recover().await,
-            Action::LookAtTrial => self.look_at_trial().await,
+            Action::ObserveTrial => self.observe_trial().await,
             Action::ConfirmTrial => self.confirm_trial().await,
             Action::FailTrial { check, why } => self.fail_trial(check, why).await,
             Action::ForgetTried => self.forget_tried().await,
@@ -356,14 +303,14 @@ impl Agent {
             Err(error) => {
                 if let Some(cordon) = cordon.filter(|_| error.is_client_error()) {
                     let (back, why) = (cordon == Cordon::End, error.chain());
-                    self.reporter.reach(&self.view, &Milestone::NotCordoned { back, why });
+                    self.reporter.report(&self.view, &Milestone::NotCordoned { back, why });
                 }
                 return self.wait_after_error(&error);
             }
         }
         match cordon {
-            Some(Cordon::Begin) => self.reporter.reach(&self.view, &Milestone::Cordoned),
-            Some(Cordon::End) => self.reporter.reach(&self.view, &Milestone::Uncordoned),
+            Some(Cordon::Begin) => self.reporter.report(&self.view, &Milestone::Cordoned),
+            Some(Cordon::End) => self.reporter.report(&self.view, &Milestone::Uncordoned),
             None => {}
         }
         self.settings.metrics.state(&self.view.node, Timestamp::now());
@@ -382,7 +329,7 @@ impl Agent {
             }
             _ => {}
         }
-        self.tell(&notes);
+        self.report_events(&notes);
         match changes.get(annotation::STATE).map(String::as_str) {
             Some(state::DONE) => {
                 tracing::info!(config = %self.view.node.current, "done");
@@ -393,7 +340,7 @@ impl Agent {
             Some(state::DEGRADED | state::UNRECONCILABLE) => {
                 tracing::error!(state = %self.view.node.state, reason = %self.view.node.reason, "failed");
                 self.settings.metrics.update_failed(&self.view.node.reason, Timestamp::now());
-                self.reporter.reach(&self.view, &Milestone::Degraded);
+                self.reporter.report(&self.view, &Milestone::Degraded);
             }
             Some(_) => {
                 tracing::info!(state = %self.view.node.state, desired = %self.view.node.desired, "update begins");
@@ -403,9 +350,9 @@ impl Agent {
         Next::Step
     }
 
-    fn tell(&self, notes: &[Note]) {
+    fn report_events(&self, notes: &[Note]) {
         for note in notes {
-            self.reporter.tell(&self.view, note);
+            self.reporter.report_event(&self.view, note);
         }
     }
 }

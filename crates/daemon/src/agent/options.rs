@@ -56,6 +56,17 @@ impl AgentOptions {
     }
 }
 
+/// The settings of an agent, out of its [`AgentOptions`].
+pub(crate) struct Settings {
+    pub(crate) reporting: Reporting,
+    pub(crate) watch_disk: bool,
+    pub(crate) drift_period: Option<Duration>,
+    pub(crate) trouble: Option<Trouble>,
+    pub(crate) metrics: Metrics,
+    /// Host and port of the API server, to try a new connection.
+    pub(crate) api_server: Option<(String, u16)>,
+}
+
 /// How an agent's run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {

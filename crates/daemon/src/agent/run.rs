@@ -2,14 +2,19 @@
 //!
 //! Not here: the program's entry point (see `start`). Many agents can share a process and a client.
 
-use crate::agent::options::{AgentOptions, Exit};
-use crate::agent::{Agent, Settings};
+use crate::agent::Agent;
+use crate::agent::options::{AgentOptions, Exit, Settings};
 use crate::cluster::calls::Cluster;
-use crate::cluster::own_node::watch_own_node;
+use crate::cluster::own_node::{NodeUpdates, OwnNode, watch_own_node};
+use crate::cluster::report::Reporter;
 use crate::error::DaemonError;
+use crate::node::drift_watch::{CompareLimit, Watching};
 use crate::node::machine::Machine;
+use crate::protocol::clock::Moment;
+use crate::protocol::{DiskFacts, NodeFacts, Phase, View};
 use kube::Client;
 use std::sync::Arc;
+use std::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// Runs one agent with the given parts, until `shutdown` or a reboot. Host work runs on a blocking thread, and only
@@ -55,4 +60,47 @@ pub async fn run_with(
     let span = tracing::info_span!("node", name = %node_name);
     // On the heap: callers hold this future within their own.
     tracing::Instrument::instrument(Box::pin(agent.run()), span).await
+}
+
+impl Agent {
+    /// An agent that knows nothing of its Node and its host yet.
+    pub(crate) fn new(
+        settings: Settings,
+        cluster: Cluster,
+        machine: Arc<Machine>,
+        updates: NodeUpdates,
+        shutdown: CancellationToken,
+    ) -> Self {
+        let view = View {
+            now: Moment::now(),
+            node: NodeFacts::default(),
+            // Not known yet, so assume that a change is unfinished.
+            disk: DiskFacts { open: true, ..DiskFacts::default() },
+            checked: false,
+            phase: Phase::Idle,
+            trouble: None,
+            silent_since: Some(Moment::now()),
+            leave_again: None,
+            prefetch_failed: None,
+        };
+        let reporter = Reporter::new(cluster.clone(), settings.reporting);
+        let checked_at = Instant::now();
+        Self {
+            cluster,
+            machine,
+            own_node: OwnNode::new(updates),
+            shutdown,
+            settings,
+            reporter,
+            view,
+            checked_at,
+            ever_checked: false,
+            watching: Watching::Off,
+            compare_limit: CompareLimit::new(checked_at),
+            compare_due: None,
+            work: None,
+            failed_calls: 0,
+            failed_update: None,
+        }
+    }
 }

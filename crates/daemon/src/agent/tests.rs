@@ -3,10 +3,13 @@
 //! Not here: tests of the decisions (`protocol::tests`), or of agents against an API server (in the `lab` crate).
 
 use super::*;
+use crate::cluster::report::Reporting;
+use crate::metrics::Metrics;
 use crate::protocol::EMPTY_CONFIG;
 use api::v1::{MachineConfig, MachineConfigSpec};
 use host::fault::{Fault, Faults, NoFaults, Point};
 use host::{FakeOs, FakeSystemd, Host, Options, OsBackend, Root, Unsupported};
+use std::time::Duration;
 use tokio::sync::watch;
 
 /// An agent on this folder, without an API server.

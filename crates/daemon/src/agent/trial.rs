@@ -5,7 +5,7 @@
 
 use super::{Agent, Next};
 use crate::protocol::clock::Moment;
-use crate::protocol::{Before, Changes, Job, Look, Note, Phase};
+use crate::protocol::{Before, Changes, Job, Note, Phase, TrialObservation};
 use api::events::AgentEvent;
 use api::names::own;
 use api::trial::TrialRules;
@@ -31,7 +31,7 @@ impl Agent {
         let node = &self.view.node;
         let rules = TrialRules::parse(&node.trial).unwrap_or_else(|why| {
             let text = format!("{}: {why}; the defaults apply", api::names::own::TRIAL);
-            self.tell(&[Note::new(AgentEvent::TrialRulesInvalid, text)]);
+            self.report_events(&[Note::new(AgentEvent::TrialRulesInvalid, text)]);
             TrialRules::default()
         });
         let api_server = self.settings.api_server.clone();
@@ -39,12 +39,12 @@ impl Agent {
     }
 
     /// Looks at the node whose change is on trial.
-    pub(super) async fn look_at_trial(&mut self) -> Next {
+    pub(super) async fn observe_trial(&mut self) -> Next {
         let api = self.ask_api_server().await;
-        match self.host(|m| m.look_at_trial().and_then(|looked| Ok((looked, m.facts()?)))).await {
+        match self.host(|m| m.observe_trial().and_then(|looked| Ok((looked, m.facts()?)))).await {
             Ok(((units, logins), disk)) => {
                 self.view.disk = disk;
-                let last = Look { at: Moment::now(), api, units, logins };
+                let last = TrialObservation { at: Moment::now(), api, units, logins };
                 let earlier = match std::mem::take(&mut self.view.phase) {
                     Phase::OnTrial { last, .. } => Some(last),
                     _ => None,
@@ -117,9 +117,9 @@ impl Agent {
         let text =
             format!("The update is undone, because it can cut the node off and was not confirmed: {why}");
         let done = self.host(move |m| Ok(m.host().fail_trial(check, &why)?)).await;
-        self.look().await;
+        self.read_disk_state().await;
         self.view.checked = false;
-        self.tell(&[Note::new(AgentEvent::TrialFailed, text)]);
+        self.report_events(&[Note::new(AgentEvent::TrialFailed, text)]);
         match done {
             Ok(_) => {
                 self.view.phase = Phase::Idle;
@@ -139,7 +139,7 @@ impl Agent {
             tracing::warn!(%error, "the units that go on with a trial at boot stay on the host; trying again");
             self.view.leave_again = Some(Moment::now() + LEAVE_AGAIN);
             // A person may have begun a trial by hand.
-            self.look().await;
+            self.read_disk_state().await;
             return Next::Step;
         }
         self.view.leave_again = None;

@@ -69,12 +69,12 @@ impl Agent {
         let (rules, before) = self.trial_of_next();
         match self.host(move |m| m.apply(work, &rules, &before)).await {
             Ok(notes) => {
-                self.tell(&notes);
+                self.report_events(&notes);
                 let text = format!(
                     "Took config {} along, which waited for a window, because this machine was rebooted: one reboot does for both",
                     pair.to
                 );
-                self.tell(&[Note::new(AgentEvent::WaitingConfigTaken, text)]);
+                self.report_events(&[Note::new(AgentEvent::WaitingConfigTaken, text)]);
             }
             Err(error) => {
                 tracing::error!(%error, to = %pair.to, "the waiting config cannot be applied");
@@ -93,7 +93,7 @@ impl Agent {
     async fn plan_waiting_config(&mut self) -> Result<Option<(Pair, Work)>, String> {
         let node = self.cluster.own_node().await.map_err(|error| error.chain())?;
         self.take_answer(&node);
-        self.look().await;
+        self.read_disk_state().await;
         let Some(pair) = applicable_at_shutdown(&self.view) else { return Ok(None) };
         let (cost, work) = self.plan(&pair).await.map_err(|error| error.to_string())?;
         if !cost.reboot || work.needs_fetch() {

@@ -248,13 +248,8 @@ impl Cluster {
         self.call(what, api.patch(&self.node, &params, patch)).await
     }
 
-    /// The node's name.
-    pub(crate) fn node(&self) -> &str {
-        &self.node
-    }
-
     /// Writes an event on the agent's own Node. Best effort: an event that cannot be written is logged.
-    pub(crate) async fn tell(&self, note: &Note, uid: &str, now: Timestamp) {
+    pub(crate) async fn create_event(&self, note: &Note, uid: &str, now: Timestamp) {
         let reason = note.kind.text().to_owned();
         let Note { kind, text, config } = note;
         tracing::info!(node = %self.node, event = %reason, "{text}");

@@ -32,7 +32,7 @@ const BOOTSTRAPS: [&str; 3] = [
 /// The time limit for connecting to the API server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often to check whether the credentials were renewed. The kubelet renews them weeks before they expire.
-const LOOK: Duration = Duration::from_secs(60);
+const CHECK_PERIOD: Duration = Duration::from_secs(60);
 /// The pause between checks for credentials: on a new machine the kubelet needs a while to get them.
 const WAIT: Duration = Duration::from_secs(1);
 /// After this many pauses the wait is logged again.
@@ -115,7 +115,7 @@ impl Identity {
     /// Returns when a file of the credentials has changed.
     pub(crate) async fn renewed(files: Vec<(PathBuf, Option<SystemTime>)>) {
         loop {
-            tokio::time::sleep(LOOK.mul_f64(0.75 + jitter() / 4.0)).await;
+            tokio::time::sleep(CHECK_PERIOD.mul_f64(0.75 + jitter() / 4.0)).await;
             if let Some(file) = changed(&files) {
                 tracing::info!(file = %file.display(), "the credentials have changed");
                 return;

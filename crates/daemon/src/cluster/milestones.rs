@@ -75,7 +75,7 @@ impl Milestone {
         matches!(self, Self::Updated | Self::Refused(_) | Self::Degraded | Self::Troubled)
     }
 
-    pub(super) fn says(&self, name: &str, node: &NodeFacts) -> Vec<Progress> {
+    pub(super) fn progress(&self, name: &str, node: &NodeFacts) -> Vec<Progress> {
         let to = &node.desired_state();
         match self {
             // This also resets the conditions of earlier steps and of a failure.
@@ -145,12 +145,12 @@ fn applied(status: &str, text: String) -> Progress {
 }
 
 /// A milestone and its time.
-pub(super) type Said = (Timestamp, Progress);
+pub(super) type TimedProgress = (Timestamp, Progress);
 
 /// The status after some milestones. `None`: nothing but times would change, for example because one undoes another.
 pub(super) fn after(
     old: Option<&MachineConfigNodeStatus>,
-    said: &[Said],
+    said: &[TimedProgress],
     node: &NodeView,
     generation: i64,
 ) -> Option<MachineConfigNodeStatus> {
@@ -169,11 +169,13 @@ pub(super) fn after(
 /// The update that ends with these milestones, as it is written down; see [`PastUpdate`].
 pub(super) fn past(
     old: Option<&MachineConfigNodeStatus>,
-    said: &[Said],
+    said: &[TimedProgress],
     node: &NodeView,
     generation: i64,
 ) -> Option<PastUpdate> {
-    let ends = |(_, progress): &Said| progress.parent.type_ == c::UPDATED && progress.parent.status == "True";
+    let ends = |(_, progress): &TimedProgress| {
+        progress.parent.type_ == c::UPDATED && progress.parent.status == "True"
+    };
     let end = said.iter().position(ends)?;
     let (before, (at, _)) = (said.get(..end)?, said.get(end)?);
     let reached = after(old, before, node, generation);

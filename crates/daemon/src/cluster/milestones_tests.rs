@@ -16,10 +16,13 @@ fn prepared(cost: Cost, not_live: &str) -> Milestone {
 #[test]
 fn an_update_that_reboots_after_all_says_why() {
     let cost = Cost { drain: true, reboot: true };
-    let said = prepared(cost, "spec.extensions: it could not be applied").says("n", &NodeFacts::default());
+    let said =
+        prepared(cost, "spec.extensions: it could not be applied").progress("n", &NodeFacts::default());
     let text = &said[0].parent.message;
     assert!(text.ends_with("reboot: true; spec.extensions: it could not be applied"), "{text}");
-    assert!(prepared(cost, "").says("n", &NodeFacts::default())[0].parent.message.ends_with("reboot: true"));
+    assert!(
+        prepared(cost, "").progress("n", &NodeFacts::default())[0].parent.message.ends_with("reboot: true")
+    );
 }
 
 #[test]
@@ -45,8 +48,9 @@ fn an_update_sets_its_conditions_in_order_and_the_next_one_resets_them() {
     let mut status = None;
     for (milestone, type_, want) in steps {
         let view = node_view("n", &node);
-        let said = |second| milestone.says("n", &node).into_iter().map(move |p| (at(second), p)).collect();
-        let (first, again): (Vec<Said>, Vec<Said>) = (said(1), said(2));
+        let said =
+            |second| milestone.progress("n", &node).into_iter().map(move |p| (at(second), p)).collect();
+        let (first, again): (Vec<TimedProgress>, Vec<TimedProgress>) = (said(1), said(2));
         status = after(status.as_ref(), &first, &view, 1).or(status);
         let list = status.as_ref().and_then(|s| s.conditions.clone()).unwrap();
         let got = list.iter().find(|c| c.type_ == type_).unwrap();
@@ -139,7 +143,8 @@ fn every_step_has_the_references_reason_and_message() {
         (Milestone::Degraded, &[("NodeDegraded", "True", "NodeDegraded")]),
     ];
     for (milestone, want) in rows {
-        let said: Vec<Said> = milestone.says("n", &node).into_iter().map(|p| (at(1), p)).collect();
+        let said: Vec<TimedProgress> =
+            milestone.progress("n", &node).into_iter().map(|p| (at(1), p)).collect();
         let status = after(None, &said, &node_view("n", &node), 1).unwrap();
         for (type_, value, reason) in want {
             let list = status.conditions.as_deref().unwrap();
@@ -151,7 +156,7 @@ fn every_step_has_the_references_reason_and_message() {
             );
         }
     }
-    let said = applied(false, &["reloaded crio"]).says("n", &node);
+    let said = applied(false, &["reloaded crio"]).progress("n", &node);
     assert_eq!(said[1].parent.message, "reloaded crio");
 }
 
@@ -172,18 +177,18 @@ fn steps_written_together_keep_their_own_times_and_messages() {
         Milestone::Updated,
     ];
     for upto in 1..=steps.len() {
-        let said: Vec<Said> = (1..)
+        let said: Vec<TimedProgress> = (1..)
             .zip(&steps[..upto])
-            .flat_map(|(second, m)| m.says("n", &node).into_iter().map(move |p| (at(second), p)))
+            .flat_map(|(second, m)| m.progress("n", &node).into_iter().map(move |p| (at(second), p)))
             .collect();
         let alone = said.iter().fold(None, |old: Option<MachineConfigNodeStatus>, one| {
             after(old.as_ref(), std::slice::from_ref(one), &view, 1).or(old)
         });
         assert_eq!(after(None, &said, &view, 1), alone, "{upto} steps");
     }
-    let said: Vec<Said> = (1..)
+    let said: Vec<TimedProgress> = (1..)
         .zip(&steps[..8])
-        .flat_map(|(second, m)| m.says("n", &node).into_iter().map(move |p| (at(second), p)))
+        .flat_map(|(second, m)| m.progress("n", &node).into_iter().map(move |p| (at(second), p)))
         .collect();
     let list = after(None, &said, &view, 1).and_then(|s| s.conditions).unwrap();
     let times: Vec<i64> = [c::CORDONED, c::DRAINED, c::APPLIED_FILES_AND_OS, c::REBOOTED_NODE]
@@ -269,9 +274,11 @@ fn an_update_that_ends_is_written_down_whether_its_steps_were_written_before_or_
         (Milestone::Uncordoned, 65),
         (Milestone::Updated, 66),
     ];
-    let said: Vec<Said> = steps
+    let said: Vec<TimedProgress> = steps
         .iter()
-        .flat_map(|(milestone, second)| milestone.says("n", &node).into_iter().map(move |p| (at(*second), p)))
+        .flat_map(|(milestone, second)| {
+            milestone.progress("n", &node).into_iter().map(move |p| (at(*second), p))
+        })
         .collect();
     for written in 0..said.len() {
         let (before, left) = said.split_at(written);
@@ -288,7 +295,8 @@ fn an_update_that_ends_is_written_down_whether_its_steps_were_written_before_or_
     }
     // An agent that starts, or says so again, has made no update.
     let done = after(None, &said, &view, 1);
-    let again: Vec<Said> = Milestone::Updated.says("n", &node).into_iter().map(|p| (at(90), p)).collect();
+    let again: Vec<TimedProgress> =
+        Milestone::Updated.progress("n", &node).into_iter().map(|p| (at(90), p)).collect();
     for status in [None, done.as_ref()] {
         assert_eq!(past(status, &again, &view, 1), None);
     }

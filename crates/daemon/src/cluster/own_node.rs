@@ -125,7 +125,7 @@ impl OwnNode {
                 Err(error) if error.is_not_found() => tracing::warn!(
                     "the cluster has no Node {name}: if `kubectl get nodes` shows this machine under another name, \
                      start the agent with --node-name (or NODE_NAME) set to that name; otherwise check that the kubelet runs",
-                    name = cluster.node(),
+                    name = cluster.node_name(),
                 ),
                 Err(error) => tracing::warn!(error = error.chain(), "the Node cannot be read; trying again"),
                 Ok(_) => {}

@@ -7,7 +7,7 @@
 //! Nothing decides on what is written here. What a milestone changes is in `milestones`.
 
 use crate::cluster::calls::Cluster;
-use crate::cluster::milestones::{Milestone, Said, after, node_view, past, patch};
+use crate::cluster::milestones::{Milestone, TimedProgress, after, node_view, past, patch};
 use crate::protocol::{Note, View, outage_backoff};
 use api::names::own;
 use api::v1::MachineConfigNode;
@@ -67,8 +67,8 @@ struct QueuedEvent {
 
 enum Message {
     Event(QueuedEvent),
-    Steps {
-        said: Vec<Said>,
+    Milestones {
+        reached: Vec<TimedProgress>,
         node: Box<NodeView>,
         at_once: bool,
     },
@@ -88,11 +88,11 @@ pub(crate) struct Reporter {
 impl Reporter {
     pub(crate) fn new(cluster: Cluster, reporting: Reporting) -> Self {
         let (to_writer, messages) = mpsc::unbounded_channel();
-        let name = cluster.node().to_owned();
+        let name = cluster.node_name().to_owned();
         let writer = Writer {
             cluster,
             seen: None,
-            said: vec![],
+            reached: vec![],
             node: NodeView::default(),
             events: vec![],
             missing: None,
@@ -102,18 +102,19 @@ impl Reporter {
     }
 
     /// Reports a milestone.
-    pub(crate) fn reach(&self, view: &View, milestone: &Milestone) {
+    pub(crate) fn report(&self, view: &View, milestone: &Milestone) {
         if !self.reporting.progress {
             return;
         }
         let now = Timestamp::now();
-        let said = milestone.says(&self.name, &view.node).into_iter().map(|step| (now, step)).collect();
+        let reached =
+            milestone.progress(&self.name, &view.node).into_iter().map(|step| (now, step)).collect();
         let node = Box::new(node_view(&self.name, &view.node));
-        self.send(Message::Steps { said, node, at_once: milestone.is_last() });
+        self.send(Message::Milestones { reached, node, at_once: milestone.is_last() });
     }
 
     /// Reports something to people, as an event.
-    pub(crate) fn tell(&self, view: &View, note: &Note) {
+    pub(crate) fn report_event(&self, view: &View, note: &Note) {
         if self.reporting.events {
             let uid = view.node.uid.clone();
             self.send(Message::Event(QueuedEvent { note: note.clone(), uid, at: Timestamp::now() }));
@@ -142,7 +143,7 @@ struct Writer {
     /// The object as it was last seen.
     seen: Option<MachineConfigNode>,
     /// The milestones that are not written yet.
-    said: Vec<Said>,
+    reached: Vec<TimedProgress>,
     /// The node at the last milestone.
     node: NodeView,
     /// Events that wait until the API server has time.
@@ -180,8 +181,8 @@ impl Writer {
                         events_due = events_due.or(Some(Instant::now() + rest));
                     }
                 }
-                Some(Some(Message::Steps { said, node, at_once })) => {
-                    self.take(said, node);
+                Some(Some(Message::Milestones { reached, node, at_once })) => {
+                    self.take(reached, node);
                     urgent |= at_once;
                     steps_due = if urgent {
                         Some(Instant::now())
@@ -197,7 +198,7 @@ impl Writer {
             if all || steps_due.is_some_and(|at| at <= Instant::now()) {
                 // A new process measures the API server's load with its first call.
                 let begun = Instant::now();
-                if !all && !urgent && self.look().await && self.pace(begun) > Instant::now() {
+                if !all && !urgent && self.read_if_unknown().await && self.pace(begun) > Instant::now() {
                     steps_due = Some(self.pace(begun));
                     continue;
                 }
@@ -217,7 +218,7 @@ impl Writer {
             if all || events_due.is_some_and(|at| at <= Instant::now()) {
                 events_due = None;
                 let told = std::mem::take(&mut self.events);
-                join_all(told.iter().map(|t| self.cluster.tell(&t.note, &t.uid, t.at))).await;
+                join_all(told.iter().map(|t| self.cluster.create_event(&t.note, &t.uid, t.at))).await;
             }
             for waiter in waiters {
                 // Fails if the caller no longer waits.
@@ -232,7 +233,7 @@ impl Writer {
     }
 
     /// Reads the object if it was not read yet. True if it was read now and exists.
-    async fn look(&mut self) -> bool {
+    async fn read_if_unknown(&mut self) -> bool {
         if self.seen.is_some() || self.missing.is_some() {
             return false;
         }
@@ -240,26 +241,26 @@ impl Writer {
         self.seen.is_some()
     }
 
-    fn take(&mut self, said: Vec<Said>, node: Box<NodeView>) {
-        self.said.extend(said);
-        let over = self.said.len().saturating_sub(KEPT);
-        self.said.drain(..over);
+    fn take(&mut self, reached: Vec<TimedProgress>, node: Box<NodeView>) {
+        self.reached.extend(reached);
+        let over = self.reached.len().saturating_sub(KEPT);
+        self.reached.drain(..over);
         self.node = *node;
     }
 
     /// Writes the outstanding milestones. What cannot be written now is kept; what never can be written is dropped.
     async fn write(&mut self) -> Result<(), CallError> {
         if self.missing.is_some_and(|at| at.elapsed() < MISSING_PAUSE) {
-            self.said.clear();
+            self.reached.clear();
         }
-        if self.said.is_empty() {
+        if self.reached.is_empty() {
             return Ok(());
         }
         let mut left = TRIES;
         loop {
             left -= 1;
             let Err(error) = self.try_write(left + 1 < TRIES).await else {
-                self.said.clear();
+                self.reached.clear();
                 return Ok(());
             };
             self.seen = None;
@@ -274,7 +275,7 @@ impl Writer {
                     error = error.chain(),
                     "the API server refuses the report of this update, so the MachineConfigNode does not show it"
                 );
-                self.said.clear();
+                self.reached.clear();
                 return Ok(());
             }
             return Err(error);
@@ -292,7 +293,7 @@ impl Writer {
         };
         let generation = seen.metadata.generation.unwrap_or(1).max(1);
         let seen = self.write_down(seen, generation).await?;
-        let Some(new) = after(seen.status.as_ref(), &self.said, &self.node, generation) else {
+        let Some(new) = after(seen.status.as_ref(), &self.reached, &self.node, generation) else {
             self.seen = Some(seen);
             return Ok(());
         };
@@ -323,7 +324,7 @@ impl Writer {
         seen: MachineConfigNode,
         generation: i64,
     ) -> Result<MachineConfigNode, CallError> {
-        let past = past(seen.status.as_ref(), &self.said, &self.node, generation);
+        let past = past(seen.status.as_ref(), &self.reached, &self.node, generation);
         let Some(text) = past.and_then(|update| update.noted(&seen.metadata)) else { return Ok(seen) };
         let patch = Patch::Merge(json!({ "metadata": { "annotations": { own::UPDATES: text } } }));
         match self.cluster.patch_progress(&patch).await {

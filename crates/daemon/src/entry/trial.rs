@@ -23,7 +23,7 @@ use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
 
 /// How often the clock is looked at.
-const LOOK: Duration = Duration::from_secs(5);
+const CHECK_PERIOD: Duration = Duration::from_secs(5);
 /// How much longer than the trial's time the agent may take for its own verdict: its last look, on a machine that may be busy
 /// with its boot.
 const GRACE: Duration = Duration::from_secs(20);
@@ -52,14 +52,14 @@ pub fn watch_trial(root_mount: &Path) -> Result<(), DaemonError> {
     let mut watch =
         Watch { host, runtime, grace: REBOOT_GRACE, units: Vec::new(), unwell_since: None, failures: 0 };
     loop {
-        match watch.look() {
+        match watch.check() {
             Ok(Some(wait)) => std::thread::sleep(wait),
             Ok(None) => return Ok(()),
-            Err(Error::Busy { .. }) => std::thread::sleep(LOOK),
+            Err(Error::Busy { .. }) => std::thread::sleep(CHECK_PERIOD),
             Err(error) => {
                 tracing::error!(error = chain(&error), "the change on trial cannot be watched; trying again");
                 watch.failed();
-                std::thread::sleep(LOOK);
+                std::thread::sleep(CHECK_PERIOD);
             }
         }
     }
@@ -82,7 +82,7 @@ struct Watch {
 
 impl Watch {
     /// One look. Returns when to look again; `None`: there is nothing left to watch.
-    fn look(&mut self) -> Result<Option<Duration>, Error> {
+    fn check(&mut self) -> Result<Option<Duration>, Error> {
         if let Some(open) = self.host.trial()? {
             return self.on_trial(&open).map(Some);
         }
@@ -100,7 +100,7 @@ impl Watch {
             {
                 reboot(&mut self.host, &owed.config)?;
             }
-            return Ok(Some(LOOK));
+            return Ok(Some(CHECK_PERIOD));
         }
         match self.host.trial_failure()? {
             Some(failed) => match failed.aftermath.clone() {
@@ -124,10 +124,10 @@ impl Watch {
         if !open.left.is_zero() {
             self.host.tick_trial()?;
             // Not in the last moment: what is compared with it later must have had time to end.
-            if open.left >= LOOK {
+            if open.left >= CHECK_PERIOD {
                 self.units = self.host.trial_units(&open.trial).unwrap_or_default();
             }
-            return Ok(open.left.min(LOOK));
+            return Ok(open.left.min(CHECK_PERIOD));
         }
         if !before.person {
             std::thread::sleep(GRACE);
@@ -169,7 +169,7 @@ impl Watch {
             unwell: SignedDuration::try_from(unwell).unwrap_or(SignedDuration::MAX),
         };
         match after_undo(seen) {
-            AfterUndo::LookAgain => Ok(Some(LOOK)),
+            AfterUndo::LookAgain => Ok(Some(CHECK_PERIOD)),
             AfterUndo::Settled => {
                 tracing::info!(config = %failed.config, ?seen, "the config that was undone stays refused");
                 self.host.settle_trial_failure()?;
@@ -181,7 +181,7 @@ impl Watch {
                 self.host.reboot_after_undo()?;
                 self.grace = if api.is_ok() { REBOOT_GRACE } else { SHORT_REBOOT_GRACE };
                 // Whatever became of it: never at once, so that this cannot spin.
-                Ok(Some(LOOK))
+                Ok(Some(CHECK_PERIOD))
             }
             AfterUndo::NotToBlame => {
                 tracing::warn!(config = %failed.config, "the API server is away in the old config too: the \
@@ -303,7 +303,7 @@ mod tests {
 
     #[test]
     fn the_agent_has_given_its_verdict_before_the_watch_gives_one() {
-        assert!(crate::agent::trial::LONGEST_LOOK + LOOK <= GRACE);
+        assert!(crate::agent::trial::LONGEST_LOOK + CHECK_PERIOD <= GRACE);
     }
 
     #[test]
@@ -350,14 +350,14 @@ mod tests {
             unwell_since: long_ago,
             failures: 0,
         };
-        assert!(watch.look().unwrap().is_some_and(|wait| !wait.is_zero()), "it would spin");
+        assert!(watch.check().unwrap().is_some_and(|wait| !wait.is_zero()), "it would spin");
         let RebootStatus::Owed(owed) = watch.host.reboot_status().unwrap() else {
             panic!("no reboot is owed")
         };
         assert!(owed.back && owed.cleared, "{owed:?}");
         assert_eq!(systemd.reboot_requested().unwrap(), None, "the agent may make it first");
         watch.grace = Duration::ZERO;
-        watch.look().unwrap();
+        watch.check().unwrap();
         assert!(systemd.reboot_requested().unwrap().is_some());
     }
 

@@ -70,7 +70,7 @@ impl TryOnHost {
     ///
     /// # Errors
     /// The host cannot be read, or the undo fails.
-    pub fn look(&mut self) -> Result<TryState, DaemonError> {
+    pub fn check(&mut self) -> Result<TryState, DaemonError> {
         match self.host.trial().map_err(DaemonError::Recover)? {
             Some(open) if open.left.is_zero() => self.give_up("nobody confirmed it in time"),
             Some(open) => {

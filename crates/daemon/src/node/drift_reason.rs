@@ -59,11 +59,7 @@ pub(crate) fn drift_reason(host: &Host, config: &Wanted, name: &str, drifts: &[D
 }
 
 pub(crate) fn listed(items: &[String]) -> String {
-    let shown = items.iter().take(NAMED).cloned().collect::<Vec<_>>().join("; ");
-    match items.len().checked_sub(NAMED) {
-        None | Some(0) => shown,
-        Some(more) => format!("{shown}; and {more} more"),
-    }
+    api::text::statements(items, NAMED)
 }
 
 pub(crate) fn given_up(paths: &[String]) -> String {

@@ -6,18 +6,22 @@
 //! Not here: finding drift, and the repair itself (`machine`).
 
 use crate::protocol::clock::Moment;
+use crate::protocol::signed;
 use api::drift::{DriftAction, DriftPolicy};
+use client::Backoff;
 use host::Drift;
 use jiff::SignedDuration;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// How often a path is repaired within [`WINDOW`]. If it changes once more, something keeps working against the
 /// config.
 pub(crate) const MOST: usize = 5;
 /// The period over which repairs are counted. After a path has been in order for this long, the count is reset.
 pub(crate) const WINDOW: SignedDuration = SignedDuration::from_mins(10);
-/// The pause after the first repair of a path. It doubles with each repair. The first repair is made at once.
-const FIRST_PAUSE: SignedDuration = SignedDuration::from_secs(2);
+/// The pauses between two repairs of a path; the first repair is made at once. They are not varied at random, because each is
+/// about a file of one host.
+const PAUSES: Backoff = Backoff { first: Duration::from_secs(2), last: WINDOW.unsigned_abs() };
 
 /// What to do about drift that the rules want repaired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,8 +50,8 @@ impl Repairs {
         if times.len() >= MOST {
             return Decision::GaveUp;
         }
-        let doublings = u32::try_from(times.len().saturating_sub(1)).unwrap_or(u32::MAX).min(16);
-        let pause = FIRST_PAUSE.saturating_mul(1 << doublings);
+        let earlier = u32::try_from(times.len().saturating_sub(1)).unwrap_or(u32::MAX);
+        let pause = signed(PAUSES.longest(earlier));
         match *last + pause {
             then if then > now => Decision::Later(then),
             _ => Decision::Now(times.len()),

@@ -114,13 +114,13 @@ const REFILL: Duration = Duration::from_secs(15);
 
 /// Limits comparisons after events on managed paths: a token bucket of [`BURST`] that gains one token each [`REFILL`].
 #[derive(Debug)]
-pub(crate) struct LookLimit {
+pub(crate) struct CompareLimit {
     left: u32,
     /// When the current refill interval began.
     since: Instant,
 }
 
-impl LookLimit {
+impl CompareLimit {
     pub(crate) fn new(now: Instant) -> Self {
         Self { left: BURST, since: now }
     }
@@ -155,11 +155,11 @@ mod tests {
     fn a_few_changes_are_checked_at_once_and_a_loop_of_them_rarely() {
         let start = Instant::now();
         let at = |ms: u64| start + Duration::from_millis(ms);
-        let mut looks = LookLimit::new(start);
+        let mut looks = CompareLimit::new(start);
         // Touched five times a second for an hour.
         let taken = (0..3600 * 5).filter(|n| looks.take(at(n * 200)).is_ok()).count();
         assert!((260..=280).contains(&taken), "{taken} comparisons in an hour");
-        let mut looks = LookLimit::new(start);
+        let mut looks = CompareLimit::new(start);
         for n in 0..u64::from(BURST) {
             assert_eq!(looks.take(at(n)), Ok(()));
         }

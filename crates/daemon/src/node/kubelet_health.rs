@@ -41,10 +41,10 @@ async fn ask(kubelet: SocketAddr, path: &str) -> std::io::Result<()> {
     stream.write_all(request.as_bytes()).await?;
     let mut answer = Vec::new();
     stream.take(MAX_ANSWER_BYTES).read_to_end(&mut answer).await?;
-    judge(&answer)
+    check_answer(&answer)
 }
 
-fn judge(answer: &[u8]) -> std::io::Result<()> {
+fn check_answer(answer: &[u8]) -> std::io::Result<()> {
     let text = String::from_utf8_lossy(answer);
     let line = text.lines().next().unwrap_or_default();
     match line.split_whitespace().nth(1) {
@@ -59,9 +59,9 @@ mod tests {
 
     #[test]
     fn the_kubelet_is_healthy_only_when_it_answers_ok() {
-        assert!(judge(b"HTTP/1.1 200 OK\r\n\r\nok").is_ok());
+        assert!(check_answer(b"HTTP/1.1 200 OK\r\n\r\nok").is_ok());
         for bad in [&b"HTTP/1.1 500 Internal Server Error\r\n\r\n"[..], b"", b"SSH-2.0-x\r\n"] {
-            assert!(judge(bad).is_err());
+            assert!(check_answer(bad).is_err());
         }
     }
 }

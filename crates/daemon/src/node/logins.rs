@@ -58,18 +58,18 @@ async fn follow(root_mount: &Path, cluster: &Cluster) -> zbus::Result<()> {
     let mut new = limited(manager.receive_signal("SessionNew")).await?;
     let open: Vec<Listed> = limited(manager.call("ListSessions", &())).await?;
     for (.., session) in open {
-        look(&bus, session, cluster).await;
+        report_if_ssh(&bus, session, cluster).await;
     }
     while let Some(signal) = new.next().await {
         let (_, session): (String, OwnedObjectPath) = signal.body().deserialize()?;
-        look(&bus, session, cluster).await;
+        report_if_ssh(&bus, session, cluster).await;
     }
     Err(zbus::Error::Failure("the connection to the system bus was lost".to_owned()))
 }
 
 /// Reports a session if it came by SSH. If the session has ended already, this cannot be told, and only the next one
 /// is reported.
-async fn look(bus: &Connection, session: OwnedObjectPath, cluster: &Cluster) {
+async fn report_if_ssh(bus: &Connection, session: OwnedObjectPath, cluster: &Cluster) {
     let service = async {
         let session = proxy(bus, session.to_string(), SESSION).await?;
         limited(session.get_property::<String>("Service")).await

@@ -1,76 +1,34 @@
 //! The host as the agent uses it: the `host` crate's operations combined into the protocol's steps. Each error says
 //! what it means for the state of the node.
 //!
-//! Not here: changes of files. The one file that is handled here is `node-annotations.json`, which the first boot
-//! leaves.
+//! Not here: changes of files; what follows from the facts (see `protocol`).
 
-mod facts;
+mod error;
+mod first_boot;
 mod trials;
+
+pub(crate) use error::{MachineError, refusal};
+#[cfg(test)]
+pub(crate) use first_boot::FIRSTBOOT_FILE;
+pub(crate) use first_boot::{ANNOTATIONS_FILE, SERVED_FILE};
 
 use crate::node::boot_units::boot_units;
 use crate::node::drift_reason::LastReason;
 use crate::node::drift_repair::{Repairs, Rules};
-use crate::protocol::join::{self, KUBELET_SETTINGS, SERVER_DATA, STATIC_PODS};
-use crate::protocol::{Before, Cost, EMPTY_CONFIG, FailureKind, Note};
+use crate::protocol::{
+    Before, Cost, DiskFacts, EMPTY_CONFIG, FailureKind, Note, RebootFact, TrialFacts, TriedFacts,
+};
 use api::events::AgentEvent;
 use api::text::chain;
 use api::trial::TrialRules;
 use api::v1::MachineConfig;
 use desired::{Wanted, no_way_back};
 use host::{
-    Baseline, Change, DisruptionPolicy, Error, Host, HostPlan, Names, OsRelease, Pull, Recovery, Root, Scope,
-    ServiceAction, Watch,
+    Baseline, Change, DisruptionPolicy, Error, Host, HostPlan, Names, OsRelease, Pull, RebootStatus,
+    Recovery, Root, ServiceAction, Watch,
 };
-use std::collections::BTreeMap;
+use jiff::{SignedDuration, Timestamp};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-/// The annotations that the first boot leaves for the Node, as a JSON map.
-pub(crate) const ANNOTATIONS_FILE: &str = desired::paths::NODE_ANNOTATIONS;
-/// Its name after it was used. OpenShift's daemon uses this name, without the `s`.
-const ANNOTATIONS_FILE_USED: &str = "/etc/machine-config-daemon/node-annotation.json.bak";
-/// The complete config that the config server served.
-pub(crate) const SERVED_FILE: &str = "/etc/mcs-machine-config-content.json";
-/// The input of a first boot. When the agent runs, the first boot is over.
-pub(crate) const FIRSTBOOT_FILE: &str = "/etc/ignition-machine-config-encapsulated.json";
-/// The presets that Ignition writes for the first boot. Later boots must not see them.
-const FIRSTBOOT_PRESET: &str = "/etc/systemd/system-preset/20-ignition.preset";
-
-/// A failure of work on the host.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{text}")]
-pub(crate) struct MachineError {
-    /// What it means for the node's state.
-    pub(crate) kind: FailureKind,
-    /// The event that reports it, if there is one.
-    pub(crate) event: Option<AgentEvent>,
-    /// The whole chain of causes.
-    pub(crate) text: String,
-    /// Whether services of the node were restarted or reloaded for it. Such work must not be retried often.
-    pub(crate) disturbing: bool,
-}
-
-impl MachineError {
-    pub(crate) fn broken(text: impl Into<String>) -> Self {
-        Self { kind: FailureKind::Degraded, event: None, text: text.into(), disturbing: false }
-    }
-
-    pub(crate) fn with(mut self, event: AgentEvent) -> Self {
-        self.event = Some(event);
-        self
-    }
-}
-
-impl From<Error> for MachineError {
-    fn from(error: Error) -> Self {
-        Self { disturbing: error.disturbed_services(), ..Self::broken(chain(&error)) }
-    }
-}
-
-impl From<host::FsError> for MachineError {
-    fn from(error: host::FsError) -> Self {
-        Self::broken(chain(&error))
-    }
-}
 
 /// A planned update, with the inputs of the plan.
 pub(crate) struct Work {
@@ -216,33 +174,53 @@ impl Machine {
                 tracing::error!(%config, %desired, %why, "an update was undone");
             }
         }
-        if !self.root.found(FIRSTBOOT_FILE)?.is_absent() {
-            tracing::warn!("{FIRSTBOOT_FILE} was left over from the first boot; renamed it");
-            self.root.rename(FIRSTBOOT_FILE, &format!("{FIRSTBOOT_FILE}.bak"))?;
-        }
-        if !self.root.found(FIRSTBOOT_PRESET)?.is_absent() {
-            self.root.remove(FIRSTBOOT_PRESET)?;
-        }
+        self.clear_first_boot()?;
         Ok(failed)
     }
 
-    /// The path that shows that the host belongs to the control plane: a static pod of the API server or of etcd, in
-    /// the folder that the kubelet's settings name or in a usual one, or a server's data folder. `None`: there is no
-    /// such path.
-    pub(crate) fn control_plane(&self) -> Result<Option<String>, MachineError> {
-        let settings = self.root.text(KUBELET_SETTINGS)?.unwrap_or_default();
-        let folders = join::static_pod_folder(&settings).into_iter();
-        for folder in folders.chain(STATIC_PODS.map(str::to_owned)) {
-            if let Some(pod) = self.root.list(&folder)?.iter().find(|name| join::is_control_plane_pod(name)) {
-                return Ok(Some(format!("{folder}/{pod}")));
+    /// What the disk says of where the host stands.
+    pub(crate) fn facts(&self) -> Result<DiskFacts, MachineError> {
+        let mut host = self.host();
+        let trial = host.trial()?.map(trial_facts);
+        let status = host.reboot_status()?;
+        let back = matches!(&status, RebootStatus::Owed(r) if r.back);
+        let reboot = match status {
+            RebootStatus::None => RebootFact::None,
+            RebootStatus::Owed(r) => {
+                RebootFact::Owed { config: r.config, tries: r.tries, cleared: r.cleared }
             }
-        }
-        for path in SERVER_DATA {
-            if !self.root.found(path)?.is_absent() {
-                return Ok(Some(path.to_owned()));
+            RebootStatus::Rebooted(r) => {
+                let boot_id = r.boot.boot_id;
+                let began = match host.boot()?.boot_id == boot_id {
+                    true => Timestamp::from_second(host.boot_marked()?.unwrap_or_default()).ok(),
+                    false => None,
+                };
+                RebootFact::Rebooted { config: r.config, boot_id, began }
             }
-        }
-        Ok(None)
+        };
+        let tried = match host.trial_failure()? {
+            Some(failed) => {
+                let now = host.boot()?;
+                let here = |aftermath: &host::Aftermath| {
+                    aftermath.undone_in.as_ref().is_some_and(|boot| boot.is_same_boot(&now))
+                };
+                let in_doubt = failed.aftermath.as_ref().is_some_and(|aftermath| !here(aftermath));
+                Some(TriedFacts { config: failed.config, check: failed.check, retry: false, in_doubt })
+            }
+            None => None,
+        };
+        Ok(DiskFacts {
+            // The undo of a trial that waits for nothing but its reboot goes on by itself.
+            open: host.has_unfinished_change()? || host.has_failed_trial()? && !back,
+            current: host.current_config()?.map(|c| c.name),
+            annotations_file: !self.root.found(ANNOTATIONS_FILE)?.is_absent(),
+            force: !self.root.found(host::paths::FORCE_FILE)?.is_absent(),
+            reboot,
+            reboot_of_trial: back,
+            trial,
+            tried,
+            takes_images: host.takes_node_image(),
+        })
     }
 
     /// Which operating system the host has, and how many packages were layered on it by hand. A host that does not
@@ -259,32 +237,6 @@ impl Machine {
     /// The config that was applied last.
     pub(crate) fn current(&self) -> Result<Option<MachineConfig>, MachineError> {
         Ok(self.host().current_config()?.map(|c| MachineConfig::new(&c.name, c.spec)))
-    }
-
-    /// The annotations that the first boot left for the Node.
-    pub(crate) fn first_annotations(&self) -> Result<BTreeMap<String, String>, MachineError> {
-        let text = self.root.text(ANNOTATIONS_FILE)?.unwrap_or_default();
-        api::shape::read_bytes(text.as_bytes()).map_err(|e| {
-            let remedy = "repair or remove the file";
-            MachineError::broken(format!("{ANNOTATIONS_FILE} is not a map of annotations ({e}); {remedy}"))
-        })
-    }
-
-    /// Renames the file of these annotations after they were used.
-    pub(crate) fn retire_first_annotations(&self) -> Result<(), MachineError> {
-        Ok(self.root.rename(ANNOTATIONS_FILE, ANNOTATIONS_FILE_USED)?)
-    }
-
-    /// The config that the config server left on the host, if it has this name.
-    pub(crate) fn served(&self, name: &str) -> Result<Option<MachineConfig>, MachineError> {
-        let Some(text) = self.root.text(SERVED_FILE)? else { return Ok(None) };
-        match api::shape::read_bytes::<MachineConfig>(text.as_bytes()) {
-            Ok(config) => Ok(Some(config).filter(|c| c.metadata.name.as_deref() == Some(name))),
-            Err(error) => {
-                tracing::warn!(%error, "{SERVED_FILE} is not a MachineConfig");
-                Ok(None)
-            }
-        }
     }
 
     /// A watch of the paths that the config on the disk manages, with the config's name. `None`: there is no such
@@ -393,6 +345,21 @@ impl Machine {
     }
 }
 
+/// A change on trial, as the protocol sees it. What was noted before it is unreadable only if another program wrote it:
+/// then nothing but its units is asked for.
+fn trial_facts(open: host::OpenTrial) -> TrialFacts {
+    let within = SignedDuration::from_secs(open.trial.within.try_into().unwrap_or(i64::MAX));
+    TrialFacts {
+        config: open.names.desired,
+        begun: open.begun,
+        reboots: open.trial.reboots,
+        within,
+        left: SignedDuration::try_from(open.left).unwrap_or(within),
+        units: open.trial.units,
+        before: serde_json::from_str(&open.trial.before).unwrap_or_default(),
+    }
+}
+
 /// The failure of a change that could not be applied. If the host refused to bring extensions into its running system, all of it
 /// was undone, and it is planned again with a reboot.
 fn live_refused(host: &Host, plan: &HostPlan, error: Error) -> MachineError {
@@ -405,15 +372,6 @@ fn live_refused(host: &Host, plan: &HostPlan, error: Error) -> MachineError {
         true => MachineError { kind: FailureKind::Transient, ..failed },
         false => failed,
     }
-}
-
-/// The failure for a refused plan: Unreconcilable if no machine can do what the config asks for, Degraded if only this
-/// machine has an obstacle.
-pub(crate) fn refusal(why: &[host::Irreconcilable]) -> MachineError {
-    let machine_only = why.iter().all(|i| i.scope == Scope::Machine);
-    let kind = if machine_only { FailureKind::Degraded } else { FailureKind::Unreconcilable };
-    let text = why.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
-    MachineError { kind, event: Some(AgentEvent::FailedToReconcile), ..MachineError::broken(text) }
 }
 
 #[cfg(test)]

@@ -106,7 +106,7 @@ fn a_host_goes_to_its_pools_image_and_to_another_one_and_back_to_that_of_its_con
     let (one, two) = (config("one", "fake:1", "1"), config("two", "fake:1", "2"));
     let state = |config: &MachineConfig, image: &str| {
         let name = config.metadata.name.clone().unwrap_or_default();
-        crate::agent::jobs::in_state(config.clone(), &desired::with_image(&name, image))
+        crate::agent::update::in_state(config.clone(), &desired::with_image(&name, image))
     };
     let record = dir.path().join("etc/machine-config-daemon/currentimage");
     let mut at = MachineConfig::new(EMPTY_CONFIG, MachineConfigSpec::default());

@@ -34,7 +34,7 @@ pub(crate) type Sets = watch::Receiver<Option<Vec<PinnedImageSet>>>;
 /// After a change, nodes begin within this time, so that a thousand of them do not ask a registry in the same second.
 const SPREAD: Duration = Duration::from_secs(3);
 /// How often it is looked whether all is still there, and which sets the node's pools have.
-const LOOK: Duration = Duration::from_mins(10);
+const CHECK_PERIOD: Duration = Duration::from_mins(10);
 /// How often a node that is not Ready is looked at.
 const NOT_READY: Duration = Duration::from_secs(10);
 /// The waits after failures.
@@ -121,10 +121,10 @@ impl Manager {
     fn turn<'a>(&'a mut self, sets: &'a [PinnedImageSet]) -> BoxFuture<'a, Duration> {
         Box::pin(async move {
             if sets.is_empty() && !self.images.has_pins() {
-                return LOOK;
+                return CHECK_PERIOD;
             }
             tokio::time::sleep(SPREAD.mul_f64(jitter())).await;
-            match self.look(sets).await {
+            match self.reconcile(sets).await {
                 Ok(next) => next.mul_f64(0.75 + jitter() / 4.0),
                 Err(error) => {
                     tracing::warn!(
@@ -138,7 +138,7 @@ impl Manager {
         })
     }
 
-    async fn look(&mut self, sets: &[PinnedImageSet]) -> Result<Duration, CallError> {
+    async fn reconcile(&mut self, sets: &[PinnedImageSet]) -> Result<Duration, CallError> {
         let node = self.cluster.own_node().await?;
         let pools = match sets {
             [] => vec![],
@@ -150,11 +150,11 @@ impl Manager {
             Err(why) => {
                 // Nothing is unpinned for a mistake elsewhere.
                 tracing::warn!(%why, "the PinnedImageSets of this node cannot be determined; pinned images stay pinned");
-                return Ok(LOOK);
+                return Ok(CHECK_PERIOD);
             }
         };
         if wanted.is_empty() && !self.images.has_pins() {
-            return Ok(LOOK);
+            return Ok(CHECK_PERIOD);
         }
         if let Err(error) = self.images.note_pins() {
             tracing::warn!(
@@ -167,7 +167,7 @@ impl Manager {
         let (outcome, next) = match outcome {
             Outcome::Done { .. } => {
                 self.failures = 0;
-                (outcome, LOOK)
+                (outcome, CHECK_PERIOD)
             }
             Outcome::Working { .. } => (outcome, NOT_READY),
             Outcome::Lost(failures) => {
@@ -246,7 +246,7 @@ impl Manager {
         // The controller makes the object. Without it, or without the kind, there is nowhere to report.
         let Some(mut object) = self.cluster.progress(latest).await? else { return Ok(()) };
         let before = object.status.as_ref().and_then(|s| s.pinned_image_sets.clone()).unwrap_or_default();
-        let said = report(self.cluster.node(), wanted, outcome, &before);
+        let said = report(self.cluster.node_name(), wanted, outcome, &before);
         if begins_anew(&before, &said.sets) {
             object = self.write(&object, json!({"pinnedImageSets": []})).await?;
         }

@@ -43,15 +43,8 @@ impl Failures {
             Self::All { missing, why } => set.images.iter().any(|i| missing.contains(i)).then(|| why.clone()),
             Self::Images(failed) => {
                 let mine: Vec<_> = set.images.iter().filter_map(|i| Some((i, failed.get(i)?))).collect();
-                let mut text: Vec<_> = mine
-                    .iter()
-                    .take(NAMED)
-                    .map(|(image, why)| format!("failed to pull image {image}: {why}"))
-                    .collect();
-                if mine.len() > NAMED {
-                    text.push(format!("and {} more", mine.len() - NAMED));
-                }
-                (!mine.is_empty()).then(|| text.join("; "))
+                let text = mine.iter().map(|(image, why)| format!("failed to pull image {image}: {why}"));
+                (!mine.is_empty()).then(|| api::text::statements(text, NAMED))
             }
         }
     }

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The limit of a call that only looks or labels.
-const LOOK: Duration = Duration::from_secs(30);
+const CALL_LIMIT: Duration = Duration::from_secs(30);
 /// The limit of one attempt to pull an image. What was fetched by then stays with the runtime, and the next attempt goes on
 /// from there.
 const PULL: Duration = Duration::from_mins(15);
@@ -37,7 +37,7 @@ pub(super) enum Kind {
 
 /// An image that the runtime has.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Held {
+pub(super) struct RuntimeImage {
     /// Whether it tells the kubelet that the image is pinned.
     pub(super) pinned: bool,
 }
@@ -97,7 +97,7 @@ impl Runtime {
     async fn at(socket: &Path) -> Result<Self, RuntimeError> {
         let channel = Channel::connect(socket).await?;
         let asked = Message::default().text(1, "v1").finish();
-        let answer = channel.call("/runtime.v1.RuntimeService/Version", &[], asked, LOOK).await?;
+        let answer = channel.call("/runtime.v1.RuntimeService/Version", &[], asked, CALL_LIMIT).await?;
         let (mut name, mut version) = (String::new(), String::new());
         for field in Fields::of(&answer) {
             match field? {
@@ -116,12 +116,13 @@ impl Runtime {
     }
 
     /// The image, if the runtime has it.
-    pub(super) async fn held(&self, image: &str) -> Result<Option<Held>, RuntimeError> {
+    pub(super) async fn held(&self, image: &str) -> Result<Option<RuntimeImage>, RuntimeError> {
         let asked = Message::default().message(1, &Message::default().text(1, image)).finish();
-        let answer = self.channel.call("/runtime.v1.ImageService/ImageStatus", &[], asked, LOOK).await?;
+        let answer =
+            self.channel.call("/runtime.v1.ImageService/ImageStatus", &[], asked, CALL_LIMIT).await?;
         for field in Fields::of(&answer) {
             let (1, image) = field? else { continue };
-            let mut held = Held::default();
+            let mut held = RuntimeImage::default();
             for field in image.fields() {
                 if let (8, value) = field? {
                     held.pinned = value == super::wire::Value::Number(1);
@@ -152,7 +153,8 @@ impl Runtime {
 
     /// The folder where images are kept, as the runtime says.
     pub(super) async fn images_folder(&self) -> Result<Option<String>, RuntimeError> {
-        let answer = self.channel.call("/runtime.v1.ImageService/ImageFsInfo", &[], vec![], LOOK).await?;
+        let answer =
+            self.channel.call("/runtime.v1.ImageService/ImageFsInfo", &[], vec![], CALL_LIMIT).await?;
         for field in Fields::of(&answer) {
             let (1, usage) = field? else { continue };
             for field in usage.fields() {
@@ -171,7 +173,7 @@ impl Runtime {
     pub(super) async fn has_layer(&self, digest: &str) -> Result<bool, RuntimeError> {
         let asked = Message::default().text(1, digest).finish();
         let path = "/containerd.services.content.v1.Content/Info";
-        match self.channel.call(path, &[NAMESPACE], asked, LOOK).await {
+        match self.channel.call(path, &[NAMESPACE], asked, CALL_LIMIT).await {
             Ok(_) => Ok(true),
             Err(error @ GrpcError::Connection(_)) => Err(error.into()),
             Err(_) => Ok(false),
@@ -189,7 +191,7 @@ impl Runtime {
         }
         let asked = Message::default().message(1, &labelled).message(2, &mask).finish();
         let path = "/containerd.services.images.v1.Images/Update";
-        match self.channel.call(path, &[NAMESPACE], asked, LOOK).await {
+        match self.channel.call(path, &[NAMESPACE], asked, CALL_LIMIT).await {
             // It was removed meanwhile, and its labels with it.
             Err(error) if error.is_not_found() && !pinned => Ok(()),
             answer => answer.map(drop).map_err(Into::into),
@@ -201,7 +203,7 @@ impl Runtime {
         let (key, value) = OURS;
         let asked = Message::default().text(1, &format!("labels.\"{key}\"=={value}")).finish();
         let path = "/containerd.services.images.v1.Images/List";
-        let answer = self.channel.call(path, &[NAMESPACE], asked, LOOK).await?;
+        let answer = self.channel.call(path, &[NAMESPACE], asked, CALL_LIMIT).await?;
         let mut all = vec![];
         for field in Fields::of(&answer) {
             let (1, image) = field? else { continue };

@@ -47,7 +47,7 @@ pub enum Action {
     /// Complete or undo an unfinished change.
     Recover,
     /// Look at the node whose change is on trial: its units, its Node, the API server.
-    LookAtTrial,
+    ObserveTrial,
     /// Keep the change that is on trial.
     ConfirmTrial,
     /// Undo the change that is on trial.

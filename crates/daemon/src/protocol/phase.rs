@@ -3,7 +3,7 @@
 //! What it is not: when a failure is tried again (see `retry`), or what the node and the disk say (see `facts`).
 
 use crate::protocol::clock::Moment;
-use crate::protocol::trial_facts::Look;
+use crate::protocol::trial_facts::TrialObservation;
 
 /// The old and the new config of an update, each with its image (see [`desired::with_image`]).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,9 +55,9 @@ pub enum Phase {
     /// A change is on trial.
     OnTrial {
         /// The last look at the node.
-        last: Look,
+        last: TrialObservation,
         /// The one before.
-        earlier: Option<Look>,
+        earlier: Option<TrialObservation>,
     },
     /// The machine has rebooted, and the agent waits for its kubelet.
     AwaitingKubelet {

@@ -3,8 +3,8 @@
 //! and say so.
 
 use super::{
-    Action, Before, Cordon, Cost, DiskFacts, EMPTY_CONFIG, Failure, FailureKind, Job, Look, NodeFacts, Phase,
-    RebootFact, TrialFacts, TriedFacts, View, Waiting, step,
+    Action, Before, Cordon, Cost, DiskFacts, EMPTY_CONFIG, Failure, FailureKind, Job, NodeFacts, Phase,
+    RebootFact, TrialFacts, TrialObservation, TriedFacts, View, Waiting, step,
 };
 use crate::protocol::clock::Moment;
 use crate::protocol::join::first_annotations;
@@ -223,7 +223,7 @@ impl World {
                 v.disk.reboot = RebootFact::None;
                 v.checked = false;
             }
-            Action::LookAtTrial => {
+            Action::ObserveTrial => {
                 let earlier = match std::mem::replace(&mut v.phase, Phase::Idle) {
                     Phase::OnTrial { last, .. } => Some(last),
                     _ => None,
@@ -291,7 +291,7 @@ impl World {
             12 if self.view.disk.trial.is_some() => {
                 // The API server is away for the rest of the time.
                 for _ in 0..40 {
-                    self.act(matches!(step(&self.view), Action::LookAtTrial));
+                    self.act(matches!(step(&self.view), Action::ObserveTrial));
                     if let Some(trial) = &mut self.view.disk.trial {
                         trial.left = (trial.left - SignedDuration::from_mins(1)).max(SignedDuration::ZERO);
                     }
@@ -330,10 +330,10 @@ fn mk_trial(config: &str, reboots: bool, ready: bool) -> TrialFacts {
     }
 }
 
-fn mk_look(at: Moment, broken: bool) -> Look {
+fn mk_look(at: Moment, broken: bool) -> TrialObservation {
     let state = UnitState { active: "active".to_owned(), invocation: "a".to_owned() };
     let api = if broken { Err("no answer".to_owned()) } else { Ok(()) };
-    Look { at, api, units: vec![("kubelet.service".to_owned(), state)], logins: None }
+    TrialObservation { at, api, units: vec![("kubelet.service".to_owned(), state)], logins: None }
 }
 
 #[test]

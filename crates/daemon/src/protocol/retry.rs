@@ -34,6 +34,7 @@ pub fn disturbing_backoff(tries: u32, jitter: f64) -> SignedDuration {
     signed(DISTURBING_RETRY.delay_with(2 * tries.saturating_sub(1).min(8), jitter))
 }
 
-fn signed(wait: Duration) -> SignedDuration {
+/// A wait for calculations with moments.
+pub(crate) fn signed(wait: Duration) -> SignedDuration {
     SignedDuration::try_from(wait).unwrap_or(SignedDuration::MAX)
 }

@@ -68,7 +68,7 @@ fn decide(view: &View) -> Action {
 }
 
 fn confirm_job(view: &View) -> Action {
-    view.disk.trial.as_ref().map_or(Action::LookAtTrial, |trial| confirm(view, trial))
+    view.disk.trial.as_ref().map_or(Action::ObserveTrial, |trial| confirm(view, trial))
 }
 
 /// The current job. `None`: nothing until the controller names a config.

@@ -17,7 +17,7 @@ use super::action::{Action, Waiting};
 use super::disruption::kubelet_reports;
 use super::facts::{RebootFact, View};
 use super::phase::Phase;
-use super::trial_facts::{Look, TrialFacts};
+use super::trial_facts::{TrialFacts, TrialObservation};
 use crate::protocol::clock::Moment;
 use desired::KUBELET_UNITS;
 use host::{Check, UnitState};
@@ -55,8 +55,10 @@ pub(super) fn confirm(view: &View, trial: &TrialFacts) -> Action {
         let until = (!trial.left.is_zero()).then(|| view.now + trial.left);
         return Action::Wait { why: Waiting::Confirmation, until: until.or(Some(view.now + LOOK_AGAIN)) };
     }
-    let Phase::OnTrial { last, earlier } = &view.phase else { return Action::LookAtTrial };
-    let Err(unmet) = judge(view, trial, last, earlier.as_ref()) else { return Action::ConfirmTrial };
+    let Phase::OnTrial { last, earlier } = &view.phase else { return Action::ObserveTrial };
+    let Err(unmet) = check_as_before(view, trial, last, earlier.as_ref()) else {
+        return Action::ConfirmTrial;
+    };
     let superseded = view.node.wants_other(&trial.config);
     let given_up = superseded && !unmet.unsteady && trial.within - trial.left >= SUPERSEDED_PATIENCE;
     if trial.left.is_zero() || given_up {
@@ -66,11 +68,16 @@ pub(super) fn confirm(view: &View, trial: &TrialFacts) -> Action {
     if view.now < next {
         return Action::Wait { why: Waiting::Confirmation, until: Some(next) };
     }
-    Action::LookAtTrial
+    Action::ObserveTrial
 }
 
 /// Whether the node is as it was before the change, as far as that is looked at.
-fn judge(view: &View, trial: &TrialFacts, last: &Look, earlier: Option<&Look>) -> Result<(), Unmet> {
+fn check_as_before(
+    view: &View,
+    trial: &TrialFacts,
+    last: &TrialObservation,
+    earlier: Option<&TrialObservation>,
+) -> Result<(), Unmet> {
     for (unit, state) in &last.units {
         if !state.runs() {
             let why = format!(
@@ -138,7 +145,7 @@ fn kubelet_of(trial: &TrialFacts) -> &str {
 
 /// Whether the Node's Ready condition is from after the change. Its value may be most of a minute old otherwise: so
 /// long the cluster takes to notice that a kubelet is gone.
-fn reports(view: &View, trial: &TrialFacts, last: &Look) -> bool {
+fn reports(view: &View, trial: &TrialFacts, last: &TrialObservation) -> bool {
     let node = &view.node;
     if let RebootFact::Rebooted { boot_id, began, .. } = &view.disk.reboot {
         return kubelet_reports(node, boot_id, *began);

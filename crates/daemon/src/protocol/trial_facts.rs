@@ -57,7 +57,7 @@ pub struct TriedFacts {
 
 /// One look at a node on trial. The Node itself is in the view.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Look {
+pub struct TrialObservation {
     /// When.
     pub at: Moment,
     /// Whether the API server answered on a new connection; if not, how.

@@ -4,6 +4,7 @@
 
 pub(crate) mod batch;
 pub(crate) mod bounded;
+pub(crate) mod examine;
 pub(crate) mod found;
 pub(crate) mod lookups;
 pub(crate) mod names;

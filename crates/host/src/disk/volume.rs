@@ -1,6 +1,6 @@
 //! File systems of the host: how much room they have, and whether they can be written to.
 //!
-//! Not here: how much room a change needs (see `journal::space`).
+//! Not here: how much room a change needs (see `journal::begin`).
 
 use std::io;
 

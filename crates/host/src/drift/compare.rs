@@ -4,10 +4,39 @@ use desired::DEV_NULL;
 use ignition::Owner;
 
 use crate::disk::found::Found;
+use crate::disk::root::split;
 use crate::drift::baseline::{Baseline, Expected};
 use crate::drift::difference::Drift;
+use crate::error::Error;
+use crate::host::Host;
+use crate::inspect::unit_files;
 use crate::paths;
-use crate::plan::facts::Facts;
+use crate::plan::facts::{Facts, PathFacts};
+use crate::system::users::Users;
+
+impl Host {
+    /// What the comparison with a baseline needs to know: the managed paths themselves, and the state of units.
+    pub(crate) fn facts_to_compare(&mut self, baseline: &Baseline) -> Result<Facts, Error> {
+        let root = self.root();
+        let mut facts = Facts::with_users(root.options().owners, Users::read(root)?);
+        for (path, expected) in &baseline.paths {
+            facts.paths.insert(path.clone(), PathFacts::of(root.found(path)?, None));
+            if let Expected::Link { target, hard: true, .. } = expected
+                && split(target).is_ok()
+                && root.same_file(path, target)
+            {
+                facts.same_files.insert(path.clone());
+            }
+        }
+        facts.unit_files = unit_files(root)?;
+        for unit in &baseline.units {
+            if let Some(state) = self.systemd.state(&unit.name)? {
+                facts.unit_states.insert(unit.name.clone(), state);
+            }
+        }
+        Ok(facts)
+    }
+}
 
 /// Every difference between a baseline and the host: paths in the config's order, then units.
 pub(crate) fn drifts(config: &Baseline, facts: &Facts) -> Vec<Drift> {

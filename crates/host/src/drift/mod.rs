@@ -20,7 +20,7 @@ use crate::error::Error;
 use crate::host::Host;
 use crate::paths;
 use crate::plan::disruption::{Changes, disruption};
-use crate::plan::effects::{NotTaken, Taken, Way, table, units};
+use crate::plan::effects::{RowApplied, RowRefused, Way, table, units};
 use crate::plan::facts::Facts;
 use crate::plan::live::Live;
 use crate::plan::steps::Steps;
@@ -158,20 +158,21 @@ fn services_to_restart(
         return Changes::default();
     };
     // What has a row in the table takes effect again, unless that needs more than effects.
-    let by_table = |taken: Option<Result<Taken, NotTaken>>| {
+    let by_table = |taken: Option<Result<RowApplied, RowRefused>>| {
         let taken = taken.filter(|_| policy.reboots == Reboots::WhenNeeded);
-        matches!(taken, Some(Ok(Taken { way: Way::Effects(_), .. })))
+        matches!(taken, Some(Ok(RowApplied { way: Way::Effects(_), .. })))
     };
-    let mut may = |what: &str, actions: Option<&[PolicyAction]>, taken: Option<Result<Taken, NotTaken>>| {
-        let reboots = match actions {
-            Some(actions) => actions.iter().any(|a| matches!(a, PolicyAction::Reboot)),
-            None => !by_table(taken),
+    let mut may =
+        |what: &str, actions: Option<&[PolicyAction]>, taken: Option<Result<RowApplied, RowRefused>>| {
+            let reboots = match actions {
+                Some(actions) => actions.iter().any(|a| matches!(a, PolicyAction::Reboot)),
+                None => !by_table(taken),
+            };
+            if reboots {
+                notes.push(format!("{what}: an update of it would reboot; a repair does not"));
+            }
+            !reboots
         };
-        if reboots {
-            notes.push(format!("{what}: an update of it would reboot; a repair does not"));
-        }
-        !reboots
-    };
     let storage = &wanted.config.storage;
     let files = storage.files.iter().map(|f| f.path.clone());
     let files = files.chain(storage.directories.iter().map(|d| d.path.clone()));

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use desired::{CORE, Want, Wanted};
 
-use super::look_at;
+use super::path_facts;
 use crate::disk::found::{Found, FsError};
 use crate::disk::obstacle::Obstacle;
 use crate::disk::root::{Root, split};
@@ -178,9 +178,9 @@ impl Host {
     }
 }
 
-/// As [`look_at`], for a path in a folder that another user controls: an error counts as an obstacle.
+/// As [`path_facts`], for a path in a folder that another user controls: an error counts as an obstacle.
 fn tolerant(root: &Root, path: &str) -> PathFacts {
-    look_at(root, path, &mut BTreeMap::new()).unwrap_or_else(|e| {
+    path_facts(root, path, &mut BTreeMap::new()).unwrap_or_else(|e| {
         tracing::warn!(error = %e, "cannot read it, so it is left as it is");
         let parent = split(path).map(|(dir, _)| dir).unwrap_or_default().to_owned();
         PathFacts::of(Found::NoParentFolder { parent }, None)
@@ -192,7 +192,7 @@ fn homes(root: &Root) -> Result<Homes, FsError> {
     let mut folders = BTreeMap::new();
     let mut paths = Vec::new();
     for path in folders_of_keys().into_iter().chain([paths::CORE_KEYS.to_owned()]) {
-        let at = look_at(root, &path, &mut folders)?;
+        let at = path_facts(root, &path, &mut folders)?;
         paths.push((path, at));
     }
     paths.push((paths::CORE_OWN_KEYS.to_owned(), tolerant(root, paths::CORE_OWN_KEYS)));

@@ -70,17 +70,7 @@ fn of_certificates(old: &Wanted, new: &Wanted) -> bool {
 /// A file with certificates, blank lines and comments, and nothing else.
 fn holds_certificates(want: &Want) -> bool {
     let Want::File { content, .. } = want else { return false };
-    let Ok(text) = std::str::from_utf8(content.bytes()) else { return false };
-    let (mut inside, mut found) = (false, false);
-    for line in text.lines().map(str::trim) {
-        match line {
-            "-----BEGIN CERTIFICATE-----" if !inside => (inside, found) = (true, true),
-            "-----END CERTIFICATE-----" if inside => inside = false,
-            line if inside || line.is_empty() || line.starts_with('#') => {}
-            _ => return false,
-        }
-    }
-    found && !inside
+    std::str::from_utf8(content.bytes()).is_ok_and(api::pem::is_only_certificates)
 }
 
 #[cfg(test)]

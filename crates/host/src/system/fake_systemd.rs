@@ -3,17 +3,18 @@
 //! For tests and simulated nodes. It works on the root folder as `systemctl --root` does. The running state of
 //! services, boots and reboots is kept in a file, so that it survives a restart of the daemon. It starts no services.
 
+mod enablement;
+
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::disk::found::{Attributes, Found, FsError};
+use crate::disk::found::{Attributes, FsError};
 use crate::disk::root::Root;
-use crate::paths::{UNIT_DIRS, UNITS_DIR, unit as unit_path};
 use crate::system::systemd::ServiceAction;
 use crate::system::systemd::{Rationale, Systemd, SystemdError, UnitFileState, UnitState, UnitVerb};
-use crate::system::unit_file::{Install, instance, is_template, preset_enables, template_of};
+use crate::system::unit_file::{is_template, preset_enables, template_of};
 
 /// The file that holds its state.
 const STATE: &str = "/run/fake-systemd/state.json";
@@ -164,125 +165,6 @@ impl FakeSystemd {
 
     fn record(&mut self, call: &str, on: &[String]) -> Result<()> {
         self.change(|s| s.calls.push(format!("{call} {}", on.join(" ")).trim_end().to_owned()))
-    }
-
-    /// The path of a unit's file, found by its own name or its template's.
-    fn fragment(&self, name: &str) -> Result<Option<String>> {
-        for name in [Some(name.to_owned()), template_of(name)].into_iter().flatten() {
-            for dir in UNIT_DIRS {
-                let path = format!("{dir}/{name}");
-                if !Self::fs(self.root.found(&path))?.is_absent() {
-                    return Ok(Some(path));
-                }
-            }
-        }
-        Ok(None)
-    }
-
-    /// An instance without a file of its own is masked with its template.
-    fn is_masked(&self, name: &str) -> Result<bool> {
-        let Some(path) = self.fragment(name)? else { return Ok(false) };
-        let found = Self::fs(self.root.found(&path))?;
-        Ok(matches!(found, Found::Link { target, .. } if target == "/dev/null"))
-    }
-
-    fn install(&self, path: &str) -> Result<Install> {
-        Ok(Install::parse(&Self::fs(self.root.text(path))?.unwrap_or_default()))
-    }
-
-    /// The links that are made when a unit is enabled: `(path, target)`.
-    fn links(&self, name: &str) -> Result<Vec<(String, String)>> {
-        let Some(path) = self.fragment(name)? else {
-            return Err(SystemdError::new("enable", name, "the unit file does not exist"));
-        };
-        if self.is_masked(name)? {
-            return Err(SystemdError::new("enable", name, "the unit is masked"));
-        }
-        let install = self.install(&path)?;
-        let name = match (&install.default_instance, is_template(name)) {
-            (Some(i), true) => instance(name, i),
-            (None, true) if !install.is_empty() => {
-                return Err(SystemdError::new("enable", name, "a template needs an instance to be enabled"));
-            }
-            _ => name.to_owned(),
-        };
-        let mut out: Vec<_> = install
-            .links
-            .iter()
-            .map(|(target, kind)| (format!("{UNITS_DIR}/{target}.{kind}/{name}"), path.clone()))
-            .collect();
-        out.extend(install.alias.iter().map(|a| (unit_path(a), path.clone())));
-        for also in &install.also {
-            if self.fragment(also)?.is_some() && also != &name {
-                let install = self.install(&self.fragment(also)?.unwrap_or_default())?;
-                out.extend(install.links.iter().map(|(target, kind)| {
-                    (format!("{UNITS_DIR}/{target}.{kind}/{also}"), format!("{UNITS_DIR}/{also}"))
-                }));
-            }
-        }
-        Ok(out)
-    }
-
-    fn enable_one(&mut self, name: &str) -> Result<()> {
-        for (path, target) in self.links(name)? {
-            if Self::fs(self.root.found(&path))?.is_absent() {
-                Self::fs(self.root.link(&path, &target, None))?;
-            }
-        }
-        Ok(())
-    }
-
-    /// All links in `.wants` and the like: `(path, name, target)`.
-    fn all_links(&self) -> Result<Vec<(String, String, String)>> {
-        let mut out = Vec::new();
-        for dir in Self::fs(self.root.list(UNITS_DIR))? {
-            let at = unit_path(&dir);
-            if let Found::Link { target, .. } = Self::fs(self.root.found(&at))? {
-                out.push((at, dir, target));
-            } else if [".wants", ".requires", ".upholds"].iter().any(|s| dir.ends_with(s)) {
-                for name in Self::fs(self.root.list(&at))? {
-                    let at = format!("{at}/{name}");
-                    if let Found::Link { target, .. } = Self::fs(self.root.found(&at))? {
-                        out.push((at, name, target));
-                    }
-                }
-            }
-        }
-        Ok(out)
-    }
-
-    /// Disables one unit. A masked unit keeps its links, as with systemd, which reports that and continues.
-    fn disable_one(&mut self, name: &str) -> Result<()> {
-        if self.is_masked(name)? {
-            return Ok(());
-        }
-        for (path, link, target) in self.all_links()? {
-            let own = link == name || (is_template(name) && template_of(&link).as_deref() == Some(name));
-            let alias = target.rsplit('/').next() == Some(name) && link != name && !is_template(name);
-            // As systemd does: the masks of a template's instances are removed with their links.
-            if own && (is_template(name) || target != "/dev/null") || alias {
-                Self::fs(self.root.remove(&path))?;
-            }
-        }
-        Ok(())
-    }
-
-    fn presets(&self) -> Result<Vec<String>> {
-        let dirs = ["/etc", "/run", "/usr/local/lib", "/usr/lib", "/lib"];
-        let mut files = std::collections::BTreeMap::new();
-        for dir in dirs {
-            let dir = format!("{dir}/systemd/system-preset");
-            for name in Self::fs(self.root.list(&dir))? {
-                if name.ends_with(".preset") {
-                    files.entry(name.clone()).or_insert(format!("{dir}/{name}"));
-                }
-            }
-        }
-        let mut out = Vec::new();
-        for path in files.values() {
-            out.push(Self::fs(self.root.text(path))?.unwrap_or_default());
-        }
-        Ok(out)
     }
 
     fn service(&mut self, call: &'static str, verb: &str, unit: &str) -> Result<()> {

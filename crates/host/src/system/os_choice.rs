@@ -111,7 +111,7 @@ fn booted_from_ostree(root: &Root, program: &str) -> Result<String, String> {
 
 /// The answer of one kind of host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Asked {
+pub struct OsCandidate {
     /// The kind.
     pub kind: &'static str,
     /// Whether its back end was chosen.
@@ -125,24 +125,24 @@ pub struct Asked {
 #[serde(transparent)]
 pub struct OsChoice {
     /// The answers, in order.
-    pub asked: Vec<Asked>,
+    pub candidates: Vec<OsCandidate>,
 }
 
 impl OsChoice {
     /// The name of the chosen back end. `None`: there is none for this host.
     #[must_use]
     pub fn chosen(&self) -> Option<&'static str> {
-        self.asked.iter().find(|a| a.chosen).map(|a| a.kind)
+        self.candidates.iter().find(|a| a.chosen).map(|a| a.kind)
     }
 }
 
 impl fmt::Display for OsChoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.chosen().map_or("no back end", |kind| kind))?;
-        for (i, Asked { kind, why, .. }) in self.asked.iter().enumerate() {
+        for (i, OsCandidate { kind, why, .. }) in self.candidates.iter().enumerate() {
             write!(f, "{}{kind}: {why}", if i == 0 { " (" } else { "; " })?;
         }
-        f.write_str(if self.asked.is_empty() { "" } else { ")" })
+        f.write_str(if self.candidates.is_empty() { "" } else { ")" })
     }
 }
 
@@ -169,7 +169,7 @@ fn choose_from(kinds: &[Kind], root: &Root, runners: Runners<'_>) -> (Box<dyn Os
             }
             (Ok(seen), Some(open)) => match open(root, runners) {
                 Ok(backend) => {
-                    choice.asked.push(Asked { kind: name, chosen: true, why: seen });
+                    choice.candidates.push(OsCandidate { kind: name, chosen: true, why: seen });
                     return (backend, choice);
                 }
                 Err(why) => {
@@ -178,7 +178,7 @@ fn choose_from(kinds: &[Kind], root: &Root, runners: Runners<'_>) -> (Box<dyn Os
                 }
             },
         };
-        choice.asked.push(Asked { kind: name, chosen: false, why });
+        choice.candidates.push(OsCandidate { kind: name, chosen: false, why });
     }
     (Box::new(Unsupported::new(refusal.unwrap_or_else(|| UNSUPPORTED.to_owned()))), choice)
 }

@@ -113,7 +113,7 @@ fn started(start: &Start<'_>) -> Result<Output, ProgramError> {
 }
 
 /// How waiting for a program ended.
-enum Waited {
+enum WaitOutcome {
     /// The program has ended: both outputs.
     Ended(Vec<u8>, Vec<u8>),
     OverLimit,
@@ -135,15 +135,15 @@ fn run(start: &Start<'_>) -> Result<Output, String> {
         .spawn()
         .map_err(|e| e.to_string())?;
     let waited = wait(&mut child, deadline, start.pull);
-    if !matches!(waited, Ok(Waited::Ended(..))) {
+    if !matches!(waited, Ok(WaitOutcome::Ended(..))) {
         kill(&mut child);
     }
     let (out, err) = match waited {
-        Ok(Waited::Ended(out, err)) => (out, err),
-        Ok(Waited::OverLimit) => {
+        Ok(WaitOutcome::Ended(out, err)) => (out, err),
+        Ok(WaitOutcome::OverLimit) => {
             return Err(format!("it did not end within {} s and was killed", start.limit.as_secs()));
         }
-        Ok(Waited::Cancelled) => return Err("it was cancelled".to_owned()),
+        Ok(WaitOutcome::Cancelled) => return Err("it was cancelled".to_owned()),
         Err(e) => return Err(format!("waiting for its end failed: {e}")),
     };
     let status = child.wait().map_err(|e| e.to_string())?;
@@ -154,7 +154,7 @@ fn run(start: &Start<'_>) -> Result<Output, String> {
 }
 
 /// Reads both outputs until the program has ended, its time is over, or its fetch is cancelled.
-fn wait(child: &mut Child, deadline: Instant, pull: Option<&Pull>) -> io::Result<Waited> {
+fn wait(child: &mut Child, deadline: Instant, pull: Option<&Pull>) -> io::Result<WaitOutcome> {
     let ended = rustix::process::pidfd_open(Pid::from_child(child), PidfdFlags::empty())?;
     let mut out = Pipe::new(child.stdout.take().map(OwnedFd::from))?;
     let mut err = Pipe::new(child.stderr.take().map(OwnedFd::from))?;
@@ -162,10 +162,10 @@ fn wait(child: &mut Child, deadline: Instant, pull: Option<&Pull>) -> io::Result
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return Ok(Waited::OverLimit);
+            return Ok(WaitOutcome::OverLimit);
         }
         if pull.is_some_and(Pull::is_cancelled) {
-            return Ok(Waited::Cancelled);
+            return Ok(WaitOutcome::Cancelled);
         }
         if let Some(pull) = pull.filter(|pull| pull.wants_count() && counted.elapsed() >= COUNT) {
             counted = Instant::now();
@@ -192,7 +192,7 @@ fn wait(child: &mut Child, deadline: Instant, pull: Option<&Pull>) -> io::Result
         out.read(|new| pull.into_iter().for_each(|pull| pull.hear(new)))?;
         err.read(|_| {})?;
         if over {
-            return Ok(Waited::Ended(out.bytes, err.bytes));
+            return Ok(WaitOutcome::Ended(out.bytes, err.bytes));
         }
     }
 }

@@ -212,19 +212,19 @@ impl PullMeter {
     }
 
     fn take(&mut self, now: Instant, line: &str) {
-        match Said::of(line) {
-            Some(Said::Needed(bytes)) => {
+        match PullLine::of(line) {
+            Some(PullLine::Needed(bytes)) => {
                 self.total = self.total.saturating_add(bytes);
                 self.begun.get_or_insert(now);
             }
-            Some(Said::Begins { layer, bytes, ended }) => {
+            Some(PullLine::Begins { layer, bytes, ended }) => {
                 self.names_layers = true;
                 match ended {
                     true => self.done = self.done.saturating_add(bytes),
                     false => self.layer = Some((layer, bytes)),
                 }
             }
-            Some(Said::Ended(layer)) => {
+            Some(PullLine::Ended(layer)) => {
                 if let Some((_, bytes)) = self.layer.take_if(|(name, _)| *name == layer) {
                     self.done = self.done.saturating_add(bytes);
                 }
@@ -243,7 +243,7 @@ impl PullMeter {
 
 /// A line about a fetch.
 #[derive(Debug, PartialEq, Eq)]
-enum Said {
+enum PullLine {
     /// So many bytes are to be fetched. rpm-ostree says it for chunks and for custom layers.
     Needed(u64),
     /// A layer of this size is fetched now; old versions say so in a line of its own, new ones when it has `ended`.
@@ -252,7 +252,7 @@ enum Said {
     Ended(String),
 }
 
-impl Said {
+impl PullLine {
     /// The forms of ostree-ext (`ostree container`, bootc) and of rpm-ostree, old and new. `None`: another line.
     fn of(line: &str) -> Option<Self> {
         if let Some((_, rest)) = line.split_once("needed: ") {

@@ -138,7 +138,7 @@ impl Host {
     /// # Errors
     /// [`Error::NoSpace`] with the path that does not fit, or a file system cannot be queried.
     pub fn check_room(&self, plan: &HostPlan) -> Result<(), Error> {
-        crate::transaction::journal::space::space(&self.root, plan)
+        crate::transaction::journal::begin::check_space(&self.root, plan)
     }
 
     /// Makes one systemd call, with the fault points around it.

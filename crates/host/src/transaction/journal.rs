@@ -11,32 +11,26 @@
 //! Guarantees: a damaged journal is detected (checksums), kept under another name, and reported. What others enable,
 //! disable or mask meanwhile is left alone. Assumption: nobody else changes the managed paths meanwhile.
 
-mod before;
-mod file;
+pub(crate) mod begin;
 mod links;
-pub(crate) mod space;
 mod undo;
 
 use std::collections::BTreeSet;
-use std::io;
 
-use desired::OsWanted;
+use desired::{OsWanted, sha256};
 use serde::{Deserialize, Serialize};
 
-use crate::disk::found::{Attributes, FsError, PRIVATE, PRIVATE_DIR};
+use crate::disk::found::{Attributes, Found, FsError, PRIVATE};
 use crate::disk::root::Root;
 use crate::disk::xattr::FileMetadata;
 use crate::error::Error;
-use crate::paths::{self, JOURNAL_DIR, STATE_DIR};
-use crate::plan::HostPlan;
+use crate::paths::{self, JOURNAL_DIR};
 use crate::plan::effects::Effect;
 use crate::plan::os::OsChange;
-use crate::plan::step::Step;
 use crate::record::{Boot, Names, Trial};
 use crate::system::os::Token;
 use crate::system::systemd::ServiceAction;
 use crate::transaction::shadow;
-use before::{Data, note};
 use links::Links;
 
 /// The journal of a change that is in progress.
@@ -56,6 +50,7 @@ const REMAINS: [&str; 5] =
     [paths::TRIAL_CLOCK, paths::TRIAL_VERDICT, paths::INTERRUPTED, paths::TRIAL_RESERVE, paths::LEFT_BEHIND];
 /// How many damaged journals are kept for people to examine.
 const DAMAGED_KEPT: usize = 3;
+
 /// What was at a path before the change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "was", rename_all = "camelCase")]
@@ -162,6 +157,43 @@ const FORMAT_WITHOUT_OS: u32 = 3;
 /// read it completely.
 const FORMAT_WITHOUT_FOLDERS: u32 = 2;
 
+/// The format of journals that name none: they were written before there was a second one.
+fn first_format() -> u32 {
+    1
+}
+
+/// Why a journal cannot be used.
+enum Unusable {
+    Damaged(String),
+    Newer(u32),
+}
+
+impl Unusable {
+    fn at(self, root: &Root, path: &'static str) -> Error {
+        match self {
+            Self::Damaged(why) => move_aside(root, path, why),
+            // It is intact: the version that wrote it can use it.
+            Self::Newer(found) => Error::JournalNewer { path, found, known: FORMAT },
+        }
+    }
+}
+
+/// The journal with its checksum, as it is in the file.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct JournalFile {
+    #[serde(default = "first_format")]
+    format: u32,
+    sha256: String,
+    journal: String,
+}
+
+/// The one field that all formats have.
+#[derive(Deserialize)]
+struct Format {
+    format: u32,
+}
+
 /// The state of the last change.
 #[derive(Debug)]
 pub(crate) enum Stage {
@@ -176,120 +208,6 @@ pub(crate) enum Stage {
 }
 
 impl Journal {
-    /// Records what the plan will change. Writes only to the journal's own folder.
-    pub(crate) fn begin(
-        root: &Root,
-        plan: &HostPlan,
-        before_os: Option<Token>,
-        boot: Boot,
-        trial: Option<Trial>,
-    ) -> Result<Self, Error> {
-        let mut before = Vec::new();
-        let mut seen = BTreeSet::new();
-        let mut aside = Vec::new();
-        for step in &plan.steps {
-            for path in step.paths() {
-                // Our own folders stay private: their old mode is not restored.
-                let folder = matches!(step, Step::MakeDir { .. } | Step::RemoveDir { .. })
-                    && !desired::paths::is_reserved(path);
-                note(root, path, folder, &mut seen, &mut before)?;
-            }
-            if let Step::MoveAside { path, to, .. } = step {
-                // The undo would take what exists there for what was moved aside.
-                if !root.found(to)?.is_absent() {
-                    return Err(FsError::new("move something to", to, io::ErrorKind::AlreadyExists).into());
-                }
-                aside.push((path.clone(), to.clone()));
-            }
-        }
-        for b in &mut before {
-            b.same_as = plan.hard_links.get(&b.path).cloned();
-        }
-        space::space(root, plan)?;
-        let files: Vec<usize> = before
-            .iter()
-            .enumerate()
-            .filter(|(_, b)| matches!(b.was, PriorState::File { .. }))
-            .map(|(i, _)| i)
-            .collect();
-        root.make_parents(STATE_DIR)?;
-        root.make_dir(STATE_DIR, PRIVATE_DIR)?;
-        root.make_dir(JOURNAL_DIR, PRIVATE_DIR)?;
-        let paths = files.iter().filter_map(|i| before.get(*i)).map(|b| b.path.clone()).collect();
-        let mut data = Data { root, paths, at: None, next: 0, done: Vec::new() };
-        root.write(DATA, &mut data, PRIVATE)?;
-        let mut place = 0;
-        for (i, (length, sum)) in files.into_iter().zip(data.done) {
-            if let Some(Before { was: PriorState::File { offset, len, sha256, .. }, .. }) = before.get_mut(i)
-            {
-                (*offset, *len, *sha256) = (place, length, sum);
-                place += length;
-            }
-        }
-        let touches = |f: &dyn Fn(&Step) -> bool| plan.steps.iter().any(f);
-        let links = if touches(&|s| matches!(s, Step::Units { .. })) {
-            Some(Links { units: Some(links::concerned(root, &plan.steps)?), ..Links::read(root)? })
-        } else {
-            None
-        };
-        let mut passwords = Vec::new();
-        for step in &plan.steps {
-            if let Step::Password { user, hash, .. } = step {
-                passwords.extend(shadow::Before::read(root, user, &hash.0)?);
-            }
-        }
-        let is_new =
-            |b: &Before| b.same_as.is_some() || matches!(b.was, PriorState::Dir { attributes: Some(_) });
-        let effects: Vec<Effect> = plan
-            .steps
-            .iter()
-            .filter_map(|s| match s {
-                Step::Effect(planned) => planned.undo.clone(),
-                _ => None,
-            })
-            .collect();
-        let live_allowed = plan.live_allowed && before_os.is_some();
-        let journal = Self {
-            format: match &before_os {
-                _ if plan.is_live() => FORMAT,
-                _ if trial.is_some() => FORMAT_WITHOUT_LIVE,
-                _ if !effects.is_empty() => FORMAT_WITHOUT_TRIAL,
-                Some(_) => FORMAT_WITHOUT_EFFECTS,
-                None if before.iter().any(is_new) => FORMAT_WITHOUT_OS,
-                None => FORMAT_WITHOUT_FOLDERS,
-            },
-            names: plan.names.clone(),
-            steps: plan.steps.iter().map(ToString::to_string).collect(),
-            before,
-            passwords,
-            aside,
-            links,
-            os: before_os
-                .zip(plan.os_change())
-                .map(|(before, change)| OsUndo::Staged { before, change: Box::new(change.clone()) }),
-            services: plan
-                .steps
-                .iter()
-                .filter_map(|s| match s {
-                    Step::Service { action, unit } => Some((*action, unit.clone())),
-                    _ => None,
-                })
-                .collect(),
-            daemon_reload: touches(&|s| matches!(s, Step::DaemonReload)),
-            boot,
-            sshd: plan.steps.iter().find_map(|s| match s {
-                Step::TellSshd { unit } => Some(unit.clone()),
-                _ => None,
-            }),
-            effects,
-            trial,
-            live: plan.is_live(),
-            live_allowed,
-        };
-        root.write_bytes(BEGIN, &journal.to_file()?, PRIVATE)?;
-        Ok(journal)
-    }
-
     /// The state of the last change. A journal that cannot be read is renamed and kept.
     pub(crate) fn stage(root: &Root) -> Result<Stage, Error> {
         if let Some(bytes) = root.read_if_there(BEGIN)? {
@@ -390,5 +308,49 @@ impl Journal {
             root.remove(path)?;
         }
         Ok(())
+    }
+
+    /// The contents of its file.
+    fn to_file(&self) -> Result<Vec<u8>, Error> {
+        let config =
+            |e: serde_json::Error| Error::Config { name: self.names.desired.clone(), why: e.to_string() };
+        let journal = serde_json::to_string(self).map_err(config)?;
+        let file = JournalFile { format: self.format, sha256: sha256(journal.as_bytes()), journal };
+        serde_json::to_vec(&file).map_err(config)
+    }
+
+    /// Reads the contents of its file.
+    fn from_file(bytes: &[u8]) -> Result<Self, Unusable> {
+        let damaged = |why: String| Unusable::Damaged(why);
+        let format = serde_json::from_slice::<Format>(bytes).map_or(0, |f| f.format);
+        if format > FORMAT {
+            return Err(Unusable::Newer(format));
+        }
+        let file: JournalFile = api::shape::read_bytes(bytes).map_err(|e| damaged(e.to_string()))?;
+        if file.format == 0 || sha256(file.journal.as_bytes()) != file.sha256 {
+            return Err(damaged("its checksum does not match".to_owned()));
+        }
+        let journal: Self =
+            api::shape::read_bytes(file.journal.as_bytes()).map_err(|e| damaged(e.to_string()))?;
+        if ![0, file.format].contains(&journal.format) && file.format != first_format() {
+            return Err(damaged("its format number does not match its content".to_owned()));
+        }
+        Ok(journal)
+    }
+}
+
+/// Renames a damaged journal and its old contents, so that the daemon can go on and none of the host's own data is
+/// lost.
+fn move_aside(root: &Root, path: &str, why: String) -> Error {
+    let seconds =
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs();
+    let kept = format!("{JOURNAL_DIR}/damaged-{seconds}.json");
+    let data = || match root.found(DATA)? {
+        Found::Absent => Ok(()),
+        _ => root.rename(DATA, &format!("{JOURNAL_DIR}/damaged-{seconds}.data")),
+    };
+    match data().and_then(|()| root.rename(path, &kept)) {
+        Ok(()) => Error::Journal { path: path.to_owned(), why, kept },
+        Err(e) => e.into(),
     }
 }

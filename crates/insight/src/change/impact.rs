@@ -3,9 +3,8 @@
 //!
 //! What it is not: a promise. The pace is that of the pool's last rollout, and an approval takes as long as a person takes.
 
-use crate::change::ChangeView;
+use crate::change::parsed::ParsedConfigs;
 use api::names::annotation;
-use api::v1::MachineConfig;
 use api::v1alpha1::{RolloutPolicy, Wave};
 use desired::Wanted;
 use host::DisruptionPolicy;
@@ -89,15 +88,21 @@ pub(crate) fn policy_of(policy: &DisruptionPolicy, situation: &Situation, pool: 
 }
 
 /// What the change to a config costs the nodes of a situation, for windows that let some changes pass.
-pub(crate) fn costs(view: ChangeView<'_>, situation: &Situation, pool: &str, to: &MachineConfig) -> Costs {
-    let Ok(new) = Wanted::parse(&to.spec) else { return Costs::new() };
-    let policy = policy_of(view.policy, situation, pool);
-    let name: Arc<str> = to.metadata.name.as_deref().unwrap_or_default().into();
+pub(crate) fn costs(
+    policy: &DisruptionPolicy,
+    configs: &ParsedConfigs<'_>,
+    situation: &Situation,
+    pool: &str,
+    (name, new): (&str, &Wanted),
+) -> Costs {
+    let policy = policy_of(policy, situation, pool);
+    let name: Arc<str> = name.into();
     let from: BTreeSet<&Arc<str>> =
         situation.nodes.values().filter_map(|node| node.current_config.as_ref()).collect();
     let cost = |from: &Arc<str>| {
-        let old = Wanted::parse(&view.configs.get(&**from)?.spec).ok()?;
-        let host::LeastDisruption { least, certificates } = host::least_disruption(&old, &new, &policy);
+        let old = configs.get(from)?;
+        let old = (*old).as_ref().ok()?;
+        let host::LeastDisruption { least, certificates } = host::least_disruption(old, new, &policy);
         let change = ChangeAsked { from: from.clone(), to: name.clone() };
         Some((change, ChangeCost { least, certificates }))
     };

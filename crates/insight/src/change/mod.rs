@@ -9,6 +9,7 @@
 
 pub(crate) mod impact;
 mod os_image;
+mod parsed;
 mod pinned_images;
 pub(crate) mod rendering;
 pub(crate) mod settings;
@@ -16,6 +17,7 @@ pub(crate) mod unrendered;
 
 use crate::change::impact::{ExpectedDrain, PolicySummary, TimeEstimate};
 pub use crate::change::os_image::PulledImage;
+use crate::change::parsed::{Parsed, ParsedConfigs};
 use crate::change::rendering::{RenderWith, UnrenderableError, rendered};
 use crate::change::settings::{regenerate, without_settings};
 use crate::objects::{Objects, UnreadableConfig, configs, is, merged_over, pool_of, situation, without};
@@ -234,6 +236,7 @@ impl ChangePlan {
         notes: Vec<String>,
     ) -> Result<Self, ChangeError> {
         let mut all = Self { pools: vec![], notes, warnings: vec![] };
+        let parsed = ParsedConfigs::new(view.configs);
         for (pool, to) in after {
             let target = to.metadata.name.as_deref().unwrap_or_default();
             let from = before.pools.get(pool).map(|p| p.spec.configuration.name.as_str()).unwrap_or_default();
@@ -250,8 +253,11 @@ impl ChangePlan {
             if from == target && goes(&then).is_subset(&goes(before)) {
                 continue;
             }
-            then.costs = impact::costs(view, &then, pool, to);
-            let mut change = PoolChange::of(view, &then, pool, from, to)?;
+            let new = Wanted::parse(&to.spec);
+            if let Ok(new) = &new {
+                then.costs = impact::costs(view.policy, &parsed, &then, pool, (target, new));
+            }
+            let mut change = PoolChange::between(view, &parsed, &then, pool, from, (to, &new))?;
             let done = impact::done(changed.iter().map(|(_, v)| v), pool);
             change.time = impact::time(&then, pool, change.nodes.len(), &done);
             if let Some(pin) = before.pools.get(pool).and_then(rollout::pinned_config) {
@@ -281,6 +287,18 @@ impl PoolChange {
         from: &str,
         to: &MachineConfig,
     ) -> Result<Self, ChangeError> {
+        let new = Wanted::parse(&to.spec);
+        Self::between(view, &ParsedConfigs::new(view.configs), then, pool, from, (to, &new))
+    }
+
+    fn between(
+        view: ChangeView<'_>,
+        parsed: &ParsedConfigs<'_>,
+        then: &Situation,
+        pool: &str,
+        from: &str,
+        (to, new): (&MachineConfig, &Parsed),
+    ) -> Result<Self, ChangeError> {
         let ChangeView { configs, policy, now, secrets } = view;
         let policy = &impact::policy_of(policy, then, pool);
         let diff = render::diff(configs.get(from), Some(to), secrets)
@@ -294,20 +312,19 @@ impl PoolChange {
         for node in then.nodes.values().filter(|n| going.contains(&*n.name)) {
             *starts.entry(node.current_config.as_deref().unwrap_or_default()).or_default() += 1;
         }
-        let new = Wanted::parse(&to.spec);
         let (mut warnings, mut on_trial) = (vec![], vec![]);
-        let mut preview = |start: &str, config: &MachineConfig| {
+        let mut preview = |start: &str, old: &Parsed| {
             let new = new.as_ref().map_err(Clone::clone)?;
-            let old = Wanted::parse(&config.spec)?;
+            let old = old.as_ref().map_err(Clone::clone)?;
             if start == from {
-                warnings = host::warnings(&old, new, policy);
-                on_trial = host::cut_offs(&old, new).iter().map(ToString::to_string).collect();
+                warnings = host::warnings(old, new, policy);
+                on_trial = host::cut_offs(old, new).iter().map(ToString::to_string).collect();
             }
-            host::preview(&old, new, policy)
+            host::preview(old, new, policy)
         };
         let cost = |(start, nodes): (&str, usize)| {
-            let outcome = match configs.get(start) {
-                Some(config) => match preview(start, config) {
+            let outcome = match parsed.get(start) {
+                Some(old) => match preview(start, &old) {
                     Ok(disruption) => Outcome::Applied { severity: disruption.severity(), disruption },
                     Err(irreconcilable) => Outcome::Irreconcilable { irreconcilable },
                 },

@@ -98,3 +98,28 @@ fn nodes_of_a_pool_whose_image_is_built_do_not_pull_the_base() {
         assert_eq!(change.pulls.is_some(), pulls, "{builds_for:?}");
     }
 }
+
+#[test]
+fn each_config_of_a_change_is_parsed_once_however_many_pools_start_from_it() {
+    let config = |name: &str| {
+        let file = json!({"path": format!("/etc/{name}"), "mode": 420, "contents": {"source": "data:,x"}});
+        let config = json!({"ignition": {"version": "3.5.0"}, "storage": {"files": [file]}});
+        let spec = api::v1::MachineConfigSpec { config: Some(config), ..Default::default() };
+        MachineConfig::new(name, spec)
+    };
+    let pool = |name: &str| {
+        json!({"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfigPool",
+            "metadata": {"name": name}, "spec": {"configuration": {"name": "old"}}})
+    };
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1",
+        "annotations": {"machineconfiguration.openshift.io/currentConfig": "old"}}});
+    let objects: Objects =
+        [pool("a"), pool("b"), node].into_iter().map(|object| ("f".to_owned(), object)).collect();
+    let configs = BTreeMap::from([("old".to_owned(), config("old"))]);
+    let after = ["a", "b"].map(|pool| (pool.to_owned(), config(&format!("new-{pool}"))));
+    let (policy, now) = (disruption_policy(&objects).unwrap(), Time(jiff::Timestamp::UNIX_EPOCH));
+    let view = ChangeView { configs: &configs, policy: &policy, now: &now, secrets: Secrets::Hide };
+    let before = desired::parsed_entries();
+    let plan = ChangePlan::of(view, &situation(&objects).unwrap(), &objects, &after.into(), vec![]).unwrap();
+    assert_eq!((plan.pools.len(), desired::parsed_entries() - before), (2, 3));
+}

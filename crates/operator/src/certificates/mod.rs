@@ -122,7 +122,7 @@ pub fn bundle(ca: &str, before: &str, now: Timestamp) -> String {
     let mut all: Vec<String> = vec![];
     for text in [ca, before] {
         for pem in x509_parser::pem::Pem::iter_from_buffer(text.as_bytes()).flatten() {
-            let text = server_tls::pem("CERTIFICATE", &pem.contents);
+            let text = api::pem::from_der(api::pem::CERTIFICATE, &pem.contents);
             let good = read(&text).is_some_and(|c| c.not_after > now);
             if good && !all.contains(&text) {
                 all.push(text);

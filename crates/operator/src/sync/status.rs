@@ -49,6 +49,8 @@ const AS_EXPECTED: &str = "AsExpected";
 /// Kubelets may be this many minor versions older than the API server, so that the next one still takes them.
 /// Source: <https://kubernetes.io/releases/version-skew-policy/> (three, and one for the upgrade to come).
 const KUBELET_BEHIND: u64 = 2;
+/// How many kubelets a condition names.
+const NAMED_KUBELETS: usize = 10;
 
 /// What the status is computed from.
 #[derive(Debug, Clone, Copy)]
@@ -302,12 +304,10 @@ fn upgradeable(facts: &Facts<'_>) -> Option<(&'static str, String)> {
         .map(|(node, minor)| format!("{node} (1.{minor})"))
         .collect();
     (!list.is_empty()).then(|| {
-        let more = list.len().saturating_sub(10);
-        let shown = list.iter().take(10).cloned().collect::<Vec<_>>().join(", ");
-        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let shown = api::text::names(&list, NAMED_KUBELETS);
         let why = format!(
             "the API server is 1.{server}, and these kubelets would be too old for the next version or are newer than it: \
-             {shown}{more}; bring them to 1.{server} first"
+             {shown}; bring them to 1.{server} first"
         );
         (KUBELET_SKEW, why)
     })

@@ -25,6 +25,9 @@ pub struct Component<'a> {
     pub warnings: Vec<Finding>,
 }
 
+/// A MachineConfig that was read and checked, or every rule that it breaks.
+pub(crate) type Checked<'a> = Result<Component<'a>, Vec<Finding>>;
+
 impl Component<'_> {
     /// The object's name.
     pub fn name(&self) -> &str {

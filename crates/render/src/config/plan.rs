@@ -3,7 +3,7 @@
 //! What it is not: the rules of each step (see `check`, `merge`, `name`), or the resulting object (see `object`).
 
 use crate::config::blame::{blame, mixed};
-use crate::config::check::{Component, validate_machine_config};
+use crate::config::check::{Checked, Component, validate_machine_config};
 use crate::config::inputs::Inputs;
 use crate::config::merge::{OsImages, merge, sort};
 use crate::config::name::name;
@@ -23,6 +23,8 @@ use api::v1::{ControllerConfig, MachineConfig, MachineConfigPool};
 pub struct RenderPlan {
     /// The complete rendered MachineConfig: name, owner, annotations, spec.
     pub rendered: MachineConfig,
+    /// The Ignition config in it, parsed.
+    pub config: ignition::Config,
     /// The MachineConfigs that it was merged from, in merge order; for the pool's `configuration.source`.
     pub source: Vec<ObjectReference>,
     /// The origin of everything in it.
@@ -110,6 +112,14 @@ pub fn select<'a>(
 /// # Errors
 /// See [`Reason`]; every cause names its object and path.
 pub fn plan(inputs: &Inputs<'_>) -> Result<RenderPlan, RenderError> {
+    plan_checked(inputs, inputs.configs.iter().map(|mc| validate_machine_config(mc)))
+}
+
+/// As [`plan`], with the pool's MachineConfigs checked already, in any order.
+pub(crate) fn plan_checked<'a>(
+    inputs: &Inputs<'_>,
+    checked: impl Iterator<Item = Checked<'a>>,
+) -> Result<RenderPlan, RenderError> {
     let Inputs { pool, configs, controller_config, versions, stream, mode, .. } = *inputs;
     let pool_name = pool.name_any();
     let fail = |reason, findings| RenderError { pool: pool_name.clone(), reason, findings };
@@ -122,7 +132,7 @@ pub fn plan(inputs: &Inputs<'_>) -> Result<RenderPlan, RenderError> {
         versions_agree(configs, controller_config, versions)
             .map_err(|f| fail(Reason::VersionSkew, vec![f]))?;
     }
-    let (mut components, mut warnings) = read(configs, mode).map_err(|f| fail(Reason::Refused, f))?;
+    let (mut components, mut warnings) = collect(checked, mode).map_err(|f| fail(Reason::Refused, f))?;
     sort(&mut components);
     let order: Vec<&MachineConfig> = components.iter().map(|c| c.machine_config).collect();
     let provenance = provenance::trace(&components);
@@ -182,17 +192,17 @@ pub fn plan(inputs: &Inputs<'_>) -> Result<RenderPlan, RenderError> {
     if mode == Mode::Cluster {
         keep(&mut rendered, &provenance);
     }
-    Ok(RenderPlan { rendered, source, provenance, warnings })
+    Ok(RenderPlan { rendered, config: merged.config, source, provenance, warnings })
 }
 
-/// Parses and checks all of them, and reports every broken rule of each.
-fn read<'a>(
-    configs: &[&'a MachineConfig],
+/// All of them with their warnings, or every rule that one of them breaks.
+fn collect<'a>(
+    checked: impl Iterator<Item = Checked<'a>>,
     mode: Mode,
 ) -> Result<(Vec<Component<'a>>, Vec<Finding>), Vec<Finding>> {
     let (mut components, mut warnings, mut findings) = (Vec::new(), Vec::new(), Vec::new());
-    for mc in configs {
-        match validate_machine_config(mc) {
+    for one in checked {
+        match one {
             Ok(mut component) => {
                 let list = if mode == Mode::Cluster { &mut findings } else { &mut warnings };
                 list.extend(component.unusable());

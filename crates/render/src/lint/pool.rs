@@ -4,10 +4,10 @@
 //! What it is not: each MachineConfig by itself.
 
 use super::finding::{Lint, Severity, of};
-use crate::config::check::{Component, validate_machine_config};
+use crate::config::check::{Checked, Component, validate_machine_config};
 use crate::config::inputs::Inputs;
 use crate::config::merge::sort;
-use crate::config::plan::{RenderPlan, plan, select};
+use crate::config::plan::{RenderPlan, plan_checked, select};
 use crate::config::provenance::{self, Kind};
 use crate::config::streams::Stream;
 use crate::error::{Finding, Reason, Rule};
@@ -34,8 +34,8 @@ pub(super) fn lint_pool(
     };
     let names: Vec<String> = picked.iter().map(|mc| mc.name_any()).collect();
     let good: Vec<&MachineConfig> = picked.into_iter().filter(|mc| !bad.contains(&mc.name_any())).collect();
-    let mut components: Vec<Component<'_>> =
-        good.iter().filter_map(|mc| validate_machine_config(mc).ok()).collect();
+    let checked: Vec<Checked<'_>> = good.iter().map(|mc| validate_machine_config(mc)).collect();
+    let mut components: Vec<Component<'_>> = checked.iter().filter_map(|c| c.clone().ok()).collect();
     sort(&mut components);
     contested(all, pool, &components);
     if good.is_empty() {
@@ -59,7 +59,7 @@ pub(super) fn lint_pool(
     let versions = Versions { raw, hash: hash.max().unwrap_or_default() };
     let inputs =
         Inputs { stream, mode: Mode::Cluster, ..Inputs::new(pool, &good, controller_config, &versions) };
-    match plan(&inputs) {
+    match plan_checked(&inputs, checked.into_iter()) {
         Ok(plan) => {
             all.extend(nobody_logs_in(pool, &plan, &components));
             all.extend(plan.warnings.into_iter().map(|f| of(Severity::Warning, f)));
@@ -72,11 +72,11 @@ pub(super) fn lint_pool(
 
 /// A pool whose MachineConfigs configure the user core but allow no login: the last password of several is empty or
 /// locked, and there is no key. What a change removes is reported if the pool's previous config is known (see
-/// [`plan`]).
+/// [`crate::plan`]).
 fn nobody_logs_in(pool: &MachineConfigPool, plan: &RenderPlan, components: &[Component<'_>]) -> Option<Lint> {
-    let config = ignition::parse_value(plan.rendered.spec.config.as_ref()?).ok()?.config;
+    let config = &plan.config;
     let has_core = config.passwd.users.iter().any(|u| u.name == CORE_USER);
-    if !has_core || desired::has_core_login(&config) {
+    if !has_core || desired::has_core_login(config) {
         return None;
     }
     let of_core = || plan.provenance.of(CORE_USER).filter(|o| o.kind == Kind::User);

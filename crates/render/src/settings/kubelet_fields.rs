@@ -4,7 +4,7 @@
 //!
 //! What it is not: which fields may be set (see `kubelet_config`).
 
-use crate::settings::kubelet::parse_duration;
+use crate::settings::durations::parse_duration;
 use serde_json::{Map, Value};
 
 /// The type of a field.
@@ -338,7 +338,7 @@ mod tests {
         let mut all = Vec::new();
         durations(FIELDS, &mut all);
         all.sort_unstable();
-        let mut known = crate::settings::kubelet::DURATIONS.to_vec();
+        let mut known = crate::settings::durations::DURATIONS.to_vec();
         known.sort_unstable();
         assert_eq!(all, known);
     }

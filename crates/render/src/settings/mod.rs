@@ -4,6 +4,7 @@
 //! What it is not: MachineConfigs from templates (see `template`), which these are merged over.
 
 pub(crate) mod container_runtime;
+pub(crate) mod durations;
 pub mod generated;
 pub mod kubelet;
 pub(crate) mod kubelet_config;

@@ -273,11 +273,8 @@ pub(super) fn in_words(waiting: &[Waiting]) -> String {
     let helpless = |w: &&Waiting| matches!(w.why, Blocker::Asked | Blocker::Terminating(_));
     let (calm, stuck): (Vec<_>, Vec<_>) = waiting.iter().partition(helpless);
     let all: Vec<_> = stuck.into_iter().chain(calm).collect();
-    let mut text = all.iter().take(NAMED_PODS).map(ToString::to_string).collect::<Vec<_>>().join("; ");
-    if all.len() > NAMED_PODS {
-        text.push_str(&format!("; and {} more pods", all.len() - NAMED_PODS));
-    }
-    text
+    let text = api::text::statements(&all, NAMED_PODS);
+    if all.len() > NAMED_PODS { format!("{text} pods") } else { text }
 }
 
 impl fmt::Display for Waiting {

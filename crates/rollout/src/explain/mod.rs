@@ -22,13 +22,7 @@ struct Names<'a>(&'a [Arc<str>]);
 
 impl Display for Names<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        for (i, name) in self.0.iter().take(SHOWN_NAMES).enumerate() {
-            write!(f, "{}{name}", if i > 0 { ", " } else { "" })?;
-        }
-        match self.0.len().saturating_sub(SHOWN_NAMES) {
-            0 => Ok(()),
-            more => write!(f, " and {more} more"),
-        }
+        f.write_str(&api::text::names(self.0, SHOWN_NAMES))
     }
 }
 

@@ -237,11 +237,7 @@ fn words(operator: Operator) -> &'static str {
 
 /// The first of these, and how many more there are.
 pub(super) fn some(all: &[&str]) -> String {
-    let named = all.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
-    match all.len().saturating_sub(NAMED) {
-        0 => named,
-        more => format!("{named} and {more} more"),
-    }
+    api::text::names(all, NAMED)
 }
 
 /// What nodes' conditions say. `statuses`: of each node, the status of the gate's condition; empty if it has none. A node

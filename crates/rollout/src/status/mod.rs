@@ -293,10 +293,7 @@ fn set_conflict(list: &mut Vec<Condition>, conflicts: &[String], now: &Time) -> 
     if conflicts.is_empty() && !conditions::is_true(list, MEMBERSHIP_CONFLICT) {
         return false;
     }
-    let mut message = conflicts.iter().take(NAMED_NODES).cloned().collect::<Vec<_>>().join("; ");
-    if conflicts.len() > NAMED_NODES {
-        message.push_str(&format!("; and {} more", conflicts.len() - NAMED_NODES));
-    }
+    let message = api::text::statements(conflicts, NAMED_NODES);
     conditions::set(list, Condition::new(MEMBERSHIP_CONFLICT, !conflicts.is_empty(), "", message), now)
 }
 

@@ -51,12 +51,10 @@ pub(super) fn degraded_nodes(nodes: &[(&NodeView, Flags)]) -> String {
 /// The text about nodes that are put aside.
 pub(super) fn aside(nodes: &[(&NodeView, Flags)]) -> Option<String> {
     let all: Vec<&str> = nodes.iter().filter(|(_, f)| f.aside).map(|(n, _)| &*n.name).collect();
-    let named = all.iter().take(NAMED_NODES).copied().collect::<Vec<_>>().join(", ");
-    let more = all.len().saturating_sub(NAMED_NODES);
-    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let named = api::text::names(&all, NAMED_NODES);
     (!all.is_empty()).then(|| {
         format!(
-            "put aside, because their drains did not end: {named}{more}; each goes when its pods can leave, or without its \
+            "put aside, because their drains did not end: {named}; each goes when its pods can leave, or without its \
              annotation {}",
             own::QUARANTINE
         )
@@ -65,12 +63,7 @@ pub(super) fn aside(nodes: &[(&NodeView, Flags)]) -> Option<String> {
 
 /// The text about patches without an answer.
 pub(super) fn unanswered(overdue: &[&str]) -> Option<String> {
-    let (named, more) =
-        (overdue.get(..NAMED_NODES).unwrap_or(overdue), overdue.len().saturating_sub(NAMED_NODES));
-    let mut names = named.join(", ");
-    if more > 0 {
-        names.push_str(&format!(" and {more} more"));
-    }
+    let names = api::text::names(overdue, NAMED_NODES);
     (!overdue.is_empty()).then(|| {
         format!(
             "the API server does not answer changes of Node {names}; they are sent again, and slots are kept \

@@ -189,7 +189,7 @@ async fn ask<T>(what: &str, request: impl Future<Output = kube::Result<T>>) -> a
 
 fn read_ca(path: &Path) -> anyhow::Result<Vec<u8>> {
     let pem = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-    if api::server_tls::certificates(&String::from_utf8_lossy(&pem)).next().is_none() {
+    if api::pem::certificates(&String::from_utf8_lossy(&pem)).next().is_none() {
         bail!("--api-server-ca {}: contains no PEM certificate", path.display());
     }
     Ok(pem)
@@ -220,7 +220,11 @@ fn write_files(folder: &Path, steps: &[Step]) -> anyhow::Result<()> {
 
 /// The client holds certificates in DER; ControllerConfig wants PEM.
 fn pem(certificates: &[Vec<u8>]) -> Vec<u8> {
-    certificates.iter().map(|der| api::server_tls::pem("CERTIFICATE", der)).collect::<String>().into_bytes()
+    certificates
+        .iter()
+        .map(|der| api::pem::from_der(api::pem::CERTIFICATE, der))
+        .collect::<String>()
+        .into_bytes()
 }
 
 #[cfg(test)]

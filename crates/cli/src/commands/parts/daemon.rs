@@ -111,10 +111,10 @@ pub(crate) fn try_here(a: &DaemonTry) -> anyhow::Result<u8> {
                 ))?;
                 continue;
             }
-            Err(RecvTimeoutError::Timeout) => tried.look()?,
+            Err(RecvTimeoutError::Timeout) => tried.check()?,
             Err(RecvTimeoutError::Disconnected) => {
                 std::thread::sleep(LOOK);
-                tried.look()?
+                tried.check()?
             }
         };
         match state {

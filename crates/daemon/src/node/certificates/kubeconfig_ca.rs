@@ -44,7 +44,7 @@ pub(super) fn rotation(bundle: &[u8], kubeconfig: &Value) -> Option<Rotation> {
             let name = certificate.subject().iter_common_name().next().and_then(|n| n.as_str().ok());
             new.push(name.unwrap_or_default().to_owned());
         }
-        ca.extend(text(&pem.contents).into_bytes());
+        ca.extend(api::pem::from_der(api::pem::CERTIFICATE, &pem.contents).into_bytes());
     }
     let at_once = new.iter().any(|name| !CAN_WAIT.iter().any(|signer| name.contains(signer)));
     (!new.is_empty()).then_some(Rotation { ca, new, at_once })
@@ -66,17 +66,11 @@ pub(super) fn ca_of(kubeconfig: &Value) -> Vec<u8> {
 }
 
 fn certificates(pem: &[u8]) -> impl Iterator<Item = Pem> {
-    Pem::iter_from_buffer(pem).flatten().filter(|p| p.label == "CERTIFICATE").collect::<Vec<_>>().into_iter()
-}
-
-fn text(der: &[u8]) -> String {
-    let data = json!(ByteString(der.to_vec()));
-    let mut out = "-----BEGIN CERTIFICATE-----\n".to_owned();
-    for line in data.as_str().unwrap_or_default().as_bytes().chunks(64) {
-        out.push_str(&String::from_utf8_lossy(line));
-        out.push('\n');
-    }
-    out + "-----END CERTIFICATE-----\n"
+    Pem::iter_from_buffer(pem)
+        .flatten()
+        .filter(|p| p.label == api::pem::CERTIFICATE)
+        .collect::<Vec<_>>()
+        .into_iter()
 }
 
 #[cfg(test)]

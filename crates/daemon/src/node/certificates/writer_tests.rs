@@ -1,7 +1,10 @@
 //! Tests of the writer: rotations of the API server's CA, with an API server that answers from a table.
 
+use super::rotation::{Due, bundle, due};
 use super::*;
 use crate::node::certificates::kubeconfig_files::tests::{mk_kubeconfig, mk_pem, mk_root, paths, write};
+use api::k8s::ConfigMap;
+use serde_json::Value;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
@@ -68,14 +71,14 @@ async fn a_rotation_without_any_kubeconfig_fails_and_is_not_reported_as_observed
     let dir = tempfile::tempdir().unwrap();
     let api = Arc::new(Mutex::new(Api { bundle: mk_signer(), ..Api::default() }));
     let mut writer = mk_writer(dir.path(), &api);
-    let why = writer.bring(&mk_source("true", "1")).await.unwrap_err();
+    let why = writer.write_changed(&mk_source("true", "1")).await.unwrap_err();
     let TaskError::Failed(why) = why else { panic!("{why:?}") };
     assert!(why.contains("/etc/kubernetes/kubelet.conf") && why.contains("--kubeconfig"), "{why}");
     assert!(!api.lock().unwrap().notes.contains_key(annotation::LAST_OBSERVED_SERVER_CA));
     // The rotation stays pending after the hour, until there is a kubeconfig.
-    assert!(writer.bring(&mk_source("false", "1")).await.is_err());
+    assert!(writer.write_changed(&mk_source("false", "1")).await.is_err());
     write(dir.path(), "/etc/kubernetes/kubelet.conf", &mk_kubeconfig(&mk_pem("old")));
-    writer.bring(&mk_source("false", "1")).await.unwrap();
+    writer.write_changed(&mk_source("false", "1")).await.unwrap();
     assert!(writer.restart_owed, "the CA was written");
 }
 
@@ -85,14 +88,14 @@ async fn an_agent_that_starts_without_an_answer_retries() {
     write(dir.path(), "/etc/kubernetes/kubelet.conf", &mk_kubeconfig(&mk_pem("old")));
     let api = Arc::new(Mutex::new(Api { bundle: mk_signer(), map_fails: true, ..Api::default() }));
     let mut writer = mk_writer(dir.path(), &api);
-    let why = writer.bring(&mk_source("false", "")).await.unwrap_err();
+    let why = writer.write_changed(&mk_source("false", "")).await.unwrap_err();
     assert!(matches!(why, TaskError::NoAnswer(_)), "the node is not degraded: {why:?}");
     assert!(api.lock().unwrap().notes.contains_key(annotation::LAST_SYNCED_CONTROLLER_CONFIG));
     api.lock().unwrap().map_fails = false;
-    writer.bring(&mk_source("false", "")).await.unwrap();
+    writer.write_changed(&mk_source("false", "")).await.unwrap();
     assert!(writer.restart_owed, "the CA was written");
     let reads = api.lock().unwrap().reads;
-    writer.bring(&mk_source("false", "")).await.unwrap();
+    writer.write_changed(&mk_source("false", "")).await.unwrap();
     assert_eq!(api.lock().unwrap().reads, reads, "one answer is enough");
 }
 
@@ -103,18 +106,18 @@ async fn a_second_rotation_within_the_hour_is_followed_also_when_its_start_was_m
     write(dir.path(), path, &mk_kubeconfig(&mk_pem("old")));
     let api = Arc::new(Mutex::new(Api { bundle: mk_signer(), ..Api::default() }));
     let mut writer = mk_writer(dir.path(), &api);
-    writer.bring(&mk_source("true", "1")).await.unwrap();
+    writer.write_changed(&mk_source("true", "1")).await.unwrap();
     let one = std::fs::read_to_string(dir.path().join(&path[1..])).unwrap();
     // The agent sees the `false` between the two but cannot write it to the Node. The second time it does not see it.
     api.lock().unwrap().patch_fails = true;
-    writer.bring(&mk_source("false", "1")).await.unwrap_err();
+    writer.write_changed(&mk_source("false", "1")).await.unwrap_err();
     api.lock().unwrap().patch_fails = false;
     api.lock().unwrap().bundle = mk_signer();
-    writer.bring(&mk_source("true", "2")).await.unwrap();
+    writer.write_changed(&mk_source("true", "2")).await.unwrap();
     let two = std::fs::read_to_string(dir.path().join(&path[1..])).unwrap();
     assert_ne!(one, two, "the second CA");
     api.lock().unwrap().bundle = mk_signer();
-    writer.bring(&mk_source("true", "3")).await.unwrap();
+    writer.write_changed(&mk_source("true", "3")).await.unwrap();
     assert_ne!(two, std::fs::read_to_string(dir.path().join(&path[1..])).unwrap(), "the third CA");
 }
 
@@ -122,8 +125,8 @@ async fn a_second_rotation_within_the_hour_is_followed_also_when_its_start_was_m
 fn the_ca_is_read_at_start_and_at_each_rotation_only() {
     let says = |word: &str, at: &str| Rotate { word: word.to_owned(), at: at.to_owned() };
     let rows = [
-        (None, says("", ""), Due::Look),
-        (None, says("false", "1"), Due::Look),
+        (None, says("", ""), Due::Read),
+        (None, says("false", "1"), Due::Read),
         (None, says("true", ""), Due::Rotation),
         (Some(says("", "")), says("false", ""), Due::Nothing),
         // An administrator's.
@@ -137,7 +140,7 @@ fn the_ca_is_read_at_start_and_at_each_rotation_only() {
     ];
     for (looked, now, want) in rows {
         assert_eq!(due(looked.as_ref(), &now, false), want, "{looked:?} {now:?}");
-        let owed = if now == says("false", "") || now == says("", "") { Due::Look } else { Due::Rotation };
+        let owed = if now == says("false", "") || now == says("", "") { Due::Read } else { Due::Rotation };
         assert_eq!(due(looked.as_ref(), &now, true), owed, "{looked:?} {now:?}");
     }
 }

@@ -7,17 +7,17 @@ use crate::protocol::EMPTY_CONFIG;
 use api::text::chain;
 
 /// What runs of the units that ran before a change, and why people can no longer log in.
-pub(crate) type LookedAt = (Vec<(String, host::UnitState)>, Option<String>);
+pub(crate) type TrialState = (Vec<(String, host::UnitState)>, Option<String>);
 
 impl Machine {
     /// Looks at the units of the change that is on trial, and at why people can no longer log in, and writes down how much
     /// of its time has passed.
-    pub(crate) fn look_at_trial(&self) -> Result<LookedAt, MachineError> {
+    pub(crate) fn observe_trial(&self) -> Result<TrialState, MachineError> {
         let mut host = self.host();
         host.tick_trial()?;
         match host.trial()? {
             Some(open) => Ok((host.trial_units(&open.trial)?, host.lost_logins(&open.trial))),
-            None => Ok(LookedAt::default()),
+            None => Ok(TrialState::default()),
         }
     }
 

@@ -2,7 +2,9 @@
 
 use super::{at, mk_view, owed};
 use crate::protocol::phase::Phase;
-use crate::protocol::{Action, Before, Look, RebootFact, TrialFacts, TriedFacts, View, Waiting, step};
+use crate::protocol::{
+    Action, Before, RebootFact, TrialFacts, TrialObservation, TriedFacts, View, Waiting, step,
+};
 use host::{Check, UnitRun, UnitState};
 use jiff::{SignedDuration, Timestamp};
 
@@ -37,12 +39,12 @@ fn mk_trial(left: i64) -> View {
     view
 }
 
-fn look(units: &[UnitState]) -> Look {
+fn look(units: &[UnitState]) -> TrialObservation {
     let units = units.iter().map(|state| (KUBELET.to_owned(), state.clone())).collect();
-    Look { at: at(1000), api: Ok(()), units, logins: None }
+    TrialObservation { at: at(1000), api: Ok(()), units, logins: None }
 }
 
-fn looked(mut view: View, earlier: Option<Look>, last: Look) -> View {
+fn looked(mut view: View, earlier: Option<TrialObservation>, last: TrialObservation) -> View {
     view.phase = Phase::OnTrial { last, earlier };
     view
 }
@@ -51,7 +53,7 @@ fn looked(mut view: View, earlier: Option<Look>, last: Look) -> View {
 fn a_change_is_confirmed_when_all_that_was_well_before_is_well_on_two_looks() {
     let steady = looked(mk_trial(500), Some(look(&[active("a")])), look(&[active("a")]));
     assert_eq!(step(&steady), Action::ConfirmTrial);
-    assert_eq!(step(&mk_trial(500)), Action::LookAtTrial, "nothing was looked at yet");
+    assert_eq!(step(&mk_trial(500)), Action::ObserveTrial, "nothing was looked at yet");
     let no_units = looked(mk_trial(500), None, look(&[]));
     assert_eq!(step(&no_units), Action::ConfirmTrial, "nothing can have been started again in between");
 
@@ -84,7 +86,10 @@ fn a_change_is_confirmed_when_all_that_was_well_before_is_well_on_two_looks() {
 #[test]
 fn what_fails_is_named_when_the_time_is_up_and_not_before() {
     let failed = UnitState { active: "failed".to_owned(), invocation: "b".to_owned() };
-    let silent = Look { api: Err("no new connection to 10.0.0.1:6443".to_owned()), ..look(&[active("a")]) };
+    let silent = TrialObservation {
+        api: Err("no new connection to 10.0.0.1:6443".to_owned()),
+        ..look(&[active("a")])
+    };
     let not_ready = |mut view: View| {
         view.node.ready = false;
         view
@@ -106,7 +111,11 @@ fn what_fails_is_named_when_the_time_is_up_and_not_before() {
             "logins",
             {
                 let (a, b) = steady();
-                looked(mk_trial(0), a, Look { logins: Some("no SSH server runs now".to_owned()), ..b })
+                looked(
+                    mk_trial(0),
+                    a,
+                    TrialObservation { logins: Some("no SSH server runs now".to_owned()), ..b },
+                )
             },
             Check::Unit,
             "no SSH server",
@@ -145,12 +154,12 @@ fn what_fails_is_named_when_the_time_is_up_and_not_before() {
         };
         assert_eq!(until, Some(at(1005)), "{about}");
         early.now = at(1005);
-        assert_eq!(step(&early), Action::LookAtTrial, "{about}");
+        assert_eq!(step(&early), Action::ObserveTrial, "{about}");
         // Another config is wanted: the rest of the time is not waited for, but a boot's time is.
         early.node.desired = "newer".to_owned();
         assert!(matches!(step(&early), Action::FailTrial { .. }), "{about}");
         early.disk.trial.as_mut().unwrap().left = SignedDuration::from_secs(590);
-        assert_eq!(step(&early), Action::LookAtTrial, "{about}");
+        assert_eq!(step(&early), Action::ObserveTrial, "{about}");
     }
 }
 
@@ -159,7 +168,7 @@ fn a_trial_begins_after_its_reboot_and_needs_neither_the_node_nor_the_api_server
     let mut view = mk_trial(600);
     view.disk.trial.as_mut().unwrap().begun = false;
     view.disk.reboot = owed("new");
-    assert!(!matches!(step(&view), Action::LookAtTrial), "the reboot comes first");
+    assert!(!matches!(step(&view), Action::ObserveTrial), "the reboot comes first");
     // An outage is no reason to reboot into such a change sooner than into any other. Out of one it is.
     view.node.unschedulable = true;
     view.node.last_applied_drain = "drain-new".to_owned();
@@ -175,7 +184,7 @@ fn a_trial_begins_after_its_reboot_and_needs_neither_the_node_nor_the_api_server
 
     let mut unseen = mk_trial(600);
     unseen.node = Default::default();
-    assert_eq!(step(&unseen), Action::LookAtTrial);
+    assert_eq!(step(&unseen), Action::ObserveTrial);
     unseen.disk.trial.as_mut().unwrap().before.person = true;
     assert!(matches!(step(&unseen), Action::Wait { why: Waiting::Confirmation, .. }), "a person confirms it");
 }

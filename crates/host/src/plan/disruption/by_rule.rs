@@ -12,7 +12,7 @@ use desired::{
 
 use super::{Changes, Decided, Disruption, Rule, ServiceDisruption};
 use crate::paths::{FORCE_FILE, REGISTRIES_CONF};
-use crate::plan::effects::{Effect, NotTaken, Planned, Taken, UnitVerb, Way, table, units};
+use crate::plan::effects::{Effect, Planned, RowApplied, RowRefused, UnitVerb, Way, table, units};
 use crate::plan::facts::Facts;
 use crate::plan::os_before::GivenUp;
 use crate::plan::registries::drain_reason;
@@ -110,7 +110,7 @@ impl Asked {
             let cost = actions.iter().map(in_words).collect::<Vec<_>>().join(", ");
             decided.push(Decided { what: what.to_owned(), rule, cost });
         };
-        let mut rest: Vec<(&String, Option<Result<Taken, NotTaken>>)> = Vec::new();
+        let mut rest: Vec<(&String, Option<Result<RowApplied, RowRefused>>)> = Vec::new();
         let modules = when_needed && changes.files.iter().any(|p| p.starts_with("/etc/modules-load.d/"));
         for path in &changes.files {
             match policy.for_path(path) {
@@ -139,7 +139,7 @@ impl Asked {
                     decided.push(by_table.take(what, taken));
                     continue;
                 }
-                Some(Err(NotTaken { row, why })) => Rule::NotHere { row: row.to_owned(), why },
+                Some(Err(RowRefused { row, why })) => Rule::NotHere { row: row.to_owned(), why },
                 None => Rule::Default,
             };
             asked.push((PolicyAction::Reboot, what.clone()));
@@ -268,8 +268,8 @@ struct ByTable {
 
 impl ByTable {
     /// Adds what the table says about one path or unit.
-    fn take(&mut self, what: &str, taken: Taken) -> Decided {
-        let Taken { row, way, notes, record } = taken;
+    fn take(&mut self, what: &str, taken: RowApplied) -> Decided {
+        let RowApplied { row, way, notes, record } = taken;
         self.notes.extend(notes);
         self.record.extend(record);
         let rule = Rule::Table { row: row.to_owned() };

@@ -143,7 +143,7 @@ pub(crate) enum Way {
 
 /// How one path or unit takes effect, by which row of the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Taken {
+pub(crate) struct RowApplied {
     /// The row.
     pub(crate) row: &'static str,
     /// How.
@@ -154,7 +154,7 @@ pub(crate) struct Taken {
     pub(crate) record: BTreeMap<String, Option<String>>,
 }
 
-impl Taken {
+impl RowApplied {
     pub(crate) fn by(row: &'static str, effects: Vec<Planned>) -> Self {
         Self { row, way: Way::Effects(effects), notes: Vec::new(), record: BTreeMap::new() }
     }
@@ -179,7 +179,7 @@ impl Taken {
 
 /// Why a row of the table does not apply: the change costs what it costs without the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct NotTaken {
+pub(crate) struct RowRefused {
     /// The row.
     pub(crate) row: &'static str,
     /// The reason.

@@ -13,7 +13,7 @@ use super::rows::{
     UDEVD,
 };
 pub(crate) use super::rows::{MODPROBE, PROGRAMS};
-use super::{Effect, NotTaken, Planned, Taken, UnitVerb, Way, on_unit, run, sysctl, units};
+use super::{Effect, Planned, RowApplied, RowRefused, UnitVerb, Way, on_unit, run, sysctl, units};
 use crate::disk::root::split;
 use crate::paths;
 use crate::plan::facts::{EffectFacts, Facts};
@@ -82,8 +82,8 @@ struct RowFacts<'a> {
 }
 
 impl RowFacts<'_> {
-    fn refuse<T>(&self, why: impl Into<String>) -> Result<T, NotTaken> {
-        Err(NotTaken { row: self.row, why: why.into() })
+    fn refuse<T>(&self, why: impl Into<String>) -> Result<T, RowRefused> {
+        Err(RowRefused { row: self.row, why: why.into() })
     }
 
     fn runs(&self, unit: &str) -> bool {
@@ -102,14 +102,14 @@ impl RowFacts<'_> {
     }
 
     /// The program, if the host has it.
-    fn needs(&self, program: &'static str) -> Result<&'static str, NotTaken> {
+    fn needs(&self, program: &'static str) -> Result<&'static str, RowRefused> {
         match self.effects {
             Some(f) if !f.programs.contains(program) => self.refuse(format!("this host has no {program}")),
             _ => Ok(program),
         }
     }
 
-    fn needs_running(&self, unit: &str) -> Result<(), NotTaken> {
+    fn needs_running(&self, unit: &str) -> Result<(), RowRefused> {
         match self.effects {
             Some(_) if !self.runs(unit) => self.refuse(format!("{unit} does not run on this host")),
             _ => Ok(()),
@@ -123,7 +123,7 @@ impl RowFacts<'_> {
 
     /// An action on the first of these units that the host has. One that does not run, and would not run after a boot,
     /// needs no action.
-    fn unit(&self, action: UnitVerb, units: &[&str]) -> Result<Vec<Planned>, NotTaken> {
+    fn unit(&self, action: UnitVerb, units: &[&str]) -> Result<Vec<Planned>, RowRefused> {
         let there = units.iter().find(|u| self.effects.is_none() || self.facts.unit_files.contains(**u));
         match there {
             Some(unit) if self.effects.is_none() || self.runs(unit) => Ok(vec![on_unit(action, unit)]),
@@ -177,7 +177,7 @@ pub(crate) fn of_file(
     new: &Wanted,
     facts: &Facts,
     modules: bool,
-) -> Option<Result<Taken, NotTaken>> {
+) -> Option<Result<RowApplied, RowRefused>> {
     let effects = facts.effects.as_ref();
     let is_authority = match &facts.trust_tool {
         Some(tool) => tool.reads(path),
@@ -206,9 +206,9 @@ fn by_row(
     (was, is): (Option<&str>, Option<&str>),
     (old, new): (&Wanted, &Wanted),
     modules: bool,
-) -> Result<Taken, NotTaken> {
+) -> Result<RowApplied, RowRefused> {
     let path = here.path;
-    let by = |effects| Taken::by(here.row, effects);
+    let by = |effects| RowApplied::by(here.row, effects);
     match how {
         How::AtEachUse => Ok(by(vec![])),
         How::Unit(action, units) => here.unit(action, units).map(by),
@@ -216,7 +216,7 @@ fn by_row(
             let taken = sysctl::of_file(path, old, new, here.effects, modules);
             match [old, new].into_iter().all(|config| here.shows_parameters(config)) {
                 true => taken,
-                false => taken.map(Taken::hidden).or_else(|_| {
+                false => taken.map(RowApplied::hidden).or_else(|_| {
                     here.refuse(
                         "it takes effect only at boot; the reason is hidden because the file may be secret",
                     )
@@ -300,15 +300,21 @@ fn by_row(
             let runtimes = RUNTIMES.iter().filter(|u| here.runs(u)).map(|u| on_unit(Restart, u));
             Ok(by(runtimes.collect()))
         }
-        How::Userspace => Ok(Taken { way: Way::Userspace, ..by(vec![]) }),
+        How::Userspace => Ok(RowApplied { way: Way::Userspace, ..by(vec![]) }),
     }
 }
 
-fn of_dropin(path: &str, unit: &str, old: &Wanted, new: &Wanted, facts: &Facts) -> Result<Taken, NotTaken> {
-    let refuse = |why: String| NotTaken { row: DROPINS, why };
+fn of_dropin(
+    path: &str,
+    unit: &str,
+    old: &Wanted,
+    new: &Wanted,
+    facts: &Facts,
+) -> Result<RowApplied, RowRefused> {
+    let refuse = |why: String| RowRefused { row: DROPINS, why };
     let was = content(old, path).map_err(refuse)?.unwrap_or_default();
     let is = content(new, path).map_err(refuse)?.unwrap_or_default();
-    units::of_dropin(unit, [was, is], facts).map(|effects| Taken::by(DROPINS, effects)).map_err(refuse)
+    units::of_dropin(unit, [was, is], facts).map(|effects| RowApplied::by(DROPINS, effects)).map_err(refuse)
 }
 
 #[cfg(test)]

@@ -47,8 +47,8 @@ fn between(
     match of_file(path, &of(was), &of(is), facts, false) {
         None => Err(String::new()),
         Some(Err(not)) => Err(format!("{}: {}", not.row, not.why)),
-        Some(Ok(Taken { row, way: Way::Userspace, .. })) => Ok((row, "userspace".to_owned())),
-        Some(Ok(Taken { row, way: Way::Effects(effects), .. })) => {
+        Some(Ok(RowApplied { row, way: Way::Userspace, .. })) => Ok((row, "userspace".to_owned())),
+        Some(Ok(RowApplied { row, way: Way::Effects(effects), .. })) => {
             Ok((row, effects.iter().map(|e| e.effect.to_string()).collect::<Vec<_>>().join("; ")))
         }
     }
@@ -232,7 +232,7 @@ fn the_value_of_a_parameter_is_not_shown_where_its_file_may_not_be() {
         Wanted::parse(&MachineConfigSpec { config, ..MachineConfigSpec::default() }).unwrap()
     };
     let told = |mode, text| match of_file(path, &config(&[]), &mk(mode, text), &host, false).unwrap() {
-        Ok(Taken { way: Way::Effects(effects), .. }) => {
+        Ok(RowApplied { way: Way::Effects(effects), .. }) => {
             format!("{} {}", effects[0].effect, serde_json::to_string(&effects[0]).unwrap())
         }
         other => format!("{other:?}"),

@@ -8,7 +8,7 @@
 use desired::{Wanted, has_contents};
 use ignition::Unit;
 
-use super::{Effect, NotTaken, Planned, Taken, UnitVerb, on_unit};
+use super::{Effect, Planned, RowApplied, RowRefused, UnitVerb, on_unit};
 use crate::paths;
 use crate::plan::facts::{EffectFacts, Facts};
 use crate::system::unit_file::{Install, template_of};
@@ -120,8 +120,8 @@ pub(crate) fn of_unit(
     (old, new): (&Wanted, &Wanted),
     drifted: bool,
     facts: &Facts,
-) -> Result<Taken, NotTaken> {
-    let refuse = |why: String| Err(NotTaken { row: ROW, why });
+) -> Result<RowApplied, RowRefused> {
+    let refuse = |why: String| Err(RowRefused { row: ROW, why });
     let of = |config: &Wanted| config.config.systemd.units.iter().rfind(|u| u.name == name).cloned();
     let (was, is) = (of(old), of(new));
     let effects = facts.effects.as_ref();
@@ -154,7 +154,7 @@ pub(crate) fn of_unit(
         if changed && !ours && starts_at_boot(name, facts) {
             return refuse("it does not run, and a boot would start it".to_owned());
         }
-        return Ok(Taken::by(
+        return Ok(RowApplied::by(
             ROW,
             match running {
                 _ if !changed => vec![],
@@ -167,7 +167,7 @@ pub(crate) fn of_unit(
     // One that was not enabled before either was started by something else, and goes on.
     let was_off = was.as_ref().is_some_and(|u| u.enabled == Some(false));
     if unit.mask == Some(true) || (unit.enabled == Some(false) && !was_off) {
-        return Ok(Taken::by(ROW, if running { vec![stop(name)] } else { vec![] }));
+        return Ok(RowApplied::by(ROW, if running { vec![stop(name)] } else { vec![] }));
     }
     let files = |u: Option<&Unit>| u.map(|u| (u.contents.clone(), u.dropins.clone()));
     let same_files =
@@ -184,7 +184,7 @@ pub(crate) fn of_unit(
             "the config does not say whether it is enabled, so a preset may let a boot start it".to_owned(),
         );
     }
-    Ok(Taken::by(
+    Ok(RowApplied::by(
         ROW,
         match (running, is_wanted) {
             (true, _) if same_files => vec![],

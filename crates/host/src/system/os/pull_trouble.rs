@@ -1,100 +1,48 @@
-//! What programs say when an image cannot be pulled, and what to do about it. They speak containers/image's words
-//! (<https://github.com/containers/image>), which skopeo, bootc and rpm-ostree pull with. Pure.
+//! What to do when an image cannot be pulled to this host. Pure.
 //!
-//! Not here: want of room (see `store_room`), nor what an image that was pulled lacks (see `image_check`).
+//! Not here: which trouble the words of a program tell of (see `api::registry_trouble`), want of room (see `store_room`), nor
+//! what an image that was pulled lacks (see `image_check`).
 
-/// Words, of which each means this; and the remedy. The first row that fits counts: a refused login may also say 404.
-const TROUBLES: [(&[&str], &str); 10] = [
-    (
-        &["no image found in manifest list", "no image found in image index"],
-        "there is no image for this machine's architecture under that name: build it for several, or name another one in \
-         spec.osImageURL",
-    ),
-    (
-        &["toomanyrequests", "Too Many Requests"],
-        "the registry takes no more requests for now: log in with a pull secret, or mirror the image",
-    ),
-    (
-        &[
-            "unauthorized",
-            "authentication required",
-            "access denied",
-            "access to the resource is denied",
-            "Forbidden",
-            "invalid username/password",
-            "401 Unauthorized",
-        ],
-        "the registry asks for other credentials: add them to the cluster's pull secret (/run/ostree/auth.json on this host, \
-         unless it has its own /etc/ostree/auth.json), and check the name in spec.osImageURL",
-    ),
-    (
-        &["Source image rejected", "signature was required", "rejected by policy", "nvalid signature"],
-        "/etc/containers/policy.json rejects the image: sign the image, or correct the policy",
-    ),
-    (
-        &["specifies a default of `insecureAcceptAnything`"],
-        "the image is to be verified, and /etc/containers/policy.json would accept any: set its default to reject, and say there \
-         who signs this image",
-    ),
-    (
-        &["x509:", "certificate verify failed", "HTTP response to HTTPS client"],
-        "the registry's certificate is not trusted here: add its authority to the cluster's (ConfigMap of additional trusted \
-         CAs) or to /etc/containers/certs.d",
-    ),
-    (
-        &[
-            "manifest unknown",
-            "name unknown",
-            "NAME_UNKNOWN",
-            "MANIFEST_UNKNOWN",
-            "404 (Not Found)",
-            "repository not found",
-        ],
-        "the registry has no such image: correct spec.osImageURL, or push it",
-    ),
-    (
-        &[
-            "igest did not match",
-            "igest mismatch",
-            "does not match provided manifest digest",
-            "orrupted blob",
-            "nvalid checksum",
-        ],
-        "the registry sent something else than it was asked for, and nothing of it is used: push the image again, or use \
-         another mirror",
-    ),
-    (
-        &["unexpected EOF", "connection reset", "unexpected end of file", "stream error", "early EOF"],
-        "the connection was cut: what has arrived stays, and the next try goes on from there",
-    ),
-    (
-        &[
-            "connection refused",
-            "no such host",
-            "name resolution",
-            "i/o timeout",
-            "no route to host",
-            "etwork is unreachable",
-            "handshake timeout",
-            "deadline exceeded",
-            "server misbehaving",
-            "500 (Internal",
-            "502 (Bad",
-            "503 (Service",
-            "504 (Gateway",
-            "Internal Server Error",
-            "Bad Gateway",
-            "Service Unavailable",
-            "Gateway Timeout",
-        ],
-        "the registry cannot be reached from this machine, or does not answer: check the name, the network and the proxy \
-         (/etc/mco/proxy.env); it is tried again",
-    ),
-];
+use api::registry_trouble::RegistryTrouble;
 
 /// What to do about a pull that failed with these words. `None`: nothing is known about them.
 pub(super) fn remedy(said: &str) -> Option<&'static str> {
-    TROUBLES.iter().find(|(words, _)| words.iter().any(|word| said.contains(word))).map(|(_, remedy)| *remedy)
+    Some(match RegistryTrouble::of(said)? {
+        RegistryTrouble::Architecture => {
+            "there is no image for this machine's architecture under that name: build it for several, or name another one in \
+             spec.osImageURL"
+        }
+        RegistryTrouble::TooManyRequests => {
+            "the registry takes no more requests for now: log in with a pull secret, or mirror the image"
+        }
+        RegistryTrouble::Credentials => {
+            "the registry asks for other credentials: add them to the cluster's pull secret (/run/ostree/auth.json on this host, \
+             unless it has its own /etc/ostree/auth.json), and check the name in spec.osImageURL"
+        }
+        RegistryTrouble::Policy => {
+            "/etc/containers/policy.json rejects the image: sign the image, or correct the policy"
+        }
+        RegistryTrouble::PolicyAcceptsAny => {
+            "the image is to be verified, and /etc/containers/policy.json would accept any: set its default to reject, and say there \
+             who signs this image"
+        }
+        RegistryTrouble::Certificate | RegistryTrouble::NoTls => {
+            "the registry's certificate is not trusted here: add its authority to the cluster's (ConfigMap of additional trusted \
+             CAs) or to /etc/containers/certs.d"
+        }
+        RegistryTrouble::NoSuchImage => "the registry has no such image: correct spec.osImageURL, or push it",
+        RegistryTrouble::OtherContents => {
+            "the registry sent something else than it was asked for, and nothing of it is used: push the image again, or use \
+             another mirror"
+        }
+        RegistryTrouble::Cut => {
+            "the connection was cut: what has arrived stays, and the next try goes on from there"
+        }
+        RegistryTrouble::Unreachable => {
+            "the registry cannot be reached from this machine, or does not answer: check the name, the network and the proxy \
+             (/etc/mco/proxy.env); it is tried again"
+        }
+    })
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ impl std::fmt::Debug for Effect {
 
 /// What is expected next, and what is answered.
 #[derive(Debug)]
-struct Turn {
+struct ExpectedCommand {
     command: String,
     effect: Option<Effect>,
     answer: Result<String, String>,
@@ -27,7 +27,7 @@ struct Turn {
 
 /// The stand-in. Clones share the conversation.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Replay(Arc<Mutex<VecDeque<Turn>>>);
+pub(crate) struct Replay(Arc<Mutex<VecDeque<ExpectedCommand>>>);
 
 impl Replay {
     /// Expects this command, with its words separated by one space, and answers with this text.
@@ -56,7 +56,7 @@ impl Replay {
     }
 
     fn expect(&self, command: &str, effect: Option<Effect>, answer: Result<String, String>) -> &Self {
-        let turn = Turn { command: command.to_owned(), effect, answer };
+        let turn = ExpectedCommand { command: command.to_owned(), effect, answer };
         self.0.lock().unwrap().push_back(turn);
         self
     }

@@ -8,8 +8,7 @@ use std::io::{self, Read, Seek, SeekFrom};
 
 use sha2::{Digest, Sha256};
 
-use super::file::move_aside;
-use super::{BEGIN, Before, DATA, Journal, Links, PriorState};
+use super::{BEGIN, Before, DATA, Journal, Links, PriorState, move_aside};
 use crate::disk::batch::{FileChange, SavedFile};
 use crate::disk::found::{Found, FsError};
 use crate::disk::root::{Root, hex, kept_name};

@@ -6,7 +6,7 @@ use super::{API_SERVER, CONFIG, Entries, MANAGED, OpenShift, platform};
 use crate::settings::Settings;
 use api::k8s::ByteString;
 use api::names::NAMESPACE;
-use api::server_tls;
+use api::{pem, server_tls};
 use serde_json::{Value, json};
 use x509_parser::pem::Pem;
 use x509_parser::prelude::{FromDer, X509Certificate};
@@ -169,17 +169,16 @@ fn certificates(pem: &[u8]) -> Option<Vec<Vec<u8>>> {
 /// The bundle with the present certificates of the API server's signer towards kubelets, in place of the ones that it was
 /// installed with.
 fn with_signer(bundle: &[u8], signer: &[u8]) -> Vec<u8> {
-    const END: &str = "-----END CERTIFICATE-----";
     let text = String::from_utf8_lossy(bundle);
     let mut kept = String::new();
-    for block in text.split_inclusive(END) {
+    for block in pem::parts(&text) {
         let old = Pem::iter_from_buffer(block.as_bytes()).flatten().any(|pem| {
             X509Certificate::from_der(&pem.contents)
                 .is_ok_and(|(_, c)| c.subject().to_string().contains(KUBELET_SIGNER))
         });
         if !old {
             kept.push_str(block.trim_start_matches('\n'));
-            if block.ends_with(END) {
+            if block.ends_with(pem::END) {
                 kept.push('\n');
             }
         }

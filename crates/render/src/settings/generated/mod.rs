@@ -21,7 +21,8 @@ mod stale;
 mod status;
 
 pub use error::GeneratedError;
-pub use objects::{Kind, Origin, source_of};
+pub use objects::Kind;
+pub use objects::names::{Origin, source_of};
 pub use status::status;
 
 use crate::settings::container_runtime::{self, ContainerRuntimeConfig};

@@ -2,7 +2,8 @@
 //!
 //! What it is not: what is generated, and what an object that is being deleted has made (see `objects`).
 
-use super::objects::{Kind, owner, parse, text};
+use super::objects::names::parse;
+use super::objects::{Kind, owner, text};
 use super::{Inputs, Plan, Removal};
 use api::k8s::ResourceExt as _;
 use api::names::annotation;

@@ -124,7 +124,7 @@ impl Loader {
 /// # Errors
 /// Why the arguments cannot be changed, with the remedy.
 pub(super) fn find(root: &Root) -> Result<Loader, String> {
-    match Look(root).loader() {
+    match Probe(root).loader() {
         Ok(found) => found,
         Err(error) => Err(format!("the boot loader cannot be examined: {}", api::text::chain(&error))),
     }
@@ -133,9 +133,9 @@ pub(super) fn find(root: &Root) -> Result<Loader, String> {
 const BY_HAND: &str =
     "remove the kernel arguments from the MachineConfig, and set them with the distribution's tools";
 
-struct Look<'r>(&'r Root);
+struct Probe<'r>(&'r Root);
 
-impl Look<'_> {
+impl Probe<'_> {
     fn is_there(&self, path: &str) -> Result<bool, FsError> {
         Ok(!self.0.found(path)?.is_absent())
     }

@@ -22,6 +22,7 @@ mod find;
 mod grub;
 mod grub_files;
 mod line;
+mod replace;
 
 use std::collections::BTreeMap;
 
@@ -30,7 +31,7 @@ use desired::{OsField, arguments};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::disk::found::{Attributes, Found, FsError, PRIVATE};
+use crate::disk::found::{Attributes, FsError, PRIVATE};
 use crate::disk::root::{Root, hex};
 use crate::paths::KERNEL_ARGUMENTS;
 use crate::system::os::arguments::booted_arguments;
@@ -43,8 +44,6 @@ use find::{Entries, Grub, Loader, find};
 
 /// Where GRUB's configuration is generated before it is checked.
 const GENERATED: &str = "/run/machine-config-daemon-grub.cfg";
-/// The bytes that must be free beside the boot loader's files: each is replaced by a second copy.
-const SPARE: u64 = 1024 * 1024;
 /// The longest command line that all architectures keep: x86 and arm64 cut it at 2048 bytes with its end.
 const LONGEST: usize = 2047;
 /// Mode and owner of a new file of settings.
@@ -185,39 +184,6 @@ impl BootLoader {
             Loader::Entries(_) | Loader::Firmware { .. } => None,
         };
         Ok(Before { files, generated, own: self.own(&loader)? })
-    }
-
-    /// Replaces a file, or makes it; keeps mode and owner of the one that it replaces. Nothing is written if it has
-    /// this text already.
-    fn put(&self, path: &str, text: &str, new: Attributes) -> Result<(), OsError> {
-        let attributes = self.place(path)?.unwrap_or(new);
-        if self.root.text(path)?.as_deref() == Some(text) {
-            return Ok(());
-        }
-        self.has_room(path, text.len())?;
-        Ok(self.root.write_bytes(path, text.as_bytes(), attributes)?)
-    }
-
-    /// Mode and owner of the file at a path. `None`: there is nothing.
-    fn place(&self, path: &str) -> Result<Option<Attributes>, OsError> {
-        match self.root.found(path)? {
-            Found::File { mode, uid, gid, .. } => Ok(Some(Attributes { mode, uid, gid })),
-            Found::Absent | Found::NoParentFolder { .. } => Ok(None),
-            found => Err(os(format!("{path} is no file but {found:?}; put the file in its place"))),
-        }
-    }
-
-    /// Whether a file system has room for a text of this length, in bytes.
-    fn has_room(&self, path: &str, length: usize) -> Result<(), OsError> {
-        let (_, free) = self.root.space(path)?;
-        let need = SPARE + length as u64;
-        if free < need {
-            return Err(os(format!(
-                "{path}: {need} bytes are needed on its file system and {free} are free; free space there, for \
-                 example by removing old kernels"
-            )));
-        }
-        Ok(())
     }
 
     /// Gives every entry of this host these own arguments instead of those that it has.

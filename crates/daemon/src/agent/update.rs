@@ -1,28 +1,23 @@
-//! The agent's jobs, one for each kind of action: its API calls, its work on the host, and the phase that follows.
+//! The jobs of an update, in their order: recover the host, check its disk, plan, apply, reboot. Each has its API calls, its
+//! work on the host, and the phase that follows.
 //!
-//! Not here: the loop, the waits and the writes to the Node (see `agent`), nor any decision.
+//! Not here: the loop, the waits and the writes to the Node (see `agent`), nor any decision; how a node gets its first config
+//! (see `join`); the fetch of an operating system (see `fetch`).
 
 use super::{Agent, Next};
 use crate::agent::options::Exit;
-use crate::cluster::calls::is_ours;
 use crate::cluster::milestones::Milestone;
 use crate::node::drift_check::Repair;
 use crate::node::machine::{Machine, MachineError, Work};
-use crate::protocol::clock::Moment;
-use crate::protocol::join::{self, Membership};
-use crate::protocol::{Cost, EMPTY_CONFIG, Failure, FailureKind, Job, Note, Pair, Phase, RebootFact};
+use crate::protocol::{Cost, EMPTY_CONFIG, Failure, Job, Note, Pair, Phase, RebootFact};
 use api::events::AgentEvent;
-use api::names::{annotation, state};
+use api::names::state;
 use api::v1::MachineConfig;
 use client::CallError;
-use client::jitter;
 use desired::{config_and_image, in_image};
 use host::DisruptionPolicy;
 use jiff::Timestamp;
 use std::time::{Duration, Instant};
-
-/// How often a node without a pool, or a pool without a config, is checked again.
-const JOIN_POLL: jiff::SignedDuration = jiff::SignedDuration::from_secs(15);
 
 /// How long a repair waits for the disruption policy, which says which services to reload or restart.
 const REPAIR_PATIENCE: Duration = Duration::from_secs(2);
@@ -60,98 +55,6 @@ impl Agent {
         }
     }
 
-    pub(super) async fn adopt_file(&mut self) -> Next {
-        let notes = match self.host(Machine::first_annotations).await {
-            Ok(notes) => notes,
-            Err(e) => return self.failed(Job::AdoptFile, e.kind, None, e.text).await,
-        };
-        // A Node that has a config keeps its annotations: the file is from an earlier installation of this machine.
-        if self.view.node.current.is_empty() {
-            let notes = notes.into_iter().filter(|(k, _)| is_ours(k)).collect();
-            match self.cluster.annotate_from_file(&notes).await {
-                Ok(node) => self.take_answer(&node),
-                Err(error) => return self.wait_after_error(&error),
-            }
-        }
-        match self.host(|m| m.retire_first_annotations().and_then(|()| m.facts())).await {
-            Ok(disk) => self.view.disk = disk,
-            Err(e) => return self.failed(Job::AdoptFile, e.kind, None, e.text).await,
-        }
-        Next::Step
-    }
-
-    pub(super) async fn join(&mut self) -> Next {
-        let pools = match self.cluster.pools().await {
-            Ok(pools) => pools,
-            // The MachineConfigPool CRD does not exist yet: the installation is still in progress.
-            Err(error) if error.is_not_found() => return self.not_yet("there are no MachineConfigPools yet"),
-            Err(error) => return self.call_failed(Job::Join, &error).await,
-        };
-        let cluster = match self.cluster.kind().await {
-            Ok(cluster) => cluster,
-            Err(error) => return self.call_failed(Job::Join, &error).await,
-        };
-        let member = match join::membership(&self.view.node.labels, &pools, cluster) {
-            Ok(member) => member,
-            Err(error) => {
-                return self.failed(Job::Join, FailureKind::Degraded, None, error.to_string()).await;
-            }
-        };
-        match self.why_not_yet(&member).await {
-            Ok(None) => {}
-            Ok(Some(why)) => return self.not_yet(&why),
-            Err(e) => return self.failed(Job::Join, e.kind, e.event, e.text).await,
-        }
-        let Membership::Pool { config, .. } = member else { return self.not_yet("it is in no pool") };
-        let pair = Pair { from: EMPTY_CONFIG.to_owned(), to: config.clone() };
-        let cost = match self.plan(&pair).await {
-            Ok((cost, _)) => cost,
-            Err(PlanError::Call(error)) => return self.call_failed(Job::Join, &error).await,
-            // The update itself will be refused for the same reason, and report it on the Node.
-            Err(PlanError::Machine(_)) => Cost::default(),
-        };
-        let changes = join::first_annotations(&self.view.node, &config, cost);
-        tracing::info!(%config, ?cost, first = ?changes.get(annotation::DESIRED_CONFIG), "first contact");
-        self.write(changes, vec![], None, true).await
-    }
-
-    /// Why a node of this membership does not join yet. `None`: it joins now.
-    pub(super) async fn why_not_yet(&self, member: &Membership) -> Result<Option<String>, MachineError> {
-        let (pool, config, assumed) = match member {
-            Membership::Pool { pool, config, assumed } => (pool, config, *assumed),
-            Membership::NoPool => return Ok(Some("no MachineConfigPool selects this node".to_owned())),
-            Membership::Unknown => {
-                let why = "there is no ControllerConfig yet, so the node's pool is unknown";
-                return Ok(Some(why.to_owned()));
-            }
-        };
-        if config.is_empty() {
-            return Ok(Some(format!("MachineConfigPool {pool} has no rendered config yet")));
-        }
-        if !assumed {
-            return Ok(None);
-        }
-        let waits =
-            |what: &str| format!("{what} indicates a control-plane host, but its Node has no role label yet");
-        if let Some(path) = self.host(Machine::control_plane).await? {
-            return Ok(Some(waits(&path)));
-        }
-        let found = match (self.cluster.api_servers().await, self.cluster.own_node().await) {
-            (Ok(None), _) => {
-                tracing::debug!("cannot read which hosts run API servers; deciding by what is on the disk");
-                None
-            }
-            (Ok(Some(servers)), Ok(node)) => join::serves_the_api(&node, &servers),
-            (Err(error), _) | (_, Err(error)) => return Ok(Some(error.chain())),
-        };
-        Ok(found.map(|address| waits(&format!("an API server at {address}"))))
-    }
-
-    fn not_yet(&self, why: &str) -> Next {
-        tracing::info!(%why, "waiting for a config");
-        Next::Wait(Some(Moment::now() + JOIN_POLL.mul_f64(0.5 + jitter() / 2.0)))
-    }
-
     pub(super) async fn check(&mut self, config: String, record: bool) -> Next {
         let job = Job::Check { config: config.clone() };
         let fetched = if record {
@@ -176,7 +79,7 @@ impl Agent {
             Ok((found, m.facts()?))
         };
         let found = self.host(check).await;
-        self.tell(&self.machine.remarks());
+        self.report_events(&self.machine.remarks());
         match found {
             Ok((Some(repair), _)) => self.repair(job, repair).await,
             Ok((None, disk)) => {
@@ -188,7 +91,7 @@ impl Agent {
             }
             Err(e) => {
                 // A person may have asked for a repair with the force file.
-                self.look().await;
+                self.read_disk_state().await;
                 if e.event.is_some() {
                     self.settings.metrics.drift(Some(Timestamp::now()));
                     // Watch the disk, so that a manual repair is seen as quickly as the drift was.
@@ -211,11 +114,11 @@ impl Agent {
         let policy = policy.map(|p| p.of_pool(Some(&self.view.node.reboots)));
         match self.host(move |m| m.repair(&repair, policy.as_ref())).await {
             Ok(notes) => {
-                self.tell(&notes);
+                self.report_events(&notes);
                 Next::Step
             }
             Err(e) => {
-                self.look().await;
+                self.read_disk_state().await;
                 self.watch_disk().await;
                 self.failed(job, e.kind, e.event, e.text).await
             }
@@ -254,7 +157,7 @@ impl Agent {
 
     pub(super) async fn prepare(&mut self, pair: Pair) -> Next {
         self.stop_watching().await;
-        self.reporter.reach(&self.view, &Milestone::Wanted);
+        self.reporter.report(&self.view, &Milestone::Wanted);
         let planned = self.plan(&pair).await;
         // Whatever the host says, the API server has answered. A server that can do nothing (5xx, 429) is as good as silent.
         if !matches!(&planned, Err(PlanError::Call(error)) if error.is_outage()) {
@@ -263,18 +166,18 @@ impl Agent {
         match planned {
             Ok((cost, work)) => {
                 tracing::info!(from = %pair.from, to = %pair.to, ?cost, "prepared");
-                self.tell(&work.warnings());
+                self.report_events(&work.warnings());
                 let (to_fetch, not_live) = (work.needs_fetch(), work.not_live());
                 self.work = Some(work);
                 self.view.phase = Phase::Prepared { pair, cost, to_fetch, asked: None };
                 self.view.checked = true;
-                self.reporter.reach(&self.view, &Milestone::Prepared { cost, not_live });
+                self.reporter.report(&self.view, &Milestone::Prepared { cost, not_live });
                 Next::Step
             }
             Err(PlanError::Call(error)) => self.call_failed(Job::Update(pair), &error).await,
             Err(PlanError::Machine(e)) => {
-                self.look().await;
-                self.reporter.reach(&self.view, &Milestone::Refused(e.text.clone()));
+                self.read_disk_state().await;
+                self.reporter.report(&self.view, &Milestone::Refused(e.text.clone()));
                 if e.event == Some(AgentEvent::PreflightConfigDriftCheckFailed) {
                     // Watch the disk, so that the update is retried as soon as the drift is repaired.
                     self.watch_disk().await;
@@ -292,11 +195,11 @@ impl Agent {
         let reboots = cost.reboot;
         let changes_os = work.needs_fetch();
         if cost.drain && self.view.node.own_cordon {
-            self.reporter.reach(&self.view, &Milestone::Drained);
+            self.reporter.report(&self.view, &Milestone::Drained);
             let note = Note::new(AgentEvent::Drained, "The pods have left, and the update begins");
-            self.tell(&[note.on_the_way_to(&pair.to)]);
+            self.report_events(&[note.on_the_way_to(&pair.to)]);
         }
-        self.reporter.reach(&self.view, &Milestone::Applying);
+        self.reporter.report(&self.view, &Milestone::Applying);
         let (rules, before) = self.trial_of_next();
         let done = {
             let mut work = std::pin::pin!(self.host(move |m| m.apply(work, &rules, &before)));
@@ -304,22 +207,22 @@ impl Agent {
                 done = &mut work => done,
                 () = self.shutdown.cancelled() => {
                     let text = "Told to stop during an update; the step under way is finished first".to_owned();
-                    self.tell(&[Note::new(AgentEvent::GotSigtermDuringUpdate, text)]);
+                    self.report_events(&[Note::new(AgentEvent::GotSigtermDuringUpdate, text)]);
                     work.await
                 }
             }
         };
-        self.look().await;
+        self.read_disk_state().await;
         match done {
             Ok(notes) => {
                 self.settings.metrics.pivot(true);
                 tracing::info!(config = %pair.to, reboots, "applied");
                 let notes: Vec<Note> = notes.into_iter().map(|note| note.on_the_way_to(&pair.to)).collect();
-                self.tell(&notes);
+                self.report_events(&notes);
                 let served = [AgentEvent::ServiceReload, AgentEvent::ServiceRestart];
                 let services =
                     notes.into_iter().filter(|n| served.contains(&n.kind)).map(|n| n.text).collect();
-                self.reporter.reach(&self.view, &Milestone::Applied { reboots, services });
+                self.reporter.report(&self.view, &Milestone::Applied { reboots, services });
                 self.view.checked = true;
                 self.checked_at = Instant::now();
                 self.ever_checked = true;
@@ -337,7 +240,7 @@ impl Agent {
     }
 
     pub(super) async fn reboot(&mut self, config: String, announced: bool) -> Next {
-        self.reporter.reach(&self.view, &Milestone::Rebooting);
+        self.reporter.report(&self.view, &Milestone::Rebooting);
         self.reporter.flush().await;
         let mut why = format!("Node will reboot into config {config}");
         if !announced {
@@ -383,7 +286,7 @@ impl Agent {
                 self.view.disk = disk;
                 self.view.checked = false;
                 tracing::info!(%config, "rebooted");
-                self.reporter.reach(&self.view, &Milestone::Rebooted);
+                self.reporter.report(&self.view, &Milestone::Rebooted);
                 Next::Step
             }
             Err(e) => self.failed(Job::Reboot { config }, e.kind, e.event, e.text).await,
