@@ -114,5 +114,4 @@ fn is_irrelevant(changed: &Changed<'_>) -> bool {
 }
 
 #[cfg(test)]
-#[path = "dirty_tests.rs"]
 mod tests;

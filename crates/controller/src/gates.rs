@@ -320,5 +320,4 @@ impl SettingsGate {
 }
 
 #[cfg(test)]
-#[path = "gates_tests.rs"]
 mod tests;

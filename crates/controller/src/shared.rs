@@ -362,5 +362,4 @@ fn os_build_item(build: &MachineOSBuild) -> Item<ImageBuild> {
 }
 
 #[cfg(test)]
-#[path = "shared_tests.rs"]
 mod tests;

@@ -397,5 +397,4 @@ pub fn metrics_sample() -> Result<String, std::fmt::Error> {
 }
 
 #[cfg(test)]
-#[path = "metrics_tests.rs"]
 mod tests;

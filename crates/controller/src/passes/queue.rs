@@ -457,5 +457,4 @@ fn settle(
 }
 
 #[cfg(test)]
-#[path = "queue_tests.rs"]
 mod tests;

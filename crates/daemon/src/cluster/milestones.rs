@@ -242,5 +242,4 @@ fn at<const N: usize>(path: [&str; N]) -> PointerBuf {
 }
 
 #[cfg(test)]
-#[path = "milestones_tests.rs"]
 mod tests;

@@ -417,9 +417,4 @@ pub(crate) fn refusal(why: &[host::Irreconcilable]) -> MachineError {
 }
 
 #[cfg(test)]
-#[path = "machine_secrets_tests.rs"]
-mod secrets;
-
-#[cfg(test)]
-#[path = "machine_tests.rs"]
 mod tests;

@@ -269,9 +269,9 @@ fn a_change_that_waits_for_its_boot_can_be_replaced_and_a_failed_config_is_not_r
 
 /// Answers with what the unit said that finalises deployments, in the form of OSTree.s errors.
 #[derive(Debug)]
-struct FinaliseFailed;
+struct FakeJournal;
 
-impl host::Programs for FinaliseFailed {
+impl host::Programs for FakeJournal {
     fn run(
         &mut self,
         program: &str,
@@ -299,7 +299,7 @@ fn a_machine_that_boots_the_old_system_tells_what_the_unit_said_that_should_have
     mk_host(dir.path(), &os, Arc::new(NoFaults)).apply(&p.plan).unwrap();
     os.fall_back();
     boot(dir.path(), &os);
-    let mut host = mk_host(dir.path(), &os, Arc::new(NoFaults)).with_programs(Box::new(FinaliseFailed));
+    let mut host = mk_host(dir.path(), &os, Arc::new(NoFaults)).with_programs(Box::new(FakeJournal));
     let recovery = host.recover().unwrap();
     let Recovery::RolledBack { why, .. } = recovery else { panic!("{recovery:?}") };
     assert!(why.contains("ostree-finalize-staged.service said") && why.contains("No space left"), "{why}");

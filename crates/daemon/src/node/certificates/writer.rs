@@ -445,5 +445,4 @@ async fn blocking<T: Send + 'static>(
 }
 
 #[cfg(test)]
-#[path = "writer_tests.rs"]
 mod tests;

@@ -312,5 +312,4 @@ fn of_dropin(path: &str, unit: &str, old: &Wanted, new: &Wanted, facts: &Facts) 
 }
 
 #[cfg(test)]
-#[path = "table_tests.rs"]
 mod tests;

@@ -2,6 +2,7 @@
 //! the reboot have a file of their own.
 
 mod disruption;
+mod random_histories;
 mod trial;
 
 use super::{

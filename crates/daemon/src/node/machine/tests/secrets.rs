@@ -3,7 +3,7 @@
 //!
 //! Not here: the masking of differences (`desired::mask`), which has its own tests.
 
-use super::*;
+use super::super::*;
 use crate::protocol::EMPTY_CONFIG;
 use api::v1::MachineConfigSpec;
 use host::fault::NoFaults;

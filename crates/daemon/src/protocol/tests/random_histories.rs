@@ -2,7 +2,7 @@
 //! controller, changes on trial and an API server that does not answer. Whatever happened, once nothing changes any more the node must end in the desired config, uncordoned,
 //! and say so.
 
-use super::{
+use super::super::{
     Action, Before, Cordon, Cost, DiskFacts, EMPTY_CONFIG, Failure, FailureKind, Job, Look, NodeFacts, Phase,
     RebootFact, TrialFacts, TriedFacts, View, Waiting, step,
 };
@@ -93,7 +93,7 @@ impl World {
         self.view.phase = Phase::Failed(Failure { job, kind, reason, tries: 1, retry_at });
     }
 
-    fn write(&mut self, changes: super::Changes) {
+    fn write(&mut self, changes: super::super::Changes) {
         let now = self.view.now;
         let n = &mut self.view.node;
         for (key, value) in changes {

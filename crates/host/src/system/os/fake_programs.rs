@@ -1,4 +1,4 @@
-//! A stand-in for programs that are in no registry of Debian: it replays a recorded conversation, and takes no other
+//! Fake programs, for those that are in no registry of Debian: they replay a recorded conversation, and take no other
 //! program, no other argument and no other order. For tests.
 
 use std::collections::VecDeque;
@@ -25,17 +25,17 @@ struct Turn {
     answer: Result<String, String>,
 }
 
-/// The stand-in. Clones share the conversation.
+/// The fakes. Clones share the conversation.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Replay(Arc<Mutex<VecDeque<Turn>>>);
+pub(crate) struct FakePrograms(Arc<Mutex<VecDeque<Turn>>>);
 
-impl Replay {
+impl FakePrograms {
     /// Expects this command, with its words separated by one space, and answers with this text.
     pub(crate) fn says(&self, command: &str, text: impl Into<String>) -> &Self {
         self.expect(command, None, Ok(text.into()))
     }
 
-    /// As [`Replay::says`], after this has happened on the host.
+    /// As [`FakePrograms::says`], after this has happened on the host.
     pub(crate) fn says_meanwhile(
         &self,
         command: &str,
@@ -45,7 +45,7 @@ impl Replay {
         self.expect(command, Some(Effect(Box::new(effect))), Ok(text.to_owned()))
     }
 
-    /// As [`Replay::fails`], after this has happened on the host.
+    /// As [`FakePrograms::fails`], after this has happened on the host.
     pub(crate) fn fails_meanwhile(
         &self,
         command: &str,
@@ -73,7 +73,7 @@ impl Replay {
     }
 }
 
-impl Programs for Replay {
+impl Programs for FakePrograms {
     fn run(&mut self, program: &str, args: &[&str], _: Duration) -> Result<Output, ProgramError> {
         let command = [&[program], args].concat().join(" ");
         let turn = self.0.lock().unwrap().pop_front();

@@ -1,4 +1,4 @@
-//! A stand-in for CRI-O: a gRPC server on a Unix socket that answers the five calls as CRI-O does, with messages laid out by hand
+//! A fake CRI-O: a gRPC server on a Unix socket that answers the five calls as CRI-O does, with messages laid out by hand
 //! after CRI's published definition. With it: what a round does on a node with CRI-O, and how calls break.
 //!
 //! It is not CRI-O: Debian has no package of it. containerd is tried for real, in the lab.
@@ -23,9 +23,9 @@ use tokio::net::UnixListener;
 
 type Buffer = Cursor<Vec<u8>>;
 
-/// What the stand-in has, and what it was asked.
+/// What the fake has, and what it was asked.
 #[derive(Default)]
-struct Crio {
+struct FakeCrio {
     /// The images that it has.
     images: Mutex<BTreeSet<String>>,
     /// How it refuses pulls: the image, the code and the words; and how often, before it pulls it after all.
@@ -48,7 +48,7 @@ fn inner(message: &[u8], field: u32) -> BTreeMap<u32, String> {
         .unwrap_or_default()
 }
 
-impl Crio {
+impl FakeCrio {
     /// The answer to one call. `None`: the connection ends.
     fn answer(&self, path: &str, asked: &[u8]) -> Option<Result<Vec<u8>, (u32, String)>> {
         let image = inner(asked, 1).remove(&1).unwrap_or_default();
@@ -97,7 +97,7 @@ fn framed_field(field: u8, bytes: &[u8]) -> Vec<u8> {
     all
 }
 
-async fn reply(request: Request<h2::RecvStream>, mut respond: SendResponse<Buffer>, crio: &Crio) -> bool {
+async fn reply(request: Request<h2::RecvStream>, mut respond: SendResponse<Buffer>, crio: &FakeCrio) -> bool {
     let (head, mut body) = request.into_parts();
     assert_eq!(head.headers["content-type"], "application/grpc");
     let mut asked = vec![];
@@ -129,7 +129,7 @@ async fn reply(request: Request<h2::RecvStream>, mut respond: SendResponse<Buffe
 }
 
 /// Serves until the test ends.
-fn serve(root: &Path, crio: Arc<Crio>) {
+fn serve(root: &Path, crio: Arc<FakeCrio>) {
     let folder = root.join("run/crio");
     std::fs::create_dir_all(&folder).unwrap();
     let listener = UnixListener::bind(folder.join("crio.sock")).unwrap();
@@ -162,7 +162,7 @@ fn node(ready: &str) -> Node {
     .unwrap()
 }
 
-fn host(dir: &Path, crio: &Arc<Crio>) -> Images {
+fn host(dir: &Path, crio: &Arc<FakeCrio>) -> Images {
     let root = Root::open(dir).unwrap();
     let count = crio.clone();
     let reload = Arc::new(move || {
@@ -179,7 +179,7 @@ const B: &str = "registry.example.com/team/b@sha256:2";
 #[tokio::test]
 async fn images_are_pulled_with_the_nodes_credentials_and_listed_for_crio() {
     let dir = tempfile::tempdir().unwrap();
-    let crio = Arc::new(Crio::default());
+    let crio = Arc::new(FakeCrio::default());
     serve(dir.path(), crio.clone());
     let images = host(dir.path(), &crio);
     let secret = r#"{"auths": {"registry.example.com/team": {"auth": "dGVhbTpw"}}}"#;
@@ -210,7 +210,7 @@ async fn images_are_pulled_with_the_nodes_credentials_and_listed_for_crio() {
 #[tokio::test]
 async fn one_image_that_cannot_be_pulled_does_not_keep_the_others() {
     let dir = tempfile::tempdir().unwrap();
-    let crio = Arc::new(Crio::default());
+    let crio = Arc::new(FakeCrio::default());
     serve(dir.path(), crio.clone());
     let images = host(dir.path(), &crio);
     let refuse = |image: &str, why: &str, times| {
@@ -237,7 +237,7 @@ async fn one_image_that_cannot_be_pulled_does_not_keep_the_others() {
 #[tokio::test]
 async fn a_runtime_that_goes_away_is_told_from_an_image_that_is_refused() {
     let dir = tempfile::tempdir().unwrap();
-    let crio = Arc::new(Crio::default());
+    let crio = Arc::new(FakeCrio::default());
     let images = host(dir.path(), &crio);
     let progress = Progress::default();
     let outcome = images.round(&sets(&[A]), &node("True"), &progress).await;

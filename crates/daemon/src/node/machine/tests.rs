@@ -1,5 +1,7 @@
 //! Tests of the protocol's steps on a host in a folder.
 
+mod secrets;
+
 use super::*;
 use api::v1::MachineConfigSpec;
 use serde_json::json;
