@@ -1,8 +1,8 @@
 //! Which RolloutPolicies a pool's page shows, and which of them an approval is by: also where one of them cannot be read, is not in
 //! force, or has not been looked at by the controller yet.
 
+use crate::fake_cluster::{object, status};
 use crate::routes::tests::{Browser, text};
-use crate::test_cluster::{object, status};
 use kube::Client;
 use serde_json::{Value, json};
 

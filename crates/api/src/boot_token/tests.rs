@@ -120,7 +120,7 @@ fn a_secret_that_is_wrong_is_refused_by_name_and_key_without_its_values() {
 /// Machines hold tokens for months, so a Secret of the version before has the same meaning and is written unchanged.
 #[test]
 fn a_token_of_the_version_before_is_read_and_written_unchanged() {
-    let text = include_str!("../../../tests/compatibility/v0.1.0/boot-token.yaml");
+    let text = include_str!("../../../../tests/compatibility/v0.1.0/boot-token.yaml");
     let secret: Secret = crate::yaml::from_str(text).unwrap();
     let record = Record::from_secret(&secret).unwrap();
     let token = Token::new(&[7; ENTROPY]);

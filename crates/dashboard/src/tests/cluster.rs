@@ -2,12 +2,12 @@
 
 use crate::authentication::Person;
 use crate::body::LARGEST_IN_CLUSTER;
+use crate::fake_cluster::READS;
 use crate::fleet::tests::fleet;
 use crate::gate::ACTION_HEADER;
 use crate::page_actions::CHECKS;
 use crate::routes::tests::{is_hardened, text};
-use crate::test_cluster::READS;
-use crate::test_site::{Api, By, ELSEWHERE, PROXY, Site};
+use crate::tests::site::{By, ELSEWHERE, FakeApi, PROXY, Site};
 use crate::timeline::{EventHistory, NodeEvent};
 use axum::body::Body;
 use http::StatusCode;
@@ -375,7 +375,7 @@ async fn nobody_ends_the_sessions_of_others() {
 
 #[tokio::test]
 async fn what_is_recorded_of_an_approval_is_the_persons_name() {
-    let rights = Arc::new(crate::authorization::Rights::new(Api::default().client()));
+    let rights = Arc::new(crate::authorization::Rights::new(FakeApi::default().client()));
     let person = Arc::new(Person { name: "jane".to_owned(), ..Person::default() });
     let review = http::Request::post("/apis/authentication.k8s.io/v1/selfsubjectreviews")
         .body(kube::client::Body::empty())

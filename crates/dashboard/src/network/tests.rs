@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::LAST_ANSWERS;
-use crate::test_site::Site;
+use crate::tests::site::Site;
 use std::net::{Ipv4Addr, SocketAddr};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};

@@ -5,7 +5,7 @@ use http::Request;
 
 fn gate() -> ClusterGate {
     let hosts = vec!["mco.example.com".to_owned(), "other.example.com:8443".to_owned()];
-    ClusterGate::new(&crate::test_cluster::no_cluster(), hosts, vec![])
+    ClusterGate::new(&crate::fake_cluster::no_cluster(), hosts, vec![])
 }
 
 fn head(method: &str, path: &str, headers: &[(&str, &str)]) -> Parts {

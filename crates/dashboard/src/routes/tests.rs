@@ -1,10 +1,10 @@
 //! The routes as a browser, and as an attacker, meets them.
 
 use super::*;
+use crate::fake_cluster::{no_cluster, seeded};
 use crate::feed::Feed;
 use crate::fleet::tests::fleet;
 use crate::gate::ACTION_HEADER;
-use crate::test_cluster::{no_cluster, seeded};
 use api::v1::ControllerConfig;
 use http::HeaderMap;
 use http_body_util::BodyExt as _;

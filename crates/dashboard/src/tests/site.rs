@@ -1,9 +1,10 @@
-//! The dashboard in a stand-in for a cluster that knows some people, for tests: a request is sent as one of them.
+//! The dashboard in a fake cluster that knows some people, for tests: a request is sent as one of them.
 //!
 //! What it is not: tests.
 
 use crate::authorization::FLEET;
 use crate::cluster_gate::ClusterGate;
+use crate::fake_cluster::{object, status};
 use crate::feed::Feed;
 use crate::gate::ACTION_HEADER;
 use crate::node_events::NodeEvents;
@@ -11,7 +12,6 @@ use crate::page_actions::CHECKS;
 use crate::required_right::WITH_SECRETS;
 use crate::routes::router;
 use crate::shared::{Door, Peer, Shared};
-use crate::test_cluster::{object, status};
 use api::v1::ControllerConfig;
 use axum::Router;
 use axum::body::Body;
@@ -35,7 +35,7 @@ pub(crate) const ELSEWHERE: &str = "10.0.0.8";
 
 /// A cluster that knows some people.
 #[derive(Clone, Default)]
-pub(crate) struct Api {
+pub(crate) struct FakeApi {
     /// Jane's token has ended.
     pub(crate) ended: Arc<AtomicBool>,
     /// She has no rights any more.
@@ -46,7 +46,7 @@ pub(crate) struct Api {
     pub(crate) asked: Arc<Mutex<Vec<String>>>,
 }
 
-impl Api {
+impl FakeApi {
     pub(crate) fn client(&self) -> Client {
         let me = self.clone();
         let answer = move |request: http::Request<kube::client::Body>| {
@@ -131,7 +131,7 @@ pub(crate) struct Site {
     pub(crate) app: Router,
     pub(crate) feed: Arc<Feed>,
     pub(crate) events: Arc<NodeEvents>,
-    pub(crate) api: Api,
+    pub(crate) api: FakeApi,
 }
 
 /// How somebody is known.
@@ -146,7 +146,7 @@ pub(crate) enum By<'a> {
 
 impl Site {
     pub(crate) fn new() -> Self {
-        let (api, feed) = (Api::default(), Arc::new(Feed::new("https://c")));
+        let (api, feed) = (FakeApi::default(), Arc::new(Feed::new("https://c")));
         let events = Arc::new(NodeEvents::default());
         let client = api.client();
         let gate =

@@ -1,4 +1,4 @@
-//! A stand-in for an API server, for tests: a cluster that has a secret in everything that a person can write into.
+//! A fake API server, for tests: a cluster that has a secret in everything that a person can write into.
 //!
 //! What it is not: tests.
 

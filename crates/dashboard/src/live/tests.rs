@@ -1,7 +1,7 @@
 //! Tests of `live`: when a difference is sent, and what becomes of kinds that could not be read when the dashboard began.
 
 use super::*;
-use crate::test_cluster::{object, status};
+use crate::fake_cluster::{object, status};
 use serde_json::json;
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -1,4 +1,4 @@
-//! A stand-in for a registry, for tests: HTTP/1.1 on loopback that says what a function says, also what no registry should say.
+//! A fake registry, for tests: HTTP/1.1 on loopback that says what a function says, also what no registry should say.
 //! What a real registry does is tested against one (see the lab's tests of images).
 
 use crate::reference::Digest;
@@ -56,14 +56,14 @@ impl Says {
     }
 }
 
-/// A running stand-in. It ends with the test's runtime.
-pub(crate) struct StandIn {
+/// A running fake. It ends with the test's runtime.
+pub(crate) struct FakeRegistry {
     /// `127.0.0.1:PORT`.
     pub(crate) server: String,
     pub(crate) asked: Arc<Mutex<Vec<Asked>>>,
 }
 
-impl StandIn {
+impl FakeRegistry {
     pub(crate) async fn start(says: impl Fn(&Asked) -> Says + Send + Sync + 'static) -> Self {
         Self::serve(None, says).await
     }
@@ -100,7 +100,7 @@ impl StandIn {
     }
 }
 
-/// Answers one request. Who speaks TLS to a stand-in without it is cut off.
+/// Answers one request. Who speaks TLS to a fake without it is cut off.
 async fn answer(
     mut stream: impl AsyncRead + AsyncWrite + Unpin,
     log: &Mutex<Vec<Asked>>,
@@ -198,7 +198,7 @@ impl Images {
     }
 }
 
-/// Settings for stand-ins: no TLS, quick attempts, and a patience that a stalled machine does not use up.
+/// Settings for fakes: no TLS, quick attempts, and a patience that a stalled machine does not use up.
 pub(crate) fn settings() -> Settings {
     let pause = Backoff { first: Duration::from_millis(1), last: Duration::from_millis(5) };
     let long = Duration::from_secs(120);
