@@ -154,7 +154,7 @@ impl NodeHandle {
                 let path = self.root().join(path.trim_start_matches('/'));
                 tokio::fs::read_to_string(&path).await.map_err(Error::io("read", &path))
             }
-            NodeKind::StandIn => Err(Error::Options(format!("node {} has no files", self.name))),
+            NodeKind::Fake => Err(Error::Options(format!("node {} has no files", self.name))),
         }
     }
 
@@ -197,7 +197,7 @@ impl NodeHandle {
                     let (ready, boot_id) = ready(&node);
                     let real = match self.kind {
                         NodeKind::Real => self.boot_id().await.ok(),
-                        NodeKind::Simulated | NodeKind::StandIn => boot_id.clone(),
+                        NodeKind::Simulated | NodeKind::Fake => boot_id.clone(),
                     };
                     if ready && real == boot_id {
                         return Ok(());

@@ -30,8 +30,8 @@ use crate::machine::network::Bridge;
 use crate::machine::real_node::{DaemonSetup, NODE_LIMIT, RealNode, RealNodeSpec};
 use crate::progress::Reporter;
 use crate::proxy::api_proxy::ApiProxy;
-use crate::simulated::kubelet_standin::KubeletStandIn;
-use crate::simulated::pod_standin::PodStandIn;
+use crate::simulated::fake_kubelet::FakeKubelet;
+use crate::simulated::fake_pods::FakePods;
 use crate::simulated::{NodeFeeds, NodeNews, SimulatedNode};
 use crate::system::folder::{Folder, NodeKind, sweep};
 use crate::system::packages::ensure_packages;
@@ -47,7 +47,7 @@ pub struct Lab {
     // Fields are dropped in this order: each before what it uses.
     controller: Option<Process>,
     nodes: Vec<LabNode>,
-    pods: Option<PodStandIn>,
+    pods: Option<FakePods>,
     feeds: Option<NodeFeeds>,
     daemon_faults: Option<ApiProxy>,
     client: Client,
@@ -74,7 +74,7 @@ impl std::fmt::Debug for Lab {
 enum LabNode {
     Real(Box<RealNode>),
     Simulated(SimulatedNode),
-    StandIn(Arc<KubeletStandIn>),
+    Fake(Arc<FakeKubelet>),
 }
 
 impl Lab {
@@ -127,7 +127,7 @@ impl Lab {
             ground = Some((bridge, base));
         }
         let kubelet = match spec.kubelet {
-            Kubelet::StandIn => None,
+            Kubelet::Fake => None,
             Kubelet::Real => Some(RealKubelet {
                 program: programs.get(Program::Kubelet, progress).await?,
                 archive: pause_archive(environment, progress).await?,
@@ -324,17 +324,17 @@ impl Lab {
     pub fn real_node(&self, index: usize) -> Option<&RealNode> {
         match self.nodes.get(index)? {
             LabNode::Real(node) => Some(node),
-            LabNode::Simulated(_) | LabNode::StandIn(_) => None,
+            LabNode::Simulated(_) | LabNode::Fake(_) => None,
         }
     }
 
-    /// The stand-in for a node's kubelet, unless its kubelet is real.
+    /// The fake kubelet of a node, unless its kubelet is real.
     #[must_use]
-    pub fn kubelet(&self, index: usize) -> Option<&KubeletStandIn> {
+    pub fn kubelet(&self, index: usize) -> Option<&FakeKubelet> {
         match self.nodes.get(index)? {
             LabNode::Real(node) => node.kubelet(),
             LabNode::Simulated(node) => Some(node.kubelet()),
-            LabNode::StandIn(kubelet) => Some(kubelet),
+            LabNode::Fake(kubelet) => Some(kubelet),
         }
     }
 
@@ -356,7 +356,7 @@ impl Lab {
             match node {
                 LabNode::Real(node) => node.stop().await,
                 LabNode::Simulated(node) => node.stop().await,
-                LabNode::StandIn(_) => {}
+                LabNode::Fake(_) => {}
             }
         });
         futures::future::join_all(stops).await;

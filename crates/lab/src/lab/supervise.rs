@@ -67,7 +67,7 @@ impl Attached {
     /// Every node.
     #[must_use]
     pub fn nodes(&self) -> Vec<NodeHandle> {
-        let kind = self.record.kind.unwrap_or(NodeKind::StandIn);
+        let kind = self.record.kind.unwrap_or(NodeKind::Fake);
         self.record.nodes.iter().map(|name| NodeHandle::new(&self.folder, name, kind)).collect()
     }
 }

@@ -5,18 +5,18 @@
 //! reached → [`MachineState::Running`]. nspawn exits with status 133 when the machine reboots: it is started again.
 //! Status 0 is a power-off, anything else a failure or a power cut: the machine stays off until [`Machine::power_on`].
 //!
-//! Not here: the machine's files (`real_node`) and its Node object (`kubelet_standin`).
+//! Not here: the machine's files (`real_node`) and its Node object (`fake_kubelet`).
 
 pub(crate) mod archive;
 pub(crate) mod base_root;
 pub(crate) mod cgroup;
+pub(crate) mod fake_ostree;
 pub(crate) mod first_boot;
 pub(crate) mod image;
 pub(crate) mod layout;
 pub(crate) mod network;
 pub(crate) mod node_file;
 pub(crate) mod nspawn;
-pub(crate) mod ostree_stand_in;
 pub(crate) mod real_kubelet;
 pub(crate) mod real_node;
 

@@ -85,7 +85,8 @@ pub enum NodeKind {
     /// A folder that takes the place of a machine; its systemd is a fake.
     Simulated,
     /// Only a Node object.
-    StandIn,
+    #[serde(alias = "standIn")] // what labs of an older build are recorded with
+    Fake,
 }
 
 /// The content of `lab.json`.

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 /// The time limit within which an administrator must be informed.
 const TOLD_WITHIN: Duration = Duration::from_secs(60);
-/// An image that does not exist: the stand-in kubelets do not pull it.
+/// An image that does not exist: the fake kubelets do not pull it.
 pub(crate) const NO_IMAGE: &str = "example.com/none";
 
 pub(crate) fn pods(cluster: &Cluster, namespace: &str) -> Api<Pod> {

@@ -1,4 +1,4 @@
-//! A pool with its own OS image, without stand-ins: a MachineOSConfig → a Job whose pod runs on a kubelet and containerd → our
+//! A pool with its own OS image, without fakes: a MachineOSConfig → a Job whose pod runs on a kubelet and containerd → our
 //! builder's image, rootless → a registry with a password that cuts connections → a signature → a machine that requires it, drains,
 //! stages, and boots the image. Then comes an image whose kubelet cannot start: the machine boots it, returns by itself to the image
 //! before, and the pool says why. Then the MachineOSConfig is deleted, and the machine returns to the stock image.

@@ -1,4 +1,4 @@
-//! Acts as the kubelet for the pods of all stand-in nodes of a lab: a pod that is bound to a running node becomes
+//! Acts as the kubelet for the pods of all fake nodes of a lab: a pod that is bound to a running node becomes
 //! Running, and a pod that is being deleted is removed.
 //!
 //! One watch serves all nodes. Not here: containers. A pod on a node that is down stays as it is, as on a real node.
@@ -15,24 +15,24 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 use tokio::task::JoinHandle;
 
-use crate::simulated::kubelet_standin::{BACKOFF, KubeletStandIn};
+use crate::simulated::fake_kubelet::{BACKOFF, FakeKubelet};
 use crate::system::process::lock;
 
 /// The pause before pods are handled again that could not be handled (node down, request failed).
 const RETRY: Duration = Duration::from_millis(500);
 
 /// The nodes whose pods are handled.
-type Nodes = Arc<Mutex<HashMap<String, Arc<KubeletStandIn>>>>;
+type Nodes = Arc<Mutex<HashMap<String, Arc<FakeKubelet>>>>;
 
-/// The running stand-in for pods. Dropping it stops it.
+/// The running fake. Dropping it stops it.
 #[derive(Debug)]
-pub struct PodStandIn {
+pub struct FakePods {
     nodes: Nodes,
     task: JoinHandle<()>,
 }
 
-impl PodStandIn {
-    /// Starts it for the pods of the nodes that are given to [`PodStandIn::add`].
+impl FakePods {
+    /// Starts it for the pods of the nodes that are given to [`FakePods::add`].
     #[must_use]
     pub fn start(client: Client) -> Self {
         let nodes = Nodes::default();
@@ -41,12 +41,12 @@ impl PodStandIn {
     }
 
     /// Adds a node whose pods are to be handled.
-    pub fn add(&self, node: Arc<KubeletStandIn>) {
+    pub fn add(&self, node: Arc<FakeKubelet>) {
         lock(&self.nodes).insert(node.name().to_owned(), node);
     }
 }
 
-impl Drop for PodStandIn {
+impl Drop for FakePods {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -135,7 +135,7 @@ async fn handle(client: &Client, nodes: &Nodes, pod: Pod, later: &mut HashMap<St
         Err(Some(kube::Error::Api(status))) if status.code == 409 && step == Step::Delete => {}
         Err(error) => {
             if let Some(error) = error {
-                tracing::debug!(pod = %key, %error, "pod stand-in");
+                tracing::debug!(pod = %key, %error, "fake pod");
             }
             later.insert(key, pod);
         }

@@ -1,7 +1,7 @@
-//! A stand-in for a kubelet: it registers a Node, keeps it alive by a Lease, and can set it NotReady and Ready again
+//! A fake kubelet: it registers a Node, keeps it alive by a Lease, and can set it NotReady and Ready again
 //! with another boot id.
 //!
-//! It is cheap: one task and one small value per node; thousands share a client. Not here: pods (`pod_standin`) and the
+//! It is cheap: one task and one small value per node; thousands share a client. Not here: pods (`fake_pods`) and the
 //! machine, if there is one.
 
 use std::collections::BTreeMap;
@@ -38,7 +38,7 @@ pub(crate) const BACKOFF: Backoff =
     Backoff { first: Duration::from_millis(100), last: Duration::from_secs(5) };
 /// The time limit for a request.
 const REQUEST_LIMIT: Duration = Duration::from_secs(15);
-/// How long [`KubeletStandIn::settled`] waits for an API server that is unavailable.
+/// How long [`FakeKubelet::settled`] waits for an API server that is unavailable.
 const SETTLE_LIMIT: Duration = Duration::from_secs(60);
 
 /// A Node's properties.
@@ -155,7 +155,7 @@ impl NodeSpec {
             status["allocatable"] = json!(self.capacity);
             status["nodeInfo"] = json!({
                 "machineID": "", "systemUUID": "", "bootID": boot_id, "kernelVersion": kernel_version(),
-                "osImage": self.os_image, "containerRuntimeVersion": "stand-in://1",
+                "osImage": self.os_image, "containerRuntimeVersion": "fake://1",
                 "kubeletVersion": KUBERNETES_VERSION, "kubeProxyVersion": "", "operatingSystem": "linux",
                 "architecture": "amd64",
             });
@@ -190,8 +190,8 @@ enum Power {
     Down { reason: String },
 }
 
-/// A running stand-in. Dropping it stops the heartbeats; the Node object stays, as after a crash.
-pub struct KubeletStandIn {
+/// A running fake. Dropping it stops the heartbeats; the Node object stays, as after a crash.
+pub struct FakeKubelet {
     name: String,
     client: Client,
     wanted: watch::Sender<Power>,
@@ -200,13 +200,13 @@ pub struct KubeletStandIn {
     task: Mutex<Option<JoinHandle<()>>>,
 }
 
-impl std::fmt::Debug for KubeletStandIn {
+impl std::fmt::Debug for FakeKubelet {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("KubeletStandIn").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("FakeKubelet").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
-impl KubeletStandIn {
+impl FakeKubelet {
     /// Registers the node and reports it Ready.
     ///
     /// # Errors
@@ -218,9 +218,9 @@ impl KubeletStandIn {
         let (wanted, receiver) = watch::channel(power);
         let (told_tx, told) = watch::channel(None);
         let task = tokio::spawn(run(client.clone(), Arc::new(spec), receiver, told_tx));
-        let stand_in = Self { name, client, wanted, told, task: Mutex::new(Some(task)) };
-        stand_in.settled().await?;
-        Ok(stand_in)
+        let fake = Self { name, client, wanted, told, task: Mutex::new(Some(task)) };
+        fake.settled().await?;
+        Ok(fake)
     }
 
     /// The Node's name.
@@ -239,7 +239,7 @@ impl KubeletStandIn {
         self.wanted.send_replace(Power::Down { reason: reason.to_owned() });
     }
 
-    /// Whether the node is up as far as the stand-in knows.
+    /// Whether the node is up as far as the fake knows.
     #[must_use]
     pub fn is_up(&self) -> bool {
         matches!(&*self.wanted.borrow(), Power::Up { .. })
@@ -266,7 +266,7 @@ impl KubeletStandIn {
     /// Sets the Node NotReady for `down`, then Ready under a new boot id, which is returned.
     ///
     /// # Errors
-    /// As [`KubeletStandIn::settled`].
+    /// As [`FakeKubelet::settled`].
     pub async fn reboot(&self, down: Duration) -> Result<String> {
         self.set_down("the node is shutting down");
         self.settled().await?;
@@ -297,7 +297,7 @@ impl KubeletStandIn {
     }
 }
 
-impl Drop for KubeletStandIn {
+impl Drop for FakeKubelet {
     fn drop(&mut self) {
         self.abort();
     }
@@ -362,7 +362,7 @@ async fn run(
             }
             Err(error) => {
                 failures = failures.saturating_add(1);
-                tracing::debug!(node = %spec.name, failures, error = %client::chain(&error), "kubelet stand-in");
+                tracing::debug!(node = %spec.name, failures, error = %client::chain(&error), "fake kubelet");
                 BACKOFF.delay(failures.saturating_sub(1))
             }
         };

@@ -1,4 +1,4 @@
-//! A stand-in for OSTree on machines of systemd-nspawn: scripts that answer like `ostree` and `ostree container`. They neither
+//! A fake OSTree on machines of systemd-nspawn: scripts that answer like `ostree` and `ostree container`. They neither
 //! pull nor stage a real image; they only let the next boot report the image that was staged.
 //!
 //! If the script [`PULL`] exists on the machine, it runs instead of a pull, with the image's reference as its argument. It may
@@ -42,7 +42,7 @@ case "$1 $2 $3" in
     done
     rm -f $s/pulled ;;
 "admin undeploy 0") rm -f $s/staged /run/ostree/staged-deployment ;;
-*) echo "the stand-in does not know: $*" >&2; exit 1 ;;
+*) echo "the fake does not know: $*" >&2; exit 1 ;;
 esac
 "#;
 
@@ -72,7 +72,7 @@ const BOOT_UNIT: &str = "[Unit]\nDefaultDependencies=no\nAfter=local-fs.target\n
 
 impl LabBuilder {
     /// Makes every real node look like a host of OSTree that has booted this image.
-    pub fn ostree_stand_in(self, image: &str) -> Self {
+    pub fn fake_ostree(self, image: &str) -> Self {
         let architecture = crate::architecture(std::env::consts::ARCH);
         self.node_file("/usr/bin/ostree", 0o755, OSTREE.replace("ARCH", architecture))
             .node_file("/usr/libexec/libostree/ext/ostree-container", 0o755, "#!/bin/sh\nexit 1\n")
