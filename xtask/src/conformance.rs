@@ -239,7 +239,7 @@ impl Place<'_> {
         Ok(path)
     }
 
-    /// Machines like the recorded ones, with stub services that log their starts and reloads, and with a counter of
+    /// Machines like the recorded ones, with fake services that log their starts and reloads, and with a counter of
     /// boots.
     fn machines(&self, nodes: usize) -> LabBuilder {
         let mut builder = Lab::builder()
@@ -251,10 +251,10 @@ impl Place<'_> {
             .node_file("/etc/systemd/system/boots.service", 0o644, BOOTS)
             .node_unit("boots.service")
             .progress(Reporter::stderr());
-        for stub in ["crio", "kubelet", "chronyd"] {
-            let unit = format!("{stub}.service");
+        for name in ["crio", "kubelet", "chronyd"] {
+            let unit = format!("{name}.service");
             builder = builder
-                .node_file(&format!("/etc/systemd/system/{unit}"), 0o644, stub_unit(stub))
+                .node_file(&format!("/etc/systemd/system/{unit}"), 0o644, fake_unit(name))
                 .node_unit(unit);
         }
         builder
@@ -340,10 +340,10 @@ const BOOTS: &str = "[Unit]\nDescription=Counts the boots of this machine\n\
     [Install]\nWantedBy=multi-user.target\n";
 
 /// A service that logs its starts and reloads.
-fn stub_unit(name: &str) -> String {
+fn fake_unit(name: &str) -> String {
     let log = |what: &str| format!("/bin/sh -c 'echo {name} {what} >> /var/svc.log'");
     format!(
-        "[Unit]\nDescription=Stub of {name}\nBefore=machine-config-daemon.service\n\n[Service]\nType=oneshot\n\
+        "[Unit]\nDescription=Fake {name}\nBefore=machine-config-daemon.service\n\n[Service]\nType=oneshot\n\
          RemainAfterExit=yes\nExecStart={}\nExecReload={}\n\n[Install]\nWantedBy=multi-user.target\n",
         log("start"),
         log("reload")

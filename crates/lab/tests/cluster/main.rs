@@ -18,7 +18,7 @@ mod joining;
 mod old_images;
 mod os_streams;
 mod pause_and_revert;
-#[path = "../product/mod.rs"]
+#[path = "../common/product/mod.rs"]
 mod product;
 #[path = "../common/real_registry.rs"]
 mod real_registry;

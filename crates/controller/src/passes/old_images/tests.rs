@@ -11,11 +11,11 @@ const DIGEST: &str = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef012
 
 /// Answers each DELETE with this status, and everything else with 404. Returns its address, and what it is asked.
 async fn fake_registry(status: u16) -> (String, Arc<Mutex<Vec<String>>>) {
-    stand_in_with(status, |_| None).await
+    fake_registry_with(status, |_| None).await
 }
 
 /// The same, where a GET of some paths has another answer.
-async fn stand_in_with(
+async fn fake_registry_with(
     status: u16,
     says: impl Fn(&str) -> Option<(u16, String)> + Send + 'static,
 ) -> (String, Arc<Mutex<Vec<String>>>) {
@@ -319,7 +319,7 @@ async fn an_image_that_another_tag_names_stays() {
         ),
     ];
     for (about, says, why, for_good) in rows {
-        let (registry, asked) = stand_in_with(202, says).await;
+        let (registry, asked) = fake_registry_with(202, says).await;
         let [(list, _), _] = passes(World::of(vec![pushed_as(&registry, &digest)]), &registry).await;
         let asked = asked.lock().unwrap();
         let deleted = asked.iter().any(|line| *line == format!("DELETE /v2/os/manifests/{digest} HTTP/1.1"));
@@ -350,7 +350,7 @@ async fn what_a_failed_build_has_pushed_is_found_by_its_tag_and_deleted() {
         _ => None,
     };
     for pod in [None, Some("Failed"), Some("Succeeded")] {
-        let (registry, asked) = stand_in_with(202, listed).await;
+        let (registry, asked) = fake_registry_with(202, listed).await;
         let world = World { pod, ..World::of(vec![tag(&registry)]) };
         let [(list, outcome), _] = passes(world, &registry).await;
         assert_eq!((list, outcome), (vec![], Outcome::Done), "{pod:?}");
@@ -359,7 +359,7 @@ async fn what_a_failed_build_has_pushed_is_found_by_its_tag_and_deleted() {
     }
     // It may still push.
     for pod in [Some("Running"), Some("Pending"), Some("Unknown")] {
-        let (registry, asked) = stand_in_with(202, listed).await;
+        let (registry, asked) = fake_registry_with(202, listed).await;
         let world = World { pod, ..World::of(vec![tag(&registry)]) };
         let [(list, outcome), _] = passes(world, &registry).await;
         assert_eq!(list, [tag(&registry)], "{pod:?}");
@@ -371,14 +371,14 @@ async fn what_a_failed_build_has_pushed_is_found_by_its_tag_and_deleted() {
     assert_eq!((list, outcome), (vec![], Outcome::Done));
     assert_eq!(*asked.lock().unwrap(), ["GET /v2/os/manifests/b1 HTTP/1.1"]);
     // A node has this image, from wherever: it is on the list by its digest, and stays.
-    let (registry, asked) = stand_in_with(202, listed).await;
+    let (registry, asked) = fake_registry_with(202, listed).await;
     let node = Some((annotation::CURRENT_IMAGE, format!("m.io/os@{digest}")));
     let [(list, _), (still, _)] = passes(World { node, ..World::of(vec![tag(&registry)]) }, &registry).await;
     let image = tag(&registry).found(&digest).unwrap();
     assert_eq!((&list, &still), (&vec![image.clone()], &vec![image.clone()]));
     assert!(!asked.lock().unwrap().iter().any(|line| line.starts_with("DELETE")));
     // What is known of it by its digest is not forgotten.
-    let (registry, _) = stand_in_with(405, listed).await;
+    let (registry, _) = fake_registry_with(405, listed).await;
     let image = tag(&registry).found(&digest).unwrap();
     let [(list, _), _] = passes(World::of(vec![tag(&registry), image]), &registry).await;
     assert!(list.len() == 1 && list[0].kept.as_ref().is_some_and(|k| k.for_good), "{list:?}");
@@ -388,7 +388,7 @@ async fn what_a_failed_build_has_pushed_is_found_by_its_tag_and_deleted() {
 async fn a_tag_that_may_not_be_looked_up_is_asked_for_until_it_may() {
     for status in [403, 401] {
         let refusals = std::sync::atomic::AtomicUsize::new(1);
-        let (registry, asked) = stand_in_with(202, move |path| {
+        let (registry, asked) = fake_registry_with(202, move |path| {
             let left = refusals.fetch_update(Relaxed, Relaxed, |n| n.checked_sub(1));
             (path == "manifests/b1" && left.is_ok()).then(|| (status, String::new()))
         })
@@ -429,7 +429,7 @@ async fn it_is_decided_again_before_each_deletion() {
 async fn layers_that_become_an_image_in_use_while_others_go_stay() {
     const MANIFEST: &str = "{\"schemaVersion\": 2}";
     let digest = registry::Digest::of(MANIFEST.as_bytes()).to_string();
-    let (registry, asked) = stand_in_with(202, |path| {
+    let (registry, asked) = fake_registry_with(202, |path| {
         let tags: Vec<String> = (0..25).map(|i| format!("{i:064x}")).collect();
         let list = json!({ "tags": tags }).to_string();
         Some((200, if path == "tags/list" { list } else { MANIFEST.to_owned() }))
