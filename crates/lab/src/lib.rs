@@ -37,16 +37,15 @@ pub use error::{Error, Result, Whole};
 pub use kubeadm::Kubeadm;
 pub use kubeadm::spec::{KubeadmBuilder, KubeadmSpec};
 pub use lab::Lab;
-pub use lab::handle::NodeHandle;
+pub use lab::fake_ostree::PULL as OSTREE_PULL;
 pub use lab::spec::{Kubelet, LabBuilder, LabSpec, Request};
 pub use lab::supervise::{Attached, down, running, supervise, up, up_until};
 pub use lab::virtual_node::VirtualNode;
 pub use machine::base_root::{Distribution, base_root, package_root};
-pub use machine::fake_ostree::PULL as OSTREE_PULL;
 pub use machine::first_boot::{BareMachine, IgnitionLog};
+pub use machine::handle::NodeHandle;
 pub use machine::image::PAUSE_IMAGE;
 pub use machine::layout::Layout;
-pub use machine::network::Bridge;
 pub use machine::node_file::NodeFile;
 pub use machine::real_kubelet::KUBELET_UNIT;
 pub use machine::real_node::{DAEMON_UNIT, FIRSTBOOT_UNIT, RECOVER_UNIT, RealNode};
@@ -59,6 +58,7 @@ pub use simulated::fake_pods::FakePods;
 pub use simulated::fleet_api::FleetApi;
 pub use simulated::{EMPTY_CONFIG, NodeNews};
 pub use system::folder::{Folder, NodeKind, ProcessKey, Record, recorded, sweep};
+pub use system::network::Bridge;
 pub use system::packages::{
     axe, ensure_browser, ensure_packages, ensure_test_packages, install_packages, is_root, missing_packages,
     unpack_package,

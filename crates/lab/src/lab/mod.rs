@@ -5,7 +5,7 @@
 //!
 //! Not here: the parts themselves, and any knowledge of MachineConfigs.
 
-pub(crate) mod handle;
+pub(crate) mod fake_ostree;
 mod nodes;
 pub(crate) mod spec;
 pub(crate) mod supervise;
@@ -21,12 +21,11 @@ use tokio::sync::mpsc;
 use crate::control_plane::programs::{Program, Programs};
 use crate::control_plane::{ControlPlane, ControlPlaneOptions};
 use crate::error::{Error, Result};
-use crate::lab::handle::NodeHandle;
 use crate::lab::nodes::{RealKubelet, daemon};
 use crate::lab::spec::{Kubelet, LabBuilder, LabSpec};
 use crate::machine::first_boot::{BareMachine, IgnitionLog};
+use crate::machine::handle::NodeHandle;
 use crate::machine::image::pause_archive;
-use crate::machine::network::Bridge;
 use crate::machine::real_node::{DaemonSetup, NODE_LIMIT, RealNode, RealNodeSpec};
 use crate::progress::Reporter;
 use crate::proxy::api_proxy::ApiProxy;
@@ -34,6 +33,7 @@ use crate::simulated::fake_kubelet::FakeKubelet;
 use crate::simulated::fake_pods::FakePods;
 use crate::simulated::{NodeFeeds, NodeNews, SimulatedNode};
 use crate::system::folder::{Folder, NodeKind, sweep};
+use crate::system::network::Bridge;
 use crate::system::packages::ensure_packages;
 use crate::system::paths::Environment;
 use crate::system::process::{Process, Signal, Spec, run};

@@ -15,11 +15,10 @@ use kube::{Api, Client};
 
 use crate::control_plane::{ControlPlane, client};
 use crate::error::{Error, Result};
-use crate::lab::handle::NodeHandle;
 use crate::lab::spec::LabSpec;
 use crate::lab::{Lab, LabNode};
+use crate::machine::handle::NodeHandle;
 use crate::machine::layout::Places;
-use crate::machine::network::Bridge;
 use crate::machine::real_kubelet::{self as kubelet, KubeletSetup};
 use crate::machine::real_node::{DaemonSetup, NODE_LIMIT, RealNode, RealNodeSpec};
 use crate::progress::Step;
@@ -28,6 +27,7 @@ use crate::simulated::fake_kubelet::{FakeKubelet, NodeSpec, heartbeat};
 use crate::simulated::fake_pods::FakePods;
 use crate::simulated::{NodeFeeds, SimulatedNode, SimulatedSetup, boot_id};
 use crate::system::folder::NodeKind;
+use crate::system::network::Bridge;
 
 /// How many fake kubelets are registered at the same time: with more, the API server only queues them.
 const REGISTER_AT_ONCE: usize = 32;

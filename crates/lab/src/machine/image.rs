@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
-use crate::control_plane::programs::lock_file;
 use crate::error::{Error, Result};
 use crate::machine::archive::{self, Entry, Image};
 use crate::progress::Reporter;
+use crate::system::file_lock::lock_file;
 use crate::system::paths::Environment;
 use crate::system::process::{find_on_path, run};
 

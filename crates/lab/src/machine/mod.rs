@@ -9,12 +9,10 @@
 
 pub(crate) mod archive;
 pub(crate) mod base_root;
-pub(crate) mod cgroup;
-pub(crate) mod fake_ostree;
 pub(crate) mod first_boot;
+pub(crate) mod handle;
 pub(crate) mod image;
 pub(crate) mod layout;
-pub(crate) mod network;
 pub(crate) mod node_file;
 pub(crate) mod nspawn;
 pub(crate) mod real_kubelet;
@@ -31,8 +29,8 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::error::{Error, Result};
-use crate::machine::cgroup::NodeGroup;
 use crate::machine::nspawn::{enter, leader_of};
+use crate::system::cgroup::NodeGroup;
 use crate::system::folder::{Folder, LEADER, ProcessKey, write_json};
 use crate::system::process::{Output, Process, Signal, lock, tail};
 

@@ -13,14 +13,14 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 
 use crate::error::{Error, Result};
-use crate::lab::handle::NodeHandle;
 use crate::machine::first_boot::IgnitionLog;
-use crate::machine::network::Bridge;
+use crate::machine::handle::NodeHandle;
 use crate::machine::node_file::NodeFile;
 use crate::machine::real_kubelet::KubeletSetup;
 use crate::machine::{Machine, MachineSpec, MachineState};
 use crate::simulated::fake_kubelet::{FakeKubelet, new_boot_id};
 use crate::system::folder::{Folder, NodeKind};
+use crate::system::network::Bridge;
 
 /// The path of the daemon's program in the node.
 pub(crate) const DAEMON_PROGRAM: &str = "/usr/local/bin/mco";

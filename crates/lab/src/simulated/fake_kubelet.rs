@@ -20,8 +20,8 @@ use tokio::time::Instant;
 
 use crate::control_plane::programs::KUBERNETES_VERSION;
 use crate::error::{Error, Result};
-use crate::machine::network::random;
 use crate::system::process::lock;
+use crate::system::random::random;
 
 /// How often a kubelet renews its Lease; the node lifecycle controller considers a node unreachable after 40 s without
 /// a renewal.

@@ -11,7 +11,6 @@
 //! Not here: machines that share this computer's kernel (`machine`), and what is on the disks (`image`).
 
 mod build_registry;
-pub(crate) mod cache;
 mod grub;
 mod image;
 mod ostree;

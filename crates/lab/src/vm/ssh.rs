@@ -13,9 +13,9 @@ use std::time::Duration;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 
-use crate::control_plane::programs::lock_file;
 use crate::error::{Error, Result};
 use crate::progress::Reporter;
+use crate::system::file_lock::lock_file;
 use crate::system::process::{Output, failed, output, run, show};
 
 const KEYGEN_LIMIT: Duration = Duration::from_secs(60);

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::system::process::{output, run, run_blocking};
+use crate::system::random::random;
 
 const IP_LIMIT: Duration = Duration::from_secs(10);
 /// Subnets are tried from here on in 10/8, away from those that clouds, VPNs and container engines usually take.
@@ -117,12 +118,6 @@ pub(crate) fn delete(bridge: &str) {
             tracing::warn!(%link, "a network link could not be deleted");
         }
     }
-}
-
-/// A random number without a library: the keys of the standard library's hasher are random.
-pub(crate) fn random() -> u64 {
-    use std::hash::{BuildHasher, Hasher};
-    std::hash::RandomState::new().build_hasher().finish()
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-use crate::control_plane::programs::lock_file;
 use crate::error::{Error, Result};
 use crate::progress::Reporter;
+use crate::system::file_lock::lock_file;
 
 /// A step: what it makes, and from what.
 #[derive(Debug)]
