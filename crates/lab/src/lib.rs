@@ -53,10 +53,12 @@ pub use machine::{Machine, MachineState};
 pub use progress::{Progress, Reporter, Step};
 pub use proxy::api_proxy::{ApiProxy, Call, Verdict};
 pub use proxy::fault_proxy::{Fault, FaultProxy};
-pub use simulated::fake_kubelet::{FakeKubelet, NodeSpec, new_boot_id};
+pub use simulated::fake_kubelet::FakeKubelet;
 pub use simulated::fake_pods::FakePods;
 pub use simulated::fleet_api::FleetApi;
+pub use simulated::node_spec::{NodeSpec, new_boot_id};
 pub use simulated::{EMPTY_CONFIG, NodeNews};
+pub use system::command::Output;
 pub use system::folder::{Folder, NodeKind, ProcessKey, Record, recorded, sweep};
 pub use system::network::Bridge;
 pub use system::packages::{
@@ -64,7 +66,7 @@ pub use system::packages::{
     unpack_package,
 };
 pub use system::paths::{Environment, go_modules};
-pub use system::process::{Output, Process, Signal};
+pub use system::process::{Process, Signal};
 pub use testing::{built_mco, delivered_mco, require, require_root, shared, unique_name};
 pub use vm::{
     BuildRegistry, Firmware, OrdinaryMachine, OstreeMachine, Registry, SerialMark, SigningKey,

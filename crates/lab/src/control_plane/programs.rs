@@ -15,9 +15,10 @@ use sha2::{Digest, Sha256};
 
 use crate::error::{Error, Result, Whole};
 use crate::progress::Reporter;
+use crate::system::command::{find_on_path, is_executable, last_lines};
 use crate::system::file_lock::lock_file;
 use crate::system::paths::{Environment, go_modules};
-use crate::system::process::{describe, find_on_path, is_executable, last_lines};
+use crate::system::process::describe;
 
 /// The Kubernetes version that go.mod pins; the programs report it.
 pub const KUBERNETES_VERSION: &str = "v1.36.3";

@@ -32,11 +32,12 @@ use crate::proxy::api_proxy::ApiProxy;
 use crate::simulated::fake_kubelet::FakeKubelet;
 use crate::simulated::fake_pods::FakePods;
 use crate::simulated::{NodeFeeds, NodeNews, SimulatedNode};
+use crate::system::command::run;
 use crate::system::folder::{Folder, NodeKind, sweep};
 use crate::system::network::Bridge;
 use crate::system::packages::ensure_packages;
 use crate::system::paths::Environment;
-use crate::system::process::{Process, Signal, Spec, run};
+use crate::system::process::{Process, Signal, Spec};
 
 /// The time limit for `mco install`, which writes some thirty objects.
 const INSTALL_LIMIT: Duration = Duration::from_secs(60);

@@ -173,7 +173,7 @@ impl LabSpec {
             return options("the controller needs its templates: add `.templates(folder)`");
         }
         if let Some(binary) =
-            self.mco_binary.as_deref().filter(|binary| !crate::system::process::is_executable(binary))
+            self.mco_binary.as_deref().filter(|binary| !crate::system::command::is_executable(binary))
         {
             return options(&format!(
                 "{} is not a program: build it with `cargo build -p cli`",

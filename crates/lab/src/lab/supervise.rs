@@ -22,9 +22,10 @@ use crate::lab::Lab;
 use crate::lab::spec::Request;
 use crate::machine::handle::NodeHandle;
 use crate::progress::Reporter;
+use crate::system::command::find_on_path;
 use crate::system::folder::{Folder, NodeKind, ProcessKey, Record, read_json, recorded, sweep, write_json};
 use crate::system::paths::Environment;
-use crate::system::process::{describe, find_on_path, tail};
+use crate::system::process::{describe, tail};
 use client::chain;
 
 /// A cold start builds the control plane, which takes up to twenty minutes, or twice as long on a slow machine.

@@ -17,8 +17,9 @@ use crate::lab::nodes::daemon;
 use crate::machine::real_node::{
     DAEMON_KUBECONFIG, DAEMON_PROGRAM, DAEMON_UNIT, RECOVER_TEXT, RECOVER_UNIT, daemon_unit,
 };
-use crate::simulated::fake_kubelet::{FakeKubelet, NodeSpec};
+use crate::simulated::fake_kubelet::FakeKubelet;
 use crate::simulated::fake_pods::FakePods;
+use crate::simulated::node_spec::NodeSpec;
 use crate::vm::{VirtualMachine, VmImage};
 
 /// The pause between two checks of the machine: shorter than a reboot.

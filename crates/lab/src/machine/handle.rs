@@ -13,8 +13,8 @@ use rustix::process::Signal;
 
 use crate::error::{Error, Result, Whole};
 use crate::machine::nspawn::enter;
+use crate::system::command::Output;
 use crate::system::folder::{LEADER, NodeKind, ProcessKey, read_json};
-use crate::system::process::Output;
 
 /// The time limit for a short command in a node.
 const EXEC_LIMIT: Duration = Duration::from_secs(60);

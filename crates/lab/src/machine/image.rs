@@ -13,9 +13,9 @@ use sha2::{Digest, Sha256};
 use crate::error::{Error, Result};
 use crate::machine::archive::{self, Entry, Image};
 use crate::progress::Reporter;
+use crate::system::command::{find_on_path, run};
 use crate::system::file_lock::lock_file;
 use crate::system::paths::Environment;
-use crate::system::process::{find_on_path, run};
 
 /// The image's name in every node. `.invalid` never exists as a registry.
 pub const PAUSE_IMAGE: &str = "lab.invalid/pause:1";

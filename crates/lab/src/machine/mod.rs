@@ -31,8 +31,9 @@ use tokio::task::JoinHandle;
 use crate::error::{Error, Result};
 use crate::machine::nspawn::{enter, leader_of};
 use crate::system::cgroup::NodeGroup;
+use crate::system::command::Output;
 use crate::system::folder::{Folder, LEADER, ProcessKey, write_json};
-use crate::system::process::{Output, Process, Signal, lock, tail};
+use crate::system::process::{Process, Signal, lock, tail};
 
 /// nspawn's exit status when the machine asked for a reboot (`--keep-unit`).
 const REBOOT_STATUS: i32 = 133;

@@ -18,7 +18,8 @@ use crate::machine::handle::NodeHandle;
 use crate::machine::node_file::NodeFile;
 use crate::machine::real_kubelet::KubeletSetup;
 use crate::machine::{Machine, MachineSpec, MachineState};
-use crate::simulated::fake_kubelet::{FakeKubelet, new_boot_id};
+use crate::simulated::fake_kubelet::FakeKubelet;
+use crate::simulated::node_spec::new_boot_id;
 use crate::system::folder::{Folder, NodeKind};
 use crate::system::network::Bridge;
 

@@ -11,6 +11,7 @@ pub(crate) mod fake_kubelet;
 pub(crate) mod fake_pods;
 pub(crate) mod fleet_api;
 mod fleet_objects;
+pub(crate) mod node_spec;
 
 use std::collections::HashMap;
 use std::fs;

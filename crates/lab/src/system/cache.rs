@@ -90,7 +90,7 @@ fn key(recipe: &[&str]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::system::process::run;
+    use crate::system::command::run;
     use std::time::Duration;
 
     const LIMIT: Duration = Duration::from_secs(60);

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::system::process::{output, run, run_blocking};
+use crate::system::command::{output, run, run_blocking};
 use crate::system::random::random;
 
 const IP_LIMIT: Duration = Duration::from_secs(10);

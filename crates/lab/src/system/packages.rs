@@ -10,8 +10,8 @@ use sha2::{Digest, Sha256};
 
 use crate::error::{Error, Result};
 use crate::progress::Reporter;
+use crate::system::command::{find_on_path, run};
 use crate::system::file_lock::lock_file;
-use crate::system::process::{find_on_path, run};
 
 /// A program, and the Debian package that contains it.
 const NEEDED: [(&str, &str); 6] = [

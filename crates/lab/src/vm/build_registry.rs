@@ -21,8 +21,8 @@ use crate::machine::handle::NodeHandle;
 use crate::progress::Reporter;
 use crate::proxy::fault_proxy::{Fault, FaultProxy};
 use crate::system::cache::CacheStep;
+use crate::system::command::run;
 use crate::system::folder::Folder;
-use crate::system::process::run;
 use crate::vm::ostree::{OstreeMachine, Registry};
 use crate::vm::tools::{Programs, WORK};
 

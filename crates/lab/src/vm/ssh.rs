@@ -15,8 +15,8 @@ use tokio::net::TcpStream;
 
 use crate::error::{Error, Result};
 use crate::progress::Reporter;
+use crate::system::command::{Output, failed, output, run, show};
 use crate::system::file_lock::lock_file;
-use crate::system::process::{Output, failed, output, run, show};
 
 const KEYGEN_LIMIT: Duration = Duration::from_secs(60);
 /// An emulated processor takes seconds for the handshake when this computer is busy.
