@@ -12,6 +12,7 @@ mod crds;
 mod definitions;
 mod drains;
 mod examples;
+mod followed_policies;
 mod generated;
 mod image_builds;
 mod joining;
