@@ -44,7 +44,7 @@ pub(crate) struct Up {
     #[arg(long, conflicts_with = "kubelet")]
     simulated: bool,
     /// What plays the kubelet of each node
-    #[arg(long, value_enum, default_value = "stand-in")]
+    #[arg(long, value_enum, default_value = "fake")]
     kubelet: KubeletKind,
     /// Run no kube-controller-manager
     #[arg(long)]

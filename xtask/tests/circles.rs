@@ -1,7 +1,6 @@
 //! The imports inside of crates: this test fails when files of a crate import each other in a circle, so that none of them can
 //! be read, tested or moved without the others. A module and the files in its folder count as one there and may import each other.
-//! The same holds for what is at the top of a crate, folders and files, where a folder counts with all that is in it; some crates are
-//! not there yet ([`FOLDERS_IN_CIRCLES`]).
+//! The same holds for what is at the top of a crate, folders and files, where a folder counts with all that is in it.
 //!
 //! It reads the sources, and sees `use` lines and paths that begin with `crate::`, `super::` or `self::`. It does not see which
 //! methods a file calls: those of a type that has them in several files are free of this rule.
@@ -10,9 +9,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-
-/// Crates whose folders still import each other in a circle. No other crate may.
-const FOLDERS_IN_CIRCLES: [&str; 1] = ["lab"];
 
 /// A crate's modules by path (`cache::watch`), with the paths in the same crate that each one names.
 type Modules = BTreeMap<Vec<String>, BTreeSet<Vec<String>>>;
@@ -183,12 +179,7 @@ fn files_import_each_other_one_way() {
 fn folders_import_each_other_one_way() {
     for (name, modules) in crates() {
         let circles = circles(&folders(&modules));
-        match FOLDERS_IN_CIRCLES.contains(&name.as_str()) {
-            true => assert!(!circles.is_empty(), "{name} has no circles any more: take it from the list"),
-            false => {
-                assert_eq!(circles, Vec::<String>::new(), "{name}: these import each other in a circle");
-            }
-        }
+        assert_eq!(circles, Vec::<String>::new(), "{name}: these import each other in a circle");
     }
 }
 

@@ -354,5 +354,4 @@ fn unhex(text: &str) -> Option<[u8; 32]> {
 }
 
 #[cfg(test)]
-#[path = "boot_token_tests.rs"]
 mod tests;

@@ -14,7 +14,6 @@
 //!
 //! What it is not: requests to registries, or which builds go (see `prune`).
 
-#[path = "pushed/clean_up.rs"]
 mod clean;
 
 pub use clean::{CleanUp, Known, clean_up};
@@ -273,5 +272,4 @@ pub fn after(pushed: &Pushed, done: Result<(), Failure>, now: &Time) -> After {
 }
 
 #[cfg(test)]
-#[path = "pushed_tests.rs"]
 mod tests;

@@ -238,9 +238,4 @@ fn os_build_item(build: &MachineOSBuild) -> Item<ImageBuild> {
 }
 
 #[cfg(test)]
-#[path = "dirty_tests.rs"]
 mod tests;
-
-#[cfg(test)]
-#[path = "answer_tests.rs"]
-mod answer_tests;

@@ -359,5 +359,4 @@ impl SettingsGate {
 }
 
 #[cfg(test)]
-#[path = "gates_tests.rs"]
 mod tests;

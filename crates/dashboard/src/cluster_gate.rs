@@ -314,5 +314,4 @@ pub(crate) fn check_hosts(hosts: &[String]) -> Result<(), DashboardError> {
 }
 
 #[cfg(test)]
-#[path = "cluster_gate_tests.rs"]
 mod tests;

@@ -120,5 +120,4 @@ fn note(cluster: &ClusterWatch, fleet: &Fleet, timeline: &Mutex<Timeline>) {
 }
 
 #[cfg(test)]
-#[path = "live_tests.rs"]
 mod tests;

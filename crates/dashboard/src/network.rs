@@ -190,5 +190,4 @@ async fn connection(
 }
 
 #[cfg(test)]
-#[path = "network_tests.rs"]
 mod tests;

@@ -115,7 +115,7 @@ async fn read(client: &Client) -> Result<EventHistory, CallError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_cluster::status;
+    use crate::fake_cluster::status;
     use serde_json::{Value, json};
     use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -207,5 +207,4 @@ async fn snapshot(State(shared): State<Shared>) -> Response {
 }
 
 #[cfg(test)]
-#[path = "routes_tests.rs"]
 pub(crate) mod tests;

@@ -339,5 +339,4 @@ impl DisruptionPolicy {
 }
 
 #[cfg(test)]
-#[path = "disruption_policy_tests.rs"]
 mod tests;

@@ -15,9 +15,9 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
+use crate::system::command::run_blocking;
 use crate::system::folder::Folder;
 use crate::system::paths::Environment;
-use crate::system::process::run_blocking;
 
 /// The time limit for an answer of the browser, which shares two processors with a control plane.
 const LIMIT: Duration = Duration::from_secs(120);

@@ -37,34 +37,36 @@ pub use error::{Error, Result, Whole};
 pub use kubeadm::Kubeadm;
 pub use kubeadm::spec::{KubeadmBuilder, KubeadmSpec};
 pub use lab::Lab;
-pub use lab::handle::NodeHandle;
+pub use lab::fake_ostree::PULL as OSTREE_PULL;
 pub use lab::spec::{Kubelet, LabBuilder, LabSpec, Request};
 pub use lab::supervise::{Attached, down, running, supervise, up, up_until};
 pub use lab::virtual_node::VirtualNode;
 pub use machine::base_root::{Distribution, base_root, package_root};
 pub use machine::first_boot::{BareMachine, IgnitionLog};
+pub use machine::handle::NodeHandle;
 pub use machine::image::PAUSE_IMAGE;
 pub use machine::layout::Layout;
-pub use machine::network::Bridge;
 pub use machine::node_file::NodeFile;
-pub use machine::ostree_stand_in::PULL as OSTREE_PULL;
 pub use machine::real_kubelet::KUBELET_UNIT;
 pub use machine::real_node::{DAEMON_UNIT, FIRSTBOOT_UNIT, RECOVER_UNIT, RealNode};
 pub use machine::{Machine, MachineState};
 pub use progress::{Progress, Reporter, Step};
 pub use proxy::api_proxy::{ApiProxy, Call, Verdict};
 pub use proxy::fault_proxy::{Fault, FaultProxy};
+pub use simulated::fake_kubelet::FakeKubelet;
+pub use simulated::fake_pods::FakePods;
 pub use simulated::fleet_api::FleetApi;
-pub use simulated::kubelet_standin::{KubeletStandIn, NodeSpec, new_boot_id};
-pub use simulated::pod_standin::PodStandIn;
+pub use simulated::node_spec::{NodeSpec, new_boot_id};
 pub use simulated::{EMPTY_CONFIG, NodeNews};
+pub use system::command::Output;
 pub use system::folder::{Folder, NodeKind, ProcessKey, Record, recorded, sweep};
+pub use system::network::Bridge;
 pub use system::packages::{
     axe, ensure_browser, ensure_packages, ensure_test_packages, install_packages, is_root, missing_packages,
     unpack_package,
 };
 pub use system::paths::{Environment, go_modules};
-pub use system::process::{Output, Process, Signal};
+pub use system::process::{Process, Signal};
 pub use testing::{built_mco, delivered_mco, require, require_root, shared, unique_name};
 pub use vm::{
     BuildRegistry, Firmware, OrdinaryMachine, OstreeMachine, Registry, SerialMark, SigningKey,

@@ -121,7 +121,7 @@ pub fn built_mco() -> Option<std::path::PathBuf> {
     let test = std::env::current_exe().ok()?;
     // target/<profile>/deps/<test>
     let program = test.parent()?.parent()?.join("mco");
-    crate::system::process::is_executable(&program).then_some(program)
+    crate::system::command::is_executable(&program).then_some(program)
 }
 
 /// The statically linked `mco`, as it is delivered, of the same profile: `target/<profile>/static/mco`. `None` if it
@@ -129,5 +129,5 @@ pub fn built_mco() -> Option<std::path::PathBuf> {
 #[must_use]
 pub fn delivered_mco() -> Option<std::path::PathBuf> {
     let program = built_mco()?.parent()?.join("static/mco");
-    crate::system::process::is_executable(&program).then_some(program)
+    crate::system::command::is_executable(&program).then_some(program)
 }

@@ -376,5 +376,4 @@ async fn answer<B>(content: &Content, request: &Request<B>) -> Response<Full<Byt
 }
 
 #[cfg(test)]
-#[path = "endpoint_tests.rs"]
 mod tests;

@@ -336,5 +336,4 @@ fn server_config(
 }
 
 #[cfg(test)]
-#[path = "tls_tests.rs"]
 mod tests;

@@ -268,5 +268,4 @@ fn set_token(config: &mut Value, facts: &Facts<'_>, tokens: &BTreeMap<&str, Stri
 }
 
 #[cfg(test)]
-#[path = "user_data_tests.rs"]
 mod tests;

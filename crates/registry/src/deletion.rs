@@ -165,7 +165,7 @@ fn next_page(link: &str) -> Result<Option<String>, Why> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stand_in::{Says, StandIn, settings};
+    use crate::fake_registry::{FakeRegistry, Says, settings};
     use crate::{Registry, RegistryError};
 
     fn image(server: &str, rest: &str) -> Reference {
@@ -178,9 +178,9 @@ mod tests {
 
     #[tokio::test]
     async fn an_image_is_deleted_by_its_digest_with_the_login_that_is_asked_for() {
-        let tokens = StandIn::start(|_| Says::ok("{\"token\": \"t\"}")).await;
+        let tokens = FakeRegistry::start(|_| Says::ok("{\"token\": \"t\"}")).await;
         let realm = format!("Bearer realm=\"http://{}/token\",service=\"reg\"", tokens.server);
-        let registry = StandIn::start(move |asked| match asked.authorization() {
+        let registry = FakeRegistry::start(move |asked| match asked.authorization() {
             "Bearer t" => Says::status(202),
             _ => Says::status(401).with("WWW-Authenticate", &realm),
         })
@@ -211,7 +211,7 @@ mod tests {
             (429, None, true),
             (503, None, true),
         ] {
-            let registry = StandIn::start(move |_| {
+            let registry = FakeRegistry::start(move |_| {
                 Says::status(status).with("Location", "http://127.0.0.1:1/elsewhere")
             })
             .await;
@@ -224,7 +224,7 @@ mod tests {
 
     #[tokio::test]
     async fn tags_are_listed_page_by_page_in_the_same_repository() {
-        let registry = StandIn::start(|asked| match asked.line.as_str() {
+        let registry = FakeRegistry::start(|asked| match asked.line.as_str() {
             "GET /v2/lab/os/tags/list" => Says::ok("{\"name\": \"lab/os\", \"tags\": [\"a\", \"b/../c\"]}")
                 .with("Link", "</v2/other/tags/list?last=a&n=1>; rel=\"next\""),
             "GET /v2/lab/os/tags/list?last=a&n=1" => Says::ok("{\"tags\": [\"d\"]}"),
@@ -233,9 +233,9 @@ mod tests {
         .await;
         let at = image(&registry.server, "");
         assert_eq!(Registry::new(settings()).tags(&at).await.unwrap(), ["a", "d"]);
-        let none = StandIn::start(|_| Says::ok("{\"tags\": null}")).await;
+        let none = FakeRegistry::start(|_| Says::ok("{\"tags\": null}")).await;
         assert_eq!(Registry::new(settings()).tags(&image(&none.server, "")).await.unwrap(), [""; 0]);
-        let gone = StandIn::start(|_| Says::status(404)).await;
+        let gone = FakeRegistry::start(|_| Says::status(404)).await;
         assert_eq!(Registry::new(settings()).tags(&image(&gone.server, "")).await.unwrap(), [""; 0]);
         for (link, want) in [
             ("<https://q.io/v2/a/tags/list?n=1>; rel=next", Some(Some("tags/list?n=1"))),
@@ -250,12 +250,12 @@ mod tests {
 
     #[tokio::test]
     async fn a_tag_of_an_index_stands_for_its_images_too() {
-        let mut images = crate::stand_in::Images::default();
+        let mut images = crate::fake_registry::Images::default();
         let one = images.image("amd64", &serde_json::json!({}), &[]);
         let index = images.index(&[("s390x", &one)]);
         images.tag("one", &one);
         images.tag("all", &index);
-        let registry = StandIn::start(move |asked| images.says(asked)).await;
+        let registry = FakeRegistry::start(move |asked| images.says(asked)).await;
         let of = async |tag: &str| {
             let at = image(&registry.server, tag);
             Registry::new(settings()).digests_at_source(&at).await.unwrap()
@@ -270,27 +270,29 @@ mod tests {
         // More pages than are read, more tags than are read, the same page for ever, and a page that is missing.
         let asked_page = |line: &str| line.rsplit_once("last=").map_or(0, |(_, at)| at.parse().unwrap_or(0));
         let link = |page: usize| format!("</v2/lab/os/tags/list?last={page}>; rel=\"next\"");
-        let pages = move |asked: &crate::stand_in::Asked| {
+        let pages = move |asked: &crate::fake_registry::Asked| {
             Says::ok("{\"tags\": [\"a\"]}").with("Link", &link(asked_page(&asked.line) + 1))
         };
         let many: Vec<String> = (0..20_000).map(|i| format!("t{i}")).collect();
         let many = serde_json::json!({ "tags": many }).to_string();
-        let tags = move |asked: &crate::stand_in::Asked| {
+        let tags = move |asked: &crate::fake_registry::Asked| {
             Says::ok(many.clone()).with("Link", &link(asked_page(&asked.line) + 1))
         };
-        let same = move |_: &crate::stand_in::Asked| Says::ok("{\"tags\": [\"a\"]}").with("Link", &link(1));
-        let missing = move |asked: &crate::stand_in::Asked| match asked_page(&asked.line) {
+        let same =
+            move |_: &crate::fake_registry::Asked| Says::ok("{\"tags\": [\"a\"]}").with("Link", &link(1));
+        let missing = move |asked: &crate::fake_registry::Asked| match asked_page(&asked.line) {
             0 => Says::ok("{\"tags\": [\"a\"]}").with("Link", &link(1)),
             _ => Says::status(404),
         };
-        let unreadable =
-            |_: &crate::stand_in::Asked| Says::ok("{\"tags\": [\"a\"]}").with("Link", "more; rel=\"next\"");
+        let unreadable = |_: &crate::fake_registry::Asked| {
+            Says::ok("{\"tags\": [\"a\"]}").with("Link", "more; rel=\"next\"")
+        };
         let all = [
-            StandIn::start(pages).await,
-            StandIn::start(tags).await,
-            StandIn::start(same).await,
-            StandIn::start(missing).await,
-            StandIn::start(unreadable).await,
+            FakeRegistry::start(pages).await,
+            FakeRegistry::start(tags).await,
+            FakeRegistry::start(same).await,
+            FakeRegistry::start(missing).await,
+            FakeRegistry::start(unreadable).await,
         ];
         let mut counts = vec![];
         for registry in &all {

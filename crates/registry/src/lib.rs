@@ -28,7 +28,7 @@ mod transport;
 mod tries;
 
 #[cfg(test)]
-mod stand_in;
+mod fake_registry;
 #[cfg(test)]
 mod tests;
 

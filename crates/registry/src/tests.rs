@@ -1,6 +1,6 @@
-//! Looking into images, against stand-ins for registries.
+//! Looking into images, against fake registries.
 
-use crate::stand_in::{Asked, Images, Says, StandIn, settings};
+use crate::fake_registry::{Asked, FakeRegistry, Images, Says, settings};
 use crate::transport::{Limits, Proxies, Settings};
 use crate::{Digest, ImageFacts, Reference, Registry, RegistryError, Why};
 use base64::Engine as _;
@@ -44,7 +44,7 @@ fn with_login(server: &str, login: &str) -> Settings {
 #[tokio::test]
 async fn a_tag_becomes_a_digest_with_what_the_image_says() {
     let (images, digest) = images();
-    let registry = StandIn::start(move |asked| images.says(asked)).await;
+    let registry = FakeRegistry::start(move |asked| images.says(asked)).await;
     let facts = inspect(settings(), &image(&registry.server, ":latest")).await.unwrap();
     assert_eq!(facts.image, image(&registry.server, "").at(digest.clone()).to_string());
     assert_eq!(facts.architectures, ["amd64"]);
@@ -72,7 +72,7 @@ async fn of_an_index_the_image_for_the_architecture_counts_and_the_digest_is_the
     // An image that is listed for another architecture than it is for.
     let index = images.index(&[("arm64", &arm), ("amd64", &amd), ("s390x", &arm)]);
     images.tag("1", &index);
-    let registry = StandIn::start(move |asked| images.says(asked)).await;
+    let registry = FakeRegistry::start(move |asked| images.says(asked)).await;
     let at = image(&registry.server, ":1");
     let look = Registry::new(settings());
     for (architecture, version) in [(None, "amd"), (Some("arm64"), "arm"), (Some("amd64"), "amd")] {
@@ -90,7 +90,7 @@ async fn of_an_index_the_image_for_the_architecture_counts_and_the_digest_is_the
 #[tokio::test]
 async fn a_token_is_fetched_as_the_registry_demands_and_the_password_stays_at_the_token_server() {
     let (images, _) = images();
-    let tokens = StandIn::start(|asked| match asked.authorization() {
+    let tokens = FakeRegistry::start(|asked| match asked.authorization() {
         // echo -n me:pass | base64
         "Basic bWU6cGFzcw==" => Says::ok("{\"token\": \"t0\"}"),
         _ => Says::status(401),
@@ -100,7 +100,7 @@ async fn a_token_is_fetched_as_the_registry_demands_and_the_password_stays_at_th
         "Bearer realm=\"http://{}/token\",service=\"reg\",scope=\"repository:lab/os:pull\"",
         tokens.server
     );
-    let registry = StandIn::start(move |asked| match asked.authorization() {
+    let registry = FakeRegistry::start(move |asked| match asked.authorization() {
         "Bearer t0" => images.says(asked),
         _ => Says::status(401).with("WWW-Authenticate", &realm),
     })
@@ -120,9 +120,9 @@ async fn a_token_is_fetched_as_the_registry_demands_and_the_password_stays_at_th
 #[tokio::test]
 async fn an_identity_token_is_exchanged_and_a_password_is_sent_where_it_is_demanded() {
     let (images, _) = images();
-    let tokens = StandIn::start(|_| Says::ok("{\"access_token\": \"t1\"}")).await;
+    let tokens = FakeRegistry::start(|_| Says::ok("{\"access_token\": \"t1\"}")).await;
     let realm = format!("Bearer realm=\"http://{}/t\"", tokens.server);
-    let registry = StandIn::start(move |asked| match asked.authorization() {
+    let registry = FakeRegistry::start(move |asked| match asked.authorization() {
         "Bearer t1" | "Basic bWU6cGFzcw==" => images.says(asked),
         _ if asked.line.contains("basic") => Says::status(401).with("WWW-Authenticate", "Basic realm=\"r\""),
         _ => Says::status(401).with("WWW-Authenticate", &realm),
@@ -164,7 +164,7 @@ async fn what_has_another_digest_is_no_answer() {
             }),
         }
         let named = Digest::of(b"what the registry says").to_string();
-        let registry = StandIn::start(move |asked| match lie {
+        let registry = FakeRegistry::start(move |asked| match lie {
             "by tag" => Says {
                 headers: vec![("Docker-Content-Digest".to_owned(), named.clone())],
                 ..images.says(asked)
@@ -183,13 +183,13 @@ async fn what_has_another_digest_is_no_answer() {
 async fn a_redirect_is_followed_without_the_credentials() {
     let (images, _) = images();
     let all = images.clone();
-    let store = StandIn::start(move |asked| {
+    let store = FakeRegistry::start(move |asked| {
         let name = asked.line.trim_start_matches("GET /store/");
         all.0.get(name).map_or_else(|| Says::status(404), |b| Says::ok(b.clone()))
     })
     .await;
     let to = format!("http://{}/store", store.server);
-    let registry = StandIn::start(move |asked| match asked.line.strip_prefix("GET /v2/lab/os/blobs/") {
+    let registry = FakeRegistry::start(move |asked| match asked.line.strip_prefix("GET /v2/lab/os/blobs/") {
         _ if asked.authorization().is_empty() => Says::status(401).with("WWW-Authenticate", "Basic"),
         Some(digest) => Says::status(307).with("Location", &format!("{to}/blobs/{digest}")),
         None => images.says(asked),
@@ -199,9 +199,10 @@ async fn a_redirect_is_followed_without_the_credentials() {
     let at_store = store.asked.lock().unwrap().clone();
     assert_eq!(at_store.len(), 1);
     assert_eq!(at_store[0].authorization(), "");
-    let circle =
-        StandIn::start(|asked| Says::status(302).with("Location", asked.line.trim_start_matches("GET ")))
-            .await;
+    let circle = FakeRegistry::start(|asked| {
+        Says::status(302).with("Location", asked.line.trim_start_matches("GET "))
+    })
+    .await;
     assert!(matches!(why(inspect(settings(), &image(&circle.server, "")).await), Why::Lies(_)));
     assert_eq!(circle.lines().len(), 6);
 }
@@ -211,7 +212,7 @@ async fn what_is_cut_or_overloaded_is_asked_again_and_not_for_ever() {
     let (images, _) = images();
     let count = Arc::new(AtomicUsize::new(0));
     let (all, n) = (images.clone(), count.clone());
-    let registry = StandIn::start(move |asked| match n.fetch_add(1, Ordering::SeqCst) {
+    let registry = FakeRegistry::start(move |asked| match n.fetch_add(1, Ordering::SeqCst) {
         0 => Says { cut: Some(10), ..all.says(asked) },
         1 => Says::status(429).with("Retry-After", "3600"),
         3 => Says::status(503),
@@ -220,27 +221,29 @@ async fn what_is_cut_or_overloaded_is_asked_again_and_not_for_ever() {
     .await;
     inspect(settings(), &image(&registry.server, "")).await.unwrap();
     assert_eq!(count.load(Ordering::SeqCst), 5);
-    let always = StandIn::start(move |asked| Says { cut: Some(10), ..images.says(asked) }).await;
+    let always = FakeRegistry::start(move |asked| Says { cut: Some(10), ..images.says(asked) }).await;
     let error = inspect(settings(), &image(&always.server, "")).await.unwrap_err();
     assert!(error.is_temporary() && error.to_string().contains("cut off"), "{error}");
     assert_eq!(always.lines().len(), 3);
-    let words =
-        StandIn::start(|_| Says { status: 500, ..Says::ok("{\"errors\": [{\"message\": \"disk full\"}]}") })
-            .await;
+    let words = FakeRegistry::start(|_| Says {
+        status: 500,
+        ..Says::ok("{\"errors\": [{\"message\": \"disk full\"}]}")
+    })
+    .await;
     let error = inspect(settings(), &image(&words.server, "")).await.unwrap_err().to_string();
     assert!(error.ends_with("it answers with status 500: disk full"), "{error}");
 }
 
 #[tokio::test]
 async fn who_never_answers_or_never_ends_is_given_up() {
-    let silent = StandIn::start(|_| Says { never: true, ..Says::default() }).await;
+    let silent = FakeRegistry::start(|_| Says { never: true, ..Says::default() }).await;
     let short = |limits: Limits| Settings { limits: Limits { attempts: 1, ..limits }, ..settings() };
     let quick = Limits { request: Duration::from_millis(300), ..settings().limits };
     let why_silent = why(inspect(short(quick), &image(&silent.server, "")).await);
     assert!(matches!(why_silent, Why::Silent { .. }), "{why_silent}");
     let whole = Limits { whole: Duration::from_millis(300), ..settings().limits };
     assert!(matches!(why(inspect(short(whole), &image(&silent.server, "")).await), Why::Silent { .. }));
-    let endless = StandIn::start(|_| Says { endless: true, ..Says::ok("{") }).await;
+    let endless = FakeRegistry::start(|_| Says { endless: true, ..Says::ok("{") }).await;
     let small = Limits { document: 100_000, ..settings().limits };
     assert_eq!(
         why(inspect(short(small), &image(&endless.server, "")).await),
@@ -251,11 +254,11 @@ async fn who_never_answers_or_never_ends_is_given_up() {
 #[tokio::test]
 async fn mirrors_are_asked_first_and_what_is_blocked_is_not_asked() {
     let (images, digest) = images();
-    let empty = StandIn::start(|_| Says::status(404)).await;
-    let liar = StandIn::start(|_| Says::ok("{}")).await;
+    let empty = FakeRegistry::start(|_| Says::status(404)).await;
+    let liar = FakeRegistry::start(|_| Says::ok("{}")).await;
     let (first, second) = (images.clone(), images.clone());
-    let mirror = StandIn::start(move |asked| first.says(asked)).await;
-    let own = StandIn::start(move |asked| second.says(asked)).await;
+    let mirror = FakeRegistry::start(move |asked| first.says(asked)).await;
+    let own = FakeRegistry::start(move |asked| second.says(asked)).await;
     let conf = |blocked: bool| {
         let mirrors = [&empty.server, &liar.server, &mirror.server];
         let mirrors = mirrors.map(|m| {
@@ -300,7 +303,7 @@ async fn a_file_is_read_from_the_highest_layer_that_has_it() {
     let digest = images.image("amd64", &json!({}), &layers);
     images.tag("latest", &digest);
     let honest = images.clone();
-    let registry = StandIn::start(move |asked| honest.says(asked)).await;
+    let registry = FakeRegistry::start(move |asked| honest.says(asked)).await;
     let (look, at) = (Registry::new(settings()), image(&registry.server, ""));
     assert_eq!(look.file(&at, None, "/etc/a").await.unwrap(), b"new");
     for gone in ["/etc/b", "/etc/c"] {
@@ -308,7 +311,7 @@ async fn a_file_is_read_from_the_highest_layer_that_has_it() {
     }
     let top = format!("blobs/{}", Digest::of(&layers[2]));
     images.0.insert(top, layer(&[("etc/a", "bad")]));
-    let liar = StandIn::start(move |asked| images.says(asked)).await;
+    let liar = FakeRegistry::start(move |asked| images.says(asked)).await;
     let error = Registry::new(settings()).file(&image(&liar.server, ""), None, "etc/a").await.unwrap_err();
     assert!(error.to_string().contains("is not what it should be"), "{error}");
 }
@@ -320,7 +323,7 @@ async fn a_release_image_stands_for_the_images_that_it_lists() {
     let os = images.image("amd64", &json!({class: "rhel-9", "containers.bootc": "1"}), &[]);
     let extensions =
         images.image("amd64", &json!({class: "rhel-9", "io.openshift.os.extensions": "true"}), &[]);
-    let registry = StandIn::start(move |asked| Images::says(&images, asked)).await;
+    let registry = FakeRegistry::start(move |asked| Images::says(&images, asked)).await;
     let name = |digest: &Digest| image(&registry.server, "").at(digest.clone()).to_string();
     let tag = |tag: &str, digest: &Digest| json!({"name": tag, "from": {"kind": "DockerImage", "name": name(digest)}});
     let list =
@@ -334,7 +337,7 @@ async fn a_release_image_stands_for_the_images_that_it_lists() {
     let digest =
         release.image("amd64", &json!({"io.openshift.release": "5.0"}), &[tar.into_inner().unwrap()]);
     release.tag("latest", &digest);
-    let payload = StandIn::start(move |asked| release.says(asked)).await;
+    let payload = FakeRegistry::start(move |asked| release.says(asked)).await;
     let streams = Registry::new(settings()).streams(&[image(&payload.server, "")]).await.unwrap();
     assert_eq!(streams.len(), 1);
     assert_eq!(
@@ -356,7 +359,7 @@ async fn a_registrys_own_authority_is_trusted_for_that_registry_only() {
     .unwrap();
     let (images, _) = images();
     let says = move |asked: &Asked| images.says(asked);
-    let registry = StandIn::serve(Some(tokio_rustls::TlsAcceptor::from(Arc::new(config))), says).await;
+    let registry = FakeRegistry::serve(Some(tokio_rustls::TlsAcceptor::from(Arc::new(config))), says).await;
     let at = image(&registry.server, "");
     let strict = || Settings { insecure: false, ..settings() };
     let refused = why(inspect(strict(), &at).await);
@@ -375,7 +378,7 @@ async fn a_registrys_own_authority_is_trusted_for_that_registry_only() {
 #[tokio::test]
 async fn a_registry_is_reached_through_the_proxy() {
     let (images, _) = images();
-    let registry = StandIn::start(move |asked| images.says(asked)).await;
+    let registry = FakeRegistry::start(move |asked| images.says(asked)).await;
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let proxy = format!("http://me:pass@{}", listener.local_addr().unwrap());
     let heads = Arc::new(std::sync::Mutex::new(vec![]));

@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::needless_pass_by_value, reason = "helpers of tests")]
 
+#[path = "common/template_folder.rs"]
 mod template_folder;
 
 use render::bootstrap::{self, Manifests};

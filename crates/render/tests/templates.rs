@@ -3,6 +3,7 @@
 //! Not here: what the result does on a host.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::needless_pass_by_value, reason = "helpers of tests")]
 
+#[path = "common/template_folder.rs"]
 mod template_folder;
 
 use api::v1::{ControllerConfig, ControllerConfigSpec, MachineConfig, MachineConfigPool, ProxyStatus};

@@ -1,6 +1,6 @@
 //! `bench os`: what an OS update costs the agent itself, without the work of the host's programs.
 //!
-//! The node is a machine that boots, in a cluster of its own. Its `ostree` is the lab's stand-in: it pulls and stages nothing,
+//! The node is a machine that boots, in a cluster of its own. Its `ostree` is the lab's fake: it pulls and stages nothing,
 //! and the next boot reports what was staged. So only the agent is measured: the CPU time of its own threads and its peak
 //! memory, from the change of the config to the reboot, and from the boot to the end of the update. The cost of a start that
 //! finds nothing to do is subtracted.
@@ -35,7 +35,7 @@ async fn measure(root: &Path, a: &Bench, samples: &mut Samples) -> anyhow::Resul
     let program = a.program.clone().unwrap_or_else(|| root.join("target/release/mco"));
     let templates = root.join("target/bench/no-templates");
     std::fs::create_dir_all(&templates)?;
-    let builder = one_node::builder(program, templates).ostree_stand_in(IMAGES[0]);
+    let builder = one_node::builder(program, templates).fake_ostree(IMAGES[0]);
     one_node::measure(builder, async |lab| {
         // The registry in the images' names does not exist, so the controller must not inspect them.
         let unseen = serde_json::json!({"metadata": {"annotations": {own::OS_IMAGES: own::AS_THEY_ARE}}});

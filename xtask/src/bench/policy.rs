@@ -3,7 +3,7 @@
 //! gate's first failed answer: how soon no further node is started, and how soon all nodes are rolled back.
 //!
 //! Real: the controller with its gates, and the Jobs that it creates. Simplified: one server on loopback answers for both
-//! Prometheus and a workload's front page; the workload is a Deployment of no pods; a stand-in for the Job controller marks
+//! Prometheus and a workload's front page; the workload is a Deployment of no pods; a fake Job controller marks
 //! each Job as succeeded.
 
 use anyhow::Context;
@@ -128,7 +128,7 @@ impl Gates {
     }
 }
 
-/// The stand-in for the Job controller.
+/// The fake Job controller.
 async fn end_jobs(client: kube::Client) {
     let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("batch", "v1", "Job"));
     let jobs: Api<DynamicObject> = Api::namespaced_with(client, "default", &kind);

@@ -1,7 +1,7 @@
 //! `bench os --prefetch`: how long a node waits for an OS image of 500 MB, before and after it is drained: with the image
 //! already on the node, because its pool prefetches it, and without.
 //!
-//! This program sends the bytes over the network, at the speed of a nearby registry. OSTree is the lab's stand-in, so the
+//! This program sends the bytes over the network, at the speed of a nearby registry. OSTree is the lab's fake, so the
 //! figures leave out OSTree's own work on an image. It is the same in both cases.
 //!
 //! Not here: what an update costs the agent (see `os`).
@@ -25,7 +25,7 @@ const IMAGE_BYTES: usize = 500_000_000;
 const PIECE: usize = 1_000_000;
 const PACE: Duration = Duration::from_millis(20);
 
-/// The stand-in's pull: it downloads all the bytes, unless the node has them.
+/// The fake's pull: it downloads all the bytes, unless the node has them.
 fn script(listener: &TcpListener) -> anyhow::Result<String> {
     let address = listener.local_addr()?;
     let (host, port) = (address.ip(), address.port());

@@ -58,7 +58,7 @@ pub(crate) struct Demo {
     #[arg(long, value_name = "FILE")]
     apply: Option<PathBuf>,
     /// What plays the kubelet of each node
-    #[arg(long, value_enum, default_value = "stand-in")]
+    #[arg(long, value_enum, default_value = "fake")]
     kubelet: KubeletKind,
     /// Leave everything running afterwards, until `cargo xtask lab down`
     #[arg(long)]
@@ -72,7 +72,7 @@ pub(crate) struct Demo {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum KubeletKind {
     /// The lab itself: it creates the Node, renews its Lease and reports Ready
-    StandIn,
+    Fake,
     /// A real kubelet with containerd in each node, running pods
     Real,
 }
@@ -80,7 +80,7 @@ pub(crate) enum KubeletKind {
 impl From<KubeletKind> for Kubelet {
     fn from(kind: KubeletKind) -> Self {
         match kind {
-            KubeletKind::StandIn => Self::StandIn,
+            KubeletKind::Fake => Self::Fake,
             KubeletKind::Real => Self::Real,
         }
     }
@@ -320,7 +320,7 @@ async fn look(node: &NodeHandle, config: &MachineConfig) -> anyhow::Result<()> {
                 let text = node.run(wanted).await?;
                 println!("  {unit}: {}", text.split_whitespace().collect::<Vec<_>>().join(" "));
             }
-            NodeKind::Simulated | NodeKind::StandIn => {
+            NodeKind::Simulated | NodeKind::Fake => {
                 let text = node.read_file(&format!("/etc/systemd/system/{unit}")).await?;
                 println!("  {unit}: written, {} bytes (no systemd runs in a simulated node)", text.len());
             }

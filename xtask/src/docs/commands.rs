@@ -1,15 +1,16 @@
 //! Checks the commands in the book. Commands of `mco` and `cargo xtask` are parsed by their own definitions. Those of kubectl
-//! are compared with its verbs and the known kinds, all others with a list of programs. Where kubectl and helm are installed,
-//! they also parse their own commands (see `programs`). The shell parses all lines (`bash -n`).
+//! are compared with its verbs and the known kinds, all others with a list of programs; the programs that this computer has parse their
+//! own (see `installed`). Where kubectl and helm are installed, they do so too (see `programs`). The shell parses all lines (`bash -n`).
 //!
 //! What it is not: a shell. No command is run.
 
+use super::installed;
 use anyhow::{Context, bail};
 use clap::CommandFactory;
 use std::collections::BTreeSet;
 use std::process::Command;
 
-/// Programs whose arguments are not checked.
+/// Programs of others. Those that can be asked parse their arguments themselves (see `installed`).
 const OTHERS: &[&str] = &[
     "alert",
     "apt-get",
@@ -187,7 +188,7 @@ fn command_is_true(words: &[&str]) -> anyhow::Result<()> {
         ["cargo", "xtask", rest @ ..] => parsed(crate::Xtask::command(), &[&["xtask"][..], rest].concat()),
         ["cargo", _, ..] => Ok(()),
         ["kubectl", rest @ ..] => kubectl(rest),
-        [program, ..] if OTHERS.contains(program) => Ok(()),
+        [program, ..] if OTHERS.contains(program) => installed::check(words),
         [program, ..] => {
             bail!("{program} is not a program that the book's checks know (xtask/src/docs/commands.rs)")
         }

@@ -7,7 +7,9 @@
 
 mod book;
 mod commands;
+mod installed;
 mod manifests;
+mod mdbook;
 mod programs;
 mod quotes;
 
@@ -15,7 +17,6 @@ use anyhow::{Context, bail};
 use book::{Block, Page};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Docs {
@@ -56,14 +57,25 @@ pub(crate) fn run(root: &Path, args: &Docs) -> anyhow::Result<()> {
         checked.unchecked.len()
     );
     checked.unchecked.iter().for_each(|place| println!("  {place}"));
+    if let missing @ [_, ..] = &installed::missing()[..] {
+        println!("these are not installed, so their commands are known by name only: {}", missing.join(", "));
+    }
     if args.programs {
         programs::check(&checked)?;
         println!("{} commands are accepted by kubectl and helm", checked.others.len());
     }
     if !args.check {
-        build(root)?;
+        println!("{}", build(root)?.display());
     }
     Ok(())
+}
+
+/// Builds the book into `target/book`, and returns its first page.
+///
+/// # Errors
+/// As [`mdbook::build`].
+pub(crate) fn build(root: &Path) -> anyhow::Result<PathBuf> {
+    mdbook::build(root, &book::pages(root)?)
 }
 
 /// Lets kubectl and helm parse their commands in the book; returns how many there are.
@@ -132,26 +144,6 @@ pub(crate) fn sources(root: &Path) -> Vec<PathBuf> {
     files.filter(|p| p.extension().is_some_and(|e| e == "rs")).collect()
 }
 
-/// Runs the installed mdBook, or else the one in `target/tools`. Without either, it says how to get one.
-fn build(root: &Path) -> anyhow::Result<()> {
-    let runs = |program: &PathBuf| {
-        let said = Command::new(program).arg("--version").output();
-        said.is_ok_and(|o| o.status.success())
-    };
-    let candidates = [PathBuf::from("mdbook"), root.join("target/tools/bin/mdbook")];
-    let Some(program) = candidates.into_iter().find(runs) else {
-        println!("not built, mdbook is not installed: cargo install mdbook --locked --root target/tools");
-        return Ok(());
-    };
-    let status = Command::new(&program).arg("build").arg(root.join("docs")).status();
-    let status = status.with_context(|| format!("cannot run {}", program.display()))?;
-    if !status.success() {
-        bail!("mdbook ended with {status}");
-    }
-    println!("target/book/index.html");
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -183,6 +175,7 @@ mod tests {
             ("```console\n$ kubectl frobnicate pods\n```\n", "frobnicate"),
             ("```console\n$ cargo xtask nothing\n```\n", "nothing"),
             ("```sh\nfrobnicate\n```\n", "frobnicate"),
+            ("```console\n$ sudo systemctl restrat kubelet\n```\n", "restrat"),
             ("```console\n$ echo a | | cat\n```\n", "the shell cannot parse it"),
             ("```yaml\nkind: MachineConfig\n```\n", "apiVersion"),
             (

@@ -3,7 +3,7 @@
 //!
 //! Flow: checks that need no build ([`checks`]) → the test programs are built ([`programs`]) → they are divided into jobs
 //! ([`jobs`], pure) → the jobs run side by side, and a failure is printed when it happens ([`lanes`]) → examples in the
-//! documentation → outdated output is deleted from `target` ([`prune`]).
+//! documentation → outdated output is deleted from `target` ([`prune`]) → the time is printed beside its limit ([`limits`]).
 //!
 //! What it is not: a test framework. Each job is one run of a program that plain `cargo test` would run too.
 
@@ -11,6 +11,7 @@ mod busy;
 mod checks;
 mod jobs;
 mod lanes;
+mod limits;
 mod programs;
 mod prune;
 
@@ -117,10 +118,12 @@ pub(crate) fn run(root: &Path, a: &Test) -> anyhow::Result<()> {
     };
 
     // The next run needs what this one left out, so only a run of everything knows which files are unused.
-    if let Err(error) = prune::run(root, if everything { &files } else { &[] }) {
-        println!("== target/ is not pruned: {error:#}");
-    }
+    let size = prune::run(root, if everything { &files } else { &[] });
     summary(&done, &plan.left_out);
+    match size {
+        Ok(size) => println!("== {}", size.text()),
+        Err(error) => println!("== target/ is not pruned: {error:#}"),
+    }
     if !done.failed.is_empty() {
         bail!(
             "{} failed after {:.0} s:\n    {}",
@@ -135,7 +138,12 @@ pub(crate) fn run(root: &Path, a: &Test) -> anyhow::Result<()> {
         0 => String::new(),
         some => format!(", {some} could not run here"),
     };
-    println!("== {} tests passed{skipped} in {:.0} s", done.passed, start.elapsed().as_secs_f64());
+    let took = start.elapsed();
+    let within = if a.only.is_empty() { limits::beside(scope) } else { String::new() };
+    println!("== {} tests passed{skipped} in {:.0} s{within}", done.passed, took.as_secs_f64());
+    if let Some(warning) = limits::warning(scope, took).filter(|_| a.only.is_empty()) {
+        println!("== WARNING: {warning}");
+    }
     Ok(())
 }
 
@@ -146,6 +154,10 @@ fn prepare(root: &Path, scope: Scope, everything: bool) -> anyhow::Result<()> {
         prepare_lab()?;
         println!("== the book's commands for kubectl and helm");
         println!("{} commands are accepted", crate::docs::check_with_programs(root)?);
+    }
+    if scope == Scope::All && everything {
+        println!("== the book");
+        println!("{}", crate::docs::build(root)?.display());
     }
     if scope == Scope::All && lab::is_root() {
         // Tests of images and packages need it. It comes first, because all other builds write to the same file in

@@ -12,8 +12,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// Above this many bytes, `target` is pruned. Between two runs, a day of work adds less than the 5 GB that are missing to the
-/// documented limit of 25 GB.
+/// Above this many bytes, `target` is pruned. Between two runs, a day of work adds less than the 5 GB that are missing to
+/// [`DOCUMENTED`].
 const LIMIT: u64 = 20_000_000_000;
 /// `target` is pruned down to this many bytes.
 const ENOUGH: u64 = 15_000_000_000;
@@ -28,21 +28,37 @@ struct Candidate {
     bytes: u64,
 }
 
-/// Prunes `target`. `built` are the files that cargo named in a build of everything; empty if it built less.
-pub(super) fn run(root: &Path, built: &[PathBuf]) -> anyhow::Result<()> {
-    let target = root.join("target");
-    let (before, deleted) = prune(&target, built, LIMIT, ENOUGH)?;
-    let gigabytes = |bytes: u64| bytes / 100_000_000;
-    let text = |bytes: u64| format!("{}.{} GB", gigabytes(bytes) / 10, gigabytes(bytes) % 10);
-    match deleted {
-        0 => println!("== target/ has {}", text(before)),
-        some => println!(
-            "== target/ had {}; {} that cargo does not use now are deleted",
-            text(before),
-            text(some)
-        ),
+/// How large `target` may become in a day of work.
+const DOCUMENTED: u64 = 25_000_000_000;
+
+/// What `target` had, and what was deleted from it, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Size {
+    before: u64,
+    deleted: u64,
+}
+
+impl Size {
+    /// In words, beside the limit.
+    pub(super) fn text(self) -> String {
+        let gigabytes = |bytes: u64| format!("{}.{} GB", bytes / 1_000_000_000, bytes / 100_000_000 % 10);
+        let had = match self.deleted {
+            0 => format!("target/ has {}", gigabytes(self.before)),
+            some => format!(
+                "target/ had {}; {} that cargo does not use now are deleted",
+                gigabytes(self.before),
+                gigabytes(some)
+            ),
+        };
+        let over = if self.before > DOCUMENTED { "; WARNING: that was more than the limit" } else { "" };
+        format!("{had} (limit: {}){over}", gigabytes(DOCUMENTED))
     }
-    Ok(())
+}
+
+/// Prunes `target`. `built` are the files that cargo named in a build of everything; empty if it built less.
+pub(super) fn run(root: &Path, built: &[PathBuf]) -> anyhow::Result<Size> {
+    let (before, deleted) = prune(&root.join("target"), built, LIMIT, ENOUGH)?;
+    Ok(Size { before, deleted })
 }
 
 /// The size before, and how much was deleted.
@@ -118,6 +134,17 @@ fn size(folder: &Path) -> anyhow::Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_size_stands_beside_its_limit() {
+        let text = |before, deleted| Size { before, deleted }.text();
+        assert_eq!(text(12_340_000_000, 0), "target/ has 12.3 GB (limit: 25.0 GB)");
+        let over = text(26_000_000_000, 11_000_000_000);
+        assert!(
+            over.contains("11.0 GB that cargo does not use") && over.ends_with("more than the limit"),
+            "{over}"
+        );
+    }
 
     #[test]
     fn what_cargo_did_not_name_goes_first_and_what_it_uses_stays() {

@@ -228,5 +228,4 @@ async fn read(answers: &impl Answers, name: &str) {
 }
 
 #[cfg(test)]
-#[path = "nodes_tests.rs"]
 mod tests;

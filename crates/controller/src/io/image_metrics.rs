@@ -340,5 +340,4 @@ where
 }
 
 #[cfg(test)]
-#[path = "image_metrics_tests.rs"]
 mod tests;

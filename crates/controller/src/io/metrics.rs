@@ -391,5 +391,4 @@ pub fn metrics_sample() -> Result<String, std::fmt::Error> {
 }
 
 #[cfg(test)]
-#[path = "metrics_tests.rs"]
 mod tests;

@@ -209,5 +209,4 @@ fn instead(config: &MachineConfig) -> (Source, String) {
 }
 
 #[cfg(test)]
-#[path = "own_configs_tests.rs"]
 mod tests;

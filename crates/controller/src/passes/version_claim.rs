@@ -221,5 +221,4 @@ fn writer(config: &ControllerConfig) -> Option<String> {
 }
 
 #[cfg(test)]
-#[path = "version_claim_tests.rs"]
 mod tests;

@@ -245,5 +245,4 @@ async fn one_job(
 }
 
 #[cfg(test)]
-#[path = "jobs_tests.rs"]
 mod tests;

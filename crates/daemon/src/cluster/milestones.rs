@@ -244,5 +244,4 @@ fn at<const N: usize>(path: [&str; N]) -> PointerBuf {
 }
 
 #[cfg(test)]
-#[path = "milestones_tests.rs"]
 mod tests;

@@ -181,5 +181,4 @@ fn present(wanted: &[String], has: &[String]) -> Vec<String> {
 }
 
 #[cfg(test)]
-#[path = "first_boot_tests.rs"]
 mod tests;

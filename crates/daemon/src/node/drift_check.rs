@@ -173,5 +173,4 @@ impl Machine {
 }
 
 #[cfg(test)]
-#[path = "drift_check_tests.rs"]
 mod tests;

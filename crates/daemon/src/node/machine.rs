@@ -375,9 +375,4 @@ fn live_refused(host: &Host, plan: &HostPlan, error: Error) -> MachineError {
 }
 
 #[cfg(test)]
-#[path = "machine_secrets_tests.rs"]
-mod secrets;
-
-#[cfg(test)]
-#[path = "machine_tests.rs"]
 mod tests;

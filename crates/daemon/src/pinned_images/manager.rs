@@ -372,5 +372,4 @@ fn publish(sender: &watch::Sender<Option<Vec<PinnedImageSet>>>, sets: &BTreeMap<
 }
 
 #[cfg(test)]
-#[path = "manager_tests.rs"]
 mod tests;

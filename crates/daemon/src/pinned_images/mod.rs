@@ -25,6 +25,6 @@ mod sync;
 mod wire;
 
 #[cfg(test)]
-mod crio_standin;
+mod tests;
 
 pub(crate) use manager::{Manager, follow_sets};

@@ -290,5 +290,4 @@ pub(super) fn drop_in(sets: &[Wanted]) -> Option<String> {
 }
 
 #[cfg(test)]
-#[path = "plan_tests.rs"]
 mod tests;

@@ -28,8 +28,6 @@ mod image;
 pub mod join;
 mod phase;
 mod prefetch;
-#[cfg(test)]
-mod random_histories;
 mod retry;
 mod step;
 #[cfg(test)]

@@ -257,5 +257,4 @@ fn ended<'a>(way: &'a Way, config: &str, cell: &Cell) -> Cow<'a, NodeUpdate> {
 }
 
 #[cfg(test)]
-#[path = "from_events_tests.rs"]
 mod tests;

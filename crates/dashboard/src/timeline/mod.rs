@@ -219,5 +219,4 @@ impl Timeline {
 }
 
 #[cfg(test)]
-#[path = "tests.rs"]
 mod tests;

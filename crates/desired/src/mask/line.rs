@@ -348,5 +348,4 @@ fn is_harmless(word: &str, value: &str) -> bool {
 }
 
 #[cfg(test)]
-#[path = "line_tests.rs"]
 mod tests;

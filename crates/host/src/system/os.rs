@@ -14,6 +14,8 @@ pub(crate) mod argument_rules;
 mod arguments;
 mod boot_room;
 mod credentials;
+#[cfg(test)]
+pub(crate) mod fake_programs;
 mod image_check;
 pub(crate) mod loader;
 pub(crate) mod ordinary;
@@ -24,8 +26,6 @@ mod proxy;
 mod pull_trouble;
 pub(crate) mod reference;
 mod registry_look;
-#[cfg(test)]
-pub(crate) mod replay;
 pub(crate) mod rpm_ostree;
 mod staged;
 mod store_room;

@@ -1,5 +1,5 @@
 //! A process that ends at any instruction of a change of kernel arguments leaves the old boot configuration or the new one:
-//! with boot loader entries, and with GRUB, whose program a stand-in replaces.
+//! with boot loader entries, and with GRUB, whose program is a fake.
 //!
 //! Not here: the real GRUB (`crates/lab/tests/node/boot_loader.rs`), and power cuts of a machine.
 
@@ -35,11 +35,11 @@ impl Faults for Kill {
     }
 }
 
-/// A stand-in for grub-mkconfig: one entry with the host's arguments and those of the drop-in.
+/// A fake grub-mkconfig: one entry with the host's arguments and those of the drop-in.
 #[derive(Clone, Debug)]
-struct GrubStandIn(PathBuf);
+struct FakeGrub(PathBuf);
 
-impl Programs for GrubStandIn {
+impl Programs for FakeGrub {
     fn run(&mut self, program: &str, args: &[&str], _: Duration) -> Result<Output, ProgramError> {
         assert_eq!((program, args.first()), ("/usr/sbin/grub-mkconfig", Some(&"-o")));
         let dropin = self.0.join("etc/default/grub.d/zz-machine-config.cfg");
@@ -99,7 +99,7 @@ fn with_grub(at: &Path) {
 
 fn mk_host(at: &Path, faults: Arc<dyn Faults>) -> Host {
     let root = Root::open_with(at, Options { sync: false, owners: true }, faults).unwrap();
-    let os = BootLoader::new(root.clone(), Box::new(GrubStandIn(at.to_owned())));
+    let os = BootLoader::new(root.clone(), Box::new(FakeGrub(at.to_owned())));
     Host::new(root.clone(), Box::new(FakeSystemd::new(&root)), Box::new(os))
 }
 

@@ -1,4 +1,4 @@
-//! A change that ends at any instruction: at every fault point (`points`, and `loader` with a boot loader), by real kills (`kills`),
+//! A change that ends at any instruction: at every fault point (`points`, `boot_points`, and `loader` with a boot loader), by real kills (`kills`),
 //! and on real disks that fail (`broken_disks`).
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
@@ -9,12 +9,14 @@ mod pairs;
 #[path = "../common/prepared.rs"]
 mod prepared;
 
+mod boot_points;
 mod broken_disks;
 mod kills;
 mod live;
 mod live_undone;
 mod loader;
 mod merge;
+mod os_history;
 mod outcome;
 mod packages;
 mod points;

@@ -349,11 +349,11 @@ fn the_output_of_sshd_test_mode_decides() {
     let keys = core(&["ssh-ed25519 ONE x"], None);
     let none = MachineConfigSpec::default();
     for (about, config, program, dropin, warned, runs) in [
-        ("stock", stock, Some(STAND_IN), true, false, 2),
-        ("a group that applies", by_group.as_str(), Some(STAND_IN), false, false, 1),
+        ("stock", stock, Some(FAKE_SSHD), true, false, 2),
+        ("a group that applies", by_group.as_str(), Some(FAKE_SSHD), false, false, 1),
         ("the same, and nobody to ask", by_group.as_str(), None, false, true, 0),
         ("a server that fails", stock, Some("#!/bin/sh\necho no hostkeys >&2\nexit 1\n"), true, false, 1),
-        ("what depends on who comes", by_address.as_str(), Some(STAND_IN), false, true, 1),
+        ("what depends on who comes", by_address.as_str(), Some(FAKE_SSHD), false, true, 1),
     ] {
         let dir = mk_with_sshd(config);
         if let Some(text) = program {
@@ -412,9 +412,9 @@ fn the_sshd_drop_in_is_checked_for_drift_and_repaired() {
     assert!(!left.keys().any(|path| path.contains("sshd") || path.contains("00-machine")), "{left:?}");
 }
 
-/// Puts a stand-in for sshd into a folder. Like the real one it reads the configuration that its arguments name, and it decides
+/// Puts a fake sshd into a folder. Like the real one it reads the configuration that its arguments name, and it decides
 /// by groups that are in no file.
-const STAND_IN: &str = r#"#!/bin/sh
+const FAKE_SSHD: &str = r#"#!/bin/sh
 [ "$1 $2 $4" = "-T -f -C" ] || exit 9
 case "$5" in user=core,host=*,addr=*,laddr=*,lport=22) ;; *) exit 8 ;; esac
 all=$(cat "$3" $(sed -n 's/^Include //p' "$3"))

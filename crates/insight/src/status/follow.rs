@@ -449,5 +449,4 @@ fn config_view(metadata: &ObjectMeta, os_image_url: &str) -> ConfigView {
 }
 
 #[cfg(test)]
-#[path = "follow_tests.rs"]
 mod tests;

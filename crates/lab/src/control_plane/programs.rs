@@ -11,19 +11,20 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use rustix::fs::FlockOperation;
 use sha2::{Digest, Sha256};
 
 use crate::error::{Error, Result, Whole};
 use crate::progress::Reporter;
+use crate::system::command::{find_on_path, is_executable, last_lines};
+use crate::system::file_lock::lock_file;
 use crate::system::paths::{Environment, go_modules};
-use crate::system::process::{describe, find_on_path, is_executable, last_lines};
+use crate::system::process::describe;
 
 /// The Kubernetes version that go.mod pins; the programs report it.
 pub const KUBERNETES_VERSION: &str = "v1.36.3";
 /// A cold build of the largest program took 4 minutes on 2 cores; a slower machine gets ten times as long.
 const BUILD_LIMIT: Duration = Duration::from_secs(40 * 60);
-/// How often a build, or a wait for another build, reports that it is still running.
+/// How often a build reports that it is still running.
 const STILL_EVERY: Duration = Duration::from_secs(15);
 
 /// One program of the control plane or of a node.
@@ -282,29 +283,6 @@ async fn run_go(go: &Path, module: &Path, args: &[&str], still: impl Fn()) -> Re
         tail: last_lines(&String::from_utf8_lossy(&output.stderr)),
         whole: Whole::default(),
     })
-}
-
-/// Takes the lock, and reports when another run holds it. It is released when the file is dropped.
-pub(crate) async fn lock_file(path: &Path, what: &str, progress: &Reporter) -> Result<File> {
-    let file = File::options()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open(path)
-        .map_err(Error::io("open the lock", path))?;
-    let mut told: Option<Instant> = None;
-    loop {
-        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Ok(file),
-            Err(rustix::io::Errno::WOULDBLOCK | rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(Error::io("lock", path)(error.into())),
-        }
-        if told.is_none_or(|last| last.elapsed() > STILL_EVERY) {
-            progress.line(&format!("waiting for another run: {what}"));
-            told = Some(Instant::now());
-        }
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
 }
 
 /// A name for this version of the programs: it changes with go.mod, go.sum and the link flags.

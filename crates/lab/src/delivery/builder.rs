@@ -13,10 +13,10 @@ use std::path::{Path, PathBuf};
 use crate::delivery::{BuiltImage, LIMIT};
 use crate::error::{Error, Result};
 use crate::progress::Reporter;
+use crate::system::cache::CacheStep;
+use crate::system::command::{find_on_path, run};
 use crate::system::debian::bootstrap_as_of;
 use crate::system::paths::Environment;
-use crate::system::process::{find_on_path, run};
-use crate::vm::cache::CacheStep;
 
 /// The first release whose buildah resumes an interrupted pull, and uses overlay without root.
 const SUITE: &str = "trixie";

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::system::process::{find_on_path, run};
+use crate::system::command::{find_on_path, run};
 pub use builder::{BUILDER_IMAGE, DebianPackage, builder_archive, builder_image};
 use staging::stage;
 pub use staging::{CERTIFICATES_IN_IMAGE, PROGRAM_IN_IMAGE, TEMPLATES_IN_IMAGE};

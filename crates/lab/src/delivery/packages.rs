@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use super::staging::{files, folder, put, read, strip};
 use crate::error::{Error, Result};
-use crate::system::process::{find_on_path, run};
+use crate::system::command::{find_on_path, run};
 
 /// The time limit for compression on a slow machine.
 const LIMIT: Duration = Duration::from_secs(600);

@@ -11,7 +11,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::packages::PackageRecipe;
 use crate::error::{Error, Result};
-use crate::system::process::run;
+use crate::system::command::run;
 
 /// The name by which kubectl finds the plugin for `kubectl mco`.
 const PLUGIN: &str = "kubectl-mco";

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::ImageRecipe;
 use crate::error::{Error, Result};
-use crate::system::process::run;
+use crate::system::command::run;
 
 /// The program's path in the image.
 pub const PROGRAM_IN_IMAGE: &str = "usr/bin/mco";

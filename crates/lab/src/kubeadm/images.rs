@@ -16,7 +16,7 @@ use crate::control_plane::programs::{KUBERNETES_VERSION, Program, Programs};
 use crate::error::{Error, Result};
 use crate::machine::archive::{self, Content, Entry, Image};
 use crate::progress::Reporter;
-use crate::system::process::run;
+use crate::system::command::run;
 
 /// The registry in the images' names. `.invalid` never exists.
 pub(crate) const REPOSITORY: &str = "lab.invalid";

@@ -36,14 +36,14 @@ use crate::kubeadm::config::{API_PORT, API_SERVICE, ETCD_HEALTH_PORT};
 use crate::kubeadm::node::NodePrograms;
 use crate::kubeadm::setup::Setup;
 use crate::kubeadm::spec::{KubeadmBuilder, KubeadmSpec};
-use crate::lab::handle::NodeHandle;
 use crate::machine::base_root;
 use crate::machine::base_root::Distribution;
+use crate::machine::handle::NodeHandle;
 use crate::machine::image::pause_archive;
-use crate::machine::network::Bridge;
 use crate::machine::real_node::RealNode;
 use crate::progress::Reporter;
 use crate::system::folder::{Folder, NodeKind, sweep};
+use crate::system::network::Bridge;
 use crate::system::packages::ensure_packages;
 use crate::system::paths::Environment;
 

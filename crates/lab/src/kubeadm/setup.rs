@@ -16,11 +16,12 @@ use crate::kubeadm::config::{self, Member, Ticket};
 use crate::kubeadm::images::Images;
 use crate::kubeadm::node::{FOLDER, IMAGES_UNIT, NodePrograms, setup};
 use crate::kubeadm::spec::KubeadmSpec;
-use crate::machine::network::{Bridge, random};
 use crate::machine::real_node::{RealNode, RealNodeSpec};
 use crate::progress::Reporter;
 use crate::system::folder::Folder;
+use crate::system::network::Bridge;
 use crate::system::process::tail;
+use crate::system::random::random;
 
 /// All machines boot at the same time: one node alone takes 3 s, with five others on two cores it takes half a minute.
 const BOOT_LIMIT: Duration = Duration::from_secs(180);

@@ -5,7 +5,7 @@
 //!
 //! Not here: the parts themselves, and any knowledge of MachineConfigs.
 
-pub(crate) mod handle;
+pub(crate) mod fake_ostree;
 mod nodes;
 pub(crate) mod spec;
 pub(crate) mod supervise;
@@ -21,22 +21,23 @@ use tokio::sync::mpsc;
 use crate::control_plane::programs::{Program, Programs};
 use crate::control_plane::{ControlPlane, ControlPlaneOptions};
 use crate::error::{Error, Result};
-use crate::lab::handle::NodeHandle;
 use crate::lab::nodes::{RealKubelet, daemon};
 use crate::lab::spec::{Kubelet, LabBuilder, LabSpec};
 use crate::machine::first_boot::{BareMachine, IgnitionLog};
+use crate::machine::handle::NodeHandle;
 use crate::machine::image::pause_archive;
-use crate::machine::network::Bridge;
 use crate::machine::real_node::{DaemonSetup, NODE_LIMIT, RealNode, RealNodeSpec};
 use crate::progress::Reporter;
 use crate::proxy::api_proxy::ApiProxy;
-use crate::simulated::kubelet_standin::KubeletStandIn;
-use crate::simulated::pod_standin::PodStandIn;
+use crate::simulated::fake_kubelet::FakeKubelet;
+use crate::simulated::fake_pods::FakePods;
 use crate::simulated::{NodeFeeds, NodeNews, SimulatedNode};
+use crate::system::command::run;
 use crate::system::folder::{Folder, NodeKind, sweep};
+use crate::system::network::Bridge;
 use crate::system::packages::ensure_packages;
 use crate::system::paths::Environment;
-use crate::system::process::{Process, Signal, Spec, run};
+use crate::system::process::{Process, Signal, Spec};
 
 /// The time limit for `mco install`, which writes some thirty objects.
 const INSTALL_LIMIT: Duration = Duration::from_secs(60);
@@ -47,7 +48,7 @@ pub struct Lab {
     // Fields are dropped in this order: each before what it uses.
     controller: Option<Process>,
     nodes: Vec<LabNode>,
-    pods: Option<PodStandIn>,
+    pods: Option<FakePods>,
     feeds: Option<NodeFeeds>,
     daemon_faults: Option<ApiProxy>,
     client: Client,
@@ -74,7 +75,7 @@ impl std::fmt::Debug for Lab {
 enum LabNode {
     Real(Box<RealNode>),
     Simulated(SimulatedNode),
-    StandIn(Arc<KubeletStandIn>),
+    Fake(Arc<FakeKubelet>),
 }
 
 impl Lab {
@@ -127,7 +128,7 @@ impl Lab {
             ground = Some((bridge, base));
         }
         let kubelet = match spec.kubelet {
-            Kubelet::StandIn => None,
+            Kubelet::Fake => None,
             Kubelet::Real => Some(RealKubelet {
                 program: programs.get(Program::Kubelet, progress).await?,
                 archive: pause_archive(environment, progress).await?,
@@ -324,17 +325,17 @@ impl Lab {
     pub fn real_node(&self, index: usize) -> Option<&RealNode> {
         match self.nodes.get(index)? {
             LabNode::Real(node) => Some(node),
-            LabNode::Simulated(_) | LabNode::StandIn(_) => None,
+            LabNode::Simulated(_) | LabNode::Fake(_) => None,
         }
     }
 
-    /// The stand-in for a node's kubelet, unless its kubelet is real.
+    /// The fake kubelet of a node, unless its kubelet is real.
     #[must_use]
-    pub fn kubelet(&self, index: usize) -> Option<&KubeletStandIn> {
+    pub fn kubelet(&self, index: usize) -> Option<&FakeKubelet> {
         match self.nodes.get(index)? {
             LabNode::Real(node) => node.kubelet(),
             LabNode::Simulated(node) => Some(node.kubelet()),
-            LabNode::StandIn(kubelet) => Some(kubelet),
+            LabNode::Fake(kubelet) => Some(kubelet),
         }
     }
 
@@ -356,7 +357,7 @@ impl Lab {
             match node {
                 LabNode::Real(node) => node.stop().await,
                 LabNode::Simulated(node) => node.stop().await,
-                LabNode::StandIn(_) => {}
+                LabNode::Fake(_) => {}
             }
         });
         futures::future::join_all(stops).await;

@@ -1,4 +1,4 @@
-//! How the nodes of a lab are set up: machines boot and join, simulated nodes and stand-ins are registered.
+//! How the nodes of a lab are set up: machines boot and join, simulated nodes and fake ones are registered.
 //!
 //! Not here: what a node is (see `machine` and `simulated`).
 
@@ -15,21 +15,22 @@ use kube::{Api, Client};
 
 use crate::control_plane::{ControlPlane, client};
 use crate::error::{Error, Result};
-use crate::lab::handle::NodeHandle;
 use crate::lab::spec::LabSpec;
 use crate::lab::{Lab, LabNode};
+use crate::machine::handle::NodeHandle;
 use crate::machine::layout::Places;
-use crate::machine::network::Bridge;
 use crate::machine::real_kubelet::{self as kubelet, KubeletSetup};
 use crate::machine::real_node::{DaemonSetup, NODE_LIMIT, RealNode, RealNodeSpec};
 use crate::progress::Step;
 use crate::proxy::api_proxy::ApiProxy;
-use crate::simulated::kubelet_standin::{KubeletStandIn, NodeSpec, heartbeat};
-use crate::simulated::pod_standin::PodStandIn;
+use crate::simulated::fake_kubelet::FakeKubelet;
+use crate::simulated::fake_pods::FakePods;
+use crate::simulated::node_spec::{NodeSpec, heartbeat};
 use crate::simulated::{NodeFeeds, SimulatedNode, SimulatedSetup, boot_id};
 use crate::system::folder::NodeKind;
+use crate::system::network::Bridge;
 
-/// How many stand-ins are registered at the same time: with more, the API server only queues them.
+/// How many fake kubelets are registered at the same time: with more, the API server only queues them.
 const REGISTER_AT_ONCE: usize = 32;
 /// The pause between two lines of progress about nodes.
 const TELL: Duration = Duration::from_secs(10);
@@ -43,7 +44,7 @@ impl Lab {
             .enumerate()
             .map(|(index, name)| (name, spec.layout.roles(spec.is_master(index))))
             .collect();
-        let pods = &*self.pods.insert(PodStandIn::start(self.client.clone()));
+        let pods = &*self.pods.insert(FakePods::start(self.client.clone()));
         match (self.spec.kind, &self.bridge, base) {
             (NodeKind::Real, Some(bridge), Some(base)) => {
                 for (index, (name, _)) in names.iter().enumerate() {
@@ -73,7 +74,7 @@ impl Lab {
                             Some(_) => label_real(node, roles, client).await,
                         }
                     }),
-                    LabNode::Simulated(_) | LabNode::StandIn(_) => None,
+                    LabNode::Simulated(_) | LabNode::Fake(_) => None,
                 }))
                 .await?;
             }
@@ -91,23 +92,25 @@ impl Lab {
                 let daemons = client(&daemons).await?;
                 let heartbeat = heartbeat(names.len(), self.spec.controller_manager);
                 let mut starting =
-                    stream::iter(names.iter().map(|(name, roles)| {
-                        let mut spec = NodeSpec { heartbeat, ..labelled(name, roles) };
-                        if feeds.is_some() {
-                            spec.boot_id = boot_id(0);
-                        }
-                        let (kubelets, feed) = (kubelets.clone(), feeds.map(|feeds| feeds.feed(name)));
-                        async move {
-                            Ok::<_, Error>((Arc::new(KubeletStandIn::start(kubelets, spec).await?), feed))
-                        }
-                    }))
+                    stream::iter(
+                        names.iter().map(|(name, roles)| {
+                            let mut spec = NodeSpec { heartbeat, ..labelled(name, roles) };
+                            if feeds.is_some() {
+                                spec.boot_id = boot_id(0);
+                            }
+                            let (kubelets, feed) = (kubelets.clone(), feeds.map(|feeds| feeds.feed(name)));
+                            async move {
+                                Ok::<_, Error>((Arc::new(FakeKubelet::start(kubelets, spec).await?), feed))
+                            }
+                        }),
+                    )
                     .buffered(REGISTER_AT_ONCE);
                 let mut told = Instant::now();
                 while let Some(started) = starting.next().await {
                     let (kubelet, feed) = started?;
                     pods.add(Arc::clone(&kubelet));
                     self.nodes.push(match feed {
-                        None => LabNode::StandIn(kubelet),
+                        None => LabNode::Fake(kubelet),
                         Some(feed) => {
                             let handle = NodeHandle::new(self.folder.path(), kubelet.name(), kind);
                             let (daemons, setup) = (daemons.clone(), setup.clone());
@@ -149,13 +152,13 @@ fn labelled(name: &str, roles: Roles) -> NodeSpec {
     roles.iter().fold(NodeSpec::new(name), |spec, (label, value)| spec.label(label, value))
 }
 
-/// Waits for a machine and registers its stand-in under the machine's real boot id.
-async fn join_real(node: &mut RealNode, roles: Roles, client: &Client, pods: &PodStandIn) -> Result<()> {
+/// Waits for a machine and registers its fake kubelet under the machine's real boot id.
+async fn join_real(node: &mut RealNode, roles: Roles, client: &Client, pods: &FakePods) -> Result<()> {
     let boot_id = node.machine().wait_running(NODE_LIMIT).await?;
     let mut spec = labelled(node.name(), roles);
     spec.address = Some(node.address().to_string());
     spec.boot_id = boot_id;
-    let kubelet = Arc::new(KubeletStandIn::start(client.clone(), spec).await?);
+    let kubelet = Arc::new(FakeKubelet::start(client.clone(), spec).await?);
     pods.add(Arc::clone(&kubelet));
     node.follow(kubelet);
     Ok(())

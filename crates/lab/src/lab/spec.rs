@@ -27,7 +27,7 @@ const REBOOT_MILLIS: u64 = 500;
 pub enum Kubelet {
     /// The lab does: it maintains the Node, its Lease and Ready; pods do not really run.
     #[default]
-    StandIn,
+    Fake,
     /// A real kubelet with containerd, in a real node.
     Real,
 }
@@ -106,10 +106,10 @@ impl Default for LabSpec {
         Self {
             nodes: 0,
             masters: 0,
-            kind: NodeKind::StandIn,
+            kind: NodeKind::Fake,
             prefix: "worker-".to_owned(),
             distribution: Distribution::default(),
-            kubelet: Kubelet::StandIn,
+            kubelet: Kubelet::Fake,
             layout: Layout::Plain,
             controller_manager: true,
             scheduler: true,
@@ -173,7 +173,7 @@ impl LabSpec {
             return options("the controller needs its templates: add `.templates(folder)`");
         }
         if let Some(binary) =
-            self.mco_binary.as_deref().filter(|binary| !crate::system::process::is_executable(binary))
+            self.mco_binary.as_deref().filter(|binary| !crate::system::command::is_executable(binary))
         {
             return options(&format!(
                 "{} is not a program: build it with `cargo build -p cli`",
@@ -213,8 +213,8 @@ impl LabBuilder {
     }
 
     /// Nodes are Node objects and nothing else.
-    pub fn stand_ins(mut self) -> Self {
-        self.spec.kind = NodeKind::StandIn;
+    pub fn fake(mut self) -> Self {
+        self.spec.kind = NodeKind::Fake;
         self
     }
 

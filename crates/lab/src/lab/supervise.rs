@@ -19,12 +19,13 @@ use crate::control_plane::client;
 use crate::error::{Error, Result};
 use crate::kubeadm::Kubeadm;
 use crate::lab::Lab;
-use crate::lab::handle::NodeHandle;
 use crate::lab::spec::Request;
+use crate::machine::handle::NodeHandle;
 use crate::progress::Reporter;
+use crate::system::command::find_on_path;
 use crate::system::folder::{Folder, NodeKind, ProcessKey, Record, read_json, recorded, sweep, write_json};
 use crate::system::paths::Environment;
-use crate::system::process::{describe, find_on_path, tail};
+use crate::system::process::{describe, tail};
 use client::chain;
 
 /// A cold start builds the control plane, which takes up to twenty minutes, or twice as long on a slow machine.
@@ -67,7 +68,7 @@ impl Attached {
     /// Every node.
     #[must_use]
     pub fn nodes(&self) -> Vec<NodeHandle> {
-        let kind = self.record.kind.unwrap_or(NodeKind::StandIn);
+        let kind = self.record.kind.unwrap_or(NodeKind::Fake);
         self.record.nodes.iter().map(|name| NodeHandle::new(&self.folder, name, kind)).collect()
     }
 }

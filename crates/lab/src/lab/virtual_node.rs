@@ -1,6 +1,6 @@
 //! A node of a lab that is a whole virtual machine: its Node object, and our daemon as a service in the machine.
 //!
-//! Flow: the machine boots → the daemon's program, credentials and units are copied into it → a stand-in for the kubelet
+//! Flow: the machine boots → the daemon's program, credentials and units are copied into it → a fake kubelet
 //! registers the Node. From then on, the Node is Ready under the machine's boot id while the machine's unit `kubelet.service`
 //! runs.
 //!
@@ -17,8 +17,9 @@ use crate::lab::nodes::daemon;
 use crate::machine::real_node::{
     DAEMON_KUBECONFIG, DAEMON_PROGRAM, DAEMON_UNIT, RECOVER_TEXT, RECOVER_UNIT, daemon_unit,
 };
-use crate::simulated::kubelet_standin::{KubeletStandIn, NodeSpec};
-use crate::simulated::pod_standin::PodStandIn;
+use crate::simulated::fake_kubelet::FakeKubelet;
+use crate::simulated::fake_pods::FakePods;
+use crate::simulated::node_spec::NodeSpec;
 use crate::vm::{VirtualMachine, VmImage};
 
 /// The pause between two checks of the machine: shorter than a reboot.
@@ -72,9 +73,9 @@ impl Lab {
             .iter()
             .map(|_| ("lab.invalid/virtual".to_owned(), String::new(), "NoSchedule".to_owned()));
         let spec = NodeSpec { boot_id, taints: away.collect(), ..NodeSpec::worker(name) };
-        let kubelet = Arc::new(KubeletStandIn::start(self.client.clone(), spec).await?);
+        let kubelet = Arc::new(FakeKubelet::start(self.client.clone(), spec).await?);
         let client = self.client.clone();
-        self.pods.get_or_insert_with(|| PodStandIn::start(client)).add(Arc::clone(&kubelet));
+        self.pods.get_or_insert_with(|| FakePods::start(client)).add(Arc::clone(&kubelet));
         vm.run(["systemctl", "enable", RECOVER_UNIT]).await?;
         vm.run(["systemctl", "enable", "--now", DAEMON_UNIT]).await?;
         vm.run(["sync"]).await?;
@@ -84,7 +85,7 @@ impl Lab {
 }
 
 /// Sets the Node Ready or NotReady as the machine comes and goes.
-async fn follow(vm: Arc<VirtualMachine>, kubelet: Arc<KubeletStandIn>) {
+async fn follow(vm: Arc<VirtualMachine>, kubelet: Arc<FakeKubelet>) {
     loop {
         tokio::time::sleep(LOOK).await;
         if !vm.answers().await {

@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::control_plane::programs::lock_file;
 use crate::error::{Error, Result};
 use crate::progress::Reporter;
 use crate::system::debian::bootstrap;
+use crate::system::file_lock::lock_file;
 use crate::system::paths::Environment;
 
 /// The distribution of real nodes.

@@ -12,8 +12,8 @@ use std::time::Duration;
 use crate::error::{Error, Result};
 use crate::machine::node_file::NodeFile;
 use crate::progress::Reporter;
+use crate::system::command::{find_on_path, run};
 use crate::system::packages::install_packages;
-use crate::system::process::{find_on_path, run};
 
 /// Ignition's path in Debian's package, where it is meant for an initramfs.
 const IGNITION: &str = "/usr/lib/dracut/modules.d/30ignition/ignition";

@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
-use crate::control_plane::programs::lock_file;
 use crate::error::{Error, Result};
 use crate::machine::archive::{self, Entry, Image};
 use crate::progress::Reporter;
+use crate::system::command::{find_on_path, run};
+use crate::system::file_lock::lock_file;
 use crate::system::paths::Environment;
-use crate::system::process::{find_on_path, run};
 
 /// The image's name in every node. `.invalid` never exists as a registry.
 pub const PAUSE_IMAGE: &str = "lab.invalid/pause:1";

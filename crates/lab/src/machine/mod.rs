@@ -5,18 +5,16 @@
 //! reached → [`MachineState::Running`]. nspawn exits with status 133 when the machine reboots: it is started again.
 //! Status 0 is a power-off, anything else a failure or a power cut: the machine stays off until [`Machine::power_on`].
 //!
-//! Not here: the machine's files (`real_node`) and its Node object (`kubelet_standin`).
+//! Not here: the machine's files (`real_node`) and its Node object (`fake_kubelet`).
 
 pub(crate) mod archive;
 pub(crate) mod base_root;
-pub(crate) mod cgroup;
 pub(crate) mod first_boot;
+pub(crate) mod handle;
 pub(crate) mod image;
 pub(crate) mod layout;
-pub(crate) mod network;
 pub(crate) mod node_file;
 pub(crate) mod nspawn;
-pub(crate) mod ostree_stand_in;
 pub(crate) mod real_kubelet;
 pub(crate) mod real_node;
 
@@ -31,10 +29,11 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::error::{Error, Result};
-use crate::machine::cgroup::NodeGroup;
 use crate::machine::nspawn::{enter, leader_of};
+use crate::system::cgroup::NodeGroup;
+use crate::system::command::Output;
 use crate::system::folder::{Folder, LEADER, ProcessKey, write_json};
-use crate::system::process::{Output, Process, Signal, lock, tail};
+use crate::system::process::{Process, Signal, lock, tail};
 
 /// nspawn's exit status when the machine asked for a reboot (`--keep-unit`).
 const REBOOT_STATUS: i32 = 133;

@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::machine::{Inner, MachineSpec};
+use crate::system::command::{Output, find_on_path, output};
 use crate::system::folder::ProcessKey;
-use crate::system::process::{DeathSignal, Output, Spec, find_on_path, output};
+use crate::system::process::{DeathSignal, Spec};
 
 /// Enters the control groups, mounts the overlay, and becomes nspawn. Arguments: root, lower, upper, work, number of
 /// control group files, these files, then the command. The kernel refuses to mount an upper folder that is still in

@@ -1,7 +1,7 @@
 //! A real node: a machine that boots from the shared base root file system, with its own host name, address and the
 //! daemon as a systemd unit, and its Node object.
 //!
-//! Flow: [`prepare`] writes the files of this node into its upper folder → the machine boots → the kubelet (a stand-in
+//! Flow: [`prepare`] writes the files of this node into its upper folder → the machine boots → the kubelet (a fake one
 //! here, or the real one in `real_kubelet`) registers it.
 
 use std::fs;
@@ -13,14 +13,15 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 
 use crate::error::{Error, Result};
-use crate::lab::handle::NodeHandle;
 use crate::machine::first_boot::IgnitionLog;
-use crate::machine::network::Bridge;
+use crate::machine::handle::NodeHandle;
 use crate::machine::node_file::NodeFile;
 use crate::machine::real_kubelet::KubeletSetup;
 use crate::machine::{Machine, MachineSpec, MachineState};
-use crate::simulated::kubelet_standin::{KubeletStandIn, new_boot_id};
+use crate::simulated::fake_kubelet::FakeKubelet;
+use crate::simulated::node_spec::new_boot_id;
 use crate::system::folder::{Folder, NodeKind};
+use crate::system::network::Bridge;
 
 /// The path of the daemon's program in the node.
 pub(crate) const DAEMON_PROGRAM: &str = "/usr/local/bin/mco";
@@ -62,7 +63,7 @@ pub(crate) struct RealNodeSpec {
     pub(crate) index: usize,
     pub(crate) base: PathBuf,
     pub(crate) daemon: Option<DaemonSetup>,
-    /// What a real kubelet needs; `None` with a stand-in.
+    /// What a real kubelet needs; `None` with a fake one.
     pub(crate) kubelet: Option<KubeletSetup>,
     /// Additional files.
     pub(crate) files: Vec<NodeFile>,
@@ -82,7 +83,7 @@ pub struct RealNode {
     dir: PathBuf,
     machine: Machine,
     follower: Option<JoinHandle<()>>,
-    kubelet: Option<Arc<KubeletStandIn>>,
+    kubelet: Option<Arc<FakeKubelet>>,
 }
 
 impl RealNode {
@@ -124,9 +125,9 @@ impl RealNode {
         Ok((node, said))
     }
 
-    /// Keeps the Node of a stand-in kubelet in step with the machine: NotReady when it goes down, Ready under its new
+    /// Keeps the Node of a fake kubelet in step with the machine: NotReady when it goes down, Ready under its new
     /// boot id.
-    pub(crate) fn follow(&mut self, kubelet: Arc<KubeletStandIn>) {
+    pub(crate) fn follow(&mut self, kubelet: Arc<FakeKubelet>) {
         self.kubelet = Some(Arc::clone(&kubelet));
         let mut state = self.machine.watch();
         self.follower = Some(tokio::spawn(async move {
@@ -170,9 +171,9 @@ impl RealNode {
         &self.machine
     }
 
-    /// The stand-in for its kubelet, unless the kubelet is real.
+    /// Its fake kubelet, unless the kubelet is real.
     #[must_use]
-    pub fn kubelet(&self) -> Option<&KubeletStandIn> {
+    pub fn kubelet(&self) -> Option<&FakeKubelet> {
         self.kubelet.as_deref()
     }
 

@@ -1,5 +1,5 @@
-//! A simulated node: our daemon on a folder that takes the place of a machine, with a fake systemd and a stand-in for
-//! the kubelet. It needs no root, and thousands fit in one process.
+//! A simulated node: our daemon on a folder that takes the place of a machine, with a fake systemd and a fake
+//! kubelet. It needs no root, and thousands fit in one process.
 //!
 //! Flow: the daemon runs until it has begun a reboot → the Node goes NotReady → the fake systemd begins another boot →
 //! the Node is Ready again under a new boot id → the daemon runs again. One watch of all Nodes serves all daemons, and
@@ -7,10 +7,11 @@
 //!
 //! Not here: what the daemon does. It is the product's own crate, started through the same entry point as `mco daemon`.
 
+pub(crate) mod fake_kubelet;
+pub(crate) mod fake_pods;
 pub(crate) mod fleet_api;
 mod fleet_objects;
-pub(crate) mod kubelet_standin;
-pub(crate) mod pod_standin;
+pub(crate) mod node_spec;
 
 use std::collections::HashMap;
 use std::fs;
@@ -33,7 +34,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::{Error, Result};
-use crate::simulated::kubelet_standin::{BACKOFF, KubeletStandIn};
+use crate::simulated::fake_kubelet::{BACKOFF, FakeKubelet};
 use crate::system::process::lock;
 
 /// How long a daemon may take to finish its current step.
@@ -138,7 +139,7 @@ pub(crate) struct SimulatedSetup {
 /// A running simulated node.
 #[derive(Debug)]
 pub(crate) struct SimulatedNode {
-    kubelet: Arc<KubeletStandIn>,
+    kubelet: Arc<FakeKubelet>,
     stop: CancellationToken,
     task: Mutex<Option<JoinHandle<()>>>,
 }
@@ -148,7 +149,7 @@ impl SimulatedNode {
     pub(crate) fn start(
         client: Client,
         root: &Path,
-        kubelet: Arc<KubeletStandIn>,
+        kubelet: Arc<FakeKubelet>,
         feed: NodeUpdates,
         setup: SimulatedSetup,
     ) -> Result<Self> {
@@ -166,7 +167,7 @@ impl SimulatedNode {
         Ok(Self { kubelet, stop, task: Mutex::new(Some(task)) })
     }
 
-    pub(crate) fn kubelet(&self) -> &KubeletStandIn {
+    pub(crate) fn kubelet(&self) -> &FakeKubelet {
         &self.kubelet
     }
 
@@ -195,7 +196,7 @@ impl Drop for SimulatedNode {
 struct Life {
     client: Client,
     root: std::path::PathBuf,
-    kubelet: Arc<KubeletStandIn>,
+    kubelet: Arc<FakeKubelet>,
     feed: NodeUpdates,
     setup: SimulatedSetup,
     stop: CancellationToken,

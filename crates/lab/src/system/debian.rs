@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::error::Result;
-use crate::system::process::run;
+use crate::system::command::run;
 
 /// It takes 20 s to two minutes with a near mirror; a slow one may take ten times as long.
 const BUILD_LIMIT: Duration = Duration::from_secs(20 * 60);

@@ -85,7 +85,8 @@ pub enum NodeKind {
     /// A folder that takes the place of a machine; its systemd is a fake.
     Simulated,
     /// Only a Node object.
-    StandIn,
+    #[serde(alias = "standIn")] // what labs of an older build are recorded with
+    Fake,
 }
 
 /// The content of `lab.json`.
@@ -296,11 +297,11 @@ fn clear(path: &Path, record: &Record) -> Result<()> {
         std::thread::sleep(Duration::from_millis(20));
     }
     if let Some(bridge) = &record.bridge {
-        crate::machine::network::delete(bridge);
+        crate::system::network::delete(bridge);
     }
     for dir in &record.outside {
         // Control groups are removed from the leaves up; the other folders are empty.
-        crate::machine::cgroup::remove(dir);
+        crate::system::cgroup::remove(dir);
     }
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::io("remove", path)(error)),

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use sha2::{Digest, Sha256};
 
-use crate::control_plane::programs::lock_file;
 use crate::error::{Error, Result};
 use crate::progress::Reporter;
-use crate::system::process::{find_on_path, run};
+use crate::system::command::{find_on_path, run};
+use crate::system::file_lock::lock_file;
 
 /// A program, and the Debian package that contains it.
 const NEEDED: [(&str, &str); 6] = [
@@ -270,17 +270,5 @@ mod tests {
         let locked = "E: Could not get lock /var/lib/apt/lists/lock. It is held by process 77 (apt-get)";
         assert!(is_locked(&failed(locked)));
         assert!(!is_locked(&failed("E: Unable to locate package chromium")));
-    }
-
-    #[tokio::test]
-    async fn two_that_install_at_the_same_time_go_one_after_the_other() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("lock");
-        let reporter = Reporter::silent();
-        let first = lock_file(&path, "test", &reporter).await.unwrap();
-        let mut second = Box::pin(lock_file(&path, "test", &reporter));
-        assert!(tokio::time::timeout(Duration::from_millis(500), &mut second).await.is_err(), "it waits");
-        drop(first);
-        tokio::time::timeout(Duration::from_secs(10), second).await.expect("its turn").unwrap();
     }
 }

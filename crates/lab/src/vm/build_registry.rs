@@ -17,12 +17,12 @@ use std::time::Duration;
 
 use crate::control_plane::launch::THIS_COMPUTER;
 use crate::error::{Error, Result};
-use crate::lab::handle::NodeHandle;
+use crate::machine::handle::NodeHandle;
 use crate::progress::Reporter;
 use crate::proxy::fault_proxy::{Fault, FaultProxy};
+use crate::system::cache::CacheStep;
+use crate::system::command::run;
 use crate::system::folder::Folder;
-use crate::system::process::run;
-use crate::vm::cache::CacheStep;
 use crate::vm::ostree::{OstreeMachine, Registry};
 use crate::vm::tools::{Programs, WORK};
 

@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::progress::Reporter;
+use crate::system::cache::CacheStep;
 use crate::system::debian::bootstrap;
 use crate::system::paths::Environment;
-use crate::vm::cache::CacheStep;
 use crate::vm::qemu::{self, Bus, DirectBoot, Firmware};
 use crate::vm::ssh::Key;
 use crate::vm::tools::{Tools, WORK};

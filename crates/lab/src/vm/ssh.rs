@@ -13,10 +13,10 @@ use std::time::Duration;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 
-use crate::control_plane::programs::lock_file;
 use crate::error::{Error, Result};
 use crate::progress::Reporter;
-use crate::system::process::{Output, failed, output, run, show};
+use crate::system::command::{Output, failed, output, run, show};
+use crate::system::file_lock::lock_file;
 
 const KEYGEN_LIMIT: Duration = Duration::from_secs(60);
 /// An emulated processor takes seconds for the handshake when this computer is busy.

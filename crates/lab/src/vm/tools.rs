@@ -12,10 +12,11 @@ use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::progress::Reporter;
+use crate::system::cache::CacheStep;
+use crate::system::command::{Output, output, run};
 use crate::system::debian::bootstrap;
 use crate::system::paths::Environment;
-use crate::system::process::{Output, Spec, output, run};
-use crate::vm::cache::CacheStep;
+use crate::system::process::Spec;
 
 /// The cache of virtual machines, as a program sees it.
 pub(crate) const CACHE: &str = "/cache";

@@ -7,6 +7,6 @@ mod chromium;
 mod dashboard;
 mod in_cluster;
 mod page;
-#[path = "../product/mod.rs"]
+#[path = "../common/product/mod.rs"]
 mod product;
 mod views;

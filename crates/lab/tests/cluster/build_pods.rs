@@ -2,7 +2,7 @@
 //! the same base, although its tag names another image when the second one begins (with the real controller); and what goes wrong in
 //! a pod ends it with its cause in the last lines.
 //!
-//! Stand-ins: the kubelet and the Job controller, whose part this file plays (the script runs in a mount namespace with what the Job
+//! Fakes: the kubelet and the Job controller, whose part this file plays (the script runs in a mount namespace with what the Job
 //! mounts), the node's agent, a proxy that does what is wrong with a registry, and the bases, which hold the files that the script
 //! looks for and no shell. Not here: an image that is built to its end (`vm/ostree/built`), and what is said of a cause (beside the
 //! code of `build`).

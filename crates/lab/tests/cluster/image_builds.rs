@@ -1,6 +1,6 @@
 //! A pool with its own OS image: the real controller creates builds and their Jobs on a real API server.
 //!
-//! Stand-ins take the place of what a lab without machines lacks: the Job controller with its pods ([`Builder`]), and the
+//! Fakes take the place of what a lab without machines lacks: the Job controller with its pods ([`Builder`]), and the
 //! node's agent ([`play_agent`]), which applies every config and image at once. Not here: buildah, registries, reboots.
 
 use crate::product::{Cluster, machine_config, note, one_file, with_controller};
@@ -166,7 +166,7 @@ pub(crate) async fn runs(cluster: &Cluster, image: &str) {
 /// A cluster with one node, for which [`play_agent`] runs, in a pool of its own whose MachineConfig `10-base` has this base image and
 /// this config.
 pub(crate) async fn imaged(builder: LabBuilder, base: &str, config: Value) -> (Cluster, JoinHandle<()>) {
-    let cluster = Cluster::start(builder.nodes(1).stand_ins()).await;
+    let cluster = Cluster::start(builder.nodes(1).fake()).await;
     let rendered = cluster
         .wait("pool worker is rendered", async || {
             Some(cluster.rendered("worker").await).filter(|name| !name.is_empty())

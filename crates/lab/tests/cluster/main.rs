@@ -12,13 +12,14 @@ mod crds;
 mod definitions;
 mod drains;
 mod examples;
+mod followed_policies;
 mod generated;
 mod image_builds;
 mod joining;
 mod old_images;
 mod os_streams;
 mod pause_and_revert;
-#[path = "../product/mod.rs"]
+#[path = "../common/product/mod.rs"]
 mod product;
 #[path = "../common/real_registry.rs"]
 mod real_registry;

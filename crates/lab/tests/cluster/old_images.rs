@@ -1,7 +1,7 @@
 //! What builds have pushed goes from the registry when nothing names it any more, also what a build has pushed that fails after it: the
 //! real controller, and Debian's registry, once with deletion and once without it, as it is by default.
 //!
-//! Stand-ins: the Job controller with its pods, and the node's agent, as in `image_builds`; the images are real ones, and hold one
+//! Fakes: the Job controller with its pods, and the node's agent, as in `image_builds`; the images are real ones, and hold one
 //! file. Not here: other answers of registries, what is not known to the caches (beside the code of the controller), and the
 //! controller's own rights (`serving/old_images`).
 

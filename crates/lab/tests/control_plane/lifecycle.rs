@@ -87,15 +87,15 @@ async fn two_control_planes_run_side_by_side_and_a_small_one_has_two_programs() 
 }
 
 #[tokio::test]
-async fn stand_in_nodes_become_ready_reboot_and_run_pods() {
+async fn fake_nodes_become_ready_reboot_and_run_pods() {
     use k8s_openapi::api::core::v1::{Node, Pod};
     use kube::api::DeleteParams;
-    use lab::{KubeletStandIn, NodeSpec, PodStandIn};
+    use lab::{FakeKubelet, FakePods, NodeSpec};
 
     let plane = lab::shared().await.unwrap();
     let client = plane.client().await.unwrap();
     let name = lab::unique_name("worker");
-    let kubelet = Arc::new(KubeletStandIn::start(client.clone(), NodeSpec::worker(&name)).await.unwrap());
+    let kubelet = Arc::new(FakeKubelet::start(client.clone(), NodeSpec::worker(&name)).await.unwrap());
     let nodes: Api<Node> = Api::all(client.clone());
     let boot = |node: &Node| node.status.clone().unwrap().node_info.unwrap().boot_id;
     let first = boot(&nodes.get(&name).await.unwrap());
@@ -103,7 +103,7 @@ async fn stand_in_nodes_become_ready_reboot_and_run_pods() {
     assert_ne!(first, second);
     assert_eq!(boot(&nodes.get(&name).await.unwrap()), second);
 
-    let pods = PodStandIn::start(client.clone());
+    let pods = FakePods::start(client.clone());
     pods.add(Arc::clone(&kubelet));
     let api: Api<Pod> = Api::namespaced(client, "default");
     let pod: Pod = serde_json::from_value(serde_json::json!({

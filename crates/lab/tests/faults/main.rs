@@ -9,5 +9,5 @@ mod clocks;
 mod leader;
 mod lost_objects;
 mod outages;
-#[path = "../product/mod.rs"]
+#[path = "../common/product/mod.rs"]
 mod product;

@@ -11,7 +11,7 @@ use lab::{DAEMON_UNIT, LabBuilder, MachineState, RECOVER_UNIT};
 use serde_json::{Value, json};
 
 /// A kubelet that records whether a change was half done when it started, and how much of it was done.
-const KUBELET: &str = "[Unit]\nDescription=Stub of kubelet\n\n[Service]\nType=oneshot\nRemainAfterExit=yes\n\
+const FAKE_KUBELET: &str = "[Unit]\nDescription=Fake kubelet\n\n[Service]\nType=oneshot\nRemainAfterExit=yes\n\
     ExecStart=/bin/sh -c '\
     if [ -e /var/lib/machine-config-daemon/journal/begin.json ]; then echo between; else echo whole; fi >> /var/kubelet.log; \
     ls -A /etc/many 2>/dev/null | wc -l >> /var/kubelet.log'\n\
@@ -19,7 +19,9 @@ const KUBELET: &str = "[Unit]\nDescription=Stub of kubelet\n\n[Service]\nType=on
 
 #[tokio::test(flavor = "multi_thread")]
 async fn drift_is_reported_at_once_and_a_power_cut_is_recovered_before_the_kubelet_starts() {
-    let Some(cluster) = one_machine(|lab| lab.node_service("kubelet.service", KUBELET)).await else { return };
+    let Some(cluster) = one_machine(|lab| lab.node_service("kubelet.service", FAKE_KUBELET)).await else {
+        return;
+    };
     drift::changed_by_hand(&cluster).await;
     power_cut(&cluster).await;
     cluster.no_panic();
@@ -65,7 +67,7 @@ async fn power_cut(cluster: &Cluster) {
 /// A service that records whether a change was half done when it started. While `/var/slow` exists, its start takes long.
 fn slow(name: &str) -> String {
     format!(
-        "[Unit]\nDescription=Stub of {name}\n\n[Service]\nType=oneshot\nRemainAfterExit=yes\n\
+        "[Unit]\nDescription=Fake {name}\n\n[Service]\nType=oneshot\nRemainAfterExit=yes\n\
          ExecStart=/bin/sh -c 'if [ -e /var/lib/machine-config-daemon/journal/begin.json ]; then echo between; else echo whole; fi >> /var/{name}.log; \
          if [ -e /var/slow ]; then sleep 300; fi'\n[Install]\nWantedBy=multi-user.target\n"
     )

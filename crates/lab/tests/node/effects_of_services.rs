@@ -16,9 +16,9 @@ use std::time::Duration;
 
 const NODE: &str = "worker-0";
 /// A service that counts its starts.
-fn stub(of: &str) -> String {
+fn fake_service(of: &str) -> String {
     format!(
-        "[Unit]\nDescription=Stub of {of}\n\n[Service]\nType=oneshot\nRemainAfterExit=yes\n\
+        "[Unit]\nDescription=Fake {of}\n\n[Service]\nType=oneshot\nRemainAfterExit=yes\n\
          ExecStart=/bin/sh -c 'echo start >> /var/{of}.log'\n[Install]\nWantedBy=multi-user.target\n"
     )
 }
@@ -161,7 +161,7 @@ async fn services_take_up_their_settings_without_a_reboot_and_give_them_back() {
     let mut builder = builder.nodes(1).real();
     for unit in ["crio", "kubelet", "chrony"] {
         let file = format!("/etc/systemd/system/{unit}.service");
-        builder = builder.node_file(&file, 0o644, stub(unit)).node_unit(format!("{unit}.service"));
+        builder = builder.node_file(&file, 0o644, fake_service(unit)).node_unit(format!("{unit}.service"));
     }
     let cluster = Cluster::start(builder).await;
     cluster.create(setting()).await;

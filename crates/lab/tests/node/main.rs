@@ -26,7 +26,7 @@ mod networkd;
 mod packages;
 mod pinned_images;
 mod prefetch;
-#[path = "../product/mod.rs"]
+#[path = "../common/product/mod.rs"]
 mod product;
 #[path = "../common/prometheus.rs"]
 mod prometheus;

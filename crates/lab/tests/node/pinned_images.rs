@@ -2,7 +2,7 @@
 //! registry that cuts its connections, and get containerd's label; a set with an image that does not exist is reported and
 //! affects no other set; a deleted set's images lose the label.
 //!
-//! Not here: CRI-O, which Debian does not have (its stand-in is in `daemon`, `pins/`).
+//! Not here: CRI-O, which Debian does not have (a fake one is in `daemon`, `pinned_images/`).
 
 use crate::debs;
 use crate::product::{Cluster, MCO, one_machine};

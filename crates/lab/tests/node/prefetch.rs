@@ -1,5 +1,5 @@
 //! OS images that are on the nodes before the first one is drained, with controller, agents and an API server. OSTree is the
-//! lab's stand-in, whose pull takes as long as the test wants.
+//! lab's fake, whose pull takes as long as the test wants.
 //!
 //! Not here: a pull from a registry (`tests/vm`), and which nodes prefetch at once (unit tests of `rollout`).
 
@@ -34,7 +34,7 @@ async fn nodes_fetch_the_next_image_one_after_the_other_and_none_goes_without_it
     }
     let Some(builder) = with_controller() else { return };
     let builder =
-        builder.nodes(2).real().ostree_stand_in("registry.lab/os:a").node_file(OSTREE_PULL, 0o755, PULL);
+        builder.nodes(2).real().fake_ostree("registry.lab/os:a").node_file(OSTREE_PULL, 0o755, PULL);
     let cluster = Cluster::start(builder).await;
     cluster.settled("worker", 2, &["00-worker"], &[]).await;
     // The registry in the image's name does not exist, so the controller must not inspect the image.

@@ -14,7 +14,7 @@ const NODE: &str = "worker-0";
 const OTHER: &str = "worker-1";
 const KUBELET_CA: &str = "/etc/kubernetes/kubelet-ca.crt";
 /// A kubelet that counts its starts.
-const KUBELET: &str = "[Unit]\nDescription=Stub of kubelet\n\n[Service]\nType=oneshot\nRemainAfterExit=yes\n\
+const FAKE_KUBELET: &str = "[Unit]\nDescription=Fake kubelet\n\n[Service]\nType=oneshot\nRemainAfterExit=yes\n\
     ExecStart=/bin/sh -c 'echo start >> /var/kubelet.log'\n[Install]\nWantedBy=multi-user.target\n";
 /// The kubeconfig file for the kubelet's first contact, and the one that it uses afterwards.
 const KUBECONFIGS: [&str; 2] = ["/etc/kubernetes/kubeconfig", "/var/lib/kubelet/kubeconfig"];
@@ -25,7 +25,7 @@ async fn an_agent_maintains_certificates_and_logins_and_cannot_write_other_nodes
         return;
     }
     let Some(builder) = with_controller() else { return };
-    let builder = builder.nodes(2).real().node_service("kubelet.service", KUBELET);
+    let builder = builder.nodes(2).real().node_service("kubelet.service", FAKE_KUBELET);
     let cluster = Cluster::start(builder).await;
     let node = cluster.lab.node(0);
     cluster.settled("worker", 2, &["00-worker"], &[]).await;

@@ -19,9 +19,9 @@ const NEVER_WITHIN: &str = "within=30s";
 const LIMIT: Duration = Duration::from_secs(420);
 /// The unit that watches a trial.
 const TRIAL_UNIT: &str = "machine-config-daemon-trial.service";
-/// A kubelet that refuses one of its settings.
-const KUBELET: &str = "[Unit]\nDescription=Stub of kubelet\n\n[Service]\n\
-    ExecStart=/bin/sh -c '! grep -qs refuse /etc/kubernetes/stub.yaml || exit 1; exec sleep infinity'\n\
+/// A fake kubelet that refuses one of its settings.
+const FAKE_KUBELET: &str = "[Unit]\nDescription=Fake kubelet\n\n[Service]\n\
+    ExecStart=/bin/sh -c '! grep -qs refuse /etc/kubernetes/fake.yaml || exit 1; exec sleep infinity'\n\
     Restart=always\nRestartSec=1\n[Install]\nWantedBy=multi-user.target\n";
 /// A firewall that is loaded when its unit starts.
 const FIREWALL: &str = "[Service]\nType=oneshot\nRemainAfterExit=yes\n\
@@ -108,7 +108,7 @@ async fn a_change_that_cuts_its_node_off_is_undone_by_the_node_and_reported() {
         return;
     }
     let Some(builder) = with_controller() else { return };
-    let builder = builder.nodes(6).real().node_service("kubelet.service", KUBELET);
+    let builder = builder.nodes(6).real().node_service("kubelet.service", FAKE_KUBELET);
     let cluster = Cluster::start(builder).await;
     for (pool, node, within) in [
         ("net", "worker-0", NEVER_WITHIN),
@@ -156,7 +156,7 @@ async fn a_change_that_cuts_its_node_off_is_undone_by_the_node_and_reported() {
     cluster.patch("MachineConfig", "50-wall", patch).await;
     let rescue = json!({"ignition": {"version": "3.4.0"}, "systemd": {"units": [{"name": "quiet.service", "contents": RESCUE, "enabled": true}]}});
     cluster.create(machine_config("60-rescue", "rescue", rescue)).await;
-    let refused = json!({"ignition": {"version": "3.4.0"}, "storage": {"files": [file("/etc/kubernetes/stub.yaml", "refuse: true\n")]}});
+    let refused = json!({"ignition": {"version": "3.4.0"}, "storage": {"files": [file("/etc/kubernetes/fake.yaml", "refuse: true\n")]}});
     cluster.create(machine_config("60-kubelet", "kubelet", refused)).await;
 
     // A file that sorts before the host's own gives the interface an address of another network.
@@ -205,7 +205,7 @@ async fn a_change_that_cuts_its_node_off_is_undone_by_the_node_and_reported() {
     assert_eq!(networked.boot_id().await.unwrap(), networkd_boot, "nor does that of a network's file");
     assert_eq!(networked.run(ADDRESSES).await.unwrap(), addresses);
     assert!(handle(&cluster, "worker-2").read_file("/etc/systemd/system/quiet.service").await.is_err());
-    assert!(kubelet.read_file("/etc/kubernetes/stub.yaml").await.is_err());
+    assert!(kubelet.read_file("/etc/kubernetes/fake.yaml").await.is_err());
     assert_eq!(kubelet.run(["systemctl", "is-active", "kubelet.service"]).await.unwrap().trim(), "active");
     for node in [&net, &walled, &kubelet, &networked] {
         assert!(journal_is_empty(node).await, "{}", node.name());
@@ -216,7 +216,7 @@ async fn a_change_that_cuts_its_node_off_is_undone_by_the_node_and_reported() {
 
     // The node stays as it is until its config changes, and then takes the new one.
     set_within(&cluster, "kubelet", "worker-3", CONFIRMED_WITHIN).await;
-    let better = json!({"spec": {"config": {"storage": {"files": [file("/etc/kubernetes/stub.yaml", "accept: true\n")]}}}});
+    let better = json!({"spec": {"config": {"storage": {"files": [file("/etc/kubernetes/fake.yaml", "accept: true\n")]}}}});
     cluster.patch("MachineConfigPool", "kubelet", json!({"spec": {"maxUnavailable": 2}})).await;
     cluster.patch("MachineConfig", "60-kubelet", better).await;
     cluster.settled("kubelet", 1, &["60-kubelet"], &[]).await;
@@ -310,7 +310,7 @@ async fn a_change_with_which_the_boot_ends_in_emergency_mode_is_undone_there() {
         return;
     }
     let Some(builder) = with_controller() else { return };
-    let builder = builder.nodes(2).real().node_service("kubelet.service", KUBELET);
+    let builder = builder.nodes(2).real().node_service("kubelet.service", FAKE_KUBELET);
     let cluster = Cluster::start(builder).await;
     let mounts = json!({"ignition": {"version": "3.4.0"}, "systemd": {"units": [
         {"name": "srv-data.mount", "contents": NO_MOUNT, "enabled": true},

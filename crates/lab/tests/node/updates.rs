@@ -115,7 +115,7 @@ async fn drained_and_rebooted(cluster: &Cluster) {
     assert_eq!(node.run(["stat", "-c", "%a %U", keys]).await.unwrap().trim(), "600 core");
 }
 
-/// A pod for the stand-in kubelet, bound to the node.
+/// A pod for the fake kubelet, bound to the node.
 async fn pod(pods: &Api<Pod>, name: &str, app: &str) {
     let pod: Pod = serde_json::from_value(json!({
         "metadata": {"name": name, "labels": {"app": app}},

@@ -1,5 +1,5 @@
 //! An installation by its settings object: what the operator creates, maintains, prunes and reports, on a real API
-//! server with the controllers and the scheduler of Kubernetes. Pods are stand-ins that run as soon as they are bound;
+//! server with the controllers and the scheduler of Kubernetes. Pods are fakes that run as soon as they are bound;
 //! the operator is the real program, with its pod's service account.
 //!
 //! Not here: the installed parts at work (`own_rights`), and errors (`installation_errors`).

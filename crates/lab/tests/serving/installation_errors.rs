@@ -9,10 +9,13 @@
 //! Not here: objects that admission policies refuse (`admission_policies`), an upgrade that is killed at each step (`upgrade`),
 //! deleted certificates and user data (`own_rights`), and the retries of the loop (unit tests of `operator::sync`).
 
+mod images;
+mod versions;
+
 use crate::installation::{IMAGE, URL, here, installed, operator, says, set, settings};
 use crate::parts::Part;
-use crate::product::{Cluster, lab, text};
-use serde_json::{Value, json};
+use crate::product::{Cluster, lab};
+use serde_json::json;
 use std::path::Path;
 use std::time::Duration;
 
@@ -26,16 +29,16 @@ async fn problems_of_an_installation_are_reported_with_remedy_and_resolve_by_the
     let running = operator(dir.path(), "operator", &account);
     says(&cluster, "Available", "True", &[]).await;
     refused_objects(&cluster).await;
-    no_image(&cluster).await;
-    newer_definitions(&cluster).await;
-    follows_a_payload(&cluster).await;
+    images::no_image(&cluster).await;
+    versions::newer_definitions(&cluster).await;
+    versions::follows_a_payload(&cluster).await;
     nonsense(&cluster, dir.path()).await;
     running.stop().await;
-    not_upgradeable(&cluster, dir.path(), &account).await;
-    no_image_of_its_own(&cluster, dir.path(), &account).await;
+    versions::not_upgradeable(&cluster, dir.path(), &account).await;
+    images::no_image_of_its_own(&cluster, dir.path(), &account).await;
     without_settings(&cluster, dir.path(), &account).await;
     without_a_namespace(&cluster, dir.path(), &account).await;
-    old_operator(&cluster, dir.path(), &account).await;
+    versions::old_operator(&cluster, dir.path(), &account).await;
     without_rights(&cluster, dir.path()).await;
     cluster.stop().await;
 }
@@ -160,125 +163,6 @@ async fn refused_objects(cluster: &Cluster) {
     }
 }
 
-/// Waits for a pod of this part with the image that does not exist, and sets its status as a kubelet would. Returns its name.
-async fn cannot_pull(cluster: &Cluster, part: &str) -> String {
-    let label = format!("k8s-app={part}");
-    let selector = ["-n", NAMESPACE, "get", "pods", "-l", &label, "-o", "json"];
-    let waiting = cluster
-        .wait("a new pod waits", async || {
-            let pods: Value = serde_json::from_str(&cluster.kubectl(&selector).await.out).ok()?;
-            let new = |p: &&Value| p["spec"]["containers"][0]["image"] == "registry.example.com/none:2";
-            pods["items"].as_array()?.iter().find(new).map(|p| text(&p["metadata"]["name"]))
-        })
-        .await;
-    let status = json!({"status": {"containerStatuses": [{
-        "name": part, "image": "x", "imageID": "", "ready": false, "restartCount": 0,
-        "state": {"waiting": {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}}}]}});
-    let patch = status.to_string();
-    let patched =
-        ["-n", NAMESPACE, "patch", "pod", &waiting, "--subresource=status", "--type=merge", "-p", &patch];
-    let said = cluster.kubectl(&patched).await;
-    assert_eq!(said.code, 0, "{said:?}");
-    waiting
-}
-
-/// The same for an operator that runs as a pod: its own Deployment is the first to get the image. It continues with the image
-/// that it has, reports the cause, and changes no other part.
-async fn no_image_of_its_own(cluster: &Cluster, dir: &Path, account: &Path) {
-    let of_pod = ["operator", "start", "--image=registry.example.com/mco:1"];
-    let running = Part::start(dir, "of-pod", account, &of_pod);
-    for node in NODES {
-        assert_eq!(cluster.kubectl(&["cordon", node]).await.code, 0);
-    }
-    set(cluster, json!({"image": "registry.example.com/none:2"})).await;
-    let waiting = cannot_pull(cluster, "machine-config-operator").await;
-    let why = says(cluster, "Degraded", "True", &["MachineConfigOperatorFailed", "ImagePullBackOff"]).await;
-    assert!(why.contains(&waiting) && why.contains("spec.image") && why.contains("none:2"), "{why}");
-    says(cluster, "Available", "True", &[]).await;
-    let controller = here(cluster, "deployment", "machine-config-controller").await;
-    let image = &controller["spec"]["template"]["spec"]["containers"][0]["image"];
-    assert_eq!(image, "registry.example.com/mco:1", "everything else is left to the operator of that image");
-    for node in NODES {
-        assert_eq!(cluster.kubectl(&["uncordon", node]).await.code, 0);
-    }
-    set(cluster, json!({"image": "registry.example.com/mco:1"})).await;
-    says(cluster, "Degraded", "False", &[]).await;
-    running.stop().await;
-}
-
-/// An image that no node can pull: the old pods keep running, and the condition names the pod, the image and the
-/// setting.
-async fn no_image(cluster: &Cluster) {
-    // No kubelet pulls images here. So the nodes are cordoned to keep the new pods waiting, and a pod's status is set
-    // as a kubelet would set it.
-    for node in NODES {
-        assert_eq!(cluster.kubectl(&["cordon", node]).await.code, 0);
-    }
-    set(cluster, json!({"image": "registry.example.com/none:2"})).await;
-    let waiting = cannot_pull(cluster, "machine-config-controller").await;
-    let why = says(cluster, "Degraded", "True", &["MachineConfigControllerFailed", "ImagePullBackOff"]).await;
-    assert!(why.contains(&waiting) && why.contains("spec.image") && why.contains("none:2"), "{why}");
-    says(cluster, "Available", "True", &[]).await;
-    let server = here(cluster, "daemonset", "machine-config-server").await;
-    let image = &server["spec"]["template"]["spec"]["containers"][0]["image"];
-    assert_eq!(image, "registry.example.com/mco:1", "each part waits for the previous one");
-    // `mco install` says the same, and fails.
-    let said = cluster.mco(&["install", "--image=registry.example.com/none:2", "--timeout=60s"]).await;
-    assert!(said.code == 1 && said.err.contains("ImagePullBackOff"), "{said:?}");
-    for node in NODES {
-        assert_eq!(cluster.kubectl(&["uncordon", node]).await.code, 0);
-    }
-    set(cluster, json!({"image": "registry.example.com/mco:1"})).await;
-    says(cluster, "Degraded", "False", &[]).await;
-}
-
-/// CRDs of a newer version are never overwritten.
-async fn newer_definitions(cluster: &Cluster) {
-    let name = "machineconfigs.machineconfiguration.openshift.io";
-    let note = |version: &str| json!({"metadata": {"annotations": {"machineconfig.dev/version": version}}});
-    cluster.patch("CustomResourceDefinition", name, note("v99.0.0")).await;
-    cluster.patch("MachineConfigPool", "worker", json!({"metadata": {"labels": {"touched": "yes"}}})).await;
-    let why = says(cluster, "Degraded", "True", &["CustomResourceDefinitionsFailed"]).await;
-    assert!(why.contains(name) && why.contains("`mco install` of v99.0.0 or newer"), "{why}");
-    let before = cluster.get("CustomResourceDefinition", name).await["metadata"]["generation"].clone();
-    let said = cluster.mco(&["install", IMAGE, URL, "--no-wait"]).await;
-    assert!(
-        said.code == 1 && said.err.contains("v99.0.0") && said.err.contains("Nothing was written"),
-        "{said:?}"
-    );
-    assert_eq!(cluster.get("CustomResourceDefinition", name).await["metadata"]["generation"], before);
-    cluster.patch("CustomResourceDefinition", name, note("v0.0.1")).await;
-    says(cluster, "Degraded", "False", &[]).await;
-}
-
-/// An installation that follows a release payload takes its image from there: another image is refused before anything is
-/// written, and the error names both ways out.
-async fn follows_a_payload(cluster: &Cluster) {
-    let images = json!({"machineConfigOperator": "registry.example.com/mco:1"}).to_string();
-    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"images.json": images},
-        "metadata": {"name": "machine-config-operator-images", "namespace": NAMESPACE}});
-    assert_eq!(cluster.put(&["create"], &map).await.code, 0);
-    set(cluster, json!({"imageFrom": "ReleasePayload"})).await;
-    says(cluster, "Degraded", "False", &[]).await;
-    let before = settings(cluster).await["metadata"]["generation"].clone();
-    let said = cluster.mco(&["install", "--image=registry.example.com/mco:2", URL, "--no-wait"]).await;
-    for words in
-        ["names the image registry.example.com/mco:1", "Nothing was written", "\"imageFrom\":\"Settings\""]
-    {
-        assert!(said.code == 1 && said.err.contains(words), "{words}: {said:?}");
-    }
-    assert_eq!(settings(cluster).await["metadata"]["generation"], before);
-    let said = cluster.mco(&["install", IMAGE, URL, "--no-wait"]).await;
-    assert_eq!(said.code, 0, "the payload's own: {said:?}");
-    assert_eq!(settings(cluster).await["spec"]["imageFrom"], "ReleasePayload", "it is the administrator's");
-    set(cluster, json!({"imageFrom": "Settings"})).await;
-    let said = cluster.mco(&["install", IMAGE, URL, "--no-wait"]).await;
-    assert!(said.code == 0 && settings(cluster).await["spec"]["imageFrom"] == "Settings", "{said:?}");
-    let gone = ["-n", NAMESPACE, "delete", "configmap", "machine-config-operator-images"];
-    assert_eq!(cluster.kubectl(&gone).await.code, 0);
-    says(cluster, "Degraded", "False", &[]).await;
-}
-
 /// Invalid settings that the API server accepts: nothing is changed, and the condition names each entry.
 async fn nonsense(cluster: &Cluster, dir: &Path) {
     let controller = async || {
@@ -295,149 +179,6 @@ async fn nonsense(cluster: &Cluster, dir: &Path) {
     crate::installation::joins(cluster, dir).await;
     set(cluster, json!({"image": "registry.example.com/mco:1", "pools": ["master", "worker"]})).await;
     says(cluster, "Degraded", "False", &[]).await;
-}
-
-/// A kubelet that the next version of Kubernetes would not support, and then a degraded pool: `mco install` begins no upgrade
-/// and writes nothing, until that is corrected or somebody insists.
-async fn not_upgradeable(cluster: &Cluster, dir: &Path, account: &Path) {
-    let kubelet = async |version: &str| {
-        let patch = json!({"status": {"nodeInfo": {"kubeletVersion": version}}});
-        let (params, patch) = (kube::api::PatchParams::default(), kube::api::Patch::Merge(patch));
-        cluster.api("Node").patch_status("worker-1", &params, &patch).await.unwrap();
-    };
-    let present = text(&cluster.get("Node", "worker-1").await["status"]["nodeInfo"]["kubeletVersion"]);
-    kubelet("v1.33.7").await;
-    let running = operator(dir, "skewed", account);
-    let why = says(cluster, "Upgradeable", "False", &["KubeletSkew"]).await;
-    assert!(why.contains("worker-1 (1.33); bring them to 1.36 first"), "{why}");
-    let degraded = async |status: &str| {
-        let time = "2026-01-01T00:00:00Z";
-        let condition = json!({"type": "Degraded", "status": status, "reason": "R", "message": "m", "lastTransitionTime": time});
-        let (params, patch) = (
-            kube::api::PatchParams::default(),
-            kube::api::Patch::Merge(json!({"status": {"conditions": [condition]}})),
-        );
-        cluster.api("MachineConfigPool").patch_status("worker", &params, &patch).await.unwrap();
-    };
-    degraded("True").await;
-    says(cluster, "Upgradeable", "False", &["DegradedPool", "worker; mco status says why"]).await;
-    // No controller runs here, so no pass has completed. An incomplete installation may be corrected, since that is no upgrade;
-    // so the status claims a complete one.
-    let status = json!({"status": {"versions": [{"name": "operator", "version": "v0.0.1"}]}}).to_string();
-    let patch =
-        ["patch", "machineconfigoperator", "cluster", "--subresource=status", "--type=merge", "-p", &status];
-    let said = cluster.kubectl(&patch).await;
-    assert_eq!(said.code, 0, "{said:?}");
-    let before = settings(cluster).await["metadata"]["generation"].clone();
-    let upgrade = ["install", "--image=registry.example.com/mco:2", "--no-wait"];
-    let said = cluster.mco(&upgrade).await;
-    for words in
-        ["(DegradedPool): these pools are degraded: worker", "Nothing was written", "--allow-not-upgradeable"]
-    {
-        assert!(said.code == 1 && said.err.contains(words), "{words}: {said:?}");
-    }
-    assert_eq!(settings(cluster).await["metadata"]["generation"], before);
-    let said = cluster.mco(&["install", IMAGE, "--no-wait"]).await;
-    assert_eq!(said.code, 0, "the same image is no upgrade: {said:?}");
-    degraded("False").await;
-    interrupted_build(cluster).await;
-    kubelet(&present).await;
-    running.stop().await;
-    let running = operator(dir, "level", account);
-    says(cluster, "Upgradeable", "True", &[]).await;
-    running.stop().await;
-}
-
-/// A build of a pool's image whose Job somebody has deleted: no upgrade while it is not built again. One that is still under way is
-/// no obstacle, and neither is one of an earlier Containerfile.
-async fn interrupted_build(cluster: &Cluster) {
-    let config = json!({
-        "apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineOSConfig",
-        "metadata": {"name": "worker", "annotations": {"machineconfiguration.openshift.io/current-machine-os-build": "worker-1"}},
-        "spec": {
-            "machineConfigPool": {"name": "worker"}, "imageBuilder": {"imageBuilderType": "Job"},
-            "renderedImagePushSecret": {"name": "push"}, "renderedImagePushSpec": "r.example.com/team/os:latest",
-        },
-    });
-    cluster.create(config).await;
-    let build = |name: &str| {
-        json!({
-            "apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineOSBuild",
-            "metadata": {"name": name, "labels": {
-                "machineconfiguration.openshift.io/machine-os-config": "worker",
-                "machineconfiguration.openshift.io/target-machine-config-pool": "worker",
-            }},
-            "spec": {
-                "machineConfig": {"name": "rendered-worker-1"}, "machineOSConfig": {"name": "worker"},
-                "renderedImagePushSpec": format!("r.example.com/team/os:{name}"),
-            },
-        })
-    };
-    let state = async |name: &str, state: &str| {
-        let time = "2026-01-01T00:00:00Z";
-        let conditions: Vec<Value> = ["Prepared", "Building", "Failed", "Interrupted", "Succeeded"]
-            .map(|type_| {
-                let status = if type_ == state { "True" } else { "False" };
-                json!({"type": type_, "status": status, "reason": type_, "message": "m", "lastTransitionTime": time})
-            })
-            .to_vec();
-        let (params, patch) = (
-            kube::api::PatchParams::default(),
-            kube::api::Patch::Merge(json!({"status": {"conditions": conditions}})),
-        );
-        cluster.api("MachineOSBuild").patch_status(name, &params, &patch).await.unwrap();
-    };
-    for name in ["worker-0", "worker-1"] {
-        cluster.create(build(name)).await;
-    }
-    // An earlier one, and the one in force while it goes on: what is left to say is the kubelet.
-    state("worker-0", "Interrupted").await;
-    state("worker-1", "Building").await;
-    says(cluster, "Upgradeable", "False", &["KubeletSkew"]).await;
-    state("worker-1", "Interrupted").await;
-    let why = says(cluster, "Upgradeable", "False", &["InterruptedBuild"]).await;
-    assert!(why.contains("worker (worker-1)") && why.contains("/rebuild on the MachineOSConfig"), "{why}");
-    let upgrade = ["install", "--image=registry.example.com/mco:2", "--no-wait"];
-    let said = cluster.mco(&upgrade).await;
-    assert!(said.code == 1 && said.err.contains("(InterruptedBuild)"), "{said:?}");
-    // Built again.
-    cluster.delete("MachineOSBuild", "worker-1").await;
-    cluster.create(build("worker-1")).await;
-    state("worker-1", "Succeeded").await;
-    says(cluster, "Upgradeable", "False", &["KubeletSkew"]).await;
-    cluster.delete("MachineOSConfig", "worker").await;
-    for name in ["worker-0", "worker-1"] {
-        cluster.delete("MachineOSBuild", name).await;
-    }
-}
-
-/// An operator of an old version, or of another image, changes nothing.
-async fn old_operator(cluster: &Cluster, dir: &Path, account: &Path) {
-    let service = ["-n", NAMESPACE, "delete", "service", "machine-config-server"];
-    assert_eq!(cluster.kubectl(&service).await.code, 0);
-    let old = Part::start(
-        dir,
-        "other-image",
-        account,
-        &["operator", "start", "--image=registry.example.com/mco:0"],
-    );
-    let why = says(cluster, "Progressing", "True", &["MachineConfigOperator"]).await;
-    assert!(
-        why.contains("registry.example.com/mco:1 is to take over from the one of registry.example.com/mco:0"),
-        "{why}"
-    );
-    assert!(here(cluster, "service", "machine-config-server").await.is_null());
-    old.stop().await;
-    let status = json!({"status": {"versions": [{"name": "operator", "version": "v99.0.0"}]}}).to_string();
-    let patch =
-        ["patch", "machineconfigoperator", "cluster", "--subresource=status", "--type=merge", "-p", &status];
-    let said = cluster.kubectl(&patch).await;
-    assert_eq!(said.code, 0, "{said:?}");
-    let old = operator(dir, "old", account);
-    let why = says(cluster, "Degraded", "True", &["SettingsFailed", "v99.0.0"]).await;
-    assert!(why.contains("it changes nothing"), "{why}");
-    assert!(here(cluster, "service", "machine-config-server").await.is_null());
-    old.stop().await;
 }
 
 /// Without permissions nothing is written, and the error names what is forbidden.

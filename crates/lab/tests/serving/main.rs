@@ -22,7 +22,7 @@ mod openshift;
 mod own_rights;
 mod packages;
 mod parts;
-#[path = "../product/mod.rs"]
+#[path = "../common/product/mod.rs"]
 mod product;
 #[path = "../common/prometheus.rs"]
 mod prometheus;
@@ -33,7 +33,7 @@ mod removal;
 mod rotation;
 mod scraping;
 mod stored_versions;
-#[path = "../../../server/tests/support/mod.rs"]
+#[path = "../../../server/tests/common/mod.rs"]
 mod support;
 mod tokens;
 mod upgrade;

@@ -2,7 +2,7 @@
 //! own account, may read the push secrets that MachineOSConfigs name, for as long as it needs them, and no other Secret. The registry
 //! is Debian's, with deletion.
 //!
-//! Stand-ins: nobody builds; images are pushed and put on the list as the controller does it for builds. Not here: which images go
+//! Fakes: nobody builds; images are pushed and put on the list as the controller does it for builds. Not here: which images go
 //! (`cluster/old_images`), and the refusal of MachineOSConfigs that name Secrets of the installation itself (`admission_policies`).
 
 use crate::installation::{here, installed, operator};

@@ -198,7 +198,7 @@ async fn krew_installs_the_plugin_and_kubectl_finds_it() {
     let krew = programs.get(Program::Krew, &progress).await.unwrap();
     let kubectl = programs.get(Program::Kubectl, &progress).await.unwrap();
     let work = tempfile::tempdir().unwrap();
-    // A stand-in for the program, which prints its own name and arguments.
+    // A fake for the program, which prints its own name and arguments.
     let program = work.path().join("mco");
     std::fs::write(&program, "#!/bin/sh\necho \"${0##*/} $*\"\n").unwrap();
     std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();

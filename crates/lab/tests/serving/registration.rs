@@ -1,5 +1,5 @@
 //! Nodes that register with a cluster in which the operator runs: which of them get the joining taint, that no pod is scheduled
-//! there while they have it, and when they lose it. Kubelets are stand-ins with kubelets' certificates; the API server, the
+//! there while they have it, and when they lose it. Kubelets are fakes with kubelets' certificates; the API server, the
 //! scheduler, the operator and the controller are real.
 //!
 //! Not here: what the controller decides (`crates/rollout`), and agents (`tests/cluster/joining.rs`).
@@ -8,7 +8,7 @@ use crate::installation::{here, installed, operator, says, set};
 use crate::parts::speak_as;
 use crate::product::controllers::Controller;
 use crate::product::{Cluster, text};
-use lab::{KubeletStandIn, NodeSpec};
+use lab::{FakeKubelet, NodeSpec};
 use serde_json::{Value, json};
 
 const POLICY: &str = "machine-config-joining-nodes";
@@ -111,7 +111,7 @@ async fn workload_waits(cluster: &Cluster, dir: &std::path::Path) {
     for round in 1..=2 {
         let identity = cluster.lab.control_plane().identity("system:node:joins", &["system:nodes"]).unwrap();
         let client = lab::client(&identity).await.unwrap();
-        let kubelet = KubeletStandIn::start(client, NodeSpec::new("joins")).await.unwrap();
+        let kubelet = FakeKubelet::start(client, NodeSpec::new("joins")).await.unwrap();
         let node = cluster.get("Node", "joins").await;
         let taints = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
         assert_eq!(joining(&taints), 1, "round {round}: {node}");

@@ -316,5 +316,4 @@ fn server_pods(parts: &Parts<'_>) -> Value {
 }
 
 #[cfg(test)]
-#[path = "pods_tests.rs"]
 mod tests;

@@ -326,5 +326,4 @@ fn model(panel: &Panel, id: usize, x: u32, y: u32) -> Value {
 }
 
 #[cfg(test)]
-#[path = "dashboards_tests.rs"]
 mod tests;

@@ -211,5 +211,4 @@ pub(super) fn pools(named: &[String], config: Option<&ControllerConfig>) -> Vec<
 }
 
 #[cfg(test)]
-#[path = "plan_tests.rs"]
 mod tests;

@@ -390,5 +390,4 @@ fn changes(syncer: &Syncer, followed: &Followed) -> SelectAll<BoxStream<'static,
 }
 
 #[cfg(test)]
-#[path = "run_tests.rs"]
 mod tests;

@@ -368,5 +368,4 @@ pub(crate) fn minor(version: &str) -> Option<u64> {
 }
 
 #[cfg(test)]
-#[path = "status_tests.rs"]
 mod tests;

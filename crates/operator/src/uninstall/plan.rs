@@ -282,5 +282,4 @@ pub(super) fn pods_of(object: &Value) -> Option<String> {
 }
 
 #[cfg(test)]
-#[path = "plan_tests.rs"]
 mod tests;

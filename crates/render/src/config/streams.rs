@@ -153,5 +153,4 @@ pub(crate) fn missing_runtime(stream: &Stream, config: &Config, provenance: &Pro
 }
 
 #[cfg(test)]
-#[path = "streams_tests.rs"]
 mod tests;

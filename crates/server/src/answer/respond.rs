@@ -273,5 +273,4 @@ pub(crate) fn health(shared: &Shared, path: &str) -> Option<Response<Full<Bytes>
 }
 
 #[cfg(test)]
-#[path = "respond_tests.rs"]
 mod tests;

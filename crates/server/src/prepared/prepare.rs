@@ -381,5 +381,4 @@ fn node_annotations(name: &str, image: Option<String>) -> Result<Vec<u8>, serde_
 }
 
 #[cfg(test)]
-#[path = "prepare_tests.rs"]
 mod tests;

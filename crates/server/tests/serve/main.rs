@@ -3,8 +3,8 @@
 //! Not here: how it follows a cluster (see the lab's `serving`).
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
-#[path = "../support/mod.rs"]
-mod support;
+#[path = "../common/mod.rs"]
+mod common;
 
 mod metrics;
 mod recorded;

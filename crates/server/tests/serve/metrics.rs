@@ -1,7 +1,7 @@
 //! What the server shows on its metrics port; the reload of the TLS profile and of the certificate while it serves; and
 //! slow clients that no single timeout stops, but the limit on a connection's lifetime does.
 
-use crate::support::{Answer, PATIENCE, Running, certify, client, connect};
+use crate::common::{Answer, PATIENCE, Running, certify, client, connect};
 use ::listen::Addresses;
 use prometheus_client::registry::Registry;
 use server::Metrics;

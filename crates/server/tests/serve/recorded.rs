@@ -1,7 +1,7 @@
 //! The reference's recorded answers, request by request, over real TLS. Where it served a config, ours is equal (files
 //! to the byte). Where it refused, ours refuses, with a 4xx if the request is at fault.
 
-use crate::support::Running;
+use crate::common::Running;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -1,7 +1,7 @@
 //! Requests as real clients write them, and malformed ones: methods, targets, HTTP versions, irrelevant headers and
 //! manipulated headers. Each is sent as bytes over TLS.
 
-use crate::support::{Answer, PATIENCE, Running};
+use crate::common::{Answer, PATIENCE, Running};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 const CONFIG: &str = "metadata: {name: rendered-1}\nspec: {config: {ignition: {version: 3.5.0}, \

@@ -1,7 +1,7 @@
 //! The server below HTTP: TLS versions, changing certificates, clients that are slow, half closed or send too much, and
 //! the server's shutdown.
 
-use crate::support::{Answer, PATIENCE, Running, certify, client, connect};
+use crate::common::{Answer, PATIENCE, Running, certify, client, connect};
 use http_body_util::{BodyExt as _, Empty};
 use hyper::body::Bytes;
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -291,7 +291,7 @@ async fn one_address_cannot_take_all_connections() {
     assert!(server.connect(|_| {}).await.is_err(), "the third of one address");
     assert_eq!(count(&registry, "mcs_connections_cut_total{cause=\"address\"}"), 1);
     let other =
-        crate::support::connect_from([127, 0, 0, 2].into(), server.addr, trusting(&server), |_| {}).await;
+        crate::common::connect_from([127, 0, 0, 2].into(), server.addr, trusting(&server), |_| {}).await;
     assert!(other.is_ok(), "another address has a limit of its own");
     held.pop();
     let begun = Instant::now();
@@ -305,7 +305,7 @@ async fn one_address_cannot_take_all_connections() {
 fn trusting(server: &Running) -> rustls::ClientConfig {
     let mut roots = rustls::RootCertStore::empty();
     roots.add(server.der.clone().into()).unwrap();
-    crate::support::client(rustls::DEFAULT_VERSIONS, roots).unwrap()
+    crate::common::client(rustls::DEFAULT_VERSIONS, roots).unwrap()
 }
 
 /// Sends a request through a load balancer at this address, which sends these bytes first.

@@ -3,7 +3,7 @@
 //! has changed.
 //!
 //! Requests are those of the node's user in the API server's audit log, including watches. The Lease and the status
-//! that a kubelet sends are not counted. The kubelet is a stand-in.
+//! that a kubelet sends are not counted. The kubelet is a fake.
 
 use super::Samples;
 use crate::bench::node_state::Wait;

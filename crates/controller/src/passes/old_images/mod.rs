@@ -349,5 +349,4 @@ fn in_caches(shared: &Shared) -> Option<BTreeSet<String>> {
 }
 
 #[cfg(test)]
-#[path = "tests.rs"]
 mod tests;

@@ -1,4 +1,4 @@
-//! The pass with a fake API server and a stand-in for a registry.
+//! The pass with a fake API server and a fake registry.
 
 use super::*;
 use crate::fake_server::{answer, insecure, item, put_pool, shared};
@@ -10,12 +10,12 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 const DIGEST: &str = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 
 /// Answers each DELETE with this status, and everything else with 404. Returns its address, and what it is asked.
-async fn stand_in(status: u16) -> (String, Arc<Mutex<Vec<String>>>) {
-    stand_in_with(status, |_| None).await
+async fn fake_registry(status: u16) -> (String, Arc<Mutex<Vec<String>>>) {
+    fake_registry_with(status, |_| None).await
 }
 
 /// The same, where a GET of some paths has another answer.
-async fn stand_in_with(
+async fn fake_registry_with(
     status: u16,
     says: impl Fn(&str) -> Option<(u16, String)> + Send + 'static,
 ) -> (String, Arc<Mutex<Vec<String>>>) {
@@ -180,7 +180,7 @@ async fn passes(world: World, registry: &str) -> [(Vec<Pushed>, Outcome); 2] {
 
 #[tokio::test]
 async fn what_nothing_names_is_deleted_and_leaves_the_list() {
-    let (registry, asked) = stand_in(202).await;
+    let (registry, asked) = fake_registry(202).await;
     let world = World::of(vec![pushed(&registry)]);
     let [(list, outcome), (_, again)] = passes(world, &registry).await;
     assert_eq!((list, outcome, again), (vec![], Outcome::Done, Outcome::Done));
@@ -201,7 +201,7 @@ async fn what_nothing_names_is_deleted_and_leaves_the_list() {
 #[tokio::test]
 async fn a_registry_that_refuses_is_asked_once() {
     for status in [405, 403, 401, 400] {
-        let (registry, asked) = stand_in(status).await;
+        let (registry, asked) = fake_registry(status).await;
         let world = World::of(vec![pushed(&registry)]);
         let [(list, outcome), (still, again)] = passes(world, &registry).await;
         let kept = list[0].kept.clone().unwrap();
@@ -214,7 +214,7 @@ async fn a_registry_that_refuses_is_asked_once() {
 
 #[tokio::test]
 async fn what_may_pass_is_tried_again_later_and_the_list_says_why() {
-    let (registry, asked) = stand_in(202).await;
+    let (registry, asked) = fake_registry(202).await;
     let world = World { secret: false, ..World::of(vec![pushed(&registry)]) };
     let [(list, outcome), (_, again)] = passes(world, &registry).await;
     let kept = list[0].kept.clone().unwrap();
@@ -237,7 +237,7 @@ async fn what_may_pass_is_tried_again_later_and_the_list_says_why() {
 
 #[tokio::test]
 async fn what_a_node_has_that_the_cache_does_not_know_stays() {
-    let (registry, asked) = stand_in(202).await;
+    let (registry, asked) = fake_registry(202).await;
     for key in [annotation::CURRENT_IMAGE, annotation::DESIRED_IMAGE, own::PREVIOUS_IMAGE] {
         let one = pushed(&registry);
         let node = Some((key, format!("{registry}/os@{DIGEST}")));
@@ -249,7 +249,7 @@ async fn what_a_node_has_that_the_cache_does_not_know_stays() {
 
 #[tokio::test]
 async fn what_a_rendered_config_sends_its_nodes_to_stays() {
-    let (registry, asked) = stand_in(202).await;
+    let (registry, asked) = fake_registry(202).await;
     let found = api::os_image::OsImage {
         of: format!("{registry}/os:prod"),
         image: format!("{registry}/os@{DIGEST}"),
@@ -319,7 +319,7 @@ async fn an_image_that_another_tag_names_stays() {
         ),
     ];
     for (about, says, why, for_good) in rows {
-        let (registry, asked) = stand_in_with(202, says).await;
+        let (registry, asked) = fake_registry_with(202, says).await;
         let [(list, _), _] = passes(World::of(vec![pushed_as(&registry, &digest)]), &registry).await;
         let asked = asked.lock().unwrap();
         let deleted = asked.iter().any(|line| *line == format!("DELETE /v2/os/manifests/{digest} HTTP/1.1"));
@@ -350,7 +350,7 @@ async fn what_a_failed_build_has_pushed_is_found_by_its_tag_and_deleted() {
         _ => None,
     };
     for pod in [None, Some("Failed"), Some("Succeeded")] {
-        let (registry, asked) = stand_in_with(202, listed).await;
+        let (registry, asked) = fake_registry_with(202, listed).await;
         let world = World { pod, ..World::of(vec![tag(&registry)]) };
         let [(list, outcome), _] = passes(world, &registry).await;
         assert_eq!((list, outcome), (vec![], Outcome::Done), "{pod:?}");
@@ -359,26 +359,26 @@ async fn what_a_failed_build_has_pushed_is_found_by_its_tag_and_deleted() {
     }
     // It may still push.
     for pod in [Some("Running"), Some("Pending"), Some("Unknown")] {
-        let (registry, asked) = stand_in_with(202, listed).await;
+        let (registry, asked) = fake_registry_with(202, listed).await;
         let world = World { pod, ..World::of(vec![tag(&registry)]) };
         let [(list, outcome), _] = passes(world, &registry).await;
         assert_eq!(list, [tag(&registry)], "{pod:?}");
         assert!(matches!(outcome, Outcome::After(_)) && asked.lock().unwrap().is_empty(), "{pod:?}");
     }
     // It pushed nothing.
-    let (registry, asked) = stand_in(202).await;
+    let (registry, asked) = fake_registry(202).await;
     let [(list, outcome), _] = passes(World::of(vec![tag(&registry)]), &registry).await;
     assert_eq!((list, outcome), (vec![], Outcome::Done));
     assert_eq!(*asked.lock().unwrap(), ["GET /v2/os/manifests/b1 HTTP/1.1"]);
     // A node has this image, from wherever: it is on the list by its digest, and stays.
-    let (registry, asked) = stand_in_with(202, listed).await;
+    let (registry, asked) = fake_registry_with(202, listed).await;
     let node = Some((annotation::CURRENT_IMAGE, format!("m.io/os@{digest}")));
     let [(list, _), (still, _)] = passes(World { node, ..World::of(vec![tag(&registry)]) }, &registry).await;
     let image = tag(&registry).found(&digest).unwrap();
     assert_eq!((&list, &still), (&vec![image.clone()], &vec![image.clone()]));
     assert!(!asked.lock().unwrap().iter().any(|line| line.starts_with("DELETE")));
     // What is known of it by its digest is not forgotten.
-    let (registry, _) = stand_in_with(405, listed).await;
+    let (registry, _) = fake_registry_with(405, listed).await;
     let image = tag(&registry).found(&digest).unwrap();
     let [(list, _), _] = passes(World::of(vec![tag(&registry), image]), &registry).await;
     assert!(list.len() == 1 && list[0].kept.as_ref().is_some_and(|k| k.for_good), "{list:?}");
@@ -388,7 +388,7 @@ async fn what_a_failed_build_has_pushed_is_found_by_its_tag_and_deleted() {
 async fn a_tag_that_may_not_be_looked_up_is_asked_for_until_it_may() {
     for status in [403, 401] {
         let refusals = std::sync::atomic::AtomicUsize::new(1);
-        let (registry, asked) = stand_in_with(202, move |path| {
+        let (registry, asked) = fake_registry_with(202, move |path| {
             let left = refusals.fetch_update(Relaxed, Relaxed, |n| n.checked_sub(1));
             (path == "manifests/b1" && left.is_ok()).then(|| (status, String::new()))
         })
@@ -408,7 +408,7 @@ async fn it_is_decided_again_before_each_deletion() {
     let second = format!("sha256:{}", "0a".repeat(32));
     // The node takes an image while the other tags of the first one are looked through, or before the second one's turn.
     for (from, takes_first, left) in [(1, true, 1), (2, false, 1), (9, false, 0)] {
-        let (registry, asked) = stand_in(202).await;
+        let (registry, asked) = fake_registry(202).await;
         let all = vec![pushed(&registry), pushed_as(&registry, &second)];
         let first = all.iter().min_by_key(|p| p.key()).unwrap();
         let (early, late) = match first.text().contains(DIGEST) {
@@ -429,7 +429,7 @@ async fn it_is_decided_again_before_each_deletion() {
 async fn layers_that_become_an_image_in_use_while_others_go_stay() {
     const MANIFEST: &str = "{\"schemaVersion\": 2}";
     let digest = registry::Digest::of(MANIFEST.as_bytes()).to_string();
-    let (registry, asked) = stand_in_with(202, |path| {
+    let (registry, asked) = fake_registry_with(202, |path| {
         let tags: Vec<String> = (0..25).map(|i| format!("{i:064x}")).collect();
         let list = json!({ "tags": tags }).to_string();
         Some((200, if path == "tags/list" { list } else { MANIFEST.to_owned() }))

@@ -1,4 +1,4 @@
-//! The pass with a fake API server and a stand-in for a registry, which has one image.
+//! The pass with a fake API server and a fake registry, which has one image.
 
 use super::*;
 use crate::fake_server::{answer, insecure, item, put_pool, shared};
@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 /// Serves an image with these labels under any tag, without TLS. Returns its address and its digest.
-async fn stand_in(labels: Value) -> (String, Digest) {
+async fn fake_registry(labels: Value) -> (String, Digest) {
     let config = json!({"architecture": "amd64", "os": "linux", "config": {"Labels": labels}}).to_string();
     let part = json!({"digest": Digest::of(config.as_bytes()).as_str(), "size": config.len()});
     let manifest = json!({"schemaVersion": 2, "config": part, "layers": []}).to_string();
@@ -72,7 +72,7 @@ async fn pass(url: &str, registry: &str) -> (Vec<OsImage>, Outcome) {
 
 #[tokio::test]
 async fn a_tag_is_resolved_once_with_the_nodes_own_registries() {
-    let (registry, digest) = stand_in(json!({"containers.bootc": "1"})).await;
+    let (registry, digest) = fake_registry(json!({"containers.bootc": "1"})).await;
     let (written, outcome) = pass(&format!("{registry}/os:1"), &registry).await;
     assert!(matches!(outcome, Outcome::Done));
     let [found] = &written[..] else { panic!("{written:?}") };
@@ -85,7 +85,7 @@ async fn a_tag_is_resolved_once_with_the_nodes_own_registries() {
 
 #[tokio::test]
 async fn what_no_node_can_boot_is_refused_and_a_registry_that_is_away_is_asked_again() {
-    let (registry, _) = stand_in(json!({})).await;
+    let (registry, _) = fake_registry(json!({})).await;
     let (written, outcome) = pass(&format!("{registry}/os:1"), &registry).await;
     // The tag may name a better image soon.
     assert!(matches!(outcome, Outcome::After(_)));

@@ -292,5 +292,4 @@ async fn blocking<T: Send + 'static>(
 }
 
 #[cfg(test)]
-#[path = "writer_tests.rs"]
 mod tests;

@@ -318,5 +318,4 @@ fn of_dropin(
 }
 
 #[cfg(test)]
-#[path = "table_tests.rs"]
 mod tests;

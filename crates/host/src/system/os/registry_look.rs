@@ -90,7 +90,7 @@ fn inspect(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::system::os::replay::Replay;
+    use crate::system::os::fake_programs::FakePrograms;
     use crate::system::pull::KubernetesVersion;
 
     #[test]
@@ -104,7 +104,7 @@ mod tests {
         };
         let image = Reference::parse("ostree-image-signed:docker://q.io/os@sha256:ab").unwrap();
         let pull = Pull::for_cluster(KubernetesVersion::parse("v1.36.3"));
-        let mut talk = Replay::default();
+        let mut talk = FakePrograms::default();
         // Without skopeo nothing is asked.
         before_pull(&root, &mut talk, &image, &pull).unwrap();
         put("usr/bin/skopeo", "");

@@ -109,7 +109,7 @@ pub(super) fn keeps_its_promise(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::system::os::replay::Replay;
+    use crate::system::os::fake_programs::FakePrograms;
 
     fn reference(text: &str) -> Reference {
         Reference::parse(text).unwrap()
@@ -147,7 +147,7 @@ mod tests {
             (Some("VARIANT_ID=coreos"), Some("VARIANT_ID=\"\"")),
             (Some("debian"), Some("KEY=VALUE")),
         ] {
-            let mut talk = Replay::default();
+            let mut talk = FakePrograms::default();
             if label.is_some() {
                 talk.says(asked, release);
             }
@@ -168,7 +168,7 @@ mod tests {
                 }
             }
         }
-        let mut talk = Replay::default();
+        let mut talk = FakePrograms::default();
         talk.fails(asked, "error: No such file or directory");
         let configuration = format!(
             r#"{{"architecture":"amd64","os":"linux","config":{{"Labels":{{"{}":"ID=debian"}}}}}}"#,
@@ -182,7 +182,7 @@ mod tests {
     fn a_commit_says_the_digest_of_the_image_that_it_was_made_of() {
         let asked =
             "/usr/bin/ostree show --repo=/ostree/repo --print-metadata-key=ostree.manifest-digest ab12";
-        let mut talk = Replay::default();
+        let mut talk = FakePrograms::default();
         talk.says(asked, "'sha256:34'\n")
             .says(asked, "sha256:34\n")
             .fails(asked, "error: No such metadata key");
@@ -196,7 +196,7 @@ mod tests {
         let image = reference("ostree-unverified-registry:q.io/os");
         let asked = "/usr/bin/ostree rev-parse --repo=/ostree/repo ostree/container/image/docker_3A__2F__2F_q_2E_io/os";
         let sum = "a".repeat(64);
-        let mut talk = Replay::default();
+        let mut talk = FakePrograms::default();
         talk.says(asked, format!("{sum}\n")).says(asked, "what?\n").fails(asked, "error: Refspec not found");
         let all: Vec<_> = (0..3).map(|_| commit(&mut talk, &image)).collect();
         assert_eq!(all, [Some(sum), None, None]);

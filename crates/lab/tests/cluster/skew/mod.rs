@@ -51,7 +51,7 @@ async fn records_the_protocol_of_this_version() {
 async fn an_agent_of_the_version_before_goes_through_a_rollout_of_this_controller() {
     for version in BEFORE {
         let Some(builder) = with_controller() else { return };
-        let cluster = Cluster::start(builder.nodes(1).stand_ins()).await;
+        let cluster = Cluster::start(builder.nodes(1).fake()).await;
         let (joins, updates) = recording(version);
         let configuration = async |with: &str| {
             let pool = cluster.get("MachineConfigPool", "worker").await;

@@ -1,7 +1,7 @@
 //! A whole release on a cluster of one machine: two ConfigMaps name the operator's image and the OS, and the machine boots that
 //! OS after everything before it has been rolled out.
 //!
-//! Operator, controller and agent are the real program. The pods of Deployments and DaemonSets are stand-ins that run as soon
+//! Operator, controller and agent are the real program. The pods of Deployments and DaemonSets are fakes that run as soon
 //! as they are bound, so the test itself replaces the operator when its Deployment is rolled out.
 //!
 //! Not here: mixed or invalid release payloads (`serving/openshift.rs`).

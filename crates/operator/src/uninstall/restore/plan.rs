@@ -315,5 +315,4 @@ fn next(group: &str, members: &[&NodeView], seen: &Seen<'_>, round: &Round) -> V
 }
 
 #[cfg(test)]
-#[path = "plan_tests.rs"]
 mod tests;

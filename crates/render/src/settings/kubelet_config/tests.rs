@@ -1,4 +1,4 @@
-//! Tests of what a KubeletConfig may say and what it is merged to.
+//! Tests of KubeletConfigs: which fields are refused, and what sets what.
 
 use super::*;
 

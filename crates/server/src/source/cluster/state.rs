@@ -204,5 +204,4 @@ impl ClusterState {
 }
 
 #[cfg(test)]
-#[path = "state_tests.rs"]
 mod tests;

@@ -1,4 +1,4 @@
-//! The back end on folders that look like hosts, with stand-ins for GRUB's program. The real one runs in
+//! The back end on folders that look like hosts, with a fake for GRUB's program. The real one runs in
 //! `tests/boot_loader`.
 
 use std::path::Path;
@@ -9,10 +9,10 @@ use super::*;
 use crate::disk::root::Options;
 use crate::system::programs::{Output, ProgramError};
 
-/// A stand-in for grub-mkconfig: writes a configuration from what the settings set, as the real one does. Its shell is
+/// A fake grub-mkconfig: writes a configuration from what the settings set, as the real one does. Its shell is
 /// this process: it knows assignments of `GRUB_CMDLINE_LINUX_DEFAULT` only.
 #[derive(Clone, Debug)]
-struct GrubStandIn {
+struct FakeGrub {
     root: Root,
     /// How often it ran.
     runs: Arc<Mutex<usize>>,
@@ -20,7 +20,7 @@ struct GrubStandIn {
     fails: Arc<Mutex<bool>>,
 }
 
-impl Programs for GrubStandIn {
+impl Programs for FakeGrub {
     fn run(&mut self, program: &str, args: &[&str], _: Duration) -> Result<Output, ProgramError> {
         assert_eq!((program, args), ("/usr/sbin/grub-mkconfig", &["-o", GENERATED][..]));
         *self.runs.lock().unwrap() += 1;
@@ -56,7 +56,7 @@ impl Programs for GrubStandIn {
 struct Rig {
     dir: tempfile::TempDir,
     os: BootLoader,
-    grub: GrubStandIn,
+    grub: FakeGrub,
 }
 
 fn words(text: &str) -> Vec<String> {
@@ -73,7 +73,7 @@ impl Rig {
         let root =
             Root::open_with(dir.path(), Options { sync: false, owners }, Arc::new(crate::fault::NoFaults))
                 .unwrap();
-        let grub = GrubStandIn { root: root.clone(), runs: Arc::default(), fails: Arc::default() };
+        let grub = FakeGrub { root: root.clone(), runs: Arc::default(), fails: Arc::default() };
         let os = BootLoader::new(root, Box::new(grub.clone()));
         Self { dir, os, grub }
     }

@@ -1,22 +1,22 @@
-//! The back end on a host of dnf. The stand-in takes the exact commands and no others; they and the answers are those of dnf
+//! The back end on a host of dnf. The fake takes the exact commands and no others; they and the answers are those of dnf
 //! 4.14 and rpm 4.18, tried in a folder. The real apt is in `tests/crash/packages.rs`.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use super::*;
-use crate::system::os::replay::Replay;
+use crate::system::os::fake_programs::FakePrograms;
 use crate::system::programs::{Output, ProgramError};
 
 /// Replays, and makes the files that a download makes.
 #[derive(Clone, Debug)]
-struct Dnf {
-    talk: Replay,
+struct FakeDnf {
+    talk: FakePrograms,
     at: PathBuf,
     files: Vec<&'static str>,
 }
 
-impl Programs for Dnf {
+impl Programs for FakeDnf {
     fn run(&mut self, program: &str, args: &[&str], limit: Duration) -> Result<Output, ProgramError> {
         let done = self.talk.run(program, args, limit)?;
         if let Some(to) = args.iter().find_map(|a| a.strip_prefix("--destdir=/")) {
@@ -33,7 +33,7 @@ const BASE: &str = "base\t0:1-1\tnoarch\t10\n";
 
 struct Rig {
     dir: tempfile::TempDir,
-    talk: Replay,
+    talk: FakePrograms,
     files: Vec<&'static str>,
 }
 
@@ -51,7 +51,7 @@ impl Rig {
             std::fs::create_dir_all(at.parent().unwrap()).unwrap();
             std::fs::write(at, text).unwrap();
         }
-        Self { dir, talk: Replay::default(), files: Vec::new() }
+        Self { dir, talk: FakePrograms::default(), files: Vec::new() }
     }
 
     /// As a new process.
@@ -59,7 +59,8 @@ impl Rig {
         let options = crate::disk::root::Options { sync: false, owners: false };
         let faults = std::sync::Arc::new(crate::fault::NoFaults);
         let root = Root::open_with(self.dir.path(), options, faults).unwrap();
-        let dnf = Dnf { talk: self.talk.clone(), at: self.dir.path().to_owned(), files: self.files.clone() };
+        let dnf =
+            FakeDnf { talk: self.talk.clone(), at: self.dir.path().to_owned(), files: self.files.clone() };
         OrdinaryHost::new(root, Box::new(dnf.clone()), Box::new(dnf))
     }
 

@@ -1,12 +1,12 @@
-//! The back end against a stand-in that replays conversations: the answers of bootc 1.6.0 and of OSTree are as recorded
-//! on a Debian machine (`tests/conformance/os/`). The stand-in takes the exact arguments and no others.
+//! The back end against fake programs that replay conversations: the answers of bootc 1.6.0 and of OSTree are as recorded
+//! on a Debian machine (`tests/conformance/os/`). The fakes take the exact arguments and no others.
 //!
 //! Not here: which images stay in the store (see `images`).
 
 mod images;
 
 use super::*;
-use crate::system::os::replay::Replay;
+use crate::system::os::fake_programs::FakePrograms;
 
 const BOOTED: &str = "beb8c16117bc3e9758a6d40a66c7a8802f93c9836a748ebcd5851f4a62dc03ed";
 const STAGED: &str = "ea31a8e2c5b530a50b18df61ce79ff57deb4277e1dfff6f939c958815a33f9d4";
@@ -47,13 +47,13 @@ fn bootc(staged: bool) -> String {
 struct Rig {
     dir: tempfile::TempDir,
     os: OstreeHost,
-    talk: Replay,
+    talk: FakePrograms,
 }
 
 impl Rig {
     fn new(images: Images) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let talk = Replay::default();
+        let talk = FakePrograms::default();
         let root = Root::open(dir.path()).unwrap();
         let os = OstreeHost::new(root, Box::new(talk.clone()), images);
         let rig = Self { dir, os, talk };
@@ -145,7 +145,7 @@ fn arguments_alone_are_staged_on_the_commit_that_runs_and_undone() {
             ),
             "",
         );
-        // The stand-in has one recorded staged deployment, of another image.
+        // The fake has one recorded staged deployment, of another image.
         rig.put(
             &format!("ostree/deploy/debian/deploy/{STAGED}.0.origin"),
             "[origin]\ncontainer-image-reference=ostree-unverified-registry:registry.lab:5055/lab/os:latest\n",

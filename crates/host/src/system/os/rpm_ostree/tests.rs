@@ -1,5 +1,5 @@
-//! The back end against a stand-in that replays conversations. No recording of the real program exists: the answers have
-//! the form that rpm-ostree's sources give them. The stand-in takes the exact arguments and no others.
+//! The back end against fake programs that replay conversations. No recording of the real program exists: the answers have
+//! the form that rpm-ostree's sources give them. The fakes take the exact arguments and no others.
 //!
 //! Not here: packages in the running system (see `live` and `staged_again`).
 
@@ -7,7 +7,7 @@ mod live;
 mod staged_again;
 
 use super::*;
-use crate::system::os::replay::Replay;
+use crate::system::os::fake_programs::FakePrograms;
 
 const ASKED: &str = "/usr/bin/rpm-ostree status --json";
 const KARGS: &str = "/usr/bin/rpm-ostree kargs";
@@ -45,7 +45,7 @@ fn podman(command: &str) -> String {
 struct Rig {
     _dir: tempfile::TempDir,
     os: RpmOstree,
-    talk: Replay,
+    talk: FakePrograms,
 }
 
 impl Rig {
@@ -59,7 +59,7 @@ impl Rig {
             std::fs::create_dir_all(at.parent().unwrap()).unwrap();
             std::fs::write(at, text).unwrap();
         }
-        let talk = Replay::default();
+        let talk = FakePrograms::default();
         let os = RpmOstree::new(Root::open(dir.path()).unwrap(), Box::new(talk.clone()));
         Self { _dir: dir, os, talk }
     }

@@ -1,4 +1,4 @@
-//! Images in the store of a host of OSTree, against the stand-in of the parent module: which of them are removed, which layers are
+//! Images in the store of a host of OSTree, against the fake programs of the parent module: which of them are removed, which layers are
 //! pulled again, and how a pull finds room.
 
 use super::*;
@@ -165,7 +165,7 @@ fn a_pull_that_finds_the_store_full_frees_superseded_images_once_and_goes_on_wit
             .says(&writable(&format!("container image remove --repo /ostree/repo {}", image("v1"))), "")
             .says("/usr/bin/ostree admin cleanup", "Freed objects: 139.3 MB\n");
     };
-    // The stand-in says a size that does not fit and ends well; the real program is ended by the runner.
+    // The fake says a size that does not fit and ends well; the real program is ended by the runner.
     rig.asks(1, false);
     rig.talk.says(&pulls, full).says(&metadata, configuration("ostree.bootable"));
     let pull = Pull::default();

@@ -1,4 +1,4 @@
-//! Packages in the running system, against the stand-in of the parent module.
+//! Packages in the running system, against the fake programs of the parent module.
 
 use super::*;
 

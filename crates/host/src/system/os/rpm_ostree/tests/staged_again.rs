@@ -1,4 +1,4 @@
-//! Packages that were only in the running system before a change that is undone, against the stand-in of the parent module: how they
+//! Packages that were only in the running system before a change that is undone, against the fake programs of the parent module: how they
 //! are staged again, how the running system gets them, what is told if that fails, and when the record of it goes.
 
 use super::live::{APPLIED, APPLY, live};
