@@ -27,6 +27,7 @@ pub mod object_name;
 pub mod os_image;
 pub mod paths;
 pub mod pod;
+pub mod pod_start;
 pub mod prefetch;
 pub mod pushed_images;
 pub mod render_reason;

@@ -5,6 +5,7 @@
 use crate::job::JobFacts;
 use crate::names;
 use crate::state::{self, State};
+use api::conditions::StatusCondition as _;
 use api::k8s::Time;
 use api::names::annotation;
 use api::v1::{MachineOSBuild, MachineOSBuildStatus, MachineOSConfig};
@@ -101,7 +102,7 @@ fn has_job(build: &MachineOSBuild) -> bool {
 }
 
 fn push(build: &MachineOSBuild, state: State, status: &MachineOSBuildStatus) -> Option<Push> {
-    let said = || status.conditions.iter().flatten().find(|c| c.status == "True");
+    let said = || status.conditions.iter().flatten().find(|c| c.is_true());
     match state {
         State::Succeeded if has_job(build) => Some(Push::Succeeded),
         State::Failed if said().is_some_and(|c| c.reason == state::NOT_PUSHED) => Some(Push::Failed),
@@ -116,7 +117,7 @@ const NOT_PUSHED_BEFORE: (&str, &str) = ("Failed", "the image could not be pushe
 /// the state of its push away. Only here a text decides, and only what is shown; what ends now has a reason.
 fn push_before(state: State, status: &MachineOSBuildStatus) -> Option<Push> {
     let (reason, words) = NOT_PUSHED_BEFORE;
-    let said = status.conditions.iter().flatten().find(|c| c.status == "True")?;
+    let said = status.conditions.iter().flatten().find(|c| c.is_true())?;
     let failed = state == State::Failed && said.reason == reason && said.message.contains(words);
     failed.then_some(Push::Failed)
 }

@@ -585,9 +585,9 @@ fn a_job_that_could_not_be_deleted_with_its_build_is_deleted_later() {
 fn a_pod_that_does_not_start_is_told() {
     let mut w = World::new();
     w.settle();
-    w.held_up.insert(w.names[0].clone(), "no node takes it: 0/3 nodes are available".to_owned());
+    w.held_up.insert(w.names[0].clone(), "Unschedulable: 0/3 nodes are available".to_owned());
     let said =
-        "waits: the pod of MachineOSBuild b1 does not start: no node takes it: 0/3 nodes are available";
+        "waits: the pod of MachineOSBuild b1 does not start: Unschedulable: 0/3 nodes are available";
     assert_eq!(w.step(), [said]);
     assert!(w.wait.as_ref().unwrap().needs_somebody());
     w.job(json!({"active": 1}));

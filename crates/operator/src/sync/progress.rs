@@ -7,9 +7,10 @@ use crate::sync::Step;
 use crate::sync::cluster;
 use crate::sync::objects::{Key, blocked_pods, unscheduled};
 use crate::sync::status::{AVAILABLE, DEGRADED, OPERATOR_IMAGE, PROGRESSING};
+use api::conditions;
 use api::k8s::Pod;
 use api::names::{NAMESPACE, VERSION_RAW};
-use api::v1alpha1::{Condition, ImageFrom, MachineConfigOperator, ManagementState};
+use api::v1alpha1::{ImageFrom, MachineConfigOperator, ManagementState};
 use client::CallError;
 use kube::Client;
 use std::time::Duration;
@@ -79,23 +80,23 @@ pub(crate) fn judge(settings: Option<&MachineConfigOperator>, pods: &[Pod]) -> P
             rolled_out.unwrap_or("nothing")
         ));
     }
-    let of = |kind: &str| -> Option<&Condition> { status.conditions.iter().find(|c| c.type_ == kind) };
-    let is_true = |kind: &str| of(kind).filter(|c| c.status == "True");
+    let if_true = |kind: &str| conditions::get_true(&status.conditions, kind);
     // Pools move on their own, for hours perhaps.
     let pools = Step::RequiredPools;
-    if let Some(degraded) = is_true(DEGRADED).filter(|c| c.reason != pools.failed()) {
+    if let Some(degraded) = if_true(DEGRADED).filter(|c| c.reason != pools.failed()) {
         return Progress::Failed(format!("{}: {}", degraded.reason, degraded.message));
     }
-    let message = |kind: &str| of(kind).map(|c| c.message.clone()).unwrap_or_default();
+    let message =
+        |kind: &str| conditions::get(&status.conditions, kind).map(|c| c.message.clone()).unwrap_or_default();
     if let Some(progressing) =
-        is_true(PROGRESSING).filter(|c| c.reason != pools.to_string() && c.reason != pools.failed())
+        if_true(PROGRESSING).filter(|c| c.reason != pools.to_string() && c.reason != pools.failed())
     {
         return Progress::Waiting(progressing.message.clone());
     }
-    if is_true(AVAILABLE).is_none() {
+    if if_true(AVAILABLE).is_none() {
         return Progress::Waiting(message(AVAILABLE));
     }
-    let pools = is_true(PROGRESSING).map(|c| format!("; pools go on: {}", c.message)).unwrap_or_default();
+    let pools = if_true(PROGRESSING).map(|c| format!("; pools go on: {}", c.message)).unwrap_or_default();
     Progress::Done(format!("Available: {}{pools}", message(AVAILABLE)))
 }
 
