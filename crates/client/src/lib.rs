@@ -15,7 +15,7 @@ mod proxy;
 mod watch_status;
 
 pub use backoff::{Backoff, Series, jitter};
-pub use call::{CallError, REQUEST_TIMEOUT, call, call_within};
+pub use call::{CallError, REQUEST_TIMEOUT, call, call_optional, call_within, if_found};
 pub use chain::{chain, chain_without_refusal};
 pub use decode::decode;
 pub use figures::{Figures, Requests, counted};
