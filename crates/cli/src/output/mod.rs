@@ -124,7 +124,7 @@ pub fn write(text: &str) -> anyhow::Result<()> {
 pub(crate) fn not_allowed(kinds: &[String]) {
     for kind in kinds {
         eprintln!(
-            "mco: you may not list {kind} objects, so the plan assumes that there are none, and can be wrong; ask \
+            "mco: you may not list {kind} objects, so this assumes that there are none, and can be wrong; ask \
              for the right to \"list\" them"
         );
     }

@@ -8,7 +8,7 @@ use crate::definitions;
 use crate::objects::{Key, api_of};
 use crate::ownership::writers;
 use api::names::{NAMESPACE, VERSION_RAW};
-use client::{CallError, call};
+use client::{CallError, call, if_found};
 use kube::Client;
 use serde_json::{Value, json};
 
@@ -58,7 +58,7 @@ pub enum Foreign {
 ///
 /// # Errors
 /// The API server's answer; `Ok(Some(..))` says why not to begin.
-pub async fn find(client: &Client, take_over: bool) -> Result<Option<Foreign>, CallError> {
+pub(crate) async fn find(client: &Client, take_over: bool) -> Result<Option<Foreign>, CallError> {
     let mut found = vec![];
     let workload = |kind: &str, name: &str| json!({"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name, "namespace": NAMESPACE}});
     let mut wanted = vec![
@@ -80,13 +80,9 @@ pub async fn find(client: &Client, take_over: bool) -> Result<Option<Foreign>, C
         } else {
             call(|| format!("get {key}"), api.get(&key.name)).await.map(|o| json!(o))
         };
-        match there {
-            Ok(mut there) => {
-                there["kind"] = object["kind"].clone();
-                found.push(there);
-            }
-            Err(error) if error.is_not_found() => {}
-            Err(error) => return Err(error),
+        if let Some(mut there) = if_found(there)? {
+            there["kind"] = object["kind"].clone();
+            found.push(there);
         }
     }
     Ok(judge(&found, take_over))

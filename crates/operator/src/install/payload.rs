@@ -30,7 +30,7 @@ pub struct OtherImage {
 ///
 /// # Errors
 /// The API server's answer; `Ok(Some(..))` says why not to begin.
-pub async fn find(
+pub(super) async fn find(
     client: &Client,
     settings: Option<&MachineConfigOperator>,
     image: &str,
