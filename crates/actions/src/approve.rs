@@ -2,7 +2,7 @@
 //!
 //! What it is not: the decision whether the wave begins; the controller makes it (see `rollout::policy`).
 
-use crate::{ActionError, Do};
+use crate::{ActionError, Mode};
 use api::k8s::ObjectMeta;
 use api::names::own;
 use api::v1::MachineConfigPool;
@@ -82,7 +82,7 @@ impl Approval {
 
 /// What waits for an approval.
 #[derive(Debug, PartialEq, Eq)]
-struct Asked {
+struct PendingApproval {
     config: String,
     wave: String,
     policy: Option<PolicyVersion>,
@@ -137,13 +137,13 @@ fn waiting(
 ///
 /// # Errors
 /// There is nothing to approve, or not this.
-fn asked(
+fn pending_approval(
     pool: &MachineConfigPool,
     pools: &[MachineConfigPool],
     policies: &Policies,
     config: Option<&str>,
     wave: Option<&str>,
-) -> Result<Asked, String> {
+) -> Result<PendingApproval, String> {
     let name = pool.metadata.name.as_deref().unwrap_or_default();
     let Policies { read: objects, unreadable } = policies;
     if let Some(policy) = unreadable.iter().find(|policy| policy.may_select(pool)) {
@@ -160,13 +160,13 @@ fn asked(
     let version = object.map(PolicyVersion::of);
     let shown = config.is_none_or(|config| config == target) && wave.is_none_or(|wave| wave == ALL);
     if shown && of_pools.held_by_others(pool, &pools).is_some() {
-        return Ok(Asked { config: target.clone(), wave: ALL.to_owned(), policy: version });
+        return Ok(PendingApproval { config: target.clone(), wave: ALL.to_owned(), policy: version });
     }
     let Some(policy) = policy else {
         return Err(format!("no RolloutPolicy is in force for pool {name}; `kubectl get rop` lists them"));
     };
     let (config, wave) = waiting(pool, policy, object, config, wave)?;
-    Ok(Asked { config, wave, policy: version })
+    Ok(PendingApproval { config, wave, policy: version })
 }
 
 /// Approves the wave of a pool that waits; with `config` only if that is the pool's config still; with `shown` only if the
@@ -179,7 +179,7 @@ pub async fn approve(
     name: &str,
     config: Option<&str>,
     shown: Option<&ApprovalSubject>,
-    how: Do,
+    how: Mode,
 ) -> Result<Approval, ActionError> {
     let pools: Api<MachineConfigPool> = Api::all(client.clone());
     let by = whoami(client).await?;
@@ -189,8 +189,8 @@ pub async fn approve(
     // Read last: no write can be bound to it, so as little time as possible passes until then.
     let policies = insight::policies(client).await?;
     let (wanted, wave) = (shown.map(|s| &*s.config).or(config), shown.map(|s| &*s.wave));
-    let Asked { config, wave, policy } =
-        asked(&pool, &others, &policies, wanted, wave).map_err(ActionError::Refused)?;
+    let PendingApproval { config, wave, policy } =
+        pending_approval(&pool, &others, &policies, wanted, wave).map_err(ActionError::Refused)?;
     let approval =
         Approval { pool: name.to_owned(), config, wave, by, pool_uid: pool.metadata.uid.clone(), policy };
     if let Some(shown) = shown.filter(|shown| **shown != approval.subject()) {
@@ -202,7 +202,7 @@ pub async fn approve(
             "{what} changed since this was shown, so nothing was done: look at it again"
         )));
     }
-    if how == Do::Write {
+    if how == Mode::Write {
         let Approval { config, wave, by, .. } = &approval;
         let annotations = json!({own::APPROVED: format!("{config}/{wave}"), own::APPROVED_BY: by});
         // Bound to the version that was looked at: the pool may get another config meanwhile.
@@ -325,9 +325,9 @@ mod tests {
         for (given, policies, want) in rows {
             let infra = pool("infra", given);
             let policies = Policies { read: policies, unreadable: vec![] };
-            let got = asked(&infra, &[worker.clone(), infra.clone()], &policies, None, None);
+            let got = pending_approval(&infra, &[worker.clone(), infra.clone()], &policies, None, None);
             match (got, want) {
-                (Ok(Asked { config, wave, .. }), Ok(want)) => assert_eq!((&*config, &*wave), want),
+                (Ok(PendingApproval { config, wave, .. }), Ok(want)) => assert_eq!((&*config, &*wave), want),
                 (Err(why), Err(want)) => assert!(why.contains(want), "{why}"),
                 (got, want) => panic!("{got:?}, not {want:?}"),
             }

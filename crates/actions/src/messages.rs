@@ -2,7 +2,7 @@
 //!
 //! What it is not: the facts in them, which come from `insight` and from this crate's other modules.
 
-use crate::{Approval, Asked, Do, Paused, Preview};
+use crate::{Approval, RetriedNode, Mode, Paused, Preview};
 use insight::{ChangePlan, Cost, Outcome, PoolChange, PoolHistory, UndoPlan};
 use render::history::Change;
 use std::fmt::Write;
@@ -215,14 +215,14 @@ fn line(change: &Change, show: Show) -> String {
 }
 
 /// Pools that are paused or resumed, or would be, and what becomes of their nodes.
-pub fn paused(all: &[Paused], how: Do) -> String {
+pub fn paused(all: &[Paused], how: Mode) -> String {
     let mut out = String::new();
     for d in all {
         let word = if d.paused { "paused" } else { "resumed" };
         let is = match (d.changed, how) {
             (false, _) => "is already",
-            (true, Do::Write) => "is",
-            (true, Do::Preview) => "would be",
+            (true, Mode::Write) => "is",
+            (true, Mode::Preview) => "would be",
         };
         let _ = writeln!(out, "pool {} {is} {word}", d.pool);
         if !d.under_way.is_empty() {
@@ -245,27 +245,27 @@ fn named(nodes: &[String]) -> String {
 }
 
 /// A node whose agent tries again, or would.
-pub fn asked(of: &Asked, how: Do, show: Show) -> String {
-    let Asked { node, state, reason } = of;
+pub fn retried(of: &RetriedNode, how: Mode, show: Show) -> String {
+    let RetriedNode { node, state, reason } = of;
     let why = if reason.is_empty() { String::new() } else { format!(": {}", show(reason)) };
     let fails = matches!(state.as_str(), "Degraded" | "Unreconcilable");
     let state = show(state);
     match (fails, how) {
-        (true, Do::Write) => format!("node {node}: retries now; it was {state}{why}\n"),
-        (true, Do::Preview) => format!("node {node}: would retry now; it is {state}{why}\n"),
-        (false, Do::Write) => {
+        (true, Mode::Write) => format!("node {node}: retries now; it was {state}{why}\n"),
+        (true, Mode::Preview) => format!("node {node}: would retry now; it is {state}{why}\n"),
+        (false, Mode::Write) => {
             format!("node {node}: is {state}; anything that it waits to retry is retried now\n")
         }
-        (false, Do::Preview) => {
+        (false, Mode::Preview) => {
             format!("node {node}: is {state}; anything that it waits to retry would be retried now\n")
         }
     }
 }
 
 /// A wave that is approved, or would be.
-pub fn approved(done: &Approval, how: Do) -> String {
+pub fn approved(done: &Approval, how: Mode) -> String {
     let Approval { pool, config, wave, by, .. } = done;
-    let is = if how == Do::Write { "is" } else { "would be" };
+    let is = if how == Mode::Write { "is" } else { "would be" };
     format!("wave {wave} of pool {pool} {is} approved for {config} by {by}\n")
 }
 
@@ -294,10 +294,10 @@ mod tests {
             (done(false, false, 0, 0), "pool worker is already resumed\n"),
         ];
         for (done, want) in rows {
-            assert_eq!(paused(std::slice::from_ref(&done), Do::Write), want);
+            assert_eq!(paused(std::slice::from_ref(&done), Mode::Write), want);
             let would = want.replace("worker is paused", "worker would be paused");
             let would = would.replace("worker is resumed", "worker would be resumed");
-            assert_eq!(paused(&[done], Do::Preview), would);
+            assert_eq!(paused(&[done], Mode::Preview), would);
         }
     }
 }

@@ -203,7 +203,7 @@ impl Record {
     }
 
     /// Judges a token that was presented for a pool's config.
-    pub fn judge(&self, token: &Token, pool: &str, from: IpAddr, now: Timestamp) -> Verdict {
+    pub fn check(&self, token: &Token, pool: &str, from: IpAddr, now: Timestamp) -> Verdict {
         // The secret is checked first: whoever does not have it learns nothing else about the record.
         if !self.is(token) {
             return Verdict::Refuse(Why::Unknown);

@@ -58,7 +58,7 @@ fn a_boot_token_is_judged_by_secret_pool_address_expiry_and_use() {
         (&used, &token, "worker", THERE, 11, refuse(Why::Used)),
     ];
     for (record, shown, pool, from, minute, want) in rows {
-        assert_eq!(record.judge(shown, pool, from, at(minute)), want, "{record:?} {pool} {from} {minute}");
+        assert_eq!(record.check(shown, pool, from, at(minute)), want, "{record:?} {pool} {from} {minute}");
     }
     assert!(used.is_spent(at(26)) && !used.is_spent(at(25)));
     assert!(limited.is_spent(at(20)) && !plain.is_spent(at(99_999)));
@@ -130,8 +130,8 @@ fn a_token_of_the_version_before_is_read_and_written_unchanged() {
     assert_eq!(record.expires, Some(time("2030-01-31T12:00:00Z")));
     assert_eq!(record.used, Some(Use { at: time("2026-11-22T12:00:00Z"), by: HERE }));
     let used = time("2026-11-22T12:10:00Z");
-    assert_eq!(record.judge(&token, "worker", HERE, used), Verdict::Accept);
-    assert_eq!(record.judge(&token, "worker", THERE, used), Verdict::Refuse(Why::Used));
+    assert_eq!(record.check(&token, "worker", HERE, used), Verdict::Accept);
+    assert_eq!(record.check(&token, "worker", THERE, used), Verdict::Refuse(Why::Used));
     // A server of the version before, which may still run, can read what is written now.
     let again = record.to_secret();
     assert_eq!((again.data, again.type_), (secret.data, secret.type_));

@@ -266,7 +266,7 @@ pub mod own {
     /// On the controller's Lease, when it was released: requests of its last holder may still be in flight.
     pub const REQUESTS_UNDER_WAY: &str = "machineconfiguration.openshift.io/requests-under-way";
     /// On a Lease: what its holder counts of its own work, for people who cannot reach its metrics (JSON).
-    pub const FIGURES: &str = "machineconfig.dev/figures";
+    pub const PROCESS_COUNTS: &str = "machineconfig.dev/figures";
     /// On the Secret with the config server's certificate: the CA that has signed it.
     pub const SIGNER: &str = "machineconfiguration.openshift.io/signer";
     /// On a boot token's Secret in the previous version's namespace: the token was copied to the namespace of boot tokens.

@@ -3,7 +3,7 @@
 use crate::authentication::Person;
 use crate::body::LARGEST_IN_CLUSTER;
 use crate::fleet::tests::fleet;
-use crate::gate::ACTION_HEADER;
+use crate::local_access::ACTION_HEADER;
 use crate::page_actions::CHECKS;
 use crate::routes::tests::{is_hardened, text};
 use crate::test_cluster::READS;

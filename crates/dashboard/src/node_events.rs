@@ -29,18 +29,18 @@ pub(crate) const NOT_YOURS: &str = "Events may not be listed: of updates that we
 /// What was read last.
 #[derive(Debug, Default)]
 pub(crate) struct NodeEvents {
-    told: Mutex<Arc<EventHistory>>,
+    history: Mutex<Arc<EventHistory>>,
     /// They have to be read again.
     again: Notify,
 }
 
 impl NodeEvents {
-    pub(crate) fn told(&self) -> Arc<EventHistory> {
-        Arc::clone(&self.told.lock().unwrap_or_else(PoisonError::into_inner))
+    pub(crate) fn history(&self) -> Arc<EventHistory> {
+        Arc::clone(&self.history.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    pub(crate) fn put(&self, told: EventHistory) {
-        *self.told.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(told);
+    pub(crate) fn put(&self, history: EventHistory) {
+        *self.history.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(history);
     }
 
     /// Something may have been missed.
@@ -154,13 +154,13 @@ mod tests {
         let task = tokio::spawn(run(server(Arc::clone(&asked)), Arc::clone(&events), stop.clone()));
         let wait = async |fits: &dyn Fn(&EventHistory) -> bool| {
             let end = tokio::time::Instant::now() + Duration::from_secs(10);
-            while !fits(&events.told()) {
-                assert!(tokio::time::Instant::now() < end, "{:?}", events.told());
+            while !fits(&events.history()) {
+                assert!(tokio::time::Instant::now() < end, "{:?}", events.history());
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
         wait(&|told| told.nodes() == 2).await;
-        assert_eq!(events.told().unread, None);
+        assert_eq!(events.history().unread, None);
         events.read_again();
         wait(&|told| told.unread.as_deref() == Some(NOT_YOURS)).await;
         assert_eq!(asked.load(Ordering::Relaxed), 3);

@@ -17,7 +17,7 @@ use crate::settings::{self, Settings};
 
 /// Settings that are sound.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Wanted {
+pub struct CheckedSettings {
     /// The image of all parts.
     pub image: String,
     /// [`Self::image`] is to be that of the release's payload, see [`Self::with_payload`].
@@ -37,9 +37,9 @@ pub struct Wanted {
     /// The page that shows the fleet. `None`: it does not run.
     pub dashboard: Option<DashboardSettings>,
     /// What the administrator says about the cluster.
-    pub said: Settings,
+    pub given: Settings,
     /// What an installation found out with the administrator's kubeconfig, and wrote into the settings.
-    pub found: Settings,
+    pub detected: Settings,
 }
 
 /// Agents that run as pods.
@@ -62,12 +62,12 @@ pub struct DashboardSettings {
     pub connections_from: Vec<IpNet>,
 }
 
-impl Wanted {
+impl CheckedSettings {
     /// The same with the image of the payload, where the settings say so. An image that they name for the agents alone stays.
     ///
     /// # Errors
     /// The payload names none; with the remedy.
-    pub(crate) fn with_payload(mut self, found: &release::Found) -> Result<Self, String> {
+    pub(crate) fn with_payload(mut self, found: &release::PayloadSources) -> Result<Self, String> {
         if self.follows_payload {
             let image = release::operator_image(found)?;
             if let Some(agents) = self.agents.as_mut().filter(|agents| agents.image == self.image) {
@@ -83,7 +83,7 @@ impl Wanted {
 ///
 /// # Errors
 /// Every invalid entry: its path, and what to write.
-pub fn read(object: &MachineConfigOperator) -> Result<Wanted, Vec<String>> {
+pub fn read(object: &MachineConfigOperator) -> Result<CheckedSettings, Vec<String>> {
     let spec = &object.spec;
     let mut wrong = vec![];
     let mut image = |path: &str, image: &str| {
@@ -192,7 +192,7 @@ pub fn read(object: &MachineConfigOperator) -> Result<Wanted, Vec<String>> {
             kubeconfig: spec.agents.kubeconfig.clone(),
         }),
     };
-    Ok(Wanted {
+    Ok(CheckedSettings {
         image: spec.image.clone(),
         follows_payload: spec.image_from == ImageFrom::ReleasePayload,
         agents,
@@ -206,8 +206,8 @@ pub fn read(object: &MachineConfigOperator) -> Result<Wanted, Vec<String>> {
             proxies,
             connections_from,
         }),
-        said,
-        found,
+        given: said,
+        detected: found,
     })
 }
 
@@ -253,7 +253,7 @@ mod tests {
         let mut settings = object(spec);
         let wanted = read(&settings).unwrap();
         assert_eq!(
-            (wanted.said.api_server_url.as_deref(), wanted.found.api_server_url),
+            (wanted.given.api_server_url.as_deref(), wanted.detected.api_server_url),
             (Some("https://a:6443"), None)
         );
         assert_eq!(wanted.agents.map(|a| a.image).as_deref(), Some("mco:1"));
@@ -264,17 +264,17 @@ mod tests {
         settings.metadata.annotations = Some([(note, record.text().unwrap())].into());
         let wanted = read(&settings).unwrap();
         assert_eq!(
-            (wanted.found.api_server_url.as_deref(), wanted.said.api_server_url),
+            (wanted.detected.api_server_url.as_deref(), wanted.given.api_server_url),
             (Some("https://a:6443"), None)
         );
-        assert_eq!(wanted.said.cluster_dns_ip.as_deref(), Some("10.0.0.10"));
+        assert_eq!(wanted.given.cluster_dns_ip.as_deref(), Some("10.0.0.10"));
     }
 
     #[test]
     fn the_payloads_image_is_that_of_all_parts_where_the_settings_say_so() {
-        let found = release::Found {
+        let found = release::PayloadSources {
             images: Some("{\"machineConfigOperator\": \"r/mco@sha256:1\"}".to_owned()),
-            ..release::Found::default()
+            ..release::PayloadSources::default()
         };
         let of = |spec: &str| {
             let wanted = read(&object(&format!("spec: {{{spec}}}"))).unwrap().with_payload(&found).unwrap();
@@ -294,7 +294,7 @@ mod tests {
         assert_eq!(of(follows), both("r/mco@sha256:1", "r/mco@sha256:1"));
         assert_eq!(of(&format!("{follows}, agents: {{runAs: HostServices}}")), both("r/mco@sha256:1", ""));
         let none = read(&object(&format!("spec: {{{follows}}}"))).unwrap();
-        let why = none.with_payload(&release::Found::default()).unwrap_err();
+        let why = none.with_payload(&release::PayloadSources::default()).unwrap_err();
         assert!(why.contains("machine-config-operator-images is not there"), "{why}");
     }
 
@@ -317,9 +317,9 @@ mod tests {
             (true, false),
             "what it has no word for is the default"
         );
-        assert_eq!(wanted.said.api_server_url.as_deref(), Some("https://api.example.com:6443"));
-        assert!(wanted.said.api_server_ca.is_some_and(|ca| ca.starts_with(b"-----BEGIN CERTIFICATE-----")));
-        assert_eq!(wanted.found.cluster_dns_ip.as_deref(), Some("10.96.0.10"));
+        assert_eq!(wanted.given.api_server_url.as_deref(), Some("https://api.example.com:6443"));
+        assert!(wanted.given.api_server_ca.is_some_and(|ca| ca.starts_with(b"-----BEGIN CERTIFICATE-----")));
+        assert_eq!(wanted.detected.cluster_dns_ip.as_deref(), Some("10.96.0.10"));
         let status = before.status.clone().unwrap();
         assert_eq!(status.versions[0].version, "v0.1.0");
         // Nothing that stood there is lost when the object is written as this version knows it.

@@ -6,7 +6,7 @@ use crate::challenge::Challenge;
 use crate::credentials::Login;
 use crate::error::Why;
 use crate::inspect::Registry;
-use crate::routes::Place;
+use crate::routes::Endpoint;
 use crate::transport::{Ask, body, encoded, refused};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -18,7 +18,7 @@ use std::sync::PoisonError;
 
 impl Registry {
     /// One GET at a place, logged in as it demands. Only an answer with success is returned.
-    pub(crate) async fn get(&self, place: &Place, path: &str, accept: &str) -> Result<Response<Body>, Why> {
+    pub(crate) async fn get(&self, place: &Endpoint, path: &str, accept: &str) -> Result<Response<Body>, Why> {
         self.ask(Method::GET, place, path, accept).await
     }
 
@@ -26,7 +26,7 @@ impl Registry {
     pub(crate) async fn ask(
         &self,
         method: Method,
-        place: &Place,
+        place: &Endpoint,
         path: &str,
         accept: &str,
     ) -> Result<Response<Body>, Why> {
@@ -101,7 +101,7 @@ impl Registry {
     async fn login(
         &self,
         method: &Method,
-        place: &Place,
+        place: &Endpoint,
         scheme: &str,
         challenge: Challenge,
         insecure: bool,

@@ -6,11 +6,11 @@
 //! What it is not: the controller's caches. It writes nothing, and ends with its command.
 
 use crate::policies;
-use crate::status::looks::{LOOKS_LIMIT, Looks};
+use crate::status::drain_outlooks::{OUTLOOKS_LIMIT, DrainOutlooks};
 use crate::status::node_progress::{Progress, readiness};
 use crate::status::served::{STREAMS_LIMIT, Served, Unread, served};
 use crate::status::watch_errors::{FIRST_LISTS, FollowError, Troubles, refused};
-use crate::status::watches::{Said, WatchEvent, Watches, streams, watches};
+use crate::status::watches::{WatchMessage, WatchEvent, Watches, streams, watches};
 use crate::status::{KnownNode, Snapshot, View};
 use api::k8s::{ObjectMeta, Time};
 use api::names;
@@ -101,7 +101,7 @@ pub struct ClusterWatch {
     etcd: [Kind<Option<EtcdMember>>; EtcdMember::PLACES.len()],
     /// `None`: one that this version cannot read.
     policies: Kind<Option<RolloutPolicy>>,
-    looks: Looks,
+    drain_outlooks: DrainOutlooks,
     names: Names,
     troubles: Troubles,
     /// How many strings are interned when those that are not used any more are dropped.
@@ -139,7 +139,7 @@ impl ClusterWatch {
                 return Err(error);
             }
             // What is not seen in time comes with a later snapshot.
-            drop(tokio::time::timeout(LOOKS_LIMIT, me.look()).await);
+            drop(tokio::time::timeout(OUTLOOKS_LIMIT, me.fetch_outlooks()).await);
             Ok(me)
         };
         tokio::time::timeout(FIRST_LISTS, begin).await.map_err(|_| FollowError::Late)?
@@ -163,7 +163,7 @@ impl ClusterWatch {
             operators: Kind::expected(served.operators.is_there()),
             etcd: served.etcd.map(|there| Kind::expected(there.is_there())),
             policies: Kind::expected(served.policies.is_there()),
-            looks: Looks::new(client.clone()),
+            drain_outlooks: DrainOutlooks::new(client.clone()),
             names: Names::default(),
             troubles: Troubles::default(),
             prune_at: MANY_NAMES,
@@ -184,8 +184,8 @@ impl ClusterWatch {
     /// Takes the next event of the first lists. A failure in them ends everything.
     async fn take_next(&mut self) -> Result<(), FollowError> {
         match self.seen.next().await {
-            Some(Said { event: Ok(seen), .. }) => self.take(seen),
-            Some(Said { event: Err(error), .. }) => return Err(refused(error)),
+            Some(WatchMessage { event: Ok(seen), .. }) => self.take(seen),
+            Some(WatchMessage { event: Err(error), .. }) => return Err(refused(error)),
             None => return Err(FollowError::Ended),
         }
         Ok(())
@@ -206,7 +206,7 @@ impl ClusterWatch {
             let next = async {
                 tokio::select! {
                     seen = self.seen.next() => Some(seen),
-                    () = self.looks.changed() => None,
+                    () = self.drain_outlooks.changed() => None,
                 }
             };
             let next = match end {
@@ -221,7 +221,7 @@ impl ClusterWatch {
                 continue;
             };
             // Watches do not end.
-            let Some(Said { watch, kind, answered, event }) = seen else { return };
+            let Some(WatchMessage { watch, kind, answered, event }) = seen else { return };
             if answered {
                 self.troubles.over(watch);
             }
@@ -304,7 +304,7 @@ impl ClusterWatch {
                 "RolloutPolicy {name} cannot be read, another version has written it: what it holds back looks free to move"
             ),
         });
-        let looks = self.looks.unread().map(|words| Unread { kind: "Pod", words: words.to_owned() });
+        let looks = self.drain_outlooks.unread().map(|words| Unread { kind: "Pod", words: words.to_owned() });
         self.served.unread().into_iter().chain(newer).chain(looks).collect()
     }
 
@@ -396,7 +396,7 @@ impl ClusterWatch {
             masters_schedulable: self.schedulable.known.get(names::CLUSTER).copied(),
             etcd: self.etcd.iter().flat_map(|place| place.known.values().flatten()).cloned().collect(),
             policies: Some(&policies),
-            outlooks: self.looks.outlooks(),
+            outlooks: self.drain_outlooks.outlooks(),
             // Sets are not watched: their generations are those that the nodes report.
             pins: PinFacts {
                 nodes: self.progress.known.iter().filter_map(pins).collect(),
@@ -406,24 +406,24 @@ impl ClusterWatch {
         };
         let facts = sources.facts();
         let plan = rollout::plan(&sources.inputs(&facts, Time(now)));
-        self.looks.want(&plan);
+        self.drain_outlooks.want(&plan);
         (policies, plan)
     }
 
     /// Looks at nodes until the plan waits for no look: each plan may ask about further nodes.
-    async fn look(&mut self) {
-        while self.asks_for_looks() {
-            self.looks.changed().await;
+    async fn fetch_outlooks(&mut self) {
+        while self.asks_for_outlooks() {
+            self.drain_outlooks.changed().await;
         }
     }
 
     /// Whether the plan waits for looks at nodes. Without a policy that has `drain` there are none.
-    fn asks_for_looks(&self) -> bool {
+    fn asks_for_outlooks(&self) -> bool {
         let drains = self.policies.known.values().flatten().any(|policy| policy.spec.drain.is_some());
         if drains {
             self.plan(Timestamp::now());
         }
-        drains && self.looks.are_due()
+        drains && self.drain_outlooks.are_due()
     }
 
     /// Where everything stands.

@@ -5,7 +5,7 @@
 
 pub(crate) mod findings;
 pub(crate) mod follow;
-pub(crate) mod looks;
+pub(crate) mod drain_outlooks;
 pub(crate) mod node_progress;
 pub(crate) mod policy;
 pub(crate) mod rows;

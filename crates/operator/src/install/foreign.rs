@@ -1,5 +1,5 @@
 //! Whether another Machine Config Operator runs this cluster, or a newer version of this one has installed it: then an
-//! installation writes nothing. [`judge`] is pure.
+//! installation writes nothing. [`foreign_installation`] is pure.
 //!
 //! What it is not: the installation.
 
@@ -85,11 +85,11 @@ pub(crate) async fn find(client: &Client, take_over: bool) -> Result<Option<Fore
             found.push(there);
         }
     }
-    Ok(judge(&found, take_over))
+    Ok(foreign_installation(&found, take_over))
 }
 
 /// Judges what is there.
-pub(crate) fn judge(found: &[Value], take_over: bool) -> Option<Foreign> {
+pub(crate) fn foreign_installation(found: &[Value], take_over: bool) -> Option<Foreign> {
     let definitions = found.iter().filter(|o| o["kind"] == "CustomResourceDefinition");
     if let Some((object, version)) = definitions::newer(definitions) {
         return Some(Foreign::Newer { object: format!("CustomResourceDefinition {object}"), version });
@@ -147,12 +147,12 @@ mod tests {
             (version, "OpenShift"),
         ] {
             let found =
-                judge(std::slice::from_ref(&object), false).map(|f| f.to_string()).unwrap_or_default();
+                foreign_installation(std::slice::from_ref(&object), false).map(|f| f.to_string()).unwrap_or_default();
             assert_eq!(found.is_empty(), word.is_empty(), "{object}: {found}");
             assert!(found.contains(word) && (word.is_empty() || found.contains("--take-over")), "{found}");
-            assert_eq!(judge(&[object], true), None, "it was told to");
+            assert_eq!(foreign_installation(&[object], true), None, "it was told to");
         }
-        let newer = judge(&[crd("v99.0.0", "x")], true).unwrap().to_string();
+        let newer = foreign_installation(&[crd("v99.0.0", "x")], true).unwrap().to_string();
         assert!(newer.contains("use `mco` of v99.0.0 or newer"), "{newer}");
     }
 }

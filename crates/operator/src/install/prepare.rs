@@ -159,7 +159,7 @@ pub async fn prepare(
     Box::pin(detect(client, &mut options)).await?;
     options.keep_existing(request, find_existing(client).await?);
     if let Some(image) = &options.image {
-        let held = upgradeable::judge(options.settings.as_ref(), image);
+        let held = upgradeable::why_not_upgradeable(options.settings.as_ref(), image);
         if let Some(held) = held.filter(|_| !request.allow_not_upgradeable) {
             return Err(held.into());
         }

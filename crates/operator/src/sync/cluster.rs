@@ -117,7 +117,7 @@ pub(super) struct Seen {
     /// Whether MutatingAdmissionPolicies are served.
     pub(super) mutates: bool,
     /// The release's payload, as far as it is there.
-    pub(super) release: release::Found,
+    pub(super) release: release::PayloadSources,
 }
 
 /// The ControllerConfig, as the API server returns it.

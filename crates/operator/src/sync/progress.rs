@@ -1,4 +1,4 @@
-//! How far the operator has come with an installation, for whoever waits for it. [`judge`] is pure; [`read`] reads.
+//! How far the operator has come with an installation, for whoever waits for it. [`progress_of`] is pure; [`read`] reads.
 //!
 //! What it is not: the waiting.
 
@@ -37,16 +37,16 @@ pub enum Progress {
 /// The API server's answer.
 pub async fn read(client: &Client) -> Result<Progress, CallError> {
     let settings = cluster::settings(client).await?;
-    let progress = judge(settings.as_ref(), &[]);
+    let progress = progress_of(settings.as_ref(), &[]);
     if !matches!(progress, Progress::Waiting(_)) {
         return Ok(progress);
     }
     let pods = cluster::pods(client, &format!("k8s-app={OPERATOR}")).await.unwrap_or_default();
-    Ok(judge(settings.as_ref(), &pods))
+    Ok(progress_of(settings.as_ref(), &pods))
 }
 
 /// How far it has come, by the settings' status and the operator's pods.
-pub(crate) fn judge(settings: Option<&MachineConfigOperator>, pods: &[Pod]) -> Progress {
+pub(crate) fn progress_of(settings: Option<&MachineConfigOperator>, pods: &[Pod]) -> Progress {
     let Some(settings) = settings else {
         return Progress::Failed(format!("{} does not exist any more", crate::settings_name::name()));
     };
@@ -138,7 +138,7 @@ mod tests {
             (3, "v0.0.1", life(true, None, Some("RightsFailed")), "waiting"),
         ];
         for (generation, by, conditions, want) in rows {
-            let found = judge(Some(&settings(generation, by, conditions.clone())), &[]);
+            let found = progress_of(Some(&settings(generation, by, conditions.clone())), &[]);
             let word = match found {
                 Progress::Done(_) => "done",
                 Progress::Waiting(_) => "waiting",
@@ -151,7 +151,7 @@ mod tests {
             it["spec"]["managementState"] = json!("Unmanaged");
             it["spec"]["imageFrom"] = json!(from);
             it["status"]["versions"] = json!([{"name": "operator-image", "version": rolled_out}]);
-            judge(Some(&serde_json::from_value(it).unwrap()), &[])
+            progress_of(Some(&serde_json::from_value(it).unwrap()), &[])
         };
         assert!(matches!(unmanaged("Settings", "mco:1"), Progress::Done(_)));
         assert!(matches!(unmanaged("ReleasePayload", "mco:0"), Progress::Done(_)));
@@ -164,7 +164,7 @@ mod tests {
                 "state": {"waiting": {"reason": "ErrImagePull", "message": "not found"}}}]},
         }))
         .unwrap();
-        let found = judge(Some(&settings(2, VERSION_RAW, json!([]))), &[pod]);
+        let found = progress_of(Some(&settings(2, VERSION_RAW, json!([]))), &[pod]);
         assert!(
             matches!(&found, Progress::Failed(why) if why.contains("o-1") && why.contains("spec.image")),
             "{found:?}"
@@ -172,10 +172,10 @@ mod tests {
         let pod: Pod = serde_json::from_value(json!({"metadata": {"name": "o-1"}, "status": {"conditions": [
             {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/2 nodes"}]}}))
         .unwrap();
-        let found = judge(Some(&settings(2, VERSION_RAW, json!([]))), &[pod]);
+        let found = progress_of(Some(&settings(2, VERSION_RAW, json!([]))), &[pod]);
         assert!(
             matches!(&found, Progress::Waiting(what) if what.contains("pod o-1: Unschedulable: 0/2 nodes"))
         );
-        assert!(matches!(judge(None, &[]), Progress::Failed(_)));
+        assert!(matches!(progress_of(None, &[]), Progress::Failed(_)));
     }
 }

@@ -59,7 +59,7 @@ pub(crate) struct OpenShift {
 
 /// What is to stand in the ControllerConfig.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Wanted {
+pub(crate) struct ControllerConfigFields {
     /// Fields of the spec; null: the field is to be absent. Fields that are not listed are left as they are.
     pub(crate) spec: Map<String, Value>,
     /// Fields that are written only where there are none yet.
@@ -74,8 +74,8 @@ impl OpenShift {
     ///
     /// # Errors
     /// An object that contradicts itself or lacks what the cluster cannot do without: its kind, name, path and the remedy.
-    pub(crate) fn wanted(&self, said: &Settings, plain: &Settings) -> Result<Wanted, String> {
-        let mut wanted = Wanted::default();
+    pub(crate) fn wanted(&self, said: &Settings, plain: &Settings) -> Result<ControllerConfigFields, String> {
+        let mut wanted = ControllerConfigFields::default();
         let spec = &mut wanted.spec;
         let mut put = |field: &str, value: Value| drop(spec.insert(field.to_owned(), value));
         let (dns_ip, families) = self.addresses()?;

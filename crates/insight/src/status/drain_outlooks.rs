@@ -18,7 +18,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// How long the first snapshot waits for them.
-pub(super) const LOOKS_LIMIT: Duration = Duration::from_secs(5);
+pub(super) const OUTLOOKS_LIMIT: Duration = Duration::from_secs(5);
 
 /// Nodes whose pods are listed at once.
 const IN_FLIGHT: usize = 8;
@@ -45,7 +45,7 @@ impl From<CallError> for Unseen {
 }
 
 /// What is known of drains.
-pub(super) struct Looks {
+pub(super) struct DrainOutlooks {
     client: Client,
     /// What was seen of a node, and when.
     known: BTreeMap<Arc<str>, (Outlook, Instant)>,
@@ -58,7 +58,7 @@ pub(super) struct Looks {
     refused: Option<Instant>,
 }
 
-impl Looks {
+impl DrainOutlooks {
     pub(super) fn new(client: Client) -> Self {
         Self {
             client,
@@ -127,7 +127,7 @@ impl Looks {
             }
             let (due, next) = self.due();
             match next {
-                _ if !due.is_empty() => self.under_way = Some(Box::pin(look(self.client.clone(), due))),
+                _ if !due.is_empty() => self.under_way = Some(Box::pin(list_outlooks(self.client.clone(), due))),
                 Some(at) => tokio::time::sleep_until(at).await,
                 None => std::future::pending().await,
             }
@@ -155,7 +155,7 @@ impl Looks {
 }
 
 /// Lists pods and budgets, and judges each of these nodes.
-async fn look(client: Client, nodes: Vec<Arc<str>>) -> Seen {
+async fn list_outlooks(client: Client, nodes: Vec<Arc<str>>) -> Seen {
     let api: Api<PodDisruptionBudget> = Api::all(client.clone());
     let listed = call(|| "list poddisruptionbudgets".to_owned(), api.list(&ListParams::default())).await;
     let budgets: Vec<BudgetView> = match listed {
@@ -167,12 +167,12 @@ async fn look(client: Client, nodes: Vec<Arc<str>>) -> Seen {
     };
     let mut all = vec![];
     for some in nodes.chunks(IN_FLIGHT) {
-        all.extend(join_all(some.iter().map(|node| look_at(&client, node, &budgets))).await);
+        all.extend(join_all(some.iter().map(|node| list_outlook(&client, node, &budgets))).await);
     }
     all
 }
 
-async fn look_at(
+async fn list_outlook(
     client: &Client,
     node: &Arc<str>,
     budgets: &[BudgetView],

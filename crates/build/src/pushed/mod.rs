@@ -14,10 +14,9 @@
 //!
 //! What it is not: requests to registries, or which builds go (see `prune`).
 
-#[path = "pushed/clean_up.rs"]
-mod clean;
+mod clean_up;
 
-pub use clean::{CleanUp, Known, clean_up};
+pub use clean_up::{CleanUp, CleanUpInputs, clean_up};
 
 use crate::names;
 use crate::ownership::is_foreign;
@@ -38,7 +37,7 @@ const HASH: usize = 16;
 /// What was pushed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
-pub enum What {
+pub enum PushedContent {
     /// An OS image.
     Image {
         /// By its digest.
@@ -58,7 +57,7 @@ pub enum What {
     },
 }
 
-impl What {
+impl PushedContent {
     fn name(&self) -> &str {
         match self {
             Self::Image { name, .. } | Self::Tag { name } => name,
@@ -67,7 +66,7 @@ impl What {
     }
 }
 
-impl fmt::Display for What {
+impl fmt::Display for PushedContent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Image { name, .. } => write!(f, "image {name}"),
@@ -82,7 +81,7 @@ impl fmt::Display for What {
 #[serde(rename_all = "camelCase")]
 pub struct Pushed {
     /// What was pushed.
-    pub what: What,
+    pub what: PushedContent,
     /// The Secret with which it was pushed.
     pub secret: String,
     /// The MachineOSConfig that asked for it.
@@ -91,13 +90,13 @@ pub struct Pushed {
     pub pool: String,
     /// Why it is still there although nothing names it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kept: Option<Kept>,
+    pub kept: Option<NotDeleted>,
 }
 
 /// Why something is still there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Kept {
+pub struct NotDeleted {
     /// What the registry, or the API server, said.
     pub why: String,
     /// Since when that is known.
@@ -111,7 +110,7 @@ pub struct Kept {
 
 impl Pushed {
     /// What a build pushes. `None`: it pushes nothing, or what it pushes is to stay.
-    fn by(build: &MachineOSBuild, what: What) -> Option<Self> {
+    fn by(build: &MachineOSBuild, what: PushedContent) -> Option<Self> {
         let notes = build.metadata.annotations.as_ref();
         let labels = build.metadata.labels.as_ref();
         let is_taken_over = is_foreign(build)
@@ -131,19 +130,19 @@ impl Pushed {
         let tag = &build.spec.rendered_image_push_spec;
         // A status that names another place was not written by a build that pushed there.
         let is_pushed = names::has_valid_digest(name) && names::repository(name) == names::repository(tag);
-        let what = What::Image { name: name.to_owned(), tag: tag.clone() };
+        let what = PushedContent::Image { name: name.to_owned(), tag: tag.clone() };
         is_pushed.then(|| Self::by(build, what)).flatten()
     }
 
     /// The tag of a build, for what it pushes without success. `None`: it pushes nothing, or what it pushes is to stay.
     pub fn tag(build: &MachineOSBuild) -> Option<Self> {
-        Self::by(build, What::Tag { name: build.spec.rendered_image_push_spec.clone() })
+        Self::by(build, PushedContent::Tag { name: build.spec.rendered_image_push_spec.clone() })
     }
 
     /// The image that the registry has under a tag of the list. `None`: this is no tag.
     pub fn found(&self, digest: &str) -> Option<Self> {
-        let What::Tag { name: tag } = &self.what else { return None };
-        let what = What::Image { name: names::by_digest(tag, digest), tag: tag.clone() };
+        let PushedContent::Tag { name: tag } = &self.what else { return None };
+        let what = PushedContent::Image { name: names::by_digest(tag, digest), tag: tag.clone() };
         Some(Self { what, kept: None, ..self.clone() })
     }
 
@@ -153,7 +152,7 @@ impl Pushed {
             return None;
         }
         Some(Self {
-            what: What::Layers { repository: names::layer_cache(config)?.to_owned() },
+            what: PushedContent::Layers { repository: names::layer_cache(config)?.to_owned() },
             secret: config.spec.rendered_image_push_secret.name.clone(),
             os_config: config.metadata.name.clone().unwrap_or_default(),
             pool: config.spec.machine_config_pool.name.clone(),
@@ -164,9 +163,9 @@ impl Pushed {
     /// Its key in the list: a name of an image has characters that a key must not have.
     pub fn key(&self) -> String {
         let kind = match self.what {
-            What::Image { .. } => "image",
-            What::Tag { .. } => "tag",
-            What::Layers { .. } => "layers",
+            PushedContent::Image { .. } => "image",
+            PushedContent::Tag { .. } => "tag",
+            PushedContent::Layers { .. } => "layers",
         };
         let hash = Sha256::digest(self.what.name());
         format!("{kind}-{}", api::text::hex(hash.get(..HASH).unwrap_or_default()))
@@ -210,31 +209,31 @@ pub fn signature_tag(name: &str) -> Option<String> {
 
 /// Why a deletion failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failure {
+pub struct DeletionFailure {
     /// For people. No secret is in it.
     pub why: String,
     /// Whether it is tried again.
-    pub again: Again,
+    pub retry: Retry,
 }
 
 /// Whether a deletion that failed is tried again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Again {
+pub enum Retry {
     /// No: the registry refuses.
     Never,
     /// For a week: the registry may be away.
     ForAWeek,
     /// Until somebody has mended something in the cluster, such as a Secret that is missing.
-    UntilMended,
+    UntilFixed,
 }
 
 /// What follows from a deletion.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum After {
+pub enum DeletionOutcome {
     /// It is gone, and leaves the list.
-    Gone,
+    Deleted,
     /// It stays, and the list says why. `tell`: people are told.
-    Stays {
+    Remains {
         /// The new entry; `None`: it says that already.
         entry: Option<Box<Pushed>>,
         /// What people are told, once.
@@ -243,19 +242,19 @@ pub enum After {
 }
 
 /// What follows from a deletion that was tried.
-pub fn after(pushed: &Pushed, done: Result<(), Failure>, now: &Time) -> After {
-    let Err(Failure { why, again }) = done else { return After::Gone };
-    let until_mended = again == Again::UntilMended;
+pub fn after_deletion(pushed: &Pushed, done: Result<(), DeletionFailure>, now: &Time) -> DeletionOutcome {
+    let Err(DeletionFailure { why, retry }) = done else { return DeletionOutcome::Deleted };
+    let until_mended = retry == Retry::UntilFixed;
     // Time in which something had to be mended is no time in which the registry was away.
     let before = pushed.kept.as_ref().filter(|k| k.until_mended == until_mended);
     let since = before.map_or_else(|| now.clone(), |k| k.since.clone());
-    let for_good = match again {
-        Again::Never => true,
-        Again::ForAWeek => now.0.duration_since(since.0) > PATIENCE,
-        Again::UntilMended => false,
+    let for_good = match retry {
+        Retry::Never => true,
+        Retry::ForAWeek => now.0.duration_since(since.0) > PATIENCE,
+        Retry::UntilFixed => false,
     };
     if before.is_some_and(|k| k.for_good == for_good) {
-        return After::Stays { entry: None, tell: None };
+        return DeletionOutcome::Remains { entry: None, tell: None };
     }
     let why = api::text::cut(&why, api::text::MAX_ANSWER_CHARS).into_owned();
     let what = &pushed.what;
@@ -267,11 +266,10 @@ pub fn after(pushed: &Pushed, done: Result<(), Failure>, now: &Time) -> After {
         }
     };
     // There is probably nothing under a tag, and people were told that its build failed.
-    let tell = (!matches!(what, What::Tag { .. })).then_some(tell);
-    let entry = Pushed { kept: Some(Kept { why, since, for_good, until_mended }), ..pushed.clone() };
-    After::Stays { entry: Some(Box::new(entry)), tell }
+    let tell = (!matches!(what, PushedContent::Tag { .. })).then_some(tell);
+    let entry = Pushed { kept: Some(NotDeleted { why, since, for_good, until_mended }), ..pushed.clone() };
+    DeletionOutcome::Remains { entry: Some(Box::new(entry)), tell }
 }
 
 #[cfg(test)]
-#[path = "pushed_tests.rs"]
 mod tests;
