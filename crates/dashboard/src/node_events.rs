@@ -39,7 +39,7 @@ impl NodeEvents {
         Arc::clone(&self.history.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    pub(crate) fn put(&self, history: EventHistory) {
+    pub(crate) fn put(\&self, history: EventHistory) {
         *self.history.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(history);
     }
 

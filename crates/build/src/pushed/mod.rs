@@ -224,16 +224,16 @@ pub enum Retry {
     /// For a week: the registry may be away.
     ForAWeek,
     /// Until somebody has mended something in the cluster, such as a Secret that is missing.
-    UntilFixed,
+    UntilMended,
 }
 
 /// What follows from a deletion.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DeletionOutcome {
     /// It is gone, and leaves the list.
-    Deleted,
+    Gone,
     /// It stays, and the list says why. `tell`: people are told.
-    Remains {
+    Stays {
         /// The new entry; `None`: it says that already.
         entry: Option<Box<Pushed>>,
         /// What people are told, once.

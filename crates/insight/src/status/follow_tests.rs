@@ -3,8 +3,11 @@
 use super::*;
 use crate::status::served::Presence;
 use crate::status::watch_errors::TRIED;
+use api::k8s::Time;
 use http::{Request, Response};
+use jiff::Timestamp;
 use kube::client::Body;
+use kube::runtime::watcher::Event;
 use rollout::{Situation, Step, Wait};
 use serde::de::DeserializeOwned;
 use std::sync::atomic::Ordering::Relaxed;
