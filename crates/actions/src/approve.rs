@@ -104,7 +104,7 @@ fn waiting(
     let target = pool.spec.configuration.name.as_str();
     if let Some(config) = config.filter(|c| *c != target) {
         return Err(format!(
-            "{config} is not the config of pool {name} any more; that is {target}: look at it, and approve it"
+            "pool {name} no longer has the config {config}: its config is now {target}; look at that one, then approve it"
         ));
     }
     let progress = object.and_then(|o| o.status.as_ref()?.pools.iter().find(|p| p.name == name));
@@ -116,7 +116,8 @@ fn waiting(
     };
     if let Some(expected) = expected.filter(|e| *e != wave) {
         return Err(format!(
-            "wave {expected} of pool {name} does not wait any more; now wave {wave} does: look at it, and approve it"
+            "wave {expected} of pool {name} no longer waits for an approval, but wave {wave} does; look at that one, then \
+             approve it"
         ));
     }
     // A wave may also wait because another pool has rejected the same change.
@@ -148,7 +149,8 @@ fn pending_approval(
     let Policies { read: objects, unreadable } = policies;
     if let Some(policy) = unreadable.iter().find(|policy| policy.may_select(pool)) {
         return Err(format!(
-            "{policy}, and it may be for pool {name}: what an approval means is not known; use the `mco` of that version"
+            "{policy}, and it may select pool {name}, so it is not known what an approval would mean; use the `mco` of \
+             that version"
         ));
     }
     let (all, pools): (Vec<&RolloutPolicy>, Vec<&MachineConfigPool>) =
@@ -254,7 +256,7 @@ mod tests {
             (
                 json!({"name": "worker", "config": "new", "wave": "rest"}),
                 Some("old"),
-                Err("old is not the config"),
+                Err("no longer has the config old"),
             ),
             (json!({"name": "worker", "config": "new", "wave": "canary"}), None, Err("needs no approval")),
             (
@@ -277,7 +279,7 @@ mod tests {
         let rests = || json!({"name": "worker", "config": "new", "wave": "rest"});
         let shown = [
             (rests(), Some("new"), Some("rest"), Ok("rest")),
-            (rests(), Some("new"), Some("canary"), Err("now wave rest does")),
+            (rests(), Some("new"), Some("canary"), Err("but wave rest does")),
         ];
         for (progress, config, expected, want) in rows.into_iter().chain(shown) {
             let object = policy(progress);

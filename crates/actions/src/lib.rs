@@ -67,7 +67,7 @@ pub enum ActionError {
     #[error(transparent)]
     Rollback(#[from] RollbackError),
     /// The program failed while it worked that out.
-    #[error("what it means could not be worked out: the program failed")]
+    #[error("the consequences could not be worked out, because the program failed; its log has more")]
     Failed(#[from] tokio::task::JoinError),
 }
 

@@ -2,7 +2,7 @@
 //!
 //! What it is not: the facts in them, which come from `insight` and from this crate's other modules.
 
-use crate::{Approval, RetriedNode, Mode, Paused, Preview};
+use crate::{Approval, Mode, Paused, Preview, RetriedNode};
 use insight::{ChangePlan, Cost, Outcome, PoolChange, PoolHistory, UndoPlan};
 use render::history::Change;
 use std::fmt::Write;
@@ -101,7 +101,7 @@ pub fn of_pool(preview: &Preview, show: Show) -> String {
 pub fn of_node(preview: &Preview, show: Show) -> String {
     let mut out = String::new();
     let Some(change) = preview.change.as_ref().filter(|change| change.from != change.to) else { return out };
-    let _ = writeln!(out, "  it goes on to {}", change.to);
+    let _ = writeln!(out, "  it continues to {}", change.to);
     change.costs.iter().filter(|c| c.from == change.from).for_each(|c| costs(c, "", show, &mut out));
     out
 }
@@ -158,7 +158,7 @@ pub fn undo(plan: &UndoPlan, show: Show) -> String {
         plan.machine_configs.iter().for_each(|c| out += &format!("  {}\n", line(c, show)));
     }
     if plan.pin.is_some() {
-        let _ = writeln!(out, "no change of them is rolled out until `mco undo {name} --release`");
+        let _ = writeln!(out, "no change to them is rolled out until `mco undo {name} --release`");
     }
     out
 }
@@ -242,6 +242,14 @@ fn named(nodes: &[String]) -> String {
         let _ = write!(text, " and {} more", nodes.len() - NAMED);
     }
     text
+}
+
+/// That objects of a kind may not be listed, and what that means for what is shown.
+pub fn not_allowed(kind: &str) -> String {
+    format!(
+        "you may not list {kind} objects, so this assumes that there are none, and can be wrong; ask for the right to \
+         \"list\" them"
+    )
 }
 
 /// A node whose agent tries again, or would.

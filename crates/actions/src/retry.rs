@@ -36,8 +36,11 @@ async fn to_retry(client: &Client, names: &[String]) -> Result<Vec<RetriedNode>,
             return Err(ActionError::Refused(why));
         };
         let note = |key: &str| node.annotations().get(key).cloned().unwrap_or_default();
-        let asked =
-            RetriedNode { node: name.clone(), state: note(annotation::STATE), reason: note(annotation::REASON) };
+        let asked = RetriedNode {
+            node: name.clone(),
+            state: note(annotation::STATE),
+            reason: note(annotation::REASON),
+        };
         if asked.state.is_empty() {
             let why = format!(
                 "no agent has reported on node {name}, so nothing can be retried; is `mco daemon start` running there?"

@@ -38,7 +38,7 @@ fn a_boot_token_is_judged_by_secret_pool_address_expiry_and_use() {
     let single = Record { single_use: true, ..plain.clone() };
     let used = Record { used: Some(Use { at: at(10), by: HERE }), ..single.clone() };
     let limited = Record { expires: Some(at(20)), ..plain.clone() };
-    let bound = Record { addresses: vec![net("10.0.0.0/24").unwrap()], ..plain.clone() };
+    let bound = Record { addresses: vec![network("10.0.0.0/24").unwrap()], ..plain.clone() };
     let mut other = mk_token(2);
     other.id.clone_from(&token.id);
     let refuse = Verdict::Refuse;
@@ -81,7 +81,7 @@ fn a_record_reads_back_from_its_secret_which_does_not_hold_the_token() {
     let plain = Record::new(&token, "infra");
     let full = Record {
         node: Some("worker-7".to_owned()),
-        addresses: vec![net("10.0.0.0/24").unwrap(), net("fd00::5").unwrap()],
+        addresses: vec![network("10.0.0.0/24").unwrap(), network("fd00::5").unwrap()],
         expires: Some(at(60)),
         single_use: true,
         grace: SignedDuration::from_secs(30),

@@ -1,5 +1,6 @@
-//! Conditions in an object's status. Of every type: the one of a name, and whether it is `True`. Of pools and settings: compared
-//! without timestamps, and merged so that `lastTransitionTime` moves only when the status does. The clock is an argument.
+//! Conditions in an object's status. Of every type: the one of a name, and whether it is `True`. Of pools and settings:
+//! compared without timestamps, and merged so that `lastTransitionTime` moves only when the status does. The clock is an
+//! argument.
 //!
 //! What it is not: which conditions there are (see `names`), or what follows from one.
 
@@ -167,7 +168,8 @@ mod tests {
         assert!(!pressure.is_true() && !pressure.is_false());
         assert_eq!((get_true(list, "Pressure"), get(list, "Other")), (None, None));
         assert!(of_object(&serde_json::json!({})).is_empty());
-        let typed: Vec<PodCondition> = serde_json::from_value(object["status"]["conditions"].clone()).unwrap();
+        let typed: Vec<PodCondition> =
+            serde_json::from_value(object["status"]["conditions"].clone()).unwrap();
         assert!(is_true(&typed, "Ready") && !is_true(&typed, "Pressure"));
     }
 }

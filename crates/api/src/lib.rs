@@ -23,6 +23,7 @@ pub mod image_builds;
 pub mod image_name;
 pub mod kubeconfig;
 pub mod names;
+pub mod network;
 pub mod object_name;
 pub mod os_image;
 pub mod paths;

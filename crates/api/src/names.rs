@@ -287,8 +287,24 @@ pub mod state {
     pub const REBOOTING: &str = "Rebooting";
 }
 
+/// The names of the parts: of their workloads, accounts and Leases, and the value of [`label::PART`] on their pods.
+pub mod part {
+    /// The operator.
+    pub const OPERATOR: &str = "machine-config-operator";
+    /// The controller.
+    pub const CONTROLLER: &str = "machine-config-controller";
+    /// The config server.
+    pub const SERVER: &str = "machine-config-server";
+    /// The node agents.
+    pub const AGENT: &str = "machine-config-daemon";
+    /// The dashboard.
+    pub const DASHBOARD: &str = "machine-config-dashboard";
+}
+
 /// Labels.
 pub mod label {
+    /// Names the part that a pod of ours is of, with one of the names in [`super::part`].
+    pub const PART: &str = "k8s-app";
     /// On MachineConfigs: the role that they apply to; pools select by it.
     pub const ROLE: &str = "machineconfiguration.openshift.io/role";
     /// On the built-in pools.

@@ -85,12 +85,8 @@ mod tests {
 
     #[test]
     fn the_scheduler_comes_first_and_a_container_that_is_being_created_is_no_obstacle() {
-        let waits = |list: &str, reason: &str, message: &str| {
-            json!({list: [{"name": "c", "state": {"waiting": {"reason": reason, "message": message}}}]})
-        };
-        let scheduled = |status: &str, reason: &str| {
-            json!({"conditions": [{"type": "PodScheduled", "status": status, "reason": reason, "message": "0/2 nodes"}]})
-        };
+        let waits = |list: &str, reason: &str, message: &str| json!({list: [{"name": "c", "state": {"waiting": {"reason": reason, "message": message}}}]});
+        let scheduled = |status: &str, reason: &str| json!({"conditions": [{"type": "PodScheduled", "status": status, "reason": reason, "message": "0/2 nodes"}]});
         let mut both = waits("containerStatuses", "ErrImagePull", "not found");
         both["conditions"] = scheduled("False", "Unschedulable")["conditions"].clone();
         let rows = [
@@ -104,7 +100,10 @@ mod tests {
                 Some((Obstacle::Image, "ImagePullBackOff: not found")),
             ),
             (waits("initContainerStatuses", "ErrImagePull", ""), Some((Obstacle::Image, "ErrImagePull"))),
-            (waits("containerStatuses", "CrashLoopBackOff", "x"), Some((Obstacle::Crash, "CrashLoopBackOff: x"))),
+            (
+                waits("containerStatuses", "CrashLoopBackOff", "x"),
+                Some((Obstacle::Crash, "CrashLoopBackOff: x")),
+            ),
             (
                 waits("containerStatuses", "CreateContainerConfigError", "secret \"a\" not found"),
                 Some((Obstacle::Container, "CreateContainerConfigError: secret \"a\" not found")),

@@ -113,8 +113,8 @@ fn push(build: &MachineOSBuild, state: State, status: &MachineOSBuildStatus) -> 
 /// What earlier versions wrote into the message of a build whose image was not pushed; its reason was that of each failure.
 const NOT_PUSHED_BEFORE: (&str, &str) = ("Failed", "the image could not be pushed to");
 
-/// The same of a build that an earlier version ended. Its conditions are not written again, so without this an upgrade would take
-/// the state of its push away. Only here a text decides, and only what is shown; what ends now has a reason.
+/// The same of a build that an earlier version ended. Its conditions are not written again, so without this an upgrade
+/// would take the state of its push away. Only here a text decides, and only what is shown; what ends now has a reason.
 fn push_before(state: State, status: &MachineOSBuildStatus) -> Option<PushResult> {
     let (reason, words) = NOT_PUSHED_BEFORE;
     let said = status.conditions.iter().flatten().find(|c| c.is_true())?;
@@ -222,13 +222,24 @@ mod tests {
         assert_eq!(got, want);
         let running = build("a", "Building", "");
         let got = observation(&running, State::Succeeded, &status(build("a", "Succeeded", "Build Ready")));
-        assert_eq!((got.queued, got.push), (None, Some(PushResult::Succeeded)), "its start was counted before");
+        assert_eq!(
+            (got.queued, got.push),
+            (None, Some(PushResult::Succeeded)),
+            "its start was counted before"
+        );
         let got = observation(&running, State::Failed, &status(build("a", "Failed", "RUN false")));
         assert_eq!((got.ended, got.push), (Some(State::Failed), None), "it did not come to the push");
-        assert_eq!(observation(&build("a", "Failed", ""), State::Failed, &failed), BuildObservation::default(), "again");
+        assert_eq!(
+            observation(&build("a", "Failed", ""), State::Failed, &failed),
+            BuildObservation::default(),
+            "again"
+        );
         let mut reused = fresh.clone();
         reused.metadata.annotations = Some([(names::REUSES.to_owned(), "r/x@sha256:1".to_owned())].into());
-        assert_eq!(observation(&reused, State::Succeeded, &status(build("a", "Succeeded", ""))), BuildObservation::default());
+        assert_eq!(
+            observation(&reused, State::Succeeded, &status(build("a", "Succeeded", ""))),
+            BuildObservation::default()
+        );
         // Of the version before the reason.
         let old = "Build Failed: denied | the image could not be pushed to r.example.com/os:t";
         for (reason, message, want) in [

@@ -7,8 +7,8 @@
 //!
 //! What it is not: the network or a clock, or the rollout of an image (see `rollout`). The caller carries the plan out.
 
-pub mod containerfile;
 mod build_counts;
+pub mod containerfile;
 mod inputs;
 mod job;
 pub mod names;

@@ -10,8 +10,8 @@ const ROWS: [(&[&str], Remedy); 11] = [
     (
         &["failed pushing cache to"],
         Remedy::same(
-            "the registry takes no layers of builds there: correct its rights, or name another repository or none in the \
-             annotation machineconfig.dev/layer-cache",
+            "the registry does not accept the layers of builds in that repository: correct its rights, or set the annotation \
+             machineconfig.dev/layer-cache of the MachineOSConfig to another repository or to none",
         ),
     ),
     (
@@ -52,8 +52,8 @@ const ROWS: [(&[&str], Remedy); 11] = [
     (
         &["unauthorized", "authentication required", "denied", "insufficient_scope", "forbidden"],
         Remedy {
-            push: "renderedImagePushSecret may not write to that repository: correct its credentials, or its rights",
-            build: "the registry lets baseImagePullSecret not read there: correct its credentials, or its rights",
+            push: "renderedImagePushSecret may not write to that repository: correct its credentials, or their rights",
+            build: "baseImagePullSecret may not read from that repository: correct its credentials, or their rights",
         },
     ),
     (
@@ -66,12 +66,15 @@ const ROWS: [(&[&str], Remedy); 11] = [
             "does not give it back",
         ],
         Remedy::same(
-            "the registry, or a proxy before it, does not give back what it was given: it must not be used until it does",
+            "the registry, or a proxy in front of it, returns other bytes than it was sent: do not use it until it is \
+             repaired",
         ),
     ),
     (
         &["manifest unknown", "name unknown", "repository name not known", "not found: manifest"],
-        Remedy::same("there is no such image: correct osImageURL, or the image of a FROM"),
+        Remedy::same(
+            "there is no such image: correct osImageURL, or the image that a FROM of the Containerfile names",
+        ),
     ),
     (
         &[
@@ -86,7 +89,9 @@ const ROWS: [(&[&str], Remedy); 11] = [
             "502 bad gateway",
             "503 service unavailable",
         ],
-        Remedy::same("look at the registry, its name, and the network and proxy in between"),
+        Remedy::same(
+            "check the registry's name, whether it runs, and the network and proxy on the way to it",
+        ),
     ),
 ];
 

@@ -406,7 +406,7 @@ fn a_job_without_an_end_or_without_a_digest_is_a_failure_with_its_cause() {
         (
             json!({"succeeded": 1}),
             Report { digest: Some("latest".to_owned()), words: None, ..Report::default() },
-            "which is no digest",
+            "which is not a digest",
         ),
     ] {
         let mut w = World::new();
@@ -465,7 +465,7 @@ fn an_image_from_elsewhere_that_is_mistyped_is_named_and_can_be_corrected() {
     w.annotate("pre-built-image", "elsewhere.example.com/os:latest");
     let said = w.step();
     assert!(
-        matches!(said.as_slice(), [one] if one.contains("\"elsewhere.example.com/os:latest\", which is no image")),
+        matches!(said.as_slice(), [one] if one.contains("\"elsewhere.example.com/os:latest\", which does not name an image")),
         "{said:?}"
     );
     assert_eq!(w.builds.len(), 0);
@@ -507,7 +507,7 @@ fn images_that_are_to_stay_do_so_after_their_config_too() {
     after.settle();
     after.succeed(DIGEST);
     after.settle();
-    assert!(after.list.values().any(|p| matches!(p.what, build::pushed::What::Image { .. })));
+    assert!(after.list.values().any(|p| matches!(p.what, build::pushed::PushedContent::Image { .. })));
     keep(&mut after);
     assert_eq!(after.settle(), ["the image of b1 stays"]);
     let mut before = World::new();
@@ -533,7 +533,7 @@ fn images_that_are_to_stay_do_so_after_their_config_too() {
         w.config = None;
         w.settle();
         assert_eq!(w.builds.len(), 0);
-        let images = w.list.values().filter(|p| matches!(p.what, build::pushed::What::Image { .. }));
+        let images = w.list.values().filter(|p| matches!(p.what, build::pushed::PushedContent::Image { .. }));
         assert_eq!(images.count(), 0);
     }
 }
@@ -586,8 +586,7 @@ fn a_pod_that_does_not_start_is_told() {
     let mut w = World::new();
     w.settle();
     w.held_up.insert(w.names[0].clone(), "Unschedulable: 0/3 nodes are available".to_owned());
-    let said =
-        "waits: the pod of MachineOSBuild b1 does not start: Unschedulable: 0/3 nodes are available";
+    let said = "waits: the pod of MachineOSBuild b1 does not start: Unschedulable: 0/3 nodes are available";
     assert_eq!(w.step(), [said]);
     assert!(w.wait.as_ref().unwrap().needs_somebody());
     w.job(json!({"active": 1}));

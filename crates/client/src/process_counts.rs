@@ -1,5 +1,5 @@
-//! Counts of a process's own work, for people who cannot reach its metrics: requests and their failures, passes, the length of
-//! the queues, memory. The leader writes them on its Lease whenever it renews that, so they need no write of their own.
+//! Counts of a process's own work, for people who cannot reach its metrics: requests and their failures, passes, the length
+//! of the queues, memory. The leader writes them on its Lease whenever it renews that, so they need no write of their own.
 //!
 //! What it is not: metrics. Those have more, are stored by Prometheus, and exist for processes that do not lead, too.
 

@@ -37,7 +37,7 @@ async fn no_answer_has_a_secret_that_stands_in_configs_reasons_conditions_and_ev
             json!({"action": "retry", "node": "n1"}).to_string(),
             "would retry now; it is Degraded",
         ),
-        ("/api/actions", json!({"action": SECRET}).to_string(), "no action"),
+        ("/api/actions", json!({"action": SECRET}).to_string(), "does not know this action"),
     ] {
         let text = text(browser.post(what, body).await).await;
         assert!(text.contains(shows), "{what}: {text}");
@@ -206,7 +206,7 @@ async fn what_is_confirmed_is_what_was_shown_or_nothing_is_done() {
             );
             let says = match (changes, what) {
                 (false, _) => "\"done\":true",
-                (true, Changed::Wave) => "now wave rest does",
+                (true, Changed::Wave) => "but wave rest does",
                 (true, _) => "changed since this was shown",
             };
             assert!(done.contains(says), "{action} {what:?}: {done}");

@@ -1,21 +1,26 @@
 //! Who may talk to the dashboard where it runs in the cluster: decided from a request's head and the API server's word.
 //!
-//! - `Host` must be the Service's name, this pod's loopback (`kubectl port-forward`), or a name that the settings give, so that
+//! - `Host` must be the Service's name, this pod's loopback (`kubectl port-forward`), or a name that the settings give, so
+//! that
 //!   a name which an attacker's DNS server points here is refused (DNS rebinding).
 //! - What changes something must come from the page itself: `Origin`, and a header that a form cannot send (CSRF).
 //! - The answers forbid frames (see `answer`), against clickjacking.
-//! - A person is known by a bearer token, a session that began with one, or a trusted proxy's headers (see `authentication`); who may
+//! - A person is known by a bearer token, a session that began with one, or a trusted proxy's headers (see
+//! `authentication`); who may
 //!   not list what the fleet is made from gets 403 and nothing else (see `authorization`).
 //!
-//! A session is a cookie for a token that this process keeps in memory alone. It ends with the token, or when the person signs
-//! out, after [`SESSION`] at most. An open stream ends with its session; one that came by a proxy ends after a minute, and the browser comes again.
+//! A session is a cookie for a token that this process keeps in memory alone. It ends with the token, or when the person
+//! signs out, after [`SESSION`] at most. An open stream ends with its session; one that came by a proxy ends after a
+//! minute, and the browser comes again.
 //!
 //! What it is not: the gate of `mco dashboard` on a person's own computer (see `local_access`).
 
 use crate::DashboardError;
 use crate::authentication::{Person, Proof, Tokens, proof};
 use crate::authorization::Rights;
-use crate::local_access::{ACTION_HEADER, OTHER_SITE, Refusal, SESSION, cookies, same_origin_or_typed, secret, text};
+use crate::local_access::{
+    ACTION_HEADER, OTHER_SITE, Refusal, SESSION, cookies, same_origin_or_typed, secret, text,
+};
 use api::names::NAMESPACE;
 use http::header::{HOST, ORIGIN};
 use http::request::Parts;
@@ -30,7 +35,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// The name of the Service.
-pub(crate) const SERVICE: &str = "machine-config-dashboard";
+pub(crate) const SERVICE: &str = api::names::part::DASHBOARD;
 /// The cookie. Browsers take one of this prefix from HTTPS only, for the whole host and no other.
 const NAME: &str = "__Host-mco-dashboard";
 /// How long what a proxy said counts for an open stream; then the browser must come by the proxy again, which alone knows
@@ -51,7 +56,7 @@ const OTHER_HOST: Refusal = Refusal(
 );
 const NO_RIGHTS: Refusal = Refusal(
     StatusCode::FORBIDDEN,
-    "you may not look at this: ask for the ClusterRole machine-config-dashboard-viewer",
+    "you may not look at this: ask an administrator for the ClusterRole machine-config-dashboard-viewer",
 );
 const NOT_KNOWN: Refusal = Refusal(
     StatusCode::SERVICE_UNAVAILABLE,
@@ -225,7 +230,10 @@ impl ClusterAccess {
     /// Whether somebody may know what events tell. Where the API server does not say, that counts as no.
     pub(crate) async fn may_list_events(&self, person: &Arc<Person>) -> bool {
         self.rights.may_list(person, "", "events").await.unwrap_or_else(|error| {
-            tracing::warn!("what events tell is left out: {}", client::chain(&error));
+            tracing::warn!(
+                "events are left out, because rights could not be checked: {}",
+                client::chain(&error)
+            );
             false
         })
     }
@@ -309,8 +317,8 @@ fn split(host: &str) -> (&str, Option<&str>) {
 
 /// For a dashboard that cannot be set up.
 pub(crate) fn check_hosts(hosts: &[String]) -> Result<(), DashboardError> {
-    let odd = |host: &&String| host.is_empty() || host.contains(['/', ' ', '@']);
-    hosts.iter().find(odd).map_or(Ok(()), |host| Err(DashboardError::Host { host: host.clone() }))
+    let is_none = |host: &&String| !api::network::is_host(host);
+    hosts.iter().find(is_none).map_or(Ok(()), |host| Err(DashboardError::Host { host: host.clone() }))
 }
 
 #[cfg(test)]

@@ -69,9 +69,12 @@ fn refused(error: &CallError) -> Response {
     answer::failed(status, &answer::words(error))
 }
 
-/// The answer about a name that no object has.
+/// The answer about a name that no object can have.
+pub(crate) const INVALID_NAME: &str = "this cannot be the name of an object";
+
+/// The answer about such a name.
 pub(crate) fn no_name() -> Response {
-    answer::failed(StatusCode::NOT_FOUND, "this is no name of an object")
+    answer::failed(StatusCode::NOT_FOUND, INVALID_NAME)
 }
 
 /// One node: what its agent says, its steps, conditions, events, and what its next config changes.
@@ -183,7 +186,7 @@ pub(crate) async fn pool(ForPerson(shared): ForPerson, Path(name): Path<String>)
     }
     // Kept until the answer is made.
     let Ok(Ok(_turn)) = tokio::time::timeout(TURN, shared.pools.acquire()).await else {
-        let why = "too many pools are being looked at: try again in some seconds";
+        let why = "too many pools are being looked at: try again in a few seconds";
         return answer::failed(StatusCode::TOO_MANY_REQUESTS, why);
     };
     let (explained, past, policies) = tokio::join!(
@@ -323,7 +326,10 @@ fn add(node: &Node, all: &mut Systems) {
 }
 
 /// How two configs differ.
-pub(crate) async fn compare(ForPerson(shared): ForPerson, Path((from, to)): Path<(String, String)>) -> Response {
+pub(crate) async fn compare(
+    ForPerson(shared): ForPerson,
+    Path((from, to)): Path<(String, String)>,
+) -> Response {
     if !is_valid(&from) || !is_valid(&to) {
         return no_name();
     }

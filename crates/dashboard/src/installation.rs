@@ -6,7 +6,7 @@
 use crate::answer;
 use crate::details::part;
 use crate::shared::ForPerson;
-use api::names;
+use api::names::{self, part};
 use axum::response::Response;
 use client::{CallError, ProcessCounts, call};
 use jiff::{SignedDuration, Timestamp};
@@ -24,7 +24,12 @@ struct ObjectRef {
     name: &'static str,
 }
 
-const fn object_ref(group: &'static str, version: &'static str, kind: &'static str, name: &'static str) -> ObjectRef {
+const fn object_ref(
+    group: &'static str,
+    version: &'static str,
+    kind: &'static str,
+    name: &'static str,
+) -> ObjectRef {
     ObjectRef { group, version, kind, name }
 }
 
@@ -37,21 +42,25 @@ const SAY: [ObjectRef; 3] = [
 
 /// The parts, in the order in which the operator installs them.
 const PARTS: [ObjectRef; 5] = [
-    object_ref("apps", "v1", "Deployment", "machine-config-operator"),
-    object_ref("apps", "v1", "Deployment", "machine-config-controller"),
-    object_ref("apps", "v1", "DaemonSet", "machine-config-server"),
-    object_ref("apps", "v1", "DaemonSet", "machine-config-daemon"),
-    object_ref("apps", "v1", "Deployment", "machine-config-dashboard"),
+    object_ref("apps", "v1", "Deployment", part::OPERATOR),
+    object_ref("apps", "v1", "Deployment", part::CONTROLLER),
+    object_ref("apps", "v1", "DaemonSet", part::SERVER),
+    object_ref("apps", "v1", "DaemonSet", part::AGENT),
+    object_ref("apps", "v1", "Deployment", part::DASHBOARD),
 ];
 
 /// The leases of those parts of which one process acts.
 const LEADERS: [ObjectRef; 2] = [
-    object_ref("coordination.k8s.io", "v1", "Lease", "machine-config-operator"),
-    object_ref("coordination.k8s.io", "v1", "Lease", "machine-config-controller"),
+    object_ref("coordination.k8s.io", "v1", "Lease", part::OPERATOR),
+    object_ref("coordination.k8s.io", "v1", "Lease", part::CONTROLLER),
 ];
 
 /// Reads an object; `Ok(None)`: there is none, or the cluster does not serve its kind.
-async fn read(client: &Client, what: ObjectRef, namespaced: bool) -> Result<Option<DynamicObject>, CallError> {
+async fn read(
+    client: &Client,
+    what: ObjectRef,
+    namespaced: bool,
+) -> Result<Option<DynamicObject>, CallError> {
     let ObjectRef { group, version, kind, name } = what;
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
     let api: Api<DynamicObject> = if namespaced {

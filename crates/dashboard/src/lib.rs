@@ -16,9 +16,9 @@ mod details;
 mod feed;
 mod fleet;
 mod forecast;
-mod local_access;
 mod installation;
 mod live;
+mod local_access;
 mod network;
 mod node_events;
 mod page;
@@ -70,14 +70,15 @@ pub enum DashboardError {
     #[error("the system's random number generator failed")]
     Random,
     /// A name by which nobody can reach a server.
-    #[error("--host {host:?} is no name of a host: write one such as mco.example.com, or with a port")]
+    #[error("--host {host:?} is not a host name, with or without a port; write one such as mco.example.com")]
     Host {
         /// What was given.
         host: String,
     },
     /// A trusted proxy that is everybody.
     #[error(
-        "--trusted-proxy {net} is every address, so everybody could be anybody: name the proxy's own address"
+        "--trusted-proxy {net} covers every address, so everybody could pass themselves off as anybody; name the proxy's \
+         own address"
     )]
     Proxy {
         /// What was given.
@@ -159,8 +160,17 @@ impl Dashboard {
         let checks = Arc::new(Semaphore::new(page_actions::CHECKS));
         let pools = Arc::new(Semaphore::new(details::POOLS));
         let stop_of = stop.clone();
-        let shared =
-            Shared { access_mode, feed, timeline, events, client, controller_config, checks, pools, stop: stop_of };
+        let shared = Shared {
+            access_mode,
+            feed,
+            timeline,
+            events,
+            client,
+            controller_config,
+            checks,
+            pools,
+            stop: stop_of,
+        };
         let app = routes::router(shared);
         let served = axum::serve(self.listener, app).with_graceful_shutdown(stop.clone().cancelled_owned());
         let too_long = async {
@@ -208,7 +218,7 @@ impl ClusterDashboard {
     /// An address that cannot be listened on, a certificate that cannot be used, a host that is none.
     pub async fn listen(network: Network) -> Result<Self, DashboardError> {
         cluster_access::check_hosts(&network.hosts)?;
-        if let Some(net) = network.proxies.iter().find(|net| net.prefix_len() == 0) {
+        if let Some(net) = network.proxies.iter().find(|net| api::network::is_everybody(net)) {
             return Err(DashboardError::Proxy { net: *net });
         }
         let profile = TlsProfile::default();

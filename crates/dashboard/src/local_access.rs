@@ -38,7 +38,8 @@ pub(crate) struct Refusal(pub(crate) StatusCode, pub(crate) &'static str);
 
 const NO_SESSION: Refusal = Refusal(
     StatusCode::UNAUTHORIZED,
-    "this browser has no session, or it has ended: open the address that `mco dashboard` prints; press Enter there for a new one",
+    "this browser has no session, or it has ended: open the address that `mco dashboard` prints; press Enter there for a \
+     new one",
 );
 const USED: Refusal = Refusal(
     StatusCode::FORBIDDEN,
@@ -46,7 +47,7 @@ const USED: Refusal = Refusal(
 );
 const ENDED: Refusal = Refusal(
     StatusCode::FORBIDDEN,
-    "this address was good for ten minutes, which are over: press Enter where `mco dashboard` runs for another one",
+    "this address was good for ten minutes and has expired: press Enter where `mco dashboard` runs for another one",
 );
 const OTHER_HOST: Refusal = Refusal(
     StatusCode::MISDIRECTED_REQUEST,
@@ -171,7 +172,8 @@ impl LocalAccess {
     }
 }
 
-/// Whether a request comes from our own page, or from a person who typed the address. Browsers say it; other programs do not.
+/// Whether a request comes from our own page, or from a person who typed the address. Browsers say it; other programs do
+/// not.
 pub(crate) fn same_origin_or_typed(headers: &HeaderMap) -> bool {
     text(headers, "sec-fetch-site").is_none_or(|site| ["same-origin", "none"].contains(&site))
 }
@@ -319,8 +321,9 @@ mod tests {
     fn a_session_ends_and_the_oldest_makes_room() {
         let now = Instant::now();
         let (access, cookie) = access(now);
-        let asks =
-            |at: Instant| access.admit(&request("GET", &[("host", "localhost:8796"), ("cookie", &cookie)]), at);
+        let asks = |at: Instant| {
+            access.admit(&request("GET", &[("host", "localhost:8796"), ("cookie", &cookie)]), at)
+        };
         assert_eq!(asks(now).unwrap().until, now + SESSION);
         assert_eq!(asks(now + SESSION).unwrap_err(), NO_SESSION);
         for _ in 0..SESSIONS {

@@ -23,8 +23,8 @@ const MOST: usize = 50_000;
 const AGAIN: Backoff = Backoff { first: Duration::from_secs(5), last: Duration::from_secs(300) };
 
 /// What the page says to people who may not list events.
-pub(crate) const NOT_YOURS: &str = "Events may not be listed: of updates that were left or overwritten before the dashboard \
-                                    began, times are missing";
+pub(crate) const NOT_YOURS: &str = "You may not list events: the times of updates that were given up or replaced before \
+    the dashboard began are missing";
 
 /// What was read last.
 #[derive(Debug, Default)]
@@ -39,7 +39,7 @@ impl NodeEvents {
         Arc::clone(&self.history.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    pub(crate) fn put(\&self, history: EventHistory) {
+    pub(crate) fn put(&self, history: EventHistory) {
         *self.history.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(history);
     }
 
@@ -67,8 +67,8 @@ pub(crate) async fn run(client: Client, events: Arc<NodeEvents>, stop: Cancellat
                 let why = match error.is_forbidden() {
                     true => NOT_YOURS.to_owned(),
                     false => insight::redacted_lines(&format!(
-                        "Events cannot be read: of updates that were left or overwritten before the dashboard began, times are \
-                         missing ({})",
+                        "Events cannot be read: the times of updates that were given up or replaced before the dashboard \
+                         began are missing ({})",
                         client::chain(&error)
                     )),
                 };

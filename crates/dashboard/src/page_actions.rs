@@ -93,7 +93,7 @@ pub(crate) async fn action(ForPerson(shared): ForPerson, body: Result<Bytes, Byt
         Ok(wanted) => wanted,
         // The error quotes what was sent.
         Err(_) => {
-            return answer::failed(StatusCode::BAD_REQUEST, "this is no action that the dashboard knows");
+            return answer::failed(StatusCode::BAD_REQUEST, "the dashboard does not know this action");
         }
     };
     if !wanted.action.names().all(api::object_name::is_valid) {
@@ -136,7 +136,8 @@ pub(crate) async fn action(ForPerson(shared): ForPerson, body: Result<Bytes, Byt
 
 async fn run(shared: &Shared, action: Action, how: Mode, shown: Value) -> Result<ActionAnswer, ActionError> {
     let client = &shared.client;
-    let said = |text: String| ActionAnswer { text, possible: true, done: how == Mode::Write, seen: Value::Null };
+    let said =
+        |text: String| ActionAnswer { text, possible: true, done: how == Mode::Write, seen: Value::Null };
     // Only a question needs the answer: a confirmation has had it.
     let cost = async |what: Continue, words: fn(&Preview, Show) -> String| match how {
         Mode::Preview => cost(actions::preview(client, what).await, words),
@@ -212,7 +213,9 @@ async fn subject_of(client: &Client, name: &str) -> Result<PoolSubject, ActionEr
 fn cost(preview: Result<Preview, ActionError>, words: fn(&Preview, Show) -> String) -> String {
     match preview {
         Ok(preview) => doubts(&preview.forbidden, &[]) + &words(&preview, MASKED),
-        Err(error) => format!("what it costs the nodes is not known: {}\n", MASKED(&answer::words(&error))),
+        Err(error) => {
+            format!("what this means for the nodes is not known: {}\n", MASKED(&answer::words(&error)))
+        }
     }
 }
 
@@ -233,11 +236,7 @@ fn undo_text(undoing: &Undoing) -> String {
 
 /// What makes a plan doubtful: kinds that may not be listed, and warnings. Each is a line.
 pub(crate) fn doubts(forbidden: &[String], warnings: &[String]) -> String {
-    let assumed = forbidden.iter().map(|kind| {
-        format!(
-            "you may not list {kind} objects, so this assumes that there are none, and can be wrong; ask for the right to \"list\" them\n"
-        )
-    });
+    let assumed = forbidden.iter().map(|kind| messages::not_allowed(kind) + "\n");
     assumed.chain(warnings.iter().map(|warning| format!("warning: {}\n", MASKED(warning)))).collect()
 }
 
@@ -245,7 +244,7 @@ pub(crate) fn doubts(forbidden: &[String], warnings: &[String]) -> String {
 pub(crate) fn too_many() -> Response {
     answer::failed(
         StatusCode::TOO_MANY_REQUESTS,
-        &format!("{CHECKS} plans are being made already: try again in some seconds"),
+        &format!("{CHECKS} plans are being made already: try again in a few seconds"),
     )
 }
 
@@ -262,10 +261,15 @@ pub(crate) async fn check(ForPerson(shared): ForPerson, request: Request) -> Res
             let most = most >> 20;
             return answer::failed(
                 status,
-                &format!("more than {most} MiB are not looked at; use `mco plan -f`"),
+                &format!("a text of more than {most} MiB is not looked at here; use `mco plan -f`"),
             );
         }
-        Err(status) => return answer::failed(status, "the text did not come in time, or its end is missing"),
+        Err(status) => {
+            return answer::failed(
+                status,
+                "the text did not arrive in time, or its end is missing; try again",
+            );
+        }
     };
     // Reading megabytes of YAML takes time that others' streams must not wait for.
     let reading = tokio::task::spawn_blocking(move || read(&body).map(|given| (given, place)));
@@ -339,7 +343,8 @@ mod tests {
 
     #[test]
     fn an_action_names_what_it_is_about_and_is_not_done_unless_it_is_confirmed() {
-        let wanted = |text: &str| serde_json::from_str::<ActionRequest>(text).map(|w| (w.action, w.confirm)).ok();
+        let wanted =
+            |text: &str| serde_json::from_str::<ActionRequest>(text).map(|w| (w.action, w.confirm)).ok();
         let pool = || "w".to_owned();
         for (text, want) in [
             (r#"{"action": "pause", "pool": "w"}"#, Some((Action::Pause { pool: pool() }, false))),

@@ -94,7 +94,7 @@ async fn enter(shared: &Shared, access: &ClusterAccess, request: Request, next: 
         "/readyz" if reads => {
             let (status, word) = match shared.feed.has_begun() {
                 true => (StatusCode::OK, "ok"),
-                false => (StatusCode::SERVICE_UNAVAILABLE, "the cluster was not read yet"),
+                false => (StatusCode::SERVICE_UNAVAILABLE, "the cluster has not been read yet; try again"),
             };
             return answer::of(status, "text/plain", word);
         }
@@ -159,7 +159,7 @@ async fn sign_in(access: &ClusterAccess, body: Body) -> Response {
         Ok(cookie) => with_cookie(answer::plain(&serde_json::json!({})), &cookie),
         Err(Refusal(StatusCode::UNAUTHORIZED, _)) => answer::refused(
             StatusCode::UNAUTHORIZED,
-            "the API server does not know this token, or it has ended",
+            "the API server does not know this token, or it has expired",
         ),
         Err(Refusal(status, why)) => answer::refused(status, why),
     }

@@ -39,8 +39,17 @@ impl Browser {
         let access_mode = AccessMode::Local(access_of);
         let checks = Arc::new(Semaphore::new(page_actions::CHECKS));
         let pools = Arc::new(Semaphore::new(details::POOLS));
-        let shared =
-            Shared { access_mode, feed: feed_of, timeline, events, client, controller_config, checks, pools, stop };
+        let shared = Shared {
+            access_mode,
+            feed: feed_of,
+            timeline,
+            events,
+            client,
+            controller_config,
+            checks,
+            pools,
+            stop,
+        };
         Self { app: router(shared), feed, access, cookie: String::new() }
     }
 
@@ -164,7 +173,7 @@ async fn an_address_that_has_ended_gives_a_page_that_says_how_to_get_another() {
     assert!(answer.headers()["content-type"].to_str().unwrap().starts_with("text/html"));
     assert!(is_hardened(answer.headers()));
     let page = text(answer).await;
-    assert!(page.contains("ten minutes, which are over") && page.contains("press Enter"), "{page}");
+    assert!(page.contains("ten minutes and has expired") && page.contains("press Enter"), "{page}");
 }
 
 #[tokio::test]

@@ -81,7 +81,9 @@ impl FromRequestParts<Shared> for ForPerson {
 
     async fn from_request_parts(parts: &mut Parts, shared: &Shared) -> Result<Self, Infallible> {
         let mut shared = shared.clone();
-        if let (Some(visitor), AccessMode::Cluster(access)) = (parts.extensions.get::<Visitor>(), &shared.access_mode) {
+        if let (Some(visitor), AccessMode::Cluster(access)) =
+            (parts.extensions.get::<Visitor>(), &shared.access_mode)
+        {
             shared.client = access.client_of(Arc::clone(&visitor.person));
         }
         Ok(Self(shared))

@@ -56,7 +56,11 @@ impl Validity {
     async fn is_over(&mut self) -> bool {
         match self {
             Self::Until(end) => Instant::now() >= *end,
-            Self::WhileAuthorized { access, ends, .. } if access.has_ended(*ends, tokio::time::Instant::now()) => true,
+            Self::WhileAuthorized { access, ends, .. }
+                if access.has_ended(*ends, tokio::time::Instant::now()) =>
+            {
+                true
+            }
             Self::WhileAuthorized { asked, .. } if asked.elapsed() < LOOK_AGAIN => false,
             Self::WhileAuthorized { access, proof, asked, .. } => {
                 *asked = tokio::time::Instant::now();

@@ -110,7 +110,10 @@ pub(crate) fn decide(
     let asked = pending_join_request(csr)?;
     let node = asked.node.clone();
     if is_there(&node) {
-        return Some(Err(format!("Node {node} exists already; a machine that joins has no Node yet")));
+        return Some(Err(format!(
+            "Node {node} exists already, and a machine that joins must not have a Node yet; delete \
+            the Node if the machine was installed anew"
+        )));
     }
     let recent = |r: &&Record| {
         let used = r.used.as_ref().is_some_and(|u| now.duration_since(u.at) <= BOOT);
@@ -140,7 +143,8 @@ pub(crate) async fn approve(client: &Client, done: &mut Vec<String>) -> Result<(
     let requests: Api<CertificateSigningRequest> = Api::all(client.clone());
     let params = ListParams::default().fields(&format!("spec.signerName={SIGNER}"));
     let all = call("list CertificateSigningRequests".to_owned(), requests.list(&params)).await?.items;
-    let pending: Vec<&CertificateSigningRequest> = all.iter().filter(|c| pending_join_request(c).is_some()).collect();
+    let pending: Vec<&CertificateSigningRequest> =
+        all.iter().filter(|c| pending_join_request(c).is_some()).collect();
     if pending.is_empty() {
         return Ok(());
     }
@@ -193,7 +197,9 @@ async fn one(
                 "CertificateSigningRequest {name}: approved for node {node}, by boot token {token}"
             )));
         }
-        Some(Err(why)) => tracing::info!("CertificateSigningRequest {name} is left alone: {why}"),
+        Some(Err(why)) => {
+            tracing::info!("CertificateSigningRequest {name} is not approved automatically: {why}")
+        }
         None => {}
     }
     Ok(None)

@@ -6,6 +6,7 @@
 //! What it is not: detecting what the settings leave open.
 
 use api::detected::{API_SERVER_CA, API_SERVER_URL, CLUSTER_DNS_IP, Detected};
+use api::network;
 use api::v1alpha1::{
     Access, DashboardObjects, ImageFrom, MachineConfigOperator, PrometheusObjects, RunAs, RunDashboard,
 };
@@ -88,7 +89,10 @@ pub fn read(object: &MachineConfigOperator) -> Result<CheckedSettings, Vec<Strin
     let mut wrong = vec![];
     let mut image = |path: &str, image: &str| {
         if image.is_empty() || image.contains(char::is_whitespace) {
-            wrong.push(format!("{path} {image:?} is no image; write one such as registry.example.com/mco:1"));
+            wrong.push(format!(
+                "{path} {image:?} is not the name of an image; write one such as \
+                registry.example.com/mco:1"
+            ));
         }
     };
     image("spec.image", &spec.image);
@@ -99,16 +103,16 @@ pub fn read(object: &MachineConfigOperator) -> Result<CheckedSettings, Vec<Strin
         && (!path.starts_with('/') || path.contains(char::is_whitespace))
     {
         wrong.push(format!(
-            "spec.agents.kubeconfig {path:?} is no absolute path; write one such as /etc/mco/agent.kubeconfig"
+            "spec.agents.kubeconfig {path:?} is not an absolute path; write one such as /etc/mco/agent.kubeconfig"
         ));
     }
     let mut nets = |path: &str, given: &[String]| {
         let mut nets = vec![];
         for (i, text) in given.iter().enumerate() {
-            match text.parse::<IpNet>().or_else(|_| text.parse::<IpAddr>().map(IpNet::from)) {
-                Ok(net) => nets.push(net),
-                Err(_) => wrong.push(format!(
-                    "{path}[{i}] {text:?} is no address or range; write one such as 10.0.0.4/31"
+            match network::network(text) {
+                Some(net) => nets.push(net),
+                None => wrong.push(format!(
+                    "{path}[{i}] {text:?} is not an address or a range; write one such as 10.0.0.4/31"
                 )),
             }
         }
@@ -117,33 +121,33 @@ pub fn read(object: &MachineConfigOperator) -> Result<CheckedSettings, Vec<Strin
     let balancers = nets("spec.configServer.proxyProtocolFrom", &spec.config_server.proxy_protocol_from);
     let proxies = nets("spec.dashboard.trustedProxies", &spec.dashboard.trusted_proxies);
     let connections_from = nets("spec.dashboard.connectionsFrom", &spec.dashboard.connections_from);
-    for net in balancers.iter().filter(|net| net.prefix_len() == 0) {
+    for net in balancers.iter().filter(|net| network::is_everybody(net)) {
         wrong.push(format!(
-            "spec.configServer.proxyProtocolFrom {net} is every address, so every machine could name any client; name the \
-             load balancer's own address"
+            "spec.configServer.proxyProtocolFrom {net} covers every address, so every machine could pass itself off as \
+             any client; name the load balancer's own address"
         ));
     }
-    for net in proxies.iter().filter(|net| net.prefix_len() == 0) {
+    for net in proxies.iter().filter(|net| network::is_everybody(net)) {
         wrong.push(format!(
-            "spec.dashboard.trustedProxies {net} is every address, so everybody could be anybody; name the proxy's own address"
+            "spec.dashboard.trustedProxies {net} covers every address, so everybody could pass themselves off as anybody; \
+             name the proxy's own address"
         ));
     }
     for (i, host) in spec.dashboard.hosts.iter().enumerate() {
-        let fits = |c: char| c.is_ascii_alphanumeric() || ['.', '-', ':'].contains(&c);
-        if host.is_empty() || !host.chars().all(fits) {
+        if !network::is_host(host) {
             wrong.push(format!(
-                "spec.dashboard.hosts[{i}] {host:?} is no name of a host; write one such as mco.example.com"
+                "spec.dashboard.hosts[{i}] {host:?} is not a host name; write one such as mco.example.com"
             ));
         }
     }
     for (i, pool) in spec.pools.iter().enumerate() {
         let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
         if pool.is_empty() || !pool.chars().all(fits) || pool.starts_with('-') || pool.ends_with('-') {
-            wrong.push(format!("spec.pools[{i}] {pool:?} is no name of a pool; use a-z, 0-9 and -"));
+            wrong.push(format!("spec.pools[{i}] {pool:?} is not the name of a pool; use a-z, 0-9 and -"));
         }
     }
     if let Some(ip) = spec.cluster_dns_ip.as_ref().filter(|ip| ip.parse::<IpAddr>().is_err()) {
-        wrong.push(format!("spec.clusterDNSIP {ip:?} is no IP address"));
+        wrong.push(format!("spec.clusterDNSIP {ip:?} is not an IP address"));
     }
     let both = Settings {
         cluster_dns_ip: spec.cluster_dns_ip.clone(),
@@ -157,7 +161,7 @@ pub fn read(object: &MachineConfigOperator) -> Result<CheckedSettings, Vec<Strin
     let no_certificate =
         |ca: &Vec<u8>| api::server_tls::certificates(&String::from_utf8_lossy(ca)).next().is_none();
     if both.api_server_ca.as_ref().is_some_and(no_certificate) {
-        wrong.push("spec.apiServer.caData holds no certificate in PEM".to_owned());
+        wrong.push("spec.apiServer.caData contains no PEM certificate".to_owned());
     }
     if !wrong.is_empty() {
         return Err(wrong);
@@ -295,7 +299,7 @@ mod tests {
         assert_eq!(of(&format!("{follows}, agents: {{runAs: HostServices}}")), both("r/mco@sha256:1", ""));
         let none = read(&object(&format!("spec: {{{follows}}}"))).unwrap();
         let why = none.with_payload(&release::PayloadSources::default()).unwrap_err();
-        assert!(why.contains("machine-config-operator-images is not there"), "{why}");
+        assert!(why.contains("machine-config-operator-images does not exist"), "{why}");
     }
 
     /// During an upgrade the new operator reads what stands in the cluster, and after a way back the old one does.

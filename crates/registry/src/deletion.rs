@@ -29,7 +29,7 @@ impl Registry {
     /// right to push (401, 403).
     pub async fn delete(&self, image: &Reference) -> Result<bool, RegistryError> {
         let Some(digest) = image.digest() else {
-            let why = Why::Unreadable("what is deleted is named by its digest".to_owned());
+            let why = Why::Unreadable("an image is deleted by its digest only".to_owned());
             return Err(failed(image, image.server(), why));
         };
         let path = format!("manifests/{digest}");
@@ -115,7 +115,7 @@ impl Registry {
                 Some(next) => path = next,
             }
         }
-        let why = format!("its list of tags goes on after {} tags", all.len());
+        let why = format!("its list of tags has more than {} entries", all.len());
         Err(failed(image, image.server(), Why::Unreadable(why)))
     }
 }
@@ -225,8 +225,10 @@ mod tests {
     #[tokio::test]
     async fn tags_are_listed_page_by_page_in_the_same_repository() {
         let registry = StandIn::start(|asked| match asked.line.as_str() {
-            "GET /v2/lab/os/tags/list" => CannedAnswer::ok("{\"name\": \"lab/os\", \"tags\": [\"a\", \"b/../c\"]}")
-                .with("Link", "</v2/other/tags/list?last=a&n=1>; rel=\"next\""),
+            "GET /v2/lab/os/tags/list" => {
+                CannedAnswer::ok("{\"name\": \"lab/os\", \"tags\": [\"a\", \"b/../c\"]}")
+                    .with("Link", "</v2/other/tags/list?last=a&n=1>; rel=\"next\"")
+            }
             "GET /v2/lab/os/tags/list?last=a&n=1" => CannedAnswer::ok("{\"tags\": [\"d\"]}"),
             _ => CannedAnswer::status(404),
         })
@@ -278,13 +280,16 @@ mod tests {
         let tags = move |asked: &crate::stand_in::ReceivedRequest| {
             CannedAnswer::ok(many.clone()).with("Link", &link(asked_page(&asked.line) + 1))
         };
-        let same = move |_: &crate::stand_in::ReceivedRequest| CannedAnswer::ok("{\"tags\": [\"a\"]}").with("Link", &link(1));
+        let same = move |_: &crate::stand_in::ReceivedRequest| {
+            CannedAnswer::ok("{\"tags\": [\"a\"]}").with("Link", &link(1))
+        };
         let missing = move |asked: &crate::stand_in::ReceivedRequest| match asked_page(&asked.line) {
             0 => CannedAnswer::ok("{\"tags\": [\"a\"]}").with("Link", &link(1)),
             _ => CannedAnswer::status(404),
         };
-        let unreadable =
-            |_: &crate::stand_in::ReceivedRequest| CannedAnswer::ok("{\"tags\": [\"a\"]}").with("Link", "more; rel=\"next\"");
+        let unreadable = |_: &crate::stand_in::ReceivedRequest| {
+            CannedAnswer::ok("{\"tags\": [\"a\"]}").with("Link", "more; rel=\"next\"")
+        };
         let all = [
             StandIn::start(pages).await,
             StandIn::start(tags).await,

@@ -159,7 +159,7 @@ impl Registry {
             Document::Index(_) => Err(failed(
                 image,
                 image.server(),
-                Why::Unreadable("an index of images in an index of images".to_owned()),
+                Why::Unreadable("an image index within an image index".to_owned()),
             )),
         }
     }

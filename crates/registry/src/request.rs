@@ -18,7 +18,12 @@ use std::sync::PoisonError;
 
 impl Registry {
     /// One GET at a place, logged in as it demands. Only an answer with success is returned.
-    pub(crate) async fn get(&self, place: &Endpoint, path: &str, accept: &str) -> Result<Response<Body>, Why> {
+    pub(crate) async fn get(
+        &self,
+        place: &Endpoint,
+        path: &str,
+        accept: &str,
+    ) -> Result<Response<Body>, Why> {
         self.ask(Method::GET, place, path, accept).await
     }
 
@@ -75,7 +80,7 @@ impl Registry {
             let authorization = authorization.clone();
             async move {
                 let url = format!("{scheme}://{rest}");
-                let url: Uri = url.parse().map_err(|_| Why::Unreadable(format!("{url} is no URL")))?;
+                let url: Uri = url.parse().map_err(|_| Why::Unreadable(format!("{url} is not a URL")))?;
                 let ask = Ask { method: method.clone(), url, accept, authorization, form: None, insecure };
                 Ok((scheme, self.transport.send(&self.settings, &ask).await?))
             }
@@ -121,9 +126,9 @@ impl Registry {
                 } else {
                     scope
                 };
-                let url: Uri = realm
-                    .parse()
-                    .map_err(|_| Why::Lies("it names a token server that is no URL".to_owned()))?;
+                let url: Uri = realm.parse().map_err(|_| {
+                    Why::Lies("the address of the token server that it names is not a URL".to_owned())
+                })?;
                 if url.scheme_str() != Some("https") && scheme == "https" {
                     return Err(Why::Lies("it sends logins to a token server without TLS".to_owned()));
                 }
@@ -151,9 +156,9 @@ impl Registry {
                     Some(_) => url,
                     None => {
                         let with = if url.query().is_some() { '&' } else { '?' };
-                        format!("{realm}{with}{query}")
-                            .parse()
-                            .map_err(|_| Why::Lies("it names a token server that is no URL".to_owned()))?
+                        format!("{realm}{with}{query}").parse().map_err(|_| {
+                            Why::Lies("the address of the token server that it names is not a URL".to_owned())
+                        })?
                     }
                 };
                 let ask = Ask {
@@ -181,8 +186,13 @@ impl Registry {
 }
 
 fn secret(text: &str) -> Result<HeaderValue, Why> {
-    let mut value =
-        HeaderValue::from_str(text).map_err(|_| Why::Unreadable("a token with odd characters".to_owned()))?;
+    let mut value = HeaderValue::from_str(text).map_err(|_| {
+        Why::Unreadable(
+            "a token with characters that a header cannot \
+            have"
+                .to_owned(),
+        )
+    })?;
     value.set_sensitive(true);
     Ok(value)
 }

@@ -13,7 +13,7 @@ pub enum RoutesError {
     #[error("is not of the form of registries.conf: {0}")]
     Form(String),
     /// A location that is none.
-    #[error("names the location {0:?}, which is no HOST/NAME")]
+    #[error("names the location {0:?}, which is not of the form HOST/NAME")]
     Location(String),
 }
 
@@ -145,7 +145,8 @@ impl Routes {
         let own = if entry.location.is_empty() { name.clone() } else { format!("{}{rest}", entry.location) };
         let all = mirrors.into_iter().chain((!entry.blocked).then_some((own, entry.insecure)));
         // A name that a location cannot have leaves the others.
-        let place = |(name, insecure): (String, bool)| Some(Endpoint { image: image.named(&name)?, insecure });
+        let place =
+            |(name, insecure): (String, bool)| Some(Endpoint { image: image.named(&name)?, insecure });
         Ok(all.filter_map(place).collect())
     }
 }

@@ -64,7 +64,9 @@ pub(crate) struct StandIn {
 }
 
 impl StandIn {
-    pub(crate) async fn start(says: impl Fn(&ReceivedRequest) -> CannedAnswer + Send + Sync + 'static) -> Self {
+    pub(crate) async fn start(
+        says: impl Fn(&ReceivedRequest) -> CannedAnswer + Send + Sync + 'static,
+    ) -> Self {
         Self::serve(None, says).await
     }
 

@@ -1,6 +1,6 @@
 //! Looking into images, against stand-ins for registries.
 
-use crate::stand_in::{ReceivedRequest, Images, CannedAnswer, StandIn, settings};
+use crate::stand_in::{CannedAnswer, Images, ReceivedRequest, StandIn, settings};
 use crate::transport::{Limits, Proxies, Settings};
 use crate::{Digest, ImageFacts, Reference, Registry, RegistryError, Why};
 use base64::Engine as _;
@@ -124,7 +124,9 @@ async fn an_identity_token_is_exchanged_and_a_password_is_sent_where_it_is_deman
     let realm = format!("Bearer realm=\"http://{}/t\"", tokens.server);
     let registry = StandIn::start(move |asked| match asked.authorization() {
         "Bearer t1" | "Basic bWU6cGFzcw==" => images.says(asked),
-        _ if asked.line.contains("basic") => CannedAnswer::status(401).with("WWW-Authenticate", "Basic realm=\"r\""),
+        _ if asked.line.contains("basic") => {
+            CannedAnswer::status(401).with("WWW-Authenticate", "Basic realm=\"r\"")
+        }
         _ => CannedAnswer::status(401).with("WWW-Authenticate", &realm),
     })
     .await;
@@ -199,9 +201,10 @@ async fn a_redirect_is_followed_without_the_credentials() {
     let at_store = store.asked.lock().unwrap().clone();
     assert_eq!(at_store.len(), 1);
     assert_eq!(at_store[0].authorization(), "");
-    let circle =
-        StandIn::start(|asked| CannedAnswer::status(302).with("Location", asked.line.trim_start_matches("GET ")))
-            .await;
+    let circle = StandIn::start(|asked| {
+        CannedAnswer::status(302).with("Location", asked.line.trim_start_matches("GET "))
+    })
+    .await;
     assert!(matches!(why(inspect(settings(), &image(&circle.server, "")).await), Why::Lies(_)));
     assert_eq!(circle.lines().len(), 6);
 }
@@ -224,9 +227,11 @@ async fn what_is_cut_or_overloaded_is_asked_again_and_not_for_ever() {
     let error = inspect(settings(), &image(&always.server, "")).await.unwrap_err();
     assert!(error.is_temporary() && error.to_string().contains("cut off"), "{error}");
     assert_eq!(always.lines().len(), 3);
-    let words =
-        StandIn::start(|_| CannedAnswer { status: 500, ..CannedAnswer::ok("{\"errors\": [{\"message\": \"disk full\"}]}") })
-            .await;
+    let words = StandIn::start(|_| CannedAnswer {
+        status: 500,
+        ..CannedAnswer::ok("{\"errors\": [{\"message\": \"disk full\"}]}")
+    })
+    .await;
     let error = inspect(settings(), &image(&words.server, "")).await.unwrap_err().to_string();
     assert!(error.ends_with("it answers with status 500: disk full"), "{error}");
 }

@@ -99,7 +99,9 @@ pub fn clean_up(known: CleanUpInputs<'_>) -> CleanUp {
     }
     let is_kept = |p: &Pushed| {
         let by_build = match &p.what {
-            PushedContent::Image { name, tag } => [name, tag].iter().any(|n| kept_by_build.contains(n.as_str())),
+            PushedContent::Image { name, tag } => {
+                [name, tag].iter().any(|n| kept_by_build.contains(n.as_str()))
+            }
             PushedContent::Tag { name } => kept_by_build.contains(name.as_str()),
             PushedContent::Layers { .. } => false,
         };

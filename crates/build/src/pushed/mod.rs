@@ -1,16 +1,16 @@
 //! What builds have pushed to registries, and when it goes from there: images of builds that are gone, and layers of a
 //! MachineOSConfig that is gone or keeps its layers elsewhere. Pure.
 //!
-//! The list of it is a ConfigMap ([`LIST`]) with one key for each image, so that nothing is forgotten: an image is on the list before
-//! its build's status says that it succeeded, and leaves it when the registry has deleted it. Builds may go meanwhile in any way, by
-//! this controller, by a person, or by the API server's garbage collection.
+//! The list of it is a ConfigMap ([`LIST`]) with one key for each image, so that nothing is forgotten: an image is on the
+//! list before its build's status says that it succeeded, and leaves it when the registry has deleted it. Builds may go
+//! meanwhile in any way, by this controller, by a person, or by the API server's garbage collection.
 //!
-//! A build that does not succeed may have pushed an image, too, and nobody knows its digest. So the tag of a build is on the list
-//! before its Job is there. When the build has succeeded, the tag leaves the list. When it has ended in any other way, the registry is
-//! asked for the tag, and what it names is on the list by its digest from then on.
+//! A build that does not succeed may have pushed an image, too, and nobody knows its digest. So the tag of a build is on
+//! the list before its Job is there. When the build has succeeded, the tag leaves the list. When it has ended in any other
+//! way, the registry is asked for the tag, and what it names is on the list by its digest from then on.
 //!
-//! Nothing goes that anything names: a build or a MachineOSConfig, a node (the image that it runs, is to run, or ran before that), a
-//! MachineConfig, a stream. Images are compared by their digests, wherever they are. See [`clean_up`].
+//! Nothing goes that anything names: a build or a MachineOSConfig, a node (the image that it runs, is to run, or ran before
+//! that), a MachineConfig, a stream. Images are compared by their digests, wherever they are. See [`clean_up`].
 //!
 //! What it is not: requests to registries, or which builds go (see `prune`).
 
@@ -182,8 +182,8 @@ impl Pushed {
     }
 }
 
-/// Those tags of a repository that may be somebody's name for an image: not layers, not what belongs to an image by its digest
-/// (signatures and the like), and not the tag that the image was pushed to.
+/// Those tags of a repository that may be somebody's name for an image: not layers, not what belongs to an image by its
+/// digest (signatures and the like), and not the tag that the image was pushed to.
 pub fn other_tags(tags: Vec<String>, own: &str) -> Vec<String> {
     let belongs = |t: &str| {
         let rest = t.strip_prefix("sha256-").and_then(|rest| rest.split_once('.'));
@@ -224,16 +224,16 @@ pub enum Retry {
     /// For a week: the registry may be away.
     ForAWeek,
     /// Until somebody has mended something in the cluster, such as a Secret that is missing.
-    UntilMended,
+    UntilFixed,
 }
 
 /// What follows from a deletion.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DeletionOutcome {
     /// It is gone, and leaves the list.
-    Gone,
+    Deleted,
     /// It stays, and the list says why. `tell`: people are told.
-    Stays {
+    Remains {
         /// The new entry; `None`: it says that already.
         entry: Option<Box<Pushed>>,
         /// What people are told, once.
@@ -259,10 +259,12 @@ pub fn after_deletion(pushed: &Pushed, done: Result<(), DeletionFailure>, now: &
     let why = api::text::cut(&why, api::text::MAX_ANSWER_CHARS).into_owned();
     let what = &pushed.what;
     let tell = match (for_good, until_mended) {
-        (true, _) => format!("{what} stays, and is not tried again: {why}; delete it by hand"),
-        (false, false) => format!("{what} cannot be deleted yet, and is tried again for seven days: {why}"),
+        (true, _) => format!(
+            "{what} stays in the registry, and its deletion is not tried again: {why}; delete it by hand"
+        ),
+        (false, false) => format!("{what} could not be deleted; this is tried again for seven days: {why}"),
         (false, true) => {
-            format!("{what} cannot be deleted yet, and is tried again until the cause is fixed: {why}")
+            format!("{what} could not be deleted; this is tried again until the cause is fixed: {why}")
         }
     };
     // There is probably nothing under a tag, and people were told that its build failed.

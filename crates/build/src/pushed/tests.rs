@@ -79,7 +79,13 @@ fn done(
 ) -> Vec<String> {
     let (configs, builds): (Vec<_>, Vec<_>) = (configs.iter().collect(), builds.iter().collect());
     let (named, pushing) = (named.iter().cloned().collect(), BTreeSet::new());
-    let plan = clean_up(CleanUpInputs { list, configs: &configs, builds: &builds, named: &named, pushing: &pushing });
+    let plan = clean_up(CleanUpInputs {
+        list,
+        configs: &configs,
+        builds: &builds,
+        named: &named,
+        pushing: &pushing,
+    });
     let forgotten = plan.forget.iter().map(|key| format!("forget {}", list[key].what));
     let remembered = plan.remember.iter().map(|p| format!("remember {}", p.what));
     let deleted = plan.delete.iter().map(|p| format!("delete {}", p.what));
@@ -277,8 +283,13 @@ fn what_a_build_has_pushed_without_success_is_looked_for_once_it_cannot_push_any
     let (configs, builds) = (plain(), build("b1", "Interrupted", None));
     let late = |pod: &str| {
         let (named, pushing) = (BTreeSet::new(), [pod.to_owned()].into());
-        let known =
-            CleanUpInputs { list: &one, configs: &[&configs], builds: &[&builds], named: &named, pushing: &pushing };
+        let known = CleanUpInputs {
+            list: &one,
+            configs: &[&configs],
+            builds: &[&builds],
+            named: &named,
+            pushing: &pushing,
+        };
         let plan = clean_up(known);
         (plan.delete.len(), plan.later.len())
     };
@@ -334,8 +345,13 @@ fn layers_go_with_the_last_config_that_keeps_them_there() {
     let (configs, builds): (Vec<&MachineOSConfig>, Vec<&MachineOSBuild>) = (vec![], vec![]);
     let named = [name(2)].into();
     let pushing = BTreeSet::new();
-    let plan =
-        clean_up(CleanUpInputs { list: &all, configs: &configs, builds: &builds, named: &named, pushing: &pushing });
+    let plan = clean_up(CleanUpInputs {
+        list: &all,
+        configs: &configs,
+        builds: &builds,
+        named: &named,
+        pushing: &pushing,
+    });
     let last = plan.delete.last().unwrap();
     assert!(matches!(last.what, PushedContent::Layers { .. }), "images go first");
     assert_eq!(plan.spare, [digest(1), digest(2)].into(), "what a node has is no layer that goes");
@@ -376,7 +392,9 @@ fn a_refusal_is_told_once_and_ends_it_and_an_outage_is_tried_for_a_week() {
     };
     assert!(entry.kept.as_ref().unwrap().for_good && entry.kept.unwrap().since == time(0));
     for again in [Retry::Never, Retry::ForAWeek, Retry::UntilFixed] {
-        let DeletionOutcome::Remains { entry: Some(_), tell } = after_deletion(&tag("b1"), fails(again), &time(0)) else {
+        let DeletionOutcome::Remains { entry: Some(_), tell } =
+            after_deletion(&tag("b1"), fails(again), &time(0))
+        else {
             panic!("{again:?}")
         };
         assert_eq!(tell, None, "the list says it, and there may be nothing: {again:?}");
@@ -404,11 +422,12 @@ fn a_refusal_is_told_once_and_ends_it_and_an_outage_is_tried_for_a_week() {
 #[test]
 fn a_week_counts_while_it_is_tried_and_what_people_can_mend_has_no_end() {
     let fails = |again| Err(DeletionFailure { why: "x".to_owned(), retry: again });
-    let stays = |pushed: &Pushed, again, day: i64| match after_deletion(pushed, fails(again), &time(day * 86_400)) {
-        DeletionOutcome::Remains { entry: Some(entry), tell: Some(tell) } => Some((*entry, tell)),
-        DeletionOutcome::Remains { entry: None, tell: None } => None,
-        other => panic!("{other:?}"),
-    };
+    let stays =
+        |pushed: &Pushed, again, day: i64| match after_deletion(pushed, fails(again), &time(day * 86_400)) {
+            DeletionOutcome::Remains { entry: Some(entry), tell: Some(tell) } => Some((*entry, tell)),
+            DeletionOutcome::Remains { entry: None, tell: None } => None,
+            other => panic!("{other:?}"),
+        };
     let (missing, said) = stays(&image(1), Retry::UntilFixed, 0).unwrap();
     assert!(said.contains("until the cause is fixed"), "{said}");
     assert_eq!(stays(&missing, Retry::UntilFixed, 400), None, "nothing is told again, and it never ends");
@@ -421,8 +440,13 @@ fn a_week_counts_while_it_is_tried_and_what_people_can_mend_has_no_end() {
     // It is named for a while: the week begins anew.
     let named = [name(1)].into();
     let pushing = BTreeSet::new();
-    let plan =
-        clean_up(CleanUpInputs { list: &list(&[away]), configs: &[], builds: &[], named: &named, pushing: &pushing });
+    let plan = clean_up(CleanUpInputs {
+        list: &list(&[away]),
+        configs: &[],
+        builds: &[],
+        named: &named,
+        pushing: &pushing,
+    });
     assert_eq!((plan.remember, plan.forget, plan.delete), (vec![image(1)], vec![], vec![]));
     let (refused, _) = stays(&image(1), Retry::Never, 0).unwrap();
     assert_eq!(done(&list(&[refused]), &[], &[], &[name(1)]), [""; 0], "what was refused stays refused");

@@ -47,7 +47,8 @@ async fn a_holder_that_cannot_renew_stops_before_its_lease_expires_for_others() 
     let mut led = leading.subscribe();
     let stop = CancellationToken::new();
     let terms = Arc::new(TermSignals::default());
-    let me = ByLease::new(Client::new(serve, "default"), NAME, terms.clone(), Box::new(ProcessCounts::default));
+    let me =
+        ByLease::new(Client::new(serve, "default"), NAME, terms.clone(), Box::new(ProcessCounts::default));
     let task = tokio::spawn(campaign(me, leading, stop.clone()));
     assert_eq!(*led.wait_for(Role::leads).await.unwrap(), Role::Leads(Handover::Clean));
     assert!(!terms.over());

@@ -1,11 +1,11 @@
 //! Metrics of image builds and of the images' rollouts, under the names of the reference, so that its alerts and dashboards
 //! work. Every label has few values: a pool, and a word of a fixed list.
 //!
-//! What it is not: what they are made from (see `build::BuildCounts`). What only the builder's pod knows is not here: it has no
-//! way to say that it is pushing, or how long that took.
+//! What it is not: what they are made from (see `build::BuildCounts`). What only the builder's pod knows is not here: it
+//! has no way to say that it is pushing, or how long that took.
 
 use super::labels::{Pool, PoolState};
-use build::{CurrentBuild, BuildCounts, BuildObservation, PushResult, State};
+use build::{BuildCounts, BuildObservation, CurrentBuild, PushResult, State};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -29,7 +29,8 @@ const JOB_STATES: [(&str, &[State]); 3] = [
     ("failed", &[State::Failed]),
 ];
 /// What became of an image at the registry.
-const PUSH_STATES: [(&str, PushResult); 2] = [("succeeded", PushResult::Succeeded), ("failed", PushResult::Failed)];
+const PUSH_STATES: [(&str, PushResult); 2] =
+    [("succeeded", PushResult::Succeeded), ("failed", PushResult::Failed)];
 
 type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
 
@@ -317,7 +318,15 @@ impl ImageMetrics {
         self.observe("", "", &BuildCounts { current: Some(current), ..BuildCounts::default() });
         self.nodes("", Some(ImageNodes { total: 0, updated: 0, layered: 0 }));
         let ended = Some(State::Succeeded);
-        self.count("", &BuildObservation { ended, queued: Some(1.0), lasted: Some(1.0), push: Some(PushResult::Succeeded) });
+        self.count(
+            "",
+            &BuildObservation {
+                ended,
+                queued: Some(1.0),
+                lasted: Some(1.0),
+                push: Some(PushResult::Succeeded),
+            },
+        );
     }
 }
 

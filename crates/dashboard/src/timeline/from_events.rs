@@ -185,7 +185,8 @@ impl EventHistory {
 /// Adds what an event tells to the ways of its node.
 fn put(updates: &mut Vec<ObservedUpdate>, word: NodeEvent) {
     let NodeEvent { node: _, config, at, what, waits } = word;
-    let is_its = |update: &ObservedUpdate| config.is_none() || update.config.is_none() || update.config == config;
+    let is_its =
+        |update: &ObservedUpdate| config.is_none() || update.config.is_none() || update.config == config;
     let found = match (&config, what) {
         // It comes along with the end, in any order.
         (Some(_), Happened::Uncordoned) => updates.iter().rposition(|update| update.config == config),
@@ -206,7 +207,9 @@ fn put(updates: &mut Vec<ObservedUpdate>, word: NodeEvent) {
             updates.len() - 1
         }
         // The rest of it is forgotten already. One that is known to be over does not end once more.
-        (None, Happened::Done) if config.is_some() && updates.iter().all(|update| update.config != config) => {
+        (None, Happened::Done)
+            if config.is_some() && updates.iter().all(|update| update.config != config) =>
+        {
             updates.push(ObservedUpdate::default());
             updates.len() - 1
         }

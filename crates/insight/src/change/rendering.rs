@@ -212,16 +212,26 @@ mod tests {
         let config = |name: &str| json!({"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfig", "metadata": {"name": name}, "spec": {}});
         let pool = |name: &str, config: &str| json!({"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfigPool", "metadata": {"name": name}, "spec": {"configuration": {"name": config}}});
         let hash = |digit: &str| format!("rendered-worker-{}", digit.repeat(32));
-        let all = [config("50-a"), config(&hash("1")), config(&hash("2")), pool("worker", &hash("2")), pool("new", "")];
+        let all = [
+            config("50-a"),
+            config(&hash("1")),
+            config(&hash("2")),
+            pool("worker", &hash("2")),
+            pool("new", ""),
+        ];
         let all: Objects = all.into_iter().map(|v| ("the cluster".to_owned(), v)).collect();
         let (rendered, others) = in_force(all.clone()).unwrap();
-        let rendered: Vec<_> = rendered.iter().map(|(pool, config)| (pool.as_str(), config.name_any())).collect();
+        let rendered: Vec<_> =
+            rendered.iter().map(|(pool, config)| (pool.as_str(), config.name_any())).collect();
         assert_eq!(rendered, [("worker", hash("2"))]);
         let names: Vec<_> = others.iter().filter_map(|(_, v)| v["metadata"]["name"].as_str()).collect();
         assert_eq!(names, ["50-a", "worker", "new"]);
         let mut broken = all;
         broken[2].1["spec"] = json!({"fips": "hunter2"});
         let why = api::text::chain(&in_force(broken).unwrap_err());
-        assert!(why.starts_with("the cluster: rendered config of worker: spec.fips") && !why.contains("hunter2"), "{why}");
+        assert!(
+            why.starts_with("the cluster: rendered config of worker: spec.fips") && !why.contains("hunter2"),
+            "{why}"
+        );
     }
 }

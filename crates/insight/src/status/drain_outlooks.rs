@@ -1,5 +1,6 @@
-//! Looks at the nodes whose drains a plan asks about, because a RolloutPolicy has `spec.drain`: their pods and all budgets are
-//! listed, as the controller does. Without them a snapshot would show an order of nodes that the controller does not follow.
+//! Looks at the nodes whose drains a plan asks about, because a RolloutPolicy has `spec.drain`: their pods and all budgets
+//! are listed, as the controller does. Without them a snapshot would show an order of nodes that the controller does not
+//! follow.
 //!
 //! What it is not: the judgement of pods and budgets (see `rollout::drain::outlook`), or the choice of the nodes (see
 //! `rollout::plan`).
@@ -85,8 +86,8 @@ impl DrainOutlooks {
         )
     }
 
-    /// Takes the nodes that a plan asks about. One that is made after a refusal asks about none; the nodes of before are the ones that
-    /// are looked at again.
+    /// Takes the nodes that a plan asks about. One that is made after a refusal asks about none; the nodes of before are
+    /// the ones that are looked at again.
     pub(super) fn want(&self, plan: &RolloutPlan) {
         if self.refused.is_some() {
             return;
@@ -127,7 +128,9 @@ impl DrainOutlooks {
             }
             let (due, next) = self.due();
             match next {
-                _ if !due.is_empty() => self.under_way = Some(Box::pin(list_outlooks(self.client.clone(), due))),
+                _ if !due.is_empty() => {
+                    self.under_way = Some(Box::pin(list_outlooks(self.client.clone(), due)))
+                }
                 Some(at) => tokio::time::sleep_until(at).await,
                 None => std::future::pending().await,
             }
@@ -179,7 +182,7 @@ async fn list_outlook(
 ) -> (Arc<str>, Result<Outlook, Unseen>) {
     let api: Api<Pod> = Api::all(client.clone());
     let of_node = ListParams::default().fields(&format!("spec.nodeName={node}"));
-    let listed = call(|| format!("list of the pods of node {node}"), api.list(&of_node)).await;
+    let listed = call(|| format!("list the pods of node {node}"), api.list(&of_node)).await;
     let seen = listed.map(|list| {
         let mut names = Names::default();
         let pods: Vec<PodView> = list.items.iter().map(|pod| PodView::from_pod(pod, &mut names)).collect();

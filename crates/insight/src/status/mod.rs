@@ -3,9 +3,9 @@
 //! The answers are those of `rollout::plan`, the same value that the controller acts on. What it is not: the watches that
 //! fill it (see `follow`).
 
+pub(crate) mod drain_outlooks;
 pub(crate) mod findings;
 pub(crate) mod follow;
-pub(crate) mod drain_outlooks;
 pub(crate) mod node_progress;
 pub(crate) mod policy;
 pub(crate) mod rows;

@@ -5,6 +5,7 @@
 
 use crate::status::served::{Optional, Served, lists_streams};
 use api::k8s::{Node, Pod};
+use api::names::{label, part};
 use api::v1::{ControllerConfig, MachineConfig, MachineConfigNode, MachineConfigPool};
 use api::v1alpha1::RolloutPolicy;
 use futures::stream::BoxStream;
@@ -123,7 +124,7 @@ pub(super) fn watches(client: &Client, served: Served) -> Watches {
         }
     });
     if served.operators.is_there() {
-        let ours = how().labels("k8s-app=machine-config-operator");
+        let ours = how().labels(&format!("{}={}", label::PART, part::OPERATOR));
         let seen = message_of("operator pods", WatchEvent::Operator);
         all.push(watcher(operators, ours).default_backoff().map(seen).boxed());
     }
@@ -131,7 +132,9 @@ pub(super) fn watches(client: &Client, served: Served) -> Watches {
         let (_, label) = EtcdMember::PLACES.get(place).copied().unwrap_or_default();
         if served.etcd.get(place).is_some_and(|there| there.is_there()) {
             let members = watcher(api, how().labels(label)).default_backoff();
-            all.push(members.map(message_of("etcd pods", move |event| WatchEvent::Etcd(place, event))).boxed());
+            all.push(
+                members.map(message_of("etcd pods", move |event| WatchEvent::Etcd(place, event))).boxed(),
+            );
         }
     }
     if served.policies.is_there() {
@@ -156,8 +159,9 @@ pub(super) fn watches(client: &Client, served: Served) -> Watches {
             all.push(watcher(api, how()).default_backoff().map(message_of(kind, seen)).boxed());
         }
     }
-    let placed =
-        |(watch, one): (usize, BoxStream<'static, WatchMessage>)| one.map(move |message| WatchMessage { watch, ..message });
+    let placed = |(watch, one): (usize, BoxStream<'static, WatchMessage>)| {
+        one.map(move |message| WatchMessage { watch, ..message })
+    };
     let all = all.into_iter().enumerate().map(placed);
     Box::pin(futures::stream::select_all(all))
 }

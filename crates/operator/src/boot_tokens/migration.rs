@@ -5,8 +5,8 @@
 //! too. The old one is deleted at once if its copy was used, or if its copy is gone because the token was revoked.
 //!
 //! The operator's right to change and delete the old Secrets is a Role that names each of them
-//! ([`crate::accounts::TOKEN_MOVE`]). The operator deletes the Role when none is left. (It may read every Secret there, because it gives
-//! the controller the right to push secrets.)
+//! ([`crate::accounts::TOKEN_MOVE`]). The operator deletes the Role when none is left. (It may read every Secret there,
+//! because it gives the controller the right to push secrets.)
 //!
 //! What it is not: creating tokens (see `manage`) and checking them (see `api::boot_token`).
 

@@ -104,7 +104,7 @@ impl Payload {
                 let text = os.get(key).and_then(Value::as_str).map(str::trim).filter(|t| !t.is_empty());
                 text.map(str::to_owned).ok_or_else(|| {
                     Unready::Wrong(format!(
-                        "ConfigMap {OS_IMAGES} has no {key}; it comes with the release, apply it again"
+                        "ConfigMap {OS_IMAGES} has no {key}; it is part of the release: apply the release's manifests again"
                     ))
                 })
             };
@@ -128,7 +128,8 @@ impl Payload {
 
     /// What a ControllerConfig gets that is about to be created: nobody renders yet.
     pub(crate) fn of_new_config(&self) -> ControllerConfigFields {
-        let mut wanted = ControllerConfigFields { spec: self.fields.clone(), ..ControllerConfigFields::default() };
+        let mut wanted =
+            ControllerConfigFields { spec: self.fields.clone(), ..ControllerConfigFields::default() };
         wanted.annotations.insert(RELEASED_VERSION.to_owned(), json!(api::names::VERSION_RAW));
         if let Some(version) = &self.version {
             wanted.annotations.insert(RELEASE_IMAGE_VERSION.to_owned(), json!(version));
@@ -146,7 +147,9 @@ pub(crate) fn operator_image(found: &PayloadSources) -> Result<String, String> {
         "apply the release's manifests, or set spec.imageFrom of {} to Settings",
         crate::settings_name::name()
     );
-    let Some(text) = &found.images else { return Err(format!("ConfigMap {IMAGES} is not there; {remedy}")) };
+    let Some(text) = &found.images else {
+        return Err(format!("ConfigMap {IMAGES} does not exist; {remedy}"));
+    };
     let images = images(text).map_err(Unready::why)?;
     let image = images[OPERATOR].as_str().filter(|i| !i.is_empty() && !i.contains(char::is_whitespace));
     image
@@ -241,7 +244,11 @@ mod tests {
     }
 
     fn release(images_of: &str, os: &str) -> PayloadSources {
-        PayloadSources { images: images(images_of), os_images: os_of(os), cluster_version: Some("4.23.0".to_owned()) }
+        PayloadSources {
+            images: images(images_of),
+            os_images: os_of(os),
+            cluster_version: Some("4.23.0".to_owned()),
+        }
     }
 
     #[test]
@@ -361,7 +368,7 @@ mod tests {
     fn the_operators_image_is_that_of_the_payload_or_the_remedy_is_named() {
         assert_eq!(operator_image(&release("4.22.1", "4.22.1")), Ok("mco".to_owned()));
         for (text, want) in [
-            (None, "ConfigMap machine-config-operator-images is not there; apply the release's manifests"),
+            (None, "ConfigMap machine-config-operator-images does not exist; apply the release's manifests"),
             (Some("{}"), "images.json names no image machineConfigOperator; apply"),
             (Some("x"), "line 1, is not JSON"),
             (

@@ -16,8 +16,8 @@ pub(super) const ESTABLISH_TIMEOUT: Duration = Duration::from_secs(60);
 /// How often the API server is asked whether a new kind is served.
 const ESTABLISH_POLL: Duration = Duration::from_millis(50);
 
-/// Carries out an installation: the plan's objects, and where the config server requires boot tokens, the move of those of an
-/// earlier version. `progress` is called after each object.
+/// Carries out an installation: the plan's objects, and where the config server requires boot tokens, the move of those of
+/// an earlier version. `progress` is called after each object.
 ///
 /// # Errors
 /// The first request that failed.
@@ -44,11 +44,7 @@ pub async fn carry_out(
 ///
 /// # Errors
 /// The first step that the API server refused, with its answer.
-async fn apply(
-    client: &Client,
-    steps: &[Step],
-    mut progress: impl FnMut(&Step),
-) -> Result<(), InstallError> {
+async fn apply(client: &Client, steps: &[Step], mut progress: impl FnMut(&Step)) -> Result<(), InstallError> {
     let (definitions, rest): (Vec<&Step>, Vec<&Step>) = steps.iter().partition(|s| s.is_definition());
     let definitions =
         futures::future::try_join_all(definitions.into_iter().map(|step| keeping_stored(client, step)))

@@ -7,6 +7,7 @@ use crate::accounts::{AGENT, PULL_SECRET, SERVER};
 use crate::facts::openshift::NAMESPACES;
 use crate::objects::resource;
 use api::names;
+use api::network::network;
 use api::v1alpha1::{Access, MachineConfigOperator};
 use client::{CallError, call, call_optional};
 use ipnet::IpNet;
@@ -75,7 +76,8 @@ pub(super) async fn find_existing(client: &Client) -> Result<Existing, InstallEr
         there.agents = None;
     }
     if let Some(api) = api("ControllerConfig", &format!("{}/v1", names::GROUP)) {
-        let config = call_optional(|| "get ControllerConfig".to_owned(), api.get(names::CONTROLLER_CONFIG)).await?;
+        let config =
+            call_optional(|| "get ControllerConfig".to_owned(), api.get(names::CONTROLLER_CONFIG)).await?;
         there.pull_secret = config.as_ref().and_then(|c| pull_secret(&c.data));
     }
     if let Some(api) = api("Namespace", "v1") {
@@ -109,10 +111,6 @@ pub(super) async fn find_existing(client: &Client) -> Result<Existing, InstallEr
 /// The pull secret that the operator is going to name, where these of OpenShift's namespaces are there.
 pub fn pull_secret_in(namespaces: &[&str]) -> Option<PullSecret> {
     namespaces.contains(&OPENSHIFT_CONFIG).then(|| (OPENSHIFT_CONFIG.to_owned(), PULL_SECRET.to_owned()))
-}
-
-fn network(text: &str) -> Option<IpNet> {
-    text.parse().ok().or_else(|| text.parse::<std::net::IpAddr>().ok().map(IpNet::from))
 }
 
 /// The arguments of the config server in its DaemonSet.

@@ -31,9 +31,9 @@ pub enum Foreign {
     },
     /// Another program keeps objects that would be written.
     #[error(
-        "{object} is kept by {manager}, as its managedFields say. Nothing was written: the two would undo each other's work. If \
-        that is another Machine Config Operator, stop it. Then, or if it only carries these objects here, run this again with \
-        --take-over"
+        "{object} is managed by {manager}, as its managedFields say. Nothing was written: the two would undo each other's \
+         work. If that is another Machine Config Operator, stop it first. Then, or if it only deploys these objects, run \
+         this again with --take-over"
     )]
     Kept {
         /// The object.
@@ -102,10 +102,10 @@ pub(crate) fn foreign_installation(found: &[Value], take_over: bool) -> Option<F
 fn other(object: &Value) -> Option<String> {
     let key = Key::of(object);
     if key.kind == "ClusterVersion" {
-        return Some(format!("{key} is there, so this is OpenShift, which installs its own"));
+        return Some(format!("{key} exists, so this is OpenShift, which installs its own"));
     }
     if writers(object).any(|writer| writer.name == CVO) {
-        return Some(format!("{key} is kept by {CVO}"));
+        return Some(format!("{key} is managed by {CVO}"));
     }
     let container = object.pointer("/spec/template/spec/containers/0")?;
     match container.pointer("/command/0") {
@@ -142,12 +142,13 @@ mod tests {
                 json!({"kind": "Deployment", "metadata": {"name": OPERATOR}, "spec": {"template": {"spec": {"containers": [{"image": "acme/mco"}]}}}}),
                 "runs the program of image \"acme/mco\"",
             ),
-            (deployment(PROGRAM, CVO), "kept by cluster-version-operator"),
-            (crd("", CVO), "kept by cluster-version-operator"),
+            (deployment(PROGRAM, CVO), "managed by cluster-version-operator"),
+            (crd("", CVO), "managed by cluster-version-operator"),
             (version, "OpenShift"),
         ] {
-            let found =
-                foreign_installation(std::slice::from_ref(&object), false).map(|f| f.to_string()).unwrap_or_default();
+            let found = foreign_installation(std::slice::from_ref(&object), false)
+                .map(|f| f.to_string())
+                .unwrap_or_default();
             assert_eq!(found.is_empty(), word.is_empty(), "{object}: {found}");
             assert!(found.contains(word) && (word.is_empty() || found.contains("--take-over")), "{found}");
             assert_eq!(foreign_installation(&[object], true), None, "it was told to");

@@ -1,6 +1,6 @@
 //! Whether an installation follows a release's payload that names another image than the one to be installed: the operator of
-//! the one would hand over to that of the other, which stops at the newer definitions. Then nothing is written. [`other_image`] is
-//! pure.
+//! the one would hand over to that of the other, which stops at the newer definitions. Then nothing is written.
+//! [`other_image`] is pure.
 //!
 //! What it is not: taking a payload (see `facts::release`).
 
@@ -15,8 +15,7 @@ use kube::Client;
 #[error(
     "{} follows the release's payload (spec.imageFrom is ReleasePayload), which names the image {theirs}, and this would install \
      {ours}. Nothing was written: the operator of {ours} would hand over to that of {theirs}, which does not work with the \
-     definitions of a newer version. Apply the payload of the release that you want and pass the image that it names, or leave \
-     the payload and run this again: kubectl patch machineconfigoperator cluster --type=merge \
+     definitions of a newer version. Apply the payload of the release that you want and pass the image that it names, or stop following the payload and run this again: kubectl patch machineconfigoperator cluster --type=merge \
      --patch='{{\"spec\":{{\"imageFrom\":\"Settings\",\"image\":\"{ours}\"}}}}'",
     settings_name::name()
 )]
@@ -42,7 +41,11 @@ pub(super) async fn find(
 }
 
 /// Judges. A payload that names no image is the operator's to report.
-fn other_image(settings: &MachineConfigOperator, found: &release::PayloadSources, image: &str) -> Option<OtherImage> {
+fn other_image(
+    settings: &MachineConfigOperator,
+    found: &release::PayloadSources,
+    image: &str,
+) -> Option<OtherImage> {
     if settings.spec.image_from != ImageFrom::ReleasePayload {
         return None;
     }
@@ -72,7 +75,10 @@ mod tests {
             assert!(why.contains(words), "{words}: {why}");
         }
         assert_eq!(other_image(&settings("ReleasePayload"), &found, "mco:1"), None, "the payload's own");
-        assert_eq!(other_image(&settings("ReleasePayload"), &release::PayloadSources::default(), "mco:2"), None);
+        assert_eq!(
+            other_image(&settings("ReleasePayload"), &release::PayloadSources::default(), "mco:2"),
+            None
+        );
         assert_eq!(other_image(&settings("Settings"), &found, "mco:2"), None);
     }
 }

@@ -1,5 +1,5 @@
-//! What `mco install` decides before it writes: the administrator's arguments, over what the cluster has, become the [`Options`]
-//! of a plan; and a cluster on which an installation must not begin is refused.
+//! What `mco install` decides before it writes: the administrator's arguments, over what the cluster has, become the
+//! [`Options`] of a plan; and a cluster on which an installation must not begin is refused.
 //!
 //! Flow: [`Request`] → another operator? → [`detect`] and [`find_existing`] → [`Options::keep_existing`] (pure) → may it be
 //! upgraded? → [`plan()`] → does another program keep these objects?
@@ -279,7 +279,11 @@ mod tests {
         assert_eq!(none.pools.as_deref().map(<[String]>::len), Some(2));
         assert_eq!(none.detected.cluster_dns_ip.as_deref(), Some(DEFAULT_DNS_IP));
         let with = Request { image: Some("mco:1".to_owned()), ..Request::default() }.options();
-        assert_eq!((with.pools, with.detected.cluster_dns_ip), (None, None), "the settings and the operator say it");
+        assert_eq!(
+            (with.pools, with.detected.cluster_dns_ip),
+            (None, None),
+            "the settings and the operator say it"
+        );
         let named = Request { pools: vec!["infra".to_owned()], ..Request::default() }.options();
         assert_eq!(named.pools, Some(vec!["infra".to_owned()]));
     }

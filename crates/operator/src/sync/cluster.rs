@@ -125,7 +125,8 @@ pub(crate) async fn config(client: &Client) -> Result<Option<Value>, CallError> 
     let resource = ApiResource::erase::<ControllerConfig>(&());
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
     let found =
-        call_optional(|| format!("get ControllerConfig {CONTROLLER_CONFIG}"), api.get(CONTROLLER_CONFIG)).await?;
+        call_optional(|| format!("get ControllerConfig {CONTROLLER_CONFIG}"), api.get(CONTROLLER_CONFIG))
+            .await?;
     Ok(found.map(|c| json!(c)))
 }
 
@@ -142,7 +143,8 @@ async fn evaluation(client: &Client) -> Result<Vec<&'static str>, CallError> {
     for kind in ["KubeletConfig", "ContainerRuntimeConfig"] {
         let like = json!({"apiVersion": format!("{}/v1", api::names::GROUP), "kind": kind});
         let Some(api) = api_of(client, &like) else { continue };
-        let found = call_optional(|| format!("list {kind} objects"), api.list(&ListParams::default())).await?;
+        let found =
+            call_optional(|| format!("list {kind} objects"), api.list(&ListParams::default())).await?;
         all.extend(found.into_iter().flatten().map(|object| json!(object)));
     }
     Ok(super::status::evaluation(&all))
@@ -164,14 +166,16 @@ async fn image_builds(client: &Client) -> Result<(Vec<String>, PushSecrets), Cal
         return Ok((vec![], push_secrets));
     }
     let builds: Api<MachineOSBuild> = Api::all(client.clone());
-    let builds = call_optional(|| "list MachineOSBuilds".to_owned(), builds.list(&all)).await?.map(|l| l.items);
+    let builds =
+        call_optional(|| "list MachineOSBuilds".to_owned(), builds.list(&all)).await?.map(|l| l.items);
     Ok((super::image_builds::interrupted(&configs, &builds.unwrap_or_default()), push_secrets))
 }
 
 /// All pools; none where the kind does not exist yet.
 pub(crate) async fn pools(client: &Client) -> Result<Vec<MachineConfigPool>, CallError> {
     let pools: Api<MachineConfigPool> = Api::all(client.clone());
-    let found = call_optional(|| "list MachineConfigPools".to_owned(), pools.list(&ListParams::default())).await?;
+    let found =
+        call_optional(|| "list MachineConfigPools".to_owned(), pools.list(&ListParams::default())).await?;
     Ok(found.map(|list| list.items).unwrap_or_default())
 }
 

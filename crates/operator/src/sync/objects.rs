@@ -97,9 +97,10 @@ pub(crate) fn rollout(object: &Value, stranded: i64) -> Rollout {
     let all = observed && updated >= wanted && (wanted == 0 || available > old);
     match given_up {
         _ if all => Rollout::Done,
-        Some(condition) if observed => {
-            Rollout::Stuck(format!("{key}: {}", condition["message"].as_str().unwrap_or("no pod gets ready")))
-        }
+        Some(condition) if observed => Rollout::Stuck(format!(
+            "{key}: {}",
+            condition["message"].as_str().unwrap_or("no pod becomes ready")
+        )),
         _ => Rollout::Moving(format!(
             "{key}: {updated} of {wanted} pods are of this version, {available} are available"
         )),

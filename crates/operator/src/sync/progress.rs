@@ -9,7 +9,7 @@ use crate::sync::objects::{Key, blocked_pods, unscheduled};
 use crate::sync::status::{AVAILABLE, DEGRADED, OPERATOR_IMAGE, PROGRESSING};
 use api::conditions;
 use api::k8s::Pod;
-use api::names::{NAMESPACE, VERSION_RAW};
+use api::names::{NAMESPACE, VERSION_RAW, label};
 use api::v1alpha1::{ImageFrom, MachineConfigOperator, ManagementState};
 use client::CallError;
 use kube::Client;
@@ -41,7 +41,7 @@ pub async fn read(client: &Client) -> Result<Progress, CallError> {
     if !matches!(progress, Progress::Waiting(_)) {
         return Ok(progress);
     }
-    let pods = cluster::pods(client, &format!("k8s-app={OPERATOR}")).await.unwrap_or_default();
+    let pods = cluster::pods(client, &format!("{}={OPERATOR}", label::PART)).await.unwrap_or_default();
     Ok(progress_of(settings.as_ref(), &pods))
 }
 
@@ -61,7 +61,7 @@ pub(crate) fn progress_of(settings: Option<&MachineConfigOperator>, pods: &[Pod]
             None => {
                 let more = unscheduled(pods).map(|why| format!("; {why}")).unwrap_or_default();
                 Progress::Waiting(format!(
-                    "Deployment {OPERATOR}: no operator of {VERSION_RAW} has looked at the settings yet{more}"
+                    "Deployment {OPERATOR}: no operator of {VERSION_RAW} has read the settings yet{more}"
                 ))
             }
         };

@@ -103,12 +103,13 @@ pub(super) fn required_pools(
             moving.push(format!("MachineConfigPool {name}: {config} {lacks}{pinned}"));
             continue;
         }
-        moving.push(format!(
-            "MachineConfigPool {name}: {} of {} nodes are in {}",
-            status.updated_machine_count,
-            status.machine_count,
-            if config.is_empty() { "a config, none is rendered yet" } else { config }
-        ));
+        moving.push(match config {
+            "" => format!("MachineConfigPool {name}: no config is rendered yet; is the controller running?"),
+            _ => format!(
+                "MachineConfigPool {name}: {} of {} nodes are in {config}",
+                status.updated_machine_count, status.machine_count
+            ),
+        });
     }
     if moving.is_empty() { Pools::Done } else { Pools::Moving { what: moving.join("; "), nodes } }
 }

@@ -195,9 +195,9 @@ pub(crate) fn after(
             let what = facts.not_looked_for.join(", ");
             // For as long as somebody likes: what was so before it says nothing.
             let why = if facts.unmanaged {
-                format!("the installation is Unmanaged: nobody looks for {what}")
+                format!("the installation is Unmanaged, so {what} is not checked")
             } else {
-                format!("nobody has been able to look for {what} yet")
+                format!("{what} could not be checked yet")
             };
             ("Unknown", NO_DATA.to_owned(), why)
         }

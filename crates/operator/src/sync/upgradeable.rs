@@ -23,7 +23,10 @@ pub struct NotUpgradeable {
 /// Judges. `settings`: those that are there; `image`: the one to be installed. The same image again is no upgrade, and nor is
 /// another one for an installation that was never complete: that corrects it.
 #[must_use]
-pub(crate) fn why_not_upgradeable(settings: Option<&MachineConfigOperator>, image: &str) -> Option<NotUpgradeable> {
+pub(crate) fn why_not_upgradeable(
+    settings: Option<&MachineConfigOperator>,
+    image: &str,
+) -> Option<NotUpgradeable> {
     let settings = settings.filter(|s| s.spec.image != image)?;
     let status = settings.status.as_ref().filter(|s| !s.versions.is_empty())?;
     let says = get(&status.conditions, UPGRADEABLE).filter(|c| c.is_false())?;

@@ -9,7 +9,7 @@ use crate::manifests::{admission, agents, rights};
 use crate::objects::Key;
 use crate::sync::cluster::{api_of, config, kept};
 use api::boot_token;
-use api::names::{GROUP, NAMESPACE};
+use api::names::{GROUP, NAMESPACE, label};
 use client::{CallError, call, call_optional};
 use kube::Client;
 use kube::api::{Api, ListParams};
@@ -63,7 +63,7 @@ fn backwards(
 fn candidates(pull_secrets: &[PullSecret]) -> Vec<Value> {
     let workload = |kind: &str, name: &str| {
         json!({"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name, "namespace": NAMESPACE},
-            "spec": {"selector": {"matchLabels": {"k8s-app": name}}}})
+            "spec": {"selector": {"matchLabels": {label::PART: name}}}})
     };
     let mut all = vec![workload("Deployment", rights::OPERATOR)];
     // Nodes that register from now on get no taint any more, which nobody would remove. A policy goes after its binding: a

@@ -147,7 +147,7 @@ impl BootTokens {
         let Some((token, held, used)) = &admission.claim else { return Ok(()) };
         let unchecked = |why: &str| Refusal::TokenUnchecked { why: why.to_owned() };
         let secrets =
-            self.secrets.as_ref().ok_or_else(|| unchecked("this server has no cluster to check it in"))?;
+            self.secrets.as_ref().ok_or_else(|| unchecked("this server has no connection to a cluster"))?;
         let mut held = Arc::clone(held);
         for _ in 0..TRIES {
             let name = held.record.secret_name();

@@ -8,7 +8,7 @@
 
 use crate::prepared::document;
 use crate::refusal::SERVED;
-use crate::refusal::{UnsupportedPart, Refusal};
+use crate::refusal::{Refusal, UnsupportedPart};
 use api::names::annotation;
 use api::text::hex;
 use api::v1::MachineConfig;
@@ -234,7 +234,9 @@ pub fn prepare(source: &Source, version: Version) -> Result<Prepared, Refusal> {
     }
     let dropped = drop_silently(&mut config, version);
     let value = ignition::translate(&config, version).map_err(|e| {
-        inexpressible(e.places.into_iter().map(|p| UnsupportedPart { path: p.path, message: p.message }).collect())
+        inexpressible(
+            e.places.into_iter().map(|p| UnsupportedPart { path: p.path, message: p.message }).collect(),
+        )
     })?;
     drop(config);
     finish(value, version, dropped).map_err(|e| broken(format!("{name}: {e}")))
@@ -325,7 +327,10 @@ fn drop_silently(config: &mut Config, version: Version) -> Vec<UnsupportedPart> 
         let had = std::mem::take(&mut luks.cex);
         if had.enabled.is_some() {
             let path = format!("storage.luks[{i}].cex");
-            dropped.push(UnsupportedPart { path, message: format!("came with 3.5 and is left out in {version}") });
+            dropped.push(UnsupportedPart {
+                path,
+                message: format!("came with 3.5 and is left out in {version}"),
+            });
         }
     }
     dropped

@@ -147,7 +147,8 @@ async fn revoke(a: TokenRevoke) -> anyhow::Result<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use api::boot_token::{ENTROPY, Token, Use, net};
+    use api::boot_token::{ENTROPY, Token, Use};
+    use api::network::network;
     use k8s_openapi::jiff::SignedDuration;
 
     #[test]
@@ -163,7 +164,7 @@ mod tests {
                 single_use: true,
                 expires: Some(now + SignedDuration::from_hours(1)),
                 node: Some("worker-7".to_owned()),
-                addresses: vec![net("10.0.0.17").unwrap()],
+                addresses: vec![network("10.0.0.17").unwrap()],
                 ..record(3)
             },
             Record { single_use: true, used: used(0), ..record(4) },

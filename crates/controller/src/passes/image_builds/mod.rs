@@ -23,7 +23,7 @@ use api::k8s::ResourceExt;
 use api::names::{NAMESPACE, annotation, pool_condition};
 use api::text::{MAX_ANSWER_CHARS, cut};
 use api::v1::{MachineConfigPool, MachineOSBuild, MachineOSConfig};
-use build::{Base, BuildPlan, BuildCounts, Inputs, JobFacts};
+use build::{Base, BuildCounts, BuildPlan, Inputs, JobFacts};
 use client::CallError;
 use kube::api::{Api, ApiResource, DynamicObject};
 use kube::core::GroupVersionKind;

@@ -24,7 +24,10 @@ use api::k8s::{Node, Pod, ResourceExt as _};
 use api::names::{CLUSTER, NAMESPACE, annotation, own};
 use api::v1::{MachineOSBuild, MachineOSConfig, PinnedImageSet};
 use build::names;
-use build::pushed::{DeletionOutcome, Retry, CleanUp, DeletionFailure, CleanUpInputs, Pushed, PushedContent, after_deletion, clean_up};
+use build::pushed::{
+    CleanUp, CleanUpInputs, DeletionFailure, DeletionOutcome, Pushed, PushedContent, Retry, after_deletion,
+    clean_up,
+};
 use client::{Backoff, CallError, call};
 use kube::api::{Api, ListParams};
 use remove::Removed;

@@ -6,7 +6,7 @@ use crate::passes::os_images::access;
 use crate::shared::Shared;
 use api::k8s::Secret;
 use api::names::NAMESPACE;
-use build::pushed::{Retry, DeletionFailure, Pushed, PushedContent, layer_tags, other_tags, signature_tag};
+use build::pushed::{DeletionFailure, Pushed, PushedContent, Retry, layer_tags, other_tags, signature_tag};
 use client::{CallError, call};
 use kube::Api;
 use registry::{Cache, Digest, Reference, Registry, RegistryError};
@@ -101,7 +101,11 @@ async fn verdict(cleaner: &Cleaner, pushed: &Pushed) -> Result<Verdict, Deletion
 }
 
 /// Another tag of the image's repository that names the same image: a deletion takes all of its tags.
-async fn other_name(registry: &Registry, image: &Reference, own: &str) -> Result<Option<String>, DeletionFailure> {
+async fn other_name(
+    registry: &Registry,
+    image: &Reference,
+    own: &str,
+) -> Result<Option<String>, DeletionFailure> {
     let repository = image.name();
     let all = Box::pin(registry.tags(image)).await.map_err(|e| not_seen(&e))?;
     let own_tag = own.strip_prefix(&format!("{repository}:")).unwrap_or_default();

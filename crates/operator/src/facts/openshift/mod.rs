@@ -131,7 +131,7 @@ impl OpenShift {
         for (i, net) in network["spec"]["serviceNetwork"].as_array().into_iter().flatten().enumerate() {
             let net = net.as_str().unwrap_or_default();
             let wrong = |_| {
-                format!("{PATH}[{i}] {net:?} is not a range of addresses such as 172.30.0.0/16; repair it")
+                format!("{PATH}[{i}] {net:?} is not a range of addresses such as 172.30.0.0/16; correct it")
             };
             nets.push(net.parse().map_err(wrong)?);
         }
@@ -139,7 +139,8 @@ impl OpenShift {
             return Err(format!("{PATH} is empty; name the range of the cluster's Services there"));
         };
         let dns = tenth(first).ok_or_else(|| {
-            format!("{PATH}[0] {first} has no tenth address, which the cluster's DNS would have; use a larger range")
+            format!("{PATH}[0] {first} is too small: the cluster's DNS has the tenth address of this range; use a larger \
+                one")
         })?;
         let families: Vec<bool> = nets.iter().map(|n| n.addr().is_ipv6()).collect();
         Ok((Some(dns), families_word(&families).map(str::to_owned)))

@@ -4,7 +4,7 @@
 
 use super::step_error::{StepError, failed};
 use super::{Passed, Syncer, config_of};
-use crate::facts::openshift::{OpenShift, ControllerConfigFields};
+use crate::facts::openshift::{ControllerConfigFields, OpenShift};
 use crate::facts::{self, release};
 use crate::install::{self, How, controller_config};
 use crate::settings::{self, Settings};
